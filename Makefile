@@ -1,0 +1,45 @@
+# Each command sets up what it needs in .venv; only Python (3.11 or newer), pip and make must be there.
+# Paths are relative, so that the folder may have spaces in its name and lie anywhere.
+
+PYTHON ?= $(shell python3.11 -c "" 2>/dev/null && echo python3.11 || echo python3)
+RUN := .venv/bin/python -m
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test lint benchmark clean
+
+help:  ## list these commands
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
+	@echo "Another interpreter: make demo PYTHON=/path/to/python (after make clean, if .venv is there)."
+
+demo: .venv/installed  ## run the published policies, train a small model, leave tables and pictures in demo/
+	$(RUN) ata_gym demo --out demo
+
+test: lint  ## lint, then run every test but the benchmarks
+	$(RUN) pytest -n 2 -m "not benchmark"
+
+lint: .venv/installed  ## check style, format and types
+	$(RUN) ruff check .
+	$(RUN) ruff format --check .
+	$(RUN) mypy
+
+benchmark: .venv/installed  ## measure speed, one benchmark after the other
+	$(RUN) pytest tests/benchmarks -m benchmark -s
+
+clean:  ## remove .venv, caches and what demo made; results/ stays
+	rm -rf .venv demo build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find . -type d -name __pycache__ -prune -exec rm -rf {} +
+
+# The stamp names the folder: an editable install of a checkout that was moved points to the old place.
+ifneq ($(shell pwd -P),$(shell cat .venv/installed 2>/dev/null))
+.PHONY: .venv/installed
+endif
+
+.venv/installed: pyproject.toml constraints.txt
+	@"$(PYTHON)" -c "import sys; sys.exit(sys.version_info < (3, 11))" || { \
+	  echo "ata-gym needs Python 3.11 or newer, and $(PYTHON) is not. Name one: make PYTHON=/path/to/python" >&2; exit 1; }
+	@$(RUN) pip --version >/dev/null 2>&1 || "$(PYTHON)" -m venv --clear .venv
+	@echo "Installing ata-gym and what it needs into .venv; the first time takes a minute or two."
+	@$(RUN) pip install --quiet -c constraints.txt -e ".[all,dev]"
+	@pwd -P > $@

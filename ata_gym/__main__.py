@@ -1,0 +1,23 @@
+"""The command ``ata-gym``, also ``python -m ata_gym``."""
+
+from __future__ import annotations
+
+import sys
+
+from ata_gym.extras import MissingExtraError, require
+
+
+def main() -> None:
+    """Run the command line; a missing extra is one sentence on stderr and exit code 1, no traceback."""
+    try:
+        for module in ("typer", "rich", "polars", "matplotlib"):
+            require(module, extra="bench", purpose="The command ata-gym")
+        from ata_gym.cli import app  # noqa: PLC0415 - it imports the modules checked above
+
+        app(prog_name="ata-gym")
+    except MissingExtraError as error:
+        sys.exit(str(error))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,144 @@
+"""The named worlds: a pool, a budget, a horizon and the published hyperparameters, as frozen data.
+
+The settings are those of Maranjyan, Saad, Richtárik and Orabona, "ATA: Adaptive Task Allocation for Efficient Resource
+Management in Distributed Machine Learning" (ICML 2025). Every published figure used the constants of the preprint.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache, partial
+from types import MappingProxyType
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ata_gym.pools import (
+    Pool,
+    concatenate,
+    exponential,
+    gamma,
+    half_normal,
+    log_normal,
+    shifted_exponential,
+    uniform,
+)
+
+PAPER = "Maranjyan et al., ATA, ICML 2025 (arXiv 2502.00775)"
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A world by name.
+
+    ``alpha`` and ``eta`` are the published hyperparameters of ATA and ATA-Empirical: they need not be the true psi1
+    norms of the pool (``Pool.psi1_norm``).
+    """
+
+    name: str
+    pool: Pool
+    budget: int
+    """Results B that a round needs."""
+    horizon: int
+    """Rounds in an episode."""
+    alpha: float
+    """The published bound on the psi1 norms, in units of time."""
+    eta: float
+    """The published bound on the ratios of psi1 norm to mean."""
+    summary: str
+    source: str = PAPER
+
+
+_GROWTH: dict[str, tuple[str, Callable[[NDArray[np.float64]], NDArray[np.float64]]]] = {
+    "sqrt": ("29 sqrt(i)", lambda i: 29 * np.sqrt(i)),
+    "linear": ("29 i", lambda i: 29 * i),
+    "log": ("29 ln(i + 1)", lambda i: 29 * np.log(i + 1)),
+    "square": ("29 i^2", lambda i: 29 * i**2),
+}
+
+
+def _shifted(name: str, growth: str, n: int, horizon: int) -> Scenario:
+    formula, law = _GROWTH[growth]
+    c = law(np.arange(1.0, n + 1))
+    return Scenario(
+        name,
+        shifted_exponential(c, c),
+        23,
+        horizon,
+        float(4 * c.max()),
+        2.0,
+        f"c + Exp(c), c = {formula}, i = 1..{n}",
+    )
+
+
+def _regret() -> Scenario:
+    means = 2 * np.arange(1.0, 21)
+    return Scenario("icml2025-regret", exponential(means), 5, 4_000_000, float(means.max()), 1.0, "Exp(2 i), i = 1..20")
+
+
+def _mixed(n: int) -> Scenario:
+    groups = [29.0 * (5 * g + 1) for g in range(n // 5)]
+    workers = [
+        worker
+        for c in groups
+        for worker in (
+            shifted_exponential(c, c),
+            uniform(1.5 * c, 2.5 * c),
+            half_normal(mean=c, shift=c),
+            log_normal(np.log(c) / 2, np.sqrt(np.log(c)), shift=c),
+            gamma(c**2, 1 / c, shift=c),
+        )
+    ]
+    return Scenario(
+        f"icml2025-mixed-n{n}",
+        concatenate(workers),
+        23,
+        3_000_000,
+        4 * groups[-1],
+        2.0,
+        f"{n // 5} groups of five families (shifted exponential, uniform, half-normal, log-normal, gamma), "
+        "all of mean 2 c in a group, c = 29 (5 g + 1)",
+    )
+
+
+_BUILDERS: Mapping[str, Callable[[], Scenario]] = MappingProxyType(
+    {
+        "icml2025-cifar100": partial(_shifted, "icml2025-cifar100", "linear", 51, 750_000),
+        "icml2025-regret": _regret,
+        **{f"icml2025-mixed-n{n}": partial(_mixed, n) for n in (15, 45, 150)},
+        **{
+            name: partial(_shifted, name, growth, n, 3_000_000)
+            for growth in _GROWTH
+            for n in (17, 51, 153, 459)
+            for name in [f"icml2025-quadratic-{growth}-n{n}"]
+        },
+    }
+)
+
+
+def scenario_names() -> tuple[str, ...]:
+    """The names of all scenarios."""
+    return tuple(_BUILDERS)
+
+
+@cache
+def scenario(name: str) -> Scenario:
+    """The scenario of that name.
+
+    Raises
+    ------
+    ValueError
+        If there is none; the message names the nearest.
+
+    Examples
+    --------
+    >>> world = scenario("icml2025-cifar100")
+    >>> world.pool.n, world.budget, world.alpha, world.eta
+    (51, 23, 5916.0, 2.0)
+    """
+    if name not in _BUILDERS:
+        near = difflib.get_close_matches(name, _BUILDERS, n=3, cutoff=0.3) or list(_BUILDERS)
+        raise ValueError(f"there is no scenario {name!r}; did you mean {' or '.join(near)}?")
+    return _BUILDERS[name]()

@@ -1,0 +1,84 @@
+"""What Gymnasium's functions on spaces do with an allocation space: batch, stack, share, flatten."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+from gymnasium.spaces import Box
+from gymnasium.spaces import utils as space_utils
+from gymnasium.vector import utils as vector_utils
+from gymnasium.wrappers.utils import create_zero_array
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from ata_gym.spaces import Allocation
+
+_SpaceT = TypeVar("_SpaceT", bound="type[Allocation]")
+
+
+def _batch(space: Allocation, n: int = 1) -> Allocation:
+    """Give the space a leading axis of n rows."""
+    budgets = np.broadcast_to(space.budgets, (n, *space.budgets.shape))
+    return type(space)(space.n, budgets, (n, *space.shape[:-1]), deepcopy(space.np_random))
+
+
+def _batch_differing(spaces: Sequence[Allocation]) -> Allocation:
+    """Batch spaces of one class and shape, whose budgets may differ."""
+    first = spaces[0]
+    if any(type(space) is not type(first) or space.shape != first.shape for space in spaces):
+        raise ValueError(f"spaces must have one class and one shape to form a batch, not {list(spaces)}")
+    budgets = np.stack([space.budgets for space in spaces])
+    return type(first)(first.n, budgets, budgets.shape, deepcopy(first.np_random))
+
+
+def _flatten_space(space: Allocation) -> Box:
+    """Bound each number of tasks by its budget; the sum is lost, as Gymnasium's flat spaces are boxes."""
+    high = np.broadcast_to(space.budgets[..., None], space.shape)
+    return Box(0, high.flatten(), dtype=np.int64)
+
+
+def _least(space: Allocation) -> NDArray[np.int64]:
+    """Give all tasks to the first worker: the space has no array of zeros."""
+    least = np.zeros(space.shape, dtype=np.int64)
+    least[..., 0] = space.budgets
+    return least
+
+
+_OWN_RULES: dict[Any, Callable[..., Any]] = {
+    vector_utils.batch_space: _batch,
+    vector_utils.batch_differing_spaces: _batch_differing,
+    space_utils.flatten_space: _flatten_space,
+    create_zero_array: _least,
+}
+_RULES_OF_BOX: tuple[Any, ...] = (
+    vector_utils.concatenate,
+    vector_utils.create_empty_array,
+    vector_utils.create_shared_memory,
+    vector_utils.read_from_shared_memory,
+    vector_utils.write_to_shared_memory,
+    vector_utils.iterate,
+    space_utils.flatdim,
+    space_utils.flatten,
+    space_utils.unflatten,
+    space_utils.is_space_dtype_shape_equiv,
+)
+"""These see only the shape and dtype of a space, and those are the same as of an integer Box."""
+
+
+def registered(space_class: _SpaceT) -> _SpaceT:
+    """Register a class of allocation spaces with all of Gymnasium's functions that dispatch on a space.
+
+    Each class needs its own entry: some of these functions do not look for a parent class.
+
+    >>> import gymnasium, ata_gym.spaces
+    >>> gymnasium.vector.utils.batch_space(ata_gym.spaces.Allocation(3, budget=5), n=4)
+    Allocation(3, 5, rows=4)
+    """
+    for function, rule in _OWN_RULES.items():
+        function.register(space_class, rule)
+    for function in _RULES_OF_BOX:
+        function.register(space_class, function.dispatch(Box))
+    return space_class

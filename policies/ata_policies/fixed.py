@@ -1,0 +1,49 @@
+"""The policies that learn nothing: UTA, OFTA and GTA (Maranjyan et al., ICML 2025)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ata_gym.allocation import allocate, proxy_optimal
+from ata_gym.simulation import Ints
+from ata_policies.policy import Policy, Setting, State
+
+
+class Uta(Policy):
+    """Uniform: floor(B / n) tasks each, the remainder to a uniformly random subset, drawn afresh each round."""
+
+    source = "Maranjyan et al., ATA, ICML 2025"
+    constants = "none"
+
+    def allocate(self, state: State) -> Ints:
+        """Equal scores of 0 are split evenly."""
+        return allocate(np.zeros_like(state.belief.totals), self.setting.budget, state.round_keys())
+
+
+class Ofta(Policy):
+    """Optimal fixed: minimises the proxy loss max a_i mu_i under the true means, every round."""
+
+    source = "Maranjyan et al., ATA, ICML 2025"
+    constants = "knows the means"
+
+    def __init__(self, setting: Setting, *, seed: int = 0) -> None:
+        super().__init__(setting, seed=seed)
+        if setting.pool is None:
+            raise ValueError("ofta knows the true means: it needs an env whose pool is known")
+        self.fixed = proxy_optimal(setting.pool, setting.budget)
+
+    def allocate(self, state: State) -> Ints:
+        """The same allocation in every row."""
+        return np.tile(self.fixed, (len(state.round), 1))
+
+
+class Gta(Policy):
+    """Greedy: every worker keeps computing until the first B results are in (Rennala SGD's collection)."""
+
+    env_id = "ata_gym/TaskRace-v0"
+    source = "Tyurin and Richtárik, 2023; Maranjyan et al., ATA, ICML 2025"
+    constants = "none"
+
+    def allocate(self, state: State) -> Ints:
+        """B tasks for everybody."""
+        return np.full(state.belief.totals.shape, self.setting.budget, np.int64)

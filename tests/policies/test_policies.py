@@ -1,0 +1,234 @@
+"""Every policy of the registry, walked in whole; and each published rule by hand."""
+
+from __future__ import annotations
+
+import math
+import pickle
+from typing import Any
+
+import ata_policies
+import gymnasium as gym
+import numpy as np
+import pytest
+from ata_policies import Belief, Policy, Setting
+from ata_policies.ata import Ata, score
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ata_gym import allocate, proxy_loss, proxy_optimal
+from ata_gym.pools import exponential, log_normal, shifted_exponential
+
+POOL = shifted_exponential([1.0, 2.0, 3.0, 4.0, 5.0], [1.0, 2.0, 3.0, 4.0, 5.0])
+NAMES = ata_policies.names()
+
+
+def make_vector(name: str, rows: int, **world: Any) -> gym.vector.VectorEnv[Any, Any, Any]:
+    return gym.make_vec(ata_policies.load(name).env_id, num_envs=rows, **({"pool": POOL, "budget": 7} | world))
+
+
+def run(name: str, rows: int, rounds: int, seed: int = 0, **hyperparameters: Any) -> list[np.ndarray]:
+    env = make_vector(name, rows)
+    policy = ata_policies.make(name, env, seed=seed, **hyperparameters)
+    observation, _ = env.reset(seed=seed)
+    state, actions = None, []
+    for _ in range(rounds):
+        action, state = policy.predict(observation, state)
+        observation = env.step(action)[0]
+        actions.append(action)
+    return actions
+
+
+def test_the_published_policies_are_registered() -> None:
+    assert {"ata", "ata-empirical", "ata-icml", "ata-empirical-icml", "uta", "ofta", "gta"} <= set(NAMES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_describes_itself(name: str) -> None:
+    policy = ata_policies.load(name)
+    assert policy.summary().endswith(".")
+    assert policy.source
+    assert policy.constants
+    assert policy.env_id in gym.registry
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_legal_reproducible_and_the_same_alone_as_in_a_batch(name: str) -> None:
+    """The env checks each action; a row in a batch acts as it does alone, and a seed always does the same."""
+    batch = run(name, rows=3, rounds=60, seed=5)
+    np.testing.assert_array_equal(batch, run(name, rows=3, rounds=60, seed=5))
+    for e in range(3):
+        alone = run(name, rows=1, rounds=60, seed=5 + e)
+        np.testing.assert_array_equal([a[e] for a in batch], [a[0] for a in alone])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_single_env_and_vector_env_agree(name: str) -> None:
+    single = gym.make(ata_policies.load(name).env_id, pool=POOL, budget=7)
+    policy = ata_policies.make(name, single, seed=2)
+    observation, _ = single.reset(seed=2)
+    state = None
+    for expected in run(name, rows=1, rounds=20, seed=2):
+        action, state = policy.predict(observation, state)
+        assert action.shape == (5,)
+        np.testing.assert_array_equal(action, expected[0])
+        observation = single.step(action)[0]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
+def test_a_new_episode_starts_anew_with_other_randomness(name: str, mode: str) -> None:
+    env = make_vector(name, 2, horizon=10, autoreset_mode=mode)
+    policy = ata_policies.make(name, env)
+    observation, _ = env.reset(seed=0)
+    state, starts, begins = None, [], [True, True]
+    for _ in range(25):
+        action, state = policy.predict(observation, state)
+        if begins[0]:
+            starts.append(action)
+            assert not state.belief.counts.any()
+            assert (state.round == 1).all()
+        observation, _, _, truncated, _ = env.step(action)
+        begins = [bool(row[0] < 0) for row in observation["worker"]]
+        assert truncated.all() or not truncated.any()
+    assert len(starts) == 3
+    if name == "uta":
+        assert any((starts[0] != later).any() for later in starts[1:])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_predict_changes_neither_policy_nor_state(name: str) -> None:
+    env = make_vector(name, 2)
+    policy = ata_policies.make(name, env)
+    observation, _ = env.reset(seed=0)
+    action, state = policy.predict(observation)
+    observation = env.step(action)[0]
+    before = pickle.dumps(state)
+    again = [policy.predict(observation, pickle.loads(before)) for _ in range(2)]
+    policy.predict(observation, state)
+    assert pickle.dumps(state) == before
+    assert pickle.dumps(again[0]) == pickle.dumps(again[1])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_episode_start_overrules_the_feedback(name: str) -> None:
+    env = make_vector(name, 2)
+    policy = ata_policies.make(name, env)
+    observation, _ = env.reset(seed=0)
+    action, state = policy.predict(observation)
+    observation = env.step(action)[0]
+    _, after = policy.predict(observation, state, episode_start=np.array([True, False]))
+    assert after.belief.counts.sum(axis=1).tolist() == [0.0, 7.0]
+    assert after.round.tolist() == [1, 2]
+
+
+def test_scores_by_hand() -> None:
+    """K = 2 and 8 tasks of mean 3 and 5 in round 3: L = ln 18."""
+    belief = Belief(np.array([[2.0, 8.0, 0.0]]), np.array([[6.0, 40.0, 0.0]]))
+    level = math.log(18)
+    f = [math.sqrt(level / k) + level / k for k in (2, 8)]
+    k = np.array([3])
+    expected = [3 - 0.5 * f[0], 5 - 0.5 * f[1], 0.0]
+    np.testing.assert_allclose(score(belief, k, 0.5, 0.0)[0], expected, rtol=1e-14)
+    np.testing.assert_allclose(
+        score(belief, k, 0.0, 0.1)[0], [3 * (1 - 0.1 * f[0]), 5 * (1 - 0.1 * f[1]), 0], rtol=1e-14
+    )
+    assert score(belief, k, 2.0, 0.0)[0].tolist() == [0.0, max(5 - 2 * f[1], 0.0), 0.0]  # clipped
+
+
+@pytest.mark.parametrize(
+    ("name", "hyperparameter", "factor"),
+    [
+        ("ata", "alpha", 4 * math.e),
+        ("ata-icml", "alpha", 2),
+        ("ata-empirical", "eta", 4 * math.e),
+        ("ata-empirical-icml", "eta", 2),
+    ],
+)
+def test_constants_and_where_they_come_from(name: str, hyperparameter: str, factor: float) -> None:
+    def value(policy: Policy) -> float:
+        v = getattr(policy, hyperparameter)
+        radius = policy.absolute + policy.relative  # type: ignore[attr-defined]
+        np.testing.assert_allclose(radius, factor * v)
+        return float(v)
+
+    env = gym.make("ata_gym/TaskAllocation-v0", scenario="icml2025-cifar100")
+    assert value(ata_policies.make(name, env)) == {"alpha": 5916.0, "eta": 2.0}[hyperparameter]
+    assert value(ata_policies.make(name, env, **{hyperparameter: 3.5})) == 3.5
+    own = gym.make("ata_gym/TaskAllocation-v0", pool=POOL, budget=3)
+    norms = POOL.psi1_norm(centred="icml" in name)
+    expected = norms.max() if hyperparameter == "alpha" else (norms / POOL.mean()).max()
+    np.testing.assert_allclose(value(ata_policies.make(name, own)), expected)
+    heavy = gym.make("ata_gym/TaskAllocation-v0", pool=log_normal([0.0, 1.0], 1.0), budget=3)
+    with pytest.raises(ValueError, match=f"give {hyperparameter}="):
+        ata_policies.make(name, heavy)
+    with pytest.raises(ValueError, match=f"give {hyperparameter}="):
+        ata_policies.load(name)(Setting(n=3, budget=2))
+
+
+def test_ata_follows_its_formula_along_a_run() -> None:
+    """Every action with all scores positive is RAS of the formula on what was seen."""
+    env = gym.make("ata_gym/TaskAllocation-v0", pool=POOL, budget=7)
+    policy = ata_policies.make("ata", env, alpha=0.01)
+    observation, _ = env.reset(seed=0)
+    state, counts, totals, checked = None, np.zeros(5), np.zeros(5), 0
+    for k in range(1, 50):
+        action, state = policy.predict(observation, state)
+        if counts.all():
+            ratio = math.log(2 * k * k) / counts
+            s = totals / counts - 4 * math.e * 0.01 * (np.sqrt(ratio) + ratio)
+            if (s > 0).all():
+                np.testing.assert_array_equal(action, allocate(s, 7))
+                checked += 1
+        observation = env.step(action)[0]
+        np.add.at(counts, observation["worker"], 1)
+        np.add.at(totals, observation["worker"], observation["time"])
+    assert checked > 40
+
+
+@settings(max_examples=30)
+@given(n=st.integers(1, 12), budget=st.integers(1, 30))
+def test_uta_is_even_and_ofta_optimal(n: int, budget: int) -> None:
+    pool = exponential(np.arange(1.0, n + 1))
+    env = gym.make_vec("ata_gym/TaskAllocation-v0", num_envs=4, pool=pool, budget=budget)
+    observation, _ = env.reset(seed=0)
+    uta, _ = ata_policies.make("uta", env).predict(observation)
+    assert (uta.sum(axis=1) == budget).all()
+    assert uta.max() - uta.min() <= 1
+    ofta, _ = ata_policies.make("ofta", env).predict(observation)
+    np.testing.assert_array_equal(ofta, np.tile(proxy_optimal(pool, budget), (4, 1)))
+
+
+@pytest.mark.parametrize("name", ["ata-icml", "ata-empirical-icml"])
+def test_ata_learns(name: str) -> None:
+    """With the ICML constants the allocation comes close to the optimum of the proxy, and uniform does not."""
+    losses = proxy_loss(np.array(run(name, rows=4, rounds=4000)), POOL.mean()).mean(axis=1)
+    best = proxy_loss(proxy_optimal(POOL, 7), POOL.mean())
+    assert losses[-500:].mean() < 1.1 * best
+    assert losses[:10].mean() > 1.5 * best
+
+
+def test_ofta_without_a_pool() -> None:
+    with pytest.raises(ValueError, match="needs an env whose pool is known"):
+        ata_policies.load("ofta")(Setting(n=3, budget=2))
+
+
+def test_unknown_names_and_hyperparameters() -> None:
+    env = gym.make("ata_gym/TaskAllocation-v0", pool=POOL, budget=7)
+    with pytest.raises(ValueError, match="did you mean ata"):
+        ata_policies.make("atta", env)
+    with pytest.raises(ValueError, match="there is no policy"):
+        ata_policies.make("no.such.module:Thing", env)
+    with pytest.raises(ValueError, match="there is no policy"):
+        ata_policies.make("ata_policies.ata:Nothing", env)
+    with pytest.raises(ValueError, match="does not take"):
+        ata_policies.make("uta", env, alpha=1.0)
+    with pytest.raises(ValueError, match="alpha"):
+        ata_policies.make("ata", env, alpha=-1.0)
+    with pytest.raises(ValueError, match="seed must be"):
+        ata_policies.make("ata", env, seed=-1)
+    with pytest.raises(ValueError, match="not an env of ata_gym"):
+        ata_policies.make("ata", gym.make("CartPole-v1"))
+
+
+def test_a_class_may_be_named_by_its_module() -> None:
+    assert ata_policies.load("ata_policies.ata:Ata") is Ata

@@ -1,0 +1,111 @@
+"""Means and standard deviations of the families, against scipy, published settings and recorded times."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ata_gym import pools
+from ata_gym.pools import Pool
+from ata_gym.pools.families import CODES, FAMILIES
+
+parametric = [family for family in FAMILIES if family.in_scipy]
+factor = st.floats(1e-3, 1e3)
+
+
+shapes = {
+    "gamma": st.floats(1e-3, 1e8),
+    "log-normal": st.floats(0.01, 3),
+    "weibull": st.floats(0.1, 50),
+    "pareto": st.floats(2.01, 100),
+}
+
+
+@given(family=st.sampled_from(parametric), scale=factor, shift=st.floats(0, 1e3), data=st.data())
+def test_moments_agree_with_scipy(family, scale, shift, data):
+    shape = data.draw(shapes[family.name]) if family.shaped else 1.0
+    pool = Pool(family.name, shift=shift, scale=scale, shape=shape)
+    z = pool.standard(0)
+    np.testing.assert_allclose(pool.sd(), scale * z.std(), rtol=1e-7)
+    np.testing.assert_allclose(pool.mean(), shift + scale * z.mean(), rtol=1e-9)
+    assert z.support()[0] == family.lowest
+
+
+@given(sigma=st.floats(1e-3, 15), mu=st.floats(-20, 20))
+def test_log_normal_moments(sigma, mu):
+    pool = pools.log_normal(mu, sigma)
+    np.testing.assert_allclose(np.log(pool.mean()), mu + sigma**2 / 2, atol=1e-12)
+    coefficient = pool.sd() / pool.mean()
+    np.testing.assert_allclose(np.log1p(coefficient**2), sigma**2, rtol=1e-12)
+
+
+def test_infinite_moments():
+    pool = pools.pareto([0.5, 1.0, 1.5, 2.0, 2.5], 3.0)
+    np.testing.assert_array_equal(np.isinf(pool.mean()), [True, True, False, False, False])
+    np.testing.assert_array_equal(np.isinf(pool.sd()), [True, True, True, True, False])
+
+
+def test_published_mixed_families_share_their_mean():
+    c = 29.0 * (5 * np.arange(30) + 1)
+    parts = {
+        "exponential": pools.shifted_exponential(c, c),
+        "uniform": pools.uniform(c + c / 2, c + 3 * c / 2),
+        "half-normal": pools.half_normal(c, shift=c),
+        "log-normal": pools.log_normal(np.log(c) / 2, np.sqrt(np.log(c)), shift=c),
+        "gamma": pools.gamma(c**2, 1 / c, shift=c),
+    }
+    sds = {
+        "exponential": c,
+        "uniform": c / 12**0.5,
+        "half-normal": c * np.sqrt(np.pi / 2 - 1),
+        "log-normal": c * np.sqrt(c - 1),
+        "gamma": np.ones(30),
+    }
+    for name, pool in parts.items():
+        np.testing.assert_allclose(pool.mean(), 2 * c, rtol=1e-12, err_msg=name)
+        np.testing.assert_allclose(pool.sd(), sds[name], rtol=1e-12, err_msg=name)
+
+
+def test_shapes_of_published_size():
+    pool = pools.gamma(1.8e7, 1 / 1.8e7**0.5)
+    np.testing.assert_allclose(pool.mean(), 1.8e7**0.5, rtol=1e-14)
+    np.testing.assert_allclose(pool.sd(), 1.0, rtol=1e-14)
+
+
+@given(
+    st.lists(st.lists(st.floats(0.1, 1e4), min_size=1, max_size=9), min_size=1, max_size=6),
+    factor,
+    st.floats(0, 100),
+)
+def test_a_record_is_an_empirical_law(times, scale, shift):
+    pool = Pool("trace-by-task", times=times, scale=scale, shift=shift)
+    np.testing.assert_allclose(pool.mean(), [shift + scale * np.mean(t) for t in times], rtol=1e-12)
+    np.testing.assert_allclose(pool.sd(), [scale * np.std(t) for t in times], rtol=1e-9, atol=1e-9)
+
+
+def test_records_among_other_families():
+    pool = pools.exponential([1, 2]) + pools.trace([[1, 3], [5, 5, 8]]) + pools.deterministic(4)
+    np.testing.assert_allclose(pool.mean(), [1, 2, 2, 6, 4])
+    np.testing.assert_allclose(pool.sd(), [1, 2, 1, 2**0.5, 0])
+
+
+def test_codes_are_the_places_in_the_table():
+    assert [FAMILIES[code].name for code in CODES.values()] == list(CODES)
+    assert list(CODES) == [
+        "deterministic",
+        "exponential",
+        "uniform",
+        "half-normal",
+        "gamma",
+        "log-normal",
+        "weibull",
+        "pareto",
+        "trace-by-task",
+        "trace-by-round",
+    ]
+
+
+@pytest.mark.parametrize("pool", [pools.deterministic(1), pools.trace([[1, 2]])])
+def test_no_density_no_distribution(pool):
+    with pytest.raises(ValueError, match="no density"):
+        pool.standard(0)

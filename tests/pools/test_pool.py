@@ -1,0 +1,215 @@
+"""What a pool is: its arrays, its plain data, joining, identity, and what it refuses."""
+
+import copy
+import json
+import pickle
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ata_gym import pools
+from ata_gym.pools import Laws, Pool, concatenate
+
+positive = st.floats(1e-6, 1e6)
+records = st.lists(st.lists(st.floats(1e-3, 1e6), min_size=1, max_size=5), min_size=1, max_size=4)
+some_pools = st.one_of(
+    st.builds(pools.exponential, st.lists(positive, min_size=1, max_size=4), st.floats(0, 10)),
+    st.builds(pools.gamma, st.lists(positive, min_size=1, max_size=4), positive),
+    st.builds(pools.log_normal, st.floats(-5, 5), st.floats(0.1, 5)),
+    st.builds(pools.pareto, positive, positive),
+    st.builds(pools.deterministic, positive),
+    st.builds(pools.trace, records, st.sampled_from(["task", "round"]), st.sampled_from(["wrap", "truncate"])),
+)
+
+
+@given(some_pools)
+def test_data_json_and_pickle_give_an_equal_pool(pool):
+    twins = [
+        Pool.from_data(pool),
+        Pool.from_data(pool.to_data()),
+        Pool.from_data(json.loads(json.dumps(pool.to_data()))),
+        Pool.from_data([pool.to_data()]),
+        pickle.loads(pickle.dumps(pool)),
+        copy.deepcopy(pool),
+    ]
+    for twin in twins:
+        assert twin == pool
+        assert hash(twin) == hash(pool)
+        assert repr(twin) == repr(pool)
+        np.testing.assert_array_equal(twin.mean(), pool.mean())
+        assert not any(column.flags.writeable for column in twin.laws)
+
+
+@given(st.lists(some_pools, min_size=1, max_size=5))
+def test_joining(parts):
+    pool = concatenate(parts)
+    assert pool == Pool.from_data([part.to_data() for part in parts])
+    assert pool == sum(parts[1:], start=parts[0])
+    assert pool.n == len(pool) == sum(part.n for part in parts)
+    assert pool.families == tuple(name for part in parts for name in part.families)
+    np.testing.assert_array_equal(pool.mean(), np.concatenate([part.mean() for part in parts]))
+    np.testing.assert_array_equal(pool.sd(), np.concatenate([part.sd() for part in parts]))
+    kept = [part.record(i) for part in parts for i in range(part.n) if part.families[i].startswith("trace")]
+    found = [pool.record(i) for i in range(pool.n) if pool.families[i].startswith("trace")]
+    assert [r.tolist() for r in found] == [r.tolist() for r in kept]
+
+
+@given(some_pools)
+def test_laws_are_plain_arrays(pool):
+    assert isinstance(pool.laws, Laws)
+    for name, column in pool.laws._asdict().items():
+        integers = name in ("family", "first", "length", "limit")
+        assert column.dtype == (np.int64 if integers else np.float64)
+        assert column.flags.c_contiguous
+        assert not column.flags.writeable
+        assert column.shape == ((pool.n,) if name != "table" else column.shape)
+    assert pool.laws.table.size >= 1
+    assert (pool.laws.first + pool.laws.length <= pool.laws.table.size).all()
+
+
+def test_laws_of_traces():
+    pool = pools.trace([[1, 2], [3]], end="truncate") + pools.gamma(2, 3, 4) + pools.trace([[4]], "round")
+    laws = pool.laws
+    never = np.iinfo(np.int64).max
+    assert laws.family.tolist() == [8, 8, 4, 9]
+    assert laws.shift.tolist() == [0, 0, 4, 0]
+    assert laws.scale.tolist() == [1, 1, 3, 1]
+    assert laws.shape.tolist() == [1, 1, 2, 1]
+    assert laws.table.tolist() == [1, 2, 3, 4]
+    assert laws.first.tolist() == [0, 2, 0, 3]
+    assert laws.length.tolist() == [2, 1, 1, 1]
+    assert laws.limit.tolist() == [2, 1, never, never]
+    assert pools.exponential(1).laws.table.tolist() == [0]
+
+
+def test_constructors_give_the_laws_they_name():
+    assert pools.exponential([1, 2], shift=3) == Pool("exponential", shift=3, scale=[1, 2])
+    assert pools.shifted_exponential(3, [1, 2]) == pools.exponential([1, 2], 3)
+    assert pools.uniform(1, [3, 5]) == Pool("uniform", shift=1, scale=[2, 4])
+    assert pools.gamma(2, 3, 4) == Pool("gamma", shape=2, scale=3, shift=4)
+    assert pools.log_normal(0, 2, 4) == Pool("log-normal", shape=2, shift=4)
+    assert pools.weibull(2, 3, 4) == Pool("weibull", shape=2, scale=3, shift=4)
+    assert pools.pareto(2, 3, 4) == Pool("pareto", shape=2, scale=3, shift=4)
+    assert pools.deterministic(2) == Pool("deterministic", scale=2)
+    assert pools.trace([[1], [2]], "round", "truncate") == Pool("trace-by-round", times=[[1], [2]], end="truncate")
+    np.testing.assert_allclose(pools.half_normal([2, 3], 1).mean(), [3, 4])
+    mixed = Pool(["gamma", "trace-by-task"], shape=[2, 1], times=[None, [5]], end=["wrap", "truncate"])
+    assert mixed == pools.gamma(2, 1) + pools.trace([[5]], end="truncate")
+
+
+def test_equality_is_by_content():
+    pool = pools.exponential([1, 2])
+    different = [
+        pools.exponential([1, 3]),
+        pools.exponential([1, 2, 3]),
+        pools.exponential([1, 2], 1),
+        pools.weibull(1, [1, 2]),
+        pools.trace([[1], [2]]),
+        pools.trace([[1], [2]], end="truncate"),
+        pools.trace([[1], [2]], "round"),
+        pools.trace([[1], [3]]),
+    ]
+    assert len({pool, *different, pools.exponential([1.0, 2.0])}) == 1 + len(different)
+    assert pool != [1, 2]
+    assert Pool("uniform", shift=-0.0) == Pool("uniform", shift=0.0)
+    assert hash(Pool("uniform", shift=-0.0)) == hash(Pool("uniform", shift=0.0))
+    assert hash(pools.trace([[-0.0, 1]])) == hash(pools.trace([[0.0, 1]]))
+
+
+def test_pools_are_immutable():
+    pool = pools.exponential([1, 2])
+    with pytest.raises(AttributeError, match="immutable"):
+        pool.laws = None
+    with pytest.raises(AttributeError, match="immutable"):
+        del pool.laws
+    with pytest.raises(ValueError, match="read-only"):
+        pool.laws.scale[0] = 5
+    mine = np.array([1.0, 2.0])
+    pool = pools.trace([mine, mine])
+    mine[:] = 9
+    assert pool.mean().tolist() == [1.5, 1.5]
+
+
+def test_repr():
+    assert repr(pools.exponential([1, 2.5])) == "Pool(n=2, exponential, mean times 1 to 2.5)"
+    mixed = pools.uniform(1, 3) + pools.deterministic(2) + pools.uniform(0, 4)
+    assert repr(mixed) == "Pool(n=3, deterministic, uniform, mean time 2)"
+
+
+nan, inf = np.nan, np.inf
+
+
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (lambda: pools.exponential(nan), "mean must be positive and finite, got nan"),
+        (lambda: pools.exponential([1, -1]), "mean must be positive and finite, got -1.0 for worker 1"),
+        (lambda: pools.exponential(0), "mean must be positive"),
+        (lambda: pools.exponential(inf), "mean must be positive and finite, got inf"),
+        (lambda: pools.exponential([]), "at least one worker"),
+        (lambda: pools.exponential([[1]]), "one number per worker"),
+        (lambda: pools.exponential([[1], 2]), "one number per worker"),
+        (lambda: pools.exponential("2"), "one number per worker"),
+        (lambda: pools.exponential(True), "one number per worker"),
+        (lambda: pools.exponential(None), "one number per worker"),
+        (lambda: pools.exponential(10**400), "one number per worker"),
+        (lambda: pools.exponential([1, 2], [1, 2, 3]), "lengths are shift 3, scale 2"),
+        (lambda: pools.exponential(1, shift=-1), "must never be negative; it goes down to -1.0 for worker 0"),
+        (lambda: pools.exponential(1, shift=nan), "shift must be finite"),
+        (lambda: pools.pareto(2, 1, shift=-1.5), "must never be negative"),
+        (lambda: pools.uniform(-1, 1), "must never be negative"),
+        (lambda: pools.uniform(2, 2), "low < high"),
+        (lambda: pools.uniform([1, 2], [3, 4, 5]), "low 2, high 3"),
+        (lambda: pools.half_normal(-1), "mean must be positive"),
+        (lambda: pools.log_normal(0, 0), "sigma must be positive"),
+        (lambda: pools.log_normal(1000, 1), r"exp\(mu\) must be positive and finite"),
+        (lambda: pools.log_normal(-1000, 1), r"exp\(mu\) must be positive and finite"),
+        (lambda: pools.log_normal(0, 30), "beyond floating point with shape 30.0 for worker 0"),
+        (lambda: pools.weibull(1e-3, 1), "weibull has moments beyond floating point"),
+        (lambda: pools.gamma(-1, 1), "shape must be positive"),
+        (lambda: pools.gamma(1e200, 1e200), "beyond floating point"),
+        (lambda: pools.deterministic(0), "time must be positive"),
+        (lambda: Pool("deterministic", scale=1, shift=-1), "mean time must be positive"),
+        (lambda: Pool("erlang"), "family must be one of deterministic, exponential"),
+        (lambda: Pool(3), "family must be one of"),
+        (lambda: Pool([]), "family is empty"),
+        (lambda: Pool([["gamma"]]), "family must be one of"),
+        (lambda: Pool("exponential", shape=2), "exponential has no shape, leave it at 1; got 2.0"),
+        (lambda: Pool("exponential", times=[[1]]), "replays no trace, but 1 recorded times"),
+        (lambda: Pool("trace-by-task"), "needs at least one recorded time"),
+        (lambda: Pool("trace-by-task", times=[[1], None]), "worker 1 replays a trace and needs"),
+        (lambda: Pool("trace-by-task", scale=[1, 2], times=[[1]]), "one record per worker: 2, got 1"),
+        (lambda: pools.trace([]), "times is empty"),
+        (lambda: pools.trace([[]]), "at least one recorded time"),
+        (lambda: pools.trace([1.0, 2.0]), "times of worker 0 must be a sequence of numbers"),
+        (lambda: pools.trace([["a"]]), "times of worker 0 must be a sequence of numbers"),
+        (lambda: pools.trace([[1, [2]]]), "times of worker 0 must be a sequence of numbers"),
+        (lambda: pools.trace(3), "one sequence of numbers per worker"),
+        (lambda: pools.trace("ab"), "times is empty"),
+        (lambda: pools.trace([[1], [2, -3]]), "times of worker 1 must be finite and not negative, got -3"),
+        (lambda: pools.trace([[nan]]), "finite and not negative, got nan"),
+        (lambda: pools.trace([[inf]]), "finite and not negative, got inf"),
+        (lambda: pools.trace([[0, 0]]), "all 0"),
+        (lambda: pools.trace([[1]], replay="worker"), "replay must be task or round, got 'worker'"),
+        (lambda: pools.trace([[1]], end="stop"), "end must be one of wrap, truncate, got 'stop'"),
+        (lambda: concatenate([]), "at least one pool"),
+        (lambda: concatenate([pools.exponential(1), 3]), "only pools"),
+        (lambda: Pool.from_data({"scale": 1}), "no family"),
+        (lambda: Pool.from_data({"family": "uniform", "mean": 1}), r"unknown \['mean'\]"),
+        (lambda: Pool.from_data("uniform"), "made from a Pool, a mapping"),
+        (lambda: Pool.from_data(None), "made from a Pool, a mapping"),
+        (lambda: Pool.from_data([]), "at least one pool"),
+        (lambda: Pool.from_data([["uniform"]]), "made from a Pool, a mapping"),
+        (lambda: pools.exponential(1).record(0), "worker 0 is exponential and replays no trace"),
+    ],
+)
+def test_bad_input_gives_one_clear_error(make, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        make()
+
+
+def test_only_pools_join():
+    with pytest.raises(TypeError):
+        pools.exponential(1) + 3

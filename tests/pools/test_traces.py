@@ -1,0 +1,188 @@
+"""Traces from files: what is read, in which order, and what is refused."""
+
+import gzip
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ata_gym import pools
+from ata_gym.pools import read_trace
+
+polars = pytest.importorskip("polars", reason="traces are read through polars: the extra bench")
+
+NAMES = {"worker": "machine", "duration": "seconds"}
+TEXT = "machine,step,note,seconds\n10,2,x,5\n9,1,y,1.5\n10,1,x,4\n9,2,,2.5\n"
+
+
+def write(folder, text, name="times.csv"):
+    path = folder / name
+    data = text if isinstance(text, bytes) else text.encode()
+    path.write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+    return path
+
+
+@pytest.fixture(params=["times.csv", "times.csv.gz", "times.parquet", "TIMES.CSV", "times[1].csv"])
+def path(request, tmp_path):
+    if not request.param.endswith("parquet"):
+        return write(tmp_path, TEXT, request.param)
+    frame = polars.DataFrame(
+        {
+            "machine": [10, 9, 10, 9],
+            "step": [2, 1, 1, 2],
+            "note": ["x", "y", "x", None],
+            "seconds": [5.0, 1.5, 4.0, 2.5],
+        }
+    )
+    frame.write_parquet(tmp_path / request.param)
+    return tmp_path / request.param
+
+
+def test_by_task_in_file_order(path):
+    assert read_trace(path, **NAMES) == pools.trace([[1.5, 2.5], [5, 4]])
+    assert read_trace(str(path), **NAMES, end="truncate") == pools.trace([[1.5, 2.5], [5, 4]], end="truncate")
+
+
+def test_by_round_in_order_of_rounds(path):
+    pool = read_trace(path, **NAMES, round="step", end="truncate")
+    assert pool == pools.trace([[1.5, 2.5], [4, 5]], replay="round", end="truncate")
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data(), names=st.sampled_from(["integers", "text"]))
+def test_any_order_of_rows_gives_the_same_rounds(tmp_path, data, names):
+    n, k = data.draw(st.integers(1, 5)), data.draw(st.integers(1, 6))
+    labels = [7, -3, 100, 20, 3][:n] if names == "integers" else ["b", "a", "10", "9", "ä"][:n]
+    times = np.random.default_rng(n * k).exponential(size=(n, k))
+    rows = data.draw(st.permutations([(i, j) for i in range(n) for j in range(k)]))
+    lines = [f"{labels[i]},{11 * j - 20},{float(times[i, j])!r}" for i, j in rows]
+    path = write(tmp_path, "\n".join(["machine,step,seconds", *lines]))
+    pool = read_trace(path, **NAMES, round="step")
+    numeric = all(str(label).lstrip("-").isdigit() for label in labels)
+    order = sorted(range(n), key=lambda i: int(labels[i]) if numeric else str(labels[i]))
+    assert pool == pools.trace(list(times[order]), replay="round")
+
+
+def test_a_last_round_that_was_cut_is_left_out(tmp_path):
+    path = write(tmp_path, TEXT + "9,3,,8\n")
+    whole = pools.trace([[1.5, 2.5], [4, 5]], replay="round")
+    assert read_trace(path, **NAMES, round="step") == whole
+    assert read_trace(path, **NAMES) == pools.trace([[1.5, 2.5, 8], [5, 4]])
+
+
+def test_text_workers_blank_lines_spaces_and_categories(tmp_path):
+    text = "machine,step,seconds\nb, 1, 2\n\na,1,1e0\nb,2,3\na,2,0\n\n\n"
+    expected = pools.trace([[1, 0], [2, 3]], replay="round")
+    assert read_trace(write(tmp_path, text), **NAMES, round="step") == expected
+    frame = polars.DataFrame({"machine": ["b", "a", "b", "a"], "step": [1, 1, 2, 2], "seconds": [2, 1, 3, 0]})
+    frame = frame.with_columns(polars.col("machine").cast(polars.Categorical))
+    frame.write_parquet(tmp_path / "t.parquet")
+    assert read_trace(tmp_path / "t.parquet", **NAMES, round="step") == expected
+
+
+HEAD = "machine,step,seconds\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("", "cannot be read"),
+        (HEAD, "holds no rows"),
+        (HEAD + "\n\n", "holds no rows"),
+        (
+            "machine,step,time\n1,1,1\n",
+            r"no column 'seconds' for the duration; the columns are \['machine', 's",
+        ),
+        ("machine,round,seconds\n1,1,1\n", "no column 'step' for the round"),
+        ("machine,step,seconds,seconds\n1,1,1,2\n", "two columns are called 'seconds'"),
+        (HEAD + "1,1,2,5\n", "cannot be read"),
+        (HEAD.encode() + b"1,\xff,2\n", "cannot be read"),
+        (HEAD + "1,1,2\n1,2,\n", "each duration must be a finite number, not negative; data row 2 has None"),
+        (HEAD + "1,1,fast\n", "data row 1 has 'fast'"),
+        (HEAD + "1,1,-2\n", "data row 1 has '-2'"),
+        (HEAD + "1,1,nan\n", "data row 1 has 'nan'"),
+        (HEAD + "1,1,inf\n", "data row 1 has 'inf'"),
+        (HEAD + "1,1,0\n", "all 0"),
+        (HEAD + ",1,2\n", "each worker must be an integer or text; data row 1 has None"),
+        (HEAD + "1,one,2\n", "each round must be an integer; data row 1 has 'one'"),
+        (HEAD + "1,1.5,2\n", "each round must be an integer; data row 1 has '1.5'"),
+        (HEAD + "1,1,2\n1,1,3\n", "round 1 holds worker 1 more than once"),
+        (HEAD + "a,1,2\nb,1,3\na,2,2\na,3,2\nb,3,1\n", "round 2 lacks worker 'b'; only the last"),
+        (HEAD + "a,1,2\nb,1,3\na,2,2\na,3,2\n", "round 2 lacks worker 'b'"),
+        (HEAD + "a,1,2\nb,2,3\n", "round 1 lacks worker 'b'"),
+    ],
+)
+def test_bad_files_give_one_clear_error(tmp_path, text, sentence):
+    path = write(tmp_path, text)
+    with pytest.raises(ValueError, match=sentence) as caught:
+        read_trace(path, **NAMES, round="step")
+    assert str(path) in str(caught.value)
+
+
+def test_one_round_that_was_cut_is_no_trace(tmp_path):
+    path = write(tmp_path, HEAD + "a,1,2\nb,2,3\n")
+    with pytest.raises(ValueError, match="round 1 lacks worker 'b'"):
+        read_trace(path, **NAMES, round="step")
+
+
+def test_bad_arguments(tmp_path):
+    path = write(tmp_path, TEXT)
+    with pytest.raises(FileNotFoundError, match="no file"):
+        read_trace(tmp_path / "none.csv", **NAMES)
+    with pytest.raises(ValueError, match=r"ends in \.csv, \.csv\.gz or \.parquet"):
+        read_trace(write(tmp_path, TEXT, "times.txt"), **NAMES)
+    with pytest.raises(ValueError, match=r"ends in \.csv, \.csv\.gz or \.parquet"):
+        read_trace(tmp_path, **NAMES)
+    with pytest.raises(ValueError, match="must be different columns"):
+        read_trace(path, worker="machine", duration="machine")
+    with pytest.raises(ValueError, match="end must be one of wrap, truncate"):
+        read_trace(path, **NAMES, end="stop")
+
+
+def test_files_that_are_not_what_their_name_says(tmp_path):
+    for name in ("t.parquet", "t.csv.gz"):
+        path = tmp_path / name
+        path.write_bytes(b"\x1f\x8bnothing of the kind")
+        with pytest.raises(ValueError, match="cannot be read"):
+            read_trace(path, **NAMES)
+
+
+def test_parquet_columns_of_other_types(tmp_path):
+    frame = polars.DataFrame({"machine": [1.5], "seconds": [True], "text": ["2"]})
+    frame.write_parquet(tmp_path / "t.parquet")
+    with pytest.raises(ValueError, match="duration column cannot be of type Boolean"):
+        read_trace(tmp_path / "t.parquet", **NAMES)
+    with pytest.raises(ValueError, match="worker column cannot be of type Float64"):
+        read_trace(tmp_path / "t.parquet", worker="machine", duration="text")
+
+
+def test_without_polars_there_is_one_sentence_with_the_command(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "polars", None)
+    with pytest.raises(ImportError, match=r"Reading a trace needs polars: pip install \"ata-gym\[bench\]\""):
+        read_trace(write(tmp_path, TEXT), **NAMES)
+
+
+ALIBABA = {"worker": "worker", "duration": "batch_time_norm"}
+
+
+@pytest.mark.parametrize(("job", "rounds"), [(1, 300), (4, 2182)])
+def test_production_traces(shared_data, job, rounds):
+    path = shared_data / f"alibaba_job_{job}.csv"
+    pool = read_trace(path, **ALIBABA, round="time")
+    assert pool.families == ("trace-by-round",) * 10
+    assert pool.laws.length.tolist() == [rounds] * 10
+    table = np.loadtxt(path, delimiter=",", skiprows=1)
+    for worker in range(10):
+        times = table[(table[:, 1] == worker)][:, 4]
+        np.testing.assert_array_equal(pool.record(worker), times[:rounds])
+    assert read_trace(path, **ALIBABA).laws.table.size == len(table)
+
+
+def test_compressed_production_trace(shared_data):
+    path = shared_data / "mlperf_v07_resnet50_speed.csv.gz"
+    pool = read_trace(path, worker="system", duration="samples_per_sec")
+    assert pool.n == 14
+    with gzip.open(path, "rt") as lines:
+        assert pool.laws.table.size == sum(1 for _ in lines) - 1

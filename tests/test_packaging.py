@@ -1,0 +1,105 @@
+import importlib.metadata
+import importlib.resources
+import re
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+import ata_gym
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+EXTRAS = PROJECT["optional-dependencies"]
+HEAVY = {"matplotlib", "pandas", "polars", "pyarrow", "ray", "rich", "sklearn", "stable_baselines3"}
+HEAVY |= {"torch", "tqdm", "typer"}
+
+
+def constraints():
+    return (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+
+
+def test_the_version_is_the_same_everywhere():
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert PROJECT["version"] == ata_gym.__version__ == citation["version"]
+    assert f"## [{PROJECT['version']}]" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+
+
+def test_the_base_import_loads_nothing_heavy():
+    code = "import sys, ata_gym, ata_policies; print(*{name.partition('.')[0] for name in sys.modules})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = set(done.stdout.split())
+    assert {"ata_gym", "ata_policies", "gymnasium", "numpy"} <= loaded
+    assert not loaded & HEAVY
+
+
+@pytest.mark.parametrize("package", ["ata_gym", "ata_policies"])
+def test_the_packages_are_marked_as_typed(package):
+    assert importlib.resources.files(package).joinpath("py.typed").is_file()
+
+
+def test_every_declared_policy_is_installed_and_loads():
+    found = {entry.name: entry for entry in importlib.metadata.entry_points(group="ata_gym.policies")}
+    declared = PROJECT["entry-points"]["ata_gym.policies"]
+    assert {name: found[name].value for name in declared} == declared
+    assert all(callable(found[name].load()) for name in declared)
+
+
+def test_the_base_has_only_its_four_dependencies():
+    assert {Requirement(line).name for line in PROJECT["dependencies"]} == {
+        "gymnasium",
+        "numpy",
+        "scipy",
+        "numba",
+    }
+
+
+def test_all_holds_every_extra_but_dev():
+    (everything,) = map(Requirement, EXTRAS["all"])
+    assert everything.name == PROJECT["name"]
+    assert everything.extras == EXTRAS.keys() - {"all", "dev"}
+
+
+def test_constraints_are_sorted_exact_public_versions():
+    lines = constraints()
+    assert lines == sorted(set(lines), key=str.lower)
+    for line in lines:
+        assert re.fullmatch(r"[A-Za-z0-9._-]+==[0-9A-Za-z.]+", line)
+        assert not Version(line.split("==")[1]).is_prerelease
+
+
+@pytest.mark.parametrize("group", ["base", *sorted(EXTRAS.keys() - {"all"})])
+def test_constraints_pin_every_dependency_within_its_range(group):
+    pins = {canonicalize_name(name): version for name, version in (line.split("==") for line in constraints())}
+    for requirement in map(Requirement, PROJECT["dependencies"] if group == "base" else EXTRAS[group]):
+        assert pins[canonicalize_name(requirement.name)] in requirement.specifier, requirement
+
+
+def test_the_wheel_holds_both_packages_and_nothing_else(tmp_path):
+    pytest.importorskip("hatchling")
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    subprocess.run(command, cwd=ROOT, capture_output=True, check=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    packed = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    sources = {
+        path.relative_to(parent).as_posix()
+        for parent, package in ((ROOT, "ata_gym"), (ROOT / "policies", "ata_policies"))
+        for path in (parent / package).rglob("*")
+        if path.suffix in {".py", ".typed"}
+    }
+    assert {"ata_gym/py.typed", "ata_policies/py.typed"} <= sources <= packed
+    assert not any("__pycache__" in name for name in packed)
+    assert {name.partition("/")[0] for name in packed} == {"ata_gym", "ata_policies"}
+
+
+def test_make_alone_lists_every_command():
+    done = subprocess.run(["make", "-C", str(ROOT)], capture_output=True, text=True, check=True)
+    for command in ("demo", "test", "lint", "benchmark", "clean", "help"):
+        assert re.search(rf"^make {command} +\S", done.stdout, re.MULTILINE)
