@@ -45,7 +45,7 @@ class Gufunc:
         return self._ufunc(*[np.asarray(array, order="C") for array in arrays])
 
     def _compile(self) -> Callable[..., Any]:
-        def build(cache: bool) -> Callable[..., Any]:
+        def build(cache: bool) -> Any:  # noqa: ANN401
             decorate = numba.guvectorize(
                 [self._types.replace(":]", "::1]")],
                 self._layout,
@@ -53,13 +53,14 @@ class Gufunc:
                 cache=cache,
                 nopython=True,
             )
-            ufunc: Callable[..., Any] = decorate(self._loop).ufunc  # NumPy's own, without numba's wrapper around it
-            return ufunc
+            return decorate(self._loop)
 
         try:
-            return build(cache=True)
+            self._owner = build(cache=True)
         except (RuntimeError, OSError):  # numba: "no locator available", or a cache on a read-only disk
-            return build(cache=False)
+            self._owner = build(cache=False)
+        ufunc: Callable[..., Any] = self._owner.ufunc  # NumPy's own, without numba's wrapper around it
+        return ufunc
 
 
 def gufunc(types: str, layout: str, writable: tuple[int, ...] = ()) -> Callable[[Callable[..., None]], Gufunc]:

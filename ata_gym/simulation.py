@@ -1,29 +1,28 @@
-"""One round for a batch of rows: keyed noise, the law of a task time, and who is done when.
-
-Everything is a pure function of arrays. A task's noise is a counter-based uniform number: Philox-4x32-10 (Salmon et
-al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011) with the row's key and the counter (task, worker, episode),
-so it depends on nothing else: not on the policy, the batch or the process.
-"""
+"""One round for a batch of rows: pure functions of arrays, with no Gymnasium in them."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import llvmlite.binding
-import numba
 import numpy as np
-from numba.extending import get_cython_function_address
-from numpy.typing import NDArray
 
-from ata_gym.compiled import Gufunc, gufunc, inlined
-from ata_gym.pools.pool import Laws
+from ata_gym import kernels
+from ata_gym.compiled import Gufunc
+from ata_gym.kernels import Floats, Ints, Keys
+from ata_gym.pools.laws import Laws
 
-Keys = NDArray[np.uint64]
-Word = Any  # an unsigned integer of 32 or 64 bits, whose arithmetic wraps
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
+__all__ = [
+    "Floats",
+    "Ints",
+    "Keys",
+    "Outcome",
+    "allocation_round",
+    "derive_keys",
+    "race_round",
+    "stream_keys",
+    "task_times",
+    "uniforms",
+]
 
 
 class Outcome(NamedTuple):
@@ -43,235 +42,6 @@ class Outcome(NamedTuple):
     """(E,) time that all workers were busy."""
 
 
-def _scipy(name: str, arguments: int) -> Callable[..., float]:
-    """A scalar function of scipy.special for use inside kernels, linked by symbol so that kernels stay cacheable."""
-    symbol = f"ata_gym_{name}"
-    llvmlite.binding.add_symbol(symbol, get_cython_function_address("scipy.special.cython_special", name))
-    signature = numba.types.float64(*[numba.types.float64] * arguments, numba.types.intc)
-    function: Callable[..., float] = numba.types.ExternalFunction(symbol, signature)
-    return function
-
-
-_gamma_quantile = _scipy("gammaincinv", 2)
-_normal_quantile = _scipy("ndtri", 1)
-
-
-@inlined
-def _philox(key: Word, task: int, worker: int, episode: int) -> tuple[Word, Word]:
-    """Two 32-bit words of Philox-4x32-10 for a 64-bit key and a (64, 32, 32)-bit counter."""
-    k0, k1 = np.uint32(key), np.uint32(key >> np.uint64(32))
-    c0, c1 = np.uint32(task), np.uint32(np.uint64(task) >> np.uint64(32))
-    c2, c3 = np.uint32(worker), np.uint32(episode)
-    for _ in range(10):
-        low, high = np.uint64(0xD2511F53) * np.uint64(c0), np.uint64(0xCD9E8D57) * np.uint64(c2)
-        c0 = np.uint32(np.uint32(high >> np.uint64(32)) ^ c1 ^ k0)
-        c2 = np.uint32(np.uint32(low >> np.uint64(32)) ^ c3 ^ k1)
-        c1, c3 = np.uint32(high), np.uint32(low)
-        k0 = np.uint32(k0 + np.uint32(0x9E3779B9))
-        k1 = np.uint32(k1 + np.uint32(0xBB67AE85))
-    return c0, c1
-
-
-@inlined
-def _uniform(key: Word, task: int, worker: int, episode: int) -> float:
-    """The noise of a task: 52 bits, symmetric within (0, 1), so that u and 1 - u are both exact and neither is 0."""
-    high, low = _philox(key, task, worker, episode)
-    return (np.float64((np.uint64(high) << np.uint64(20)) | np.uint64(low >> np.uint32(12))) + 0.5) * 2.0**-52
-
-
-@inlined
-def _standard_time(family: int, shape: float, u: float) -> float:
-    """Quantile ``u`` of a family's standard law; the codes are those of ``ata_gym.pools.families``."""
-    if family == 1:  # exponential
-        return -math.log(1.0 - u)
-    if family == 2:  # uniform
-        return u
-    if family == 3:  # half-normal
-        return -_normal_quantile(0.5 * (1.0 - u), np.intc(0))
-    if family == 4:  # gamma
-        return _gamma_quantile(shape, u, np.intc(0))
-    if family == 5:  # log-normal
-        return math.exp(shape * _normal_quantile(u, np.intc(0)))
-    if family == 6:  # weibull
-        return math.pow(-math.log(1.0 - u), 1.0 / shape)
-    if family == 7:  # pareto
-        return math.pow(1.0 - u, -1.0 / shape)
-    return 1.0  # deterministic
-
-
-@inlined
-def _task_time(
-    family: int, shift: float, scale: float, shape: float, table: Floats, first: int, length: int,
-    round_index: int, task: int, u: float,
-) -> float:  # fmt: skip
-    """The time of a worker's ``task`` (counted from 0 in the episode), started in a round (likewise)."""
-    z: float
-    if family == 8:  # trace by task
-        z = table[first + task % length]
-    elif family == 9:  # trace by round
-        z = table[first + round_index % length]
-    else:
-        z = _standard_time(family, shape, u)
-    return shift + scale * z
-
-
-_ROUND = (
-    "void(int64[:],float64[:],float64[:],float64[:],float64[:],int64[:],int64[:],uint64[:],int64[:],int64[:],int64[:],int64[:],"
-    "int64[:],float64[:],float64[:],int64[:],float64[:],float64[:])"
-)
-_ROUND_LAYOUT = "(n),(n),(n),(n),(m),(n),(n),(),(),(),(n),(n),(b),(b),(n),(n),(),()"
-_ROUND_OUTPUTS = (12, 13, 14, 15, 16, 17)
-
-
-@gufunc(_ROUND, _ROUND_LAYOUT, _ROUND_OUTPUTS)
-def _run_allocation(
-    family: Ints, shift: Floats, scale: Floats, shape: Floats, table: Floats, first: Ints, length: Ints,
-    key: Keys, episode: Ints, round_index: Ints, started: Ints, allocation: Ints,
-    worker: Ints, time: Floats, elapsed: Floats, started_after: Ints, round_time: Floats, worker_time: Floats,
-) -> None:  # fmt: skip
-    """Every worker runs its tasks one after the other; the round ends when the last one is done."""
-    budget = len(worker)
-    padded = (budget + 8) // 8 * 8  # whole vectors, and a place to spare
-    scratch = np.zeros((3, padded), np.int64)
-    workers, tasks, noise = scratch[0], scratch[1], scratch[2].view(np.float64)
-    b = 0
-    for i in range(len(allocation)):
-        workers[b], tasks[b] = i, started[i]
-        b += allocation[i] > 0  # no branch for the first task: nothing predicts it
-        for j in range(1, allocation[i]):
-            workers[b], tasks[b] = i, started[i] + j
-            b += 1
-        started_after[i] = started[i] + allocation[i]
-        elapsed[i] = 0.0
-    for b in range(padded):  # a loop of its own, so that it vectorises
-        noise[b] = _uniform(key[0], tasks[b], workers[b], episode[0])
-    longest = busy = total = 0.0
-    for b in range(budget):
-        i = workers[b]
-        if b > 0 and workers[b - 1] != workers[b]:
-            total += busy
-            busy = 0.0
-        x = _task_time(
-            family[i],
-            shift[i],
-            scale[i],
-            shape[i],
-            table,
-            first[i],
-            length[i],
-            round_index[0],
-            tasks[b],
-            noise[b],
-        )
-        worker[b], time[b] = i, x
-        busy += x
-        longest = max(longest, busy)
-    round_time[0] = longest
-    worker_time[0] = total + busy
-
-
-@inlined
-def _sift_down(heap: Ints, size: int, at: int, due: Floats) -> None:
-    """Restore the heap of workers below position ``at``: earliest ``due`` first, then lowest worker."""
-    moved = heap[at]
-    while True:
-        child = 2 * at + 1
-        if child >= size:
-            break
-        if child + 1 < size:
-            left, right = heap[child], heap[child + 1]
-            if due[right] < due[left] or (due[right] == due[left] and right < left):
-                child += 1
-        other = heap[child]
-        if due[moved] < due[other] or (due[moved] == due[other] and moved < other):
-            break
-        heap[at] = other
-        at = child
-    heap[at] = moved
-
-
-@gufunc(_ROUND, _ROUND_LAYOUT, _ROUND_OUTPUTS)
-def _run_race(
-    family: Ints, shift: Floats, scale: Floats, shape: Floats, table: Floats, first: Ints, length: Ints,
-    key: Keys, episode: Ints, round_index: Ints, started: Ints, allocation: Ints,
-    worker: Ints, time: Floats, elapsed: Floats, started_after: Ints, round_time: Floats, worker_time: Floats,
-) -> None:  # fmt: skip
-    """The same, but the round ends at the B-th result; tasks still running then are cancelled."""
-    budget, n = len(worker), len(allocation)
-    begun, lasts, due = np.zeros(n), np.zeros(n), np.zeros(n)  # of each worker's latest task
-    done = np.zeros(n, np.int64)
-    heap = np.empty(n, np.int64)  # the workers that are running
-    size = 0
-    for i in range(n):
-        started_after[i] = started[i]
-        if allocation[i] > 0:
-            heap[size] = i
-            size += 1
-            u = _uniform(key[0], started[i], i, episode[0])
-            lasts[i] = _task_time(
-                family[i],
-                shift[i],
-                scale[i],
-                shape[i],
-                table,
-                first[i],
-                length[i],
-                round_index[0],
-                started[i],
-                u,
-            )
-            due[i] = lasts[i]
-            started_after[i] += 1
-    for at in range(size // 2 - 1, -1, -1):
-        _sift_down(heap, size, at, due)
-    arrived_from, arrived_time = np.empty(budget, np.int64), np.empty(budget)
-    now = 0.0
-    for b in range(budget):
-        i = heap[0]
-        now = due[i]
-        arrived_from[b], arrived_time[b] = i, lasts[i]
-        done[i] += 1
-        if done[i] < allocation[i] and b < budget - 1:
-            task = started_after[i]
-            u = _uniform(key[0], task, i, episode[0])
-            lasts[i] = _task_time(
-                family[i], shift[i], scale[i], shape[i], table, first[i], length[i], round_index[0], task, u
-            )
-            begun[i], due[i] = now, now + lasts[i]
-            started_after[i] += 1
-        else:
-            size -= 1
-            heap[0] = heap[size]
-        _sift_down(heap, size, 0, due)
-    place = np.empty(n, np.int64)  # where each worker's next result goes
-    b = 0
-    total = 0.0
-    for i in range(n):
-        place[i] = b
-        b += done[i]
-        running = started_after[i] - started[i] > done[i]
-        elapsed[i] = now - begun[i] if running else 0.0
-        total += now if running else due[i]
-    for b in range(budget):
-        i = arrived_from[b]
-        worker[place[i]], time[place[i]] = i, arrived_time[b]
-        place[i] += 1
-    round_time[0] = now
-    worker_time[0] = total
-
-
-@gufunc("void(uint64[:], float64[:])", "(),(k)", (1,))
-def _fill_uniforms(key: Keys, out: Floats) -> None:
-    for i in range(len(out)):
-        out[i] = _uniform(key[0], 0, i, 0)
-
-
-@gufunc("void(uint64[:], int64[:], int64[:], uint64[:])", "(),(),()->()")
-def _derive_key(key: Keys, episode: Ints, index: Ints, out: Keys) -> None:
-    c0, c1 = _philox(key[0], index[0], 0, episode[0])
-    out[0] = (np.uint64(c0) << np.uint64(32)) | np.uint64(c1)
-
-
 def stream_keys(seed: int, rows: int = 1, stream: int = 0) -> Keys:
     """Keys of ``rows`` rows, shape (rows,); row e has the key of seed ``seed + e``, hashed, for the purpose ``stream``.
 
@@ -284,7 +54,7 @@ def stream_keys(seed: int, rows: int = 1, stream: int = 0) -> Keys:
 
 def derive_keys(keys: Keys, episode: Ints | int, index: Ints | int) -> Keys:
     """Fresh keys from ``keys``, one for each (episode, index); the three broadcast together."""
-    fresh: Keys = _derive_key(keys, np.asarray(episode, np.int64), np.asarray(index, np.int64))
+    fresh: Keys = kernels.derive_key(keys, np.asarray(episode, np.int64), np.asarray(index, np.int64))
     return fresh
 
 
@@ -295,8 +65,39 @@ def uniforms(keys: Keys, size: int) -> Floats:
     (2, 3)
     """
     numbers = np.empty((*np.shape(keys), size))
-    _fill_uniforms(keys, numbers)
+    kernels.fill_uniforms(keys, numbers)
     return numbers
+
+
+def task_times(
+    laws: Laws, keys: Keys, episode: Ints | int, round_index: Ints | int, worker: Ints | int, task: Ints | int
+) -> Floats:
+    """Times of single tasks, for methods that know no rounds; the arguments broadcast together.
+
+    Parameters
+    ----------
+    laws
+        The law of each worker's task times.
+    keys, episode, round_index
+        The row's key, and the episode and the round in which the task starts, both counted from 0.
+    worker, task
+        Whose task, and how many it started before in the episode.
+
+    Examples
+    --------
+    The very times that a round would have:
+
+    >>> from ata_gym.pools import exponential
+    >>> laws, keys, zero = exponential([1.0, 2.0]).laws, stream_keys(0), np.zeros(1, np.int64)
+    >>> round = allocation_round(laws, keys, zero, zero, np.zeros((1, 2), np.int64), np.array([[1, 1]]), 2)
+    >>> bool((task_times(laws, keys, 0, 0, np.array([0, 1]), 0) == round.time[0]).all())
+    True
+    """
+    indices = [np.asarray(index, np.int64) for index in (episode, round_index, worker, task)]
+    times: Floats = kernels.one_time(
+        laws.family, laws.shift, laws.scale, laws.shape, laws.table, laws.first, laws.length, keys, *indices
+    )
+    return times
 
 
 def allocation_round(
@@ -317,7 +118,7 @@ def allocation_round(
     budget
         Results B that the round needs.
     """
-    return _run(_run_allocation, laws, keys, episode, round_index, started, allocation, budget)
+    return _run(kernels.run_allocation, laws, keys, episode, round_index, started, allocation, budget)
 
 
 def race_round(
@@ -328,7 +129,7 @@ def race_round(
     Each worker starts its tasks one after the other. Of results at the same moment the lowest worker's comes first. The
     parameters are those of :func:`allocation_round`, but each row sums to B or more; with B, both give the same bits.
     """
-    return _run(_run_race, laws, keys, episode, round_index, started, allocation, budget)
+    return _run(kernels.run_race, laws, keys, episode, round_index, started, allocation, budget)
 
 
 def _run(

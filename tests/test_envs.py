@@ -226,7 +226,7 @@ def test_a_bad_action_changes_nothing(env_id: str, action: Any, message: str) ->
         one.reset(seed=0)
     with pytest.raises(ValueError, match=message):
         env.step(action)
-    with pytest.raises(ValueError, match="."):
+    with pytest.raises(ValueError):  # noqa: PT011 - the sentence is the space's own
         vector.step(action if action is None else np.array(action)[None])
     expected = twin.step(good)
     assert same(env.step(good)[0], expected[0])

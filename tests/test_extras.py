@@ -7,7 +7,7 @@ from ata_gym.extras import MissingExtraError, require
 
 
 def test_an_installed_submodule_is_returned_itself():
-    import xml.dom.minidom  # noqa: PLC0415 - only to compare
+    import xml.dom.minidom
 
     assert require("xml.dom.minidom", extra="bench") is xml.dom.minidom
 

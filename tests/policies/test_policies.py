@@ -6,17 +6,17 @@ import math
 import pickle
 from typing import Any
 
-import ata_policies
 import gymnasium as gym
 import numpy as np
 import pytest
-from ata_policies import Belief, Policy, Setting
-from ata_policies.ata import Ata, score
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import ata_policies
 from ata_gym import allocate, proxy_loss, proxy_optimal
 from ata_gym.pools import exponential, log_normal, shifted_exponential
+from ata_policies import Belief, Policy, Setting
+from ata_policies.ata import Ata, score
 
 POOL = shifted_exponential([1.0, 2.0, 3.0, 4.0, 5.0], [1.0, 2.0, 3.0, 4.0, 5.0])
 NAMES = ata_policies.names()

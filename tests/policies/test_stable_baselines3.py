@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import ata_policies
 import gymnasium as gym
 import numpy as np
 import pytest
+
+import ata_policies
 
 sb3 = pytest.importorskip("stable_baselines3", reason="extra rl is not installed")
 
