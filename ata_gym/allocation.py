@@ -230,8 +230,8 @@ def allocate(
             draws = rng.random((*s.shape[:-1], needed))
         else:
             draws = uniforms(_row_keys(rng, s), needed)
-    never = np.False_ if untried is None else np.asarray(untried, np.bool_)
-    allocation: Ints = _allocate(s, np.int64(budget), np.broadcast_to(never, s.shape), draws)
+    never = np.zeros(s.shape[-1], np.bool_) if untried is None else np.asarray(untried, np.bool_)
+    allocation: Ints = _allocate(s, np.int64(budget), never, draws)
     return allocation
 
 
