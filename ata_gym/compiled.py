@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numba
 import numpy as np
+
+if sys.platform == "win32":
+    import msvcrt
+else:
+    import fcntl
 
 Scalar = Callable[..., Any]
 
@@ -45,7 +55,7 @@ class Gufunc:
         return self._ufunc(*[np.asarray(array, order="C") for array in arrays])
 
     def _compile(self) -> Callable[..., Any]:
-        def build(cache: bool) -> Any:  # noqa: ANN401
+        def build(cache: bool) -> Any:
             decorate = numba.guvectorize(
                 [self._types.replace(":]", "::1]")],
                 self._layout,
@@ -56,11 +66,28 @@ class Gufunc:
             return decorate(self._loop)
 
         try:
-            self._owner = build(cache=True)
+            with _one_process():
+                self._owner = build(cache=True)
         except (RuntimeError, OSError):  # numba: "no locator available", or a cache on a read-only disk
             self._owner = build(cache=False)
         ufunc: Callable[..., Any] = self._owner.ufunc  # NumPy's own, without numba's wrapper around it
         return ufunc
+
+
+@contextmanager
+def _one_process() -> Iterator[None]:
+    """Let one process of a user at a time fill the cache, or wait for what another is putting there.
+
+    numba caches a gufunc in two parts, whose names hold a count of what their process had compiled before. Parts from
+    two processes do not fit together: calling them is a segmentation fault, in every later process too.
+    """
+    user = os.environ.get("USERNAME", "") if sys.platform == "win32" else str(os.getuid())
+    with (Path(tempfile.gettempdir()) / f"ata-gym-{user}.lock").open("ab") as lock:  # closing it unlocks it
+        if sys.platform == "win32":
+            msvcrt.locking(lock.fileno(), msvcrt.LK_LOCK, 1)
+        else:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def gufunc(types: str, layout: str, writable: tuple[int, ...] = ()) -> Callable[[Callable[..., None]], Gufunc]:
