@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 from ata_gym.extras import MissingExtraError, require
 
@@ -14,6 +15,7 @@ def main() -> None:
             require(module, extra="bench", purpose="The command ata-gym")
         from ata_gym.cli import app  # noqa: PLC0415 - it imports the modules checked above
 
+        sys.path.append(str(Path.cwd()))  # a policy or a problem of the user's may lie where the command is run
         app(prog_name="ata-gym")
     except MissingExtraError as error:
         sys.exit(str(error))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import gymnasium as gym
@@ -13,50 +13,13 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from ata_gym.checks import whole_number
-from ata_gym.pools import Pool
 from ata_gym.scenarios import Scenario
 from ata_gym.simulation import Outcome, allocation_round, race_round
 from ata_gym.spaces import Allocation, RaceAllocation
-from ata_gym.world import Episodes, Observation, Play, PoolLike, World
+from ata_gym.world import Episodes, Face, Observation, Play, PoolLike, World
 
 
-class _Face:
-    """What the single and the vector env say of their world."""
-
-    _world: World
-
-    @property
-    def pool(self) -> Pool:
-        """The workers and the law of their task times, for those who may know."""
-        return self._world.pool
-
-    @property
-    def n(self) -> int:
-        """How many workers there are."""
-        return self._world.pool.n
-
-    @property
-    def budget(self) -> int:
-        """Results B that a round needs."""
-        return self._world.budget
-
-    @property
-    def horizon(self) -> int | None:
-        """Rounds in an episode; None: no end."""
-        return self._world.horizon
-
-    @property
-    def price(self) -> float:
-        """What one unit of worker time costs in units of runtime."""
-        return self._world.price
-
-    @property
-    def scenario(self) -> Scenario | None:
-        """The named world, if it has a name."""
-        return self._world.scenario
-
-
-class TaskAllocationEnv(_Face, gym.Env[Observation, NDArray[Any]]):
+class TaskAllocationEnv(Face, gym.Env[Observation, NDArray[Any]]):
     """A round needs B results; the action says how many tasks each of n workers runs, and sums to B.
 
     Parameters
@@ -101,32 +64,41 @@ class TaskAllocationEnv(_Face, gym.Env[Observation, NDArray[Any]]):
     ) -> None:
         self._world = World.of(scenario, pool, budget, horizon, price)
         self._episodes = Episodes(self._world, 1, self._play)
-        self._playing = False
+        self._over = np.ones(1, np.bool_)
         self.observation_space = self._world.observation_space()
         self.action_space: Allocation = self._space(self.n, self.budget)
+
+    def run_on(self, play: Play) -> None:
+        """Take rounds from elsewhere than the pool, such as from tasks that are really run and timed.
+
+        Parameters
+        ----------
+        play
+            Called as ``simulation.race_round`` is, with one row. What it raises leaves the env as it was.
+        """
+        self._episodes.source = play
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
         """Start an episode; with a seed its noise is that of episode 0, without one that of the next."""
-        fresh = self._np_random is None
         super().reset(seed=seed, options=options)
-        if seed is not None or fresh:
+        if seed is not None or not self._episodes.seeded():
             self.np_random  # noqa: B018 - draws a seed where none was given
             self._episodes.rekey(0, self.np_random_seed)
         self._episodes.begin(slice(None))
-        self._playing = True
+        self._over[:] = False
         return {name: field[0] for name, field in self._episodes.blank(1).items()}, {}
 
     def step(self, action: NDArray[Any]) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         """Run one round with an allocation of shape (n,)."""
-        if not self._playing:
+        if self._over[0]:
             raise ValueError("no episode is running: call reset() first")
         episodes = self._episodes
         outcome = episodes.play(self.action_space.check(action)[None])
         round_time, worker_time = float(outcome.round_time[0]), float(outcome.worker_time[0])
         truncated = bool(episodes.over()[0])
-        self._playing = not truncated
+        self._over[:] = truncated
         observation = {"worker": outcome.worker[0], "time": outcome.time[0], "elapsed": outcome.elapsed[0]}
         info = {
             "round_time": round_time,
@@ -148,7 +120,7 @@ class TaskRaceEnv(TaskAllocationEnv):
     _space = RaceAllocation
 
 
-class TaskAllocationVectorEnv(_Face, gym.vector.VectorEnv[Observation, NDArray[Any], NDArray[Any]]):
+class TaskAllocationVectorEnv(Face, gym.vector.VectorEnv[Observation, NDArray[Any], NDArray[Any]]):
     """E rows of ``TaskAllocationEnv`` in one call: row e, seeded s + e, gives the bits of a single env seeded s + e.
 
     Parameters
@@ -189,8 +161,7 @@ class TaskAllocationVectorEnv(_Face, gym.vector.VectorEnv[Observation, NDArray[A
         self.metadata = {**TaskAllocationEnv.metadata, "autoreset_mode": self.autoreset_mode}
         self._world = World.of(scenario, pool, budget, horizon, price)
         self._episodes = Episodes(self._world, self.num_envs, self._play)
-        self._over = np.zeros(self.num_envs, np.bool_)  # rows that the next step resets
-        self._playing = False
+        self._over = np.zeros(self.num_envs, np.bool_)  # the next step resets these
         self.single_observation_space = self._world.observation_space()
         self.single_action_space = self._space(self.n, self.budget)
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
@@ -209,12 +180,11 @@ class TaskAllocationVectorEnv(_Face, gym.vector.VectorEnv[Observation, NDArray[A
                 self._episodes.rekey(row, own)
         self._episodes.begin(slice(None))
         self._over[:] = False
-        self._playing = True
         return self._episodes.blank(self.num_envs), {}
 
     def _row_seeds(self, seed: int | Sequence[int | None] | None) -> list[int | None]:
         if seed is None or isinstance(seed, (int, np.integer)):
-            if seed is None and self._np_random is not None:
+            if seed is None and self._episodes.seeded():
                 return [None] * self.num_envs
             # as in the single env: Gymnasium checks a seed, and draws one where none was ever given
             self._np_random, self._np_random_seed = seeding.np_random(None if seed is None else int(seed))
@@ -230,9 +200,9 @@ class TaskAllocationVectorEnv(_Face, gym.vector.VectorEnv[Observation, NDArray[A
         self, actions: NDArray[Any]
     ) -> tuple[Observation, NDArray[Any], NDArray[Any], NDArray[Any], dict[str, Any]]:
         """Run one round in every row with allocations of shape (E, n)."""
-        if not self._playing:
+        if not self._episodes.seeded():
             raise ValueError("no episode is running: call reset() first")
-        episodes, starting = self._episodes, self._over
+        episodes, starting = self._episodes, self._over.copy()
         any_starting = bool(starting.any())
         if any_starting and np.shape(actions) == self.action_space.shape:
             actions = np.where(starting[:, None], self._idle, actions)
@@ -245,7 +215,7 @@ class TaskAllocationVectorEnv(_Face, gym.vector.VectorEnv[Observation, NDArray[A
         truncated = episodes.over() & ~starting
         info = self._info(outcome, ~starting)
         if self.autoreset_mode is AutoresetMode.NEXT_STEP:
-            self._over = truncated.copy()
+            self._over[:] = truncated
         elif truncated.any():
             info = self._final(observation, info, truncated)
             self._restart(observation, truncated)
@@ -285,24 +255,6 @@ class TaskAllocationVectorEnv(_Face, gym.vector.VectorEnv[Observation, NDArray[A
             name: field & ~rows if name.startswith("_") else np.where(rows, 0.0, field) for name, field in info.items()
         }
         return {**kept, **masked}
-
-    def checkpoint(self) -> dict[str, NDArray[Any]]:
-        """Everything that the env remembers, as arrays to save; ``restore`` goes on from there bit for bit."""
-        fields = {name: getattr(self._episodes, name).copy() for name in Episodes.FIELDS}
-        return {**fields, "over": self._over.copy()}
-
-    def restore(self, checkpoint: Mapping[str, NDArray[Any]]) -> None:
-        """Go on from a ``checkpoint`` of an env of the same world and as many rows."""
-        expected = {name: getattr(self._episodes, name) for name in Episodes.FIELDS} | {"over": self._over}
-        for name, field in expected.items():
-            if name not in checkpoint or np.shape(checkpoint[name]) != field.shape:
-                raise ValueError(
-                    f"this checkpoint does not fit the env: {name!r} must be an array of shape {field.shape}"
-                )
-        for name in Episodes.FIELDS:
-            setattr(self._episodes, name, np.array(checkpoint[name]))
-        self._over = np.array(checkpoint["over"])
-        self._playing = True
 
 
 class TaskRaceVectorEnv(TaskAllocationVectorEnv):

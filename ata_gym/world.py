@@ -102,10 +102,10 @@ class World:
 class Episodes:
     """What E rows remember of their episodes; the one state behind the single and the vector env."""
 
-    FIELDS = ("keys", "episode", "round", "started", "runtime", "total_worker_time")
+    _FIELDS = ("keys", "episode", "round", "started", "runtime", "total_worker_time")
 
     def __init__(self, world: World, rows: int, play: Play) -> None:
-        self.world, self._play = world, play
+        self.world, self.source = world, play
         self.keys = np.zeros(rows, np.uint64)
         self.episode = np.full(rows, -1, np.int64)  # -1: never reset
         self.round = np.zeros(rows, np.int64)
@@ -118,6 +118,10 @@ class Episodes:
         self.keys[row] = stream_keys(seed, stream=_TASK_NOISE)[0]
         self.episode[row] = -1
 
+    def seeded(self) -> bool:
+        """Whether every row has been given a seed, and begun an episode."""
+        return bool((self.episode >= 0).all())
+
     def begin(self, rows: NDArray[Any] | slice) -> None:
         """Start the next episode of some rows."""
         self.episode[rows] += 1
@@ -126,7 +130,7 @@ class Episodes:
 
     def play(self, allocation: Ints) -> Outcome:
         """Run one round of every row."""
-        outcome = self._play(
+        outcome = self.source(
             self.world.pool.laws,
             self.keys,
             self.episode,
@@ -156,3 +160,74 @@ class Episodes:
             "time": np.zeros((rows, budget)),
             "elapsed": np.zeros((rows, n)),
         }
+
+    def checkpoint(self, over: NDArray[np.bool_]) -> dict[str, NDArray[Any]]:
+        """Everything there is to remember, as arrays; ``over`` marks the rows whose episode has ended."""
+        return {name: field.copy() for name, field in self._remembered(over).items()}
+
+    def restore(self, checkpoint: Mapping[str, NDArray[Any]], over: NDArray[np.bool_]) -> None:
+        """Go on from what ``checkpoint`` gave, and write into ``over``; what does not fit changes nothing."""
+        here = self._remembered(over)
+        for name, field in here.items():
+            if name not in checkpoint or np.shape(checkpoint[name]) != field.shape:
+                raise ValueError(
+                    f"this checkpoint does not fit the env: {name!r} must be an array of shape {field.shape}"
+                )
+        for name, field in here.items():
+            field[...] = checkpoint[name]
+
+    def _remembered(self, over: NDArray[np.bool_]) -> dict[str, NDArray[Any]]:
+        return {name: getattr(self, name) for name in self._FIELDS} | {"over": over}
+
+
+class Face:
+    """What the single and the vector env say of their world, and what they remember."""
+
+    _world: World
+    _episodes: Episodes
+    _over: NDArray[np.bool_]
+    """Rows whose episode has ended, shape (E,); before the first reset none has begun either."""
+
+    @property
+    def pool(self) -> Pool:
+        """The workers and the law of their task times, for those who may know."""
+        return self._world.pool
+
+    @property
+    def n(self) -> int:
+        """How many workers there are."""
+        return self._world.pool.n
+
+    @property
+    def budget(self) -> int:
+        """Results B that a round needs."""
+        return self._world.budget
+
+    @property
+    def horizon(self) -> int | None:
+        """Rounds in an episode; None: no end."""
+        return self._world.horizon
+
+    @property
+    def price(self) -> float:
+        """What one unit of worker time costs in units of runtime."""
+        return self._world.price
+
+    @property
+    def scenario(self) -> Scenario | None:
+        """The named world, if it has a name."""
+        return self._world.scenario
+
+    def checkpoint(self) -> dict[str, NDArray[Any]]:
+        """Everything that the env remembers, as arrays to save; ``restore`` goes on from there bit for bit."""
+        return self._episodes.checkpoint(self._over)
+
+    def restore(self, checkpoint: Mapping[str, NDArray[Any]]) -> None:
+        """Go on from a ``checkpoint`` of an env of the same world and as many rows.
+
+        Raises
+        ------
+        ValueError
+            If it does not fit; the env stays as it was.
+        """
+        self._episodes.restore(checkpoint, self._over)

@@ -34,3 +34,10 @@ def test_processes_that_fill_the_cache_together_leave_it_whole(tmp_path):
     together = [start(count) for count in range(4)]
     assert [process.wait() for process in together] == [0] * 4
     assert start(0).wait() == 0
+
+
+def test_a_kernel_whose_cache_has_no_place_is_compiled_all_the_same():
+    """Source that lies in no file has no place for a cache, just as an installation where nothing can be written."""
+    names = {}
+    exec(compile(KERNELS, "<nowhere>", "exec"), names)
+    assert names["total"]([[1.0, 2.0], [3.0, 4.0]]).tolist() == [3.0, 7.0]

@@ -326,3 +326,52 @@ def test_a_scenario_may_be_shortened() -> None:
     env = gym.make(IDS[0], scenario="icml2025-regret", horizon=2, budget=3).unwrapped
     assert (env.horizon, env.budget, env.n) == (2, 3, 20)  # type: ignore[attr-defined]
     assert gym.make(IDS[0], pool=exponential([1.0]), budget=1).unwrapped.horizon is None  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("env_id", IDS)
+def test_a_single_env_goes_on_bit_for_bit(env_id: str) -> None:
+    world = {"pool": POOL, "budget": 4, "horizon": 3}
+    bare: Any = gym.make(env_id, **world).unwrapped
+    bare.reset(seed=4)
+    action = np.array([4, 0, 0])
+    for steps in range(8):
+        saved = {name: field.copy() for name, field in bare.checkpoint().items()}
+        later: Any = gym.make(env_id, **world).unwrapped
+        if steps % 2:
+            later.reset(seed=9)
+        later.restore(saved)
+        if steps % 4 == 3:  # the episode is over
+            for env in (later, bare):
+                with pytest.raises(ValueError, match="call reset"):
+                    env.step(action)
+            assert same(later.reset()[0], bare.reset()[0])
+        else:
+            expected, seen = bare.step(action), later.step(action)
+            assert same(seen[0], expected[0])
+            assert seen[1:] == expected[1:]
+
+
+def test_a_restored_env_goes_on_with_its_own_next_episode() -> None:
+    world = {"pool": POOL, "budget": 4}
+    single, vector = gym.make(IDS[0], **world), gym.make_vec(IDS[0], num_envs=2, **world)
+    for env, fresh, action in (
+        (single, gym.make(IDS[0], **world), np.array([4, 0, 0])),
+        (vector, gym.make_vec(IDS[0], num_envs=2, **world), np.array([[4, 0, 0], [0, 4, 0]])),
+    ):
+        bare: Any = env.unwrapped
+        later: Any = fresh.unwrapped
+        bare.reset(seed=1)
+        later.restore(bare.checkpoint())
+        bare.reset()
+        later.reset()
+        assert same(later.step(action)[0], bare.step(action)[0])
+
+
+def test_a_checkpoint_that_does_not_fit_changes_nothing() -> None:
+    bare: Any = gym.make(IDS[0], pool=POOL, budget=4).unwrapped
+    bare.reset(seed=0)
+    before = bare.checkpoint()
+    broken = {**bare.checkpoint(), "round": np.array([7]), "over": np.zeros(3, np.bool_)}
+    with pytest.raises(ValueError, match=r"'over' must be an array of shape \(1,\)"):
+        bare.restore(broken)
+    assert same(bare.checkpoint(), before)

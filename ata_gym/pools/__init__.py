@@ -12,6 +12,7 @@ from ata_gym.pools.constructors import (
     uniform,
     weibull,
 )
+from ata_gym.pools.measured import measured
 from ata_gym.pools.pool import Laws, Pool, concatenate
 from ata_gym.pools.traces import read_trace
 
@@ -24,6 +25,7 @@ __all__ = [
     "gamma",
     "half_normal",
     "log_normal",
+    "measured",
     "pareto",
     "read_trace",
     "shifted_exponential",

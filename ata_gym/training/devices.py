@@ -1,0 +1,82 @@
+"""Where a model is trained, and the generators that torch draws from there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+
+def find_device(name: str | torch.device) -> torch.device:
+    """The device of that name; ``"cuda"`` is the one that torch uses by default.
+
+    Raises
+    ------
+    ValueError
+        If it is neither a CPU nor a CUDA device, or torch does not see it.
+
+    Examples
+    --------
+    >>> find_device("cpu")
+    device(type='cpu')
+    """
+    try:
+        device = torch.device(name)
+    except (RuntimeError, TypeError):
+        device = None
+    if device is None or device.type not in {"cpu", "cuda"} or (device.type == "cpu" and device.index is not None):
+        raise ValueError(f'device must be "cpu", "cuda" or "cuda:<index>", not {name!r}')
+    if device.type == "cuda":
+        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        if (device.index or 0) >= count:
+            raise ValueError(
+                f'device "{device}" was asked for, but torch {torch.__version__} sees {count} CUDA devices: '
+                'use device="cpu", or install a torch built for this machine\'s GPU driver'
+            )
+        if device.index is None:
+            device = torch.device("cuda", torch.cuda.current_device())
+    return device
+
+
+@contextmanager
+def seeded(key: int, device: torch.device) -> Iterator[None]:
+    """Let torch's default generators draw from a key; afterwards they go on as if nothing had been drawn."""
+    generators = [torch.default_generator]
+    if device.type == "cuda":
+        torch.cuda.init()  # type: ignore[no-untyped-call] # before it there are no generators
+        generators.append(torch.cuda.default_generators[device.index])
+    states = [generator.get_state() for generator in generators]
+    try:
+        for generator in generators:
+            generator.manual_seed(key)
+        yield
+    finally:
+        for generator, state in zip(generators, states, strict=True):
+            generator.set_state(state)
+
+
+@contextmanager
+def enough_memory(device: torch.device, what: str) -> Iterator[None]:
+    """Turn torch's errors for lack of memory on a device, CPU included, into one sentence.
+
+    Raises
+    ------
+    MemoryError
+        If ``what`` does not fit.
+
+    Examples
+    --------
+    >>> with enough_memory(torch.device("cpu"), "a round"):
+    ...     torch.empty(10**16)
+    Traceback (most recent call last):
+    ...
+    MemoryError: a round does not fit into the memory of cpu: DefaultCPUAllocator: can't allocate memory: you tried ...
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        if not isinstance(error, torch.OutOfMemoryError) and "can't allocate memory" not in str(error):
+            raise
+        reason = str(error).partition("err == 0. ")[2] or str(error)
+        raise MemoryError(f"{what} does not fit into the memory of {device}: {reason.partition('. ')[0]}") from error

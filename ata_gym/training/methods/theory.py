@@ -1,0 +1,134 @@
+"""Step sizes and sizes of groups from theory, for an L-smooth f and gradients of variance sigma^2.
+
+The names: smoothness L; variance sigma^2; accuracy eps, the wanted mean of the squared gradient norm over all updates;
+gap Delta = f(x0) - f*. Where the papers write min(1/u, 1/v), here is 1/max(u, v), which allows for sigma^2 = 0.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from ata_gym.simulation import Floats, Ints
+
+
+def gradients_needed(variance: float, accuracy: float) -> int:
+    """Gradients for one step: max(1, ceil(sigma^2 / eps)).
+
+    The batch S of Rennala SGD (Tyurin and Richtarik, 2023) and the delay threshold R of Ringmaster ASGD (Maranjyan,
+    Tyurin and Richtarik, ICML 2025).
+
+    >>> gradients_needed(0.1, 0.03)
+    4
+    """
+    return max(1, math.ceil(variance / accuracy))
+
+
+def updates_needed(step_size: float, accuracy: float, gap: float) -> int:
+    """Updates K = ceil(4 Delta / (gamma eps)).
+
+    Worked out here: the mean of E||grad f||^2 over K updates is at most 2 Delta / (gamma K) plus a term of noise
+    that each of the step sizes below keeps under eps / 2. It agrees with the published 8 L Delta / eps * max(1,
+    sigma^2 / (eps B)) of MindFlayer SGD (UAI 2025).
+
+    >>> updates_needed(0.5, 0.1, 2.0)
+    160
+    """
+    return math.ceil(4 * gap / (step_size * accuracy))
+
+
+def synchronous_step(smoothness: float, variance: float, accuracy: float, gradients: int) -> float:
+    """The step gamma = min{1 / L, eps S / (2 L sigma^2)} for the mean of S gradients at the current weights.
+
+    Source: Rennala SGD (Tyurin and Richtarik, 2023); a minibatch of S is the same step.
+
+    >>> synchronous_step(1.0, 0.4, 0.1, gradients=4)
+    0.5
+    """
+    return 1 / (smoothness * max(1.0, 2 * variance / (accuracy * gradients)))
+
+
+def asynchronous_step(smoothness: float, variance: float, accuracy: float, delays: int) -> float:
+    """The step gamma = min{1 / (2 R L), eps / (4 L sigma^2)} for single gradients whose delay is below R.
+
+    Source: Ringmaster ASGD (Maranjyan, Tyurin and Richtarik, ICML 2025).
+
+    >>> asynchronous_step(1.0, 0.4, 0.1, delays=4)
+    0.0625
+    """
+    return 1 / (smoothness * max(2.0 * delays, 4 * variance / accuracy))
+
+
+def delay_adaptive_step(smoothness: float, variance: float, accuracy: float, n: int) -> float:
+    """The step gamma = min{1 / (4 n L), eps / (4 L sigma^2)}, to be scaled by n / max(n, delay).
+
+    So the step of a late gradient is at most 1 / (4 L delay), the rule of Koloskova et al. and of Mishchenko et al.,
+    2022, as recalled and not checked again; that the noise asks for the second term is taken from Ringmaster ASGD.
+
+    >>> delay_adaptive_step(1.0, 0.4, 0.1, n=2)
+    0.0625
+    """
+    return 1 / (smoothness * max(4.0 * n, 4 * variance / accuracy))
+
+
+def mindflayer_step(smoothness: float, variance: float, accuracy: float, expected: float) -> float:
+    """The step gamma = 1 / (2 L) * min{1, eps B / sigma^2} for B expected gradients of an update.
+
+    Source: MindFlayer SGD (UAI 2025).
+
+    >>> mindflayer_step(1.0, 0.4, 0.1, expected=2.0)
+    0.25
+    """
+    return 1 / (2 * smoothness * max(1.0, variance / (accuracy * expected)))
+
+
+def longest_delay(times: Floats) -> int:
+    """Updates of plain asynchronous SGD during the slowest worker's task, for fixed task times of shape (n,).
+
+    Worked out here: sum of ceil(tau_max / tau_i) over the other workers. With random times it may be exceeded.
+
+    >>> longest_delay(np.array([1.0, 2.0, 5.0]))
+    8
+    """
+    slowest = times.argmax()
+    return int(np.ceil(times[slowest] / np.delete(times, slowest)).sum())
+
+
+def workers_to_await(times: Floats, gradients: int) -> int:
+    """How many of n workers a synchronous update should wait for: argmin_m tau_(m) (1 + S / m), tau sorted.
+
+    Worked out here from the time of minibatch SGD with fixed task times, tau_(m) (L Delta / eps) (1 + sigma^2 / (m
+    eps)), with S = sigma^2 / eps.
+
+    >>> workers_to_await(np.array([1.0, 1.1, 50.0]), gradients=10)
+    2
+    """
+    m = np.arange(1, len(times) + 1)
+    return int(m[np.argmin(np.sort(times) * (1 + gradients / m))])
+
+
+class Group(NamedTuple):
+    """The workers worth using."""
+
+    workers: Ints
+    """Ordered by time."""
+    time: float
+    """How long S gradients take them."""
+
+
+def best_group(times: Floats, chances: Floats, gradients: int) -> Group:
+    """The fastest m workers, m minimising t(m) = (S + sum_{j <= m} p_j) / sum_{j <= m} p_j / c_j.
+
+    Worker j tries every c_j, and succeeds with chance p_j; workers are sorted by c. Source: MindFlayer SGD (UAI 2025);
+    with p = 1 it is the m* of Naive Optimal ASGD, as Ringmaster ASGD (ICML 2025) defines it.
+
+    >>> best_group(np.array([9.0, 1.0, 2.0]), np.ones(3), gradients=3)
+    Group(workers=array([1, 2]), time=3.3333333333333335)
+    """
+    order = np.argsort(times, kind="stable")
+    p, c = chances[order], times[order]
+    needed = (gradients + np.cumsum(p)) / np.cumsum(p / c)
+    last = int(np.argmin(needed))
+    return Group(order[: last + 1], float(needed[last]))

@@ -1,0 +1,49 @@
+"""Training in TensorBoard, live."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from ata_gym.extras import require
+
+_POINTS = 1000
+"""Losses that are drawn, at most."""
+
+
+@contextmanager
+def tensorboard_log(folder: Path, rounds: int) -> Iterator[Callable[[Mapping[str, float]], None]]:
+    """Write a run's loss and evaluations by round into a folder, in place of what was logged there before.
+
+    Parameters
+    ----------
+    folder
+        Made where it is missing; ``tensorboard --logdir FOLDER`` shows it.
+    rounds
+        How many there will be.
+
+    Returns
+    -------
+    Told each ``round`` and its figures by name.
+
+    Raises
+    ------
+    MissingExtraError
+        An ``ImportError``, if tensorboard is not installed.
+    """
+    require("tensorboard", extra="train", purpose="TensorBoard's log")
+    from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415 - it fails where tensorboard is missing
+
+    for old in folder.glob("events.out.tfevents.*"):
+        old.unlink()
+    every = max(1, rounds // _POINTS)
+
+    def log(figures: Mapping[str, float]) -> None:
+        k = int(figures["round"])
+        for name, figure in figures.items():
+            if name != "round" and (k % every == 0 or len(figures) > 2):  # more than the loss: it was evaluated
+                writer.add_scalar(name, figure, k)
+
+    with SummaryWriter(str(folder)) as writer:
+        yield log

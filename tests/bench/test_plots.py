@@ -1,0 +1,62 @@
+"""Pictures: every file is there, and the same each time."""
+
+from __future__ import annotations
+
+import matplotlib as mpl
+import polars as pl
+import pytest
+
+from ata_gym.bench import style
+from ata_gym.bench.experiment import Experiment
+from ata_gym.bench.processes import play_all
+from ata_gym.bench.report import report
+from ata_gym.bench.store import open_folder
+
+
+def test_pictures_and_tables_are_the_same_bytes_each_time(tmp_path):
+    experiment = Experiment.on_scenario("icml2025-regret", rounds=40, seeds=3)
+    policies = ["gta", "ofta", "ata-icml"]
+    bytes_of = []
+    for name in ("one", "two"):
+        folder = open_folder(tmp_path / name, experiment.config())
+        assert play_all(experiment, policies, folder, jobs=1) == {}
+        with mpl.rc_context({"lines.linewidth": 9.0} if name == "two" else {}):  # the user's own style changes nothing
+            made = report(experiment, policies, folder)
+        names = [path.relative_to(folder.path).as_posix() for path in made.pictures]
+        expected = [f"plots/{stem}.{kind}" for stem in ("runtime", "worker_time", "regret") for kind in ("png", "svg")]
+        assert names == expected
+        bytes_of.append([path.read_bytes() for path in (*made.files, *made.pictures)])
+    assert bytes_of[0] == bytes_of[1]
+    assert bytes_of[0][2].startswith(b"\x89PNG")
+    assert b"</svg>" in bytes_of[0][3]
+
+
+def test_races_alone_have_no_picture_of_regret(tmp_path):
+    experiment = Experiment.on_scenario("icml2025-regret", rounds=5, seeds=2)
+    folder = open_folder(tmp_path, experiment.config())
+    play_all(experiment, ["gta"], folder, jobs=1)
+    assert {path.stem for path in report(experiment, ["gta"], folder).pictures} == {"runtime", "worker_time"}
+
+
+@pytest.mark.parametrize("rounds", [1, 3])
+def test_recorded_times_of_zero_are_drawn_and_compared(tmp_path, rounds):
+    (tmp_path / "trace.csv").write_text("w,k,t\na,1,0\nb,1,0\na,2,0\nb,2,0\na,3,1\nb,3,2\n")
+    experiment = Experiment.on_trace(
+        tmp_path / "trace.csv", worker="w", duration="t", round="k", budget=2, rounds=rounds, seeds=2
+    )
+    folder = open_folder(tmp_path / "out", experiment.config())
+    play_all(experiment, ["gta", "ofta"], folder, jobs=1)
+    made = report(experiment, ["gta", "ofta"], folder)
+    assert len(made.pictures) == 6
+    ratio = made.summary.filter((pl.col("policy") == "gta") & (pl.col("quantity") == "runtime/ofta"))["mean"].item()
+    assert ratio == (None if rounds < 3 else 1.0)
+
+
+def test_a_policy_has_its_own_line_in_any_company():
+    alone = style.lines(["ata"])["ata"]
+    names = ["mine", "ata", "uta", "yours", "gta"]
+    lines = style.lines(names)
+    assert lines["ata"] == alone
+    assert len({line["color"] for line in lines.values()}) == len(names)
+    assert list(lines) == names
+    assert len(style.lines([f"policy-{k}" for k in range(30)])) == 30

@@ -1,0 +1,132 @@
+"""One policy on one experiment: what is recorded, and that a run goes on where it was stopped."""
+
+from __future__ import annotations
+
+from functools import partial
+from itertools import chain, repeat
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import ata_policies
+from ata_gym import proxy_loss, proxy_optimal
+from ata_gym.bench.experiment import Experiment
+from ata_gym.bench.run import SCHEMA, play_to_end
+from ata_gym.bench.store import Folder, open_folder
+
+SCENARIO = "icml2025-regret"
+
+
+def experiment(rounds: int = 1500, seeds: int = 3, seed: int = 5) -> Experiment:
+    return Experiment.on_scenario(SCENARIO, rounds=rounds, seeds=seeds, seed=seed)
+
+
+def folder_for(path: Path, played: Experiment) -> Folder:
+    return open_folder(path, played.config())
+
+
+def play(path: Path, policy: str, played: Experiment) -> pl.DataFrame:
+    folder = folder_for(path, played)
+    assert play_to_end(played, policy, folder) is not None
+    return pl.read_parquet(folder.result(policy))
+
+
+@pytest.mark.parametrize("policy", ["ata-empirical-icml", "uta", "gta"])
+def test_the_records_are_those_of_single_envs_played_by_hand(tmp_path, policy):
+    played = experiment(rounds=60)
+    records = play(tmp_path, policy, played)
+    assert records.schema == pl.Schema(SCHEMA)
+    assert records["round"].unique().to_list() == played.record_at().tolist()
+    for seed in (5, 6, 7):
+        env = gym.make(ata_policies.load(policy).env_id, scenario=SCENARIO)
+        observation, _ = env.reset(seed=seed)
+        player, state = ata_policies.make(policy, env, seed=seed), None
+        pool = env.unwrapped.pool
+        least = proxy_loss(proxy_optimal(pool, 5), pool.mean())
+        runtime = worker_time = regret = 0.0
+        mine = {row["round"]: row for row in records.filter(pl.col("seed") == seed).to_dicts()}
+        for k in range(1, 61):
+            allocation, state = player.predict(observation, state)
+            observation, _, _, truncated, info = env.step(allocation)
+            runtime += info["round_time"]
+            worker_time += info["worker_time"]
+            regret += proxy_loss(allocation, pool.mean()) - least
+            if k in mine:
+                assert mine[k] == {
+                    "policy": policy,
+                    "seed": seed,
+                    "round": k,
+                    "runtime": runtime,
+                    "total_worker_time": worker_time,
+                    "regret": None if policy == "gta" else regret,
+                    "support": np.count_nonzero(allocation),
+                }
+        assert not truncated
+
+
+def test_regret_never_falls_and_that_of_ofta_is_zero(tmp_path):
+    played = experiment(rounds=300)
+    for policy in ("ata", "ata-empirical", "uta", "ofta"):
+        regret = play(tmp_path, policy, played).sort("seed", "round")["regret"].to_numpy().reshape(3, -1)
+        assert (np.diff(regret, prepend=0.0) >= 0).all()
+        assert (regret[:, -1] == 0).all() == (policy == "ofta")
+
+
+@settings(max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(policy=st.sampled_from(["ata", "gta", "uta"]), looks=st.lists(st.integers(1, 60), max_size=4))
+def test_a_run_stopped_anywhere_ends_with_the_same_bytes(tmp_path_factory, policy, looks):
+    played = experiment()
+    whole = folder_for(tmp_path_factory.mktemp("whole"), played)
+    play_to_end(played, policy, whole)
+    parts = folder_for(tmp_path_factory.mktemp("parts"), played)
+    for most in looks:
+        looked = chain(repeat(False, most - 1), repeat(True))
+        seconds = play_to_end(played, policy, parts, stop=partial(next, looked), save_every=0.0)
+        assert (seconds is None) == parts.checkpoint(policy).exists() != parts.finished(policy)
+        if parts.finished(policy):
+            break
+    else:
+        assert play_to_end(played, policy, parts) is not None
+    assert parts.result(policy).read_bytes() == whole.result(policy).read_bytes()
+    assert not list(parts.path.rglob("*.npz"))
+
+
+def test_the_rounds_are_told_as_they_are_played(tmp_path):
+    told: list[int] = []
+    played = experiment(rounds=700)
+    play_to_end(played, "ofta", folder_for(tmp_path, played), progress=told.append)
+    assert told == sorted(told)
+    assert told[-1] == 700
+
+
+def test_more_seeds_do_not_change_the_first_ones(tmp_path):
+    few, many = experiment(seeds=2, rounds=200), experiment(seeds=4, rounds=200)
+    first = play(tmp_path / "many", "ata", many).filter(pl.col("seed") < 7)
+    assert first.equals(play(tmp_path / "few", "ata", few))
+
+
+def test_ofta_on_the_cifar100_setting_has_the_published_expectations(tmp_path):
+    rounds = 3000
+    played = Experiment.on_scenario("icml2025-cifar100", rounds=rounds, seeds=4)
+    last = play(tmp_path, "ofta", played).filter(pl.col("round") == rounds)
+    # the runs of 4 x 3,000 rounds are independent: standard errors from the spread of one round, about 400 and 600
+    for quantity, expected, spread in (("runtime", 780.0, 400.0), ("total_worker_time", 4002.0, 700.0)):
+        mean = last[quantity].mean() / rounds
+        assert mean == pytest.approx(expected, abs=4 * spread / (4 * rounds) ** 0.5)
+
+
+def test_a_trace_by_round_is_replayed_round_by_round(tmp_path):
+    path = tmp_path / "trace.csv"
+    path.write_text("machine,step,seconds\na,1,2.0\nb,1,3.0\na,2,10.0\nb,2,1.0\n")
+    played = Experiment.on_trace(path, worker="machine", duration="seconds", round="step", budget=3, seeds=1)
+    records = play(tmp_path / "out", "ofta", played)
+    # means 6 and 2: ofta gives (1, 2) or (0, 3); the proxy loss is 6 for both, the lowest index first
+    allocation = proxy_optimal(played.pool, 3)
+    times = np.array([[2.0, 3.0], [10.0, 1.0]]) * allocation
+    assert records["runtime"].to_list() == np.cumsum(times.max(axis=1)).tolist()
+    assert records["total_worker_time"].to_list() == np.cumsum(times.sum(axis=1)).tolist()

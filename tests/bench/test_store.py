@@ -1,0 +1,97 @@
+"""The results folder, and checkpoints."""
+
+from __future__ import annotations
+
+import json
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+from ata_gym.bench import checkpoint
+from ata_gym.bench.store import open_folder
+
+CONFIG = {"rounds": 10, "seeds": 2, "pool": "a" * 64}
+
+
+def test_a_folder_of_the_same_configuration_is_opened_again(tmp_path):
+    open_folder(tmp_path / "out", CONFIG)
+    before = (tmp_path / "out" / "config.json").read_bytes()
+    open_folder(tmp_path / "out", dict(CONFIG))
+    assert (tmp_path / "out" / "config.json").read_bytes() == before
+
+
+def test_a_folder_of_another_configuration_is_refused_with_what_differs(tmp_path):
+    open_folder(tmp_path, CONFIG)
+    with pytest.raises(
+        ValueError, match=r"another configuration: rounds is 10 there and 20 here, price is null .* 1.5"
+    ):
+        open_folder(tmp_path, {**CONFIG, "rounds": 20, "price": 1.5})
+    assert json.loads((tmp_path / "config.json").read_text()) == CONFIG
+
+
+def test_a_file_and_a_damaged_configuration_are_refused(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ValueError, match="is a file"):
+        open_folder(tmp_path / "file", CONFIG)
+    for text in ("{", "[1]", ""):
+        (tmp_path / "config.json").write_text(text)
+        with pytest.raises(ValueError, match="is damaged"):
+            open_folder(tmp_path, CONFIG)
+
+
+def test_what_a_killed_run_left_half_written_is_cleared(tmp_path):
+    folder = open_folder(tmp_path, CONFIG)
+    (folder.checkpoint("ata").parent / ".part-1-ata.npz").write_text("half")
+    open_folder(tmp_path, CONFIG)
+    assert not list(tmp_path.rglob(".part-*"))
+
+
+def test_names_of_policies_make_distinct_file_names(tmp_path):
+    folder = open_folder(tmp_path, CONFIG)
+    names = ["ata", "my.package:Ata", "my.package/Ata", "../ata", "my.package%3AAta"]
+    paths = {folder.result(name) for name in names}
+    assert len(paths) == len(names)
+    assert {path.parent for path in paths} == {tmp_path / "results"}
+
+
+def test_timings_of_several_policies_are_kept(tmp_path):
+    folder = open_folder(tmp_path, CONFIG)
+    folder.note_timing("ata", 2.0, 100)
+    folder.note_timing("uta", 4.0, 100)
+    timings = json.loads((tmp_path / "timings.json").read_text())
+    assert timings == {
+        "ata": {"seconds": 2.0, "rounds_per_second": 50.0},
+        "uta": {"seconds": 4.0, "rounds_per_second": 25.0},
+    }
+
+
+class Inner(NamedTuple):
+    counts: np.ndarray
+    nothing: None
+
+
+class Outer(NamedTuple):
+    inner: Inner
+    pair: tuple[np.ndarray, np.ndarray]
+    named: dict[str, np.ndarray]
+    number: int
+
+
+def test_a_nested_state_survives_a_checkpoint(tmp_path):
+    state = Outer(
+        Inner(np.arange(3), None), (np.ones((2, 2)), np.zeros(1, np.bool_)), {"key": np.array([2**63], np.uint64)}, 7
+    )
+    path = tmp_path / "state.npz"
+    checkpoint.save(path, checkpoint.flatten("state", state))
+    empty = Outer(Inner(np.zeros(1), None), (np.zeros(1), np.zeros(1)), {"key": np.zeros(1)}, 0)
+    back = checkpoint.restore("state", empty, checkpoint.load(path))
+    assert isinstance(back, Outer)
+    assert isinstance(back.inner, Inner)
+    assert back.inner.nothing is None
+    assert back.number == 7
+    one, two = checkpoint.flatten("", state), checkpoint.flatten("", back)
+    assert list(one) == list(two)
+    for name, leaf in one.items():
+        assert leaf.dtype == two[name].dtype
+        assert np.array_equal(leaf, two[name])

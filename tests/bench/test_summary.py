@@ -1,0 +1,133 @@
+"""Means, intervals and ratios, and the tables made of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+import pytest
+from scipy import stats
+
+from ata_gym.bench import published, tables
+from ata_gym.bench.experiment import Experiment
+from ata_gym.bench.summary import estimate, summarise
+
+
+def records(runtimes: dict[str, list[float]]) -> pl.DataFrame:
+    """Two rounds of each policy and seed; the worker time is ten times the runtime."""
+    rows = [
+        (policy, seed, k, runtime * k / 2, 5 * runtime * k, None if policy == "gta" else 1.0 * k, 3)
+        for policy, sample in runtimes.items()
+        for seed, runtime in enumerate(sample)
+        for k in (1, 2)
+    ]
+    schema = ["policy", "seed", "round", "runtime", "total_worker_time", "regret", "support"]
+    return pl.DataFrame(rows, schema, orient="row")
+
+
+def row(summary: pl.DataFrame, policy: str, quantity: str) -> tuple[float, float, float]:
+    return summary.row(by_predicate=(pl.col("policy") == policy) & (pl.col("quantity") == quantity))[2:]
+
+
+def test_the_interval_is_students():
+    sample = np.random.default_rng(0).gamma(2.0, size=(8, 4))
+    mean, half = estimate(sample)
+    interval = stats.ttest_1samp(sample, 0.0).confidence_interval(0.95)
+    assert mean - half == pytest.approx(interval.low)
+    assert mean + half == pytest.approx(interval.high)
+
+
+def test_one_seed_has_no_interval():
+    mean, half = estimate(np.array([[3.0, 4.0]]))
+    assert mean.tolist() == [3.0, 4.0]
+    assert np.isnan(half).all()
+
+
+def test_ratios_are_paired_by_seed():
+    summary = summarise(records({"ofta": [1.0, 2.0], "uta": [3.0, 8.0], "gta": [0.5, 1.0]}))
+    mean, low, high = row(summary, "uta", "runtime/ofta")
+    interval = stats.ttest_1samp([3.0, 4.0], 0.0).confidence_interval(0.95)
+    assert (mean, low, high) == pytest.approx((3.5, interval.low, interval.high))
+    assert row(summary, "uta", "total_worker_time/gta")[0] == pytest.approx(7.0)
+    assert row(summary, "ofta", "runtime/ofta") == (1.0, 1.0, 1.0)
+    assert row(summary, "uta", "runtime")[0] == 5.5
+    assert row(summary, "uta", "regret") == (2.0, 2.0, 2.0)
+    assert row(summary, "gta", "regret") == (None, None, None)
+
+
+def test_a_price_adds_the_cost():
+    summary = summarise(records({"ofta": [1.0, 3.0], "uta": [2.0, 6.0]}), price=0.1)
+    assert row(summary, "uta", "cost")[0] == pytest.approx(4.0 + 0.1 * 40.0)
+    assert row(summary, "uta", "cost/ofta") == pytest.approx((2.0, 2.0, 2.0))
+
+
+def test_tables_show_what_was_played_and_no_more():
+    experiment = Experiment.on_scenario("icml2025-regret", rounds=2, seeds=2)
+    alone = tables.tables(summarise(records({"uta": [3.0, 8.0]})), experiment)
+    assert len(alone) == 1
+    text = tables.markdown(tables.tables(summarise(records({"uta": [3.0, 8.0], "gta": [1.0, 1.0]})), experiment))
+    assert "| uta    |" in text
+    assert "runtime / GTA" in text
+    assert "OFTA" not in text
+    assert "nan" not in text.lower()
+    one = Experiment.on_scenario("icml2025-regret", rounds=2, seeds=1)
+    assert "±" not in tables.markdown(tables.tables(summarise(records({"uta": [3.0], "ofta": [1.0]})), one))
+
+
+@pytest.mark.parametrize(
+    ("mean", "high", "unit", "text"),
+    [
+        (1234.5, 1236.0, 1.0, "1234 ± 2"),
+        (5.849e8, 5.850e8, 1e8, "5.849 ± 0.001"),
+        (1.4003757, 1.4003758, 1.0, "1.4004"),
+        (2.0, 2.0, 1.0, "2"),
+        (0.01, 3.0, 1.0, "0 ± 3"),
+        (7.0, None, 1.0, "7"),
+        (-2.0, -1.5, 1.0, "-2.0 ± 0.5"),
+    ],
+)
+def test_numbers_show_the_digits_that_are_certain(mean, high, unit, text):
+    assert tables.show(mean, high, unit) == text
+
+
+def published_summary(factor: float = 1.0) -> pl.DataFrame:
+    ends = published.FIGURES["icml2025-cifar100"].end_points
+    rows = []
+    for policy, end in ends.items():
+        for quantity in ("runtime", "total_worker_time", "runtime/ofta", "total_worker_time/ofta"):
+            value = end.of(quantity) * (factor if policy == "ata" else 1.0)
+            rows.append((policy, quantity, value, value, value))
+    return pl.DataFrame(rows, ["policy", "quantity", "mean", "low", "high"], orient="row")
+
+
+@pytest.mark.parametrize(("factor", "expected"), [(1.0, True), (1.019, True), (0.97, False), (1.03, False)])
+def test_a_reproduction_stands_only_within_the_tolerance(factor, expected):
+    figure = published.find("icml2025-cifar100")
+    comparison = published.compare(figure, published_summary(factor), figure.rounds)
+    reproduced, sentence = published.verdict(figure, comparison, figure.rounds)
+    assert reproduced == expected
+    assert sentence.startswith("Reproduced" if expected else "Not reproduced")
+    deviations = comparison.filter(pl.col("policy") == "ata")["deviation"].to_list()
+    assert deviations == pytest.approx([factor - 1] * 4)
+
+
+def test_a_run_of_another_length_is_not_compared():
+    figure = published.find("icml2025-cifar100")
+    comparison = published.compare(figure, published_summary(), 1000)
+    assert comparison["deviation"].is_null().all()
+    assert set(comparison["quantity"]) == {"runtime/ofta", "total_worker_time/ofta"}
+    assert "not comparable" in published.verdict(figure, comparison, 1000)[1]
+    assert "750,000" in published.verdict(figure, comparison, 1000)[1]
+
+
+def test_an_unknown_figure_is_refused():
+    with pytest.raises(ValueError, match="icml2025-cifar100"):
+        published.find("nips1987")
+
+
+def test_the_published_ratios_are_those_of_the_published_totals():
+    ends = published.FIGURES["icml2025-cifar100"].end_points
+    for end in ends.values():
+        assert end.runtime / ends["ofta"].runtime == pytest.approx(end.runtime_to_ofta, rel=0.01)
+        assert end.total_worker_time / ends["ofta"].total_worker_time == pytest.approx(
+            end.total_worker_time_to_ofta, rel=0.01
+        )

@@ -1,0 +1,202 @@
+"""The commands, as a user gives them."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import polars as pl
+import pytest
+from typer.testing import CliRunner, Result
+
+import ata_gym
+import ata_policies
+from ata_gym.cli import app
+
+Command = Callable[..., Result]
+TRACE = "machine,step,seconds\n" + "".join(
+    f"{m},{k},{s * k % 7 + 1}\n" for k in range(1, 7) for m, s in (("a", 2), ("b", 3))
+)
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
+    """Run a command in an empty folder; a traceback fails the test."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "trace.csv").write_text(TRACE)
+
+    def command(line: str) -> Result:
+        result = CliRunner().invoke(app, line.split())
+        assert result.exception is None or isinstance(result.exception, SystemExit)
+        return result
+
+    return command
+
+
+def test_the_installed_command_is_this_one():
+    (script,) = importlib.metadata.entry_points(group="console_scripts", name="ata-gym")
+    assert script.value == "ata_gym.__main__:main"
+    helped = subprocess.run([sys.executable, "-m", "ata_gym", "--help"], capture_output=True, text=True, check=True)
+    for name in ("policies", "scenarios", "bench", "reproduce", "trace", "measure", "methods", "train", "demo"):
+        assert name in helped.stdout
+
+
+def test_help_imports_nothing_heavy():
+    code = "import sys; from ata_gym.cli import app; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert "ata_gym.cli.training" in loaded
+    assert not {"torch", "polars", "matplotlib", "sklearn"} & set(loaded)
+
+
+def test_policies_and_scenarios_are_all_listed(run):
+    policies, scenarios = run("policies"), run("scenarios")
+    assert policies.exit_code == scenarios.exit_code == 0
+    assert all(f" {name} " in policies.stdout for name in ata_policies.names())
+    assert all(f" {name} " in scenarios.stdout for name in ata_gym.scenario_names())
+    assert "psi1" in policies.stdout
+    assert "5916" in scenarios.stdout
+
+
+def test_bench_leaves_records_tables_and_pictures_and_says_where(run, tmp_path):
+    line = "bench --scenario icml2025-regret --policies ofta,uta,gta --rounds 30 --seeds 2 --jobs 1 --out out"
+    first, second = run(line), run(line)
+    assert first.exit_code == 0
+    assert first.stdout == second.stdout
+    assert "runtime\n" not in first.stderr
+    for name in ("table.md", "table.csv", "config.json", "timings.json", "results/uta.parquet", "plots/regret.svg"):
+        assert (tmp_path / "out" / name).stat().st_size > 0
+    for file in ("out/table.{md,csv}", "out/plots/runtime.{png,svg}", "out/plots/worker_time.{png,svg}"):
+        assert file in first.stdout
+    records = pl.read_parquet("out/results/uta.parquet")
+    assert records["round"].max() == 30
+    assert records["seed"].unique().to_list() == [0, 1]
+
+
+@pytest.mark.parametrize(("column", "says"), [("--round-column step", "6 rounds; 6 rounds"), ("", "starts over")])
+def test_bench_replays_a_trace(run, column, says):
+    result = run(f"bench --trace trace.csv --worker-column machine --duration-column seconds --budget 3 {column} "
+                 "--seeds 2 --jobs 1 --out out")  # fmt: skip
+    assert result.exit_code == 0, result.stderr
+    assert says in result.stdout
+    assert pl.read_parquet("out/results/ata.parquet")["round"].max() == (6 if column else 4)
+    assert all(name in result.stdout for name in ("gta", "ofta", "ata-empirical", "ata", "uta"))
+
+
+def test_a_trace_is_made_and_then_benched(run):
+    source = "trace trace.csv new/clean.parquet --worker-column machine --duration seconds*2 --round-column step"
+    made = run(source)
+    assert made.exit_code == 0, made.stderr
+    assert "new/clean.parquet: 2 workers, 12 tasks" in made.stdout
+    assert pl.read_parquet("new/clean.parquet").columns == ["worker", "round", "duration"]
+    line = "bench --trace new/clean.parquet --worker-column worker --duration-column duration --round-column round"
+    result = run(f"{line} --budget 2 --rounds 8 --policies uta --seeds 1 --jobs 1 --out out")
+    assert result.exit_code == 0, result.stderr
+    assert "holds 6 rounds; 8 rounds are played; a record that ends starts over" in result.stdout
+
+
+def test_the_documented_commands_run_on_real_traces(run, shared_data):
+    jobs = "--seeds 1 --jobs 1"
+    job = f"bench --trace {shared_data / 'alibaba_job_4.csv'} --worker-column worker --duration-column batch_time_norm"
+    result = run(f"{job} --round-column time --budget 10 {jobs} --rounds 200 --out job4")
+    assert result.exit_code == 0, result.stderr
+    assert "n = 10, B = 10" in result.stdout
+    assert "holds 2,182 rounds; 200 rounds are played\n" in result.stdout
+    assert all(name in result.stdout for name in ("gta", "ofta", "ata-empirical", "ata", "uta"))
+
+
+def test_reproduce_does_not_claim_what_a_short_run_cannot_show(run):
+    result = run("reproduce icml2025-cifar100 --rounds 20 --seeds 2 --jobs 1")
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout.count("not comparable") >= 10
+    assert "750,000 rounds; these are 20" in result.stdout
+    assert "Reproduced" not in result.stdout
+    assert Path("results/icml2025-cifar100-20-rounds-2-seeds/table.csv").exists()
+
+
+def test_a_policy_that_fails_is_named_after_the_report_on_the_others(run, monkeypatch):
+    def fail(*_):
+        raise RuntimeError("lost its way")
+
+    from ata_policies.fixed import Uta
+
+    good = Uta.allocate
+    monkeypatch.setattr(Uta, "allocate", lambda self, state: good(self, state) if state.round[0] < 5 else fail())
+    result = run("bench --scenario icml2025-regret --policies uta,ofta --rounds 9 --seeds 1 --jobs 1 --out out")
+    assert result.exit_code == 1
+    assert "ofta" in result.stdout
+    assert result.stderr == "ata-gym: uta failed: RuntimeError: lost its way (see out/failures/uta.txt)\n"
+
+
+BENCH = "bench --jobs 1 --out out"
+REGRET = f"{BENCH} --scenario icml2025-regret --rounds 5 --seeds 1"
+TRACED = f"{BENCH} --trace trace.csv --worker-column machine --duration-column seconds --seeds 1"
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        (f"{BENCH} --scenario nowhere --rounds 5", "there is no scenario 'nowhere'"),
+        (BENCH, "either --scenario or --trace"),
+        (f"{REGRET} --trace trace.csv", "either --scenario or --trace"),
+        (f"{REGRET} --worker-column machine", "--worker-column only goes with --trace"),
+        (f"{REGRET} --policies ata,nobody", "there is no policy 'nobody'"),
+        (f"{REGRET} --policies ,", "at least one policy"),
+        (f"{REGRET} --rounds 0", "rounds must be"),
+        (f"{REGRET} --seeds -1", "seeds must be"),
+        (f"{REGRET} --seed -1", "seed must be"),
+        (f"{REGRET} --budget 0", "budget must be"),
+        (f"{REGRET} --price nan", "price must be"),
+        (f"{REGRET} --jobs 0", "jobs must be"),
+        (f"{REGRET} --save-every nan", "save-every must be"),
+        (f"{REGRET} --out trace.csv", "trace.csv is a file"),
+        (f"{TRACED}", "needs --worker-column, --duration-column and --budget"),
+        (f"{TRACED} --budget -2", "budget must be"),
+        (f"{TRACED} --budget 2 --worker-column nobody", "no column 'nobody' for the worker"),
+        (f"{TRACED} --budget 2 --round-column seconds", "must be different columns"),
+        (f"{TRACED} --budget 2 --trace nothing.csv", "there is no file nothing.csv"),
+        (f"{TRACED} --budget 2 --trace empty.csv", "empty.csv"),
+        (f"{TRACED} --budget 2 --trace noise.parquet", "noise.parquet: the file cannot be read"),
+        (f"{TRACED} --budget 2 --trace negative.csv", "not negative; data row 2 has '-1'"),
+        (f"{TRACED} --budget 2 --trace nan.csv", "finite number, not negative; data row 1 has 'NaN'"),
+        ("reproduce nips1987", "no published figure 'nips1987' to reproduce"),
+        ("reproduce icml2025-cifar100 --rounds 0", "rounds must be"),
+        ("trace trace.csv out.parquet --worker-column nobody --duration seconds", "no column 'nobody'"),
+        ("trace trace.csv out.parquet --worker-column machine --duration minutes", "cannot be computed"),
+        ("trace nothing.csv out.parquet --worker-column machine --duration seconds", "no file nothing.csv"),
+        ("demo --rounds 0", "rounds must be"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_leaves_nothing_behind(run, tmp_path, line, sentence):
+    (tmp_path / "empty.csv").write_text("")
+    (tmp_path / "noise.parquet").write_bytes(b"\0\1\2\3")
+    (tmp_path / "negative.csv").write_text("machine,seconds\na,1\nb,-1\n")
+    (tmp_path / "nan.csv").write_text("machine,seconds\na,NaN\nb,1\n")
+    before = sorted(tmp_path.rglob("*"))
+    result = run(line)
+    assert result.exit_code == 2
+    assert sentence in result.stderr
+    assert result.stderr.startswith("ata-gym: ")
+    assert result.stderr.count("\n") == 1
+    assert "Traceback" not in result.output
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_folder_of_another_configuration_is_refused_and_left_as_it_was(run, tmp_path):
+    assert run(f"{REGRET} --policies uta").exit_code == 0
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    result = run(f"{REGRET} --policies uta --rounds 6")
+    assert result.exit_code == 2
+    assert "another configuration: rounds is 5 there and 6 here" in result.stderr
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+def test_a_damaged_result_says_how_to_mend_it(run):
+    assert run(f"{REGRET} --policies uta").exit_code == 0
+    whole = Path("out/results/uta.parquet").read_bytes()
+    Path("out/results/uta.parquet").write_bytes(whole[: len(whole) // 2])
+    result = run(f"{REGRET} --policies uta")
+    assert result.exit_code == 2
+    assert "out/results/uta.parquet cannot be read: delete it" in result.stderr

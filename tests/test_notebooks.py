@@ -1,0 +1,52 @@
+import re
+from pathlib import Path
+
+import pytest
+
+NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
+
+
+@pytest.fixture(params=NOTEBOOKS, ids=lambda path: path.stem)
+def notebook(request):
+    nbformat = pytest.importorskip("nbformat")
+    nbformat.validate(nbformat.read(request.param, 4))
+    return nbformat.read(request.param, 4)
+
+
+def code(notebook):
+    return [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def printed(notebook):
+    return ["".join(out.text for out in cell.outputs if out.output_type == "stream") for cell in code(notebook)]
+
+
+def pictures(notebook):
+    return [sum("image/png" in out.get("data", {}) for out in cell.outputs) for cell in code(notebook)]
+
+
+def test_there_are_notebooks():
+    assert NOTEBOOKS
+
+
+def test_each_is_committed_with_the_output_of_one_run(notebook):
+    assert [cell.execution_count for cell in code(notebook)] == list(range(1, len(code(notebook)) + 1))
+    assert sum(pictures(notebook)) >= 1
+    assert any(printed(notebook))
+    assert all(out.output_type != "error" for cell in code(notebook) for out in cell.outputs)
+
+
+def test_none_tells_of_the_machine_it_ran_on(notebook):
+    assert set(notebook.metadata) == {"kernelspec", "language_info"}
+    assert all(set(cell.metadata) <= {"tags"} for cell in notebook.cells)
+    words = "\n".join([cell.source for cell in notebook.cells] + printed(notebook))
+    assert not re.search(r"(?<![\w.])/(home|Users|root|tmp|work|usr|opt|var)\b|[A-Z]:\\", words)
+
+
+def test_each_runs_and_prints_what_is_committed(notebook):
+    nbclient = pytest.importorskip("nbclient")
+    pytest.importorskip("ipykernel")
+    pytest.importorskip("matplotlib")
+    before = printed(notebook), pictures(notebook)
+    nbclient.NotebookClient(notebook, timeout=120, kernel_name="python3").execute()
+    assert (printed(notebook), pictures(notebook)) == before

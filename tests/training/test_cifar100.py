@@ -1,0 +1,86 @@
+import numpy as np
+import pytest
+import torch
+
+from ata_gym.training import Trainer, make_problem
+from ata_gym.training.cifar100 import cifar100
+
+
+def parts(train=6, test=4):
+    rng = np.random.default_rng(0)
+    return {
+        "train_x": rng.integers(0, 256, (train, 32, 32, 3), np.uint8),
+        "train_y": rng.integers(0, 100, train, np.uint8),
+        "test_x": rng.integers(0, 256, (test, 32, 32, 3), np.uint8),
+        "test_y": rng.integers(0, 100, test, np.uint8),
+    }
+
+
+def written(tmp_path, **changes):
+    path = tmp_path / "images.npz"
+    np.savez(path, allow_pickle=True, **{name: x for name, x in (parts() | changes).items() if x is not None})
+    return path
+
+
+def test_the_network_is_the_papers(tmp_path):
+    problem = make_problem("cifar100", written(tmp_path))
+    model = problem.build()
+    assert sum(p.numel() for p in model.parameters()) == 167_684
+    assert dict(problem.learning_rates)["adam"] == 8e-5
+    assert next(iter(problem.learning_rates)) == "adam"
+    assert problem.loss(model, problem.draw(np.arange(5, dtype=np.uint64))).shape == (5,)
+
+
+def test_pixels_are_normalised_as_in_the_paper(tmp_path):
+    problem = cifar100(written(tmp_path))
+    pixels = problem._train.inputs
+    expected = (pixels / 255 - 0.5) / 0.5
+    torch.testing.assert_close(problem._transform(pixels), expected)
+    image = parts()["train_x"][2]
+    assert torch.equal(pixels[2], torch.from_numpy(image).permute(2, 0, 1))  # channels, rows, columns
+    assert pixels.dtype == torch.uint8
+
+
+def test_real_images_are_learned(shared_data):
+    trainer = Trainer(cifar100(shared_data / "cifar100_sub_50x15.npz"), 23, lr=1e-3)
+    before = trainer.evaluate()
+    assert before["test_loss"] == pytest.approx(np.log(100), rel=0.01)
+    losses = [trainer.step() for _ in range(120)]
+    assert np.mean(losses[-30:]) < np.mean(losses[:30]) - 0.1
+    after = trainer.evaluate()
+    assert after["test_loss"] < before["test_loss"] - 0.1
+    assert after["accuracy"] > 0.02
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"test_y": None}, "must hold train_x, train_y, test_x, test_y, but has only: train_x, train_y, test_x$"),
+        ({"train_x": np.zeros((6, 32, 32), np.uint8)}, r"train_x must be uint8 of shape \(N, 32, 32, 3\)"),
+        ({"train_x": np.zeros((6, 32, 32, 3))}, "train_x must be uint8"),
+        ({"train_y": np.zeros(5, np.uint8)}, r"train_y must be whole numbers of shape \(6,\)"),
+        ({"train_y": np.zeros(6)}, "train_y must be whole numbers"),
+        ({"test_y": np.array([0, 1, 2, 100])}, r"classes in test_y must lie in 0\.\.99"),
+        ({"test_y": np.array([0, 1, 2, -1])}, r"classes in test_y must lie in 0\.\.99"),
+        (
+            {"test_y": np.array([{}] * 4, object)},
+            "cannot be read as an archive of CIFAR-100 or an npz file of plain arrays",
+        ),
+    ],
+)
+def test_bad_files(tmp_path, changes, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        cifar100(written(tmp_path, **changes))
+
+
+def test_unreadable_files(tmp_path):
+    with pytest.raises(FileNotFoundError, match="there is no file"):
+        cifar100(tmp_path / "none.npz")
+    whole = written(tmp_path).read_bytes()
+    for content in (b"", b"no archive", whole[: len(whole) // 2]):
+        (tmp_path / "broken.npz").write_bytes(content)
+        with pytest.raises(ValueError, match="cannot be read as an archive"):
+            cifar100(tmp_path / "broken.npz")
+    np.save(tmp_path / "one.npy", np.zeros(3))
+    with pytest.raises(ValueError, match="cannot be read as an archive"):
+        cifar100(tmp_path / "one.npy")

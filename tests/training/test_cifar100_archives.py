@@ -1,0 +1,196 @@
+import io
+import os
+import pickle
+import struct
+import tarfile
+
+import numpy as np
+import pytest
+import torch
+
+from ata_gym.training import make_problem
+from ata_gym.training.cifar100_archives import read_archive
+
+SIZES = {"train": 7, "test": 3}
+RNG = np.random.default_rng(0)
+PIXELS = {which: RNG.integers(0, 256, (size, 3072), np.uint8) for which, size in SIZES.items()}
+LABELS = {which: RNG.integers(0, 100, size) for which, size in SIZES.items()}
+
+
+class Python2(pickle._Pickler):
+    """Writes bytes as Python 2 wrote its strings, in which the published archive is."""
+
+    dispatch = pickle._Pickler.dispatch.copy()
+
+    def save_bytes(self, text):
+        self.write(pickle.BINSTRING + struct.pack("<i", len(text)) + text)
+        self.memoize(text)
+
+    dispatch[bytes] = save_bytes
+
+
+def content(which, **changes):
+    parts = {
+        b"filenames": [b"a.png"] * SIZES[which],
+        b"batch_label": b"training batch",
+        b"fine_labels": LABELS[which].tolist(),
+        b"coarse_labels": [0] * SIZES[which],
+        b"data": PIXELS[which],
+    }
+    return parts | {name.encode(): part for name, part in changes.items()}
+
+
+def as_python2(parts):
+    file = io.BytesIO()
+    Python2(file, protocol=2).dump(parts)
+    return file.getvalue().replace(b"numpy._core.multiarray\n", b"numpy.core.multiarray\n")
+
+
+def as_python3(parts):
+    return pickle.dumps({name.decode(): part for name, part in parts.items()}, protocol=2)
+
+
+def binary(which, labels=None):
+    fine = LABELS[which] if labels is None else labels
+    columns = np.zeros((SIZES[which], 1), np.uint8), fine[:, None].astype(np.uint8), PIXELS[which]
+    return np.concatenate(columns, axis=1).tobytes()
+
+
+VERSIONS = {
+    "python": lambda: {which: as_python2(content(which)) for which in SIZES} | {"meta": b"not read"},
+    "newer python": lambda: {which: as_python3(content(which)) for which in SIZES},
+    "protocol 4": lambda: {which: pickle.dumps(content(which), protocol=4) for which in SIZES},
+    "binary": lambda: {f"{which}.bin": binary(which) for which in SIZES} | {"fine_label_names.txt": b"apple"},
+}
+
+
+def packed(tmp_path, files):
+    path = tmp_path / "cifar-100.tar.gz"
+    with tarfile.open(path, "w:gz") as archive:
+        for name, data in files.items():
+            entry = tarfile.TarInfo(f"cifar-100-python/{name}")
+            entry.size = len(data)
+            archive.addfile(entry, io.BytesIO(data))
+    return path
+
+
+def extracted(tmp_path, files):
+    folder = tmp_path / "cifar-100"
+    folder.mkdir()
+    for name, data in files.items():
+        (folder / name).write_bytes(data)
+    return folder
+
+
+@pytest.mark.parametrize("write", [packed, extracted])
+@pytest.mark.parametrize("version", VERSIONS)
+def test_both_versions_packed_and_extracted(tmp_path, version, write):
+    parts = read_archive(write(tmp_path, VERSIONS[version]()))
+    for which, size in SIZES.items():
+        images = parts[f"{which}_x"]
+        assert images.shape == (size, 32, 32, 3)
+        for (row, column, channel), flat in (((0, 0, 0), 0), ((0, 1, 0), 1), ((1, 0, 0), 32), ((0, 0, 2), 2048)):
+            assert images[2, row, column, channel] == PIXELS[which][2, flat]
+        np.testing.assert_array_equal(parts[f"{which}_y"], LABELS[which])
+
+
+@pytest.mark.parametrize("write", [packed, extracted])
+def test_the_problem_reads_them(tmp_path, write):
+    problem = make_problem("cifar100", write(tmp_path, VERSIONS["python"]()))
+    assert torch.equal(problem._train.inputs.reshape(-1, 3072), torch.from_numpy(PIXELS["train"]))
+    assert problem._test.labels.tolist() == LABELS["test"].tolist()
+
+
+class Malicious:
+    def __init__(self, call, *arguments):
+        self.parts = call, arguments
+
+    def __reduce__(self):
+        return self.parts
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        Malicious(os.mkdir, "ran"),
+        Malicious(eval, "open('ran', 'w')"),
+        Malicious(np.ctypeslib.load_library, "ran", "."),
+        np.array([Malicious(os.mkdir, "ran")], object),
+    ],
+)
+@pytest.mark.parametrize("protocol", [2, 4])
+def test_no_code_is_run(tmp_path, monkeypatch, part, protocol):
+    monkeypatch.chdir(tmp_path)
+    files = VERSIONS["python"]() | {"test": pickle.dumps(content("test", data=part), protocol=protocol)}
+    folder = extracted(tmp_path, files)
+    with pytest.raises(ValueError, match="test is no pickle of plain arrays: it names"):
+        read_archive(folder)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_what_a_pickle_writes_into_its_classes_stays_there():
+    # GLOBAL numpy.ndarray, then BUILD with (None, {"__setstate__": 1}): it sets an attribute of the class
+    state = pickle.dumps((None, {"__setstate__": 1}), protocol=2)[2:-1]
+    poison = b"\x80\x02cnumpy\nndarray\n" + state + b"b."
+    with pytest.raises(ValueError, match="no pickle of plain arrays"):
+        read_archive_of(poison)
+    assert len(read_archive_of(as_python2(content("test")))["test_x"]) == SIZES["test"]
+
+
+def read_archive_of(test):
+    import tempfile
+    from pathlib import Path
+
+    with tempfile.TemporaryDirectory() as folder:
+        return read_archive(extracted(Path(folder), VERSIONS["python"]() | {"test": test}))
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        (
+            {"data": PIXELS["test"][:, 1:]},
+            r"test is no pickle.*must be bytes, 3072 for each, by rows, not 'u1' \(3, 3071\)",
+        ),
+        ({"data": PIXELS["test"].astype(float)}, "must be bytes, 3072 for each, by rows, not 'f8'"),
+        ({"data": np.asfortranarray(PIXELS["test"])}, "by rows"),
+        ({"data": [1, 2, 3]}, "no pickle of plain arrays"),
+        ({"data": PIXELS["train"]}, r"test_y must be whole numbers of shape \(7,\)"),
+        ({"fine_labels": [1, 2, 100]}, r"classes in test_y must lie in 0\.\.99"),
+        ({"fine_labels": [1.0, 2.0, 3.0]}, "test_y must be whole numbers"),
+    ],
+)
+def test_wrong_pickles(tmp_path, changes, sentence):
+    files = VERSIONS["python"]() | {"test": as_python2(content("test", **changes))}
+    with pytest.raises(ValueError, match=sentence):
+        make_problem("cifar100", extracted(tmp_path, files))
+
+
+def test_wrong_records(tmp_path):
+    folder = extracted(tmp_path, VERSIONS["binary"]())
+    (folder / "test.bin").write_bytes(binary("test", np.array([1, 2, 100])))
+    with pytest.raises(ValueError, match=r"classes in test_y must lie in 0\.\.99"):
+        make_problem("cifar100", folder)
+    for data in (binary("test")[:-1], b""):
+        (folder / "test.bin").write_bytes(data)
+        with pytest.raises(ValueError, match=r"cifar-100: test must be records of 3074 bytes, but has \d+ bytes"):
+            read_archive(folder)
+    (folder / "test.bin").unlink()
+    with pytest.raises(ValueError, match=r"must hold a file test \(the python version\) or test.bin"):
+        read_archive(folder)
+
+
+@pytest.mark.parametrize("kept", [0.0, 0.01, 0.3, 0.9])
+def test_truncated_archives(tmp_path, kept):
+    path = packed(tmp_path, VERSIONS["python"]())
+    whole = path.read_bytes()
+    path.write_bytes(whole[: int(kept * len(whole))])
+    with pytest.raises(ValueError, match="cannot be read as an archive of CIFAR-100"):
+        make_problem("cifar100", path)
+
+
+@pytest.mark.parametrize("lost", [1, 100, 9000])
+def test_truncated_pickles(tmp_path, lost):
+    files = VERSIONS["python"]()
+    with pytest.raises(ValueError, match=r"test (is no pickle|has no)"):
+        read_archive(extracted(tmp_path, files | {"test": files["test"][:-lost]}))

@@ -1,0 +1,229 @@
+import copy
+import itertools
+import pickle
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium.envs.registration import EnvSpec
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+import ata_gym.training.workers
+import ata_policies
+from ata_gym.pools import deterministic, trace
+from ata_gym.training import Classification, Trainer, TrainingWrapper, Worker, make_problem
+from ata_gym.training.clock import DeviceClock
+
+IDS = ["ata_gym/TaskAllocation-v0", "ata_gym/TaskRace-v0"]
+SAMPLES = torch.linspace(-1, 1, 40).reshape(20, 2), torch.arange(20) % 3
+GOOD = np.array([3, 2, 1])
+WORKERS = ["cpu:1", "cpu:2", "cpu:3"]
+
+
+def small(build=None, kind=Classification):
+    return kind(build or (lambda: nn.Linear(2, 3)), SAMPLES, SAMPLES, name="small")
+
+
+def make(problem=None, *, env_id=IDS[0], budget=6, **kwargs):
+    env = gym.make(env_id, pool={"family": "deterministic", "scale": [1.0, 1.0, 1.0]}, budget=budget)
+    return TrainingWrapper(env, problem or small(), **({"clock": "device", "workers": WORKERS} | kwargs))
+
+
+def play(env, policy=None, rounds=4):
+    observation, _ = env.reset(seed=0)
+    state, steps = None, []
+    for _ in range(rounds):
+        if policy is None:
+            allocation = GOOD
+        else:
+            allocation, state = policy.predict(observation, state)
+        steps.append((allocation, *env.step(allocation)))
+        observation = steps[-1][1]
+    return steps
+
+
+def weights(env):
+    return [part.detach().clone() for part in env.model.parameters()]
+
+
+@pytest.fixture(scope="session")
+def images(tmp_path_factory):
+    random = np.random.default_rng(0)
+    parts = {}
+    for which, count in (("train", 30), ("test", 5)):
+        parts[f"{which}_x"] = random.integers(0, 256, (count, 32, 32, 3), np.uint8)
+        parts[f"{which}_y"] = random.integers(0, 100, count)
+    path = tmp_path_factory.mktemp("images") / "synthetic.npz"
+    np.savez(path, **parts)
+    return path
+
+
+@pytest.fixture
+def several_devices(monkeypatch):
+    """To torch, cpu:0 and cpu:1 are other devices than cpu, on the same processor."""
+    monkeypatch.setattr(ata_gym.training.workers, "find_device", torch.device)
+    return [Worker("cpu"), Worker("cpu:0", 2), Worker("cpu:1")]
+
+
+def both_clocks(problem, tolerance, **kwargs):
+    for name in ("uta", "gta"):
+        policy_class = ata_policies.load(name)
+        pool_clock = make(problem, env_id=policy_class.env_id, clock="pool", workers=None, optimizer="sgd", lr=0.1)
+        device_clock = make(problem, env_id=policy_class.env_id, optimizer="sgd", lr=0.1, **kwargs)
+        steps = [play(env, ata_policies.make(name, env)) for env in (pool_clock, device_clock)]
+        ours, theirs = ([info["loss"] for *_, info in played] for played in steps)
+        np.testing.assert_allclose(theirs, ours, rtol=tolerance)
+        moved = [after - before for after, before in zip(weights(pool_clock), start(pool_clock), strict=True)]
+        assert all(part.abs().max() > 0 for part in moved)
+        for a, b in zip(weights(device_clock), weights(pool_clock), strict=True):
+            torch.testing.assert_close(a, b, rtol=tolerance, atol=tolerance * float(moved[0].abs().max()))
+
+
+def start(env):
+    return [part.detach() for part in copy.deepcopy(env.trainer._fresh).parameters()]
+
+
+@pytest.mark.parametrize(("name", "tolerance"), [("digits", 1e-3), ("quadratic", 1e-9), ("cifar100", 1e-3)])
+def test_the_weights_are_those_of_the_pool_clock(name, tolerance, images):
+    both_clocks(make_problem(name, images if name == "cifar100" else None), tolerance)
+
+
+def test_a_task_may_be_a_micro_batch():
+    ends = []
+    for kwargs in ({}, {"clock": "pool", "workers": None}):
+        env = make(micro_batch=3, **kwargs)
+        play(env)
+        ends.append(weights(env))
+    for a, b in zip(*ends, strict=True):
+        torch.testing.assert_close(a, b)
+
+
+@pytest.mark.parametrize("name", ["digits", "quadratic"])
+def test_the_weights_are_the_same_on_several_devices(name, several_devices):
+    both_clocks(make_problem(name), 1e-3, workers=several_devices)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
+@pytest.mark.parametrize("home", ["cpu", "cuda"])
+@pytest.mark.parametrize("name", ["digits", "quadratic"])
+def test_the_weights_are_the_same_where_a_gpu_helps(name, home):
+    reference = make(make_problem(name), clock="pool", workers=None)
+    env = make(make_problem(name), workers=["cpu:2", "cuda", "cuda:0:3"], device=home)
+    steps = play(env)
+    play(reference)
+    assert all((feedback["time"] > 0).all() for _, feedback, *_ in steps)
+    for a, b in zip(weights(env), weights(reference), strict=True):
+        torch.testing.assert_close(a.cpu(), b, rtol=1e-2, atol=1e-4)
+
+
+def test_on_one_device_the_trajectory_is_the_same_to_the_bit_whatever_the_times_and_the_allocation():
+    runs = []
+    for name, workers in (("uta", WORKERS), ("gta", WORKERS), ("gta", ["cpu:5", "cpu", "cpu"]), (None, "cpu,cpu,cpu")):
+        env = make("digits", env_id=ata_policies.load(name or "uta").env_id, workers=workers, optimizer="adam")
+        steps = play(env, name and ata_policies.make(name, env))
+        runs.append(([info["loss"] for *_, info in steps], weights(env)))
+    for losses, end in runs[1:]:
+        assert losses == runs[0][0]
+        assert all(torch.equal(a, b) for a, b in zip(end, runs[0][1], strict=True))
+
+
+def test_a_round_is_made_of_the_measured_times():
+    env, runtime, busy = make(), 0.0, 0.0
+    for allocation, feedback, reward, terminated, truncated, info in play(env):
+        np.testing.assert_array_equal(feedback["worker"], np.repeat(np.arange(3), allocation))
+        assert (feedback["time"] > 0).all()
+        assert len(set(feedback["time"])) > 1
+        assert not feedback["elapsed"].any()
+        sums = np.bincount(feedback["worker"], feedback["time"], 3)
+        assert info["round_time"] == pytest.approx(sums.max())
+        assert info["worker_time"] == pytest.approx(sums.sum())
+        runtime, busy = runtime + info["round_time"], busy + info["worker_time"]
+        assert (info["runtime"], info["total_worker_time"]) == pytest.approx((runtime, busy))
+        assert reward == -info["round_time"]
+        assert not terminated
+        assert not truncated
+        assert env.observation_space.contains(feedback)
+
+
+class Recorded:
+    """In place of a replica: it gives recorded times, by the worker's own work, and counts the tasks that it ran."""
+
+    def __init__(self, times):
+        self.times = [iter(itertools.cycle(record)) for record in times]
+        self.tasks = []
+
+    def begin(self):
+        self.tasks.append([])
+
+    def run(self, task, work, *, keep):
+        self.tasks[-1].append((task, keep))
+        return next(self.times[work - 1]), 0.0
+
+
+@given(data=st.data())
+def test_a_round_of_given_times_is_that_of_the_simulation(data):
+    n, budget = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 6))
+    time = st.floats(0.1, 3) | st.sampled_from([1.0, 2.0])  # ties
+    times = data.draw(st.lists(st.lists(time, min_size=40, max_size=40), min_size=n, max_size=n))
+    seed = data.draw(st.integers(0, 99))
+    for env_id in IDS:
+        simulated = gym.make(env_id, pool=trace(times), budget=budget)
+        measured = gym.make(env_id, pool=deterministic(np.ones(n)), budget=budget)
+        trainer, replica = Trainer("quadratic", budget), Recorded(times)
+        clock = DeviceClock(trainer, [Worker(work=i + 1) for i in range(n)])
+        clock._workers = [(replica, i + 1) for i in range(n)]
+        clock._replicas = {"cpu": replica}
+        measured.unwrapped.run_on(clock)
+        simulated.reset(seed=0)
+        measured.reset(seed=0)
+        simulated.action_space.seed(seed)
+        for k in range(4):
+            before = simulated.unwrapped._episodes.started.copy()
+            action = simulated.action_space.sample()
+            ours, theirs = measured.step(action), simulated.step(action)
+            for name in theirs[0]:
+                np.testing.assert_array_equal(ours[0][name], theirs[0][name])
+            assert ours[1:] == theirs[1:]
+            started = simulated.unwrapped._episodes.started - before
+            assert [task for task, _ in replica.tasks[k]] == list(range(started.sum()))  # no task is run in vain
+            assert [kept for _, kept in replica.tasks[k]] == [b < budget for b in range(started.sum())]
+
+
+def test_more_work_takes_longer():
+    steps = play(make("digits", workers=["cpu:1", "cpu:1", "cpu:20"]), rounds=10)
+    seen = [(feedback["worker"], feedback["time"]) for _, feedback, *_ in steps]
+    times = [np.concatenate([time[worker == i] for worker, time in seen]) for i in range(3)]
+    assert times[2].mean() > times[0].mean()
+    race = make("digits", env_id=IDS[1], workers=["cpu:1", "cpu:1", "cpu:20"])
+    results = [feedback["worker"] for _, feedback, *_ in play(race, ata_policies.make("gta", race), rounds=10)]
+    assert np.bincount(np.concatenate(results), minlength=3).argmin() == 2
+
+
+def test_parts_of_the_model_that_are_frozen_or_unused():
+    class Odd(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.frozen = nn.Linear(2, 4).requires_grad_(False)
+            self.used, self.unused = nn.Linear(4, 3), nn.Linear(4, 3)
+
+        def forward(self, inputs):
+            return self.used(self.frozen(inputs))
+
+    ends = []
+    for kwargs in ({}, {"clock": "pool", "workers": None}):
+        env = make(small(Odd), optimizer=lambda parts: torch.optim.AdamW(parts, lr=0.1, weight_decay=0.5), **kwargs)
+        play(env)
+        ends.append(weights(env))
+    for a, b in zip(*ends, strict=True):
+        torch.testing.assert_close(a, b)
+
+
+def test_the_spec_rebuilds_the_wrapped_env():
+    env = make("digits", workers=[Worker(), "cpu:2", Worker(work=3)], lr=0.01, seed=2)
+    losses = [info["loss"] for *_, info in play(env)]
+    for spec in (env.spec, EnvSpec.from_json(env.spec.to_json()), pickle.loads(pickle.dumps(env.spec))):
+        assert [info["loss"] for *_, info in play(gym.make(spec))] == losses

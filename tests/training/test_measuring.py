@@ -1,0 +1,198 @@
+import re
+import shlex
+import sys
+import types
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from ata_gym.cli import app
+from ata_gym.pools import read_trace
+from ata_gym.training import Trainer, Worker, make_problem
+from ata_gym.training.measuring import autocorrelation, measure_times
+from ata_gym.training.replicas import WARM_UP, Replica
+
+
+def ata_gym(line, *more):
+    return CliRunner().invoke(app, [*shlex.split(line), *map(str, more)])
+
+
+def measure(out, *more, workers="cpu:1,cpu:2,cpu:4", tasks=5):
+    return ata_gym(f"measure --problem quadratic --workers {workers} --tasks {tasks} --out", out, *more)
+
+
+def pool_of(path):
+    return read_trace(path, worker="worker", duration="duration")
+
+
+@pytest.mark.parametrize("name", ["trace.csv", "new/trace.parquet"])
+def test_a_trace_is_left_that_a_pool_replays(tmp_path, name):
+    out = tmp_path / name
+    result = measure(out)
+    assert result.exit_code == 0, result.output
+    frame = (pl.read_csv if out.suffix == ".csv" else pl.read_parquet)(out)
+    assert frame.columns == ["worker", "task", "duration"]
+    assert frame["worker"].to_list() == [0, 1, 2] * 5
+    assert frame["task"].to_list() == [task for task in range(5) for _ in range(3)]
+    assert (frame["duration"] > 0).all()
+    pool = pool_of(out)
+    assert pool.n == 3
+    for i in range(3):
+        np.testing.assert_array_equal(pool.record(i), frame.filter(pl.col("worker") == i)["duration"])
+    assert [file.name for file in out.parent.iterdir()] == [out.name]
+
+
+def test_the_table_says_what_was_measured(tmp_path):
+    result = measure(tmp_path / "trace.parquet", tasks=20)
+    times = np.array([pool_of(tmp_path / "trace.parquet").record(i) for i in range(3)])
+    rows = [line.split() for line in result.stdout.splitlines() if re.match(r"\s*[012] ", line)]
+    for i, (worker, device, work, mean, sd, cv, correlation) in enumerate(rows):
+        assert (worker, device, work) == (str(i), "cpu", str([1, 2, 4][i]))
+        assert float(mean) == pytest.approx(1e3 * times[i].mean(), abs=1e-3)
+        assert float(sd) == pytest.approx(1e3 * times[i].std(ddof=1), abs=1e-3)
+        assert float(cv) == pytest.approx(times[i].std(ddof=1) / times[i].mean(), abs=1e-3)
+        assert float(correlation) == pytest.approx(np.clip(autocorrelation(times)[i], -1, 1), abs=1e-2)
+    assert "autocorrelation" in result.stdout
+    assert len(rows) == 3
+
+
+def test_the_printed_command_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = measure("my trace.csv")
+    (command,) = re.findall(r"^  ata-gym (bench .*)$", result.stdout, re.MULTILINE)
+    played = ata_gym(f"{command} --policies uta --seeds 1 --jobs 1")
+    assert played.exit_code == 0, played.output
+    assert "n = 3, B = 3" in played.stdout
+    assert (tmp_path / "results" / "my trace" / "table.csv").exists()
+
+
+def test_a_gpu_may_be_named_as_torch_names_it(tmp_path):
+    if torch.cuda.is_available():
+        pytest.skip("this machine has a CUDA device")
+    result = measure(tmp_path / "trace.csv", workers="cpu,cuda:0:3")
+    assert result.exit_code == 2
+    assert 'device "cuda:0" was asked for, but torch' in result.stderr
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
+def test_tasks_on_a_gpu_are_timed(tmp_path):
+    out = tmp_path / "trace.csv"
+    result = measure(out, "--problem", "digits", workers="cuda,cuda:0:30,cpu", tasks=20)
+    assert result.exit_code == 0, result.output
+    times = [pool_of(out).record(i) for i in range(3)]
+    assert all((record > 0).all() for record in times)
+    assert np.median(times[1]) > np.median(times[0])
+
+
+def test_workers_take_turns_after_a_warm_up_and_more_work_takes_longer(monkeypatch):
+    order, gradients, run, gradient = [], [], Replica.run, Replica._gradient
+
+    def counted(self, task, work=1, *, keep=False):
+        order.append((task, work))
+        return run(self, task, work, keep=keep)
+
+    monkeypatch.setattr(Replica, "run", counted)
+    monkeypatch.setattr(Replica, "_gradient", lambda *args: gradients.append(len(order)) or gradient(*args))
+    told = []
+    workers = [Worker(work=1), Worker(work=20)]
+    times = measure_times(Trainer("quadratic", 1), workers, 30, told.append)
+    assert order == [(task, work) for task in range(30) for work in (1, 20)]
+    assert gradients.count(0) == WARM_UP  # before any task is recorded
+    assert len(gradients) == WARM_UP + 30 * 21
+    assert told == list(range(1, 61))
+    assert times.shape == (2, 30)
+    assert times[1].sum() > times[0].sum()
+
+
+def test_nothing_is_trained():
+    trainer = Trainer("quadratic", 1)
+    before = trainer.model.x.detach().clone()
+    measure_times(trainer, [Worker()], 3)
+    assert torch.equal(trainer.model.x, before)
+    assert trainer.round == 0
+
+
+def test_autocorrelation_against_the_definition():
+    times = np.random.default_rng(0).exponential(size=(2, 2000))
+    slow = np.cumsum(times, 1) - np.arange(2000)
+    for some in (times, slow):
+        expected = [np.corrcoef(row[1:], row[:-1])[0, 1] for row in some]
+        np.testing.assert_allclose(autocorrelation(some), expected, atol=0.01)
+    assert np.isnan(autocorrelation(np.ones((1, 5)))).all()
+
+
+def test_a_stopped_measurement_leaves_everything_as_it_was(tmp_path, monkeypatch):
+    out = tmp_path / "trace.csv"
+    assert measure(out).exit_code == 0
+    before, run = out.read_bytes(), Replica.run
+
+    def stopped(self, task, work=1, *, keep=False):
+        if task == 2:
+            raise KeyboardInterrupt
+        return run(self, task, work, keep=keep)
+
+    monkeypatch.setattr(Replica, "run", stopped)
+    result = measure(out)
+    assert result.exit_code == 130
+    assert result.stderr == "ata-gym: stopped; nothing was written\n"
+    assert out.read_bytes() == before
+    assert [file.name for file in tmp_path.iterdir()] == ["trace.csv"]
+
+
+def failing(value=1.0, error=None):
+    problem = make_problem("quadratic")
+    loss = problem.loss
+
+    def fail(model, batch):
+        if error is not None:
+            raise error
+        return loss(model, batch) * value
+
+    problem.loss = fail
+    return problem
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "sentence"),
+    [
+        ({"value": float("nan")}, "the training loss is nan in round 1"),
+        ({"error": torch.OutOfMemoryError("CUDA out of memory.")}, "a single task does not fit into the memory of cpu"),
+    ],
+)
+def test_a_task_that_fails_is_one_sentence(tmp_path, monkeypatch, kwargs, sentence):
+    monkeypatch.setitem(sys.modules, "mine", types.SimpleNamespace(failing=lambda: failing(**kwargs)))
+    result = measure(tmp_path / "trace.csv", "--problem", "mine:failing")
+    assert result.exit_code == 2
+    assert sentence in result.stderr
+    assert result.stderr.endswith("; nothing was written\n")
+    assert result.stderr.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("--workers", "cpu:0"), "work must be a whole number from 1"),
+        (("--workers", ","), "name at least one worker"),
+        (("--workers", "cpu,tpu:2"), "device must be"),
+        (("--workers", "cpu:fast"), "a worker is DEVICE or DEVICE:WORK"),
+        (("--tasks", 1), "tasks must be a whole number from 2"),
+        (("--seed", -1), "seed must be a whole number"),
+        (("--problem", "digit"), "did you mean digits"),
+        (("--problem", "cifar100"), "needs data"),
+        (("--out", "trace.txt"), "must end in .parquet or .csv, not 'trace.txt'"),
+        (("--out", "folder.csv"), "folder.csv is a folder"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_leaves_nothing(tmp_path, monkeypatch, arguments, sentence):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder.csv").mkdir()
+    result = measure("trace.csv", *arguments)
+    assert result.exit_code == 2
+    assert sentence in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert [file.name for file in tmp_path.rglob("*")] == ["folder.csv"]

@@ -1,0 +1,243 @@
+"""Runs of methods: their records, their ends, and what goes wrong."""
+
+import itertools
+import math
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from ata_gym.pools import deterministic, exponential, trace
+from ata_gym.training import Classification
+from ata_gym.training.methods import METHODS, Method, Run, run_method
+from ata_gym.training.methods.events import Workers
+from ata_gym.training.methods.learner import Learner
+from ata_gym.training.quadratic import Quadratic
+
+POOL = exponential([1.0, 2.0, 30.0])
+SAMPLES = torch.linspace(-1, 1, 40).reshape(20, 2), torch.arange(20) % 3
+
+
+def build():
+    return nn.Sequential(nn.Linear(2, 8), nn.Dropout(0.2), nn.Linear(8, 3))
+
+
+NETWORK = Classification(build, SAMPLES, SAMPLES)
+
+
+def run(name, updates=60, **kwargs):
+    return run_method(name, POOL, kwargs.pop("problem", Quadratic(3)), **({"updates": updates, "budget": 3} | kwargs))
+
+
+def columns(result):
+    return [getattr(result, name) for name in ("update", "runtime", "total_worker_time", "computed", "used", "loss")]
+
+
+def weights(model):
+    return torch.cat([p.detach().flatten() for p in model.parameters()])
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_one_seed_is_one_run_to_the_bit(name):
+    state = torch.get_rng_state()
+    first, again, other = (run(name, problem=NETWORK, seed=seed) for seed in (1, 1, 2))
+    assert torch.equal(torch.get_rng_state(), state)
+    for mine, yours in zip(columns(first), columns(again), strict=True):
+        np.testing.assert_array_equal(mine, yours)
+    assert torch.equal(weights(first.model), weights(again.model))
+    assert not np.array_equal(first.runtime, other.runtime)
+    assert not np.array_equal(first.loss, other.loss)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_records_only_grow(name):
+    result = run(name)
+    np.testing.assert_array_equal(result.update, np.arange(1, 61))
+    for column in (result.runtime, result.total_worker_time, result.computed, result.used):
+        assert (np.diff(column) >= 0).all()
+    assert (result.used <= result.computed).all()
+    assert (result.total_worker_time <= 3 * result.runtime * (1 + 1e-12)).all()
+    assert result.loss.dtype == np.float64
+    assert result.used.dtype == np.int64
+
+
+@pytest.mark.parametrize("name", ["rennala", "ringmaster", "ringmaster-stops", "asgd", "delay-adaptive-asgd"])
+def test_where_nobody_waits_all_are_busy_all_the_time(name):
+    result = run(name)
+    np.testing.assert_allclose(result.total_worker_time, 3 * result.runtime)
+
+
+def test_a_run_is_an_iterator_with_a_model():
+    running = Run("ringmaster", POOL.to_data(), "quadratic", budget=3, lr=0.2)
+    records = list(itertools.islice(running, 40))
+    assert records[0].loss == pytest.approx(Quadratic().gap)
+    assert running.evaluate()["suboptimality"] < records[0].loss
+    whole = run("ringmaster", 40, problem="quadratic", lr=0.2)
+    assert [tuple(record) for record in records] == list(zip(*columns(whole), strict=True))
+    assert torch.equal(weights(running.model), weights(whole.model))
+
+
+def test_a_run_can_end_by_its_runtime():
+    whole = run("asgd", 200)
+    part = run("asgd", 200, runtime=float(whole.runtime[50]))
+    np.testing.assert_array_equal(part.runtime, whole.runtime[:51])
+    assert len(run("asgd", runtime=1e-9).loss) == 0
+
+
+def test_an_iteration_without_a_success_moves_nothing():
+    running = Run("mindflayer", exponential([5.0]), Quadratic(3), budget=1, lr=0.1)
+    lost = 0
+    for _ in range(30):
+        before, record = weights(running.model), next(running)
+        lost += math.isnan(record.loss)
+        assert torch.equal(before, weights(running.model)) == math.isnan(record.loss)
+    assert 0 < lost < 30
+
+
+@pytest.mark.parametrize(("name", "replay", "updates"), [("rennala", "task", 1), ("asgd", "round", 3)])
+def test_recorded_times_that_end_stop_the_run(name, replay, updates):
+    pool = trace([[1.0, 1.0, 1.0], [2.0, 2.0, 2.0]], replay=replay, end="truncate")
+    result = run_method(name, pool, Quadratic(2), updates=100, budget=3)
+    assert len(result.loss) == updates
+    assert len(run_method(name, trace([[1.0], [2.0]]), Quadratic(2), updates=100, budget=3).loss) == 100
+
+
+class Blowing(nn.Module):
+    """Its output is NaN in the call that is due to fail."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(2, 3)
+        self.calls = 0
+
+    def forward(self, inputs):
+        self.calls += 1
+        return self.linear(inputs) * (math.nan if self.calls == 4 else 1.0)
+
+
+@pytest.mark.parametrize("stale", [False, True])
+def test_a_loss_that_is_not_finite_leaves_the_current_weights(stale):
+    learner = Learner(Classification(Blowing, SAMPLES, SAMPLES))
+    first = learner.weights()
+    for _ in range(3):
+        learner.update(2, learner.weights())
+    before = weights(learner.trainer.model)
+    with pytest.raises(FloatingPointError, match="loss is nan in round 4"):
+        learner.update(2, first if stale else learner.weights())
+    assert torch.equal(weights(learner.trainer.model), before)
+    assert learner.updates == 3
+
+
+def test_the_scale_is_a_factor_on_the_learning_rate_for_one_update():
+    point = Quadratic(3, noise=0.0)
+    moved = []
+    for scale in (1.0, 0.25):
+        learner = Learner(point, lr=0.4)
+        start = learner.weights()
+        learner.update(1, start, scale)
+        middle = learner.weights()
+        learner.update(1, start)
+        moved += [middle[0] - start[0], learner.weights()[0] - middle[0]]
+    torch.testing.assert_close(moved[2], moved[0] / 4)
+    torch.testing.assert_close(moved[1], moved[0])
+    torch.testing.assert_close(moved[3], moved[0])
+
+
+def test_those_who_start_together_share_one_copy_of_the_weights():
+    learner = Learner(Quadratic(3))
+    first = learner.weights()
+    assert learner.weights() is first
+    learner.update(1, first)
+    second = learner.weights()
+    assert second is not first
+    assert not torch.equal(first[0], second[0])
+
+
+def test_the_clock_by_hand():
+    """Worker 0 computes from 0 to 2 and is idle to 3; worker 1 is cancelled at 3; worker 2 starts at 2."""
+    workers = Workers(deterministic([2.0, 5.0, 1.0]), seed=0)
+    workers.start([0, 1], update=0)
+    assert workers.next().worker == 0
+    workers.start([2], update=0)
+    assert workers.next() == (2, True)
+    assert (workers.runtime, workers.total_worker_time) == (3.0, 2.0 + 3.0 + 1.0)
+    workers.start([0, 1], update=1)
+    np.testing.assert_array_equal(workers.started, [2, 2, 1])
+    np.testing.assert_array_equal(workers.update, [1, 1, 0])
+    np.testing.assert_array_equal(workers.busy, [True, True, False])
+    assert workers.next().worker == 0
+    assert (workers.runtime, workers.total_worker_time) == (5.0, 6.0 + 2.0 + 2.0)
+
+
+def test_a_task_is_given_up_at_its_limit():
+    workers = Workers(deterministic([2.0, 5.0]), seed=0, time_limit=np.array([2.0, 3.0]))
+    workers.start([0, 1], update=0)
+    assert [workers.next(), workers.next()] == [(0, True), (1, False)]
+    assert (workers.runtime, workers.total_worker_time) == (3.0, 5.0)
+
+
+class Lazy(Method):
+    def step_size(self, *_):
+        return 1.0
+
+    def arrive(self, server, task):
+        """Start nothing."""
+
+
+def test_a_method_of_ones_own_that_starts_nothing():
+    with pytest.raises(RuntimeError, match="all workers are idle: the method started no task"):
+        next(Run(Lazy, POOL, Quadratic(2), budget=1))
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "sentence"),
+    [
+        ({"name": "renala"}, "no method 'renala'; did you mean rennala"),
+        ({"budget": 0}, "budget must be a whole number"),
+        ({"seed": -1}, "seed must be a whole number"),
+        ({"updates": 0}, "updates must be a whole number"),
+        ({"runtime": 0.0}, "runtime must be a positive number"),
+        ({"runtime": math.nan}, "runtime must be a positive number"),
+        ({"m": 3}, "method 'rennala' does not take these hyperparameters"),
+        ({"name": "m-synchronous", "m": 4}, "m must be at most the number of workers, 3, not 4"),
+        ({"name": "m-synchronous", "m": 0}, "m must be a whole number"),
+        ({"name": "backup-workers", "backup": 3}, "backup must be less than the number of workers, 3, not 3"),
+        ({"name": "backup-workers", "backup": -1}, "backup must be a whole number"),
+        ({"name": "ringmaster", "max_delay": 0}, "max_delay must be a whole number"),
+        ({"name": "mindflayer", "limit": "mean"}, "limit must be 'median' or 'best', not 'mean'"),
+        ({"lr": -1.0}, "lr must be a positive finite number"),
+        ({"optimizer": "sdg"}, "optimizer must be"),
+        ({"problem": "quadratik"}, "did you mean quadratic"),
+        ({"device": "tpu"}, "device must be"),
+    ],
+)
+def test_bad_arguments(kwargs, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        run(kwargs.pop("name", "rennala"), **kwargs)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_says_what_it_is(name):
+    assert METHODS[name].summary().endswith(".")
+    assert METHODS[name].source
+
+
+def test_without_torch_the_error_is_one_sentence():
+    code = "import sys; sys.modules['torch'] = None; import ata_gym.training.methods"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert 'Training needs torch: pip install "ata-gym[train]"' in done.stderr
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
+@pytest.mark.parametrize("name", METHODS)
+def test_on_cuda_the_clock_is_the_same_and_the_loss_follows(name):
+    on_cpu, on_cuda = (run(name, problem=Quadratic(20), lr=0.1, device=device) for device in ("cpu", "cuda"))
+    assert next(on_cuda.model.parameters()).is_cuda
+    for mine, yours in zip(columns(on_cpu)[:-1], columns(on_cuda)[:-1], strict=True):
+        np.testing.assert_array_equal(mine, yours)
+    np.testing.assert_allclose(on_cuda.loss, on_cpu.loss, rtol=1e-9)

@@ -1,0 +1,143 @@
+"""What theory promises for the methods, and the choices that they take from it."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ata_gym.pools import deterministic, exponential, gamma, log_normal, pareto, trace
+from ata_gym.training.methods import METHODS, Run, theory
+from ata_gym.training.methods.limits import best_limits, median_limits
+from ata_gym.training.quadratic import Quadratic
+
+ACCURACY = 0.15
+POOLS = {"random": exponential([1.0, 2.0, 4.0]), "fixed": deterministic([1.0, 1.7, 4.2])}
+MIXED = log_normal(0.0, 2.0, shift=1.0) + deterministic([5.0]) + gamma(4.0, 1.0) + pareto(1.1, 0.5)
+MIXED += trace([[0.0, 7.0, 7.0, 1.0], [3.0]])
+
+
+@pytest.mark.parametrize("pool", POOLS.values(), ids=POOLS)
+@pytest.mark.parametrize("name", METHODS)
+def test_with_its_theoretical_step_size_each_method_reaches_the_accuracy(name, pool):
+    problem = Quadratic(10, noise=0.15)
+    budget = theory.gradients_needed(problem.variance, ACCURACY)
+    assert budget == 2
+    step_size = METHODS[name](pool, budget).step_size(problem.smoothness, problem.variance, ACCURACY)
+    updates = theory.updates_needed(step_size, ACCURACY, problem.gap)
+    run = Run(name, pool, problem, budget=budget, lr=step_size)
+    squared_norms = [
+        run.evaluate()["gradient_norm"] ** 2 for record in itertools.islice(run, updates) if record.update % 5 == 1
+    ]
+    assert squared_norms[0] > ACCURACY
+    assert np.mean(squared_norms) <= ACCURACY
+    assert run.evaluate()["suboptimality"] < 0.2 * problem.gap
+
+
+positive = st.floats(1e-3, 1e3)
+
+
+@given(smoothness=positive, variance=positive, accuracy=positive, count=st.integers(1, 100))
+def test_step_sizes_are_the_published_minima(smoothness, variance, accuracy, count):
+    problem = (smoothness, variance, accuracy)
+    expected = {
+        theory.synchronous_step: min(1 / smoothness, accuracy * count / (2 * smoothness * variance)),
+        theory.asynchronous_step: min(1 / (2 * count * smoothness), accuracy / (4 * smoothness * variance)),
+        theory.delay_adaptive_step: min(1 / (4 * count * smoothness), accuracy / (4 * smoothness * variance)),
+        theory.mindflayer_step: 1 / (2 * smoothness) * min(1, accuracy * count / variance),
+    }
+    for step, value in expected.items():
+        assert step(*problem, count) == pytest.approx(value)
+        assert step(smoothness, 0.0, accuracy, count) >= step(*problem, count)
+
+
+def test_a_published_number_of_updates():
+    """MindFlayer: max{1, sigma^2 / (eps B)} 8 L Delta / eps."""
+    step = theory.mindflayer_step(2.0, 0.6, 0.1, expected=3.0)
+    assert theory.updates_needed(step, 0.1, gap=5.0) == round(0.6 / 0.3 * 8 * 2.0 * 5.0 / 0.1)
+
+
+@given(
+    times=st.lists(st.floats(0.1, 10), min_size=1, max_size=6),
+    budget=st.integers(1, 30),
+    chance=st.floats(0.1, 1),
+)
+def test_the_best_group_is_the_best_of_all_groups(times, budget, chance):
+    c = np.array(times)
+    p = np.full(len(c), chance)
+    p[0] = 1.0
+    groups = [list(group) for size in range(1, len(c) + 1) for group in itertools.combinations(range(len(c)), size)]
+    best = min((budget + p[group].sum()) / (p[group] / c[group]).sum() for group in groups)
+    found = theory.best_group(c, p, budget)
+    assert found.time == pytest.approx(best)
+    assert (np.diff(c[found.workers]) >= 0).all()
+
+
+def test_the_naive_optimal_workers_minimise_the_optimal_time():
+    rates = np.cumsum(1 / np.arange(1.0, 9) ** 2)
+    m = np.arange(1, 9)
+    best = m[np.argmin((rates / m) ** -1 * (1 + 40 / m))]
+    pool = deterministic(np.arange(1.0, 9)[::-1] ** 2)
+    np.testing.assert_array_equal(METHODS["naive-optimal-asgd"](pool, 40).workers, np.arange(8 - best, 8))
+
+
+def test_waiting_for_the_best_number_of_workers():
+    times, budget = np.array([4.0, 1.0, 9.0, 1.5]), 6
+    costs = [np.sort(times)[m - 1] * (1 + budget / m) for m in range(1, 5)]
+    assert theory.workers_to_await(times, budget) == 1 + np.argmin(costs)
+    assert METHODS["m-synchronous"](deterministic(times), budget).m == 1 + np.argmin(costs)
+    assert METHODS["backup-workers"](deterministic(times), budget).m == 1 + np.argmin(costs)
+
+
+@settings(max_examples=25)
+@given(times=st.lists(st.floats(0.5, 10), min_size=1, max_size=5))
+def test_no_delay_is_longer_than_said_if_task_times_are_fixed(times):
+    delays = []
+
+    class Watched(METHODS["asgd"]):
+        def scale(self, delay):
+            delays.append(delay)
+            return 1.0
+
+    for _ in itertools.islice(Run(Watched, deterministic(times), Quadratic(2), budget=1), 60):
+        pass
+    assert max(delays) <= theory.longest_delay(np.array(times))
+
+
+def test_median_limits():
+    limits = median_limits(MIXED, 1)
+    expected = [2.0, 5.0, MIXED.standard(2).median(), 2 ** (1 / 1.1) * 0.5, 1.0, 3.0]
+    np.testing.assert_allclose(limits.times, expected)
+    np.testing.assert_allclose(limits.chances, [0.5, 1, 0.5, 0.5, 0.5, 1])
+    never = median_limits(trace([[0.0, 0.0, 0.0, 8.0]]), 1)
+    assert never.times == 8  # a trial must take time
+    assert never.chances == 1
+
+
+record = st.lists(st.sampled_from([0.0, 1.0, 1.2, 5.0, 9.0, 40.0]), min_size=1, max_size=8).filter(any)
+
+
+@given(records=st.lists(record, min_size=1, max_size=4), budget=st.integers(1, 100))
+def test_best_limits_are_the_best_of_all_that_a_record_holds(records, budget):
+    pool = trace(records)
+
+    def time(chosen):
+        chances = [np.mean(np.array(times) <= limit) for times, limit in zip(records, chosen, strict=True)]
+        return theory.best_group(np.array(chosen), np.array(chances), budget).time
+
+    best = min(time(chosen) for chosen in itertools.product(*({*times} - {0.0} for times in records)))
+    found = best_limits(pool, budget)
+    assert time(found.times) == pytest.approx(best)
+    assert theory.best_group(*found, budget).time == pytest.approx(best)
+
+
+def test_best_limits_cut_a_heavy_tail_off():
+    pool = log_normal([0.0, 1.0], [2.0, 1.0], shift=[1.0, 0.2])
+    at_best, at_median = (theory.best_group(*find(pool, 20), 20).time for find in (best_limits, median_limits))
+    assert at_best < at_median
+    nearby = best_limits(pool, 20).times * np.array([[1.1, 1], [0.9, 1], [1, 1.1], [1, 0.9]])
+    for limits in nearby:
+        standard = (limits - pool.laws.shift) / pool.laws.scale
+        chances = np.array([pool.standard(i).cdf(standard[i]) for i in range(2)])
+        assert theory.best_group(limits, chances, 20).time >= at_best

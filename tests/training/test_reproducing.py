@@ -1,0 +1,173 @@
+"""``ata-gym reproduce``: the figures that need training."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+import sys
+
+import polars as pl
+import pytest
+from typer.testing import CliRunner
+
+import ata_gym
+from ata_gym.bench.experiment import Experiment
+from ata_gym.bench.run import Run
+from ata_gym.cli import app
+from ata_gym.training import Trainer, quadratic_figure
+from ata_gym.training.trajectory import deterministic
+
+ROUNDS = 60
+POLICIES = ["gta", "ofta", "ata-empirical", "ata", "uta"]
+
+
+def reproduce(*arguments):
+    return CliRunner().invoke(app, ["reproduce", *map(str, arguments)])
+
+
+def quadratic(out, *more, rounds=ROUNDS, sizes="17,51"):
+    arguments = ("--rounds", rounds, "--seeds", 2, "--sizes", sizes, "--jobs", 1, "--out", out)
+    return reproduce("icml2025-quadratic", *arguments, *more)
+
+
+def contents(out):
+    files = sorted(file for file in out.rglob("*") if file.is_file() and file.name != "timings.json")
+    return {str(file.relative_to(out)): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    out = tmp_path_factory.mktemp("quadratic") / "results"
+    result = quadratic(out)
+    assert result.exit_code == 0, result.output
+    return out, result
+
+
+def test_tables_curves_and_pictures_are_left(finished):
+    out, result = finished
+    files = {"linear.md", "linear.csv", "linear-curves.csv", "plots/linear.png", "plots/linear.svg"}
+    assert files <= contents(out).keys()
+    for words in ("n = 17: linear, B = 23, 60 rounds, 2 seeds", "n = 51:", "runtime", "/ OFTA", *POLICIES):
+        assert words in result.stdout
+        assert words in (out / "linear.md").read_text() or words in ("runtime", "/ OFTA")
+    assert "nan" not in result.stdout.lower()
+
+
+def test_it_says_what_is_not_as_published(finished):
+    assert "The published curves have 3,000,000 rounds and these have 60" in finished[1].stdout
+    assert "--rounds 3000000" in finished[1].stdout
+    published = ata_gym.scenario(quadratic_figure.scenario_name("linear", 153)).horizon
+    assert published == quadratic_figure.PUBLISHED_ROUNDS
+    assert "published length" in quadratic_figure.remark(published, 0.1)
+
+
+def test_the_clocks_are_those_of_the_bench(finished):
+    curves = pl.read_csv(finished[0] / "linear-curves.csv")
+    assert curves["n"].unique(maintain_order=True).to_list() == [17, 51]
+    for n, policy in ((17, "ata"), (51, "gta"), (51, "uta")):
+        run = Run(Experiment.on_scenario(f"icml2025-quadratic-linear-n{n}", rounds=ROUNDS, seeds=2), policy)
+        while run.round < ROUNDS:
+            run.play(ROUNDS)
+        mine = curves.filter(n=n, policy=policy)
+        mean = run.results().drop("policy").group_by("round", maintain_order=True).mean()
+        for quantity in ("round", "runtime", "total_worker_time"):
+            assert mine[quantity].to_list() == mean[quantity].to_list()
+        assert mine["round_time"].to_list() == (mean["runtime"] / mean["round"]).to_list()
+        assert mine["mean_regret"].to_list() == (mean["regret"] / mean["round"]).to_list()
+
+
+def test_the_loss_is_the_exact_one_after_each_recorded_round(finished):
+    curves = pl.read_csv(finished[0] / "linear-curves.csv").filter(n=17, policy="ofta")
+    trainer, after = Trainer("quadratic", 23), {}
+    with deterministic():
+        for k in range(1, ROUNDS + 1):
+            trainer.step()
+            after[k] = trainer.evaluate()["suboptimality"]
+    assert curves["suboptimality"].to_list() == pytest.approx([after[k] for k in curves["round"]], rel=1e-14)
+
+
+def test_the_table_holds_the_ratios_of_the_same_seeds(finished):
+    table = pl.read_csv(finished[0] / "linear.csv")
+    frames = [pl.read_parquet(finished[0] / "linear-n51" / "results" / f"{p}.parquet") for p in ("uta", "ofta")]
+    uta, ofta = (frame.filter(round=ROUNDS) for frame in frames)
+    for quantity in ("runtime", "total_worker_time"):
+        ratio = table.filter(n=51, policy="uta", quantity=f"{quantity}/ofta")["mean"].item()
+        assert ratio == pytest.approx((uta[quantity] / ofta[quantity]).mean())
+    mean = table.filter(n=51, policy="uta", quantity="round_time")["mean"].item()
+    assert mean == pytest.approx(uta["runtime"].mean() / ROUNDS)
+
+
+def test_a_stopped_run_goes_on_in_another_process_to_the_same_bytes(finished, tmp_path, monkeypatch):
+    step, taken = Trainer.step, []
+
+    def counted(self):
+        taken.append(1)
+        if len(taken) == 25:
+            raise KeyboardInterrupt
+        return step(self)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "step", counted)
+        stopped = quadratic(tmp_path, "--save-every", 0)
+    assert stopped.exit_code == 130
+    assert (tmp_path / "training" / "checkpoints" / "training.pt").exists()
+    arguments = f"reproduce icml2025-quadratic --rounds {ROUNDS} --seeds 2 --sizes 17,51 --jobs 1 --out ."
+    command = [sys.executable, "-m", "ata_gym", *arguments.split()]
+    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+    assert contents(tmp_path) == contents(finished[0])
+
+
+def test_one_trajectory_serves_another_growth_too(finished, tmp_path, monkeypatch):
+    shutil.copytree(finished[0] / "training", tmp_path / "training")
+    monkeypatch.setattr(Trainer, "step", None)
+    result = quadratic(tmp_path, "--growth", "square", sizes="17")
+    assert result.exit_code == 0, result.output
+    assert {"square.csv", "plots/square.png", "square-n17/results/ata.parquet"} <= contents(tmp_path).keys()
+
+
+def test_a_single_round_and_seed(tmp_path):
+    result = reproduce("icml2025-quadratic", "--rounds", 1, "--seeds", 1, "--sizes", 17, "--jobs", 1, "--out", tmp_path)
+    assert result.exit_code == 0, result.output
+    assert "1 round, 1 seed\n" in result.stdout
+
+
+def test_the_papers_network_on_the_clocks_of_all_seeds(tmp_path, shared_data):
+    data = shared_data / "cifar100_sub_50x15.npz"
+    arguments = ("--rounds", 3, "--seeds", 2, "--jobs", 1, "--out", tmp_path)
+    result = reproduce("icml2025-cifar100", "--train", "--data", data, *arguments)
+    assert result.exit_code == 0, result.output
+    assert (
+        "Other than in the paper: 3 rounds (there 750,000) and 5,000 training images (there 50,000)." in result.stdout
+    )
+    assert {"plots/loss.png", "plots/loss.svg", "training/training.parquet"} <= contents(tmp_path).keys()
+    config = (tmp_path / "training" / "config.json").read_text()
+    assert '"optimizer": "adam"' in config
+    assert '"lr": 8e-05' in config
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("icml2025",), "no published figure 'icml2025' to reproduce; known: icml2025-cifar100, icml2025-quadratic"),
+        (("icml2025-cifar100", "--train"), "--train needs the images of CIFAR-100"),
+        (("icml2025-cifar100", "--train", "--data", "none.npz"), "none.npz"),
+        (("icml2025-cifar100", "--data", "none.npz"), "only go with --train"),
+        (("icml2025-cifar100", "--sizes", "17"), "--sizes only goes with icml2025-quadratic"),
+        (("icml2025-quadratic", "--train"), "--train only goes with icml2025-cifar100"),
+        (("icml2025-quadratic", "--sizes", "17,many"), "sizes must be numbers of workers"),
+        (("icml2025-quadratic", "--sizes", ","), "sizes must be numbers of workers"),
+        (("icml2025-quadratic", "--sizes", "18"), "there is no scenario 'icml2025-quadratic-linear-n18'"),
+        (("icml2025-quadratic", "--growth", "cubic"), "there is no scenario 'icml2025-quadratic-cubic-n17'"),
+        (("icml2025-quadratic", "--rounds", "0"), "rounds must be"),
+        (("icml2025-quadratic", "--seeds", "0"), "seeds must be"),
+        (("icml2025-quadratic", "--save-every", "-1"), "save-every must be"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_leaves_nothing(tmp_path, monkeypatch, arguments, sentence):
+    monkeypatch.chdir(tmp_path)
+    result = reproduce(*arguments)
+    assert result.exit_code == 2
+    assert sentence in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,150 @@
+import json
+import pickle
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium.envs.registration import EnvSpec
+from gymnasium.utils.env_checker import check_env
+from torch import nn
+
+import ata_policies
+from ata_gym.training import Classification, Trainer, TrainingWrapper
+
+IDS = ["ata_gym/TaskAllocation-v0", "ata_gym/TaskRace-v0"]
+POOL = {"family": "exponential", "scale": [1.0, 2.0, 4.0, 8.0]}
+SAMPLES = torch.linspace(-1, 1, 40).reshape(20, 2), torch.arange(20) % 3
+GOOD = np.array([3, 2, 1, 0])
+
+
+def make(env_id=IDS[0], **kwargs):
+    return gym.make(env_id, **({"pool": POOL, "budget": 6, "horizon": 5} | kwargs))
+
+
+def small():
+    return Classification(lambda: nn.Linear(2, 3), SAMPLES, SAMPLES, name="small")
+
+
+def play(env, policy=None, rounds=5, seed=0):
+    observation, info = env.reset(seed=seed)
+    state, steps = None, [(observation, info)]
+    for _ in range(rounds):
+        if policy is None:
+            allocation = GOOD
+        else:
+            allocation, state = policy.predict(observation, state)
+        steps.append(env.step(allocation))
+        observation = steps[-1][0]
+    return steps
+
+
+@pytest.mark.parametrize("env_id", IDS)
+@pytest.mark.filterwarnings("ignore:.*is different from the unwrapped version.*:UserWarning")
+def test_the_checker_of_gymnasium_finds_nothing(env_id):
+    check_env(TrainingWrapper(make(env_id).unwrapped, small()))
+
+
+@pytest.mark.parametrize("env_id", IDS)
+def test_observations_rewards_and_flags_stay_as_they_are(env_id):
+    wrapped, plain = TrainingWrapper(make(env_id), small(), evaluate=2), make(env_id)
+    for seed in (3, None, 3):
+        for seen, expected in zip(play(wrapped, seed=seed), play(plain, seed=seed), strict=True):
+            assert seen[0].keys() == expected[0].keys()
+            assert all(np.array_equal(seen[0][name], expected[0][name]) for name in expected[0])
+            assert seen[1:-1] == expected[1:-1]
+            assert expected[-1].items() <= seen[-1].items()
+    assert wrapped.observation_space == plain.observation_space
+    assert wrapped.action_space == plain.action_space
+
+
+def test_the_trajectory_is_the_trainers_whatever_the_policy_and_the_task_times():
+    trainer = Trainer(small(), 6, seed=4)
+    expected = [trainer.step() for _ in range(5)]
+    for name, seed in (("uta", 0), ("ata", 0), ("gta", 0), ("uta", 9)):
+        env = TrainingWrapper(make(ata_policies.load(name).env_id), small(), seed=4)
+        steps = play(env, ata_policies.make(name, env), seed=seed)
+        assert [info["loss"] for *_, info in steps[1:]] == expected
+        for ours, theirs in zip(env.model.parameters(), trainer.model.parameters(), strict=True):
+            assert torch.equal(ours, theirs)
+
+
+def test_every_episode_trains_anew():
+    env = TrainingWrapper(make(), small())
+    first, second, third = (play(env, seed=seed) for seed in (1, None, 2))
+    losses = [[info["loss"] for *_, info in steps[1:]] for steps in (first, second, third)]
+    assert losses[0] == losses[1] == losses[2]
+    assert first[1][1] != second[1][1] != third[1][1]  # but other task times
+
+
+def test_evaluation_at_chosen_rounds():
+    def rounds(evaluate):
+        steps = play(TrainingWrapper(make(), small(), evaluate=evaluate))
+        infos = [step[-1] for step in steps]
+        assert all({"accuracy", "test_loss"} <= info.keys() or "accuracy" not in info for info in infos)
+        return [k for k, info in enumerate(infos) if "accuracy" in info]
+
+    assert rounds(None) == []
+    assert rounds(2) == [0, 2, 4]
+    assert rounds([5, 1]) == [1, 5]
+    assert rounds({0}) == [0]
+
+
+@pytest.mark.parametrize("evaluate", [0, -1, 1.5, True, [1.5], [-1], "all"])
+def test_rounds_to_evaluate_are_whole_numbers(evaluate):
+    with pytest.raises(ValueError, match="evaluate must be a whole number"):
+        TrainingWrapper(make(), small(), evaluate=evaluate)
+
+
+def test_a_bad_action_trains_nothing():
+    env, undisturbed = TrainingWrapper(make(), small()), TrainingWrapper(make(), small())
+    with pytest.raises(ValueError, match="reset"):
+        env.unwrapped.step(GOOD)
+    play(env, rounds=2)
+    play(undisturbed, rounds=2)
+    with pytest.raises(ValueError, match="sum"):
+        env.step(np.array([1, 1, 1, 1]))
+    assert env.step(GOOD)[-1] == undisturbed.step(GOOD)[-1]
+
+
+class Exploding(Classification):
+    def loss(self, model, batch):
+        return super().loss(model, batch) * 1e30
+
+
+def test_the_env_is_usable_after_a_loss_that_is_not_finite():
+    env = TrainingWrapper(make(), Exploding(lambda: nn.Linear(2, 3), SAMPLES, SAMPLES), lr=1e9)
+    env.reset(seed=0)
+    first = env.step(GOOD)[-1]
+    with pytest.raises(FloatingPointError, match="in round 2: lower lr"):
+        env.step(GOOD)
+    env.reset(seed=0)
+    assert env.step(GOOD)[-1] == first
+
+
+@pytest.mark.parametrize("env_id", IDS)
+def test_the_spec_rebuilds_the_wrapped_env(env_id):
+    env = TrainingWrapper(make(env_id), "digits", optimizer="adam", lr=0.01, seed=2, evaluate=3)
+    steps = play(env)
+    for spec in (env.spec, EnvSpec.from_json(env.spec.to_json()), pickle.loads(pickle.dumps(env.spec))):
+        again = gym.make(spec)
+        assert isinstance(again, TrainingWrapper)
+        assert [step[-1] for step in play(again)] == [step[-1] for step in steps]
+    (wrapper,) = json.loads(env.spec.to_json())["additional_wrappers"]
+    assert wrapper["kwargs"]["problem"] == "digits"
+    assert wrapper["kwargs"]["lr"] == 0.01
+
+
+def test_only_single_envs_of_ours_are_wrapped():
+    with pytest.raises(TypeError, match="wraps a single env of ata_gym"):
+        TrainingWrapper(gym.make("CartPole-v1"), small())
+    with pytest.raises(TypeError, match="wraps a single env of ata_gym"):
+        TrainingWrapper(gym.make_vec(IDS[0], num_envs=2, pool=POOL, budget=6), small())
+
+
+def test_a_model_in_five_lines():
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+    env = TrainingWrapper(make(), "digits", model=model, optimizer=torch.optim.AdamW, lr=0.01)
+    steps = play(env)
+    assert all(0 < info["loss"] < 10 for *_, info in steps[1:])
+    assert torch.equal(Trainer("digits", 6, model=model).model[1].weight, model[1].weight)
