@@ -106,7 +106,8 @@ class Trainer:
         self._make_schedule = find_schedule(schedule)
         self._precision = Precision(precision)
         self._compile, self._graphs = bool(compile), bool(graphs)
-        self._schedule_name = schedule if isinstance(schedule, str) else schedule and factory_name(schedule)
+        schedule = "constant" if schedule is None else schedule
+        self._schedule_name = schedule if isinstance(schedule, str) else factory_name(schedule)
         self._gradient_key = stream_keys(self.seed, stream=_GRADIENT_NOISE)[0]
         self._torch_key = stream_keys(self.seed, stream=_TORCH_NOISE)[0]
         with enough_memory(self.device, "the model with its data"):

@@ -49,7 +49,7 @@ def test_training_goes_on_bit_for_bit(tmp_path, options, rounds):
     [
         ({"lr": 0.3}, "another configuration: lr is 0.1 there"),
         ({"seed": 3, "micro_batch": 2}, "micro_batch is 1 there, seed is 0 there"),
-        ({"schedule": "linear:3"}, "schedule is None there"),
+        ({"schedule": "linear:3"}, "schedule is 'constant' there"),
         ({"model": nn.Linear(2, 3)}, "another model"),
     ],
 )
