@@ -1,8 +1,10 @@
-"""The one rule for counts that a user gives."""
+"""The rules for counts and names that a user gives."""
 
 from __future__ import annotations
 
+import difflib
 import operator
+from collections.abc import Iterable
 from typing import SupportsIndex
 
 import numpy as np
@@ -31,3 +33,16 @@ def whole_number(name: str, value: object, least: int = 1) -> int:
         if least <= number <= LARGEST_COUNT:
             return number
     raise ValueError(f"{name} must be a whole number from {least} to 2**50, not {value!r}")
+
+
+def unknown(kind: str, name: str, known: Iterable[str]) -> ValueError:
+    """The error for a name that nothing of its kind has; it names the nearest.
+
+    >>> raise unknown("policy", "atta", ["ata", "uta", "greedy"])
+    Traceback (most recent call last):
+        ...
+    ValueError: there is no policy 'atta'; did you mean ata or uta?
+    """
+    names = list(known)
+    near = difflib.get_close_matches(name, names, n=3, cutoff=0.3) or names
+    return ValueError(f"there is no {kind} {name!r}; did you mean {' or '.join(near)}?")

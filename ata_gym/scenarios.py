@@ -6,7 +6,6 @@ Management in Distributed Machine Learning" (ICML 2025). Every published figure 
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
@@ -15,6 +14,7 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
+from ata_gym.checks import unknown
 from ata_gym.pools import (
     Pool,
     concatenate,
@@ -139,6 +139,5 @@ def scenario(name: str) -> Scenario:
     (51, 23, 5916.0, 2.0)
     """
     if name not in _BUILDERS:
-        near = difflib.get_close_matches(name, _BUILDERS, n=3, cutoff=0.3) or list(_BUILDERS)
-        raise ValueError(f"there is no scenario {name!r}; did you mean {' or '.join(near)}?")
+        raise unknown("scenario", name, _BUILDERS)
     return _BUILDERS[name]()

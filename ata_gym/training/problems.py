@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import inspect
 from collections.abc import Callable, Mapping
@@ -10,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 
+from ata_gym.checks import unknown
 from ata_gym.simulation import Keys
 
 if TYPE_CHECKING:
@@ -117,8 +117,7 @@ def make_problem(name: str, data: str | Path | None = None) -> Problem:
 
 def _builder(name: str) -> Callable[..., Any]:
     if name not in _BUILDERS and ":" not in name:
-        near = difflib.get_close_matches(name, _BUILDERS, n=3, cutoff=0.3) or list(_BUILDERS)
-        raise ValueError(f"there is no problem {name!r}; did you mean {' or '.join(near)}?")
+        raise unknown("problem", name, _BUILDERS)
     module, _, attribute = _BUILDERS.get(name, name).partition(":")
     try:
         found: Callable[..., Any] = getattr(importlib.import_module(module), attribute)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 from importlib.metadata import entry_points
 from typing import Any
 
 import gymnasium as gym
 
+from ata_gym.checks import unknown
 from ata_policies.policy import Policy, Setting
 
 GROUP = "ata_gym.policies"
@@ -40,8 +40,7 @@ def load(name: str) -> type[Policy]:
         return found
     points = entry_points(group=GROUP, name=name)
     if not points:
-        near = difflib.get_close_matches(name, names(), n=3, cutoff=0.3) or names()
-        raise ValueError(f"there is no policy {name!r}; did you mean {' or '.join(near)}?")
+        raise unknown("policy", name, names())
     loaded: type[Policy] = next(iter(points)).load()
     return loaded
 

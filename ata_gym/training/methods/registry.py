@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from ata_gym.checks import unknown
 from ata_gym.training.methods.asgd import Asgd, DelayAdaptiveAsgd, NaiveOptimalAsgd
 from ata_gym.training.methods.method import Method
 from ata_gym.training.methods.mindflayer import MindFlayer
@@ -46,6 +46,5 @@ def find_method(method: str | type[Method]) -> type[Method]:
     if not isinstance(method, str):
         return method
     if method not in METHODS:
-        near = difflib.get_close_matches(method, METHODS, n=3, cutoff=0.3) or list(METHODS)
-        raise ValueError(f"there is no method {method!r}; did you mean {' or '.join(near)}?")
+        raise unknown("method", method, METHODS)
     return METHODS[method]
