@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 from ata_gym.extras import MissingExtraError, require
@@ -12,7 +13,8 @@ def main() -> None:
     """Run the command line; a missing extra is one sentence on stderr and exit code 1, no traceback."""
     try:
         for module in ("typer", "rich", "polars", "matplotlib"):
-            require(module, extra="bench", purpose="The command ata-gym")
+            if find_spec(module) is None:  # looked for, not imported: --help stays quick
+                require(module, extra="bench", purpose="The command ata-gym")
         from ata_gym.cli import app  # noqa: PLC0415 - it imports the modules checked above
 
         sys.path.append(str(Path.cwd()))  # a policy or a problem of the user's may lie where the command is run

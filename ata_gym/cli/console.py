@@ -11,7 +11,7 @@ from typing import ParamSpec, TypeVar
 
 import typer
 from rich.console import Console, RenderableType
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -66,13 +66,7 @@ def say_files(what: str, files: Sequence[Path]) -> None:
 @contextmanager
 def progress_bars(tasks: Sequence[str], total: int) -> Iterator[Callable[[str, int], None]]:
     """A progress bar for each task, updated by ``(task, done)``; nothing where stderr is no terminal."""
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty()) as progress:
+    with _progress() as progress:
         bars = {task: progress.add_task(task, total=total) for task in tasks}
         yield lambda task, done: progress.update(bars[task], completed=done)
 
@@ -80,13 +74,11 @@ def progress_bars(tasks: Sequence[str], total: int) -> Iterator[Callable[[str, i
 @contextmanager
 def loss_bar(task: str, total: int) -> Iterator[Callable[[int, float], None]]:
     """A progress bar with the loss, updated by ``(done, loss)``; nothing where stderr is no terminal."""
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("loss {task.fields[loss]:.4g}"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty()) as progress:
+    with _progress(TextColumn("loss {task.fields[loss]:.4g}")) as progress:
         bar = progress.add_task(task, total=total, loss=float("nan"))
         yield lambda done, loss: progress.update(bar, completed=done, loss=loss)
+
+
+def _progress(*more: ProgressColumn) -> Progress:
+    bar = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), *more, TimeRemainingColumn())
+    return Progress(*bar, console=Console(stderr=True), disable=not sys.stderr.isatty())
