@@ -1,6 +1,6 @@
 """Who computes what: adaptive task allocation on unequal workers, as a Gymnasium environment.
 
-Importing the package registers ``ata_gym/TaskAllocation-v0`` and ``ata_gym/TaskRace-v0``.
+Importing the package registers ``ata_gym/TaskAllocation-v0``, ``ata_gym/TaskRace-v0`` and ``ata_gym/TaskDispatch-v0``.
 """
 
 import gymnasium
@@ -24,10 +24,10 @@ __all__ = [
     "scenario_names",
 ]
 
-for _name in ("TaskAllocation", "TaskRace"):
+for _name, _module in (("TaskAllocation", "envs"), ("TaskRace", "envs"), ("TaskDispatch", "dispatch")):
     if f"ata_gym/{_name}-v0" not in gymnasium.registry:
         gymnasium.register(
             id=f"ata_gym/{_name}-v0",
-            entry_point=f"ata_gym.envs:{_name}Env",
-            vector_entry_point=f"ata_gym.envs:{_name}VectorEnv",
+            entry_point=f"ata_gym.{_module}:{_name}Env",
+            vector_entry_point=f"ata_gym.{_module}:{_name}VectorEnv",
         )

@@ -23,6 +23,7 @@ Keys = NDArray[np.uint64]
 Word = Any  # an unsigned integer of 32 or 64 bits, whose arithmetic wraps
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
+Bits = NDArray[np.int8]
 
 
 def _scipy(name: str, arguments: int) -> Callable[..., float]:
@@ -222,6 +223,62 @@ def run_race(
         place[i] += 1
     round_time[0] = now
     worker_time[0] = total
+
+
+@gufunc(
+    "void(int64[:],float64[:],float64[:],float64[:],float64[:],int64[:],int64[:],uint64[:],int64[:],int64[:],int64[:],int8[:],"
+    "int64[:],int64[:],int64[:],int8[:],float64[:],float64[:],float64[:],float64[:],float64[:],float64[:],"
+    "int64[:],float64[:],float64[:],float64[:],boolean[:],float64[:],float64[:])",
+    "(n),(n),(n),(n),(m),(n),(n),(),(),(),(),(n),(n),(),(n),(n),(n),(n),(n),(n),(),(),(),(),(n),(n),(),(),()",
+    tuple(range(12, 29)),
+)
+def run_dispatch(
+    family: Ints, shift: Floats, scale: Floats, shape: Floats, table: Floats, first: Ints, length: Ints,
+    key: Keys, episode: Ints, round_index: Ints, budget: Ints, action: Bits,
+    started: Ints, missing: Ints, tasks: Ints, running: Bits, begun: Floats, lasts: Floats, due: Floats, idle: Floats,
+    now: Floats, spent: Floats,
+    worker: Ints, time: Floats, elapsed: Floats, age: Floats, round_over: Any, round_time: Floats, worker_time: Floats,
+) -> None:  # fmt: skip
+    """Start idle workers and wait for the next result; the arguments from ``started`` to ``spent`` go on from it."""
+    n = len(action)
+    moment = now[0]
+    nobody = True
+    for i in range(n):
+        nobody = nobody and running[i] == 0 and action[i] == 0
+    for i in range(n):
+        if running[i] == 0 and (nobody or action[i] != 0):
+            u = _uniform(key[0], started[i], i, episode[0])
+            lasts[i] = _task_time(
+                family[i], shift[i], scale[i], shape[i], table, first[i], length[i], round_index[0], started[i], u,
+            )  # fmt: skip
+            idle[i] += moment - due[i]  # exactly 0 where it restarts at once
+            begun[i], due[i] = moment, moment + lasts[i]
+            running[i] = 1
+            tasks[i] += 1
+            started[i] += 1
+    next_one = -1
+    for i in range(n):
+        if running[i] != 0 and (next_one < 0 or due[i] < due[next_one]):
+            next_one = i
+    moment = due[next_one]
+    running[next_one] = 0
+    missing[0] -= 1
+    over = missing[0] == 0
+    total = 0.0
+    for i in range(n):
+        total += (moment if running[i] != 0 else due[i]) - idle[i]
+        since = moment - begun[i] if running[i] != 0 else 0.0
+        elapsed[i] = since if over else 0.0
+        age[i] = 0.0 if over else since
+    worker[0], time[0] = next_one, lasts[next_one]
+    round_over[0], round_time[0], worker_time[0] = over, moment, total
+    now[0], spent[0] = moment, total
+    if over:
+        missing[0] = budget[0]
+        now[0] = spent[0] = 0.0
+        for i in range(n):
+            tasks[i], running[i] = 0, 0
+            begun[i] = lasts[i] = due[i] = idle[i] = 0.0
 
 
 @gufunc(

@@ -1,23 +1,28 @@
-"""One round for a batch of rows: pure functions of arrays, with no Gymnasium in them."""
+"""One round, or one result, for a batch of rows: pure functions of arrays, with no Gymnasium in them."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ata_gym import kernels
 from ata_gym.compiled import Gufunc
-from ata_gym.kernels import Floats, Ints, Keys
+from ata_gym.kernels import Bits, Floats, Ints, Keys
 from ata_gym.pools.laws import Laws
 
 __all__ = [
+    "Bits",
+    "Completion",
     "Floats",
     "Ints",
     "Keys",
     "Outcome",
+    "Underway",
     "allocation_round",
     "derive_keys",
+    "dispatch_step",
     "race_round",
     "stream_keys",
     "task_times",
@@ -40,6 +45,63 @@ class Outcome(NamedTuple):
     """(E,) when the B-th result was in."""
     worker_time: Floats
     """(E,) time that all workers were busy."""
+
+
+class Underway(NamedTuple):
+    """Where E rows are inside their rounds, with n workers."""
+
+    missing: Ints
+    """(E,) results that the round still needs; B: it has not begun."""
+    tasks: Ints
+    """(E, n) tasks that each worker has started in the round."""
+    running: Bits
+    """(E, n) 1 where a worker is running a task."""
+    begun: Floats
+    """(E, n) when each worker's latest task began, counted from the round's start."""
+    lasts: Floats
+    """(E, n) its task time."""
+    due: Floats
+    """(E, n) when it ends, or ended; 0 before the first."""
+    idle: Floats
+    """(E, n) how long the worker had been idle in the round before it."""
+    now: Floats
+    """(E,) time since the round's start."""
+    spent: Floats
+    """(E,) worker time since the round's start."""
+
+    @classmethod
+    def start(cls, rows: int, n: int, budget: int) -> Underway:
+        """The start of a round: everybody is idle."""
+        return cls(
+            np.full(rows, budget),
+            np.zeros((rows, n), np.int64),
+            np.zeros((rows, n), np.int8),
+            *np.zeros((4, rows, n)),
+            *np.zeros((2, rows)),
+        )
+
+
+class Completion(NamedTuple):
+    """What E rows know at the next result."""
+
+    worker: Ints
+    """(E,) whose result came in."""
+    time: Floats
+    """(E,) its task time."""
+    elapsed: Floats
+    """(E, n) at the round's end, how long each worker's cancelled task had run; else 0."""
+    age: Floats
+    """(E, n) how long each running task has run."""
+    round_over: NDArray[np.bool_]
+    """(E,) whether this was the B-th result."""
+    round_time: Floats
+    """(E,) when it came in, counted from the round's start."""
+    worker_time: Floats
+    """(E,) time that all workers were busy, from the round's start until then."""
+    started: Ints
+    """(E, n) tasks that each worker has started in the episode so far."""
+    underway: Underway
+    """Where the rows are now; after the B-th result, at the start of the next round."""
 
 
 def stream_keys(seed: int, rows: int = 1, stream: int = 0) -> Keys:
@@ -130,6 +192,64 @@ def race_round(
     parameters are those of :func:`allocation_round`, but each row sums to B or more; with B, both give the same bits.
     """
     return _run(kernels.run_race, laws, keys, episode, round_index, started, allocation, budget)
+
+
+def dispatch_step(
+    laws: Laws,
+    keys: Keys,
+    episode: Ints,
+    round_index: Ints,
+    started: Ints,
+    underway: Underway,
+    action: Bits,
+    budget: int,
+) -> Completion:
+    """Go on from one decision to the next result, of which the round needs B.
+
+    Parameters
+    ----------
+    laws, keys, episode, round_index, started, budget
+        As for :func:`allocation_round`, but ``started`` counts the tasks of this round too.
+    underway
+        Where the rows are inside their rounds.
+    action
+        (E, n) 1 for each worker that starts a task if it is idle, else 0. If nobody would be working, everybody starts.
+
+    Notes
+    -----
+    Of results at the same moment the lowest worker's comes first. A worker's time is its time since the round's start
+    without its idle gaps, so that one which always restarts at once has the bits of :func:`race_round`.
+
+    Examples
+    --------
+    >>> from ata_gym.pools import deterministic
+    >>> laws, keys, zero = deterministic([2.0, 3.0]).laws, stream_keys(0), np.zeros(1, np.int64)
+    >>> started, underway = np.zeros((1, 2), np.int64), Underway.start(rows=1, n=2, budget=2)
+    >>> both = np.ones((1, 2), np.int8)
+    >>> first = dispatch_step(laws, keys, zero, zero, started, underway, both, 2)
+    >>> second = dispatch_step(laws, keys, zero, zero, first.started, first.underway, both, 2)
+    >>> second.worker, second.round_time, second.elapsed, second.round_over
+    (array([1]), array([3.]), array([[1., 0.]]), array([ True]))
+    """
+    rows, n = action.shape
+    after = started.copy()
+    there = Underway._make(part.copy() for part in underway)
+    completion = Completion(
+        worker=np.empty(rows, np.int64),
+        time=np.empty(rows),
+        elapsed=np.empty((rows, n)),
+        age=np.empty((rows, n)),
+        round_over=np.empty(rows, np.bool_),
+        round_time=np.empty(rows),
+        worker_time=np.empty(rows),
+        started=after,
+        underway=there,
+    )
+    kernels.run_dispatch(
+        laws.family, laws.shift, laws.scale, laws.shape, laws.table, laws.first, laws.length,
+        keys, episode, round_index, budget, action, after, *there, *completion[:7],
+    )  # fmt: skip
+    return completion
 
 
 def _run(

@@ -1,4 +1,4 @@
-"""What Gymnasium's functions on spaces do with an allocation space: batch, stack, share, flatten."""
+"""What Gymnasium's functions on spaces do with the action spaces: batch, stack, share, flatten."""
 
 from __future__ import annotations
 
@@ -7,16 +7,18 @@ from copy import deepcopy
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
-from gymnasium.spaces import Box
+from gymnasium.spaces import Box, MultiBinary
 from gymnasium.spaces import utils as space_utils
 from gymnasium.vector import utils as vector_utils
 from gymnasium.wrappers.utils import create_zero_array
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
+    from ata_gym.dispatch_space import Dispatch
     from ata_gym.spaces import Allocation
 
-_SpaceT = TypeVar("_SpaceT", bound="type[Allocation]")
+_SpaceT = TypeVar("_SpaceT", bound="type[Allocation | Dispatch]")
+_Space = TypeVar("_Space", "Allocation", "Dispatch")
 
 
 def _batch(space: Allocation, n: int = 1) -> Allocation:
@@ -27,11 +29,27 @@ def _batch(space: Allocation, n: int = 1) -> Allocation:
 
 def _batch_differing(spaces: Sequence[Allocation]) -> Allocation:
     """Batch spaces of one class and shape, whose budgets may differ."""
+    first = _alike(spaces)
+    budgets = np.stack([space.budgets for space in spaces])
+    return type(first)(first.n, budgets, budgets.shape, deepcopy(first.np_random))
+
+
+def _batch_dispatch(space: Dispatch, n: int = 1) -> Dispatch:
+    """Give the space a leading axis of n rows."""
+    *rows, workers = space.shape
+    return type(space)(workers, (n, *rows), deepcopy(space.np_random))
+
+
+def _batch_dispatches(spaces: Sequence[Dispatch]) -> Dispatch:
+    """Batch spaces of one class and shape, which then do not differ."""
+    return _batch_dispatch(_alike(spaces), len(spaces))
+
+
+def _alike(spaces: Sequence[_Space]) -> _Space:
     first = spaces[0]
     if any(type(space) is not type(first) or space.shape != first.shape for space in spaces):
         raise ValueError(f"spaces must have one class and one shape to form a batch, not {list(spaces)}")
-    budgets = np.stack([space.budgets for space in spaces])
-    return type(first)(first.n, budgets, budgets.shape, deepcopy(first.np_random))
+    return first
 
 
 def _flatten_space(space: Allocation) -> Box:
@@ -47,11 +65,17 @@ def _least(space: Allocation) -> NDArray[np.int64]:
     return least
 
 
-_OWN_RULES: dict[Any, Callable[..., Any]] = {
+_RULES_OF_ALLOCATION: dict[Any, Callable[..., Any]] = {
     vector_utils.batch_space: _batch,
     vector_utils.batch_differing_spaces: _batch_differing,
     space_utils.flatten_space: _flatten_space,
     create_zero_array: _least,
+}
+_RULES_OF_DISPATCH: dict[Any, Callable[..., Any]] = {
+    vector_utils.batch_space: _batch_dispatch,
+    vector_utils.batch_differing_spaces: _batch_dispatches,
+    space_utils.flatten_space: space_utils.flatten_space.dispatch(MultiBinary),
+    create_zero_array: create_zero_array.dispatch(MultiBinary),
 }
 _RULES_OF_BOX: tuple[Any, ...] = (
     vector_utils.concatenate,
@@ -65,11 +89,11 @@ _RULES_OF_BOX: tuple[Any, ...] = (
     space_utils.unflatten,
     space_utils.is_space_dtype_shape_equiv,
 )
-"""These see only the shape and dtype of a space, and those are the same as of an integer Box."""
+"""These see only the shape and dtype of a space, and take an integer one as they take a Box of integers."""
 
 
 def registered(space_class: _SpaceT) -> _SpaceT:
-    """Register a class of allocation spaces with all of Gymnasium's functions that dispatch on a space.
+    """Register a class of action spaces with all of Gymnasium's functions that dispatch on a space.
 
     Each class needs its own entry: some of these functions do not look for a parent class.
 
@@ -77,7 +101,8 @@ def registered(space_class: _SpaceT) -> _SpaceT:
     >>> gymnasium.vector.utils.batch_space(ata_gym.spaces.Allocation(3, budget=5), n=4)
     Allocation(3, 5, rows=4)
     """
-    for function, rule in _OWN_RULES.items():
+    rules = _RULES_OF_DISPATCH if issubclass(space_class, MultiBinary) else _RULES_OF_ALLOCATION
+    for function, rule in rules.items():
         function.register(space_class, rule)
     for function in _RULES_OF_BOX:
         function.register(space_class, function.dispatch(Box))

@@ -1,4 +1,4 @@
-"""The action space: integer vectors of tasks per worker, alone or in a batch of rows."""
+"""The action spaces of rounds: integer vectors of tasks per worker, alone or in a batch of rows."""
 
 from __future__ import annotations
 
@@ -59,6 +59,19 @@ def _deal(uniform: Any, budget: Any, out: Any) -> None:
             bars -= 1
         else:
             out[worker] += 1
+
+
+def integers(action: object, shape: tuple[int, ...]) -> NDArray[np.integer[Any]]:
+    """Return the action as an array of integers of a shape, or raise ValueError."""
+    try:
+        given = np.asarray(action)
+    except Exception as error:
+        raise ValueError(f"the action must be an array of shape {shape}: {error}") from error
+    if given.shape != shape:
+        raise ValueError(f"the action must have shape {shape}, not {given.shape}")
+    if given.dtype.kind not in "iu":
+        raise ValueError(f"the action must have an integer dtype such as int64, not {given.dtype}")
+    return given
 
 
 @registered
@@ -187,24 +200,14 @@ class Allocation(Space[NDArray[np.int64]]):
         if type(action) is np.ndarray and action.dtype is _INT64 and action.shape == self._shape:
             array = action
         else:
-            array = self._convert(action)
+            given = integers(action, self._shape)
+            if given.dtype.kind == "u":  # a number beyond int64 must not wrap around: it stays above any budget
+                given = np.minimum(given, np.uint64(_LARGEST + 1))
+            array = given.astype(np.int64)
         faults = _fault(array, self.budgets, self._exact)
         if np.count_nonzero(faults):
             raise ValueError(self._complaint(np.asarray(action), faults))
         return array
-
-    def _convert(self, action: object) -> NDArray[np.int64]:
-        try:
-            given = np.asarray(action)
-        except Exception as error:
-            raise ValueError(f"the action must be an array of shape {self._shape}: {error}") from error
-        if given.shape != self._shape:
-            raise ValueError(f"the action must have shape {self._shape}, not {given.shape}")
-        if given.dtype.kind not in "iu":
-            raise ValueError(f"the action must have an integer dtype such as int64, not {given.dtype}")
-        if given.dtype.kind == "u":  # a number beyond int64 must not wrap around: it stays above any budget
-            given = np.minimum(given, np.uint64(_LARGEST + 1))
-        return given.astype(np.int64)
 
     def _complaint(self, action: NDArray[np.integer[Any]], faults: NDArray[np.int64]) -> str:
         """Say what is wrong in the first faulty row."""

@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
 from ata_gym.checks import whole_number
+from ata_gym.dispatch_space import Dispatch
 from ata_gym.pools import Pool
 from ata_gym.pools.families import CODES
 from ata_gym.scenarios import Scenario
 from ata_gym.scenarios import scenario as find_scenario
-from ata_gym.simulation import Ints, Outcome, stream_keys
+from ata_gym.simulation import Floats, Ints, stream_keys
+from ata_gym.spaces import Allocation
 
 Observation = dict[str, NDArray[Any]]
+Actions = Allocation | Dispatch
 PoolLike = Pool | Mapping[str, Any] | Sequence[Any]
-Play = Callable[..., Outcome]
+
+LARGEST = float(np.finfo(np.float64).max)
+"""The bound of times."""
 
 _TASK_NOISE = 0  # the stream of keys for task times
-_LARGEST = float(np.finfo(np.float64).max)
 _ENDLESS = np.iinfo(np.int64).max
 
 
@@ -87,31 +92,72 @@ class World:
         short: NDArray[np.bool_] = np.any(needed > laws.limit, axis=1)
         return short
 
-    def observation_space(self) -> spaces.Space[Any]:
-        """The feedback of one round."""
-        n, budget = self.pool.n, self.budget
-        return spaces.Dict(
-            {
-                "worker": spaces.Box(-1, n - 1, (budget,), np.int64),
-                "time": spaces.Box(0.0, _LARGEST, (budget,), np.float64),
-                "elapsed": spaces.Box(0.0, _LARGEST, (n,), np.float64),
-            }
-        )
+
+class Turn(NamedTuple):
+    """What one step gave E rows."""
+
+    observation: Observation
+    """Fresh arrays with a leading row axis."""
+    time: Floats
+    """(E,) time that passed."""
+    worker_time: Floats
+    """(E,) time that all workers were busy in it."""
+    info: dict[str, NDArray[Any]]
+    """Fresh arrays of shape (E,)."""
+    over: NDArray[np.bool_]
+    """(E,) whether the episode ended."""
 
 
-class Episodes:
-    """What E rows remember of their episodes; the one state behind the single and the vector env."""
+class Episodes(ABC):
+    """What E rows remember of their episodes; the one state behind the single and the vector env of an id.
+
+    Parameters
+    ----------
+    world
+        What stays the same.
+    rows
+        How many rows E.
+    results
+        Results in each step's feedback.
+    """
 
     _FIELDS = ("keys", "episode", "round", "started", "runtime", "total_worker_time")
 
-    def __init__(self, world: World, rows: int, play: Play) -> None:
-        self.world, self.source = world, play
+    def __init__(self, world: World, rows: int, results: int) -> None:
+        self.world, self.results = world, results
         self.keys = np.zeros(rows, np.uint64)
         self.episode = np.full(rows, -1, np.int64)  # -1: never reset
         self.round = np.zeros(rows, np.int64)
         self.started = np.zeros((rows, world.pool.n), np.int64)
-        self.runtime = np.zeros(rows)
+        self.runtime = np.zeros(rows)  # of the finished rounds, like the next one
         self.total_worker_time = np.zeros(rows)
+
+    @abstractmethod
+    def actions(self, rows: int | None = None) -> Actions:
+        """The action space, with a row axis if ``rows`` are given."""
+
+    @abstractmethod
+    def play(self, action: NDArray[Any]) -> Turn:
+        """Take one step in every row with an action that the space has checked."""
+
+    def observations(self) -> spaces.Dict:
+        """The space of what a row sees: the feedback."""
+        n, results = self.world.pool.n, self.results
+        return spaces.Dict(
+            {
+                "worker": spaces.Box(-1, n - 1, (results,), np.int64),
+                "time": spaces.Box(0.0, LARGEST, (results,), np.float64),
+                "elapsed": spaces.Box(0.0, LARGEST, (n,), np.float64),
+            }
+        )
+
+    def blank(self, rows: int) -> Observation:
+        """No feedback: what a row sees after a reset."""
+        return {
+            "worker": np.full((rows, self.results), -1, np.int64),
+            "time": np.zeros((rows, self.results)),
+            "elapsed": np.zeros((rows, self.world.pool.n)),
+        }
 
     def rekey(self, row: int, seed: int) -> None:
         """Give a row the noise of a seed; its next episode is episode 0."""
@@ -128,38 +174,12 @@ class Episodes:
         for field in (self.round, self.started, self.runtime, self.total_worker_time):
             field[rows] = 0
 
-    def play(self, allocation: Ints) -> Outcome:
-        """Run one round of every row."""
-        outcome = self.source(
-            self.world.pool.laws,
-            self.keys,
-            self.episode,
-            self.round,
-            self.started,
-            allocation,
-            self.world.budget,
-        )
-        self.started = outcome.started
-        self.round += 1
-        self.runtime += outcome.round_time
-        self.total_worker_time += outcome.worker_time
-        return outcome
-
     def over(self) -> NDArray[np.bool_]:
-        """Which rows have reached their last round, shape (E,)."""
+        """Which rows, at a round's end, have reached their last round, shape (E,)."""
         over: NDArray[np.bool_] = self.world.exhausted(self.started, self.round)
         if self.world.horizon is not None:
             over |= self.round >= self.world.horizon
         return over
-
-    def blank(self, rows: int) -> Observation:
-        """No feedback: what a row sees after a reset."""
-        n, budget = self.world.pool.n, self.world.budget
-        return {
-            "worker": np.full((rows, budget), -1, np.int64),
-            "time": np.zeros((rows, budget)),
-            "elapsed": np.zeros((rows, n)),
-        }
 
     def checkpoint(self, over: NDArray[np.bool_]) -> dict[str, NDArray[Any]]:
         """Everything there is to remember, as arrays; ``over`` marks the rows whose episode has ended."""
@@ -178,56 +198,3 @@ class Episodes:
 
     def _remembered(self, over: NDArray[np.bool_]) -> dict[str, NDArray[Any]]:
         return {name: getattr(self, name) for name in self._FIELDS} | {"over": over}
-
-
-class Face:
-    """What the single and the vector env say of their world, and what they remember."""
-
-    _world: World
-    _episodes: Episodes
-    _over: NDArray[np.bool_]
-    """Rows whose episode has ended, shape (E,); before the first reset none has begun either."""
-
-    @property
-    def pool(self) -> Pool:
-        """The workers and the law of their task times, for those who may know."""
-        return self._world.pool
-
-    @property
-    def n(self) -> int:
-        """How many workers there are."""
-        return self._world.pool.n
-
-    @property
-    def budget(self) -> int:
-        """Results B that a round needs."""
-        return self._world.budget
-
-    @property
-    def horizon(self) -> int | None:
-        """Rounds in an episode; None: no end."""
-        return self._world.horizon
-
-    @property
-    def price(self) -> float:
-        """What one unit of worker time costs in units of runtime."""
-        return self._world.price
-
-    @property
-    def scenario(self) -> Scenario | None:
-        """The named world, if it has a name."""
-        return self._world.scenario
-
-    def checkpoint(self) -> dict[str, NDArray[Any]]:
-        """Everything that the env remembers, as arrays to save; ``restore`` goes on from there bit for bit."""
-        return self._episodes.checkpoint(self._over)
-
-    def restore(self, checkpoint: Mapping[str, NDArray[Any]]) -> None:
-        """Go on from a ``checkpoint`` of an env of the same world and as many rows.
-
-        Raises
-        ------
-        ValueError
-            If it does not fit; the env stays as it was.
-        """
-        self._episodes.restore(checkpoint, self._over)

@@ -20,6 +20,8 @@ from ata_gym import scenario, scenario_names
 from ata_gym.pools import exponential, trace
 
 IDS = ["ata_gym/TaskAllocation-v0", "ata_gym/TaskRace-v0"]
+STEPS = {IDS[0]: 1, IDS[1]: 1, "ata_gym/TaskDispatch-v0": 4}
+"""Each id's steps in a round of budget 4."""
 POOL = {"family": ["exponential", "gamma", "log-normal"], "shift": [1.0, 0.0, 0.5], "shape": [1.0, 3.0, 0.7]}
 MODES = [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP]
 
@@ -28,13 +30,13 @@ def same(a: Any, b: Any) -> bool:
     return all(np.asarray(a[name]).tobytes() == np.asarray(b[name]).tobytes() for name in b)
 
 
-@pytest.mark.parametrize("env_id", IDS)
+@pytest.mark.parametrize("env_id", STEPS)
 @pytest.mark.parametrize("world", [{"pool": POOL, "budget": 4, "horizon": 5}, {"scenario": "icml2025-cifar100"}])
 def test_gymnasiums_checker(env_id: str, world: dict[str, Any]) -> None:
     check_env(gym.make(env_id, **world).unwrapped, skip_render_check=True)
 
 
-@pytest.mark.parametrize("env_id", IDS)
+@pytest.mark.parametrize("env_id", STEPS)
 @pytest.mark.parametrize("mode", MODES)
 @settings(max_examples=15)
 @given(seed=st.integers(0, 2**40), rows=st.integers(1, 4), horizon=st.integers(1, 4), price=st.sampled_from([0.0, 0.3]))
@@ -48,8 +50,9 @@ def test_a_row_equals_a_single_env_over_three_episodes(
     observation, _ = vector.reset(seed=seed)
     for e, single in enumerate(singles):
         assert same({k: v[e] for k, v in observation.items()}, single.reset(seed=seed + e)[0])
+    steps = horizon * STEPS[env_id]
     for _ in range(3):
-        for k in range(horizon):
+        for k in range(steps):
             actions = vector.action_space.sample()
             observation, reward, terminated, truncated, info = vector.step(actions)
             for e, single in enumerate(singles):
@@ -63,7 +66,7 @@ def test_a_row_equals_a_single_env_over_three_episodes(
                     assert values[f"_{name}"][e]
                 assert same(info["final_obs"][e] if ended else {n: v[e] for n, v in observation.items()}, own)
                 if own_truncated:
-                    assert k == horizon - 1
+                    assert k == steps - 1
                     blank = single.reset()[0]
                     if ended:
                         assert same({n: v[e] for n, v in observation.items()}, blank)
@@ -77,7 +80,7 @@ def test_a_row_equals_a_single_env_over_three_episodes(
             assert (observation["worker"] == -1).all()
 
 
-@pytest.mark.parametrize("env_id", IDS)
+@pytest.mark.parametrize("env_id", STEPS)
 def test_gymnasiums_own_vector_envs_give_the_same(env_id: str) -> None:
     world = {"pool": POOL, "budget": 4, "horizon": 3}
     kinds = ["sync", "async", "vector_entry_point"]
@@ -86,7 +89,7 @@ def test_gymnasiums_own_vector_envs_give_the_same(env_id: str) -> None:
     try:
         firsts = [env.reset(seed=11)[0] for env in envs]
         assert same(firsts[0], firsts[2])
-        for _ in range(8):
+        for _ in range(8 * STEPS[env_id]):
             actions = envs[0].action_space.sample()
             sync, process, native = (env.step(actions) for env in envs)
             for other in (process, native):

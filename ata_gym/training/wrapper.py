@@ -107,7 +107,10 @@ class TrainingWrapper(gym.Wrapper[Observation, NDArray[Any], Observation, NDArra
             clock=clock, workers=listed and [str(worker) for worker in listed],  # as text, for env.spec.to_json()
         )  # fmt: skip
         if not isinstance(env, gym.Env) or not isinstance(env.unwrapped, TaskAllocationEnv):
-            raise TypeError(f"TrainingWrapper wraps a single env of ata_gym (gymnasium.make), not {env}")
+            raise TypeError(
+                "TrainingWrapper wraps a single env of ata_gym/TaskAllocation-v0 or ata_gym/TaskRace-v0 "
+                f"(gymnasium.make), not {env}"
+            )
         if listed is not None and len(listed) != env.unwrapped.n:
             raise ValueError(f"the env has {env.unwrapped.n} workers, but workers=... lists {len(listed)}")
         super().__init__(env)

@@ -92,6 +92,27 @@ def test_single_env() -> None:
     assert steps / bare > 0.05
 
 
+def test_dispatch() -> None:
+    """The rounds of a race, completion by completion: start while fewer tasks are started than the race allows."""
+    rounds = 20
+    whole, stepwise = (
+        gym.make_vec(f"ata_gym/Task{name}-v0", num_envs=ROWS, scenario=WORLD.name) for name in ("Race", "Dispatch")
+    )
+    race = np.zeros((ROWS, WORLD.pool.n), np.int64)
+    race[:, :16] = 4
+    at = {"started": stepwise.reset(seed=0)[0]["started"]}
+    whole.reset(seed=0)
+
+    def play() -> None:
+        for _ in range(rounds * WORLD.budget):
+            at.update(started=stepwise.step(at["started"] < race)[0]["started"])
+
+    results = ROWS * rounds * WORLD.budget
+    ours, theirs = results / seconds(play), results / seconds(lambda: [whole.step(race) for _ in range(rounds)])
+    print(f"\ndispatch: {ours:,.0f} results/s; the same rounds as races: {theirs:,.0f}; ratio {ours / theirs:.3f}")
+    assert ours / theirs > 0.05
+
+
 def test_allocating_to_a_million_workers() -> None:
     unsorted = np.random.default_rng(0).exponential(size=10**6)
     sort = seconds(lambda: np.sort(unsorted))

@@ -1,0 +1,105 @@
+"""The action space of dispatch: who should be working, alone or in a batch of rows."""
+
+from __future__ import annotations
+
+from typing import Any, SupportsIndex
+
+import numpy as np
+from gymnasium.spaces import MultiBinary
+from numpy.typing import NDArray
+
+from ata_gym.checks import whole_number
+from ata_gym.space_functions import registered
+from ata_gym.spaces import integers
+
+__all__ = ["Dispatch"]
+
+_INT8 = np.dtype(np.int8)
+
+
+@registered
+class Dispatch(MultiBinary):
+    """Who should be working: a zero or a one for each worker. Gymnasium's ``MultiBinary`` that says what is wrong.
+
+    Parameters
+    ----------
+    n : int
+        Number of workers, at least 1.
+    rows : int or tuple of int, optional
+        Number of rows E of the batched space. Without it an element has no row axis.
+    seed : int or numpy.random.Generator, optional
+        Seeds ``sample``.
+
+    Raises
+    ------
+    ValueError
+        If n or rows is no integer of at least 1.
+
+    Notes
+    -----
+    An element has shape (n,), or (E, n) with ``rows=E``; samples are fair coins of dtype int8. Every element is legal
+    at any moment. As in ``MultiBinary``, zeros and ones of any dtype will do: agents with a Bernoulli head give floats.
+
+    Examples
+    --------
+    >>> space = Dispatch(3)
+    >>> np.array([0, 1, 0]) in space, np.array([0.0, 1.0, 0.0]) in space, np.array([0, 2, 0]) in space
+    (True, True, False)
+    >>> space.check([0, 2, 0])
+    Traceback (most recent call last):
+        ...
+    ValueError: worker 1 must have 0 or 1, not 2
+    >>> Dispatch(3, rows=256).shape
+    (256, 3)
+    """
+
+    def __init__(
+        self,
+        n: SupportsIndex,
+        rows: SupportsIndex | tuple[SupportsIndex, ...] | None = None,
+        seed: int | np.random.Generator | None = None,
+    ) -> None:
+        workers = whole_number("n", n)
+        sizes = () if rows is None else rows if isinstance(rows, tuple) else (rows,)
+        super().__init__((*[whole_number("rows", size) for size in sizes], workers) if sizes else workers, seed)
+
+    def check(self, action: object) -> NDArray[np.int8]:
+        """Return the action as an int8 array, or say what is wrong with it.
+
+        Parameters
+        ----------
+        action : array_like of int, bool or float, shape (n,) or (*rows, n)
+            1 for each worker that should be working, else 0.
+
+        Returns
+        -------
+        NDArray[np.int8]
+            The action, not copied where it is an int8 array already.
+
+        Raises
+        ------
+        ValueError
+            If the action is no element of the space.
+        """
+        if type(action) is np.ndarray and action.dtype.kind in "bf" and np.isin(action, (0, 1)).all():
+            action = action.astype(_INT8)
+        given = integers(action, self.shape)
+        if np.count_nonzero(given >> 1):
+            at = tuple(int(i) for i in np.argwhere(given >> 1)[0])
+            row = at[:-1]
+            where = f" of row {row[0] if len(row) == 1 else row}" if row else ""
+            raise ValueError(f"worker {at[-1]}{where} must have 0 or 1, not {given[at]}")
+        return given.astype(_INT8, copy=False)
+
+    def contains(self, x: Any) -> bool:
+        """Whether ``check`` accepts ``x``."""
+        try:
+            self.check(x)
+        except ValueError:
+            return False
+        return True
+
+    def __repr__(self) -> str:
+        *rows, n = self.shape
+        batch = "" if not rows else f", rows={rows[0] if len(rows) == 1 else tuple(rows)}"
+        return f"{type(self).__name__}({n}{batch})"
