@@ -15,7 +15,7 @@ from ata_gym.allocation import allocate
 from ata_gym.compiled import gufunc
 from ata_gym.simulation import Floats, Ints
 from ata_policies.beliefs import Belief
-from ata_policies.policy import Policy, Setting, State
+from ata_policies.policy import AllocationPolicy, Setting, State
 
 
 def score(belief: Belief, round: Ints, absolute: float, relative: float) -> Floats:
@@ -45,10 +45,11 @@ def _score(count: Floats, total: Floats, level: Floats, absolute: Floats, relati
         out[i] = bound if bound > 0.0 else 0.0
 
 
-class _ConfidenceBound(Policy):
+class _ConfidenceBound(AllocationPolicy):
     """Allocates by lower confidence bounds."""
 
     source = "Maranjyan et al., ATA, ICML 2025"
+    assumes = "sub-exponential times"
     factor: ClassVar[float]
     """What multiplies alpha or eta."""
     centred: ClassVar[bool]
@@ -79,6 +80,7 @@ def _bound(name: str, given: float | None, setting: Setting, centred: bool) -> f
 class Ata(_ConfidenceBound):
     """ATA as in the preprint and every published figure: (m - 4 e alpha f)+, where alpha bounds the psi1 norms of X."""
 
+    knows = "a bound on the psi1 norms"
     constants = "4 e alpha, alpha >= psi1 norm of X"
     factor, centred = 4 * math.e, False
 
@@ -98,6 +100,7 @@ class AtaIcml(Ata):
 class AtaEmpirical(_ConfidenceBound):
     """ATA-Empirical as in the preprint: m (1 - 4 e eta f)+, where eta bounds psi1 norm of X / mean."""
 
+    knows = "a bound on psi1 norm / mean"
     constants = "4 e eta, eta >= psi1 norm of X / mean"
     factor, centred = 4 * math.e, False
 

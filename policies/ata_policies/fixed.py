@@ -6,25 +6,28 @@ import numpy as np
 
 from ata_gym.allocation import allocate, proxy_optimal
 from ata_gym.simulation import Ints
-from ata_policies.policy import Policy, Setting, State
+from ata_policies.policy import AllocationPolicy, Setting, State
 
 
-class Uta(Policy):
+class Uta(AllocationPolicy):
     """Uniform: floor(B / n) tasks each, the remainder to a uniformly random subset, drawn afresh each round."""
 
     source = "Maranjyan et al., ATA, ICML 2025"
     constants = "none"
+    assumes = "nothing"
 
     def allocate(self, state: State) -> Ints:
         """Equal scores of 0 are split evenly."""
         return allocate(np.zeros_like(state.belief.totals), self.setting.budget, state.round_keys())
 
 
-class Ofta(Policy):
+class Ofta(AllocationPolicy):
     """Optimal fixed: minimises the proxy loss max a_i mu_i under the true means, every round."""
 
     source = "Maranjyan et al., ATA, ICML 2025"
-    constants = "knows the means"
+    constants = "none"
+    knows = "the means"
+    assumes = "nothing"
 
     def __init__(self, setting: Setting, *, seed: int = 0) -> None:
         super().__init__(setting, seed=seed)
@@ -37,12 +40,13 @@ class Ofta(Policy):
         return np.tile(self.fixed, (len(state.round), 1))
 
 
-class Gta(Policy):
+class Gta(AllocationPolicy):
     """Greedy: every worker keeps computing until the first B results are in (Rennala SGD's collection)."""
 
     env_id = "ata_gym/TaskRace-v0"
     source = "Tyurin and Richtárik, 2023; Maranjyan et al., ATA, ICML 2025"
     constants = "none"
+    assumes = "nothing"
 
     def allocate(self, state: State) -> Ints:
         """B tasks for everybody."""
