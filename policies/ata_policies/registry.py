@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
+from collections.abc import Mapping
 from importlib.metadata import entry_points
+from types import MappingProxyType
 from typing import Any
 
 import gymnasium as gym
@@ -12,6 +15,14 @@ from ata_gym.checks import unknown
 from ata_policies.policy import Policy, Setting
 
 GROUP = "ata_gym.policies"
+
+DEFAULTS: Mapping[str, str] = MappingProxyType(
+    {
+        "ata_gym/TaskAllocation-v0": "ata-empirical-icml",
+        "ata_gym/TaskRace-v0": "gta",
+    }
+)
+"""The policy that ``make("default", env)`` makes, by the id of the env."""
 
 
 def names() -> tuple[str, ...]:
@@ -23,26 +34,84 @@ def names() -> tuple[str, ...]:
     return tuple(sorted({point.name for point in entry_points(group=GROUP)}))
 
 
-def load(name: str) -> type[Policy]:
-    """The policy class of a name, or of ``package.module:Class``.
+def default_name(env_id: str) -> str:
+    """The name of the policy to take for an env where nothing speaks for another.
 
     Raises
     ------
     ValueError
-        If there is none; the message names the nearest.
+        If none is named for this env.
+
+    Examples
+    --------
+    >>> default_name("ata_gym/TaskRace-v0") in names()
+    True
     """
+    if env_id not in DEFAULTS:
+        raise ValueError(f"no default policy is named for {env_id}, only for {' and '.join(DEFAULTS)}")
+    return DEFAULTS[env_id]
+
+
+def parse(name: str) -> tuple[str, dict[str, Any]]:
+    """Split ``name:key=value:...`` into the name and its hyperparameters; a value is a Python literal, or text.
+
+    It needs no quotes in a shell, and names stay separable by commas.
+
+    Raises
+    ------
+    ValueError
+        If a hyperparameter is no ``key=value``, or is given twice.
+
+    Examples
+    --------
+    >>> parse("ata:alpha=0.5"), parse("package.module:Class:file=prior.npz:size=4"), parse("package.module:Class")
+    (('ata', {'alpha': 0.5}), ('package.module:Class', {'file': 'prior.npz', 'size': 4}), ('package.module:Class', {}))
+    """
+    head, equals, rest = name.partition("=")
+    if not equals:
+        return name, {}
+    base, _, first = head.rpartition(":")
+    hyperparameters: dict[str, Any] = {}
+    for part in f"{first}={rest}".split(":"):
+        key, equals, value = part.partition("=")
+        if not (base and equals and key.isidentifier() and key not in hyperparameters):
+            raise ValueError(f"hyperparameters follow a policy's name as :key=value, each once; {name!r} is not so")
+        try:
+            hyperparameters[key] = ast.literal_eval(value)
+        except (ValueError, SyntaxError):
+            hyperparameters[key] = value
+    return base, hyperparameters
+
+
+def load(name: str) -> type[Policy]:
+    """The policy class of a name, or of ``package.module:Class``; hyperparameters in the name (``parse``) are left out.
+
+    Raises
+    ------
+    ValueError
+        If there is none, the message names the nearest; if it is no policy, or two packages have one of that name.
+    """
+    name, _ = parse(name)
+    if name == "default":
+        known = ", ".join(f"{policy} for {env_id}" for env_id, policy in DEFAULTS.items())
+        raise ValueError(f"which policy is the default depends on the env; give its name: {known}")
     if ":" in name:
         module, _, attribute = name.partition(":")
         try:
-            found: type[Policy] = getattr(importlib.import_module(module), attribute)
+            found = getattr(importlib.import_module(module), attribute)
         except (ModuleNotFoundError, AttributeError) as error:
             raise ValueError(f"there is no policy {name!r}: {error}") from error
-        return found
-    points = entry_points(group=GROUP, name=name)
-    if not points:
-        raise unknown("policy", name, names())
-    loaded: type[Policy] = next(iter(points)).load()
-    return loaded
+    else:
+        points = {point.value: point for point in entry_points(group=GROUP, name=name)}
+        if not points:
+            raise unknown("policy", name, names())
+        if len(points) > 1:
+            raise ValueError(f"several policies are named {name!r}; say which: {' or '.join(sorted(points))}")
+        (point,) = points.values()
+        found = point.load()
+    if not (isinstance(found, type) and issubclass(found, Policy)):
+        raise ValueError(f"{name} is no policy: make it a subclass of AllocationPolicy or DispatchPolicy")  # noqa: TRY004
+    return found
 
 
 def make(
@@ -56,7 +125,8 @@ def make(
     Parameters
     ----------
     name
-        A registered name (see ``names``) or ``package.module:Class``.
+        A registered name (see ``names``), ``package.module:Class``, or "default" (see ``default_name``);
+        hyperparameters may follow (see ``parse``).
     env
         Tells the number of workers, the budget and, where it has them, the scenario and the pool.
     seed
@@ -67,7 +137,7 @@ def make(
     Raises
     ------
     ValueError
-        If there is no such policy or hyperparameter, or a needed one cannot be found.
+        If there is no such policy or hyperparameter, a needed one cannot be found, or the policy plays another env.
 
     Examples
     --------
@@ -79,8 +149,42 @@ def make(
     >>> int(allocation.sum())
     5
     """
-    policy = load(name)
+    setting = Setting.of(env)
+    name, named = parse(name)
+    policy = load(default_name(id_of(env)) if name == "default" else name)
+    check_env_id(policy, env)
     try:
-        return policy(Setting.of(env), seed=seed, **hyperparameters)
+        return policy(setting, seed=seed, **{**named, **hyperparameters})
     except TypeError as error:
         raise ValueError(f"policy {name!r} does not take these hyperparameters: {error}") from error
+
+
+def check_env_id(policy: type[Policy], env: gym.Env[Any, Any] | gym.vector.VectorEnv[Any, Any, Any]) -> None:
+    """Raise ValueError unless the policy plays such an env."""
+    if policy.env_id != id_of(env):
+        raise ValueError(f"{policy.__name__} plays {policy.env_id}, and this env is {id_of(env)}")
+
+
+def env_ids() -> tuple[str, ...]:
+    """The ids of the envs that policies play.
+
+    >>> env_ids()
+    ('ata_gym/TaskAllocation-v0', 'ata_gym/TaskRace-v0', 'ata_gym/TaskDispatch-v0')
+    """
+    return tuple(env_id for env_id, spec in gym.registry.items() if spec.namespace == "ata_gym")
+
+
+def id_of(env: gym.Env[Any, Any] | gym.vector.VectorEnv[Any, Any, Any]) -> str:
+    """The id of ours that a single or a vector env plays by, however it was made and wrapped.
+
+    >>> import gymnasium as gym, ata_gym
+    >>> id_of(gym.make_vec("ata_gym/TaskRace-v0", num_envs=2, scenario="icml2025-regret"))
+    'ata_gym/TaskRace-v0'
+    """
+    ours = [gym.spec(env_id) for env_id in env_ids()]
+    ids = {point: spec.id for spec in ours for point in (spec.entry_point, spec.vector_entry_point)}
+    for kind in type(env.unwrapped).__mro__:
+        env_id = ids.get(f"{kind.__module__}:{kind.__qualname__}")
+        if env_id is not None:
+            return env_id
+    raise ValueError(f"{env} is not an env of ata_gym: make one with gymnasium.make")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-import pickle
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -14,20 +14,18 @@ from hypothesis import strategies as st
 
 import ata_policies
 from ata_gym import allocate, proxy_loss, proxy_optimal
+from ata_gym.bench import checkpoint
 from ata_gym.pools import exponential, log_normal, shifted_exponential
-from ata_policies import Belief, Policy, Setting
+from ata_policies import Belief, Policy, Setting, check_policy, default_name
 from ata_policies.ata import Ata, score
+from ata_policies.registry import DEFAULTS, env_ids
 
 POOL = shifted_exponential([1.0, 2.0, 3.0, 4.0, 5.0], [1.0, 2.0, 3.0, 4.0, 5.0])
 NAMES = ata_policies.names()
 
 
-def make_vector(name: str, rows: int, **world: Any) -> gym.vector.VectorEnv[Any, Any, Any]:
-    return gym.make_vec(ata_policies.load(name).env_id, num_envs=rows, **({"pool": POOL, "budget": 7} | world))
-
-
 def run(name: str, rows: int, rounds: int, seed: int = 0, **hyperparameters: Any) -> list[np.ndarray]:
-    env = make_vector(name, rows)
+    env = gym.make_vec(ata_policies.load(name).env_id, num_envs=rows, pool=POOL, budget=7)
     policy = ata_policies.make(name, env, seed=seed, **hyperparameters)
     observation, _ = env.reset(seed=seed)
     state, actions = None, []
@@ -43,82 +41,41 @@ def test_the_published_policies_are_registered() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_describes_itself(name: str) -> None:
-    policy = ata_policies.load(name)
-    assert policy.summary().endswith(".")
-    assert policy.source
-    assert policy.constants
-    assert policy.env_id in gym.registry
+def test_keeps_the_contract(name: str) -> None:
+    """Legal, reproducible, the same alone as in a batch, and more; here its advice is an error too."""
+    check_policy(name)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_legal_reproducible_and_the_same_alone_as_in_a_batch(name: str) -> None:
-    """The env checks each action; a row in a batch acts as it does alone, and a seed always does the same."""
-    batch = run(name, rows=3, rounds=60, seed=5)
-    np.testing.assert_array_equal(batch, run(name, rows=3, rounds=60, seed=5))
-    for e in range(3):
-        alone = run(name, rows=1, rounds=60, seed=5 + e)
-        np.testing.assert_array_equal([a[e] for a in batch], [a[0] for a in alone])
+def test_goes_on_from_a_checkpoint(name: str, tmp_path: Path) -> None:
+    """As the bench saves it, to plain arrays, and restores it in the form of the first state."""
+    env = gym.make_vec(ata_policies.load(name).env_id, num_envs=2, pool=POOL, budget=7)
+    first, (observation, _) = ata_policies.make(name, env), env.reset(seed=0)
+    _, form = first.predict(observation)
+    seen, state, actions = [], None, []
+    for _ in range(60):
+        seen.append(observation)
+        action, state = first.predict(observation, state)
+        actions.append(action)
+        if len(actions) == 30:
+            checkpoint.save(tmp_path / "state.npz", checkpoint.flatten("state", state))
+        observation = env.step(action)[0]
+    again, state = (
+        ata_policies.make(name, env),
+        checkpoint.restore("state", form, checkpoint.load(tmp_path / "state.npz")),
+    )
+    for observation, expected in zip(seen[30:], actions[30:], strict=True):
+        action, state = again.predict(observation, state)
+        np.testing.assert_array_equal(action, expected)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_single_env_and_vector_env_agree(name: str) -> None:
-    single = gym.make(ata_policies.load(name).env_id, pool=POOL, budget=7)
-    policy = ata_policies.make(name, single, seed=2)
-    observation, _ = single.reset(seed=2)
-    state = None
-    for expected in run(name, rows=1, rounds=20, seed=2):
-        action, state = policy.predict(observation, state)
-        assert action.shape == (5,)
-        np.testing.assert_array_equal(action, expected[0])
-        observation = single.step(action)[0]
-
-
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
-def test_a_new_episode_starts_anew_with_other_randomness(name: str, mode: str) -> None:
-    env = make_vector(name, 2, horizon=10, autoreset_mode=mode)
-    policy = ata_policies.make(name, env)
-    observation, _ = env.reset(seed=0)
-    state, starts, begins = None, [], [True, True]
-    for _ in range(25):
-        action, state = policy.predict(observation, state)
-        if begins[0]:
-            starts.append(action)
-            assert not state.belief.counts.any()
-            assert (state.round == 1).all()
-        observation, _, _, truncated, _ = env.step(action)
-        begins = [bool(row[0] < 0) for row in observation["worker"]]
-        assert truncated.all() or not truncated.any()
-    assert len(starts) == 3
-    if name == "uta":
-        assert any((starts[0] != later).any() for later in starts[1:])
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_predict_changes_neither_policy_nor_state(name: str) -> None:
-    env = make_vector(name, 2)
-    policy = ata_policies.make(name, env)
-    observation, _ = env.reset(seed=0)
-    action, state = policy.predict(observation)
-    observation = env.step(action)[0]
-    before = pickle.dumps(state)
-    again = [policy.predict(observation, pickle.loads(before)) for _ in range(2)]
-    policy.predict(observation, state)
-    assert pickle.dumps(state) == before
-    assert pickle.dumps(again[0]) == pickle.dumps(again[1])
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_episode_start_overrules_the_feedback(name: str) -> None:
-    env = make_vector(name, 2)
-    policy = ata_policies.make(name, env)
-    observation, _ = env.reset(seed=0)
-    action, state = policy.predict(observation)
-    observation = env.step(action)[0]
-    _, after = policy.predict(observation, state, episode_start=np.array([True, False]))
-    assert after.belief.counts.sum(axis=1).tolist() == [0.0, 7.0]
-    assert after.round.tolist() == [1, 2]
+def test_uta_draws_afresh_in_each_episode() -> None:
+    env = gym.make_vec("ata_gym/TaskAllocation-v0", num_envs=2, pool=POOL, budget=7, horizon=3)
+    policy, state, starts = ata_policies.make("uta", env), None, []
+    for _ in range(5):
+        action, state = policy.predict(env.reset()[0], state)
+        starts.append(action.tolist())
+    assert len({str(start) for start in starts}) > 1
 
 
 def test_scores_by_hand() -> None:
@@ -232,3 +189,36 @@ def test_unknown_names_and_hyperparameters() -> None:
 
 def test_a_class_may_be_named_by_its_module() -> None:
     assert ata_policies.load("ata_policies.ata:Ata") is Ata
+    with pytest.raises(ValueError, match="score is no policy: make it a subclass"):
+        ata_policies.load("ata_policies.ata:score")
+
+
+@pytest.mark.parametrize("env_id", DEFAULTS)
+def test_the_default_policy_of_an_env(env_id: str) -> None:
+    env = gym.make(env_id, scenario="icml2025-regret")
+    policy = ata_policies.make("default", env, seed=3)
+    assert type(policy) is ata_policies.load(default_name(env_id))
+    assert policy.seed == 3
+
+
+def test_default_is_no_name_without_an_env() -> None:
+    with pytest.raises(ValueError, match=r"depends on the env; give its name: .* for ata_gym/TaskAllocation-v0"):
+        ata_policies.load("default")
+    with pytest.raises(ValueError, match="no default policy is named for ata_gym/TaskNothing-v0"):
+        default_name("ata_gym/TaskNothing-v0")
+
+
+@pytest.mark.parametrize("name", ["uta", "gta", "ata_policies.ata:Ata"])
+@pytest.mark.parametrize("env_id", env_ids())
+def test_a_policy_is_made_for_its_own_env_alone(name: str, env_id: str) -> None:
+    """However the env was made: by id or class, single or vector, wrapped or not."""
+    kind = ata_policies.load(name)
+    single = gym.make(env_id, pool=POOL, budget=7, horizon=9)
+    direct = type(single.unwrapped)(pool=POOL, budget=7)  # type: ignore[call-arg]
+    vector = gym.make_vec(env_id, num_envs=2, pool=POOL, budget=7)
+    for env in (single, direct, vector, gym.wrappers.RecordEpisodeStatistics(single)):
+        if kind.env_id == env_id:
+            assert isinstance(ata_policies.make(name, env), kind)
+        else:
+            with pytest.raises(ValueError, match=f"{kind.__name__} plays {kind.env_id}, and this env is {env_id}"):
+                ata_policies.make(name, env)
