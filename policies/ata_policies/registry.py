@@ -18,8 +18,9 @@ GROUP = "ata_gym.policies"
 
 DEFAULTS: Mapping[str, str] = MappingProxyType(
     {
-        "ata_gym/TaskAllocation-v0": "ata-empirical-icml",
-        "ata_gym/TaskRace-v0": "gta",
+        "ata_gym/TaskAllocation-v0": "lawful",
+        "ata_gym/TaskRace-v0": "race",
+        "ata_gym/TaskDispatch-v0": "dispatch",
     }
 )
 """The policy that ``make("default", env)`` makes, by the id of the env."""

@@ -1,0 +1,142 @@
+"""The page of the policies: its table, and its example as a package of a user's own."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import gymnasium as gym
+import polars as pl
+import pytest
+from typer.testing import CliRunner
+
+import ata_policies
+from ata_gym.cli import app
+from ata_gym.cli.listing import markdown_table
+
+PAGE = (Path(__file__).parents[2] / "policies" / "README.md").read_text(encoding="utf-8")
+OURS = [name for name in ata_policies.names() if ata_policies.load(name).__module__.startswith("ata_policies.")]
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+
+
+def test_the_table_has_every_policy_as_it_describes_itself() -> None:
+    """All but the cost, which is measured: ``ata-gym policies --markdown --cost`` prints the table anew."""
+    rows = [line for line in PAGE.splitlines() if line.startswith("|")]
+    expected = markdown_table(OURS, dict.fromkeys(OURS, 1.0)).splitlines()
+    assert [row.rpartition(" | ")[0] for row in rows] == [row.rpartition(" | ")[0] for row in expected]
+    assert all(float(row.split(" | ")[-1].strip(" |")) > 0 for row in rows[2:])
+
+
+def test_the_list_is_readable_and_can_be_of_one_env() -> None:
+    everything = CliRunner().invoke(app, ["policies"]).stdout
+    assert max(map(len, everything.splitlines())) <= 100
+    for env_id, word in [("ata_gym/TaskRace-v0", "race"), ("ata_gym/TaskAllocation-v0", "allocation")]:
+        for env in (env_id, word):
+            table = CliRunner().invoke(app, ["policies", "--env", env]).stdout
+            for name in OURS:
+                assert (f" {name} " in table) == (ata_policies.load(name).env_id == env_id)
+    wrong = CliRunner().invoke(app, ["policies", "--env", "rase"])
+    assert wrong.exit_code == 2
+    assert wrong.stderr == "ata-gym: there is no env 'rase'; did you mean race?\n"
+
+
+def test_costs_are_measured_beside_ata(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ata_policies, "names", lambda: ("gta",))
+    table, page = (CliRunner().invoke(app, ["policies", "--cost", *more]).stdout for more in ([], ["--markdown"]))
+    for line in (table.splitlines()[4], page.splitlines()[2].rstrip(" |")):
+        assert 0 < float(line.split()[-1]) < 10  # of what takes a third of the time
+
+
+def test_the_first_example_runs() -> None:
+    exec(blocks("python")[0], {})
+
+
+@pytest.fixture
+def users_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A package as the page tells to write it, installed as pip would: code and metadata on the path."""
+    module, (project,) = blocks("python")[1], blocks("toml")
+    (tmp_path / "my_package").mkdir()
+    (tmp_path / "my_package" / "__init__.py").touch()
+    (tmp_path / "my_package" / "my_module.py").write_text(module, encoding="utf-8")
+    installed = tmp_path / "my_package-1.0.dist-info"
+    installed.mkdir()
+    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: my-package\nVersion: 1.0\n")
+    groups = tomllib.loads(project)["project"]["entry-points"]
+    lines = [f"[{group}]\n" + "".join(f"{n} = {v}\n" for n, v in points.items()) for group, points in groups.items()]
+    (installed / "entry_points.txt").write_text("".join(lines))
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    yield tmp_path
+    for name in ("my_package", "my_package.my_module"):
+        sys.modules.pop(name, None)
+
+
+@pytest.mark.usefixtures("users_folder")
+def test_a_users_package_is_found_checked_and_made() -> None:
+    assert "hopeful" in ata_policies.names()
+    ata_policies.check_policy("hopeful")
+    ata_policies.check_policy("hopeful:hope=10")
+    env = gym.make("ata_gym/TaskAllocation-v0", scenario="icml2025-regret")
+    policy = ata_policies.make("hopeful", env, hope=10.0)
+    assert type(policy).__module__ == "my_package.my_module"
+    assert policy.hope == 10.0
+    assert " hopeful " in CliRunner().invoke(app, ["policies"]).stdout
+    checked = CliRunner().invoke(app, ["check", "hopeful", "--scenario", "icml2025-regret"])
+    assert (checked.exit_code, checked.stdout) == (0, "hopeful keeps the contract of a policy\n")
+
+
+@pytest.mark.usefixtures("users_folder")
+def test_the_commands_of_the_page_run() -> None:
+    (commands,) = blocks("sh")
+    for line in commands.splitlines():
+        short = line.replace("--rounds 2000", "--rounds 20 --seeds 2 --jobs 1")
+        done = CliRunner().invoke(app, shlex.split(short)[1:])
+        assert done.exit_code == 0, done.output
+    assert "hope" in done.stdout
+
+
+def test_a_users_package_is_benched_in_processes_of_its_own(users_folder: Path) -> None:
+    command = "bench --scenario icml2025-regret --rounds 20 --seeds 2 --jobs 2 --policies hopeful,uta --out out"
+    env = os.environ | {"PYTHONPATH": str(users_folder)}
+    subprocess.run([sys.executable, "-m", "ata_gym", *command.split()], env=env, check=True)
+    assert pl.read_parquet("out/results/hopeful.parquet")["round"].max() == 20
+
+
+def test_check_says_what_is_wrong(users_folder: Path) -> None:
+    module = users_folder / "my_package" / "my_module.py"
+    module.write_text(module.read_text().replace("self.setting.budget,", "self.setting.budget - 1,"))
+    done = CliRunner().invoke(app, ["check", "my_package.my_module:Hopeful"])
+    assert done.exit_code == 1
+    assert (
+        "fault: its action is illegal in round 1: the tasks of row 0 must sum to the budget of 7, not to 6"
+        in done.stdout
+    )
+    done = CliRunner().invoke(app, ["check", "my_package.my_module:Hopeless"])
+    assert done.exit_code == 2
+    assert "there is no policy 'my_package.my_module:Hopeless'" in done.stderr
+
+
+def test_default_is_no_name_on_the_command_line(tmp_path: Path) -> None:
+    line = f"bench --scenario icml2025-regret --policies default --out {tmp_path / 'out'}"
+    done = CliRunner().invoke(app, line.split())
+    assert done.exit_code == 2
+    assert done.stderr.startswith("ata-gym: which policy is the default depends on the env; give its name: lawful ")
+    assert not (tmp_path / "out").exists()
+
+
+def test_two_packages_of_one_name(users_folder: Path) -> None:
+    points = users_folder / "my_package-1.0.dist-info" / "entry_points.txt"
+    points.write_text("[ata_gym.policies]\nuta = my_package.my_module:Hopeful\n")
+    with pytest.raises(
+        ValueError, match=r"several policies are named 'uta'; say which: ata_policies.fixed:Uta or my_p"
+    ):
+        ata_policies.load("uta")
