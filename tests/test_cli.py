@@ -14,6 +14,7 @@ from typer.testing import CliRunner, Result
 
 import ata_gym
 import ata_policies
+from ata_gym.bench.store import Folder
 from ata_gym.cli import app
 
 Command = Callable[..., Result]
@@ -40,7 +41,18 @@ def test_the_installed_command_is_this_one():
     (script,) = importlib.metadata.entry_points(group="console_scripts", name="ata-gym")
     assert script.value == "ata_gym.__main__:main"
     helped = subprocess.run([sys.executable, "-m", "ata_gym", "--help"], capture_output=True, text=True, check=True)
-    for name in ("policies", "scenarios", "bench", "reproduce", "trace", "measure", "methods", "train", "demo"):
+    for name in (
+        "policies",
+        "scenarios",
+        "bench",
+        "leaderboard",
+        "reproduce",
+        "trace",
+        "measure",
+        "methods",
+        "train",
+        "demo",
+    ):
         assert name in helped.stdout
 
 
@@ -116,6 +128,72 @@ def test_reproduce_does_not_claim_what_a_short_run_cannot_show(run):
     assert Path("results/icml2025-cifar100-20-rounds-2-seeds/table.csv").exists()
 
 
+MINE = """
+import numpy as np
+from ata_policies import AllocationPolicy
+
+class Mine(AllocationPolicy):
+    def __init__(self, setting, *, worker=0, seed=0):
+        super().__init__(setting, seed=seed)
+        self.worker = worker
+
+    def allocate(self, state):
+        everything = np.eye(1, self.setting.n, self.worker, dtype=np.int64) * self.setting.budget
+        return np.tile(everything, (len(state.round), 1))
+"""
+
+
+def test_a_policy_in_the_current_folder_is_played_in_worker_processes_too(tmp_path):
+    (tmp_path / "my_policies.py").write_text(MINE)
+    names = ["my_policies:Mine", "my_policies:Mine:worker=3", "ofta"]
+
+    def bench(policies: str) -> subprocess.CompletedProcess[str]:
+        script = Path(sys.executable).with_name("ata-gym")
+        line = f"bench --scenario icml2025-regret --rounds 20 --seeds 2 --jobs 2 --out out --policies {policies}"
+        return subprocess.run([script, *line.split()], cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    played = bench(",".join(names))
+    assert (played.returncode, played.stderr) == (0, "")
+    assert all(f" {name} " in played.stdout for name in names)
+    fast, slow = (pl.read_parquet(Folder(tmp_path / "out").result(name))["runtime"][-1] for name in names[:2])
+    assert slow > 2 * fast  # worker 3 is four times as slow as worker 0
+    for name in ("my_policies:Yours", "your_policies:Mine"):
+        refused = bench(name)
+        assert refused.returncode == 2
+        assert refused.stderr.startswith(f"ata-gym: there is no policy '{name}': ")
+        assert refused.stderr.count("\n") == 1
+
+
+def test_leaderboard_ranks_policies_of_every_env(run, tmp_path):
+    line = (
+        "leaderboard --quick --scenarios near-equal,regret --seeds 2 --jobs 1 --out out "
+        "--policies uta,gta,ata-icml,ata-icml:alpha=20"
+    )
+    first, second = run(line), run(line)
+    assert first.exit_code == 0, first.stderr
+    assert first.stdout == second.stdout
+    assert "(quick look): 2 of " in first.stdout
+    for name in ("TaskAllocation", "TaskRace", "ofta", "ata-icml:alpha=20", "out/leaderboard.{md,csv}"):
+        assert name in first.stdout
+    results = sorted(path.name for path in (tmp_path / "out").rglob("*.parquet"))
+    assert len(results) == 2 * 5  # the policies, and ofta, which all are compared with
+    refused = run(line.replace("--seeds 2", "--seeds 3"))
+    assert refused.exit_code == 2
+    assert "another configuration: seeds is 2 there and 3 here" in refused.stderr
+
+
+def test_reproduce_tells_whether_the_regret_grows_as_the_logarithm(run, monkeypatch):
+    from ata_gym.bench import regret_figure
+
+    monkeypatch.setattr(regret_figure, "POLICIES", ("ata-icml", "ata"))
+    result = run("reproduce icml2025-regret --rounds 300 --seeds 2 --jobs 1 --out out")
+    assert result.exit_code == 0, result.stderr
+    assert "constant" in result.stdout
+    assert "4,000,000 rounds and 5 seeds" in result.stdout
+    for name in ("slopes.md", "slopes.csv", "plots/regret.png", "plots/regret.svg"):
+        assert Path("out", name).stat().st_size > 0
+
+
 def test_a_policy_that_fails_is_named_after_the_report_on_the_others(run, monkeypatch):
     def fail(*_):
         raise RuntimeError("lost its way")
@@ -130,6 +208,7 @@ def test_a_policy_that_fails_is_named_after_the_report_on_the_others(run, monkey
     assert result.stderr == "ata-gym: uta failed: RuntimeError: lost its way (see out/failures/uta.txt)\n"
 
 
+BOARD = "leaderboard --out out"
 BENCH = "bench --jobs 1 --out out"
 REGRET = f"{BENCH} --scenario icml2025-regret --rounds 5 --seeds 1"
 TRACED = f"{BENCH} --trace trace.csv --worker-column machine --duration-column seconds --seeds 1"
@@ -161,6 +240,18 @@ TRACED = f"{BENCH} --trace trace.csv --worker-column machine --duration-column s
         (f"{TRACED} --budget 2 --trace noise.parquet", "noise.parquet: the file cannot be read"),
         (f"{TRACED} --budget 2 --trace negative.csv", "not negative; data row 2 has '-1'"),
         (f"{TRACED} --budget 2 --trace nan.csv", "finite number, not negative; data row 1 has 'NaN'"),
+        (f"{BOARD} --policies nobody", "there is no policy 'nobody'"),
+        (f"{BOARD} --policies uta:speed=3", "uta"),
+        (f"{BOARD} --scenarios nowhere", "there is no world 'nowhere'"),
+        (f"{BOARD} --quick --scenarios many", "there is no quick world 'many'"),
+        (f"{BOARD} --scenarios ,", "name at least one world"),
+        (f"{BOARD} --scenarios alibaba-1", "alibaba-1: give --data"),
+        (f"{BOARD} --scenarios alibaba-1 --data .", "no file alibaba_job_1.csv"),
+        (f"{BOARD} --seeds 0", "seeds must be"),
+        (f"{BOARD} --jobs 0", "jobs must be"),
+        (f"{BOARD} --save-every nan", "save-every must be"),
+        ("reproduce icml2025-regret --sizes 17", "--sizes only goes with icml2025-quadratic"),
+        ("reproduce icml2025-regret --seeds 0", "seeds must be"),
         ("reproduce nips1987", "no published figure 'nips1987' to reproduce"),
         ("reproduce icml2025-cifar100 --rounds 0", "rounds must be"),
         ("trace trace.csv out.parquet --worker-column nobody --duration seconds", "no column 'nobody'"),

@@ -17,6 +17,7 @@ import ata_gym
 import ata_policies
 from ata_gym.checks import whole_number
 from ata_gym.pools import Pool, read_trace
+from ata_gym.scenarios import Scenario
 from ata_gym.scenarios import scenario as find_scenario
 from ata_gym.world import World
 
@@ -27,7 +28,7 @@ Config = dict[str, Any]
 class Experiment:
     """A world, a number of rounds, and a batch of seeds.
 
-    Make one with :meth:`on_scenario` or :meth:`on_trace`.
+    Make one with :meth:`on_scenario` or :meth:`on_trace`. Policies of all env ids play it side by side.
 
     Raises
     ------
@@ -52,7 +53,7 @@ class Experiment:
     seed: int = 0
     price: float = 0.0
     """What one unit of worker time costs in units of runtime."""
-    scenario: str | None = None
+    scenario: Scenario | None = None
     points: int = 200
     """How many rounds are recorded at most, log-spaced."""
 
@@ -66,7 +67,7 @@ class Experiment:
     @classmethod
     def on_scenario(
         cls,
-        name: str,
+        scenario: str | Scenario,
         *,
         seeds: int,
         rounds: int | None = None,
@@ -75,16 +76,16 @@ class Experiment:
         price: float = 0.0,
     ) -> Experiment:
         """Play a named world; rounds and budget are the scenario's by default."""
-        world = find_scenario(name)
+        world = find_scenario(scenario) if isinstance(scenario, str) else scenario
         return cls(
-            title=name,
+            title=world.name,
             pool=world.pool,
             budget=world.budget if budget is None else budget,
             rounds=world.horizon if rounds is None else rounds,
             seeds=seeds,
             seed=seed,
             price=price,
-            scenario=name,
+            scenario=world,
         )
 
     @classmethod
@@ -122,7 +123,7 @@ class Experiment:
         """Everything that a policy's result depends on, as plain data; two equal ones give the same bytes."""
         return {
             "ata-gym": ata_gym.__version__,
-            "scenario": self.scenario,
+            **self._published(),
             "pool": hashlib.sha256(json.dumps(self.pool.to_data()).encode()).hexdigest(),
             "budget": self.budget,
             "rounds": self.rounds,
@@ -131,6 +132,11 @@ class Experiment:
             "price": float(self.price),
             "points": self.points,
         }
+
+    def _published(self) -> Config:
+        """What a policy may read off the scenario."""
+        world = self.scenario
+        return {} if world is None else {"scenario": world.name, "alpha": world.alpha, "eta": world.eta}
 
     def record_at(self) -> NDArray[np.int64]:
         """The rounds that are recorded, counted from 1, log-spaced up to the last."""
@@ -150,7 +156,7 @@ class Experiment:
         )
 
     def try_out(self, policy: str) -> None:
-        """Play one round, so that a policy that cannot play is refused before anything is run.
+        """Take one step, so that a policy that cannot play is refused before anything is run.
 
         It also leaves the compiled kernels in numba's cache for the processes that follow.
 
@@ -161,8 +167,8 @@ class Experiment:
         """
         envs = self.make_envs(ata_policies.load(policy).env_id, rows=1)
         observation, _ = envs.reset(seed=self.seed)
-        allocation, _ = ata_policies.make(policy, envs, seed=self.seed).predict(observation)
-        envs.step(allocation)
+        action, _ = ata_policies.make(policy, envs, seed=self.seed).predict(observation)
+        envs.step(action)
         envs.close()
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from numpy.typing import NDArray
 
 from ata_gym.bench import style
 from ata_gym.bench.experiment import Experiment
@@ -50,11 +53,22 @@ def _curves(axes: Axes, records: pl.DataFrame, quantity: str, *, per_round: bool
         sample = values(records, policy, quantity)
         if np.isnan(sample).all():
             continue
-        mean, half = estimate(sample / rounds if per_round else sample)
-        axes.plot(rounds, mean, label=policy, **line)
-        if not np.isnan(half).all():
-            axes.fill_between(rounds, mean - half, mean + half, color=line["color"], alpha=0.2, linewidth=0)
+        curve(axes, rounds, sample / rounds if per_round else sample, line, label=policy)
     axes.margins(x=0.01)
+
+
+def curve(
+    axes: Axes,
+    rounds: NDArray[np.int64],
+    sample: NDArray[np.float64],
+    line: Mapping[str, Any],
+    label: str | None = None,
+) -> None:
+    """Draw the mean over seeds of a sample, shape (seeds, rounds), and its confidence band."""
+    mean, half = estimate(sample)
+    axes.plot(rounds, mean, label=label, **line)
+    if not np.isnan(half).all():
+        axes.fill_between(rounds, mean - half, mean + half, color=line["color"], alpha=0.2, linewidth=0)
 
 
 def _finish(picture: Figure, axes: Axes, experiment: Experiment, stem: Path) -> list[Path]:

@@ -1,4 +1,4 @@
-"""The policies of an experiment side by side, one process for each."""
+"""Policies side by side, one process for each."""
 
 from __future__ import annotations
 
@@ -12,14 +12,23 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from contextlib import contextmanager
 from functools import partial
 from multiprocessing.connection import wait as wait_for_any
-from typing import Any
+from typing import Any, NamedTuple
 
 from ata_gym.bench.experiment import Experiment
 from ata_gym.bench.run import play_to_end
 from ata_gym.bench.store import Folder
 
-Progress = Callable[[str, int], None]
-"""Told a policy and how many rounds it has played."""
+
+class Task(NamedTuple):
+    """A policy to be played."""
+
+    experiment: Experiment
+    policy: str
+    folder: Folder
+    """Where its results go."""
+
+
+Failures = dict[Task, Exception]
 
 
 def play_all(
@@ -29,21 +38,18 @@ def play_all(
     *,
     jobs: int | None = None,
     save_every: float = 10.0,
-    progress: Progress = lambda _policy, _round: None,
+    progress: Callable[[str, int], None] = lambda _policy, _round: None,
 ) -> dict[str, Exception]:
-    """Play every policy that has not finished yet; results do not depend on ``jobs``.
+    """Play every policy of an experiment that has not finished yet.
 
     Parameters
     ----------
     experiment, policies, folder
         What to play, who plays, and where the results go.
-    jobs
-        Processes side by side, by default one for each policy, but no more than there are processors. With one, the
-        policies are played one after the other in this process.
-    save_every
-        Seconds between checkpoints.
+    jobs, save_every
+        As for :func:`play_tasks`.
     progress
-        Called several times a second.
+        Told a policy and how many rounds it has played, several times a second.
 
     Returns
     -------
@@ -52,69 +58,100 @@ def play_all(
     Raises
     ------
     KeyboardInterrupt
+        As :func:`play_tasks`.
+    """
+    tasks = [Task(experiment, policy, folder) for policy in dict.fromkeys(policies)]
+    failures = play_tasks(
+        tasks, jobs=jobs, save_every=save_every, progress=lambda task, rounds: progress(task.policy, rounds)
+    )
+    return {task.policy: error for task, error in failures.items()}
+
+
+Progress = Callable[[Task, int], None]
+"""Told a task and how many of its rounds are played."""
+
+
+def play_tasks(
+    tasks: Sequence[Task],
+    *,
+    jobs: int | None = None,
+    save_every: float = 10.0,
+    progress: Progress = lambda _task, _round: None,
+) -> Failures:
+    """Play every task that has not finished yet; results do not depend on ``jobs``.
+
+    Parameters
+    ----------
+    tasks
+        Who plays what.
+    jobs
+        Processes side by side, by default one for each task, but no more than there are processors. With one, the
+        tasks are done one after the other in this process.
+    save_every
+        Seconds between checkpoints.
+    progress
+        Called several times a second.
+
+    Returns
+    -------
+    What went wrong, for each task that failed; the others have their results.
+
+    Raises
+    ------
+    KeyboardInterrupt
         On Ctrl-C; the same call goes on from the checkpoints.
     """
-    todo = [policy for policy in dict.fromkeys(policies) if not folder.finished(policy)]
-    for policy in policies:
-        if policy not in todo:
-            progress(policy, experiment.rounds)
+    todo = [task for task in tasks if not task.folder.finished(task.policy)]
+    for task in tasks:
+        if task not in todo:
+            progress(task, task.experiment.rounds)
     jobs = min(len(todo), jobs or os.cpu_count() or 1)
     play = _one_after_the_other if jobs <= 1 else _side_by_side
-    failures = play(experiment, todo, folder, jobs, save_every, progress)
-    for policy in todo:
-        if policy in failures:
-            folder.failure(policy).parent.mkdir(exist_ok=True)
-            folder.failure(policy).write_text("".join(traceback.format_exception(failures[policy])), "utf-8")
+    failures = play(todo, jobs, save_every, progress)
+    for task in todo:
+        note = task.folder.failure(task.policy)
+        if task in failures:
+            note.parent.mkdir(exist_ok=True)
+            note.write_text("".join(traceback.format_exception(failures[task])), "utf-8")
         else:
-            folder.failure(policy).unlink(missing_ok=True)
+            note.unlink(missing_ok=True)
     return failures
 
 
-def _one_after_the_other(
-    experiment: Experiment, todo: list[str], folder: Folder, jobs: int, save_every: float, progress: Progress
-) -> dict[str, Exception]:
+def _one_after_the_other(todo: list[Task], jobs: int, save_every: float, progress: Progress) -> Failures:
     del jobs
-    failures: dict[str, Exception] = {}
-    for policy in todo:
+    failures: Failures = {}
+    for task in todo:
         try:
-            seconds = play_to_end(
-                experiment,
-                policy,
-                folder,
-                save_every=save_every,
-                progress=partial(progress, policy),
-            )
+            seconds = play_to_end(*task, save_every=save_every, progress=partial(progress, task))
         except Exception as error:  # a policy of the user's may raise anything
-            failures[policy] = error
+            failures[task] = error
         else:
-            _note(folder, experiment, policy, seconds)
+            _note(task, seconds)
     return failures
 
 
-def _side_by_side(
-    experiment: Experiment, todo: list[str], folder: Folder, jobs: int, save_every: float, progress: Progress
-) -> dict[str, Exception]:
+def _side_by_side(todo: list[Task], jobs: int, save_every: float, progress: Progress) -> Failures:
     context = multiprocessing.get_context("spawn")  # a fork would copy the threads of numerical libraries
-    shared = context.RawArray("q", len(todo) + 1)  # rounds played by each policy, and whether to stop
-    failures: dict[str, Exception] = {}
+    shared = context.RawArray("q", len(todo) + 1)  # rounds played of each task, and whether to stop
+    failures: Failures = {}
     with ProcessPoolExecutor(jobs, context, _begin, (shared,)) as executor:
         with _deaf_to_interrupts():  # the processes start here, and inherit it
-            waiting: dict[Future[float | None], str] = {
-                executor.submit(_work, place, experiment, policy, folder, save_every): policy
-                for place, policy in enumerate(todo)
+            waiting: dict[Future[float | None], Task] = {
+                executor.submit(_work, place, task, save_every): task for place, task in enumerate(todo)
             }
         pending = set(waiting)
         try:
             while pending:
                 done, pending = wait(pending, timeout=0.1, return_when=FIRST_COMPLETED)
-                for policy, rounds in zip(todo, shared, strict=False):
-                    progress(policy, rounds)
+                for task, rounds in zip(todo, shared, strict=False):
+                    progress(task, rounds)
                 for future in done:
                     error = future.exception()
                     if isinstance(error, Exception):
                         failures[waiting[future]] = error
                     else:
-                        _note(folder, experiment, waiting[future], future.result())
+                        _note(waiting[future], future.result())
         finally:
             shared[-1] = 1
             executor.shutdown(cancel_futures=True)
@@ -134,9 +171,9 @@ def _deaf_to_interrupts() -> Iterator[None]:
         signal.signal(signal.SIGINT, hearing)
 
 
-def _note(folder: Folder, experiment: Experiment, policy: str, seconds: float | None) -> None:
+def _note(task: Task, seconds: float | None) -> None:
     if seconds is not None:
-        folder.note_timing(policy, seconds, experiment.rounds * experiment.seeds)
+        task.folder.note_timing(task.policy, seconds, task.experiment.rounds * task.experiment.seeds)
 
 
 _shared: Any = None
@@ -158,10 +195,8 @@ def _begin(shared: Any) -> None:
     threading.Thread(target=follow, daemon=True).start()
 
 
-def _work(place: int, experiment: Experiment, policy: str, folder: Folder, save_every: float) -> float | None:
+def _work(place: int, task: Task, save_every: float) -> float | None:
     def progress(rounds: int) -> None:
         _shared[place] = rounds
 
-    return play_to_end(
-        experiment, policy, folder, save_every=save_every, progress=progress, stop=lambda: bool(_shared[-1])
-    )
+    return play_to_end(*task, save_every=save_every, progress=progress, stop=lambda: bool(_shared[-1]))

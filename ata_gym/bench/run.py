@@ -8,14 +8,16 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 import ata_policies
 from ata_gym.allocation import proxy_loss, proxy_optimal
 from ata_gym.bench import checkpoint
 from ata_gym.bench.experiment import Experiment
 from ata_gym.bench.store import Folder
+from ata_gym.dispatch_space import Dispatch
 from ata_gym.files import write_whole
-from ata_gym.spaces import RaceAllocation
+from ata_gym.spaces import Allocation, RaceAllocation
 
 SCHEMA: dict[str, Any] = {
     "policy": pl.String,
@@ -23,13 +25,13 @@ SCHEMA: dict[str, Any] = {
     "round": pl.Int64,  # counted from 1
     "runtime": pl.Float64,  # round times of rounds 1 to this one, added up
     "total_worker_time": pl.Float64,  # worker times, added up
-    "regret": pl.Float64,  # proxy losses above the least possible one, added up; null for a race
-    "support": pl.Int64,  # workers that had a task in this round
+    "regret": pl.Float64,  # proxy losses above the least possible one, added up; null unless allocations sum to B
+    "support": pl.Int64,  # workers that started a task in this round
 }
 """The columns of a policy's results, one row for each seed and recorded round."""
 
 _STRIDE = 256
-"""Rounds between two looks at the clock."""
+"""Steps between two looks at the clock, where a round is no longer."""
 
 
 class Run:
@@ -56,7 +58,9 @@ class Run:
             name: np.zeros((len(self.record_at), experiment.seeds), kind)
             for name, kind in (("runtime", "f8"), ("total_worker_time", "f8"), ("regret", "f8"), ("support", "i8"))
         }
-        self.races = isinstance(self.envs.single_action_space, RaceAllocation)
+        space = self.envs.single_action_space
+        self.steps = experiment.budget if isinstance(space, Dispatch) else 1  # of each round
+        self.has_regret = isinstance(space, Allocation) and not isinstance(space, RaceAllocation)
         self.means = experiment.pool.mean()
         self.least = proxy_loss(proxy_optimal(experiment.pool, experiment.budget), self.means)
         self.regret = np.zeros(experiment.seeds)
@@ -64,20 +68,35 @@ class Run:
     def play(self, most: int) -> None:
         """Play up to the next recorded round, but no more than ``most`` rounds."""
         point = int(np.searchsorted(self.record_at, self.round, side="right"))
-        rounds = min(most, int(self.record_at[point]) - self.round)
-        predict, step = self.policy.predict, self.envs.step
-        observation, state, regret = self.observation, self.state, self.regret
-        for _ in range(rounds):
-            allocation, state = predict(observation, state)
-            observation, _, _, _, info = step(allocation)
-            if not self.races:
-                regret += proxy_loss(allocation, self.means) - self.least
-        self.observation, self.state = observation, state
+        last = int(self.record_at[point])
+        rounds = min(most, last - self.round)
         self.round += rounds
-        if self.round == self.record_at[point]:
-            now = {**info, "regret": regret, "support": np.count_nonzero(allocation, axis=1)}
+        recorded = self.round == last
+        if rounds > recorded:
+            self._play(rounds - recorded)
+        if recorded:
+            before = self._started()
+            info = self._play(1)
+            now = {**info, "regret": self.regret, "support": np.count_nonzero(self._started() > before, axis=1)}
             for name, records in self.recorded.items():
                 records[point] = now[name]
+
+    def _play(self, rounds: int) -> dict[str, NDArray[Any]]:
+        """Play some rounds; give the last info."""
+        predict, step = self.policy.predict, self.envs.step
+        observation, state, regret = self.observation, self.state, self.regret
+        for _ in range(rounds * self.steps):
+            action, state = predict(observation, state)
+            observation, _, _, _, info = step(action)
+            if self.has_regret:
+                regret += proxy_loss(action, self.means) - self.least
+        self.observation, self.state = observation, state
+        return info
+
+    def _started(self) -> NDArray[np.int64]:
+        """Tasks that each worker has started in the episode so far, shape (E, n)."""
+        started: NDArray[np.int64] = self.bare.checkpoint()["started"]
+        return started
 
     def arrays(self) -> checkpoint.Arrays:
         """Everything that the run remembers."""
@@ -107,7 +126,7 @@ class Run:
         columns["seed"] = np.repeat(self.experiment.seed + np.arange(seeds), points)
         columns["round"] = np.tile(self.record_at, seeds)
         frame = pl.DataFrame(columns).with_columns(policy=pl.lit(self.name))
-        if self.races:
+        if not self.has_regret:
             frame = frame.with_columns(regret=None)
         return frame.select(pl.col(name).cast(kind) for name, kind in SCHEMA.items())
 
@@ -150,7 +169,7 @@ def play_to_end(
         checkpoint.save(saved, {**run.arrays(), "seconds": np.array(before + now - start)})
 
     while run.round < experiment.rounds:
-        run.play(_STRIDE)
+        run.play(max(1, _STRIDE // run.steps))
         progress(run.round)
         now = perf_counter()
         if stop():

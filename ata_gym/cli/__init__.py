@@ -5,7 +5,9 @@ from __future__ import annotations
 import typer
 
 from ata_gym.cli.benching import bench
+from ata_gym.cli.checking import check
 from ata_gym.cli.console import plain_errors
+from ata_gym.cli.leading import leaderboard
 from ata_gym.cli.listing import methods, policies, scenarios
 from ata_gym.cli.measuring import measure
 from ata_gym.cli.reproducing import reproduce
@@ -21,5 +23,5 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for _command in (policies, methods, scenarios, bench, reproduce, trace, measure, train, demo):
+for _command in (policies, methods, scenarios, check, bench, leaderboard, reproduce, trace, measure, train, demo):
     app.command()(plain_errors(_command))

@@ -52,19 +52,24 @@ def play(
     from ata_gym.bench.processes import play_all  # noqa: PLC0415 - these imports take a second
     from ata_gym.bench.store import open_folder  # noqa: PLC0415
 
-    if jobs is not None:
-        whole_number("jobs", jobs)
-    if not save_every >= 0:
-        raise ValueError(f"save-every must be at least 0 seconds, not {save_every}")
+    check_effort(jobs, save_every)
     policies = split_names(names)
     if not policies:
         raise ValueError("name at least one policy; `ata-gym policies` lists them")
     for policy in policies:
         experiment.try_out(policy)
     folder = open_folder(out, experiment.config())
-    with progress_bars(policies, experiment.rounds) as progress:
+    with progress_bars(dict.fromkeys(policies, experiment.rounds)) as progress:
         failures = play_all(experiment, policies, folder, jobs=jobs, save_every=save_every, progress=progress)
     return folder, [policy for policy in policies if policy not in failures], failures
+
+
+def check_effort(jobs: int | None, save_every: float) -> None:
+    """Refuse a number of processes or of seconds between checkpoints that makes no sense."""
+    if jobs is not None:
+        whole_number("jobs", jobs)
+    if not save_every >= 0:
+        raise ValueError(f"save-every must be at least 0 seconds, not {save_every}")
 
 
 def split_names(names: str) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import ParamSpec, TypeVar
@@ -64,10 +64,10 @@ def say_files(what: str, files: Sequence[Path]) -> None:
 
 
 @contextmanager
-def progress_bars(tasks: Sequence[str], total: int) -> Iterator[Callable[[str, int], None]]:
-    """A progress bar for each task, updated by ``(task, done)``; nothing where stderr is no terminal."""
+def progress_bars(totals: Mapping[str, int]) -> Iterator[Callable[[str, int], None]]:
+    """A progress bar for each task and its total, updated by ``(task, done)``; nothing where stderr is no terminal."""
     with _progress() as progress:
-        bars = {task: progress.add_task(task, total=total) for task in tasks}
+        bars = {task: progress.add_task(task, total=total) for task, total in totals.items()}
         yield lambda task, done: progress.update(bars[task], completed=done)
 
 

@@ -2,29 +2,106 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from typing import Annotated
+
+import typer
 from rich import box
 from rich.table import Table
 
 import ata_policies
-from ata_gym.cli.console import show
+from ata_gym.checks import unknown
+from ata_gym.cli.console import progress_bars, say, show
 from ata_gym.extras import require
 from ata_gym.scenarios import scenario, scenario_names
+from ata_policies.registry import env_ids
+
+COLUMNS = ("policy", "plays", "source", "must know beforehand", "assumes", "constants")
+"""What the table of policies says of each, beside its cost."""
 
 
-def policies() -> None:
-    """List the policies that are installed, and the constants that each uses.
+def policies(
+    env: Annotated[
+        str | None, typer.Option(help="Only those of this env: allocation, race or dispatch, or its id.")
+    ] = None,
+    markdown: Annotated[
+        bool, typer.Option("--markdown", help="As the table of policies/README.md, with source and constants.")
+    ] = False,
+    cost: Annotated[
+        bool, typer.Option("--cost", help="Measure what a round of each costs, over that of ATA beside it.")
+    ] = False,
+) -> None:
+    """List the policies that are installed: what each must know beforehand, what it assumes, and what it does.
 
     The scenarios named icml2025 were published with the constants of the preprint: ata and ata-empirical. Those of
     the ICML version are in ata-icml and ata-empirical-icml.
     """
-    table = Table(box=box.SIMPLE_HEAD)
-    table.add_column("policy", no_wrap=True)
-    for title, width in (("plays", 0), ("constants", 12), ("what it does", 22), ("source", 12)):
-        table.add_column(title, min_width=width, no_wrap=width == 0)
-    for name in ata_policies.names():
+    ids = dict(zip(map(short, env_ids()), env_ids(), strict=True))
+    if env is not None and env not in {*ids, *ids.values()}:
+        raise unknown("env", env, ids)
+    found = {name: ata_policies.load(name) for name in ata_policies.names()}
+    names = [name for name in found if env is None or env in {found[name].env_id, short(found[name].env_id)}]
+    costs = _measured(names) if cost else {}
+    if markdown:
+        say(markdown_table(names, costs))
+        return
+    for word, env_id in ids.items():
+        played = [name for name in names if found[name].env_id == env_id]
+        if not played:
+            continue
+        table = Table(box=box.SIMPLE_HEAD, title=f"{env_id} ({word})", title_justify="left")
+        table.add_column("policy", no_wrap=True)
+        for title, width in (("must know beforehand", 20), ("assumes", 18), ("what it does", None)):
+            table.add_column(title, max_width=width)
+        if cost:
+            table.add_column("cost", justify="right")
+        for name in played:
+            policy = found[name]
+            more = [_figures(costs[name])] if cost else []
+            table.add_row(name, policy.knows, policy.assumes, policy.summary(), *more)
+        show(table)
+
+
+def short(env_id: str) -> str:
+    """The word for an env: what tells it from the others.
+
+    >>> short("ata_gym/TaskRace-v0")
+    'race'
+    """
+    return env_id.partition("/Task")[2].partition("-")[0].lower()
+
+
+def markdown_table(names: Iterable[str], costs: Mapping[str, float]) -> str:
+    """The table of policies/README.md, with the costs where there are any.
+
+    >>> print(markdown_table(["uta"], {"uta": 0.912}))
+    | policy | plays | source | must know beforehand | assumes | constants | cost |
+    |---|---|---|---|---|---|---|
+    | uta | allocation | Maranjyan et al., ATA, ICML 2025 | nothing | nothing | none | 0.9 |
+    """
+    rows = []
+    for name in names:
         policy = ata_policies.load(name)
-        table.add_row(name, policy.env_id.partition("/")[2], policy.constants, policy.summary(), policy.source)
-    show(table)
+        facts = (name, short(policy.env_id), policy.source, policy.knows, policy.assumes, policy.constants)
+        rows.append([fact.replace("|", r"\|") for fact in facts] + ([_figures(costs[name])] if costs else []))
+    titles = (*COLUMNS, "cost") if costs else COLUMNS
+    first, *others = [f"| {' | '.join(row)} |" for row in (titles, *rows)]
+    return "\n".join([first, "|" + "---|" * len(titles), *others])
+
+
+def _measured(names: list[str]) -> dict[str, float]:
+    from ata_gym.bench.costs import relative_costs  # noqa: PLC0415 - only here
+
+    costs = {}
+    with progress_bars({"cost": len(names)}) as progress:
+        for name, ratio in relative_costs(names):
+            costs[name] = ratio
+            progress("cost", len(costs))
+    return costs
+
+
+def _figures(ratio: float) -> str:
+    return f"{ratio:.1f}"
 
 
 def methods() -> None:

@@ -61,7 +61,7 @@ def measure(
     listed = find_workers(workers)
     total = len(listed) * tasks
     try:
-        with progress_bars([problem], total) as progress:
+        with progress_bars({problem: total}) as progress:
             trainer = Trainer(make_problem(problem, data), 1, seed=seed)
             times = measure_times(trainer, listed, tasks, lambda done: progress(problem, done))
     except (FloatingPointError, MemoryError) as error:

@@ -10,7 +10,7 @@ import typer
 
 from ata_gym import __version__
 from ata_gym.checks import whole_number
-from ata_gym.cli.benching import PUBLISHED, Jobs, SaveEvery, Seeds, end_with, play, run_and_report
+from ata_gym.cli.benching import PUBLISHED, Jobs, SaveEvery, end_with, play, run_and_report
 from ata_gym.cli.console import say, say_files, show
 from ata_gym.cli.training import follow
 from ata_gym.extras import require
@@ -21,14 +21,20 @@ if TYPE_CHECKING:
     from ata_gym.bench.experiment import Experiment
     from ata_gym.training import Trainer
 
-QUADRATIC, CIFAR100 = "icml2025-quadratic", "icml2025-cifar100"
+QUADRATIC, CIFAR100, REGRET = "icml2025-quadratic", "icml2025-cifar100", "icml2025-regret"
 
 QUADRATIC_ROUNDS = 300_000
 """A tenth of the published number: minutes, and the policies have begun to learn for each number of workers."""
 
 _SIZES = "17,51,153"
 
-_ONLY = {CIFAR100: ("--train", "--data", "--device"), QUADRATIC: ("--sizes", "--growth")}
+REGRET_ROUNDS = 1_000_000
+"""A quarter of the published number: minutes, and the regret has grown as ln K for more than two decades."""
+
+REGRET_SEEDS = 32
+"""The slope of Thompson sampling is noisy; beside so many rows the time of a call hardly counts."""
+
+_ONLY = {CIFAR100: ("--train", "--data", "--device"), QUADRATIC: ("--sizes", "--growth"), REGRET: ()}
 """Options of one figure."""
 
 
@@ -44,12 +50,18 @@ class _Effort:
 
 
 def reproduce(
-    figure: Annotated[str, typer.Argument(help=f"The published figure: {CIFAR100} or {QUADRATIC}.")],
+    figure: Annotated[str, typer.Argument(help=f"The published figure: {CIFAR100}, {QUADRATIC} or {REGRET}.")],
     rounds: Annotated[
         int | None,
-        typer.Option(help=f"By default the published 750,000 for {CIFAR100}, {QUADRATIC_ROUNDS:,} for {QUADRATIC}."),
+        typer.Option(
+            help=f"By default the published 750,000 for {CIFAR100}, {QUADRATIC_ROUNDS:,} for {QUADRATIC}, "
+            f"{REGRET_ROUNDS:,} for {REGRET}."
+        ),
     ] = None,
-    seeds: Seeds = 8,
+    seeds: Annotated[
+        int | None,
+        typer.Option(help=f"Episodes, side by side, of neighbouring seeds: 8 by default, {REGRET_SEEDS} for {REGRET}."),
+    ] = None,
     sizes: Annotated[
         str | None, typer.Option(help=f"{QUADRATIC}: numbers of workers, by default {_SIZES}; also 459.")
     ] = None,
@@ -68,11 +80,12 @@ def reproduce(
     jobs: Jobs = None,
     save_every: SaveEvery = 10.0,
 ) -> None:
-    """Run the five policies on a published setting, and draw its figure.
+    """Run policies on a published setting, and draw its figure.
 
     icml2025-cifar100 prints our end points beside the published ones; with --train it trains the paper's network and
     draws its loss on the clocks. icml2025-quadratic trains the paper's quadratic once, and draws f - f*, round times
-    and regret for several numbers of workers. Killed and started again, both go on where they were.
+    and regret for several numbers of workers. icml2025-regret draws the proxy regret against ln K, and says whether its
+    slope is constant. Killed and started again, all go on where they were.
     """
     from ata_gym.bench.published import find  # noqa: PLC0415 - it takes a second to import
 
@@ -83,13 +96,16 @@ def reproduce(
         unused = [option for option in options if given[option]]
         if other != figure and unused:
             raise ValueError(f"{', '.join(unused)} only goes with {other}")
-    usual = QUADRATIC_ROUNDS if figure == QUADRATIC else find(CIFAR100).rounds
+    usual = {QUADRATIC: QUADRATIC_ROUNDS, REGRET: REGRET_ROUNDS, CIFAR100: find(CIFAR100).rounds}[figure]
     count = whole_number("rounds", usual if rounds is None else rounds)
+    seeds = whole_number("seeds", (REGRET_SEEDS if figure == REGRET else 8) if seeds is None else seeds)
     kind = f"{figure}-{growth or 'linear'}" if figure == QUADRATIC else figure
     where = Path("results", f"{kind}-{count}-rounds-{seeds}-seeds") if out is None else out
     effort = _Effort(count, seeds, where, jobs, save_every)
     if figure == QUADRATIC:
         _quadratic(effort, sizes or _SIZES, growth or "linear")
+    elif figure == REGRET:
+        _regret(effort)
     else:
         _cifar100(effort, train, data, device)
 
@@ -164,6 +180,30 @@ def _cifar100(effort: _Effort, train: bool, data: Path | None, device: str | Non
         _draw_losses(experiment, list(known.end_points), losses, images, effort)
     if not reproduced:
         raise typer.Exit(1)
+
+
+def _regret(effort: _Effort) -> None:
+    """The proxy regret against ln K."""
+    from ata_gym.bench import regret_figure, tables  # noqa: PLC0415
+    from ata_gym.bench.experiment import Experiment  # noqa: PLC0415
+    from ata_gym.files import write_whole  # noqa: PLC0415
+
+    experiment = Experiment.on_scenario(REGRET, rounds=effort.rounds, seeds=effort.seeds)
+    folder, finished, failures = play(
+        experiment, ",".join(regret_figure.POLICIES), effort.out, effort.jobs, effort.save_every
+    )
+    end_with(failures, folder)
+    records = folder.results(finished)
+    found = regret_figure.slopes(records)
+    about = f"{REGRET}, {effort.rounds:,} rounds, {effort.seeds} seed{'s' * (effort.seeds > 1)}"
+    show(regret_figure.table(found, about))
+    say(regret_figure.remark(effort.rounds))
+    files = [effort.out / "slopes.md", effort.out / "slopes.csv"]
+    text = tables.markdown([regret_figure.table(found, about)])
+    write_whole(files[0], lambda part: part.write_text(text, "utf-8"))
+    write_whole(files[1], found.write_csv)
+    say_files("tables", files)
+    say_files("pictures", regret_figure.draw(records, found, about, effort.out / "plots" / "regret"))
 
 
 def _network(budget: int, data: Path | None, device: str | None) -> tuple[Trainer, int]:

@@ -108,7 +108,7 @@ def train(
     folder, trajectory = follow(
         trainer, experiment.config(), out, problem, data, tensorboard=tensorboard, save_every=save_every
     )
-    with progress_bars(names, rounds) as progress:
+    with progress_bars(dict.fromkeys(names, rounds)) as progress:
         failures = play_all(experiment, names, folder, jobs=1, save_every=save_every, progress=progress)
     finished = [name for name in names if name not in failures]
     frames, diverged = _run_methods(entries, trainer, experiment, folder)
@@ -139,7 +139,8 @@ def _run_methods(
 
     frames: dict[Entry, pl.DataFrame] = {}
     diverged: dict[str, FloatingPointError] = {}
-    with progress_bars([entry.label for entry in entries], experiment.rounds * experiment.budget) as progress:
+    total = experiment.rounds * experiment.budget
+    with progress_bars(dict.fromkeys((entry.label for entry in entries), total)) as progress:
         for entry in entries:
             try:
                 frames[entry] = run_once(entry, trainer, experiment, folder, partial(progress, entry.label))

@@ -210,7 +210,7 @@ class DispatchLearner(DispatchPolicy):
         round = state.round[fresh]
         again = fresh[(round <= _EARLY) | due(round, plan.solved[fresh])]
         if again.size:
-            plan = Plan(*(part.copy() for part in plan))
+            plan = plan._replace(**{name: part.copy() for name, part in plan._asdict().items()})
             budget, price = self.setting.budget, self.setting.price
             times, plan.evidence[again] = censored_laws(state.belief.laws.rows(again), _SLICES)
             plan.times[again] = np.where(np.isnan(times), np.inf, times)

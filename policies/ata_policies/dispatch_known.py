@@ -97,7 +97,10 @@ def tuned_table(pool: Pool, budget: int, price: float) -> Ints:
     for _ in range(3):
         before = least
         for i in order[: np.count_nonzero(best <= budget) + 1]:
-            moves = {int(np.clip(best[i] + step, 1, budget + 1)) for step in (-2, -1, 1, 2)} - {int(best[i])}
+            never = budget + (i != order[0])  # somebody must do it
+            moves = {int(np.clip(best[i] + step, 1, never)) for step in (-2, -1, 1, 2)} - {int(best[i])}
+            if not moves:
+                continue
             tables = [np.where(np.arange(pool.n) == i, r, best) for r in sorted(moves)]
             table, value = _best(times, tables, budget, price)
             if value < least:
@@ -171,6 +174,7 @@ class DispatchGta(DispatchPolicy):
     """GTA as dispatch: everybody always works."""
 
     source = "Tyurin and Richtárik, 2023; Maranjyan et al., ATA, ICML 2025"
+    learns = False
     constants = "none"
     assumes = "nothing"
 

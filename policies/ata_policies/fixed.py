@@ -13,6 +13,7 @@ class Uta(AllocationPolicy):
     """Uniform: floor(B / n) tasks each, the remainder to a uniformly random subset, drawn afresh each round."""
 
     source = "Maranjyan et al., ATA, ICML 2025"
+    learns = False
     constants = "none"
     assumes = "nothing"
 
@@ -25,6 +26,7 @@ class Ofta(AllocationPolicy):
     """Optimal fixed: minimises the proxy loss max a_i mu_i under the true means, every round."""
 
     source = "Maranjyan et al., ATA, ICML 2025"
+    learns = False
     constants = "none"
     knows = "the means"
     assumes = "nothing"
@@ -45,6 +47,7 @@ class Gta(AllocationPolicy):
 
     env_id = "ata_gym/TaskRace-v0"
     source = "Tyurin and Richtárik, 2023; Maranjyan et al., ATA, ICML 2025"
+    learns = False
     constants = "none"
     assumes = "nothing"
 

@@ -87,6 +87,8 @@ class Policy(ABC):
     """What it must know before it starts, beside n and B."""
     assumes: ClassVar[str] = "nothing"
     """What its rule or guarantee assumes of the task times."""
+    learns: ClassVar[bool] = True
+    """Whether it learns; those that do not are baselines."""
     priced: ClassVar[bool] = False
     """Whether what it does depends on the price of worker time."""
 

@@ -15,7 +15,7 @@ import pytest
 from ata_gym.bench.experiment import Experiment
 from ata_gym.bench.processes import play_all
 from ata_gym.bench.store import Folder, open_folder
-from ata_policies import Policy
+from ata_policies import AllocationPolicy
 
 POLICIES = ["gta", "ofta", "ata-empirical-icml", "ata", "uta"]
 THREE = ["ata", "gta", "uta"]
@@ -23,7 +23,7 @@ ROUNDS = 8_000
 """More than are played between the first checkpoint and the kill."""
 
 
-class Broken(Policy):
+class Broken(AllocationPolicy):
     """Plays one round, then fails."""
 
     def allocate(self, state):

@@ -18,6 +18,7 @@ from ata_gym import proxy_loss, proxy_optimal
 from ata_gym.bench.experiment import Experiment
 from ata_gym.bench.run import SCHEMA, play_to_end
 from ata_gym.bench.store import Folder, open_folder
+from ata_policies import DispatchPolicy
 
 SCENARIO = "icml2025-regret"
 
@@ -69,6 +70,60 @@ def test_the_records_are_those_of_single_envs_played_by_hand(tmp_path, policy):
         assert not truncated
 
 
+class Shrinking(DispatchPolicy):
+    """Starts only the first ``missing`` workers, one more in every other round."""
+
+    def act(self, state, seen):
+        waiting = seen["missing"] + (state.round % 2)[:, None]
+        return (np.arange(self.setting.n) < waiting).astype(np.int8), state
+
+
+class Everybody(DispatchPolicy):
+    """Starts everybody at each completion: greedy allocation."""
+
+    def act(self, state, seen):
+        del seen
+        return np.ones((len(state.round), self.setting.n), np.int8), state
+
+
+DISPATCH = f"{__name__}:Shrinking"
+
+
+def test_dispatch_is_recorded_as_an_env_played_by_hand(tmp_path):
+    played = Experiment.on_scenario(SCENARIO, rounds=40, seeds=2, seed=3, price=0.5)
+    records = play(tmp_path, DISPATCH, played)
+    assert records.schema == pl.Schema(SCHEMA)
+    assert records["regret"].is_null().all()
+    for seed in (3, 4):
+        env = gym.make("ata_gym/TaskDispatch-v0", scenario=SCENARIO)
+        observation, _ = env.reset(seed=seed)
+        player, state = ata_policies.make(DISPATCH, env, seed=seed), None
+        mine = {row["round"]: row for row in records.filter(pl.col("seed") == seed).to_dicts()}
+        for k in range(1, 41):
+            workers = set()
+            for _ in range(5):
+                action, state = player.predict(observation, state)
+                workers |= {int(worker) for worker in np.flatnonzero(action)}
+                workers |= {int(worker) for worker in np.flatnonzero(observation["started"])}
+                observation, _, _, _, info = env.step(action)
+            assert info["round_over"]
+            if k in mine:
+                assert mine[k]["runtime"] == info["runtime"]
+                assert mine[k]["total_worker_time"] == info["total_worker_time"]
+                assert mine[k]["support"] == len(workers)
+
+
+def test_policies_of_all_three_envs_stand_side_by_side(tmp_path):
+    played, everybody = experiment(rounds=50), f"{__name__}:Everybody"
+    folder = folder_for(tmp_path, played)
+    policies = ["uta", "gta", everybody]
+    for policy in policies:
+        play_to_end(played, policy, folder)
+    records = folder.results(policies)
+    gta, dispatch = (records.filter(pl.col("policy") == policy).drop("policy") for policy in ("gta", everybody))
+    assert gta.equals(dispatch)
+
+
 def test_regret_never_falls_and_that_of_ofta_is_zero(tmp_path):
     played = experiment(rounds=300)
     for policy in ("ata", "ata-empirical", "uta", "ofta"):
@@ -78,7 +133,7 @@ def test_regret_never_falls_and_that_of_ofta_is_zero(tmp_path):
 
 
 @settings(max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(policy=st.sampled_from(["ata", "gta", "uta"]), looks=st.lists(st.integers(1, 60), max_size=4))
+@given(policy=st.sampled_from(["ata", "gta", "uta", DISPATCH]), looks=st.lists(st.integers(1, 60), max_size=4))
 def test_a_run_stopped_anywhere_ends_with_the_same_bytes(tmp_path_factory, policy, looks):
     played = experiment()
     whole = folder_for(tmp_path_factory.mktemp("whole"), played)

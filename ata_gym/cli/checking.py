@@ -1,0 +1,35 @@
+"""``ata-gym check``: what is wrong with a policy."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import gymnasium as gym
+import typer
+
+import ata_policies
+from ata_gym.cli.console import say
+from ata_policies.checking import examine
+
+
+def check(
+    policy: Annotated[str, typer.Argument(help="A policy's name, or package.module:Class; :key=value may follow.")],
+    scenario: Annotated[
+        str | None, typer.Option(help="The world to play in; by default small ones of 5, 12 and 1 workers.")
+    ] = None,
+    rounds: Annotated[int, typer.Option(help="Rounds to play, in two episodes.")] = 40,
+) -> None:
+    """Play a policy and say what is wrong with it, one sentence for each fault; exit code 1 if there is one.
+
+    ```
+    ata-gym check my_package.my_module:MyPolicy
+    ```
+    """
+    env = None if scenario is None else gym.make(ata_policies.load(policy).env_id, scenario=scenario)
+    faults, advice = examine(policy, env, rounds)
+    for kind, sentences in (("fault", faults), ("advice", advice)):
+        for sentence in sentences:
+            say(f"{kind}: {sentence}")
+    if faults:
+        raise typer.Exit(1)
+    say(f"{policy} keeps the contract of a policy")

@@ -1,0 +1,246 @@
+"""The leaderboard: who plays what, ratios on the same seeds, ranks, and that a kill costs nothing."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from scipy import stats
+from typer.testing import CliRunner
+
+from ata_gym.bench import ranking, worlds
+from ata_gym.bench.leaderboard import Entry, Leaderboard, finals, short_id
+from ata_gym.bench.leaderboard_report import report
+from ata_gym.bench.processes import play_tasks
+from ata_gym.bench.ranking import COST, RUNTIME, WORKER_TIME
+from ata_gym.cli import app
+from ata_policies import AllocationPolicy
+from ata_policies.fixed import Gta, Ofta
+
+
+class Thrifty(AllocationPolicy):
+    """Everything to worker 0 where worker time is dear, else to all in turn: its action depends on the price."""
+
+    priced = True
+
+    def allocate(self, state):
+        n, budget = self.setting.n, self.setting.budget
+        equal = np.bincount(np.arange(budget) % n, minlength=n)
+        dear = np.eye(1, n, dtype=np.int64)[0] * budget
+        return np.tile(dear if self.setting.price > 0.5 else equal, (len(state.round), 1))
+
+
+class Known(Thrifty):
+    """The same, and called an oracle."""
+
+    knows = "the laws"
+
+
+class Idler(Gta):
+    """Neither knows nor learns."""
+
+    learns = False
+
+
+class Needy(Ofta):
+    """Cannot be made without a hyperparameter."""
+
+    def __init__(self, setting, *, file: str | None = None, seed: int = 0):
+        super().__init__(setting, seed=seed)
+        if file is None:
+            raise ValueError("give file=...")
+
+
+THRIFTY, KNOWN, IDLER, NEEDY = (f"{__name__}:{name}" for name in ("Thrifty", "Known", "Idler", "Needy"))
+
+
+def board(out: Path, *policies: str, names=("cifar100", "regret"), seeds: int = 3, rounds: int = 4) -> Leaderboard:
+    chosen = [replace(worlds.world(name), horizon=rounds) for name in names]
+    entries = [Entry.of(policy) for policy in ("ofta", *policies)]
+    return Leaderboard(chosen, (0.0, 1.0), entries, seeds, out, front_prices=(0.0, 0.2))
+
+
+def test_entries_are_learners_oracles_and_baselines():
+    kinds = {name: Entry.of(name).kind for name in ("ata", "ofta", THRIFTY, KNOWN, IDLER)}
+    assert kinds == {"ata": "learner", "ofta": "oracle", THRIFTY: "learner", KNOWN: "oracle", IDLER: "baseline"}
+    assert Entry.of(IDLER).env == short_id("ata_gym/TaskRace-v0") == "TaskRace"
+    assert Entry.of("ata:alpha=3.0").kind == "learner"
+    with pytest.raises(ValueError, match="no policy 'nobody'"):
+        Entry.of("nobody")
+
+
+def test_who_looks_at_the_price_plays_once_for_each(tmp_path):
+    plays = board(tmp_path, "uta", THRIFTY, KNOWN).plays()
+    played = [(p.entry.policy, p.task.experiment.title, p.task.experiment.price, p.prices) for p in plays]
+    both = (0.0, 1.0)
+    assert [one for one in played if one[0] == "uta"] == [
+        ("uta", "cifar100", 0.0, both), ("uta", "regret", 0.0, both),
+    ]  # fmt: skip
+    assert [one[1:] for one in played if one[0] == THRIFTY] == [
+        (world, price, (price,)) for world in ("cifar100", "regret") for price in both
+    ]
+    # an oracle draws the front of one world at more prices
+    assert [one[1:] for one in played if one[0] == KNOWN] == [
+        ("cifar100", 0.0, (0.0,)), ("cifar100", 0.2, (0.2,)), ("cifar100", 1.0, (1.0,)),
+        ("regret", 0.0, (0.0,)), ("regret", 1.0, (1.0,)),
+    ]  # fmt: skip
+
+
+def test_results_are_priced_afterwards_or_played_at_the_price(tmp_path):
+    plays = board(tmp_path, "uta", THRIFTY).plays()
+    assert play_tasks([play.task for play in plays], jobs=1) == {}
+    ends = finals(plays)
+    assert ends.height == 2 * 2 * 3 * 3  # worlds, prices, policies, seeds
+    for row in ends.to_dicts():
+        assert row["cost"] == row["runtime"] + row["price"] * row["total_worker_time"]
+    at = {key: group.drop("price", "cost") for key, group in ends.group_by("policy", "price")}
+    assert at["uta", 0.0].equals(at["uta", 1.0])
+    assert not at[THRIFTY, 0.0].equals(at[THRIFTY, 1.0])
+
+
+def test_policies_that_cannot_be_made_are_told(tmp_path):
+    assert board(tmp_path, "uta", NEEDY).unable() == {NEEDY: "give file=..."}
+
+
+def synthetic(seed: int = 0) -> pl.DataFrame:
+    """Costs of four policies in two worlds at two prices, 6 seeds; each seed makes all of them dear or cheap."""
+    rng = np.random.default_rng(seed)
+    rows = []
+    for world in ("one", "two"):
+        luck = rng.gamma(4.0, size=6)
+        for policy, kind, factor in (
+            ("ofta", "oracle", 0.5), ("good", "learner", 1.0), ("bad", "learner", 2.0), ("none", "baseline", 3.0),
+        ):  # fmt: skip
+            runtime = factor * luck * rng.uniform(0.95, 1.05, size=6)
+            for price in (0.0, 1.0):
+                rows += [
+                    ("TaskAllocation", price, world, policy, kind, k, r, 2 * r, r + price * 2 * r)
+                    for k, r in enumerate(runtime)
+                ]
+    schema = ["env", "price", "world", "policy", "kind", "seed", "runtime", "total_worker_time", "cost"]
+    return pl.DataFrame(rows, schema, orient="row")
+
+
+def test_intervals_are_students_of_paired_logarithms():
+    ends = synthetic()
+    sample = {
+        policy: np.log(ends.filter(pl.col("policy") == policy, pl.col("price") == 1.0)["cost"].to_numpy()).reshape(2, 6)
+        for policy in ("ofta", "good", "bad")
+    }
+    found = ranking.by_world(ranking.ratios(ends))
+    for place, world in enumerate(("one", "two")):
+        row = found.row(
+            by_predicate=(pl.col("policy") == "bad") & (pl.col("world") == world) & (pl.col("price") == 1.0), named=True
+        )
+        interval = stats.ttest_rel(sample["bad"][place], sample["good"][place]).confidence_interval(0.95)
+        difference = (sample["bad"][place] - sample["good"][place]).mean()
+        assert row[COST] == pytest.approx(np.exp(difference))
+        assert (row[f"{COST}_low"], row[f"{COST}_high"]) == pytest.approx(tuple(np.exp(interval)))
+        assert row[RUNTIME] == pytest.approx(np.exp((sample["bad"] - sample["ofta"])[place].mean()))
+    total = ranking.overall(ranking.ratios(ends)).row(
+        by_predicate=(pl.col("policy") == "bad") & (pl.col("price") == 1.0), named=True
+    )
+    paired = (sample["bad"] - sample["good"]).mean(axis=0)
+    interval = stats.ttest_1samp(paired, 0.0).confidence_interval(0.95)
+    assert (total[COST], total[f"{COST}_low"], total[f"{COST}_high"]) == pytest.approx(
+        (np.exp(paired.mean()), *np.exp(interval))
+    )
+    # paired intervals are narrower than the spread of the costs, as the seeds' luck cancels
+    assert np.log(interval.high / interval.low) < sample["bad"].std()
+
+
+def test_ranks_count_learners_and_the_best_of_them_is_one():
+    table = ranking.overall(ranking.ratios(synthetic()), by_price=False)
+    assert table["policy"].to_list() == ["ofta", "good", "bad", "none"]
+    assert table["rank"].to_list() == [None, 1, 2, None]
+    assert table[COST].to_list() == pytest.approx([0.5, 1.0, 2.0, 3.0], rel=0.1)
+    assert table[COST][1] == 1.0
+    assert table["worst"].to_list() == pytest.approx([0.5, 1.0, 2.0, 3.0], rel=0.1)
+    assert table[WORKER_TIME].to_list() == pytest.approx([1.0, 2.0, 4.0, 6.0], rel=0.1)
+
+
+def test_a_mean_over_all_is_the_mean_of_the_means():
+    ratios = ranking.ratios(synthetic())
+    each = ranking.by_world(ratios).group_by("policy").agg(pl.col(COST).log().mean().exp())
+    total = ranking.overall(ratios, by_price=False).select("policy", COST)
+    assert total.sort("policy")[COST].to_list() == pytest.approx(each.sort("policy")[COST].to_list())
+
+
+def test_who_has_not_played_everywhere_is_not_ranked():
+    ends = synthetic().filter(~((pl.col("policy") == "bad") & (pl.col("world") == "two")))
+    ratios = ranking.ratios(ends)
+    assert "bad" not in ranking.overall(ratios)["policy"]
+    assert "bad" not in ranking.overall(ratios, by_price=False)["policy"]
+    assert "bad" in ranking.by_world(ratios)["policy"]
+
+
+def test_without_learners_there_is_no_best():
+    ends = synthetic().filter(pl.col("kind") != "learner")
+    table = ranking.overall(ranking.ratios(ends))
+    assert table[COST].is_null().all()
+    assert table["rank"].is_null().all()
+    assert table[RUNTIME].is_not_null().all()
+
+
+def made(out: Path) -> list[bytes]:
+    """The files of a finished report."""
+    return [path.read_bytes() for path in sorted(out.iterdir()) if path.is_file()]
+
+
+def test_tables_and_pictures_say_what_was_played_and_are_the_same_each_time(tmp_path):
+    bytes_of = []
+    for name in "ab":
+        playing = board(tmp_path / name, "uta", "ata", THRIFTY, KNOWN, "gta", IDLER)
+        plays = playing.plays()
+        assert play_tasks([play.task for play in plays], jobs=1) == {}
+        told = report(playing, plays, {"TaskAllocation": "uta", "TaskDispatch": "none"}, ["A note."])
+        bytes_of.append(made(tmp_path / name))
+        assert [path.name for path in (*told.files, *told.pictures)] == [
+            "leaderboard.md", "leaderboard.csv", "worlds.csv", "front.png", "front.svg",
+        ]  # fmt: skip
+    assert bytes_of[0] == bytes_of[1]
+    assert len(bytes_of[0]) == 5
+    text = (tmp_path / "a" / "leaderboard.md").read_text()
+    assert (
+        f"Leaderboard {worlds.VERSION}-{worlds.fingerprint()[:8]}: 2 of {len(worlds.world_names())} worlds, 3 seeds"
+        in text
+    )
+    assert "A note." in text
+    assert "TaskAllocation: the default, uta, is within 5% of the best learner in" in text
+    cells = [[cell.strip() for cell in line.split("|")] for line in text.splitlines()]
+    assert any(line[1:3] == ["oracle", "ofta"] for line in cells)
+    assert any(line[1:3] == ["baseline", IDLER] for line in cells)
+    assert "TaskRace at price 1: cost = runtime + 1 x worker time" in text
+    assert "nan" not in text.lower()
+
+
+LINE = "leaderboard --quick --scenarios regret,near-equal --seeds 2 --save-every 0.02 --policies uta,ata,ata-icml,gta"
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs the signals of POSIX")
+def test_a_killed_leaderboard_goes_on_and_ends_with_the_same_bytes(tmp_path):
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    command = [sys.executable, "-m", "ata_gym", *LINE.split(), "--jobs", "2", "--out", str(killed)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
+    while not list(killed.rglob("*.parquet")):
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.005)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate(timeout=60)
+    assert not (killed / "leaderboard.md").exists()
+    for out in (whole, killed):
+        result = CliRunner().invoke(app, [*LINE.split(), "--jobs", "1", "--out", str(out)])
+        assert (result.exit_code, result.stderr) == (0, "")
+    assert made(whole) == made(killed)
+    results = [sorted(out.rglob("*.parquet")) for out in (whole, killed)]
+    assert [path.read_bytes() for path in results[0]] == [path.read_bytes() for path in results[1]]
+    assert len(results[0]) == 2 * 5
+    assert not list(killed.rglob("*.npz"))
