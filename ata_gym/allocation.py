@@ -122,7 +122,8 @@ def _gather(scores: Floats, untried: Mask, wanted: bool, members: Ints) -> None:
 
 
 @gufunc("void(float64[:], int64[:], boolean[:], float64[:], int64[:])", "(n),(),(n),(k)->(n)")
-def _allocate(scores: Floats, budget: Ints, untried: Mask, draws: Floats, out: Ints) -> None:
+def allocate_kernel(scores: Floats, budget: Ints, untried: Mask, draws: Floats, out: Ints) -> None:
+    """Allocate as :func:`allocate` does, with arguments that are known to be right."""
     n = len(scores)
     left = budget[0]
     smallest = math.inf  # of the scores above 0
@@ -231,7 +232,7 @@ def allocate(
         else:
             draws = uniforms(_row_keys(rng, s), needed)
     never = np.zeros(s.shape[-1], np.bool_) if untried is None else np.asarray(untried, np.bool_)
-    allocation: Ints = _allocate(s, np.int64(budget), never, draws)
+    allocation: Ints = allocate_kernel(s, np.int64(budget), never, draws)
     return allocation
 
 

@@ -14,9 +14,11 @@ from gymnasium.vector.utils import batch_space
 from gymnasium.wrappers.utils import create_zero_array
 from numpy.typing import NDArray
 
+from ata_gym.changes import Conditions
 from ata_gym.checks import whole_number
 from ata_gym.pools import Pool
 from ata_gym.scenarios import Scenario
+from ata_gym.simulation import Floats
 from ata_gym.world import Actions, Episodes, Observation, PoolLike, World
 
 
@@ -60,6 +62,22 @@ class Face:
         """The named world, if it has a name."""
         return self._world.scenario
 
+    def conditions(self) -> Conditions:
+        """What the workers are like in the coming round, or in the one under way; for those who may know.
+
+        The arrays have a leading row axis in a vector env alone.
+        """
+        return self._episodes.conditions()
+
+    def means(self) -> Floats:
+        """Exact mean task times under these conditions, shape (n,), or (E, n) of a vector env.
+
+        They are infinite for workers that are away from the round's start, and for a trace replayed by round they are
+        the recorded times of the round itself: there the law of a round is a point. Where nothing changes they are
+        those of the pool.
+        """
+        return self._episodes.conditions().means(self.pool)
+
     def checkpoint(self) -> dict[str, NDArray[Any]]:
         """Everything that the env remembers, as arrays to save; ``restore`` goes on from there bit for bit."""
         return self._episodes.checkpoint(self._over)
@@ -87,12 +105,20 @@ class SingleEnv(Face, gym.Env[Observation, NDArray[Any]]):
         budget: int | None = None,
         horizon: int | None = None,
         price: float = 0.0,
+        signals: bool = False,
     ) -> None:
-        self._world = World.of(scenario, pool, budget, horizon, price)
+        self._world = World.of(scenario, pool, budget, horizon, price, signals)
         self._episodes = self._kind(self._world, 1)
         self._over = np.ones(1, np.bool_)
         self.observation_space: Space[Any] = self._episodes.observations()
         self.action_space: Actions = self._episodes.actions()
+
+    def conditions(self) -> Conditions:  # noqa: D102 - as of the face
+        return super().conditions().row(0)
+
+    def means(self) -> Floats:  # noqa: D102
+        means: Floats = super().means()[0]
+        return means
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -104,7 +130,7 @@ class SingleEnv(Face, gym.Env[Observation, NDArray[Any]]):
             self._episodes.rekey(0, self.np_random_seed)
         self._episodes.begin(slice(None))
         self._over[:] = False
-        return {name: field[0] for name, field in self._episodes.blank(1).items()}, {}
+        return {name: field[0] for name, field in self._episodes.blank(slice(None)).items()}, {}
 
     def step(self, action: NDArray[Any]) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         """Take one step with an action of shape (n,)."""
@@ -130,13 +156,14 @@ class VectorEnv(Face, gym.vector.VectorEnv[Observation, NDArray[Any], NDArray[An
         horizon: int | None = None,
         price: float = 0.0,
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+        signals: bool = False,
     ) -> None:
         self.num_envs = whole_number("num_envs", num_envs)
         self.autoreset_mode = AutoresetMode(autoreset_mode)
         if self.autoreset_mode is AutoresetMode.DISABLED:
             raise ValueError("autoreset_mode must be NEXT_STEP or SAME_STEP; this env resets its rows itself")
         self.metadata = {**SingleEnv.metadata, "autoreset_mode": self.autoreset_mode}
-        self._world = World.of(scenario, pool, budget, horizon, price)
+        self._world = World.of(scenario, pool, budget, horizon, price, signals)
         self._episodes = self._kind(self._world, self.num_envs)
         self._over = np.zeros(self.num_envs, np.bool_)  # the next step resets these
         self.single_observation_space = self._episodes.observations()
@@ -157,7 +184,7 @@ class VectorEnv(Face, gym.vector.VectorEnv[Observation, NDArray[Any], NDArray[An
                 self._episodes.rekey(row, own)
         self._episodes.begin(slice(None))
         self._over[:] = False
-        return self._episodes.blank(self.num_envs), {}
+        return self._episodes.blank(slice(None)), {}
 
     def _row_seeds(self, seed: int | Sequence[int | None] | None) -> list[int | None]:
         if seed is None or isinstance(seed, (int, np.integer)):
@@ -201,7 +228,7 @@ class VectorEnv(Face, gym.vector.VectorEnv[Observation, NDArray[Any], NDArray[An
 
     def _restart(self, observation: Observation, rows: NDArray[np.bool_]) -> None:
         self._episodes.begin(rows)
-        for name, blank in self._episodes.blank(int(rows.sum())).items():
+        for name, blank in self._episodes.blank(rows).items():
             observation[name][rows] = blank
 
     def _final(self, observation: Observation, info: dict[str, Any], rows: NDArray[np.bool_]) -> dict[str, Any]:

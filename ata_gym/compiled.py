@@ -52,7 +52,8 @@ class Gufunc:
         """Run the kernel over the broadcast leading axes of ``arrays``."""
         if self._ufunc is None:
             self._ufunc = self._compile()
-        return self._ufunc(*[np.asarray(array, order="C") for array in arrays])
+        contiguous = np.asarray  # by a short way: this line is a good part of a small step
+        return self._ufunc(*[contiguous(array, order="C") for array in arrays])
 
     def _compile(self) -> Callable[..., Any]:
         def build(cache: bool) -> Any:

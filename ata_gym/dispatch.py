@@ -38,10 +38,11 @@ class DispatchEpisodes(Episodes):
             }
         )
 
-    def blank(self, rows: int) -> Observation:
+    def blank(self, which: NDArray[Any] | slice) -> Observation:
         """No feedback, at the start of a round."""
-        n = self.world.pool.n
-        return super().blank(rows) | _seen(Underway.start(rows, n, self.world.budget), np.zeros((rows, n)))
+        blank = super().blank(which)
+        rows, n = blank["elapsed"].shape
+        return blank | _seen(Underway.start(rows, n, self.world.budget), np.zeros((rows, n)))
 
     def begin(self, rows: NDArray[Any] | slice) -> None:
         """Start the next episode of some rows, and its first round."""
@@ -55,7 +56,7 @@ class DispatchEpisodes(Episodes):
         """Go on to the next result of every row."""
         before = self.underway
         at = dispatch_step(
-            self.world.pool.laws,
+            self.course.laws,
             self.keys,
             self.episode,
             self.round,
@@ -63,15 +64,15 @@ class DispatchEpisodes(Episodes):
             before,
             action,
             self.world.budget,
+            *self.course.hazards,
         )
         self.started, self.underway = at.started, at.underway
         runtime, total = self.runtime + at.round_time, self.total_worker_time + at.worker_time
         over = at.round_over
         if over.any():
-            self.round += over
             self.runtime = np.where(over, runtime, self.runtime)
             self.total_worker_time = np.where(over, total, self.total_worker_time)
-            over = over & self.over()
+            over = over & self.finish(over)
         info = {
             "round_time": at.round_time,
             "worker_time": at.worker_time,
@@ -79,7 +80,11 @@ class DispatchEpisodes(Episodes):
             "total_worker_time": total,
             "round_over": at.round_over,
         }
+        if self.course.faulty:
+            info["lost"] = at.underway.lost.copy()
         feedback = {"worker": at.worker[:, None], "time": at.time[:, None], "elapsed": at.elapsed}
+        if self.world.signals:
+            feedback["signal"] = self.signals()
         passed, worked = at.round_time - before.now, at.worker_time - before.spent
         return Turn(feedback | _seen(at.underway, at.age), passed, worked, info, over)
 
@@ -111,9 +116,12 @@ class TaskDispatchEnv(SingleEnv):
     its ``age``. ``info`` holds the round time and worker time so far, and ``round_over``. The rewards of a round add up
     to -(round time + price * worker time). The horizon counts rounds.
 
+    A worker that dies (`ata_gym.changes.Spot` and `Mortal`) is no longer running, and a 1 for it has no effect. What it
+    lost is its ``elapsed`` at the round's end; ``info["lost"]`` counts such tasks of the round.
+
     Parameters
     ----------
-    scenario, pool, budget, horizon, price
+    scenario, pool, budget, horizon, price, signals
         As for ``TaskAllocationEnv``, which is the special case "1 while ``started`` is below the allocation", as
         ``TaskRaceEnv`` is: the same task times, round times and worker times, bit for bit.
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ata_gym.planning import Costs, _replay
+from ata_gym.planning import Costs, replay
 from ata_gym.simulation import Bits, Floats, Ints, Underway, dispatch_step
 
 __all__ = ["Rule", "simulate_dispatch"]
@@ -48,7 +48,7 @@ def simulate_dispatch(times: ArrayLike, rules: Sequence[Rule], budget: int, repl
     if not (table.min() >= 0.0 and table.max() < np.inf):
         raise ValueError("times must be finite and at least 0")
     n = len(table)
-    laws = _replay(table, np.arange(n), budget, replicates)
+    laws = replay(table, np.arange(n), budget, replicates)
     before = np.arange(replicates)[:, None] * np.full(n, budget)
     key, zeros = np.zeros(1, np.uint64), np.zeros(1, np.int64)
     costs = np.empty((2, len(rules)))

@@ -32,26 +32,31 @@ class AllocationEpisodes(Episodes):
     def play(self, action: NDArray[Any]) -> Turn:
         """Run one round of every row."""
         outcome = self.source(
-            self.world.pool.laws,
+            self.course.laws,
             self.keys,
             self.episode,
             self.round,
             self.started,
             action,
             self.world.budget,
+            *self.course.hazards,
         )
         self.started = outcome.started
-        self.round += 1
         self.runtime += outcome.round_time
         self.total_worker_time += outcome.worker_time
-        info = {
+        info: dict[str, NDArray[Any]] = {
             "round_time": outcome.round_time,
             "worker_time": outcome.worker_time,
             "runtime": self.runtime.copy(),
             "total_worker_time": self.total_worker_time.copy(),
         }
+        if self.course.faulty:
+            info["lost"] = outcome.lost
+        over = self.finish()
         observation = {"worker": outcome.worker, "time": outcome.time, "elapsed": outcome.elapsed}
-        return Turn(observation, outcome.round_time, outcome.worker_time, info, self.over())
+        if self.world.signals:
+            observation["signal"] = self.signals()
+        return Turn(observation, outcome.round_time, outcome.worker_time, info, over)
 
 
 class RaceEpisodes(AllocationEpisodes):
@@ -74,11 +79,19 @@ class TaskAllocationEnv(SingleEnv):
         Rounds in an episode; by default the scenario's, or no end.
     price
         What one unit of worker time costs in units of runtime; the reward is -(round time + price * worker time).
+    signals
+        Whether the observation has the key ``signal``, shape (n, 2): each worker's load of cpu and memory in the coming
+        round, from 0 to 1, which drives its speed under ``ata_gym.changes.Load``, and else is 0.
 
     Raises
     ------
     ValueError
         For arguments or actions that make no sense; the env stays as it was.
+
+    Notes
+    -----
+    Where workers may die (`ata_gym.changes.Spot` and `Mortal`), a round still gives exactly B results: what the dead
+    leave undone is handed on. What a worker lost when it died is its ``elapsed``; ``info["lost"]`` counts such tasks.
 
     Examples
     --------
@@ -103,7 +116,14 @@ class TaskAllocationEnv(SingleEnv):
         ----------
         play
             Called as ``simulation.race_round`` is, with one row. What it raises leaves the env as it was.
+
+        Raises
+        ------
+        ValueError
+            If the pool changes: what is really run changes by itself.
         """
+        if self.pool.changes:
+            raise ValueError("rounds from elsewhere cannot follow a pool that changes: make the env from a plain pool")
         self._episodes.source = play
 
 
@@ -126,7 +146,7 @@ class TaskAllocationVectorEnv(VectorEnv):
         How many rows E.
     autoreset_mode
         ``NEXT_STEP`` (the step after an episode's end ignores the row's action and resets it) or ``SAME_STEP``.
-    scenario, pool, budget, horizon, price
+    scenario, pool, budget, horizon, price, signals
         As for the single env.
 
     Examples

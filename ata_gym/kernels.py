@@ -35,8 +35,9 @@ def _scipy(name: str, arguments: int) -> Callable[..., float]:
     return function
 
 
-_gamma_quantile = _scipy("gammaincinv", 2)
-_normal_quantile = _scipy("ndtri", 1)
+_LARGEST_UNIFORM = 1.0 - 2.0**-53
+gamma_quantile = _scipy("gammaincinv", 2)
+normal_quantile = _scipy("ndtri", 1)
 
 
 @inlined
@@ -70,11 +71,11 @@ def _standard_time(family: int, shape: float, u: float) -> float:
     if family == 2:  # uniform
         return u
     if family == 3:  # half-normal
-        return -_normal_quantile(0.5 * (1.0 - u), np.intc(0))
+        return -normal_quantile(0.5 * (1.0 - u), np.intc(0))
     if family == 4:  # gamma
-        return _gamma_quantile(shape, u, np.intc(0))
+        return gamma_quantile(shape, u, np.intc(0))
     if family == 5:  # log-normal
-        return math.exp(shape * _normal_quantile(u, np.intc(0)))
+        return math.exp(shape * normal_quantile(u, np.intc(0)))
     if family == 6:  # weibull
         return math.pow(-math.log(1.0 - u), 1.0 / shape)
     if family == 7:  # pareto
@@ -83,12 +84,31 @@ def _standard_time(family: int, shape: float, u: float) -> float:
 
 
 @inlined
+def _disturbed(u: float, share: float, own: float, common: float) -> float:
+    """A task's noise where it may be an outlier or shares some of it: below 1, or in [1, 2) for an outlier."""
+    if share > 0.0:
+        rest = 1.0 - share
+        if u >= rest:  # the top end
+            return 1.0 + (u - rest) / share
+        u /= rest
+    if own < 1.0:
+        normal = own * normal_quantile(u, np.intc(0)) + common
+        u = min(0.5 * math.erfc(-normal / math.sqrt(2.0)), _LARGEST_UNIFORM)
+    return u
+
+
+@inlined
 def _task_time(
     family: int, shift: float, scale: float, shape: float, table: Floats, first: int, length: int,
-    round_index: int, task: int, u: float,
+    low: float, high: float, round_index: int, task: int, u: float,
 ) -> float:  # fmt: skip
-    """The time of a worker's ``task`` (counted from 0 in the episode), started in a round (likewise)."""
+    """The time of a worker's ``task`` (counted from 0 in the episode), started in a round (likewise).
+
+    An outlier, whose ``u`` is in [1, 2), takes a time from ``low`` to ``high``.
+    """
     z: float
+    if u >= 1.0:
+        return low + (high - low) * (u - 1.0)
     if family == 8:  # trace by task
         z = table[first + task % length]
     elif family == 9:  # trace by round
@@ -98,17 +118,17 @@ def _task_time(
     return shift + scale * z
 
 
-_ROUND = (
-    "void(int64[:],float64[:],float64[:],float64[:],float64[:],int64[:],int64[:],uint64[:],int64[:],int64[:],int64[:],int64[:],"
-    "int64[:],float64[:],float64[:],int64[:],float64[:],float64[:])"
+_LAWS = "int64[:],float64[:],float64[:],float64[:],float64[:],int64[:],int64[:],float64[:,:],"
+_LAWS_LAYOUT = "(n),(n),(n),(n),(m),(n),(n),(n,q),"  # the columns of noise are those of ata_gym.changes.Hazards
+
+
+@gufunc(
+    f"void({_LAWS}uint64[:],int64[:],int64[:],int64[:],int64[:],int64[:],float64[:],float64[:],int64[:],float64[:],float64[:])",
+    f"{_LAWS_LAYOUT}(),(),(),(n),(n),(b),(b),(n),(n),(),()",
+    tuple(range(13, 19)),
 )
-_ROUND_LAYOUT = "(n),(n),(n),(n),(m),(n),(n),(),(),(),(n),(n),(b),(b),(n),(n),(),()"
-_ROUND_OUTPUTS = (12, 13, 14, 15, 16, 17)
-
-
-@gufunc(_ROUND, _ROUND_LAYOUT, _ROUND_OUTPUTS)
 def run_allocation(
-    family: Ints, shift: Floats, scale: Floats, shape: Floats, table: Floats, first: Ints, length: Ints,
+    family: Ints, shift: Floats, scale: Floats, shape: Floats, table: Floats, first: Ints, length: Ints, noise: Floats,
     key: Keys, episode: Ints, round_index: Ints, started: Ints, allocation: Ints,
     worker: Ints, time: Floats, elapsed: Floats, started_after: Ints, round_time: Floats, worker_time: Floats,
 ) -> None:  # fmt: skip
@@ -116,7 +136,7 @@ def run_allocation(
     budget = len(worker)
     padded = (budget + 8) // 8 * 8  # whole vectors, and a place to spare
     scratch = np.zeros((3, padded), np.int64)
-    workers, tasks, noise = scratch[0], scratch[1], scratch[2].view(np.float64)
+    workers, tasks, uniform = scratch[0], scratch[1], scratch[2].view(np.float64)
     b = 0
     for i in range(len(allocation)):
         workers[b], tasks[b] = i, started[i]
@@ -127,7 +147,11 @@ def run_allocation(
         started_after[i] = started[i] + allocation[i]
         elapsed[i] = 0.0
     for b in range(padded):  # a loop of its own, so that it vectorises
-        noise[b] = _uniform(key[0], tasks[b], workers[b], episode[0])
+        uniform[b] = _uniform(key[0], tasks[b], workers[b], episode[0])
+    if noise[0, 0] > 0.0 or noise[0, 3] < 1.0:
+        for b in range(budget):
+            i = workers[b]
+            uniform[b] = _disturbed(uniform[b], noise[i, 0], noise[i, 3], noise[i, 4])
     longest = busy = total = 0.0
     for b in range(budget):
         i = workers[b]
@@ -135,7 +159,8 @@ def run_allocation(
             total += busy
             busy = 0.0
         x = _task_time(
-            family[i], shift[i], scale[i], shape[i], table, first[i], length[i], round_index[0], tasks[b], noise[b],
+            family[i], shift[i], scale[i], shape[i], table, first[i], length[i],
+            noise[i, 1], noise[i, 2], round_index[0], tasks[b], uniform[b],
         )  # fmt: skip
         worker[b], time[b] = i, x
         busy += x
@@ -164,59 +189,105 @@ def _sift_down(heap: Ints, size: int, at: int, due: Floats) -> None:
     heap[at] = moved
 
 
-@gufunc(_ROUND, _ROUND_LAYOUT, _ROUND_OUTPUTS)
+@gufunc(
+    f"void({_LAWS}uint64[:],int64[:],int64[:],int64[:],int64[:],float64[:],float64[:],"
+    "int64[:],float64[:],float64[:],int64[:],float64[:],float64[:],int64[:])",
+    f"{_LAWS_LAYOUT}(),(),(),(n),(n),(n),(),(b),(b),(n),(n),(),(),()",
+    tuple(range(15, 22)),
+)
 def run_race(
-    family: Ints, shift: Floats, scale: Floats, shape: Floats, table: Floats, first: Ints, length: Ints,
-    key: Keys, episode: Ints, round_index: Ints, started: Ints, allocation: Ints,
+    family: Ints, shift: Floats, scale: Floats, shape: Floats, table: Floats, first: Ints, length: Ints, noise: Floats,
+    key: Keys, episode: Ints, round_index: Ints, started: Ints, allocation: Ints, dies: Floats, deadline: Floats,
     worker: Ints, time: Floats, elapsed: Floats, started_after: Ints, round_time: Floats, worker_time: Floats,
+    lost: Ints,
 ) -> None:  # fmt: skip
-    """The same, but the round ends at the B-th result; tasks still running then are cancelled."""
+    """The same, but the round ends at the B-th result, tasks running then are cancelled, and workers may die."""
     budget, n = len(worker), len(allocation)
-    begun, lasts, due = np.zeros(n), np.zeros(n), np.zeros(n)  # of each worker's latest task
-    done = np.zeros(n, np.int64)
-    heap = np.empty(n, np.int64)  # the workers that are running
-    size = 0
+    floats, counts = np.zeros((5, n)), np.zeros((4, n), np.int64)
+    begun, lasts, due, idle = floats[0], floats[1], floats[2], floats[3]  # due: when it is done, or dies
+    uniform = floats[4]  # noise of each worker's first task
+    done, quota = counts[0], counts[1]  # quota: tasks of those who live
+    heap = counts[2]  # the workers that are running
+    spare = -budget  # results that those who live will give, beyond B
+    size = b = 0
+    lost[0] = 0
+    for i in range(n):  # a loop of its own, so that it vectorises
+        uniform[i] = _uniform(key[0], started[i], i, episode[0])
     for i in range(n):
         started_after[i] = started[i]
-        if allocation[i] > 0:
+        elapsed[i] = 0.0
+        if allocation[i] > 0 and dies[i] > 0.0:
+            quota[i] = allocation[i]
+            spare += quota[i]
             heap[size] = i
             size += 1
-            u = _uniform(key[0], started[i], i, episode[0])
+            u = _disturbed(uniform[i], noise[i, 0], noise[i, 3], noise[i, 4])
             lasts[i] = _task_time(
-                family[i], shift[i], scale[i], shape[i], table, first[i], length[i], round_index[0], started[i], u,
+                family[i], shift[i], scale[i], shape[i], table, first[i], length[i],
+                noise[i, 1], noise[i, 2], round_index[0], started[i], u,
             )  # fmt: skip
-            due[i] = lasts[i]
+            due[i] = min(lasts[i], dies[i])
             started_after[i] += 1
     for at in range(size // 2 - 1, -1, -1):
         _sift_down(heap, size, at, due)
     arrived_from, arrived_time = np.empty(budget, np.int64), np.empty(budget)
     now = 0.0
-    for b in range(budget):
-        i = heap[0]
-        now = due[i]
-        arrived_from[b], arrived_time[b] = i, lasts[i]
-        done[i] += 1
-        if done[i] < allocation[i] and b < budget - 1:
+    while b < budget:
+        i = -1  # who starts a task now
+        if spare < 0 and now >= deadline[0]:  # the living worker that was idle first is handed one
+            for j in range(n):
+                if done[j] == quota[j] and dies[j] > now and (i < 0 or due[j] < due[i]):
+                    i = j
+        if i >= 0:
+            quota[i] += 1
+            spare += 1
+            idle[i] += now - due[i]
+            at = size  # it goes to the top, as nothing is due before now, and sinks from there
+            size += 1
+            while at > 0:
+                heap[at] = heap[(at - 1) // 2]
+                at = (at - 1) // 2
+            heap[0] = i
+        elif spare < 0 and now < deadline[0] and (size == 0 or due[heap[0]] > deadline[0]):
+            now = deadline[0]
+            continue
+        else:
+            i = heap[0]
+            now = due[i]
+            if now < dies[i] or begun[i] + lasts[i] <= now:
+                arrived_from[b], arrived_time[b] = i, lasts[i]
+                done[i] += 1
+                b += 1
+            else:
+                lost[0] += 1
+                elapsed[i] = now - begun[i]
+            if now >= dies[i]:
+                spare -= quota[i] - done[i]
+                quota[i] = done[i]
+        if done[i] < quota[i] and b < budget:
             task = started_after[i]
             u = _uniform(key[0], task, i, episode[0])
+            u = _disturbed(u, noise[i, 0], noise[i, 3], noise[i, 4])
             lasts[i] = _task_time(
-                family[i], shift[i], scale[i], shape[i], table, first[i], length[i], round_index[0], task, u
-            )
-            begun[i], due[i] = now, now + lasts[i]
+                family[i], shift[i], scale[i], shape[i], table, first[i], length[i],
+                noise[i, 1], noise[i, 2], round_index[0], task, u,
+            )  # fmt: skip
+            begun[i], due[i] = now, min(now + lasts[i], dies[i])
             started_after[i] += 1
         else:
             size -= 1
             heap[0] = heap[size]
         _sift_down(heap, size, 0, due)
-    place = np.empty(n, np.int64)  # where each worker's next result goes
+    place = counts[3]  # where each worker's next result goes
     b = 0
     total = 0.0
     for i in range(n):
         place[i] = b
         b += done[i]
-        running = started_after[i] - started[i] > done[i]
-        elapsed[i] = now - begun[i] if running else 0.0
-        total += now if running else due[i]
+        running = started_after[i] - started[i] > done[i] and elapsed[i] == 0.0  # the elapsed of the dead is known
+        if running:
+            elapsed[i] = now - begun[i]
+        total += (now if running else due[i]) - idle[i]
     for b in range(budget):
         i = arrived_from[b]
         worker[place[i]], time[place[i]] = i, arrived_time[b]
@@ -226,42 +297,49 @@ def run_race(
 
 
 @gufunc(
-    "void(int64[:],float64[:],float64[:],float64[:],float64[:],int64[:],int64[:],uint64[:],int64[:],int64[:],int64[:],int8[:],"
-    "int64[:],int64[:],int64[:],int8[:],float64[:],float64[:],float64[:],float64[:],float64[:],float64[:],"
+    f"void({_LAWS}uint64[:],int64[:],int64[:],int64[:],int8[:],float64[:],"
+    "int64[:],int64[:],int64[:],int8[:],float64[:],float64[:],float64[:],float64[:],float64[:],float64[:],int64[:],"
     "int64[:],float64[:],float64[:],float64[:],boolean[:],float64[:],float64[:])",
-    "(n),(n),(n),(n),(m),(n),(n),(),(),(),(),(n),(n),(),(n),(n),(n),(n),(n),(n),(),(),(),(),(n),(n),(),(),()",
-    tuple(range(12, 29)),
+    f"{_LAWS_LAYOUT}(),(),(),(),(n),(n),(n),(),(n),(n),(n),(n),(n),(n),(),(),(),(),(),(n),(n),(),(),()",
+    tuple(range(14, 32)),
 )
 def run_dispatch(
-    family: Ints, shift: Floats, scale: Floats, shape: Floats, table: Floats, first: Ints, length: Ints,
-    key: Keys, episode: Ints, round_index: Ints, budget: Ints, action: Bits,
+    family: Ints, shift: Floats, scale: Floats, shape: Floats, table: Floats, first: Ints, length: Ints, noise: Floats,
+    key: Keys, episode: Ints, round_index: Ints, budget: Ints, action: Bits, dies: Floats,
     started: Ints, missing: Ints, tasks: Ints, running: Bits, begun: Floats, lasts: Floats, due: Floats, idle: Floats,
-    now: Floats, spent: Floats,
+    now: Floats, spent: Floats, lost: Ints,
     worker: Ints, time: Floats, elapsed: Floats, age: Floats, round_over: Any, round_time: Floats, worker_time: Floats,
 ) -> None:  # fmt: skip
-    """Start idle workers and wait for the next result; the arguments from ``started`` to ``spent`` go on from it."""
+    """Start idle workers and wait for the next result; the arguments from ``started`` to ``lost`` go on from it."""
     n = len(action)
     moment = now[0]
-    nobody = True
-    for i in range(n):
-        nobody = nobody and running[i] == 0 and action[i] == 0
-    for i in range(n):
-        if running[i] == 0 and (nobody or action[i] != 0):
-            u = _uniform(key[0], started[i], i, episode[0])
-            lasts[i] = _task_time(
-                family[i], shift[i], scale[i], shape[i], table, first[i], length[i], round_index[0], started[i], u,
-            )  # fmt: skip
-            idle[i] += moment - due[i]  # exactly 0 where it restarts at once
-            begun[i], due[i] = moment, moment + lasts[i]
-            running[i] = 1
-            tasks[i] += 1
-            started[i] += 1
-    next_one = -1
-    for i in range(n):
-        if running[i] != 0 and (next_one < 0 or due[i] < due[next_one]):
-            next_one = i
-    moment = due[next_one]
-    running[next_one] = 0
+    if missing[0] == budget[0]:  # the round begins
+        lost[0] = 0
+    next_one, everybody = -1, False
+    while next_one < 0:
+        for i in range(n):
+            if running[i] == 0 and (action[i] != 0 or everybody) and dies[i] > moment:
+                u = _uniform(key[0], started[i], i, episode[0])
+                u = _disturbed(u, noise[i, 0], noise[i, 3], noise[i, 4])
+                lasts[i] = _task_time(
+                    family[i], shift[i], scale[i], shape[i], table, first[i], length[i],
+                    noise[i, 1], noise[i, 2], round_index[0], started[i], u,
+                )  # fmt: skip
+                idle[i] += moment - due[i]  # exactly 0 where it restarts at once
+                begun[i], due[i] = moment, min(moment + lasts[i], dies[i])
+                running[i] = 1
+                tasks[i] += 1
+                started[i] += 1
+        for i in range(n):
+            if running[i] != 0 and (next_one < 0 or due[i] < due[next_one]):
+                next_one = i
+        everybody = next_one < 0  # as nobody would be working
+        if not everybody:
+            moment = due[next_one]
+            running[next_one] = 0
+            if begun[next_one] + lasts[next_one] > moment:  # it dies
+                lost[0] += 1
+                next_one = -1
     missing[0] -= 1
     over = missing[0] == 0
     total = 0.0
@@ -270,6 +348,10 @@ def run_dispatch(
         since = moment - begun[i] if running[i] != 0 else 0.0
         elapsed[i] = since if over else 0.0
         age[i] = 0.0 if over else since
+    if over and lost[0] > 0:
+        for i in range(n):
+            if running[i] == 0 and begun[i] + lasts[i] > due[i]:  # it died
+                elapsed[i] = due[i] - begun[i]
     worker[0], time[0] = next_one, lasts[next_one]
     round_over[0], round_time[0], worker_time[0] = over, moment, total
     now[0], spent[0] = moment, total
@@ -282,18 +364,21 @@ def run_dispatch(
 
 
 @gufunc(
-    "void(int64[:],float64[:],float64[:],float64[:],float64[:],int64[:],int64[:],uint64[:],int64[:],int64[:],int64[:],"
-    "int64[:],float64[:])",
-    "(n),(n),(n),(n),(m),(n),(n),(),(),(),(),()->()",
+    f"void({_LAWS}uint64[:],int64[:],int64[:],int64[:],int64[:],float64[:])",
+    f"{_LAWS_LAYOUT}(),(),(),(),()->()",
 )
 def one_time(
-    family: Ints, shift: Floats, scale: Floats, shape: Floats, table: Floats, first: Ints, length: Ints,
+    family: Ints, shift: Floats, scale: Floats, shape: Floats, table: Floats, first: Ints, length: Ints, noise: Floats,
     key: Keys, episode: Ints, round_index: Ints, worker: Ints, task: Ints, out: Floats,
 ) -> None:  # fmt: skip
     """The time of a worker's task."""
     i = worker[0]
     u = _uniform(key[0], task[0], i, episode[0])
-    out[0] = _task_time(family[i], shift[i], scale[i], shape[i], table, first[i], length[i], round_index[0], task[0], u)
+    u = _disturbed(u, noise[i, 0], noise[i, 3], noise[i, 4])
+    out[0] = _task_time(
+        family[i], shift[i], scale[i], shape[i], table, first[i], length[i],
+        noise[i, 1], noise[i, 2], round_index[0], task[0], u,
+    )  # fmt: skip
 
 
 @gufunc("void(uint64[:], float64[:])", "(),(k)", (1,))
@@ -308,3 +393,12 @@ def derive_key(key: Keys, episode: Ints, index: Ints, out: Keys) -> None:
     """A key from a key, an episode and an index."""
     c0, c1 = philox(key[0], index[0], 0, episode[0])
     out[0] = (np.uint64(c0) << np.uint64(32)) | np.uint64(c1)
+
+
+@gufunc("void(uint64[:], int64[:], int64[:], int64[:], float64[:])", "(),(),(),(),(k)", (4,))
+def fill_uniforms_of_round(key: Keys, episode: Ints, round_index: Ints, place: Ints, out: Floats) -> None:
+    """Uniform numbers of a round for the change at ``place``, by a key made where no task counts: below 0."""
+    c0, c1 = philox(key[0], -1 - place[0], 0, episode[0])
+    own = (np.uint64(c0) << np.uint64(32)) | np.uint64(c1)
+    for i in range(len(out)):
+        out[i] = _uniform(own, round_index[0], i, 0)

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from ata_gym.allocation import proxy_loss, proxy_optimal
 from ata_gym.checks import whole_number
+from ata_gym.concave import allocate_by_cost
 from ata_gym.pools import Pool
 from ata_gym.quadrature import adaptive_rule
 from ata_gym.round_time import cycle, expected_round_time, replayed
@@ -17,8 +18,7 @@ from ata_gym.simulation import Floats, Ints
 from ata_gym.sums import BY_ROUND, jumps, starts, sums, survival
 
 _BETAS = (0.5, 1.0, 1.5, 2.0, 3.0, 4.0)
-_BISECTIONS = 100
-_PROVED = 1e-6
+PROVED = 1e-6
 """A gap of this part of the round time counts as none."""
 _GRID = 1e-8
 """Aim of a panel of the grid, in units of the round time."""
@@ -82,12 +82,12 @@ def optimal_allocation(pool: Pool, budget: int, node_limit: int = 50_000) -> Opt
     """
     budget, node_limit = whole_number("budget", budget), whole_number("node_limit", node_limit, least=0)
     proxy = proxy_optimal(pool, budget)
-    mean = _means(pool)
+    mean = means_of_cycle(pool)
     lower = float(proxy_loss(proxy, mean)) if np.array_equal(mean, pool.mean()) else 0.0
     timed = ((expected_round_time(pool, a), a) for a in _candidates(pool, budget, proxy))
     value, best = min(timed, key=lambda one: one[0])
     workers = np.flatnonzero(mean <= value * (1 + SLACK))
-    table, error = _table(pool, budget, value, best, workers, mean)
+    table, error = round_table(pool, budget, value, best, workers, mean)
     nodes = 0
     if table is not None:
         proof = branch_and_bound(table, budget, improve(table, best[table.workers]), node_limit)
@@ -101,10 +101,10 @@ def optimal_allocation(pool: Pool, budget: int, node_limit: int = 50_000) -> Opt
         if exact < value:
             value, best = exact, allocation
     gap = value - lower
-    return Optimum(best, value, gap if gap > _PROVED * value else 0.0, nodes)
+    return Optimum(best, value, gap if gap > PROVED * value else 0.0, nodes)
 
 
-def _means(pool: Pool) -> Floats:
+def means_of_cycle(pool: Pool) -> Floats:
     """Mean task time per worker, shape (n,): over one common cycle of traces by round."""
     mean, rounds = pool.mean(), cycle(pool)
     for i in np.flatnonzero((pool.laws.family == BY_ROUND) & (rounds % pool.laws.length != 0)).tolist():
@@ -120,29 +120,12 @@ def _candidates(pool: Pool, budget: int, proxy: Ints) -> list[Ints]:
     for spread in (np.minimum(sd, mean), np.where(np.isfinite(sd), sd, mean)):
         for beta in _BETAS:
             allocation = np.zeros(pool.n, np.int64)
-            allocation[usable] = _by_cost(mean, beta * spread, budget)
+            allocation[usable] = allocate_by_cost(mean, beta * spread, budget)
             result.setdefault(allocation.tobytes(), allocation)
     return list(result.values())
 
 
-def _by_cost(mean: Floats, spread: Floats, budget: int) -> Ints:
-    """Hand out tasks by least cost j mean_i + spread_i sqrt(j): all that cost at most a level, found by bisection."""
-
-    def below(level: float) -> Floats:
-        return np.floor(((np.sqrt(spread**2 + 4 * mean * level) - spread) / (2 * mean)) ** 2)
-
-    low, high = 0.0, float((budget * mean + spread * budget**0.5).min()) * (1 + 1e-9)
-    for _ in range(_BISECTIONS):
-        middle = (low + high) / 2
-        low, high = (middle, high) if below(middle).sum() <= budget else (low, middle)
-    allocation = below(low).astype(np.int64)
-    while (left := budget - int(allocation.sum())) > 0:
-        costs = (allocation + 1) * mean + spread * np.sqrt(allocation + 1)
-        allocation[np.argsort(costs, kind="stable")[:left]] += 1
-    return allocation
-
-
-def _table(
+def round_table(
     pool: Pool, budget: int, value: float, start: Ints, workers: Ints, mean: Floats
 ) -> tuple[Table | None, float]:
     """The table of what ``workers`` need for any number of tasks, least spread first, and its error; None if too large.

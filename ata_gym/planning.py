@@ -84,7 +84,7 @@ def simulate(times: ArrayLike, allocations: ArrayLike, budget: int, replicates: 
         raise ValueError("times of workers with a task must be finite and at least 0")
     tasks = np.minimum(tasks[:, used], budget)
     most = 1 << int(tasks.max() - 1).bit_length()  # a power of two, so that few different ones are remembered
-    laws = _replay(table, used, most, replicates)
+    laws = replay(table, used, most, replicates)
     started = np.arange(replicates)[:, None] * np.full(used.size, most)
     play = race_round if race else allocation_round
     zeros = np.zeros(1, np.int64)
@@ -134,7 +134,7 @@ def _checked(allocations: ArrayLike, budget: int, race: bool) -> Ints:
     return tasks.astype(np.int64)
 
 
-def _replay(times: Floats, used: Ints, most: int, replicates: int) -> Laws:
+def replay(times: Floats, used: Ints, most: int, replicates: int) -> Laws:
     """Traces of the workers used: for each replicate ``most`` tasks, one after the other."""
     picks = (2 * np.arange(replicates) + 1) * times.shape[1] // (2 * replicates)
     orders = _orders if most <= _REMEMBERED else _orders.__wrapped__

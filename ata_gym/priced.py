@@ -9,7 +9,7 @@ import numpy as np
 from ata_gym.allocation import proxy_loss, proxy_optimal
 from ata_gym.checks import whole_number
 from ata_gym.concave import allocate_by_cost
-from ata_gym.optimal import _PROVED, _means, _table, optimal_allocation
+from ata_gym.optimal import PROVED, means_of_cycle, optimal_allocation, round_table
 from ata_gym.planning import simulate
 from ata_gym.pools import Pool
 from ata_gym.round_time import expected_round_time
@@ -75,7 +75,7 @@ def best_allocation(pool: Pool, budget: int, price: float = 0.0, node_limit: int
     if price == 0.0:
         optimum = optimal_allocation(pool, budget, node_limit)
         return Best(optimum.allocation, optimum.round_time, optimum.gap)
-    mean = _means(pool)
+    mean = means_of_cycle(pool)
     work = np.where(np.isfinite(mean), mean, 0.0)
 
     def cost(allocation: Ints) -> float:
@@ -91,7 +91,7 @@ def best_allocation(pool: Pool, budget: int, price: float = 0.0, node_limit: int
         lower += float(proxy_loss(proxy, mean))
     limit = value - least  # on the round time, so on any worker's time
     workers = np.flatnonzero(mean <= limit * (1 + SLACK))
-    table, error = _table(pool, budget, limit, best, workers, mean)
+    table, error = round_table(pool, budget, limit, best, workers, mean)
     if table is not None:
         tasks = np.arange(1, table.tails.size) - np.repeat(table.first, table.most)
         table.tails[1:] += price * tasks * np.repeat(mean[table.workers], table.most)
@@ -105,7 +105,7 @@ def best_allocation(pool: Pool, budget: int, price: float = 0.0, node_limit: int
         if exact < value:
             value, best = exact, allocation
     gap = value - lower
-    return Best(best, value, gap if gap > _PROVED * value else 0.0)
+    return Best(best, value, gap if gap > PROVED * value else 0.0)
 
 
 def beta_candidates(mean: Floats, sd: Floats, budget: int) -> Ints:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ata_gym.allocation import _allocate
+from ata_gym.allocation import allocate_kernel
 from ata_gym.checks import whole_number
 from ata_gym.planning import simulate
 from ata_gym.pools import Pool
@@ -95,7 +95,7 @@ def race_allocation(scores: ArrayLike, fastest: ArrayLike, tasks: ArrayLike, bud
     rank = np.argsort(np.argsort(times, axis=-1, kind="stable"), axis=-1)
     inside = rank < np.asarray(fastest)[..., None]
     times = np.where(inside, np.clip(times, _TINY, _OUT), _OUT)
-    shared = _allocate(times, share, np.zeros(times.shape[-1], np.bool_), np.empty(0))
+    shared = allocate_kernel(times, share, np.zeros(times.shape[-1], np.bool_), np.empty(0))
     allocation: Ints = np.where(share[..., None] >= EVERYTHING, budget * inside, np.minimum(shared, budget))
     return allocation
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ata_gym import kernels
-from ata_gym.compiled import Gufunc
+from ata_gym.changes.conditions import Hazards, calm
 from ata_gym.kernels import Bits, Floats, Ints, Keys
 from ata_gym.pools.laws import Laws
 
@@ -16,6 +16,7 @@ __all__ = [
     "Bits",
     "Completion",
     "Floats",
+    "Hazards",
     "Ints",
     "Keys",
     "Outcome",
@@ -45,6 +46,8 @@ class Outcome(NamedTuple):
     """(E,) when the B-th result was in."""
     worker_time: Floats
     """(E,) time that all workers were busy."""
+    lost: Ints
+    """(E,) tasks that were running when their worker died."""
 
 
 class Underway(NamedTuple):
@@ -68,6 +71,8 @@ class Underway(NamedTuple):
     """(E,) time since the round's start."""
     spent: Floats
     """(E,) worker time since the round's start."""
+    lost: Ints
+    """(E,) tasks of the round, or of the last one where it has not begun, that were running when their worker died."""
 
     @classmethod
     def start(cls, rows: int, n: int, budget: int) -> Underway:
@@ -78,6 +83,7 @@ class Underway(NamedTuple):
             np.zeros((rows, n), np.int8),
             *np.zeros((4, rows, n)),
             *np.zeros((2, rows)),
+            *np.zeros((1, rows), np.int64),
         )
 
 
@@ -132,7 +138,13 @@ def uniforms(keys: Keys, size: int) -> Floats:
 
 
 def task_times(
-    laws: Laws, keys: Keys, episode: Ints | int, round_index: Ints | int, worker: Ints | int, task: Ints | int
+    laws: Laws,
+    keys: Keys,
+    episode: Ints | int,
+    round_index: Ints | int,
+    worker: Ints | int,
+    task: Ints | int,
+    hazards: Hazards | None = None,
 ) -> Floats:
     """Times of single tasks, for methods that know no rounds; the arguments broadcast together.
 
@@ -144,6 +156,8 @@ def task_times(
         The row's key, and the episode and the round in which the task starts, both counted from 0.
     worker, task
         Whose task, and how many it started before in the episode.
+    hazards
+        What is in the round besides the laws; who dies in it does not matter here.
 
     Examples
     --------
@@ -156,21 +170,26 @@ def task_times(
     True
     """
     indices = [np.asarray(index, np.int64) for index in (episode, round_index, worker, task)]
-    times: Floats = kernels.one_time(
-        laws.family, laws.shift, laws.scale, laws.shape, laws.table, laws.first, laws.length, keys, *indices
-    )
+    times: Floats = kernels.one_time(*laws[:7], (hazards or _none(laws)).noise, keys, *indices)
     return times
 
 
 def allocation_round(
-    laws: Laws, keys: Keys, episode: Ints, round_index: Ints, started: Ints, allocation: Ints, budget: int
+    laws: Laws,
+    keys: Keys,
+    episode: Ints,
+    round_index: Ints,
+    started: Ints,
+    allocation: Ints,
+    budget: int,
+    hazards: Hazards | None = None,
 ) -> Outcome:
     """Run one round in which every task of ``allocation``, shape (E, n), each row summing to B, is run to its end.
 
     Parameters
     ----------
     laws
-        The law of each worker's task times.
+        The law of each worker's task times, alike in all rows or with a row axis.
     keys, episode, round_index
         (E,) each row's key, its episode and its round, both counted from 0.
     started
@@ -179,19 +198,65 @@ def allocation_round(
         (E, n) tasks for each worker, already checked.
     budget
         Results B that the round needs.
+    hazards
+        What is in the round besides the laws: see ``race_round``, with which this agrees where somebody dies.
     """
-    return _run(kernels.run_allocation, laws, keys, episode, round_index, started, allocation, budget)
+    if hazards is None:
+        hazards = _none(laws)
+    elif np.isfinite(hazards.dies).any():
+        return race_round(laws, keys, episode, round_index, started, allocation, budget, hazards)
+    outcome = _empty(allocation, budget)
+    kernels.run_allocation(
+        *laws[:7], hazards.noise, keys, episode, round_index, started, allocation, *outcome[:6]
+    )  # fmt: skip
+    return outcome
 
 
 def race_round(
-    laws: Laws, keys: Keys, episode: Ints, round_index: Ints, started: Ints, allocation: Ints, budget: int
+    laws: Laws,
+    keys: Keys,
+    episode: Ints,
+    round_index: Ints,
+    started: Ints,
+    allocation: Ints,
+    budget: int,
+    hazards: Hazards | None = None,
 ) -> Outcome:
     """Run one round in which only the first B results of ``allocation`` count and the rest is cancelled.
 
     Each worker starts its tasks one after the other. Of results at the same moment the lowest worker's comes first. The
     parameters are those of :func:`allocation_round`, but each row sums to B or more; with B, both give the same bits.
+
+    Raises
+    ------
+    ValueError
+        If all workers of a row die.
+
+    Notes
+    -----
+    A worker that dies ends no task after that moment, and starts none from then on. The task it runs then is lost: its
+    time so far counts as worker time and is the worker's ``elapsed``, as if it were cancelled, and there is no result.
+    If those who live have too few tasks left for B results, the lacking ones are handed on from the deadline on, each
+    as soon as somebody is idle: to the living worker that became idle first (of equals the lowest), as its next task.
+    So a round gives exactly B results. What happens at one moment happens to the lowest worker first.
+
+    Examples
+    --------
+    Worker 0 dies at 3 while it runs its second task, and worker 1, idle since 2.5, does both tasks that are left:
+
+    >>> from ata_gym.pools import deterministic
+    >>> laws, keys, zero = deterministic([2.0, 2.5]).laws, stream_keys(0), np.zeros(1, np.int64)
+    >>> hazards = calm(2)._replace(dies=np.array([[3.0, np.inf]]))
+    >>> round = race_round(laws, keys, zero, zero, np.zeros((1, 2), np.int64), np.array([[3, 1]]), 4, hazards)
+    >>> round.worker, round.elapsed, round.round_time, round.worker_time, round.lost
+    (array([[0, 1, 1, 1]]), array([[1., 0.]]), array([8.]), array([10.5]), array([1]))
     """
-    return _run(kernels.run_race, laws, keys, episode, round_index, started, allocation, budget)
+    noise, dies, deadline = _none(laws) if hazards is None else _checked(hazards)
+    outcome = _empty(allocation, budget)
+    kernels.run_race(
+        *laws[:7], noise, keys, episode, round_index, started, allocation, dies, deadline, *outcome
+    )  # fmt: skip
+    return outcome
 
 
 def dispatch_step(
@@ -203,6 +268,7 @@ def dispatch_step(
     underway: Underway,
     action: Bits,
     budget: int,
+    hazards: Hazards | None = None,
 ) -> Completion:
     """Go on from one decision to the next result, of which the round needs B.
 
@@ -214,9 +280,20 @@ def dispatch_step(
         Where the rows are inside their rounds.
     action
         (E, n) 1 for each worker that starts a task if it is idle, else 0. If nobody would be working, everybody starts.
+    hazards
+        What is in the round besides the laws, the same in all its steps.
+
+    Raises
+    ------
+    ValueError
+        If all workers of a row die.
 
     Notes
     -----
+    A worker that dies is no longer running, and starts nothing; what it lost is its ``elapsed`` at the round's end. If
+    the last one that is running dies, all who live start at that moment. Nothing is handed on: that is for the rule to
+    decide.
+
     Of results at the same moment the lowest worker's comes first. A worker's time is its time since the round's start
     without its idle gaps, so that one which always restarts at once has the bits of :func:`race_round`.
 
@@ -231,9 +308,10 @@ def dispatch_step(
     >>> second.worker, second.round_time, second.elapsed, second.round_over
     (array([1]), array([3.]), array([[1., 0.]]), array([ True]))
     """
+    noise, dies, _ = _none(laws) if hazards is None else _checked(hazards)
     rows, n = action.shape
     after = started.copy()
-    there = Underway._make(part.copy() for part in underway)
+    there = Underway._make([part.copy() for part in underway])
     completion = Completion(
         worker=np.empty(rows, np.int64),
         time=np.empty(rows),
@@ -246,33 +324,29 @@ def dispatch_step(
         underway=there,
     )
     kernels.run_dispatch(
-        laws.family, laws.shift, laws.scale, laws.shape, laws.table, laws.first, laws.length,
-        keys, episode, round_index, budget, action, after, *there, *completion[:7],
+        *laws[:7], noise, keys, episode, round_index, budget, action, dies, after, *there, *completion[:7],
     )  # fmt: skip
     return completion
 
 
-def _run(
-    kernel: Gufunc,
-    laws: Laws,
-    keys: Keys,
-    episode: Ints,
-    round_index: Ints,
-    started: Ints,
-    allocation: Ints,
-    budget: int,
-) -> Outcome:
+def _none(laws: Laws) -> Hazards:
+    return calm(laws.family.shape[-1])
+
+
+def _checked(hazards: Hazards) -> Hazards:
+    if not np.isinf(hazards.dies).any(axis=-1).all():
+        raise ValueError("a row's workers all die: dies must be inf for one of them at least")
+    return hazards
+
+
+def _empty(allocation: Ints, budget: int) -> Outcome:
     rows, n = allocation.shape
-    outcome = Outcome(
+    return Outcome(
         worker=np.empty((rows, budget), np.int64),
         time=np.empty((rows, budget)),
         elapsed=np.empty((rows, n)),
         started=np.empty((rows, n), np.int64),
         round_time=np.empty(rows),
         worker_time=np.empty(rows),
+        lost=np.zeros(rows, np.int64),
     )
-    kernel(
-        laws.family, laws.shift, laws.scale, laws.shape, laws.table, laws.first, laws.length,
-        keys, episode, round_index, started, allocation, *outcome,
-    )  # fmt: skip
-    return outcome

@@ -12,10 +12,13 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from ata_gym.changes.conditions import Conditions
+from ata_gym.changes.course import Course
 from ata_gym.checks import whole_number
 from ata_gym.dispatch_space import Dispatch
 from ata_gym.pools import Pool
 from ata_gym.pools.families import CODES
+from ata_gym.pools.laws import Laws
 from ata_gym.scenarios import Scenario
 from ata_gym.scenarios import scenario as find_scenario
 from ata_gym.simulation import Floats, Ints, stream_keys
@@ -41,6 +44,7 @@ class World:
     horizon: int | None
     price: float
     scenario: Scenario | None
+    signals: bool
 
     @classmethod
     def of(
@@ -50,6 +54,7 @@ class World:
         budget: int | None,
         horizon: int | None,
         price: float,
+        signals: bool = False,
     ) -> World:
         """Check the arguments of an env; what a scenario gives may be overridden, but not its pool."""
         if (scenario is None) == (pool is None):
@@ -60,6 +65,8 @@ class World:
             horizon = named.horizon if horizon is None else horizon
         if budget is None:
             raise ValueError("a pool needs budget=..., the number of results that a round needs")
+        if signals not in (True, False):
+            raise ValueError(f"signals must be True or False, not {signals!r}")
         if isinstance(price, bool) or not isinstance(price, (int, float, np.number)) or not 0 <= price < np.inf:
             raise ValueError(f"price must be a finite number of at least 0, not {price!r}")
         checked = cls(
@@ -68,8 +75,9 @@ class World:
             None if horizon is None else whole_number("horizon", horizon),
             float(price),
             named,
+            bool(signals),
         )
-        if checked.exhausted(np.zeros((1, checked.pool.n), np.int64), np.zeros(1, np.int64)).any():
+        if checked.exhausted(checked.pool.laws, np.zeros((1, checked.pool.n), np.int64), np.zeros(1, np.int64)).any():
             rows = int(checked.pool.laws.limit.min())
             raise ValueError(
                 f"the trace cannot fill one round: its shortest worker has {rows} rows and a round may ask one worker "
@@ -82,11 +90,10 @@ class World:
         """Whether the pool has recorded times that end the episode."""
         return bool(self.pool.laws.limit.min() < _ENDLESS)
 
-    def exhausted(self, started: Ints, round_index: Ints) -> NDArray[np.bool_]:
-        """Whether the pool's recorded times may not fill the next round of each row, shape (E,)."""
+    def exhausted(self, laws: Laws, started: Ints, round_index: Ints) -> NDArray[np.bool_]:
+        """Whether the recorded times of the next round's laws may not fill it, shape (E,)."""
         if not self.ends:
             return np.zeros(len(started), np.bool_)
-        laws = self.pool.laws
         by_round = laws.family == CODES["trace-by-round"]
         needed = np.where(by_round, round_index[:, None] + 1, started + self.budget)
         short: NDArray[np.bool_] = np.any(needed > laws.limit, axis=1)
@@ -131,6 +138,7 @@ class Episodes(ABC):
         self.started = np.zeros((rows, world.pool.n), np.int64)
         self.runtime = np.zeros(rows)  # of the finished rounds, like the next one
         self.total_worker_time = np.zeros(rows)
+        self.course = Course(world.pool, rows)
 
     @abstractmethod
     def actions(self, rows: int | None = None) -> Actions:
@@ -143,21 +151,35 @@ class Episodes(ABC):
     def observations(self) -> spaces.Dict:
         """The space of what a row sees: the feedback."""
         n, results = self.world.pool.n, self.results
-        return spaces.Dict(
-            {
-                "worker": spaces.Box(-1, n - 1, (results,), np.int64),
-                "time": spaces.Box(0.0, LARGEST, (results,), np.float64),
-                "elapsed": spaces.Box(0.0, LARGEST, (n,), np.float64),
-            }
-        )
+        seen: dict[str, spaces.Space[Any]] = {
+            "worker": spaces.Box(-1, n - 1, (results,), np.int64),
+            "time": spaces.Box(0.0, LARGEST, (results,), np.float64),
+            "elapsed": spaces.Box(0.0, LARGEST, (n,), np.float64),
+        }
+        if self.world.signals:
+            seen["signal"] = spaces.Box(0.0, 1.0, (n, 2), np.float64)
+        return spaces.Dict(seen)
 
-    def blank(self, rows: int) -> Observation:
-        """No feedback: what a row sees after a reset."""
-        return {
+    def blank(self, which: NDArray[Any] | slice) -> Observation:
+        """No feedback: what some rows see after their reset."""
+        rows = len(self.round[which])
+        blank = {
             "worker": np.full((rows, self.results), -1, np.int64),
             "time": np.zeros((rows, self.results)),
             "elapsed": np.zeros((rows, self.world.pool.n)),
         }
+        if self.world.signals:
+            blank["signal"] = self.signals()[which]
+        return blank
+
+    def conditions(self) -> Conditions:
+        """What the workers are like in the coming round, or in the one under way."""
+        now = self.course.conditions
+        return now if self.world.pool.changes else now._replace(round=self.round.copy())
+
+    def signals(self) -> Floats:
+        """The workers' loads, shape (E, n, 2), in an array of its own."""
+        return self.course.conditions.signal.copy()
 
     def rekey(self, row: int, seed: int) -> None:
         """Give a row the noise of a seed; its next episode is episode 0."""
@@ -173,10 +195,18 @@ class Episodes(ABC):
         self.episode[rows] += 1
         for field in (self.round, self.started, self.runtime, self.total_worker_time):
             field[rows] = 0
+        self.course.begin(rows, self.keys, self.episode, self.round)
+
+    def finish(self, rows: NDArray[np.bool_] | None = None) -> NDArray[np.bool_]:
+        """Put some rows (None: all), whose round is over, before the next; whether that was their last, shape (E,)."""
+        self.round += 1 if rows is None else rows
+        if self.world.pool.changes:
+            self.course.go_on(rows, self.keys, self.episode, self.round)
+        return self.over()
 
     def over(self) -> NDArray[np.bool_]:
         """Which rows, at a round's end, have reached their last round, shape (E,)."""
-        over: NDArray[np.bool_] = self.world.exhausted(self.started, self.round)
+        over: NDArray[np.bool_] = self.world.exhausted(self.course.laws, self.started, self.round)
         if self.world.horizon is not None:
             over |= self.round >= self.world.horizon
         return over
@@ -195,6 +225,8 @@ class Episodes(ABC):
                 )
         for name, field in here.items():
             field[...] = checkpoint[name]
+        self.course.look(self.round)
 
     def _remembered(self, over: NDArray[np.bool_]) -> dict[str, NDArray[Any]]:
-        return {name: getattr(self, name) for name in self._FIELDS} | {"over": over}
+        changes = {f"change_{k}": memory for k, memory in enumerate(self.course.memories)}
+        return {name: getattr(self, name) for name in self._FIELDS} | changes | {"over": over}

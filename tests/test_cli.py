@@ -14,6 +14,7 @@ from typer.testing import CliRunner, Result
 
 import ata_gym
 import ata_policies
+from ata_gym.bench.recordings import RECORDINGS
 from ata_gym.bench.store import Folder
 from ata_gym.cli import app
 
@@ -45,6 +46,7 @@ def test_the_installed_command_is_this_one():
         "policies",
         "scenarios",
         "bench",
+        "track",
         "leaderboard",
         "reproduce",
         "trace",
@@ -67,7 +69,7 @@ def test_policies_and_scenarios_are_all_listed(run):
     policies, scenarios = run("policies"), run("scenarios")
     assert policies.exit_code == scenarios.exit_code == 0
     assert all(f" {name} " in policies.stdout for name in ata_policies.names())
-    assert all(f" {name} " in scenarios.stdout for name in ata_gym.scenario_names())
+    assert all(f" {name} " in scenarios.stdout for name in (*ata_gym.scenario_names(), *RECORDINGS))
     assert "psi1" in policies.stdout
     assert "5916" in scenarios.stdout
 
@@ -97,6 +99,27 @@ def test_bench_replays_a_trace(run, column, says):
     assert all(name in result.stdout for name in ("gta", "ofta", "ata-empirical", "ata", "uta"))
 
 
+def test_track_tells_how_long_a_change_takes_and_goes_on_from_what_is_there(run, tmp_path):
+    line = f"{TRACK} --change 3 --before 2 --after 3 --policies"
+    first, second = run(f"{line} uta"), run(f"{line} uta,dynamic-ofta")
+    assert first.exit_code == second.exit_code == 0, first.stderr + second.stderr
+    assert "a change after 3 rounds, 1 seed\n" in first.stdout
+    assert run(f"{line} uta,dynamic-ofta").stdout == second.stdout
+    for name in ("table.md", "table.csv", "delays.csv", "results/uta.parquet", "plots/change.png", "plots/change.svg"):
+        assert (tmp_path / "out" / name).stat().st_size > 0
+    delays = pl.read_csv("out/delays.csv")
+    assert delays["policy"].to_list() == ["uta"] * 2 + ["dynamic-ofta"] * 2
+    assert pl.read_parquet("out/results/uta.parquet")["round"].to_list() == [2, 3, 4, 5, 6]
+
+
+def test_track_finds_the_changes_of_a_scenario(run):
+    line = "track --scenario changing-sleeper-linear-n51 --jobs 1 --out out --policies uta --seeds 2"
+    result = run(f"{line} --before 3 --after 25 --rounds 21020")
+    assert result.exit_code == 0, result.stderr
+    assert "a change after 21,000 rounds, 2 seeds" in result.stdout
+    assert "2 of 2" in result.stdout
+
+
 def test_a_trace_is_made_and_then_benched(run):
     source = "trace trace.csv new/clean.parquet --worker-column machine --duration seconds*2 --round-column step"
     made = run(source)
@@ -117,6 +140,13 @@ def test_the_documented_commands_run_on_real_traces(run, shared_data):
     assert "n = 10, B = 10" in result.stdout
     assert "holds 2,182 rounds; 200 rounds are played\n" in result.stdout
     assert all(name in result.stdout for name in ("gta", "ofta", "ata-empirical", "ata", "uta"))
+
+
+def test_bench_plays_a_recorded_world_by_name(run, shared_data):
+    result = run(f"bench --scenario alibaba-1 --data {shared_data} --policies uta,ofta --seeds 1 --jobs 1 --out job1")
+    assert result.exit_code == 0, result.stderr
+    assert "alibaba-1: n = 10, B = 10" in result.stdout
+    assert "300 rounds" in result.stdout
 
 
 def test_reproduce_does_not_claim_what_a_short_run_cannot_show(run):
@@ -211,6 +241,10 @@ def test_a_policy_that_fails_is_named_after_the_report_on_the_others(run, monkey
 BOARD = "leaderboard --out out"
 BENCH = "bench --jobs 1 --out out"
 REGRET = f"{BENCH} --scenario icml2025-regret --rounds 5 --seeds 1"
+TRACK = (
+    "track --jobs 1 --out out --trace trace.csv --worker-column machine --duration-column seconds "
+    "--round-column step --budget 3 --seeds 1"
+)
 TRACED = f"{BENCH} --trace trace.csv --worker-column machine --duration-column seconds --seeds 1"
 
 
@@ -218,6 +252,10 @@ TRACED = f"{BENCH} --trace trace.csv --worker-column machine --duration-column s
     ("line", "sentence"),
     [
         (f"{BENCH} --scenario nowhere --rounds 5", "there is no scenario 'nowhere'"),
+        (f"{BENCH} --scenario alibaba-4", "made of alibaba_job_4.csv: give the folder of that file (--data)"),
+        (f"{BENCH} --scenario alibaba-4 --data .", "no file alibaba_job_4.csv"),
+        (f"{REGRET} --data .", "icml2025-regret needs no data; these do: alibaba-1"),
+        (f"{BENCH} --trace trace.csv --data .", "--data only goes with --scenario"),
         (BENCH, "either --scenario or --trace"),
         (f"{REGRET} --trace trace.csv", "either --scenario or --trace"),
         (f"{REGRET} --worker-column machine", "--worker-column only goes with --trace"),
@@ -240,6 +278,11 @@ TRACED = f"{BENCH} --trace trace.csv --worker-column machine --duration-column s
         (f"{TRACED} --budget 2 --trace noise.parquet", "noise.parquet: the file cannot be read"),
         (f"{TRACED} --budget 2 --trace negative.csv", "not negative; data row 2 has '-1'"),
         (f"{TRACED} --budget 2 --trace nan.csv", "finite number, not negative; data row 1 has 'NaN'"),
+        (f"{TRACK}", "trace.csv: choose a world in which workers trade their speeds or jump"),
+        (f"{TRACK} --change 6", "change must be below the number of rounds, 6, not 6"),
+        (f"{TRACK} --change 3 --after 0", "after must be"),
+        (f"{TRACK} --change 3 --policies race", "race plays ata_gym/TaskRace-v0: only allocations that sum"),
+        ("track --out out --scenario changing-spot", "away or die"),
         (f"{BOARD} --policies nobody", "there is no policy 'nobody'"),
         (f"{BOARD} --policies uta:speed=3", "uta"),
         (f"{BOARD} --scenarios nowhere", "there is no world 'nowhere'"),

@@ -301,11 +301,12 @@ def test_a_checkpoint_goes_on_bit_for_bit(mode: AutoresetMode) -> None:
 
 
 def test_scenarios_match_their_publication() -> None:
-    assert len(scenario_names()) == 21
+    published = [name for name in scenario_names() if name.startswith("icml2025")]
+    assert len(published) == 21
     linear = scenario("icml2025-cifar100")
     np.testing.assert_allclose(linear.pool.mean(), 58 * np.arange(1, 52))
     np.testing.assert_allclose(linear.pool.sd(), 29 * np.arange(1, 52))
-    for name in scenario_names():
+    for name in published:
         world = scenario(name)
         means = world.pool.mean()
         if name == "icml2025-regret":

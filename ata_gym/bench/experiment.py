@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 import ata_gym
 import ata_policies
+from ata_gym.changes import Load
 from ata_gym.checks import whole_number
 from ata_gym.pools import Pool, read_trace
 from ata_gym.scenarios import Scenario
@@ -144,7 +145,7 @@ class Experiment:
         return np.unique(spaced.round().astype(np.int64))
 
     def make_envs(self, env_id: str, rows: int | None = None) -> gym.vector.VectorEnv[Any, Any, Any]:
-        """One vector env with a row for each seed, or with ``rows`` rows."""
+        """One vector env with a row for each seed, or with ``rows`` rows; it shows signals where the load has some."""
         world: dict[str, Any] = {"pool": self.pool} if self.scenario is None else {"scenario": self.scenario}
         return gym.make_vec(
             env_id,
@@ -152,6 +153,7 @@ class Experiment:
             budget=self.budget,
             horizon=self.rounds,
             price=self.price,
+            signals=any(isinstance(change, Load) for change in self.pool.changes),
             **world,
         )
 

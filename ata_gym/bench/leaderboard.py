@@ -25,6 +25,15 @@ _KNOWN = ("the means", "the laws")
 """What an oracle ``knows`` begins with one of these."""
 
 
+def usual_policies() -> list[str]:
+    """The names of all policies but those made for a world that changes: no world of the leaderboard does.
+
+    >>> {"thompson", "window-thompson"} & set(usual_policies())
+    {'thompson'}
+    """
+    return [name for name in ata_policies.names() if not ata_policies.load(name).follows]
+
+
 @dataclass(frozen=True)
 class Entry:
     """A policy of the leaderboard."""

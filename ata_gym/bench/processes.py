@@ -15,7 +15,7 @@ from multiprocessing.connection import wait as wait_for_any
 from typing import Any, NamedTuple
 
 from ata_gym.bench.experiment import Experiment
-from ata_gym.bench.run import play_to_end
+from ata_gym.bench.run import Run, play_to_end
 from ata_gym.bench.store import Folder
 
 
@@ -26,6 +26,8 @@ class Task(NamedTuple):
     policy: str
     folder: Folder
     """Where its results go."""
+    run_of: type[Run] = Run
+    """What is recorded."""
 
 
 Failures = dict[Task, Exception]
@@ -35,6 +37,7 @@ def play_all(
     experiment: Experiment,
     policies: Sequence[str],
     folder: Folder,
+    run_of: type[Run] = Run,
     *,
     jobs: int | None = None,
     save_every: float = 10.0,
@@ -46,6 +49,8 @@ def play_all(
     ----------
     experiment, policies, folder
         What to play, who plays, and where the results go.
+    run_of
+        What is recorded.
     jobs, save_every
         As for :func:`play_tasks`.
     progress
@@ -60,7 +65,7 @@ def play_all(
     KeyboardInterrupt
         As :func:`play_tasks`.
     """
-    tasks = [Task(experiment, policy, folder) for policy in dict.fromkeys(policies)]
+    tasks = [Task(experiment, policy, folder, run_of) for policy in dict.fromkeys(policies)]
     failures = play_tasks(
         tasks, jobs=jobs, save_every=save_every, progress=lambda task, rounds: progress(task.policy, rounds)
     )

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from time import perf_counter
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 import ata_policies
-from ata_gym.allocation import proxy_loss, proxy_optimal
+from ata_gym.allocation import allocate, proxy_loss
 from ata_gym.bench import checkpoint
 from ata_gym.bench.experiment import Experiment
 from ata_gym.bench.store import Folder
@@ -25,7 +25,7 @@ SCHEMA: dict[str, Any] = {
     "round": pl.Int64,  # counted from 1
     "runtime": pl.Float64,  # round times of rounds 1 to this one, added up
     "total_worker_time": pl.Float64,  # worker times, added up
-    "regret": pl.Float64,  # proxy losses above the least possible one, added up; null unless allocations sum to B
+    "regret": pl.Float64,  # proxy losses above the least possible one, added up; null where there is none, see Run
     "support": pl.Int64,  # workers that started a task in this round
 }
 """The columns of a policy's results, one row for each seed and recorded round."""
@@ -37,6 +37,11 @@ _STRIDE = 256
 class Run:
     """A policy that plays the rows of an experiment.
 
+    Its regret in a round is the proxy loss of its allocation under the exact means of this very round, minus the least
+    that any allocation has under them: where workers change, it is against the best allocation of each round, and where
+    a trace is replayed by round, against the best for the times recorded there. There is none where allocations need
+    not sum to B, and none where workers may be away or die.
+
     Parameters
     ----------
     experiment
@@ -44,6 +49,8 @@ class Run:
     policy
         The policy's name.
     """
+
+    schema: ClassVar[dict[str, Any]] = SCHEMA
 
     def __init__(self, experiment: Experiment, policy: str) -> None:
         self.experiment, self.name = experiment, policy
@@ -55,15 +62,21 @@ class Run:
         self.round = 0
         self.record_at = experiment.record_at()
         self.recorded = {
-            name: np.zeros((len(self.record_at), experiment.seeds), kind)
-            for name, kind in (("runtime", "f8"), ("total_worker_time", "f8"), ("regret", "f8"), ("support", "i8"))
+            name: np.zeros((len(self.record_at), experiment.seeds, *shape), kind)
+            for name, (kind, *shape) in self.quantities().items()
         }
         space = self.envs.single_action_space
         self.steps = experiment.budget if isinstance(space, Dispatch) else 1  # of each round
+        pool = experiment.pool
         self.has_regret = isinstance(space, Allocation) and not isinstance(space, RaceAllocation)
-        self.means = experiment.pool.mean()
-        self.least = proxy_loss(proxy_optimal(experiment.pool, experiment.budget), self.means)
+        self.has_regret &= not any(change.faulty for change in pool.changes) and bool(np.isfinite(pool.mean()).any())
+        self.moving = bool(pool.changes) or "trace-by-round" in pool.families
+        self.means, self.least = np.empty(0), np.empty(0)  # of the coming round
         self.regret = np.zeros(experiment.seeds)
+
+    def quantities(self) -> dict[str, tuple[Any, ...]]:
+        """What is recorded of each row, by name: its type, and the shape that it has beside points and rows."""
+        return {"runtime": ("f8",), "total_worker_time": ("f8",), "regret": ("f8",), "support": ("i8",)}
 
     def play(self, most: int) -> None:
         """Play up to the next recorded round, but no more than ``most`` rounds."""
@@ -75,23 +88,39 @@ class Run:
         if rounds > recorded:
             self._play(rounds - recorded)
         if recorded:
-            before = self._started()
-            info = self._play(1)
-            now = {**info, "regret": self.regret, "support": np.count_nonzero(self._started() > before, axis=1)}
+            measured = self.measure()
             for name, records in self.recorded.items():
-                records[point] = now[name]
+                records[point] = measured[name]
+
+    def measure(self) -> dict[str, NDArray[Any]]:
+        """Play one round; give its quantities."""
+        before = self._started()
+        info = self._play(1)
+        tasks = self._started() - before
+        return {**info, "regret": self.regret, "tasks": tasks, "support": np.count_nonzero(tasks, axis=1)}
 
     def _play(self, rounds: int) -> dict[str, NDArray[Any]]:
         """Play some rounds; give the last info."""
         predict, step = self.policy.predict, self.envs.step
         observation, state, regret = self.observation, self.state, self.regret
         for _ in range(rounds * self.steps):
+            if self.has_regret:
+                self._look()
             action, state = predict(observation, state)
             observation, _, _, _, info = step(action)
             if self.has_regret:
                 regret += proxy_loss(action, self.means) - self.least
         self.observation, self.state = observation, state
         return info
+
+    def _look(self) -> None:
+        """Take the means of the coming round and the least proxy loss under them, where they have changed."""
+        if self.means.size and not self.moving:
+            return
+        means = self.bare.means()
+        if not np.array_equal(means, self.means):
+            best = allocate(np.minimum(means, np.finfo(np.float64).max), self.experiment.budget)
+            self.means, self.least = means, proxy_loss(best, means)
 
     def _started(self) -> NDArray[np.int64]:
         """Tasks that each worker has started in the episode so far, shape (E, n)."""
@@ -120,21 +149,24 @@ class Run:
         self.bare.restore(checkpoint.restore("envs", self.bare.checkpoint(), arrays))
 
     def results(self) -> pl.DataFrame:
-        """The records, by seed and round, as ``SCHEMA`` says."""
+        """The records, by seed and round, as the schema says."""
         points, seeds = len(self.record_at), self.experiment.seeds
-        columns: dict[str, Any] = {name: records.T.ravel() for name, records in self.recorded.items()}
+        columns: dict[str, Any] = {
+            name: records.swapaxes(0, 1).reshape(-1, *records.shape[2:]) for name, records in self.recorded.items()
+        }
         columns["seed"] = np.repeat(self.experiment.seed + np.arange(seeds), points)
         columns["round"] = np.tile(self.record_at, seeds)
         frame = pl.DataFrame(columns).with_columns(policy=pl.lit(self.name))
         if not self.has_regret:
             frame = frame.with_columns(regret=None)
-        return frame.select(pl.col(name).cast(kind) for name, kind in SCHEMA.items())
+        return frame.select(pl.col(name).cast(kind) for name, kind in self.schema.items())
 
 
 def play_to_end(
     experiment: Experiment,
     policy: str,
     folder: Folder,
+    run_of: type[Run] = Run,
     *,
     save_every: float = 10.0,
     progress: Callable[[int], None] = lambda _: None,
@@ -146,6 +178,8 @@ def play_to_end(
     ----------
     experiment, policy, folder
         What to play, who plays, and where the results go.
+    run_of
+        How: what is recorded.
     save_every
         Seconds between checkpoints.
     progress
@@ -157,7 +191,7 @@ def play_to_end(
     -------
     Seconds spent playing, or None if it was stopped.
     """
-    run, saved = Run(experiment, policy), folder.checkpoint(policy)
+    run, saved = run_of(experiment, policy), folder.checkpoint(policy)
     before = 0.0
     if saved.exists():
         arrays = checkpoint.load(saved)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 CONFIDENCE = 0.95
-BASELINES = ("ofta", "gta")
+BASELINES = ("ofta", "gta", "dynamic-ofta", "dynamic-oracle")
 """What the others are compared with."""
 
 

@@ -53,7 +53,8 @@ def title_of(quantity: str) -> str:
     'worker time\n/ OFTA'
     """
     name, _, baseline = quantity.partition("/")
-    return f"{TITLES[name]}\n/ {baseline.upper()}" if baseline else TITLES[name]
+    shown = baseline.upper().replace("DYNAMIC-", "dynamic\n")
+    return f"{TITLES[name]}\n/ {shown}" if baseline else TITLES[name]
 
 
 def tables(summary: pl.DataFrame, experiment: Experiment) -> list[Titled]:

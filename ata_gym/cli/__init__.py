@@ -10,9 +10,11 @@ from ata_gym.cli.console import plain_errors
 from ata_gym.cli.leading import leaderboard
 from ata_gym.cli.listing import methods, policies, scenarios
 from ata_gym.cli.measuring import measure
+from ata_gym.cli.predicting import predictors
 from ata_gym.cli.reproducing import reproduce
 from ata_gym.cli.showing import demo
 from ata_gym.cli.tracing import trace
+from ata_gym.cli.tracking import track
 from ata_gym.cli.training import train
 
 app = typer.Typer(
@@ -23,5 +25,19 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for _command in (policies, methods, scenarios, check, bench, leaderboard, reproduce, trace, measure, train, demo):
+for _command in (
+    policies,
+    methods,
+    scenarios,
+    check,
+    bench,
+    track,
+    predictors,
+    leaderboard,
+    reproduce,
+    trace,
+    measure,
+    train,
+    demo,
+):
     app.command()(plain_errors(_command))

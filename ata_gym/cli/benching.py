@@ -14,18 +14,37 @@ from ata_gym.cli.console import progress_bars, say, say_error, say_files, show
 if TYPE_CHECKING:
     from ata_gym.bench.experiment import Experiment
     from ata_gym.bench.report import Report
+    from ata_gym.bench.run import Run
     from ata_gym.bench.store import Folder
 
 PUBLISHED = "gta,ofta,ata-empirical,ata,uta"
 """The five policies of the published figures."""
 
+Out = Annotated[Path, typer.Option(help="The results folder.")]
+Scenario = Annotated[str | None, typer.Option(help="A named world; `ata-gym scenarios` lists them.")]
+Data = Annotated[Path | None, typer.Option(help="The folder of the file of which a recorded world is made.")]
+Trace = Annotated[Path | None, typer.Option(help="Recorded task times, CSV or Parquet, in place of a scenario.")]
+WorkerColumn = Annotated[str | None, typer.Option(help="The trace's column that names the worker.")]
+DurationColumn = Annotated[str | None, typer.Option(help="The trace's column of task times.")]
+RoundColumn = Annotated[
+    str | None, typer.Option(help="The trace's column of rounds; without it times are replayed by task.")
+]
+Budget = Annotated[int | None, typer.Option(help="Results B that a round needs; by default the scenario's.")]
+Rounds = Annotated[int | None, typer.Option(help="By default the scenario's horizon, or what the trace holds.")]
+Seed = Annotated[int, typer.Option(help="The first seed.")]
+Policies = Annotated[str, typer.Option(help="Names separated by commas; also package.module:Class.")]
 Seeds = Annotated[int, typer.Option(help="Episodes, side by side, of neighbouring seeds.")]
 Jobs = Annotated[int | None, typer.Option(help="Processes; by default one for each policy or processor.")]
 SaveEvery = Annotated[float, typer.Option(help="Seconds between checkpoints.")]
 
 
 def play(
-    experiment: Experiment, names: str, out: Path, jobs: int | None = None, save_every: float = 10.0
+    experiment: Experiment,
+    names: str,
+    out: Path,
+    jobs: int | None = None,
+    save_every: float = 10.0,
+    run_of: type[Run] | None = None,
 ) -> tuple[Folder, list[str], dict[str, Exception]]:
     """Run what has not finished yet, with a progress bar for each policy.
 
@@ -37,7 +56,7 @@ def play(
         The policies, separated by commas.
     out
         The results folder.
-    jobs, save_every
+    jobs, save_every, run_of
         As for ``bench.processes.play_all``.
 
     Returns
@@ -50,6 +69,7 @@ def play(
         For an unknown policy or a folder of another configuration.
     """
     from ata_gym.bench.processes import play_all  # noqa: PLC0415 - these imports take a second
+    from ata_gym.bench.run import Run  # noqa: PLC0415
     from ata_gym.bench.store import open_folder  # noqa: PLC0415
 
     check_effort(jobs, save_every)
@@ -60,7 +80,9 @@ def play(
         experiment.try_out(policy)
     folder = open_folder(out, experiment.config())
     with progress_bars(dict.fromkeys(policies, experiment.rounds)) as progress:
-        failures = play_all(experiment, policies, folder, jobs=jobs, save_every=save_every, progress=progress)
+        failures = play_all(
+            experiment, policies, folder, run_of or Run, jobs=jobs, save_every=save_every, progress=progress
+        )
     return folder, [policy for policy in policies if policy not in failures], failures
 
 
@@ -118,40 +140,30 @@ def run_and_report(
     return made
 
 
-def bench(
-    out: Annotated[Path, typer.Option(help="The results folder.")],
-    scenario: Annotated[str | None, typer.Option(help="A named world; `ata-gym scenarios` lists them.")] = None,
-    trace: Annotated[
-        Path | None, typer.Option(help="Recorded task times, CSV or Parquet, in place of a scenario.")
-    ] = None,
-    worker_column: Annotated[str | None, typer.Option(help="The trace's column that names the worker.")] = None,
-    duration_column: Annotated[str | None, typer.Option(help="The trace's column of task times.")] = None,
-    round_column: Annotated[
-        str | None, typer.Option(help="The trace's column of rounds; without it times are replayed by task.")
-    ] = None,
-    budget: Annotated[int | None, typer.Option(help="Results B that a round needs; by default the scenario's.")] = None,
-    policies: Annotated[str, typer.Option(help="Names separated by commas; also package.module:Class.")] = PUBLISHED,
-    rounds: Annotated[
-        int | None, typer.Option(help="By default the scenario's horizon, or what the trace holds.")
-    ] = None,
-    seeds: Seeds = 8,
-    seed: Annotated[int, typer.Option(help="The first seed.")] = 0,
-    price: Annotated[float, typer.Option(help="What one unit of worker time costs in units of runtime.")] = 0.0,
-    jobs: Jobs = None,
-    save_every: SaveEvery = 10.0,
-) -> None:
-    r"""Run policies on a scenario or a trace; leave tables, pictures and records in a folder.
+def find_experiment(
+    scenario: str | None,
+    trace: Path | None,
+    worker_column: str | None,
+    duration_column: str | None,
+    round_column: str | None,
+    budget: int | None,
+    rounds: int | None,
+    seeds: int,
+    seed: int,
+    price: float = 0.0,
+    data: Path | None = None,
+) -> Experiment:
+    """The experiment that the options of a command ask for; of a trace it says what it holds.
 
-    Killed and started again it goes on where it was, with the same result. Policies may be added later: those that
-    have finished are not run again.
-
-    ```
-    ata-gym bench --scenario icml2025-regret --rounds 100000 --out results/regret
-    ata-gym bench --trace times.csv --worker-column machine --duration-column seconds \
-        --round-column step --budget 10 --out results/times
-    ```
+    Raises
+    ------
+    FileNotFoundError
+        If a recorded world or a trace is not there.
+    ValueError
+        If they do not fit together.
     """
     from ata_gym.bench.experiment import Experiment, recorded_rounds  # noqa: PLC0415
+    from ata_gym.bench.recordings import find_world  # noqa: PLC0415
 
     if (scenario is None) == (trace is None):
         raise ValueError("give either --scenario or --trace, and not both")
@@ -164,23 +176,60 @@ def bench(
         if any(unused.values()):
             raise ValueError(f"{', '.join(name for name, value in unused.items() if value)} only goes with --trace")
         assert scenario is not None
-        experiment = Experiment.on_scenario(scenario, rounds=rounds, budget=budget, seeds=seeds, seed=seed, price=price)
-    else:
-        if worker_column is None or duration_column is None or budget is None:
-            raise ValueError("--trace needs --worker-column, --duration-column and --budget")
-        experiment = Experiment.on_trace(
-            trace,
-            worker=worker_column,
-            duration=duration_column,
-            round=round_column,
-            budget=budget,
-            rounds=rounds,
-            seeds=seeds,
-            seed=seed,
-            price=price,
-        )
-        held = recorded_rounds(experiment.pool, budget)
-        what = "rounds" if round_column else "times as many tasks as a round needs"
-        over = "; a record that ends starts over" if experiment.rounds > held or not round_column else ""
-        say(f"{trace} holds {held:,} {what}; {experiment.rounds:,} rounds are played{over}")
+        world = find_world(scenario, data)
+        return Experiment.on_scenario(world, rounds=rounds, budget=budget, seeds=seeds, seed=seed, price=price)
+    if data is not None:
+        raise ValueError("--data only goes with --scenario")
+    if worker_column is None or duration_column is None or budget is None:
+        raise ValueError("--trace needs --worker-column, --duration-column and --budget")
+    experiment = Experiment.on_trace(
+        trace,
+        worker=worker_column,
+        duration=duration_column,
+        round=round_column,
+        budget=budget,
+        rounds=rounds,
+        seeds=seeds,
+        seed=seed,
+        price=price,
+    )
+    held = recorded_rounds(experiment.pool, budget)
+    what = "rounds" if round_column else "times as many tasks as a round needs"
+    over = "; a record that ends starts over" if experiment.rounds > held or not round_column else ""
+    say(f"{trace} holds {held:,} {what}; {experiment.rounds:,} rounds are played{over}")
+    return experiment
+
+
+def bench(
+    out: Out,
+    scenario: Scenario = None,
+    data: Data = None,
+    trace: Trace = None,
+    worker_column: WorkerColumn = None,
+    duration_column: DurationColumn = None,
+    round_column: RoundColumn = None,
+    budget: Budget = None,
+    policies: Policies = PUBLISHED,
+    rounds: Rounds = None,
+    seeds: Seeds = 8,
+    seed: Seed = 0,
+    price: Annotated[float, typer.Option(help="What one unit of worker time costs in units of runtime.")] = 0.0,
+    jobs: Jobs = None,
+    save_every: SaveEvery = 10.0,
+) -> None:
+    r"""Run policies on a scenario or a trace; leave tables, pictures and records in a folder.
+
+    Killed and started again it goes on where it was, with the same result. Policies may be added later: those that
+    have finished are not run again.
+
+    ```
+    ata-gym bench --scenario icml2025-regret --rounds 100000 --out results/regret
+    ata-gym bench --scenario alibaba-4 --data recordings --out results/alibaba
+    ata-gym bench --trace times.csv --worker-column machine --duration-column seconds \
+        --round-column step --budget 10 --out results/times
+    ```
+    """
+    experiment = find_experiment(
+        scenario, trace, worker_column, duration_column, round_column, budget, rounds, seeds, seed, price, data
+    )
     run_and_report(experiment, policies, out, jobs, save_every)

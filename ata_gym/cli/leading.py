@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-import ata_policies
 from ata_gym.checks import unknown, whole_number
 from ata_gym.cli.benching import Jobs, SaveEvery, check_effort, split_names
 from ata_gym.cli.console import progress_bars, say, say_error, say_files, show
@@ -30,7 +29,11 @@ def leaderboard(
     ] = False,
     out: Annotated[Path | None, typer.Option(help="The results folder; by default one under results/.")] = None,
     policies: Annotated[
-        str | None, typer.Option(help="Names separated by commas, also package.module:Class; by default all.")
+        str | None,
+        typer.Option(
+            help="Names separated by commas, also package.module:Class; by default all but those made for a world that "
+            "changes, since none of these does."
+        ),
     ] = None,
     scenarios: Annotated[
         str | None, typer.Option(help="Worlds of the set, separated by commas; by default all.")
@@ -55,12 +58,12 @@ def leaderboard(
     ```
     """
     from ata_gym.bench import worlds  # noqa: PLC0415 - these imports take a second
-    from ata_gym.bench.leaderboard import REFERENCE, Entry, Leaderboard  # noqa: PLC0415
+    from ata_gym.bench.leaderboard import REFERENCE, Entry, Leaderboard, usual_policies  # noqa: PLC0415
     from ata_gym.bench.leaderboard_report import report  # noqa: PLC0415
 
     check_effort(jobs, save_every)
     chosen, notes = _worlds(scenarios, data, quick)
-    names = ata_policies.names() if policies is None else split_names(policies)
+    names = usual_policies() if policies is None else split_names(policies)
     board = Leaderboard(
         chosen,
         worlds.QUICK_PRICES if quick else worlds.PRICES,

@@ -119,7 +119,12 @@ def methods() -> None:
 
 
 def scenarios() -> None:
-    """List the named worlds: n workers, B results a round, and the published hyperparameters alpha and eta."""
+    """List the named worlds: n workers, B results a round, and the published hyperparameters alpha and eta.
+
+    Below them those that are recorded: `ata-gym bench` and `track` make them of a file in the folder given as --data.
+    """
+    from ata_gym.bench.recordings import RECORDINGS  # noqa: PLC0415 - only here
+
     table = Table(box=box.SIMPLE_HEAD)
     table.add_column("scenario", no_wrap=True)
     for title in ("n", "B", "rounds", "alpha", "eta"):
@@ -130,3 +135,12 @@ def scenarios() -> None:
         numbers = (world.pool.n, world.budget, f"{world.horizon:,}", f"{world.alpha:.6g}", f"{world.eta:g}")
         table.add_row(name, *map(str, numbers), world.summary)
     show(table)
+    recorded = Table(box=box.SIMPLE_HEAD)
+    recorded.add_column("recorded", no_wrap=True)
+    for title in ("B", "rounds"):
+        recorded.add_column(title, justify="right", no_wrap=True)
+    recorded.add_column("file", overflow="fold")
+    recorded.add_column("task times")
+    for name, recording in RECORDINGS.items():
+        recorded.add_row(name, str(recording.budget), f"{recording.rounds:,}", recording.file, recording.summary)
+    show(recorded)

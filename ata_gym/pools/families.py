@@ -10,7 +10,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 from scipy.special import gamma as gamma_function
-from scipy.special import gammaln
+from scipy.special import gammaincinv, gammaln, ndtri
 
 from ata_gym.pools import transforms
 
@@ -40,6 +40,7 @@ class Family:
     """The infimum of ``Z``."""
     mean: OfShape | None = None
     sd: OfShape | None = None
+    median: OfShape | None = None
     infinite_mean: float = 0.0
     """The mean is infinite for shapes up to this one."""
     infinite_sd: float = 0.0
@@ -91,12 +92,13 @@ def _pareto_sd(shape: FloatArray) -> FloatArray:
 
 
 FAMILIES: tuple[Family, ...] = (
-    Family("deterministic", "1", lowest=1.0, mean=_constant(1.0), sd=_constant(0.0)),
+    Family("deterministic", "1", lowest=1.0, mean=_constant(1.0), sd=_constant(0.0), median=_constant(1.0)),
     Family(
         "exponential",
         "Exp(1)",
         mean=_constant(1.0),
         sd=_constant(1.0),
+        median=_constant(float(np.log(2))),
         pole=1.0,
         log_mgf=transforms.gamma,
         log_mgf_centred=transforms.gamma_centred,
@@ -107,6 +109,7 @@ FAMILIES: tuple[Family, ...] = (
         "U[0, 1]",
         mean=_constant(0.5),
         sd=_constant(12**-0.5),
+        median=_constant(0.5),
         log_mgf=transforms.uniform,
         log_mgf_centred=transforms.uniform_centred,
         in_scipy="uniform",
@@ -116,6 +119,7 @@ FAMILIES: tuple[Family, ...] = (
         "|N(0, 1)|",
         mean=_constant((2 / np.pi) ** 0.5),
         sd=_constant((1 - 2 / np.pi) ** 0.5),
+        median=_constant(float(ndtri(0.75))),
         log_mgf=transforms.half_normal,
         log_mgf_centred=transforms.half_normal_centred,
         in_scipy="halfnorm",
@@ -126,6 +130,7 @@ FAMILIES: tuple[Family, ...] = (
         shaped=True,
         mean=lambda shape: shape,
         sd=np.sqrt,
+        median=lambda shape: np.asarray(gammaincinv(shape, 0.5)),
         pole=1.0,
         log_mgf=transforms.gamma,
         log_mgf_centred=transforms.gamma_centred,
@@ -137,6 +142,7 @@ FAMILIES: tuple[Family, ...] = (
         shaped=True,
         mean=lambda shape: np.exp(shape**2 / 2),
         sd=_log_normal_sd,
+        median=_constant(1.0),
         light_from=np.inf,
         in_scipy="lognorm",
     ),
@@ -146,6 +152,7 @@ FAMILIES: tuple[Family, ...] = (
         shaped=True,
         mean=_weibull_mean,
         sd=_weibull_sd,
+        median=lambda shape: np.log(2) ** (1 / shape),
         light_from=1.0,
         log_mgf=transforms.weibull,
         log_mgf_centred=transforms.weibull_centred,
@@ -158,6 +165,7 @@ FAMILIES: tuple[Family, ...] = (
         lowest=1.0,
         mean=_pareto_mean,
         sd=_pareto_sd,
+        median=lambda shape: 2 ** (1 / shape),
         infinite_mean=1.0,
         infinite_sd=2.0,
         light_from=np.inf,

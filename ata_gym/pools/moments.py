@@ -45,3 +45,15 @@ def moments(laws: Laws) -> Moments:
         sd[recorded] = np.sqrt(np.add.reduceat(squares, first) / length)
     with np.errstate(over="ignore"):
         return Moments(laws.shift + laws.scale * mean, laws.scale * sd, laws.shift + laws.scale * lowest)
+
+
+def medians(laws: Laws) -> FloatArray:
+    """Medians of ``shift + scale * Z``, shape (n,); a record counts as an empirical law."""
+    median = np.empty_like(laws.scale)
+    for code, family in enumerate(FAMILIES):
+        mine = laws.family == code
+        if family.median is not None:
+            median[mine] = family.median(laws.shape[mine])
+    for i in np.flatnonzero(np.isin(laws.family, RECORDED)):
+        median[i] = np.median(laws.table[laws.first[i] : laws.first[i] + laws.length[i]])
+    return np.asarray(laws.shift + laws.scale * median)

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ata_gym.changes import Change, Conditions, change_from_data
 from ata_gym.pools import checks
 from ata_gym.pools.families import CODES, FAMILIES, RECORDED
 from ata_gym.pools.laws import NEVER, Laws, offsets
-from ata_gym.pools.moments import Moments, moments
+from ata_gym.pools.moments import Moments, medians, moments
 from ata_gym.pools.norms import psi1_norms
 
 if TYPE_CHECKING:
@@ -60,10 +61,12 @@ class Pool:
     (array([4., 4.]), array([2., 2.]))
     """
 
-    __slots__ = ("_hash", "_moments", "_norms", "laws")
+    __slots__ = ("_hash", "_moments", "_norms", "changes", "laws")
 
     laws: Laws
     """The laws as plain arrays, read-only."""
+    changes: tuple[Change, ...]
+    """How they change from round to round; see ``changing``. All that is said of a pool is said without them."""
     _moments: Moments
     _norms: dict[bool, FloatArray]
     _hash: int
@@ -101,7 +104,8 @@ class Pool:
     def from_data(cls, data: Pool | Mapping[str, Any] | Sequence[Any]) -> Pool:
         """Make a pool from plain data: what `to_data` gives, or a sequence of such things, which are joined.
 
-        The keys of a mapping are the arguments of `Pool`: family, shift, scale, shape, times, end.
+        The keys of a mapping are the arguments of `Pool`: family, shift, scale, shape, times, end; and changes, a list
+        of what their `to_data` gives.
 
         Raises
         ------
@@ -116,6 +120,9 @@ class Pool:
         if isinstance(data, Pool):
             return data
         if isinstance(data, Mapping):
+            if "changes" in data:
+                rest = {key: value for key, value in data.items() if key != "changes"}
+                return cls.from_data(rest).changing(*map(change_from_data, data["changes"]))
             known = ("family", "shift", "scale", "shape", "times", "end")
             unknown = [key for key in data if key not in known]
             if unknown or "family" not in data:
@@ -123,7 +130,8 @@ class Pool:
                 raise ValueError(f"a pool's data holds family, and maybe {', '.join(known[1:])}; here: {wrong}")
             return cls(**data)
         if isinstance(data, Sequence) and not isinstance(data, str | bytes):
-            return concatenate([cls.from_data(part) for part in data])
+            joined = [cls.from_data(part) for part in data]
+            return joined[0] if len(joined) == 1 else concatenate(joined)
         raise ValueError(f"a pool is made from a Pool, a mapping, or a sequence of them, got {checks.short(data)}")
 
     def to_data(self) -> dict[str, Any]:
@@ -143,7 +151,62 @@ class Pool:
         if recorded.any():
             data["times"] = [self.record(i).tolist() if recorded[i] else None for i in range(self.n)]
             data["end"] = ["wrap" if limit == NEVER else "truncate" for limit in laws.limit]
+        if self.changes:
+            data["changes"] = [change.to_data() for change in self.changes]
         return data
+
+    def changing(self, *changes: Change) -> Pool:
+        """Give the pool whose workers change from round to round, after the changes that this one has.
+
+        They are applied in order: factors multiply, and the laws that a `Switch` deals out are those before it.
+
+        Raises
+        ------
+        ValueError
+            For something else than a change, one that does not fit the pool, and a second one of a kind of which there
+            can be one only (`Correlated`, `Outliers`, `Load`).
+
+        Examples
+        --------
+        >>> from ata_gym.changes import OnOff
+        >>> Pool("exponential", scale=[1, 2]).changing(OnOff(factor=5, starts=0.01, ends=0.1)).changes
+        (OnOff(factor=5.0, starts=0.01, ends=0.1),)
+        """
+        both = self.changes + changes
+        if not all(isinstance(change, Change) for change in both):
+            raise ValueError(f"a pool is changed by changes of ata_gym.changes, got {checks.short(changes)}")
+        for change in both:
+            change.fit(self.n)
+            if change.single and sum(type(other) is type(change) for other in both) > 1:
+                raise ValueError(f"a pool can have one {type(change).__name__} only")
+        return from_laws(self.laws, both)
+
+    def under(self, conditions: Conditions) -> Pool:
+        """Give the pool that this one is in a round, without changes: for oracles.
+
+        Parameters
+        ----------
+        conditions
+            Of one row, as `env.unwrapped.conditions()` of a single env, or ``conditions.row(e)`` of many. Noise that is
+            shared leaves the laws as they are, and who dies is not told. A trace that is replayed by round has the
+            recorded time of the round.
+
+        Raises
+        ------
+        ValueError
+            For conditions of many rows, and under outliers, which no family has.
+        """
+        if conditions.law.ndim != 1:
+            raise ValueError("the pool of a round is that of one row: use conditions.row(e)")
+        if conditions.share:
+            raise ValueError("no family has outliers, so there is no pool of this round")
+        plain = from_laws(self.laws).to_data()
+        for i in np.flatnonzero(self.laws.family == CODES["trace-by-round"]):
+            plain["times"][i] = [plain["times"][i][conditions.round % self.laws.length[i]]]
+        data = {key: [column[i] for i in conditions.law] for key, column in plain.items()}
+        for key in ("shift", "scale"):
+            data[key] = data[key] * conditions.factor
+        return Pool(**data)
 
     @property
     def n(self) -> int:
@@ -158,13 +221,34 @@ class Pool:
     def mean(self) -> FloatArray:
         """Mean task time of each worker, shape (n,), in units of time; inf where it is infinite.
 
-        A trace counts as an empirical law: each recorded time is equally likely.
+        A trace counts as an empirical law: each recorded time is equally likely. Changes are left out: see
+        `env.unwrapped.means()`.
         """
         return self._moments.mean.copy()
+
+    def mean_in(self, round: NDArray[np.int64]) -> FloatArray:
+        """Mean task time in rounds of shape (...), counted from 0; shape (..., n).
+
+        It is ``mean``, but for traces that are replayed by round: they have the recorded time of the round.
+
+        >>> Pool("trace-by-round", times=[[1.0, 2.0, 6.0]]).mean_in(np.array([0, 4])).tolist()
+        [[1.0], [2.0]]
+        """
+        mean = np.tile(self._moments.mean, (*round.shape, 1))
+        replayed = self.laws.family == CODES["trace-by-round"]
+        if replayed.any():
+            _, shift, scale, _, table, first, length, _ = self.laws
+            time = shift + scale * table[first + round[..., None] % length]
+            mean[..., replayed] = time[..., replayed]
+        return mean
 
     def sd(self) -> FloatArray:
         """Return the standard deviation of each worker's task time, shape (n,), inf where it is infinite."""
         return self._moments.sd.copy()
+
+    def median(self) -> FloatArray:
+        """Median task time of each worker, shape (n,)."""
+        return medians(self.laws)
 
     def psi1_norm(self, centred: bool = False) -> FloatArray:
         """psi1 norm ``inf{c > 0 : E exp(|Y| / c) <= 2}`` of each worker's task time.
@@ -223,18 +307,21 @@ class Pool:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Pool):
             return NotImplemented
-        return all(np.array_equal(mine, theirs) for mine, theirs in zip(self.laws, other.laws, strict=True))
+        alike = all(np.array_equal(mine, theirs) for mine, theirs in zip(self.laws, other.laws, strict=True))
+        return alike and self.changes == other.changes
 
     def __hash__(self) -> int:
         if not self._hash:
-            object.__setattr__(self, "_hash", hash(tuple(column.tobytes() for column in self.laws)) or 1)
+            columns = tuple(column.tobytes() for column in self.laws)
+            object.__setattr__(self, "_hash", hash((columns, self.changes)) or 1)
         return self._hash
 
     def __repr__(self) -> str:
         names = ", ".join(FAMILIES[code].name for code in np.unique(self.laws.family))
         low, high = self._moments.mean.min(), self._moments.mean.max()
         times = f"mean time {low:.6g}" if low == high else f"mean times {low:.6g} to {high:.6g}"
-        return f"Pool(n={self.n}, {names}, {times})"
+        changes = "".join(f", {change}" for change in self.changes)
+        return f"Pool(n={self.n}, {names}, {times}{changes})"
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
         raise AttributeError(f"pools are immutable: make a new one instead of setting {name}")
@@ -243,12 +330,13 @@ class Pool:
         raise AttributeError(f"pools are immutable: {name} cannot be deleted")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _from_laws, (self.laws,)
+        return from_laws, (self.laws, self.changes)
 
-    def _fill(self, laws: Laws) -> None:
+    def _fill(self, laws: Laws, changes: tuple[Change, ...] = ()) -> None:
         for column in laws:
             column.flags.writeable = False
-        for name, value in (("laws", laws), ("_moments", moments(laws)), ("_norms", {}), ("_hash", 0)):
+        derived: dict[str, object] = {"_moments": moments(laws), "_norms": {}, "_hash": 0}
+        for name, value in ({"laws": laws, "changes": changes} | derived).items():
             object.__setattr__(self, name, value)
 
 
@@ -258,7 +346,8 @@ def concatenate(pools: Iterable[Pool]) -> Pool:
     Raises
     ------
     ValueError
-        If there is no pool, or something else among them.
+        If there is no pool, or something else among them, or one that changes: changes are of a pool as a whole, so
+        join first.
 
     Examples
     --------
@@ -268,15 +357,17 @@ def concatenate(pools: Iterable[Pool]) -> Pool:
     parts = list(pools)
     if not parts or not all(isinstance(part, Pool) for part in parts):
         raise ValueError(f"concatenate takes at least one pool, and only pools, got {checks.short(parts)}")
+    if any(part.changes for part in parts):
+        raise ValueError("a pool that changes cannot be joined: join the pools first, then call changing(...)")
     columns = [np.concatenate(column) for column in zip(*(part.laws for part in parts), strict=True)]
     codes, shift, scale, shape, _, _, length, limit = columns
     tables = [part.laws.table for part in parts if np.isin(part.laws.family, RECORDED).any()]
     table = np.concatenate(tables) if tables else np.zeros(1)
-    return _from_laws(Laws(codes, shift, scale, shape, table, offsets(codes, length), length, limit))
+    return from_laws(Laws(codes, shift, scale, shape, table, offsets(codes, length), length, limit))
 
 
-def _from_laws(laws: Laws) -> Pool:
+def from_laws(laws: Laws, changes: tuple[Change, ...] = ()) -> Pool:
     """Make a pool from laws that a pool has had, without checking them again."""
     pool = Pool.__new__(Pool)
-    pool._fill(laws)
+    pool._fill(laws, changes)
     return pool

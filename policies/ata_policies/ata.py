@@ -18,7 +18,7 @@ from ata_policies.beliefs import Belief
 from ata_policies.policy import AllocationPolicy, Setting, State
 
 
-def score(belief: Belief, round: Ints, absolute: float, relative: float) -> Floats:
+def score(belief: Belief, round: Ints | Floats, absolute: float, relative: float) -> Floats:
     """Lower confidence bounds of the mean task times, shape (E, n).
 
     With k the round (from 1), K_i tasks seen of mean m_i, L = ln(2 k^2) and f_i = sqrt(L / K_i) + L / K_i:

@@ -10,7 +10,7 @@ import numpy as np
 from ata_gym.compiled import gufunc
 from ata_gym.samples import exponential_sample
 from ata_gym.simulation import Floats
-from ata_policies.laws import _ANCHORED, Counts, LawBelief, _slices, own_sample
+from ata_policies.laws import ANCHORED, Counts, LawBelief, own_sample, slices
 
 _TRUST = 16.0
 _PASSES = 20
@@ -72,7 +72,7 @@ def censored_laws(belief: LawBelief, size: int) -> CensoredLaws:
     common /= (prior + weight.sum(axis=1))[:, None]
     seen = belief.cancelled, belief.sums, belief.counts, belief.busy, belief.anchor, common[:, None, :]
     scale, lower = _means(*seen, 1.0), _means(*seen, 2.0)
-    _slices(belief.finished, belief.cancelled, belief.sums, belief.squares, belief.anchor, scale, own)
+    slices(belief.finished, belief.cancelled, belief.sums, belief.squares, belief.anchor, scale, own)
     times = trust[:, :, None] * own + ((1.0 - trust) * scale)[:, :, None] * common[:, None, :]
     falls = np.log2(np.maximum(scale, 1e-300) / np.maximum(lower, 1e-300))
     unsure = common.var(axis=1)[:, None] / (belief.counts + 1.0 + ends) + falls**2 / (belief.counts + 1.0)
@@ -92,7 +92,7 @@ def _means(
     age = np.zeros(bins)
     for b in range(bins):
         finished += sums[b]
-        age[b] = anchor[0] * 2.0 ** (0.5 * (b - _ANCHORED) + 0.25)
+        age[b] = anchor[0] * 2.0 ** (0.5 * (b - ANCHORED) + 0.25)
         ends += cancelled[b]
         rough += cancelled[b] * age[b]
     if ends + count[0] == 0.0:

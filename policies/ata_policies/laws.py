@@ -16,7 +16,7 @@ Counts = NDArray[np.uint32]
 
 BINS = 32
 """Bins of task times per worker, each sqrt 2 times as wide as the one before; together a range of 65,536."""
-_ANCHORED = 16  # the bin that begins at a worker's first time
+ANCHORED = 16  # the bin that begins at a worker's first time
 _TRUST = 16.0
 """Results after the first with which a worker's own law counts for as much as the law of all workers."""
 
@@ -84,7 +84,7 @@ class LawBelief(NamedTuple):
 def _bin(time: float, anchor: float, bins: int) -> int:
     if time <= 0.0 or anchor <= 0.0:
         return 0
-    place = math.floor(2.0 * (math.log2(time) - math.log2(anchor))) + _ANCHORED
+    place = math.floor(2.0 * (math.log2(time) - math.log2(anchor))) + ANCHORED
     return int(min(max(place, 0), bins - 1))
 
 
@@ -139,7 +139,7 @@ def own_sample(belief: LawBelief, size: int) -> Floats:
     """
     out = np.empty((*belief.counts.shape, size))
     with np.errstate(over="ignore"):
-        _slices(belief.finished, belief.cancelled, belief.sums, belief.squares, belief.anchor, belief.mean(), out)
+        slices(belief.finished, belief.cancelled, belief.sums, belief.squares, belief.anchor, belief.mean(), out)
     return out
 
 
@@ -194,9 +194,10 @@ def sample(belief: LawBelief, size: int) -> Floats:
     "(k),(k),(k),(),(),(),(s)",
     (6,),
 )
-def _slices(
+def slices(
     finished: Counts, cancelled: Counts, sums: Floats, squares: Floats, anchor: Floats, mean: Floats, out: Floats
 ) -> None:
+    """Fill in the means of equally likely slices of a worker's law, as :func:`own_sample`, of given mean."""
     bins, size = len(finished), len(out)
     if math.isnan(mean[0]):
         out[:] = math.nan
@@ -205,8 +206,8 @@ def _slices(
     chance, centre, half = np.zeros(bins + 1), np.zeros(bins + 1), np.zeros(bins + 1)
     start = 0.0  # where the times beyond all results begin
     for b in range(bins):
-        low = anchor[0] * 2.0 ** (0.5 * (b - _ANCHORED)) if b > 0 else 0.0
-        high = anchor[0] * 2.0 ** (0.5 * (b + 1 - _ANCHORED))
+        low = anchor[0] * 2.0 ** (0.5 * (b - ANCHORED)) if b > 0 else 0.0
+        high = anchor[0] * 2.0 ** (0.5 * (b + 1 - ANCHORED))
         d = float(finished[b])
         at_risk += d + float(cancelled[b])
         if cancelled[b] > 0:

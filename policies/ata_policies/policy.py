@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
 import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
+from ata_gym.changes import Conditions
 from ata_gym.pools import Pool
 from ata_gym.scenarios import Scenario
 from ata_gym.simulation import Ints, Keys, derive_keys, stream_keys
@@ -33,13 +35,16 @@ class Setting(NamedTuple):
     """The named world, with its published hyperparameters."""
     price: float = 0.0
     """What one unit of worker time costs in units of runtime."""
+    now: Callable[[], Conditions] | None = None
+    """Tells the conditions of the coming round, in an env whose rounds differ: an oracle's eyes, for no learner."""
 
     @classmethod
     def of(cls, env: gym.Env[Any, Any] | gym.vector.VectorEnv[Any, Any, Any]) -> Setting:
         """What a single or a vector env of this project tells."""
         bare: Any = env.unwrapped
         try:
-            return cls(bare.n, bare.budget, bare.pool, bare.scenario, bare.price)
+            now = bare.conditions if bare.pool.changes or "trace-by-round" in bare.pool.families else None
+            return cls(bare.n, bare.budget, bare.pool, bare.scenario, bare.price, now)
         except AttributeError:
             raise ValueError(f"{env} is not an env of ata_gym: make one with gymnasium.make") from None
 
@@ -91,6 +96,8 @@ class Policy(ABC):
     """Whether it learns; those that do not are baselines."""
     priced: ClassVar[bool] = False
     """Whether what it does depends on the price of worker time."""
+    follows: ClassVar[bool] = False
+    """Whether it is made for a world that changes."""
 
     def __init__(self, setting: Setting, *, seed: int = 0) -> None:
         if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:

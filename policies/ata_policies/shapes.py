@@ -23,7 +23,7 @@ def learn_shapes(belief: Moments, weight: float) -> Floats:
     >>> learn_shapes(belief, 1.0)  # q = 0.5, common = 1.5 / 3
     array([[3., 2.]])
     """
-    shapes: Floats = _shapes(*belief, weight)
+    shapes: Floats = _shapes(belief.counts, belief.totals, belief.squares, weight)
     return shapes
 
 

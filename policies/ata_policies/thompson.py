@@ -11,7 +11,7 @@ import numpy as np
 
 from ata_gym.allocation import allocate
 from ata_gym.compiled import gufunc
-from ata_gym.kernels import _gamma_quantile, _normal_quantile
+from ata_gym.kernels import gamma_quantile, normal_quantile
 from ata_gym.simulation import Floats, Ints, Keys, uniforms
 from ata_policies.beliefs import Moments
 from ata_policies.hyperparameters import real
@@ -86,7 +86,7 @@ def _gammas(shape: Floats, uniform: Floats, out: Floats) -> None:
     n = len(shape)
     normal, cube, sure = np.empty((3, n))
     for i in range(n):  # a loop of its own, so that the next one vectorises
-        normal[i] = _normal_quantile(uniform[2 * i], np.intc(0))
+        normal[i] = normal_quantile(uniform[2 * i], np.intc(0))
     for i in range(n):
         x, d = normal[i], max(shape[i], 1.0) - 1.0 / 3.0
         v = 1.0 + x / math.sqrt(9.0 * d)
@@ -96,12 +96,12 @@ def _gammas(shape: Floats, uniform: Floats, out: Floats) -> None:
     for i in range(n):
         a, x, v, u = shape[i], normal[i], cube[i], uniform[2 * i + 1]
         if a < 1.0:
-            out[i] = _gamma_quantile(a, uniform[2 * i], np.intc(0)) if a > 0.0 else 0.0
+            out[i] = gamma_quantile(a, uniform[2 * i], np.intc(0)) if a > 0.0 else 0.0
         elif u >= sure[i]:
             d = a - 1.0 / 3.0
             p = math.exp(0.5 * x * x + d * (1.0 - v + math.log(v))) if v > 0.0 else 0.0
             if u >= p:
-                out[i] = _gamma_quantile(a, (u - p) / (1.0 - p), np.intc(0))
+                out[i] = gamma_quantile(a, (u - p) / (1.0 - p), np.intc(0))
 
 
 def _allocate_by_draws(state: State, shape: float | Floats, budget: int) -> Ints:

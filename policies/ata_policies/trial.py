@@ -50,7 +50,8 @@ class Trial:
     """
 
     def __init__(self, make: Make, kind: type[Policy], setting: Setting, rounds: int) -> None:
-        self.make, self.kind, self.setting, self.rounds = make, kind, setting, rounds
+        self.make, self.kind, self.rounds = make, kind, rounds
+        self.setting = setting._replace(now=None)  # it is played elsewhere
         self.faults: dict[str, None] = {}
         self.steps: list[Step] = []
 
@@ -213,7 +214,7 @@ class Trial:
 
     def envs(self) -> gym.vector.VectorEnv[Any, Any, Any]:
         """A batch of the world, in which the rounds are two episodes."""
-        n, budget, pool, scenario, price = self.setting
+        n, budget, pool, scenario, price, _ = self.setting
         world: dict[str, Any] = {"scenario": scenario}
         if scenario is None:
             world = {"pool": exponential(np.ones(n)) if pool is None else pool}

@@ -20,9 +20,9 @@ def test_labels_lie_on_no_other_and_inside_the_axes(crowd, spread):
         axes = picture.subplots()
         labelled = []
         for k in range(crowd):
-            x, y = np.exp(spread * rng.normal(size=(2, 1)))
+            x, y = np.exp(spread * rng.normal(size=2))
             axes.plot(x, y, "o")
-            labelled.append((f"some-policy-{k}", "black", 0, x, y))
+            labelled.append((f"some-policy-{k}", "black", x, y))
         fronts._scales(axes)
         picture.draw_without_rendering()
         picture.set_layout_engine("none")

@@ -16,8 +16,9 @@ import pytest
 from scipy import stats
 from typer.testing import CliRunner
 
+import ata_policies
 from ata_gym.bench import ranking, worlds
-from ata_gym.bench.leaderboard import Entry, Leaderboard, finals, short_id
+from ata_gym.bench.leaderboard import Entry, Leaderboard, finals, short_id, usual_policies
 from ata_gym.bench.leaderboard_report import report
 from ata_gym.bench.processes import play_tasks
 from ata_gym.bench.ranking import COST, RUNTIME, WORKER_TIME
@@ -220,6 +221,13 @@ def test_tables_and_pictures_say_what_was_played_and_are_the_same_each_time(tmp_
     assert any(line[1:3] == ["baseline", IDLER] for line in cells)
     assert "TaskRace at price 1: cost = runtime + 1 x worker time" in text
     assert "nan" not in text.lower()
+
+
+def test_by_default_it_plays_all_but_those_made_for_a_world_that_changes() -> None:
+    left_out = set(ata_policies.names()) - set(usual_policies())
+    assert left_out == {name for name in ata_policies.names() if ata_policies.load(name).follows}
+    kinds = ("window-", "discounted-", "restarting-", "recent-", "lb-bsp", "dynamic-")
+    assert all(name.startswith(kinds) == (name in left_out) for name in ata_policies.names())
 
 
 LINE = "leaderboard --quick --scenarios regret,near-equal --seeds 2 --save-every 0.02 --policies uta,ata,ata-icml,gta"

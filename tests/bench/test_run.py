@@ -18,6 +18,8 @@ from ata_gym import proxy_loss, proxy_optimal
 from ata_gym.bench.experiment import Experiment
 from ata_gym.bench.run import SCHEMA, play_to_end
 from ata_gym.bench.store import Folder, open_folder
+from ata_gym.changes import Change, Jump, Mortal, Outliers, Spot, Switch, Walk
+from ata_gym.pools import exponential
 from ata_policies import DispatchPolicy
 
 SCENARIO = "icml2025-regret"
@@ -130,6 +132,47 @@ def test_regret_never_falls_and_that_of_ofta_is_zero(tmp_path):
         regret = play(tmp_path, policy, played).sort("seed", "round")["regret"].to_numpy().reshape(3, -1)
         assert (np.diff(regret, prepend=0.0) >= 0).all()
         assert (regret[:, -1] == 0).all() == (policy == "ofta")
+
+
+def changing(*changes: Change, rounds: int = 60) -> Experiment:
+    pool = exponential([1.0, 2.0, 3.0, 7.0]).changing(*changes)
+    return Experiment(title="changing", pool=pool, budget=4, rounds=rounds, seeds=2, seed=5)
+
+
+@pytest.mark.parametrize("policy", ["uta", "ata-icml", "ofta", "dynamic-ofta"])
+def test_where_workers_change_the_regret_is_against_the_best_of_each_round(tmp_path, policy):
+    played = changing(Switch(every=13), Walk(0.1, 0.7), Jump(20, (3,), 0.1, until=40), Outliers(0.1, 2, 4))
+    records = play(tmp_path, policy, played)
+    every = np.array([a for a in np.ndindex(5, 5, 5, 5) if sum(a) == 4])
+    for seed in (5, 6):
+        env = gym.make("ata_gym/TaskAllocation-v0", pool=played.pool, budget=4)
+        observation, _ = env.reset(seed=seed)
+        player, state, regret = ata_policies.make(policy, env, seed=seed), None, []
+        for _ in range(60):
+            means = env.unwrapped.means()
+            allocation, state = player.predict(observation, state)
+            observation, *_ = env.step(allocation)
+            regret.append((allocation * means).max() - (every * means).max(axis=1).min())
+        mine = records.filter(pl.col("seed") == seed)["regret"].to_numpy()
+        assert mine == pytest.approx(np.cumsum(regret)[played.record_at() - 1], abs=1e-9)
+        assert (mine[-1] == 0) == (policy == "dynamic-ofta")
+
+
+def test_where_workers_may_be_away_there_is_no_regret(tmp_path):
+    for change in (Spot(0.1, 0.1, 10.0), Mortal(probability=0.1, within=3.0, away=2, deadline=5.0)):
+        records = play(tmp_path / type(change).__name__, "uta", changing(change))
+        assert records["regret"].is_null().all()
+
+
+def test_a_stopped_run_in_a_world_that_changes_ends_with_the_same_bytes(tmp_path):
+    played = changing(Switch(every=130), Walk(0.1, 0.7), rounds=600)
+    whole, parts = (folder_for(tmp_path / name, played) for name in ("whole", "parts"))
+    play_to_end(played, "ata-icml", whole)
+    for most in (3, 20, 40):
+        looked = chain(repeat(False, most), repeat(True))
+        assert play_to_end(played, "ata-icml", parts, stop=partial(next, looked), save_every=0.0) is None
+    assert play_to_end(played, "ata-icml", parts) is not None
+    assert parts.result("ata-icml").read_bytes() == whole.result("ata-icml").read_bytes()
 
 
 @settings(max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture])

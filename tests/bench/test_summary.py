@@ -54,6 +54,13 @@ def test_ratios_are_paired_by_seed():
     assert row(summary, "gta", "regret") == (None, None, None)
 
 
+def test_dynamic_oracles_are_compared_with_where_they_were_played():
+    summary = summarise(records({"uta": [3.0, 8.0], "dynamic-ofta": [1.0, 2.0], "dynamic-oracle": [0.5, 2.0]}))
+    assert row(summary, "uta", "runtime/dynamic-ofta")[0] == pytest.approx(3.5)
+    assert row(summary, "uta", "runtime/dynamic-oracle")[0] == pytest.approx(5.0)
+    assert tables.title_of("runtime/dynamic-ofta") == "runtime\n/ dynamic\nOFTA"
+
+
 def test_a_price_adds_the_cost():
     summary = summarise(records({"ofta": [1.0, 3.0], "uta": [2.0, 6.0]}), price=0.1)
     assert row(summary, "uta", "cost")[0] == pytest.approx(4.0 + 0.1 * 40.0)

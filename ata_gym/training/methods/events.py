@@ -48,6 +48,8 @@ class Workers:
     """
 
     def __init__(self, pool: Pool, seed: int, time_limit: Floats | float = np.inf) -> None:
+        if pool.changes:
+            raise ValueError("methods without rounds cannot follow a pool that changes from round to round")
         self._laws, self._key = pool.laws, stream_keys(seed)  # the stream of the task times of an env
         self._limit = np.broadcast_to(np.asarray(time_limit, np.float64), pool.n)
         self._by_round = self._laws.family == CODES["trace-by-round"]

@@ -1,22 +1,19 @@
-"""The named worlds: a pool, a budget, a horizon and the published hyperparameters, as frozen data.
+"""The published settings.
 
-The settings are those of Maranjyan, Saad, Richtárik and Orabona, "ATA: Adaptive Task Allocation for Efficient Resource
+They are those of Maranjyan, Saad, Richtárik and Orabona, "ATA: Adaptive Task Allocation for Efficient Resource
 Management in Distributed Machine Learning" (ICML 2025). Every published figure used the constants of the preprint.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ata_gym.checks import unknown
 from ata_gym.pools import (
-    Pool,
     concatenate,
     exponential,
     gamma,
@@ -25,30 +22,9 @@ from ata_gym.pools import (
     shifted_exponential,
     uniform,
 )
+from ata_gym.scenarios.scenario import Scenario
 
 PAPER = "Maranjyan et al., ATA, ICML 2025 (arXiv 2502.00775)"
-
-
-@dataclass(frozen=True)
-class Scenario:
-    """A world by name.
-
-    ``alpha`` and ``eta`` are the published hyperparameters of ATA and ATA-Empirical: they need not be the true psi1
-    norms of the pool (``Pool.psi1_norm``).
-    """
-
-    name: str
-    pool: Pool
-    budget: int
-    """Results B that a round needs."""
-    horizon: int
-    """Rounds in an episode."""
-    alpha: float
-    """The published bound on the psi1 norms, in units of time."""
-    eta: float
-    """The published bound on the ratios of psi1 norm to mean."""
-    summary: str
-    source: str = PAPER
 
 
 _GROWTH: dict[str, tuple[str, Callable[[NDArray[np.float64]], NDArray[np.float64]]]] = {
@@ -70,12 +46,15 @@ def _shifted(name: str, growth: str, n: int, horizon: int) -> Scenario:
         float(4 * c.max()),
         2.0,
         f"c + Exp(c), c = {formula}, i = 1..{n}",
+        PAPER,
     )
 
 
 def _regret() -> Scenario:
     means = 2 * np.arange(1.0, 21)
-    return Scenario("icml2025-regret", exponential(means), 5, 4_000_000, float(means.max()), 1.0, "Exp(2 i), i = 1..20")
+    return Scenario(
+        "icml2025-regret", exponential(means), 5, 4_000_000, float(means.max()), 1.0, "Exp(2 i), i = 1..20", PAPER
+    )
 
 
 def _mixed(n: int) -> Scenario:
@@ -100,10 +79,11 @@ def _mixed(n: int) -> Scenario:
         2.0,
         f"{n // 5} groups of five families (shifted exponential, uniform, half-normal, log-normal, gamma), "
         "all of mean 2 c in a group, c = 29 (5 g + 1)",
+        PAPER,
     )
 
 
-_BUILDERS: Mapping[str, Callable[[], Scenario]] = MappingProxyType(
+PUBLISHED: Mapping[str, Callable[[], Scenario]] = MappingProxyType(
     {
         "icml2025-cifar100": partial(_shifted, "icml2025-cifar100", "linear", 51, 750_000),
         "icml2025-regret": _regret,
@@ -116,28 +96,3 @@ _BUILDERS: Mapping[str, Callable[[], Scenario]] = MappingProxyType(
         },
     }
 )
-
-
-def scenario_names() -> tuple[str, ...]:
-    """The names of all scenarios."""
-    return tuple(_BUILDERS)
-
-
-@cache
-def scenario(name: str) -> Scenario:
-    """The scenario of that name.
-
-    Raises
-    ------
-    ValueError
-        If there is none; the message names the nearest.
-
-    Examples
-    --------
-    >>> world = scenario("icml2025-cifar100")
-    >>> world.pool.n, world.budget, world.alpha, world.eta
-    (51, 23, 5916.0, 2.0)
-    """
-    if name not in _BUILDERS:
-        raise unknown("scenario", name, _BUILDERS)
-    return _BUILDERS[name]()

@@ -1,0 +1,210 @@
+"""Policies around abrupt changes: what is recorded, the delays, and that a run goes on where it was stopped."""
+
+from __future__ import annotations
+
+from functools import partial
+from itertools import chain, repeat
+
+import gymnasium as gym
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import ata_policies
+from ata_gym import proxy_loss
+from ata_gym.bench import style, tracking_picture
+from ata_gym.bench.delays import BLOCK, NEVER, WITHIN, delay, delays, summarise
+from ata_gym.bench.experiment import Experiment
+from ata_gym.bench.run import play_to_end
+from ata_gym.bench.store import open_folder
+from ata_gym.bench.tracking import ORACLES, SCHEMA, ExpectedTimes, Tracking, Watch, abrupt_changes
+from ata_gym.changes import Jump, Outliers, Spot, Switch, Walk
+from ata_gym.pools import exponential, gamma, trace
+from ata_gym.pools.pool import Pool
+from ata_gym.round_time import expected_round_time
+
+MEANS = np.array([1.0, 2.0, 4.0, 8.0])
+
+
+def experiment(pool: Pool, rounds: int = 120, seeds: int = 2, budget: int = 4) -> Experiment:
+    return Experiment(title="test", pool=pool, budget=budget, rounds=rounds, seeds=seeds, seed=3)
+
+
+def tracked(before: int = 10, after: int = 40, **kwargs: int) -> Tracking:
+    return Tracking.around(
+        experiment(gamma(4.0, MEANS / 4).changing(Switch(every=50)), **kwargs), before=before, after=after
+    )
+
+
+def play(path, tracking: Tracking, *policies: str) -> pl.DataFrame:
+    folder = open_folder(path, tracking.config())
+    for policy in policies:
+        assert play_to_end(tracking, policy, folder, Watch) is not None
+    return folder.results(list(policies))
+
+
+def test_changes_are_found_in_the_pool():
+    pool = exponential(MEANS)
+    assert abrupt_changes(pool, 100) == ()
+    assert abrupt_changes(pool.changing(Walk(0.1, 1.0), Outliers(0.1, 2, 3)), 100) == ()
+    assert abrupt_changes(pool.changing(Switch(every=40)), 100) == (40, 80)
+    assert abrupt_changes(pool.changing(Switch(at=(30, 99, 100)), Jump(0, (1,), 2.0, until=30)), 100) == (30, 99)
+
+
+def test_windows_end_where_another_change_or_the_episode_does():
+    tracking = tracked(before=20, after=60)
+    assert tracking.changes == (50, 100)
+    assert tracking.windows() == [(30, 50, 100), (80, 100, 120)]
+    assert tracking.record_at().tolist() == list(range(31, 121))
+    early = tracked(before=70, after=10)
+    assert early.windows() == [(0, 50, 60), (50, 100, 110)]
+    assert early.rounds == 110
+
+
+@pytest.mark.parametrize(
+    ("pool", "changes", "sentence"),
+    [
+        (exponential(MEANS), None, "nothing changes abruptly.*changing-permuted-linear-n51.*--change"),
+        (exponential(MEANS).changing(Walk(0.1, 1.0)), None, "nothing changes abruptly"),
+        (exponential(MEANS), [120], "below the number of rounds, 120"),
+        (exponential(MEANS), [0], "change must be a whole number from 1"),
+        (exponential(MEANS).changing(Switch(every=50), Spot(0.1, 0.1, 10.0)), None, "away or die"),
+    ],
+)
+def test_what_cannot_be_tracked_is_refused(pool, changes, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        Tracking.around(experiment(pool), changes, before=10, after=10)
+
+
+def test_races_are_refused():
+    with pytest.raises(ValueError, match="gta plays ata_gym/TaskRace-v0: only allocations that sum"):
+        tracked().try_out("gta")
+
+
+def test_the_records_are_those_of_single_envs_played_by_hand(tmp_path):
+    tracking = tracked()
+    records = play(tmp_path, tracking, "ata-icml")
+    assert records.schema == pl.Schema(SCHEMA)
+    for seed in (3, 4):
+        mine = {row["round"]: row for row in records.filter(pl.col("seed") == seed).to_dicts()}
+        assert list(mine) == tracking.record_at().tolist()
+        env = gym.make("ata_gym/TaskAllocation-v0", pool=tracking.pool, budget=4, horizon=tracking.rounds)
+        observation, _ = env.reset(seed=seed)
+        player, state, regret = ata_policies.make("ata-icml", env, seed=seed), None, 0.0
+        for k in range(1, tracking.rounds + 1):
+            means = env.unwrapped.means()
+            law = env.unwrapped.conditions().law
+            action, state = player.predict(observation, state)
+            observation, _, _, _, info = env.step(action)
+            every = [a for a in np.ndindex(5, 5, 5, 5) if sum(a) == 4]
+            regret += proxy_loss(action, means) - proxy_loss(every, means).min()
+            if k in mine:
+                assert mine[k]["tasks"] == action.tolist()
+                assert mine[k]["round_time"] == info["round_time"]
+                assert mine[k]["regret"] == pytest.approx(regret)
+                of_the_laws = np.zeros(4, np.int64)
+                of_the_laws[law] = action
+                exact = expected_round_time(gamma(4.0, MEANS / 4), of_the_laws)
+                assert mine[k]["expected"] == pytest.approx(exact, rel=0.03)
+                least = min(expected_round_time(gamma(4.0, MEANS / 4), a) for a in every) if k == 31 else None
+                assert least is None or mine[k]["dynamic-oracle"] == pytest.approx(least, rel=0.03)
+
+
+def test_oracles_have_followed_at_once_and_have_no_regret(tmp_path):
+    tracking = tracked()
+    records = play(tmp_path, tracking, *ORACLES, "uta")
+    found, summary = delays(records, tracking), summarise(records, tracking)
+    assert found.height == 3 * 2 * 2 * 2
+    for oracle in ORACLES:
+        mine = found.filter((pl.col("policy") == oracle) & (pl.col("oracle") == oracle))
+        assert mine["delay"].to_list() == [0] * 4
+        for part in ("before", "after"):
+            row = pl.col("policy") == oracle, pl.col("quantity") == f"{part}/{oracle}"
+            assert summary.filter(*row)["mean"].item() == 1.0
+    assert summary.filter(pl.col("policy") == "dynamic-ofta", pl.col("quantity") == "regret")["mean"].item() == 0.0
+    assert found.filter(pl.col("policy") == "uta")["delay"].null_count() == 8
+
+
+def test_times_replayed_by_round_are_compared_with_the_best_of_the_round(tmp_path):
+    times = np.random.default_rng(0).integers(1, 9, size=(3, 60)).astype(float)
+    tracking = Tracking.around(experiment(trace(times, replay="round"), 60), [30], before=5, after=25)
+    records = play(tmp_path, tracking, "uta").filter(pl.col("seed") == 3)
+    for row in records.to_dicts():
+        now = times[:, row["round"] - 1]
+        every = [a for a in np.ndindex(5, 5, 5) if sum(a) == 4]
+        assert row["expected"] == row["round_time"] == proxy_loss(row["tasks"], now)
+        assert row["dynamic-oracle"] == row["dynamic-ofta"] == proxy_loss(every, now).min()
+
+
+def test_expected_times_do_not_depend_on_who_has_which_law():
+    times = ExpectedTimes(gamma(2.0, MEANS), 5)
+    tasks, law = np.array([3, 1, 1, 0]), np.arange(4)
+    factor = np.array([1.0, 0.5, 1.0, 3.0])
+    order = np.array([2, 0, 3, 1])
+    one = times(tasks[None], law[None], factor[None])
+    assert times(tasks[None, order], law[None, order], factor[None, order]) == one
+    assert one == pytest.approx(expected_round_time(gamma(2.0, MEANS * factor), tasks), rel=0.02)
+
+
+@given(after=st.integers(0, 60), noise=st.integers(0, 2**32))
+def test_the_delay_of_who_learns_after_some_rounds(after, noise):
+    expected = np.full(100, 3.0)
+    expected[after:] = np.random.default_rng(noise).uniform(0.95, 1 + WITHIN, 100 - after)
+    found = int(delay(expected, np.ones(100)))
+    assert after - BLOCK * WITHIN <= found <= after
+
+
+def test_a_lucky_round_is_not_enough():
+    lucky = np.where(np.arange(100) % 2, 1.0, 1.5)
+    assert delay(lucky, np.ones(100)) == NEVER
+    assert delay(np.ones(100), np.ones(100)) == 0
+    assert delay(np.full(100, 1.0), np.zeros(100)) == NEVER
+    assert delay(np.array([[3.0] * 50 + [1.0] * 50, [1.0] * 100]), np.ones((2, 100))).tolist() == [
+        49,
+        0,
+    ]  # 1 of 20 may be 3
+
+
+@settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(policy=st.sampled_from(["uta", "ata-icml", "dynamic-ofta"]), looks=st.lists(st.integers(1, 60), max_size=4))
+def test_a_run_stopped_anywhere_ends_with_the_same_bytes(tmp_path_factory, policy, looks):
+    tracking = tracked()
+    whole = open_folder(tmp_path_factory.mktemp("whole"), tracking.config())
+    play_to_end(tracking, policy, whole, Watch)
+    parts = open_folder(tmp_path_factory.mktemp("parts"), tracking.config())
+    for most in looks:
+        looked = chain(repeat(False, most - 1), repeat(True))
+        if play_to_end(tracking, policy, parts, Watch, stop=partial(next, looked), save_every=0.0) is not None:
+            break
+    else:
+        play_to_end(tracking, policy, parts, Watch)
+    assert parts.result(policy).read_bytes() == whole.result(policy).read_bytes()
+
+
+def test_the_picture_shows_the_workers_of_the_first_seed_and_is_the_same_bytes_each_time(tmp_path):
+    tracking = tracked()
+    records = play(tmp_path / "out", tracking, "uta", "ata-icml")
+    envs = tracking.make_envs("ata_gym/TaskAllocation-v0", rows=1)
+    envs.reset(seed=3)
+    assert tracking_picture.means_before(tracking) == pytest.approx(envs.unwrapped.means()[0])
+    made = [tracking_picture.draw(records, tracking, tmp_path / name) for name in ("one", "two")]
+    assert [path.name for path in made[0]] == ["change.png", "change.svg"]
+    assert [path.read_bytes() for path in made[0]] == [path.read_bytes() for path in made[1]]
+
+
+def test_a_heat_map_keeps_all_tasks():
+    tasks = np.random.default_rng(0).multinomial(23, np.full(7, 1 / 7), size=1300).T
+    with style.figure(4.0, 3.0) as picture:
+        axes = picture.subplots()
+        mesh = tracking_picture._heat(axes, np.arange(-300, 1000), tasks, 5)
+        edges = np.asarray(mesh.get_coordinates())[0, :, 0]
+        assert (edges[0], edges[-1]) == (-300, 1000)
+        assert np.asarray(mesh.get_array()).reshape(7, -1) @ np.diff(edges) == pytest.approx(tasks.sum(axis=1))
+
+
+def test_smoothing_does_not_look_across_the_change():
+    values = np.concatenate([np.ones(50), np.full(50, 9.0)])
+    assert tracking_picture.smooth(values, 50).tolist() == values.tolist()
+    assert tracking_picture.smooth(np.arange(100.0), 50)[49] == np.arange(30, 50).mean()
