@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import polars as pl
@@ -19,8 +19,13 @@ from ata_policies.predictors import Predictor
 _TITLES = {"square": "root mean square error\n/ mean speed", "percentage": "mean absolute\npercentage error"}
 
 
-def measure(experiment: Experiment, predictors: Mapping[str, Predictor], skip: int) -> pl.DataFrame:
-    """Let predictors foresee the speeds of an even allocation.
+def measure(
+    experiment: Experiment,
+    predictors: Mapping[str, Predictor],
+    skip: int,
+    progress: Callable[[str, int], None] = lambda *_: None,
+) -> pl.DataFrame:
+    """Let predictors foresee the speeds of an even allocation; tell ``progress`` who has foreseen how many rounds.
 
     Returns
     -------
@@ -29,7 +34,7 @@ def measure(experiment: Experiment, predictors: Mapping[str, Predictor], skip: i
     envs = experiment.make_envs("ata_gym/TaskAllocation-v0")
     seen = record(envs, experiment.rounds, experiment.seed)
     envs.close()
-    found = prediction_errors(seen.speed, predictors, seen.signal, skip, experiment.seed)
+    found = prediction_errors(seen.speed, predictors, seen.signal, skip, experiment.seed, progress)
     rows = []
     for name, errors in found.items():
         for quantity in Errors._fields:

@@ -21,7 +21,7 @@ from ata_gym.cli.benching import (
     find_experiment,
     split_names,
 )
-from ata_gym.cli.console import say_files, show
+from ata_gym.cli.console import progress_bars, say_files, show
 
 
 def predictors(
@@ -60,6 +60,7 @@ def predictors(
     experiment = find_experiment(
         scenario, trace, worker_column, duration_column, round_column, budget, rounds, seeds, seed
     )
-    found = prediction_table.measure(experiment, {name: PREDICTORS[name]() for name in chosen}, skip)
+    with progress_bars(dict.fromkeys(chosen, experiment.rounds)) as progress:
+        found = prediction_table.measure(experiment, {name: PREDICTORS[name]() for name in chosen}, skip, progress)
     show(prediction_table.table(found, experiment, skip))
     say_files("tables", prediction_table.save(found, experiment, skip, out))

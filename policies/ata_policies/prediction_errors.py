@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -76,6 +76,7 @@ def prediction_errors(
     signal: ArrayLike | None = None,
     skip: int = 100,
     seed: int = 0,
+    progress: Callable[[str, int], None] = lambda *_: None,
 ) -> dict[str, Errors]:
     """Let each predictor foresee each round of a record from those before it; return its errors, by name.
 
@@ -95,6 +96,8 @@ def prediction_errors(
         First rounds that do not count.
     seed
         For the predictors; row e has that of ``seed + e``.
+    progress
+        Told after each round which predictor has done how many.
 
     Examples
     --------
@@ -124,6 +127,7 @@ def prediction_errors(
             memory = predictor.advance(memory, last, signals[:, k])
             last = speeds[:, k]
             error[:, k] = memory.forecast - last
+            progress(name, k + 1)
         found[name] = Errors(
             square=np.sqrt(_mean((error / scale)[:, skip:] ** 2, axis=(1, 2))),
             percentage=100.0 * _mean(np.abs(error / speeds)[:, skip:], axis=(1, 2)),
