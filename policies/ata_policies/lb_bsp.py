@@ -135,8 +135,8 @@ class LbBspEma(LbBsp):
 class LbBspLinear(LbBsp):
     """LB-BSP for CPU clusters with a linear autoregression of each worker's speed, and of its signals (ARX).
 
-    See ``predictors.Linear`` for what it minimises. Recursive least squares cost a round several times what ATA's does:
-    the matrix of each worker is updated.
+    See ``predictors.Linear`` for what it minimises. A round costs six times what ATA's does: recursive least squares
+    update a matrix for each worker.
 
     Parameters
     ----------
