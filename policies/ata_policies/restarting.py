@@ -135,8 +135,8 @@ class RestartingBeta(Restarting, ThompsonBeta):
     """The beta rule on Thompson's draws that starts anew when a change is detected.
 
     As RestartingThompsonGamma and ThompsonBeta. With all speeds of the published linear setting (n = 51) permuted every
-    20,000 rounds its runtime was 1.4 % above the dynamic oracle's, and 5.4 % below dynamic OFTA's. A round costs five times
-    ATA's, as the detector looks at each task. Ours.
+    20,000 rounds its runtime was 1.4 % above the dynamic oracle's, and 5.4 % below dynamic OFTA's. A round costs five
+    times what ATA's does, as the detector looks at each task. Ours.
     """
 
     source = f"{_SOURCE}, and Thompson, 1933"
