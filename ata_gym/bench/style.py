@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -67,11 +68,12 @@ def lines(names: Sequence[str]) -> dict[str, dict[str, Any]]:
     """
     looks = {name: _marked(*_METHODS[method_of(name)]) for name in names if method_of(name) in _METHODS}
     policies = [name for name in names if name not in looks]
-    places = {policy: _FIXED[policy] for policy in policies if policy in _FIXED}
-    free = [place for place in reversed(range(len(OKABE_ITO))) if place not in places.values()] or [0]
-    others = [policy for policy in policies if policy not in places]
-    places |= {policy: free[k % len(free)] for k, policy in enumerate(others)}
-    looks |= {policy: {"color": OKABE_ITO[place], "linestyle": _DASHES[place]} for policy, place in places.items()}
+    fixed = {policy: (_FIXED[policy], 0) for policy in policies if policy in _FIXED}
+    kinds = [(place, turn) for turn in range(len(_DASHES)) for place in reversed(range(len(OKABE_ITO)))]
+    free = cycle(kind for kind in kinds if kind not in fixed.values())
+    for policy in policies:
+        place, turn = fixed[policy] if policy in fixed else next(free)
+        looks[policy] = {"color": OKABE_ITO[place], "linestyle": _DASHES[(place + 3 * turn) % len(_DASHES)]}
     return {name: looks[name] for name in names}
 
 

@@ -59,4 +59,5 @@ def test_a_policy_has_its_own_line_in_any_company():
     assert lines["ata"] == alone
     assert len({line["color"] for line in lines.values()}) == len(names)
     assert list(lines) == names
-    assert len(style.lines([f"policy-{k}" for k in range(30)])) == 30
+    crowd = style.lines([*names, *(f"policy-{k}" for k in range(50))])
+    assert len({(line["color"], line["linestyle"]) for line in crowd.values()}) == len(crowd)
