@@ -32,6 +32,7 @@ class DispatchOracle(DispatchPolicy):
     """The rule of the default learner with the laws known, and the shadow price chosen by them.
 
     The reference table's rules, tuned for the price, cost as much or more (``DispatchTable``, ``RestOracle``). Ours.
+    A round costs tens of ATA's: it is B decisions, each of which looks at every worker's sample.
     """
 
     source = "ours"
@@ -59,6 +60,7 @@ class DispatchTable(DispatchPolicy):
 
     It starts from the best table of the form r_i = kappa mu_i sum_j 1 / mu_j, over the m fastest, and changes one r_i
     at a time while that lowers E[round time] + price * E[worker time], in 256 simulated rounds. Ours.
+    A round costs more than five of ATA's, as it is B decisions.
 
     Parameters
     ----------
@@ -139,7 +141,7 @@ class DispatchCaps(DispatchPolicy):
     """A race as dispatch: the m fastest start up to B + d tasks, shared out by RAS on the true means, at most B each.
 
     Without m and d it is the best race for the price (``ata_gym.races.best_race``). The same rounds as in
-    ``ata_gym/TaskRace-v0``: what races cost, in this env.
+    ``ata_gym/TaskRace-v0``: what races cost, in this env. A round costs more than five of ATA's, as it is B decisions.
 
     Parameters
     ----------
@@ -157,7 +159,7 @@ class DispatchCaps(DispatchPolicy):
 
     def __init__(self, setting: Setting, *, m: int | None = None, d: int | None = None, seed: int = 0) -> None:
         super().__init__(setting, seed=seed)
-        pool = known_pool(setting, "dispatch-race")
+        pool = known_pool(setting, "dispatch-caps")
         if m is None and d is None:
             self.caps = best_race(pool, setting.budget, setting.price).allocation
         else:
@@ -171,7 +173,10 @@ class DispatchCaps(DispatchPolicy):
 
 
 class DispatchGta(DispatchPolicy):
-    """GTA as dispatch: everybody always works."""
+    """GTA as dispatch: everybody always works.
+
+    A round costs more than five of ATA's, as it is B decisions.
+    """
 
     source = "Tyurin and Richtárik, 2023; Maranjyan et al., ATA, ICML 2025"
     learns = False

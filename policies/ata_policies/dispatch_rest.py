@@ -78,7 +78,10 @@ class Rest(_Rest):
 
 
 class RestOracle(_Rest):
-    """The rule of ``Rest`` with the true means, for the same hyperparameters."""
+    """The rule of ``Rest`` with the true means, for the same hyperparameters.
+
+    A round costs ten of ATA's, as it is B decisions.
+    """
 
     source = "ours"
     knows = "the means"
