@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ata_gym.simulation import Ints
+from ata_gym.simulation import Floats, Ints
 
 
 class Attendance(NamedTuple):
@@ -32,20 +32,17 @@ class Attendance(NamedTuple):
         zeros = np.zeros((rows, n), np.int64)
         return cls(zeros, zeros > 0, np.full_like(zeros, pause), zeros)
 
-    def after(self, worker: Ints, pause: int, longest: int) -> Attendance:
-        """What is known after a round whose results, shape (E, B), came from ``worker`` (-1: there was none).
+    def after(self, results: Floats, pause: int, longest: int) -> Attendance:
+        """What is known after a round in which each worker gave so many results, shape (E, n).
 
         Who is away is to be probed after ``pause`` rounds; with each vain probe the pause doubles, up to ``longest``,
         for it costs everybody the deadline. If nobody seems to be there, everybody is taken to be.
 
         >>> roll = Attendance.full(1, 2, pause=2)._replace(asked=np.array([[1, 2]]))
-        >>> roll = roll.after(np.array([[0, 1, 0]]), pause=2, longest=16)  # worker 0 did a task of worker 1
+        >>> roll = roll.after(np.array([[2.0, 1.0]]), pause=2, longest=16)  # worker 0 did a task of worker 1
         >>> roll.away, roll.wait
         (array([[False,  True]]), array([[0, 2]]))
         """
-        rows, n = self.asked.shape
-        place = (np.arange(rows)[:, None] * (n + 1) + worker + 1).ravel()  # of no worker, or of a worker, in each row
-        results = np.bincount(place, minlength=rows * (n + 1)).reshape(rows, n + 1)[:, 1:]
         owing = results < self.asked
         back = (self.asked > 0) & ~owing
         away = (self.away & ~back) | owing

@@ -70,7 +70,7 @@ class LbBspFederated(LbBsp):
     def act(self, state: State, seen: Observation) -> tuple[Ints, State]:
         """Call the roll, predict, and allocate."""
         memory = self.predictor.advance(state.plan.memory, state.belief.speed(), self.signal(seen))
-        roll = state.plan.roll.after(seen["worker"], self.pause, self.longest)
+        roll = state.plan.roll.after(state.belief.tasks, self.pause, self.longest)
         state = state._replace(plan=Plan(memory, roll))
         allocation = self.allocate(state)
         return allocation, state._replace(plan=Plan(memory, roll._replace(asked=allocation)))

@@ -10,6 +10,7 @@ from typing import Any
 from ata_gym.simulation import Ints
 from ata_policies.ata import AtaEmpiricalIcml, AtaIcml
 from ata_policies.attendance import Attendance
+from ata_policies.beliefs import Belief
 from ata_policies.concave import ThompsonBeta
 from ata_policies.detection import Cusum, PageHinkley, Watched
 from ata_policies.forgetting import RecentBound
@@ -100,7 +101,9 @@ class Restarting(AllocationPolicy):
 
         To it those who are to be tried again look as if they had never been, and those who are away all but standing.
         """
-        belief, roll = state.belief, state.plan.after(seen["worker"], _PAUSE, _LONGEST)
+        belief = state.belief
+        results, _ = Belief.empty(*belief.counts.shape).observe(seen["worker"], seen["time"])
+        roll = state.plan.after(results, _PAUSE, _LONGEST)
         shown = belief.forgetting(belief.untried()).slowed(roll.away & (roll.wait > 0))
         action, after = super().act(state._replace(belief=shown), seen)
         return action, after._replace(belief=belief, plan=roll._replace(asked=action))
