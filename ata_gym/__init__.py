@@ -1,14 +1,15 @@
-"""Who computes what: adaptive task allocation on unequal workers, as a Gymnasium environment.
+"""Adaptive task allocation on workers of unequal speeds, as Gymnasium environments.
 
 Importing the package registers ``ata_gym/TaskAllocation-v0``, ``ata_gym/TaskRace-v0`` and ``ata_gym/TaskDispatch-v0``.
+The names below are those that users type most; the rooms of the package hold the rest.
 """
 
 import gymnasium
 
-from ata_gym.allocation import allocate, proxy_loss, proxy_optimal
-from ata_gym.optimal import Optimum, optimal_allocation
-from ata_gym.round_time import expected_round_time
 from ata_gym.scenarios import Scenario, scenario, scenario_names
+from ata_gym.theory.allocation.proxy_loss import allocate, proxy_loss, proxy_optimal
+from ata_gym.theory.optimal.allocation import Optimum, optimal_allocation
+from ata_gym.theory.round_time.expected import expected_round_time
 
 __version__ = "0.1.0"
 __all__ = [
@@ -24,10 +25,10 @@ __all__ = [
     "scenario_names",
 ]
 
-for _name, _module in (("TaskAllocation", "envs"), ("TaskRace", "envs"), ("TaskDispatch", "dispatch")):
+for _name, _module in (("TaskAllocation", "allocation"), ("TaskRace", "allocation"), ("TaskDispatch", "dispatch")):
     if f"ata_gym/{_name}-v0" not in gymnasium.registry:
         gymnasium.register(
             id=f"ata_gym/{_name}-v0",
-            entry_point=f"ata_gym.{_module}:{_name}Env",
-            vector_entry_point=f"ata_gym.{_module}:{_name}VectorEnv",
+            entry_point=f"ata_gym.envs.{_module}:{_name}Env",
+            vector_entry_point=f"ata_gym.envs.{_module}:{_name}VectorEnv",
         )

@@ -6,7 +6,7 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
-from ata_gym.extras import MissingExtraError, require
+from ata_gym.utils.extras import MissingExtraError, require
 
 
 def main() -> None:

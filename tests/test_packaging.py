@@ -45,13 +45,6 @@ def test_the_packages_are_marked_as_typed(package):
     assert importlib.resources.files(package).joinpath("py.typed").is_file()
 
 
-def test_every_declared_policy_is_installed_and_loads():
-    found = {entry.name: entry for entry in importlib.metadata.entry_points(group="ata_gym.policies")}
-    declared = PROJECT["entry-points"]["ata_gym.policies"]
-    assert {name: found[name].value for name in declared} == declared
-    assert all(callable(found[name].load()) for name in declared)
-
-
 def test_the_base_has_only_its_four_dependencies():
     assert {Requirement(line).name for line in PROJECT["dependencies"]} == {
         "gymnasium",

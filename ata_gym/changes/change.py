@@ -1,4 +1,4 @@
-"""What a change is, and what it may draw on."""
+"""What a change is, and the random numbers that it may draw."""
 
 from __future__ import annotations
 
@@ -7,79 +7,100 @@ from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+from scipy.special import ndtri
 
-from ata_gym import kernels
-from ata_gym.changes.conditions import Conditions, Floats, Ints
+from ata_gym.changes.conditions import Conditions
+from ata_gym.simulation import kernels
+from ata_gym.typing import Floats, Ints, Keys
+from ata_gym.utils.validation import as_float, short
 
 
-class Now(NamedTuple):
-    """The coming round of E rows, as one change of their pool sees it."""
+class RoundContext(NamedTuple):
+    """The coming round of E rows, as one change sees it; its random numbers are the same for every policy."""
 
-    keys: kernels.Keys
+    keys: Keys
     """(E,) each row's key"""
     episode: Ints
     """(E,) counted from 0"""
     round: Ints
     """(E,) counted from 0"""
     place: int
-    """of the change among those of its pool"""
+    """of the change in the list of changes"""
     n: int
     """how many workers there are"""
 
     def uniforms(self, kinds: int = 1) -> Floats:
-        """Fresh uniform numbers strictly between 0 and 1, shape (E, kinds, n): the same whatever a policy does."""
+        """Uniform numbers strictly between 0 and 1, shape (E, kinds, n); each call gives the same ones."""
         numbers = np.empty((len(self.keys), kinds * self.n))
         kernels.fill_uniforms_of_round(self.keys, self.episode, self.round, self.place, numbers)
         return numbers.reshape(-1, kinds, self.n)
+
+    def normals(self, kinds: int = 1) -> Floats:
+        """Standard normal numbers, shape (E, kinds, n)."""
+        return np.asarray(ndtri(self.uniforms(kinds)))
+
+    def autoregressive(self, past: Floats, persistence: float) -> Floats:
+        """One step of a standard normal AR(1); ``persistence`` is the correlation from one round to the next."""
+        after: Floats = persistence * past + (1 - persistence**2) ** 0.5 * self.normals(past.shape[1])
+        return after
+
+    def stationary_chain(self, starts: float, ends: float) -> Floats:
+        """1 where a two-state Markov chain is on, as often as in the long run, else 0; shape (E, 1, n)."""
+        return (self.uniforms() < starts / (starts + ends)).astype(np.float64)
+
+    def next_of_chain(self, on: Floats, starts: float, ends: float) -> Floats:
+        """One step of that chain: off turns on with probability ``starts``, on turns off with ``ends``."""
+        u = self.uniforms()
+        return np.where(on > 0, u >= ends, u < starts).astype(np.float64)
 
 
 @dataclass(frozen=True)
 class Change(ABC):
     """One way in which workers change from round to round.
 
-    Its fields are plain numbers and tuples. What is random goes by way of a memory, one array per row and worker, so
-    that the conditions of a round are a function of the memory and the round.
+    The fields are plain numbers and tuples. Random numbers enter through a memory, one array per row and worker: the
+    conditions of a round are a function of the memory and the round.
     """
 
     slots: ClassVar[int] = 0
-    """Numbers per worker that it remembers."""
+    """How many numbers per worker the memory holds."""
     timed: ClassVar[bool] = False
     """Whether the conditions depend on the round as well as on the memory."""
     single: ClassVar[bool] = False
-    """Whether a pool can have one only."""
-
+    """Whether a scenario can have one only."""
     faulty: ClassVar[bool] = False
     """Whether workers may die of it."""
 
     def fit(self, n: int) -> None:  # noqa: B027 - most fit any
-        """Raise ValueError if it does not fit a pool of n workers."""
+        """ValueError if the change does not fit a pool of n workers."""
 
-    def first(self, now: Now) -> Floats:
-        """What it remembers in the first round of an episode, shape (E, slots, n)."""
+    def first(self, now: RoundContext) -> Floats:
+        """The memory in the first round of an episode, shape (E, slots, n)."""
         return np.zeros((len(now.keys), self.slots, now.n))
 
-    def next(self, now: Now, memory: Floats) -> Floats:
-        """What it remembers in the coming round, from what it did in the last; ``memory`` itself where that stays."""
+    def next(self, now: RoundContext, memory: Floats) -> Floats:
+        """The memory in the coming round, from that in the last one; ``memory`` itself if it stays the same."""
         del now
         return memory
 
     @abstractmethod
     def apply(self, conditions: Conditions, memory: Floats, round: Ints) -> Conditions:
-        """The conditions, changed."""
+        """The conditions of the round after this change."""
 
     def to_data(self) -> dict[str, Any]:
-        """Its name and fields, as plain data."""
+        """The name and the fields, as plain data."""
         return {"change": type(self).__name__.lower(), **asdict(self)}
 
 
 def number(
     owner: Change, name: str, low: float, high: float = np.inf, *, above: bool = False, below: bool = False
 ) -> None:
-    """Turn a field into a float, or raise unless it is a number from ``low`` to ``high`` (above and below them)."""
-    value: Any = getattr(owner, name)
-    okay = isinstance(value, int | float | np.number) and not isinstance(value, bool) and np.isfinite(value)
-    if not okay or value < low or value > high or (above and value == low) or (below and value == high):
+    """Turn a field into a float; ValueError unless it is from ``low`` to ``high`` (``above``, ``below``: exclusive)."""
+    given = getattr(owner, name)
+    value = as_float(given)
+    okay = low <= value <= high and value < np.inf and not (above and value == low) and not (below and value == high)
+    if not okay:
         least = f"{'above' if above else 'of at least'} {low:g}"
         most = "" if high == np.inf else f" and {'below' if below else 'at most'} {high:g}"
-        raise ValueError(f"{name} of {type(owner).__name__} must be a number {least}{most}, not {value!r}")
-    object.__setattr__(owner, name, float(value))
+        raise ValueError(f"{name} of {type(owner).__name__} must be a number {least}{most}, not {short(given)}")
+    object.__setattr__(owner, name, value)

@@ -1,81 +1,58 @@
-"""The conditions of a round: what changes make of a pool's laws."""
+"""The conditions of a round: what the changes make of the distributions of a pool."""
 
 from __future__ import annotations
 
-from functools import cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from ata_gym.pools.laws import Laws
-    from ata_gym.pools.pool import Pool
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
-
-
-class Hazards(NamedTuple):
-    """What is in a round besides the laws, as the kernels read it."""
-
-    noise: Floats
-    """(E, n, 5): share of outliers, their shortest and longest time, factor of a task's own normal noise, and what is
-    added to that; (n, 5) if alike in all rows"""
-    dies: Floats
-    """(E, n) when each worker dies, as in ``Conditions``"""
-    deadline: float
-    """as in ``Conditions``"""
-
-
-@cache
-def calm(n: int) -> Hazards:
-    """No hazards: n workers that live, whose tasks have only noise of their own; read-only."""
-    noise, dies = np.tile([0.0, 0.0, 0.0, 1.0, 0.0], (n, 1)), np.full(n, np.inf)
-    noise.flags.writeable = dies.flags.writeable = False
-    return Hazards(noise, dies, 0.0)
+from ata_gym.pools import Pool
+from ata_gym.pools.distributions import Distributions
+from ata_gym.pools.families import CODES
+from ata_gym.simulation.disturbances import Disturbances, undisturbed
+from ata_gym.typing import Floats, Ints
 
 
 class Conditions(NamedTuple):
-    """What E rows of n workers are like in one round. They are fixed when it starts; one worker at least lives on."""
+    """What E rows of n workers are like in one round, from its start to its end. At least one worker of a row lives."""
 
-    law: Ints
-    """(E, n) the worker of the pool whose law each worker has"""
+    distribution: Ints
+    """(E, n) the worker of the pool whose distribution each worker has."""
     factor: Floats
-    """(E, n) multiplies its task times"""
+    """(E, n) factor of its task times."""
     common: Floats
-    """(E, n) standard normal noise that all tasks of a worker share in the round"""
+    """(E, n) standard normal noise that all tasks of a worker share in the round."""
     dies: Floats
-    """(E, n) when it dies, counted from the round's start; 0: it is away, inf: it does not"""
+    """(E, n) when it dies, counted from the round's start; 0: it is away, inf: it lives."""
     signal: Floats
-    """(E, n, 2) its load of cpu and memory, from 0 to 1; 0 where nothing loads it"""
+    """(E, n, 2) its load of cpu and memory, from 0 to 1; 0 without the change ``Load``."""
     round: Ints
-    """(E,) which round it is, counted from 0"""
+    """(E,) the round, counted from 0."""
     weight: float = 0.0
-    """share of the common noise in the variance of a task's noise, made normal"""
+    """Share of the common noise in the variance of a task's noise, made normal."""
     share: float = 0.0
-    """share of the tasks that are outliers"""
+    """Share of the tasks that are outliers."""
     low: float = 0.0
-    """how many medians of its law the shortest outlier takes"""
+    """The shortest outlier, in medians of its worker's distribution."""
     high: float = 0.0
-    """how many the longest one takes"""
+    """The longest outlier, likewise."""
     deadline: float = 0.0
-    """from this time of the round on, tasks of dead workers are handed on"""
+    """From this time of the round on, tasks of dead workers are handed on."""
 
     @classmethod
     def unchanged(cls, round: Ints, n: int) -> Conditions:
-        """What n workers of a pool without changes are like in these rounds, shape (E,)."""
+        """The conditions of n workers without changes in these rounds, shape (E,)."""
         rows = len(round)
-        law = np.broadcast_to(np.arange(n), (rows, n))
+        distribution = np.broadcast_to(np.arange(n), (rows, n))
         ones, never = np.ones((rows, n)), np.full((rows, n), np.inf)
-        return cls(law, ones, np.zeros((rows, n)), never, np.zeros((rows, n, 2)), round)
+        return cls(distribution, ones, np.zeros((rows, n)), never, np.zeros((rows, n, 2)), round)
 
     def row(self, e: int) -> Conditions:
-        """Those of one row, without the row axis."""
+        """The conditions of one row, without the row axis."""
         return Conditions._make(part[e] if isinstance(part, np.ndarray) else part for part in self)
 
     def with_survivor(self) -> Conditions:
-        """The same, but who would die last (the first of equals) lives on: somebody can always finish the round."""
+        """The same, but where all workers of a row would die, the last one (of equals the lowest) lives."""
         if np.isinf(self.dies).any(axis=1).all():
             return self
         dies = self.dies.copy()
@@ -83,37 +60,69 @@ class Conditions(NamedTuple):
         dies[np.arange(len(dies)), last] = np.inf
         return self._replace(dies=dies)
 
-    def laws(self, laws: Laws) -> Laws:
-        """The laws of the round from those of the pool, with a row axis: a factor times a law is a law."""
-        law = self.law[:1] if self.law.strides[0] == 0 else self.law  # one row will do for rows that are alike
-        return laws._replace(
-            family=laws.family[law],
-            shift=laws.shift[law] * self.factor,
-            scale=laws.scale[law] * self.factor,
-            shape=laws.shape[law],
-            first=laws.first[law],
-            length=laws.length[law],
-            limit=laws.limit[law],
+    def distributions(self, distributions: Distributions) -> Distributions:
+        """The distributions of the round from those of the pool, with a row axis."""
+        alike = self.distribution.strides[0] == 0  # one row will do for rows that are alike
+        distribution = self.distribution[:1] if alike else self.distribution
+        return distributions._replace(
+            family=distributions.family[distribution],
+            shift=distributions.shift[distribution] * self.factor,
+            scale=distributions.scale[distribution] * self.factor,
+            shape=distributions.shape[distribution],
+            first=distributions.first[distribution],
+            length=distributions.length[distribution],
+            limit=distributions.limit[distribution],
         )
 
-    def hazards(self, median: Floats) -> Hazards:
-        """The hazards of the round; ``median``, shape (n,), is that of the pool's workers."""
+    def disturbances(self, median: Floats) -> Disturbances:
+        """The disturbances of the round; ``median``, shape (n,), is the median task time of the pool's workers."""
         if not self.weight and not self.share:
-            return Hazards(calm(len(median)).noise, self.dies, self.deadline)
+            return Disturbances(undisturbed(len(median)).noise, self.dies, self.deadline)
         noise = np.empty((*self.factor.shape, 5))
-        usual = median[self.law] * self.factor
+        usual = median[self.distribution] * self.factor
         noise[..., 0] = self.share
         noise[..., 1], noise[..., 2] = self.low * usual, self.high * usual
         noise[..., 3], noise[..., 4] = (1 - self.weight) ** 0.5, self.weight**0.5 * self.common
-        return Hazards(noise, self.dies, self.deadline)
+        return Disturbances(noise, self.dies, self.deadline)
 
     def means(self, pool: Pool) -> Floats:
         """Exact mean task time of each worker in the round, shape (E, n), of tasks that are run to their end.
 
-        It is infinite for a worker that is away from the start. The law of a trace that is replayed by round is a
-        point, the recorded time of the round. A trace replayed by task has the mean of its record.
+        It is infinite for a worker that is away from the start. For a trace that is replayed by round it is the
+        recorded time of the round; a trace replayed by task has the mean of its record.
         """
         usual = (1 - self.share) * pool.mean_in(self.round)
         if self.share:
             usual += self.share * (self.low + self.high) / 2 * pool.median()
-        return np.where(self.dies == 0.0, np.inf, np.take_along_axis(usual, self.law, axis=-1) * self.factor)
+        return np.where(self.dies == 0.0, np.inf, np.take_along_axis(usual, self.distribution, axis=-1) * self.factor)
+
+    def pool(self, pool: Pool) -> Pool:
+        """The pool whose task times have the distributions of the round, for oracles.
+
+        Parameters
+        ----------
+        pool
+            The workers without changes. These conditions must be of one row, as ``env.unwrapped.conditions()`` of a
+            single env gives, or ``row(e)`` of many.
+
+        Returns
+        -------
+        A pool without deaths and without shared noise, which leaves the distributions as they are. A trace that is
+        replayed by round has one recorded time, that of the round.
+
+        Raises
+        ------
+        ValueError
+            For conditions of many rows, and for outliers, which no family has.
+        """
+        if self.distribution.ndim != 1:
+            raise ValueError("the pool of a round is that of one row: use conditions.row(e)")
+        if self.share:
+            raise ValueError("no family has outliers, so there is no pool of this round")
+        plain = pool.to_data()
+        for i in np.flatnonzero(pool.distributions.family == CODES["trace-by-round"]):
+            plain["times"][i] = [plain["times"][i][self.round % pool.distributions.length[i]]]
+        data = {key: [column[i] for i in self.distribution] for key, column in plain.items()}
+        for key in ("shift", "scale"):
+            data[key] = data[key] * self.factor
+        return Pool(**data)

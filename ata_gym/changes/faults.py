@@ -1,11 +1,11 @@
-"""Workers that leave, die and return. A round does without them, and still gives exactly B results.
+"""Workers that leave, die and return. A round still gives exactly B results.
 
-The task that a worker runs when it dies is lost. There is no entry for it in ``worker`` and ``time``: its time so far
-is the worker's ``elapsed``, as if it were cancelled, and counts as worker time; ``info["lost"]`` counts such tasks.
-From the deadline on, what those who live will not do by themselves is handed to the living worker that became idle
-first. Who is away from the start loses nothing. If nobody would live, who would die last (of equals the lowest worker)
-does not die. All of it is told in ``ata_gym.simulation.race_round``, and for dispatch, where nothing is handed on, in
-``dispatch_step``.
+The task that a worker runs when it dies is lost. It has no entry in ``worker`` and ``duration``: its time so far is the
+worker's ``elapsed``, as if it were cancelled, and counts as worker time; ``info["lost"]`` counts such tasks. From the
+deadline on, tasks that no living worker has left are handed to the living worker that became idle first. A worker that
+is away from the start of a round loses no task. If all workers would die, the last one to die (of equals the lowest)
+stays alive. ``ata_gym.simulation.rounds.race_round`` defines all this; for dispatch, where tasks are not handed on,
+``ata_gym.simulation.dispatch.dispatch_step`` does.
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ from typing import ClassVar
 
 import numpy as np
 
-from ata_gym.changes.chains import markov, stationary
-from ata_gym.changes.change import Change, Now, number
-from ata_gym.changes.conditions import Conditions, Floats, Ints
-from ata_gym.checks import whole_number
+from ata_gym.changes.change import Change, RoundContext, number
+from ata_gym.changes.conditions import Conditions
+from ata_gym.typing import Floats, Ints
+from ata_gym.utils.validation import whole_number
 
 
-def _also(conditions: Conditions, dies: Floats, deadline: float) -> Conditions:
-    """Of several faults the first death and the last deadline hold."""
+def _with_deaths(conditions: Conditions, dies: Floats, deadline: float) -> Conditions:
+    """The conditions with these deaths too: of several faults the first death and the last deadline count."""
     return conditions._replace(dies=np.minimum(conditions.dies, dies), deadline=max(conditions.deadline, deadline))
 
 
 @dataclass(frozen=True)
 class Spot(Change):
-    """Workers leave and return between rounds, as spot machines do; each is a Markov chain that starts stationary.
+    """Workers leave and return between rounds, as spot instances do; each by a Markov chain that starts stationary.
 
     Parameters
     ----------
     leaves, returns
         Probability in each round that a worker leaves, or returns: a share leaves / (leaves + returns) is away.
     deadline
-        From this time of a round on the tasks of those who are away are handed on.
+        From this time of a round on, tasks of workers that are away are handed on.
     """
 
     leaves: float
@@ -50,35 +50,35 @@ class Spot(Change):
         number(self, "returns", 0, 1, above=True)
         number(self, "deadline", 0)
 
-    def first(self, now: Now) -> Floats:
-        """As likely away as in the long run."""
-        return stationary(now, self.leaves, self.returns)
+    def first(self, now: RoundContext) -> Floats:
+        """Workers are away as often as in the long run."""
+        return now.stationary_chain(self.leaves, self.returns)
 
-    def next(self, now: Now, memory: Floats) -> Floats:
-        """Some leave, some return."""
-        return markov(now, memory, self.leaves, self.returns)
+    def next(self, now: RoundContext, memory: Floats) -> Floats:
+        """Some workers leave, and some return."""
+        return now.next_of_chain(memory, self.leaves, self.returns)
 
     def apply(self, conditions: Conditions, memory: Floats, round: Ints) -> Conditions:
-        """Who is away is dead from the start."""
+        """A worker that is away is dead from the round's start."""
         del round
-        return _also(conditions, np.where(memory[:, 0] > 0, 0.0, np.inf), self.deadline)
+        return _with_deaths(conditions, np.where(memory[:, 0] > 0, 0.0, np.inf), self.deadline)
 
 
 @dataclass(frozen=True)
-class Mortal(Change):
+class Crash(Change):
     """Workers die in the middle of a round, and return some rounds later.
 
     Parameters
     ----------
     probability
-        With which a worker that is there dies in a round.
+        Probability in each round that a worker which is there dies.
     within
-        It does so at a uniform time from the round's start to this one. If the round is over before, it dies between
-        rounds: its absence is the same for every policy.
+        It dies at a uniform time between the round's start and this one. If the round ends before, it dies between
+        rounds, so that its absence is the same for every policy.
     away
-        For how many whole rounds after that it is away.
+        How many whole rounds after that it is away.
     deadline
-        From this time of a round on, and not before their death, the tasks of the dead are handed on.
+        From this time of a round on, and not before a worker's death, its tasks are handed on.
     """
 
     probability: float
@@ -86,30 +86,30 @@ class Mortal(Change):
     away: int
     deadline: float = 0.0
 
-    slots: ClassVar[int] = 2  # the rounds that it stays away, with this one, and when it dies in this one
+    slots: ClassVar[int] = 2  # rounds that it is still away, with this one, and when it dies in this one
     faulty: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         number(self, "probability", 0, 1, above=True)
         number(self, "within", 0, above=True)
-        object.__setattr__(self, "away", whole_number("away of Mortal", self.away, 0))
+        object.__setattr__(self, "away", whole_number("away of Crash", self.away, 0))
         number(self, "deadline", 0)
 
-    def first(self, now: Now) -> Floats:
-        """At first all are there."""
+    def first(self, now: RoundContext) -> Floats:
+        """In the first round all workers are there."""
         return self._fate(now, np.zeros((len(now.keys), now.n)))
 
-    def next(self, now: Now, memory: Floats) -> Floats:
-        """Who died in the last round stays away; who was away comes nearer."""
+    def next(self, now: RoundContext, memory: Floats) -> Floats:
+        """A worker that died in the last round is away; one that was away has one round less to go."""
         left, dies = memory[:, 0], memory[:, 1]
         return self._fate(now, np.where((left == 0) & np.isfinite(dies), self.away, np.maximum(left - 1, 0)))
 
-    def _fate(self, now: Now, left: Floats) -> Floats:
+    def _fate(self, now: RoundContext, left: Floats) -> Floats:
         u = now.uniforms(2)
         dies = np.where(u[:, 0] < self.probability, self.within * u[:, 1], np.inf)
         return np.stack([left, np.where(left > 0, 0.0, dies)], axis=1)
 
     def apply(self, conditions: Conditions, memory: Floats, round: Ints) -> Conditions:
-        """Who is away is dead from the start."""
+        """A worker that is away is dead from the round's start; one that dies has its time."""
         del round
-        return _also(conditions, memory[:, 1], self.deadline)
+        return _with_deaths(conditions, memory[:, 1], self.deadline)

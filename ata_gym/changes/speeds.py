@@ -1,4 +1,4 @@
-"""Gradual and passing changes of speed."""
+"""Gradual and passing changes of speed, and load that is signalled."""
 
 from __future__ import annotations
 
@@ -6,15 +6,19 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+from scipy.special import ndtr
 
-from ata_gym.changes.chains import markov, stationary
-from ata_gym.changes.change import Change, Now, number
-from ata_gym.changes.conditions import Conditions, Floats, Ints
+from ata_gym.changes.change import Change, RoundContext, number
+from ata_gym.changes.conditions import Conditions
+from ata_gym.typing import Floats, Ints
+
+_SWAPPING = 10.0
+"""Factor of the task times on a worker that swaps."""
 
 
 @dataclass(frozen=True)
 class Periodic(Change):
-    """A load that comes and goes: task times are multiplied by ``1 + amplitude * sin(2 pi (round / period + phase))``.
+    """A periodic load: task times are multiplied by ``1 + amplitude * sin(2 pi (round / period + phase))``.
 
     Parameters
     ----------
@@ -39,7 +43,7 @@ class Periodic(Change):
         number(self, "apart", 0, 1)
 
     def apply(self, conditions: Conditions, memory: Floats, round: Ints) -> Conditions:
-        """The load of the round."""
+        """Multiply by the factor of the round."""
         del memory
         n = conditions.factor.shape[1]
         phase = round[:, None] / self.period + self.apart * np.arange(n) / n
@@ -53,9 +57,9 @@ class Walk(Change):
     Parameters
     ----------
     step
-        Each round it moves by a uniform amount of at most this.
+        The largest move in a round; moves are uniform.
     bound
-        It stays within this of 0: ``log(2)`` keeps each worker between half and twice its pace. It starts at 0.
+        The largest distance from 0, where it starts: ``log(2)`` keeps each worker between half and twice its speed.
     """
 
     step: float
@@ -67,7 +71,7 @@ class Walk(Change):
         number(self, "bound", 0, 100, above=True)
         number(self, "step", 0, 2 * self.bound, above=True)
 
-    def next(self, now: Now, memory: Floats) -> Floats:
+    def next(self, now: RoundContext, memory: Floats) -> Floats:
         """One step, reflected."""
         moved = memory + self.step * (2 * now.uniforms() - 1)
         reflected = np.where(moved > self.bound, 2 * self.bound - moved, moved)
@@ -81,7 +85,7 @@ class Walk(Change):
 
 @dataclass(frozen=True)
 class OnOff(Change):
-    """Stragglers that come and go: each worker is slow by spells, a Markov chain of its own that starts stationary.
+    """Passing stragglers: each worker is slow in some spells of rounds, by a Markov chain that starts stationary.
 
     Parameters
     ----------
@@ -103,15 +107,69 @@ class OnOff(Change):
         number(self, "starts", 0, 1, above=True)
         number(self, "ends", 0, 1, above=True)
 
-    def first(self, now: Now) -> Floats:
-        """As likely slow as in the long run."""
-        return stationary(now, self.starts, self.ends)
+    def first(self, now: RoundContext) -> Floats:
+        """Workers are slow as often as in the long run."""
+        return now.stationary_chain(self.starts, self.ends)
 
-    def next(self, now: Now, memory: Floats) -> Floats:
+    def next(self, now: RoundContext, memory: Floats) -> Floats:
         """Spells start and end."""
-        return markov(now, memory, self.starts, self.ends)
+        return now.next_of_chain(memory, self.starts, self.ends)
 
     def apply(self, conditions: Conditions, memory: Floats, round: Ints) -> Conditions:
-        """Slow workers are slow."""
+        """Multiply the times of the slow workers."""
         del round
         return conditions._replace(factor=np.where(memory[:, 0] > 0, self.factor, 1.0) * conditions.factor)
+
+
+@dataclass(frozen=True)
+class Load(Change):
+    """Other programs take a part of each worker's cpu and memory, and slow its tasks.
+
+    Task times are multiplied by ``exp(unexplained * e) / (1 - cpu * c - memory * m)``. The loads c and m are each
+    uniform on [0, 1], and e is standard normal; all three are AR(1) over rounds, independent of each other and between
+    workers, and start stationary. Where m is above ``swap``, times are also multiplied by 10. With ``signals=True``
+    observations hold c and m of the coming round. The form is ours.
+
+    Parameters
+    ----------
+    cpu, memory
+        The share of its speed that a worker loses at full load; together below 1.
+    unexplained
+        Standard deviation of the part of the logarithm of the times that the signals do not explain.
+    persistence
+        Correlation from one round to the next, below 1.
+    swap
+        Memory load above which a worker swaps; by default it never does.
+    """
+
+    cpu: float
+    memory: float
+    unexplained: float
+    persistence: float
+    swap: float = 1.0
+
+    slots: ClassVar[int] = 3
+    single: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        number(self, "cpu", 0, 1, below=True)
+        number(self, "memory", 0, 1 - self.cpu, below=True)
+        number(self, "unexplained", 0)
+        number(self, "persistence", 0, 1, below=True)
+        number(self, "swap", 0, 1)
+
+    def first(self, now: RoundContext) -> Floats:
+        """All three start stationary."""
+        return now.normals(self.slots)
+
+    def next(self, now: RoundContext, memory: Floats) -> Floats:
+        """AR(1)."""
+        return now.autoregressive(memory, self.persistence)
+
+    def apply(self, conditions: Conditions, memory: Floats, round: Ints) -> Conditions:
+        """Set the signals, and multiply by the factor that the loads and the unexplained part give."""
+        del round
+        cpu, ram = ndtr(memory[:, 0]), ndtr(memory[:, 1])
+        factor = np.exp(self.unexplained * memory[:, 2]) / (1 - self.cpu * cpu - self.memory * ram)
+        factor *= np.where(ram > self.swap, _SWAPPING, 1.0)
+        return conditions._replace(factor=conditions.factor * factor, signal=np.stack([cpu, ram], axis=2))

@@ -1,4 +1,4 @@
-"""Abrupt changes: workers trade their laws, or become faster or slower from one round to the next."""
+"""Abrupt changes: workers exchange their distributions, or become faster or slower from one round to the next."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from ata_gym.changes.change import Change, Now, number
-from ata_gym.changes.conditions import Conditions, Floats, Ints
-from ata_gym.checks import whole_number
+from ata_gym.changes.change import Change, RoundContext, number
+from ata_gym.changes.conditions import Conditions
+from ata_gym.typing import Floats, Ints
+from ata_gym.utils.validation import whole_number
 
 
 def _whole_numbers(name: str, values: Sequence[int], least: int) -> tuple[int, ...]:
@@ -19,23 +20,24 @@ def _whole_numbers(name: str, values: Sequence[int], least: int) -> tuple[int, .
 
 @dataclass(frozen=True)
 class Switch(Change):
-    """All workers trade their laws, every so many rounds or at given ones.
+    """All workers exchange their distributions, every so many rounds or in given ones.
 
     Parameters
     ----------
     every
-        Rounds between two switches, or
+        Rounds between two switches; or else
     at
         the rounds of the switches, counted from 0.
     permutation
-        Worker i gets the law that worker ``permutation[i]`` had. By default a fresh random permutation each time, all
-        equally likely.
+        Worker i gets the distribution that worker ``permutation[i]`` had. By default a fresh random permutation each
+        time, all equally likely.
 
     Examples
     --------
     >>> import gymnasium, ata_gym
-    >>> pool = ata_gym.pools.deterministic([1.0, 2.0, 3.0]).changing(Switch(at=(1,), permutation=(2, 0, 1)))
-    >>> env = gymnasium.make("ata_gym/TaskAllocation-v0", pool=pool, budget=3).unwrapped
+    >>> pool = {"family": "deterministic", "scale": [1.0, 2.0, 3.0]}
+    >>> changes = [Switch(at=(1,), permutation=(2, 0, 1))]
+    >>> env = gymnasium.make("ata_gym/TaskAllocation-v0", pool=pool, changes=changes, budget=3).unwrapped
     >>> _ = env.reset(seed=0)
     >>> _ = env.step(np.array([1, 1, 1]))
     >>> env.means()
@@ -65,25 +67,27 @@ class Switch(Change):
         if self.permutation is not None and len(self.permutation) != n:
             raise ValueError(f"permutation of Switch must hold each of {n} workers once, not {self.permutation}")
 
-    def first(self, now: Now) -> Floats:
-        """At first all have their own laws."""
+    def first(self, now: RoundContext) -> Floats:
+        """In the first round each worker has its own distribution."""
         return np.tile(np.arange(now.n, dtype=np.float64), (len(now.keys), 1, 1))
 
-    def next(self, now: Now, memory: Floats) -> Floats:
-        """Trade, in the rows where it is time to."""
+    def next(self, now: RoundContext, memory: Floats) -> Floats:
+        """Permute, in the rows whose round has a switch."""
         due = np.isin(now.round, self.at) if self.every is None else now.round % self.every == 0
         if not due.any():
             return memory
         if self.permutation is None:
-            traded = np.argsort(now.uniforms(), axis=2).astype(np.float64)
+            permuted = np.argsort(now.uniforms(), axis=2).astype(np.float64)
         else:
-            traded = memory[:, :, list(self.permutation)]
-        return np.where(due[:, None, None], traded, memory)
+            permuted = memory[:, :, list(self.permutation)]
+        return np.where(due[:, None, None], permuted, memory)
 
     def apply(self, conditions: Conditions, memory: Floats, round: Ints) -> Conditions:
-        """Each has the law of another."""
+        """Each worker has the distribution of the one that the memory names."""
         del round
-        return conditions._replace(law=np.take_along_axis(conditions.law, memory[:, 0].astype(np.int64), axis=1))
+        return conditions._replace(
+            distribution=np.take_along_axis(conditions.distribution, memory[:, 0].astype(np.int64), axis=1)
+        )
 
 
 @dataclass(frozen=True)
@@ -117,12 +121,12 @@ class Jump(Change):
             object.__setattr__(self, "until", whole_number("until of Jump", self.until, self.at + 1))
 
     def fit(self, n: int) -> None:
-        """The workers must be there."""
+        """The workers must be among n."""
         if max(self.workers, default=0) >= n:
             raise ValueError(f"workers of Jump must be below {n}, the number of workers, not {max(self.workers)}")
 
     def apply(self, conditions: Conditions, memory: Floats, round: Ints) -> Conditions:
-        """Multiply in the rows that are there."""
+        """Multiply in the rows whose round is in the range."""
         del memory
         now = (round >= self.at) & (True if self.until is None else round < self.until)
         factor = conditions.factor.copy()

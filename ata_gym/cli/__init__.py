@@ -1,24 +1,29 @@
-"""The commands of ``ata-gym``."""
+"""The commands of ``ata-gym``, one file for each under its name; ``options`` and ``console`` serve all of them.
+
+This is the top room: it imports from every other, and nothing imports from it but ``python -m ata_gym``.
+"""
 
 from __future__ import annotations
 
 import typer
 
-from ata_gym.cli.benching import bench
-from ata_gym.cli.checking import check
+from ata_gym.cli.bench import bench
+from ata_gym.cli.check import check
 from ata_gym.cli.console import plain_errors
-from ata_gym.cli.leading import leaderboard
-from ata_gym.cli.listing import methods, policies, scenarios
-from ata_gym.cli.measuring import measure
-from ata_gym.cli.predicting import predictors
-from ata_gym.cli.reproducing import reproduce
-from ata_gym.cli.showing import demo
-from ata_gym.cli.tracing import trace
-from ata_gym.cli.tracking import track
-from ata_gym.cli.training import train
+from ata_gym.cli.demo import demo
+from ata_gym.cli.leaderboard import leaderboard
+from ata_gym.cli.measure import measure
+from ata_gym.cli.methods import methods
+from ata_gym.cli.policies import policies
+from ata_gym.cli.predictors import predictors
+from ata_gym.cli.reproduce import reproduce
+from ata_gym.cli.scenarios import scenarios
+from ata_gym.cli.trace import trace
+from ata_gym.cli.track import track
+from ata_gym.cli.train import train
 
 app = typer.Typer(
-    help="Who computes what: adaptive task allocation on unequal workers.",
+    help="Adaptive task allocation: which of several unequal workers computes how many stochastic gradients.",
     no_args_is_help=True,
     rich_markup_mode="markdown",
     add_completion=False,

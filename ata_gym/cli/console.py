@@ -1,4 +1,4 @@
-"""How the commands speak: tables on stdout, progress and errors on stderr, and no traceback for bad input."""
+"""What the commands write: tables to stdout, progress and errors to stderr, and no traceback for bad input."""
 
 from __future__ import annotations
 
@@ -7,17 +7,25 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import ParamSpec, TypeVar
+from time import monotonic
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 import typer
-from rich.console import Console, RenderableType
+from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
+
+if TYPE_CHECKING:
+    from ata_gym.bench.report.report import Report
+    from ata_gym.bench.report.table import Table
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 _WIDTH = 100
 """Columns of what is written to a file or a pipe."""
+
+LINE_EVERY = 30.0
+"""Seconds between two lines of progress where stderr is no terminal."""
 
 
 def plain_errors(command: Callable[P, R]) -> Callable[P, R]:
@@ -29,6 +37,9 @@ def plain_errors(command: Callable[P, R]) -> Callable[P, R]:
             return command(*args, **kwargs)
         except (ValueError, OSError) as error:
             say_error(str(error))
+            raise typer.Exit(2) from error
+        except MemoryError as error:
+            say_error(f"there is not enough memory: {error}")
             raise typer.Exit(2) from error
         except KeyboardInterrupt as error:
             say_error("stopped; the same command goes on from here")
@@ -47,15 +58,41 @@ def say(sentence: str = "") -> None:
     typer.echo(sentence)
 
 
-def show(*things: RenderableType) -> None:
+def show(*tables: Table) -> None:
     """Write tables to stdout."""
     console = Console(width=None if sys.stdout.isatty() else _WIDTH)
-    for thing in things:
-        console.print(thing)
+    for table in tables:
+        console.print(table)
+
+
+def show_report(report: Report) -> None:
+    """Write a report to stdout: its tables, and where its files are."""
+    if report.heading:
+        say(report.heading)
+    show(*report.tables)
+    if report.remark:
+        say(report.remark)
+    for what, files in (("tables", report.files), ("pictures", report.pictures)):
+        if files:
+            say_files(what, files)
+
+
+@contextmanager
+def named_failure(what: str) -> Iterator[None]:
+    """Turn whatever a user's own code raises, or sys.exit in it, into a ValueError that names the code.
+
+    ValueError, OSError, MemoryError and FloatingPointError pass as they are: they become one sentence anyway.
+    """
+    try:
+        yield
+    except (ValueError, OSError, MemoryError, ImportError, FloatingPointError, typer.Exit):
+        raise
+    except (Exception, SystemExit) as error:
+        raise ValueError(f"{what} failed: {type(error).__name__}: {error}") from error
 
 
 def say_files(what: str, files: Sequence[Path]) -> None:
-    """Say where files are; names that differ only in their ending share a line."""
+    """Write where files are; names that differ only in their ending share a line."""
     say(f"{what}:")
     stems = dict.fromkeys(file.with_suffix("") for file in files)
     for stem in stems:
@@ -65,20 +102,52 @@ def say_files(what: str, files: Sequence[Path]) -> None:
 
 @contextmanager
 def progress_bars(totals: Mapping[str, int]) -> Iterator[Callable[[str, int], None]]:
-    """A progress bar for each task and its total, updated by ``(task, done)``; nothing where stderr is no terminal."""
+    """A progress bar for each task and its total, updated by ``(task, done)``; lines where stderr is no terminal."""
+    lines = _ProgressLines(totals)
     with _progress() as progress:
         bars = {task: progress.add_task(task, total=total) for task, total in totals.items()}
-        yield lambda task, done: progress.update(bars[task], completed=done)
+
+        def update(task: str, done: int) -> None:
+            progress.update(bars[task], completed=done)
+            lines.update(task, done)
+
+        yield update
 
 
 @contextmanager
 def loss_bar(task: str, total: int) -> Iterator[Callable[[int, float], None]]:
-    """A progress bar with the loss, updated by ``(done, loss)``; nothing where stderr is no terminal."""
+    """A progress bar with the loss, updated by ``(done, loss)``; lines where stderr is no terminal."""
+    lines = _ProgressLines({task: total})
     with _progress(TextColumn("loss {task.fields[loss]:.4g}")) as progress:
         bar = progress.add_task(task, total=total, loss=float("nan"))
-        yield lambda done, loss: progress.update(bar, completed=done, loss=loss)
+
+        def update(done: int, loss: float) -> None:
+            progress.update(bar, completed=done, loss=loss)
+            lines.update(task, done, f", loss {loss:.4g}")
+
+        yield update
 
 
 def _progress(*more: ProgressColumn) -> Progress:
     bar = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), *more, TimeRemainingColumn())
     return Progress(*bar, console=Console(stderr=True), disable=not sys.stderr.isatty())
+
+
+class _ProgressLines:
+    """Progress where stderr is no terminal: a line for all tasks together, every ``LINE_EVERY`` seconds at most."""
+
+    def __init__(self, totals: Mapping[str, int]) -> None:
+        self.totals, self.done = totals, dict.fromkeys(totals, 0)
+        self.start = self.last = monotonic()
+        self.needed = not sys.stderr.isatty()
+
+    def update(self, task: str, done: int, more: str = "") -> None:
+        """Take note of progress, and write a line if it is time."""
+        self.done[task] = done
+        now = monotonic()
+        if not self.needed or now - self.last < LINE_EVERY:
+            return
+        self.last = now
+        share = sum(self.done.values()) / max(1, sum(self.totals.values()))
+        begun = [f"{name} {k:,} of {self.totals[name]:,}" for name, k in self.done.items() if 0 < k < self.totals[name]]
+        say_error(f"{share:.0%} done after {(now - self.start) / 60:.1f} minutes ({', '.join(begun)}{more})")

@@ -1,4 +1,7 @@
-"""Pools: the workers, and the laws of their task times."""
+"""Pools: the workers, and the distributions of their task times.
+
+Other rooms import the constructors and ``Pool`` from here, and the arrays of ``distributions`` and ``families``.
+"""
 
 from ata_gym.pools.constructors import (
     deterministic,
@@ -12,12 +15,11 @@ from ata_gym.pools.constructors import (
     uniform,
     weibull,
 )
-from ata_gym.pools.measured import measured
-from ata_gym.pools.pool import Laws, Pool, concatenate
-from ata_gym.pools.traces import read_trace
+from ata_gym.pools.pool import Distributions, Pool, concatenate
+from ata_gym.pools.traces import measured, read_trace
 
 __all__ = [
-    "Laws",
+    "Distributions",
     "Pool",
     "concatenate",
     "deterministic",

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ata_gym.pools import checks
+from ata_gym.pools import validation as checks
 from ata_gym.pools.pool import Pool
 
 
@@ -87,7 +87,7 @@ def weibull(shape: ArrayLike, scale: ArrayLike, shift: ArrayLike = 0.0) -> Pool:
 
 
 def pareto(shape: ArrayLike, scale: ArrayLike, shift: ArrayLike = 0.0) -> Pool:
-    """Task times ``shift + scale * U^(-1 / shape)``, Lomax's law where ``shift = -scale``.
+    """Task times ``shift + scale * U^(-1 / shape)``, Lomax's distribution where ``shift = -scale``.
 
     >>> pareto([3.0, 2.0, 1.0], 2.0).mean(), pareto([3.0, 2.0], 2.0).sd()
     (array([ 3.,  4., inf]), array([1.73205081,        inf]))

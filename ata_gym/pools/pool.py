@@ -1,4 +1,4 @@
-"""A pool: the workers and the law of their task times."""
+"""A pool: the workers and the distribution of their task times."""
 
 from __future__ import annotations
 
@@ -8,25 +8,22 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ata_gym.changes import Change, Conditions, change_from_data
-from ata_gym.pools import checks
+from ata_gym.pools import validation as checks
+from ata_gym.pools.distributions import NEVER, Distributions, Moments, medians, moments, offsets
 from ata_gym.pools.families import CODES, FAMILIES, RECORDED
-from ata_gym.pools.laws import NEVER, Laws, offsets
-from ata_gym.pools.moments import Moments, medians, moments
-from ata_gym.pools.norms import psi1_norms
+from ata_gym.pools.psi1 import psi1_norms
+from ata_gym.typing import Floats
 
 if TYPE_CHECKING:
     from scipy.stats.distributions import rv_frozen
 
-    from ata_gym.pools.families import FloatArray
-
-__all__ = ["Laws", "Pool", "concatenate"]
+__all__ = ["Distributions", "Pool", "concatenate"]
 
 _ENDS = {"wrap": 0, "truncate": 1}
 
 
 class Pool:
-    """The workers and the law of their task times: worker i takes ``shift + scale * Z`` for a task.
+    """The workers and the distribution of their task times: worker i takes ``shift + scale * Z`` for a task.
 
     Pools are immutable, compare and hash by content, and join with ``+``. The functions beside this class
     (`exponential`, `gamma`, ...) make pools from the parameters usual in each family.
@@ -61,14 +58,12 @@ class Pool:
     (array([4., 4.]), array([2., 2.]))
     """
 
-    __slots__ = ("_hash", "_moments", "_norms", "changes", "laws")
+    __slots__ = ("_hash", "_moments", "_norms", "distributions")
 
-    laws: Laws
-    """The laws as plain arrays, read-only."""
-    changes: tuple[Change, ...]
-    """How they change from round to round; see ``changing``. All that is said of a pool is said without them."""
+    distributions: Distributions
+    """The distributions as plain arrays, read-only."""
     _moments: Moments
-    _norms: dict[bool, FloatArray]
+    _norms: dict[bool, Floats]
     _hash: int
 
     def __init__(
@@ -97,15 +92,14 @@ class Pool:
         length = np.array([max(1, len(record)) for record in records], dtype=np.int64)
         limit = np.where(recorded & (ends == _ENDS["truncate"]), length, NEVER)
         table = np.concatenate(records) if recorded.any() else np.zeros(1)
-        self._fill(Laws(codes, shifts, scales, shapes, table, offsets(codes, length), length, limit))
-        checks.laws(self.laws, self._moments)
+        self._fill(Distributions(codes, shifts, scales, shapes, table, offsets(codes, length), length, limit))
+        checks.distributions(self.distributions, self._moments)
 
     @classmethod
     def from_data(cls, data: Pool | Mapping[str, Any] | Sequence[Any]) -> Pool:
         """Make a pool from plain data: what `to_data` gives, or a sequence of such things, which are joined.
 
-        The keys of a mapping are the arguments of `Pool`: family, shift, scale, shape, times, end; and changes, a list
-        of what their `to_data` gives.
+        The keys of a mapping are the arguments of `Pool`: family, shift, scale, shape, times, end.
 
         Raises
         ------
@@ -120,9 +114,6 @@ class Pool:
         if isinstance(data, Pool):
             return data
         if isinstance(data, Mapping):
-            if "changes" in data:
-                rest = {key: value for key, value in data.items() if key != "changes"}
-                return cls.from_data(rest).changing(*map(change_from_data, data["changes"]))
             known = ("family", "shift", "scale", "shape", "times", "end")
             unknown = [key for key in data if key not in known]
             if unknown or "family" not in data:
@@ -130,7 +121,10 @@ class Pool:
                 raise ValueError(f"a pool's data holds family, and maybe {', '.join(known[1:])}; here: {wrong}")
             return cls(**data)
         if isinstance(data, Sequence) and not isinstance(data, str | bytes):
-            joined = [cls.from_data(part) for part in data]
+            try:
+                joined = [cls.from_data(part) for part in data]
+            except RecursionError:
+                raise ValueError("a pool's data cannot hold itself, nor be nested so deeply") from None
             return joined[0] if len(joined) == 1 else concatenate(joined)
         raise ValueError(f"a pool is made from a Pool, a mapping, or a sequence of them, got {checks.short(data)}")
 
@@ -140,93 +134,37 @@ class Pool:
         >>> Pool("uniform", shift=1, scale=[2, 4]).to_data()
         {'family': ['uniform', 'uniform'], 'shift': [1.0, 1.0], 'scale': [2.0, 4.0], 'shape': [1.0, 1.0]}
         """
-        laws = self.laws
+        distributions = self.distributions
         data: dict[str, Any] = {
             "family": list(self.families),
-            "shift": laws.shift.tolist(),
-            "scale": laws.scale.tolist(),
-            "shape": laws.shape.tolist(),
+            "shift": distributions.shift.tolist(),
+            "scale": distributions.scale.tolist(),
+            "shape": distributions.shape.tolist(),
         }
-        recorded = np.isin(laws.family, RECORDED)
+        recorded = np.isin(distributions.family, RECORDED)
         if recorded.any():
             data["times"] = [self.record(i).tolist() if recorded[i] else None for i in range(self.n)]
-            data["end"] = ["wrap" if limit == NEVER else "truncate" for limit in laws.limit]
-        if self.changes:
-            data["changes"] = [change.to_data() for change in self.changes]
+            data["end"] = ["wrap" if limit == NEVER else "truncate" for limit in distributions.limit]
         return data
-
-    def changing(self, *changes: Change) -> Pool:
-        """Give the pool whose workers change from round to round, after the changes that this one has.
-
-        They are applied in order: factors multiply, and the laws that a `Switch` deals out are those before it.
-
-        Raises
-        ------
-        ValueError
-            For something else than a change, one that does not fit the pool, and a second one of a kind of which there
-            can be one only (`Correlated`, `Outliers`, `Load`).
-
-        Examples
-        --------
-        >>> from ata_gym.changes import OnOff
-        >>> Pool("exponential", scale=[1, 2]).changing(OnOff(factor=5, starts=0.01, ends=0.1)).changes
-        (OnOff(factor=5.0, starts=0.01, ends=0.1),)
-        """
-        both = self.changes + changes
-        if not all(isinstance(change, Change) for change in both):
-            raise ValueError(f"a pool is changed by changes of ata_gym.changes, got {checks.short(changes)}")
-        for change in both:
-            change.fit(self.n)
-            if change.single and sum(type(other) is type(change) for other in both) > 1:
-                raise ValueError(f"a pool can have one {type(change).__name__} only")
-        return from_laws(self.laws, both)
-
-    def under(self, conditions: Conditions) -> Pool:
-        """Give the pool that this one is in a round, without changes: for oracles.
-
-        Parameters
-        ----------
-        conditions
-            Of one row, as `env.unwrapped.conditions()` of a single env, or ``conditions.row(e)`` of many. Noise that is
-            shared leaves the laws as they are, and who dies is not told. A trace that is replayed by round has the
-            recorded time of the round.
-
-        Raises
-        ------
-        ValueError
-            For conditions of many rows, and under outliers, which no family has.
-        """
-        if conditions.law.ndim != 1:
-            raise ValueError("the pool of a round is that of one row: use conditions.row(e)")
-        if conditions.share:
-            raise ValueError("no family has outliers, so there is no pool of this round")
-        plain = from_laws(self.laws).to_data()
-        for i in np.flatnonzero(self.laws.family == CODES["trace-by-round"]):
-            plain["times"][i] = [plain["times"][i][conditions.round % self.laws.length[i]]]
-        data = {key: [column[i] for i in conditions.law] for key, column in plain.items()}
-        for key in ("shift", "scale"):
-            data[key] = data[key] * conditions.factor
-        return Pool(**data)
 
     @property
     def n(self) -> int:
         """Number of workers."""
-        return len(self.laws.family)
+        return len(self.distributions.family)
 
     @property
     def families(self) -> tuple[str, ...]:
         """Name of the family of each worker, length n."""
-        return tuple(FAMILIES[code].name for code in self.laws.family)
+        return tuple(FAMILIES[code].name for code in self.distributions.family)
 
-    def mean(self) -> FloatArray:
+    def mean(self) -> Floats:
         """Mean task time of each worker, shape (n,), in units of time; inf where it is infinite.
 
-        A trace counts as an empirical law: each recorded time is equally likely. Changes are left out: see
-        `env.unwrapped.means()`.
+        A trace counts as an empirical distribution: each recorded time is equally likely.
         """
         return self._moments.mean.copy()
 
-    def mean_in(self, round: NDArray[np.int64]) -> FloatArray:
+    def mean_in(self, round: NDArray[np.int64]) -> Floats:
         """Mean task time in rounds of shape (...), counted from 0; shape (..., n).
 
         It is ``mean``, but for traces that are replayed by round: they have the recorded time of the round.
@@ -235,22 +173,22 @@ class Pool:
         [[1.0], [2.0]]
         """
         mean = np.tile(self._moments.mean, (*round.shape, 1))
-        replayed = self.laws.family == CODES["trace-by-round"]
+        replayed = self.distributions.family == CODES["trace-by-round"]
         if replayed.any():
-            _, shift, scale, _, table, first, length, _ = self.laws
+            _, shift, scale, _, table, first, length, _ = self.distributions
             time = shift + scale * table[first + round[..., None] % length]
             mean[..., replayed] = time[..., replayed]
         return mean
 
-    def sd(self) -> FloatArray:
+    def sd(self) -> Floats:
         """Return the standard deviation of each worker's task time, shape (n,), inf where it is infinite."""
         return self._moments.sd.copy()
 
-    def median(self) -> FloatArray:
+    def median(self) -> Floats:
         """Median task time of each worker, shape (n,)."""
-        return medians(self.laws)
+        return medians(self.distributions)
 
-    def psi1_norm(self, centred: bool = False) -> FloatArray:
+    def psi1_norm(self, centred: bool = False) -> Floats:
         """psi1 norm ``inf{c > 0 : E exp(|Y| / c) <= 2}`` of each worker's task time.
 
         Parameters
@@ -270,21 +208,21 @@ class Pool:
         array([ 2., 20.])
         """
         if centred not in self._norms:
-            self._norms[centred] = psi1_norms(self.laws, self._moments, centred=centred)
+            self._norms[centred] = psi1_norms(self.distributions, self._moments, centred=centred)
         return self._norms[centred].copy()
 
     def standard(self, i: int) -> rv_frozen:
-        """Law of ``Z`` of worker i as a scipy distribution, where it has a density.
+        """Distribution of ``Z`` of worker i as a scipy distribution, where it has a density.
 
         Raises
         ------
         ValueError
             For a deterministic worker or a trace.
         """
-        family = FAMILIES[int(self.laws.family[i])]
-        return family.distribution(float(self.laws.shape[i]))
+        family = FAMILIES[int(self.distributions.family[i])]
+        return family.distribution(float(self.distributions.shape[i]))
 
-    def record(self, i: int) -> FloatArray:
+    def record(self, i: int) -> Floats:
         """Give the recorded times of worker i, shape (length,), read-only.
 
         Raises
@@ -292,11 +230,11 @@ class Pool:
         ValueError
             If worker i replays no trace.
         """
-        family = FAMILIES[self.laws.family[i]]
+        family = FAMILIES[self.distributions.family[i]]
         if not family.trace:
             raise ValueError(f"worker {i} is {family.name} and replays no trace")
-        first = self.laws.first[i]
-        return self.laws.table[first : first + self.laws.length[i]]
+        first = self.distributions.first[i]
+        return self.distributions.table[first : first + self.distributions.length[i]]
 
     def __add__(self, other: Pool) -> Pool:
         return concatenate([self, other]) if isinstance(other, Pool) else NotImplemented
@@ -307,21 +245,21 @@ class Pool:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Pool):
             return NotImplemented
-        alike = all(np.array_equal(mine, theirs) for mine, theirs in zip(self.laws, other.laws, strict=True))
-        return alike and self.changes == other.changes
+        return all(
+            np.array_equal(mine, theirs) for mine, theirs in zip(self.distributions, other.distributions, strict=True)
+        )
 
     def __hash__(self) -> int:
         if not self._hash:
-            columns = tuple(column.tobytes() for column in self.laws)
-            object.__setattr__(self, "_hash", hash((columns, self.changes)) or 1)
+            columns = tuple(column.tobytes() for column in self.distributions)
+            object.__setattr__(self, "_hash", hash(columns) or 1)
         return self._hash
 
     def __repr__(self) -> str:
-        names = ", ".join(FAMILIES[code].name for code in np.unique(self.laws.family))
+        names = ", ".join(FAMILIES[code].name for code in np.unique(self.distributions.family))
         low, high = self._moments.mean.min(), self._moments.mean.max()
         times = f"mean time {low:.6g}" if low == high else f"mean times {low:.6g} to {high:.6g}"
-        changes = "".join(f", {change}" for change in self.changes)
-        return f"Pool(n={self.n}, {names}, {times}{changes})"
+        return f"Pool(n={self.n}, {names}, {times})"
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
         raise AttributeError(f"pools are immutable: make a new one instead of setting {name}")
@@ -330,13 +268,13 @@ class Pool:
         raise AttributeError(f"pools are immutable: {name} cannot be deleted")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return from_laws, (self.laws, self.changes)
+        return from_distributions, (self.distributions,)
 
-    def _fill(self, laws: Laws, changes: tuple[Change, ...] = ()) -> None:
-        for column in laws:
+    def _fill(self, distributions: Distributions) -> None:
+        for column in distributions:
             column.flags.writeable = False
-        derived: dict[str, object] = {"_moments": moments(laws), "_norms": {}, "_hash": 0}
-        for name, value in ({"laws": laws, "changes": changes} | derived).items():
+        derived: dict[str, object] = {"_moments": moments(distributions), "_norms": {}, "_hash": 0}
+        for name, value in ({"distributions": distributions} | derived).items():
             object.__setattr__(self, name, value)
 
 
@@ -346,8 +284,7 @@ def concatenate(pools: Iterable[Pool]) -> Pool:
     Raises
     ------
     ValueError
-        If there is no pool, or something else among them, or one that changes: changes are of a pool as a whole, so
-        join first.
+        If there is no pool, or something else among them.
 
     Examples
     --------
@@ -357,17 +294,22 @@ def concatenate(pools: Iterable[Pool]) -> Pool:
     parts = list(pools)
     if not parts or not all(isinstance(part, Pool) for part in parts):
         raise ValueError(f"concatenate takes at least one pool, and only pools, got {checks.short(parts)}")
-    if any(part.changes for part in parts):
-        raise ValueError("a pool that changes cannot be joined: join the pools first, then call changing(...)")
-    columns = [np.concatenate(column) for column in zip(*(part.laws for part in parts), strict=True)]
+    columns = [np.concatenate(column) for column in zip(*(part.distributions for part in parts), strict=True)]
     codes, shift, scale, shape, _, _, length, limit = columns
-    tables = [part.laws.table for part in parts if np.isin(part.laws.family, RECORDED).any()]
+    tables = [part.distributions.table for part in parts if np.isin(part.distributions.family, RECORDED).any()]
     table = np.concatenate(tables) if tables else np.zeros(1)
-    return from_laws(Laws(codes, shift, scale, shape, table, offsets(codes, length), length, limit))
+    return from_distributions(Distributions(codes, shift, scale, shape, table, offsets(codes, length), length, limit))
 
 
-def from_laws(laws: Laws, changes: tuple[Change, ...] = ()) -> Pool:
-    """Make a pool from laws that a pool has had, without checking them again."""
+def checked_pool(pool: object) -> Pool:
+    """Return the argument ``pool`` of a function, or raise ValueError if it is no Pool."""
+    if not isinstance(pool, Pool):
+        raise ValueError(f"pool must be a Pool, such as exponential([1, 2]) makes, not {checks.short(pool)}")  # noqa: TRY004
+    return pool
+
+
+def from_distributions(distributions: Distributions) -> Pool:
+    """Make a pool from distributions that are known to be right, without checks."""
     pool = Pool.__new__(Pool)
-    pool._fill(laws, changes)
+    pool._fill(distributions)
     return pool

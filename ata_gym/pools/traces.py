@@ -1,7 +1,8 @@
-"""Recorded task times from a CSV or Parquet file. The caller names the columns; nothing is guessed."""
+"""Pools that replay recorded task times: from a CSV or Parquet file, or from a recording in the package."""
 
 from __future__ import annotations
 
+from importlib import resources
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,15 +10,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from ata_gym.extras import require
 from ata_gym.pools.constructors import trace
+from ata_gym.pools.pool import Pool
+from ata_gym.typing import Floats, Ints
+from ata_gym.utils.extras import require
 
 if TYPE_CHECKING:
     import polars
 
-    from ata_gym.pools.families import FloatArray
-    from ata_gym.pools.laws import IntArray
-    from ata_gym.pools.pool import Pool
+_PREFIX, _SUFFIX = "measured-", ".csv"
 
 
 def read_trace(
@@ -79,6 +80,40 @@ def read_trace(
         raise ValueError(f"{path}: {error}") from error
 
 
+def measured(name: str = "cpu", end: str = "wrap") -> Pool:
+    """Replay task by task, in seconds, what ``ata-gym measure`` recorded on a real machine.
+
+    Parameters
+    ----------
+    name
+        "cpu": gradients of the problem ``digits`` on a processor, computed once per task by worker 0, twice by worker
+        1, ..., eight times by worker 7; 150 tasks each. How it was made: ``ata_gym/pools/data/README.md``.
+    end
+        "wrap": start over at the end of a record. "truncate": end the episode before a round that the record
+        cannot fill.
+
+    Raises
+    ------
+    ValueError
+        If there is no such recording, or ``end`` is another word.
+
+    Examples
+    --------
+    >>> pool = measured("cpu")
+    >>> pool.n, len(pool.record(0)), bool((np.diff(pool.mean()) > 0).all())
+    (8, 150, True)
+    """
+    folder = resources.files("ata_gym.pools") / "data"
+    files = {file.name.removeprefix(_PREFIX).removesuffix(_SUFFIX): file for file in folder.iterdir()}
+    names = sorted(name for name, file in files.items() if file.name.startswith(_PREFIX))
+    if name not in names:
+        raise ValueError(f"there is no recording {name!r}; there is {', '.join(names)}")
+    with files[name].open(encoding="utf-8") as file:
+        columns = np.loadtxt(file, delimiter=",", skiprows=1)
+    worker, duration = columns[:, 0], columns[:, 2]
+    return trace([duration[worker == i] for i in np.unique(worker)], replay="task", end=end)
+
+
 def _read(path: Path, columns: dict[str, str]) -> polars.DataFrame:
     """Read the named columns and call them by their roles; from CSV, all columns are text."""
     pl = require("polars", extra="bench", purpose="Reading a trace")
@@ -108,7 +143,7 @@ def _read(path: Path, columns: dict[str, str]) -> polars.DataFrame:
     return frame
 
 
-def _durations(column: polars.Series) -> FloatArray:
+def _durations(column: polars.Series) -> Floats:
     """Give the durations, shape (rows,)."""
     times = np.asarray(_numbers(column, "Float64").to_numpy())
     _refuse_row(column, ~(np.isfinite(times) & (times >= 0)), "a finite number, not negative")
@@ -143,12 +178,12 @@ def _refuse_row(column: polars.Series, bad: NDArray[np.bool_], wanted: str) -> N
         raise ValueError(f"each {column.name} must be {wanted}; data row {row + 1} has {column[row]!r}")
 
 
-def _ranks(keys: polars.Series) -> tuple[IntArray, list[int | str]]:
+def _ranks(keys: polars.Series) -> tuple[Ints, list[int | str]]:
     """Give each row the place of its key among the distinct ones, shape (rows,), and these in order."""
     return keys.rank("dense").to_numpy().astype(np.int64) - 1, keys.unique().sort().to_list()
 
 
-def _grid(code: IntArray, workers: list[int | str], number: IntArray, rounds: list[int | str]) -> IntArray:
+def _grid(code: Ints, workers: list[int | str], number: Ints, rounds: list[int | str]) -> Ints:
     """Find the row of each worker in each round, shape (workers, complete rounds)."""
     cell = code * len(rounds) + number
     order = np.argsort(cell, kind="stable")

@@ -1,40 +1,11 @@
-"""The named worlds: a pool, a budget, a horizon and the published hyperparameters, as frozen data."""
+"""Scenarios as data: pool, changes, budget, horizon, price, and the hyperparameters that a paper published for them.
 
-from __future__ import annotations
+Envs, bench and training import the names below, and ``recorded`` for scenarios that are read from files. This room
+imports changes, pools and utils.
+"""
 
-from functools import cache
+from ata_gym.scenarios.published import PAPER
+from ata_gym.scenarios.registry import resolve, scenario, scenario_names
+from ata_gym.scenarios.scenario import PoolData, Scenario
 
-from ata_gym.checks import unknown
-from ata_gym.scenarios.changing import CHANGING
-from ata_gym.scenarios.published import PAPER, PUBLISHED
-from ata_gym.scenarios.scenario import Scenario
-from ata_gym.scenarios.stragglers import STRAGGLERS
-
-__all__ = ["PAPER", "Scenario", "scenario", "scenario_names"]
-
-_BUILDERS = {**PUBLISHED, **CHANGING, **STRAGGLERS}
-
-
-def scenario_names() -> tuple[str, ...]:
-    """The names of all scenarios."""
-    return tuple(_BUILDERS)
-
-
-@cache
-def scenario(name: str) -> Scenario:
-    """The scenario of that name.
-
-    Raises
-    ------
-    ValueError
-        If there is none; the message names the nearest.
-
-    Examples
-    --------
-    >>> world = scenario("icml2025-cifar100")
-    >>> world.pool.n, world.budget, world.alpha, world.eta
-    (51, 23, 5916.0, 2.0)
-    """
-    if name not in _BUILDERS:
-        raise unknown("scenario", name, _BUILDERS)
-    return _BUILDERS[name]()
+__all__ = ["PAPER", "PoolData", "Scenario", "resolve", "scenario", "scenario_names"]

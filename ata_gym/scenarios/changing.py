@@ -1,4 +1,4 @@
-"""Worlds that change: the published linear setting under one change each. The changes' numbers are ours."""
+"""Scenarios that change: a published stationary scenario under one change each. The numbers of the changes are ours."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import numpy as np
 from ata_gym.changes import (
     Change,
     Correlated,
+    Crash,
     Jump,
     Load,
-    Mortal,
     OnOff,
     Outliers,
     Periodic,
@@ -29,7 +29,7 @@ from ata_gym.scenarios.scenario import Scenario
 _BASE = "icml2025-quadratic-linear-n51"
 _HORIZON = 100_000
 _FASTER = 1 / 102
-"""From the mean of the slowest worker, 51 times that of the fastest, to half of that of the fastest."""
+"""Factor from the mean of the slowest worker, 51 times that of the fastest, to half of the fastest worker's."""
 
 _CHANGES: dict[str, tuple[Change, str]] = {
     "changing-permuted-linear-n51": (Switch(every=20_000), "all speeds permuted every 20,000 rounds"),
@@ -46,8 +46,8 @@ _CHANGES: dict[str, tuple[Change, str]] = {
         Spot(leaves=0.001, returns=0.01, deadline=1_000),
         "workers away for spells of 100 rounds, 1 round in 11; tasks handed on from 1,000 on",
     ),
-    "changing-mortal": (
-        Mortal(probability=0.001, within=800, away=100, deadline=1_000),
+    "changing-crash": (
+        Crash(probability=0.001, within=800, away=100, deadline=1_000),
         "workers die in mid-round, every 1,000 rounds or so, for 100 rounds; tasks handed on from 1,000 on",
     ),
     "changing-load": (Load(0.6, 0.3, 0.05, 0.9), "cpu and memory load, which are signalled, drive the speeds"),
@@ -55,16 +55,17 @@ _CHANGES: dict[str, tuple[Change, str]] = {
         Load(0.3, 0, 0.05, 0.9, swap=0.9),
         "cpu load, and memory load above 0.9, from which on workers swap and are 10 times slower; both are signalled",
     ),
-    "changing-load-hidden": (Load(0, 0, 0.5, 0.9), "load of the same size, of which the signals tell nothing"),
+    "changing-load-hidden": (Load(0, 0, 0.5, 0.9), "load of the same size that the signals do not show"),
 }
 
 
 def _changed(name: str) -> Scenario:
+    """Alpha and eta are those that were published for the stationary scenario."""
     base, (change, summary) = PUBLISHED[_BASE](), _CHANGES[name]
     return replace(
         base,
         name=name,
-        pool=base.pool.changing(change),
+        changes=(change,),
         horizon=_HORIZON,
         summary=f"{base.summary}; {summary}",
         source=f"ours, on {_BASE} of {base.source}",
@@ -72,13 +73,13 @@ def _changed(name: str) -> Scenario:
 
 
 def _steady() -> Scenario:
-    """Where times hardly vary, an outlier is far outside."""
+    """Outliers among times that hardly vary otherwise; alpha and eta stay those of the published scenario."""
     noisy = _changed("changing-outliers")
     means = PUBLISHED[_BASE]().pool.mean()
     return replace(
         noisy,
         name="changing-outliers-steady",
-        pool=gamma(100.0, means / 100).changing(*noisy.pool.changes),
+        pool=gamma(100.0, means / 100),
         summary="gamma times of CV .1, means 58 i, i = 1..51; 0.3 % of the tasks take 10 to 30 times the median",
         source="ours",
     )

@@ -1,4 +1,4 @@
-"""The published settings.
+"""The published scenarios.
 
 They are those of Maranjyan, Saad, Richtárik and Orabona, "ATA: Adaptive Task Allocation for Efficient Resource
 Management in Distributed Machine Learning" (ICML 2025). Every published figure used the constants of the preprint.
@@ -11,7 +11,6 @@ from functools import partial
 from types import MappingProxyType
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ata_gym.pools import (
     concatenate,
@@ -23,11 +22,12 @@ from ata_gym.pools import (
     uniform,
 )
 from ata_gym.scenarios.scenario import Scenario
+from ata_gym.typing import Floats
 
 PAPER = "Maranjyan et al., ATA, ICML 2025 (arXiv 2502.00775)"
 
 
-_GROWTH: dict[str, tuple[str, Callable[[NDArray[np.float64]], NDArray[np.float64]]]] = {
+_GROWTH: dict[str, tuple[str, Callable[[Floats], Floats]]] = {
     "sqrt": ("29 sqrt(i)", lambda i: 29 * np.sqrt(i)),
     "linear": ("29 i", lambda i: 29 * i),
     "log": ("29 ln(i + 1)", lambda i: 29 * np.log(i + 1)),
@@ -36,24 +36,31 @@ _GROWTH: dict[str, tuple[str, Callable[[NDArray[np.float64]], NDArray[np.float64
 
 
 def _shifted(name: str, growth: str, n: int, horizon: int) -> Scenario:
-    formula, law = _GROWTH[growth]
-    c = law(np.arange(1.0, n + 1))
+    formula, speed = _GROWTH[growth]
+    c = speed(np.arange(1.0, n + 1))
     return Scenario(
-        name,
-        shifted_exponential(c, c),
-        23,
-        horizon,
-        float(4 * c.max()),
-        2.0,
-        f"c + Exp(c), c = {formula}, i = 1..{n}",
-        PAPER,
+        name=name,
+        pool=shifted_exponential(c, c),
+        budget=23,
+        horizon=horizon,
+        alpha=float(4 * c.max()),
+        eta=2.0,
+        summary=f"c + Exp(c), c = {formula}, i = 1..{n}",
+        source=PAPER,
     )
 
 
 def _regret() -> Scenario:
     means = 2 * np.arange(1.0, 21)
     return Scenario(
-        "icml2025-regret", exponential(means), 5, 4_000_000, float(means.max()), 1.0, "Exp(2 i), i = 1..20", PAPER
+        name="icml2025-regret",
+        pool=exponential(means),
+        budget=5,
+        horizon=4_000_000,
+        alpha=float(means.max()),
+        eta=1.0,  # not published: what alpha = max mean implies
+        summary="Exp(2 i), i = 1..20",
+        source=PAPER,
     )
 
 
@@ -71,15 +78,15 @@ def _mixed(n: int) -> Scenario:
         )
     ]
     return Scenario(
-        f"icml2025-mixed-n{n}",
-        concatenate(workers),
-        23,
-        3_000_000,
-        4 * groups[-1],
-        2.0,
-        f"{n // 5} groups of five families (shifted exponential, uniform, half-normal, log-normal, gamma), "
+        name=f"icml2025-mixed-n{n}",
+        pool=concatenate(workers),
+        budget=23,
+        horizon=3_000_000,
+        alpha=4 * groups[-1],
+        eta=2.0,
+        summary=f"{n // 5} groups of five families (shifted exponential, uniform, half-normal, log-normal, gamma), "
         "all of mean 2 c in a group, c = 29 (5 g + 1)",
-        PAPER,
+        source=PAPER,
     )
 
 

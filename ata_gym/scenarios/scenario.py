@@ -1,30 +1,111 @@
-"""What a scenario is."""
+"""The type of a scenario: a pool, its changes, and what a round needs and costs."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
+
+from ata_gym.changes import Change, checked_changes
 from ata_gym.pools import Pool
+from ata_gym.pools.distributions import NEVER
+from ata_gym.utils.validation import non_negative, real, whole_number
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """A world by name.
+    """The workers, how they change, what a round needs and what it costs, with or without a name.
 
-    ``alpha`` and ``eta`` are the published hyperparameters of ATA and ATA-Empirical: they need not be the true psi1
-    norms of the pool (``Pool.psi1_norm``).
+    Parameters
+    ----------
+    pool
+        The workers, as a ``Pool`` or as plain data (``Pool.from_data``).
+    budget
+        Results B that a round needs.
+    horizon
+        Rounds in an episode; None: no end.
+    changes
+        How the workers change from round to round, applied in this order; as changes or as plain data.
+    price
+        What one unit of worker time costs in units of runtime.
+    name, summary, source
+        Its name, what it is in a sentence, and where it was published, or that it is ours.
+    alpha, eta
+        Hyperparameters of ATA and ATA-Empirical for it: published ones, which need not be the psi1 norms of the pool
+        (``Pool.psi1_norm``), or ours where ``source`` says so. None: policies compute them from the pool.
+
+    Raises
+    ------
+    ValueError
+        For values out of range, changes that do not fit the pool, and a trace that cannot fill one round.
+
+    Examples
+    --------
+    >>> Scenario({"family": "exponential", "scale": [1.0, 2.0]}, budget=3).pool.n
+    2
     """
 
-    name: str
     pool: Pool
     budget: int
-    """Results B that a round needs."""
-    horizon: int
-    """Rounds in an episode."""
-    alpha: float
-    """The published bound on the psi1 norms, in units of time."""
-    eta: float
-    """The published bound on the ratios of psi1 norm to mean."""
-    summary: str
-    source: str
-    """Where the setting was published, or that it is ours."""
+    horizon: int | None = None
+    changes: tuple[Change, ...] = ()
+    price: float = 0.0
+    name: str = ""
+    alpha: float | None = None
+    eta: float | None = None
+    summary: str = ""
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        pool = Pool.from_data(self.pool)
+        self._set("pool", pool)
+        self._set("budget", whole_number("budget", self.budget))
+        self._set("horizon", None if self.horizon is None else whole_number("horizon", self.horizon))
+        self._set("changes", checked_changes(self.changes, pool.n))
+        self._set("price", non_negative("price", self.price))
+        for name in ("alpha", "eta"):
+            value = getattr(self, name)
+            self._set(name, None if value is None else real(name, value))
+        limit = pool.distributions.limit
+        by_task = np.array([family == "trace-by-task" for family in pool.families])
+        if (by_task & (limit < self.budget)).any():
+            raise ValueError(
+                f"the trace cannot fill one round: its shortest worker has {limit[by_task].min()} rows and a round may "
+                f'ask one worker for {self.budget} tasks; use end="wrap" or a smaller budget'
+            )
+
+    @property
+    def ends(self) -> bool:
+        """Whether an episode ends with the recorded times of the pool."""
+        return bool(self.pool.distributions.limit.min() < NEVER)
+
+    @property
+    def faulty(self) -> bool:
+        """Whether workers may be away or die."""
+        return any(change.faulty for change in self.changes)
+
+    @property
+    def stationary(self) -> bool:
+        """Whether the distributions of the task times are the same in all rounds."""
+        return not self.changes and "trace-by-round" not in self.pool.families
+
+    def to_data(self) -> dict[str, Any]:
+        """What results depend on, as plain data: all fields but name, summary and source."""
+        return {
+            "pool": self.pool.to_data(),
+            "budget": self.budget,
+            "horizon": self.horizon,
+            "changes": [change.to_data() for change in self.changes],
+            "price": self.price,
+            "alpha": self.alpha,
+            "eta": self.eta,
+        }
+
+    def _set(self, name: str, value: object) -> None:
+        object.__setattr__(self, name, value)
+
+
+PoolData = Pool | Mapping[str, Any] | Sequence[Any]
+"""A pool, or plain data from which ``Pool.from_data`` makes one."""

@@ -1,7 +1,7 @@
-"""Four settings of stragglers, after those in which LB-BSP was evaluated.
+"""Four scenarios of stragglers, named after those in which LB-BSP was evaluated.
 
-Chen et al. call them Homo and Hetero-L1, L2 and L3 ("Semi-dynamic load balancing", SoCC 2020). We know the names alone:
-what they stand for here is our own.
+Chen et al. call them Homo and Hetero-L1, L2 and L3 ("Semi-dynamic load balancing", SoCC 2020). We know only the names;
+the definitions are ours.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ _WORKERS, _BUDGET, _HORIZON = 16, 64, 20_000
 _FASTEST = 10.0
 """Mean task time of the fastest workers."""
 _SHAPE = 100.0
-"""Of gamma times with CV .1."""
+"""Gamma times of this shape have a coefficient of variation of .1."""
 
 _SETTINGS: dict[str, tuple[tuple[int, ...], tuple[Change, ...], str]] = {
-    "stragglers-homo": ((1,), (), "alike: no stragglers but by chance"),
+    "stragglers-homo": ((1,), (), "alike: stragglers occur only by chance"),
     "stragglers-hetero-l1": ((1, 2), (), "in two equal groups, mean times 1 : 2"),
     "stragglers-hetero-l2": ((1, 2, 3, 4), (), "in four equal groups, mean times 1 : 2 : 3 : 4"),
     "stragglers-hetero-l3": (
@@ -37,14 +37,16 @@ _SETTINGS: dict[str, tuple[tuple[int, ...], tuple[Change, ...], str]] = {
 def _setting(name: str, groups: Sequence[int], changes: Sequence[Change], summary: str) -> Scenario:
     means = _FASTEST * np.repeat(np.asarray(groups, np.float64), _WORKERS // len(groups))
     return Scenario(
-        name,
-        gamma(_SHAPE, means / _SHAPE).changing(*changes),
-        _BUDGET,
-        _HORIZON,
-        float(2 * means.max()),
-        2.0,
-        f"{_WORKERS} workers, gamma times of CV .1, {summary} (our definition)",
-        "ours: the names are those of LB-BSP's evaluation (Chen et al., SoCC 2020), whose definitions we do not know",
+        name=name,
+        pool=gamma(_SHAPE, means / _SHAPE),
+        budget=_BUDGET,
+        horizon=_HORIZON,
+        changes=tuple(changes),
+        alpha=float(2 * means.max()),  # ours, as eta: the published rule, 2 x the largest mean
+        eta=2.0,
+        summary=f"{_WORKERS} workers, gamma times of CV .1, {summary} (our definition)",
+        source="ours: the names are those of LB-BSP's evaluation (Chen et al., SoCC 2020), "
+        "whose definitions we do not know",
     )
 
 

@@ -1,7 +1,7 @@
-"""Train a real model on the clock of the workers: problems, and the wrapper that couples them to an env.
+"""Train a real model on the clock of the workers: problems, trainer, methods, and the wrapper of an env.
 
-The names below are loaded when they are first used, since importing torch takes a while; without torch that
-gives one sentence with the install command.
+Users import the names below. They are loaded when they are first used, since importing torch takes a while; without
+torch that raises an ``ImportError`` with the install command.
 """
 
 from __future__ import annotations
@@ -9,21 +9,25 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from ata_gym.extras import require
+from ata_gym.utils.extras import require
 
 if TYPE_CHECKING:
-    from ata_gym.training.classification import Classification
+    from ata_gym.training.devices.clock import DeviceClock
+    from ata_gym.training.devices.workers import Worker
     from ata_gym.training.methods import METHODS, run_method
-    from ata_gym.training.problems import Problem, make_problem, problem_names
+    from ata_gym.training.problems.classification import Classification
+    from ata_gym.training.problems.problem import Problem, make_problem, problem_names
+    from ata_gym.training.settings import TrainingSettings
     from ata_gym.training.trainer import Trainer
-    from ata_gym.training.workers import Worker
     from ata_gym.training.wrapper import TrainingWrapper
 
 __all__ = [
     "METHODS",
     "Classification",
+    "DeviceClock",
     "Problem",
     "Trainer",
+    "TrainingSettings",
     "TrainingWrapper",
     "Worker",
     "make_problem",
@@ -32,14 +36,16 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Classification": "classification",
-    "Problem": "problems",
+    "Classification": "problems.classification",
+    "DeviceClock": "devices.clock",
+    "Problem": "problems.problem",
     "Trainer": "trainer",
+    "TrainingSettings": "settings",
     "TrainingWrapper": "wrapper",
-    "Worker": "workers",
+    "Worker": "devices.workers",
     "METHODS": "methods",
-    "make_problem": "problems",
-    "problem_names": "problems",
+    "make_problem": "problems.problem",
+    "problem_names": "problems.problem",
     "run_method": "methods",
 }
 

@@ -1,4 +1,4 @@
-"""Training that was cut off, as tensors and plain values in one file: reading it runs no code."""
+"""Checkpoints of training: tensors and plain values in one file, whose reading runs no code."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ata_gym.files import write_whole
+from ata_gym.utils.atomic import write_whole
+from ata_gym.utils.trees import leaves, rebuild
 
 
 def save(path: Path, tree: Mapping[str, Any]) -> None:
@@ -20,7 +21,7 @@ def save(path: Path, tree: Mapping[str, Any]) -> None:
     Raises
     ------
     ValueError
-        If there is anything else in it, such as a function.
+        If the tree holds anything else, such as a function.
 
     Examples
     --------
@@ -31,7 +32,7 @@ def save(path: Path, tree: Mapping[str, Any]) -> None:
     {'round': 3, 'weights': [tensor([1., 1.])]}
     """
     content = io.BytesIO()  # torch writes a file's name into it
-    torch.save(_plain("", tree), content)
+    torch.save(rebuild(tree, [_plain(name, leaf) for name, leaf in leaves(tree)]), content)
     write_whole(path, lambda part: part.write_bytes(content.getbuffer()))
 
 
@@ -55,16 +56,11 @@ def load(path: Path, *parts: str) -> dict[str, Any]:
     return tree
 
 
-def _plain(place: str, tree: Any) -> Any:
-    if isinstance(tree, Mapping):
-        return {key: _plain(f"{place}/{key}", part) for key, part in tree.items()}
-    if isinstance(tree, (list, tuple)):
-        parts = [_plain(f"{place}/{index}", part) for index, part in enumerate(tree)]
-        return parts if isinstance(tree, list) else tuple(parts)
-    if isinstance(tree, Tensor):
-        return tree.detach()
-    if isinstance(tree, np.ndarray):
-        return torch.from_numpy(tree)
-    if tree is None or type(tree) in {bool, int, float, str}:
-        return tree
-    raise ValueError(f"a checkpoint holds tensors and plain values, but {place[1:]} is {tree!r}")
+def _plain(name: str, leaf: Any) -> Any:
+    if isinstance(leaf, Tensor):
+        return leaf.detach()
+    if isinstance(leaf, np.ndarray):
+        return torch.from_numpy(leaf)
+    if type(leaf) in {bool, int, float, str}:
+        return leaf
+    raise ValueError(f"a checkpoint holds tensors and plain values, but {name} is {leaf!r}")

@@ -1,4 +1,4 @@
-"""Fresh models whose tasks have gradients of their own, what is trained of them, and models under evaluation."""
+"""Models: built from a problem or by the user, their weights, and their modes."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from ata_gym.training.devices import seeded
+from ata_gym.training.devices.device import lacks_memory, seeded
+
+Weights = tuple[Tensor, ...]
+"""A copy of a model's parameters, frozen ones included, in their order."""
 
 
 def build_model(source: nn.Module | Callable[[], nn.Module], key: int) -> nn.Module:
@@ -41,6 +44,63 @@ def build_model(source: nn.Module | Callable[[], nn.Module], key: int) -> nn.Mod
 def trained_weights(model: nn.Module) -> list[nn.Parameter]:
     """Those parameters of a model that are not frozen."""
     return [weights for weights in model.parameters() if weights.requires_grad]
+
+
+def copy_weights(model: nn.Module) -> Weights:
+    """A copy of the weights that a model has now."""
+    return tuple(part.detach().clone() for part in model.parameters())
+
+
+@contextmanager
+def at_weights(model: nn.Module, weights: Weights | None) -> Iterator[None]:
+    """Give a model other weights, or with None those that it has; afterwards it has its own again. Nothing is copied.
+
+    >>> model = nn.Linear(1, 1, bias=False)
+    >>> with at_weights(model, (torch.full((1, 1), 3.0),)):
+    ...     model(torch.ones(1)).item()
+    3.0
+    >>> model.weight.item() == 3.0
+    False
+    """
+    if weights is None:
+        yield
+        return
+    parts = list(model.parameters())
+    own = [part.data for part in parts]
+    try:
+        for part, values in zip(parts, weights, strict=True):
+            part.data = values
+        yield
+    finally:
+        for part, values in zip(parts, own, strict=True):
+            part.data = values
+
+
+@contextmanager
+def accepting(problem: str) -> Iterator[None]:
+    """Turn torch's errors about shapes, types and classes, as a model computes on a problem's data, into a sentence.
+
+    Raises
+    ------
+    ValueError
+        If the model does not take the data.
+
+    Examples
+    --------
+    >>> with accepting("mine"):
+    ...     nn.Linear(2, 3)(torch.ones(1, 5))
+    Traceback (most recent call last):
+    ...
+    ValueError: the model of mine does not take its data: mat1 and mat2 shapes cannot be multiplied (1x5 and 2x3)
+    """
+    try:
+        yield
+    except (RuntimeError, TypeError, IndexError) as error:
+        of_torch = type(error).__module__.startswith("torch._") or "CUDA error" in str(error)  # such as torch.compile's
+        if lacks_memory(error) or of_torch:
+            raise
+        reason = str(error).strip().partition("\n")[0]
+        raise ValueError(f"the model of {problem} does not take its data: {reason}") from error
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Optimisers by name, or made by any factory of torch's form."""
+"""Optimisers and learning-rate schedules by name, or made by any factory of torch's form."""
 
 from __future__ import annotations
 
@@ -11,12 +11,16 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 
 from ata_gym.training.models import trained_weights
-from ata_gym.training.problems import Problem
+from ata_gym.training.problems.problem import Problem
 
 OptimizerFactory = Callable[..., Optimizer]
 """Takes the model's parameters, and ``lr=`` if the user gives one: ``torch.optim.AdamW``, or a function."""
+
+ScheduleFactory = Callable[[Optimizer], LRScheduler]
+"""Takes the optimiser: ``lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 1000)``."""
 
 _MOMENTUM = 0.9
 
@@ -39,13 +43,13 @@ OPTIMIZERS = {
 
 
 @dataclass(frozen=True)
-class Recipe:
-    """An optimiser that is still to be made for a model."""
+class OptimizerChoice:
+    """An optimiser and its learning rate, before it is made for a model."""
 
     name: str
     make: OptimizerFactory
     lr: float | None
-    """Learning rate; None: the factory's own."""
+    """None: the factory's own."""
 
     def __call__(self, model: nn.Module) -> Optimizer:
         """Make the optimiser of those weights of a model that are trained."""
@@ -56,20 +60,18 @@ class Recipe:
         return self.make(trained, **given)
 
 
-def find_optimizer(problem: Problem, optimizer: str | OptimizerFactory | None, lr: float | None) -> Recipe:
+def find_optimizer(problem: Problem, optimizer: str | OptimizerFactory | None, lr: float | None) -> OptimizerChoice:
     """Choose an optimiser, by default the problem's own and its learning rate.
 
     Raises
     ------
     ValueError
-        If no optimiser has that name, or the learning rate is missing or not positive and finite.
+        If no optimiser has that name, or there is no learning rate for it.
     """
-    if lr is not None and (isinstance(lr, bool) or not isinstance(lr, (int, float)) or not 0 < lr < math.inf):
-        raise ValueError(f"lr must be a positive finite number, not {lr!r}")
     if optimizer is None:
         optimizer = next(iter(problem.learning_rates))
     if not isinstance(optimizer, str):
-        return Recipe(factory_name(optimizer), optimizer, lr)
+        return OptimizerChoice(factory_name(optimizer), optimizer, lr)
     if optimizer not in OPTIMIZERS:
         raise ValueError(
             f"optimizer must be {', '.join(map(repr, OPTIMIZERS))}, or a function such as torch.optim.RMSprop, "
@@ -82,11 +84,63 @@ def find_optimizer(problem: Problem, optimizer: str | OptimizerFactory | None, l
         lr = problem.learning_rates[named.like] * named.factor
     if lr is None:
         raise ValueError(f"{problem.name} has no learning rate for {optimizer!r}: give lr=...")
-    return Recipe(optimizer, named.make, lr)
+    return OptimizerChoice(optimizer, named.make, lr)
+
+
+_SHAPES: dict[str, Callable[[float], float]] = {
+    "cosine": lambda share: (1 + math.cos(math.pi * share)) / 2,
+    "linear": lambda share: 1 - share,
+    "warmup": lambda share: share,
+}
+"""The factor on the learning rate, by the share of the rounds that are done. It is a closed form: torch's own schedules
+of these shapes multiply the last rate, so that rounding errors add up, and CosineAnnealingLR rises again at the end."""
+
+
+def find_schedule(schedule: str | ScheduleFactory | None) -> ScheduleFactory | None:
+    """Choose a schedule of the learning rate; None and ``"constant"`` are none.
+
+    Parameters
+    ----------
+    schedule
+        ``"cosine:ROUNDS"`` and ``"linear:ROUNDS"`` fall to 0, ``"warmup:ROUNDS"`` rises from ``1 / ROUNDS`` of the
+        learning rate to all of it, each over that many rounds; then the rate stays. Or a factory.
+
+    Raises
+    ------
+    ValueError
+        If there is no schedule of that name, or the number of rounds is missing.
+
+    Examples
+    --------
+    >>> optimizer = torch.optim.SGD(nn.Linear(1, 1).parameters(), lr=8.0)
+    >>> schedule, rates = find_schedule("linear:4")(optimizer), []
+    >>> for _ in range(5):
+    ...     rates.append(optimizer.param_groups[0]["lr"])
+    ...     optimizer.step()
+    ...     schedule.step()
+    >>> rates
+    [8.0, 6.0, 4.0, 2.0, 0.0]
+    """
+    if schedule is None or schedule == "constant":
+        return None
+    if not isinstance(schedule, str):
+        return schedule
+    name, _, text = schedule.partition(":")
+    if name not in _SHAPES or not text.isdecimal() or int(text) == 0:
+        raise ValueError(
+            'schedule must be "constant", "cosine:ROUNDS", "linear:ROUNDS" or "warmup:ROUNDS", or a function such as '
+            f"lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 1000), not {schedule!r}"
+        )
+    shape, rounds, first = _SHAPES[name], int(text), name == "warmup"  # a warm-up's first round has a rate above 0
+
+    def factor(done: int) -> float:
+        return shape(min(done + first, rounds) / rounds)
+
+    return lambda optimizer: LambdaLR(optimizer, factor)
 
 
 def factory_name(factory: object) -> str:
-    """What a configuration calls a function or class, the same in every process.
+    """The name of a function or class in a configuration, the same in every process.
 
     >>> factory_name(torch.optim.RMSprop), factory_name(partial(torch.optim.SGD, nesterov=True))
     ('RMSprop', 'partial')

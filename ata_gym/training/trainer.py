@@ -5,27 +5,38 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ata_gym.checks import whole_number
-from ata_gym.simulation import derive_keys, stream_keys
-from ata_gym.training.devices import enough_memory, find_device, seeded
-from ata_gym.training.graphs import Replayed
-from ata_gym.training.models import build_model, evaluating, trained_weights
-from ata_gym.training.optimizers import OptimizerFactory, factory_name, find_optimizer
-from ata_gym.training.precision import Precision
-from ata_gym.training.problems import Problem, make_problem
-from ata_gym.training.schedules import ScheduleFactory, find_schedule
+from ata_gym.simulation.keys import derive_keys, stream_keys
+from ata_gym.training.devices.device import autocast, enough_memory, seeded
+from ata_gym.training.devices.graphs import GraphedComputation
+from ata_gym.training.models import Weights, accepting, at_weights, build_model, evaluating, trained_weights
+from ata_gym.training.optimizers import find_optimizer, find_schedule
+from ata_gym.training.problems.problem import Problem, make_problem
+from ata_gym.training.settings import TrainingSettings
+from ata_gym.utils.validation import whole_number
 
 _GRADIENT_NOISE, _TORCH_NOISE = 2, 3  # streams of keys; task times and policies have 0 and 1
-# what torch draws for: initial weights, layers such as dropout in a whole round, and in its task b alone (_TASK + b)
-_WEIGHTS, _LAYERS, _TASK = 0, 1, 2
+# purposes of torch's noise: initial weights, layers such as dropout in a whole round, in its task b alone (_TASK + b),
+# and the optimiser's step
+_WEIGHTS, _LAYERS, _TASK, _STEP = 0, 1, 2, 2**60
 
 _Loss = Callable[[nn.Module, Any], Tensor]
+
+
+class Gradient(NamedTuple):
+    """A mean of stochastic gradients."""
+
+    loss: float
+    """The mean loss of their tasks, at the weights where the gradients were taken."""
+    parts: Sequence[Tensor | None]
+    """One for each of the model's trained weights, None where the loss does not depend on them; with float16 times the
+    loss scale. With ``graphs=True`` they are overwritten by the next gradient."""
 
 
 class Trainer:
@@ -42,27 +53,8 @@ class Trainer:
         A problem, or the name of one.
     budget
         Gradients B of a round.
-    model
-        In place of the problem's: a module, of which a copy is trained, or a function that returns one.
-    optimizer
-        ``"sgd"``, ``"momentum"``, ``"adam"``, ``"adamw"`` or any factory such as ``torch.optim.RMSprop``; by default
-        the problem's own.
-    lr
-        Learning rate; by default the problem's for a named optimiser, and the factory's own for a factory.
-    schedule
-        What becomes of the learning rate, once a round: see ``schedules.find_schedule``; by default nothing.
-    micro_batch
-        Samples m of a task, whose loss is their mean.
-    precision
-        ``"float32"``, ``"bfloat16"`` or ``"float16"``, the latter two as torch's automatic mixed precision.
-    compile
-        Let ``torch.compile`` fuse the model and the loss.
-    graphs
-        On CUDA: launch all kernels of a gradient at once, as a CUDA graph; see ``graphs.Replayed``.
-    device
-        ``"cpu"``, ``"cuda"`` or ``"cuda:<index>"``. The data is moved there once.
-    seed
-        Keys the initial weights and the gradients.
+    settings
+        The fields of ``TrainingSettings``: optimizer, lr, device, seed and so on.
 
     Raises
     ------
@@ -79,51 +71,33 @@ class Trainer:
     True
     """
 
-    def __init__(
-        self,
-        problem: Problem | str,
-        budget: int,
-        *,
-        model: nn.Module | Callable[[], nn.Module] | None = None,
-        optimizer: str | OptimizerFactory | None = None,
-        lr: float | None = None,
-        schedule: str | ScheduleFactory | None = None,
-        micro_batch: int = 1,
-        precision: str = "float32",
-        compile: bool = False,
-        graphs: bool = False,
-        device: str | torch.device = "cpu",
-        seed: int = 0,
-    ) -> None:
+    def __init__(self, problem: Problem | str, budget: int, **settings: Any) -> None:
+        self.settings = TrainingSettings(**settings)
         self.budget = whole_number("budget", budget)
-        self.micro_batch = whole_number("micro_batch", micro_batch)
-        self.seed = whole_number("seed", seed, 0)
-        self.device = find_device(device)
+        self.device = torch.device(self.settings.device)
         found = make_problem(problem) if isinstance(problem, str) else problem
         if not isinstance(found, Problem):
             raise TypeError(f"problem must be a name or have the parts of ata_gym.training.Problem, not {problem!r}")
-        self.recipe = find_optimizer(found, optimizer, lr)
-        self._make_schedule = find_schedule(schedule)
-        self._precision = Precision(precision)
-        self._compile, self._graphs = bool(compile), bool(graphs)
-        schedule = "constant" if schedule is None else schedule
-        self._schedule_name = schedule if isinstance(schedule, str) else factory_name(schedule)
-        self._gradient_key = stream_keys(self.seed, stream=_GRADIENT_NOISE)[0]
-        self._torch_key = stream_keys(self.seed, stream=_TORCH_NOISE)[0]
+        self.optimizer_choice = find_optimizer(found, self.settings.optimizer, self.settings.lr)
+        self._make_schedule = find_schedule(self.settings.schedule)
+        self._gradient_key = stream_keys(self.settings.seed, stream=_GRADIENT_NOISE)[0]
+        self._torch_key = stream_keys(self.settings.seed, stream=_TORCH_NOISE)[0]
         with enough_memory(self.device, "the model with its data"):
             self.problem = found.to(self.device)
-            source = found.build if model is None else model
+            source = found.build if self.settings.model is None else self.settings.model
             self._fresh = build_model(source, self._key(0, _WEIGHTS)).to(self.device)
             self.reset()
 
     def reset(self) -> None:
         """Start anew from the seed's initial weights; a model trained before is left as it is."""
         self.model = copy.deepcopy(self._fresh)
-        self._optimizer = self.recipe(self.model)
+        self._optimizer = self.optimizer_choice(self.model)
         self._schedule = self._make_schedule and self._make_schedule(self._optimizer)
-        self._scaler = self._precision.scaler(self.device)
-        self._loss = torch.compile(self.problem.loss) if self._compile else self.problem.loss
-        self._gradient = Replayed(self._leave_gradient, self.device) if self._graphs else self._leave_gradient
+        scaled = self.settings.precision == "float16"  # or small gradients would become 0
+        self._scaler = torch.amp.GradScaler(self.device.type, enabled=scaled)
+        self._loss = torch.compile(self.problem.loss) if self.settings.compile else self.problem.loss
+        whole_round = partial(self._backward, tasks=self.budget)
+        self._whole_round = GraphedComputation(whole_round, self.device) if self.settings.graphs else whole_round
         self.round = 0
         """Rounds done."""
 
@@ -137,24 +111,70 @@ class Trainer:
         MemoryError
             If the round does not fit into the device's memory.
         ValueError
-            If the problem does not give one loss for each sample.
+            If the model does not take the problem's data, or the problem does not give one loss for each sample.
         """
-        with enough_memory(self.device, f"round {self.round + 1}"), seeded(self.layer_key(), self.device):
-            return self._advance(self._gradient(self._draw(self.problem, range(self.budget))).item())
+        return self.apply(self.gradient())
 
-    def advance(self, loss: float, gradient: Sequence[Tensor | None]) -> float:
-        """The same as ``step``, with a mean gradient that was computed elsewhere.
+    def gradient(self, weights: Weights | None = None, tasks: int | None = None) -> Gradient:
+        """The mean of stochastic gradients of the running round; nothing moves.
 
         Parameters
         ----------
-        loss
-            The mean loss of the round's tasks.
-        gradient
-            One part for each of the model's trained weights, or None where there is none.
+        weights
+            Where they are taken, as ``models.copy_weights`` gave them; by default the current weights.
+        tasks
+            How many; by default B.
+
+        Raises
+        ------
+        FloatingPointError, MemoryError, ValueError
+            As for ``step``.
         """
-        for weights, part in zip(trained_weights(self.model), gradient, strict=True):
-            weights.grad = None if part is None else self._scaler.scale(part)
-        return self._advance(loss)
+        with (
+            enough_memory(self.device, f"round {self.round + 1}"),
+            seeded(self.layer_key(), self.device),
+            at_weights(self.model, weights),
+        ):
+            batch = self._draw(self.problem, range(self.budget if tasks is None else tasks))
+            loss = self._whole_round(batch) if tasks is None else self._backward(batch, tasks)
+            return Gradient(self.finite(loss.item()), [part.grad for part in trained_weights(self.model)])
+
+    def apply(self, gradient: Gradient, scale: float = 1.0) -> float:
+        """Take the optimiser's step of the running round, and end the round.
+
+        Parameters
+        ----------
+        gradient
+            What ``gradient`` gave, at these or at earlier weights, or a mean that was computed elsewhere.
+        scale
+            A factor on the learning rate of this step.
+
+        Returns
+        -------
+        The gradient's loss.
+        """
+        for weights, part in zip(trained_weights(self.model), gradient.parts, strict=True):
+            weights.grad = part
+        groups = self._optimizer.param_groups
+        rates = [group["lr"] for group in groups]
+        step_key = self._key(self.round, _STEP)
+        with enough_memory(self.device, f"round {self.round + 1}"), seeded(step_key, self.device):
+            for group, rate in zip(groups, rates, strict=True):
+                group["lr"] = rate * scale
+            try:
+                self._scaler.step(self._optimizer)
+            finally:
+                for group, rate in zip(groups, rates, strict=True):
+                    group["lr"] = rate
+        self._scaler.update()
+        if self._schedule is not None:
+            self._schedule.step()
+        self.round += 1
+        return gradient.loss
+
+    def skip(self) -> None:
+        """End the running round without a step: nothing moves."""
+        self.round += 1
 
     def losses(self, problem: Problem, model: nn.Module, tasks: Sequence[int]) -> Tensor:
         """The losses of some tasks of the running round, shape (len(tasks),), for copies of problem and model."""
@@ -165,7 +185,7 @@ class Trainer:
         return self._key(self.round, _LAYERS if task is None else _TASK + task)
 
     def finite(self, loss: float) -> float:
-        """The loss itself, or FloatingPointError."""
+        """Return the loss, or raise FloatingPointError if it is NaN or infinite."""
         if not math.isfinite(loss):
             raise FloatingPointError(
                 f"the training loss is {loss} in round {self.round + 1}: lower lr=..., or look for what overflows in "
@@ -175,24 +195,13 @@ class Trainer:
 
     def evaluate(self) -> dict[str, float]:
         """The problem's figures on held-out data, with the model in evaluation mode and without mixed precision."""
-        with enough_memory(self.device, "the evaluation"), evaluating(self.model):
+        with enough_memory(self.device, "the evaluation"), evaluating(self.model), accepting(self.problem.name):
             return dict(self.problem.evaluate(self.model))
 
     def config(self) -> dict[str, str | int | float | None]:
         """What the trajectory depends on, beside the data and a model of the user's."""
-        return {
-            "problem": self.problem.name,
-            "budget": self.budget,
-            "micro_batch": self.micro_batch,
-            "optimizer": self.recipe.name,
-            "lr": self.recipe.lr,
-            "schedule": self._schedule_name,
-            "precision": self._precision.name,
-            "compile": self._compile,
-            "graphs": self._graphs,
-            "device": self.device.type,
-            "seed": self.seed,
-        }
+        chosen = {"optimizer": self.optimizer_choice.name, "lr": self.optimizer_choice.lr}
+        return {"problem": self.problem.name, "budget": self.budget, **self.settings.to_data(), **chosen}
 
     def checkpoint(self) -> dict[str, Any]:
         """Everything that training remembers, to save with ``checkpoint.save``; the tensors are not copies."""
@@ -233,14 +242,14 @@ class Trainer:
 
     def _draw(self, problem: Problem, tasks: Sequence[int]) -> Any:
         """The data of some tasks of the running round."""
-        m = self.micro_batch
+        m = self.settings.micro_batch
         samples = (np.array(tasks)[:, None] * m + np.arange(m)).ravel()
         return problem.draw(derive_keys(self._gradient_key, self.round, samples))
 
     def _per_task(self, loss: _Loss, model: nn.Module, batch: Any, tasks: int) -> Tensor:
-        with self._precision.autocast(model):
+        with autocast(model, self.settings.precision), accepting(self.problem.name):
             losses = loss(model, batch)
-        shape = (tasks * self.micro_batch,)
+        shape = (tasks * self.settings.micro_batch,)
         if not isinstance(losses, Tensor) or losses.shape != shape:
             got = tuple(losses.shape) if isinstance(losses, Tensor) else losses
             raise ValueError(
@@ -249,18 +258,9 @@ class Trainer:
             )
         return losses.reshape(tasks, -1).mean(1, dtype=torch.promote_types(losses.dtype, torch.float32))
 
-    def _leave_gradient(self, batch: Any) -> Tensor:
-        """Leave the mean gradient of a round's batch in the weights, maybe scaled; give its mean loss."""
+    def _backward(self, batch: Any, tasks: int) -> Tensor:
+        """Leave the mean gradient of a batch of tasks in the weights, maybe scaled; give its mean loss."""
         self._optimizer.zero_grad()
-        mean = self._per_task(self._loss, self.model, batch, self.budget).mean()
+        mean = self._per_task(self._loss, self.model, batch, tasks).mean()
         self._scaler.scale(mean).backward()  # type: ignore[no-untyped-call]
         return mean.detach()
-
-    def _advance(self, loss: float) -> float:
-        self.finite(loss)
-        self._scaler.step(self._optimizer)
-        self._scaler.update()
-        if self._schedule is not None:
-            self._schedule.step()
-        self.round += 1
-        return loss

@@ -1,29 +1,26 @@
-"""The wrapper that trains a real model while an env is played."""
+"""The wrapper that trains a real model, one step in each round of an env."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import gymnasium as gym
-import torch
+import numpy as np
 from gymnasium.utils import RecordConstructorArgs
 from numpy.typing import NDArray
 from torch import nn
 
-from ata_gym.bench.checkpoint import flatten, restore
-from ata_gym.checks import whole_number
-from ata_gym.envs import TaskAllocationEnv
+from ata_gym.envs.allocation import TaskAllocationEnv
+from ata_gym.envs.batch_state import Observation
 from ata_gym.training import checkpoint
-from ata_gym.training.clock import DeviceClock
-from ata_gym.training.optimizers import OptimizerFactory
-from ata_gym.training.problems import Problem
-from ata_gym.training.schedules import ScheduleFactory
+from ata_gym.training.devices.clock import DeviceClock
+from ata_gym.training.problems.problem import Problem
 from ata_gym.training.trainer import Trainer
-from ata_gym.training.workers import Worker, find_workers
-from ata_gym.world import Observation
+from ata_gym.utils.trees import leaves, rebuild
+from ata_gym.utils.validation import whole_number
 
 
 class TrainingWrapper(gym.Wrapper[Observation, NDArray[Any], Observation, NDArray[Any]], RecordConstructorArgs):
@@ -33,41 +30,38 @@ class TrainingWrapper(gym.Wrapper[Observation, NDArray[Any], Observation, NDArra
     tasks, and in the rounds of ``evaluate`` the problem's figures, such as ``test_loss`` and ``accuracy``. The
     allocation decides when a gradient is there, never what it is: the gradients are those of ``Trainer``.
 
-    Every ``reset`` starts training anew from the initial weights of the wrapper's ``seed``. The seed given to ``reset``
-    is that of the task times alone, so that one trajectory may be seen on many clocks.
+    Every ``reset`` starts training anew from the initial weights of the setting ``seed``. The seed given to ``reset``
+    is that of the task times alone, so that the same trajectory can be played with other task times.
 
     Parameters
     ----------
     env
-        A single ``ata_gym/TaskAllocation-v0`` or ``ata_gym/TaskRace-v0``.
-    problem, model, optimizer, lr, schedule, micro_batch, precision, compile, graphs, device, seed
-        As for ``Trainer``. The device clock runs tasks one by one, without ``compile`` and ``graphs``.
+        A single ``ata_gym/TaskAllocation-v0`` or ``ata_gym/TaskRace-v0``. Task times come from its pool; where it was
+        made with ``backend=DeviceClock(...)``, every task is really run and timed in seconds, and the clock's trainer
+        is trained. If the pool's recorded times end, the episode ends with them in either case.
+    problem
+        A problem, or the name of one; by default ``"digits"``. Left out for a device clock.
     evaluate
         After which rounds the model is evaluated: a whole number k for every k-th, or a collection of rounds, counted
         from 1; 0 is before the first, in the info of ``reset``.
-    clock
-        Where task times come from: ``"pool"``, or ``"device"``, where every task is really run on its own and timed in
-        seconds (see ``ata_gym.training.clock.DeviceClock``). The env's pool then says how many workers there are; if
-        its recorded times end, the episode still ends with them.
-    workers
-        For the device clock, one for each worker of the env: a list of ``Worker`` or of texts such as ``"cpu:3"``,
-        or one text, ``"cpu:1,cpu:3"``.
+    settings
+        The fields of ``TrainingSettings``: optimizer, lr, device, seed and so on. Left out for a device clock.
 
     Raises
     ------
     TypeError
         If the env is another one, or a vector env.
     ValueError
-        For a bad argument (see ``Trainer`` and ``Worker``). ``step`` raises it for a bad action, and leaves everything
-        as it was.
+        For a bad argument (see ``Trainer`` and ``DeviceClock.check``). ``step`` raises it for a bad action, and leaves
+        everything as it was.
     FloatingPointError
         From ``step``, if the loss is NaN or infinite; after ``reset`` the env is usable again.
     MemoryError
-        If a device of the device clock has not enough memory for a task; likewise.
+        From ``step``, if a device has not enough memory; likewise.
 
     Examples
     --------
-    >>> import gymnasium, ata_gym
+    >>> import gymnasium, torch, ata_gym
     >>> env = gymnasium.make("ata_gym/TaskAllocation-v0", scenario="icml2025-regret")
     >>> env = TrainingWrapper(env, "digits", optimizer=torch.optim.AdamW, lr=1e-3, evaluate=[1])
     >>> _ = env.reset(seed=0)
@@ -79,48 +73,32 @@ class TrainingWrapper(gym.Wrapper[Observation, NDArray[Any], Observation, NDArra
     def __init__(
         self,
         env: gym.Env[Observation, NDArray[Any]],
-        problem: Problem | str = "digits",
+        problem: Problem | str | None = None,
         *,
-        model: nn.Module | Callable[[], nn.Module] | None = None,
-        optimizer: str | OptimizerFactory | None = None,
-        lr: float | None = None,
-        schedule: str | ScheduleFactory | None = None,
-        micro_batch: int = 1,
-        precision: str = "float32",
-        compile: bool = False,
-        graphs: bool = False,
-        device: str | torch.device = "cpu",
-        seed: int = 0,
         evaluate: int | Collection[int] | None = None,
-        clock: Literal["pool", "device"] = "pool",
-        workers: str | Sequence[Worker | str] | None = None,
+        **settings: Any,
     ) -> None:
-        listed = _workers(clock, workers, precision, compile or graphs)
-        training: dict[str, Any] = {
-            "model": model, "optimizer": optimizer, "lr": lr, "schedule": schedule, "micro_batch": micro_batch,
-            "precision": precision, "compile": compile, "graphs": graphs, "device": device, "seed": seed,
-        }  # fmt: skip
-        RecordConstructorArgs.__init__(
-            self,
-            _disable_deepcopy=True,  # the data of a problem would be copied
-            problem=problem, **training, evaluate=evaluate,
-            clock=clock, workers=listed and [str(worker) for worker in listed],  # as text, for env.spec.to_json()
-        )  # fmt: skip
+        RecordConstructorArgs.__init__(  # without copies: the data of a problem would be copied
+            self, _disable_deepcopy=True, problem=problem, evaluate=evaluate, **settings
+        )
         if not isinstance(env, gym.Env) or not isinstance(env.unwrapped, TaskAllocationEnv):
             raise TypeError(
                 "TrainingWrapper wraps a single env of ata_gym/TaskAllocation-v0 or ata_gym/TaskRace-v0 "
                 f"(gymnasium.make), not {env}"
             )
-        if listed is not None and len(listed) != env.unwrapped.n:
-            raise ValueError(f"the env has {env.unwrapped.n} workers, but workers=... lists {len(listed)}")
         super().__init__(env)
         self._due = _due(evaluate)
-        self._bare = env.unwrapped
+        self._allocation_env = env.unwrapped
         self._observation: Observation | None = None
-        self.trainer = Trainer(problem, self._bare.budget, **training)
-        self._clock = None if listed is None else DeviceClock(self.trainer, listed)
-        if self._clock is not None:
-            self._bare.run_on(self._clock)
+        backend = env.unwrapped.backend
+        self._clock = backend if isinstance(backend, DeviceClock) else None
+        if self._clock is None:
+            self.trainer = Trainer("digits" if problem is None else problem, env.unwrapped.budget, **settings)
+        else:
+            self._clock.check(env.unwrapped.scenario)
+            if problem is not None or settings:
+                raise ValueError("the env's device clock has its own trainer: leave out the problem and its settings")
+            self.trainer = self._clock.trainer
 
     @property
     def model(self) -> nn.Module:
@@ -140,23 +118,24 @@ class TrainingWrapper(gym.Wrapper[Observation, NDArray[Any], Observation, NDArra
         """Run one round with an allocation of shape (n,), then train on its B gradients."""
         observation, reward, terminated, truncated, info = self.env.step(action)
         self._observation = observation
-        loss = self.trainer.step() if self._clock is None else self._clock.step()
+        gradient = self.trainer.gradient() if self._clock is None else self._clock.gradient()
+        loss = self.trainer.apply(gradient)
         return observation, float(reward), terminated, truncated, info | {"loss": loss} | self._evaluation()
 
     def save(self, path: str | os.PathLike[str], state: Any = None) -> None:
-        """Write a checkpoint: all that training, the env and a policy remember, and the last observation.
+        """Write a checkpoint: the states of training, the env and a policy, and the last observation.
 
         Parameters
         ----------
         path
-            A file, which appears whole or not at all.
+            A file; it is written completely or not at all.
         state
-            What the policy's ``predict`` gave beside the last action.
+            The policy's state, which ``predict`` gave with the last action.
 
         Raises
         ------
         ValueError
-            If there was no ``reset`` yet, or an optimiser or schedule of the user's remembers more than numbers.
+            If there was no ``reset`` yet, or the state of an optimiser or schedule of yours holds more than numbers.
 
         Examples
         --------
@@ -181,9 +160,9 @@ class TrainingWrapper(gym.Wrapper[Observation, NDArray[Any], Observation, NDArra
             raise ValueError("there is nothing to save: call reset() first")
         tree = {
             "trainer": self.trainer.checkpoint(),
-            "env": self._bare.checkpoint(),
+            "env": self._allocation_env.checkpoint(),
             "observation": self._observation,
-            "policy": flatten("state", state),
+            "policy": {name: np.asarray(leaf) for name, leaf in leaves(state, "state")},
         }
         checkpoint.save(Path(path), tree)
 
@@ -193,9 +172,9 @@ class TrainingWrapper(gym.Wrapper[Observation, NDArray[Any], Observation, NDArra
         Parameters
         ----------
         path
-            What ``save`` wrote. Reading it runs no code.
+            A file that ``save`` wrote. Reading it runs no code.
         like
-            A state of the policy, for its form: ``policy.predict`` gives one for any observation.
+            Any state of the policy, for its form; ``policy.predict`` gives one for any observation.
 
         Returns
         -------
@@ -212,13 +191,13 @@ class TrainingWrapper(gym.Wrapper[Observation, NDArray[Any], Observation, NDArra
         env, observation, policy = (
             {name: part.numpy() for name, part in tree[which].items()} for which in ("env", "observation", "policy")
         )
-        if flatten("state", like).keys() != policy.keys():
+        if dict(leaves(like, "state")).keys() != policy.keys():
             raise ValueError(f"this checkpoint is of another policy: its state has the parts {sorted(policy)}")
         self.env.reset()  # for wrappers in between, which may ask for it
-        self._bare.restore(env)
+        self._allocation_env.restore(env)
         self.trainer.restore(tree["trainer"])
         self._observation = observation
-        return observation, restore("state", like, policy)
+        return observation, rebuild(like, (policy[name] for name, _ in leaves(like, "state")))
 
     def _evaluation(self) -> dict[str, float]:
         return self.trainer.evaluate() if self._due(self.trainer.round) else {}
@@ -232,19 +211,3 @@ def _due(evaluate: int | Collection[int] | None) -> Callable[[int], bool]:
         return lambda k: k in rounds
     every = whole_number("evaluate", evaluate)
     return lambda k: k % every == 0
-
-
-def _workers(
-    clock: str, workers: str | Sequence[Worker | str] | None, precision: str, fused: bool
-) -> tuple[Worker, ...] | None:
-    if clock not in ("pool", "device"):
-        raise ValueError(f'clock must be "pool" or "device", not {clock!r}')
-    if clock == "device":
-        if precision == "float16":
-            raise ValueError('the device clock does not scale gradients, as float16 needs: use precision="bfloat16"')
-        if fused:
-            raise ValueError("the device clock runs one task at a time: leave out compile=... and graphs=...")
-        return find_workers(workers)
-    if workers is not None:
-        raise ValueError('workers=... only goes with clock="device"')
-    return None

@@ -1,8 +1,12 @@
-"""The policy zoo for ata_gym: ATA and what it is compared with."""
+"""The policy zoo of ata_gym: ATA, what it is compared with, and learners that go further.
 
-from ata_policies.beliefs import Belief, Exposure, Moments
-from ata_policies.checking import PolicyError, check_policy
+Users import the names below, and bench and training the registry; the zoo imports the core of ata_gym.
+"""
+
+from ata_policies.beliefs.moments import Belief, Exposure, Moments
+from ata_policies.checking.check import PolicyError, check_policy
 from ata_policies.policy import AllocationPolicy, DispatchPolicy, Policy, Setting, State
+from ata_policies.preset import Preset
 from ata_policies.registry import default_name, load, make, names
 
 __all__ = [
@@ -13,6 +17,7 @@ __all__ = [
     "Moments",
     "Policy",
     "PolicyError",
+    "Preset",
     "Setting",
     "State",
     "check_policy",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
 import gymnasium as gym
@@ -13,40 +13,55 @@ from numpy.typing import NDArray
 
 from ata_gym.changes import Conditions
 from ata_gym.pools import Pool
-from ata_gym.scenarios import Scenario
-from ata_gym.simulation import Ints, Keys, derive_keys, stream_keys
-from ata_policies.beliefs import Belief
-
-Observation = dict[str, NDArray[Any]]
+from ata_gym.simulation.keys import derive_keys, stream_keys
+from ata_gym.typing import Ints, Keys, Mask
+from ata_gym.utils.trees import choose_rows
+from ata_gym.utils.validation import whole_number
+from ata_policies.beliefs.moments import Belief
+from ata_policies.observations import Observation, checked_observation, checked_rows
 
 _OWN_RANDOMNESS = 1  # the stream of keys for policies; the task times have another
 
 
 class Setting(NamedTuple):
-    """What a policy may know before it starts."""
+    """The part of a scenario that a policy may know before it starts."""
 
     n: int
     """Workers."""
     budget: int
     """Results B that a round needs."""
-    pool: Pool | None = None
-    """The law of the task times: for oracles, and for the psi1 norms where no scenario publishes any."""
-    scenario: Scenario | None = None
-    """The named world, with its published hyperparameters."""
     price: float = 0.0
     """What one unit of worker time costs in units of runtime."""
-    now: Callable[[], Conditions] | None = None
-    """Tells the conditions of the coming round, in an env whose rounds differ: an oracle's eyes, for no learner."""
+    pool: Pool | None = None
+    """The distributions of the task times: for oracles, and for the psi1 norms where none were published."""
+    alpha: float | None = None
+    """The published hyperparameter of ATA, where there is one."""
+    eta: float | None = None
+    """The published hyperparameter of ATA-Empirical, where there is one."""
 
     @classmethod
     def of(cls, env: gym.Env[Any, Any] | gym.vector.VectorEnv[Any, Any, Any]) -> Setting:
-        """What a single or a vector env of this project tells."""
-        bare: Any = env.unwrapped
+        """The setting of a single or a vector env of this project.
+
+        Raises
+        ------
+        ValueError
+            If it is another env.
+        """
+        scenario = getattr(getattr(env, "unwrapped", None), "scenario", None)
         try:
-            now = bare.conditions if bare.pool.changes or "trace-by-round" in bare.pool.families else None
-            return cls(bare.n, bare.budget, bare.pool, bare.scenario, bare.price, now)
+            pool, budget, price, alpha, eta = (
+                getattr(scenario, name) for name in ("pool", "budget", "price", "alpha", "eta")
+            )
         except AttributeError:
             raise ValueError(f"{env} is not an env of ata_gym: make one with gymnasium.make") from None
+        return cls(pool.n, budget, price, pool, alpha, eta)
+
+    def known_pool(self, policy: str) -> Pool:
+        """The pool, or a ValueError that says that the policy needs one."""
+        if self.pool is None:
+            raise ValueError(f"{policy} knows the workers: it needs an env whose pool is known")
+        return self.pool
 
 
 class State(NamedTuple):
@@ -55,7 +70,7 @@ class State(NamedTuple):
     belief: Any
     """What was learned: a named tuple of arrays with a leading row axis, by default a ``Belief``."""
     plan: Any
-    """What was worked out from the belief and is kept for a while: likewise, by default empty."""
+    """What was computed from the belief and is kept for some rounds: likewise, by default empty."""
     round: Ints
     """(E,) the current round, from 1 on."""
     episode: Ints
@@ -69,7 +84,7 @@ class State(NamedTuple):
 
 
 class Policy(ABC):
-    """Hyperparameters and a seed; what is learned lives in the state that ``predict`` takes and returns.
+    """Hyperparameters and a seed; what is learned is in the state that ``predict`` takes and returns.
 
     Start from ``AllocationPolicy`` or ``DispatchPolicy``. Row e of a batch has the randomness of a policy with seed
     ``seed + e``, so it does not depend on its batch.
@@ -95,19 +110,24 @@ class Policy(ABC):
     learns: ClassVar[bool] = True
     """Whether it learns; those that do not are baselines."""
     priced: ClassVar[bool] = False
-    """Whether what it does depends on the price of worker time."""
-    follows: ClassVar[bool] = False
-    """Whether it is made for a world that changes."""
+    """Whether its actions depend on the price of worker time."""
+    nonstationary: ClassVar[bool] = False
+    """Whether it is made for workers that change."""
+    privileged: ClassVar[bool] = False
+    """Whether ``predict`` needs the conditions of the coming round: for oracles only."""
 
     def __init__(self, setting: Setting, *, seed: int = 0) -> None:
-        if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
-            raise ValueError(f"seed must be a whole number of at least 0, not {seed!r}")
-        self.setting, self.seed = setting, int(seed)
+        self.setting, self.seed = setting, whole_number("seed", seed, least=0)
 
     @classmethod
     def summary(cls) -> str:
         """The first line of the class's docstring."""
-        return (inspect.getdoc(cls) or "").partition("\n")[0]
+        return cls.documentation().partition("\n")[0]
+
+    @classmethod
+    def documentation(cls) -> str:
+        """The class's docstring, without indentation."""
+        return inspect.getdoc(cls) or ""
 
     def predict(
         self,
@@ -115,6 +135,7 @@ class Policy(ABC):
         state: State | None = None,
         episode_start: NDArray[np.bool_] | None = None,
         deterministic: bool = False,
+        privileged: Conditions | None = None,
     ) -> tuple[Ints, State]:
         """Choose the next action, in the manner of Stable-Baselines3.
 
@@ -128,28 +149,73 @@ class Policy(ABC):
             (E,) rows whose episode has just begun and whose belief starts anew; a row without feedback does so anyway.
         deterministic
             Ignored: a policy's own randomness is part of its rule.
+        privileged
+            What only oracles may see: ``env.unwrapped.conditions()``. Other policies never look at it.
 
         Returns
         -------
         The action, shape (n,) or (E, n), and the new state.
+
+        Raises
+        ------
+        ValueError
+            If the observation is not one of this setting, the state is not one of this policy with as many rows, or
+            privileged information is missing.
         """
         del deterministic
-        seen = {name: np.atleast_2d(field) for name, field in observation.items()}
+        seen = checked_observation(observation, self.setting.n, self.setting.budget, self.env_id)
         anew = seen["worker"][:, 0] < 0
+        rows = len(anew)
         if state is None:
-            state = self.first_state(len(anew))
+            state = self.first_state(rows)
+        elif not isinstance(state, State):
+            raise ValueError(f"state must be what predict returned before, or None, not a {type(state).__name__}")
+        else:
+            checked_rows(state, rows, self.setting.n)
+            if _form((state.belief, state.plan)) != self._own_form:
+                raise ValueError(
+                    f"the state is not one of this {type(self).__name__}: it is another policy's, or its classes are "
+                    "made at each call (define the classes of belief and plan at the top of a module)"
+                )
         if episode_start is not None:
-            anew = anew | np.reshape(episode_start, -1)
+            start = np.reshape(episode_start, -1)
+            if start.shape != (rows,) or start.dtype != np.bool_:
+                raise ValueError(
+                    f"episode_start must be {rows} booleans, one for each row, not {start.dtype} of shape {start.shape}"
+                )
+            anew = anew | start
             seen["worker"] = np.where(anew[:, None], -1, seen["worker"])
             seen["elapsed"] = np.where(anew[:, None], 0.0, seen["elapsed"])
         belief, plan, round = state.belief, state.plan, state.round
         if anew.any():
-            blank = self.first_state(len(anew))
-            belief, plan, round = _chosen(anew, (blank.belief, blank.plan, blank.round), (belief, plan, round))
-        belief = belief.observe(seen["worker"], seen["time"], seen["elapsed"])
-        state = State(belief, plan, round + self.begins(seen), state.episode + anew, state.key)
-        action, state = self.act(state, seen)
-        return action if observation["worker"].ndim > 1 else action[0], state
+            blank = self.first_state(rows)
+            belief, plan, round = choose_rows(anew, (blank.belief, blank.plan, blank.round), (belief, plan, round))
+        conditions = self._conditions(privileged, rows) if self.privileged else None
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # squares and ratios of extreme times
+            belief = belief.observe(seen["worker"], seen["duration"], seen["elapsed"])
+            state = State(belief, plan, round + self.begins(seen), state.episode + anew, state.key)
+            action, state = self.act(state, seen) if conditions is None else self.act_knowing(state, seen, conditions)
+        return action if np.ndim(observation["worker"]) > 1 else action[0], state
+
+    def _conditions(self, given: Conditions | None, rows: int) -> Conditions:
+        """The conditions of the coming round, with a row axis."""
+        name = type(self).__name__
+        if given is None:
+            raise ValueError(f"{name} is an oracle: call predict(..., privileged=env.unwrapped.conditions())")
+        if given.distribution.ndim == 1:
+            given = Conditions._make(
+                part[None] if isinstance(part, np.ndarray | np.generic) else part for part in given
+            )
+        if given.distribution.shape != (rows, self.setting.n):
+            raise ValueError(
+                f"privileged must hold the conditions of {rows} rows of {self.setting.n} workers, "
+                f"not of shape {given.distribution.shape}"
+            )
+        return given
+
+    @cached_property
+    def _own_form(self) -> Any:
+        return _form((self.first_belief(1), self.first_plan(1)))
 
     def first_state(self, rows: int) -> State:
         """The state of ``rows`` rows that have seen nothing."""
@@ -160,30 +226,40 @@ class Policy(ABC):
     def first_belief(self, rows: int) -> Any:
         """The belief of ``rows`` rows that have seen nothing.
 
-        A named tuple of arrays with ``observe(worker, time, elapsed)`` (see ``Belief``).
+        A named tuple of arrays with ``observe(worker, duration, elapsed)`` (see ``Belief``).
         """
         return Belief.empty(rows, self.setting.n)
 
     def first_plan(self, rows: int) -> Any:
-        """The plan of ``rows`` rows that have seen nothing: a named tuple of arrays, or nothing at all."""
+        """The plan of ``rows`` rows that have seen nothing: a named tuple of arrays, or an empty tuple."""
         del rows
         return ()
 
-    def begins(self, seen: Observation) -> NDArray[np.bool_] | bool:
+    def begins(self, seen: Observation) -> Mask | bool:
         """Which rows begin a round with this step, shape (E,)."""
         del seen
         return True
 
     @abstractmethod
     def act(self, state: State, seen: Observation) -> tuple[Ints, State]:
-        """Choose an action for each row, (E, n); give it with the state, and in that what was worked out and is kept.
+        """Choose an action for each row, (E, n), and return it with the state, whose plan may be new.
 
         ``seen`` is the observation as a batch.
         """
 
+    def act_knowing(self, state: State, seen: Observation, conditions: Conditions) -> tuple[Ints, State]:
+        """As ``act``, for policies with ``privileged``; ``conditions`` are those of the coming round, with rows."""
+        del conditions
+        return self.act(state, seen)
+
+
+def _form(tree: Any) -> Any:
+    """The types of the tuples that a state is made of."""
+    return (type(tree), *map(_form, tree)) if isinstance(tree, tuple) else None
+
 
 class AllocationPolicy(Policy):
-    """A policy of ``ata_gym/TaskAllocation-v0`` or ``ata_gym/TaskRace-v0``: ``allocate`` says what to do in a state.
+    """A policy of ``ata_gym/TaskAllocation-v0`` or ``ata_gym/TaskRace-v0``, whose action follows from the state alone.
 
     Examples
     --------
@@ -202,7 +278,7 @@ class AllocationPolicy(Policy):
     """
 
     def act(self, state: State, seen: Observation) -> tuple[Ints, State]:
-        """Allocate, and keep nothing."""
+        """Allocate; the plan stays."""
         del seen
         return self.allocate(state), state
 
@@ -212,19 +288,11 @@ class AllocationPolicy(Policy):
 
 
 class DispatchPolicy(Policy):
-    """A policy of ``ata_gym/TaskDispatch-v0``: ``act`` says at each completion who should be working, as 0 and 1."""
+    """A policy of ``ata_gym/TaskDispatch-v0``: at each completion, 0 or 1 for each worker: who should be working."""
 
     env_id = "ata_gym/TaskDispatch-v0"
 
-    def begins(self, seen: Observation) -> NDArray[np.bool_]:
+    def begins(self, seen: Observation) -> Mask:
         """A round begins when all B results are missing."""
-        fresh: NDArray[np.bool_] = seen["missing"][:, 0] == self.setting.budget
+        fresh: Mask = seen["missing"][:, 0] == self.setting.budget
         return fresh
-
-
-def _chosen(rows: NDArray[np.bool_], first: Any, second: Any) -> Any:
-    """Take ``first`` in some rows and ``second`` in the others, for nested tuples of arrays with a leading row axis."""
-    if isinstance(first, tuple):
-        parts = [_chosen(rows, one, other) for one, other in zip(first, second, strict=True)]
-        return type(first)(*parts) if hasattr(first, "_fields") else tuple(parts)
-    return np.where(np.reshape(rows, (-1,) + (1,) * (np.ndim(first) - 1)), first, second)

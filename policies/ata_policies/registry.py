@@ -1,9 +1,8 @@
-"""Policies by name: the entry points of group ``ata_gym.policies``, ours and those of a user's own package."""
+"""Policies by name: our presets, and those of a user's own package (entry-point group ``ata_gym.policies``)."""
 
 from __future__ import annotations
 
 import ast
-import importlib
 from collections.abc import Mapping
 from importlib.metadata import entry_points
 from types import MappingProxyType
@@ -11,32 +10,38 @@ from typing import Any
 
 import gymnasium as gym
 
-from ata_gym.checks import unknown
+from ata_gym.utils.imports import load_object
+from ata_gym.utils.validation import unknown
 from ata_policies.policy import Policy, Setting
+from ata_policies.preset import Preset
+from ata_policies.presets import PRESETS
 
 GROUP = "ata_gym.policies"
 
 DEFAULTS: Mapping[str, str] = MappingProxyType(
     {
-        "ata_gym/TaskAllocation-v0": "lawful",
+        "ata_gym/TaskAllocation-v0": "distribution-learner",
         "ata_gym/TaskRace-v0": "race",
         "ata_gym/TaskDispatch-v0": "dispatch",
     }
 )
 """The policy that ``make("default", env)`` makes, by the id of the env."""
 
+PolicyMaker = type[Policy] | Preset
+"""What makes a policy of a setting, and says what it is."""
+
 
 def names() -> tuple[str, ...]:
-    """The names of all installed policies.
+    """The names of all presets and installed policies.
 
     >>> "ata" in names()
     True
     """
-    return tuple(sorted({point.name for point in entry_points(group=GROUP)}))
+    return tuple(sorted({*PRESETS, *(point.name for point in entry_points(group=GROUP))}))
 
 
 def default_name(env_id: str) -> str:
-    """The name of the policy to take for an env where nothing speaks for another.
+    """The name of the policy to use for an env where nothing speaks for another.
 
     Raises
     ------
@@ -56,7 +61,7 @@ def default_name(env_id: str) -> str:
 def parse(name: str) -> tuple[str, dict[str, Any]]:
     """Split ``name:key=value:...`` into the name and its hyperparameters; a value is a Python literal, or text.
 
-    It needs no quotes in a shell, and names stay separable by commas.
+    It needs no quotes in a shell, and names can be separated by commas.
 
     Raises
     ------
@@ -68,6 +73,8 @@ def parse(name: str) -> tuple[str, dict[str, Any]]:
     >>> parse("ata:alpha=0.5"), parse("package.module:Class:file=prior.npz:size=4"), parse("package.module:Class")
     (('ata', {'alpha': 0.5}), ('package.module:Class', {'file': 'prior.npz', 'size': 4}), ('package.module:Class', {}))
     """
+    if not isinstance(name, str):
+        raise ValueError(f'a policy is named by a text such as "ata" or "ata:alpha=0.5", not by {name!r}')  # noqa: TRY004
     head, equals, rest = name.partition("=")
     if not equals:
         return name, {}
@@ -79,39 +86,40 @@ def parse(name: str) -> tuple[str, dict[str, Any]]:
             raise ValueError(f"hyperparameters follow a policy's name as :key=value, each once; {name!r} is not so")
         try:
             hyperparameters[key] = ast.literal_eval(value)
-        except (ValueError, SyntaxError):
+        except (ValueError, SyntaxError, RecursionError, MemoryError):
             hyperparameters[key] = value
     return base, hyperparameters
 
 
-def load(name: str) -> type[Policy]:
-    """The policy class of a name, or of ``package.module:Class``; hyperparameters in the name (``parse``) are left out.
+def load(name: str) -> PolicyMaker:
+    """The preset or policy class of a name, or of ``package.module:Class``; hyperparameters in the name are left out.
 
     Raises
     ------
     ValueError
-        If there is none, the message names the nearest; if it is no policy, or two packages have one of that name.
+        If there is none, the message names the nearest; if it is no policy, its module cannot be imported, or two
+        packages have one of that name.
     """
     name, _ = parse(name)
     if name == "default":
         known = ", ".join(f"{policy} for {env_id}" for env_id, policy in DEFAULTS.items())
         raise ValueError(f"which policy is the default depends on the env; give its name: {known}")
     if ":" in name:
-        module, _, attribute = name.partition(":")
-        try:
-            found = getattr(importlib.import_module(module), attribute)
-        except (ModuleNotFoundError, AttributeError) as error:
-            raise ValueError(f"there is no policy {name!r}: {error}") from error
+        found = load_object("policy", name)
     else:
         points = {point.value: point for point in entry_points(group=GROUP, name=name)}
-        if not points:
+        places = [*(["ata_policies"] if name in PRESETS else []), *sorted(points)]
+        if not places:
             raise unknown("policy", name, names())
-        if len(points) > 1:
-            raise ValueError(f"several policies are named {name!r}; say which: {' or '.join(sorted(points))}")
-        (point,) = points.values()
-        found = point.load()
-    if not (isinstance(found, type) and issubclass(found, Policy)):
-        raise ValueError(f"{name} is no policy: make it a subclass of AllocationPolicy or DispatchPolicy")  # noqa: TRY004
+        if len(places) > 1:
+            raise ValueError(
+                f"several policies are named {name!r}, in {' and '.join(places)}: say which as package.module:Class"
+            )
+        found = PRESETS[name] if name in PRESETS else load_object("policy", places[0])
+    if not (isinstance(found, Preset) or (isinstance(found, type) and issubclass(found, Policy))):
+        raise ValueError(  # noqa: TRY004
+            f"{name} is no policy: make it a subclass of AllocationPolicy or DispatchPolicy"
+        )
     return found
 
 
@@ -129,11 +137,11 @@ def make(
         A registered name (see ``names``), ``package.module:Class``, or "default" (see ``default_name``);
         hyperparameters may follow (see ``parse``).
     env
-        Tells the number of workers, the budget and, where it has them, the scenario and the pool.
+        Tells the number of workers, the budget, the price, the pool, and what was published.
     seed
         Seeds the policy's own randomness; row e of a vector env gets that of ``seed + e``.
     hyperparameters
-        Those of the policy's class, such as ``alpha`` of ATA.
+        Those of the policy, such as ``alpha`` of ATA; of a composed policy also ``memory``, ``estimate`` and ``rule``.
 
     Raises
     ------
@@ -145,7 +153,7 @@ def make(
     >>> import gymnasium as gym, ata_gym
     >>> env = gym.make("ata_gym/TaskAllocation-v0", scenario="icml2025-regret")
     >>> observation, _ = env.reset(seed=0)
-    >>> policy = make("ata", env)
+    >>> policy = make("thompson", env, memory="restarting", rule="beta")
     >>> allocation, state = policy.predict(observation)
     >>> int(allocation.sum())
     5
@@ -160,7 +168,7 @@ def make(
         raise ValueError(f"policy {name!r} does not take these hyperparameters: {error}") from error
 
 
-def check_env_id(policy: type[Policy], env: gym.Env[Any, Any] | gym.vector.VectorEnv[Any, Any, Any]) -> None:
+def check_env_id(policy: PolicyMaker, env: gym.Env[Any, Any] | gym.vector.VectorEnv[Any, Any, Any]) -> None:
     """Raise ValueError unless the policy plays such an env."""
     if policy.env_id != id_of(env):
         raise ValueError(f"{policy.__name__} plays {policy.env_id}, and this env is {id_of(env)}")

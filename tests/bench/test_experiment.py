@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ata_gym.bench.experiment import Experiment, recorded_rounds
+from ata_gym.bench.experiment.experiment import Experiment, recorded_rounds
 from ata_gym.pools import trace
 
 REGRET = "icml2025-regret"
@@ -28,7 +28,7 @@ def test_recorded_rounds_are_log_spaced_up_to_the_last(rounds):
 
 def test_a_scenario_gives_rounds_and_budget_unless_told():
     experiment = Experiment.on_scenario(REGRET, seeds=2)
-    assert (experiment.rounds, experiment.budget) == (4_000_000, 5)
+    assert (experiment.rounds, experiment.scenario.budget) == (4_000_000, 5)
     assert (
         Experiment.on_scenario(REGRET, seeds=2, budget=7).make_envs("ata_gym/TaskAllocation-v0").unwrapped.budget == 7
     )

@@ -17,14 +17,14 @@ from scipy import stats
 from typer.testing import CliRunner
 
 import ata_policies
-from ata_gym.bench import ranking, worlds
-from ata_gym.bench.leaderboard import Entry, Leaderboard, finals, short_id, usual_policies
-from ata_gym.bench.leaderboard_report import report
-from ata_gym.bench.processes import play_tasks
-from ata_gym.bench.ranking import COST, RUNTIME, WORKER_TIME
+from ata_gym.bench.experiment.jobs import play_jobs
+from ata_gym.bench.leaderboard import ranking, scenarios
+from ata_gym.bench.leaderboard.experiment import Competitor, Leaderboard, finals, short_id, usual_policies
+from ata_gym.bench.leaderboard.ranking import COST, RUNTIME, TO_ORACLE, WORKER_TIME
+from ata_gym.bench.leaderboard.report import report
 from ata_gym.cli import app
 from ata_policies import AllocationPolicy
-from ata_policies.fixed import Gta, Ofta
+from ata_policies.allocation.baselines import Gta, Ofta
 
 
 class Thrifty(AllocationPolicy):
@@ -42,7 +42,7 @@ class Thrifty(AllocationPolicy):
 class Known(Thrifty):
     """The same, and called an oracle."""
 
-    knows = "the laws"
+    knows = "the distributions"
 
 
 class Idler(Gta):
@@ -64,31 +64,34 @@ THRIFTY, KNOWN, IDLER, NEEDY = (f"{__name__}:{name}" for name in ("Thrifty", "Kn
 
 
 def board(out: Path, *policies: str, names=("cifar100", "regret"), seeds: int = 3, rounds: int = 4) -> Leaderboard:
-    chosen = [replace(worlds.world(name), horizon=rounds) for name in names]
-    entries = [Entry.of(policy) for policy in ("ofta", *policies)]
-    return Leaderboard(chosen, (0.0, 1.0), entries, seeds, out, front_prices=(0.0, 0.2))
+    chosen = [replace(scenarios.find(name), horizon=rounds) for name in names]
+    competitors = [Competitor.of(policy) for policy in ("ofta", *policies)]
+    return Leaderboard(chosen, (0.0, 1.0), competitors, seeds, out, front_prices=(0.0, 0.2))
 
 
-def test_entries_are_learners_oracles_and_baselines():
-    kinds = {name: Entry.of(name).kind for name in ("ata", "ofta", THRIFTY, KNOWN, IDLER)}
+def test_competitors_are_learners_oracles_and_baselines():
+    kinds = {name: Competitor.of(name).kind for name in ("ata", "ofta", THRIFTY, KNOWN, IDLER)}
     assert kinds == {"ata": "learner", "ofta": "oracle", THRIFTY: "learner", KNOWN: "oracle", IDLER: "baseline"}
-    assert Entry.of(IDLER).env == short_id("ata_gym/TaskRace-v0") == "TaskRace"
-    assert Entry.of("ata:alpha=3.0").kind == "learner"
+    assert Competitor.of(IDLER).env == short_id("ata_gym/TaskRace-v0") == "TaskRace"
+    assert Competitor.of("ata:alpha=3.0").kind == "learner"
     with pytest.raises(ValueError, match="no policy 'nobody'"):
-        Entry.of("nobody")
+        Competitor.of("nobody")
 
 
 def test_who_looks_at_the_price_plays_once_for_each(tmp_path):
-    plays = board(tmp_path, "uta", THRIFTY, KNOWN).plays()
-    played = [(p.entry.policy, p.task.experiment.title, p.task.experiment.price, p.prices) for p in plays]
+    jobs = board(tmp_path, "uta", THRIFTY, KNOWN).jobs()
+    played = [
+        (one.competitor.policy, one.job.experiment.scenario.name, one.job.experiment.scenario.price, one.prices)
+        for one in jobs
+    ]
     both = (0.0, 1.0)
     assert [one for one in played if one[0] == "uta"] == [
         ("uta", "cifar100", 0.0, both), ("uta", "regret", 0.0, both),
     ]  # fmt: skip
     assert [one[1:] for one in played if one[0] == THRIFTY] == [
-        (world, price, (price,)) for world in ("cifar100", "regret") for price in both
+        (scenario, price, (price,)) for scenario in ("cifar100", "regret") for price in both
     ]
-    # an oracle draws the front of one world at more prices
+    # an oracle draws the front of one scenario at more prices
     assert [one[1:] for one in played if one[0] == KNOWN] == [
         ("cifar100", 0.0, (0.0,)), ("cifar100", 0.2, (0.2,)), ("cifar100", 1.0, (1.0,)),
         ("regret", 0.0, (0.0,)), ("regret", 1.0, (1.0,)),
@@ -96,10 +99,10 @@ def test_who_looks_at_the_price_plays_once_for_each(tmp_path):
 
 
 def test_results_are_priced_afterwards_or_played_at_the_price(tmp_path):
-    plays = board(tmp_path, "uta", THRIFTY).plays()
-    assert play_tasks([play.task for play in plays], jobs=1) == {}
-    ends = finals(plays)
-    assert ends.height == 2 * 2 * 3 * 3  # worlds, prices, policies, seeds
+    jobs = board(tmp_path, "uta", THRIFTY).jobs()
+    assert play_jobs([one.job for one in jobs], processes=1) == {}
+    ends = finals(jobs)
+    assert ends.height == 2 * 2 * 3 * 3  # scenarios, prices, policies, seeds
     for row in ends.to_dicts():
         assert row["cost"] == row["runtime"] + row["price"] * row["total_worker_time"]
     at = {key: group.drop("price", "cost") for key, group in ends.group_by("policy", "price")}
@@ -112,10 +115,10 @@ def test_policies_that_cannot_be_made_are_told(tmp_path):
 
 
 def synthetic(seed: int = 0) -> pl.DataFrame:
-    """Costs of four policies in two worlds at two prices, 6 seeds; each seed makes all of them dear or cheap."""
+    """Costs of four policies in two scenarios at two prices, 6 seeds; each seed makes all of them dear or cheap."""
     rng = np.random.default_rng(seed)
     rows = []
-    for world in ("one", "two"):
+    for scenario in ("one", "two"):
         luck = rng.gamma(4.0, size=6)
         for policy, kind, factor in (
             ("ofta", "oracle", 0.5), ("good", "learner", 1.0), ("bad", "learner", 2.0), ("none", "baseline", 3.0),
@@ -123,10 +126,10 @@ def synthetic(seed: int = 0) -> pl.DataFrame:
             runtime = factor * luck * rng.uniform(0.95, 1.05, size=6)
             for price in (0.0, 1.0):
                 rows += [
-                    ("TaskAllocation", price, world, policy, kind, k, r, 2 * r, r + price * 2 * r)
+                    ("TaskAllocation", price, scenario, policy, kind, k, r, 2 * r, r + price * 2 * r)
                     for k, r in enumerate(runtime)
                 ]
-    schema = ["env", "price", "world", "policy", "kind", "seed", "runtime", "total_worker_time", "cost"]
+    schema = ["env", "price", "scenario", "policy", "kind", "seed", "runtime", "total_worker_time", "cost"]
     return pl.DataFrame(rows, schema, orient="row")
 
 
@@ -136,10 +139,11 @@ def test_intervals_are_students_of_paired_logarithms():
         policy: np.log(ends.filter(pl.col("policy") == policy, pl.col("price") == 1.0)["cost"].to_numpy()).reshape(2, 6)
         for policy in ("ofta", "good", "bad")
     }
-    found = ranking.by_world(ranking.ratios(ends))
-    for place, world in enumerate(("one", "two")):
+    found = ranking.by_scenario(ranking.ratios(ends))
+    for place, scenario in enumerate(("one", "two")):
         row = found.row(
-            by_predicate=(pl.col("policy") == "bad") & (pl.col("world") == world) & (pl.col("price") == 1.0), named=True
+            by_predicate=(pl.col("policy") == "bad") & (pl.col("scenario") == scenario) & (pl.col("price") == 1.0),
+            named=True,
         )
         interval = stats.ttest_rel(sample["bad"][place], sample["good"][place]).confidence_interval(0.95)
         difference = (sample["bad"][place] - sample["good"][place]).mean()
@@ -164,29 +168,31 @@ def test_ranks_count_learners_and_the_best_of_them_is_one():
     assert table["rank"].to_list() == [None, 1, 2, None]
     assert table[COST].to_list() == pytest.approx([0.5, 1.0, 2.0, 3.0], rel=0.1)
     assert table[COST][1] == 1.0
+    assert table[TO_ORACLE].to_list() == pytest.approx([1.0, 2.0, 4.0, 6.0], rel=0.1)
     assert table["worst"].to_list() == pytest.approx([0.5, 1.0, 2.0, 3.0], rel=0.1)
     assert table[WORKER_TIME].to_list() == pytest.approx([1.0, 2.0, 4.0, 6.0], rel=0.1)
 
 
 def test_a_mean_over_all_is_the_mean_of_the_means():
     ratios = ranking.ratios(synthetic())
-    each = ranking.by_world(ratios).group_by("policy").agg(pl.col(COST).log().mean().exp())
+    each = ranking.by_scenario(ratios).group_by("policy").agg(pl.col(COST).log().mean().exp())
     total = ranking.overall(ratios, by_price=False).select("policy", COST)
     assert total.sort("policy")[COST].to_list() == pytest.approx(each.sort("policy")[COST].to_list())
 
 
 def test_who_has_not_played_everywhere_is_not_ranked():
-    ends = synthetic().filter(~((pl.col("policy") == "bad") & (pl.col("world") == "two")))
+    ends = synthetic().filter(~((pl.col("policy") == "bad") & (pl.col("scenario") == "two")))
     ratios = ranking.ratios(ends)
     assert "bad" not in ranking.overall(ratios)["policy"]
     assert "bad" not in ranking.overall(ratios, by_price=False)["policy"]
-    assert "bad" in ranking.by_world(ratios)["policy"]
+    assert "bad" in ranking.by_scenario(ratios)["policy"]
 
 
 def test_without_learners_there_is_no_best():
     ends = synthetic().filter(pl.col("kind") != "learner")
     table = ranking.overall(ranking.ratios(ends))
     assert table[COST].is_null().all()
+    assert table[TO_ORACLE].is_not_null().all()
     assert table["rank"].is_null().all()
     assert table[RUNTIME].is_not_null().all()
 
@@ -200,22 +206,20 @@ def test_tables_and_pictures_say_what_was_played_and_are_the_same_each_time(tmp_
     bytes_of = []
     for name in "ab":
         playing = board(tmp_path / name, "uta", "ata", THRIFTY, KNOWN, "gta", IDLER)
-        plays = playing.plays()
-        assert play_tasks([play.task for play in plays], jobs=1) == {}
-        told = report(playing, plays, {"TaskAllocation": "uta", "TaskDispatch": "none"}, ["A note."])
+        jobs = playing.jobs()
+        assert play_jobs([one.job for one in jobs], processes=1) == {}
+        told = report(playing, jobs, {"TaskAllocation": "uta", "TaskDispatch": "none"}, ["A note."])
         bytes_of.append(made(tmp_path / name))
         assert [path.name for path in (*told.files, *told.pictures)] == [
-            "leaderboard.md", "leaderboard.csv", "worlds.csv", "front.png", "front.svg",
+            "leaderboard.md", "leaderboard.csv", "scenarios.csv", "front.png", "front.svg",
         ]  # fmt: skip
     assert bytes_of[0] == bytes_of[1]
     assert len(bytes_of[0]) == 5
     text = (tmp_path / "a" / "leaderboard.md").read_text()
-    assert (
-        f"Leaderboard {worlds.VERSION}-{worlds.fingerprint()[:8]}: 2 of {len(worlds.world_names())} worlds, 3 seeds"
-        in text
-    )
+    version = f"{scenarios.VERSION}-{scenarios.fingerprint()[:8]}"
+    assert f"Leaderboard {version}: 2 of {len(scenarios.names())} scenarios, 3 seeds" in text
     assert "A note." in text
-    assert "TaskAllocation: the default, uta, is within 5% of the best learner in" in text
+    assert "TaskAllocation: the default, uta, is within 5% of the best of 2 learners in" in text
     cells = [[cell.strip() for cell in line.split("|")] for line in text.splitlines()]
     assert any(line[1:3] == ["oracle", "ofta"] for line in cells)
     assert any(line[1:3] == ["baseline", IDLER] for line in cells)
@@ -223,9 +227,9 @@ def test_tables_and_pictures_say_what_was_played_and_are_the_same_each_time(tmp_
     assert "nan" not in text.lower()
 
 
-def test_by_default_it_plays_all_but_those_made_for_a_world_that_changes() -> None:
+def test_by_default_it_plays_all_but_those_for_nonstationary_scenarios() -> None:
     left_out = set(ata_policies.names()) - set(usual_policies())
-    assert left_out == {name for name in ata_policies.names() if ata_policies.load(name).follows}
+    assert left_out == {name for name in ata_policies.names() if ata_policies.load(name).nonstationary}
     kinds = ("window-", "discounted-", "restarting-", "recent-", "lb-bsp", "dynamic-")
     assert all(name.startswith(kinds) == (name in left_out) for name in ata_policies.names())
 

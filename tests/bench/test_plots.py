@@ -6,11 +6,11 @@ import matplotlib as mpl
 import polars as pl
 import pytest
 
-from ata_gym.bench import style
-from ata_gym.bench.experiment import Experiment
-from ata_gym.bench.processes import play_all
-from ata_gym.bench.report import report
-from ata_gym.bench.store import open_folder
+from ata_gym.bench.experiment.experiment import Experiment
+from ata_gym.bench.experiment.jobs import play_all
+from ata_gym.bench.experiment.store import open_folder
+from ata_gym.bench.report import style
+from ata_gym.bench.report.report import report
 
 
 def test_pictures_and_tables_are_the_same_bytes_each_time(tmp_path):
@@ -19,7 +19,7 @@ def test_pictures_and_tables_are_the_same_bytes_each_time(tmp_path):
     bytes_of = []
     for name in ("one", "two"):
         folder = open_folder(tmp_path / name, experiment.config())
-        assert play_all(experiment, policies, folder, jobs=1) == {}
+        assert play_all(experiment, policies, folder, processes=1) == {}
         with mpl.rc_context({"lines.linewidth": 9.0} if name == "two" else {}):  # the user's own style changes nothing
             made = report(experiment, policies, folder)
         names = [path.relative_to(folder.path).as_posix() for path in made.pictures]
@@ -34,7 +34,7 @@ def test_pictures_and_tables_are_the_same_bytes_each_time(tmp_path):
 def test_races_alone_have_no_picture_of_regret(tmp_path):
     experiment = Experiment.on_scenario("icml2025-regret", rounds=5, seeds=2)
     folder = open_folder(tmp_path, experiment.config())
-    play_all(experiment, ["gta"], folder, jobs=1)
+    play_all(experiment, ["gta"], folder, processes=1)
     assert {path.stem for path in report(experiment, ["gta"], folder).pictures} == {"runtime", "worker_time"}
 
 
@@ -45,7 +45,7 @@ def test_recorded_times_of_zero_are_drawn_and_compared(tmp_path, rounds):
         tmp_path / "trace.csv", worker="w", duration="t", round="k", budget=2, rounds=rounds, seeds=2
     )
     folder = open_folder(tmp_path / "out", experiment.config())
-    play_all(experiment, ["gta", "ofta"], folder, jobs=1)
+    play_all(experiment, ["gta", "ofta"], folder, processes=1)
     made = report(experiment, ["gta", "ofta"], folder)
     assert len(made.pictures) == 6
     ratio = made.summary.filter((pl.col("policy") == "gta") & (pl.col("quantity") == "runtime/ofta"))["mean"].item()

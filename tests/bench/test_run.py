@@ -15,12 +15,13 @@ from hypothesis import strategies as st
 
 import ata_policies
 from ata_gym import proxy_loss, proxy_optimal
-from ata_gym.bench.experiment import Experiment
-from ata_gym.bench.run import SCHEMA, play_to_end
-from ata_gym.bench.store import Folder, open_folder
-from ata_gym.changes import Change, Jump, Mortal, Outliers, Spot, Switch, Walk
+from ata_gym.bench.experiment.experiment import Experiment
+from ata_gym.bench.experiment.run import SCHEMA, play_to_end
+from ata_gym.bench.experiment.store import Folder, open_folder
+from ata_gym.changes import Change, Crash, Jump, Outliers, Spot, Switch, Walk
 from ata_gym.pools import exponential
-from ata_policies import DispatchPolicy
+from ata_gym.scenarios import Scenario
+from ata_policies import AllocationPolicy, DispatchPolicy
 
 SCENARIO = "icml2025-regret"
 
@@ -135,8 +136,8 @@ def test_regret_never_falls_and_that_of_ofta_is_zero(tmp_path):
 
 
 def changing(*changes: Change, rounds: int = 60) -> Experiment:
-    pool = exponential([1.0, 2.0, 3.0, 7.0]).changing(*changes)
-    return Experiment(title="changing", pool=pool, budget=4, rounds=rounds, seeds=2, seed=5)
+    scenario = Scenario(exponential([1.0, 2.0, 3.0, 7.0]), 4, changes=changes, name="changing")
+    return Experiment(scenario, rounds=rounds, seeds=2, seed=5)
 
 
 @pytest.mark.parametrize("policy", ["uta", "ata-icml", "ofta", "dynamic-ofta"])
@@ -145,12 +146,12 @@ def test_where_workers_change_the_regret_is_against_the_best_of_each_round(tmp_p
     records = play(tmp_path, policy, played)
     every = np.array([a for a in np.ndindex(5, 5, 5, 5) if sum(a) == 4])
     for seed in (5, 6):
-        env = gym.make("ata_gym/TaskAllocation-v0", pool=played.pool, budget=4)
+        env = gym.make("ata_gym/TaskAllocation-v0", scenario=played.scenario)
         observation, _ = env.reset(seed=seed)
         player, state, regret = ata_policies.make(policy, env, seed=seed), None, []
         for _ in range(60):
             means = env.unwrapped.means()
-            allocation, state = player.predict(observation, state)
+            allocation, state = player.predict(observation, state, privileged=env.unwrapped.conditions())
             observation, *_ = env.step(allocation)
             regret.append((allocation * means).max() - (every * means).max(axis=1).min())
         mine = records.filter(pl.col("seed") == seed)["regret"].to_numpy()
@@ -158,13 +159,38 @@ def test_where_workers_change_the_regret_is_against_the_best_of_each_round(tmp_p
         assert (mine[-1] == 0) == (policy == "dynamic-ofta")
 
 
+class Informed(AllocationPolicy):
+    """Needs the conditions of each round; gives everything to the worker whose conditions are best."""
+
+    privileged = True
+
+    def act_knowing(self, state, seen, conditions):
+        del seen
+        means = conditions.means(self.setting.pool)
+        return np.eye(self.setting.n, dtype=np.int64)[means.argmin(axis=1)] * self.setting.budget, state
+
+    def allocate(self, state):
+        return np.zeros((len(state.round), self.setting.n), np.int64)
+
+
+def test_the_runner_gives_the_conditions_of_each_round_to_policies_that_need_them(tmp_path):
+    played = changing(Switch(every=5), rounds=30)
+    records = play(tmp_path, f"{__name__}:Informed", played)
+    assert (records["support"] == 1).all()
+    env = gym.make("ata_gym/TaskAllocation-v0", scenario=played.scenario)
+    env.reset(seed=5)
+    for _ in range(30):
+        *_, info = env.step(np.eye(4, dtype=np.int64)[env.unwrapped.means().argmin()] * 4)
+    assert records.filter(pl.col("seed") == 5)["runtime"][-1] == info["runtime"]
+
+
 def test_where_workers_may_be_away_there_is_no_regret(tmp_path):
-    for change in (Spot(0.1, 0.1, 10.0), Mortal(probability=0.1, within=3.0, away=2, deadline=5.0)):
+    for change in (Spot(0.1, 0.1, 10.0), Crash(probability=0.1, within=3.0, away=2, deadline=5.0)):
         records = play(tmp_path / type(change).__name__, "uta", changing(change))
         assert records["regret"].is_null().all()
 
 
-def test_a_stopped_run_in_a_world_that_changes_ends_with_the_same_bytes(tmp_path):
+def test_a_stopped_run_in_a_changing_scenario_ends_with_the_same_bytes(tmp_path):
     played = changing(Switch(every=130), Walk(0.1, 0.7), rounds=600)
     whole, parts = (folder_for(tmp_path / name, played) for name in ("whole", "parts"))
     play_to_end(played, "ata-icml", whole)
@@ -224,7 +250,7 @@ def test_a_trace_by_round_is_replayed_round_by_round(tmp_path):
     played = Experiment.on_trace(path, worker="machine", duration="seconds", round="step", budget=3, seeds=1)
     records = play(tmp_path / "out", "ofta", played)
     # means 6 and 2: ofta gives (1, 2) or (0, 3); the proxy loss is 6 for both, the lowest index first
-    allocation = proxy_optimal(played.pool, 3)
+    allocation = proxy_optimal(played.scenario.pool, 3)
     times = np.array([[2.0, 3.0], [10.0, 1.0]]) * allocation
     assert records["runtime"].to_list() == np.cumsum(times.max(axis=1)).tolist()
     assert records["total_worker_time"].to_list() == np.cumsum(times.sum(axis=1)).tolist()

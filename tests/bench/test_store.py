@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from ata_gym.bench import checkpoint
-from ata_gym.bench.store import open_folder
+from ata_gym.bench.experiment import checkpoint
+from ata_gym.bench.experiment.store import open_folder
 
 CONFIG = {"rounds": 10, "seeds": 2, "pool": "a" * 64}
 

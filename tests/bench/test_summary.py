@@ -7,9 +7,11 @@ import polars as pl
 import pytest
 from scipy import stats
 
-from ata_gym.bench import published, tables
-from ata_gym.bench.experiment import Experiment
-from ata_gym.bench.summary import estimate, summarise
+from ata_gym.bench.experiment.experiment import Experiment
+from ata_gym.bench.paper import end_points as published
+from ata_gym.bench.report.statistics import estimate, summarise
+from ata_gym.bench.report.summary_tables import show, summary_tables, title_of
+from ata_gym.bench.report.table import markdown
 
 
 def records(runtimes: dict[str, list[float]]) -> pl.DataFrame:
@@ -58,7 +60,7 @@ def test_dynamic_oracles_are_compared_with_where_they_were_played():
     summary = summarise(records({"uta": [3.0, 8.0], "dynamic-ofta": [1.0, 2.0], "dynamic-oracle": [0.5, 2.0]}))
     assert row(summary, "uta", "runtime/dynamic-ofta")[0] == pytest.approx(3.5)
     assert row(summary, "uta", "runtime/dynamic-oracle")[0] == pytest.approx(5.0)
-    assert tables.title_of("runtime/dynamic-ofta") == "runtime\n/ dynamic\nOFTA"
+    assert title_of("runtime/dynamic-ofta") == "runtime\n/ dynamic\nOFTA"
 
 
 def test_a_price_adds_the_cost():
@@ -69,15 +71,15 @@ def test_a_price_adds_the_cost():
 
 def test_tables_show_what_was_played_and_no_more():
     experiment = Experiment.on_scenario("icml2025-regret", rounds=2, seeds=2)
-    alone = tables.tables(summarise(records({"uta": [3.0, 8.0]})), experiment)
+    alone = summary_tables(summarise(records({"uta": [3.0, 8.0]})), experiment)
     assert len(alone) == 1
-    text = tables.markdown(tables.tables(summarise(records({"uta": [3.0, 8.0], "gta": [1.0, 1.0]})), experiment))
+    text = markdown(summary_tables(summarise(records({"uta": [3.0, 8.0], "gta": [1.0, 1.0]})), experiment))
     assert "| uta    |" in text
     assert "runtime / GTA" in text
     assert "OFTA" not in text
     assert "nan" not in text.lower()
     one = Experiment.on_scenario("icml2025-regret", rounds=2, seeds=1)
-    assert "±" not in tables.markdown(tables.tables(summarise(records({"uta": [3.0], "ofta": [1.0]})), one))
+    assert "±" not in markdown(summary_tables(summarise(records({"uta": [3.0], "ofta": [1.0]})), one))
 
 
 @pytest.mark.parametrize(
@@ -93,7 +95,7 @@ def test_tables_show_what_was_played_and_no_more():
     ],
 )
 def test_numbers_show_the_digits_that_are_certain(mean, high, unit, text):
-    assert tables.show(mean, high, unit) == text
+    assert show(mean, high, unit) == text
 
 
 def published_summary(factor: float = 1.0) -> pl.DataFrame:

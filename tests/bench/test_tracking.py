@@ -14,48 +14,47 @@ from hypothesis import strategies as st
 
 import ata_policies
 from ata_gym import proxy_loss
-from ata_gym.bench import style, tracking_picture
-from ata_gym.bench.delays import BLOCK, NEVER, WITHIN, delay, delays, summarise
-from ata_gym.bench.experiment import Experiment
-from ata_gym.bench.run import play_to_end
-from ata_gym.bench.store import open_folder
-from ata_gym.bench.tracking import ORACLES, SCHEMA, ExpectedTimes, Tracking, Watch, abrupt_changes
-from ata_gym.changes import Jump, Outliers, Spot, Switch, Walk
+from ata_gym.bench.experiment.experiment import Experiment
+from ata_gym.bench.experiment.run import play_to_end
+from ata_gym.bench.experiment.store import open_folder
+from ata_gym.bench.report import style
+from ata_gym.bench.tracking import picture as tracking_picture
+from ata_gym.bench.tracking.delays import BLOCK, NEVER, WITHIN, delay, delays, summarise
+from ata_gym.bench.tracking.experiment import ORACLES, SCHEMA, ExpectedTimes, TrackedRun, Tracking, abrupt_changes
+from ata_gym.changes import Change, Jump, Outliers, Spot, Switch, Walk
 from ata_gym.pools import exponential, gamma, trace
 from ata_gym.pools.pool import Pool
-from ata_gym.round_time import expected_round_time
+from ata_gym.scenarios import Scenario
+from ata_gym.theory.round_time.expected import expected_round_time
 
 MEANS = np.array([1.0, 2.0, 4.0, 8.0])
 
 
-def experiment(pool: Pool, rounds: int = 120, seeds: int = 2, budget: int = 4) -> Experiment:
-    return Experiment(title="test", pool=pool, budget=budget, rounds=rounds, seeds=seeds, seed=3)
+def experiment(pool: Pool, *changes: Change, rounds: int = 120, seeds: int = 2) -> Experiment:
+    return Experiment(Scenario(pool, 4, changes=changes, name="test"), rounds=rounds, seeds=seeds, seed=3)
 
 
 def tracked(before: int = 10, after: int = 40, **kwargs: int) -> Tracking:
-    return Tracking.around(
-        experiment(gamma(4.0, MEANS / 4).changing(Switch(every=50)), **kwargs), before=before, after=after
-    )
+    return Tracking.around(experiment(gamma(4.0, MEANS / 4), Switch(every=50), **kwargs), before=before, after=after)
 
 
 def play(path, tracking: Tracking, *policies: str) -> pl.DataFrame:
     folder = open_folder(path, tracking.config())
     for policy in policies:
-        assert play_to_end(tracking, policy, folder, Watch) is not None
+        assert play_to_end(tracking, policy, folder, TrackedRun) is not None
     return folder.results(list(policies))
 
 
-def test_changes_are_found_in_the_pool():
-    pool = exponential(MEANS)
-    assert abrupt_changes(pool, 100) == ()
-    assert abrupt_changes(pool.changing(Walk(0.1, 1.0), Outliers(0.1, 2, 3)), 100) == ()
-    assert abrupt_changes(pool.changing(Switch(every=40)), 100) == (40, 80)
-    assert abrupt_changes(pool.changing(Switch(at=(30, 99, 100)), Jump(0, (1,), 2.0, until=30)), 100) == (30, 99)
+def test_abrupt_changes_are_found():
+    assert abrupt_changes((), 100) == ()
+    assert abrupt_changes([Walk(0.1, 1.0), Outliers(0.1, 2, 3)], 100) == ()
+    assert abrupt_changes([Switch(every=40)], 100) == (40, 80)
+    assert abrupt_changes([Switch(at=(30, 99, 100)), Jump(0, (1,), 2.0, until=30)], 100) == (30, 99)
 
 
 def test_windows_end_where_another_change_or_the_episode_does():
     tracking = tracked(before=20, after=60)
-    assert tracking.changes == (50, 100)
+    assert tracking.changed_at == (50, 100)
     assert tracking.windows() == [(30, 50, 100), (80, 100, 120)]
     assert tracking.record_at().tolist() == list(range(31, 121))
     early = tracked(before=70, after=10)
@@ -64,18 +63,18 @@ def test_windows_end_where_another_change_or_the_episode_does():
 
 
 @pytest.mark.parametrize(
-    ("pool", "changes", "sentence"),
+    ("changes", "at", "sentence"),
     [
-        (exponential(MEANS), None, "nothing changes abruptly.*changing-permuted-linear-n51.*--change"),
-        (exponential(MEANS).changing(Walk(0.1, 1.0)), None, "nothing changes abruptly"),
-        (exponential(MEANS), [120], "below the number of rounds, 120"),
-        (exponential(MEANS), [0], "change must be a whole number from 1"),
-        (exponential(MEANS).changing(Switch(every=50), Spot(0.1, 0.1, 10.0)), None, "away or die"),
+        ([], None, "nothing changes abruptly.*changing-permuted-linear-n51.*--change"),
+        ([Walk(0.1, 1.0)], None, "nothing changes abruptly"),
+        ([], [120], "below the number of rounds, 120"),
+        ([], [0], "change must be a whole number from 1"),
+        ([Switch(every=50), Spot(0.1, 0.1, 10.0)], None, "away or die"),
     ],
 )
-def test_what_cannot_be_tracked_is_refused(pool, changes, sentence):
+def test_what_cannot_be_tracked_is_refused(changes, at, sentence):
     with pytest.raises(ValueError, match=sentence):
-        Tracking.around(experiment(pool), changes, before=10, after=10)
+        Tracking.around(experiment(exponential(MEANS), *changes), at, before=10, after=10)
 
 
 def test_races_are_refused():
@@ -90,12 +89,12 @@ def test_the_records_are_those_of_single_envs_played_by_hand(tmp_path):
     for seed in (3, 4):
         mine = {row["round"]: row for row in records.filter(pl.col("seed") == seed).to_dicts()}
         assert list(mine) == tracking.record_at().tolist()
-        env = gym.make("ata_gym/TaskAllocation-v0", pool=tracking.pool, budget=4, horizon=tracking.rounds)
+        env = gym.make("ata_gym/TaskAllocation-v0", scenario=tracking.scenario, horizon=tracking.rounds)
         observation, _ = env.reset(seed=seed)
         player, state, regret = ata_policies.make("ata-icml", env, seed=seed), None, 0.0
         for k in range(1, tracking.rounds + 1):
             means = env.unwrapped.means()
-            law = env.unwrapped.conditions().law
+            distribution = env.unwrapped.conditions().distribution
             action, state = player.predict(observation, state)
             observation, _, _, _, info = env.step(action)
             every = [a for a in np.ndindex(5, 5, 5, 5) if sum(a) == 4]
@@ -104,9 +103,9 @@ def test_the_records_are_those_of_single_envs_played_by_hand(tmp_path):
                 assert mine[k]["tasks"] == action.tolist()
                 assert mine[k]["round_time"] == info["round_time"]
                 assert mine[k]["regret"] == pytest.approx(regret)
-                of_the_laws = np.zeros(4, np.int64)
-                of_the_laws[law] = action
-                exact = expected_round_time(gamma(4.0, MEANS / 4), of_the_laws)
+                by_distribution = np.zeros(4, np.int64)
+                by_distribution[distribution] = action
+                exact = expected_round_time(gamma(4.0, MEANS / 4), by_distribution)
                 assert mine[k]["expected"] == pytest.approx(exact, rel=0.03)
                 least = min(expected_round_time(gamma(4.0, MEANS / 4), a) for a in every) if k == 31 else None
                 assert least is None or mine[k]["dynamic-oracle"] == pytest.approx(least, rel=0.03)
@@ -129,7 +128,7 @@ def test_oracles_have_followed_at_once_and_have_no_regret(tmp_path):
 
 def test_times_replayed_by_round_are_compared_with_the_best_of_the_round(tmp_path):
     times = np.random.default_rng(0).integers(1, 9, size=(3, 60)).astype(float)
-    tracking = Tracking.around(experiment(trace(times, replay="round"), 60), [30], before=5, after=25)
+    tracking = Tracking.around(experiment(trace(times, replay="round"), rounds=60), [30], before=5, after=25)
     records = play(tmp_path, tracking, "uta").filter(pl.col("seed") == 3)
     for row in records.to_dicts():
         now = times[:, row["round"] - 1]
@@ -138,13 +137,13 @@ def test_times_replayed_by_round_are_compared_with_the_best_of_the_round(tmp_pat
         assert row["dynamic-oracle"] == row["dynamic-ofta"] == proxy_loss(every, now).min()
 
 
-def test_expected_times_do_not_depend_on_who_has_which_law():
+def test_expected_times_do_not_depend_on_who_has_which_distribution():
     times = ExpectedTimes(gamma(2.0, MEANS), 5)
-    tasks, law = np.array([3, 1, 1, 0]), np.arange(4)
+    tasks, distribution = np.array([3, 1, 1, 0]), np.arange(4)
     factor = np.array([1.0, 0.5, 1.0, 3.0])
     order = np.array([2, 0, 3, 1])
-    one = times(tasks[None], law[None], factor[None])
-    assert times(tasks[None, order], law[None, order], factor[None, order]) == one
+    one = times(tasks[None], distribution[None], factor[None])
+    assert times(tasks[None, order], distribution[None, order], factor[None, order]) == one
     assert one == pytest.approx(expected_round_time(gamma(2.0, MEANS * factor), tasks), rel=0.02)
 
 
@@ -172,14 +171,14 @@ def test_a_lucky_round_is_not_enough():
 def test_a_run_stopped_anywhere_ends_with_the_same_bytes(tmp_path_factory, policy, looks):
     tracking = tracked()
     whole = open_folder(tmp_path_factory.mktemp("whole"), tracking.config())
-    play_to_end(tracking, policy, whole, Watch)
+    play_to_end(tracking, policy, whole, TrackedRun)
     parts = open_folder(tmp_path_factory.mktemp("parts"), tracking.config())
     for most in looks:
         looked = chain(repeat(False, most - 1), repeat(True))
-        if play_to_end(tracking, policy, parts, Watch, stop=partial(next, looked), save_every=0.0) is not None:
+        if play_to_end(tracking, policy, parts, TrackedRun, stop=partial(next, looked), save_every=0.0) is not None:
             break
     else:
-        play_to_end(tracking, policy, parts, Watch)
+        play_to_end(tracking, policy, parts, TrackedRun)
     assert parts.result(policy).read_bytes() == whole.result(policy).read_bytes()
 
 

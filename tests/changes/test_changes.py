@@ -1,9 +1,10 @@
-"""Each change: what it does to laws, speeds and noise, against formulas and statistics on many rows."""
+"""Each change: what it does to distributions, speeds and noise, against formulas and statistics on many rows."""
 
 from __future__ import annotations
 
 import json
 import pickle
+from collections.abc import Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -19,9 +20,9 @@ from ata_gym.changes import (
     Change,
     Conditions,
     Correlated,
+    Crash,
     Jump,
     Load,
-    Mortal,
     OnOff,
     Outliers,
     Periodic,
@@ -29,8 +30,9 @@ from ata_gym.changes import (
     Switch,
     Walk,
     change_from_data,
+    checked_changes,
 )
-from ata_gym.changes.course import Course
+from ata_gym.changes.process import ChangeProcess
 from ata_gym.pools import (
     Pool,
     deterministic,
@@ -43,7 +45,8 @@ from ata_gym.pools import (
     uniform,
     weibull,
 )
-from ata_gym.simulation import stream_keys
+from ata_gym.scenarios import Scenario
+from ata_gym.simulation.keys import stream_keys
 
 POOL = exponential([1.0, 2.0], shift=[0.5, 0.0]) + gamma(2.5, 0.7) + trace([[1.0, 5.0, 2.0]]) + deterministic([3.0])
 N = POOL.n
@@ -57,49 +60,49 @@ CHANGES: list[Change] = [
     Correlated(0.6, 0.8),
     Outliers(0.05, 10, 30),
     Spot(0.2, 0.5, deadline=3),
-    Mortal(0.2, within=2, away=2, deadline=1),
+    Crash(0.2, within=2, away=2, deadline=1),
     Load(0.5, 0.3, 0.2, 0.9),
 ]
 
 
-def vector(pool: Pool, rows: int, **world: Any) -> Any:
-    return gym.make_vec("ata_gym/TaskAllocation-v0", num_envs=rows, **{"pool": pool, "budget": 1, **world})
+def vector(pool: Pool, rows: int, **options: Any) -> Any:
+    return gym.make_vec("ata_gym/TaskAllocation-v0", num_envs=rows, **{"pool": pool, "budget": 1, **options})
 
 
-def course(pool: Pool, rows: int, rounds: int) -> list[Conditions]:
+def process(pool: Pool, rows: int, rounds: int, changes: Sequence[Change] = ()) -> list[Conditions]:
     """The conditions over rounds."""
     keys, zero = stream_keys(0, rows), np.zeros(rows, np.int64)
-    followed = Course(pool, rows)
-    followed.begin(slice(None), keys, zero, zero)
+    followed = ChangeProcess(pool, changes, rows)
+    followed.start_episode(slice(None), keys, zero, zero)
     conditions = [followed.conditions]
     for k in range(1, rounds):
-        followed.go_on(None, keys, zero, zero + k)
+        followed.next_round(None, keys, zero, zero + k)
         conditions.append(followed.conditions)
     return conditions
 
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_means_are_exact_at_each_round(change: Change) -> None:
-    """By the law of large numbers over rows, each with one task; under faults, for whoever lives."""
+    """By the distribution of large numbers over rows, each with one task; under faults, for whoever lives."""
     rows = 4_000
     pool = exponential([1.0, 2.0], shift=[0.5, 0.0]) + gamma(2.5, 0.7) + log_normal(0.1, 0.8) + deterministic([3.0])
     row, worker = np.arange(rows), np.arange(rows) % N
-    env = vector(pool.changing(change), rows)
+    env = vector(pool, rows, changes=[change])
     env.reset(seed=0)
     for k in range(6):
         means, conditions = env.unwrapped.means(), env.unwrapped.conditions()
         assert means.shape == (rows, N)
         action = np.zeros((rows, N), np.int64)
         action[row, worker] = 1
-        ratios = env.step(action)[0]["time"][:, 0] / means[row, worker]
+        ratios = env.step(action)[0]["duration"][:, 0] / means[row, worker]
         for i in range(N):
             mine = ratios[(conditions.dies[row, worker] == np.inf) & (worker == i)]
             assert abs(mine.mean() - 1) <= 5 * mine.std() / len(mine) ** 0.5 + 1e-12, (k, i)
 
 
 def test_means_by_formula() -> None:
-    pool = POOL.changing(Switch(at=(1,), permutation=(4, 0, 1, 2, 3)), Jump(1, (0,), 0.5), Outliers(0.1, 10, 20))
-    env = vector(pool, 2)
+    changes = [Switch(at=(1,), permutation=(4, 0, 1, 2, 3)), Jump(1, (0,), 0.5), Outliers(0.1, 10, 20)]
+    env = vector(POOL, 2, changes=changes)
     env.reset(seed=0)
     base = 0.9 * POOL.mean() + 0.1 * 15 * POOL.median()
     np.testing.assert_allclose(env.unwrapped.means(), [base, base])
@@ -107,14 +110,14 @@ def test_means_by_formula() -> None:
     expected = base[[4, 0, 1, 2, 3]] * [0.5, 1, 1, 1, 1]
     np.testing.assert_allclose(env.unwrapped.means(), [expected, expected])
     assert env.unwrapped.pool.mean().tolist() == POOL.mean().tolist()  # of the pool without changes
-    single: Any = gym.make("ata_gym/TaskRace-v0", pool=pool, budget=1).unwrapped
+    single: Any = gym.make("ata_gym/TaskRace-v0", pool=POOL, changes=changes, budget=1).unwrapped
     single.reset(seed=0)
     assert single.means().tolist() == base.tolist()
-    assert single.conditions().law.tolist() == list(range(N))
+    assert single.conditions().distribution.tolist() == list(range(N))
 
 
 def test_means_of_who_is_away_are_infinite() -> None:
-    env = vector(POOL.changing(Spot(0.3, 0.3), Mortal(0.5, within=2, away=1)), 50)
+    env = vector(POOL, 50, changes=[Spot(0.3, 0.3), Crash(0.5, within=2, away=1)])
     env.reset(seed=0)
     for _ in range(5):
         means, dies = env.unwrapped.means(), env.unwrapped.conditions().dies
@@ -128,26 +131,26 @@ def test_means_of_who_is_away_are_infinite() -> None:
 def test_means_on_a_trace_by_round_are_the_times_of_the_round(changes: tuple[Change, ...]) -> None:
     record = [[1.0, 5.0, 2.0], [4.0, 3.0, 8.0, 6.0]]
     plain = trace([[1.0, 5.0]]) + trace(record, replay="round") + exponential([7.0])
-    env = vector(plain.changing(*changes), 3)
+    env = vector(plain, 3, changes=[*changes])
     env.reset(seed=0)
     outliers = 0.1 * 15 * plain.median() if changes else 0
     for k in range(9):
         own = np.array([3.0, record[0][k % 3], record[1][k % 4], 7.0]) * (0.9 if changes else 1) + outliers
         conditions = env.unwrapped.conditions()
         assert conditions.round.tolist() == [k] * 3
-        np.testing.assert_allclose(env.unwrapped.means(), own[conditions.law] * conditions.factor)
-        times = env.step(np.tile([0, 1, 0, 0], (3, 1)))[0]["time"][:, 0]
+        np.testing.assert_allclose(env.unwrapped.means(), own[conditions.distribution] * conditions.factor)
+        times = env.step(np.tile([0, 1, 0, 0], (3, 1)))[0]["duration"][:, 0]
         for e in range(3):
-            if not changes or (conditions.law[e, 1] in (1, 2) and times[e] < 32):
-                assert times[e] == record[conditions.law[e, 1] - 1][k % (2 + conditions.law[e, 1])]
-    single: Any = gym.make("ata_gym/TaskAllocation-v0", pool=plain.changing(*changes), budget=1).unwrapped
+            if not changes or (conditions.distribution[e, 1] in (1, 2) and times[e] < 32):
+                assert times[e] == record[conditions.distribution[e, 1] - 1][k % (2 + conditions.distribution[e, 1])]
+    single: Any = gym.make("ata_gym/TaskAllocation-v0", pool=plain, changes=[*changes], budget=1).unwrapped
     single.reset(seed=0)
     single.step(np.array([0, 1, 0, 0]))
     assert single.conditions().round == 1
     assert single.means().shape == (4,)
 
 
-def test_medians_are_those_of_the_laws() -> None:
+def test_medians_are_those_of_the_distributions() -> None:
     made = [
         exponential(2.0, 1.0),
         uniform(1.0, 4.0),
@@ -158,54 +161,52 @@ def test_medians_are_those_of_the_laws() -> None:
         pareto(3.0, 1.0),
     ]
     for pool in made:
-        expected = pool.laws.shift[0] + pool.laws.scale[0] * pool.standard(0).median()
+        expected = pool.distributions.shift[0] + pool.distributions.scale[0] * pool.standard(0).median()
         np.testing.assert_allclose(pool.median(), [expected])
     assert (deterministic(3.0) + trace([[1.0, 9.0, 2.0]])).median().tolist() == [3.0, 2.0]
 
 
 def test_the_pool_of_a_round() -> None:
-    pool = POOL.changing(Switch(at=(1,), permutation=(4, 0, 3, 1, 2)), Jump(1, (0, 3), 0.5))
-    before, after = course(pool, 2, 2)
-    assert pool.under(before.row(1)) == POOL
-    there = pool.under(after.row(1))
-    np.testing.assert_allclose(there.mean(), after.means(pool)[1])
+    before, after = process(POOL, 2, 2, [Switch(at=(1,), permutation=(4, 0, 3, 1, 2)), Jump(1, (0, 3), 0.5)])
+    assert before.row(1).pool(POOL) == POOL
+    there = after.row(1).pool(POOL)
+    np.testing.assert_allclose(there.mean(), after.means(POOL)[1])
     assert there.families == tuple(POOL.families[i] for i in (4, 0, 3, 1, 2))
     assert there.record(2).tolist() == [1.0, 5.0, 2.0]
-    assert there.changes == ()
-    replayed = trace([[1.0, 5.0, 2.0], [4.0, 3.0, 8.0]], replay="round").changing(Switch(at=(1,), permutation=(1, 0)))
-    point = replayed.under(course(replayed, 1, 3)[2].row(0))
+    replayed = trace([[1.0, 5.0, 2.0], [4.0, 3.0, 8.0]], replay="round")
+    point = process(replayed, 1, 3, [Switch(at=(1,), permutation=(1, 0))])[2].row(0).pool(replayed)
     assert (point.mean().tolist(), point.sd().tolist()) == ([8.0, 2.0], [0.0, 0.0])
     with pytest.raises(ValueError, match="one row"):
-        pool.under(after)
+        after.pool(POOL)
     with pytest.raises(ValueError, match="outliers"):
-        POOL.under(course(POOL.changing(Outliers(0.1, 2, 3)), 1, 1)[0].row(0))
+        process(POOL, 1, 1, [Outliers(0.1, 2, 3)])[0].row(0).pool(POOL)
 
 
-def test_a_switch_deals_out_all_laws_anew() -> None:
-    conditions = course(POOL.changing(Switch(every=4)), 600, 13)
-    laws = np.array([now.law for now in conditions])
-    assert (laws[:4] == np.arange(N)).all()
-    assert (np.sort(laws, axis=2) == np.arange(N)).all()
+def test_a_switch_deals_out_all_distributions_anew() -> None:
+    conditions = process(POOL, 600, 13, [Switch(every=4)])
+    distributions = np.array([now.distribution for now in conditions])
+    assert (distributions[:4] == np.arange(N)).all()
+    assert (np.sort(distributions, axis=2) == np.arange(N)).all()
     for k in range(1, 13):
-        assert (laws[k] == laws[k - 1]).all() == (k % 4 != 0)
-    for start in (4, 8, 12):  # each worker gets each law as often: a uniform permutation
-        table = np.array([np.bincount(laws[start][:, i], minlength=N) for i in range(N)])
+        assert (distributions[k] == distributions[k - 1]).all() == (k % 4 != 0)
+    for start in (4, 8, 12):  # each worker gets each distribution as often: a uniform permutation
+        table = np.array([np.bincount(distributions[start][:, i], minlength=N) for i in range(N)])
         assert stats.chisquare(table.ravel(), ddof=2 * N - 2).pvalue > 1e-3
-    assert len(np.unique(laws[4], axis=0)) > 100
-    env = vector(deterministic([1.0, 2.0, 3.0]).changing(Switch(every=1)), 1)
+    assert len(np.unique(distributions[4], axis=0)) > 100
+    env = vector(deterministic([1.0, 2.0, 3.0]), 1, changes=[Switch(every=1)])
     env.reset(seed=0)
-    for _ in range(9):  # the times are those of the laws
-        law = env.unwrapped.conditions().law[0]
-        assert env.step(np.array([[1, 0, 0]]))[0]["time"].tolist() == [[1.0 + law[0]]]
+    for _ in range(9):  # the times are those of the distributions
+        distribution = env.unwrapped.conditions().distribution[0]
+        assert env.step(np.array([[1, 0, 0]]))[0]["duration"].tolist() == [[1.0 + distribution[0]]]
 
 
 def test_a_given_permutation_is_applied_at_each_switch() -> None:
-    conditions = course(deterministic([1, 2, 3]).changing(Switch(every=2, permutation=(1, 2, 0))), 1, 7)
-    assert [now.law[0].tolist() for now in conditions[::2]] == [[0, 1, 2], [1, 2, 0], [2, 0, 1], [0, 1, 2]]
+    conditions = process(deterministic([1, 2, 3]), 1, 7, [Switch(every=2, permutation=(1, 2, 0))])
+    assert [now.distribution[0].tolist() for now in conditions[::2]] == [[0, 1, 2], [1, 2, 0], [2, 0, 1], [0, 1, 2]]
 
 
 def test_a_jump_comes_and_goes() -> None:
-    conditions = course(POOL.changing(Jump(2, (1,), 0.05, until=4), Jump(3, (1, 2), 4.0)), 1, 6)
+    conditions = process(POOL, 1, 6, [Jump(2, (1,), 0.05, until=4), Jump(3, (1, 2), 4.0)])
     factors = [now.factor[0].tolist() for now in conditions]
     assert factors == [[1.0] * N] * 2 + [
         [1.0, 0.05, 1.0, 1.0, 1.0],
@@ -217,7 +218,7 @@ def test_a_jump_comes_and_goes() -> None:
 
 def test_a_period() -> None:
     for apart in (0.0, 1.0):
-        conditions = course(POOL.changing(Periodic(8, 0.5, apart)), 2, 17)
+        conditions = process(POOL, 2, 17, [Periodic(8, 0.5, apart)])
         factors = np.array([now.factor[0] for now in conditions])
         np.testing.assert_allclose(factors[:9], factors[8:], atol=1e-12)
         np.testing.assert_allclose(factors[:8].mean(axis=0), 1.0)
@@ -228,17 +229,19 @@ def test_a_period() -> None:
 
 
 def test_a_walk_stays_in_bounds_and_fills_them() -> None:
-    conditions = course(POOL.changing(Walk(0.3, 0.5)), 300, 60)
+    conditions = process(POOL, 300, 60, [Walk(0.3, 0.5)])
     logs = np.log([now.factor for now in conditions])
     assert (logs[0] == 0).all()
     assert (abs(logs) <= 0.5 + 1e-12).all()
     assert (abs(np.diff(logs, axis=0)) <= 0.3 + 1e-12).all()
-    assert stats.kstest(logs[-1].ravel(), stats.uniform(-0.5, 1).cdf).pvalue > 1e-3  # the law of a reflected walk
+    assert (
+        stats.kstest(logs[-1].ravel(), stats.uniform(-0.5, 1).cdf).pvalue > 1e-3
+    )  # the distribution of a reflected walk
     assert abs(np.corrcoef(logs[-1].T)[np.triu_indices(N, 1)]).max() < 0.25  # workers walk apart
 
 
 def test_spells_are_stationary() -> None:
-    conditions = course(POOL.changing(OnOff(5, 0.1, 0.3)), 500, 80)
+    conditions = process(POOL, 500, 80, [OnOff(5, 0.1, 0.3)])
     slow = np.array([now.factor for now in conditions]) == 5
     np.testing.assert_allclose(slow.mean(axis=(1, 2)), 0.25, atol=0.05)
     np.testing.assert_allclose(slow.mean(), 0.25, atol=0.01)
@@ -246,16 +249,16 @@ def test_spells_are_stationary() -> None:
     np.testing.assert_allclose(ends.sum() / slow[:-1].sum(), 0.3, atol=0.01)
 
 
-def test_correlated_noise_keeps_the_law_and_lasts() -> None:
+def test_correlated_noise_keeps_the_distribution_and_lasts() -> None:
     change, rows, rounds = Correlated(0.6, 0.8), 400, 40
     for pool in (exponential([1.0, 2.0], 0.5), gamma(2.5, [0.7, 1.0])):
-        env = vector(pool.changing(change), rows, budget=4)
+        env = vector(pool, rows, budget=4, changes=[change])
         env.reset(seed=0)
-        times = np.array([env.step(np.full((rows, 2), 2))[0]["time"] for _ in range(rounds)])
-        law = stats.expon(0.5, 1.0) if pool.families[0] == "exponential" else stats.gamma(2.5, scale=0.7)
+        times = np.array([env.step(np.full((rows, 2), 2))[0]["duration"] for _ in range(rounds)])
+        distribution = stats.expon(0.5, 1.0) if pool.families[0] == "exponential" else stats.gamma(2.5, scale=0.7)
         for k in (0, rounds - 1):
-            assert stats.kstest(times[k][:, 0], law.cdf).pvalue > 1e-3
-        normal = ndtri(law.cdf(times[:, :, :2]))
+            assert stats.kstest(times[k][:, 0], distribution.cdf).pvalue > 1e-3
+        normal = ndtri(distribution.cdf(times[:, :, :2]))
         for lag in range(4):  # two different tasks of worker 0, so many rounds apart
             pair = normal[: rounds - lag, :, 0].ravel(), normal[lag:, :, 1].ravel()
             np.testing.assert_allclose(np.corrcoef(*pair)[0, 1], 0.6 * 0.8**lag, atol=0.03)
@@ -266,8 +269,8 @@ def test_correlated_noise_keeps_the_law_and_lasts() -> None:
 def test_outliers_are_as_many_and_as_long_as_said() -> None:
     share, rows = 0.03, 500
     pool = deterministic(2.0) + exponential(1.0) + trace([[1.0, 4.0, 2.0]]) + gamma(3.0, 1.0)
-    plain, wild = vector(pool, rows, budget=400), vector(pool.changing(Outliers(share, 30, 40)), rows, budget=400)
-    both = [env.reset(seed=0) and env.step(np.full((rows, 4), 100))[0]["time"] for env in (plain, wild)]
+    plain, wild = vector(pool, rows, budget=400), vector(pool, rows, budget=400, changes=[Outliers(share, 30, 40)])
+    both = [env.reset(seed=0) and env.step(np.full((rows, 4), 100))[0]["duration"] for env in (plain, wild)]
     before, after = (times.reshape(rows, 4, 100) for times in both)
     median = pool.median()[:, None]
     out = after > 29 * median
@@ -284,7 +287,7 @@ def test_outliers_are_as_many_and_as_long_as_said() -> None:
 
 def test_load_is_seen_and_felt() -> None:
     change = Load(cpu=0.5, memory=0.3, unexplained=0.2, persistence=0.9)
-    conditions = course(POOL.changing(change), 400, 30)
+    conditions = process(POOL, 400, 30, [change])
     signal = np.array([now.signal for now in conditions])
     factor = np.array([now.factor for now in conditions])
     for kind in (0, 1):
@@ -298,24 +301,34 @@ def test_load_is_seen_and_felt() -> None:
 
 
 @given(st.lists(st.sampled_from(CHANGES), min_size=1, max_size=4, unique_by=type))
-def test_data_json_and_pickle_give_an_equal_pool(changes: list[Change]) -> None:
-    pool = POOL.changing(*changes)
+def test_data_json_and_pickle_give_an_equal_scenario(changes: list[Change]) -> None:
+    scenario = Scenario(POOL, budget=4, changes=tuple(changes))
+    data = scenario.to_data()
     twins = [
-        POOL.changing(changes[0]).changing(*changes[1:]),
-        Pool.from_data(pool),
-        Pool.from_data([pool]),
-        Pool.from_data(pool.to_data()),
-        Pool.from_data(json.loads(json.dumps(pool.to_data()))),
-        pickle.loads(pickle.dumps(pool)),
+        Scenario(POOL, budget=4, changes=[change.to_data() for change in changes]),  # type: ignore[arg-type]
+        Scenario(**data),
+        Scenario(**json.loads(json.dumps(data))),
+        pickle.loads(pickle.dumps(scenario)),
     ]
     for twin in twins:
-        assert twin == pool
-        assert hash(twin) == hash(pool)
-        assert repr(twin) == repr(pool)
+        assert twin == scenario
+        assert hash(twin) == hash(scenario)
+        assert repr(twin) == repr(scenario)
         assert twin.changes == tuple(changes)
-    assert pool != POOL
+    assert scenario != Scenario(POOL, budget=4)
     assert "changes" not in POOL.to_data()
-    assert type(changes[0]).__name__ in repr(pool)
+    assert type(changes[0]).__name__ in repr(scenario)
+
+
+def test_changes_apply_to_joined_pools() -> None:
+    """Pools know no changes: pools that were played under changes are joined like any other."""
+    joined = deterministic([1.0, 2.0]) + deterministic([3.0])
+    env = vector(joined, 1, changes=[Switch(at=(1,), permutation=(2, 0, 1))])
+    env.reset(seed=0)
+    assert (env.unwrapped.pool + deterministic([4.0])).mean().tolist() == [1.0, 2.0, 3.0, 4.0]
+    env.step(np.array([[1, 0, 0]]))
+    assert env.unwrapped.means().tolist() == [[3.0, 1.0, 2.0]]
+    assert env.unwrapped.pool == joined
 
 
 @pytest.mark.parametrize(
@@ -326,13 +339,15 @@ def test_data_json_and_pickle_give_an_equal_pool(changes: list[Change]) -> None:
         (lambda: Switch(every=0), "every of Switch must be a whole number"),
         (lambda: Switch(at=(0,)), "each of at of Switch must be a whole number from 1"),
         (lambda: Switch(every=2, permutation=(0, 2)), "each worker from 0 once"),
-        (lambda: POOL.changing(Switch(every=2, permutation=(0, 1))), "each of 5 workers once"),
+        (lambda: checked_changes([Switch(every=2, permutation=(0, 1))], N), "each of 5 workers once"),
         (lambda: Jump(at=-1, workers=(0,), factor=2), "at of Jump must be a whole number from 0"),
         (lambda: Jump(at=3, workers=(0,), factor=2, until=3), "until of Jump must be a whole number from 4"),
         (lambda: Jump(at=3, workers=(0,), factor=0), "factor of Jump must be a number above 0, not 0"),
-        (lambda: POOL.changing(Jump(at=3, workers=(5,), factor=2)), "must be below 5"),
+        (lambda: checked_changes([Jump(at=3, workers=(5,), factor=2)], N), "must be below 5"),
         (lambda: Periodic(0, 0.5), "period of Periodic must be a number above 0"),
         (lambda: Periodic(5, 1), "amplitude of Periodic must be a number of at least 0 and below 1, not 1"),
+        (lambda: Periodic(10**400, 0.5), "period of Periodic must be a number above 0"),
+        (lambda: change_from_data({"change": ["walk"]}), "a change is a mapping"),
         (lambda: Walk(3, 1), "step of Walk must be a number above 0 and at most 2, not 3"),
         (lambda: OnOff(2, 0, 0.1), "starts of OnOff must be"),
         (lambda: Correlated(1, 0.5), "weight of Correlated must be"),
@@ -340,12 +355,12 @@ def test_data_json_and_pickle_give_an_equal_pool(changes: list[Change]) -> None:
         (lambda: Outliers(0.1, 10, 5), "high of Outliers must be a number of at least 10, not 5"),
         (lambda: Outliers("much", 10, 50), "share of Outliers must be"),  # type: ignore[arg-type]
         (lambda: Spot(0.1, 0.2, deadline=float("inf")), "deadline of Spot must be"),
-        (lambda: Mortal(0.1, 0, 3), "within of Mortal must be"),
-        (lambda: Mortal(0.1, 1, 1.5), "away of Mortal must be"),  # type: ignore[arg-type]
+        (lambda: Crash(0.1, 0, 3), "within of Crash must be"),
+        (lambda: Crash(0.1, 1, 1.5), "away of Crash must be"),  # type: ignore[arg-type]
         (lambda: Load(0.6, 0.4, 0, 0.5), "memory of Load must be a number of at least 0 and below 0.4, not 0.4"),
-        (lambda: POOL.changing(3), "changed by changes"),  # type: ignore[arg-type]
-        (lambda: POOL.changing(Correlated(0.5, 0.5), Correlated(0.2, 0.5)), "one Correlated only"),
-        (lambda: POOL.changing(Switch(every=3)) + POOL, "join the pools first"),
+        (lambda: checked_changes([3], N), "a change is a mapping"),  # type: ignore[list-item]
+        (lambda: checked_changes(Switch(every=3), N), "changes must be a list of changes"),  # type: ignore[arg-type]
+        (lambda: checked_changes([Correlated(0.5, 0.5), Correlated(0.2, 0.5)], N), "one Correlated only"),
         (lambda: change_from_data({"change": "drift"}), '"change" is one of switch, jump'),
         (lambda: change_from_data({"change": "walk", "steps": 1}), "the data of Walk hold step, bound, not steps"),
         (lambda: change_from_data("walk"), "a change is a mapping"),  # type: ignore[arg-type]

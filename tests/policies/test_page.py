@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 import ata_policies
 from ata_gym.cli import app
-from ata_gym.cli.listing import markdown_table
+from ata_gym.cli.policies import markdown_table
 
 PAGE = (Path(__file__).parents[2] / "policies" / "README.md").read_text(encoding="utf-8")
 OURS = [name for name in ata_policies.names() if ata_policies.load(name).__module__.startswith("ata_policies.")]
@@ -129,7 +129,9 @@ def test_default_is_no_name_on_the_command_line(tmp_path: Path) -> None:
     line = f"bench --scenario icml2025-regret --policies default --out {tmp_path / 'out'}"
     done = CliRunner().invoke(app, line.split())
     assert done.exit_code == 2
-    assert done.stderr.startswith("ata-gym: which policy is the default depends on the env; give its name: lawful ")
+    assert done.stderr.startswith(
+        "ata-gym: which policy is the default depends on the env; give its name: distribution-learner "
+    )
     assert not (tmp_path / "out").exists()
 
 
@@ -137,6 +139,6 @@ def test_two_packages_of_one_name(users_folder: Path) -> None:
     points = users_folder / "my_package-1.0.dist-info" / "entry_points.txt"
     points.write_text("[ata_gym.policies]\nuta = my_package.my_module:Hopeful\n")
     with pytest.raises(
-        ValueError, match=r"several policies are named 'uta'; say which: ata_policies.fixed:Uta or my_p"
+        ValueError, match=r"named 'uta', in ata_policies and my_package.my_module:Hopeful: say which as"
     ):
         ata_policies.load("uta")

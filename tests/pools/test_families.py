@@ -109,3 +109,14 @@ def test_codes_are_the_places_in_the_table():
 def test_no_density_no_distribution(pool):
     with pytest.raises(ValueError, match="no density"):
         pool.standard(0)
+
+
+@pytest.mark.parametrize("shape", [90.0, 110.0, 1e4, 1e6, 3.3e8, 1e12])
+def test_narrow_weibull_times_keep_their_spread(shape):
+    """The variance is gamma(1 + 2 / k) - gamma(1 + 1 / k)^2: to second order pi^2 / 6 k^2, then 2 zeta(3) / k^3."""
+    pool = pools.weibull(shape, 1.0)
+    x = 1 / shape
+    # the cumulants of log Z = log(E) / k, E ~ Exp(1): -gamma x, zeta(2) x^2, -2 zeta(3) x^3, 6 zeta(4) x^4, ...
+    log_ratio = np.pi**2 / 6 * x**2 - 2 * 1.2020569031595942 * x**3 + 14 / 4 * np.pi**4 / 90 * x**4
+    cv = np.sqrt(np.expm1(log_ratio))
+    np.testing.assert_allclose(pool.sd() / pool.mean(), cv, rtol=20 * x**3 + 1e-12)

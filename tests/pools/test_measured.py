@@ -15,7 +15,7 @@ def test_the_recording_of_a_processor():
 
 
 def test_it_is_what_a_user_would_read_with_polars(request):
-    path = request.config.rootpath / "ata_gym" / "data" / "measured-cpu.csv"
+    path = request.config.rootpath / "ata_gym" / "pools" / "data" / "measured-cpu.csv"
     assert path.stat().st_size < 60_000
     assert measured() == read_trace(path, worker="worker", duration="duration")
 

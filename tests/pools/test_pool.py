@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ata_gym import pools
-from ata_gym.pools import Laws, Pool, concatenate
+from ata_gym.pools import Distributions, Pool, concatenate
 
 positive = st.floats(1e-6, 1e6)
 records = st.lists(st.lists(st.floats(1e-3, 1e6), min_size=1, max_size=5), min_size=1, max_size=4)
@@ -39,7 +39,7 @@ def test_data_json_and_pickle_give_an_equal_pool(pool):
         assert hash(twin) == hash(pool)
         assert repr(twin) == repr(pool)
         np.testing.assert_array_equal(twin.mean(), pool.mean())
-        assert not any(column.flags.writeable for column in twin.laws)
+        assert not any(column.flags.writeable for column in twin.distributions)
 
 
 @given(st.lists(some_pools, min_size=1, max_size=5))
@@ -58,30 +58,30 @@ def test_joining(parts):
 
 @given(some_pools)
 def test_laws_are_plain_arrays(pool):
-    assert isinstance(pool.laws, Laws)
-    for name, column in pool.laws._asdict().items():
+    assert isinstance(pool.distributions, Distributions)
+    for name, column in pool.distributions._asdict().items():
         integers = name in ("family", "first", "length", "limit")
         assert column.dtype == (np.int64 if integers else np.float64)
         assert column.flags.c_contiguous
         assert not column.flags.writeable
         assert column.shape == ((pool.n,) if name != "table" else column.shape)
-    assert pool.laws.table.size >= 1
-    assert (pool.laws.first + pool.laws.length <= pool.laws.table.size).all()
+    assert pool.distributions.table.size >= 1
+    assert (pool.distributions.first + pool.distributions.length <= pool.distributions.table.size).all()
 
 
 def test_laws_of_traces():
     pool = pools.trace([[1, 2], [3]], end="truncate") + pools.gamma(2, 3, 4) + pools.trace([[4]], "round")
-    laws = pool.laws
+    distributions = pool.distributions
     never = np.iinfo(np.int64).max
-    assert laws.family.tolist() == [8, 8, 4, 9]
-    assert laws.shift.tolist() == [0, 0, 4, 0]
-    assert laws.scale.tolist() == [1, 1, 3, 1]
-    assert laws.shape.tolist() == [1, 1, 2, 1]
-    assert laws.table.tolist() == [1, 2, 3, 4]
-    assert laws.first.tolist() == [0, 2, 0, 3]
-    assert laws.length.tolist() == [2, 1, 1, 1]
-    assert laws.limit.tolist() == [2, 1, never, never]
-    assert pools.exponential(1).laws.table.tolist() == [0]
+    assert distributions.family.tolist() == [8, 8, 4, 9]
+    assert distributions.shift.tolist() == [0, 0, 4, 0]
+    assert distributions.scale.tolist() == [1, 1, 3, 1]
+    assert distributions.shape.tolist() == [1, 1, 2, 1]
+    assert distributions.table.tolist() == [1, 2, 3, 4]
+    assert distributions.first.tolist() == [0, 2, 0, 3]
+    assert distributions.length.tolist() == [2, 1, 1, 1]
+    assert distributions.limit.tolist() == [2, 1, never, never]
+    assert pools.exponential(1).distributions.table.tolist() == [0]
 
 
 def test_constructors_give_the_laws_they_name():
@@ -121,11 +121,11 @@ def test_equality_is_by_content():
 def test_pools_are_immutable():
     pool = pools.exponential([1, 2])
     with pytest.raises(AttributeError, match="immutable"):
-        pool.laws = None
+        pool.distributions = None
     with pytest.raises(AttributeError, match="immutable"):
-        del pool.laws
+        del pool.distributions
     with pytest.raises(ValueError, match="read-only"):
-        pool.laws.scale[0] = 5
+        pool.distributions.scale[0] = 5
     mine = np.array([1.0, 2.0])
     pool = pools.trace([mine, mine])
     mine[:] = 9
@@ -213,3 +213,11 @@ def test_bad_input_gives_one_clear_error(make, sentence):
 def test_only_pools_join():
     with pytest.raises(TypeError):
         pools.exponential(1) + 3
+
+
+def test_data_that_holds_itself_gets_a_sentence():
+    loop: list[object] = []
+    loop.append(loop)
+    for data in (loop, [[{"family": "exponential"}], loop]):
+        with pytest.raises(ValueError, match="cannot hold itself"):
+            Pool.from_data(data)

@@ -172,12 +172,12 @@ def test_production_traces(shared_data, job, rounds):
     path = shared_data / f"alibaba_job_{job}.csv"
     pool = read_trace(path, **ALIBABA, round="time")
     assert pool.families == ("trace-by-round",) * 10
-    assert pool.laws.length.tolist() == [rounds] * 10
+    assert pool.distributions.length.tolist() == [rounds] * 10
     table = np.loadtxt(path, delimiter=",", skiprows=1)
     for worker in range(10):
         times = table[(table[:, 1] == worker)][:, 4]
         np.testing.assert_array_equal(pool.record(worker), times[:rounds])
-    assert read_trace(path, **ALIBABA).laws.table.size == len(table)
+    assert read_trace(path, **ALIBABA).distributions.table.size == len(table)
 
 
 def test_compressed_production_trace(shared_data):
@@ -185,4 +185,4 @@ def test_compressed_production_trace(shared_data):
     pool = read_trace(path, worker="system", duration="samples_per_sec")
     assert pool.n == 14
     with gzip.open(path, "rt") as lines:
-        assert pool.laws.table.size == sum(1 for _ in lines) - 1
+        assert pool.distributions.table.size == sum(1 for _ in lines) - 1

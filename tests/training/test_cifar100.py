@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from ata_gym.training import Trainer, make_problem
-from ata_gym.training.cifar100 import cifar100
+from ata_gym.training.problems.cifar100 import cifar100
 
 
 def parts(train=6, test=4):
@@ -58,6 +58,8 @@ def test_real_images_are_learned(shared_data):
         ({"test_y": None}, "must hold train_x, train_y, test_x, test_y, but has only: train_x, train_y, test_x$"),
         ({"train_x": np.zeros((6, 32, 32), np.uint8)}, r"train_x must be uint8 of shape \(N, 32, 32, 3\)"),
         ({"train_x": np.zeros((6, 32, 32, 3))}, "train_x must be uint8"),
+        ({"train_x": np.array(3, np.uint8)}, r"train_x must be uint8 of shape .* not uint8 \(\)"),
+        ({"train_y": np.array(3)}, "train_y must be whole numbers of shape"),
         ({"train_y": np.zeros(5, np.uint8)}, r"train_y must be whole numbers of shape \(6,\)"),
         ({"train_y": np.zeros(6)}, "train_y must be whole numbers"),
         ({"test_y": np.array([0, 1, 2, 100])}, r"classes in test_y must lie in 0\.\.99"),
@@ -77,7 +79,11 @@ def test_unreadable_files(tmp_path):
     with pytest.raises(FileNotFoundError, match="there is no file"):
         cifar100(tmp_path / "none.npz")
     whole = written(tmp_path).read_bytes()
-    for content in (b"", b"no archive", whole[: len(whole) // 2]):
+    encrypted, odd = bytearray(whole), bytearray(whole)
+    for header, offset in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):  # flags, then the method of compression
+        encrypted[whole.index(header) + offset] |= 1
+        odd[whole.index(header) + offset + 2] = 99
+    for content in (b"", b"no archive", whole[: len(whole) // 2], bytes(encrypted), bytes(odd)):
         (tmp_path / "broken.npz").write_bytes(content)
         with pytest.raises(ValueError, match="cannot be read as an archive"):
             cifar100(tmp_path / "broken.npz")

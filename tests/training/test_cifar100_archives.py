@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from ata_gym.training import make_problem
-from ata_gym.training.cifar100_archives import read_archive
+from ata_gym.training.problems.cifar100_archives import read_archive
 
 SIZES = {"train": 7, "test": 3}
 RNG = np.random.default_rng(0)
@@ -194,3 +194,48 @@ def test_truncated_pickles(tmp_path, lost):
     files = VERSIONS["python"]()
     with pytest.raises(ValueError, match=r"test (is no pickle|has no)"):
         read_archive(extracted(tmp_path, files | {"test": files["test"][:-lost]}))
+
+
+def linked(tmp_path, links):
+    path = tmp_path / "linked.tar.gz"
+    with tarfile.open(path, "w:gz") as archive:
+        for name, (kind, target) in links.items():
+            entry = tarfile.TarInfo(name)
+            entry.type, entry.linkname = kind, target
+            archive.addfile(entry)
+    return path
+
+
+@pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE])
+@pytest.mark.parametrize("links", [{"train": "test", "test": "train"}, {"train": "train"}, {"train": "nowhere"}])
+def test_links_that_lead_to_no_file_are_refused(tmp_path, kind, links):
+    with pytest.raises(ValueError, match="cannot be read as an archive of CIFAR-100"):
+        read_archive(linked(tmp_path, {name: (kind, target) for name, target in links.items()}))
+
+
+def npz(tmp_path, **changes):
+    parts = {f"{which}_x": PIXELS[which].reshape(-1, 32, 32, 3) for which in SIZES}
+    parts |= {f"{which}_y": LABELS[which] for which in SIZES}
+    np.savez(tmp_path / "images.npz", **(parts | changes))
+    return tmp_path / "images.npz"
+
+
+@pytest.mark.parametrize("part", ["train_x", "train_y"])
+def test_an_array_without_dimensions_is_refused(tmp_path, part):
+    with pytest.raises(ValueError, match=rf"{part} must be .*\(\)"):
+        make_problem("cifar100", npz(tmp_path, **{part: np.uint8(3)}))
+
+
+@pytest.mark.parametrize(
+    ("at", "value"), [(6, 1), (8, 99)]
+)  # the flags of a zip member: encrypted; its method: unknown
+def test_an_encrypted_or_oddly_compressed_archive_is_refused(tmp_path, at, value):
+    path = npz(tmp_path)
+    content = bytearray(path.read_bytes())
+    for signature, offset in ((b"PK\3\4", at), (b"PK\1\2", at + 2)):
+        place = -1
+        while (place := content.find(signature, place + 1)) >= 0:
+            content[place + offset] = value
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match="cannot be read as an archive of CIFAR-100"):
+        make_problem("cifar100", path)

@@ -13,11 +13,11 @@ import torch
 from typer.testing import CliRunner
 
 import ata_policies
-from ata_gym.bench.store import open_folder
+from ata_gym.bench.experiment.store import open_folder
 from ata_gym.cli import app
 from ata_gym.training import Trainer, checkpoint, make_problem
-from ata_gym.training.devices import enough_memory
-from ata_gym.training.trajectory import deterministic, train_once
+from ata_gym.training.devices.device import enough_memory
+from ata_gym.training.studies.trajectory import deterministic, train_once
 
 ROUNDS = 40
 
@@ -236,7 +236,7 @@ def test_memory_that_is_not_enough_is_one_sentence(tmp_path, monkeypatch, finish
         (("--problem", "cifar100"), "the problem 'cifar100' needs data"),
         (("--problem", "cifar100", "--data", "none.npz"), "there is no file none.npz"),
         (("--optimizer", "lion"), "optimizer must be 'sgd', 'momentum', 'adam', 'adamw'"),
-        (("--lr", "-1"), "lr must be a positive finite number"),
+        (("--lr", "-1"), "lr must be a finite number above 0"),
         (("--seed", "-1"), "seed must be a whole number"),
         (("--rounds", "0"), "rounds must be a whole number"),
         (("--device", "abacus"), 'device must be "cpu"'),

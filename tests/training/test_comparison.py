@@ -9,14 +9,14 @@ import pytest
 from typer.testing import CliRunner
 
 from ata_gym import scenario
-from ata_gym.bench import style
-from ata_gym.bench.experiment import Experiment
-from ata_gym.bench.store import open_folder
+from ata_gym.bench.experiment.experiment import Experiment
+from ata_gym.bench.experiment.store import open_folder
+from ata_gym.bench.report import style
 from ata_gym.cli import app
 from ata_gym.training import METHODS, Trainer, run_method
-from ata_gym.training.curves import Goal
-from ata_gym.training.methods import comparison
-from ata_gym.training.methods.comparison import Entry
+from ata_gym.training.studies import comparison
+from ata_gym.training.studies.comparison import MethodChoice
+from ata_gym.training.studies.curves import Goal
 
 ROUNDS, BUDGET = 40, 5
 RUN = "rennala,ringmaster,minibatch,mindflayer,ringmaster=0.02"
@@ -96,7 +96,7 @@ def test_they_are_in_the_tables_and_the_pictures(finished):
 def test_they_take_part_again_without_running_again(finished, monkeypatch):
     out, result = finished
     before = contents(out)
-    monkeypatch.setattr(comparison, "Run", None)
+    monkeypatch.setattr(comparison, "MethodRun", None)
     assert train(out).stdout == result.stdout
     assert contents(out) == before
 
@@ -123,17 +123,17 @@ def test_a_method_that_diverges_is_named_after_the_report_on_the_others(tmp_path
 
 
 def test_the_default_rate_is_in_proportion_to_the_gradients_of_an_update(experiment):
-    rates = {name: Entry.parse(name).rate(experiment, 1.0) for name in METHODS}
+    rates = {name: MethodChoice.parse(name).rate(experiment, 1.0) for name in METHODS}
     assert rates["rennala"] == 1.0
     assert rates["minibatch"] == 20 / BUDGET
     assert rates["ringmaster"] == rates["asgd"] == 0.5 / BUDGET
     assert 1.0 <= rates["mindflayer"] < 2.0
-    assert Entry.parse("asgd").rate(experiment, None) is None  # an optimiser's own
+    assert MethodChoice.parse("asgd").rate(experiment, None) is None  # an optimiser's own
 
 
 def test_what_is_never_reached_is_null(experiment, tmp_path):
     folder = open_folder(tmp_path, experiment.config())
-    entry = Entry.parse("mindflayer")
+    entry = MethodChoice.parse("mindflayer")
     frame = comparison.run_once(entry, Trainer("quadratic", BUDGET, lr=0.1), experiment, folder)
     assert "suboptimality" in frame.columns
     curves = comparison.lay({entry: frame}, experiment)

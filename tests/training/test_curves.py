@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ata_gym.training.curves import draw, goal, lay, smooth
+from ata_gym.training.studies.curves import draw, goal, lay, smooth
 
 LOSSES = [2.0, 1.0, 0.5, 0.02, 0.4]
 

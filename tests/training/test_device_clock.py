@@ -6,16 +6,15 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from gymnasium.envs.registration import EnvSpec
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-import ata_gym.training.workers
+import ata_gym.training.devices.workers
 import ata_policies
 from ata_gym.pools import deterministic, trace
 from ata_gym.training import Classification, Trainer, TrainingWrapper, Worker, make_problem
-from ata_gym.training.clock import DeviceClock
+from ata_gym.training.devices.clock import DeviceClock
 
 IDS = ["ata_gym/TaskAllocation-v0", "ata_gym/TaskRace-v0"]
 SAMPLES = torch.linspace(-1, 1, 40).reshape(20, 2), torch.arange(20) % 3
@@ -27,9 +26,13 @@ def small(build=None, kind=Classification):
     return kind(build or (lambda: nn.Linear(2, 3)), SAMPLES, SAMPLES, name="small")
 
 
-def make(problem=None, *, env_id=IDS[0], budget=6, **kwargs):
-    env = gym.make(env_id, pool={"family": "deterministic", "scale": [1.0, 1.0, 1.0]}, budget=budget)
-    return TrainingWrapper(env, problem or small(), **({"clock": "device", "workers": WORKERS} | kwargs))
+def make(problem=None, *, env_id=IDS[0], budget=6, workers=WORKERS, **settings):
+    """An env whose tasks are really run, or without workers one on the clock of its pool."""
+    problem = problem or small()
+    if workers is None:
+        return TrainingWrapper(gym.make(env_id, pool=deterministic(np.ones(3)), budget=budget), problem, **settings)
+    clock = DeviceClock(Trainer(problem, budget, **settings), workers)
+    return TrainingWrapper(gym.make(env_id, pool=clock.pool, budget=budget, backend=clock))
 
 
 def play(env, policy=None, rounds=4):
@@ -64,14 +67,14 @@ def images(tmp_path_factory):
 @pytest.fixture
 def several_devices(monkeypatch):
     """To torch, cpu:0 and cpu:1 are other devices than cpu, on the same processor."""
-    monkeypatch.setattr(ata_gym.training.workers, "find_device", torch.device)
+    monkeypatch.setattr(ata_gym.training.devices.workers, "find_device", torch.device)
     return [Worker("cpu"), Worker("cpu:0", 2), Worker("cpu:1")]
 
 
 def both_clocks(problem, tolerance, **kwargs):
     for name in ("uta", "gta"):
         policy_class = ata_policies.load(name)
-        pool_clock = make(problem, env_id=policy_class.env_id, clock="pool", workers=None, optimizer="sgd", lr=0.1)
+        pool_clock = make(problem, env_id=policy_class.env_id, workers=None, optimizer="sgd", lr=0.1)
         device_clock = make(problem, env_id=policy_class.env_id, optimizer="sgd", lr=0.1, **kwargs)
         steps = [play(env, ata_policies.make(name, env)) for env in (pool_clock, device_clock)]
         ours, theirs = ([info["loss"] for *_, info in played] for played in steps)
@@ -93,7 +96,7 @@ def test_the_weights_are_those_of_the_pool_clock(name, tolerance, images):
 
 def test_a_task_may_be_a_micro_batch():
     ends = []
-    for kwargs in ({}, {"clock": "pool", "workers": None}):
+    for kwargs in ({}, {"workers": None}):
         env = make(micro_batch=3, **kwargs)
         play(env)
         ends.append(weights(env))
@@ -111,11 +114,11 @@ def test_the_weights_are_the_same_on_several_devices(name, several_devices):
 @pytest.mark.parametrize("home", ["cpu", "cuda"])
 @pytest.mark.parametrize("name", ["digits", "quadratic"])
 def test_the_weights_are_the_same_where_a_gpu_helps(name, home):
-    reference = make(make_problem(name), clock="pool", workers=None)
+    reference = make(make_problem(name), workers=None)
     env = make(make_problem(name), workers=["cpu:2", "cuda", "cuda:0:3"], device=home)
     steps = play(env)
     play(reference)
-    assert all((feedback["time"] > 0).all() for _, feedback, *_ in steps)
+    assert all((feedback["duration"] > 0).all() for _, feedback, *_ in steps)
     for a, b in zip(weights(env), weights(reference), strict=True):
         torch.testing.assert_close(a.cpu(), b, rtol=1e-2, atol=1e-4)
 
@@ -135,10 +138,10 @@ def test_a_round_is_made_of_the_measured_times():
     env, runtime, busy = make(), 0.0, 0.0
     for allocation, feedback, reward, terminated, truncated, info in play(env):
         np.testing.assert_array_equal(feedback["worker"], np.repeat(np.arange(3), allocation))
-        assert (feedback["time"] > 0).all()
-        assert len(set(feedback["time"])) > 1
+        assert (feedback["duration"] > 0).all()
+        assert len(set(feedback["duration"])) > 1
         assert not feedback["elapsed"].any()
-        sums = np.bincount(feedback["worker"], feedback["time"], 3)
+        sums = np.bincount(feedback["worker"], feedback["duration"], 3)
         assert info["round_time"] == pytest.approx(sums.max())
         assert info["worker_time"] == pytest.approx(sums.sum())
         runtime, busy = runtime + info["round_time"], busy + info["worker_time"]
@@ -172,30 +175,29 @@ def test_a_round_of_given_times_is_that_of_the_simulation(data):
     seed = data.draw(st.integers(0, 99))
     for env_id in IDS:
         simulated = gym.make(env_id, pool=trace(times), budget=budget)
-        measured = gym.make(env_id, pool=deterministic(np.ones(n)), budget=budget)
-        trainer, replica = Trainer("quadratic", budget), Recorded(times)
-        clock = DeviceClock(trainer, [Worker(work=i + 1) for i in range(n)])
-        clock._workers = [(replica, i + 1) for i in range(n)]
+        replica = Recorded(times)
+        clock = DeviceClock(Trainer("quadratic", budget), [Worker(work=i + 1) for i in range(n)])
+        clock._runners = [(replica, i + 1) for i in range(n)]
         clock._replicas = {"cpu": replica}
-        measured.unwrapped.run_on(clock)
+        measured = gym.make(env_id, pool=clock.pool, budget=budget, backend=clock)
         simulated.reset(seed=0)
         measured.reset(seed=0)
         simulated.action_space.seed(seed)
         for k in range(4):
-            before = simulated.unwrapped._episodes.started.copy()
+            before = simulated.unwrapped._state.started.copy()
             action = simulated.action_space.sample()
             ours, theirs = measured.step(action), simulated.step(action)
             for name in theirs[0]:
                 np.testing.assert_array_equal(ours[0][name], theirs[0][name])
             assert ours[1:] == theirs[1:]
-            started = simulated.unwrapped._episodes.started - before
+            started = simulated.unwrapped._state.started - before
             assert [task for task, _ in replica.tasks[k]] == list(range(started.sum()))  # no task is run in vain
             assert [kept for _, kept in replica.tasks[k]] == [b < budget for b in range(started.sum())]
 
 
 def test_more_work_takes_longer():
     steps = play(make("digits", workers=["cpu:1", "cpu:1", "cpu:20"]), rounds=10)
-    seen = [(feedback["worker"], feedback["time"]) for _, feedback, *_ in steps]
+    seen = [(feedback["worker"], feedback["duration"]) for _, feedback, *_ in steps]
     times = [np.concatenate([time[worker == i] for worker, time in seen]) for i in range(3)]
     assert times[2].mean() > times[0].mean()
     race = make("digits", env_id=IDS[1], workers=["cpu:1", "cpu:1", "cpu:20"])
@@ -214,7 +216,7 @@ def test_parts_of_the_model_that_are_frozen_or_unused():
             return self.used(self.frozen(inputs))
 
     ends = []
-    for kwargs in ({}, {"clock": "pool", "workers": None}):
+    for kwargs in ({}, {"workers": None}):
         env = make(small(Odd), optimizer=lambda parts: torch.optim.AdamW(parts, lr=0.1, weight_decay=0.5), **kwargs)
         play(env)
         ends.append(weights(env))
@@ -225,5 +227,11 @@ def test_parts_of_the_model_that_are_frozen_or_unused():
 def test_the_spec_rebuilds_the_wrapped_env():
     env = make("digits", workers=[Worker(), "cpu:2", Worker(work=3)], lr=0.01, seed=2)
     losses = [info["loss"] for *_, info in play(env)]
-    for spec in (env.spec, EnvSpec.from_json(env.spec.to_json()), pickle.loads(pickle.dumps(env.spec))):
+    for spec in (env.spec, pickle.loads(pickle.dumps(env.spec))):
         assert [info["loss"] for *_, info in play(gym.make(spec))] == losses
+
+
+def test_an_env_and_its_wrapper_have_one_clock():
+    env = make()
+    assert env.unwrapped.backend.trainer is env.trainer
+    assert env.unwrapped.backend.pool.n == 3

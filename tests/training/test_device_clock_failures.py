@@ -4,17 +4,20 @@ import pytest
 import torch
 from torch import nn
 
-from ata_gym.training import Classification, TrainingWrapper
+from ata_gym.changes import Spot
+from ata_gym.simulation.rounds import allocation_round
+from ata_gym.training import Classification, DeviceClock, Trainer, TrainingWrapper
 
+ID = "ata_gym/TaskAllocation-v0"
 POOL = {"family": "exponential", "scale": [1.0, 2.0, 3.0]}
 SAMPLES = torch.linspace(-1, 1, 40).reshape(20, 2), torch.arange(20) % 3
 GOOD = np.array([3, 2, 1])
 
 
-def make(**kwargs):
-    env = gym.make("ata_gym/TaskAllocation-v0", pool=POOL, budget=6)
+def make(workers="cpu:1,cpu:2,cpu:3", scenario=None, **settings):
     problem = Fragile(lambda: nn.Linear(2, 3), SAMPLES, SAMPLES)
-    return TrainingWrapper(env, problem, **({"clock": "device", "workers": "cpu:1,cpu:2,cpu:3"} | kwargs))
+    clock = DeviceClock(Trainer(problem, 6, **settings), workers)
+    return TrainingWrapper(gym.make(ID, **({"pool": POOL, "budget": 6, "backend": clock} | (scenario or {}))))
 
 
 def play(env, rounds):
@@ -77,36 +80,45 @@ def test_a_bad_action_runs_nothing():
     assert all(torch.equal(a, b) for a, b in zip(weights(env), before, strict=True))
 
 
-def test_a_source_of_rounds_that_fails_leaves_the_env_as_it_was():
-    env, twin = (gym.make("ata_gym/TaskAllocation-v0", pool=POOL, budget=6) for _ in range(2))
+def test_a_backend_that_fails_leaves_the_env_as_it_was():
+    calls = []
+
+    def fails_once(*arguments):
+        calls.append(arguments)
+        if len(calls) == 2:
+            raise OSError("no connection")
+        return allocation_round(*arguments)
+
+    env, twin = (gym.make(ID, pool=POOL, budget=6, backend=backend) for backend in (fails_once, None))
     for each in (env, twin):
         each.reset(seed=0)
         each.step(GOOD)
-    rounds = env.unwrapped._episodes.source
-
-    def broken(*_):
-        raise OSError("pulled the plug")
-
-    env.unwrapped.run_on(broken)
-    with pytest.raises(OSError, match="pulled the plug"):
+    with pytest.raises(OSError, match="no connection"):
         env.step(GOOD)
-    env.unwrapped.run_on(rounds)
     assert env.step(GOOD)[-1] == twin.step(GOOD)[-1]
+    assert env.unwrapped.backend is fails_once
 
 
 @pytest.mark.parametrize(
     ("kwargs", "sentence"),
     [
-        ({"clock": "wall"}, 'clock must be "pool" or "device", not \'wall\''),
-        ({"clock": "pool"}, 'workers=... only goes with clock="device"'),
         ({"compile": True}, "the device clock runs one task at a time"),
-        ({"graphs": True}, "the device clock runs one task at a time"),
         ({"precision": "float16"}, "the device clock does not scale gradients"),
-        ({"workers": None}, "name at least one worker"),
-        ({"workers": ["cpu"] * 2}, "the env has 3 workers, but workers=... lists 2"),
-        ({"workers": "cpu,cpu,cpu,cpu"}, "the env has 3 workers, but workers=... lists 4"),
+        ({"workers": ""}, "name at least one worker"),
+        ({"workers": ["cpu"] * 2}, "the env has 3 workers, but its device clock has 2"),
+        ({"workers": "cpu,cpu,cpu,cpu"}, "the env has 3 workers, but its device clock has 4"),
+        ({"scenario": {"budget": 5}}, "the env has budget 5, but the trainer of its device clock has 6"),
+        ({"scenario": {"changes": [Spot(0.1, 0.5)]}}, "measures real workers, which no changes=... can change"),
     ],
 )
-def test_a_clock_without_its_workers(kwargs, sentence):
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")
+def test_a_clock_that_does_not_fit(kwargs, sentence):
     with pytest.raises(ValueError, match=sentence):
         make(**kwargs)
+
+
+def test_the_trainer_of_a_clock_has_its_settings_already():
+    env = make()
+    for arguments in (("digits",), ()):
+        with pytest.raises(ValueError, match="leave out the problem and its settings"):
+            TrainingWrapper(env.env, *arguments, **({} if arguments else {"lr": 0.1}))

@@ -8,7 +8,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from ata_gym.training import Trainer, make_problem
-from ata_gym.training.from_torch import from_torch
+from ata_gym.training.problems.from_torch import from_torch
 
 INPUTS = torch.linspace(-1, 1, 80).reshape(40, 2)
 LABELS = torch.arange(40) % 3
@@ -91,6 +91,7 @@ def test_by_name_with_weights_keyed_by_the_seed(monkeypatch):
         ((module(), (INPUTS, LABELS + 1)), "a label 3, but its module gives 3 classes, from 0 on"),
         ((module(), (INPUTS, LABELS - 1)), "labels must be whole numbers from 0 on"),
         ((module(), (INPUTS, LABELS / 2)), "labels must be whole numbers from 0 on"),
+        ((nn.Linear(7, 3), (INPUTS, LABELS)), "the model of mine does not take its data: mat1 and mat2 shapes"),
         ((nn.Flatten(0), (INPUTS, LABELS)), r"logits of shape \(B, classes\), not \(2,\) for one sample"),
     ],
 )

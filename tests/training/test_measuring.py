@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 from ata_gym.cli import app
 from ata_gym.pools import read_trace
 from ata_gym.training import Trainer, Worker, make_problem
-from ata_gym.training.measuring import autocorrelation, measure_times
-from ata_gym.training.replicas import WARM_UP, Replica
+from ata_gym.training.devices.measurement import autocorrelation, measure_times
+from ata_gym.training.devices.replicas import WARM_UP, Replica
 
 
 def ata_gym(line, *more):

@@ -8,10 +8,11 @@ import torch
 from torch import nn
 
 from ata_gym.pools import deterministic, exponential, gamma, log_normal, trace
-from ata_gym.simulation import derive_keys, stream_keys, task_times
+from ata_gym.simulation.keys import derive_keys, stream_keys
+from ata_gym.simulation.rounds import task_times
 from ata_gym.training import Classification, Trainer
-from ata_gym.training.methods import METHODS, Run, run_method
-from ata_gym.training.quadratic import Quadratic
+from ata_gym.training.methods import METHODS, MethodRun, run_method
+from ata_gym.training.problems.quadratic import Quadratic
 
 SAMPLES = torch.linspace(-1, 1, 40).reshape(20, 2), torch.arange(20) % 3
 POOLS = {
@@ -170,7 +171,7 @@ def brute_force(pool, seed, updates, lr, threshold=np.inf, backup=None):
     busy, inbox, idle = 0.0, [], {}
 
     def start(worker, now):
-        time = float(task_times(pool.laws, key, 0, k, worker, started[worker])[0])
+        time = float(task_times(pool.distributions, key, 0, k, worker, started[worker])[0])
         started[worker] += 1
         heapq.heappush(queue, (now + time, worker, k, x, now))
 
@@ -230,7 +231,7 @@ def test_naive_optimal_asgd_leaves_slow_workers_idle():
 @pools
 @pytest.mark.parametrize("limit", ["median", "best"])
 def test_mindflayer_on_the_clock(pool, limit):
-    run = Run("mindflayer", pool, small(), budget=5, seed=7, limit=limit)
+    run = MethodRun("mindflayer", pool, small(), budget=5, seed=7, limit=limit)
     method, records = run.method, list(itertools.islice(run, 15))
     assert method.expected == pytest.approx(method.chances @ method.trials)
     assert 5 - 1e-6 <= method.expected <= 5 + method.chances.sum()
@@ -238,7 +239,7 @@ def test_mindflayer_on_the_clock(pool, limit):
     for k, record in enumerate(records):
         spent = np.zeros(pool.n)
         for i in range(pool.n):
-            times = task_times(pool.laws, key, 0, k, i, started[i] + np.arange(method.trials[i]))
+            times = task_times(pool.distributions, key, 0, k, i, started[i] + np.arange(method.trials[i]))
             successes += int((times <= method.time_limit[i]).sum())
             spent[i] = np.minimum(times, method.time_limit[i]).sum()
         started += method.trials
@@ -256,3 +257,75 @@ def test_mindflayer_is_unbiased():
     mean_step = (start.x - result.model.x).detach() / (rate * count)
     np.testing.assert_allclose(mean_step, gradient, atol=0.03)
     assert np.diff(result.used).std() > 0.5
+
+
+@pools
+@pytest.mark.parametrize("staleness", [0, 1, 4])
+def test_ssp_leads_by_no_more_than_its_bound(pool, staleness):
+    delays = []
+
+    class Watched(METHODS["ssp"]):
+        def arrive(self, server, task):
+            delays.append(server.delay(task))
+            super().arrive(server, task)
+            busy = np.setdiff1d(self.all_workers, server.idle)
+            assert len(busy)
+            assert (self.ended[busy] <= self.ended.min() + staleness).all()
+            assert (self.ended[server.idle] > self.ended.min() + staleness).all()  # nobody waits in vain
+
+    run_method(Watched, pool, small(), updates=300, budget=5, lr=0.01, staleness=staleness)
+    assert max(delays) <= (pool.n - 1) * (2 * staleness + 1)
+
+
+@pools
+def test_ssp_without_staleness_is_synchronous(pool):
+    """The sum of n gradients at the same weights, one after the other, is n times a step along their mean."""
+    n = pool.n
+    arguments = {"budget": 5, "seed": 8}
+    ssp = run_method("ssp", pool, small(noise=0.0), updates=20 * n, lr=0.1, staleness=0, **arguments)
+    whole = run_method("minibatch", pool, small(noise=0.0), updates=20, lr=0.1 * n, **arguments)
+    np.testing.assert_allclose(weights(ssp.model), weights(whole.model), rtol=1e-12)
+
+
+def test_ssp_without_staleness_ends_its_iterations_when_minibatch_does():
+    pool, arguments = POOLS["mixed"], {"budget": 5, "seed": 8}
+    ssp = run_method("ssp", pool, small(), updates=20 * pool.n, staleness=0, **arguments)
+    whole = run_method("minibatch", pool, small(), updates=20, **arguments)
+    np.testing.assert_allclose(ssp.runtime[pool.n - 1 :: pool.n], whole.runtime)
+    np.testing.assert_allclose(ssp.total_worker_time[pool.n - 1 :: pool.n], whole.total_worker_time)
+
+
+@pools
+def test_ssp_without_a_bound_is_plain_asgd(pool):
+    arguments = {"updates": 100, "budget": 5, "lr": 0.1, "seed": 4}
+    same(
+        run_method("ssp", pool, small(), staleness=2**50, **arguments),
+        run_method("asgd", pool, small(), **arguments),
+    )
+
+
+@pools
+def test_r2sp_updates_in_turn_with_bounded_delays(pool):
+    seen = []
+
+    class Watched(METHODS["r2sp"]):
+        def proceed(self, server):
+            before, waiting = server.updates, dict(self._waiting)
+            super().proceed(server)
+            assert server.updates - before <= 1
+            if server.updates > before:
+                (worker,) = waiting.keys() - self._waiting.keys()
+                seen.append((worker, before - waiting[worker].update))
+
+    result = run_method(Watched, pool, small(), updates=100, budget=5)
+    workers, delays = zip(*seen, strict=True)
+    assert list(workers) == [k % pool.n for k in range(100)]
+    assert list(delays) == [min(k, pool.n - 1) for k in range(100)]
+    np.testing.assert_array_equal(result.used, np.arange(1, 101))
+
+
+def test_r2sp_by_hand():
+    """Worker 0 takes 1, worker 1 takes 3: 0 updates at 1, waits from 2 to 3 for worker 1, and so on."""
+    result = run_method("r2sp", deterministic([1.0, 3.0]), small(), updates=6, budget=1)
+    np.testing.assert_array_equal(result.runtime, [1, 3, 3, 6, 6, 9])
+    np.testing.assert_array_equal(result.total_worker_time, [2, 5, 5, 9, 9, 13])

@@ -11,11 +11,11 @@ import torch
 from torch import nn
 
 from ata_gym.pools import deterministic, exponential, trace
-from ata_gym.training import Classification
-from ata_gym.training.methods import METHODS, Method, Run, run_method
-from ata_gym.training.methods.events import Workers
-from ata_gym.training.methods.learner import Learner
-from ata_gym.training.quadratic import Quadratic
+from ata_gym.training import Classification, Trainer
+from ata_gym.training.methods import METHODS, Method, MethodRun, ParameterServer, run_method
+from ata_gym.training.methods.clock import WorkerClock
+from ata_gym.training.models import copy_weights
+from ata_gym.training.problems.quadratic import Quadratic
 
 POOL = exponential([1.0, 2.0, 30.0])
 SAMPLES = torch.linspace(-1, 1, 40).reshape(20, 2), torch.arange(20) % 3
@@ -71,13 +71,20 @@ def test_where_nobody_waits_all_are_busy_all_the_time(name):
 
 
 def test_a_run_is_an_iterator_with_a_model():
-    running = Run("ringmaster", POOL.to_data(), "quadratic", budget=3, lr=0.2)
+    running = MethodRun("ringmaster", POOL.to_data(), "quadratic", budget=3, lr=0.2)
     records = list(itertools.islice(running, 40))
     assert records[0].loss == pytest.approx(Quadratic().gap)
     assert running.evaluate()["suboptimality"] < records[0].loss
     whole = run("ringmaster", 40, problem="quadratic", lr=0.2)
     assert [tuple(record) for record in records] == list(zip(*columns(whole), strict=True))
     assert torch.equal(weights(running.model), weights(whole.model))
+
+
+def test_methods_take_all_settings_of_a_trainer():
+    settings = {"micro_batch": 3, "schedule": "linear:9", "optimizer": "momentum", "precision": "bfloat16"}
+    result, trainer = run("rennala", 12, problem=NETWORK, **settings), Trainer(NETWORK, 3, **settings)
+    assert result.loss.tolist() == [trainer.step() for _ in range(12)]
+    assert torch.equal(weights(result.model), weights(trainer.model))
 
 
 def test_a_run_can_end_by_its_runtime():
@@ -88,7 +95,7 @@ def test_a_run_can_end_by_its_runtime():
 
 
 def test_an_iteration_without_a_success_moves_nothing():
-    running = Run("mindflayer", exponential([5.0]), Quadratic(3), budget=1, lr=0.1)
+    running = MethodRun("mindflayer", exponential([5.0]), Quadratic(3), budget=1, lr=0.1)
     lost = 0
     for _ in range(30):
         before, record = weights(running.model), next(running)
@@ -120,45 +127,60 @@ class Blowing(nn.Module):
 
 @pytest.mark.parametrize("stale", [False, True])
 def test_a_loss_that_is_not_finite_leaves_the_current_weights(stale):
-    learner = Learner(Classification(Blowing, SAMPLES, SAMPLES))
-    first = learner.weights()
+    trainer = Trainer(Classification(Blowing, SAMPLES, SAMPLES), 2)
+    first = copy_weights(trainer.model)
     for _ in range(3):
-        learner.update(2, learner.weights())
-    before = weights(learner.trainer.model)
+        trainer.step()
+    before = weights(trainer.model)
     with pytest.raises(FloatingPointError, match="loss is nan in round 4"):
-        learner.update(2, first if stale else learner.weights())
-    assert torch.equal(weights(learner.trainer.model), before)
-    assert learner.updates == 3
+        trainer.gradient(first if stale else None, 2)
+    assert torch.equal(weights(trainer.model), before)
+    assert trainer.round == 3
 
 
 def test_the_scale_is_a_factor_on_the_learning_rate_for_one_update():
-    point = Quadratic(3, noise=0.0)
     moved = []
     for scale in (1.0, 0.25):
-        learner = Learner(point, lr=0.4)
-        start = learner.weights()
-        learner.update(1, start, scale)
-        middle = learner.weights()
-        learner.update(1, start)
-        moved += [middle[0] - start[0], learner.weights()[0] - middle[0]]
+        trainer = Trainer(Quadratic(3, noise=0.0), 1, lr=0.4)
+        points, gradient = [copy_weights(trainer.model)], trainer.gradient()
+        for factor in (scale, 1.0):
+            trainer.apply(gradient, factor)
+            points.append(copy_weights(trainer.model))
+        moved += [points[1][0] - points[0][0], points[2][0] - points[1][0]]
     torch.testing.assert_close(moved[2], moved[0] / 4)
     torch.testing.assert_close(moved[1], moved[0])
     torch.testing.assert_close(moved[3], moved[0])
 
 
+def test_a_gradient_is_taken_at_the_weights_that_are_given():
+    trainer = Trainer(NETWORK, 2)
+    first, expected = copy_weights(trainer.model), trainer.gradient()
+    trainer.step()
+    before = weights(trainer.model)
+    trainer.round = 0  # for the same samples
+    got = trainer.gradient(first, 2)
+    assert got.loss == expected.loss
+    assert all(torch.equal(a, b) for a, b in zip(got.parts, expected.parts, strict=True))
+    assert torch.equal(weights(trainer.model), before)
+
+
 def test_those_who_start_together_share_one_copy_of_the_weights():
-    learner = Learner(Quadratic(3))
-    first = learner.weights()
-    assert learner.weights() is first
-    learner.update(1, first)
-    second = learner.weights()
-    assert second is not first
-    assert not torch.equal(first[0], second[0])
+    trainer = Trainer(Quadratic(3), 1)
+    server = ParameterServer(WorkerClock(deterministic([1.0, 1.0, 5.0]), 0), trainer)
+    server.start([0])
+    server.start([1, 2])
+    first, second = server.next(), server.next()
+    assert first.weights is second.weights
+    server.update([first])
+    server.start([0])
+    third = server.next()
+    assert third.weights is not first.weights
+    assert not torch.equal(third.weights[0], first.weights[0])
 
 
 def test_the_clock_by_hand():
     """Worker 0 computes from 0 to 2 and is idle to 3; worker 1 is cancelled at 3; worker 2 starts at 2."""
-    workers = Workers(deterministic([2.0, 5.0, 1.0]), seed=0)
+    workers = WorkerClock(deterministic([2.0, 5.0, 1.0]), seed=0)
     workers.start([0, 1], update=0)
     assert workers.next().worker == 0
     workers.start([2], update=0)
@@ -173,7 +195,7 @@ def test_the_clock_by_hand():
 
 
 def test_a_task_is_given_up_at_its_limit():
-    workers = Workers(deterministic([2.0, 5.0]), seed=0, time_limit=np.array([2.0, 3.0]))
+    workers = WorkerClock(deterministic([2.0, 5.0]), seed=0, time_limit=np.array([2.0, 3.0]))
     workers.start([0, 1], update=0)
     assert [workers.next(), workers.next()] == [(0, True), (1, False)]
     assert (workers.runtime, workers.total_worker_time) == (3.0, 5.0)
@@ -189,7 +211,7 @@ class Lazy(Method):
 
 def test_a_method_of_ones_own_that_starts_nothing():
     with pytest.raises(RuntimeError, match="all workers are idle: the method started no task"):
-        next(Run(Lazy, POOL, Quadratic(2), budget=1))
+        next(MethodRun(Lazy, POOL, Quadratic(2), budget=1))
 
 
 @pytest.mark.parametrize(
@@ -208,7 +230,7 @@ def test_a_method_of_ones_own_that_starts_nothing():
         ({"name": "backup-workers", "backup": -1}, "backup must be a whole number"),
         ({"name": "ringmaster", "max_delay": 0}, "max_delay must be a whole number"),
         ({"name": "mindflayer", "limit": "mean"}, "limit must be 'median' or 'best', not 'mean'"),
-        ({"lr": -1.0}, "lr must be a positive finite number"),
+        ({"lr": -1.0}, "lr must be a finite number above 0"),
         ({"optimizer": "sdg"}, "optimizer must be"),
         ({"problem": "quadratik"}, "did you mean quadratic"),
         ({"device": "tpu"}, "device must be"),

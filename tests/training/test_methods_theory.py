@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ata_gym.pools import deterministic, exponential, gamma, log_normal, pareto, trace
-from ata_gym.training.methods import METHODS, Run, theory
-from ata_gym.training.methods.limits import best_limits, median_limits
-from ata_gym.training.quadratic import Quadratic
+from ata_gym.training.methods import METHODS, MethodRun, theory
+from ata_gym.training.methods.synchronous.mindflayer import best_limits, median_limits
+from ata_gym.training.problems.quadratic import Quadratic
 
 ACCURACY = 0.15
 POOLS = {"random": exponential([1.0, 2.0, 4.0]), "fixed": deterministic([1.0, 1.7, 4.2])}
@@ -26,7 +26,7 @@ def test_with_its_theoretical_step_size_each_method_reaches_the_accuracy(name, p
     assert budget == 2
     step_size = METHODS[name](pool, budget).step_size(problem.smoothness, problem.variance, ACCURACY)
     updates = theory.updates_needed(step_size, ACCURACY, problem.gap)
-    run = Run(name, pool, problem, budget=budget, lr=step_size)
+    run = MethodRun(name, pool, problem, budget=budget, lr=step_size)
     squared_norms = [
         run.evaluate()["gradient_norm"] ** 2 for record in itertools.islice(run, updates) if record.update % 5 == 1
     ]
@@ -38,13 +38,17 @@ def test_with_its_theoretical_step_size_each_method_reaches_the_accuracy(name, p
 positive = st.floats(1e-3, 1e3)
 
 
+def delay_adaptive_step(smoothness, variance, accuracy, n):
+    return METHODS["delay-adaptive-asgd"](deterministic(np.ones(n)), 1).step_size(smoothness, variance, accuracy)
+
+
 @given(smoothness=positive, variance=positive, accuracy=positive, count=st.integers(1, 100))
 def test_step_sizes_are_the_published_minima(smoothness, variance, accuracy, count):
     problem = (smoothness, variance, accuracy)
     expected = {
         theory.synchronous_step: min(1 / smoothness, accuracy * count / (2 * smoothness * variance)),
         theory.asynchronous_step: min(1 / (2 * count * smoothness), accuracy / (4 * smoothness * variance)),
-        theory.delay_adaptive_step: min(1 / (4 * count * smoothness), accuracy / (4 * smoothness * variance)),
+        delay_adaptive_step: min(1 / (4 * count * smoothness), accuracy / (4 * smoothness * variance)),
         theory.mindflayer_step: 1 / (2 * smoothness) * min(1, accuracy * count / variance),
     }
     for step, value in expected.items():
@@ -100,7 +104,7 @@ def test_no_delay_is_longer_than_said_if_task_times_are_fixed(times):
             delays.append(delay)
             return 1.0
 
-    for _ in itertools.islice(Run(Watched, deterministic(times), Quadratic(2), budget=1), 60):
+    for _ in itertools.islice(MethodRun(Watched, deterministic(times), Quadratic(2), budget=1), 60):
         pass
     assert max(delays) <= theory.longest_delay(np.array(times))
 
@@ -138,6 +142,6 @@ def test_best_limits_cut_a_heavy_tail_off():
     assert at_best < at_median
     nearby = best_limits(pool, 20).times * np.array([[1.1, 1], [0.9, 1], [1, 1.1], [1, 0.9]])
     for limits in nearby:
-        standard = (limits - pool.laws.shift) / pool.laws.scale
+        standard = (limits - pool.distributions.shift) / pool.distributions.scale
         chances = np.array([pool.standard(i).cdf(standard[i]) for i in range(2)])
         assert theory.best_group(limits, chances, 20).time >= at_best

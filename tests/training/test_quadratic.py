@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from ata_gym.simulation import derive_keys, stream_keys
+from ata_gym.simulation.keys import derive_keys, stream_keys
 from ata_gym.training import Problem, Trainer, make_problem
-from ata_gym.training.quadratic import Point, Quadratic
+from ata_gym.training.problems.quadratic import Point, Quadratic
 
 
 def dense(d):
@@ -89,5 +89,5 @@ def test_bad_arguments(kwargs):
 
 
 def test_another_model_is_refused():
-    with pytest.raises(TypeError, match="trains a point, its own model, not Linear"):
+    with pytest.raises(ValueError, match="trains a point, its own model, not Linear"):
         Trainer("quadratic", 1, model=nn.Linear(1, 1)).step()

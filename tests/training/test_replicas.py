@@ -3,7 +3,8 @@ import torch
 from torch import nn
 
 from ata_gym.training import Classification, Trainer, Worker
-from ata_gym.training.replicas import WARM_UP, Replica, add, replicate
+from ata_gym.training.devices.replicas import WARM_UP, Replica, add, replicate
+from ata_gym.training.trainer import Gradient
 
 CPU = torch.device("cpu")
 ELSEWHERE = torch.device("cpu:1")  # to torch another device
@@ -116,7 +117,7 @@ def test_dropout_is_keyed_by_the_seed_the_round_and_the_task():
         for _ in range(2):
             for task in (2, 0, 1):
                 replica.run(task, keep=True)
-            trainer.advance(1.0, replica.total(CPU))
+            trainer.apply(Gradient(1.0, replica.total(CPU)))
             replica.begin()
         return masks
 
@@ -157,6 +158,6 @@ def test_tasks_on_a_gpu_have_the_same_gradients():
         torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-5)
 
 
-def test_other_errors_of_torch_pass_unchanged():
-    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
+def test_a_model_that_does_not_take_the_data():
+    with pytest.raises(ValueError, match=r"the model of .* does not take its data: mat1 and mat2 shapes cannot be"):
         Replica(trainer_of(lambda: nn.Linear(7, 3)), CPU)

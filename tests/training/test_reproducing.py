@@ -12,11 +12,12 @@ import pytest
 from typer.testing import CliRunner
 
 import ata_gym
-from ata_gym.bench.experiment import Experiment
-from ata_gym.bench.run import Run
+from ata_gym.bench.experiment.experiment import Experiment
+from ata_gym.bench.experiment.run import PolicyRun
 from ata_gym.cli import app
-from ata_gym.training import Trainer, quadratic_figure
-from ata_gym.training.trajectory import deterministic
+from ata_gym.training import Trainer
+from ata_gym.training.studies import quadratic_figure
+from ata_gym.training.studies.trajectory import deterministic
 
 ROUNDS = 60
 POLICIES = ["gta", "ofta", "ata-empirical", "ata", "uta"]
@@ -66,7 +67,7 @@ def test_the_clocks_are_those_of_the_bench(finished):
     curves = pl.read_csv(finished[0] / "linear-curves.csv")
     assert curves["n"].unique(maintain_order=True).to_list() == [17, 51]
     for n, policy in ((17, "ata"), (51, "gta"), (51, "uta")):
-        run = Run(Experiment.on_scenario(f"icml2025-quadratic-linear-n{n}", rounds=ROUNDS, seeds=2), policy)
+        run = PolicyRun(Experiment.on_scenario(f"icml2025-quadratic-linear-n{n}", rounds=ROUNDS, seeds=2), policy)
         while run.round < ROUNDS:
             run.play(ROUNDS)
         mine = curves.filter(n=n, policy=policy)

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from ata_gym.training import Classification, Trainer, make_problem, problem_names
-from ata_gym.training.devices import find_device, seeded
+from ata_gym.training.devices.device import find_device, seeded
 
 BUDGET = 23
 SAMPLES = torch.linspace(-1, 1, 40).reshape(20, 2), torch.arange(20) % 3
@@ -233,9 +233,9 @@ def test_a_learning_rate_far_too_high():
         ({"seed": -1}, ValueError, "seed must be a whole number"),
         ({"seed": 1.5}, ValueError, "seed must be a whole number"),
         ({"optimizer": "adamm"}, ValueError, "optimizer must be 'sgd', 'momentum', 'adam', 'adamw'"),
-        ({"lr": 0}, ValueError, "lr must be a positive finite number"),
-        ({"lr": float("nan")}, ValueError, "lr must be a positive finite number"),
-        ({"lr": True}, ValueError, "lr must be a positive finite number"),
+        ({"lr": 0}, ValueError, "lr must be a finite number above 0"),
+        ({"lr": float("nan")}, ValueError, "lr must be a finite number above 0"),
+        ({"lr": True}, ValueError, "lr must be a finite number above 0"),
         ({"device": "tpu"}, ValueError, 'device must be "cpu", "cuda"'),
         ({"device": "meta"}, ValueError, 'device must be "cpu", "cuda"'),
         ({"device": 1.5}, ValueError, 'device must be "cpu", "cuda"'),
@@ -299,3 +299,10 @@ def test_dropout_on_cuda_is_keyed():
     state = torch.cuda.get_rng_state()
     assert losses() == losses()
     assert torch.equal(torch.cuda.get_rng_state(), state)
+
+
+def test_a_setting_that_does_not_exist_is_refused():
+    with pytest.raises(TypeError, match="unexpected keyword argument 'optimiser'"):
+        Trainer("quadratic", 1, optimiser="sgd")
+    with pytest.raises(ValueError, match="compile must be True or False, not 1"):
+        Trainer("quadratic", 1, compile=1)

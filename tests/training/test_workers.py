@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from ata_gym.training import Worker
-from ata_gym.training.workers import find_workers
+from ata_gym.training.devices.workers import find_workers
 
 
 def test_workers_as_text():

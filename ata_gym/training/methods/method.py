@@ -1,4 +1,4 @@
-"""The contract of a method."""
+"""The contract of a training method."""
 
 from __future__ import annotations
 
@@ -8,36 +8,36 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from ata_gym.checks import whole_number
 from ata_gym.pools import Pool
-from ata_gym.simulation import Floats, Ints
+from ata_gym.typing import Floats, Ints
+from ata_gym.utils.validation import whole_number
 
 if TYPE_CHECKING:
-    from ata_gym.training.methods.server import Server, Task
+    from ata_gym.training.methods.server import EndedTask, ParameterServer
 
 
 class Method(ABC):
-    """How a server reacts when a task ends; whatever is not started there stays idle.
+    """What a server does when a task ends; a worker that it does not start stays idle.
 
-    A subclass is one method: ``arrive`` is the whole of it. One object serves one run.
+    A subclass needs ``arrive`` and ``step_size``. An object is used for one run.
 
     Parameters
     ----------
     pool
-        The workers. What a method knows of the law of their times is said in its docstring.
+        The workers. A method's docstring says what it knows of the distributions of their task times.
     budget
         Gradients B that one update needs: in theory max(1, ceil(sigma^2 / eps)), for variance sigma^2 and accuracy eps.
     """
 
     source: ClassVar[str] = ""
-    """Where it comes from."""
+    """The publication that it comes from."""
 
     def __init__(self, pool: Pool, budget: int) -> None:
         self.pool, self.budget = pool, whole_number("budget", budget)
-        self.everybody: Ints = np.arange(pool.n)
+        self.all_workers: Ints = np.arange(pool.n)
         """All workers, 0 to n - 1."""
         self.time_limit: Floats | float = np.inf
-        """After which a worker's task is given up, for all or for each, shape (n,)."""
+        """The time after which a task is given up: one for all workers, or one for each, shape (n,)."""
 
     @classmethod
     def summary(cls) -> str:
@@ -46,12 +46,15 @@ class Method(ABC):
 
     @abstractmethod
     def step_size(self, smoothness: float, variance: float, accuracy: float) -> float:
-        """The learning rate of theory, for SGD: L, sigma^2 and the wanted mean of the squared gradient norm, eps."""
+        """The learning rate that theory gives for SGD, from L, sigma^2 and eps; see ``theory``."""
 
-    def begin(self, server: Server) -> None:
+    def begin(self, server: ParameterServer) -> None:
         """Start the first tasks, by default one on each worker."""
-        server.start(self.everybody)
+        server.start(self.all_workers)
 
     @abstractmethod
-    def arrive(self, server: Server, task: Task) -> None:
+    def arrive(self, server: ParameterServer, task: EndedTask) -> None:
         """React to the end of a task, whose worker is idle now, with at most one update."""
+
+    def proceed(self, server: ParameterServer) -> None:  # noqa: B027 - most methods have nothing to do here
+        """Make at most one update that needs no further task; called after each update. By default there is none."""

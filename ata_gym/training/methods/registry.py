@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from ata_gym.checks import unknown
-from ata_gym.training.methods.asgd import Asgd, DelayAdaptiveAsgd, NaiveOptimalAsgd
+from ata_gym.training.methods.asynchronous.asgd import Asgd, DelayAdaptiveAsgd, NaiveOptimalAsgd
+from ata_gym.training.methods.asynchronous.ringmaster import Ringmaster, RingmasterStops
+from ata_gym.training.methods.asynchronous.round_robin import RoundRobin
+from ata_gym.training.methods.asynchronous.stale_synchronous import StaleSynchronous
 from ata_gym.training.methods.method import Method
-from ata_gym.training.methods.mindflayer import MindFlayer
-from ata_gym.training.methods.rennala import Rennala
-from ata_gym.training.methods.ringmaster import Ringmaster, RingmasterStops
-from ata_gym.training.methods.synchronous import BackupWorkers, Minibatch, MSynchronous
+from ata_gym.training.methods.synchronous.mindflayer import MindFlayer
+from ata_gym.training.methods.synchronous.minibatch import BackupWorkers, Minibatch, MSynchronous
+from ata_gym.training.methods.synchronous.rennala import Rennala
+from ata_gym.utils.validation import unknown
 
 METHODS: Mapping[str, type[Method]] = MappingProxyType(
     {
@@ -21,6 +23,8 @@ METHODS: Mapping[str, type[Method]] = MappingProxyType(
         "asgd": Asgd,
         "delay-adaptive-asgd": DelayAdaptiveAsgd,
         "naive-optimal-asgd": NaiveOptimalAsgd,
+        "ssp": StaleSynchronous,
+        "r2sp": RoundRobin,
         "minibatch": Minibatch,
         "m-synchronous": MSynchronous,
         "backup-workers": BackupWorkers,
@@ -31,7 +35,7 @@ METHODS: Mapping[str, type[Method]] = MappingProxyType(
 
 
 def find_method(method: str | type[Method]) -> type[Method]:
-    """The method of that name; a class is its own.
+    """The method of that name; a class is returned as it is.
 
     Raises
     ------
@@ -41,7 +45,7 @@ def find_method(method: str | type[Method]) -> type[Method]:
     Examples
     --------
     >>> find_method("rennala").summary()
-    'Everybody computes at x^k until B gradients are in; the rest is cancelled.'
+    'All workers compute at x^k until B gradients are in; the rest is cancelled.'
     """
     if not isinstance(method, str):
         return method

@@ -3,32 +3,32 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ata_gym.checks import whole_number
-from ata_gym.pools import Pool
-from ata_gym.simulation import Floats, Ints
-from ata_gym.training.methods.events import Workers
-from ata_gym.training.methods.learner import Learner
+from ata_gym.scenarios import PoolData, resolve
+from ata_gym.training.methods.clock import WorkerClock
 from ata_gym.training.methods.method import Method
 from ata_gym.training.methods.registry import find_method
-from ata_gym.training.methods.server import Record, Server
-from ata_gym.world import PoolLike
+from ata_gym.training.methods.server import ParameterServer, UpdateRecord
+from ata_gym.training.settings import TrainingSettings
+from ata_gym.training.trainer import Trainer
+from ata_gym.typing import Floats, Ints
+from ata_gym.utils.validation import whole_number
 
 if TYPE_CHECKING:
-    import torch
     from torch import nn
 
-    from ata_gym.training.optimizers import OptimizerFactory
-    from ata_gym.training.problems import Problem
+    from ata_gym.training.problems.problem import Problem
+
+_SETTINGS = {field.name for field in fields(TrainingSettings)}
 
 
-class Run(Iterator[Record]):
-    """A method at work on a problem, on the clock of a pool; it yields a record after every update.
+class MethodRun(Iterator[UpdateRecord]):
+    """A method that trains a model on the clock of a pool; it yields a record after every update.
 
     It is endless, unless the pool has recorded times that end (``end="truncate"``): then it stops with the first task
     for which they do not suffice.
@@ -36,7 +36,7 @@ class Run(Iterator[Record]):
     Parameters
     ----------
     method
-        A name of ``METHODS``, or a class of yours.
+        A name of ``METHODS``, or a subclass of ``Method``.
     pool
         The workers: a pool, or plain data of one.
     problem
@@ -45,22 +45,22 @@ class Run(Iterator[Record]):
         Gradients B that one update needs: Rennala's batch and, by default, Ringmaster's R; see ``Method``.
     seed
         Keys the task times, as the seed given to an env's ``reset``, and the weights and gradients, as for ``Trainer``.
-    model, optimizer, lr, device
-        As for ``Trainer``, but SGD by default, the optimiser of all the methods' formulas.
-    hyperparameters
-        Those of the method's class, such as ``max_delay`` of Ringmaster ASGD.
+    arguments
+        The other fields of ``TrainingSettings``, with ``optimizer="sgd"`` by default, the optimiser of all the methods'
+        formulas (``graphs`` has no effect); and the hyperparameters of the method's class, such as ``max_delay`` of
+        Ringmaster ASGD.
 
     Raises
     ------
     ValueError
         If there is no such method or hyperparameter, or for a bad argument.
     FloatingPointError
-        From ``next``, if the loss is NaN or infinite: the run cannot go on, its weights are those before.
+        From ``next``, if the loss is NaN or infinite; the weights stay as they were.
 
     Examples
     --------
     >>> from ata_gym.pools import exponential
-    >>> run = Run("ringmaster", exponential([1.0, 2.0, 30.0]), "quadratic", budget=3, lr=0.1)
+    >>> run = MethodRun("ringmaster", exponential([1.0, 2.0, 30.0]), "quadratic", budget=3, lr=0.1)
     >>> records = [next(run) for _ in range(500)]
     >>> records[-1].loss < 0.1 * records[0].loss, run.evaluate()["suboptimality"] < records[0].loss
     (True, True)
@@ -69,39 +69,37 @@ class Run(Iterator[Record]):
     def __init__(
         self,
         method: str | type[Method],
-        pool: PoolLike,
+        pool: PoolData,
         problem: Problem | str,
         *,
         budget: int,
         seed: int = 0,
-        model: nn.Module | Callable[[], nn.Module] | None = None,
-        optimizer: str | OptimizerFactory = "sgd",
-        lr: float | None = None,
-        device: str | torch.device = "cpu",
-        **hyperparameters: Any,
+        **arguments: Any,
     ) -> None:
-        checked = Pool.from_data(pool)
+        checked = resolve(None, pool, budget).pool
+        settings = {"optimizer": "sgd", "seed": seed} | {k: v for k, v in arguments.items() if k in _SETTINGS}
         found = find_method(method)
         try:
-            self.method = found(checked, budget, **hyperparameters)
+            self.method = found(checked, budget, **{k: v for k, v in arguments.items() if k not in _SETTINGS})
         except TypeError as error:
             raise ValueError(f"method {method!r} does not take these hyperparameters: {error}") from error
-        self._learner = Learner(problem, model=model, optimizer=optimizer, lr=lr, device=device, seed=seed)
-        self._server = Server(Workers(checked, seed, self.method.time_limit), self._learner)
+        self._trainer = Trainer(problem, 1, **settings)
+        self._server = ParameterServer(WorkerClock(checked, seed, self.method.time_limit), self._trainer)
         self.method.begin(self._server)
 
     @property
     def model(self) -> nn.Module:
         """The model as it is now."""
-        return self._learner.trainer.model
+        return self._trainer.model
 
     def evaluate(self) -> dict[str, float]:
         """The problem's figures for the model as it is now."""
-        return self._learner.trainer.evaluate()
+        return self._trainer.evaluate()
 
-    def __next__(self) -> Record:
+    def __next__(self) -> UpdateRecord:
         """Go on until the next update."""
         before = self._server.updates
+        self.method.proceed(self._server)
         while self._server.updates == before:
             if self._server.over:
                 raise StopIteration
@@ -110,8 +108,8 @@ class Run(Iterator[Record]):
 
 
 @dataclass(frozen=True)
-class Result:
-    """What K updates gave, as columns of shape (K,); the fields of ``Record`` say more."""
+class MethodResult:
+    """The records of K updates as columns of shape (K,); see ``UpdateRecord``."""
 
     update: Ints
     runtime: Floats
@@ -125,28 +123,28 @@ class Result:
 
 def run_method(
     method: str | type[Method],
-    pool: PoolLike,
+    pool: PoolData,
     problem: Problem | str,
     *,
     updates: int,
     runtime: float = math.inf,
     **arguments: Any,
-) -> Result:
+) -> MethodResult:
     """Run a method for a number of updates.
 
     Parameters
     ----------
     method, pool, problem, arguments
-        As for ``Run``.
+        As for ``MethodRun``.
     updates
-        After how many it ends.
+        The number of updates, at most.
     runtime
-        It ends before the first update later than that, too.
+        The run ends before the first update later than that.
 
     Raises
     ------
     ValueError, FloatingPointError
-        As ``Run``.
+        As ``MethodRun``.
 
     Examples
     --------
@@ -158,8 +156,8 @@ def run_method(
     count = whole_number("updates", updates)
     if not runtime > 0:
         raise ValueError(f"runtime must be a positive number, not {runtime!r}")
-    run = Run(method, pool, problem, **arguments)
-    records: list[Record] = []
+    run = MethodRun(method, pool, problem, **arguments)
+    records: list[UpdateRecord] = []
     for record in run:
         if record.runtime > runtime:
             break
@@ -167,5 +165,5 @@ def run_method(
         if len(records) == count:
             break
     kinds = (np.int64, np.float64, np.float64, np.int64, np.int64, np.float64)
-    table = np.array(records, np.dtype(list(zip(Record._fields, kinds, strict=True))))
-    return Result(**{name: table[name].copy() for name in Record._fields}, model=run.model)
+    table = np.array(records, np.dtype(list(zip(UpdateRecord._fields, kinds, strict=True))))
+    return MethodResult(**{name: table[name].copy() for name in UpdateRecord._fields}, model=run.model)

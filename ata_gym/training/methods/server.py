@@ -1,4 +1,4 @@
-"""The server: what a method sees and does while it runs."""
+"""The parameter server: what a method sees and does while it runs."""
 
 from __future__ import annotations
 
@@ -8,25 +8,27 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ata_gym.simulation import Ints
-from ata_gym.training.methods.events import Workers
-from ata_gym.training.methods.learner import Learner, Weights
+import ata_gym.training.needs_torch  # noqa: F401 - before all that needs torch
+from ata_gym.training.methods.clock import WorkerClock
+from ata_gym.training.models import Weights, copy_weights
+from ata_gym.training.trainer import Trainer
+from ata_gym.typing import Ints
 
 
-class Task(NamedTuple):
+class EndedTask(NamedTuple):
     """A task that has ended: one stochastic gradient."""
 
     worker: int
     update: int
     """Server updates when it started."""
     weights: Weights
-    """The weights that it started from, and its gradient is taken at."""
+    """The weights that it started from; its gradient is taken there."""
     finished: bool
     """Whether the gradient is there; otherwise the task was given up at its time limit."""
 
 
-class Record(NamedTuple):
-    """Where a run stands right after an update; every count and time is from the start on."""
+class UpdateRecord(NamedTuple):
+    """The state of a run right after an update; every count and time is from the start on."""
 
     update: int
     """Server updates k."""
@@ -42,60 +44,83 @@ class Record(NamedTuple):
     """Mean loss of this update's gradients, at the weights where they were taken; NaN for an update without any."""
 
 
-class Server:
-    """Starts tasks, takes in what ends, and moves the weights: the verbs in which a method is written."""
+class ParameterServer:
+    """Starts tasks, waits for their ends, and moves the weights: a method is written in these three verbs.
 
-    def __init__(self, workers: Workers, learner: Learner) -> None:
-        self._workers, self._learner = workers, learner
-        self._weights: list[Weights] = [()] * len(workers.started)
+    Gradient b of update k draws its sample from the key of (seed, k, b), as task b of round k does in a ``Trainer``:
+    with B gradients at the current weights, both take the same step to the bit. A gradient is computed when it is used,
+    which changes nothing, since its noise is independent of all times, and saves those that no update uses.
+    """
+
+    def __init__(self, clock: WorkerClock, trainer: Trainer) -> None:
+        self._clock, self._trainer = clock, trainer
+        self._current: Weights | None = None
+        self._started_at: list[Weights] = [()] * len(clock.started)
         self._computed = self._used = 0
-        self.record = Record(0, 0.0, 0.0, 0, 0, math.nan)
+        self.record = UpdateRecord(0, 0.0, 0.0, 0, 0, math.nan)
         """The last update."""
 
     @property
     def updates(self) -> int:
         """Updates k done."""
-        return self._learner.updates
+        return self._trainer.round
 
     @property
     def over(self) -> bool:
-        """Whether the pool's recorded times have come to their end."""
-        return self._workers.over
+        """Whether a task was started for which the pool's recorded times do not suffice."""
+        return self._clock.over
 
     @property
     def idle(self) -> Ints:
-        """The workers without a task."""
-        return np.flatnonzero(~self._workers.busy)
+        """The workers without a task, in rising order."""
+        return np.flatnonzero(~self._clock.busy)
 
     def late(self, delay: int) -> Ints:
-        """The workers whose running task started that many updates ago, or more."""
-        return np.flatnonzero(self._workers.busy & (self.updates - self._workers.update >= delay))
+        """The workers whose running task started at least that many updates ago."""
+        return np.flatnonzero(self._clock.busy & (self.updates - self._clock.update >= delay))
 
-    def delay(self, task: Task) -> int:
+    def delay(self, task: EndedTask) -> int:
         """Updates since a task started."""
         return self.updates - task.update
 
     def start(self, workers: Ints | Sequence[int]) -> None:
         """Let each of these workers, all different, start a task at the current weights; what it did is cancelled."""
         chosen = np.asarray(workers, np.int64)
-        self._workers.start(chosen, self.updates)
-        weights = self._learner.weights()
+        self._clock.start(chosen, self.updates)
+        if self._current is None:
+            self._current = copy_weights(self._trainer.model)
         for worker in chosen.tolist():
-            self._weights[worker] = weights
+            self._started_at[worker] = self._current  # one copy for all that start between two updates
 
-    def next(self) -> Task:
+    def next(self) -> EndedTask:
         """Wait for the next task to end."""
-        worker, finished = self._workers.next()
+        worker, finished = self._clock.next()
         self._computed += finished
-        return Task(worker, int(self._workers.update[worker]), self._weights[worker], finished)
+        return EndedTask(worker, int(self._clock.update[worker]), self._started_at[worker], finished)
 
-    def update(self, tasks: Sequence[Task], scale: float = 1.0) -> None:
-        """Step along the mean gradient of tasks that started together; without any, the weights stay."""
+    def update(self, tasks: Sequence[EndedTask], scale: float = 1.0) -> None:
+        """Step along the mean gradient of tasks that started together; without any, the weights stay.
+
+        Parameters
+        ----------
+        tasks
+            Tasks that ended, with the same weights.
+        scale
+            A factor on the learning rate.
+
+        Raises
+        ------
+        FloatingPointError
+            If the loss is NaN or infinite; the current weights stay as they were.
+        """
         loss = math.nan
         if tasks:
-            loss = self._learner.update(len(tasks), tasks[0].weights, scale)
+            loss = self._trainer.apply(self._trainer.gradient(tasks[0].weights, len(tasks)), scale)
+            self._current = None
         else:
-            self._learner.skip()
+            self._trainer.skip()
         self._used += len(tasks)
-        clock = self._workers
-        self.record = Record(self.updates, clock.runtime, clock.total_worker_time, self._computed, self._used, loss)
+        clock = self._clock
+        self.record = UpdateRecord(
+            self.updates, clock.runtime, clock.total_worker_time, self._computed, self._used, loss
+        )

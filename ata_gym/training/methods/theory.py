@@ -1,6 +1,6 @@
-"""Step sizes and sizes of groups from theory, for an L-smooth f and gradients of variance sigma^2.
+"""Step sizes and numbers of workers from theory, for an L-smooth f and gradients of variance sigma^2.
 
-The names: smoothness L; variance sigma^2; accuracy eps, the wanted mean of the squared gradient norm over all updates;
+Names: smoothness L; variance sigma^2; accuracy eps, the wanted mean of the squared gradient norm over all updates;
 gap Delta = f(x0) - f*. Where the papers write min(1/u, 1/v), here is 1/max(u, v), which allows for sigma^2 = 0.
 """
 
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ata_gym.simulation import Floats, Ints
+from ata_gym.typing import Floats, Ints
 
 
 def gradients_needed(variance: float, accuracy: float) -> int:
@@ -61,18 +61,6 @@ def asynchronous_step(smoothness: float, variance: float, accuracy: float, delay
     return 1 / (smoothness * max(2.0 * delays, 4 * variance / accuracy))
 
 
-def delay_adaptive_step(smoothness: float, variance: float, accuracy: float, n: int) -> float:
-    """The step gamma = min{1 / (4 n L), eps / (4 L sigma^2)}, to be scaled by n / max(n, delay).
-
-    So the step of a late gradient is at most 1 / (4 L delay), the rule of Koloskova et al. and of Mishchenko et al.,
-    2022, as recalled and not checked again; that the noise asks for the second term is taken from Ringmaster ASGD.
-
-    >>> delay_adaptive_step(1.0, 0.4, 0.1, n=2)
-    0.0625
-    """
-    return 1 / (smoothness * max(4.0 * n, 4 * variance / accuracy))
-
-
 def mindflayer_step(smoothness: float, variance: float, accuracy: float, expected: float) -> float:
     """The step gamma = 1 / (2 L) * min{1, eps B / sigma^2} for B expected gradients of an update.
 
@@ -109,26 +97,26 @@ def workers_to_await(times: Floats, gradients: int) -> int:
     return int(m[np.argmin(np.sort(times) * (1 + gradients / m))])
 
 
-class Group(NamedTuple):
-    """The workers worth using."""
+class WorkerGroup(NamedTuple):
+    """A set of fastest workers."""
 
     workers: Ints
     """Ordered by time."""
     time: float
-    """How long S gradients take them."""
+    """In which they compute S gradients."""
 
 
-def best_group(times: Floats, chances: Floats, gradients: int) -> Group:
+def best_group(times: Floats, chances: Floats, gradients: int) -> WorkerGroup:
     """The fastest m workers, m minimising t(m) = (S + sum_{j <= m} p_j) / sum_{j <= m} p_j / c_j.
 
     Worker j tries every c_j, and succeeds with chance p_j; workers are sorted by c. Source: MindFlayer SGD (UAI 2025);
     with p = 1 it is the m* of Naive Optimal ASGD, as Ringmaster ASGD (ICML 2025) defines it.
 
     >>> best_group(np.array([9.0, 1.0, 2.0]), np.ones(3), gradients=3)
-    Group(workers=array([1, 2]), time=3.3333333333333335)
+    WorkerGroup(workers=array([1, 2]), time=3.3333333333333335)
     """
     order = np.argsort(times, kind="stable")
     p, c = chances[order], times[order]
     needed = (gradients + np.cumsum(p)) / np.cumsum(p / c)
     last = int(np.argmin(needed))
-    return Group(order[: last + 1], float(needed[last]))
+    return WorkerGroup(order[: last + 1], float(needed[last]))

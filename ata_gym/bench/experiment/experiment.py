@@ -1,0 +1,208 @@
+"""An experiment as data: everything that a policy's result depends on, but the policy."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from numpy.typing import NDArray
+
+import ata_gym
+import ata_policies
+from ata_gym.changes import Load
+from ata_gym.pools import Pool, read_trace
+from ata_gym.scenarios import Scenario, resolve
+from ata_gym.utils.validation import whole_number
+from ata_policies.policy import Policy
+
+Config = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A scenario, a number of rounds, and a batch of seeds.
+
+    Make one with :meth:`on_scenario` or :meth:`on_trace`. Policies of all env ids play it.
+
+    Raises
+    ------
+    ValueError
+        If a number is out of range, or the observations would not fit into the machine's memory.
+
+    Examples
+    --------
+    >>> experiment = Experiment.on_scenario("icml2025-regret", rounds=1000, seeds=4)
+    >>> experiment.scenario.budget, experiment.record_at()[-3:]
+    (5, array([ 933,  966, 1000]))
+    """
+
+    scenario: Scenario
+    """Its horizon does not count: ``rounds`` does. Results do not depend on its name."""
+    rounds: int
+    seeds: int
+    """Episodes, of the seeds ``seed``, ``seed + 1``, ..., played side by side as rows of one vector env."""
+    seed: int = 0
+    points: int = 200
+    """How many rounds are recorded at most, log-spaced."""
+
+    def __post_init__(self) -> None:
+        whole_number("rounds", self.rounds, 1)
+        whole_number("seeds", self.seeds, 1)
+        whole_number("seed", self.seed, 0)
+        whole_number("points", self.points, 1)
+        self._check_memory()
+
+    def _check_memory(self) -> None:
+        """Refuse what needs more memory for the observation of one round alone than there is."""
+        need = self.seeds * (16 * self.scenario.budget + 8 * self.scenario.pool.n)
+        there = _memory()
+        if need > there:
+            raise ValueError(
+                f"the results of one round, budget {self.scenario.budget:,} for {self.seeds:,} seeds, need "
+                f"{_gib(need)} of memory, and this machine has {_gib(there)}: give a smaller budget or fewer seeds"
+            )
+
+    @classmethod
+    def on_scenario(
+        cls,
+        scenario: str | Scenario,
+        *,
+        seeds: int,
+        rounds: int | None = None,
+        budget: int | None = None,
+        seed: int = 0,
+        price: float | None = None,
+    ) -> Experiment:
+        """Play a scenario, given by name or as an object; rounds, budget and price are its own by default."""
+        found = resolve(scenario, budget=budget, price=price)
+        played = found.horizon if rounds is None else rounds
+        return cls(found, whole_number("rounds", played), seeds, seed)
+
+    @classmethod
+    def on_trace(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        worker: str,
+        duration: str,
+        budget: int,
+        seeds: int,
+        round: str | None = None,
+        rounds: int | None = None,
+        seed: int = 0,
+        price: float = 0.0,
+    ) -> Experiment:
+        """Replay recorded times, by round where a round column is named; a record that ends starts over.
+
+        Rounds are by default as many as the trace holds (``recorded_rounds``).
+        """
+        pool = read_trace(path, worker=worker, duration=duration, round=round)
+        scenario = Scenario(pool, budget, price=price, name=Path(path).name)
+        return cls(scenario, recorded_rounds(pool, budget) if rounds is None else rounds, seeds, seed)
+
+    @property
+    def about(self) -> str:
+        """The scenario's name and sizes, as the titles of tables and pictures give them."""
+        return f"{self.scenario.name}: n = {self.scenario.pool.n}, B = {self.scenario.budget}"
+
+    @property
+    def length(self) -> str:
+        """Rounds and seeds, in words."""
+        return f"{plural(self.rounds, 'round')}, {plural(self.seeds, 'seed')}"
+
+    def config(self) -> Config:
+        """Everything that a policy's result depends on, as plain data; two equal ones give the same bytes."""
+        data = self.scenario.to_data()
+        data["pool"] = hashlib.sha256(json.dumps(data["pool"]).encode()).hexdigest()
+        del data["horizon"]
+        ours = {name: getattr(self, name) for name in ("rounds", "seeds", "seed", "points")}
+        return {"ata-gym": ata_gym.__version__, **data, **ours}
+
+    def record_at(self) -> NDArray[np.int64]:
+        """The rounds that are recorded, counted from 1, log-spaced up to the last."""
+        spaced = np.geomspace(1, self.rounds, min(self.points, self.rounds))
+        return np.unique(spaced.round().astype(np.int64))
+
+    def make_envs(self, env_id: str, rows: int | None = None) -> gym.vector.VectorEnv[Any, Any, Any]:
+        """One vector env with a row for each seed, or with ``rows`` rows; it shows signals where the load has some."""
+        return gym.make_vec(
+            env_id,
+            num_envs=self.seeds if rows is None else rows,
+            scenario=self.scenario,
+            horizon=self.rounds,
+            signals=any(isinstance(change, Load) for change in self.scenario.changes),
+        )
+
+    def try_out(self, policy: str) -> None:
+        """Take one step, so that a policy that cannot play is refused before anything is run.
+
+        It also leaves the compiled kernels in numba's cache for the processes that follow.
+
+        Raises
+        ------
+        ValueError
+            If there is no such policy, it cannot play this scenario, or its first decision fails.
+        """
+        envs = self.make_envs(ata_policies.load(policy).env_id, rows=1)
+        observation, _ = envs.reset(seed=self.seed)
+        try:
+            action, _ = predict(ata_policies.make(policy, envs, seed=self.seed), envs, observation)
+            envs.step(action)
+        except (ValueError, MemoryError):
+            raise
+        except (Exception, SystemExit) as error:  # a policy of the user's may raise anything
+            raise ValueError(f"{policy} fails in the first round: {type(error).__name__}: {error}") from error
+        finally:
+            envs.close()
+
+
+def predict(
+    policy: Policy, envs: gym.vector.VectorEnv[Any, Any, Any], observation: Any, state: Any = None
+) -> tuple[Any, Any]:
+    """The policy's next action and state; an oracle of each round's conditions is given these, no other policy."""
+    if policy.privileged:
+        conditions = envs.unwrapped.conditions()  # type: ignore[attr-defined]
+        return policy.predict(observation, state, privileged=conditions)
+    return policy.predict(observation, state)
+
+
+def plural(number: int, noun: str) -> str:
+    """A number with its noun.
+
+    >>> plural(1, "seed"), plural(2000, "round")
+    ('1 seed', '2,000 rounds')
+    """
+    return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
+def recorded_rounds(pool: Pool, budget: int) -> int:
+    """How many rounds a pool of recorded times holds before a record starts over.
+
+    By round, those of its shortest worker. By task it depends on the allocations; then it is all recorded tasks
+    divided by the budget.
+
+    >>> from ata_gym.pools import trace
+    >>> recorded_rounds(trace([[1.0, 2.0, 3.0], [2.0, 2.0, 2.0]]), budget=2)
+    3
+    """
+    lengths = pool.distributions.length
+    by_round = all(family == "trace-by-round" for family in pool.families)
+    return int(lengths.min()) if by_round else max(1, int(lengths.sum()) // budget)
+
+
+def _memory() -> float:
+    """Bytes of memory that the machine has, infinite where it cannot be asked."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return float("inf")
+
+
+def _gib(size: float) -> str:
+    return f"{size / 2**30:,.1f} GiB"

@@ -1,0 +1,225 @@
+"""Jobs side by side, in processes of one job at a time.
+
+Each process is an executor of its own: when the system kills one, joblib's and the standard library's larger pools end
+the others too, and do not tell which job it had.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+import traceback
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from functools import partial
+from multiprocessing.connection import wait as wait_for_any
+from typing import Any, NamedTuple
+
+from ata_gym.bench.experiment.experiment import Experiment
+from ata_gym.bench.experiment.run import PolicyRun, play_to_end
+from ata_gym.bench.experiment.store import Folder
+
+
+class Job(NamedTuple):
+    """A policy to be played on an experiment."""
+
+    experiment: Experiment
+    policy: str
+    folder: Folder
+    """Where its results go."""
+    run_of: type[PolicyRun] = PolicyRun
+    """What is recorded."""
+
+
+Failures = dict[Job, Exception]
+Progress = Callable[[Job, int], None]
+"""Called with a job and the number of rounds that it has played, several times a second."""
+
+
+class KilledError(RuntimeError):
+    """The process of a job ended without an answer."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "its worker process was killed by the system, often for lack of memory, or crashed; the same command goes "
+            "on from its last checkpoint, and fewer processes (--jobs) need less memory"
+        )
+
+
+def play_all(
+    experiment: Experiment,
+    policies: Sequence[str],
+    folder: Folder,
+    run_of: type[PolicyRun] = PolicyRun,
+    *,
+    processes: int | None = None,
+    save_every: float = 10.0,
+    progress: Callable[[str, int], None] = lambda _policy, _rounds: None,
+) -> dict[str, Exception]:
+    """Play every policy of an experiment, as :func:`play_jobs`; policies take the place of jobs."""
+    jobs = [Job(experiment, policy, folder, run_of) for policy in dict.fromkeys(policies)]
+    failures = play_jobs(
+        jobs, processes=processes, save_every=save_every, progress=lambda job, rounds: progress(job.policy, rounds)
+    )
+    return {job.policy: error for job, error in failures.items()}
+
+
+def play_jobs(
+    jobs: Sequence[Job],
+    *,
+    processes: int | None = None,
+    save_every: float = 10.0,
+    progress: Progress = lambda _job, _rounds: None,
+) -> Failures:
+    """Play every job that has not finished yet; results do not depend on ``processes``.
+
+    Parameters
+    ----------
+    jobs
+        Who plays what.
+    processes
+        How many run side by side, by default one for each job, but no more than there are processors. With one, the
+        jobs are done one after the other in this process.
+    save_every
+        Seconds between checkpoints.
+    progress
+        Called several times a second.
+
+    Returns
+    -------
+    What went wrong, for each job that failed; the others have their results.
+
+    Raises
+    ------
+    KeyboardInterrupt
+        On Ctrl-C; the same call goes on from the checkpoints.
+    """
+    todo = []
+    for job in jobs:
+        if job.folder.finished(job.policy):
+            progress(job, job.experiment.rounds)
+        else:
+            todo.append(job)
+    processes = min(len(todo), processes or os.cpu_count() or 1)
+    if processes <= 1:
+        failures = _one_after_the_other(todo, save_every, progress)
+    else:
+        failures = _side_by_side(todo, processes, save_every, progress)
+    for job in todo:
+        note = job.folder.failure(job.policy)
+        if job in failures:
+            note.parent.mkdir(exist_ok=True)
+            note.write_text("".join(traceback.format_exception(failures[job])), "utf-8")
+        else:
+            note.unlink(missing_ok=True)
+    return failures
+
+
+def _one_after_the_other(todo: list[Job], save_every: float, progress: Progress) -> Failures:
+    failures: Failures = {}
+    for job in todo:
+        try:
+            seconds = _play(job, save_every, partial(progress, job))
+        except Exception as error:  # a policy of the user's may raise anything
+            failures[job] = error
+        else:
+            _note_timing(job, seconds)
+    return failures
+
+
+def _side_by_side(todo: list[Job], processes: int, save_every: float, progress: Progress) -> Failures:
+    context = multiprocessing.get_context("spawn")  # a fork would copy the threads of numerical libraries
+    shared = context.RawArray("q", len(todo) + 1)  # rounds played of each job, and whether to stop
+    waiting = deque(enumerate(todo))
+    running: dict[Future[float | None], tuple[Job, ProcessPoolExecutor]] = {}
+    failures: Failures = {}
+
+    def start(executor: ProcessPoolExecutor | None = None) -> None:
+        executor = executor or ProcessPoolExecutor(1, context, _begin, (shared,))
+        place, job = waiting.popleft()
+        with _interrupts_ignored():  # the process starts here, and inherits it
+            running[executor.submit(_work, place, job, save_every)] = job, executor
+
+    try:
+        for _ in range(processes):
+            start()
+        while running:
+            done, _ = wait(running, timeout=0.1, return_when=FIRST_COMPLETED)
+            for job, rounds in zip(todo, shared, strict=False):
+                progress(job, rounds)
+            for future in done:
+                job, executor = running.pop(future)
+                error = future.exception()
+                broken = isinstance(error, BrokenProcessPool)
+                if isinstance(error, Exception):
+                    failures[job] = KilledError() if broken else error
+                else:
+                    _note_timing(job, future.result())
+                if broken or not waiting:
+                    executor.shutdown()
+                if waiting:
+                    start(None if broken else executor)
+    finally:
+        shared[-1] = 1
+        for _, executor in running.values():
+            executor.shutdown(cancel_futures=True)
+    return failures
+
+
+@contextmanager
+def _interrupts_ignored() -> Iterator[None]:
+    """Ignore Ctrl-C for a moment, so that a process that starts now leaves it to its parent."""
+    if threading.current_thread() is not threading.main_thread():  # only the main thread handles signals
+        yield
+        return
+    handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+
+
+def _play(
+    job: Job, save_every: float, progress: Callable[[int], None], stop: Callable[[], bool] = lambda: False
+) -> float | None:
+    """Play a job; seconds spent, or None if it was stopped."""
+    try:
+        return play_to_end(*job, save_every=save_every, progress=progress, stop=stop)
+    except SystemExit as error:  # it would end the command, and the other jobs with it
+        raise RuntimeError(f"the policy called sys.exit({error.code!r})") from error
+
+
+def _note_timing(job: Job, seconds: float | None) -> None:
+    if seconds is not None:
+        job.folder.note_timing(job.policy, seconds, job.experiment.rounds * job.experiment.seeds)
+
+
+_shared: Any = None
+"""In a worker process: the array that it shares with its parent."""
+
+
+def _begin(shared: Any) -> None:
+    """Prepare a worker process: it ends with its parent, and ignores Ctrl-C."""
+    global _shared  # noqa: PLW0603 - an initializer has no other way to hand something on
+    _shared = shared
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # where it is not inherited
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def follow() -> None:
+        wait_for_any([parent.sentinel])
+        os._exit(1)  # a thread cannot end the process in any gentler way
+
+    threading.Thread(target=follow, daemon=True).start()
+
+
+def _work(place: int, job: Job, save_every: float) -> float | None:
+    def progress(rounds: int) -> None:
+        _shared[place] = rounds
+
+    return _play(job, save_every, progress, stop=lambda: bool(_shared[-1]))

@@ -1,0 +1,217 @@
+"""One policy on one experiment: play, record, and continue from the checkpoint of a killed run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import perf_counter
+from typing import Any, ClassVar
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+import ata_policies
+from ata_gym.bench.experiment import checkpoint
+from ata_gym.bench.experiment.experiment import Experiment, predict
+from ata_gym.bench.experiment.store import Folder
+from ata_gym.envs.spaces.allocation import Allocation, RaceAllocation
+from ata_gym.envs.spaces.dispatch import Dispatch
+from ata_gym.theory.allocation.proxy_loss import allocate, proxy_loss
+from ata_gym.utils.atomic import write_whole
+
+SCHEMA: dict[str, Any] = {
+    "policy": pl.String,
+    "seed": pl.Int64,  # of the row
+    "round": pl.Int64,  # counted from 1
+    "runtime": pl.Float64,  # round times of rounds 1 to this one, added up
+    "total_worker_time": pl.Float64,  # worker times, added up
+    "regret": pl.Float64,  # proxy losses above the least possible one, added up; or null, see PolicyRun
+    "support": pl.Int64,  # workers that started a task in this round
+}
+"""The columns of a policy's results, one row for each seed and recorded round."""
+
+_STRIDE = 256
+"""Steps between two readings of the clock; a round that has more steps is played to its end first."""
+
+
+class PolicyRun:
+    """A policy that plays the rows of an experiment.
+
+    The regret of a round is the proxy loss of the allocation under the exact means of this round, minus the least proxy
+    loss that any allocation has under them. Where workers change, these are the means after the changes; where a trace
+    is replayed by round, the times recorded for the round. Regret is null where allocations need not sum to B, and
+    where workers may be away or die.
+
+    Parameters
+    ----------
+    experiment
+        What to play.
+    policy
+        The policy's name.
+    """
+
+    schema: ClassVar[dict[str, Any]] = SCHEMA
+
+    def __init__(self, experiment: Experiment, policy: str) -> None:
+        self.experiment, self.name = experiment, policy
+        self.envs = experiment.make_envs(ata_policies.load(policy).env_id)
+        self.bare: Any = self.envs.unwrapped
+        self.policy = ata_policies.make(policy, self.envs, seed=experiment.seed)
+        self.observation, _ = self.envs.reset(seed=experiment.seed)
+        self.state: Any = None
+        self.round = 0
+        self.record_at = experiment.record_at()
+        self.recorded = {
+            name: np.zeros((len(self.record_at), experiment.seeds, *shape), kind)
+            for name, (kind, *shape) in self.quantities().items()
+        }
+        space = self.envs.single_action_space
+        scenario = experiment.scenario
+        self.steps = scenario.budget if isinstance(space, Dispatch) else 1  # of each round
+        sums_to_budget = isinstance(space, Allocation) and not isinstance(space, RaceAllocation)
+        finite = bool(np.isfinite(scenario.pool.mean()).any())
+        self.stationary = scenario.stationary
+        self.has_regret = sums_to_budget and finite and not scenario.faulty
+        self.means, self.least = np.empty(0), np.empty(0)  # of the coming round
+        self.regret = np.zeros(experiment.seeds)
+
+    def quantities(self) -> dict[str, tuple[Any, ...]]:
+        """What is recorded of each row, by name: its dtype, and its shape without the axes of points and rows."""
+        return {"runtime": ("f8",), "total_worker_time": ("f8",), "regret": ("f8",), "support": ("i8",)}
+
+    def play(self, most: int) -> None:
+        """Play up to the next recorded round, but at most ``most`` rounds."""
+        point = int(np.searchsorted(self.record_at, self.round, side="right"))
+        last = int(self.record_at[point])
+        rounds = min(most, last - self.round)
+        self.round += rounds
+        recorded = self.round == last
+        if rounds > recorded:
+            self._play(rounds - recorded)
+        if recorded:
+            measured = self.measure()
+            for name, records in self.recorded.items():
+                records[point] = measured[name]
+
+    def measure(self) -> dict[str, NDArray[Any]]:
+        """Play one round; return its quantities."""
+        before = self._started()
+        info = self._play(1)
+        tasks = self._started() - before
+        return {**info, "regret": self.regret, "tasks": tasks, "support": np.count_nonzero(tasks, axis=1)}
+
+    def _play(self, rounds: int) -> dict[str, NDArray[Any]]:
+        """Play some rounds; return the last info."""
+        observation, state, regret = self.observation, self.state, self.regret
+        for _ in range(rounds * self.steps):
+            if self.has_regret:
+                self._update_means()
+            action, state = predict(self.policy, self.envs, observation, state)
+            observation, _, _, _, info = self.envs.step(action)
+            if self.has_regret:
+                regret += proxy_loss(action, self.means) - self.least
+        self.observation, self.state = observation, state
+        return info
+
+    def _update_means(self) -> None:
+        """Keep the means of the coming round and the least proxy loss under them up to date."""
+        if self.means.size and self.stationary:
+            return
+        means = self.bare.means()
+        if not np.array_equal(means, self.means):
+            best = allocate(np.minimum(means, np.finfo(np.float64).max), self.experiment.scenario.budget)
+            self.means, self.least = means, proxy_loss(best, means)
+
+    def _started(self) -> NDArray[np.int64]:
+        """Tasks that each worker has started in the episode so far, shape (E, n)."""
+        started: NDArray[np.int64] = self.bare.checkpoint()["started"]
+        return started
+
+    def arrays(self) -> checkpoint.Arrays:
+        """The state of the run as arrays, to save."""
+        return {
+            "round": np.array(self.round),
+            "regret": self.regret,
+            **checkpoint.flatten("recorded", self.recorded),
+            **checkpoint.flatten("observation", self.observation),
+            **checkpoint.flatten("state", self.state),
+            **checkpoint.flatten("envs", self.bare.checkpoint()),
+        }
+
+    def restore(self, arrays: checkpoint.Arrays) -> None:
+        """Continue from what :meth:`arrays` returned, bit for bit."""
+        _, form = predict(self.policy, self.envs, self.observation)
+        self.round = int(arrays["round"])
+        self.regret = arrays["regret"]
+        self.recorded = checkpoint.restore("recorded", self.recorded, arrays)
+        self.observation = checkpoint.restore("observation", self.observation, arrays)
+        self.state = checkpoint.restore("state", form, arrays)
+        self.bare.restore(checkpoint.restore("envs", self.bare.checkpoint(), arrays))
+
+    def results(self) -> pl.DataFrame:
+        """The records, by seed and round, as the schema says."""
+        points, seeds = len(self.record_at), self.experiment.seeds
+        columns: dict[str, Any] = {
+            name: records.swapaxes(0, 1).reshape(-1, *records.shape[2:]) for name, records in self.recorded.items()
+        }
+        columns["seed"] = np.repeat(self.experiment.seed + np.arange(seeds), points)
+        columns["round"] = np.tile(self.record_at, seeds)
+        frame = pl.DataFrame(columns).with_columns(policy=pl.lit(self.name))
+        if not self.has_regret:
+            frame = frame.with_columns(regret=None)
+        return frame.select(pl.col(name).cast(kind) for name, kind in self.schema.items())
+
+
+def play_to_end(
+    experiment: Experiment,
+    policy: str,
+    folder: Folder,
+    run_of: type[PolicyRun] = PolicyRun,
+    *,
+    save_every: float = 10.0,
+    progress: Callable[[int], None] = lambda _: None,
+    stop: Callable[[], bool] = lambda: False,
+) -> float | None:
+    """Play a policy from its checkpoint, if there is one, to the last round, and leave its results in the folder.
+
+    Parameters
+    ----------
+    experiment, policy, folder
+        What to play, who plays, and where the results go.
+    run_of
+        The class of the run, which says what is recorded.
+    save_every
+        Seconds between checkpoints.
+    progress
+        Called every few milliseconds with the number of rounds played.
+    stop
+        Called as often; if it returns True, the run saves a checkpoint and ends.
+
+    Returns
+    -------
+    Seconds spent playing, or None if it was stopped.
+    """
+    run, saved = run_of(experiment, policy), folder.checkpoint(policy)
+    before = 0.0
+    if saved.exists():
+        arrays = checkpoint.load(saved)
+        before = float(arrays["seconds"])
+        run.restore(arrays)
+    start = last = perf_counter()
+
+    def save(now: float) -> None:
+        checkpoint.save(saved, {**run.arrays(), "seconds": np.array(before + now - start)})
+
+    while run.round < experiment.rounds:
+        run.play(max(1, _STRIDE // run.steps))
+        progress(run.round)
+        now = perf_counter()
+        if stop():
+            save(now)
+            return None
+        if now - last >= save_every:
+            save(now)
+            last = perf_counter()
+    write_whole(folder.result(policy), run.results().write_parquet)
+    saved.unlink(missing_ok=True)
+    return before + perf_counter() - start

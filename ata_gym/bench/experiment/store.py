@@ -1,0 +1,117 @@
+"""A results folder: the configuration, a file for each finished policy, and checkpoints of the others.
+
+Every file appears whole or not at all, so a run may be killed at any moment.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import polars as pl
+
+from ata_gym.bench.experiment.experiment import Config
+from ata_gym.utils.atomic import write_whole
+
+
+@dataclass(frozen=True)
+class Folder:
+    """The results of one experiment; make one with :func:`open_folder`."""
+
+    path: Path
+
+    def result(self, policy: str) -> Path:
+        """Where the records of a finished policy are."""
+        return self.path / "results" / f"{quote(policy, safe='')}.parquet"
+
+    def checkpoint(self, policy: str) -> Path:
+        """Where an unfinished policy goes on from."""
+        return self.path / "checkpoints" / f"{quote(policy, safe='')}.npz"
+
+    def failure(self, policy: str) -> Path:
+        """Where the traceback of a policy that failed is."""
+        return self.path / "failures" / f"{quote(policy, safe='')}.txt"
+
+    def finished(self, policy: str) -> bool:
+        """Whether the policy has been played to the last round."""
+        return self.result(policy).exists()
+
+    def results(self, policies: list[str]) -> pl.DataFrame:
+        """Records of finished policies, one below the other; the columns are those of ``run.SCHEMA``.
+
+        Raises
+        ------
+        ValueError
+            If a file is not what was written.
+        """
+        frames = []
+        for policy in policies:
+            try:
+                frames.append(pl.read_parquet(self.result(policy)))
+            except (pl.exceptions.PolarsError, OSError) as error:
+                raise ValueError(
+                    f"{self.result(policy)} cannot be read: delete it, and the same command makes it anew ({error})"
+                ) from error
+        return pl.concat(frames)
+
+    def note_timing(self, policy: str, seconds: float, rounds: int) -> None:
+        """Keep how long a policy took, apart from the results: these are the same each time, the clock is not."""
+        path = self.path / "timings.json"
+        timings = _read_json(path) if path.exists() else {}
+        timings[policy] = {"seconds": round(seconds, 3), "rounds_per_second": round(rounds / seconds, 1)}
+        _write_json(path, timings)
+
+
+def open_folder(path: str | os.PathLike[str], config: Config) -> Folder:
+    """Make a results folder, or open one of the same configuration.
+
+    Raises
+    ------
+    ValueError
+        If ``path`` is a file, or holds the results of another configuration; the message says what differs.
+    OSError
+        If it cannot be written.
+    """
+    path = Path(path)
+    if path.exists() and not path.is_dir():
+        raise ValueError(f"{path} is a file; the results need a folder")
+    folder, known = Folder(path), path / "config.json"
+    if known.exists():
+        differences = _differences(_read_json(known), config)
+        if differences:
+            raise ValueError(
+                f"{path} holds the results of another configuration: {differences}; choose another folder, or delete it"
+            )
+    for room in (folder.result("").parent, folder.checkpoint("").parent):
+        room.mkdir(parents=True, exist_ok=True)
+    for half_written in path.rglob(".part-*"):  # by a run that was killed
+        half_written.unlink(missing_ok=True)
+    if not known.exists():
+        _write_json(known, config)
+    return folder
+
+
+def _differences(there: Config, here: Config) -> str:
+    def shown(value: object) -> str:
+        return f"{value[:12]}..." if isinstance(value, str) and len(value) == 64 else json.dumps(value)
+
+    keys = [key for key in here | there if there.get(key) != here.get(key)]
+    return ", ".join(f"{key} is {shown(there.get(key))} there and {shown(here.get(key))} here" for key in keys)
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        content: dict[str, Any] = dict(json.loads(path.read_text("utf-8")))
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{path} is damaged: {error}") from error
+    return content
+
+
+def _write_json(path: Path, content: Mapping[str, Any]) -> None:
+    text = json.dumps(content, indent=2) + "\n"
+    write_whole(path, lambda part: part.write_text(text, "utf-8"))

@@ -1,0 +1,4 @@
+"""The zoo on a fixed, versioned set of scenarios: who plays what, ranking, tables and the front.
+
+The command ``leaderboard`` imports from here.
+"""

@@ -1,0 +1,160 @@
+"""The policies on the scenarios of the leaderboard: who plays what, and what it cost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import polars as pl
+
+import ata_policies
+from ata_gym.bench.experiment.experiment import Experiment
+from ata_gym.bench.experiment.jobs import Job
+from ata_gym.bench.experiment.store import open_folder
+from ata_gym.bench.leaderboard.scenarios import FRONT, FRONT_PRICES
+from ata_gym.scenarios import Scenario
+
+REFERENCE = "ofta"
+"""Runtimes and worker times are divided by those of this policy, which is always played."""
+
+LEARNER, ORACLE, BASELINE = "learner", "oracle", "baseline"
+
+_KNOWN = ("the means", "the distributions")
+"""What an oracle ``knows`` begins with one of these."""
+
+
+def usual_policies() -> list[str]:
+    """The names of all policies but those for non-stationary scenarios: the leaderboard has none of these.
+
+    >>> {"thompson", "window-thompson"} & set(usual_policies())
+    {'thompson'}
+    """
+    return [name for name in ata_policies.names() if not ata_policies.load(name).nonstationary]
+
+
+@dataclass(frozen=True)
+class Competitor:
+    """A policy of the leaderboard."""
+
+    policy: str
+    env: str
+    """The id that it plays, without the namespace and the version."""
+    kind: str
+    """``ORACLE``: it knows what others must learn; ``BASELINE``: it neither knows nor learns; else ``LEARNER``."""
+    priced: bool
+    """Whether it is played once for each price; if not, once for all."""
+
+    @classmethod
+    def of(cls, name: str) -> Competitor:
+        """The competitor of a policy's name.
+
+        Raises
+        ------
+        ValueError
+            If there is no such policy.
+        """
+        policy = ata_policies.load(name)
+        kind = ORACLE if policy.knows.startswith(_KNOWN) else LEARNER if policy.learns else BASELINE
+        return cls(name, short_id(policy.env_id), kind, policy.priced)
+
+
+def short_id(env_id: str) -> str:
+    """The name in an id.
+
+    >>> short_id("ata_gym/TaskRace-v0")
+    'TaskRace'
+    """
+    return env_id.partition("/")[2].partition("-")[0]
+
+
+class PricedJob(NamedTuple):
+    """A job, and the prices at which its results count."""
+
+    competitor: Competitor
+    job: Job
+    prices: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Leaderboard:
+    """Who plays, where, at which prices, how often, and where the results go."""
+
+    scenarios: Sequence[Scenario]
+    prices: Sequence[float]
+    competitors: Sequence[Competitor]
+    seeds: int
+    out: Path
+    front_prices: Sequence[float] = FRONT_PRICES
+    """At these prices, too, priced oracles play the scenario of the picture."""
+    quick: bool = False
+    """Whether it is the short version."""
+
+    def unable(self) -> dict[str, str]:
+        """Policies that cannot be made for the first scenario, for instance without a hyperparameter, and why."""
+        experiment, reasons = self._experiment(self.scenarios[0], self.prices[0]), {}
+        for competitor in self.competitors:
+            envs = experiment.make_envs(ata_policies.load(competitor.policy).env_id, rows=1)
+            try:
+                ata_policies.make(competitor.policy, envs)
+            except ValueError as error:
+                reasons[competitor.policy] = str(error)
+            except Exception as error:  # a policy of the user's may raise anything
+                reasons[competitor.policy] = f"{type(error).__name__}: {error}"
+        return reasons
+
+    def jobs(self) -> list[PricedJob]:
+        """Every job, scenario by scenario; a policy that does not look at the price plays once for all prices.
+
+        Each scenario and price has a results folder of its own.
+
+        Raises
+        ------
+        ValueError
+            If one of these holds the results of another configuration.
+        """
+        made, opened = [], {}
+        for scenario in self.scenarios:
+            for competitor in self.competitors:
+                for price, counts_at in self._priced(competitor, scenario):
+                    experiment = self._experiment(scenario, price)
+                    path = self.out / "scenarios" / scenario.name / f"price-{price:g}"
+                    if path not in opened:
+                        opened[path] = open_folder(path, experiment.config())
+                    made.append(PricedJob(competitor, Job(experiment, competitor.policy, opened[path]), counts_at))
+        return made
+
+    def _priced(self, competitor: Competitor, scenario: Scenario) -> list[tuple[float, tuple[float, ...]]]:
+        """The prices at which a competitor plays a scenario, each with those at which the results count."""
+        if not competitor.priced:
+            return [(self.prices[0], tuple(self.prices))]
+        more = self.front_prices if scenario.name == FRONT and competitor.kind == ORACLE else ()
+        return [(price, (price,)) for price in sorted({*self.prices, *more})]
+
+    def _experiment(self, scenario: Scenario, price: float) -> Experiment:
+        return Experiment.on_scenario(scenario, seeds=self.seeds, price=price)
+
+
+def finals(jobs: Sequence[PricedJob]) -> pl.DataFrame:
+    """What each of some finished jobs cost in the end, at each price at which it counts.
+
+    Returns
+    -------
+    Columns env, price, scenario, policy, kind, seed, runtime, total_worker_time, cost.
+    """
+    frames = []
+    for competitor, job, prices in jobs:
+        records = job.folder.results([competitor.policy])
+        last = records.filter(pl.col("round") == pl.col("round").max())
+        scenario = job.experiment.scenario.name
+        about = {"env": competitor.env, "scenario": scenario, "policy": competitor.policy, "kind": competitor.kind}
+        frames += [
+            last.select(
+                *(pl.lit(value).alias(name) for name, value in (about | {"price": price}).items()),
+                *("seed", "runtime", "total_worker_time"),
+                cost=pl.col("runtime") + price * pl.col("total_worker_time"),
+            )
+            for price in prices
+        ]
+    return pl.concat(frames)

@@ -1,0 +1,201 @@
+"""The picture of the leaderboard: runtime against worker time, a point for each policy, and what can be reached."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.text import Annotation, Text
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from matplotlib.transforms import Bbox
+from numpy.typing import NDArray
+
+from ata_gym.bench.leaderboard.experiment import LEARNER, ORACLE
+from ata_gym.bench.leaderboard.ranking import RUNTIME, WORKER_TIME
+from ata_gym.bench.report import style
+
+LOOKS = {
+    "TaskAllocation": (style.OKABE_ITO[0], "o", "allocation"),
+    "TaskRace": (style.OKABE_ITO[1], "^", "race"),
+    "TaskDispatch": (style.OKABE_ITO[2], "s", "dispatch"),
+}
+"""Colour, marker and name of each env."""
+
+_SIZE = 7.5
+"""Of the labels, in points."""
+
+_GREY = "#333333"
+
+Label = tuple[str, str, float, float]
+"""Text, colour and the point that it belongs to."""
+
+
+def draw(points: pl.DataFrame, title: str, stem: Path) -> list[Path]:
+    """Draw runtime against worker time, both over OFTA's, as PNG and SVG.
+
+    A policy that looks at the price has a point for each, joined by a line; so has an oracle, whose line is a front.
+    Learners are filled, the others hollow. Learners that no other learner beats in both have their names beside them;
+    the rest have numbers, which are listed at the right.
+
+    Parameters
+    ----------
+    points
+        As ``ranking.by_scenario`` returns it, of one scenario.
+    title
+        Above the picture.
+    stem
+        Where it goes, without the ending.
+    """
+    groups = sorted(
+        (list(LOOKS).index(str(env)), group[RUNTIME].min(), str(policy), str(kind), group)
+        for (env, policy, kind), group in points.group_by("env", "policy", "kind", maintain_order=True)
+    )
+    best = unbeaten(points)
+    with style.figure(9.6, max(6.2, 0.14 * (len(groups) + 6))) as picture:
+        axes, margin = picture.subplots(1, 2, width_ratios=[4.5, 1.0])
+        names, numbers, listed = [], [], []
+        for place, _, policy, kind, group in groups:
+            colour, marker, env = list(LOOKS.values())[place]
+            mine = group.unique([RUNTIME, WORKER_TIME], maintain_order=True).sort("price")
+            x, y = (mine[quantity].to_numpy() for quantity in (WORKER_TIME, RUNTIME))
+            front = kind == ORACLE and len(x) > 1
+            axes.plot(
+                x, y, color=colour, marker=marker, markersize=3.5 if len(x) > 1 else 5.5,
+                markerfacecolor=colour if kind == LEARNER else "white",
+                linewidth=1.6 if front else 0.6, linestyle="solid" if front else (0, (2, 2)), alpha=0.9,
+                zorder=2 if front else 3,
+            )  # fmt: skip
+            at = x[len(x) // 2], y[len(x) // 2]
+            if policy in best:
+                names.append((policy, colour, *at))
+            else:
+                listed.append((env, colour, policy))
+                numbers.append((str(len(listed)), _GREY, *at))
+        _scales(axes)
+        axes.set(xlabel="worker time / OFTA", ylabel="runtime / OFTA", title=title)
+        _list(margin, listed)
+        picture.legend(
+            handles=_legend(points), loc="outside lower center", ncols=6, handlelength=1.2, columnspacing=1.2
+        )
+        picture.draw_without_rendering()  # the layout, before labels are placed in it
+        picture.set_layout_engine("none")
+        place_labels(picture, axes, [*names, *_joined(axes, numbers, 5.0 * picture.dpi / 72)])
+        return style.save(picture, stem)
+
+
+def unbeaten(points: pl.DataFrame) -> set[str]:
+    """The learners with a point that no other learner beats in runtime and in worker time."""
+    learners = points.filter(pl.col("kind") == LEARNER)
+    x, y = (learners[quantity].to_numpy() for quantity in (WORKER_TIME, RUNTIME))
+    beaten = ((x <= x[:, None]) & (y <= y[:, None]) & ((x < x[:, None]) | (y < y[:, None]))).any(axis=1)
+    return set(learners["policy"].to_numpy()[~beaten])
+
+
+def _list(margin: Axes, listed: Sequence[tuple[str, str, str]]) -> None:
+    """Write what the numbers stand for, under the names of the envs."""
+    margin.set_axis_off()
+    lines: list[tuple[str, str, str]] = []
+    for number, (env, colour, policy) in enumerate(listed, 1):
+        if number == 1 or env != listed[number - 2][0]:
+            lines += [("", colour, "normal")] * bool(lines) + [(env, colour, "bold")]
+        lines.append((f"{number:>2}  {policy}", colour, "normal"))
+    for k, (text, colour, weight) in enumerate(lines):
+        margin.text(
+            0.0, 1 - k / max(len(lines), 40), text, color=colour, weight=weight, fontsize=_SIZE, va="top",
+            transform=margin.transAxes,
+        )  # fmt: skip
+
+
+def _joined(axes: Axes, labels: Sequence[Label], near: float) -> list[Label]:
+    """Labels of points that lie within so many pixels of another made one."""
+    groups: list[list[Label]] = []
+    for label in labels:
+        px, py = axes.transData.transform(label[2:])
+        for group in groups:
+            if np.hypot(*(axes.transData.transform(group[0][2:]) - (px, py))) <= near:
+                group.append(label)
+                break
+        else:
+            groups.append([label])
+    return [(" ".join(label[0] for label in group), *group[0][1:]) for group in groups]
+
+
+def _scales(axes: Axes) -> None:
+    axes.set(xscale="log", yscale="log")
+    axes.margins(0.09)
+    plain = FuncFormatter(lambda value, _: f"{value:g}")
+    for axis in (axes.xaxis, axes.yaxis):
+        low, high = axis.get_view_interval()
+        subs = (1.0, 1.2, 1.5, 2.0, 3.0, 5.0, 7.0) if high < 20 * low else (1.0, 2.0, 5.0)
+        axis.set_major_locator(LogLocator(subs=subs))
+        axis.set_major_formatter(plain)
+        axis.set_minor_formatter(NullFormatter())
+
+
+def _legend(points: pl.DataFrame) -> list[Line2D]:
+    envs = points["env"].unique().to_list()
+    kinds = [LEARNER, *(["oracle or baseline"] if (points["kind"] != LEARNER).any() else [])]
+    of_envs = [
+        Line2D([], [], color=colour, marker=marker, linestyle="none", label=name)
+        for env, (colour, marker, name) in LOOKS.items()
+        if env in envs
+    ]
+    of_kinds = [
+        Line2D([], [], color="#555555", marker="o", linestyle="none", label=kind,
+               markerfacecolor="#555555" if kind == LEARNER else "white")
+        for kind in kinds
+    ]  # fmt: skip
+    return [*of_envs, *of_kinds]
+
+
+def place_labels(picture: Figure, axes: Axes, labels: Sequence[Label]) -> list[Annotation]:
+    """Put each label in the nearest free place around its point: on no other label, point or line, inside the axes."""
+    renderer = picture.canvas.get_renderer()  # type: ignore[attr-defined]
+    scale = picture.dpi / 72
+    taken = [
+        Bbox.from_bounds(px - 4 * scale, py - 4 * scale, 8 * scale, 8 * scale)
+        for line in axes.get_lines()
+        for px, py in _along(axes.transData.transform(np.asarray(line.get_xydata())), 6 * scale)
+    ]
+    room = axes.get_window_extent(renderer)
+    placed = []
+    for text, colour, x, y in sorted(labels, key=lambda label: label[3]):
+        note = axes.annotate(
+            text, (x, y), (0, 0), textcoords="offset points", fontsize=_SIZE, color=colour, ha="center", va="center",
+            bbox={"pad": 1.0, "facecolor": "none", "edgecolor": "none"},
+            arrowprops={"arrowstyle": "-", "color": "#999999", "linewidth": 0.4, "shrinkA": 0.0, "shrinkB": 2.0},
+        )  # fmt: skip
+        size = Text.get_window_extent(note, renderer)  # without its line
+        px, py = axes.transData.transform((x, y))
+        box = _free(px, py, size.width + 2 * scale, size.height + 2 * scale, scale, taken, room)
+        note.set_position((((box.x0 + box.x1) / 2 - px) / scale, ((box.y0 + box.y1) / 2 - py) / scale))
+        taken.append(box)
+        placed.append(note)
+    return placed
+
+
+def _along(corners: NDArray[np.float64], apart: float) -> NDArray[np.float64]:
+    """Points on a line with these corners, shape (corners, 2), no more than ``apart`` from each other."""
+    length = np.concatenate([[0.0], np.hypot(*np.diff(corners, axis=0).T).cumsum()])
+    places = np.union1d(length, np.arange(0.0, length[-1], apart))
+    return np.column_stack([np.interp(places, length, coordinate) for coordinate in corners.T])
+
+
+def _free(px: float, py: float, width: float, height: float, scale: float, taken: Sequence[Bbox], room: Bbox) -> Bbox:
+    """The free box nearest to a point; the last one tried, far away, if there is none."""
+    directions = [np.pi * k / 8 for k in (0, 8, 4, 12, 2, 14, 6, 10, 1, 15, 7, 9, 3, 5, 11, 13)]
+    box = Bbox.null()
+    for away, angle in product(range(4, 300, 4), directions):
+        cx = px + np.cos(angle) * (away * scale + width / 2)
+        cy = py + np.sin(angle) * (away * scale + height / 2)
+        box = Bbox.from_bounds(cx - width / 2, cy - height / 2, width, height)
+        inside = room.x0 <= box.x0 and box.x1 <= room.x1 and room.y0 <= box.y0 and box.y1 <= room.y1
+        if inside and not any(box.overlaps(other) for other in taken):
+            break
+    return box

@@ -1,0 +1,118 @@
+"""How far each policy is from the best: ratios on the same seeds, their means and intervals, and ranks.
+
+Means are geometric, over seeds, scenarios and prices alike, so that a mean of means is the mean. The interval is
+Student's over seeds, of the logarithms; the scenarios are fixed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import polars as pl
+
+from ata_gym.bench.leaderboard.experiment import LEARNER, ORACLE, REFERENCE
+from ata_gym.bench.report.statistics import estimate
+
+RUNTIME, WORKER_TIME, COST, TO_ORACLE = "runtime/ofta", "total_worker_time/ofta", "cost/best", "cost/oracle"
+QUANTITIES = (RUNTIME, WORKER_TIME, COST, TO_ORACLE)
+"""Ratios to OFTA, to the best learner, and to the best oracle, these two of the same env, scenario and price."""
+
+_WHERE = ("env", "price", "scenario")
+_WHO = ("env", "policy", "kind")
+
+
+def ratios(finals: pl.DataFrame) -> pl.DataFrame:
+    """Logarithms of the ratios on each seed.
+
+    The best is the one of the least mean logarithm of cost. Where there is no learner, ``cost/best`` is null; where
+    there is no oracle, ``cost/oracle`` is.
+
+    Parameters
+    ----------
+    finals
+        As ``leaderboard.finals`` returns it.
+
+    Returns
+    -------
+    Columns env, price, scenario, policy, kind, seed, and ``QUANTITIES``.
+    """
+    logs = finals.with_columns(pl.col("runtime", "total_worker_time", "cost").log())
+    reference = logs.filter(pl.col("policy") == REFERENCE).unique(["scenario", "seed"], maintain_order=True)
+    paired = logs.join(
+        reference.select("scenario", "seed", "runtime", "total_worker_time"),
+        on=["scenario", "seed"], suffix="_ofta", how="left", maintain_order="left",
+    )  # fmt: skip
+    for kind in (LEARNER, ORACLE):
+        best = _costs_of_best(logs, kind)
+        paired = paired.join(best, on=[*_WHERE, "seed"], suffix=f"_{kind}", how="left", maintain_order="left")
+    return paired.select(
+        *_WHERE, "policy", "kind", "seed",
+        (pl.col("runtime") - pl.col("runtime_ofta")).alias(RUNTIME),
+        (pl.col("total_worker_time") - pl.col("total_worker_time_ofta")).alias(WORKER_TIME),
+        (pl.col("cost") - pl.col(f"cost_{LEARNER}")).alias(COST),
+        (pl.col("cost") - pl.col(f"cost_{ORACLE}")).alias(TO_ORACLE),
+    )  # fmt: skip
+
+
+def _costs_of_best(logs: pl.DataFrame, kind: str) -> pl.DataFrame:
+    """The costs on each seed of the best policy of a kind: columns env, price, scenario, seed, cost."""
+    return (
+        logs.filter(pl.col("kind") == kind)
+        .group_by(*_WHERE, "policy", maintain_order=True)
+        .agg(pl.col("cost").mean())
+        .sort("cost", maintain_order=True)
+        .unique(_WHERE, keep="first", maintain_order=True)
+        .select(*_WHERE, "policy")
+        .join(logs, on=[*_WHERE, "policy"])
+        .select(*_WHERE, "seed", "cost")
+    )
+
+
+def by_scenario(ratios: pl.DataFrame) -> pl.DataFrame:
+    """Means over seeds: columns env, price, scenario, policy, kind, and each quantity with its low and high."""
+    return _estimates(ratios, (*_WHERE, "policy", "kind"))
+
+
+def overall(ratios: pl.DataFrame, by_price: bool = True) -> pl.DataFrame:
+    """Means over scenarios and seeds, the best first, for each price or over all of them.
+
+    Policies that have not played all scenarios, at all prices, are left out.
+
+    Returns
+    -------
+    Columns env, price (if ``by_price``), policy, kind, each quantity with its low and high, worst (the largest
+    ``cost/best`` in a scenario), where (in which scenario), and rank among the learners, null for others.
+    """
+    by = (*(("price",) if by_price else ()), *_WHO)
+    played = ratios.group_by(by, maintain_order=True).agg(pl.struct("scenario", "price").n_unique().alias("played"))
+    everything = ratios.select(pl.struct(*(("scenario",) if by_price else ("scenario", "price"))).n_unique()).item()
+    complete = played.filter(pl.col("played") == everything).select(by)
+    mean = (
+        ratios.join(complete, on=by, maintain_order="left")
+        .group_by(*by, "seed", maintain_order=True)
+        .agg(pl.col(QUANTITIES).mean())
+    )
+    worst = (
+        by_scenario(ratios)
+        .sort(COST, descending=True, nulls_last=True, maintain_order=True)
+        .unique(by, keep="first", maintain_order=True)
+        .select(*by, pl.col(COST).alias("worst"), pl.col("scenario").alias("where"))
+    )
+    order = ["env", *(("price",) if by_price else ())]
+    made = _estimates(mean, by).join(worst, on=by, how="left", maintain_order="left")
+    rank = pl.when(pl.col("kind") == LEARNER).then(pl.col(COST)).rank("min").over(order).cast(pl.Int64).alias("rank")
+    return made.sort(*order, COST, nulls_last=True, maintain_order=True).with_columns(rank)
+
+
+def _estimates(ratios: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
+    """Means of the logarithms in each group, and their intervals, back as ratios."""
+    rows = []
+    for keys, group in ratios.group_by(by, maintain_order=True):
+        row = dict(zip(by, keys, strict=True))
+        for quantity in QUANTITIES:
+            mean, half = estimate(group[quantity].cast(pl.Float64).to_numpy())
+            for name, value in (("", mean), ("_low", mean - half), ("_high", mean + half)):
+                row[quantity + name] = float(np.exp(value))
+        rows.append(row)
+    return pl.DataFrame(rows).fill_nan(None)

@@ -1,0 +1,4 @@
+"""How well LB-BSP's predictors foresee the speeds of workers.
+
+The command ``predictors`` imports from here.
+"""

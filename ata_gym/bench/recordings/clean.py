@@ -1,0 +1,97 @@
+"""From recorded data of any form to a clean trace."""
+
+from __future__ import annotations
+
+from os import PathLike
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import polars as pl
+
+from ata_gym.pools import Pool, read_trace
+
+
+def make_trace(
+    source: str | PathLike[str],
+    target: str | PathLike[str],
+    *,
+    worker: str,
+    duration: str,
+    round: str | None = None,
+) -> Pool:
+    """Write a trace with columns worker, duration and, if asked, round; the order of the rows is kept.
+
+    Parameters
+    ----------
+    source
+        A CSV file, maybe compressed, or a Parquet file.
+    target
+        Where the trace goes: a name ending in .parquet or .csv.
+    worker, round
+        Names of columns.
+    duration
+        The task time as a SQL expression over the columns, such as ``"items / items_per_second"``.
+
+    Returns
+    -------
+    The pool that the trace makes.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no such file.
+    ValueError
+        For a file that cannot be read, a bad expression, an unknown column, and durations that make no trace.
+    """
+    source, target = Path(source), Path(target)
+    if not source.exists():
+        raise FileNotFoundError(f"there is no file {source}")
+    if target.suffix not in (".parquet", ".csv"):
+        raise ValueError(f"the trace's name must end in .parquet or .csv, not {target.name!r}")
+    if target.is_dir() or (target.exists() and target.samefile(source)):
+        raise ValueError(f"{target} is {'a folder' if target.is_dir() else 'the file to read'}: choose another name")
+    columns = {"worker": worker} | ({} if round is None else {"round": round})
+    rows = _read(source)
+    for role, column in columns.items():
+        if column not in rows.columns:
+            raise ValueError(f"{source}: there is no column {column!r} for the {role}; the columns are {rows.columns}")
+    clean = rows.select(**{role: pl.col(column) for role, column in columns.items()})
+    clean = clean.with_columns(_durations(rows, duration))
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(dir=target.parent, prefix=".trace-") as folder:
+        part = Path(folder, target.name)
+        if target.suffix == ".csv":
+            clean.write_csv(part)
+        else:
+            clean.write_parquet(part)
+        try:
+            pool = read_trace(part, worker="worker", duration="duration", round=None if round is None else "round")
+        except ValueError as error:
+            raise ValueError(str(error).replace(str(part), str(source))) from None
+        part.replace(target)
+    return pool
+
+
+def _read(source: Path) -> pl.DataFrame:
+    try:
+        if source.suffix == ".parquet":
+            return pl.read_parquet(source, glob=False)
+        rows = pl.read_csv(source, infer_schema_length=None, glob=False)
+    except (pl.exceptions.PolarsError, OSError) as error:
+        raise ValueError(f"{source}: the file cannot be read: {error}") from error
+    texts = [pl.Series(rows.columns), *rows.select(pl.col(pl.String))]
+    if any(text.str.contains("\0", literal=True).any() for text in texts):
+        raise ValueError(f"{source}: the file holds NUL bytes, so it is no CSV file")
+    return rows
+
+
+def _durations(rows: pl.DataFrame, expression: str) -> pl.Series:
+    try:
+        times = rows.select(pl.sql_expr(expression).cast(pl.Float64).alias("duration"))["duration"]
+    except pl.exceptions.PolarsError as error:
+        raise ValueError(
+            f"the duration {expression!r} cannot be computed: {error}; the columns are {rows.columns}"
+        ) from error
+    if len(times) != rows.height:
+        raise ValueError(f"the duration {expression!r} gives {len(times)} numbers for {rows.height} rows")
+    return times

@@ -1,0 +1,54 @@
+"""A report: what a command shows of a results folder and leaves in it. And that of policies on an experiment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import polars as pl
+
+from ata_gym.bench.experiment.experiment import Experiment
+from ata_gym.bench.experiment.store import Folder
+from ata_gym.bench.report import plots
+from ata_gym.bench.report.statistics import summarise
+from ata_gym.bench.report.summary_tables import summary_tables
+from ata_gym.bench.report.table import Table, markdown
+from ata_gym.utils.atomic import write_whole
+
+
+class Report(NamedTuple):
+    """What there is to show."""
+
+    summary: pl.DataFrame
+    """The figures with all digits."""
+    tables: Sequence[Table]
+    """For the terminal."""
+    files: Sequence[Path]
+    """The tables as files."""
+    pictures: Sequence[Path]
+    heading: str = ""
+    """Above the tables; may be empty."""
+    remark: str = ""
+    """Below the tables; may be empty."""
+
+
+def report(experiment: Experiment, policies: list[str], folder: Folder) -> Report:
+    """Summarise finished policies in the order given, and leave tables and pictures in their folder."""
+    records = folder.results(policies)
+    summary = summarise(records, experiment.scenario.price)
+    tables = summary_tables(summary, experiment)
+    files = write(folder.path, {"table.md": markdown(tables), "table.csv": summary})
+    return Report(summary, tables, files, plots.draw(records, experiment, folder.path / "plots"))
+
+
+def write(folder: Path, contents: Mapping[str, str | pl.DataFrame]) -> list[Path]:
+    """Write texts, and frames as CSV with all digits, by file name; each file appears whole or not at all."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in contents.items():
+        if isinstance(content, str):
+            write_whole(folder / name, partial(Path.write_text, data=content, encoding="utf-8"))
+        else:
+            write_whole(folder / name, content.write_csv)
+    return [folder / name for name in contents]

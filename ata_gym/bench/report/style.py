@@ -1,0 +1,126 @@
+"""How every picture of the project looks: one place for colours, sizes and file formats."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from itertools import cycle
+from pathlib import Path
+from typing import Any
+
+from matplotlib import style as mpl_style
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
+
+from ata_gym.utils.atomic import write_whole
+
+OKABE_ITO = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#B8A800")
+"""Eight colours that the colour-blind tell apart (Okabe and Ito, 2008; the yellow darkened for white paper)."""
+
+_DASHES: tuple[Any, ...] = (
+    "solid", (0, (7, 3)), (0, (1, 1)), (0, (4, 1.5, 1, 1.5)), (0, (3, 3)), (0, (7, 1)), (0, (1, 3)), (0, (9, 2, 1, 2)),
+)  # fmt: skip
+"""For lines that lie on each other."""
+
+_FIXED = {
+    "ata": 0, "ata-empirical": 1, "ofta": 2, "uta": 3, "gta": 4, "ata-empirical-icml": 5, "ata-icml": 6,
+}  # fmt: skip
+"""A published policy has the same colour and dashes in every picture."""
+
+_METHODS = {
+    "rennala": (4, "o"), "ringmaster": (6, "^"), "ringmaster-stops": (6, "v"), "asgd": (7, "s"),
+    "delay-adaptive-asgd": (7, "D"), "naive-optimal-asgd": (7, "P"), "ssp": (2, "p"), "r2sp": (2, "h"),
+    "minibatch": (5, "X"), "m-synchronous": (5, "<"), "backup-workers": (5, ">"), "mindflayer": (3, "*"),
+}  # fmt: skip
+"""A training method has a marker of its own, and the colour of its family; Rennala has that of GTA, its clock."""
+
+_SETTINGS: dict[str, Any] = {
+    "font.size": 10.0,
+    "axes.titlesize": 10.0,
+    "axes.titlelocation": "left",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#E4E4E4",
+    "grid.linewidth": 0.6,
+    "lines.linewidth": 1.8,
+    "legend.frameon": False,
+    "figure.facecolor": "white",
+    "savefig.dpi": 150,
+    "svg.hashsalt": "ata-gym",  # the same ids each time
+    "svg.fonttype": "path",
+}
+
+
+def lines(names: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """How each line looks: colour and dashes of a policy, its own or those that no other has while there are any.
+
+    A training method (``"ringmaster"``, or ``"ringmaster=0.01"`` with a learning rate) is a thin line with markers.
+
+    >>> lines(["mine", "ata"])["ata"]
+    {'color': '#0072B2', 'linestyle': 'solid'}
+    >>> lines(["rennala"])["rennala"]["marker"]
+    'o'
+    """
+    looks = {name: _marked(*_METHODS[method_of(name)]) for name in names if method_of(name) in _METHODS}
+    policies = [name for name in names if name not in looks]
+    fixed = {policy: (_FIXED[policy], 0) for policy in policies if policy in _FIXED}
+    kinds = [(place, turn) for turn in range(len(_DASHES)) for place in reversed(range(len(OKABE_ITO)))]
+    free = cycle(kind for kind in kinds if kind not in fixed.values())
+    for policy in policies:
+        place, turn = fixed[policy] if policy in fixed else next(free)
+        looks[policy] = {"color": OKABE_ITO[place], "linestyle": _DASHES[(place + 3 * turn) % len(_DASHES)]}
+    return {name: looks[name] for name in names}
+
+
+def method_of(name: str) -> str:
+    """The method in the name of a line.
+
+    >>> method_of("ringmaster=0.01")
+    'ringmaster'
+    """
+    return name.partition("=")[0]
+
+
+def _marked(place: int, marker: str) -> dict[str, Any]:
+    return {
+        "color": OKABE_ITO[place], "linestyle": "solid", "linewidth": 1.0, "marker": marker, "markersize": 5.0,
+        "markeredgecolor": "white", "markeredgewidth": 0.6, "markevery": 0.12,
+    }  # fmt: skip
+
+
+def plain_numbers(axes: Axes) -> None:
+    """Label both axes with 20, 5k, 3M, 1G, also where they are logarithmic."""
+    for axis, scale in ((axes.xaxis, axes.get_xscale()), (axes.yaxis, axes.get_yscale())):
+        axis.set_major_formatter(EngFormatter(sep=""))
+        if scale == "log":
+            low, high = sorted(axis.get_view_interval())
+            narrow = high < (30 if axis is axes.xaxis else 100) * low  # labels take less room one above the other
+            axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if narrow else (1.0,)))
+            axis.set_minor_formatter(NullFormatter())
+
+
+@contextmanager
+def figure(width: float, height: float) -> Iterator[Figure]:
+    """An empty figure in the house style, of a size in inches."""
+    with mpl_style.context(_SETTINGS, after_reset=True):
+        made = Figure(figsize=(width, height), layout="constrained")
+        FigureCanvasAgg(made)
+        yield made
+
+
+def save(made: Figure, stem: Path) -> list[Path]:
+    """Write a figure as PNG and SVG, the same bytes each time; give the two paths."""
+    stem.parent.mkdir(parents=True, exist_ok=True)
+    made.draw_without_rendering()
+    made.set_layout_engine("none")  # laid out once, for both
+    paths = [stem.with_name(f"{stem.name}.{kind}") for kind in ("png", "svg")]
+    for path in paths:
+        kind = path.suffix[1:]
+        metadata = {"Date": None} if kind == "svg" else None
+        write_whole(path, partial(made.savefig, format=kind, metadata=metadata))
+    return paths

@@ -1,0 +1,98 @@
+"""A summary of policies as tables, and how its numbers are written."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import polars as pl
+
+from ata_gym.bench.experiment.experiment import Experiment
+from ata_gym.bench.report.statistics import BASELINES
+from ata_gym.bench.report.table import LEFT, RIGHT, Table
+
+TITLES: Mapping[str, str] = {
+    "runtime": "runtime",
+    "total_worker_time": "worker time",
+    "cost": "cost",
+    "regret": "proxy regret",
+    "support": "support",
+    "round_time": "mean\nround time",
+    "mean_regret": "mean\nproxy regret",
+}
+"""Column titles of the recorded quantities, and of their means over all rounds."""
+
+_DIGITS = 5
+"""Significant digits shown at most; the CSV has all."""
+
+
+def title_of(quantity: str) -> str:
+    r"""Title of a quantity or of a ratio.
+
+    >>> title_of("total_worker_time/ofta")
+    'worker time\n/ OFTA'
+    """
+    name, _, baseline = quantity.partition("/")
+    shown = baseline.upper().replace("DYNAMIC-", "dynamic\n")
+    return f"{TITLES[name]}\n/ {shown}" if baseline else TITLES[name]
+
+
+def interval_note(experiment: Experiment) -> str:
+    """What the numbers are, to be added to a title; nothing for a single seed."""
+    return ", mean and 95 % confidence interval" if experiment.seeds > 1 else ""
+
+
+def summary_tables(summary: pl.DataFrame, experiment: Experiment, title: str = "") -> list[Table]:
+    """One table of what was measured, and one of the ratios, if there is anything to compare with."""
+    price = experiment.scenario.price
+    cost = "" if price == 0 else f"\ncost = runtime + {price:g} x worker time"
+    present = summary["quantity"].unique(maintain_order=True).to_list()
+    plain = [quantity for quantity in TITLES if quantity in present]
+    ratios = [quantity for quantity in present if "/" in quantity and summary["policy"].n_unique() > 1]
+    ratios.sort(key=lambda quantity: BASELINES.index(quantity.partition("/")[2]))
+    about = f"{title or experiment.about}\n{experiment.length}{interval_note(experiment)}{cost}"
+    made = [summary_table(about, summary, plain)]
+    return [*made, summary_table("ratios, each on the same seeds", summary, ratios)] if ratios else made
+
+
+def summary_table(title: str, summary: pl.DataFrame, quantities: Sequence[str]) -> Table:
+    """Quantities of a summary, one row for each policy, scaled by a power of ten for each column."""
+    columns, cells = {"policy": LEFT}, []
+    for quantity in quantities:
+        found = summary.filter(pl.col("quantity") == quantity)
+        scale = _scale(found["mean"].max() if "/" not in quantity else 1.0)
+        unit = "" if scale == 0 else f"\n(1e{scale})"
+        columns[title_of(quantity) + unit] = RIGHT
+        cells.append({row["policy"]: show(row["mean"], row["high"], 10.0**scale) for row in found.to_dicts()})
+    names = summary["policy"].unique(maintain_order=True)
+    return Table(title, columns, [(name, *(column[name] for column in cells)) for name in names])
+
+
+def _scale(largest: object) -> int:
+    """The power of ten for a column."""
+    if not isinstance(largest, float) or not 0 < largest < math.inf:
+        return 0
+    exponent = math.floor(math.log10(largest))
+    return 0 if -2 < exponent < 4 else exponent
+
+
+def show(mean: float | None, high: float | None, unit: float = 1.0) -> str:
+    """An estimate and half the width of its interval.
+
+    >>> show(2000.0, 2010.0, 1000.0), show(0.0, 0.0), show(None, None)
+    ('2.00 ± 0.01', '0', '-')
+    """
+    if mean is None:
+        return "-"
+    if mean == 0:
+        return "0"
+    if high is None or high == mean:
+        return f"{mean / unit:.4g}"
+    half = (high - mean) / unit
+    if not 0 < half < math.inf:
+        return f"{mean / unit:.4g}"
+    decimals = max(0, -math.floor(math.log10(half)))
+    most = max(0, _DIGITS - 1 - math.floor(math.log10(abs(mean / unit))))
+    if decimals > most:  # certain to the last digit shown
+        return f"{mean / unit:.{most}f}"
+    return f"{mean / unit:.{decimals}f} ± {half:.{decimals}f}"

@@ -1,0 +1,69 @@
+"""Changes from plain data, and the check that changes fit a pool."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+
+from ata_gym.changes.change import Change
+from ata_gym.changes.faults import Crash, Spot
+from ata_gym.changes.noise import Correlated, Outliers
+from ata_gym.changes.speeds import Load, OnOff, Periodic, Walk
+from ata_gym.changes.switches import Jump, Switch
+from ata_gym.utils.validation import short
+
+_KINDS: dict[str, type[Change]] = {
+    kind.__name__.lower(): kind
+    for kind in (Switch, Jump, Periodic, Walk, OnOff, Correlated, Outliers, Spot, Crash, Load)
+}
+
+
+def change_from_data(data: Change | Mapping[str, Any]) -> Change:
+    """Make a change from what its ``to_data`` gives, also after JSON.
+
+    Raises
+    ------
+    ValueError
+        For an unknown name or field, and for values out of range.
+
+    >>> change_from_data({"change": "periodic", "period": 100, "amplitude": 0.5})
+    Periodic(period=100.0, amplitude=0.5, apart=1.0)
+    """
+    if isinstance(data, Change):
+        return data
+    kind = _KINDS.get(str(data.get("change"))) if isinstance(data, Mapping) else None
+    if kind is None:
+        raise ValueError(f'a change is a mapping whose "change" is one of {", ".join(_KINDS)}, not {short(data)}')
+    known = [field.name for field in fields(kind)]
+    given = {name: value for name, value in data.items() if name != "change"}
+    try:
+        return kind(**given)
+    except TypeError:
+        raise ValueError(f"the data of {kind.__name__} hold {', '.join(known)}, not {', '.join(given)}") from None
+
+
+def checked_changes(changes: Iterable[Change | Mapping[str, Any]], n: int) -> tuple[Change, ...]:
+    """The changes of a pool of n workers, from changes or plain data.
+
+    They are applied in order: factors multiply, and a ``Switch`` permutes the distributions that it finds.
+
+    Raises
+    ------
+    ValueError
+        For anything but changes, a change that does not fit n workers, and a second change of a kind of which there can
+        be one only (``Correlated``, ``Outliers``, ``Load``).
+
+    >>> checked_changes([{"change": "onoff", "factor": 5, "starts": 0.01, "ends": 0.1}], n=2)
+    (OnOff(factor=5.0, starts=0.01, ends=0.1),)
+    """
+    if isinstance(changes, Mapping | str | bytes) or not np.iterable(changes):
+        raise ValueError(f"changes must be a list of changes of ata_gym.changes, not {short(changes)}")
+    checked = tuple(change_from_data(change) for change in changes)
+    for change in checked:
+        change.fit(n)
+        if change.single and sum(type(other) is type(change) for other in checked) > 1:
+            raise ValueError(f"there can be one {type(change).__name__} only")
+    return checked

@@ -1,0 +1,80 @@
+"""How the conditions of a batch of rows change from round to round."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ata_gym.changes.change import Change, RoundContext
+from ata_gym.changes.conditions import Conditions
+from ata_gym.pools import Pool
+from ata_gym.pools.distributions import Distributions
+from ata_gym.simulation.disturbances import Disturbances
+from ata_gym.typing import Floats, Ints, Keys, Mask
+
+
+class ChangeProcess:
+    """The conditions of E rows in the coming round (or in the one that has begun), and what the changes remember.
+
+    Parameters
+    ----------
+    pool
+        The workers.
+    changes
+        How they change from round to round; without changes the distributions are always those of the pool.
+    rows
+        How many rows E.
+    """
+
+    distributions: Distributions
+    """The distributions of the round."""
+    disturbances: Disturbances | None = None
+    """Its disturbances; None without changes."""
+    conditions: Conditions
+    """From which both follow."""
+    memories: list[Floats]
+    """What each change remembers, (E, slots, n)."""
+
+    def __init__(self, pool: Pool, changes: Sequence[Change], rows: int) -> None:
+        self._pool, self._changes = pool, tuple(changes)
+        self._timed = any(change.timed for change in changes)
+        self.distributions = pool.distributions
+        self.conditions = Conditions.unchanged(np.zeros(rows, np.int64), pool.n)
+        self.memories = [np.zeros((rows, change.slots, pool.n)) for change in changes]
+        if changes:
+            self._median = pool.median()
+
+    def start_episode(self, which: Mask | slice, keys: Keys, episode: Ints, round: Ints) -> None:
+        """Put some rows at the start of their episodes."""
+        rows = np.zeros(len(keys), np.bool_)
+        rows[which] = True
+        for k, change in enumerate(self._changes):
+            fresh = change.first(RoundContext(keys, episode, round, k, self._pool.n))
+            self.memories[k] = np.where(rows[:, None, None], fresh, self.memories[k])
+        self.update_conditions(round)
+
+    def next_round(self, rows: Mask | None, keys: Keys, episode: Ints, round: Ints) -> None:
+        """Put some rows (None: all) at the start of their next ``round``."""
+        same = not self._timed
+        for k, change in enumerate(self._changes):
+            memory = self.memories[k]
+            after = change.next(RoundContext(keys, episode, round, k, self._pool.n), memory)
+            if after is not memory:
+                self.memories[k] = after if rows is None else np.where(rows[:, None, None], after, memory)
+                same = False
+        if same:
+            self.conditions = self.conditions._replace(round=round.copy())
+        else:
+            self.update_conditions(round)
+
+    def update_conditions(self, round: Ints) -> None:
+        """Derive the conditions from the memories."""
+        if not self._changes:
+            return
+        conditions = Conditions.unchanged(round.copy(), self._pool.n)
+        for change, memory in zip(self._changes, self.memories, strict=True):
+            conditions = change.apply(conditions, memory, round)
+        self.conditions = conditions.with_survivor()
+        self.distributions = self.conditions.distributions(self._pool.distributions)
+        self.disturbances = self.conditions.disturbances(self._median)

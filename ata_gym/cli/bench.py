@@ -1,0 +1,136 @@
+"""``ata-gym bench``: run policies on a scenario or a trace, and report on them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ata_gym.cli import options
+from ata_gym.cli.console import progress_bars, say_error, show_report
+
+if TYPE_CHECKING:
+    from ata_gym.bench.experiment.experiment import Experiment
+    from ata_gym.bench.experiment.run import PolicyRun
+    from ata_gym.bench.experiment.store import Folder
+    from ata_gym.bench.report.report import Report
+
+
+def bench(
+    out: options.Out,
+    scenario: options.Scenario = None,
+    data: options.Data = None,
+    trace: options.Trace = None,
+    worker_column: options.WorkerColumn = None,
+    duration_column: options.DurationColumn = None,
+    round_column: options.RoundColumn = None,
+    budget: options.Budget = None,
+    policies: options.Policies = options.PUBLISHED,
+    rounds: options.Rounds = None,
+    seeds: options.Seeds = 8,
+    seed: options.Seed = 0,
+    price: Annotated[float, typer.Option(help="What one unit of worker time costs in units of runtime.")] = 0.0,
+    jobs: options.Jobs = None,
+    save_every: options.SaveEvery = 10.0,
+) -> None:
+    r"""Run policies on a scenario or a trace; leave tables, pictures and records in a folder.
+
+    After a kill the same command continues where it stopped, with the same result. Policies may be added later: those
+    that have finished are not run again.
+
+    ```
+    ata-gym bench --scenario icml2025-regret --rounds 100000 --out results/regret
+    ata-gym bench --scenario alibaba-4 --data recordings --out results/alibaba
+    ata-gym bench --trace times.csv --worker-column machine --duration-column seconds \
+        --round-column step --budget 10 --out results/times
+    ```
+    """
+    experiment = options.find_experiment(
+        scenario, trace, worker_column, duration_column, round_column, budget, rounds, seeds, seed, price, data
+    )
+    run_and_report(experiment, policies, out, jobs, save_every)
+
+
+def run_and_report(
+    experiment: Experiment, names: str, out: Path, jobs: int | None = None, save_every: float = 10.0
+) -> Report:
+    """Run what has not finished yet, then show tables and leave pictures; parameters and errors as ``play``.
+
+    Raises
+    ------
+    typer.Exit
+        With code 1, after the report on the others, if a policy failed.
+    """
+    from ata_gym.bench.report.report import report  # noqa: PLC0415 - these imports take a second
+
+    folder, finished, failures = play(experiment, names, out, jobs, save_every)
+    if finished:
+        made = report(experiment, finished, folder)
+        show_report(made)
+    end_with(failures, folder)
+    return made
+
+
+def play(
+    experiment: Experiment,
+    names: str,
+    out: Path,
+    jobs: int | None = None,
+    save_every: float = 10.0,
+    run_of: type[PolicyRun] | None = None,
+) -> tuple[Folder, list[str], dict[str, Exception]]:
+    """Run what has not finished yet, with a progress bar for each policy.
+
+    Parameters
+    ----------
+    experiment
+        What to run.
+    names
+        The policies, separated by commas.
+    out
+        The results folder.
+    jobs, save_every, run_of
+        As ``processes``, ``save_every`` and ``run_of`` of ``bench.experiment.jobs.play_all``.
+
+    Returns
+    -------
+    The results folder, the policies that have finished, in the order given, and what went wrong for each other.
+
+    Raises
+    ------
+    ValueError
+        For an unknown policy, one that fails in its first round, or a folder of another configuration.
+    """
+    from ata_gym.bench.experiment.jobs import play_all  # noqa: PLC0415 - these imports take a second
+    from ata_gym.bench.experiment.run import PolicyRun  # noqa: PLC0415
+    from ata_gym.bench.experiment.store import open_folder  # noqa: PLC0415
+
+    options.check_effort(jobs, save_every)
+    policies = options.split_names(names)
+    for policy in policies:
+        experiment.try_out(policy)
+    folder = open_folder(out, experiment.config())
+    with progress_bars(dict.fromkeys(policies, experiment.rounds)) as progress:
+        failures = play_all(
+            experiment, policies, folder, run_of or PolicyRun,
+            processes=jobs, save_every=save_every, progress=progress,
+        )  # fmt: skip
+    return folder, [policy for policy in policies if policy not in failures], failures
+
+
+def end_with(failures: Mapping[str, Exception], folder: Folder) -> None:
+    """Name each policy that failed; exit with code 1 if there is one."""
+    for policy, error in failures.items():
+        say_failure(policy, error, folder.failure(policy))
+    if failures:
+        raise typer.Exit(1)
+
+
+def say_failure(what: str, error: Exception, note: Path) -> None:
+    """Say what failed, why, and where its traceback is."""
+    from ata_gym.bench.experiment.jobs import KilledError  # noqa: PLC0415
+
+    kind = "" if isinstance(error, KilledError) else f"{type(error).__name__}: "
+    say_error(f"{what} failed: {kind}{error} (see {note})")

@@ -1,0 +1,96 @@
+"""``ata-gym measure``: real task times of real workers, as a trace."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import numpy as np
+import typer
+
+from ata_gym.cli.console import named_failure, progress_bars, say, say_error, show
+from ata_gym.cli.options import ProblemData
+from ata_gym.cli.train import ProblemName
+from ata_gym.typing import Floats
+from ata_gym.utils.atomic import write_whole
+from ata_gym.utils.extras import require
+from ata_gym.utils.validation import whole_number
+
+if TYPE_CHECKING:
+    from ata_gym.training.devices.workers import Worker
+
+_DECIMALS = 7
+"""Of the seconds in a CSV file."""
+
+
+def measure(
+    workers: Annotated[
+        str, typer.Option(help='Separated by commas: DEVICE or DEVICE:WORK, such as "cpu:1,cpu:3" or "cuda:0:2".')
+    ],
+    out: Annotated[Path, typer.Option(help="The trace to write: .parquet or .csv.")],
+    problem: ProblemName = "digits",
+    data: ProblemData = None,
+    tasks: Annotated[int, typer.Option(help="Tasks of each worker.")] = 200,
+    seed: Annotated[int, typer.Option(help="Of the weights and the gradients.")] = 0,
+) -> None:
+    """Run tasks of a problem on real devices, and keep their times as a trace that a pool can replay.
+
+    A task is one stochastic gradient; a worker of DEVICE:WORK really computes each WORK times, so that some are slower.
+    The workers take turns, task by task, so that load on the machine slows all of them alike.
+
+    ```
+    ata-gym measure --problem digits --workers "cpu:1,cpu:2,cpu:4" --out trace.csv
+    ```
+    """
+    require("torch", extra="train", purpose="The command measure")
+    import polars as pl  # noqa: PLC0415 - these imports take seconds
+
+    from ata_gym.training.devices.measurement import autocorrelation, measure_times  # noqa: PLC0415
+    from ata_gym.training.devices.workers import find_workers  # noqa: PLC0415
+    from ata_gym.training.problems.problem import make_problem  # noqa: PLC0415
+    from ata_gym.training.trainer import Trainer  # noqa: PLC0415
+
+    if out.suffix not in (".parquet", ".csv"):
+        raise ValueError(f"the trace's name must end in .parquet or .csv, not {out.name!r}")
+    if out.is_dir():
+        raise ValueError(f"{out} is a folder: choose another name")
+    whole_number("tasks", tasks, 2)
+    listed = find_workers(workers)
+    total = len(listed) * tasks
+    try:
+        with named_failure(f"the problem {problem}"), progress_bars({problem: total}) as progress:
+            trainer = Trainer(make_problem(problem, data), 1, seed=seed)
+            times = measure_times(trainer, listed, tasks, lambda done: progress(problem, done))
+    except (FloatingPointError, MemoryError) as error:
+        raise ValueError(f"{error}; nothing was written") from error
+    except KeyboardInterrupt as error:
+        say_error("stopped; nothing was written")
+        raise typer.Exit(130) from error
+    task, worker = np.divmod(np.arange(total), len(listed))
+    frame = pl.DataFrame({"worker": worker, "task": task, "duration": times.T.ravel()})
+    out.parent.mkdir(parents=True, exist_ok=True)
+    if out.suffix == ".csv":
+        write_whole(out, lambda part: frame.write_csv(part, float_precision=_DECIMALS))
+    else:
+        write_whole(out, frame.write_parquet)
+    _show(listed, times, autocorrelation(times))
+    say(f"{out}: {len(listed)} workers, {total:,} tasks; to let policies play on these times:")
+    say(
+        f"  ata-gym bench --trace {shlex.quote(str(out))} --worker-column worker --duration-column duration "
+        f"--budget {len(listed)} --out {shlex.quote(str(Path('results', out.stem)))}"
+    )
+
+
+def _show(workers: Sequence[Worker], times: Floats, autocorrelations: Floats) -> None:
+    """Show the spread of the times, shape (workers, tasks), a row for each worker."""
+    from ata_gym.bench.report.table import LEFT, RIGHT, Table, right  # noqa: PLC0415 - the bench takes a second
+
+    rows = []
+    spread = zip(workers, times.mean(1), times.std(1, ddof=1), autocorrelations, strict=True)
+    for i, (worker, mean, sd, correlation) in enumerate(spread):
+        figures = (f"{1e3 * mean:.3f}", f"{1e3 * sd:.3f}", f"{sd / mean:.3f}", f"{correlation:.2f}")
+        rows.append((str(i), worker.device, str(worker.work), *figures))
+    numbers = right(("work", "mean (ms)", "sd (ms)", "CV", "autocorrelation"))
+    show(Table("", {"worker": RIGHT, "device": LEFT, **numbers}, rows))

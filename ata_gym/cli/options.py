@@ -1,0 +1,130 @@
+"""The options that several commands share, and the experiment that they describe."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ata_gym.cli.console import say, say_error
+from ata_gym.utils.validation import whole_number
+
+if TYPE_CHECKING:
+    from ata_gym.bench.experiment.experiment import Experiment
+
+PUBLISHED = "gta,ofta,ata-empirical,ata,uta"
+"""The five policies of the published figures."""
+
+
+def _folder(name: str | Path) -> Path:
+    """The path of a folder; an empty name, which would be the current folder, is refused."""
+    if not str(name).strip():
+        say_error("--out must name a folder, not ''")
+        raise typer.Exit(2)
+    return Path(name)
+
+
+def _out(help: str) -> typer.models.OptionInfo:
+    made: typer.models.OptionInfo = typer.Option(help=help, parser=_folder, metavar="FOLDER")
+    return made
+
+
+Out = Annotated[Path, _out("The results folder.")]
+OutOrDefault = Annotated[Path | None, _out("The results folder; by default one under results/.")]
+Scenario = Annotated[str | None, typer.Option(help="A named scenario; `ata-gym scenarios` lists them.")]
+Data = Annotated[Path | None, typer.Option(help="The folder with the file of a recorded scenario.")]
+Trace = Annotated[Path | None, typer.Option(help="Recorded task times, CSV or Parquet, in place of a scenario.")]
+WorkerColumn = Annotated[str | None, typer.Option(help="The trace's column that names the worker.")]
+DurationColumn = Annotated[str | None, typer.Option(help="The trace's column of task times.")]
+RoundColumn = Annotated[
+    str | None, typer.Option(help="The trace's column of rounds; without it times are replayed by task.")
+]
+Budget = Annotated[int | None, typer.Option(help="Results B that a round needs; by default the scenario's.")]
+Rounds = Annotated[int | None, typer.Option(help="By default the scenario's horizon, or what the trace holds.")]
+Seed = Annotated[int, typer.Option(help="The first seed.")]
+Policies = Annotated[str, typer.Option(help="Names separated by commas; also package.module:Class.")]
+Seeds = Annotated[int, typer.Option(help="Episodes, side by side, of neighbouring seeds.")]
+Jobs = Annotated[int | None, typer.Option(help="Processes; by default one for each policy, up to one per processor.")]
+SaveEvery = Annotated[float, typer.Option(help="Seconds between checkpoints.")]
+ProblemData = Annotated[
+    Path | None,
+    typer.Option(help="For a problem that reads data (cifar100: the python or binary archive, its folder, or an npz)."),
+]
+
+
+def split_names(names: str, what: str = "policy") -> list[str]:
+    """The names in a text, each once.
+
+    Raises
+    ------
+    ValueError
+        If there is none.
+
+    >>> split_names("ata, uta,ata,")
+    ['ata', 'uta']
+    """
+    found = list(dict.fromkeys(name.strip() for name in names.split(",") if name.strip()))
+    if not found:
+        raise ValueError(f"name at least one {what}")
+    return found
+
+
+def check_effort(jobs: int | None, save_every: float) -> None:
+    """Refuse a number of processes, or of seconds between checkpoints, that makes no sense."""
+    if jobs is not None:
+        whole_number("jobs", jobs)
+    if not save_every >= 0:
+        raise ValueError(f"save-every must be at least 0 seconds, not {save_every}")
+
+
+def find_experiment(
+    scenario: str | None,
+    trace: Path | None,
+    worker_column: str | None,
+    duration_column: str | None,
+    round_column: str | None,
+    budget: int | None,
+    rounds: int | None,
+    seeds: int,
+    seed: int,
+    price: float = 0.0,
+    data: Path | None = None,
+) -> Experiment:
+    """The experiment that the options of a command describe; of a trace it says how much it holds.
+
+    Raises
+    ------
+    FileNotFoundError
+        If a recorded scenario or a trace is not there.
+    ValueError
+        If the options do not fit together.
+    """
+    from ata_gym.bench.experiment.experiment import Experiment, recorded_rounds  # noqa: PLC0415 - it takes a second
+    from ata_gym.scenarios.recorded import find_scenario  # noqa: PLC0415
+
+    if (scenario is None) == (trace is None):
+        raise ValueError("give either --scenario or --trace, and not both")
+    if trace is None:
+        columns = {
+            "--worker-column": worker_column, "--duration-column": duration_column, "--round-column": round_column,
+        }  # fmt: skip
+        unused = [name for name, value in columns.items() if value]
+        if unused:
+            raise ValueError(f"{', '.join(unused)} only goes with --trace")
+        assert scenario is not None
+        found = find_scenario(scenario, data)
+        return Experiment.on_scenario(found, rounds=rounds, budget=budget, seeds=seeds, seed=seed, price=price)
+    if data is not None:
+        raise ValueError("--data only goes with --scenario")
+    if worker_column is None or duration_column is None or budget is None:
+        raise ValueError("--trace needs --worker-column, --duration-column and --budget")
+    experiment = Experiment.on_trace(
+        trace, worker=worker_column, duration=duration_column, round=round_column,
+        budget=budget, rounds=rounds, seeds=seeds, seed=seed, price=price,
+    )  # fmt: skip
+    held = recorded_rounds(experiment.scenario.pool, budget)
+    what = "rounds" if round_column else "times as many tasks as a round needs"
+    over = "; a record that ends starts over" if experiment.rounds > held or not round_column else ""
+    say(f"{trace} holds {held:,} {what}; {experiment.rounds:,} rounds are played{over}")
+    return experiment

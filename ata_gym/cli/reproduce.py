@@ -1,0 +1,224 @@
+"""``ata-gym reproduce``: the published figures, from the same scenarios."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ata_gym import __version__
+from ata_gym.cli.bench import end_with, play, run_and_report
+from ata_gym.cli.console import say, say_files, show, show_report
+from ata_gym.cli.options import PUBLISHED, Jobs, OutOrDefault, SaveEvery, check_effort
+from ata_gym.cli.train import train_with_progress
+from ata_gym.utils.extras import require
+from ata_gym.utils.validation import whole_number
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from ata_gym.bench.experiment.experiment import Experiment
+    from ata_gym.training import Trainer
+
+QUADRATIC, CIFAR100, REGRET = "icml2025-quadratic", "icml2025-cifar100", "icml2025-regret"
+
+QUADRATIC_ROUNDS = 300_000
+"""A tenth of the published number: minutes, and the policies have begun to learn for each number of workers."""
+
+_SIZES = "17,51,153"
+
+REGRET_ROUNDS = 1_000_000
+"""A quarter of the published number: minutes, and the regret has grown as ln K for more than two decades."""
+
+REGRET_SEEDS = 32
+"""The slope of Thompson sampling is noisy; beside so many rows the time of a call hardly counts."""
+
+_ONLY = {CIFAR100: ("--train", "--data", "--device"), QUADRATIC: ("--sizes", "--growth"), REGRET: ()}
+"""Options of one figure."""
+
+
+@dataclass(frozen=True)
+class _Effort:
+    """What the user wants to spend, and where it goes."""
+
+    rounds: int
+    seeds: int
+    out: Path
+    jobs: int | None
+    save_every: float
+
+
+def reproduce(
+    figure: Annotated[str, typer.Argument(help=f"The published figure: {CIFAR100}, {QUADRATIC} or {REGRET}.")],
+    rounds: Annotated[
+        int | None,
+        typer.Option(
+            help=f"By default the published 750,000 for {CIFAR100}, {QUADRATIC_ROUNDS:,} for {QUADRATIC}, "
+            f"{REGRET_ROUNDS:,} for {REGRET}."
+        ),
+    ] = None,
+    seeds: Annotated[
+        int | None,
+        typer.Option(help=f"Episodes, side by side, of neighbouring seeds: 8 by default, {REGRET_SEEDS} for {REGRET}."),
+    ] = None,
+    sizes: Annotated[
+        str | None, typer.Option(help=f"{QUADRATIC}: numbers of workers, by default {_SIZES}; also 459.")
+    ] = None,
+    growth: Annotated[
+        str | None,
+        typer.Option(help=f"{QUADRATIC}: how mean task times grow: linear (the default), sqrt, log or square."),
+    ] = None,
+    train: Annotated[bool, typer.Option("--train", help=f"{CIFAR100}: draw the loss curves, too.")] = False,
+    data: Annotated[
+        Path | None, typer.Option(help="With --train: the images, as for the problem cifar100 of `ata-gym train`.")
+    ] = None,
+    device: Annotated[
+        str | None, typer.Option(help="With --train: where the network is trained: cpu, the default, cuda or cuda:1.")
+    ] = None,
+    out: OutOrDefault = None,
+    jobs: Jobs = None,
+    save_every: SaveEvery = 10.0,
+) -> None:
+    """Run policies on a published scenario, and draw its figure.
+
+    icml2025-cifar100 prints our end points beside the published ones; with --train it trains the paper's network and
+    draws its loss against the runtimes. icml2025-quadratic trains the paper's quadratic once, and draws f - f*, round
+    times and regret for several numbers of workers. icml2025-regret draws the proxy regret against ln K, and says
+    whether its slope is constant. After a kill the same command continues where it stopped.
+    """
+    from ata_gym.bench.paper.end_points import find  # noqa: PLC0415 - it takes a second to import
+
+    if figure not in _ONLY:
+        raise ValueError(f"there is no published figure {figure!r} to reproduce; known: {', '.join(sorted(_ONLY))}")
+    given = {"--sizes": sizes, "--growth": growth, "--train": train, "--data": data, "--device": device}
+    for other, options in _ONLY.items():
+        unused = [option for option in options if given[option]]
+        if other != figure and unused:
+            raise ValueError(f"{', '.join(unused)} only goes with {other}")
+    usual = {QUADRATIC: QUADRATIC_ROUNDS, REGRET: REGRET_ROUNDS, CIFAR100: find(CIFAR100).rounds}[figure]
+    count = whole_number("rounds", usual if rounds is None else rounds)
+    seeds = whole_number("seeds", (REGRET_SEEDS if figure == REGRET else 8) if seeds is None else seeds)
+    kind = f"{figure}-{growth or 'linear'}" if figure == QUADRATIC else figure
+    where = Path("results", f"{kind}-{count}-rounds-{seeds}-seeds") if out is None else out
+    check_effort(jobs, save_every)
+    effort = _Effort(count, seeds, where, jobs, save_every)
+    if figure == QUADRATIC:
+        _quadratic(effort, sizes or _SIZES, growth or "linear")
+    elif figure == REGRET:
+        _regret(effort)
+    else:
+        _cifar100(effort, train, data, device)
+
+
+def _quadratic(effort: _Effort, sizes: str, growth: str) -> None:
+    """One trajectory on the clocks of all pools; each pool has a results folder of its own."""
+    require("torch", extra="train", purpose=f"The figure {QUADRATIC}")
+    from ata_gym.bench.experiment.experiment import Experiment  # noqa: PLC0415 - these imports take seconds
+    from ata_gym.training import Trainer  # noqa: PLC0415
+    from ata_gym.training.studies import quadratic_figure  # noqa: PLC0415
+
+    numbers = [size.strip() for size in sizes.split(",") if size.strip()]
+    if not numbers or not all(number.isdecimal() for number in numbers):
+        raise ValueError(f"sizes must be numbers of workers separated by commas, such as 17,51,153, not {sizes!r}")
+    experiments = {
+        n: Experiment.on_scenario(quadratic_figure.scenario_name(growth, n), rounds=effort.rounds, seeds=effort.seeds)
+        for n in map(int, numbers)
+    }
+    first = next(iter(experiments.values()))
+    trajectory = _train(Trainer("quadratic", first.scenario.budget), effort, "quadratic")
+    records = {}
+    for n, experiment in experiments.items():
+        say(f"{experiment.scenario.name} ...")
+        where = effort.out / f"{growth}-n{n}"
+        folder, finished, failures = play(experiment, PUBLISHED, where, effort.jobs, effort.save_every)
+        end_with(failures, folder)
+        records[n] = folder.results(finished)
+    say()
+    about = f"B = {first.scenario.budget}, {first.length}"
+    show_report(quadratic_figure.report(trajectory, records, growth, about, effort.out))
+
+
+def _cifar100(effort: _Effort, train: bool, data: Path | None, device: str | None) -> None:
+    """The clocks beside the published end points, and the loss on them."""
+    from ata_gym.bench.experiment.experiment import Experiment  # noqa: PLC0415
+    from ata_gym.bench.paper import end_points as published  # noqa: PLC0415
+
+    known = published.find(CIFAR100)
+    experiment = Experiment.on_scenario(known.scenario, rounds=effort.rounds, seeds=effort.seeds)
+    if not train and (data or device):
+        raise ValueError("--data and --device only go with --train")
+    losses = None
+    if train:
+        trainer, images = _network(experiment.scenario.budget, data, device)
+        losses = _train(trainer, effort, "cifar100", data)
+    made = run_and_report(experiment, ",".join(known.end_points), effort.out, effort.jobs, effort.save_every)
+    comparison = published.compare(known, made.summary, experiment.rounds)
+    show(published.table(known, comparison))
+    reproduced, sentence = published.verdict(known, comparison, experiment.rounds)
+    say(sentence)
+    if losses is not None:
+        _draw_losses(experiment, list(known.end_points), losses, images, effort)
+    if not reproduced:
+        raise typer.Exit(1)
+
+
+def _regret(effort: _Effort) -> None:
+    """The proxy regret against ln K."""
+    from ata_gym.bench.experiment.experiment import Experiment  # noqa: PLC0415 - these imports take a second
+    from ata_gym.bench.paper import regret as regret_figure  # noqa: PLC0415
+
+    experiment = Experiment.on_scenario(REGRET, rounds=effort.rounds, seeds=effort.seeds)
+    names = ",".join(regret_figure.POLICIES)
+    folder, finished, failures = play(experiment, names, effort.out, effort.jobs, effort.save_every)
+    end_with(failures, folder)
+    show_report(regret_figure.report(experiment, finished, folder))
+
+
+def _network(budget: int, data: Path | None, device: str | None) -> tuple[Trainer, int]:
+    """The paper's network and optimiser on the user's images, and how many there are to train on."""
+    require("torch", extra="train", purpose="--train")
+    if data is None:
+        raise ValueError(
+            "--train needs the images of CIFAR-100, which do not come with this package: download them and give "
+            "--data FILE, as for `ata-gym train --problem cifar100`"
+        )
+    from ata_gym.training import Trainer  # noqa: PLC0415
+    from ata_gym.training.problems.cifar100 import cifar100  # noqa: PLC0415
+
+    problem = cifar100(data)
+    return Trainer(problem, budget, optimizer="adam", lr=8e-5, device=device or "cpu"), problem.size
+
+
+def _draw_losses(
+    experiment: Experiment, policies: list[str], trajectory: pl.DataFrame, images: int, effort: _Effort
+) -> None:
+    """Draw the loss on the mean clock of each policy, and say what is not as published."""
+    from ata_gym.bench.experiment.experiment import plural  # noqa: PLC0415
+    from ata_gym.bench.experiment.store import Folder  # noqa: PLC0415
+    from ata_gym.bench.paper.end_points import find  # noqa: PLC0415
+    from ata_gym.training.studies.curves import draw, lay  # noqa: PLC0415
+
+    curves = lay(trajectory, Folder(effort.out).results(policies))
+    say(
+        f"\nThe paper's network, with Adam at 8e-5: training loss {curves['loss'][0]:.4g} in the first round, "
+        f"{curves['loss'][-1]:.4g} at the end (mean of the last rounds), "
+        f"accuracy on the held-out images {trajectory['accuracy'][-1]:.3g}."
+    )
+    published = find(CIFAR100).rounds
+    different = [f"{effort.rounds:,} rounds (there {published:,})"] * (effort.rounds != published)
+    different += [f"{images:,} training images (there 50,000)"] * (images != 50_000)
+    if different:
+        say(f"Other than in the paper: {' and '.join(different)}.")
+    say_files(
+        "loss curves",
+        draw(curves, f"{experiment.about}, {plural(effort.seeds, 'seed')}", effort.out / "plots" / "loss"),
+    )
+
+
+def _train(trainer: Trainer, effort: _Effort, problem: str, data: Path | None = None) -> pl.DataFrame:
+    """The trajectory of a trainer, kept in a folder of its own beside the clocks."""
+    config = {"ata-gym": __version__, "rounds": effort.rounds}
+    where = effort.out / "training"
+    return train_with_progress(trainer, config, where, problem, data, save_every=effort.save_every)[1]

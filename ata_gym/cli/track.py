@@ -1,0 +1,62 @@
+"""``ata-gym track``: how many rounds each policy needs to follow a change, and what it does meanwhile."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from ata_gym.cli import options
+from ata_gym.cli.bench import end_with, play
+from ata_gym.cli.console import show_report
+
+FOLLOWERS = "uta,ata,ata-icml,recent-median,lb-bsp-ema,restarting-beta"
+"""Some that use all feedback alike, and some for non-stationary scenarios."""
+
+
+def track(
+    out: options.Out,
+    scenario: options.Scenario = None,
+    data: options.Data = None,
+    trace: options.Trace = None,
+    worker_column: options.WorkerColumn = None,
+    duration_column: options.DurationColumn = None,
+    round_column: options.RoundColumn = None,
+    budget: options.Budget = None,
+    policies: options.Policies = FOLLOWERS,
+    change: Annotated[
+        list[int] | None,
+        typer.Option(help="Rounds played before a change; repeatable. By default the scenario's."),
+    ] = None,
+    before: Annotated[int, typer.Option(help="Rounds to look at before each change.")] = 500,
+    after: Annotated[int, typer.Option(help="Rounds to look at after each change.")] = 2_000,
+    rounds: options.Rounds = None,
+    seeds: options.Seeds = 8,
+    seed: options.Seed = 0,
+    jobs: options.Jobs = None,
+    save_every: options.SaveEvery = 10.0,
+) -> None:
+    r"""Measure how many rounds policies need to follow an abrupt change, and draw what they do meanwhile.
+
+    A policy has followed when the expected round time of its allocations is within 10 % of the least possible one, on
+    average over 20 rounds. For policies whose allocations sum to the budget. After a kill the same command continues
+    where it stopped, with the same result; policies may be added later.
+
+    ```
+    ata-gym track --scenario changing-permuted-linear-n51 --rounds 22000 --out results/permuted
+    ata-gym track --scenario alibaba-4 --data recordings --change 1873 --after 300 --out results/alibaba
+    ata-gym track --trace times.csv --worker-column machine --duration-column seconds \
+        --round-column step --budget 10 --change 1873 --out results/times
+    ```
+    """
+    from ata_gym.bench.tracking.experiment import TrackedRun, Tracking  # noqa: PLC0415 - these imports take a second
+    from ata_gym.bench.tracking.report import report  # noqa: PLC0415
+
+    experiment = options.find_experiment(
+        scenario, trace, worker_column, duration_column, round_column, budget, rounds, seeds, seed, data=data
+    )
+    tracking = Tracking.around(experiment, change or None, before=before, after=after)
+    folder, finished, failures = play(tracking, policies, out, jobs, save_every, TrackedRun)
+    if finished:
+        show_report(report(tracking, finished, folder))
+    end_with(failures, folder)

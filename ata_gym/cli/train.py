@@ -1,0 +1,200 @@
+"""``ata-gym train``: train a real model once, and draw its loss against the runtime of each policy."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ata_gym.cli.bench import end_with
+from ata_gym.cli.console import loss_bar, named_failure, progress_bars, say_error, say_files, show_report
+from ata_gym.cli.options import PUBLISHED, Out, Policies, ProblemData, SaveEvery, check_effort, split_names
+from ata_gym.training.problems.problem import problem_names
+from ata_gym.utils.extras import require
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from ata_gym.bench.experiment.experiment import Experiment
+    from ata_gym.bench.experiment.store import Folder
+    from ata_gym.training.studies.comparison import MethodChoice
+    from ata_gym.training.trainer import Trainer
+
+_POINTS = 500
+"""Rounds at which the clocks are recorded, at most."""
+
+ProblemName = Annotated[
+    str,
+    typer.Option(
+        help=f"{', '.join(problem_names())}; or one of yours: package.module:function returns a problem, "
+        "torch:package.module:function a module and its data."
+    ),
+]
+
+
+def train(
+    scenario: Annotated[str, typer.Option(help="A named scenario; `ata-gym scenarios` lists them.")],
+    out: Out,
+    policies: Policies = PUBLISHED,
+    methods: Annotated[
+        str,
+        typer.Option(
+            help="Training methods to compare with, NAME or NAME=RATE separated by commas; "
+            "`ata-gym methods` lists them."
+        ),
+    ] = "",
+    problem: ProblemName = "digits",
+    data: ProblemData = None,
+    rounds: Annotated[int, typer.Option(help="Optimiser steps.")] = 2000,
+    optimizer: Annotated[
+        str | None, typer.Option(help="sgd, momentum, adam or adamw; by default the problem's own.")
+    ] = None,
+    lr: Annotated[float | None, typer.Option(help="Learning rate; by default the problem's.")] = None,
+    schedule: Annotated[
+        str, typer.Option(help="Of the learning rate: constant, cosine:ROUNDS, linear:ROUNDS or warmup:ROUNDS.")
+    ] = "constant",
+    micro_batch: Annotated[int, typer.Option(help="Samples of a task.")] = 1,
+    precision: Annotated[str, typer.Option(help="float32, or mixed with bfloat16 or float16.")] = "float32",
+    compile_: Annotated[bool, typer.Option("--compile", help="Let torch.compile fuse the model.")] = False,
+    graphs: Annotated[bool, typer.Option("--graphs", help="On CUDA: replay each gradient as a CUDA graph.")] = False,
+    seed: Annotated[int, typer.Option(help="Of the weights, the gradients and the task times.")] = 0,
+    device: Annotated[str, typer.Option(help="Where the model is trained: cpu, cuda or cuda:1.")] = "cpu",
+    tensorboard: Annotated[
+        bool, typer.Option("--tensorboard", help="Log to OUT/tensorboard, for `tensorboard --logdir`.")
+    ] = False,
+    save_every: SaveEvery = 10.0,
+) -> None:
+    """Train a model once, and draw its loss against the runtime and the worker time of each policy.
+
+    The allocation decides when a gradient is there, never what it is: one trajectory serves all policies. After a kill
+    the same command continues where it stopped, with the same result; policies and methods may be added later.
+
+    Methods take the same pool, problem, optimiser and seed. Each ends when it has used as many gradients as the
+    policies, rounds x B. Its learning rate is --lr times the ratio of its step size in theory to Rennala's where noise
+    dominates: in proportion to the gradients of an update, half that for asynchronous methods; NAME=RATE gives another.
+    """
+    require("torch", extra="train", purpose="The command train")
+    from ata_gym.bench.experiment.experiment import Experiment  # noqa: PLC0415 - these imports take seconds
+    from ata_gym.bench.experiment.jobs import play_all  # noqa: PLC0415
+    from ata_gym.training.problems.problem import make_problem  # noqa: PLC0415
+    from ata_gym.training.studies.comparison import result  # noqa: PLC0415
+    from ata_gym.training.studies.loss_report import report  # noqa: PLC0415
+    from ata_gym.training.trainer import Trainer  # noqa: PLC0415
+
+    check_effort(None, save_every)
+    names = split_names(policies)
+    experiment = Experiment.on_scenario(scenario, rounds=rounds, seeds=1, seed=seed)
+    experiment = replace(experiment, points=_POINTS)
+    for name in names:
+        experiment.try_out(name)
+    entries = _entries(methods, experiment)
+    other = {"--schedule": schedule != "constant", "--micro-batch": micro_batch != 1, "--compile": compile_}
+    other |= {"--precision": precision != "float32", "--graphs": graphs}
+    if entries and any(other.values()):
+        raise ValueError(f"--methods goes without {', '.join(option for option, given in other.items() if given)}")
+    with named_failure(f"the problem {problem}"):
+        trainer = Trainer(
+            make_problem(problem, data), experiment.scenario.budget, optimizer=optimizer, lr=lr, schedule=schedule,
+            micro_batch=micro_batch, precision=precision, compile=compile_, graphs=graphs, device=device, seed=seed,
+        )  # fmt: skip
+    folder, trajectory = train_with_progress(
+        trainer, experiment.config(), out, problem, data, tensorboard=tensorboard, save_every=save_every
+    )
+    with progress_bars(dict.fromkeys(names, rounds)) as progress:
+        failures = play_all(experiment, names, folder, processes=1, save_every=save_every, progress=progress)
+    finished = [name for name in names if name not in failures]
+    frames, diverged = _run_methods(entries, trainer, experiment, folder)
+    if finished:
+        show_report(report(experiment, finished, folder, trajectory, trainer, frames))
+        say_files("trajectory and final weights", [folder.path / name for name in ("training.parquet", "weights.pt")])
+        if frames:
+            say_files("methods", [result(folder, entry) for entry in frames])
+    for label, failure in diverged.items():
+        say_error(f"{label}: {failure}; another learning rate is given as {label.partition('=')[0]}=RATE")
+    end_with(failures, folder)
+    if diverged:
+        raise typer.Exit(1)
+
+
+def _entries(methods: str, experiment: Experiment) -> list[MethodChoice]:
+    """The methods that take part; each can run on the pool."""
+    from ata_gym.training.studies.comparison import MethodChoice  # noqa: PLC0415 - it takes seconds to import
+
+    entries = [MethodChoice.parse(text) for text in (split_names(methods) if methods else ())]
+    for entry in entries:
+        entry.rate(experiment, 1.0)
+    return entries
+
+
+def _run_methods(
+    entries: list[MethodChoice], trainer: Trainer, experiment: Experiment, folder: Folder
+) -> tuple[dict[MethodChoice, pl.DataFrame], dict[str, FloatingPointError]]:
+    """Run each method that has not finished yet; what it did, or why it could not continue."""
+    from ata_gym.training.studies.comparison import run_once  # noqa: PLC0415 - it takes seconds to import
+
+    frames: dict[MethodChoice, pl.DataFrame] = {}
+    diverged: dict[str, FloatingPointError] = {}
+    total = experiment.rounds * experiment.scenario.budget
+    with progress_bars(dict.fromkeys((entry.label for entry in entries), total)) as progress:
+        for entry in entries:
+            try:
+                frames[entry] = run_once(entry, trainer, experiment, folder, partial(progress, entry.label))
+            except FloatingPointError as error:
+                diverged[entry.label] = error
+    return frames, diverged
+
+
+def train_with_progress(
+    trainer: Trainer,
+    config: dict[str, object],
+    out: Path,
+    problem: str,
+    data: Path | None,
+    *,
+    tensorboard: bool = False,
+    save_every: float = 10.0,
+) -> tuple[Folder, pl.DataFrame]:
+    """Train to the end with a progress bar, or from where a killed run stopped.
+
+    Parameters
+    ----------
+    trainer
+        What is trained.
+    config
+        What else the folder's results depend on; its ``rounds`` say how many optimiser steps there are.
+    out
+        The results folder.
+    problem, data
+        What the user named, and from where its data was read.
+    tensorboard
+        Whether to log into the folder for TensorBoard.
+    save_every
+        Seconds between checkpoints.
+
+    Returns
+    -------
+    The results folder, and the trajectory.
+
+    Raises
+    ------
+    ValueError
+        If the folder is of another configuration, the loss is not finite, or memory is short.
+    """
+    from ata_gym.bench.experiment.store import open_folder  # noqa: PLC0415 - these imports take seconds
+    from ata_gym.training.studies.tensorboard import tensorboard_log  # noqa: PLC0415
+    from ata_gym.training.studies.trajectory import train_once, training_config  # noqa: PLC0415
+
+    rounds = int(str(config["rounds"]))
+    logging = tensorboard_log(out / "tensorboard", rounds) if tensorboard else nullcontext(lambda _: None)
+    folder = open_folder(out, config | training_config(trainer, problem, data))
+    try:
+        with named_failure(f"the problem {problem}"), loss_bar(problem, rounds) as progress, logging as log:
+            return folder, train_once(trainer, rounds, folder, progress, save_every=save_every, log=log)
+    except FloatingPointError as error:
+        raise ValueError(str(error)) from error
+    except MemoryError as error:
+        raise ValueError(f"{error}; the same command goes on from the last checkpoint") from error

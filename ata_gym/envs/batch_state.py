@@ -1,0 +1,259 @@
+"""What the rows of an env remember of their episodes, and their steps where a step is a round."""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from ata_gym.changes import Conditions
+from ata_gym.changes.process import ChangeProcess
+from ata_gym.envs.spaces import Allocation, Dispatch, RaceAllocation
+from ata_gym.pools.families import CODES
+from ata_gym.scenarios import Scenario
+from ata_gym.simulation.keys import stream_keys
+from ata_gym.simulation.rounds import RoundResult, allocation_round, race_round
+from ata_gym.typing import Floats, Mask
+from ata_gym.utils.validation import short
+
+Observation = dict[str, NDArray[Any]]
+Backend = Callable[..., RoundResult]
+"""What runs the tasks of a round: called as ``ata_gym.simulation.rounds.race_round`` is, with one row."""
+
+LARGEST = float(np.finfo(np.float64).max)
+"""The upper bound of times in observation spaces."""
+_TASK_NOISE = 0  # the stream of keys for task times
+
+
+class StepResult(NamedTuple):
+    """What one step gave E rows."""
+
+    observation: Observation
+    """Fresh arrays with a leading row axis."""
+    time: Floats
+    """(E,) time that passed."""
+    worker_time: Floats
+    """(E,) time that all workers were busy in it."""
+    info: dict[str, NDArray[Any]]
+    """Fresh arrays of shape (E,)."""
+    ended: Mask
+    """(E,) whether the episode ended."""
+
+
+class BatchState(ABC):
+    """What E rows remember of their episodes; the same class serves the single and the vector env of an id.
+
+    Parameters
+    ----------
+    scenario
+        What stays the same over all episodes.
+    rows
+        How many rows E.
+    results
+        Results in each step's feedback.
+    signals
+        Whether observations hold the workers' loads.
+
+    Raises
+    ------
+    ValueError
+        If the feedback does not fit this machine's memory.
+    """
+
+    _FIELDS = ("keys", "episode", "round", "started", "runtime", "total_worker_time")
+
+    def __init__(self, scenario: Scenario, rows: int, results: int, signals: bool) -> None:
+        _check_memory(scenario, rows, results)
+        self.scenario, self.results, self.shows_signals = scenario, results, signals
+        self.faulty, self._records_end = scenario.faulty, scenario.ends
+        n = scenario.pool.n
+        self.keys = np.zeros(rows, np.uint64)
+        self.episode = np.full(rows, -1, np.int64)  # -1: never reset
+        self.round = np.zeros(rows, np.int64)
+        self.started = np.zeros((rows, n), np.int64)
+        self.runtime = np.zeros(rows)  # of the finished rounds, as total_worker_time is
+        self.total_worker_time = np.zeros(rows)
+        self.process = ChangeProcess(scenario.pool, scenario.changes, rows)
+
+    @abstractmethod
+    def action_space(self, rows: int | None = None) -> Allocation | Dispatch:
+        """The action space, with a row axis if ``rows`` is given."""
+
+    @abstractmethod
+    def step(self, action: NDArray[Any]) -> StepResult:
+        """Take one step in every row with an action that the space has checked."""
+
+    def observation_space(self) -> spaces.Dict:
+        """The space of one row's observations: the feedback."""
+        n, results = self.scenario.pool.n, self.results
+        seen: dict[str, spaces.Space[Any]] = {
+            "worker": spaces.Box(-1, n - 1, (results,), np.int64),
+            "duration": spaces.Box(0.0, LARGEST, (results,), np.float64),
+            "elapsed": spaces.Box(0.0, LARGEST, (n,), np.float64),
+        }
+        if self.shows_signals:
+            seen["signal"] = spaces.Box(0.0, 1.0, (n, 2), np.float64)
+        return spaces.Dict(seen)
+
+    def no_feedback(self, rows: Mask | slice) -> Observation:
+        """What some rows see after their reset."""
+        count = len(self.round[rows])
+        observation = {
+            "worker": np.full((count, self.results), -1, np.int64),
+            "duration": np.zeros((count, self.results)),
+            "elapsed": np.zeros((count, self.scenario.pool.n)),
+        }
+        if self.shows_signals:
+            observation["signal"] = self.signals()[rows]
+        return observation
+
+    def conditions(self) -> Conditions:
+        """What the workers are like in the coming round, or in the one that has begun."""
+        conditions = self.process.conditions
+        return conditions if self.scenario.changes else conditions._replace(round=self.round.copy())
+
+    def signals(self) -> Floats:
+        """The workers' loads, shape (E, n, 2), in a fresh array."""
+        return self.process.conditions.signal.copy()
+
+    def seed_row(self, row: int, seed: int) -> None:
+        """Give a row the noise of a seed; its next episode is episode 0."""
+        self.keys[row] = stream_keys(seed, stream=_TASK_NOISE)[0]
+        self.episode[row] = -1
+
+    def seeded(self) -> bool:
+        """Whether every row has a seed and has begun an episode."""
+        return bool((self.episode >= 0).all())
+
+    def start_episode(self, rows: Mask | slice) -> None:
+        """Start the next episode of some rows."""
+        self.episode[rows] += 1
+        for field in (self.round, self.started, self.runtime, self.total_worker_time):
+            field[rows] = 0
+        self.process.start_episode(rows, self.keys, self.episode, self.round)
+
+    def next_round(self, rows: Mask | None = None) -> Mask:
+        """Move some rows (None: all) to their next round; whether their episode has ended instead, shape (E,)."""
+        self.round += 1 if rows is None else rows
+        if self.scenario.changes:
+            self.process.next_round(rows, self.keys, self.episode, self.round)
+        ended = np.zeros(len(self.round), np.bool_)
+        if self._records_end:
+            ended |= self._short_of_records()
+        if self.scenario.horizon is not None:
+            ended |= self.round >= self.scenario.horizon
+        return ended
+
+    def _short_of_records(self) -> Mask:
+        """Whether the recorded times may not fill the coming round, shape (E,)."""
+        distributions = self.process.distributions
+        by_round = distributions.family == CODES["trace-by-round"]
+        needed = np.where(by_round, self.round[:, None] + 1, self.started + self.scenario.budget)
+        short: Mask = np.any(needed > distributions.limit, axis=1)
+        return short
+
+    def checkpoint(self, ended: Mask) -> dict[str, NDArray[Any]]:
+        """Everything there is to remember, as fresh arrays; ``ended`` marks the rows whose episode has ended."""
+        return {name: field.copy() for name, field in self._remembered(ended).items()}
+
+    def restore(self, checkpoint: Mapping[str, NDArray[Any]], ended: Mask) -> None:
+        """Go on from what ``checkpoint`` gave; ValueError, and no change, if it does not fit."""
+        here = self._remembered(ended)
+        for name, field in here.items():
+            if name not in checkpoint or np.shape(checkpoint[name]) != field.shape:
+                raise ValueError(
+                    f"this checkpoint does not fit the env: {name!r} must be an array of shape {field.shape}"
+                )
+        for name, field in here.items():
+            field[...] = checkpoint[name]
+        self.process.update_conditions(self.round)
+
+    def _remembered(self, ended: Mask) -> dict[str, NDArray[Any]]:
+        changes = {f"change_{k}": memory for k, memory in enumerate(self.process.memories)}
+        return {name: getattr(self, name) for name in self._FIELDS} | changes | {"over": ended}
+
+
+class AllocationState(BatchState):
+    """A step is a round whose allocation sums to B, and every task is run to its end."""
+
+    _space: type[Allocation] = Allocation
+    _simulate: Backend = staticmethod(allocation_round)
+
+    def __init__(self, scenario: Scenario, rows: int, signals: bool = False, backend: Backend | None = None) -> None:
+        if backend is not None and not callable(backend):
+            raise ValueError(
+                "backend must be a function that runs a round, called as ata_gym.simulation.rounds.race_round is, "
+                f"not {short(backend)}"
+            )
+        super().__init__(scenario, rows, scenario.budget, signals)
+        self.backend: Backend = self._simulate if backend is None else backend
+        self._simulated = backend is None
+
+    def action_space(self, rows: int | None = None) -> Allocation:
+        """Allocations."""
+        return self._space(self.scenario.pool.n, self.scenario.budget, rows)
+
+    def step(self, action: NDArray[Any]) -> StepResult:
+        """Run one round of every row."""
+        process, budget = self.process, self.scenario.budget
+        now = process.distributions, self.keys, self.episode, self.round, self.started, action, budget
+        result = self.backend(*now) if process.disturbances is None else self.backend(*now, process.disturbances)
+        if not self._simulated:
+            _check_backend_result(result, action, budget)
+        self.started = result.started
+        self.runtime += result.round_time
+        self.total_worker_time += result.worker_time
+        info: dict[str, NDArray[Any]] = {
+            "round_time": result.round_time,
+            "worker_time": result.worker_time,
+            "runtime": self.runtime.copy(),
+            "total_worker_time": self.total_worker_time.copy(),
+        }
+        if self.faulty:
+            info["lost"] = result.lost
+        ended = self.next_round()
+        observation = {"worker": result.worker, "duration": result.duration, "elapsed": result.elapsed}
+        if self.shows_signals:
+            observation["signal"] = self.signals()
+        return StepResult(observation, result.round_time, result.worker_time, info, ended)
+
+
+class RaceState(AllocationState):
+    """A step is a round that ends at the B-th result; the rest of the allocation is cancelled."""
+
+    _space = RaceAllocation
+    _simulate = staticmethod(race_round)
+
+
+def _check_memory(scenario: Scenario, rows: int, results: int) -> None:
+    """ValueError if observations and the bounds of their space, some 64 bytes per entry, exceed the memory."""
+    needed = 64 * rows * (results + scenario.pool.n)
+    try:
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):  # not on every system
+        memory = 2**36
+    if needed > memory:
+        raise ValueError(
+            f"the feedback of {rows} rows with {results} results each needs about {needed / 1e9:,.0f} GB of memory, "
+            f"and this machine has {memory / 1e9:,.0f} GB: use a smaller budget or fewer rows"
+        )
+
+
+def _check_backend_result(result: RoundResult, action: NDArray[Any], budget: int) -> None:
+    """ValueError unless a backend gave what ``race_round`` would: shapes, workers, and finite times of at least 0."""
+    rows, n = action.shape
+    shapes = ((rows, budget), (rows, budget), (rows, n), (rows, n), (rows,), (rows,))
+    for name, field, shape in zip(RoundResult._fields, result, shapes, strict=False):
+        if np.shape(field) != shape:
+            raise ValueError(f"the backend's {name} must have shape {shape}, not {np.shape(field)}")
+    for name in ("duration", "elapsed", "round_time", "worker_time"):
+        times = np.asarray(getattr(result, name))
+        if not (np.isfinite(times) & (times >= 0)).all():
+            raise ValueError(f"the backend's {name} must be finite and at least 0, not {times.tolist()}")
+    if not ((result.worker >= 0) & (result.worker < n)).all():
+        raise ValueError(f"the backend's worker must be from 0 to {n - 1}, not {result.worker.tolist()}")

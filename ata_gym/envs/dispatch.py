@@ -1,0 +1,170 @@
+"""The env whose steps are decisions within a round, as a single env and as a native vector env."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from ata_gym.envs.batch_state import LARGEST, Backend, BatchState, Observation, StepResult
+from ata_gym.envs.single import SingleEnv
+from ata_gym.envs.spaces import Dispatch
+from ata_gym.envs.vector import VectorEnv
+from ata_gym.scenarios import Scenario
+from ata_gym.simulation.dispatch import RoundState, dispatch_step
+from ata_gym.typing import Floats, Mask
+
+
+class DispatchState(BatchState):
+    """A step leads from one decision to the next result, of which a round needs B."""
+
+    def __init__(self, scenario: Scenario, rows: int, signals: bool = False, backend: Backend | None = None) -> None:
+        if backend is not None:
+            raise ValueError("TaskDispatch-v0 takes no backend: use one with TaskAllocation-v0 or TaskRace-v0")
+        super().__init__(scenario, rows, 1, signals)
+        self.round_state = RoundState.start(rows, scenario.pool.n, scenario.budget)
+
+    def action_space(self, rows: int | None = None) -> Dispatch:
+        """Vectors that say which workers should be working."""
+        return Dispatch(self.scenario.pool.n, rows)
+
+    def observation_space(self) -> spaces.Dict:
+        """The feedback, and the state of the round."""
+        n, budget = self.scenario.pool.n, self.scenario.budget
+        return spaces.Dict(
+            {
+                **super().observation_space(),
+                "missing": spaces.Box(0, budget, (1,), np.int64),  # never 0; Gymnasium warns of a box with one element
+                "started": spaces.Box(0, budget, (n,), np.int64),
+                "running": spaces.Box(0, 1, (n,), np.int8),
+                "age": spaces.Box(0.0, LARGEST, (n,), np.float64),
+            }
+        )
+
+    def no_feedback(self, rows: Mask | slice) -> Observation:
+        """What some rows see after their reset, at the start of a round."""
+        observation = super().no_feedback(rows)
+        count, n = observation["elapsed"].shape
+        return observation | _seen(RoundState.start(count, n, self.scenario.budget), np.zeros((count, n)))
+
+    def start_episode(self, rows: Mask | slice) -> None:
+        """Start the next episode of some rows, and its first round."""
+        super().start_episode(rows)
+        field: NDArray[Any]
+        for field in self.round_state:
+            field[rows] = 0
+        self.round_state.missing[rows] = self.scenario.budget
+
+    def step(self, action: NDArray[Any]) -> StepResult:
+        """Go on to the next result of every row."""
+        before = self.round_state
+        at = dispatch_step(
+            self.process.distributions,
+            self.keys,
+            self.episode,
+            self.round,
+            self.started,
+            before,
+            action,
+            self.scenario.budget,
+            self.process.disturbances,
+        )
+        self.started, self.round_state = at.started, at.round_state
+        runtime, total = self.runtime + at.round_time, self.total_worker_time + at.worker_time
+        ended = at.round_over
+        if ended.any():
+            self.runtime = np.where(at.round_over, runtime, self.runtime)
+            self.total_worker_time = np.where(at.round_over, total, self.total_worker_time)
+            ended = at.round_over & self.next_round(at.round_over)
+        info = {
+            "round_time": at.round_time,
+            "worker_time": at.worker_time,
+            "runtime": runtime,
+            "total_worker_time": total,
+            "round_over": at.round_over,
+        }
+        if self.faulty:
+            info["lost"] = at.round_state.lost.copy()
+        feedback = {"worker": at.worker[:, None], "duration": at.duration[:, None], "elapsed": at.elapsed}
+        if self.shows_signals:
+            feedback["signal"] = self.signals()
+        passed, worked = at.round_time - before.now, at.worker_time - before.spent
+        return StepResult(feedback | _seen(at.round_state, at.age), passed, worked, info, ended)
+
+    def _remembered(self, ended: Mask) -> dict[str, NDArray[Any]]:
+        return super()._remembered(ended) | self.round_state._asdict()
+
+
+def _seen(round_state: RoundState, age: Floats) -> Observation:
+    """What an observation holds of the round, in fresh arrays."""
+    return {
+        "missing": round_state.missing[:, None].copy(),
+        "started": round_state.tasks.copy(),
+        "running": round_state.running.copy(),
+        "age": age,
+    }
+
+
+class TaskDispatchEnv(SingleEnv):
+    """A round needs B results; at each one the action says which idle workers start one more task.
+
+    The action is a vector of n zeros and ones. An idle worker with a 1 starts one task now; the entry of a worker that
+    is running a task has no effect. If no worker would be running a task, all start one. Then time passes until the
+    next result; of results at the same moment the lowest worker's comes first, in a step of its own. At the B-th result
+    the round ends: tasks that are still running are cancelled, their time so far counts as worker time and is seen as
+    ``elapsed``, and all workers are idle.
+
+    The feedback of a step is one result: ``worker``, ``duration`` and ``elapsed`` as in the other envs. The observation
+    holds besides: the results still ``missing`` (B at a round's start), the tasks ``started`` by each worker in the
+    round, whether each is ``running`` one, and that task's ``age``. ``info`` holds the round time and worker time so
+    far, and ``round_over``. The rewards of a round add up to -(round time + price * worker time). The horizon counts
+    rounds.
+
+    A worker that dies (`ata_gym.changes.Spot` and `Crash`) is no longer running, and a 1 for it has no effect. The time
+    of the task that it lost is its ``elapsed`` at the round's end; ``info["lost"]`` counts such tasks of the round.
+
+    Parameters
+    ----------
+    scenario, pool, budget, horizon, price, signals
+        As for ``TaskAllocationEnv``. That env and ``TaskRaceEnv`` are the special case "1 while ``started`` is below
+        the allocation", with the same task times, round times and worker times, bit for bit.
+
+    Raises
+    ------
+    ValueError
+        For arguments or actions that are not legal; the env stays as it was.
+
+    Examples
+    --------
+    >>> import gymnasium as gym, ata_gym
+    >>> env = gym.make("ata_gym/TaskDispatch-v0", pool={"family": "deterministic", "scale": [2.0, 3.0]}, budget=2)
+    >>> observation, _ = env.reset(seed=0)
+    >>> observation, reward, _, _, info = env.step(np.array([1, 1]))
+    >>> observation["worker"], observation["missing"], observation["running"], observation["age"]
+    (array([0]), array([1]), array([0, 1], dtype=int8), array([0., 2.]))
+    >>> observation, reward, _, _, info = env.step(np.array([0, 1]))
+    >>> reward, info["round_time"], info["worker_time"], info["round_over"]
+    (-1.0, 3.0, 5.0, True)
+    """
+
+    _state_class = DispatchState
+    action_space: Dispatch
+
+
+class TaskDispatchVectorEnv(VectorEnv):
+    """E rows of ``TaskDispatchEnv``; the arguments are those of ``TaskAllocationVectorEnv``.
+
+    The rows take their steps together, but each row has a round of its own.
+
+    Examples
+    --------
+    >>> import gymnasium as gym, ata_gym
+    >>> envs = gym.make_vec("ata_gym/TaskDispatch-v0", num_envs=4, scenario="icml2025-regret")
+    >>> _ = envs.reset(seed=0)
+    >>> envs.step(envs.action_space.sample())[1].shape
+    (4,)
+    """
+
+    _state_class = DispatchState

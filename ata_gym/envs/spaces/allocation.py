@@ -1,0 +1,261 @@
+"""The action spaces of rounds: integer vectors of tasks per worker, for one row or a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, SupportsIndex
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.spaces import Space
+from numpy.typing import ArrayLike, NDArray
+
+from ata_gym.typing import Ints
+from ata_gym.utils.compiled import gufunc
+from ata_gym.utils.validation import whole_number
+
+__all__ = ["Allocation", "RaceAllocation"]
+
+_INT64 = np.dtype(np.int64)
+_LARGEST = 2**62
+"""The largest n and budget: their sum still fits in an int64."""
+
+_LEGAL, _NEGATIVE, _ABOVE, _TOO_MANY, _TOO_FEW = range(5)
+
+
+@gufunc("void(int64[:], int64, boolean, int64[:])", "(n),(),()->()")
+def _fault(action: Any, budget: Any, exact: Any, out: Any) -> None:
+    """The first fault of an allocation. It counts down from the budget, so that no sum can overflow."""
+    left = budget
+    fault = _LEGAL
+    for tasks in action:
+        if tasks < 0:
+            fault = _NEGATIVE
+            break
+        if tasks > budget:
+            fault = _ABOVE
+            break
+        left -= tasks
+        if left < 0:
+            if exact:
+                fault = _TOO_MANY
+                break
+            left = 0
+    if fault == _LEGAL and left > 0:
+        fault = _TOO_FEW
+    out[0] = fault
+
+
+@gufunc("void(float64[:], int64, int64[:])", "(m),(),(n)", writable=(2,))
+def _deal(uniform: Any, budget: Any, out: Any) -> None:
+    """Stars and bars: each of n + budget - 1 places is a bar with probability (bars left) / (places left)."""
+    worker = 0
+    bars = len(out) - 1
+    places = bars + budget
+    out[:] = 0
+    for place in range(places):
+        if uniform[place] * (places - place) < bars:
+            worker += 1
+            bars -= 1
+        else:
+            out[worker] += 1
+
+
+def integers(action: object, shape: tuple[int, ...]) -> NDArray[np.integer[Any]]:
+    """The action as an array of integers of this shape; ValueError if it is none."""
+    try:
+        given = np.asarray(action)
+    except Exception as error:
+        raise ValueError(f"the action must be an array of shape {shape}: {error}") from error
+    if given.shape != shape:
+        raise ValueError(f"the action must have shape {shape}, not {given.shape}")
+    if given.dtype.kind not in "iu":
+        raise ValueError(f"the action must have an integer dtype such as int64, not {given.dtype}")
+    return given
+
+
+class Allocation(Space[Ints]):
+    """Tasks per worker: non-negative integers that sum to the budget.
+
+    Parameters
+    ----------
+    n
+        Number of workers, at least 1.
+    budget
+        Budget B, at least 1; an array of shape (*rows) gives each row its own. The attribute ``budget`` is the largest
+        one, and ``budgets`` that of each row.
+    rows
+        Number of rows E of the batched space (or several axes of rows). Without it an element has no row axis.
+    seed
+        Seeds ``sample``.
+
+    Raises
+    ------
+    ValueError
+        If n, the budget or rows is no integer of at least 1, or the budgets do not match the rows.
+
+    Notes
+    -----
+    An element has shape (n,), or (E, n) with ``rows=E``, and dtype int64. A sample is uniform over the
+    C(n + B - 1, B) compositions of B into n parts (stars and bars), each row independently, in O(n + B) per row. Whole
+    floats are no elements.
+
+    Examples
+    --------
+    >>> space = Allocation(3, budget=5, seed=0)
+    >>> int(space.sample().sum())
+    5
+    >>> np.array([5, 0, 0]) in space, np.array([5.0, 0.0, 0.0]) in space, np.array([4, 0, 0]) in space
+    (True, False, False)
+    >>> space.check([1, 1, 1])
+    Traceback (most recent call last):
+        ...
+    ValueError: the tasks must sum to the budget of 5, not to 3
+    >>> Allocation(3, budget=5, rows=256).shape
+    (256, 3)
+    """
+
+    _shape: tuple[int, ...]
+    _exact = np.asarray(True)
+
+    def __init__(
+        self,
+        n: SupportsIndex,
+        budget: ArrayLike,
+        rows: SupportsIndex | tuple[SupportsIndex, ...] | None = None,
+        seed: int | np.random.Generator | None = None,
+    ) -> None:
+        self.n = whole_number("n", n)
+        sizes = () if rows is None else rows if isinstance(rows, tuple) else (rows,)
+        leading = tuple(whole_number("rows", size) for size in sizes)
+        given = np.asarray(budget, dtype=object)
+        if given.shape not in {(), leading}:
+            raise ValueError(f"budget must be a number or have the rows' shape {leading}, not {given.shape}")
+        counts = [whole_number("budget", one) for one in given.flat]
+        self.budget = max(counts)
+        own = np.array(counts, dtype=np.int64).reshape(given.shape)
+        self._equal = len(set(counts)) == 1
+        self.budgets: Ints = np.broadcast_to(own, leading).copy()
+        super().__init__((*leading, self.n), np.int64, seed)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of an element: (n,), or (E, n) for a batch."""
+        return self._shape
+
+    @property
+    def rows(self) -> int | tuple[int, ...] | None:
+        """Number of rows E; None without a row axis."""
+        leading = self._shape[:-1]
+        return leading[0] if len(leading) == 1 else leading or None
+
+    is_np_flattenable = True
+
+    def sample(self, mask: None = None, probability: None = None) -> Ints:
+        """Draw uniformly, each row independently; gymnasium.error.Error if a mask or a probability is given."""
+        for name, value in (("mask", mask), ("probability", probability)):
+            if value is not None:
+                raise gym.error.Error(
+                    f"{type(self).__name__}.sample cannot be provided a {name}, actual value: {value}"
+                )
+        return self._draw()
+
+    def _draw(self) -> Ints:
+        out = np.empty(self._shape, dtype=np.int64)
+        uniform = self.np_random.random((*self._shape[:-1], self.n - 1 + self.budget))
+        _deal(uniform, self.budgets, out)
+        return out
+
+    def check(self, action: object) -> Ints:
+        """The action, integers of the space's shape, as an int64 array; not copied where it is one already.
+
+        Raises
+        ------
+        ValueError
+            If the action is no element of the space; the message says what is wrong.
+        """
+        if type(action) is np.ndarray and action.dtype is _INT64 and action.shape == self._shape:
+            array = action
+        else:
+            given = integers(action, self._shape)
+            if given.dtype.kind == "u":  # a number beyond int64 must not wrap around: it stays above any budget
+                given = np.minimum(given, np.uint64(_LARGEST + 1))
+            array = given.astype(np.int64)
+        faults = _fault(array, self.budgets, self._exact)
+        if np.count_nonzero(faults):
+            raise ValueError(self._complaint(np.asarray(action), faults))
+        return array
+
+    def _complaint(self, action: NDArray[np.integer[Any]], faults: Ints) -> str:
+        """What is wrong in the first faulty row."""
+        row = tuple(int(i) for i in np.argwhere(faults)[0])
+        tasks, budget = action[row], int(self.budgets[row])
+        where = f" of row {row[0] if len(row) == 1 else row}" if row else ""
+        if faults[row] == _NEGATIVE:
+            worker = int(np.argmax(tasks < 0))
+            return f"worker {worker}{where} must have 0 or more tasks, not {tasks[worker]}"
+        if faults[row] == _ABOVE:
+            worker = int(np.argmax(tasks > budget))
+            return f"worker {worker}{where} must have at most {budget} tasks, the budget, not {tasks[worker]}"
+        total = sum(int(t) for t in tasks)  # Python's integers do not overflow
+        goal = "to the budget" if self._exact else "to at least the budget"
+        return f"the tasks{where} must sum {goal} of {budget}, not to {total}"
+
+    def contains(self, x: object) -> bool:
+        """Whether ``check`` accepts ``x``."""
+        try:
+            self.check(x)
+        except ValueError:
+            return False
+        return True
+
+    def to_jsonable(self, sample_n: Iterable[Ints]) -> list[Any]:
+        """Turn samples into nested lists of integers."""
+        return [sample.tolist() for sample in sample_n]
+
+    def from_jsonable(self, sample_n: Iterable[Any]) -> list[Ints]:
+        """Turn nested lists of integers into samples; a list that is no element raises ValueError."""
+        return [self.check(sample) for sample in sample_n]
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            type(self) is type(other)
+            and isinstance(other, Allocation)
+            and self._shape == other._shape
+            and np.array_equal(self.budgets, other.budgets)
+        )
+
+    def __hash__(self) -> int:
+        return hash((type(self), self._shape, self.budget))
+
+    def __repr__(self) -> str:
+        budget = self.budget if self._equal else self.budgets.tolist()
+        rows = "" if self.rows is None else f", rows={self.rows}"
+        return f"{type(self).__name__}({self.n}, {budget}{rows})"
+
+
+class RaceAllocation(Allocation):
+    """Tasks per worker in a race: integers from 0 to the budget that sum to at least the budget.
+
+    Parameters, attributes, shapes and errors are those of `Allocation`. A sample is uniform, each row
+    independently.
+
+    Examples
+    --------
+    >>> space = RaceAllocation(3, budget=5)
+    >>> np.array([5, 5, 5]) in space, np.array([5, 0, 0]) in space, np.array([6, 0, 0]) in space
+    (True, True, False)
+    """
+
+    _exact = np.asarray(False)
+
+    def _draw(self) -> Ints:
+        if self.n == 1:  # the only element
+            return self.budgets[..., None].copy()
+        high = self.budget if self._equal else self.budgets[..., None]
+        out = self.np_random.integers(0, high, self._shape, endpoint=True)
+        # By the symmetry a -> B - a, a uniform vector of [0, B]^n sums to nB/2 >= B or more half of the time.
+        while np.count_nonzero(faults := _fault(out, self.budgets, self._exact)):
+            again = self.np_random.integers(0, high, self._shape, endpoint=True)
+            out = np.where(np.asarray(faults)[..., None] == _LEGAL, out, again)
+        return out

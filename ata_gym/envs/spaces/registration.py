@@ -1,0 +1,106 @@
+"""What Gymnasium's functions on spaces do with the action spaces: batch, concatenate, share, flatten."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from typing import Any, TypeVar
+
+import numpy as np
+from gymnasium.spaces import Box, MultiBinary
+from gymnasium.spaces import utils as space_utils
+from gymnasium.vector import utils as vector_utils
+from gymnasium.wrappers.utils import create_zero_array
+
+from ata_gym.envs.spaces.allocation import Allocation, RaceAllocation
+from ata_gym.envs.spaces.dispatch import Dispatch
+from ata_gym.typing import Ints
+
+_Space = TypeVar("_Space", Allocation, Dispatch)
+
+
+def _batch(space: Allocation, n: int = 1) -> Allocation:
+    budgets = np.broadcast_to(space.budgets, (n, *space.budgets.shape))
+    return type(space)(space.n, budgets, (n, *space.shape[:-1]), deepcopy(space.np_random))
+
+
+def _batch_differing(spaces: Sequence[Allocation]) -> Allocation:
+    first = _alike(spaces)
+    budgets = np.stack([space.budgets for space in spaces])
+    return type(first)(first.n, budgets, budgets.shape, deepcopy(first.np_random))
+
+
+def _batch_dispatch(space: Dispatch, n: int = 1) -> Dispatch:
+    *rows, workers = space.shape
+    return type(space)(workers, (n, *rows), deepcopy(space.np_random))
+
+
+def _batch_dispatches(spaces: Sequence[Dispatch]) -> Dispatch:
+    return _batch_dispatch(_alike(spaces), len(spaces))
+
+
+def _alike(spaces: Sequence[_Space]) -> _Space:
+    first = spaces[0]
+    if any(type(space) is not type(first) or space.shape != first.shape for space in spaces):
+        raise ValueError(f"spaces must have one class and one shape to form a batch, not {list(spaces)}")
+    return first
+
+
+def _flatten_space(space: Allocation) -> Box:
+    """A box with each number of tasks up to its budget; Gymnasium's flat spaces are boxes, so the sum is not kept."""
+    high = np.broadcast_to(space.budgets[..., None], space.shape)
+    return Box(0, high.flatten(), dtype=np.int64)
+
+
+def _least(space: Allocation) -> Ints:
+    """All tasks to the first worker: an array of zeros is no element."""
+    least = np.zeros(space.shape, dtype=np.int64)
+    least[..., 0] = space.budgets
+    return least
+
+
+_RULES_OF_ALLOCATION: dict[Any, Callable[..., Any]] = {
+    vector_utils.batch_space: _batch,
+    vector_utils.batch_differing_spaces: _batch_differing,
+    space_utils.flatten_space: _flatten_space,
+    create_zero_array: _least,
+}
+_RULES_OF_DISPATCH: dict[Any, Callable[..., Any]] = {
+    vector_utils.batch_space: _batch_dispatch,
+    vector_utils.batch_differing_spaces: _batch_dispatches,
+    space_utils.flatten_space: space_utils.flatten_space.dispatch(MultiBinary),
+    create_zero_array: create_zero_array.dispatch(MultiBinary),
+}
+_RULES_OF_BOX: tuple[Any, ...] = (
+    vector_utils.concatenate,
+    vector_utils.create_empty_array,
+    vector_utils.create_shared_memory,
+    vector_utils.read_from_shared_memory,
+    vector_utils.write_to_shared_memory,
+    vector_utils.iterate,
+    space_utils.flatdim,
+    space_utils.flatten,
+    space_utils.unflatten,
+    space_utils.is_space_dtype_shape_equiv,
+)
+"""These use only the shape and dtype of a space; a space of integers is like a Box of integers to them."""
+
+
+def register() -> None:
+    """Register the action spaces with all of Gymnasium's functions that dispatch on the class of a space.
+
+    Each class needs its own entry, as some of these functions do not look for a parent class.
+
+    >>> import gymnasium
+    >>> gymnasium.vector.utils.batch_space(Allocation(3, budget=5), n=4)
+    Allocation(3, 5, rows=4)
+    """
+    for space_class, rules in (
+        (Allocation, _RULES_OF_ALLOCATION),
+        (RaceAllocation, _RULES_OF_ALLOCATION),
+        (Dispatch, _RULES_OF_DISPATCH),
+    ):
+        for function, rule in rules.items():
+            function.register(space_class, rule)
+        for function in _RULES_OF_BOX:
+            function.register(space_class, function.dispatch(Box))

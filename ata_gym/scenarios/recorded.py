@@ -1,0 +1,190 @@
+"""Scenarios of recorded speeds, read from files that do not come with the package."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from pathlib import Path
+from types import MappingProxyType
+
+import numpy as np
+
+from ata_gym.changes import Change, Jump
+from ata_gym.pools import Pool, gamma, read_trace, trace
+from ata_gym.scenarios.registry import scenario, scenario_names
+from ata_gym.scenarios.scenario import Scenario
+from ata_gym.utils.extras import require
+from ata_gym.utils.validation import unknown
+
+
+@dataclass(frozen=True)
+class Recording:
+    """A scenario that is read from a file."""
+
+    name: str
+    file: str
+    read_pool: Callable[[Path], Pool]
+    """Makes the pool from the file."""
+    budget: int
+    rounds: int
+    summary: str
+    source: str
+    digest: str
+    """``fingerprint_of`` the pool's data."""
+    changes: tuple[Change, ...] = ()
+    """Changes on top of what was recorded."""
+
+    def read(self, folder: Path) -> Scenario:
+        """Read the file in ``folder``: FileNotFoundError if it is not there, ValueError if it holds other times."""
+        path = folder / self.file
+        if not path.is_file():
+            raise FileNotFoundError(f"there is no file {path}, of which the scenario {self.name} is made")
+        pool = self.read_pool(path)
+        if fingerprint_of(pool.to_data()) != self.digest:
+            raise ValueError(f"{path} holds other times than those of which the scenario {self.name} is made")
+        return ours(self.name, pool, self.budget, self.rounds, self.summary, self.source, self.changes)
+
+
+def ours(
+    name: str,
+    pool: Pool,
+    budget: int,
+    rounds: int,
+    summary: str,
+    source: str = "ours",
+    changes: tuple[Change, ...] = (),
+) -> Scenario:
+    """A scenario of ours, with the alpha of the published figures: twice the largest mean."""
+    alpha = 2 * float(pool.mean().max())
+    return Scenario(pool, budget, rounds, changes, name=name, alpha=alpha, eta=2.0, summary=summary, source=source)
+
+
+def fingerprint_of(data: object) -> str:
+    """A hash of plain data, in which floats count to ten digits: the last may depend on the machine.
+
+    >>> fingerprint_of([1.0, "a"]) == fingerprint_of([1.0 + 1e-15, "a"]) != fingerprint_of([1.1, "a"])
+    True
+    """
+    return hashlib.sha256(json.dumps(_rounded(data)).encode()).hexdigest()
+
+
+def _rounded(data: object) -> object:
+    if isinstance(data, Mapping):
+        return {key: _rounded(value) for key, value in data.items()}
+    if isinstance(data, list | tuple):
+        return [_rounded(value) for value in data]
+    return f"{data:.10g}" if isinstance(data, float) else data
+
+
+def _mlperf(path: Path) -> Pool:
+    """The time of each recorded window of batches, per system and in the order of the file."""
+    pl = require("polars", extra="bench", purpose="Reading a recorded scenario")
+    try:
+        samples = (pl.col("batch_to") - pl.col("batch_from")) * pl.col("global_batch_size")
+        seconds = (samples / pl.col("samples_per_sec")).alias("seconds")
+        rows = pl.read_csv(path, infer_schema_length=None, glob=False).select("system", seconds)
+    except (pl.exceptions.PolarsError, OSError) as error:
+        raise ValueError(f"{path}: the file cannot be read: {error}") from error
+    return trace([rows.filter(pl.col("system") == name)["seconds"] for name in rows["system"].unique().sort()])
+
+
+def _phones(path: Path) -> Pool:
+    """60 of the phones, evenly spaced in the order of their scores; the distribution of the times is ours."""
+    scores = np.sort([float(phone["CPU_F_AI_Score"]) for phone in json.loads(path.read_text(encoding="utf-8"))])
+    chosen = scores[np.linspace(0, len(scores) - 1, 60).round().astype(np.int64)]
+    return gamma(25.0, 100_000 / chosen / 25)
+
+
+_ALIBABA_1 = Recording(
+    name="alibaba-1",
+    file="alibaba_job_1.csv",
+    read_pool=partial(read_trace, worker="worker", duration="batch_time_norm", round="time"),
+    budget=10,
+    rounds=300,
+    summary="a training job of 10 near-equal workers",
+    source="alibaba/clusterdata, cluster-trace-gpu-v2020, mini-batch times (CC BY 4.0)",
+    digest="f66f3df9e7f5a12ddfccae90b07609cb19ec9653cd7df75a132ca633a29327bb",
+)
+_ALIBABA_4 = replace(
+    _ALIBABA_1,
+    name="alibaba-4",
+    file="alibaba_job_4.csv",
+    rounds=2_182,
+    summary="a training job of 10 workers, two of which become slow",
+    digest="e5e585417a40923a5d6d47444a3689ecc0e9506cccda8d41a091fb3f5a530bd0",
+)
+_ALIBABA_4_JUMP = replace(
+    _ALIBABA_4,
+    name="alibaba-4-jump",
+    summary="alibaba-4, but worker 4, one of the five fast ones, is 4 times slower from round 1,000 on",
+    source=f"ours, on {_ALIBABA_4.source}",
+    changes=(Jump(at=1_000, workers=(4,), factor=4.0),),
+)
+_MLPERF = Recording(
+    name="mlperf",
+    file="mlperf_v07_resnet50_speed.csv.gz",
+    read_pool=_mlperf,
+    budget=23,
+    rounds=2_000,
+    summary="windows of batches of ResNet-50 on 14 systems",
+    source="mlcommons/training_results_v0.7 (Apache-2.0)",
+    digest="965b53b76de5556cfada0f5e089024722b0b78251ec4d9f52d98950a352bed3d",
+)
+_PHONES = Recording(
+    name="phones",
+    file="phones_ai_benchmark.json",
+    read_pool=_phones,
+    budget=64,
+    rounds=5_000,
+    summary="60 phones, evenly spaced by score among 333: mean 100,000 / score, gamma times of CV .2",
+    source="scores of PKU-Chengxu/FLASH (BSD-2-Clause); the distribution is ours",
+    digest="b1f6a1074ad2b91e97d668882b039acd6aa3f3471e1cb9b2d1420f0bccff4764",
+)
+
+RECORDINGS: Mapping[str, Recording] = MappingProxyType(
+    {one.name: one for one in (_ALIBABA_1, _ALIBABA_4, _ALIBABA_4_JUMP, _MLPERF, _PHONES)}
+)
+"""All recorded scenarios, by name."""
+
+
+@cache
+def recorded(name: str, folder: Path | None) -> Scenario:
+    """The recorded scenario of that name, from its file in ``folder``.
+
+    Raises
+    ------
+    FileNotFoundError
+        If the file is not there.
+    ValueError
+        If it holds other times, or no folder is given.
+    """
+    if folder is None:
+        raise ValueError(
+            f"the scenario {name} is made of {RECORDINGS[name].file}: give the folder of that file (--data)"
+        )
+    return RECORDINGS[name].read(folder)
+
+
+def find_scenario(name: str, folder: Path | None = None) -> Scenario:
+    """The scenario of that name, recorded or not.
+
+    Raises
+    ------
+    FileNotFoundError
+        If the file of a recorded scenario is not in ``folder``.
+    ValueError
+        If there is no such scenario, the folder is missing, or it is given for a scenario that needs none.
+
+    >>> find_scenario("icml2025-regret").budget
+    5
+    """
+    if name in RECORDINGS:
+        return recorded(name, folder)
+    if name not in scenario_names():
+        raise unknown("scenario", name, [*scenario_names(), *RECORDINGS])
+    if folder is not None:
+        raise ValueError(f"the scenario {name} needs no data; these do: {', '.join(RECORDINGS)}")
+    return scenario(name)

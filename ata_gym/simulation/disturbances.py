@@ -1,0 +1,37 @@
+"""What a round has besides the distributions of the task times: shared noise, outliers and deaths."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+
+from ata_gym.typing import Floats
+
+
+class Disturbances(NamedTuple):
+    """What a round has besides the distributions of the task times, as the kernels read it."""
+
+    noise: Floats
+    """(E, n, 5), or (n, 5) if alike in all rows: share of outliers, their shortest and longest time, factor of a task's
+    own normal noise, and what is added to that."""
+    dies: Floats
+    """(E, n) when each worker dies, counted from the round's start; 0: it is away, inf: it lives."""
+    deadline: float
+    """From this time of the round on, tasks of dead workers are handed on."""
+
+
+@cache
+def undisturbed(n: int) -> Disturbances:
+    """No disturbances: n workers that live and whose tasks have noise of their own only. The arrays are read-only."""
+    noise, dies = np.tile([0.0, 0.0, 0.0, 1.0, 0.0], (n, 1)), np.full(n, np.inf)
+    noise.flags.writeable = dies.flags.writeable = False
+    return Disturbances(noise, dies, 0.0)
+
+
+def checked(disturbances: Disturbances) -> Disturbances:
+    """The disturbances; ValueError if all workers of a row die."""
+    if not np.isinf(disturbances.dies).any(axis=-1).all():
+        raise ValueError("a row's workers all die: dies must be inf for one of them at least")
+    return disturbances

@@ -1,0 +1,195 @@
+"""From costs that grow with the number of tasks to an allocation: the beta rule, exactly and compiled."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ata_gym.simulation.keys import uniforms
+from ata_gym.theory.allocation.proxy_loss import availability
+from ata_gym.typing import Floats, Ints, Keys, Mask
+from ata_gym.utils.compiled import gufunc, helper, inlined
+from ata_gym.utils.validation import whole_number
+
+_LAST = 1e100
+"""The cost of a second task of a worker never tried, in units of the least cost, and half that of its fourth."""
+_FAR = 2.0**200
+"""A cost, in units of the least, that no task which is handed out reaches."""
+_MANY = 64
+"""Tasks per worker from which most are handed out at once."""
+
+
+def allocate_by_cost(
+    mean: ArrayLike,
+    spread: ArrayLike,
+    budget: int,
+    keys: Keys | None = None,
+    untried: ArrayLike | None = None,
+    available: ArrayLike | None = None,
+) -> Ints:
+    """Hand out ``budget`` tasks by least cost, worker i's j-th task at j mean_i + spread_i sqrt(j).
+
+    With ``spread`` = beta sd it is the beta rule: the time that j tasks take on average, and beta standard deviations
+    more. The result minimises the largest cost of a task handed out, as ``ata_gym.allocate`` does for spreads of 0. Of
+    equal costs the lowest index comes first. Workers never tried come before all others, in random order, one task
+    each; they get a second one only where everybody was never tried, and then evenly. Costs O(n log n) for any budget.
+    Ours.
+
+    Parameters
+    ----------
+    mean, spread
+        (..., n) finite, at least 0; not looked at for workers that were never tried or are not available.
+    budget
+        Tasks B to hand out, at least 1.
+    keys
+        (...,) a key per row for the random order. By default lowest indices come first.
+    untried
+        (..., n) which workers were never tried; by default none.
+    available
+        (..., n) which workers may get tasks; by default all.
+
+    Returns
+    -------
+    (..., n) integers, each row summing to ``budget``.
+
+    Raises
+    ------
+    ValueError
+        If a mean or a spread is NaN, infinite or negative, no worker of a row is available, or the budget is not a
+        whole number in its range.
+
+    Examples
+    --------
+    The allocation of least expected round time of a published setting, where the proxy loss gives (9, 4, 3, 2, ...):
+
+    >>> from ata_gym import scenario
+    >>> pool = scenario("icml2025-cifar100").pool
+    >>> allocate_by_cost(pool.mean(), 1.5 * pool.sd(), 23)[:9]
+    array([10,  5,  3,  2,  1,  1,  1,  0,  0])
+    """
+    budget = whole_number("budget", budget)
+    first, second = np.broadcast_arrays(np.asarray(mean, np.float64), np.asarray(spread, np.float64))
+    if first.ndim == 0 or first.shape[-1] == 0:
+        raise ValueError(f"mean must have shape (..., n) with n of at least 1, not {first.shape}")
+    never: Mask = np.broadcast_to(False if untried is None else np.asarray(untried, np.bool_), first.shape)
+    skipped, out = never, None
+    if available is not None:
+        out = ~availability(available, first.shape)
+        skipped, never = never | out, never & ~out
+    luck = np.zeros(first.shape[-1])
+    if skipped.any():
+        first, second = np.where(skipped, 0.0, first), np.where(skipped, 0.0, second)
+        if keys is not None and never.any():
+            luck = uniforms(keys, first.shape[-1])
+    for name, values in (("mean", first), ("spread", second)):
+        if values.size and not (values.min() >= 0.0 and values.max() < math.inf):
+            raise ValueError(f"each {name} must be finite and at least 0; one is NaN, infinite or negative")
+    if out is not None:
+        first = np.where(out, math.inf, first)
+    allocation: Ints = _by_cost(first, second, np.int64(budget), never, luck)
+    return allocation
+
+
+@inlined
+def _cost(mean: float, spread: float, never: bool, luck: float, tasks: int) -> float:
+    """The cost of a worker's task, counted from 1."""
+    if never:
+        return luck - 2.0 if tasks == 1 else 0.5 * _LAST * tasks
+    return mean * tasks + spread * math.sqrt(tasks)
+
+
+@inlined
+def _sift_down(heap: Ints, at: int, cost: Floats) -> None:
+    """Restore the heap of workers below position ``at``: least cost first, then lowest worker."""
+    moved = heap[at]
+    size = len(heap)
+    while True:
+        child = 2 * at + 1
+        if child >= size:
+            break
+        if child + 1 < size:
+            left, right = heap[child], heap[child + 1]
+            if cost[right] < cost[left] or (cost[right] == cost[left] and right < left):
+                child += 1
+        other = heap[child]
+        if cost[moved] < cost[other] or (cost[moved] == cost[other] and moved < other):
+            break
+        heap[at] = other
+        at = child
+    heap[at] = moved
+
+
+@inlined
+def _tasks(mean: float, spread: float, level: float) -> float:
+    """The real number j at which j mean + spread sqrt(j) is ``level``."""
+    root = 2.0 * level / (spread + math.sqrt(spread * spread + 4.0 * mean * level))
+    return root * root
+
+
+@helper()
+def _first_tasks(mean: Floats, spread: Floats, never: Mask, budget: int, out: Ints) -> int:
+    """Fill in nearly all of ``budget`` tasks and return how many: those of cost at most a level, found by bisection.
+
+    Fewer than there are at that level, for the sake of rounding: going on by least cost gives the same allocation.
+    """
+    low, high = 0.0, math.inf
+    for i in range(len(out)):
+        if not never[i]:
+            high = min(high, mean[i] * budget + spread[i] * math.sqrt(budget))
+    for _ in range(64):
+        level, total = 0.5 * (low + high), 0.0
+        for i in range(len(out)):
+            total += 1.0 if never[i] else _tasks(mean[i], spread[i], level)
+        if total <= budget:
+            low = level
+        else:
+            high = level
+    given = 0
+    for i in range(len(out)):
+        if never[i]:
+            out[i] = 1
+        elif low > 0.0:
+            tasks = np.int64(_tasks(mean[i], spread[i], low) * (1.0 - 1e-12)) - 1
+            out[i] = tasks if tasks > 0 else 0
+        given += out[i]
+    return given
+
+
+@gufunc("void(float64[:], float64[:], int64[:], boolean[:], float64[:], int64[:])", "(n),(n),(),(n),(n)->(n)")
+def _by_cost(mean: Floats, spread: Floats, budget: Ints, never: Mask, luck: Floats, out: Ints) -> None:
+    """Allocate as :func:`allocate_by_cost` does; workers with a mean of infinity get nothing."""
+    n, left = len(mean), budget[0]
+    least = math.inf
+    for i in range(n):
+        out[i] = 0
+        more = max(mean[i], spread[i])
+        least = more if more < least and not never[i] else least
+    # In units of about the least, so that no cost that matters overflows or is subnormal: powers of two change no bits.
+    _, exponent = math.frexp(min(least, 1e308))
+    half, rest = math.ldexp(1.0, -(exponent // 2)), math.ldexp(1.0, -(exponent - exponent // 2))
+    cap = math.ldexp(_FAR, exponent) if exponent < 800 else math.inf  # no cost may overflow
+    first, second = np.empty(n), np.empty(n)
+    for i in range(n):
+        first[i] = (mean[i] if mean[i] < cap else cap) * half * rest if mean[i] < math.inf else math.inf
+        second[i] = (spread[i] if spread[i] < cap else cap) * half * rest
+    if left > _MANY * n:
+        if least == math.inf:
+            out[:] = left // n
+            left -= left // n * n
+        elif least > 0.0:
+            left -= _first_tasks(first, second, never, left, out)
+    heap, cost = np.empty(n, np.int64), np.empty(n)
+    for i in range(n):
+        heap[i] = i
+        cost[i] = _cost(first[i], second[i], never[i], luck[i], out[i] + 1)
+    for at in range(n // 2 - 1, -1, -1):
+        _sift_down(heap, at, cost)
+    while left > 0:
+        i = heap[0]
+        tasks = left if cost[i] == 0.0 else 1  # the next one costs nothing either
+        out[i] += tasks
+        left -= tasks
+        cost[i] = _cost(first[i], second[i], never[i], luck[i], out[i] + 1)
+        _sift_down(heap, 0, cost)

@@ -1,0 +1,143 @@
+"""What every number of tasks does to every worker, as a table: the search for an optimal allocation reads it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ata_gym.pools import Pool
+from ata_gym.theory.round_time.expected import cycle, replayed
+from ata_gym.theory.round_time.quadrature import adaptive_rule
+from ata_gym.theory.round_time.worker_times import BY_ROUND, jumps, starts, sums, survival
+from ata_gym.typing import Floats, Ints
+
+SLACK = 1e-7
+"""An allocation counts as better only if it is so by more than this part of the cost."""
+_GRID = 1e-8
+"""Aim of a panel of the grid, in units of the round time."""
+_TAIL = 1e-9
+_NODES = 4096
+_EDGES = 128
+_LARGEST = 2**25
+"""Numbers in a table of sums: 256 MiB."""
+_PRODUCT: np.ufunc = np.multiply
+_MINIMUM: np.ufunc = np.minimum
+
+
+@dataclass(frozen=True)
+class Table:
+    """Expected round times of all allocations in reach, as sums over q nodes.
+
+    The round time of an allocation is ``weights @ (unit - v) + sum of tails``, v the rows of its workers, combined:
+
+    * nodes are times t, rows are P(S_i(a) <= t), combined by product, unit 1;
+    * or nodes are rounds of a trace, rows are -S_i(a), combined by minimum, unit 0.
+    """
+
+    workers: Ints
+    """(m,) their places in the pool"""
+    rows: Floats
+    """(columns + 1, q): a row per worker and number of tasks, after a row of ``unit`` for no task"""
+    tails: Floats
+    """(columns + 1,) what each row adds to the round time beyond the nodes"""
+    weights: Floats
+    """(q,)"""
+    first: Ints
+    """(m,) row of one task of each worker, less one"""
+    most: Ints
+    """(m,) tasks that each worker may get"""
+    same: NDArray[np.bool_]
+    """(m,) whether a worker has the distribution of the one before it"""
+    combine: np.ufunc
+    unit: float
+
+    def row(self, worker: int, tasks: int) -> int:
+        """Place of a row."""
+        return int(self.first[worker]) + tasks if tasks else 0
+
+    def places(self, allocation: Ints) -> Ints:
+        """Places of the rows of an allocation, shape (m,)."""
+        return np.where(allocation > 0, self.first + allocation, 0)
+
+    def values(self, combined: Floats, tails: Floats | float) -> Floats:
+        """Round times from combined rows (..., q)."""
+        return np.asarray((self.unit - combined) @ self.weights + tails)
+
+    def value(self, allocation: Ints) -> float:
+        """Expected round time of an allocation (m,)."""
+        rows = self.places(allocation)
+        return float(self.values(self.combine.reduce(self.rows[rows]), self.tails[rows].sum()))
+
+
+def round_table(
+    pool: Pool, budget: int, value: float, start: Ints, workers: Ints, mean: Floats
+) -> tuple[Table | None, float]:
+    """The table of what ``workers`` need for any number of tasks, least spread first, and its error; None if too large.
+
+    Tasks that alone would take a worker longer than ``value``, the round time of ``start``, need not be considered.
+    """
+    distributions = pool.distributions
+    kinds = (
+        distributions.first,
+        distributions.scale,
+        distributions.shift,
+        distributions.shape,
+        distributions.family,
+        mean,
+        pool.sd(),
+    )
+    workers = workers[np.lexsort([kind[workers] for kind in kinds])]
+    most = np.minimum(np.floor(value * (1 + SLACK) / mean[workers]), budget).astype(np.int64)
+    if most.sum() > _LARGEST // _NODES:
+        return None, np.inf
+    first = np.cumsum(most) - most
+    columns = np.repeat(workers, most)
+    tasks = np.arange(columns.size) - np.repeat(first, most) + 1
+    same = np.append(False, np.all([kind[workers[1:]] == kind[workers[:-1]] for kind in kinds], axis=0))
+    if (distributions.family[workers] == BY_ROUND).all():
+        rounds = cycle(pool)
+        if columns.size * rounds > _LARGEST:
+            return None, np.inf
+        combine, unit, error = _MINIMUM, 0.0, 0.0
+        weights, tails = np.full(rounds, 1 / rounds), np.zeros(columns.size)
+        rows = -np.stack([replayed(pool, i) for i in columns.tolist()]) * tasks[:, None]
+    else:
+        combine, unit = _PRODUCT, 1.0
+        rows, weights, tails, error = _on_grid(pool, columns, tasks, value, start[columns] == tasks)
+    rows = np.concatenate([np.full((1, weights.size), unit), rows])
+    return Table(workers, rows, np.append(0.0, tails), weights, first, most, same, combine, unit), error
+
+
+def _on_grid(
+    pool: Pool, columns: Ints, tasks: Ints, value: float, start: NDArray[np.bool_]
+) -> tuple[Floats, Floats, Floats, float]:
+    """P(S <= t) on a grid of times t for all columns, the grid's weights, the tails beyond it, and its error.
+
+    The grid fits all columns and the round time of those of ``start``: a product is steeper than its factors.
+    """
+    distributions = sums(pool, columns, tasks, fine=False)
+    mean, sd = tasks * pool.mean()[columns], np.sqrt(tasks) * pool.sd()[columns]
+    slowest = np.append(np.diff(columns) != 0, True)
+    end = 2 * value
+    while True:
+        late = survival(distributions, np.array([end]))[:, 0]
+        together = late[slowest].sum()
+        if min(together, together**2) * end <= _TAIL * value:
+            break
+        end *= 2
+    narrow = sd < 0.02 * mean
+    steps = mean[narrow] + np.array([-6, -3, 0, 3, 6])[:, None] * sd[narrow]
+    inside = np.concatenate([starts(distributions)[tasks <= 2], steps.ravel(), jumps(distributions)])
+    edges = np.unique(inside[(inside > 0) & (inside < end)])
+    edges = np.concatenate([[0.0], edges[:: edges.size // _EDGES + 1], [end]])
+
+    def functions(t: Floats) -> Floats:
+        busy = survival(distributions, t)
+        return np.concatenate([busy, [1.0 - np.prod(1.0 - busy[start], axis=0)]])
+
+    rule = adaptive_rule(functions, edges, _GRID * value, _NODES)
+    busy = rule.values[:-1]
+    tails = np.where(late * end > _TAIL * value, np.maximum(mean - busy @ rule.weights, 0.0), 0.0)
+    return 1.0 - busy, rule.weights, tails, rule.error

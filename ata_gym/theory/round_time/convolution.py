@@ -1,0 +1,205 @@
+"""Distributions of sums of independent times that have a density: piecewise polynomials, convolved exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from numpy.polynomial import chebyshev, legendre
+
+from ata_gym.pools.families import FAMILIES
+from ata_gym.typing import Floats
+from ata_gym.utils.compiled import gufunc, helper
+
+_TERMS = 12
+_NODES, _WEIGHTS = legendre.leggauss(_TERMS)
+_POINTS = np.cos(np.pi * np.arange(_TERMS) / (_TERMS - 1))  # with both ends: a narrow step may be there
+_TO_SERIES = np.linalg.inv(chebyshev.chebvander(_POINTS, _TERMS - 1)).T
+_FAR = 1e9
+"""Curves end here, in units of the mean task time, unless the survival probability vanishes before."""
+_VANISHED = 1e-16
+_PIECES = 1000
+"""Far more than any distribution here needs."""
+
+
+class Curve(NamedTuple):
+    """P(S > least + x) for a sum S, as Chebyshev series between edges; what lies beyond the last edge is left out."""
+
+    edges: Floats
+    """(m + 1,) increasing, the first is 0"""
+    series: Floats
+    """(m, 12) coefficients of the survival probability"""
+    slopes: Floats
+    """(m, 12) coefficients of its derivative"""
+
+    def survival(self, x: Floats) -> Floats:
+        """P(S > least + x) within the edges, same shape as ``x``."""
+        return np.asarray(_evaluate(self.edges, self.series, x))
+
+
+class Standard(NamedTuple):
+    """A standard distribution ``lowest + Y`` that has a density."""
+
+    lowest: float
+    mean: float
+    """E[Y]"""
+    far: float
+    """P(Y > far) has vanished, or far is 1e9 means of Y."""
+    heavy: bool
+    """Whether P(Y > far) has not vanished."""
+    sd: float
+    rounding: float
+    """Error of a probability within the spread that rounding of a time makes: large for narrow distributions."""
+    survival: Callable[[Floats], Floats]
+    """P(Y > y), elementwise"""
+
+
+@lru_cache(maxsize=1024)
+def standard(family: int, shape: float) -> Standard:
+    """Standard distribution of a family with a density."""
+    row = FAMILIES[family]
+    distribution = row.distribution(shape)
+    mean = float(distribution.mean()) - row.lowest
+    last = float(distribution.isf(_VANISHED)) - row.lowest
+    far = _FAR * mean
+
+    def survival(y: Floats) -> Floats:
+        with np.errstate(over="ignore"):
+            return np.asarray(distribution.sf(row.lowest + y))
+
+    assert row.sd is not None
+    sd = float(row.sd(np.array([shape]))[0])
+    rounding = 1e-15 * float(distribution.mean()) / sd
+    return Standard(row.lowest, mean, min(last, far), last > far, sd, rounding, survival)
+
+
+@lru_cache(maxsize=1024)
+def sum_curve(family: int, shape: float, terms: int, tolerance: float) -> Curve:
+    """Return the distribution of a sum of ``terms`` standard times of a family, counted from the least possible sum.
+
+    The sum is split in halves, and the curves of all sizes are kept: one convolution for each new number of terms. The
+    convolution of two curves is exact; the result is cut into new pieces, until the last Chebyshev coefficients are
+    below ``tolerance``, or ``tolerance * mean / x`` at large x, so that integrals over the tail are right as well.
+
+    Parameters
+    ----------
+    family, shape
+        Code of a family with a density, and its shape parameter.
+    terms
+        Number of times that are added, at least 1.
+    tolerance
+        Of each piece, an absolute probability; for very narrow distributions rounding sets a limit.
+    """
+    distribution = standard(family, shape)
+    limits = tolerance, distribution.rounding * terms**0.5, 8 * distribution.sd * terms**0.5
+    if terms == 1:
+        return _adapt(distribution.survival, distribution.far, distribution.mean, *limits)
+    first, second = (sum_curve(family, shape, part, tolerance) for part in (terms // 2, terms - terms // 2))
+    end = float(second.edges[-1])
+    # between the pieces of a narrow distribution are jumps as large as the rounding, which its density lacks
+    mass = -2.0 * float(second.series[:, 1::2].sum()) if limits[1] > tolerance else 1.0
+
+    def survival(x: Floats) -> Floats:
+        early = _convolve(first.edges, first.series, second.edges, second.slopes, _NODES, _WEIGHTS, x)
+        return np.asarray(early / mass + np.where(x < end, second.survival(np.minimum(x, end)), 0.0))
+
+    return _adapt(
+        survival, end if distribution.heavy else float(first.edges[-1]) + end, terms * distribution.mean, *limits
+    )
+
+
+def _adapt(
+    survival: Callable[[Floats], Floats], far: float, mean: float, tolerance: float, rounding: float, spread: float
+) -> Curve:
+    """Halve [0, far] and its parts until every part is a short Chebyshev series, or shorter than the spread.
+
+    Within parts shorter than the spread, an error of a probability as large as ``rounding`` is accepted too.
+    """
+    left, right = np.zeros(1), np.full(1, far)
+    done: list[tuple[Floats, Floats]] = []
+    count = 0
+    while left.size:
+        x = (left + right)[:, None] / 2 + (right - left)[:, None] / 2 * _POINTS
+        series = survival(x) @ _TO_SERIES
+        aim = np.where(right - left <= np.maximum(spread, 1e-15 * right), max(tolerance, rounding), tolerance)
+        good = np.abs(series[:, -3:]).max(axis=1) * np.maximum(1.0, right / mean) <= aim
+        good |= count + 2 * left.size > _PIECES
+        done.append((left[good], series[good]))
+        count += int(good.sum())
+        middle = (left + right)[~good] / 2
+        left, right = np.concatenate([left[~good], middle]), np.concatenate([middle, right[~good]])
+    lefts, pieces = (np.concatenate(part) for part in zip(*done, strict=True))
+    order = np.argsort(lefts)
+    edges, series = np.append(lefts[order], far), pieces[order]
+    slopes = np.zeros_like(series)
+    slopes[:, :-1] = chebyshev.chebder(series, axis=1) * (2 / np.diff(edges))[:, None]
+    return Curve(edges, series, slopes)
+
+
+@helper()
+def _series(coefficients: Floats, row: int, x: float) -> float:
+    """Clenshaw's sum of a Chebyshev series."""
+    later, latest = 0.0, 0.0
+    for k in range(coefficients.shape[1] - 1, 0, -1):
+        later, latest = coefficients[row, k] + 2.0 * x * later - latest, later
+    total: float = coefficients[row, 0] + x * later - latest
+    return total
+
+
+@helper()
+def _piece(edges: Floats, x: float) -> int:
+    """The piece that holds x, by bisection."""
+    low, high = 0, edges.size - 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        if edges[middle] <= x:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+@gufunc("void(float64[:], float64[:,:], float64[:], float64[:])", "(e),(m,c),()->()")
+def _evaluate(edges: Floats, series: Floats, x: Floats, out: Floats) -> None:
+    """Value of a curve at ``x``."""
+    row = _piece(edges, x[0])
+    out[0] = _series(series, row, 2.0 * (x[0] - edges[row]) / (edges[row + 1] - edges[row]) - 1.0)
+
+
+@gufunc(
+    "void(float64[:], float64[:,:], float64[:], float64[:,:], float64[:], float64[:], float64[:], float64[:])",
+    "(e),(m,c),(f),(k,d),(g),(g),()->()",
+)
+def _convolve(
+    edges_a: Floats,
+    series_a: Floats,
+    edges_b: Floats,
+    slopes_b: Floats,
+    nodes: Floats,
+    weights: Floats,
+    x: Floats,
+    out: Floats,
+) -> None:
+    """P(A + B > x, B <= x): the integral of P(A > x - z) over the distribution of B, piece by piece."""
+    t = x[0]
+    z, top = max(0.0, t - edges_a[-1]), min(t, edges_b[-1])
+    b, a = _piece(edges_b, z), _piece(edges_a, t - z)
+    total = 0.0
+    while z < top and a >= 0:
+        end = min(edges_b[b + 1], t - edges_a[a], top)
+        half = (end - z) / 2
+        if half > 0.0:
+            width_a, width_b = edges_a[a + 1] - edges_a[a], edges_b[b + 1] - edges_b[b]
+            for g in range(nodes.size):
+                s = z + half * (1.0 + nodes[g])
+                density = -_series(slopes_b, b, 2.0 * (s - edges_b[b]) / width_b - 1.0)
+                later = _series(series_a, a, 2.0 * (t - s - edges_a[a]) / width_a - 1.0)
+                total += half * weights[g] * density * later
+        if edges_b[b + 1] <= end:
+            b += 1
+        if t - edges_a[a] <= end:
+            a -= 1
+        z = max(z, end)
+    out[0] = total

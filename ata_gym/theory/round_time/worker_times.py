@@ -1,0 +1,156 @@
+"""The distributions of sums of task times: how likely a worker is still busy with its tasks at time t."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import gammaincc
+
+from ata_gym.pools import Pool
+from ata_gym.pools.families import CODES, FAMILIES
+from ata_gym.theory.round_time.convolution import standard, sum_curve
+from ata_gym.typing import Floats, Ints
+
+Survival = Callable[[Floats], Floats]
+
+BY_ROUND = CODES["trace-by-round"]
+_CONSTANT = 1e-9
+"""Distributions with a smaller coefficient of variation count as constants."""
+_TOLERANCE = {False: 1e-8, True: 1e-11}
+_GROUPS = {False: 2048, True: 4096}
+
+
+class Sums(NamedTuple):
+    """Sums of task times of m workers that share a distribution up to shift and scale: ``S = shift + scale * T``."""
+
+    column: Ints
+    """(m,) their places in the order of the caller"""
+    shift: Floats
+    """(m,) in units of time"""
+    scale: Floats
+    """(m,) in units of time"""
+    survival: Survival
+    """P(T > x), elementwise"""
+    lowest: float
+    """The least value of T."""
+    jumps: Floats
+    """Where P(T > x) jumps, shape (any,): edges for a quadrature."""
+
+
+def sums(pool: Pool, workers: Ints, tasks: Ints, fine: bool = True) -> list[Sums]:
+    """Distributions of the sums of ``tasks[c]`` task times of worker ``workers[c]``, for columns c = 0, ..., m - 1.
+
+    Closed forms: deterministic, exponential and gamma times, and any single task. Sums of the other families with a
+    density are convolved numerically, to about 1e-10 (fine) or 1e-7. Tasks of a trace by task take consecutive rows,
+    the first of them each with equal probability; those of a trace by round all take the same row. Of a record of more
+    than 4,096 rows (fine) or 2,048, neighbours in size are replaced by their mean.
+
+    Parameters
+    ----------
+    pool
+        Its workers may appear in several columns, with different numbers of tasks.
+    workers, tasks
+        (m,) the columns; each has at least one task.
+    fine
+        Whether numerical distributions are as exact as can be.
+    """
+    distributions = pool.distributions
+    shared: dict[tuple[float, ...], list[int]] = {}
+    for c, (i, a) in enumerate(zip(workers.tolist(), tasks.tolist(), strict=True)):
+        family = int(distributions.family[i])
+        kind = float(i) if FAMILIES[family].trace else float(distributions.shape[i])
+        shared.setdefault((family, a, kind), []).append(c)
+    result = []
+    for columns in shared.values():
+        column = np.array(columns)
+        i, terms = workers[column], int(tasks[column[0]])
+        distribution = _law(pool, int(i[0]), terms, fine)
+        result.append(Sums(column, terms * distributions.shift[i], distributions.scale[i], *distribution))
+    return result
+
+
+def recorded(values: Floats, column: int, fine: bool = True) -> Sums:
+    """A sum that takes each of ``values`` (any,) with equal probability, as a column."""
+    return Sums(np.array([column]), np.zeros(1), np.ones(1), *_empirical(values, fine))
+
+
+def survival(distributions: list[Sums], t: Floats) -> Floats:
+    """P(S > t) for m columns in their order and times of shape (k,); returns (m, k)."""
+    result = np.empty((sum(distribution.column.size for distribution in distributions), t.size))
+    for distribution in distributions:
+        with np.errstate(over="ignore"):
+            x = (t - distribution.shift[:, None]) / distribution.scale[:, None]
+        result[distribution.column] = distribution.survival(x)
+    return result
+
+
+def starts(distributions: list[Sums]) -> Floats:
+    """The least value of each sum, shape (m,)."""
+    result = np.empty(sum(distribution.column.size for distribution in distributions))
+    for distribution in distributions:
+        result[distribution.column] = distribution.shift + distribution.scale * distribution.lowest
+    return result
+
+
+def jumps(distributions: list[Sums]) -> Floats:
+    """All times at which a survival probability jumps, shape (any,)."""
+    return np.concatenate(
+        [
+            (distribution.shift[:, None] + distribution.scale[:, None] * distribution.jumps).ravel()
+            for distribution in distributions
+        ]
+    )
+
+
+Distribution = tuple[Survival, float, Floats]
+
+
+def _law(pool: Pool, i: int, terms: int, fine: bool) -> Distribution:
+    """The distribution of a sum of standard times of worker i: survival probability, least value, jumps."""
+    family, shape = int(pool.distributions.family[i]), float(pool.distributions.shape[i])
+    name = FAMILIES[family].name
+    if name == "deterministic":
+        return _empirical(np.array([float(terms)]), fine)
+    if name == "trace-by-round":
+        return _empirical(terms * pool.record(i), fine)
+    if name == "trace-by-task":
+        return _empirical(_consecutive(pool.record(i), terms), fine)
+    if name in ("exponential", "gamma"):
+        return lambda x: np.asarray(gammaincc(terms * shape, np.maximum(x, 0.0))), 0.0, np.empty(0)
+    distribution = standard(family, shape)
+    mean = distribution.lowest + distribution.mean
+    if distribution.sd < _CONSTANT * mean:
+        return _empirical(np.array([terms * mean]), fine)
+    lowest = terms * distribution.lowest
+    if terms == 1:
+        return lambda x: distribution.survival(x - lowest), lowest, np.empty(0)
+    curve = sum_curve(family, shape, terms, _TOLERANCE[fine])
+    far = float(curve.edges[-1])
+
+    def later(x: Floats) -> Floats:
+        y = np.maximum(x - lowest, 0.0)
+        # Beyond the curve only one very long task can lead.
+        return np.where(
+            y < far, np.clip(curve.survival(np.minimum(y, far)), 0.0, 1.0), terms * distribution.survival(y)
+        )
+
+    return later, lowest, np.empty(0)
+
+
+def _empirical(values: Floats, fine: bool) -> Distribution:
+    """The distribution of equally likely values; of very many, groups of neighbours are replaced by their mean."""
+    ordered = np.sort(values)
+    groups = min(_GROUPS[fine], ordered.size)
+    first = np.arange(groups) * ordered.size // groups
+    atoms = np.add.reduceat(ordered, first) / np.diff(first, append=ordered.size)
+    later = np.append(ordered.size - first, 0) / ordered.size
+    return lambda x: later[np.searchsorted(atoms, x, side="right")], float(atoms[0]), np.unique(atoms)
+
+
+def _consecutive(record: Floats, rows: int) -> Floats:
+    """Sums of so many consecutive rows of a record, which counts as a circle, from each of its rows on."""
+    cycles, rest = divmod(rows, record.size)
+    total = np.cumsum(np.concatenate([[0.0], record, record]))
+    return np.asarray(cycles * record.sum() + total[rest : rest + record.size] - total[: record.size])

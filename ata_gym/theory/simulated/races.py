@@ -1,0 +1,267 @@
+"""Races: which workers to start, and with how many tasks, where the first B results end the round."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import product
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ata_gym.pools.pool import Pool, checked_pool
+from ata_gym.theory.allocation.proxy_loss import allocate_kernel
+from ata_gym.theory.round_time.units import rescaled
+from ata_gym.theory.simulated.costs import simulate
+from ata_gym.theory.simulated.slices import known_sample
+from ata_gym.typing import Floats, Ints
+from ata_gym.utils.validation import non_negative, whole_number
+
+EVERYTHING = 2**40
+"""A number of tasks to share out that stands for B tasks for every worker."""
+_TINY = np.nextafter(0.0, 1.0)
+"""Takes the place of a score of 0, for which RAS has a rule of its own."""
+_GROWTH = 1.06
+"""From one number of workers, or of tasks, to the next on the scale."""
+_STRIDES = (4, 1)
+"""Steps on the scales, long ones first."""
+_ROUGH = 64
+"""Rounds with each candidate of a search that has no start."""
+_SLICES = 256
+"""Of a worker's distribution."""
+
+Place = tuple[int, int]
+"""Of a race on the scales of numbers of workers and of tasks."""
+
+
+class Race(NamedTuple):
+    """A race and what it costs on average."""
+
+    allocation: Ints
+    """(n,) tasks for each worker."""
+    round_time: float
+    """Its expected round time, in units of time."""
+    worker_time: float
+    """Its expected worker time, in units of time."""
+
+
+class Choice(NamedTuple):
+    """Which race of ``race_allocation``, and what it costs on average."""
+
+    fastest: int
+    """Workers in the race."""
+    tasks: int
+    """Tasks shared out among them, before the cap of B each; ``EVERYTHING``: B each."""
+    round_time: float
+    """Its expected round time, in units of time."""
+    worker_time: float
+    """Its expected worker time, in units of time."""
+
+    def total(self, price: float) -> float:
+        """Round time + price * worker time."""
+        return self.round_time + price * self.worker_time
+
+
+def race_allocation(scores: ArrayLike, fastest: ArrayLike, tasks: ArrayLike, budget: int) -> Ints:
+    """Share out ``tasks`` among the ``fastest`` workers by RAS (see ``allocate``), at most ``budget`` each.
+
+    Parameters
+    ----------
+    scores
+        (..., n) estimated task times, at least 0, and finite where among the fastest. Of equal ones the lowest index is
+        faster.
+    fastest
+        (...,) how many workers take part, the lowest scores first; from 1 to n.
+    tasks
+        (...,) tasks B + d to share out, from ``budget`` on. With ``EVERYTHING`` each gets B.
+    budget
+        Results B that the round needs.
+
+    Returns
+    -------
+    (..., n) tasks for each worker, at least ``budget`` in sum.
+
+    Examples
+    --------
+    Two tasks to spare, none of them for the slowest; and everything to the two fastest:
+
+    >>> race_allocation([1.0, 2.0, 4.0, 9.0], fastest=3, tasks=9, budget=7)
+    array([6, 2, 1, 0])
+    >>> race_allocation([1.0, 2.0, 4.0, 9.0], fastest=2, tasks=EVERYTHING, budget=7)
+    array([7, 7, 0, 0])
+    """
+    times, share = np.asarray(scores, np.float64), np.asarray(tasks, np.int64)
+    rank = np.argsort(np.argsort(times, axis=-1, kind="stable"), axis=-1)
+    inside = rank < np.asarray(fastest)[..., None]
+    times = np.where(inside, np.maximum(times, _TINY), np.inf)
+    shared = allocate_kernel(times, share, np.zeros(times.shape[-1], np.bool_), np.empty(0))
+    allocation: Ints = np.where(share[..., None] >= EVERYTHING, budget * inside, np.minimum(shared, budget))
+    return allocation
+
+
+def time_per_result(times: ArrayLike, until: float) -> Floats:
+    """Time that workers spend per result if a task is cancelled after ``until``, shape (n,): E min(X, t) / P(X <= t).
+
+    Without an end it is the mean; with one, a worker that is mostly fast and seldom very slow looks as good as it is in
+    a race. ``times`` has shape (n, S), equally likely task times; a worker that is never done by then gets infinity.
+
+    >>> time_per_result([[1.0, 9.0], [4.0, 4.0]], until=5.0)
+    array([6., 4.])
+    """
+    table = np.asarray(times, np.float64)
+    spent, done = np.minimum(table, until).mean(axis=1), (table <= until).mean(axis=1)
+    ratio: Floats = np.divide(spent, done, out=np.full_like(spent, np.inf), where=done > 0)
+    return ratio
+
+
+def choose_race(
+    times: ArrayLike,
+    scores: ArrayLike,
+    budget: int,
+    price: float,
+    *,
+    tolerance: float = 0.0,
+    replicates: int = 256,
+    start: tuple[int, int] | None = None,
+) -> Choice:
+    """Choose how many of the fastest workers race, and for how many tasks: the least round time + price * worker time.
+
+    Of the races that cost at most ``1 + tolerance`` times the least, the one with the least worker time. The numbers of
+    workers and of tasks are searched on scales that grow by 6 % and at least 1, the tasks from exactly B to B for every
+    worker: first all of them on few rounds, unless there is a ``start``, then step by step. Ours.
+
+    Parameters
+    ----------
+    times
+        (n, S) equally likely task times of each worker (see ``ata_gym.theory.simulated.costs.simulate``).
+    scores
+        (n,) estimated task times, which rank the workers and share out the tasks (see ``race_allocation``).
+    budget
+        Results B that the round needs.
+    price
+        What one unit of worker time costs in units of runtime, at least 0.
+    tolerance
+        At least 0.
+    replicates
+        Rounds to play with each candidate.
+    start
+        Workers and tasks of the race to start from, such as an earlier choice.
+
+    Examples
+    --------
+    >>> from ata_gym import scenario
+    >>> world = scenario("icml2025-cifar100")
+    >>> times = known_sample(world.pool, 64)
+    >>> choose_race(times, times.mean(axis=1), world.budget, price=0.1)[:2]
+    (5, 32)
+    """
+    table, ranked = np.asarray(times, np.float64), np.asarray(scores, np.float64)
+    order = np.argsort(ranked, kind="stable")
+    table, ranked = table[order], ranked[order]
+    workers = _scale(1, max(1, int((ranked < np.inf).sum())))
+    tasks = [*_scale(budget, 4 * budget), EVERYTHING]
+
+    def play(places: list[Place], rounds: int) -> dict[Place, Choice]:
+        """The races of these places on the scales, and what they cost."""
+        pairs = [(workers[i], tasks[j]) for i, j in places]
+        most = max(m for m, _ in pairs)
+        repeated = np.broadcast_to(ranked[:most], (len(pairs), most))
+        candidates = race_allocation(repeated, [m for m, _ in pairs], [b for _, b in pairs], budget)
+        costs = zip(*simulate(table[:most], candidates, budget, rounds, race=True), strict=True)
+        return {
+            place: Choice(*pair, float(round_time), float(worker_time))
+            for place, pair, (round_time, worker_time) in zip(places, pairs, costs, strict=True)
+        }
+
+    known: dict[Place, Choice] = {}
+
+    def cost(place: Place) -> float:
+        return known[place].total(price)
+
+    def walk(loss: Callable[[Place], float], here: Place) -> Place:
+        """Step to the best neighbour until none is better, with long steps first; of equal ones the smallest race."""
+        for stride in _STRIDES:
+            while True:
+                steps = product((-stride, 0, stride), repeat=2)
+                around = {(_within(here[0] + i, workers), _within(here[1] + j, tasks)) for i, j in steps}
+                new = sorted(around - known.keys())
+                if new:
+                    known.update(play(new, replicates))
+                best = min(around, key=lambda place: (loss(place), place))
+                if best == here:
+                    break
+                here = best
+        return here
+
+    if start is None:
+        rough = play(list(product(range(len(workers)), range(len(tasks)))), min(_ROUGH, replicates))
+        here = min(rough, key=lambda place: rough[place].total(price))
+    else:
+        here = _nearest(start[0], workers), _nearest(start[1], tasks)
+    here = walk(cost, here)
+    if tolerance > 0.0:
+        limit = (1.0 + tolerance) * cost(here)
+        here = walk(lambda place: known[place].worker_time if cost(place) <= limit else np.inf, here)
+    return known[here]
+
+
+def best_race(pool: Pool, budget: int, price: float, tolerance: float = 0.0, replicates: int = 1024) -> Race:
+    """Find the race of least expected round time + price * expected worker time where the distributions are known.
+
+    The search is ``choose_race`` with the workers ranked in three ways: by their mean times, and by their times per
+    result in a race as long as all workers together need, and twice that. The best of the three is returned.
+
+    Parameters
+    ----------
+    pool
+        The workers. Tasks count as independent, those of traces too.
+    budget
+        Results B that a round needs, at least 1.
+    price
+        What one unit of worker time costs in units of runtime, at least 0.
+    tolerance, replicates
+        See ``choose_race``.
+
+    Raises
+    ------
+    ValueError
+        If the budget is not a whole number of at least 1, the price or the tolerance is negative, or the budget is too
+        large to play rounds (see ``can_simulate``).
+
+    Examples
+    --------
+    >>> from ata_gym import scenario
+    >>> world = scenario("icml2025-cifar100")
+    >>> race = best_race(world.pool, world.budget, price=0.05)
+    >>> race.allocation[:9]
+    array([15,  7,  5,  3,  2,  2,  1,  1,  0])
+    """
+    budget = whole_number("budget", budget)
+    price, tolerance = non_negative("price", price), non_negative("tolerance", tolerance)
+    means = checked_pool(pool).mean()
+    pool, unit = rescaled(pool, float(means.min()))
+    times = known_sample(pool, _SLICES)
+    everybody = np.full((1, pool.n), budget)
+    end = float(simulate(times, everybody, budget, _SLICES, race=True).round_time[0])
+    races = []
+    for scores in (times.mean(axis=1), time_per_result(times, end), time_per_result(times, 2 * end)):
+        choice = choose_race(times, scores, budget, price, tolerance=tolerance, replicates=replicates)
+        allocation = race_allocation(scores, choice.fastest, choice.tasks, budget)
+        races.append(Race(allocation, choice.round_time * unit, choice.worker_time * unit))
+    return min(races, key=lambda race: race.round_time + price * race.worker_time)
+
+
+def _scale(least: int, most: int) -> list[int]:
+    """Whole numbers from ``least`` to ``most``, growing by 6 % and at least 1."""
+    numbers = [least]
+    while numbers[-1] < most:
+        numbers.append(min(most, max(numbers[-1] + 1, round(numbers[-1] * _GROWTH))))
+    return numbers
+
+
+def _nearest(number: int, scale: list[int]) -> int:
+    return min(range(len(scale)), key=lambda place: abs(scale[place] - number))
+
+
+def _within(place: int, scale: list[int]) -> int:
+    return min(max(place, 0), len(scale) - 1)

@@ -1,0 +1,81 @@
+"""Distributions of task times as equally likely values: the input of simulated rounds."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.polynomial.legendre import leggauss
+
+from ata_gym.pools.families import FAMILIES
+from ata_gym.pools.pool import Pool, checked_pool
+from ata_gym.typing import Floats
+from ata_gym.utils.validation import whole_number
+
+_NODES = 16
+_LARGEST = np.finfo(np.float64).max
+
+
+def exponential_sample(size: int) -> Floats:
+    """Means of ``size`` equally likely slices of the exponential distribution of mean 1, shape (size,), increasing.
+
+    >>> exponential_sample(2).round(4)  # 1 - ln 2 and 1 + ln 2
+    array([0.3069, 1.6931])
+    """
+    above = 1.0 - np.arange(size + 1) / size
+    areas = above - above * np.log(np.where(above > 0.0, above, 1.0))
+    slices: Floats = size * -np.diff(areas)
+    return slices
+
+
+def known_sample(pool: Pool, size: int) -> Floats:
+    """Means of ``size`` equally likely slices of each worker's distribution of task times, shape (n, size), increasing.
+
+    Each row has its worker's mean. A trace counts as an empirical distribution of independent tasks. Where a mean is
+    infinite, the last slice has a finite value, by quadrature.
+
+    Raises
+    ------
+    ValueError
+        If the pool is no ``Pool``, or the size is not a whole number of at least 1.
+
+    Examples
+    --------
+    >>> from ata_gym.pools import exponential, uniform
+    >>> known_sample(exponential([1.0]) + uniform(0.0, 8.0), 4).round(2)
+    array([[0.14, 0.48, 1.  , 2.39],
+           [1.  , 3.  , 5.  , 7.  ]])
+    """
+    size = whole_number("size", size)
+    distributions, mean = checked_pool(pool).distributions, pool.mean()
+    standard: dict[tuple[int, float], Floats] = {}
+    result = np.empty((pool.n, size))
+    for i in range(pool.n):
+        family = FAMILIES[int(distributions.family[i])]
+        kind = (int(distributions.family[i]), float(i) if family.trace else float(distributions.shape[i]))
+        if kind not in standard:
+            standard[kind] = _recorded(pool.record(i), size) if family.trace else _standard(pool, i, size)
+        with np.errstate(over="ignore"):
+            times = np.minimum(distributions.shift[i] + distributions.scale[i] * standard[kind], _LARGEST)
+            unit = max(1.0, mean[i] / 2.0**900) if mean[i] < np.inf else 1.0  # so that no sum overflows
+            rest = size * (mean[i] / unit) - (times[:-1] / unit).sum()
+            if mean[i] < np.inf:  # the tail, which no quadrature gets right
+                times[-1] = min(max(rest * unit, times[-2]) if size > 1 else rest * unit, _LARGEST)
+        result[i] = times
+    return result
+
+
+def _standard(pool: Pool, i: int, size: int) -> Floats:
+    """Slices of the distribution of ``Z`` of a worker whose family is no trace, each by quadrature of the quantiles."""
+    if FAMILIES[int(pool.distributions.family[i])].in_scipy is None:
+        return np.ones(size)
+    nodes, weights = leggauss(_NODES)
+    levels = (np.arange(size)[:, None] + 0.5 * (nodes + 1.0)) / size
+    quantiles: Floats = np.asarray(pool.standard(i).ppf(levels)) @ (0.5 * weights)
+    return quantiles
+
+
+def _recorded(record: Floats, size: int) -> Floats:
+    """Slices of the distribution in which each of the recorded times is equally likely."""
+    ordered = np.sort(record)
+    below = np.append(0.0, np.cumsum(ordered)) / ordered.size
+    edges = np.arange(size + 1) / size * ordered.size
+    return size * np.diff(np.interp(edges, np.arange(ordered.size + 1), below))

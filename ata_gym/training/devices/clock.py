@@ -1,0 +1,143 @@
+"""The device clock: rounds of tasks that are really run, one by one, on real devices."""
+
+from __future__ import annotations
+
+import functools
+import heapq
+from collections.abc import Sequence
+from typing import Self
+
+import numpy as np
+
+from ata_gym.pools import Pool, deterministic, trace
+from ata_gym.pools.distributions import Distributions
+from ata_gym.scenarios import Scenario
+from ata_gym.simulation.rounds import RoundResult, race_round
+from ata_gym.training.devices.replicas import add, replicate
+from ata_gym.training.devices.workers import Worker, find_workers
+from ata_gym.training.trainer import Gradient, Trainer
+from ata_gym.typing import Ints, Keys
+
+
+class DeviceClock:
+    """The ``backend`` of an env whose tasks are really run on devices and timed.
+
+    Tasks are run one after the other, so that they do not disturb each other, and their times are put together as
+    if the workers had run in parallel: each worker runs its tasks one after the other, the round ends with the B-th
+    result, and copying weights and averaging gradients take no time. In a race, a task is run when it starts in this
+    order of events, and a cancelled one counts as worker time until the round's end.
+
+    The b-th task that starts in a round draws the sample of task b of a ``Trainer``, and the mean of the first B
+    gradients is the round's. A task's time does not depend on its sample, so it does not matter that in a race the
+    first B results may be those of other tasks: allocation and times decide when a gradient is there, never what it is.
+    Layers such as dropout draw from a key of (seed, round, task), where a ``Trainer`` has one for all tasks of a round.
+
+    ``TrainingWrapper`` lets the clock's trainer take the steps. A copy of the env's spec shares the clock: make one for
+    each env that is played at the same time.
+
+    Parameters
+    ----------
+    trainer
+        Whose gradients are computed; without ``compile``, ``graphs`` and ``precision="float16"``.
+    workers
+        One for each worker of the env: a list of ``Worker`` or of texts such as ``"cpu:3"``, or one text,
+        ``"cpu:1,cpu:3"``.
+
+    Raises
+    ------
+    ValueError
+        For settings of the trainer that do not go with single tasks, or wrong workers.
+    MemoryError
+        From here on, if a device has not enough memory for a task.
+
+    Examples
+    --------
+    >>> import gymnasium, ata_gym
+    >>> from ata_gym.training import TrainingWrapper
+    >>> clock = DeviceClock(Trainer("quadratic", budget=3), "cpu:1, cpu:2")
+    >>> env = gymnasium.make("ata_gym/TaskAllocation-v0", pool=clock.pool, budget=3, backend=clock)
+    >>> env = TrainingWrapper(env)
+    >>> _ = env.reset(seed=0)
+    >>> feedback, _, _, _, info = env.step(np.array([2, 1]))
+    >>> feedback["worker"], bool((feedback["duration"] > 0).all()), info["loss"] > 0
+    (array([0, 0, 1]), True, True)
+    """
+
+    def __init__(self, trainer: Trainer, workers: str | Sequence[Worker | str]) -> None:
+        if trainer.settings.precision == "float16":
+            raise ValueError('the device clock does not scale gradients, as float16 needs: use precision="bfloat16"')
+        if trainer.settings.compile or trainer.settings.graphs:
+            raise ValueError("the device clock runs one task at a time: leave out compile=... and graphs=...")
+        self.trainer = trainer
+        self.workers = find_workers(workers)
+        self._replicas = replicate(trainer, self.workers)
+        self._runners = [(self._replicas[worker.device], worker.work) for worker in self.workers]
+        self._losses: list[float] = []
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self
+
+    @property
+    def pool(self) -> Pool:
+        """A pool of as many workers, for ``gymnasium.make``; its task times do not matter."""
+        return deterministic(np.ones(len(self.workers)))
+
+    def check(self, scenario: Scenario) -> None:
+        """Raise ValueError unless this clock can run the rounds of a scenario."""
+        n, budget = len(self.workers), self.trainer.budget
+        if scenario.pool.n != n:
+            raise ValueError(f"the env has {scenario.pool.n} workers, but its device clock has {n}")
+        if scenario.budget != budget:
+            raise ValueError(f"the env has budget {scenario.budget}, but the trainer of its device clock has {budget}")
+        if scenario.changes:
+            raise ValueError("a device clock measures real workers, which no changes=... can change: leave them out")
+
+    def __call__(
+        self,
+        distributions: Distributions,
+        keys: Keys,
+        episode: Ints,
+        round_index: Ints,
+        started: Ints,
+        allocation: Ints,
+        budget: int,
+    ) -> RoundResult:
+        """Run a round; the arguments are those of ``race_round`` with one row, the distributions unused.
+
+        Raises
+        ------
+        FloatingPointError
+            If the loss of a task is NaN or infinite.
+        """
+        del distributions
+        self._losses = []
+        for replica in self._replicas.values():
+            replica.begin()
+        times = self._run(allocation[0], budget)
+        measured = trace([record or [1.0] for record in times]).distributions  # a worker without tasks takes no time
+        outcome = race_round(measured, keys, episode, round_index, np.zeros_like(started), allocation, budget)
+        return outcome._replace(started=started + outcome.started)
+
+    def gradient(self) -> Gradient:
+        """The mean gradient of the round that was run, for ``trainer.apply``."""
+        budget = self.trainer.budget
+        totals = [replica.total(self.trainer.device) for replica in self._replicas.values()]
+        parts = [None if total is None else total / budget for total in functools.reduce(add, totals)]
+        return Gradient(float(np.mean(self._losses[:budget])), parts)
+
+    def _run(self, allocation: Ints, budget: int) -> list[list[float]]:
+        """Run the tasks that start until B results are in, in the order of their starts; each worker's task times."""
+        times: list[list[float]] = [[] for _ in allocation]
+        free = [(0.0, int(i)) for i in np.flatnonzero(allocation)]  # since when a worker may start a task: a heap
+        results = 0
+        while results < budget:
+            now, i = heapq.heappop(free)
+            results += bool(times[i])
+            if results < budget and len(times[i]) < allocation[i]:
+                replica, work = self._runners[i]
+                task = len(self._losses)
+                seconds, loss = replica.run(task, work, keep=task < budget)
+                times[i].append(seconds)
+                self._losses.append(loss)
+                heapq.heappush(free, (now + seconds, i))
+        return times

@@ -1,0 +1,91 @@
+"""The problem ``cifar100``: the images and the network of the ATA paper."""
+
+from __future__ import annotations
+
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ata_gym.training.problems.cifar100_archives import read_archive
+from ata_gym.training.problems.classification import Classification
+
+_CLASSES = 100
+_PARTS = ("train_x", "train_y", "test_x", "test_y")
+
+
+def cifar100(data: str | Path) -> Classification:
+    """CIFAR-100 and the paper's CNN with 167,684 parameters.
+
+    Three 3 x 3 convolutions to 16, 32 and 64 channels, each with ReLU and max-pooling by 2, then fully connected
+    layers 1024-128-100; Adam at 8e-5, pixels normalised to [-1, 1], no augmentation (Maranjyan et al., ATA, ICML
+    2025). The images: A. Krizhevsky, "Learning multiple layers of features from tiny images", 2009.
+
+    Parameters
+    ----------
+    data
+        The python or the binary version as published: ``cifar-100-python.tar.gz``, ``cifar-100-binary.tar.gz``, or the
+        folder that one of them holds. Or an npz file with train_x (N, 32, 32, 3) and test_x, both uint8, and their
+        classes train_y (N,) and test_y. No code in them is run.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no such file or folder.
+    ValueError
+        If it cannot be read, lacks a part, or a part has the wrong shape, dtype or classes.
+    """
+    path = Path(data)
+    if not path.exists():
+        raise FileNotFoundError(f"there is no file {path}")
+    parts = read_archive(path) if path.is_dir() or tarfile.is_tarfile(path) else _read(path)
+    return Classification(
+        _cnn,
+        train=_checked(parts, "train", data),
+        test=_checked(parts, "test", data),
+        transform=_normalise,
+        name="cifar100",
+        learning_rates={"adam": 8e-5, "sgd": 1e-2},
+    )
+
+
+def _read(path: Path) -> dict[str, np.ndarray]:
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+            parts = {name: archive[name] for name in _PARTS if name in archive}
+    except Exception as error:  # a damaged, encrypted or otherwise compressed archive may raise anything
+        raise ValueError(
+            f"{path} cannot be read as an archive of CIFAR-100 or an npz file of plain arrays: {error}"
+        ) from error
+    if len(parts) < len(_PARTS):
+        raise ValueError(f"{path} must hold {', '.join(_PARTS)}, but has only: {', '.join(parts) or 'none of them'}")
+    return parts
+
+
+def _checked(parts: dict[str, np.ndarray], which: str, path: str | Path) -> tuple[Tensor, Tensor]:
+    images, labels = parts[f"{which}_x"], parts[f"{which}_y"]
+    if images.dtype != np.uint8 or images.ndim != 4 or images.shape[1:] != (32, 32, 3):
+        raise ValueError(f"{path}: {which}_x must be uint8 of shape (N, 32, 32, 3), not {images.dtype} {images.shape}")
+    if labels.shape != (len(images),) or not np.issubdtype(labels.dtype, np.integer):
+        raise ValueError(
+            f"{path}: {which}_y must be whole numbers of shape ({len(images)},), not {labels.dtype} {labels.shape}"
+        )
+    if not ((labels >= 0) & (labels < _CLASSES)).all():
+        raise ValueError(f"{path}: the classes in {which}_y must lie in 0..{_CLASSES - 1}")
+    channels_first = images.transpose(0, 3, 1, 2).copy()
+    return torch.from_numpy(channels_first), torch.from_numpy(labels.astype(np.int64))
+
+
+def _normalise(images: Tensor) -> Tensor:
+    return images.float().mul_(2 / 255).sub_(1)
+
+
+def _cnn() -> nn.Module:
+    convolutions = [
+        layer
+        for inputs, outputs in ((3, 16), (16, 32), (32, 64))
+        for layer in (nn.Conv2d(inputs, outputs, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2))
+    ]
+    return nn.Sequential(*convolutions, nn.Flatten(), nn.Linear(1024, 128), nn.ReLU(), nn.Linear(128, _CLASSES))

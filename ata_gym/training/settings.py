@@ -1,0 +1,83 @@
+"""The settings of training: one list for the trainer, the wrapper, the methods and the studies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any
+
+import torch
+from torch import nn
+
+from ata_gym.training.devices.device import find_device, find_precision
+from ata_gym.training.optimizers import OptimizerFactory, ScheduleFactory, factory_name, find_schedule
+from ata_gym.utils.validation import flag, real, whole_number
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TrainingSettings:
+    """How a model is trained: the keyword arguments of ``Trainer``, ``TrainingWrapper`` and ``MethodRun``.
+
+    Raises
+    ------
+    ValueError
+        For a bad value, or a device that torch does not see.
+
+    Examples
+    --------
+    >>> settings = TrainingSettings(optimizer="adam", schedule="cosine:1000", micro_batch=4)
+    >>> settings.lr is None, settings.device
+    (True, device(type='cpu'))
+    """
+
+    model: nn.Module | Callable[[], nn.Module] | None = None
+    """In place of the problem's model: a module, of which a copy is trained, or a function that returns one."""
+    micro_batch: int = 1
+    """Samples m of a task, whose loss is their mean."""
+    optimizer: str | OptimizerFactory | None = None
+    """``"sgd"``, ``"momentum"``, ``"adam"``, ``"adamw"`` or any factory such as ``torch.optim.RMSprop``; by default the
+    problem's own."""
+    lr: float | None = None
+    """Learning rate; by default the problem's for a named optimiser, and the factory's own for a factory."""
+    schedule: str | ScheduleFactory | None = "constant"
+    """How the learning rate changes from round to round: see ``optimizers.find_schedule``."""
+    precision: str = "float32"
+    """``"float32"``, or ``"bfloat16"`` or ``"float16"``: torch's automatic mixed precision."""
+    compile: bool = False
+    """Whether ``torch.compile`` compiles the model and the loss."""
+    graphs: bool = False
+    """On CUDA: whether all kernels of a gradient are launched at once, as a CUDA graph; see ``GraphedComputation``."""
+    device: str | torch.device = "cpu"
+    """``"cpu"``, ``"cuda"`` or ``"cuda:<index>"``. The data is moved there once."""
+    seed: int = 0
+    """Keys the initial weights and the gradients."""
+
+    def __post_init__(self) -> None:
+        device = find_device(self.device)
+        checked = {
+            "micro_batch": whole_number("micro_batch", self.micro_batch),
+            "lr": None if self.lr is None else real("lr", self.lr),
+            "schedule": "constant" if self.schedule is None else self.schedule,
+            "compile": flag("compile", self.compile),
+            "graphs": flag("graphs", self.graphs),
+            "device": device,
+            "seed": whole_number("seed", self.seed, 0),
+        }
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
+        find_precision(self.precision)
+        find_schedule(self.schedule)
+        if self.graphs and device.type != "cuda":
+            raise ValueError(
+                f'graphs=True needs a CUDA device, and this is {device}: leave it out, or use device="cuda"'
+            )
+
+    def to_data(self) -> dict[str, Any]:
+        """The settings but the model as plain values: a factory is given by its name, a device by its type."""
+        return {field.name: _plain(getattr(self, field.name)) for field in fields(self) if field.name != "model"}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, torch.device):
+        return value.type
+    return factory_name(value) if callable(value) else value

@@ -1,0 +1,4 @@
+"""Studies of training: one trajectory on the clocks of policies, methods beside the policies, the paper's quadratic.
+
+The commands import from here.
+"""

@@ -1,0 +1,187 @@
+"""One training trajectory, kept in a file, for all policies, since the allocation never changes a gradient."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from time import perf_counter
+
+import polars as pl
+import torch
+
+from ata_gym.bench.experiment.experiment import Config
+from ata_gym.bench.experiment.store import Folder
+from ata_gym.training import checkpoint
+from ata_gym.training.trainer import Trainer
+from ata_gym.utils.atomic import write_whole
+
+EVALUATIONS = 50
+"""Evaluations of a trajectory, evenly over its rounds."""
+
+Log = Callable[[Mapping[str, float]], None]
+"""Called with a round, its loss if there is one, and its evaluation if there was one."""
+
+
+def train_once(
+    trainer: Trainer,
+    rounds: int,
+    folder: Folder,
+    progress: Callable[[int, float], None] = lambda _round, _loss: None,
+    *,
+    save_every: float = 10.0,
+    log: Log = lambda _: None,
+) -> pl.DataFrame:
+    """Train to the last round, from a checkpoint if there is one, or read the trajectory if it is complete.
+
+    Parameters
+    ----------
+    trainer, rounds
+        The trainer, and the number of its optimiser steps.
+    folder
+        A results folder of the trainer's configuration. In the end it holds ``training.parquet``, the trajectory, and
+        ``weights.pt``, the final weights, which ``checkpoint.load`` reads.
+    progress
+        Called after every round with the number of rounds done, and the loss.
+    save_every
+        Seconds between checkpoints.
+    log
+        Called for every round from 0 on, those of an earlier run as well.
+
+    Returns
+    -------
+    One row for each round from 0 on: ``round``, ``loss`` (null in round 0, before the first step) and the problem's
+    evaluation, null where there was none.
+
+    Raises
+    ------
+    FloatingPointError
+        If the loss is NaN or infinite. The rounds before are kept in the checkpoint.
+    MemoryError
+        If a round does not fit into the device's memory. The last checkpoint stays.
+    ValueError
+        If a file is not what was written.
+    """
+    whole = folder.path / "training.parquet"
+    if whole.exists():
+        trajectory = read_frame(whole)
+        progress(rounds, trajectory["loss"][-1])
+        for row in trajectory.iter_rows(named=True):
+            log({name: figure for name, figure in row.items() if figure is not None})
+        return trajectory
+    with deterministic():
+        record = _Record(trainer, max(1, rounds // EVALUATIONS), folder.path / "checkpoints" / "training.pt", log)
+        last = perf_counter()
+        while trainer.round < rounds:
+            try:
+                loss = trainer.step()
+            except FloatingPointError as error:
+                record.save()
+                kept = f"rounds 0 to {trainer.round} are kept in {record.path}"
+                raise FloatingPointError(f"{error}; {kept}") from error
+            record.add(loss, at_the_end=trainer.round == rounds)
+            progress(trainer.round, loss)
+            if perf_counter() - last >= save_every:
+                record.save()
+                last = perf_counter()
+    checkpoint.save(folder.path / "weights.pt", trainer.model.state_dict())
+    trajectory = record.frame()
+    write_whole(whole, trajectory.write_parquet)
+    record.path.unlink(missing_ok=True)
+    return trajectory
+
+
+class _Record:
+    """The losses and evaluations so far, and their checkpoint."""
+
+    def __init__(self, trainer: Trainer, every: int, path: Path, log: Log) -> None:
+        self._trainer, self._every, self.path, self._log = trainer, every, path, log
+        self._losses: list[float] = []
+        self._evaluations: list[dict[str, float]] = []
+        if path.exists():
+            self._load()
+        else:
+            self._evaluate({})
+
+    def add(self, loss: float, *, at_the_end: bool) -> None:
+        """Record the loss of a round; every so many rounds, and at the end, evaluate."""
+        self._losses.append(loss)
+        if self._trainer.round % self._every == 0 or at_the_end:
+            self._evaluate({"loss": loss})
+        else:
+            self._log({"round": self._trainer.round, "loss": loss})
+
+    def save(self) -> None:
+        """Write the checkpoint."""
+        losses = torch.tensor(self._losses, dtype=torch.float64)
+        tree = {"trainer": self._trainer.checkpoint(), "losses": losses, "evaluations": self._evaluations}
+        checkpoint.save(self.path, tree)
+
+    def frame(self) -> pl.DataFrame:
+        """The trajectory."""
+        schema = {"round": pl.Int64, "loss": pl.Float64}
+        steps = pl.DataFrame({"round": range(len(self._losses) + 1), "loss": [None, *self._losses]}, schema)
+        return steps.join(pl.DataFrame(self._evaluations), on="round", how="left", maintain_order="left")
+
+    def _load(self) -> None:
+        tree = checkpoint.load(self.path, "trainer", "losses", "evaluations")
+        self._trainer.restore(tree["trainer"])
+        self._losses, self._evaluations = tree["losses"].tolist(), tree["evaluations"]
+        evaluated = {int(figures["round"]): figures for figures in self._evaluations}
+        self._log(evaluated[0])
+        for k, loss in enumerate(self._losses, 1):
+            self._log({"round": k, "loss": loss} | evaluated.get(k, {}))
+
+    def _evaluate(self, known: Mapping[str, float]) -> None:
+        figures = {"round": self._trainer.round, **self._trainer.evaluate()}
+        self._evaluations.append(figures)
+        self._log({**known, **figures})
+
+
+def training_config(trainer: Trainer, problem: str, data: Path | None = None) -> Config:
+    """All that a trajectory depends on but the number of rounds: the trainer, the problem's name and its data."""
+    return trainer.config() | {"problem": problem, "data": None if data is None else _digest(data)}
+
+
+def _digest(data: Path) -> str:
+    """A hash of the content of a file or a folder; of anything else, its name."""
+    if not data.exists():
+        return str(data)
+    files = sorted(file for file in data.rglob("*") if file.is_file()) if data.is_dir() else [data]
+    whole = hashlib.sha256()
+    for path in files:
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256")
+        if data.is_file():
+            return digest.hexdigest()
+        whole.update(path.name.encode() + digest.digest())
+    return whole.hexdigest()
+
+
+def read_frame(path: Path) -> pl.DataFrame:
+    """Read a parquet file of a results folder; ValueError if it is not what was written."""
+    try:
+        return pl.read_parquet(path)
+    except (pl.exceptions.PolarsError, OSError) as error:
+        raise ValueError(f"{path} cannot be read: delete it, and the same command makes it anew ({error})") from error
+
+
+@contextmanager
+def deterministic() -> Iterator[None]:
+    """Make torch give the same bits each time, on a CPU whatever its number of cores; small models lose little speed.
+
+    It uses one thread, since the order of a sum depends on their number, and deterministic algorithms; torch warns of
+    an operation that has none.
+    """
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it cuBLAS is not deterministic
+    threads, strict = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    lenient = torch.is_deterministic_algorithms_warn_only_enabled()
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+        torch.use_deterministic_algorithms(strict, warn_only=lenient)

@@ -1,0 +1,134 @@
+"""Trees of arrays: arrays and numbers nested in tuples, named tuples, lists and mappings.
+
+None is a tree without leaves. Anything else that is no container is a leaf.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+
+def leaves(tree: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield each leaf with its name: the fields, keys and positions that lead to it, joined by dots after ``name``.
+
+    >>> dict(leaves((1, {"key": [2, 3]}, None), "state"))
+    {'state.0': 1, 'state.1.key.0': 2, 'state.1.key.1': 3}
+    """
+    if tree is None:
+        return
+    children = _children(tree)
+    if children is None:
+        yield name, tree
+        return
+    for part, child in children:
+        yield from leaves(child, f"{name}.{part}" if name else str(part))
+
+
+def rebuild(like: Any, values: Iterable[Any]) -> Any:
+    """Return a tree of the form of ``like`` whose leaves are ``values``, in the order of :func:`leaves`.
+
+    A mapping becomes a dict, other containers keep their type.
+
+    Raises
+    ------
+    ValueError
+        If there are more or fewer values than leaves.
+
+    Examples
+    --------
+    >>> rebuild((0, {"key": None, "count": 0}), [5, 6])
+    (5, {'key': None, 'count': 6})
+    """
+    rest = iter(values)
+    try:
+        tree = _rebuild(like, rest)
+    except StopIteration:
+        raise ValueError("there are fewer values than leaves") from None
+    if next(rest, rest) is not rest:
+        raise ValueError("there are more values than leaves")
+    return tree
+
+
+def map_leaves(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
+    """Return a tree of the form of ``tree`` whose leaves are ``function`` of its leaves and those of the ``others``.
+
+    Raises
+    ------
+    ValueError
+        If the trees differ in their number of leaves.
+
+    Examples
+    --------
+    >>> map_leaves(lambda x, y: x + y, (1, [2, 3]), (10, [20, 30]))
+    (11, [22, 33])
+    """
+    columns = [[leaf for _, leaf in leaves(one)] for one in (tree, *others)]
+    return rebuild(tree, (function(*row) for row in zip(*columns, strict=True)))
+
+
+def choose_rows(rows: ArrayLike, first: Any, second: Any) -> Any:
+    """Return the rows of ``first`` where ``rows`` is true, and those of ``second`` elsewhere.
+
+    Parameters
+    ----------
+    rows
+        (E,) booleans.
+    first, second
+        Trees of one form; each leaf is an array with a leading axis of size E.
+
+    Examples
+    --------
+    >>> choose_rows([True, False], (np.zeros(2), np.zeros((2, 2))), (np.ones(2), np.ones((2, 2))))
+    (array([0., 1.]), array([[0., 0.],
+           [1., 1.]]))
+    """
+    mask = np.asarray(rows, np.bool_)
+    return map_leaves(lambda a, b: np.where(mask.reshape(-1, *(1,) * (np.ndim(a) - 1)), a, b), first, second)
+
+
+def difference(first: Any, second: Any) -> str | None:
+    """Return the name of the first leaf that only one tree has, or that differs in dtype, shape or bits; or None.
+
+    NaN equals NaN of the same bits, and 0.0 differs from -0.0.
+
+    >>> difference((np.zeros(1), np.nan), (-np.zeros(1), np.nan))
+    '0'
+    >>> difference({"a": 1}, {"a": 1, "b": 2})
+    'b'
+    """
+    one, other = dict(leaves(first)), dict(leaves(second))
+    for name in {**one, **other}:
+        if name not in one or name not in other or not _same_bits(one[name], other[name]):
+            return name
+    return None
+
+
+def _same_bits(first: Any, second: Any) -> bool:
+    one, other = np.asarray(first), np.asarray(second)
+    return one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes()
+
+
+def _children(tree: Any) -> Iterable[tuple[Any, Any]] | None:
+    """The parts of a container, each with its field, key or position; None for a leaf."""
+    if isinstance(tree, Mapping):
+        return tree.items()
+    if isinstance(tree, tuple | list):
+        return zip(getattr(tree, "_fields", range(len(tree))), tree, strict=True)
+    return None
+
+
+def _rebuild(like: Any, values: Iterator[Any]) -> Any:
+    if like is None:
+        return None
+    children = _children(like)
+    if children is None:
+        return next(values)
+    parts = [(name, _rebuild(child, values)) for name, child in children]
+    if isinstance(like, Mapping):
+        return dict(parts)
+    built = [part for _, part in parts]
+    return type(like)(*built) if hasattr(like, "_fields") else type(like)(built)

@@ -1,0 +1,117 @@
+"""The rules for numbers and names that a user gives."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import numbers
+import operator
+from collections.abc import Iterable
+from typing import SupportsIndex
+
+import numpy as np
+
+LARGEST_COUNT = 2**50
+"""Up to here the sums of two counts fit an int64, and neighbouring multiples of a float differ."""
+
+
+def whole_number(name: str, value: object, least: int = 1) -> int:
+    """Return ``value`` as an int, or raise ValueError unless it is a whole number from ``least`` to 2**50.
+
+    Floats are refused, even whole ones, and so are bools.
+
+    >>> whole_number("budget", np.int32(23))
+    23
+    >>> whole_number("budget", 23.0)
+    Traceback (most recent call last):
+        ...
+    ValueError: budget must be a whole number from 1 to 2**50, not 23.0
+    """
+    if not isinstance(value, bool | np.bool_) and isinstance(value, SupportsIndex):
+        try:
+            number = operator.index(value)
+        except TypeError:  # an array of several numbers
+            number = least - 1
+        if least <= number <= LARGEST_COUNT:
+            return number
+    raise ValueError(f"{name} must be a whole number from {least} to 2**50, not {short(value)}")
+
+
+def short(value: object) -> str:
+    """The value as text for an error, cut where it is long.
+
+    >>> short(10**9_999), short([1, 2])
+    ('a whole number of 33216 bits', '[1, 2]')
+    """
+    try:
+        text = repr(value)
+    except ValueError:  # Python writes no whole numbers of more than some thousand digits
+        text = f"a whole number of {value.bit_length()} bits" if isinstance(value, int) else type(value).__name__
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def unknown(kind: str, name: str, known: Iterable[str]) -> ValueError:
+    """The error for a name that nothing of its kind has; it names the nearest.
+
+    >>> raise unknown("policy", "atta", ["ata", "uta", "greedy"])
+    Traceback (most recent call last):
+        ...
+    ValueError: there is no policy 'atta'; did you mean ata or uta?
+    """
+    names = list(known)
+    near = difflib.get_close_matches(name, names, n=3, cutoff=0.3) or names
+    return ValueError(f"there is no {kind} {name!r}; did you mean {' or '.join(near)}?")
+
+
+def non_negative(name: str, value: object) -> float:
+    """Return ``value`` as a float, or raise ValueError unless it is a finite number of at least 0.
+
+    >>> non_negative("price", 1)
+    1.0
+    """
+    number = as_float(value)
+    if 0.0 <= number < math.inf:
+        return number
+    raise ValueError(f"{name} must be a finite number of at least 0, not {short(value)}")
+
+
+def real(name: str, value: object, above: float = 0.0, up_to: float = math.inf) -> float:
+    """Return ``value`` as a float, or raise ValueError unless it is finite, above ``above`` and at most ``up_to``.
+
+    >>> real("shape", 4)
+    4.0
+    >>> real("shape", 0.0)
+    Traceback (most recent call last):
+        ...
+    ValueError: shape must be a finite number above 0, not 0.0
+    """
+    number = as_float(value)
+    if above < number <= up_to and number < math.inf:
+        return number
+    limit = "" if up_to == math.inf else f" and at most {up_to:g}"
+    raise ValueError(f"{name} must be a finite number above {above:g}{limit}, not {short(value)}")
+
+
+def as_float(value: object) -> float:
+    """The number as a float; NaN for anything else, and inf for one that is too large for a float.
+
+    >>> as_float(2), as_float("2"), as_float(10**400)
+    (2.0, nan, inf)
+    """
+    if not isinstance(value, numbers.Real) or isinstance(value, bool):
+        return math.nan
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
+
+
+def flag(name: str, value: object) -> bool:
+    """Return ``value`` as a bool, or raise ValueError unless it is True or False.
+
+    >>> flag("signals", True)
+    True
+    """
+    if value is True or value is False or isinstance(value, np.bool_):
+        return bool(value)
+    raise ValueError(f"{name} must be True or False, not {short(value)}")

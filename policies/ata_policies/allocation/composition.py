@@ -1,0 +1,185 @@
+"""A policy as a composition: memory x estimate x rule."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from ata_gym.typing import Floats, Ints
+from ata_gym.utils.validation import flag, unknown
+from ata_policies.allocation.estimates.ata import Ata, AtaEmpirical
+from ata_policies.allocation.estimates.bounds import Cucb, KlGamma, KlLcb, UcbV
+from ata_policies.allocation.estimates.estimate import Estimate
+from ata_policies.allocation.estimates.means import Mean
+from ata_policies.allocation.estimates.robust import Catoni, MedianOfMeans, TruncatedMean
+from ata_policies.allocation.estimates.thompson import Thompson, ThompsonGamma
+from ata_policies.allocation.rules import Beta, EpsilonUniform, Proxy, Round, Rule
+from ata_policies.beliefs.availability import Availability
+from ata_policies.beliefs.change_detection.restarts import Restarts
+from ata_policies.beliefs.discount import Discount
+from ata_policies.beliefs.memory import Everything, Memory
+from ata_policies.beliefs.moments import Belief, Moments, learn_shapes
+from ata_policies.beliefs.prior import Prior
+from ata_policies.beliefs.window import Window
+from ata_policies.observations import Observation
+from ata_policies.policy import Policy, Setting, State
+
+MEMORIES: Mapping[str, type[Memory]] = MappingProxyType(
+    {"everything": Everything, "window": Window, "discount": Discount, "restarting": Restarts, "prior": Prior}
+)
+ESTIMATES: dict[str, type[Estimate]] = {
+    "ata": Ata,
+    "ata-empirical": AtaEmpirical,
+    "mean": Mean,
+    "cucb": Cucb,
+    "ucb-v": UcbV,
+    "kl-lcb": KlLcb,
+    "kl-gamma": KlGamma,
+    "thompson": Thompson,
+    "thompson-gamma": ThompsonGamma,
+    "median-of-means": MedianOfMeans,
+    "catoni": Catoni,
+    "truncated-mean": TruncatedMean,
+}
+RULES: Mapping[str, type[Rule]] = MappingProxyType({"proxy": Proxy, "beta": Beta, "epsilon-uniform": EpsilonUniform})
+
+_PAUSE, _LONGEST = 8, 64
+"""Rounds in which a worker that is away gets nothing, at first and at most."""
+_WEIGHT = 5.0
+"""Tasks that the other workers' shapes count for, where the rule needs shapes that the estimate does not know."""
+
+
+class ComposedPlan(NamedTuple):
+    """What a composed policy keeps between rounds, beside the belief."""
+
+    kept: Any
+    """What the estimate keeps."""
+    availability: Availability | tuple[()]
+    """Who is there, where that is watched."""
+
+
+class ComposedPolicy(Policy):
+    """A policy of ``ata_gym/TaskAllocation-v0`` made of three parts: what counts, a score per worker, a rule.
+
+    Parameters
+    ----------
+    setting
+        What the policy may know.
+    estimate
+        A score per worker from what counts: a key of ``ESTIMATES``.
+    memory
+        What counts: "everything", "window", "discount", "restarting" or "prior".
+    rule
+        Scores to allocation: "proxy", "beta" or "epsilon-uniform".
+    availability
+        Whether a worker that gave fewer results than it had tasks gets none for 8 rounds, and after each further probe
+        in vain for twice as many, up to 64 (``Availability``). By default as the memory has it: with "restarting".
+    seed
+        Seeds the policy's own randomness.
+    hyperparameters
+        Those of the three parts, by name.
+
+    Raises
+    ------
+    ValueError
+        If there is no such part or hyperparameter, or the parts do not fit together.
+
+    Examples
+    --------
+    >>> setting = Setting(n=3, budget=5)
+    >>> policy = ComposedPolicy(setting, estimate="thompson", memory="window", rule="beta", window=60)
+    >>> policy.memory.window, policy.rule.beta
+    (60, 1.5)
+    >>> ComposedPolicy(setting, estimate="catoni", memory="window")
+    Traceback (most recent call last):
+        ...
+    ValueError: the estimate catoni keeps sums in blocks, which the memory window cannot give: use memory="everything"
+    """
+
+    def __init__(
+        self,
+        setting: Setting,
+        *,
+        estimate: str,
+        memory: str = "everything",
+        rule: str = "proxy",
+        availability: bool | None = None,
+        seed: int = 0,
+        **hyperparameters: Any,
+    ) -> None:
+        super().__init__(setting, seed=seed)
+        chosen = part("estimate", estimate, ESTIMATES), part("memory", memory, MEMORIES), part("rule", rule, RULES)
+        own = chosen[0].own_statistics
+        if own and memory != "everything":
+            raise ValueError(
+                f'the estimate {estimate} keeps {own}, which the memory {memory} cannot give: use memory="everything"'
+            )
+        if own and chosen[2].needs_shape:
+            raise ValueError(f"the rule {rule} needs the spread of the task times, which {estimate} does not estimate")
+        given = {**chosen[0].memory_defaults.get(memory, {}), **hyperparameters}
+        made = [kind(**{name: given[name] for name in names_of(kind) if name in given}) for kind in chosen]
+        surplus = set(hyperparameters) - {name for kind in chosen for name in names_of(kind)}
+        if surplus:
+            known = ", ".join(name for kind in chosen for name in names_of(kind)) or "none"
+            raise ValueError(
+                f"{estimate} with memory {memory} and rule {rule} does not take {', '.join(sorted(surplus))}; its "
+                f"hyperparameters are: {known}"
+            )
+        self.estimate: Estimate = made[0].fit(setting)
+        self.memory: Memory = made[1]
+        self.rule: Rule = made[2]
+        self.squares = self.estimate.squares or (self.rule.needs_shape and not self.estimate.gives_shape)
+        self.availability = self.memory.availability if availability is None else flag("availability", availability)
+        self.first_belief(1)  # the memory may not fit the estimate or the workers
+
+    def first_belief(self, rows: int) -> Any:
+        """Nothing seen yet, or the prior."""
+        if self.estimate.own_statistics:
+            return self.estimate.start(rows, self.setting.n)
+        return self.memory.start(rows, self.setting.n, self.squares)
+
+    def first_plan(self, rows: int) -> ComposedPlan:
+        """Nothing is kept, and all workers are there."""
+        n = self.setting.n
+        there = Availability.full(rows, n, _PAUSE) if self.availability else ()
+        return ComposedPlan(self.estimate.keep(rows, n, self.seed), there)
+
+    def act(self, state: State, seen: Observation) -> tuple[Ints, State]:
+        """Score the workers, and allocate."""
+        plan: ComposedPlan = state.plan
+        belief, keys = state.belief, state.round_keys()
+        untried, available, availability = belief.untried(), None, plan.availability
+        if isinstance(availability, Availability):
+            availability = availability.after(_results(seen, self.setting.n), _PAUSE, _LONGEST)
+            available = availability.available()
+        if hasattr(belief, "forgetting"):  # workers to be tried again are scored as if they had never been
+            belief = belief.forgetting(untried)
+        kept = self.estimate.update(plan.kept, belief)
+        scores = self.estimate.scores(belief, belief.rounds(state.round), keys, kept)
+        if self.rule.needs_shape and scores.shape is None:
+            scores = scores._replace(shape=learn_shapes(Moments(belief.counts, belief.totals, belief.squares), _WEIGHT))
+        coming = Round(self.setting.budget, state.round, keys, untried, available)
+        action = self.rule.allocate(scores, coming)
+        if isinstance(availability, Availability):
+            availability = availability._replace(asked=action)
+        return action, state._replace(plan=ComposedPlan(kept, availability))
+
+
+def part(kind: str, name: str, known: Mapping[str, type[Any]]) -> type[Any]:
+    """The part of that name, or a ValueError that names the nearest."""
+    if name not in known:
+        raise unknown(kind, str(name), known)
+    return known[name]
+
+
+def names_of(kind: type[Any]) -> tuple[str, ...]:
+    """The names of a part's hyperparameters."""
+    return tuple(field.name for field in fields(kind))
+
+
+def _results(seen: Observation, n: int) -> Floats:
+    """Results of each worker in the last round, shape (E, n)."""
+    results: Floats = Belief.empty(len(seen["worker"]), n).observe(seen["worker"], seen["duration"]).counts
+    return results

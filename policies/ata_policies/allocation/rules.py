@@ -1,0 +1,119 @@
+"""Rules: from scores to an allocation of exactly B tasks."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+
+from ata_gym.simulation.keys import derive_keys, uniforms
+from ata_gym.theory.allocation.beta_rule import allocate_by_cost
+from ata_gym.theory.allocation.proxy_loss import allocate
+from ata_gym.typing import Floats, Ints, Keys, Mask
+from ata_gym.utils.validation import non_negative, real
+from ata_policies.observations import LONGEST
+
+
+class Scores(NamedTuple):
+    """What an estimate says of E rows of n workers."""
+
+    score: Floats
+    """(E, n) estimated mean task times, or bounds of them; low is good. 0 for a worker never tried."""
+    shape: Floats | float | None = None
+    """1 / (coefficient of variation)^2 of the task times, broadcasting to (E, n), where the estimate knows it."""
+
+
+class Round(NamedTuple):
+    """What a rule needs to know of the coming round, beside the scores."""
+
+    budget: int
+    """Tasks B to hand out."""
+    round: Ints
+    """(E,) the current round, from 1 on."""
+    keys: Keys
+    """(E,) the key of each row's randomness in the round."""
+    untried: Mask
+    """(E, n) workers that were never tried."""
+    available: Mask | None
+    """(E, n) workers that may get tasks; None: all."""
+
+
+class Rule(ABC):
+    """Hyperparameters of a rule."""
+
+    needs_shape: ClassVar[bool] = False
+    """Whether it needs the shapes of the task times."""
+
+    @abstractmethod
+    def allocate(self, scores: Scores, coming: Round) -> Ints:
+        """Tasks for each worker, (E, n), each row summing to B."""
+
+
+@dataclass(frozen=True)
+class Proxy(Rule):
+    """Minimises the proxy loss max a_i s_i (``ata_gym.allocate``); workers never tried come first."""
+
+    def allocate(self, scores: Scores, coming: Round) -> Ints:
+        """Minimise the proxy loss under the scores."""
+        return allocate(scores.score, coming.budget, coming.keys, coming.untried, coming.available)
+
+
+@dataclass(frozen=True)
+class Beta(Rule):
+    """Hands out the B cheapest tasks, worker i's j-th task costing j s_i + beta s_i sqrt(j / c_i), c_i its shape. Ours.
+
+    The proxy loss is beta = 0. The expected round time is that of a maximum of sums: a round waits for a sum that is
+    some standard deviations above its mean, and sums of few tasks, or of slow workers, vary most.
+
+    Parameters
+    ----------
+    beta
+        Standard deviations to allow for, at least 0. Good values: 1.15 to 1.75 for the published settings.
+    """
+
+    beta: float = 1.5
+
+    needs_shape = True
+
+    def __post_init__(self) -> None:
+        non_negative("beta", self.beta)
+
+    def allocate(self, scores: Scores, coming: Round) -> Ints:
+        """Allocate by cost."""
+        spread = np.minimum(self.beta * scores.score / np.sqrt(np.asarray(scores.shape)), LONGEST)
+        return allocate_by_cost(scores.score, spread, coming.budget, coming.keys, coming.untried, coming.available)
+
+
+@dataclass(frozen=True)
+class EpsilonUniform(Rule):
+    """The proxy loss, but each round is with probability epsilon allocated uniformly.
+
+    The literature calls it epsilon-greedy. In round k, epsilon = min(1, c n / k), for which Auer, Cesa-Bianchi and
+    Fischer ("Finite-time analysis of the multiarmed bandit problem", 2002) show logarithmic regret if c is large
+    enough; or a constant, whose regret is linear. A uniform round allocates as UTA does.
+
+    Parameters
+    ----------
+    c
+        Above 0: there are about c n ln(K) uniform rounds in K rounds.
+    epsilon
+        A constant probability in (0, 1] instead.
+    """
+
+    c: float = 0.05
+    epsilon: float | None = None
+
+    def __post_init__(self) -> None:
+        real("c", self.c)
+        if self.epsilon is not None:
+            real("epsilon", self.epsilon, up_to=1.0)
+
+    def allocate(self, scores: Scores, coming: Round) -> Ints:
+        """Minimise the proxy loss under the scores, or under scores of 0."""
+        n = scores.score.shape[-1]
+        epsilon = float(self.c) * n / coming.round if self.epsilon is None else float(self.epsilon)
+        uniform = uniforms(derive_keys(coming.keys, 0, 1), 1) < np.reshape(epsilon, (-1, 1))
+        chosen = Scores(np.where(uniform, 0.0, scores.score))
+        return Proxy().allocate(chosen, coming._replace(untried=coming.untried & ~uniform))

@@ -1,0 +1,57 @@
+"""Which workers are available, where workers come and go: those that owe results are not. Ours."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from ata_gym.typing import Floats, Ints, Mask
+
+
+class Availability(NamedTuple):
+    """A worker that gave fewer results than it had tasks is away, until it gives all of them again.
+
+    Without deaths that never happens: a worker with tasks that gave fewer results was away or died, and others had to
+    do its work.
+    """
+
+    asked: Ints
+    """(E, n) tasks of the last allocation."""
+    away: Mask
+    """(E, n) whether the worker owes results of the last allocation in which it had a task."""
+    pause: Ints
+    """(E, n) rounds between two probes."""
+    wait: Ints
+    """(E, n) rounds until the next probe."""
+
+    @classmethod
+    def full(cls, rows: int, n: int, pause: int) -> Availability:
+        """All workers are there."""
+        zeros = np.zeros((rows, n), np.int64)
+        return cls(zeros, zeros > 0, np.full_like(zeros, pause), zeros)
+
+    def after(self, results: Floats, pause: int, longest: int) -> Availability:
+        """What is known after a round in which each worker gave so many results, shape (E, n).
+
+        A worker that is away is probed after ``pause`` rounds; with each probe in vain the pause doubles, up to
+        ``longest``, since it delays the round until the deadline. If all workers seem to be away, all count as there.
+
+        >>> known = Availability.full(1, 2, pause=2)._replace(asked=np.array([[1, 2]]))
+        >>> known = known.after(np.array([[2.0, 1.0]]), pause=2, longest=16)  # worker 0 did a task of worker 1
+        >>> known.away, known.wait
+        (array([[False,  True]]), array([[0, 2]]))
+        """
+        owing = results < self.asked
+        back = (self.asked > 0) & ~owing
+        away = (self.away & ~back) | owing
+        vain = self.away & owing
+        pauses = np.where(back, pause, np.where(vain, np.minimum(2 * self.pause, longest), self.pause))
+        wait = np.where(owing, pauses, np.maximum(self.wait - 1, 0))
+        nobody = away.all(axis=1, keepdims=True)
+        return Availability(self.asked, away & ~nobody, pauses, wait)
+
+    def available(self) -> Mask:
+        """Which workers may get tasks: those that are there, and those to be probed, shape (E, n)."""
+        usable: Mask = ~(self.away & (self.wait > 0))
+        return usable

@@ -1,0 +1,304 @@
+"""Beliefs that notice a change, worker by worker: what they have in common, Page-Hinkley's test and CUSUM.
+
+Liu, Lee and Shroff, "A change-detection based framework for piecewise-stationary multi-armed bandit problem", AAAI 2018
+(formulas recalled). It lacks what is ours here: a test for workers that are out of use, times that are relative, so
+that one threshold fits all workers, and clipped, so that an outlier is no change.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple, Self
+
+import numpy as np
+
+from ata_gym.typing import Floats, Ints, Mask
+from ata_gym.utils.compiled import gufunc
+from ata_policies.beliefs.moments import Belief, Moments, learn_shapes
+
+WEIGHT = 5.0
+"""Tasks that the other workers' shapes count for."""
+_SURPRISING = 3.0
+"""The logarithm of the likelihood ratio at which one short task of a worker out of use outweighs its past."""
+_DEVIATIONS = 6.0
+"""Standard deviations above the mean that a task counts for at most."""
+_STEP = 0.34
+"""The share of its way to the threshold that a task may move a statistic: it takes three."""
+_TOGETHER = 10.0
+"""Alarms within so many rounds are one event."""
+
+
+class DetectorConstants(NamedTuple):
+    """The constants of a detector, each of shape (E,)."""
+
+    threshold: Floats
+    """What raises an alarm."""
+    up: Floats
+    """Relative drift that a worker may have upwards without an alarm: CUSUM and Page-Hinkley."""
+    down: Floats
+    """The same downwards."""
+    frozen: Floats
+    """Tasks since the last alarm after which CUSUM's mean to compare with stays as it is; infinite: never."""
+    least: Floats
+    """Tasks of a worker before it is watched, and its times are clipped."""
+    clip: Floats
+    """A task counts at most for 1 + clip means of its worker; and for 6 standard deviations above it, but 1 + up."""
+    memory: Floats
+    """A worker's task counts 1 - 1 / memory times as much with each later one; infinite: always the same."""
+    share: Floats
+    """All of the row start anew when alarms come together from more than this share of the workers with a task."""
+    refresh: Floats
+    """Rounds after which workers out of use are tried again; infinite: never."""
+
+
+_USUAL = {
+    "up": 0.5,
+    "down": 0.25,
+    "frozen": math.inf,
+    "least": 20.0,
+    "clip": 4.0,
+    "memory": math.inf,
+    "share": 0.0,
+    "refresh": math.inf,
+}
+
+
+class MonitoredMoments(NamedTuple):
+    """Moments of the task times since the last alarm, and what a detector remembers."""
+
+    counts: Floats
+    """(E, n) tasks seen, those long past counting less."""
+    totals: Floats
+    """(E, n) their clipped times added up, likewise."""
+    squares: Floats
+    """(E, n) the squares of these added up, likewise."""
+    marks: Floats
+    """(E, n, k) what the detector remembers."""
+    idle: Floats
+    """(E, n) rounds since the worker's last result."""
+    since_alarm: Floats
+    """(E, n) rounds since the worker last raised an alarm; infinite before, and once everybody has started anew."""
+    rounds_since: Floats
+    """(E,) rounds since everybody started anew."""
+    alarms: Floats
+    """(E, n) alarms so far."""
+    constants: DetectorConstants
+    """The detector's constants."""
+
+    @classmethod
+    def empty(cls, rows: int, n: int, **constants: float) -> Self:
+        """Nothing seen yet; ``constants`` are fields of ``DetectorConstants``, in the place of the detector's own."""
+        values = {**_USUAL, **cls.own_constants(), **constants}
+        detector = DetectorConstants(*(np.full(rows, values[name]) for name in DetectorConstants._fields))
+        counts, totals, squares, idle, alarms = np.zeros((5, rows, n))
+        marks, since_alarm = np.zeros((rows, n, cls.size())), np.full((rows, n), np.inf)
+        return cls(counts, totals, squares, marks, idle, since_alarm, np.zeros(rows), alarms, detector)
+
+    @classmethod
+    def own_constants(cls) -> dict[str, float]:
+        """Its constants that are not the usual ones."""
+        raise NotImplementedError
+
+    @classmethod
+    def size(cls) -> int:
+        """How many numbers it remembers per worker."""
+        raise NotImplementedError
+
+    def look(self, worker: Ints, duration: Floats, clipped: Floats, shapes: Floats) -> tuple[Floats, Mask]:
+        """What it remembers after a round, and which workers raise an alarm, shape (E, n)."""
+        raise NotImplementedError
+
+    def observe(self, worker: Ints, duration: Floats, elapsed: Floats | None = None) -> Self:
+        """Return the belief after a round; the arguments are those of ``Belief.observe``.
+
+        A worker that raises an alarm starts anew with this round's results; so does one out of use whose task is
+        surprisingly short, which is an alarm that comes late. At an alarm everybody starts anew if, within 10 rounds,
+        more have raised one than the ``share`` of the workers with results in this round.
+        """
+        del elapsed
+        constants, shapes = self.constants, learn_shapes(Moments(self.counts, self.totals, self.squares), WEIGHT)
+        clipped = _clipped(
+            self.counts, self.totals, shapes, constants.least, constants.clip, constants.up, worker, duration
+        )
+        marks, alarm = self.look(worker, duration, clipped, shapes)
+        anew = alarm | _surprising(self.counts, self.totals, self.idle, shapes, constants.refresh, worker, duration)
+        played = (worker[:, 0] >= 0)[:, None]  # there is no round before the first
+        kept = self._replace(since_alarm=np.where(anew, 0.0, self.since_alarm + played), alarms=self.alarms + alarm)
+        if anew.any():
+            tasks, _ = Belief.empty(*anew.shape).observe(worker, duration)
+            enough = (kept.since_alarm < _TOGETHER).sum(axis=1) > constants.share * (tasks > 0).sum(axis=1)
+            everybody = (alarm.any(axis=1) & enough)[:, None]
+            kept = kept.forgetting(anew | everybody)._replace(
+                since_alarm=np.where(everybody, np.inf, kept.since_alarm),
+                rounds_since=np.where(everybody[:, 0], 0.0, self.rounds_since),
+            )
+            clipped = _clipped(
+                kept.counts, kept.totals, shapes, constants.least, constants.clip, constants.up, worker, duration
+            )
+            marks, _ = kept.look(worker, duration, clipped, shapes)
+        new = Moments.empty(*anew.shape).observe(worker, clipped)
+        kept_share = (1.0 - 1.0 / constants.memory[:, None]) ** new.counts
+        return kept._replace(
+            counts=kept_share * kept.counts + new.counts,
+            totals=kept_share * kept.totals + new.totals,
+            squares=kept_share * kept.squares + new.squares,
+            marks=marks,
+            idle=np.where(new.counts > 0, 0.0, self.idle + played),
+            rounds_since=kept.rounds_since + played[:, 0],
+        )
+
+    def forgetting(self, workers: Mask) -> Self:
+        """The belief of one that has seen nothing of some workers, a mask of shape (E, n)."""
+        return self._replace(
+            counts=np.where(workers, 0.0, self.counts),
+            totals=np.where(workers, 0.0, self.totals),
+            squares=np.where(workers, 0.0, self.squares),
+            marks=np.where(workers[:, :, None], 0.0, self.marks),
+        )
+
+    def untried(self) -> Mask:
+        """Which workers have never finished a task, or are to be tried again, shape (E, n).
+
+        Every ``refresh`` rounds those without a task for half as long are tried again, all in one round if they are at
+        most B: a round lasts as long as its slowest worker, so that it is cheaper to try them together.
+        """
+        refresh = self.constants.refresh[:, None]
+        due = self.idle >= 0.5 * refresh + self.rounds_since[:, None] % refresh
+        untried: Mask = due | (self.counts == 0)
+        return untried
+
+    def rounds(self, round: Ints) -> Floats:
+        """The round, counted from when everybody started anew, shape (E,)."""
+        del round
+        coming: Floats = self.rounds_since + 1.0
+        return coming
+
+
+class PageHinkley(MonitoredMoments):
+    """Page-Hinkley's test, two-sided, on the relative times z = x / mean - 1 of a worker's tasks.
+
+        up <- max(up + z - up drift, 0),    down <- max(down - z - down drift, 0),
+
+    and an alarm once one of them is at least threshold / shape. The mean is that of earlier rounds. The shape, 1 /
+    (coefficient of variation)^2 of the worker's times, makes false alarms as rare for times of any spread: 48 is 12
+    where the CV is 0.5. A task adds at most 0.34 threshold / shape, so that one alone is no change. Ours.
+    """
+
+    @classmethod
+    def own_constants(cls) -> dict[str, float]:
+        """Chosen for few false alarms with exponential times."""
+        return {"threshold": 48.0}
+
+    @classmethod
+    def size(cls) -> int:
+        """The two statistics, tasks since the last alarm, and the mean to compare with once it is frozen."""
+        return 4
+
+    def look(self, worker: Ints, duration: Floats, clipped: Floats, shapes: Floats) -> tuple[Floats, Mask]:
+        """See the class."""
+        del clipped
+        constants = self.constants
+        marks, alarm = _cusum(
+            self.counts, self.totals, self.marks, shapes,
+            constants.threshold, constants.up, constants.down, constants.frozen, constants.least, worker, duration,
+        )  # fmt: skip
+        return marks, alarm
+
+
+class Cusum(PageHinkley):
+    """CUSUM: Page-Hinkley's test against a mean that stays as it is once it has seen ``frozen`` tasks.
+
+    So it notices what changes little by little, too.
+    """
+
+    @classmethod
+    def own_constants(cls) -> dict[str, float]:
+        """The mean of 200 tasks."""
+        return {"threshold": 48.0, "frozen": 200.0}
+
+
+@gufunc(
+    "void(float64[:], float64[:], float64[:], float64[:], float64[:], float64[:], int64[:], float64[:], float64[:])",
+    "(n),(n),(n),(),(),(),(b),(b)->(b)",
+)
+def _clipped(
+    count: Floats,
+    total: Floats,
+    shape: Floats,
+    least: Floats,
+    clip: Floats,
+    up: Floats,
+    worker: Ints,
+    duration: Floats,
+    out: Floats,
+) -> None:
+    for b in range(len(worker)):
+        i = worker[b]
+        out[b] = duration[b]
+        if i >= 0 and count[i] >= least[0]:
+            most = min(max(_DEVIATIONS / math.sqrt(shape[i]), up[0]), clip[0])
+            out[b] = min(duration[b], (1.0 + most) * total[i] / count[i])
+
+
+@gufunc(
+    "void(float64[:], float64[:], float64[:], float64[:], float64[:], int64[:], float64[:], boolean[:])",
+    "(n),(n),(n),(n),(),(b),(b)->(n)",
+)
+def _surprising(
+    count: Floats,
+    total: Floats,
+    idle: Floats,
+    shape: Floats,
+    refresh: Floats,
+    worker: Ints,
+    duration: Floats,
+    out: Mask,
+) -> None:
+    """Whether a task of a worker out of use is likelier to have a mean of its own, and a lower one."""
+    for i in range(len(count)):
+        out[i] = False
+    for b in range(len(worker)):
+        i = worker[b]
+        if i >= 0 and idle[i] >= 0.5 * refresh[0] and 0.0 < duration[b] * count[i] < total[i]:
+            k, ratio = count[i], duration[b] * count[i] / total[i]
+            if shape[i] * ((k + 1.0) * math.log((k + ratio) / (k + 1.0)) - math.log(ratio)) >= _SURPRISING:
+                out[i] = True
+
+
+@gufunc(
+    "void(float64[:], float64[:], float64[:,:], float64[:], float64[:], float64[:], float64[:], float64[:],"
+    " float64[:], int64[:], float64[:], float64[:,:], boolean[:])",
+    "(n),(n),(n,k),(n),(),(),(),(),(),(b),(b)->(n,k),(n)",
+)
+def _cusum(
+    count: Floats,
+    total: Floats,
+    marks: Floats,
+    shape: Floats,
+    threshold: Floats,
+    up: Floats,
+    down: Floats,
+    frozen: Floats,
+    least: Floats,
+    worker: Ints,
+    duration: Floats,
+    new_marks: Floats,
+    alarm: Mask,
+) -> None:
+    for i in range(len(count)):
+        alarm[i] = False
+        for j in range(4):
+            new_marks[i, j] = marks[i, j]
+        if marks[i, 3] == 0.0 and marks[i, 2] >= frozen[0]:
+            new_marks[i, 3] = total[i] / count[i]
+    for b in range(len(worker)):
+        i = worker[b]
+        if i >= 0:
+            new_marks[i, 2] += 1.0
+        if i >= 0 and count[i] >= least[0]:
+            mean = new_marks[i, 3] if new_marks[i, 3] > 0.0 else total[i] / count[i]
+            z, limit = duration[b] / mean - 1.0 if mean > 0.0 else 0.0, threshold[0] / shape[i]
+            new_marks[i, 0] = max(new_marks[i, 0] + min(z - up[0], _STEP * limit), 0.0)
+            new_marks[i, 1] = max(new_marks[i, 1] + min(-z - down[0], _STEP * limit), 0.0)
+            if max(new_marks[i, 0], new_marks[i, 1]) >= limit:
+                alarm[i] = True

@@ -1,0 +1,81 @@
+"""A memory that starts anew when a change is detected, and tries idle workers again now and then."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from ata_gym.utils.validation import real
+from ata_policies.beliefs.change_detection.likelihood_ratio import Glr
+from ata_policies.beliefs.change_detection.page_hinkley import Cusum, MonitoredMoments, PageHinkley
+from ata_policies.beliefs.memory import Memory
+
+DETECTORS: Mapping[str, type[MonitoredMoments]] = MappingProxyType(
+    {"page-hinkley": PageHinkley, "cusum": Cusum, "glr": Glr}
+)
+_RESTARTS: Mapping[str, float] = MappingProxyType({"everybody": 0.0, "many": 1 / 3, "worker": math.inf})
+"""The share of workers whose alarms make everybody start anew."""
+
+
+@dataclass(frozen=True)
+class Restarts(Memory):
+    """What was seen before a detected change does not count.
+
+    Ours, after Liu, Lee and Shroff, AAAI 2018: the parts are published, but not a test of relative times, nor who
+    starts anew, nor the refresh. Workers that owe results are left out for 8 to 64 rounds (``Availability``).
+
+    Parameters
+    ----------
+    detector
+        "page-hinkley", "cusum" or "glr": see ``page_hinkley`` and ``likelihood_ratio`` beside this file.
+    restart
+        Who starts anew at an alarm: the "worker" that raised it; "everybody"; or that worker alone, but everybody once
+        "many" have raised one within 10 rounds: more than a third of the workers with a task.
+    effective_tasks
+        A worker's task counts 1 - 1 / effective_tasks times as much with each later one, so that slow changes are
+        followed without an alarm; at least 40, or None: all count alike until an alarm.
+    refresh
+        Every so many rounds, workers without a task for half as many get one, all together; None: never. Without it a
+        worker out of use that becomes fast is never noticed. It costs about 8 rounds each time where 42 of 51 workers
+        are out of use.
+    threshold
+        What raises an alarm, above 0; by default the detector's own.
+    """
+
+    detector: str = "page-hinkley"
+    restart: str = "many"
+    effective_tasks: float | None = 200.0
+    refresh: float | None = 2000.0
+    threshold: float | None = None
+
+    nonstationary = True
+    availability = True
+    assumes = "changes that are seldom"
+    constants = "Page-Hinkley, 48 / shape, drift 0.5 up and 0.25 down; refresh 2000; pause 8 to 64; 200 effective tasks"
+
+    def __post_init__(self) -> None:
+        for name, value, known in (("detector", self.detector, DETECTORS), ("restart", self.restart, _RESTARTS)):
+            if value not in known:
+                raise ValueError(f"{name} must be {' or '.join(map(repr, known))}, not {value!r}")
+        if self.effective_tasks is not None and not 40.0 <= self.effective_tasks < math.inf:
+            raise ValueError(
+                f"effective_tasks must be a finite number of at least 40, or None, not {self.effective_tasks!r}"
+            )
+        for name in ("refresh", "threshold"):
+            if getattr(self, name) is not None:
+                real(name, getattr(self, name))
+
+    def start(self, rows: int, n: int, squares: bool) -> Any:
+        """Nothing seen yet."""
+        del squares
+        chosen = {
+            "share": _RESTARTS[self.restart],
+            "memory": math.inf if self.effective_tasks is None else float(self.effective_tasks),
+            "refresh": math.inf if self.refresh is None else float(self.refresh),
+        }
+        if self.threshold is not None:
+            chosen["threshold"] = float(self.threshold)
+        return DETECTORS[self.detector].empty(rows, n, **chosen)

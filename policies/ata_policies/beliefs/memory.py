@@ -1,0 +1,41 @@
+"""What counts of the task times that a policy has seen: the memory of a composed policy."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from ata_policies.beliefs.moments import Belief, Moments
+
+
+class Memory(ABC):
+    """Hyperparameters of a memory; what it remembers of E rows is a belief, a named tuple of arrays.
+
+    The belief has ``counts`` and ``totals``, and ``squares`` where they were asked for, ``observe``, ``untried`` and
+    ``rounds`` (see ``Belief``).
+    """
+
+    nonstationary: ClassVar[bool] = False
+    """Whether it is made for workers that change."""
+    availability: ClassVar[bool] = False
+    """Whether workers that owe results are left out for a while (``Availability``), by default."""
+    assumes: ClassVar[str] = ""
+    """What it assumes of the task times, beside what the estimate assumes."""
+    constants: ClassVar[str] = ""
+    """Its constants."""
+    knows: ClassVar[str] = ""
+    """What it must know beforehand."""
+
+    @abstractmethod
+    def start(self, rows: int, n: int, squares: bool) -> Any:
+        """The belief of ``rows`` rows that have seen nothing of n workers; ``squares``: whether they are needed."""
+
+
+@dataclass(frozen=True)
+class Everything(Memory):
+    """All task times count, however old they are."""
+
+    def start(self, rows: int, n: int, squares: bool) -> Belief | Moments:
+        """Nothing seen yet."""
+        return (Moments if squares else Belief).empty(rows, n)

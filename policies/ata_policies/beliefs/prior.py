@@ -1,0 +1,180 @@
+"""A memory that starts from an earlier run: its counts and means, kept in a small file.
+
+Maranjyan, Saad, Richtárik and Orabona, "ATA: Adaptive Task Allocation for Efficient Resource Management in Distributed
+Machine Learning", ICML 2025: start from P tasks of mean m_i seen earlier. The form of the file is ours.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from ata_gym.typing import Floats
+from ata_gym.utils.atomic import write_whole
+from ata_policies.beliefs.memory import Memory
+from ata_policies.beliefs.moments import Belief
+
+COLUMNS = ("worker", "tasks", "mean")
+
+
+class Knowledge(Protocol):
+    """What a prior is made of: ``Belief`` has it, and so have ``Moments`` and others."""
+
+    @property
+    def counts(self) -> Floats:
+        """(E, n) tasks seen."""
+
+    @property
+    def totals(self) -> Floats:
+        """(E, n) their times added up."""
+
+
+Source = str | os.PathLike[str] | Knowledge
+
+
+def save_prior(path: str | os.PathLike[str], learned: Any) -> None:
+    """Write counts and means to a CSV file with the columns worker, tasks and mean.
+
+    Parameters
+    ----------
+    path
+        The file, written whole or not at all.
+    learned
+        A belief with ``counts`` and ``totals``, or the state that holds it. Rows of a batch are added up.
+
+    Raises
+    ------
+    ValueError
+        If it has no counts and totals, or they are not those of task times.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> path = Path(folder.name, "prior.csv")
+    >>> save_prior(path, Belief(np.array([[4.0, 0.0]]), np.array([[10.0, 0.0]])))
+    >>> print(path.read_text(), end="")
+    worker,tasks,mean
+    0,4.0,2.5
+    1,0.0,0.0
+    >>> read_prior(path)
+    Belief(counts=array([[4., 0.]]), totals=array([[10.,  0.]]))
+    >>> folder.cleanup()
+    """
+    belief = _pooled(getattr(learned, "belief", learned))
+    means = np.where(belief.untried(), 0.0, belief.mean())[0]
+    rows = zip(belief.counts[0].tolist(), means.tolist(), strict=True)
+    lines = [",".join(COLUMNS), *(f"{worker},{tasks!r},{mean!r}" for worker, (tasks, mean) in enumerate(rows))]
+    write_whole(Path(path), lambda part: part.write_text("\n".join(lines) + "\n", "utf-8"))
+
+
+def read_prior(path: str | os.PathLike[str]) -> Belief:
+    """Read what :func:`save_prior` wrote: a belief of one row.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no such file.
+    ValueError
+        If it is not such a file; the message says where.
+    """
+    path = Path(path)
+    if not path.exists():
+        raise FileNotFoundError(f"there is no file {path}: save_prior writes one")
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            lines = [line for line in csv.reader(file, strict=True) if line]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise ValueError(f"{path} cannot be read as a prior, a CSV file: {error}") from error
+    try:
+        return _parsed(lines)
+    except ValueError as error:
+        raise ValueError(f"{path} is not a prior: {error}") from error
+
+
+@dataclass(frozen=True)
+class Prior(Memory):
+    """Each episode begins with the counts and means of an earlier run, and goes on as that would have done.
+
+    A wrong prior delays, but exploration never stops. (Maranjyan et al., ATA, ICML 2025.)
+
+    Parameters
+    ----------
+    prior
+        A file of ``save_prior``, or a belief with counts and totals for every worker; rows are added up. None: nothing
+        is known, as with the memory "everything".
+    prior_weight
+        From 0 to 1: what one task of the earlier run counts for now.
+    """
+
+    prior: Source | None = None
+    prior_weight: float = 1.0
+
+    knows = "counts and means of an earlier run"
+
+    def __post_init__(self) -> None:
+        weight = self.prior_weight
+        if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 <= weight <= 1:
+            raise ValueError(
+                f"prior_weight must be a number from 0 to 1, what an earlier task counts for, not {weight!r}"
+            )
+        if self.prior is not None:
+            known = read_prior(self.prior) if isinstance(self.prior, str | os.PathLike) else _pooled(self.prior)
+            object.__setattr__(self, "prior", Belief(weight * known.counts, weight * known.totals))
+
+    def start(self, rows: int, n: int, squares: bool) -> Belief:
+        """The prior, in every row."""
+        if squares:
+            raise ValueError("a prior holds counts and means, and this estimate needs squares too: use another memory")
+        if self.prior is None:
+            return Belief.empty(rows, n)
+        known: Any = self.prior
+        if known.counts.shape[1] != n:
+            raise ValueError(f"the prior knows {known.counts.shape[1]} workers; here are {n}")
+        return Belief(*(np.repeat(part, rows, axis=0) for part in known))
+
+
+def _pooled(learned: Knowledge) -> Belief:
+    """Counts and totals of one row, checked: those of all rows added up."""
+    try:
+        counts, totals = (np.asarray(part, np.float64) for part in (learned.counts, learned.totals))
+    except (AttributeError, TypeError, ValueError):
+        raise ValueError(
+            f"a prior is a file or a belief with counts and totals of shape (E, n), not {type(learned).__name__}"
+        ) from None
+    if counts.ndim != 2 or counts.shape != totals.shape or not counts.size:
+        raise ValueError(f"counts and totals must both have shape (E, n), not {counts.shape} and {totals.shape}")
+    for name, part in (("counts", counts), ("totals", totals)):
+        if not (np.isfinite(part) & (part >= 0)).all():
+            raise ValueError(f"{name} must be finite and at least 0; one is not")
+    if (totals[counts == 0] > 0).any():
+        raise ValueError("totals must be 0 where counts are 0; one is not")
+    return Belief(counts.sum(axis=0, keepdims=True), totals.sum(axis=0, keepdims=True))
+
+
+def _parsed(lines: list[list[str]]) -> Belief:
+    """Counts and totals from the lines of a file."""
+    if not lines or tuple(lines[0]) != COLUMNS:
+        raise ValueError(
+            f"the first line must be {','.join(COLUMNS)}, not {','.join(lines[0]) if lines else 'nothing'}"
+        )
+    if len(lines) == 1:
+        raise ValueError("there must be a line for each worker; there is none")
+    belief = Belief.empty(1, len(lines) - 1)
+    for worker, line in enumerate(lines[1:]):
+        if len(line) != len(COLUMNS) or line[0].strip() != str(worker):
+            raise ValueError(f"after the first, each worker has a line, in order from 0; here is {line} for {worker}")
+        try:
+            tasks, mean = (float(entry) for entry in line[1:])
+        except ValueError:
+            raise ValueError(f"tasks and mean of worker {worker} must be numbers, not {line[1:]}") from None
+        if not (0 <= tasks < math.inf and 0 <= mean < math.inf and tasks * mean < math.inf):
+            raise ValueError(f"tasks and mean of worker {worker} must be finite and at least 0, not {line[1:]}")
+        belief.counts[0, worker], belief.totals[0, worker] = tasks, tasks * mean
+    return belief

@@ -1,0 +1,170 @@
+"""Find what is wrong with a policy: it is played, and each fault gets a sentence that says what would be right."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+
+from ata_gym.changes import Change, Switch
+from ata_gym.pools import concatenate, exponential, gamma, shifted_exponential, trace
+from ata_gym.utils.validation import whole_number
+from ata_policies.checking.contract import ContractCheck, Make
+from ata_policies.policy import AllocationPolicy, DispatchPolicy, Policy, Setting
+from ata_policies.preset import Preset
+from ata_policies.registry import PolicyMaker, check_env_id, env_ids, load, parse
+
+_POOL = concatenate(
+    [gamma([0.4, 4.0], [4.0, 0.25]), trace([[1.0, 2.0, 4.0]]), shifted_exponential([2.0, 5.0], [2.0, 5.0])]
+)
+_SCENARIOS: tuple[tuple[Setting, Sequence[Change]], ...] = (
+    (Setting(5, 7, price=0.1, pool=_POOL), [Switch(every=7)]),
+    (Setting(12, 3, pool=exponential(np.arange(1.0, 13.0))), ()),
+    (Setting(1, 4, pool=exponential([2.0])), ()),
+)
+"""Where a policy is checked by default: thoroughly in the first, for legal actions in the others."""
+
+
+class PolicyError(ValueError):
+    """A policy has faults; ``faults`` holds a sentence for each."""
+
+    def __init__(self, policy: str, faults: tuple[str, ...]) -> None:
+        self.faults = faults
+        super().__init__("\n- ".join([f"{policy} does not keep the contract of a policy:", *faults]))
+
+
+class CheckResult(NamedTuple):
+    """What ``examine`` found, a sentence each."""
+
+    faults: tuple[str, ...]
+    """What breaks the contract of a policy."""
+    advice: tuple[str, ...]
+    """What ``ata-gym policies`` would lack."""
+
+
+def check_policy(
+    policy: str | PolicyMaker | Policy,
+    env: gym.Env[Any, Any] | gym.vector.VectorEnv[Any, Any, Any] | None = None,
+    rounds: int = 40,
+    **hyperparameters: Any,
+) -> None:
+    """Play a policy, warn of what is only advice, and raise one error that lists all its faults.
+
+    It checks that actions are legal, that a row of a batch does not depend on the other rows, that all memory is in the
+    state, that episodes begin anew, that durations of 0 are accepted, and that foreign observations are refused.
+
+    Parameters
+    ----------
+    policy
+        A class, a name (see ``load``), or a policy that is made already: copies of it get other seeds.
+    env
+        Where to play; others like it are made and used. By default small scenarios of 5, 12 and 1 workers.
+    rounds
+        How many rounds are played, in two episodes; at least 4.
+    hyperparameters
+        Those of the policy's class.
+
+    Raises
+    ------
+    PolicyError
+        If the policy has faults; it is a ValueError.
+    ValueError
+        If there is no such policy, or it plays another env than this.
+
+    Examples
+    --------
+    >>> from ata_gym import allocate
+    >>> class Spendthrift(AllocationPolicy):
+    ...     '''Even, with one task more than is needed.'''
+    ...     source, constants, assumes = "ours", "none", "nothing"
+    ...     def allocate(self, state):
+    ...         return allocate(state.belief.totals, self.setting.budget + 1)
+    >>> check_policy(Spendthrift)
+    Traceback (most recent call last):
+        ...
+    ata_policies.checking.check.PolicyError: Spendthrift does not keep the contract of a policy:
+    - its action is illegal in round 1: the tasks of row 0 must sum to the budget of 7, not to 8
+    """
+    found = examine(policy, env, rounds, **hyperparameters)
+    for sentence in found.advice:
+        warnings.warn(sentence, stacklevel=2)
+    if found.faults:
+        raise PolicyError(policy if isinstance(policy, str) else _kind(policy).__name__, found.faults)
+
+
+def examine(
+    policy: str | PolicyMaker | Policy,
+    env: gym.Env[Any, Any] | gym.vector.VectorEnv[Any, Any, Any] | None = None,
+    rounds: int = 40,
+    **hyperparameters: Any,
+) -> CheckResult:
+    """Check a policy as ``check_policy`` does, and return what was found."""
+    whole_number("rounds", rounds, 4)
+    given: Any = policy
+    if isinstance(policy, str):
+        name, named = parse(policy)
+        given, hyperparameters = load(name), {**named, **hyperparameters}
+    kind = _kind(given)
+    if isinstance(kind, type):
+        if not issubclass(kind, Policy):
+            return CheckResult(("it must be a subclass of AllocationPolicy or DispatchPolicy",), ())
+        if inspect.isabstract(kind):
+            return CheckResult((f"it must define {' and '.join(sorted(kind.__abstractmethods__))}",), (*_advice(kind),))
+    advice = tuple(_advice(kind)) if given is kind else ()
+    if kind.env_id not in env_ids():
+        return CheckResult((f"its env_id must be {' or '.join(env_ids())}, not {kind.env_id!r}",), advice)
+    scenarios = _SCENARIOS if given is kind else ((given.setting, ()),)
+    if env is not None:
+        check_env_id(kind, env)
+        bare: Any = env.unwrapped
+        scenarios = ((Setting.of(env), bare.scenario.changes),)
+    make = _maker(given, hyperparameters)
+    for place, (setting, changes) in enumerate(scenarios):
+        faults = ContractCheck(make, kind, setting, changes, rounds).run(thorough=place == 0)
+        if faults:  # the next scenario would show the same
+            return CheckResult(faults, advice)
+    return CheckResult((), advice)
+
+
+def _kind(policy: Any) -> Any:
+    """What says of a policy which env it plays and what it knows: its preset or class."""
+    return policy if isinstance(policy, type | Preset) else type(policy)
+
+
+def _maker(policy: Any, hyperparameters: Mapping[str, Any]) -> Make:
+    """How to make the policy again for another setting and seed."""
+
+    def make(setting: Setting, seed: int) -> Policy:
+        made: Policy = policy(setting, seed=seed, **hyperparameters)
+        return made
+
+    def again(setting: Setting, seed: int) -> Policy:
+        twin: Policy = copy.copy(policy)
+        twin.setting, twin.seed = setting, seed
+        return twin
+
+    if isinstance(policy, type | Preset):
+        return make
+    if hyperparameters:
+        raise ValueError("a policy that is made already has its hyperparameters; give its class or name with others")
+    return again
+
+
+def _advice(kind: PolicyMaker) -> Iterator[str]:
+    """What ``ata-gym policies`` would lack; whether ``knows`` is true is checked by playing."""
+    if not kind.summary() or kind.__doc__ is None:
+        yield "give the class a docstring; its first line says what the policy does"
+    elif not kind.summary().endswith("."):
+        yield "end the first line of the docstring with a full stop; it stands for the policy in lists"
+    if not kind.source:
+        yield 'set source = "...": where the policy comes from, or "ours"'
+    if not kind.constants:
+        yield 'set constants = "...": the constants of its rule, or "none"'
+    bases = {AllocationPolicy, DispatchPolicy, *Policy.__mro__}
+    if isinstance(kind, type) and not any("assumes" in vars(base) for base in kind.__mro__ if base not in bases):
+        yield 'set assumes = "...": what it assumes of the task times, or "nothing"'

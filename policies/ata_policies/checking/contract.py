@@ -1,0 +1,315 @@
+"""The contract of a policy: it is played in one scenario, and then given what it observed again, in other ways."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from ata_gym.changes import Change, Conditions
+from ata_gym.pools import exponential
+from ata_gym.utils.trees import difference
+from ata_policies.checking.predict_call import Array, FaultError, checked_predict
+from ata_policies.checking.recorded import Answer, Step, rows_of, stacked, with_first
+from ata_policies.observations import Observation
+from ata_policies.policy import Policy, Setting, State
+from ata_policies.registry import PolicyMaker
+
+Make = Callable[[Setting, int], Policy]
+"""Makes the policy for a setting and a seed."""
+
+_ROWS, _SEED = 3, 5
+_ALL = slice(None)
+_MIXED, _MIXED_ROWS = 20, 7
+"""Batches of rows from different rounds, and the rows of each."""
+_TIMES = ("duration", "elapsed", "age")
+_PER_WORKER = ("elapsed", "started", "running", "age")
+
+
+Answers = Iterable[tuple[Step, Answer]]
+"""The recorded steps, and the answers where they were repeated."""
+
+
+class ContractCheck:
+    """A policy in one scenario, and the faults that are found.
+
+    Parameters
+    ----------
+    make
+        Makes the policy.
+    kind
+        Its class or preset.
+    setting, changes
+        The scenario.
+    rounds
+        How many rounds are played, in two episodes.
+    """
+
+    def __init__(self, make: Make, kind: PolicyMaker, setting: Setting, changes: Sequence[Change], rounds: int) -> None:
+        self.make, self.kind, self.setting, self.changes, self.rounds = make, kind, setting, changes, rounds
+        self.faults: dict[str, None] = {}
+        self.steps: list[Step] = []
+
+    def run(self, thorough: bool = True) -> tuple[str, ...]:
+        """Return a sentence for each fault; a check whose failure would follow from another fault is left out."""
+        if self._pass(self.plays) and thorough and self._pass(self.repeats):
+            alone = self._pass(self.rows_are_alone, self.goes_on_when_saved)
+            if alone and self._pass(self.starts_anew, self.heeds_episode_start):
+                self._pass(self.rows_may_be_mixed)
+            self._pass(self.single_is_a_row, self.knows_what_it_says, self.is_priced)
+            if not self.faults:
+                self._pass(self.accepts_durations_of_0, self.refuses_what_is_not_its_own)
+        return tuple(self.faults)
+
+    def _pass(self, *checks: Callable[[], None]) -> bool:
+        passed = True
+        for check in checks:
+            try:
+                check()
+            except FaultError as fault:
+                self.note(str(fault))
+                passed = False
+        return passed
+
+    def note(self, fault: str) -> None:
+        """Remember a fault, once."""
+        self.faults[fault] = None
+
+    def plays(self) -> None:
+        """Play two episodes; where the policy's action is illegal, another is played."""
+        policy, envs = self.made(), self.envs()
+        bare: Any = envs.unwrapped
+        space: Any = envs.action_space
+        stand_in = np.zeros(space.shape, np.int64)
+        stand_in[:, 0] = getattr(space, "budget", 1)
+        observation, _ = envs.reset(seed=_SEED)
+        steps_a_round = self.setting.budget // observation["worker"].shape[1]
+        state, illegal = None, False
+        for k in range(self.rounds * steps_a_round):
+            conditions = bare.conditions() if self.kind.privileged else None
+            action, state = self.predict(policy, observation, state, conditions)
+            step = Step(k // steps_a_round + 1, observation, conditions, Answer(np.array(action), state))
+            self.steps.append(step)
+            try:
+                played = space.check(action)
+            except ValueError as error:
+                sentence = f"its action is illegal in round {step.round}: {error}"
+                if np.shape(action) != space.shape:
+                    raise FaultError(sentence) from error
+                if not illegal:
+                    self.note(sentence)
+                played, illegal = stand_in, True
+            observation = envs.step(played)[0]
+        envs.close()
+
+    def repeats(self) -> None:
+        """The seed alone decides."""
+        self.compare(
+            self.replay(self.made()),
+            "made again with the same seed, it has another {what} in round {round}: draw only from keys such as "
+            "state.round_keys(), and keep nothing outside the state",
+        )
+
+    def rows_are_alone(self) -> None:
+        """A row of a batch is what it is alone, with its own seed."""
+        for e in range(_ROWS):
+            own = slice(e, e + 1)
+            self.compare(
+                self.replay(self.made(seed=_SEED + e), own),
+                "a row of a batch has another {what} in round {round} than the same row alone: compute along the last "
+                "axis, and draw from keys such as state.round_keys(), of which each row has its own",
+                own,
+            )
+
+    def rows_may_be_mixed(self) -> None:
+        """A row does not depend on the number of rows beside it, nor on their rounds, episodes and seeds."""
+        policy, rng = self.made(), np.random.default_rng(_SEED)
+        for _ in range(_MIXED):
+            places = rng.integers((1, 0), (len(self.steps), _ROWS), (_MIXED_ROWS, 2)).tolist()
+            steps = stacked([rows_of(self.steps[k]._replace(round=0), e) for k, e in places])
+            before = stacked([rows_of(self.steps[k - 1].answer.state, e) for k, e in places])
+            what = difference(self.predict(policy, steps.observation, before, steps.conditions), steps.answer)
+            if what is not None:
+                raise FaultError(
+                    f"a row of a batch has another {what} beside rows that are at other rounds: compute along the last "
+                    "axis, and decide nothing for all rows at once"
+                )
+
+    def single_is_a_row(self) -> None:
+        """An observation without a row axis gets an action without one."""
+        envs = self.envs()
+        shape = envs.single_action_space.shape
+        envs.close()
+        single, batch = self.replay(self.made(), 0), self.replay(self.made(), slice(0, 1))
+        for (step, (action, state)), (_, row) in zip(single, batch, strict=True):
+            if np.shape(action) != shape:
+                raise FaultError(
+                    f"for a single env its action must have shape {shape}, not {np.shape(action)}: an observation "
+                    "without a row axis gets an action without one"
+                )
+            what = difference(Answer(action[None], state), row)
+            if what is not None:
+                raise FaultError(
+                    f"in a single env it has another {what} in round {step.round} than as a batch of one row"
+                )
+
+    def goes_on_when_saved(self) -> None:
+        """The state is all that a policy remembers."""
+        later = 3 * len(self.steps) // 4  # in the second episode
+        try:
+            saved = pickle.loads(pickle.dumps(self.steps[later - 1].answer.state))
+        except Exception as error:
+            raise FaultError(
+                f"its state cannot be pickled ({error}): define the classes of belief and plan at the top of a module"
+            ) from error
+        self.compare(
+            self.replay(self.made(), start=later, state=saved),
+            "going on from a saved state, it has another {what} in round {round}: what it has learned or worked out "
+            "must be in state.belief and state.plan",
+        )
+
+    def starts_anew(self) -> None:
+        """Without feedback a row begins an episode, and the others go on."""
+        policy, state, last = self.made(), self.steps[-2].answer.state, self.steps[-1]
+        blank = self.steps[0].observation
+        fresh = policy.first_state(_ROWS)._replace(episode=state.episode, key=state.key)
+        mixed = {name: with_first(blank[name], field) for name, field in last.observation.items()}
+        self._compare_start(
+            self.predict(policy, mixed, state, last.conditions),
+            self.predict(policy, blank, fresh, last.conditions),
+            "where the worker is -1 an episode begins, but the {what} is not that of a new one: override act or "
+            "allocate and leave predict as it is, or begin with first_state there",
+        )
+
+    def heeds_episode_start(self) -> None:
+        """Where ``episode_start`` is True an episode begins, whatever the feedback."""
+        policy, state, last = self.made(), self.steps[-2].answer.state, self.steps[-1]
+        observation = last.observation
+        nothing = {
+            "worker": np.full_like(observation["worker"], -1),
+            "elapsed": np.zeros_like(observation["elapsed"]),
+        }
+        silent = observation | {name: with_first(field, observation[name]) for name, field in nothing.items()}
+        self._compare_start(
+            self.predict(policy, observation, state, last.conditions, np.arange(_ROWS) == 0),
+            self.predict(policy, silent, state, last.conditions),
+            "where episode_start is True an episode begins, but the {what} is not that of a new one",
+        )
+
+    def _compare_start(self, answer: Answer, expected: Answer, sentence: str) -> None:
+        """Raise unless the first row is as expected, and the others are as they were recorded."""
+        first, others = slice(0, 1), slice(1, None)
+        what = difference(rows_of(answer, first), rows_of(expected, first))
+        if what is not None:
+            raise FaultError(sentence.format(what=what))
+        what = difference(rows_of(answer, others), rows_of(self.steps[-1].answer, others))
+        if what is not None:
+            raise FaultError(f"where one row begins an episode, the {what} of another changes")
+
+    def knows_what_it_says(self) -> None:
+        """``knows`` is "nothing" only where the pool is not used."""
+        if self.kind.knows == "nothing":
+            sentence = 'it says knows = "nothing", but looks at the pool or the scenario: say what it must know of them'
+            try:
+                blind = self.made(pool=None, alpha=None, eta=None)
+            except FaultError:
+                raise FaultError(sentence) from None
+            self.compare(self.replay(blind), sentence)
+
+    def is_priced(self) -> None:
+        """``priced`` is False only where the price is not used."""
+        if not self.kind.priced:
+            dear = self.made(price=self.setting.price + 1.0)
+            self.compare(self.replay(dear), "what it does depends on the price: set priced = True")
+
+    def accepts_durations_of_0(self) -> None:
+        """Tasks that take no time, which the observation space allows, lead to legal actions."""
+        envs = self.envs()
+        space: Any = envs.action_space
+        envs.close()
+        policy, state = self.made(), None
+        for step in self.steps:
+            seen = {name: np.zeros_like(field) if name in _TIMES else field for name, field in step.observation.items()}
+            try:
+                action, state = self.predict(policy, seen, state, step.conditions)
+                space.check(action)
+            except (FaultError, ValueError) as error:
+                raise FaultError(f"where all durations are 0, in round {step.round}: {error}") from error
+
+    def refuses_what_is_not_its_own(self) -> None:
+        """An observation or a state that is not of this setting is refused."""
+        policy, last, state = self.made(), self.steps[-1], self.steps[-2].answer.state
+        seen, fewer = last.observation, rows_of(last.observation, slice(1, None))
+        wider = {
+            name: np.concatenate([field, field[:, :1]], axis=1) for name, field in seen.items() if name in _PER_WORKER
+        }
+        nan = {"duration": np.full_like(seen["duration"], np.nan)}
+        privileged: dict[str, Any] = {"privileged": last.conditions} if self.kind.privileged else {}
+        for what, observation in (
+            (f"an observation of {self.setting.n + 1} workers", seen | wider),
+            ("durations that are NaN", seen | nan),
+            (f"a state of {_ROWS} rows with an observation of {_ROWS - 1}", fewer),
+        ):
+            try:
+                policy.predict(observation, state, **privileged)
+            except ValueError:
+                continue
+            except Exception as error:
+                raised = f"raises {type(error).__name__}"
+            else:
+                raised = "says nothing"
+            raise FaultError(f"given {what}, predict {raised}: raise ValueError, as Policy.predict does")
+
+    def made(self, seed: int = _SEED, **changes: Any) -> Policy:
+        """Make the policy, with some of the setting changed."""
+        setting = self.setting._replace(**changes)
+        try:
+            return self.make(setting, seed)
+        except Exception as error:
+            where = f"{setting.n} workers and B = {setting.budget}"
+            raise FaultError(f"it cannot be made for {where}: {type(error).__name__}: {error}") from error
+
+    def envs(self) -> gym.vector.VectorEnv[Any, Any, Any]:
+        """A batch of envs of the scenario, in which the rounds are two episodes."""
+        pool = self.setting.pool
+        return gym.make_vec(
+            self.kind.env_id,
+            num_envs=_ROWS,
+            pool=exponential(np.ones(self.setting.n)) if pool is None else pool,
+            budget=self.setting.budget,
+            price=self.setting.price,
+            changes=list(self.changes),
+            horizon=(self.rounds + 1) // 2,
+            autoreset_mode="SameStep",
+        )
+
+    def predict(
+        self,
+        policy: Policy,
+        observation: Observation,
+        state: State | None,
+        conditions: Conditions | None,
+        start: Array | None = None,
+    ) -> Answer:
+        """Call ``predict``, with privileged information where the policy needs it, and note its side effects."""
+        privileged = {"privileged": conditions} if self.kind.privileged else {}
+        return Answer(*checked_predict(self.note, policy, observation, state, start, **privileged))
+
+    def replay(
+        self, policy: Policy, rows: slice | int = _ALL, start: int = 0, state: State | None = None
+    ) -> Iterator[tuple[Step, Answer]]:
+        """Give a policy the recorded observations again: as long as its actions are the same, an env would, too."""
+        for step in self.steps[start:]:
+            answer = self.predict(policy, rows_of(step.observation, rows), state, rows_of(step.conditions, rows))
+            state = answer.state
+            yield step, answer
+
+    def compare(self, answers: Answers, sentence: str, rows: slice = _ALL) -> None:
+        """Raise the sentence at the first answer that is not, bit for bit, what these rows did before."""
+        for step, answer in answers:
+            what = difference(answer, rows_of(step.answer, rows))
+            if what is not None:
+                raise FaultError(sentence.format(what=what, round=step.round))

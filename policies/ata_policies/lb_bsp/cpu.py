@@ -1,0 +1,200 @@
+"""LB-BSP in CPU clusters: loads in proportion to predicted speeds, with any predictor.
+
+Chen, Weng, Wang, B. Li and B. Li, "Semi-dynamic load balancing: efficient distributed learning in non-dedicated
+environments", SoCC 2020 (TCC 11(1), 2023). Known of it: a worker's load is fixed within an iteration and set anew at
+its end; a batch takes time in proportion to its size, the slope being one over the speed; the speed is predicted by a
+NARX network, to which other predictors are compared. Not known, so ours: the integer rounding (here the exact
+optimum), the minimum load and all constants. The journal version names federated learning, but how it sets the loads
+there is not known either: the use of availability is ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ata_gym.theory.allocation.proxy_loss import allocate
+from ata_gym.typing import Floats, Ints
+from ata_gym.utils.compiled import gufunc
+from ata_gym.utils.validation import flag, unknown, whole_number
+from ata_policies.beliefs.availability import Availability
+from ata_policies.lb_bsp.narx import Narx
+from ata_policies.lb_bsp.predictors import SIGNALS, Ema, LastRound, Linear, Median, Predictor
+from ata_policies.observations import Observation
+from ata_policies.policy import AllocationPolicy, Setting, State
+
+SOURCE = "Chen et al., LB-BSP, SoCC 2020"
+PREDICTORS: Mapping[str, Callable[..., Predictor]] = {
+    "last": lambda: Ema(weight=1.0),
+    "ema": Ema,
+    "median": Median,
+    "linear": Linear,
+    "narx": Narx,
+}
+"""The predictors by name; called with their hyperparameters."""
+_FORECASTS = ("speed", "time")
+
+
+class LoadPlan(NamedTuple):
+    """What LB-BSP keeps from round to round."""
+
+    prediction: Any
+    """What the predictor remembers; ``forecast`` in it is the prediction, (E, n)."""
+    availability: Any
+    """An ``Availability``, or an empty tuple if all workers count as available."""
+
+
+class LbBsp(AllocationPolicy):
+    """LB-BSP for CPU clusters: loads in proportion to predicted speeds, that is, min max of load / speed.
+
+    Each round, a_i minimises the largest a_i / v_i, where v_i is the predicted speed of worker i, in integers: it is
+    ``allocate`` with scores 1 / v_i. Workers never tried come first. A worker without a task shows no speed and keeps
+    its prediction; in LB-BSP every worker has some load, so here each has at least ``least`` tasks where the budget
+    suffices (ours), taken from those which would finish last. The optimum under this bound is exact, too.
+
+    With ``availability``, a worker that gave fewer results than it had tasks is away, since others had to do its work
+    after the deadline. While it is away, the others share the budget. After ``pause`` rounds it gets one task, and is
+    back if the result comes; if not, the pause doubles, up to ``longest``, since each such probe in vain delays the
+    round until the deadline. At most half the budget goes to probes; if all seem to be away, all count as back.
+
+    Parameters
+    ----------
+    setting
+        What the policy may know.
+    predictor
+        "last", "ema", "median", "linear", "narx", or a ``Predictor``.
+    forecast
+        What is predicted: "speed", results per unit of time in a round; or "time", the mean task time in a round.
+    least
+        Tasks of every worker, at least, where B >= n ``least``; less where not.
+    availability
+        Whether workers may be away.
+    pause, longest
+        With availability: rounds between two probes, at first and at most.
+    seed
+        Seeds the choices among workers never tried, and the network's first weights.
+    hyperparameters
+        Those of the predictor, if it is given by its name.
+
+    Examples
+    --------
+    >>> import gymnasium, ata_gym
+    >>> from ata_gym.pools import deterministic
+    >>> env = gymnasium.make("ata_gym/TaskAllocation-v0", pool=deterministic([1.0, 2.0, 40.0]), budget=9)
+    >>> policy = LbBsp(Setting.of(env), predictor="ema", weight=0.5)
+    >>> first, state = policy.predict(env.reset(seed=0)[0])
+    >>> second, _ = policy.predict(env.step(first)[0], state)
+    >>> first, second
+    (array([3, 3, 3]), array([6, 2, 1]))
+    """
+
+    nonstationary = True
+    source = SOURCE
+    constants = "one task at least; 0.2 of the moving average"
+    assumes = "speeds that last or are predictable"
+
+    def __init__(
+        self,
+        setting: Setting,
+        *,
+        predictor: str | Predictor = "ema",
+        forecast: str = "speed",
+        least: int = 1,
+        availability: bool = False,
+        pause: int = 2,
+        longest: int = 16,
+        seed: int = 0,
+        **hyperparameters: Any,
+    ) -> None:
+        super().__init__(setting, seed=seed)
+        if isinstance(predictor, Predictor):
+            if hyperparameters:
+                raise TypeError("a predictor that is made already has its hyperparameters; give its name with others")
+            self.predictor = predictor
+        elif predictor in PREDICTORS:
+            self.predictor = PREDICTORS[predictor](**hyperparameters)
+        else:
+            raise unknown("predictor", str(predictor), PREDICTORS)
+        if forecast not in _FORECASTS:
+            raise unknown("forecast", str(forecast), _FORECASTS)
+        self.forecast, self.availability = forecast, flag("availability", availability)
+        self.least = min(whole_number("least", least, least=0), setting.budget // setting.n)
+        self.pause, self.longest = whole_number("pause", pause), whole_number("longest", longest, least=pause)
+
+    def first_belief(self, rows: int) -> LastRound:
+        """No round was played."""
+        return LastRound.empty(rows, self.setting.n)
+
+    def first_plan(self, rows: int) -> LoadPlan:
+        """Nothing is predicted, and all workers are available."""
+        n = self.setting.n
+        prediction = self.predictor.start(rows, n, self.seed)
+        return LoadPlan(prediction, Availability.full(rows, n, self.pause) if self.availability else ())
+
+    def act(self, state: State, seen: Observation) -> tuple[Ints, State]:
+        """Predict the coming round, and allocate by it."""
+        belief, (prediction, availability) = state.belief, state.plan
+        sample = belief.speed() if self.forecast == "speed" else 1.0 / belief.speed()
+        prediction = self.predictor.advance(prediction, sample, self._signal(seen))
+        if self.availability:
+            availability = availability.after(belief.tasks, self.pause, self.longest)
+        allocation = self.allocate(state._replace(plan=LoadPlan(prediction, availability)))
+        if self.availability:
+            availability = availability._replace(asked=allocation)
+        return allocation, state._replace(plan=LoadPlan(prediction, availability))
+
+    def allocate(self, state: State) -> Ints:
+        """Minimise the predicted round time."""
+        budget, untried, forecast = self.setting.budget, state.belief.untried(), state.plan.prediction.forecast
+        known = ~np.isnan(forecast)
+        scores = np.divide(1.0, forecast, out=np.zeros_like(forecast), where=known)
+        if self.forecast == "time":
+            scores = np.where(known, forecast, 0.0)
+        least: ArrayLike = self.least
+        available = None
+        if self.availability:
+            away, wait = state.plan.availability.away, state.plan.availability.wait
+            probed = away & (wait == 0)
+            available = ~away
+            probed &= np.cumsum(probed, axis=1) <= max(1, budget // 2)
+            strangers = (untried | away).all(axis=1, keepdims=True)  # no available worker was tried
+            scores = np.where(strangers & ~away, 1.0, scores)
+            least = np.where(away, probed, least)
+        return raised(allocate(scores, budget, state.round_keys(), untried, available), scores, least)
+
+    def _signal(self, seen: Observation) -> Floats:
+        """The signals of the coming round, shape (E, n, 2); zeros where the env shows none."""
+        shape = (len(seen["worker"]), self.setting.n, SIGNALS)
+        return np.reshape(seen["signal"], shape) if "signal" in seen else np.zeros(shape)
+
+
+def raised(allocation: Ints, scores: Floats, least: ArrayLike) -> Ints:
+    """Raise workers below their minimum to it, with the tasks that would finish last; as far as these go.
+
+    From a minimiser of max a_i s_i it makes one under a_i >= ``least``: tasks were handed out in the order in which
+    they would finish, so the fewer that are left to hand out by speed are the first of them.
+
+    >>> raised(np.array([[6, 3, 0]]), np.array([[1.0, 1.9, 40.0]]), 1)
+    array([[5, 3, 1]])
+    """
+    after: Ints = _raise(allocation, scores, np.broadcast_to(np.asarray(least, np.int64), allocation.shape))
+    return after
+
+
+@gufunc("void(int64[:], float64[:], int64[:], int64[:])", "(n),(n),(n)->(n)")
+def _raise(allocation: Ints, scores: Floats, least: Ints, out: Ints) -> None:
+    n = len(out)
+    out[:] = allocation
+    for i in range(n):
+        while out[i] < least[i]:
+            giver, latest = -1, -1.0
+            for j in range(n):
+                if out[j] > least[j] and out[j] * scores[j] >= latest:
+                    giver, latest = j, out[j] * scores[j]
+            if giver < 0:
+                return
+            out[giver] -= 1
+            out[i] += 1

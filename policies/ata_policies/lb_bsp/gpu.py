@@ -1,0 +1,290 @@
+"""LB-BSP in GPU clusters: moves from straggler to leader, and the optimum of a profiled time model; memory limits.
+
+Chen, Weng, Wang, B. Li and B. Li, "Semi-dynamic load balancing", SoCC 2020; the poster of SoCC 2018 has a GPU's time
+piecewise linear in the batch: flat until the device is full, then rising. Known of the tuner: over a monitoring window
+the leader (shortest time, and enough memory) gets load from the straggler (longest time); where a move reverses the
+last one, the step is halved and the window grows. All constants are ours, and so is how a profile is measured; its fit
+and its optimum are in ``piecewise_linear``.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ata_gym.typing import Floats, Ints
+from ata_gym.utils.validation import real, whole_number
+from ata_policies.lb_bsp.piecewise_linear import balanced, fitted
+from ata_policies.lb_bsp.predictors import LastRound
+from ata_policies.observations import Observation
+from ata_policies.policy import AllocationPolicy, Setting, State
+
+SOURCE = "Chen et al., LB-BSP, SoCC 2020"
+
+_SIZES = 4
+
+
+class Tuning(NamedTuple):
+    """The current allocation, and what the next move depends on."""
+
+    allocation: Ints
+    """(E, n) tasks of each worker."""
+    busy: Floats
+    """(E, n) time of each worker in the window so far; infinite if it owed results."""
+    rounds: Ints
+    """(E,) rounds of the window so far."""
+    step: Ints
+    """(E,) tasks that a move shifts."""
+    window: Ints
+    """(E,) rounds from decision to decision."""
+    leader: Ints
+    """(E,) the worker that got tasks in the last move; -1 before the first."""
+    straggler: Ints
+    """(E,) the worker that gave them."""
+
+
+class LbBspGpu(AllocationPolicy):
+    """LB-BSP for GPU clusters: at intervals some tasks move from the slowest worker to the fastest that has memory.
+
+    After each window of W rounds, s is the worker with the longest mean time in a round, l that with the shortest among
+    those whose memory holds D tasks more. If the two are further apart than ``tolerance`` times the longer, D tasks
+    move from s to l. If the last move went from l to s, D is halved first (to 1 at least) and W doubled (to ``longest``
+    at most). A worker that gave fewer results than it had tasks counts as the slowest. It starts evenly.
+
+    Parameters
+    ----------
+    setting
+        What the policy may know.
+    step
+        D at first; by default a quarter of an even load, at least 1.
+    window, longest
+        W at first and at most.
+    tolerance
+        Relative difference of times that moves nothing.
+    memory
+        Tasks that each worker's memory holds in a round: a number for all, or one for each; by default no limit.
+    least
+        Tasks that each worker keeps, where B >= n ``least``.
+    seed
+        Of no effect: nothing is random.
+    """
+
+    nonstationary = True
+    source = SOURCE
+    constants = "D = B / 4 n; W = 5 to 80; tolerance 5 %"
+    assumes = "speeds that last for many windows"
+
+    def __init__(
+        self,
+        setting: Setting,
+        *,
+        step: int | None = None,
+        window: int = 5,
+        longest: int = 80,
+        tolerance: float = 0.05,
+        memory: ArrayLike | None = None,
+        least: int = 1,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(setting, seed=seed)
+        default = max(setting.budget // (4 * setting.n), 1)
+        self.step = default if step is None else whole_number("step", step)
+        self.window, self.longest = whole_number("window", window), whole_number("longest", longest, least=window)
+        self.tolerance = real("tolerance", tolerance, up_to=1.0)
+        self.memory = memory_limits(memory, setting)
+        self.least = min(whole_number("least", least, least=0), setting.budget // setting.n)
+
+    def first_belief(self, rows: int) -> LastRound:
+        """No round was played."""
+        return LastRound.empty(rows, self.setting.n)
+
+    def first_plan(self, rows: int) -> Tuning:
+        """An even allocation."""
+        n = self.setting.n
+        even = balanced(np.zeros(n), np.zeros(n), np.ones(n), self.memory, self.setting.budget)
+        one = np.ones(rows, np.int64)
+        return Tuning(
+            allocation=np.tile(even, (rows, 1)),
+            busy=np.zeros((rows, n)),
+            rounds=0 * one,
+            step=self.step * one,
+            window=self.window * one,
+            leader=-one,
+            straggler=-one,
+        )
+
+    def act(self, state: State, seen: Observation) -> tuple[Ints, State]:
+        """Add the last round's times, and move tasks where a window ends."""
+        del seen
+        belief, plan = state.belief, state.plan
+        played = state.round > 1
+        owed = played[:, None] & (belief.tasks < plan.allocation)
+        plan = plan._replace(
+            busy=plan.busy + np.where(owed, np.inf, belief.busy),
+            rounds=plan.rounds + played,
+        )
+        state = state._replace(plan=self._tuned(plan))
+        return self.allocate(state), state
+
+    def _tuned(self, plan: Tuning) -> Tuning:
+        rows = np.arange(len(plan.rounds))
+        over = plan.rounds >= plan.window
+        spare = plan.allocation - self.least
+        straggler = np.argmax(np.where(spare > 0, plan.busy, -1.0), axis=1)
+        wanted = np.minimum(plan.step, spare[rows, straggler])
+        held = plan.allocation + wanted[:, None] <= self.memory
+        held[rows, straggler] = False
+        times = np.where(held, plan.busy, np.inf)
+        leader = np.argmin(times, axis=1)
+        moves = over & (times[rows, leader] < (1.0 - self.tolerance) * plan.busy[rows, straggler]) & (wanted > 0)
+        back = moves & (leader == plan.straggler) & (straggler == plan.leader)
+        step = np.where(back, np.maximum(plan.step // 2, 1), plan.step)
+        window = np.where(back, np.minimum(2 * plan.window, self.longest), plan.window)
+        moved = np.where(moves, np.minimum(step, wanted), 0)
+        allocation = plan.allocation.copy()
+        allocation[rows, straggler] -= moved
+        allocation[rows, leader] += moved
+        return Tuning(
+            allocation=allocation,
+            busy=np.where(over[:, None], 0.0, plan.busy),
+            rounds=np.where(over, 0, plan.rounds),
+            step=step,
+            window=window,
+            leader=np.where(moves, leader, plan.leader),
+            straggler=np.where(moves, straggler, plan.straggler),
+        )
+
+    def allocate(self, state: State) -> Ints:
+        """The allocation after the moves."""
+        allocation: Ints = state.plan.allocation.copy()
+        return allocation
+
+
+class ProfilePlan(NamedTuple):
+    """What was measured at each of m batch sizes, and the optimum."""
+
+    sizes: Floats
+    """(E, n, m) results in rounds of this size, added up."""
+    times: Floats
+    """(E, n, m) times of these rounds, added up."""
+    rounds: Floats
+    """(E, n, m) how many they were."""
+    allocation: Ints
+    """(E, n) the optimum under the profile; 0 while it is measured."""
+
+
+class LbBspProfiled(AllocationPolicy):
+    """LB-BSP for GPU clusters with a profile: min max of max(t_i, a_i + b_i x_i), in integers, under memory limits.
+
+    A worker's round of x tasks takes t below saturation and a + b x above. A profile that is not given is measured in
+    the first rounds: loads in the proportions 1 to 4, in turn for each worker, so that each is measured at four sizes,
+    each ``repeats`` times. After that the allocation stays, even where workers change.
+
+    Parameters
+    ----------
+    setting
+        What the policy may know.
+    profile
+        (3, n) the t, a and b of each worker, with t, a >= 0 and b > 0.
+    repeats
+        How often each of the four sizes is measured, if no profile is given.
+    memory
+        Tasks that each worker's memory holds in a round: a number for all, or one for each; by default no limit.
+    seed
+        Of no effect: nothing is random.
+
+    Examples
+    --------
+    >>> policy = LbBspProfiled(Setting(n=2, budget=10), profile=[[6.0, 2.0], [0.0, 0.0], [1.0, 1.0]], memory=[10, 4])
+    >>> policy.allocate(policy.first_state(rows=1))
+    array([[6, 4]])
+    """
+
+    nonstationary = True
+    source = SOURCE
+    constants = "4 sizes, 5 times each"
+    assumes = "speeds that do not change"
+
+    def __init__(
+        self,
+        setting: Setting,
+        *,
+        profile: ArrayLike | None = None,
+        repeats: int = 5,
+        memory: ArrayLike | None = None,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(setting, seed=seed)
+        self.repeats, self.memory = whole_number("repeats", repeats), memory_limits(memory, setting)
+        self.profile = None if profile is None else np.asarray(profile, np.float64)
+        if self.profile is not None:
+            fits = self.profile.shape == (3, setting.n) and np.isfinite(self.profile).all()
+            if not (fits and (self.profile >= 0.0).all() and (self.profile[2] > 0.0).all()):
+                raise ValueError(
+                    f"profile must be finite numbers of shape (3, {setting.n}): t and a of at least 0, and b above 0"
+                )
+
+    def first_belief(self, rows: int) -> LastRound:
+        """No round was played."""
+        return LastRound.empty(rows, self.setting.n)
+
+    def first_plan(self, rows: int) -> ProfilePlan:
+        """The optimum under the given profile, or nothing measured yet."""
+        n, optimum = self.setting.n, np.zeros(self.setting.n, np.int64)
+        if self.profile is not None:
+            flat, intercept, slope = self.profile
+            optimum = balanced(flat, intercept, slope, self.memory, self.setting.budget)
+        sizes, times, rounds = np.zeros((3, rows, n, _SIZES))
+        return ProfilePlan(sizes, times, rounds, np.tile(optimum, (rows, 1)))
+
+    def act(self, state: State, seen: Observation) -> tuple[Ints, State]:
+        """Add the last round to the measurements; fit and optimise when they are complete."""
+        del seen
+        if self.profile is None:
+            state = state._replace(plan=self._measured(state))
+        return self.allocate(state), state
+
+    def _measured(self, state: State) -> ProfilePlan:
+        belief, last = state.belief, state.round - 1
+        plan: ProfilePlan = state.plan
+        begun = (last > 0) & (last <= _SIZES * self.repeats)
+        slot = (np.arange(_SIZES) == (last - 1)[:, None] % _SIZES) & begun[:, None]
+        told = slot[:, None] & (belief.tasks > 0)[..., None]
+        plan = plan._replace(
+            sizes=plan.sizes + told * belief.tasks[..., None],
+            times=plan.times + told * belief.busy[..., None],
+            rounds=plan.rounds + told,
+        )
+        done = last == _SIZES * self.repeats
+        if done.any():
+            optimum = balanced(*fitted(plan.sizes, plan.times, plan.rounds), self.memory, self.setting.budget)
+            plan = plan._replace(allocation=np.where(done[:, None], optimum, plan.allocation))
+        return plan
+
+    def allocate(self, state: State) -> Ints:
+        """The loads of the next measurement, or the optimum."""
+        n = self.setting.n
+        part = 1.0 + (np.arange(n) + state.round[:, None]) % _SIZES
+        sizes = balanced(np.zeros(n), np.zeros(n), 1.0 / part, self.memory, self.setting.budget)
+        known = state.plan.allocation.any(axis=1, keepdims=True)
+        return np.where(known, state.plan.allocation, sizes)
+
+
+def memory_limits(memory: ArrayLike | None, setting: Setting) -> Ints:
+    """How many tasks each worker's memory holds, shape (n,).
+
+    Raises
+    ------
+    ValueError
+        If these are not whole numbers of at least 0, or all together hold less than the budget.
+    """
+    n, budget = setting.n, setting.budget
+    given = np.asarray(budget if memory is None else memory)
+    if given.dtype.kind not in "iu" or given.shape not in {(), (n,)} or (given < 0).any():
+        raise ValueError(f"memory must be a whole number of at least 0, or one for each of the {n} workers: {memory!r}")
+    limits = np.broadcast_to(np.minimum(given, budget).astype(np.int64), n).copy()
+    if limits.sum() < budget:
+        raise ValueError(f"memory must hold the budget of {budget} tasks, not only {limits.sum()}")
+    return limits

@@ -1,0 +1,226 @@
+"""NARX: a small network that predicts each worker's speed from its last speeds and from cpu and memory load.
+
+The predictor of LB-BSP in CPU clusters (Chen et al., SoCC 2020): the speed of the coming round is a nonlinear function
+of the last speeds, and of the current and past cpu and memory usage. That it is a hidden layer over lags is recalled;
+the logarithm, the level of each worker, all sizes, and how it learns online are ours.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ata_gym.simulation.keys import stream_keys, uniforms
+from ata_gym.typing import Floats, Ints
+from ata_gym.utils.compiled import gufunc
+from ata_gym.utils.extras import require
+from ata_gym.utils.validation import real, whole_number
+from ata_policies.lb_bsp.predictors import HIGHEST, LOWEST, SIGNALS, Predictor, averaged, pushed
+
+_WEIGHTS = 2  # the stream of keys for first weights
+_FARTHEST = 4.0  # standard deviations; farther inputs and targets count as this far
+
+
+class NarxMemory(NamedTuple):
+    """What the network remembers of each row. Its F inputs are the lags, the latest last, and the signals."""
+
+    forecast: Floats
+    """(E, n) the prediction."""
+    rounds: Ints
+    """(E,) rounds played."""
+    due: Ints
+    """(E,) how many there are at the next training."""
+    samples: Ints
+    """(E, n) rounds with a result."""
+    level: Floats
+    """(E, n) running mean of the logarithm of the speed less what the network explains."""
+    lags: Floats
+    """(E, n, d) logarithms of the last speeds; where there was no sample, of the prediction."""
+    loads: Floats
+    """(E, n, q + 1, 2) signals of the coming round and of the q rounds before it."""
+    inputs: Floats
+    """(E, n, F) inputs of the coming round, of which the lags are differences from the level."""
+    examples: Floats
+    """(E, m, F + 1) the last inputs and targets of all workers; NaN where there were none yet."""
+    scale: Floats
+    """(E,) standard deviation of the targets at the last training."""
+    weights: Floats
+    """(E, P) weights of the network that all workers of the row share."""
+
+
+@dataclass(frozen=True)
+class Narx(Predictor):
+    """One hidden layer of tanh over lags of the speed and current and past signals, trained online in torch.
+
+    It predicts the logarithm of the speed as the worker's level, the only thing that workers do not share, plus one
+    network's output for all workers of a row: how a speed follows its signals and its past. The samples of all workers
+    train it, which serves a worker that is seldom used too. The level is the mean of what the network leaves
+    unexplained, so that a worker seen under load alone is not taken for a slow one; a sample's weight in it is one over
+    the samples so far, and at least ``weight``. Logarithms are for rounds of single tasks: that of an exponential time
+    has a variance, while one over it has not even a mean.
+
+    For ``warm_up`` rounds the level is the prediction. Then the network is trained, and again whenever a quarter more
+    rounds were played, and at least every ``every`` rounds: some steps of L-BFGS, from the current weights, reduce the
+    squared error over the last ``window`` samples of the row. Where a worker has no sample, its prediction takes the
+    place of the lag. Predictions stay within [0.2, 5] times the level.
+
+    Rows are trained one after the other, each in arrays of its own and in one thread: torch's batched products of
+    matrices round differently with the size of the batch, and a row must not depend on its batch. NumPy's do not, so
+    the predictions of all rows are one call.
+
+    Parameters
+    ----------
+    lags, past
+        How many rounds of speeds and of signals, beside the coming round's, the network looks back.
+    hidden
+        Hidden units.
+    window
+        Samples m that it is trained on.
+    every, steps
+        Rounds from training to training, at most, and steps of L-BFGS each time.
+    decay
+        What the mean square of the weights costs, beside the mean squared error.
+    warm_up
+        Rounds before the first training.
+    weight
+        Least weight of a sample in the worker's level.
+
+    Raises
+    ------
+    ata_gym.utils.extras.MissingExtraError
+        If torch is not installed.
+    """
+
+    lags: int = 4
+    past: int = 1
+    hidden: int = 8
+    window: int = 1024
+    every: int = 100
+    steps: int = 10
+    decay: float = 0.3
+    warm_up: int = 50
+    weight: float = 0.05
+
+    def __post_init__(self) -> None:
+        for name in ("lags", "hidden", "window", "every", "steps", "warm_up"):
+            whole_number(name, getattr(self, name))
+        whole_number("past", self.past, least=0)
+        real("decay", self.decay)
+        real("weight", self.weight, up_to=1.0)
+        _torch()
+
+    def start(self, rows: int, n: int, seed: int = 0) -> NarxMemory:
+        """Random small weights."""
+        size = self.lags + SIGNALS * (self.past + 1)
+        draws = uniforms(stream_keys(seed, rows, _WEIGHTS), self.hidden * (size + 2) + 1)
+        unknown = np.full((rows, n), np.nan)
+        return NarxMemory(
+            forecast=unknown,
+            rounds=np.zeros(rows, np.int64),
+            due=np.full(rows, self.warm_up),
+            samples=np.zeros((rows, n), np.int64),
+            level=unknown,
+            lags=np.full((rows, n, self.lags), np.nan),
+            loads=np.zeros((rows, n, self.past + 1, SIGNALS)),
+            inputs=np.full((rows, n, size), np.nan),
+            examples=np.full((rows, self.window, size + 1), np.nan),
+            scale=np.ones(rows),
+            weights=(2.0 * draws - 1.0) / np.sqrt(size),
+        )
+
+    def advance(self, memory: NarxMemory, speed: Floats, signal: Floats) -> NarxMemory:
+        """Train the networks of the rows that are due, and predict by the network of every row."""
+        seen = ~np.isnan(speed)
+        played = np.any(seen, axis=1)
+        rounds, samples = memory.rounds + played, memory.samples + seen
+        observed, expected = np.log(speed), np.log(memory.forecast)
+        asked = np.concatenate([memory.inputs, (observed - memory.level)[..., None]], axis=-1)
+        examples = _remembered(memory.examples, asked, seen & ~np.isnan(memory.level))
+
+        unexplained = np.where(np.isnan(memory.level), observed, observed - (expected - memory.level))
+        level = averaged(memory.level, unexplained, np.maximum(1.0 / np.maximum(samples, 1), self.weight))
+        latest = np.where(seen, observed, expected)
+        lags = np.where(np.isnan(memory.lags), latest[..., None], pushed(memory.lags, latest))
+        lags = np.where(played[:, None, None], lags, memory.lags)
+        loads = np.concatenate([memory.loads[:, :, 1:], signal[:, :, None]], axis=2)
+        inputs = np.concatenate([lags - level[..., None], 2.0 * loads.reshape(*level.shape, -1) - 1.0], axis=-1)
+
+        scale, weights = memory.scale.copy(), memory.weights.copy()
+        trains = rounds >= memory.due
+        for e in np.flatnonzero(trains):
+            told = examples[e, ~np.isnan(examples[e, :, -1])]
+            if len(told):
+                scale[e] = np.sqrt(np.square(told[:, -1]).mean()) or 1.0
+                targets = np.clip(told[:, -1] / scale[e], -_FARTHEST, _FARTHEST)
+                weights[e] = self._trained(weights[e], self._scaled(told[:, :-1], scale[e]), targets)
+        due = np.where(trains, rounds + np.clip(rounds // 4, 1, self.every), memory.due)
+        output = scale[:, None] * self._network(weights, self._scaled(inputs, scale[:, None, None]), np.tanh)
+        modelled = (rounds >= self.warm_up)[:, None]
+        output = np.where(modelled, np.clip(output, math.log(LOWEST), math.log(HIGHEST)), 0.0)
+        forecast = np.exp(level + output)
+        return NarxMemory(forecast, rounds, due, samples, level, lags, loads, inputs, examples, scale, weights)
+
+    def _scaled(self, inputs: Floats, scale: Floats) -> Floats:
+        """The lags in standard deviations, and the signals as they are."""
+        lags = np.clip(inputs[..., : self.lags] / scale, -_FARTHEST, _FARTHEST)
+        return np.concatenate([lags, inputs[..., self.lags :]], axis=-1)
+
+    def _trained(self, weights: Floats, inputs: Floats, targets: Floats) -> Floats:
+        torch = _torch()
+        with _one_thread(torch):
+            w, x, y = (torch.tensor(array) for array in (weights, inputs, targets))
+            w.requires_grad_()
+            optimiser = torch.optim.LBFGS([w], max_iter=self.steps, line_search_fn="strong_wolfe")
+
+            def loss() -> Any:
+                optimiser.zero_grad()
+                value = (self._network(w, x, torch.tanh) - y).square().mean() + self.decay * w.square().mean()
+                value.backward()
+                return value
+
+            optimiser.step(loss)
+            after: Floats = w.detach().numpy()
+        return after if np.isfinite(after).all() else weights
+
+    def _network(self, weights: Any, inputs: Any, tanh: Callable[[Any], Any]) -> Any:
+        """The output, shape (..., n), for weights (..., P) and inputs (..., n, F): arrays of NumPy, or tensors."""
+        size, hidden, leading = inputs.shape[-1], self.hidden, weights.shape[:-1]
+        first = weights[..., : size * hidden].reshape(*leading, size, hidden)
+        bias = weights[..., None, size * hidden : (size + 1) * hidden]
+        second = weights[..., -hidden - 1 : -1, None]
+        return (tanh(inputs @ first + bias) @ second)[..., 0] + weights[..., -1:]
+
+
+@gufunc("void(float64[:, :], float64[:, :], boolean[:], float64[:, :])", "(m,g),(n,g),(n)->(m,g)")
+def _remembered(examples: Floats, latest: Floats, told: Any, out: Floats) -> None:
+    """Append those of the latest examples that are told, and drop as many of the oldest."""
+    new = 0
+    for i in range(len(told)):
+        new += told[i]
+    at = max(len(examples) - new, 0)
+    out[:at] = examples[len(examples) - at :]
+    for i in range(len(told)):
+        if told[i] and at < len(out):
+            out[at] = latest[i]
+            at += 1
+
+
+def _torch() -> ModuleType:
+    return require("torch", extra="train", purpose="The predictor narx")
+
+
+@contextmanager
+def _one_thread(torch: ModuleType) -> Iterator[None]:
+    """Compute in one thread: the number of threads would change the last bits, and more gain nothing here."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)

@@ -1,0 +1,153 @@
+"""Errors of predictors of speed on recorded rounds, as in LB-BSP's comparison of predictors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ata_gym.theory.allocation.proxy_loss import allocate
+from ata_gym.typing import Floats
+from ata_gym.utils.validation import whole_number
+from ata_policies.lb_bsp.predictors import SIGNALS, LastRound, Predictor
+
+
+class SpeedHistory(NamedTuple):
+    """Speeds and signals of E rows of an env in K rounds."""
+
+    speed: Floats
+    """(E, K, n) results per unit of time; NaN for a worker without a result."""
+    signal: Floats
+    """(E, K, n, 2) cpu and memory load, shown before each round; zeros where the env shows none."""
+
+
+class PredictionErrors(NamedTuple):
+    """Errors of a predictor's one-round predictions in each of E rows, over all workers and rounds."""
+
+    square: Floats
+    """(E,) root mean square of error / the worker's mean speed."""
+    percentage: Floats
+    """(E,) mean absolute percentage error: 100 times the mean of |error| / speed."""
+
+
+def record_speeds(env: gym.vector.VectorEnv[Any, Any, Any], rounds: int, seed: int = 0) -> SpeedHistory:
+    """Play an even allocation, the first workers having one task more, and record speeds and signals.
+
+    Parameters
+    ----------
+    env
+        A vector env of ``ata_gym/TaskAllocation-v0`` whose episodes are at least as long.
+    rounds
+        How many rounds K.
+    seed
+        Of the env.
+
+    Raises
+    ------
+    ValueError
+        If an episode ends before.
+
+    Examples
+    --------
+    >>> import ata_gym
+    >>> from ata_gym.pools import deterministic
+    >>> env = gym.make_vec("ata_gym/TaskAllocation-v0", num_envs=1, pool=deterministic([1.0, 4.0]), budget=2)
+    >>> record_speeds(env, rounds=2).speed
+    array([[[1.  , 0.25],
+            [1.  , 0.25]]])
+    """
+    whole_number("rounds", rounds)
+    bare: Any = env.unwrapped
+    even = np.tile(allocate(np.zeros(bare.n), bare.budget), (env.num_envs, 1))
+    nothing = np.zeros((env.num_envs, bare.n, SIGNALS))
+    observation, _ = env.reset(seed=seed)
+    belief, speeds, signals = LastRound.empty(env.num_envs, bare.n), [], []
+    for _ in range(rounds):
+        signals.append(observation.get("signal", nothing))
+        observation = env.step(even)[0]
+        if (observation["worker"][:, 0] < 0).any():
+            raise ValueError(f"an episode ended before {rounds} rounds: make the env with horizon={rounds} or more")
+        belief = belief.observe(observation["worker"], observation["duration"])
+        speeds.append(belief.speed())
+    return SpeedHistory(np.stack(speeds, axis=1), np.stack(signals, axis=1))
+
+
+def prediction_errors(
+    speed: ArrayLike,
+    predictors: Mapping[str, Predictor],
+    signal: ArrayLike | None = None,
+    skip: int = 100,
+    seed: int = 0,
+    progress: Callable[[str, int], None] = lambda *_: None,
+) -> dict[str, PredictionErrors]:
+    """Errors of each predictor that predicts each recorded round from those before it, by name.
+
+    The recorded speeds hold noise, so the errors of a perfect model are above 0, too. For rounds of single tasks with
+    exponential times the mean square error has no limit, since 1 / time has no mean.
+
+    Parameters
+    ----------
+    speed
+        (E, K, n) speeds, or (K, n) for a single row; NaN where a worker gave no result. Task times t of a trace are the
+        speeds 1 / t.
+    predictors
+        The predictors by name.
+    signal
+        (E, K, n, 2) or (K, n, 2) signals shown before each round; by default zeros.
+    skip
+        First rounds that do not count.
+    seed
+        For the predictors; row e has that of ``seed + e``.
+    progress
+        Called after each round with the predictor's name and its number of rounds so far.
+
+    Raises
+    ------
+    ValueError
+        If a shape is wrong, a speed is not positive, or ``skip`` leaves no round.
+
+    Examples
+    --------
+    >>> from ata_policies.lb_bsp.predictors import Ema
+    >>> trace = 1.0 / np.tile([1.0, 2.0], 100)[:, None]  # task times that alternate
+    >>> errors = prediction_errors(trace, {"last": Ema(1.0), "ema": Ema(0.01)})
+    >>> {name: error.square.round(1) for name, error in errors.items()}
+    {'last': array([0.7]), 'ema': array([0.3])}
+    """
+    speeds = np.asarray(speed, np.float64)
+    speeds = speeds[None] if speeds.ndim == 2 else speeds
+    if speeds.ndim != 3 or not (np.isnan(speeds) | ((speeds > 0.0) & (speeds < np.inf))).all():
+        raise ValueError(f"speed must be of shape (K, n) or (E, K, n), positive or NaN, not of shape {speeds.shape}")
+    rows, rounds, n = speeds.shape
+    if not 0 < whole_number("skip", skip, least=0) + 1 <= rounds:
+        raise ValueError(f"skip must leave some of the {rounds} rounds, not be {skip}")
+    signals = np.zeros((rows, rounds, n, SIGNALS)) if signal is None else np.asarray(signal, np.float64)
+    signals = signals[None] if signals.ndim == 3 else signals
+    if signals.shape != (rows, rounds, n, SIGNALS):
+        raise ValueError(f"signal must be of shape {(rows, rounds, n, SIGNALS)}, not {signals.shape}")
+    scale = _mean(speeds, axis=1)[:, None]
+    found = {}
+    for name, predictor in predictors.items():
+        memory, error = predictor.start(rows, n, seed), np.empty_like(speeds)
+        last = np.full((rows, n), np.nan)
+        for k in range(rounds):
+            memory = predictor.advance(memory, last, signals[:, k])
+            last = speeds[:, k]
+            error[:, k] = memory.forecast - last
+            progress(name, k + 1)
+        found[name] = PredictionErrors(
+            square=np.sqrt(_mean((error / scale)[:, skip:] ** 2, axis=(1, 2))),
+            percentage=100.0 * _mean(np.abs(error / speeds)[:, skip:], axis=(1, 2)),
+        )
+    return found
+
+
+def _mean(values: Floats, axis: int | tuple[int, ...]) -> Floats:
+    """The mean of what is not NaN; NaN where all is."""
+    known = ~np.isnan(values)
+    total, number = np.where(known, values, 0.0).sum(axis=axis), known.sum(axis=axis)
+    mean: Floats = np.divide(total, number, out=np.full(total.shape, np.nan), where=number > 0)
+    return mean

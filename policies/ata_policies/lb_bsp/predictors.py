@@ -1,0 +1,316 @@
+"""Predictors of each worker's speed in the coming round: last value, moving averages, and linear autoregression.
+
+LB-BSP (Chen et al., SoCC 2020) shares a batch by predicted speeds and compares such predictors. A speed is results per
+unit of time in one round, as in LB-BSP (recalled: samples over compute time). A predictor holds hyperparameters; what
+it remembers is a named tuple of arrays, with the prediction for the coming round in the field ``forecast``, NaN for a
+worker never seen. A worker without a result gives no sample: averages keep their last prediction, and the docstrings of
+the others say what they do. The network is in ``narx``.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ata_gym.typing import Floats, Ints, Mask
+from ata_gym.utils.compiled import gufunc
+from ata_gym.utils.validation import real, whole_number
+from ata_policies.beliefs.moments import Belief
+
+SIGNALS = 2
+"""Exogenous signals of each worker: cpu and memory load."""
+LOWEST, HIGHEST = 0.2, 5.0
+"""No model predicts less or more than this many times the moving average (ours)."""
+_SHORTEST = 1e-290
+"""Shorter rounds of a worker count as this long, so that its speed stays finite."""
+_FASTEST = 1e6
+"""The regression sees no speed above this many units."""
+
+
+class LastRound(NamedTuple):
+    """A belief that remembers the last round alone, the input of a predictor; each of shape (E, n)."""
+
+    counts: Floats
+    """Results seen in the episode."""
+    tasks: Floats
+    """Results of the last round."""
+    busy: Floats
+    """Their times added up."""
+
+    @classmethod
+    def empty(cls, rows: int, n: int) -> LastRound:
+        """No round was played."""
+        return cls(*np.zeros((3, rows, n)))
+
+    def observe(self, worker: Ints, duration: Floats, elapsed: Floats | None = None) -> LastRound:
+        """Return the belief after a round; the arguments are those of ``Belief.observe``.
+
+        >>> LastRound.empty(1, 2).observe(np.array([[0, 0]]), np.array([[2.0, 6.0]])).speed()
+        array([[0.25,  nan]])
+        """
+        del elapsed
+        tasks, busy = Belief.empty(*self.counts.shape).observe(worker, duration)
+        return LastRound(self.counts + tasks, tasks, busy)
+
+    def speed(self) -> Floats:
+        """Results per unit of time, shape (E, n); NaN for a worker without a result, or whose results took no time."""
+        measured = self.busy > 0.0
+        return np.divide(
+            self.tasks, np.maximum(self.busy, _SHORTEST), out=np.full_like(self.busy, np.nan), where=measured
+        )
+
+    def untried(self) -> Mask:
+        """Which workers have never finished a task, shape (E, n)."""
+        never: Mask = self.counts == 0
+        return never
+
+    def rounds(self, round: Ints) -> Ints:
+        """All rounds count, shape (E,)."""
+        return round
+
+
+class Predictor(ABC):
+    """Hyperparameters of a predictor; what it remembers is passed in and returned, and never changed in place."""
+
+    @abstractmethod
+    def start(self, rows: int, n: int, seed: int = 0) -> Any:
+        """What is remembered before the first round; row e has the randomness of ``seed + e``."""
+
+    @abstractmethod
+    def advance(self, memory: Any, speed: Floats, signal: Floats) -> Any:
+        """Learn from the last round and predict the coming one.
+
+        Parameters
+        ----------
+        memory
+            What ``start`` or the last call returned.
+        speed
+            (E, n) speeds of the last round, NaN for a worker without a sample; a row of NaN: there was no round.
+        signal
+            (E, n, 2) cpu and memory load of the coming round in [0, 1], or zeros.
+        """
+
+
+class EmaMemory(NamedTuple):
+    """What a moving average remembers."""
+
+    forecast: Floats
+    """(E, n) the average."""
+
+
+@dataclass(frozen=True)
+class Ema(Predictor):
+    """Exponential moving average, v <- weight * sample + (1 - weight) v; with weight 1 the last value.
+
+    Examples
+    --------
+    >>> ema, nothing = Ema(0.5), np.zeros((1, 2, 2))
+    >>> memory = ema.advance(ema.start(1, 2), np.array([[4.0, 1.0]]), nothing)
+    >>> ema.advance(memory, np.array([[2.0, np.nan]]), nothing).forecast
+    array([[3., 1.]])
+    """
+
+    weight: float = 0.2
+
+    def __post_init__(self) -> None:
+        real("weight", self.weight, up_to=1.0)
+
+    def start(self, rows: int, n: int, seed: int = 0) -> EmaMemory:
+        """Nothing is known."""
+        del seed
+        return EmaMemory(np.full((rows, n), np.nan))
+
+    def advance(self, memory: EmaMemory, speed: Floats, signal: Floats) -> EmaMemory:
+        """Average the last round in; the signal is not used."""
+        del signal
+        return EmaMemory(averaged(memory.forecast, speed, self.weight))
+
+
+class MedianMemory(NamedTuple):
+    """What a moving median remembers."""
+
+    forecast: Floats
+    """(E, n) the median."""
+    samples: Floats
+    """(E, n, W) the last samples, the latest at the end; NaN where there were none yet."""
+
+
+@dataclass(frozen=True)
+class Median(Predictor):
+    """Median of a worker's last ``window`` samples.
+
+    >>> median, nothing = Median(3), np.zeros((1, 1, 2))
+    >>> memory = median.start(1, 1)
+    >>> for speed in (5.0, 1.0, np.nan, 2.0, 9.0):
+    ...     memory = median.advance(memory, np.array([[speed]]), nothing)
+    >>> memory.forecast
+    array([[2.]])
+    """
+
+    window: int = 5
+
+    def __post_init__(self) -> None:
+        whole_number("window", self.window)
+
+    def start(self, rows: int, n: int, seed: int = 0) -> MedianMemory:
+        """Nothing is known."""
+        del seed
+        return MedianMemory(np.full((rows, n), np.nan), np.full((rows, n, self.window), np.nan))
+
+    def advance(self, memory: MedianMemory, speed: Floats, signal: Floats) -> MedianMemory:
+        """Take the last round's samples in; the signal is not used."""
+        del signal
+        samples = np.where(np.isnan(speed)[..., None], memory.samples, pushed(memory.samples, speed))
+        known = self.window - np.isnan(samples).sum(axis=-1)
+        ranked = np.sort(samples, axis=-1)  # NaN comes last
+        middle = np.maximum(np.stack([(known - 1) // 2, known // 2], axis=-1), 0)
+        return MedianMemory(np.take_along_axis(ranked, middle, axis=-1).mean(axis=-1), samples)
+
+
+class LinearMemory(NamedTuple):
+    """What a linear autoregression remembers, with k coefficients: 1, the lags, the signals (latest last)."""
+
+    forecast: Floats
+    """(E, n) the prediction."""
+    ema: Floats
+    """(E, n) a moving average of the speeds."""
+    samples: Ints
+    """(E, n) rounds with a result."""
+    unit: Floats
+    """(E, n) what speeds are divided by: the moving average at the end of the warm-up."""
+    lags: Floats
+    """(E, n, d) the last speeds; where there was no sample, what was predicted."""
+    loads: Floats
+    """(E, n, q + 1, 2) signals of the coming round and of the q rounds before it."""
+    weights: Floats
+    """(E, n, k) coefficients."""
+    spread: Floats
+    """(E, n, k, k) inverse of the regularised Gram matrix."""
+
+
+@dataclass(frozen=True)
+class Linear(Predictor):
+    """Autoregression of each worker's last speeds by recursive least squares; with signals, an ARX model.
+
+    The prediction is w . (1, the last ``lags`` speeds, the signals of this and the last ``past`` rounds). After each
+    sample w minimises sum (v - w . x)^2 + ridge |w - w0|^2 over all samples since the warm-up, where w0 gives the plain
+    mean of the lags. Without signals their coefficients stay 0. Where a worker has no sample, its prediction takes the
+    place of the lag. Speeds are divided by a unit of each worker's own, so that the unit of time does not matter.
+    During the warm-up the prediction is the moving average; later it stays within [0.2, 5] times the moving average.
+    "ARIMA" is among the paper's predictors; its order is not known, so all of this but the autoregression is ours.
+
+    Parameters
+    ----------
+    lags, past
+        How many rounds of speeds and of signals, beside the coming round's, the model looks back.
+    ridge
+        Weight of |w - w0|^2, in squared units of a worker's speed.
+    warm_up
+        Samples of a worker before it is modelled.
+    weight
+        Weight of the moving average.
+    """
+
+    lags: int = 8
+    past: int = 1
+    ridge: float = 0.1
+    warm_up: int = 10
+    weight: float = 0.2
+
+    def __post_init__(self) -> None:
+        whole_number("lags", self.lags)
+        whole_number("past", self.past, least=0)
+        whole_number("warm_up", self.warm_up)
+        real("ridge", self.ridge)
+        real("weight", self.weight, up_to=1.0)
+
+    def start(self, rows: int, n: int, seed: int = 0) -> LinearMemory:
+        """The coefficients of a mean."""
+        del seed
+        size = 1 + self.lags + SIGNALS * (self.past + 1)
+        weights = np.zeros((rows, n, size))
+        weights[..., 1 : 1 + self.lags] = 1.0 / self.lags
+        unknown = np.full((rows, n), np.nan)
+        return LinearMemory(
+            forecast=unknown,
+            ema=unknown,
+            samples=np.zeros((rows, n), np.int64),
+            unit=unknown,
+            lags=np.full((rows, n, self.lags), np.nan),
+            loads=np.zeros((rows, n, self.past + 1, SIGNALS)),
+            weights=weights,
+            spread=np.tile(np.eye(size) / self.ridge, (rows, n, 1, 1)),
+        )
+
+    def advance(self, memory: LinearMemory, speed: Floats, signal: Floats) -> LinearMemory:
+        """One step of recursive least squares for each worker with a sample."""
+        seen = ~np.isnan(speed)
+        played = np.any(seen, axis=1, keepdims=True)
+        samples = memory.samples + seen
+        ema = averaged(memory.ema, speed, self.weight)
+        unit = np.where(samples <= self.warm_up, ema, memory.unit)
+        modelled = samples > self.warm_up
+        weights, spread = _least_squares(
+            _regressors(memory.lags, memory.loads, unit), _in_units(speed, unit), seen & modelled, memory.weights,
+            memory.spread,
+        )  # fmt: skip
+        value = np.where(seen, speed, memory.forecast)
+        lags = np.where(np.isnan(memory.lags), value[..., None], pushed(memory.lags, value))
+        lags = np.where(played[..., None], lags, memory.lags)
+        loads = np.concatenate([memory.loads[:, :, 1:], signal[:, :, None]], axis=2)
+        model = unit * (_regressors(lags, loads, unit) * weights).sum(axis=-1)
+        forecast = np.where(modelled, clipped(model, ema), ema)
+        return LinearMemory(forecast, ema, samples, unit, lags, loads, weights, spread)
+
+
+def averaged(average: Floats, sample: Floats, weight: float | Floats) -> Floats:
+    """The moving average after a sample: the first sample itself, and unchanged where there is none."""
+    mixed = np.where(np.isnan(average), sample, (1.0 - weight) * average + weight * sample)
+    return np.where(np.isnan(sample), average, mixed)
+
+
+def clipped(speed: Floats, ema: Floats) -> Floats:
+    """A model's prediction, within [0.2, 5] times the moving average."""
+    return np.clip(speed, LOWEST * ema, HIGHEST * ema)
+
+
+def pushed(series: Floats, latest: Floats) -> Floats:
+    """Drop the oldest of the last axis, and append the latest."""
+    return np.concatenate([series[..., 1:], latest[..., None]], axis=-1)
+
+
+def _regressors(lags: Floats, loads: Floats, unit: Floats) -> Floats:
+    one = np.ones((*unit.shape, 1))
+    return np.concatenate([one, _in_units(lags, unit[..., None]), loads.reshape(*unit.shape, -1)], axis=-1)
+
+
+def _in_units(speed: Floats, unit: Floats) -> Floats:
+    with np.errstate(over="ignore"):
+        return np.minimum(speed / unit, _FASTEST)
+
+
+@gufunc(
+    "void(float64[:], float64[:], boolean[:], float64[:], float64[:, :], float64[:], float64[:, :])",
+    "(k),(),(),(k),(k,k)->(k),(k,k)",
+)
+def _least_squares(
+    x: Floats, y: Floats, learns: Any, weights: Floats, spread: Floats, new_weights: Floats, new_spread: Floats
+) -> None:
+    new_weights[:] = weights
+    new_spread[:] = spread
+    if learns[0]:
+        size = len(x)
+        gain = np.zeros(size)
+        error, scale = y[0], 1.0
+        for i in range(size):
+            for j in range(size):
+                gain[i] += spread[i, j] * x[j]
+            error -= weights[i] * x[i]
+            scale += gain[i] * x[i]
+        for i in range(size):
+            new_weights[i] += gain[i] * error / scale
+            for j in range(size):
+                new_spread[i, j] -= gain[i] * gain[j] / scale

@@ -1,0 +1,146 @@
+"""Races of a fixed size: more tasks are started than needed, and the first B results end the round."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ata_gym.theory.simulated.races import EVERYTHING, race_allocation
+from ata_gym.typing import Floats, Ints
+from ata_gym.utils.validation import real, whole_number
+from ata_policies.allocation.estimates.thompson import draw_means
+from ata_policies.beliefs.moments import Exposure
+from ata_policies.policy import AllocationPolicy, Setting, State
+
+
+def race_by_draws(
+    state: State, fastest: ArrayLike, tasks: ArrayLike, shape: float | Floats, budget: int, extra: ArrayLike = 0
+) -> Ints:
+    """Start the workers that are fastest by Thompson draws, and all workers never tried, shape (E, n).
+
+    The belief counts results K_i and the time S_i spent on results and cancelled tasks: a draw is 1 / lambda, lambda ~
+    Gamma(1 + c K_i, rate c S_i), see ``draw_means``. The 1 stands for the task that would come in next, so a worker
+    whose tasks were all cancelled is drawn as fast as t with probability exp(-c S_i / t): it is tried again, ever more
+    seldom. No round of a race waits for a worker never tried, so each starts B tasks at once.
+
+    Parameters
+    ----------
+    state
+        Its belief has ``counts``, ``busy`` and ``untried``, as ``Exposure`` has.
+    fastest, tasks
+        As for ``race_allocation``; numbers or one per row.
+    shape
+        c as for ``draw_means``.
+    budget
+        Results B that the round needs.
+    extra
+        How many workers after the fastest start B tasks each; a number or one per row.
+    """
+    untried = state.belief.untried()
+    draws = draw_means(state.belief.counts, state.belief.busy, shape, state.round_keys(), prior=1.0)
+    draws = np.where(untried, np.inf, draws)
+    allocation = race_allocation(draws, fastest, tasks, budget)
+    if np.any(extra):
+        wider = np.minimum(np.add(fastest, extra), draws.shape[1])
+        explored = (allocation == 0) & (np.asarray(extra) > 0)[..., None]
+        allocation = np.where(explored, race_allocation(draws, wider, EVERYTHING, budget), allocation)
+    return np.where(untried, budget, allocation)
+
+
+class FixedRace(AllocationPolicy):
+    """The ``fastest`` workers by Thompson draws share out ``tasks``: what the races of a fixed size have in common."""
+
+    env_id = "ata_gym/TaskRace-v0"
+    assumes = "exponential times in its draws only: it explores longer than needed where times vary less"
+
+    def __init__(self, setting: Setting, fastest: int, tasks: int, shape: float, seed: int) -> None:
+        super().__init__(setting, seed=seed)
+        self.fastest, self.tasks, self.shape = fastest, tasks, real("shape", shape)
+
+    def first_belief(self, rows: int) -> Exposure:
+        """The time of cancelled tasks counts."""
+        return Exposure.empty(rows, self.setting.n)
+
+    def allocate(self, state: State) -> Ints:
+        """Start the fastest by the draws."""
+        return race_by_draws(state, self.fastest, self.tasks, self.shape, self.setting.budget)
+
+
+def _workers(m: int | None, default: int, n: int) -> int:
+    """A number of workers in the race, from 1 to n."""
+    if m is None:
+        return min(max(default, 1), n)
+    if whole_number("m", m) > n:
+        raise ValueError(f"m must be at most the number of workers, {n}, not {m}")
+    return int(m)
+
+
+def _with_spare(budget: int, d: int | None) -> int:
+    """B + d tasks, by default with d = 2 B / 5."""
+    return budget + (2 * budget // 5 if d is None else whole_number("d", d, least=0))
+
+
+class RaceFastest(FixedRace):
+    """The m fastest workers by Thompson draws start B tasks each.
+
+    The first round is GTA's, since no worker was tried; with m = n all rounds are. Ours, after GTA.
+
+    Parameters
+    ----------
+    m
+        Workers in the race, from 1 to n; by default B / 3, rounded down.
+    shape
+        Of the draws: 1 / (coefficient of variation)^2 of the task times, see ``draw_means``.
+    """
+
+    source = "ours, after Rennala SGD (Tyurin and Richtárik, 2023) and Thompson, 1933"
+    constants = "m = B / 3, shape 1"
+
+    def __init__(self, setting: Setting, *, m: int | None = None, shape: float = 1.0, seed: int = 0) -> None:
+        super().__init__(setting, _workers(m, setting.budget // 3, setting.n), EVERYTHING, shape, seed)
+
+
+class RaceCaps(FixedRace):
+    """The m fastest workers by Thompson draws share out B + d tasks by RAS, at most B each.
+
+    The d tasks to spare insure against slow results; caps keep workers from tasks that would hardly be done in time.
+    Ours, after backup tasks.
+
+    Parameters
+    ----------
+    m
+        Workers in the race, from 1 to n; by default B / 3, rounded up.
+    d
+        Tasks to spare, at least 0; by default 2 B / 5, rounded down.
+    shape
+        As for ``RaceFastest``.
+    """
+
+    source = "ours, after Chen, Pan, Monga, Bengio and Jozefowicz, 2016, and Thompson, 1933"
+    constants = "m = B / 3, d = 2 B / 5, shape 1"
+
+    def __init__(
+        self, setting: Setting, *, m: int | None = None, d: int | None = None, shape: float = 1.0, seed: int = 0
+    ) -> None:
+        workers = _workers(m, -(-setting.budget // 3), setting.n)
+        super().__init__(setting, workers, _with_spare(setting.budget, d), shape, seed)
+
+
+class RaceBackup(FixedRace):
+    """Backup tasks: all workers share out B + d tasks by RAS on Thompson draws, and the first B results are taken.
+
+    Chen et al. start backup workers with one task each; here fast workers may get more than one. Ours, after them.
+
+    Parameters
+    ----------
+    d
+        Tasks to spare, at least 0; by default 2 B / 5, rounded down.
+    shape
+        As for ``RaceFastest``.
+    """
+
+    source = "ours, after Chen, Pan, Monga, Bengio and Jozefowicz, Revisiting Distributed Synchronous SGD, 2016"
+    constants = "d = 2 B / 5, shape 1"
+
+    def __init__(self, setting: Setting, *, d: int | None = None, shape: float = 1.0, seed: int = 0) -> None:
+        super().__init__(setting, setting.n, _with_spare(setting.budget, d), shape, seed)

@@ -1,0 +1,142 @@
+"""Policies side by side: the layout changes nothing, a kill costs nothing, a failure harms nobody else."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ata_gym.bench.experiment.experiment import Experiment
+from ata_gym.bench.experiment.jobs import play_all
+from ata_gym.bench.experiment.store import Folder, open_folder
+from ata_policies import AllocationPolicy
+
+POLICIES = ["gta", "ofta", "ata-empirical-icml", "ata", "uta"]
+THREE = ["ata", "gta", "uta"]
+ROUNDS = 8_000
+"""More than are played between the first checkpoint and the kill."""
+
+
+class Broken(AllocationPolicy):
+    """Plays one round, then fails."""
+
+    def allocate(self, state):
+        if state.round[0] > 1:
+            raise RuntimeError("no idea")
+        return np.tile(np.eye(1, self.setting.n, dtype=np.int64) * self.setting.budget, (len(state.round), 1))
+
+
+def experiment(rounds: int) -> Experiment:
+    return Experiment.on_scenario("icml2025-regret", rounds=rounds, seeds=2)
+
+
+def result_bytes(path: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in sorted((path / "results").iterdir())}
+
+
+def test_results_do_not_depend_on_the_number_of_processes(tmp_path):
+    played, told = experiment(400), []
+    for jobs in (1, 2):
+        folder = open_folder(tmp_path / str(jobs), played.config())
+        progress = told.append if jobs == 2 else lambda _: None
+        failures = play_all(played, POLICIES, folder, processes=jobs, progress=lambda *now, tell=progress: tell(now))
+        assert failures == {}
+    assert result_bytes(tmp_path / "1") == result_bytes(tmp_path / "2")
+    assert len(result_bytes(tmp_path / "1")) == 5
+    assert {policy for policy, _ in told} == set(POLICIES)
+    assert max(rounds for _, rounds in told) == 400
+
+
+def test_finished_policies_are_not_played_again_and_others_may_join(tmp_path):
+    played = experiment(50)
+    folder = open_folder(tmp_path, played.config())
+    play_all(played, ["ata"], folder, processes=1)
+    before = folder.result("ata").stat().st_mtime_ns
+    play_all(played, ["uta", "ata", "uta"], folder, processes=1)
+    assert folder.result("ata").stat().st_mtime_ns == before
+    assert folder.finished("uta")
+
+
+def test_a_policy_that_fails_leaves_the_others_alone(tmp_path):
+    played = experiment(50)
+    folder = open_folder(tmp_path, played.config())
+    broken = f"{__name__}:Broken"
+    failures = play_all(played, ["ata", broken, "uta"], folder, processes=1)
+    assert list(failures) == [broken]
+    assert "no idea" in folder.failure(broken).read_text()
+    assert folder.finished("ata")
+    assert folder.finished("uta")
+    assert not folder.finished(broken)
+
+
+def command(out: Path, jobs: int) -> list[str]:
+    options = f"--scenario icml2025-regret --rounds {ROUNDS} --seeds 2 --policies {','.join(THREE)} --save-every 0.05"
+    return [sys.executable, "-m", "ata_gym", "bench", *options.split(), "--jobs", str(jobs), "--out", str(out)]
+
+
+def start(out: Path, jobs: int) -> subprocess.Popen[str]:
+    """Start the command in a process group of its own, and wait for a checkpoint."""
+    process = subprocess.Popen(
+        command(out, jobs), start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    while not list(out.glob("checkpoints/*.npz")):
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.005)
+    return process
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory) -> dict[str, bytes]:
+    out = tmp_path_factory.mktemp("uninterrupted")
+    played = experiment(ROUNDS)
+    play_all(played, THREE, open_folder(out, played.config()), processes=1)
+    return result_bytes(out)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs the signals of POSIX")
+@pytest.mark.parametrize(("jobs", "how"), [(1, signal.SIGKILL), (2, signal.SIGKILL), (2, signal.SIGINT)])
+def test_a_killed_command_goes_on_and_ends_with_the_same_bytes(tmp_path, uninterrupted, jobs, how):
+    out = tmp_path / "out"
+    process = start(out, jobs)
+    time.sleep(int.from_bytes(os.urandom(1)) / 1000)  # any moment will do
+    if how == signal.SIGINT:
+        os.killpg(process.pid, how)  # as a terminal does
+        _, errors = process.communicate(timeout=30)
+        assert process.returncode == 130
+        assert errors == "ata-gym: stopped; the same command goes on from here\n"
+    else:
+        process.kill()
+        process.communicate(timeout=30)
+    wait_for_the_end_of_group(process.pid)
+    assert len(result_bytes(out)) < 3
+    if jobs == 1:
+        again = subprocess.run(command(out, jobs), capture_output=True, text=True, check=True, timeout=60)
+        assert again.stderr == ""
+    else:
+        played = experiment(ROUNDS)
+        play_all(played, THREE, open_folder(out, played.config()), processes=1)
+    assert result_bytes(out) == uninterrupted
+    assert not list(out.glob("checkpoints/*"))
+
+
+def wait_for_the_end_of_group(group: int) -> None:
+    """No process outlives its parent for long."""
+    end = time.monotonic() + 10
+    while time.monotonic() < end:
+        try:
+            os.killpg(group, 0)
+        except ProcessLookupError:
+            return
+        time.sleep(0.01)
+    pytest.fail("a process outlived the command")
+
+
+def test_a_folder_opened_twice_is_the_same(tmp_path):
+    played = experiment(5)
+    assert open_folder(tmp_path, played.config()) == Folder(tmp_path)

@@ -1,0 +1,336 @@
+"""The commands, as a user gives them."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import polars as pl
+import pytest
+from typer.testing import CliRunner, Result
+
+import ata_gym
+import ata_policies
+from ata_gym.bench.experiment.store import Folder
+from ata_gym.cli import app
+from ata_gym.scenarios.recorded import RECORDINGS
+
+Command = Callable[..., Result]
+TRACE = "machine,step,seconds\n" + "".join(
+    f"{m},{k},{s * k % 7 + 1}\n" for k in range(1, 7) for m, s in (("a", 2), ("b", 3))
+)
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
+    """Run a command in an empty folder; a traceback fails the test."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "trace.csv").write_text(TRACE)
+
+    def command(line: str) -> Result:
+        result = CliRunner().invoke(app, line.split())
+        assert result.exception is None or isinstance(result.exception, SystemExit)
+        return result
+
+    return command
+
+
+def test_the_installed_command_is_this_one():
+    (script,) = importlib.metadata.entry_points(group="console_scripts", name="ata-gym")
+    assert script.value == "ata_gym.__main__:main"
+    helped = subprocess.run([sys.executable, "-m", "ata_gym", "--help"], capture_output=True, text=True, check=True)
+    for name in (
+        "policies",
+        "scenarios",
+        "bench",
+        "track",
+        "leaderboard",
+        "reproduce",
+        "trace",
+        "measure",
+        "methods",
+        "train",
+        "demo",
+    ):
+        assert name in helped.stdout
+
+
+def test_help_imports_nothing_heavy():
+    code = "import sys; from ata_gym.cli import app; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert "ata_gym.cli.train" in loaded
+    assert not {"torch", "polars", "matplotlib", "sklearn"} & set(loaded)
+
+
+def test_policies_and_scenarios_are_all_listed(run):
+    policies, scenarios = run("policies"), run("scenarios")
+    assert policies.exit_code == scenarios.exit_code == 0
+    assert all(f" {name} " in policies.stdout for name in ata_policies.names())
+    assert all(f" {name} " in scenarios.stdout for name in (*ata_gym.scenario_names(), *RECORDINGS))
+    assert "psi1" in policies.stdout
+    assert "5916" in scenarios.stdout
+
+
+def test_bench_leaves_records_tables_and_pictures_and_says_where(run, tmp_path):
+    line = "bench --scenario icml2025-regret --policies ofta,uta,gta --rounds 30 --seeds 2 --jobs 1 --out out"
+    first, second = run(line), run(line)
+    assert first.exit_code == 0
+    assert first.stdout == second.stdout
+    assert "runtime\n" not in first.stderr
+    for name in ("table.md", "table.csv", "config.json", "timings.json", "results/uta.parquet", "plots/regret.svg"):
+        assert (tmp_path / "out" / name).stat().st_size > 0
+    for file in ("out/table.{md,csv}", "out/plots/runtime.{png,svg}", "out/plots/worker_time.{png,svg}"):
+        assert file in first.stdout
+    records = pl.read_parquet("out/results/uta.parquet")
+    assert records["round"].max() == 30
+    assert records["seed"].unique().to_list() == [0, 1]
+
+
+@pytest.mark.parametrize(("column", "says"), [("--round-column step", "6 rounds; 6 rounds"), ("", "starts over")])
+def test_bench_replays_a_trace(run, column, says):
+    result = run(f"bench --trace trace.csv --worker-column machine --duration-column seconds --budget 3 {column} "
+                 "--seeds 2 --jobs 1 --out out")  # fmt: skip
+    assert result.exit_code == 0, result.stderr
+    assert says in result.stdout
+    assert pl.read_parquet("out/results/ata.parquet")["round"].max() == (6 if column else 4)
+    assert all(name in result.stdout for name in ("gta", "ofta", "ata-empirical", "ata", "uta"))
+
+
+def test_track_tells_how_long_a_change_takes_and_goes_on_from_what_is_there(run, tmp_path):
+    line = f"{TRACK} --change 3 --before 2 --after 3 --policies"
+    first, second = run(f"{line} uta"), run(f"{line} uta,dynamic-ofta")
+    assert first.exit_code == second.exit_code == 0, first.stderr + second.stderr
+    assert "a change after 3 rounds, 1 seed\n" in first.stdout
+    assert run(f"{line} uta,dynamic-ofta").stdout == second.stdout
+    for name in ("table.md", "table.csv", "delays.csv", "results/uta.parquet", "plots/change.png", "plots/change.svg"):
+        assert (tmp_path / "out" / name).stat().st_size > 0
+    delays = pl.read_csv("out/delays.csv")
+    assert delays["policy"].to_list() == ["uta"] * 2 + ["dynamic-ofta"] * 2
+    assert pl.read_parquet("out/results/uta.parquet")["round"].to_list() == [2, 3, 4, 5, 6]
+
+
+def test_track_finds_the_changes_of_a_scenario(run):
+    line = "track --scenario changing-sleeper-linear-n51 --jobs 1 --out out --policies uta --seeds 2"
+    result = run(f"{line} --before 3 --after 25 --rounds 21020")
+    assert result.exit_code == 0, result.stderr
+    assert "a change after 21,000 rounds, 2 seeds" in result.stdout
+    assert "2 of 2" in result.stdout
+
+
+def test_a_trace_is_made_and_then_benched(run):
+    source = "trace trace.csv new/clean.parquet --worker-column machine --duration seconds*2 --round-column step"
+    made = run(source)
+    assert made.exit_code == 0, made.stderr
+    assert "new/clean.parquet: 2 workers, 12 tasks" in made.stdout
+    assert pl.read_parquet("new/clean.parquet").columns == ["worker", "round", "duration"]
+    line = "bench --trace new/clean.parquet --worker-column worker --duration-column duration --round-column round"
+    result = run(f"{line} --budget 2 --rounds 8 --policies uta --seeds 1 --jobs 1 --out out")
+    assert result.exit_code == 0, result.stderr
+    assert "holds 6 rounds; 8 rounds are played; a record that ends starts over" in result.stdout
+
+
+def test_the_documented_commands_run_on_real_traces(run, shared_data):
+    jobs = "--seeds 1 --jobs 1"
+    job = f"bench --trace {shared_data / 'alibaba_job_4.csv'} --worker-column worker --duration-column batch_time_norm"
+    result = run(f"{job} --round-column time --budget 10 {jobs} --rounds 200 --out job4")
+    assert result.exit_code == 0, result.stderr
+    assert "n = 10, B = 10" in result.stdout
+    assert "holds 2,182 rounds; 200 rounds are played\n" in result.stdout
+    assert all(name in result.stdout for name in ("gta", "ofta", "ata-empirical", "ata", "uta"))
+
+
+def test_bench_plays_a_recorded_scenario_by_name(run, shared_data):
+    result = run(f"bench --scenario alibaba-1 --data {shared_data} --policies uta,ofta --seeds 1 --jobs 1 --out job1")
+    assert result.exit_code == 0, result.stderr
+    assert "alibaba-1: n = 10, B = 10" in result.stdout
+    assert "300 rounds" in result.stdout
+
+
+def test_reproduce_does_not_claim_what_a_short_run_cannot_show(run):
+    result = run("reproduce icml2025-cifar100 --rounds 20 --seeds 2 --jobs 1")
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout.count("not comparable") >= 10
+    assert "750,000 rounds; these are 20" in result.stdout
+    assert "Reproduced" not in result.stdout
+    assert Path("results/icml2025-cifar100-20-rounds-2-seeds/table.csv").exists()
+
+
+MINE = """
+import numpy as np
+from ata_policies import AllocationPolicy
+
+class Mine(AllocationPolicy):
+    def __init__(self, setting, *, worker=0, seed=0):
+        super().__init__(setting, seed=seed)
+        self.worker = worker
+
+    def allocate(self, state):
+        everything = np.eye(1, self.setting.n, self.worker, dtype=np.int64) * self.setting.budget
+        return np.tile(everything, (len(state.round), 1))
+"""
+
+
+def test_a_policy_in_the_current_folder_is_played_in_worker_processes_too(tmp_path):
+    (tmp_path / "my_policies.py").write_text(MINE)
+    names = ["my_policies:Mine", "my_policies:Mine:worker=3", "ofta"]
+
+    def bench(policies: str) -> subprocess.CompletedProcess[str]:
+        script = Path(sys.executable).with_name("ata-gym")
+        line = f"bench --scenario icml2025-regret --rounds 20 --seeds 2 --jobs 2 --out out --policies {policies}"
+        return subprocess.run([script, *line.split()], cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    played = bench(",".join(names))
+    assert (played.returncode, played.stderr) == (0, "")
+    assert all(f" {name} " in played.stdout for name in names)
+    fast, slow = (pl.read_parquet(Folder(tmp_path / "out").result(name))["runtime"][-1] for name in names[:2])
+    assert slow > 2 * fast  # worker 3 is four times as slow as worker 0
+    for name in ("my_policies:Yours", "your_policies:Mine"):
+        refused = bench(name)
+        assert refused.returncode == 2
+        assert refused.stderr.startswith(f"ata-gym: there is no policy '{name}': ")
+        assert refused.stderr.count("\n") == 1
+
+
+def test_leaderboard_ranks_policies_of_every_env(run, tmp_path):
+    line = (
+        "leaderboard --quick --scenarios near-equal,regret --seeds 2 --jobs 1 --out out "
+        "--policies uta,gta,ata-icml,ata-icml:alpha=20"
+    )
+    first, second = run(line), run(line)
+    assert first.exit_code == 0, first.stderr
+    assert first.stdout == second.stdout
+    assert "(quick look): 2 of " in first.stdout
+    for name in ("TaskAllocation", "TaskRace", "ofta", "ata-icml:alpha=20", "out/leaderboard.{md,csv}"):
+        assert name in first.stdout
+    results = sorted(path.name for path in (tmp_path / "out").rglob("*.parquet"))
+    assert len(results) == 2 * 5  # the policies, and ofta, which all are compared with
+    refused = run(line.replace("--seeds 2", "--seeds 3"))
+    assert refused.exit_code == 2
+    assert "another configuration: seeds is 2 there and 3 here" in refused.stderr
+
+
+def test_reproduce_tells_whether_the_regret_grows_as_the_logarithm(run, monkeypatch):
+    from ata_gym.bench.paper import regret as regret_figure
+
+    monkeypatch.setattr(regret_figure, "POLICIES", ("ata-icml", "ata"))
+    result = run("reproduce icml2025-regret --rounds 300 --seeds 2 --jobs 1 --out out")
+    assert result.exit_code == 0, result.stderr
+    assert "constant" in result.stdout
+    assert "4,000,000 rounds and 5 seeds" in result.stdout
+    for name in ("slopes.md", "slopes.csv", "plots/regret.png", "plots/regret.svg"):
+        assert Path("out", name).stat().st_size > 0
+
+
+def test_a_policy_that_fails_is_named_after_the_report_on_the_others(run, monkeypatch):
+    def fail(*_):
+        raise RuntimeError("lost its way")
+
+    from ata_policies.allocation.baselines import Uta
+
+    good = Uta.allocate
+    monkeypatch.setattr(Uta, "allocate", lambda self, state: good(self, state) if state.round[0] < 5 else fail())
+    result = run("bench --scenario icml2025-regret --policies uta,ofta --rounds 9 --seeds 1 --jobs 1 --out out")
+    assert result.exit_code == 1
+    assert "ofta" in result.stdout
+    assert result.stderr == "ata-gym: uta failed: RuntimeError: lost its way (see out/failures/uta.txt)\n"
+
+
+BOARD = "leaderboard --out out"
+BENCH = "bench --jobs 1 --out out"
+REGRET = f"{BENCH} --scenario icml2025-regret --rounds 5 --seeds 1"
+TRACK = (
+    "track --jobs 1 --out out --trace trace.csv --worker-column machine --duration-column seconds "
+    "--round-column step --budget 3 --seeds 1"
+)
+TRACED = f"{BENCH} --trace trace.csv --worker-column machine --duration-column seconds --seeds 1"
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        (f"{BENCH} --scenario nowhere --rounds 5", "there is no scenario 'nowhere'"),
+        (f"{BENCH} --scenario alibaba-4", "made of alibaba_job_4.csv: give the folder of that file (--data)"),
+        (f"{BENCH} --scenario alibaba-4 --data .", "no file alibaba_job_4.csv"),
+        (f"{REGRET} --data .", "icml2025-regret needs no data; these do: alibaba-1"),
+        (f"{BENCH} --trace trace.csv --data .", "--data only goes with --scenario"),
+        (BENCH, "either --scenario or --trace"),
+        (f"{REGRET} --trace trace.csv", "either --scenario or --trace"),
+        (f"{REGRET} --worker-column machine", "--worker-column only goes with --trace"),
+        (f"{REGRET} --policies ata,nobody", "there is no policy 'nobody'"),
+        (f"{REGRET} --policies ,", "at least one policy"),
+        (f"{REGRET} --rounds 0", "rounds must be"),
+        (f"{REGRET} --seeds -1", "seeds must be"),
+        (f"{REGRET} --seed -1", "seed must be"),
+        (f"{REGRET} --budget 0", "budget must be"),
+        (f"{REGRET} --price nan", "price must be"),
+        (f"{REGRET} --jobs 0", "jobs must be"),
+        (f"{REGRET} --save-every nan", "save-every must be"),
+        (f"{REGRET} --out trace.csv", "trace.csv is a file"),
+        (f"{TRACED}", "needs --worker-column, --duration-column and --budget"),
+        (f"{TRACED} --budget -2", "budget must be"),
+        (f"{TRACED} --budget 2 --worker-column nobody", "no column 'nobody' for the worker"),
+        (f"{TRACED} --budget 2 --round-column seconds", "must be different columns"),
+        (f"{TRACED} --budget 2 --trace nothing.csv", "there is no file nothing.csv"),
+        (f"{TRACED} --budget 2 --trace empty.csv", "empty.csv"),
+        (f"{TRACED} --budget 2 --trace noise.parquet", "noise.parquet: the file cannot be read"),
+        (f"{TRACED} --budget 2 --trace negative.csv", "not negative; data row 2 has '-1'"),
+        (f"{TRACED} --budget 2 --trace nan.csv", "finite number, not negative; data row 1 has 'NaN'"),
+        (f"{TRACK}", "trace.csv: choose a scenario in which workers trade their speeds or jump"),
+        (f"{TRACK} --change 6", "change must be below the number of rounds, 6, not 6"),
+        (f"{TRACK} --change 3 --after 0", "after must be"),
+        (f"{TRACK} --change 3 --policies race", "race plays ata_gym/TaskRace-v0: only allocations that sum"),
+        ("track --out out --scenario changing-spot", "away or die"),
+        (f"{BOARD} --policies nobody", "there is no policy 'nobody'"),
+        (f"{BOARD} --policies uta:speed=3", "uta"),
+        (f"{BOARD} --scenarios nowhere", "there is no scenario of the leaderboard 'nowhere'"),
+        (f"{BOARD} --quick --scenarios many", "there is no quick scenario of the leaderboard 'many'"),
+        (f"{BOARD} --scenarios ,", "name at least one scenario"),
+        (f"{BOARD} --scenarios alibaba-1", "alibaba-1: give --data"),
+        (f"{BOARD} --scenarios alibaba-1 --data .", "no file alibaba_job_1.csv"),
+        (f"{BOARD} --seeds 0", "seeds must be"),
+        (f"{BOARD} --jobs 0", "jobs must be"),
+        (f"{BOARD} --save-every nan", "save-every must be"),
+        ("reproduce icml2025-regret --sizes 17", "--sizes only goes with icml2025-quadratic"),
+        ("reproduce icml2025-regret --seeds 0", "seeds must be"),
+        ("reproduce nips1987", "no published figure 'nips1987' to reproduce"),
+        ("reproduce icml2025-cifar100 --rounds 0", "rounds must be"),
+        ("trace trace.csv out.parquet --worker-column nobody --duration seconds", "no column 'nobody'"),
+        ("trace trace.csv out.parquet --worker-column machine --duration minutes", "cannot be computed"),
+        ("trace nothing.csv out.parquet --worker-column machine --duration seconds", "no file nothing.csv"),
+        ("demo --rounds 0", "rounds must be"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_leaves_nothing_behind(run, tmp_path, line, sentence):
+    (tmp_path / "empty.csv").write_text("")
+    (tmp_path / "noise.parquet").write_bytes(b"\0\1\2\3")
+    (tmp_path / "negative.csv").write_text("machine,seconds\na,1\nb,-1\n")
+    (tmp_path / "nan.csv").write_text("machine,seconds\na,NaN\nb,1\n")
+    before = sorted(tmp_path.rglob("*"))
+    result = run(line)
+    assert result.exit_code == 2
+    assert sentence in result.stderr
+    assert result.stderr.startswith("ata-gym: ")
+    assert result.stderr.count("\n") == 1
+    assert "Traceback" not in result.output
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_folder_of_another_configuration_is_refused_and_left_as_it_was(run, tmp_path):
+    assert run(f"{REGRET} --policies uta").exit_code == 0
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    result = run(f"{REGRET} --policies uta --rounds 6")
+    assert result.exit_code == 2
+    assert "another configuration: rounds is 5 there and 6 here" in result.stderr
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+def test_a_damaged_result_says_how_to_mend_it(run):
+    assert run(f"{REGRET} --policies uta").exit_code == 0
+    whole = Path("out/results/uta.parquet").read_bytes()
+    Path("out/results/uta.parquet").write_bytes(whole[: len(whole) // 2])
+    result = run(f"{REGRET} --policies uta")
+    assert result.exit_code == 2
+    assert "out/results/uta.parquet cannot be read: delete it" in result.stderr

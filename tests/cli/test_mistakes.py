@@ -1,0 +1,157 @@
+"""What goes wrong in a user's own code or on the machine is one sentence, and costs nobody else's results."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from ata_gym.bench.experiment.store import Folder
+from ata_gym.cli import app, console
+
+Command = Callable[..., Result]
+
+MODULES = {
+    "syntax_error": "def f(:\n",
+    "raises_on_import": "raise RuntimeError('not today')\n",
+    "exits_on_import": "import sys\nsys.exit(3)\n",
+    "my_policies": """
+import os, signal, sys
+import numpy as np
+from ata_policies import AllocationPolicy
+
+class Fails(AllocationPolicy):
+    def __init__(self, setting, *, how="raise", at=5, seed=0):
+        super().__init__(setting, seed=seed)
+        self.how, self.at = how, at
+
+    def allocate(self, state):
+        if state.round[0] >= self.at:
+            if self.how == "exit":
+                sys.exit(7)
+            if self.how == "kill":
+                os.kill(os.getpid(), signal.SIGKILL)
+            raise RuntimeError("lost its way")
+        everything = np.eye(1, self.setting.n, dtype=np.int64) * self.setting.budget
+        return np.tile(everything, (len(state.round), 1))
+""",
+    "my_problems": """
+import torch
+
+def mismatched():
+    return torch.nn.Linear(3, 2), (torch.zeros(20, 4), torch.zeros(20, dtype=torch.long))
+
+def fails():
+    raise RuntimeError("no data today")
+""",
+}
+BENCH = "bench --scenario icml2025-regret --rounds 9 --seeds 1 --jobs 1 --out out --policies"
+TRAIN = "train --scenario icml2025-regret --rounds 3 --out out --problem"
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
+    """Run a command in a folder of modules; a traceback fails the test."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    for name, text in MODULES.items():
+        (tmp_path / f"{name}.py").write_text(text)
+        monkeypatch.delitem(sys.modules, name, raising=False)
+
+    def command(line: str) -> Result:
+        result = CliRunner().invoke(app, [part.strip("'") for part in line.split()])
+        assert result.exception is None or isinstance(result.exception, SystemExit)
+        return result
+
+    return command
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        (f"{BENCH} syntax_error:X", "no policy 'syntax_error:X': importing syntax_error failed with SyntaxError"),
+        (f"{BENCH} raises_on_import:X", "failed with RuntimeError: not today"),
+        (f"{BENCH} exits_on_import:X", "failed with SystemExit: 3"),
+        ("check exits_on_import:X", "failed with SystemExit: 3"),
+        ("check my_policies:Fails:how=exit", "the policy my_policies:Fails:how=exit failed: SystemExit: 7"),
+        (f"{BENCH} uta,my_policies:Fails:at=1", "my_policies:Fails:at=1 fails in the first round: RuntimeError: lost"),
+        (f"{TRAIN} syntax_error:f", "no problem 'syntax_error:f': importing syntax_error failed with SyntaxError"),
+        (f"{TRAIN} raises_on_import:f", "failed with RuntimeError: not today"),
+        (f"{TRAIN} exits_on_import:f", "failed with SystemExit: 3"),
+        (f"{TRAIN} my_problems:fails", "the problem 'my_problems:fails' cannot be made: RuntimeError: no data today"),
+        (
+            f"{TRAIN} torch:my_problems:mismatched",
+            "model of mismatched does not take its data: mat1 and mat2",
+        ),
+        (
+            "measure --workers cpu:1 --out m.csv --problem torch:my_problems:mismatched",
+            "does not take its data: mat1 and mat2",
+        ),
+        (f"{BENCH} uta --budget 1000000000000", "budget 1,000,000,000,000 for 1 seeds, need 14,901.2 GiB of memory"),
+        (f"{BENCH} uta --out ''", "--out must name a folder, not ''"),
+        ("leaderboard --quick --out ''", "--out must name a folder, not ''"),
+        ("demo --out ''", "--out must name a folder, not ''"),
+        ("trace nul.csv out.csv --worker-column machine --duration seconds", "nul.csv: the file holds NUL bytes"),
+    ],
+)
+def test_a_mistake_is_one_sentence_and_leaves_nothing_behind(run, tmp_path, line, sentence):
+    (tmp_path / "nul.csv").write_bytes(b"machine,seconds\na,1\n\0\0b,2\n")
+    before = {path for path in tmp_path.rglob("*") if "__pycache__" not in path.parts}
+    result = run(line)
+    assert result.exit_code == 2
+    assert sentence in result.stderr
+    assert result.stderr.startswith("ata-gym: ")
+    assert result.stderr.count("\n") == 1
+    left = {path for path in tmp_path.rglob("*") if "__pycache__" not in path.parts} - before
+    assert not [path for path in left if path.is_file() and path.suffix != ".json"]
+
+
+def test_a_policy_that_exits_in_mid_run_leaves_the_others_their_results(run, tmp_path):
+    result = run(f"{BENCH} my_policies:Fails:how=exit,uta,my_policies:Fails")
+    assert result.exit_code == 1
+    assert Folder(tmp_path / "out").finished("uta")
+    first, second = result.stderr.splitlines()
+    assert first.startswith("ata-gym: my_policies:Fails:how=exit failed: RuntimeError: the policy called sys.exit(7) (")
+    assert second.startswith("ata-gym: my_policies:Fails failed: RuntimeError: lost its way (")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs the signals of POSIX")
+@pytest.mark.usefixtures("run")
+def test_a_killed_worker_process_is_told_and_the_others_go_on(tmp_path):
+    policies = "my_policies:Fails:how=kill,uta,ofta,gta"
+    line = f"bench --scenario icml2025-regret --rounds 60 --seeds 1 --jobs 2 --out out --policies {policies}"
+    command = [sys.executable, "-m", "ata_gym", *line.split()]
+    played = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
+    assert played.returncode == 1
+    assert played.stderr.startswith(
+        "ata-gym: my_policies:Fails:how=kill failed: its worker process was killed by the system, often for lack of "
+    )
+    assert played.stderr.count("\n") == 1
+    assert all(Folder(tmp_path / "out").finished(policy) for policy in ("uta", "ofta", "gta"))
+    assert "ofta" in played.stdout
+
+
+def test_memory_that_is_not_there_is_one_sentence(run, monkeypatch):
+    from ata_gym.bench.experiment.experiment import Experiment
+
+    def need(*_: object, **__: object) -> None:
+        raise MemoryError("Unable to allocate 7 TiB")
+
+    monkeypatch.setattr(Experiment, "make_envs", need)
+    result = run(f"{BENCH} uta")
+    assert (result.exit_code, result.stderr) == (2, "ata-gym: there is not enough memory: Unable to allocate 7 TiB\n")
+
+
+def test_progress_is_a_line_now_and_then_where_stderr_is_no_terminal(run, monkeypatch):
+    assert run(f"{BENCH} uta,ofta").stderr == ""  # a short command has nothing to tell
+    monkeypatch.setattr(console, "LINE_EVERY", 0.0)
+    lines = run("bench --scenario icml2025-regret --rounds 600 --seeds 1 --jobs 1 --out more --policies uta").stderr
+    assert lines.splitlines()[0] == "ata-gym: 0% done after 0.0 minutes (uta 1 of 600)"
+    assert lines.count("\n") > 50
+    trained = run("train --scenario icml2025-regret --rounds 3 --policies uta --out trained --problem digits").stderr
+    assert "(digits 1 of 3, loss " in trained

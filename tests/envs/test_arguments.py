@@ -1,0 +1,152 @@
+"""What ``gym.make`` takes and refuses, and backends that run the rounds in place of the simulation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode
+
+import ata_gym.envs.allocation
+from ata_gym import Scenario
+from ata_gym.changes import Periodic
+from ata_gym.pools import trace
+from ata_gym.simulation.rounds import RoundResult, race_round
+
+IDS = ["ata_gym/TaskAllocation-v0", "ata_gym/TaskRace-v0"]
+POOL = {"family": ["exponential", "gamma", "log-normal"], "shift": [1.0, 0.0, 0.5], "shape": [1.0, 3.0, 0.7]}
+RECURSIVE: list[Any] = []
+RECURSIVE.append(RECURSIVE)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({}, "either scenario"),
+        ({"scenario": "icml2025-regret", "pool": POOL}, "not both"),
+        ({"scenario": "icml2025-cifar10"}, "did you mean icml2025-cifar100"),
+        ({"pool": POOL}, "needs budget"),
+        ({"pool": POOL, "budget": 0}, "budget must be a whole number"),
+        ({"pool": POOL, "budget": 2.0}, "budget must be a whole number"),
+        ({"pool": POOL, "budget": 3, "horizon": 0}, "horizon must be a whole number"),
+        ({"pool": POOL, "budget": 3, "horizon": -1}, "horizon must be a whole number"),
+        ({"pool": POOL, "budget": 3, "price": -0.1}, "price must be a finite number"),
+        ({"pool": POOL, "budget": 3, "price": float("nan")}, "price must be a finite number"),
+        ({"pool": POOL, "budget": 3, "price": float("inf")}, "price must be a finite number"),
+        ({"pool": POOL, "budget": 3, "price": "free"}, "price must be a finite number"),
+        ({"scenario": 3}, "scenario must be a name or a Scenario, not 3"),
+        ({"pool": POOL, "budget": 10**24}, r"budget must be a whole number from 1 to 2\*\*50, not 10000"),
+        ({"pool": POOL, "budget": 10**9_999}, r"budget must .* not a whole number of 33216 bits"),
+        ({"pool": POOL, "budget": float("nan")}, "budget must be a whole number"),
+        ({"pool": POOL, "budget": 10**12}, "1000000000000 results each needs about 64,000 GB"),
+        ({"pool": POOL, "budget": 3, "horizon": 10**400}, "horizon must be a whole number"),
+        ({"pool": POOL, "budget": 3, "price": 10**400}, "price must be a finite number"),
+        ({"pool": POOL, "budget": 3, "price": True}, "price must be a finite number"),
+        ({"pool": POOL, "budget": 3, "signals": 1}, "signals must be True or False"),
+        ({"pool": POOL, "budget": 3, "changes": 3}, "changes must be a list"),
+        ({"pool": POOL, "budget": 3, "changes": np.array(3)}, "changes must be a list"),
+        ({"pool": POOL, "budget": 3, "changes": {"change": "walk"}}, "changes must be a list"),
+        ({"pool": POOL, "budget": 3, "changes": ["walk"]}, "a change is a mapping"),
+        ({"pool": 3, "budget": 3}, "a pool is made from"),
+        ({"pool": RECURSIVE, "budget": 3}, "a pool's data cannot hold itself"),
+        ({"pool": [], "budget": 3}, "at least one"),
+        ({"pool": trace([[1.0, 2.0]], end="truncate"), "budget": 3}, "cannot fill one round"),
+    ],
+)
+@pytest.mark.parametrize("vector", [False, True])
+def test_an_argument_that_is_wrong_is_named(arguments: dict[str, Any], message: str, vector: bool) -> None:
+    make = gym.make_vec if vector else gym.make
+    with pytest.raises(ValueError, match=message):
+        make(IDS[0], **arguments)
+
+
+def test_bad_vector_arguments() -> None:
+    with pytest.raises(ValueError, match="num_envs must be"):
+        ata_gym.envs.allocation.TaskAllocationVectorEnv(0, pool=POOL, budget=3)
+    for mode in (AutoresetMode.DISABLED, "x", 3, np.array([1, 2])):
+        with pytest.raises(ValueError, match="NEXT_STEP or SAME_STEP"):
+            gym.make_vec(IDS[0], num_envs=2, pool=POOL, budget=3, autoreset_mode=mode)
+    named = gym.make_vec(IDS[0], num_envs=2, pool=POOL, budget=3, autoreset_mode="SameStep")
+    assert named.metadata["autoreset_mode"] is AutoresetMode.SAME_STEP
+    with pytest.raises(ValueError, match=r"3 results each needs about .* fewer rows"):
+        gym.make_vec(IDS[0], num_envs=10**12, pool=POOL, budget=3)
+
+
+def test_a_large_budget_needs_no_memory_in_dispatch() -> None:
+    env: Any = gym.make("ata_gym/TaskDispatch-v0", pool=POOL, budget=10**12)
+    env.reset(seed=0)
+    assert env.step(np.ones(3, np.int8))[0]["missing"].tolist() == [10**12 - 1]
+
+
+@pytest.mark.parametrize(("name", "value"), [("alpha", "x"), ("alpha", float("nan")), ("eta", 0.0), ("eta", 10**400)])
+def test_hyperparameters_of_a_scenario_are_checked(name: str, value: Any) -> None:
+    with pytest.raises(ValueError, match=f"{name} must be a finite number above 0"):
+        Scenario(POOL, 3, **{name: value})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("env_id", IDS)
+@pytest.mark.parametrize("changes", [(), (Periodic(5, 0.5),)])
+def test_a_backend_runs_the_rounds(env_id: str, changes: tuple[Periodic, ...]) -> None:
+    calls = []
+
+    def backend(*arguments: Any) -> RoundResult:
+        calls.append(len(arguments))
+        return race_round(*arguments)
+
+    options: dict[str, Any] = {"pool": POOL, "budget": 4, "changes": changes}
+    env, plain = gym.make(env_id, backend=backend, **options), gym.make(env_id, **options)
+    assert env.unwrapped.backend is backend  # type: ignore[attr-defined]
+    env.reset(seed=2)
+    plain.reset(seed=2)
+    for _ in range(5):
+        seen, expected = env.step(np.array([2, 1, 1])), plain.step(np.array([2, 1, 1]))
+        assert all(seen[0][name].tobytes() == field.tobytes() for name, field in expected[0].items())
+        assert seen[1:] == expected[1:]
+    assert calls == [8 if changes else 7] * 5  # the disturbances are handed on where something changes
+
+
+def test_an_error_of_a_backend_leaves_the_env_as_it_was() -> None:
+    broken = True
+
+    def backend(*arguments: Any) -> RoundResult:
+        if broken:
+            raise OSError("the device is gone")
+        return race_round(*arguments)
+
+    env, plain = gym.make(IDS[0], pool=POOL, budget=3, backend=backend), gym.make(IDS[0], pool=POOL, budget=3)
+    env.reset(seed=0)
+    plain.reset(seed=0)
+    with pytest.raises(OSError, match="the device is gone"):
+        env.step(np.array([1, 1, 1]))
+    broken = False
+    assert env.step(np.array([1, 1, 1]))[1] == plain.step(np.array([1, 1, 1]))[1]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"duration": np.array([[1.0, np.nan, 1.0]])}, "backend's duration must be finite and at least 0"),
+        ({"elapsed": np.array([[0.0, -1.0, 0.0]])}, "backend's elapsed must be finite"),
+        ({"round_time": np.array([np.inf])}, "backend's round_time must be finite"),
+        ({"worker": np.array([[0, 1]])}, r"backend's worker must have shape \(1, 3\), not \(1, 2\)"),
+        ({"worker": np.array([[0, 1, 3]])}, "backend's worker must be from 0 to 2"),
+    ],
+)
+def test_what_a_backend_gives_is_checked(wrong: dict[str, Any], message: str) -> None:
+    env = gym.make(IDS[0], pool=POOL, budget=3, backend=lambda *arguments: race_round(*arguments)._replace(**wrong))
+    env.reset(seed=0)
+    before = env.unwrapped.checkpoint()  # type: ignore[attr-defined]
+    with pytest.raises(ValueError, match=message):
+        env.step(np.array([1, 1, 1]))
+    after = env.unwrapped.checkpoint()  # type: ignore[attr-defined]
+    assert all(after[name].tobytes() == field.tobytes() for name, field in before.items())
+
+
+def test_a_backend_that_cannot_be_used_is_refused() -> None:
+    for env_id in IDS:
+        with pytest.raises(ValueError, match=r"backend must be a function .* not 3"):
+            gym.make(env_id, pool=POOL, budget=3, backend=3)
+    with pytest.raises(ValueError, match=r"TaskDispatch-v0 takes no backend: use one with TaskAllocation-v0"):
+        gym.make("ata_gym/TaskDispatch-v0", pool=POOL, budget=3, backend=race_round)

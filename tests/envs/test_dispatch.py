@@ -1,0 +1,393 @@
+"""Dispatch: against a plain simulation written from the definition, and against the ids that are its special cases."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.envs.registration import EnvSpec
+from gymnasium.vector import AutoresetMode
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import ata_gym  # noqa: F401 - registers the ids
+from ata_gym.envs.wrappers import LogitActions
+from ata_gym.pools import Pool, deterministic, exponential, gamma, log_normal, trace
+from ata_gym.simulation.dispatch import RoundState, dispatch_step
+from ata_gym.simulation.keys import stream_keys
+from ata_gym.simulation.rounds import task_times
+
+ID = "ata_gym/TaskDispatch-v0"
+POOL = (
+    deterministic([2.0, 2.0])
+    + exponential([1.0, 3.0], shift=[0.0, 1.0])
+    + gamma(2.5, 0.7)
+    + log_normal(0.1, 0.8)
+    + trace([[1.0, 3.0, 0.0]], replay="task")
+    + trace([[4.0, 2.0]], replay="round")
+)
+N = POOL.n
+MODES = [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP]
+
+
+def same(a: Any, b: Any) -> bool:
+    return a.keys() == b.keys() and all(np.asarray(a[name]).tobytes() == np.asarray(b[name]).tobytes() for name in b)
+
+
+def make(**options: Any) -> Any:
+    return gym.make(ID, **{"pool": POOL, "budget": 4, **options}).unwrapped
+
+
+def make_vec(rows: int, **options: Any) -> Any:
+    return gym.make_vec(ID, num_envs=rows, **{"pool": POOL, "budget": 4, **options})
+
+
+class Task(NamedTuple):
+    due: float
+    worker: int
+    begun: float
+    time: float
+
+
+class ByDefinition:
+    """An episode of one row, as lists of tasks."""
+
+    def __init__(self, pool: Pool, budget: int, seed: int) -> None:
+        self.pool, self.budget, self.key = pool, budget, stream_keys(seed)
+        self.started = [0] * pool.n  # in the episode
+        self.round = 0
+        self.begin()
+
+    def begin(self) -> None:
+        self.now = 0.0
+        self.running: list[Task] = []
+        self.done: list[Task] = []
+        self.in_round = [0] * self.pool.n
+
+    def step(self, action: list[int]) -> dict[str, Any]:
+        n, busy = self.pool.n, {task.worker for task in self.running}
+        chosen = [i for i in range(n) if action[i] and i not in busy]
+        for i in chosen if chosen or busy else range(n):
+            time = float(task_times(self.pool.distributions, self.key, 0, self.round, i, self.started[i])[0])
+            self.running.append(Task(self.now + time, i, self.now, time))
+            self.started[i] += 1
+            self.in_round[i] += 1
+        task = min(self.running)  # earliest, then lowest worker
+        self.running.remove(task)
+        self.done.append(task)
+        self.now = task.due
+        age = [0.0] * n
+        for other in self.running:
+            age[other.worker] = self.now - other.begun
+        over = len(self.done) == self.budget
+        seen = {
+            "worker": [task.worker],
+            "duration": [task.time],
+            "elapsed": age if over else [0.0] * n,
+            "round_over": over,
+            "round_time": self.now,
+            "worker_time": sum(age) + sum(task.time for task in self.done),
+        }
+        if over:
+            self.round += 1
+            self.begin()
+        running = {task.worker for task in self.running}
+        return seen | {
+            "missing": [self.budget - len(self.done)],
+            "started": self.in_round,
+            "running": [int(i in running) for i in range(n)],
+            "age": [0.0] * n if over else age,
+        }
+
+
+actions = st.lists(st.integers(0, 1), min_size=N, max_size=N)
+
+
+@given(st.lists(actions, min_size=1, max_size=14), st.integers(1, 5), st.integers(0, 50))
+def test_the_env_equals_its_definition(decisions: list[list[int]], budget: int, seed: int) -> None:
+    env, definition = make(budget=budget, price=0.25), ByDefinition(POOL, budget, seed)
+    env.reset(seed=seed)
+    past = (0.0, 0.0)
+    for action in decisions:
+        observation, reward, terminated, truncated, info = env.step(np.array(action))
+        expected = definition.step(action)
+        for name, field in observation.items():
+            assert field.tolist() == expected[name], name
+        assert (info["round_over"], info["round_time"]) == (expected["round_over"], expected["round_time"])
+        np.testing.assert_allclose(info["worker_time"], expected["worker_time"], atol=1e-12)
+        passed = info["round_time"] - past[0] + 0.25 * (info["worker_time"] - past[1])
+        np.testing.assert_allclose(reward, -passed, atol=1e-12)
+        assert (terminated, truncated) == (False, False)
+        assert observation in env.observation_space
+        past = (0.0, 0.0) if info["round_over"] else (info["round_time"], info["worker_time"])
+    assert env.checkpoint()["started"].tolist() == [definition.started]
+
+
+@pytest.mark.parametrize("env_id", ["ata_gym/TaskAllocation-v0", "ata_gym/TaskRace-v0"])
+@settings(max_examples=25)
+@given(rows=st.integers(1, 3), budget=st.integers(1, 6), seed=st.integers(0, 2**40), price=st.sampled_from([0.0, 0.3]))
+def test_an_allocation_is_a_rule_of_dispatch(env_id: str, rows: int, budget: int, seed: int, price: float) -> None:
+    options = {"num_envs": rows, "pool": POOL, "budget": budget, "price": price, "horizon": 3}
+    rounds, results = gym.make_vec(env_id, **options), gym.make_vec(ID, **options)
+    rounds.action_space.seed(seed)
+    rounds.reset(seed=seed)
+    observation, _ = results.reset(seed=seed)
+    for _ in range(3):
+        allocation = rounds.action_space.sample()
+        expected, reward, _, truncated, whole = rounds.step(allocation)
+        rewards = np.zeros(rows)
+        worker, time = np.empty((rows, budget), np.int64), np.empty((rows, budget))
+        for b in range(budget):
+            assert (observation["missing"] == budget - b).all()
+            observation, gained, _, ended, info = results.step((observation["started"] < allocation).astype(np.int8))
+            worker[:, b], time[:, b] = observation["worker"][:, 0], observation["duration"][:, 0]
+            rewards += gained
+            assert (info["round_over"] == (b == budget - 1)).all()
+            assert (ended == (truncated & info["round_over"])).all()
+        order = np.argsort(worker, axis=1, kind="stable")  # the order of a round: by worker, then by start
+        assert np.take_along_axis(worker, order, 1).tolist() == expected["worker"].tolist()
+        assert np.take_along_axis(time, order, 1).tobytes() == expected["duration"].tobytes()
+        assert observation["elapsed"].tobytes() == expected["elapsed"].tobytes()
+        for name in ("round_time", "worker_time", "runtime", "total_worker_time"):
+            assert info[name].tobytes() == whole[name].tobytes(), name
+        np.testing.assert_allclose(rewards, reward)
+        here, there = results.unwrapped.checkpoint(), rounds.unwrapped.checkpoint()
+        for name, field in there.items():
+            assert here[name].tobytes() == field.tobytes(), name
+
+
+def test_gta_keeps_everybody_busy() -> None:
+    env = make(budget=9)
+    env.reset(seed=0)
+    for _ in range(9):
+        info = env.step(np.ones(N, np.int8))[-1]
+        np.testing.assert_allclose(info["worker_time"], N * info["round_time"])
+
+
+def test_a_worker_that_waits_is_not_paid_for_it() -> None:
+    env = make(pool=deterministic([1.0, 5.0]), budget=5)
+    env.reset(seed=0)
+    spent, ages = [], []
+    for action in ([1, 1], [0, 0], [1, 0], [1, 1], [0, 1]):
+        observation, *_, info = env.step(np.array(action))
+        spent.append((info["round_time"], info["worker_time"]))
+        ages.append(observation["age"].tolist())
+    # worker 0 works until 1, waits for worker 1 until 5, and works again alone, then beside it
+    assert spent == [(1.0, 2.0), (5.0, 6.0), (6.0, 7.0), (7.0, 9.0), (11.0, 13.0)]
+    assert ages == [[0.0, 1.0], [0.0, 0.0], [0.0, 0.0], [0.0, 1.0], [0.0, 0.0]]
+
+
+def test_results_of_one_moment_come_lowest_worker_first() -> None:
+    env = make(pool=deterministic([1.0, 1.0, 1.0]), budget=4)
+    env.reset(seed=0)
+    seen = [env.step(np.array([1, 1, 1])) for _ in range(4)]
+    assert [step[0]["worker"][0] for step in seen] == [0, 1, 2, 0]
+    assert [-step[1] for step in seen] == [1.0, 0.0, 0.0, 1.0]
+    assert [step[0]["running"].tolist() for step in seen] == [[0, 1, 1], [1, 0, 1], [1, 1, 0], [0, 0, 0]]
+    assert seen[-1][0]["elapsed"].tolist() == [0.0, 1.0, 1.0]
+    assert seen[-1][-1]["worker_time"] == 6.0
+
+
+def test_if_nobody_would_be_working_everybody_starts() -> None:
+    idle, eager = make(), make()
+    for env in (idle, eager):
+        env.reset(seed=2)
+    for _ in range(9):
+        nobody = not eager._state.round_state.running.any()
+        action = np.zeros(N, np.int64)
+        seen, expected = idle.step(action), eager.step(action + nobody)
+        assert same(seen[0], expected[0])
+        assert seen[1:] == expected[1:]
+
+
+@given(actions, actions)
+def test_the_entry_of_a_running_worker_has_no_effect(first: list[int], second: list[int]) -> None:
+    envs = make(), make()
+    for env in envs:
+        env.reset(seed=1)
+        observation = env.step(np.array(first))[0]
+    running = observation["running"]
+    seen, expected = (
+        env.step(np.where(running, one, second)) for env, one in zip(envs, (0, 1), strict=True)
+    )  # with somebody running, so that 0 is no call for everybody
+    if running.any():
+        assert same(seen[0], expected[0])
+        assert seen[1:] == expected[1:]
+
+
+def test_a_step_changes_none_of_its_arguments_and_rows_do_not_meet() -> None:
+    rows, rng, zero = 3, np.random.default_rng(0), np.zeros(3, np.int64)
+    keys, started, round_state = stream_keys(5, rows), np.zeros((rows, N), np.int64), RoundState.start(rows, N, 3)
+    for _ in range(7):
+        action = rng.integers(0, 2, (rows, N), np.int8)
+        before = pickle.dumps((started, round_state, action))
+        at = dispatch_step(POOL.distributions, keys, zero, zero, started, round_state, action, 3)
+        assert pickle.dumps((started, round_state, action)) == before
+        for e in range(rows):
+            own = slice(e, e + 1)
+            alone = dispatch_step(
+                POOL.distributions, keys[own], zero[own], zero[own], started[own],
+                RoundState(*[part[own] for part in round_state]), action[own], 3,
+            )  # fmt: skip
+            for batch, single in zip((*at[:-1], *at.round_state), (*alone[:-1], *alone.round_state), strict=True):
+                assert batch[own].tobytes() == single.tobytes()
+        started, round_state = at.started, at.round_state
+
+
+def test_the_checker_of_sb3_finds_nothing() -> None:
+    pytest.importorskip("stable_baselines3.common.env_checker").check_env(gym.make(ID, pool=POOL, budget=4))
+
+
+def test_the_horizon_counts_rounds() -> None:
+    env = make(horizon=3)
+    for _ in range(2):
+        env.reset()
+        ended = [env.step(env.action_space.sample())[3] for _ in range(12)]
+        assert ended == [False] * 11 + [True]
+        with pytest.raises(ValueError, match="call reset"):
+            env.step(env.action_space.sample())
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_trace_that_ends_ends_the_episode_at_a_rounds_end(mode: AutoresetMode) -> None:
+    """By task, a row ends when a worker might run out in the next round: rows that use the trace unevenly end apart."""
+    envs = make_vec(2, pool=trace([[1.0] * 9, [2.0] * 9], end="truncate"), budget=3, autoreset_mode=mode)
+    envs.reset(seed=0)
+    by_turns = [[1, 0], [0, 1]]  # of row 1: a round each
+    ended = np.array([envs.step(np.array([[1, 0], by_turns[k // 3 % 2]]))[3] for k in range(15)])
+    assert np.argmax(ended[:, 0]) == 8  # after 3 rounds of 3 tasks
+    assert np.flatnonzero(ended[:, 1]).tolist() == [14]
+    by_round = make(pool=trace([[1.0, 2.0], [3.0, 4.0]], replay="round", end="truncate"), budget=3)
+    by_round.reset(seed=0)
+    steps = [by_round.step(np.array([1, 0])) for _ in range(6)]
+    assert [step[0]["duration"][0] for step in steps] == [1.0] * 3 + [2.0] * 3
+    assert [step[3] for step in steps] == [False] * 5 + [True]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_info_is_masked_and_keeps_its_types(mode: AutoresetMode) -> None:
+    options = {"pool": trace([[1.0] * 6, [2.0] * 6], end="truncate"), "budget": 2, "autoreset_mode": mode}
+    envs = make_vec(2, **options)
+    envs.reset(seed=0)
+    kinds = {"round_time": "f", "worker_time": "f", "runtime": "f", "total_worker_time": "f", "round_over": "b"}
+    restarted = 0
+    for _ in range(20):
+        observation, reward, _, truncated, info = envs.step(np.array([[1, 0], [1, 1]]))
+        told = [info, info["final_info"]] if "final_info" in info else [info]
+        for part in told:
+            for name, kind in kinds.items():
+                assert part[name].dtype.kind == kind
+                assert not part[name][~part[f"_{name}"]].any()
+        blank = observation["worker"][:, 0] < 0
+        assert (blank == ~info["_round_over"]).all()
+        assert (observation["missing"][blank] == 2).all()
+        assert not any(observation[name][blank].any() for name in ("started", "running", "age", "elapsed"))
+        if mode is AutoresetMode.SAME_STEP:
+            assert (blank == truncated).all()
+            assert all(info["final_obs"][e]["worker"][0] >= 0 for e in np.flatnonzero(truncated))
+        else:
+            assert not reward[blank].any()
+        restarted += int(blank.sum())
+    assert restarted >= 4
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_checkpoint_inside_a_round_goes_on_bit_for_bit(mode: AutoresetMode) -> None:
+    options = {"horizon": 2, "price": 0.5}
+    for env, other in (
+        (make(**options), make(**options)),
+        [make_vec(2, autoreset_mode=mode, **options) for _ in range(2)],
+    ):
+        env.reset(seed=4)
+        env.action_space.seed(1)
+        ended = False
+        for steps in range(20):
+            saved = pickle.loads(pickle.dumps(env.unwrapped.checkpoint()))
+            if steps % 3:
+                other.reset(seed=9)
+                other.step(other.action_space.sample())
+            other.unwrapped.restore(saved)
+            if ended and env.action_space.shape == (N,):
+                assert same(other.reset()[0], env.reset()[0])
+            action = env.action_space.sample()
+            expected, seen = env.step(action), other.step(action)
+            assert same(seen[0], expected[0])
+            assert np.array_equal(seen[1], expected[1])
+            assert same({k: v for k, v in seen[4].items() if "final" not in k},
+                        {k: v for k, v in expected[4].items() if "final" not in k})  # fmt: skip
+            ended = bool(np.all(expected[3]))
+        before = env.unwrapped.checkpoint()
+        for broken in ({**before, "finish": np.zeros(3)}, {k: v for k, v in before.items() if k != "finish"}):
+            with pytest.raises(ValueError, match="does not fit the env: 'finish'"):
+                env.unwrapped.restore(broken)
+        assert same(env.unwrapped.checkpoint(), before)
+
+
+BAD_ACTIONS = [
+    (np.ones(N - 1, np.int8), "shape"),
+    (np.ones((2, N), np.int8), "shape"),
+    (np.full(N, 0.5), "integer dtype"),
+    (np.full(N, np.nan), "integer dtype"),
+    (np.full(N, 2), "worker 0.* must have 0 or 1, not 2"),
+    (np.arange(N), "worker 2.* must have 0 or 1, not 2"),
+    (-np.ones(N, np.int8), "must have 0 or 1, not -1"),
+    (np.full(N, 256), "must have 0 or 1, not 256"),
+    (None, "."),
+    ("1" * N, "."),
+]
+
+
+@pytest.mark.parametrize(("action", "message"), BAD_ACTIONS)
+def test_a_bad_action_changes_nothing(action: Any, message: str) -> None:
+    env, envs = make(), make_vec(1)
+    for one in (env, envs):
+        one.reset(seed=0)
+        one.step(one.action_space.sample())
+        before = one.unwrapped.checkpoint()
+        with pytest.raises(ValueError, match=message):
+            one.step(action if action is None or one is env else np.array(action)[None])
+        assert same(one.unwrapped.checkpoint(), before)
+
+
+def test_observations_are_the_users_own() -> None:
+    for env, twin in ((make(), make()), (make_vec(2), make_vec(2))):
+        observation, expected = env.reset(seed=0)[0], twin.reset(seed=0)[0]
+        env.action_space.seed(0)
+        for _ in range(9):
+            assert same(observation, expected)
+            for field in observation.values():
+                field[...] = 7
+            action = env.action_space.sample()
+            step = env.step(action)
+            expected = twin.step(action)[0]
+            observation = step[0]
+            if env.action_space.shape == (2, N):
+                for value in step[-1].values():
+                    value[...] = 1
+
+
+def test_it_is_an_env_like_the_others() -> None:
+    env = gym.make(ID, scenario="icml2025-cifar100", horizon=7, price=0.1)
+    bare: Any = env.unwrapped
+    assert (bare.n, bare.budget, bare.horizon, bare.price) == (51, 23, 7, 0.1)
+    assert (bare.scenario.name, bare.pool.n) == ("icml2025-cifar100", 51)
+    assert env.spec is not None
+    twin = gym.make(EnvSpec.from_json(env.spec.to_json()))
+    for one in (env, twin):
+        one.reset(seed=1)
+    assert same(twin.step(np.ones(51, bool))[0], env.step(np.ones(51, np.int64))[0])
+    with pytest.raises(ValueError, match="call reset"):
+        make().step(np.ones(N, np.int8))
+    with pytest.raises(ValueError, match="call reset"):
+        make_vec(2).step(np.ones((2, N), np.int8))
+    with pytest.raises(TypeError, match="allocations"):
+        LogitActions(env)
+
+
+def test_it_is_not_trained_on() -> None:
+    training = pytest.importorskip("ata_gym.training.wrapper", reason="extra train is not installed")
+    with pytest.raises(TypeError, match="ata_gym/TaskAllocation-v0 or ata_gym/TaskRace-v0"):
+        training.TrainingWrapper(gym.make(ID, pool=POOL, budget=4), "quadratic")

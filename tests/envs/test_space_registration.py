@@ -1,0 +1,191 @@
+"""What Gymnasium's functions and vector envs do with the action spaces."""
+
+import importlib
+import math
+import pkgutil
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.spaces import Box, Dict, Discrete, Tuple
+from gymnasium.spaces import utils as space_utils
+from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
+from gymnasium.vector import utils as vector_utils
+from gymnasium.wrappers import utils as wrapper_utils
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ata_gym.envs.spaces.allocation import Allocation, RaceAllocation
+
+CLASSES = [Allocation, RaceAllocation]
+SPACES = [c(*a) for c in CLASSES for a in ((3, 5), (3, 5, 4), (3, 5, (2, 4)), (3, [5, 6], 2))]
+counts = st.integers(1, 12)
+row_shapes = st.sampled_from([None, 1, 4, (2, 3)])
+forks = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # AsyncVectorEnv's, Python >= 3.12
+
+
+def dispatching(*modules):
+    """Find the public functions of some modules that dispatch on the class of a space."""
+    names = [(name, f) for module in modules for name, f in vars(module).items()]
+    return {name: f for name, f in names if hasattr(f, "dispatch") and not name.startswith("_")}
+
+
+@pytest.mark.parametrize("space_class", CLASSES)
+def test_every_dispatching_function_knows_the_space(space_class):
+    names = [found.name for found in pkgutil.walk_packages(vector_utils.__path__, "gymnasium.vector.utils.")]
+    functions = dispatching(space_utils, wrapper_utils, *map(importlib.import_module, names))
+    assert set(dispatching(vector_utils)) < set(functions)
+    assert len(functions) >= 14
+    for name, function in functions.items():
+        assert space_class in function.registry, f"{name} is not registered"
+
+
+@given(st.sampled_from(CLASSES), counts, counts, st.integers(1, 5), row_shapes)
+def test_batching_and_its_way_back(space_class, n, budget, size, rows):
+    space = space_class(n, budget, rows=rows, seed=1)
+    batch = vector_utils.batch_space(space, size)
+    assert type(batch) is space_class
+    assert batch.shape == (size, *space.shape)
+    assert batch == vector_utils.batch_differing_spaces([space] * size)
+    sample = batch.sample()
+    items = list(vector_utils.iterate(batch, sample))
+    assert all(item in space for item in items)
+    empty = vector_utils.create_empty_array(space, size)
+    assert (empty.shape, empty.dtype) == (batch.shape, np.int64)
+    stacked = vector_utils.concatenate(space, items, empty)
+    assert stacked is empty
+    assert np.array_equal(stacked, sample)
+
+
+def test_a_batch_draws_nothing_from_the_generator_of_its_space():
+    space, twin = Allocation(9, 20, seed=1), Allocation(9, 20, seed=1)
+    for batch in (vector_utils.batch_space(space, 3), vector_utils.batch_differing_spaces([space, space])):
+        batch.sample()
+    assert np.array_equal(space.sample(), twin.sample())
+
+
+def test_differing_spaces_batch_their_budgets_and_nothing_else():
+    batch = vector_utils.batch_differing_spaces([Allocation(3, 5), Allocation(3, 7)])
+    assert batch == Allocation(3, [5, 7], rows=2)
+    batch = vector_utils.batch_differing_spaces([RaceAllocation(3, 5, 2), RaceAllocation(3, 7, 2)])
+    assert batch == RaceAllocation(3, [[5, 5], [7, 7]], rows=(2, 2))
+    for spaces in ([Allocation(3, 5), Allocation(4, 5)], [Allocation(3, 5), RaceAllocation(3, 5)]):
+        with pytest.raises(ValueError, match="one class and one shape"):
+            vector_utils.batch_differing_spaces(spaces)
+    equivalent = space_utils.is_space_dtype_shape_equiv
+    assert equivalent(Allocation(3, 5), Allocation(3, 7))
+    assert not equivalent(Allocation(3, 5), Allocation(4, 5))
+    assert not equivalent(Allocation(3, 5), RaceAllocation(3, 5))
+    assert not equivalent(Allocation(3, 5), Box(0, 5, (3,), np.int64))
+
+
+@pytest.mark.parametrize("space", SPACES, ids=repr)
+def test_shared_memory(space):
+    memory = vector_utils.create_shared_memory(space, n=3)
+    batch = vector_utils.read_from_shared_memory(space, memory, n=3)
+    samples = [space.sample() for _ in range(3)]
+    for index, sample in enumerate(samples):
+        vector_utils.write_to_shared_memory(space, index, sample, memory)
+    assert np.array_equal(batch, np.stack(samples))
+    assert batch in vector_utils.batch_space(space, 3)
+
+
+@pytest.mark.parametrize("space", SPACES, ids=repr)
+def test_flattening(space):
+    flat_space, sample = space_utils.flatten_space(space), space.sample()
+    flat = space_utils.flatten(space, sample)
+    assert space.is_np_flattenable
+    assert isinstance(flat_space, Box)
+    assert flat_space.shape == (space_utils.flatdim(space),) == (math.prod(space.shape),)
+    assert flat in flat_space
+    assert flat.dtype == np.int64
+    assert np.array_equal(space_utils.unflatten(space, flat), sample)
+    high = flat_space.high.reshape(space.shape)
+    assert (high == space.budgets[..., None]).all()
+
+
+@pytest.mark.parametrize("space", SPACES, ids=repr)
+def test_the_least_element(space):
+    assert wrapper_utils.create_zero_array(space) in space
+
+
+@pytest.mark.parametrize("space_class", CLASSES)
+def test_containers(space_class):
+    space = Dict(a=space_class(3, 5), b=Tuple((space_class(2, 3), Discrete(4))), seed=1)
+    assert space_utils.flatten_space(space).shape == (9,)
+    sample = space.sample()
+    assert sample in space
+    again = space_utils.unflatten(space, space_utils.flatten(space, sample))
+    assert np.array_equal(again["a"], sample["a"])
+    batch = vector_utils.batch_space(space, 4)
+    assert batch["a"] == space_class(3, 5, rows=4)
+    sample = batch.sample()
+    rows = list(vector_utils.iterate(batch, sample))
+    assert all(row in space for row in rows)
+    assert vector_utils.concatenate(space, rows, vector_utils.create_empty_array(space, 4)) in batch
+
+
+class Echo(gym.Env):
+    """Shows the last allocation, and refuses what is none."""
+
+    def __init__(self, space_class=Allocation):
+        self.action_space = self.observation_space = space_class(3, 5)
+
+    def reset(self, *, seed=None, options=None):  # noqa: ARG002
+        super().reset(seed=seed)
+        return wrapper_utils.create_zero_array(self.observation_space), {}
+
+    def step(self, action):
+        return self.action_space.check(action).copy(), 0.0, False, False, {}
+
+
+class EchoSeven(Echo):
+    def __init__(self):
+        super().__init__()
+        self.observation_space = Allocation(3, 7)
+
+    def step(self, action):
+        return super().step(action)[0] + np.array([2, 0, 0]), 0.0, False, False, {}
+
+
+@forks
+@pytest.mark.parametrize("space_class", CLASSES)
+@pytest.mark.parametrize("kind", ["sync", "async", "async unshared"])
+def test_vector_envs(kind, space_class):
+    makers = [lambda: Echo(space_class)] * 2
+    envs = SyncVectorEnv(makers) if kind == "sync" else AsyncVectorEnv(makers, shared_memory=kind == "async")
+    try:
+        assert envs.action_space == envs.observation_space == space_class(3, 5, rows=2)
+        observation, _ = envs.reset(seed=1)
+        assert observation in envs.observation_space
+        envs.action_space.seed(2)
+        for _ in range(5):
+            action = envs.action_space.sample()
+            observation = envs.step(action)[0]
+            assert observation.dtype == np.int64
+            assert np.array_equal(observation, action)
+    finally:
+        envs.close()
+
+
+@forks
+@pytest.mark.parametrize("kind", ["sync", "async"])
+def test_vector_envs_with_differing_observations(kind):
+    makers = [Echo, EchoSeven]
+    if kind == "sync":
+        envs = SyncVectorEnv(makers, observation_mode="different")
+    else:
+        envs = AsyncVectorEnv(makers, observation_mode="different")
+    try:
+        assert envs.observation_space == Allocation(3, [5, 7], rows=2)
+        assert envs.reset(seed=1)[0] in envs.observation_space
+        assert envs.step(envs.action_space.sample())[0] in envs.observation_space
+    finally:
+        envs.close()
+
+
+def test_flatten_wrappers():
+    env = gym.wrappers.FlattenObservation(Echo())
+    assert env.observation_space.shape == (3,)
+    env.reset(seed=0)
+    assert env.step(np.array([1, 2, 2]))[0].tolist() == [1, 2, 2]

@@ -1,0 +1,300 @@
+"""The action spaces: their rule, their samples, and the Python objects they are."""
+
+import copy
+import itertools
+import json
+import math
+import pickle
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.spaces import Box, Dict, Discrete
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from scipy.stats import chisquare
+
+from ata_gym.envs.spaces.allocation import Allocation, RaceAllocation
+
+CLASSES = [Allocation, RaceAllocation]
+counts = st.integers(1, 12)
+row_shapes = st.sampled_from([None, 1, 4, (2, 3)])
+
+
+def legal(space_class, tasks, budget):
+    """The rule in Python's integers."""
+    total = sum(int(t) for t in tasks)
+    in_range = all(0 <= int(t) <= budget for t in tasks)
+    return in_range and (total >= budget if space_class is RaceAllocation else total == budget)
+
+
+def elements(space_class, n, budget):
+    return [v for v in itertools.product(range(budget + 1), repeat=n) if legal(space_class, v, budget)]
+
+
+@given(
+    st.sampled_from(CLASSES),
+    st.integers(1, 4),
+    hnp.arrays(np.int64, st.integers(1, 4), elements=st.integers(-1, 5) | st.integers(-(2**63), 2**63 - 1)),
+)
+def test_check_accepts_exactly_the_elements(space_class, budget, action):
+    space = space_class(len(action), budget)
+    assert (action in space) == legal(space_class, action, budget)
+
+
+@pytest.mark.parametrize("space_class", CLASSES)
+def test_check_accepts_exactly_the_elements_of_a_small_cube(space_class):
+    space = space_class(3, 3)
+    for vector in itertools.product(range(-1, 5), repeat=3):
+        assert (np.array(vector) in space) == legal(space_class, vector, 3)
+
+
+@pytest.mark.parametrize("dtype", ["i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", ">i4", ">u8", np.longlong])
+@pytest.mark.parametrize("space_class", CLASSES)
+def test_check_takes_every_integer_dtype(space_class, dtype):
+    checked = space_class(3, 5).check(np.array([2, 0, 3], dtype=dtype))
+    assert checked.dtype == np.int64
+    assert checked.tolist() == [2, 0, 3]
+
+
+def test_check_takes_lists_views_and_its_own_array_uncopied():
+    space = Allocation(3, 5)
+    assert space.check([5, 0, 0]).tolist() == [5, 0, 0]
+    assert space.check(np.array([5, 9, 0, 9, 0, 9])[::2]).tolist() == [5, 0, 0]
+    action = np.array([1, 2, 2])
+    action.setflags(write=False)
+    assert space.check(action) is action
+
+
+class Unreadable:
+    def __array__(self, dtype=None, copy=None):
+        raise RuntimeError("no numbers here")
+
+
+INT64 = 2**63 - 1
+WRONG = [
+    ([5, 0], r"must have shape \(3,\), not \(2,\)"),
+    ([[5, 0, 0]], r"must have shape \(3,\), not \(1, 3\)"),
+    (5, r"must have shape \(3,\), not \(\)"),
+    ([], r"must have shape \(3,\), not \(0,\)"),
+    (None, r"must have shape \(3,\), not \(\)"),
+    ("500", r"must have shape \(3,\), not \(\)"),
+    ({"a": 5}, r"must have shape \(3,\), not \(\)"),
+    ([[5], [0, 0]], r"must be an array of shape \(3,\): "),
+    (Unreadable(), r"must be an array of shape \(3,\): no numbers here"),
+    (np.array([5.0, 0.0, 0.0]), "integer dtype such as int64, not float64"),
+    (np.array([5, 0, 0], dtype=np.float32), "integer dtype such as int64, not float32"),
+    (np.array([np.nan, 0, 5]), "integer dtype such as int64, not float64"),
+    (np.array([np.inf, 0, 5]), "integer dtype such as int64, not float64"),
+    (np.array([5, 0, 0], dtype=np.complex128), "integer dtype such as int64, not complex128"),
+    (np.array([True, False, False]), "integer dtype such as int64, not bool"),
+    (np.array([5, 0, 0], dtype=object), "integer dtype such as int64, not object"),
+    (np.array([5, 0, 0], dtype="m8[s]"), "integer dtype such as int64, not timedelta64"),
+    (["5", "0", "0"], "integer dtype such as int64, not <U1"),
+    ([2**70, 0, 0], "integer dtype such as int64, not object"),
+    ([5, -1, 1], "worker 1 must have 0 or more tasks, not -1"),
+    ([0, -(2**63), 0], f"worker 1 must have 0 or more tasks, not -{2**63}"),
+    ([0, 0, 6], "worker 2 must have at most 5 tasks, the budget, not 6"),
+    (np.array([2**64 - 1, 6, 0], dtype=np.uint64), f"worker 0 must have at most 5 tasks.* {2**64 - 1}"),
+    ([INT64, INT64, 7], f"worker 0 must have at most 5 tasks, the budget, not {INT64}"),
+    ([2, 2, 0], "the tasks must sum .* of 5, not to 4"),
+    ([0, 0, 0], "the tasks must sum .* of 5, not to 0"),
+]
+
+
+@pytest.mark.parametrize("space_class", CLASSES)
+@pytest.mark.parametrize(("action", "sentence"), WRONG)
+def test_check_says_what_is_wrong(space_class, action, sentence):
+    space = space_class(3, 5)
+    with pytest.raises(ValueError, match=sentence):
+        space.check(action)
+    assert action not in space
+
+
+def test_only_a_race_may_start_more_than_the_budget():
+    with pytest.raises(ValueError, match="the tasks must sum to the budget of 5, not to 7"):
+        Allocation(3, 5).check([4, 3, 0])
+    assert [5, 5, 5] in RaceAllocation(3, 5)
+    with pytest.raises(ValueError, match="the tasks must sum to at least the budget of 5, not to 4"):
+        RaceAllocation(3, 5).check([4, 0, 0])
+
+
+@pytest.mark.parametrize("space_class", CLASSES)
+def test_sums_do_not_overflow(space_class):
+    budget = 2**50  # the largest
+    n = 2**14 + 1
+    space = space_class(n, budget)
+    assert [budget] + [0] * (n - 1) in space
+    for wrapped, busy in ((0, 2**14), (budget, n)):  # int64 sums of so many budgets wrap around
+        action = np.where(np.arange(n) < busy, budget, 0)
+        assert action.sum() == wrapped
+        assert (action in space) == (space_class is RaceAllocation)
+
+
+def test_check_names_the_row():
+    space = Allocation(2, 3, rows=4)
+    action = np.array([[3, 0], [0, 3], [2, 2], [1, 2]])
+    with pytest.raises(ValueError, match="the tasks of row 2 must sum to the budget of 3, not to 4"):
+        space.check(action)
+    with pytest.raises(ValueError, match=r"must have shape \(4, 2\), not \(2,\)"):
+        space.check([3, 0])
+    action[1] = [-1, 4]
+    with pytest.raises(ValueError, match="worker 0 of row 1 must have 0 or more tasks, not -1"):
+        space.check(action)
+    with pytest.raises(ValueError, match=r"worker 1 of row \(1, 0\) must have 0 or more tasks, not -4"):
+        Allocation(2, 3, rows=(2, 1)).check([[[3, 0]], [[1, -4]]])
+
+
+def test_rows_may_have_budgets_of_their_own():
+    space = Allocation(2, [3, 5], rows=2)
+    assert [[1, 2], [4, 1]] in space
+    assert [[4, 1], [1, 2]] not in space
+    assert space.budget == 5
+    assert space.sample().sum(axis=1).tolist() == [3, 5]
+    assert RaceAllocation(1, [3, 5], rows=2).sample().tolist() == [[3], [5]]
+
+
+@pytest.mark.parametrize("space_class", CLASSES)
+@pytest.mark.parametrize("wrong", [0, -1, 1.0, 2.5, True, "3", None, np.nan, 2**62 + 1, np.array([1.0])])
+def test_the_constructor_refuses_what_is_no_count(space_class, wrong):
+    with pytest.raises(ValueError, match="n must be a whole number from 1 to"):
+        space_class(wrong, 3)
+    with pytest.raises(ValueError, match="budget must be a"):
+        space_class(3, wrong)
+    if wrong is not None:
+        with pytest.raises(ValueError, match="rows must be a whole number from 1 to"):
+            space_class(3, 3, rows=wrong)
+    with pytest.raises(ValueError, match=r"budget must .* have the rows' shape \(3,\), not \(2,\)"):
+        space_class(3, [3, 4], rows=3)
+
+
+# --- samples ---
+
+
+@given(st.sampled_from(CLASSES), counts, counts, row_shapes, st.integers(0, 2**32))
+def test_samples_are_elements(space_class, n, budget, rows, seed):
+    space = space_class(n, budget, rows=rows, seed=seed)
+    sample = space.sample()
+    assert sample.dtype == space.dtype == np.int64
+    assert sample.shape == space.shape
+    assert sample in space
+    assert all(legal(space_class, row, budget) for row in sample.reshape(-1, n))
+
+
+@pytest.mark.parametrize("rows", [None, 50])
+@pytest.mark.parametrize(("n", "budget"), [(1, 3), (2, 1), (2, 5), (3, 4), (4, 3), (6, 2)])
+@pytest.mark.parametrize("space_class", CLASSES)
+def test_samples_are_uniform(space_class, n, budget, rows):
+    space = space_class(n, budget, rows=rows, seed=7)
+    all_elements = elements(space_class, n, budget)
+    if space_class is Allocation:
+        assert len(all_elements) == math.comb(n + budget - 1, budget)
+    draws = 40 * len(all_elements) // (rows or 1) + 1
+    sample = np.stack([space.sample() for _ in range(draws)]).reshape(-1, n)
+    found, observed = np.unique(sample, axis=0, return_counts=True)
+    assert {tuple(v) for v in found.tolist()} <= set(all_elements)
+    observed = np.append(observed, np.zeros(len(all_elements) - len(observed)))
+    if len(all_elements) > 1:
+        assert chisquare(observed).pvalue > 1e-3
+
+
+def test_rows_and_neighbouring_samples_are_independent():
+    """Pairs of elements of a space with 6 elements are uniform over the 36 pairs."""
+    space = Allocation(3, 2, rows=2, seed=3)
+    codes = np.stack([space.sample() for _ in range(4000)]) @ np.array([1, 3, 9])
+    across_rows = codes[:, 0] * 100 + codes[:, 1]
+    over_time = codes[::2, 0] * 100 + codes[1::2, 0]
+    for pairs in (across_rows, over_time):
+        observed = np.unique(pairs, return_counts=True)[1]
+        assert len(observed) == 36
+        assert chisquare(observed).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("space_class", CLASSES)
+def test_large_spaces_are_sampled(space_class):
+    space = space_class(1_000_000, 100_000, seed=0)
+    assert space.sample() in space
+
+
+def test_the_share_of_a_worker_has_the_mean_and_variance_of_stars_and_bars():
+    n, budget = 51, 23
+    sample = Allocation(n, budget, rows=4000, seed=5).sample()
+    variance = budget * (n - 1) * (n + budget) / (n**2 * (n + 1))  # Dirichlet-multinomial, all alphas 1
+    assert np.isclose(sample.var(), variance, rtol=0.02)
+    error = math.sqrt(variance / len(sample))
+    assert np.abs(sample.mean(axis=0) - budget / n).max() < 4.5 * error
+
+
+@pytest.mark.parametrize("space_class", CLASSES)
+@pytest.mark.parametrize("rows", [None, 3])
+def test_seeds_repeat_samples(space_class, rows):
+    first, second = space_class(9, 20, rows, seed=11), space_class(9, 20, rows)
+    assert second.seed(11) == 11
+    assert np.array_equal(first.sample(), second.sample())
+    assert not np.array_equal(first.sample(), space_class(9, 20, rows, seed=12).sample())
+    shared = np.random.default_rng(4)
+    assert np.array_equal(
+        space_class(9, 20, rows, seed=shared).sample(),
+        space_class(9, 20, rows, seed=np.random.default_rng(4)).sample(),
+    )
+
+
+@pytest.mark.parametrize("argument", ["mask", "probability"])
+def test_sample_refuses_masks(argument):
+    with pytest.raises(gym.error.Error, match=f"Allocation.sample cannot be provided a {argument}"):
+        Allocation(3, 5).sample(**{argument: np.ones(3, dtype=np.int8)})
+    with pytest.raises(gym.error.Error, match=argument):
+        Dict(a=Allocation(3, 5)).sample(**{argument: {"a": np.ones(3, dtype=np.int8)}})
+
+
+# --- a Python object ---
+
+
+SPACES = [c(*a) for c in CLASSES for a in ((3, 5), (3, 5, 4), (3, 5, (2, 4)), (3, [5, 6], 2))]
+
+
+def test_equality_tells_all_spaces_apart():
+    others = [None, Discrete(3), Box(0, 5, (3,), np.int64)]
+    others += [Allocation(4, 5), Allocation(3, 4), Allocation(3, 5, 1)]
+    for (i, a), (j, b) in itertools.product(enumerate(SPACES), enumerate(SPACES + others)):
+        assert (a == b) == (i == j)
+        assert (a != b) == (i != j)
+    assert len(set(SPACES)) == len(SPACES)
+    assert hash(Allocation(3, 5, seed=1)) == hash(Allocation(3, 5, seed=2))
+    assert Allocation(3, 5, seed=1) == Allocation(3, 5, seed=2)
+    assert Allocation(3, [5, 5], 2) == Allocation(3, 5, 2)
+    assert Allocation(np.int32(3), np.uint8(5), np.int64(2)) == Allocation(3, 5, 2)
+
+
+@pytest.mark.parametrize("space", SPACES, ids=repr)
+def test_repr_copy_pickle_and_json(space):
+    assert eval(repr(space)) == space
+    space.seed(3)
+    for twin in (copy.copy(space), copy.deepcopy(space), pickle.loads(pickle.dumps(space))):
+        assert twin == space
+        assert type(twin) is type(space)
+    copied, pickled = copy.deepcopy(space), pickle.loads(pickle.dumps(space))
+    sample = space.sample()
+    assert np.array_equal(copied.sample(), sample)
+    assert np.array_equal(pickled.sample(), sample)
+    samples = [sample, space.sample()]
+    again = space.from_jsonable(json.loads(json.dumps(space.to_jsonable(samples))))
+    assert all(a.dtype == np.int64 and np.array_equal(a, b) for a, b in zip(again, samples, strict=True))
+    with pytest.raises(ValueError, match="integer dtype"):
+        space.from_jsonable([(sample / 1).tolist()])
+
+
+def test_repr_is_short():
+    assert repr(Allocation(51, 23)) == "Allocation(51, 23)"
+    assert repr(RaceAllocation(51, 23, rows=256)) == "RaceAllocation(51, 23, rows=256)"
+    assert repr(Allocation(3, [5, 6], rows=2)) == "Allocation(3, [5, 6], rows=2)"
+
+
+def test_shape_and_rows_are_fixed():
+    space = Allocation(3, 5, rows=2)
+    assert (space.n, space.budget, space.rows, space.shape, space.dtype) == (3, 5, 2, (2, 3), np.int64)
+    assert Allocation(3, 5).rows is None
+    assert Allocation(3, 5, rows=(2, 4)).rows == (2, 4)
+    with pytest.raises(AttributeError):
+        space.shape = (4, 3)

@@ -1,0 +1,175 @@
+"""Confidence bounds against their formulas, and the policies that allocate by them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+from scipy.optimize import brentq
+
+import ata_policies
+from ata_gym import allocate, proxy_loss, proxy_optimal
+from ata_gym.pools import shifted_exponential
+from ata_policies import Belief
+from ata_policies.allocation.estimates.bounds import cucb_score, kl_score, ucbv_score
+from ata_policies.beliefs.moments import Moments
+
+POLICIES = ["cucb", "ucb-v", "kl-lcb", "kl-gamma"]
+POOL = shifted_exponential(np.arange(1.0, 9.0), np.arange(1.0, 9.0))
+BUDGET = 7
+
+COUNTS = st.lists(st.integers(0, 10**6), min_size=1, max_size=6)
+LEVELS = st.floats(0, 30)
+
+
+def moments(counts: list[int], mean: float, variance: float) -> Moments:
+    k = np.array([counts], np.float64)
+    return Moments(k, k * mean, k * (mean**2 + variance))
+
+
+def scores(belief: Moments, level: float, absolute: float, relative: float, shape: float) -> dict[str, np.ndarray]:
+    plain, levels = Belief(belief.counts, belief.totals), np.array([level])
+    return {
+        "cucb": cucb_score(plain, levels, absolute, relative)[0],
+        "ucbv": ucbv_score(belief, levels, absolute, relative)[0],
+        "kl": kl_score(belief, levels, shape)[0],
+    }
+
+
+@settings(max_examples=60)
+@given(
+    counts=COUNTS,
+    mean=st.floats(0.01, 1e4),
+    variance=st.floats(0, 1e4),
+    level=LEVELS,
+    absolute=st.floats(0, 100),
+    relative=st.floats(0, 2),
+    shape=st.floats(0.1, 50),
+)
+def test_formulas(
+    counts: list[int], mean: float, variance: float, level: float, absolute: float, relative: float, shape: float
+) -> None:
+    found = scores(moments(counts, mean, variance), level, absolute, relative, shape)
+    b = absolute + relative * mean
+    for i, k in enumerate(counts):
+        if k == 0:
+            assert all(score[i] == 0 for score in found.values())
+            continue
+        close = {"rtol": 1e-9, "atol": 1e-6 * (mean + b)}  # the variance is a difference of squares
+        cucb = mean - b * math.sqrt(3 * level / (2 * k))
+        np.testing.assert_allclose(found["cucb"][i], max(cucb, 0), **close)
+        ucbv = mean - math.sqrt(2 * variance * level / k) - 3 * b * level / k
+        np.testing.assert_allclose(found["ucbv"][i], max(ucbv, 0), **close)
+
+
+@settings(max_examples=100)
+@given(k=st.integers(1, 10**6), mean=st.floats(1e-3, 1e6), level=st.floats(1e-3, 50), shape=st.floats(0.1, 100))
+def test_kl_by_root_finding(k: int, mean: float, level: float, shape: float) -> None:
+    found = kl_score(moments([k], mean, 0.0), np.array([level]), shape)[0, 0]
+
+    def excess(ln_ratio: float) -> float:  # of mean / q; expm1 keeps the digits of a small divergence
+        return k * shape * (math.expm1(ln_ratio) - ln_ratio) - level
+
+    most = math.log(2 + 2 * level / (k * shape) + 2 * math.sqrt(level / (k * shape)))
+    root = brentq(excess, 0, most + 1, xtol=1e-15, rtol=1e-14)
+    np.testing.assert_allclose(found, mean * math.exp(-root), rtol=1e-7)
+
+
+@settings(max_examples=60)
+@given(
+    counts=COUNTS, level=LEVELS, more=st.floats(0, 10), variance=st.floats(0, 100), relative=st.floats(0, 3),
+    shape=st.floats(0.1, 10), power=st.integers(-40, 40),
+)  # fmt: skip
+def test_properties(
+    counts: list[int], level: float, more: float, variance: float, relative: float, shape: float, power: int
+) -> None:
+    """Bounds lie from 0 to the mean, rise with the tasks seen, fall with the level and scale with the times."""
+    mean = 8.0
+    tried = sorted(k for k in counts if k) or [1]
+    belief = moments(tried, mean, variance)
+    low = scores(belief, level, 0.0, relative, shape)
+    lower = scores(belief, level + more, 0.0, relative, shape)
+    unit = 2.0**power
+    larger = Moments(belief.counts, belief.totals * unit, belief.squares * unit**2)
+    scaled = scores(larger, level, 0.0, relative, shape)
+    for name, score in low.items():
+        assert (score >= 0).all()
+        assert (score <= mean * (1 + 1e-12)).all()
+        assert (np.diff(score) >= -1e-5).all()
+        assert (lower[name] <= score + 1e-9).all()
+        np.testing.assert_allclose(scaled[name], score * unit, rtol=1e-12, atol=0)
+
+
+def test_kl_covers_the_mean() -> None:
+    """The bound is missed as often as the sum of 10 exponential times is beyond its quantile, below exp(-level)."""
+    times = np.random.default_rng(0).exponential(1.0, (20_000, 10))
+    belief = Belief(np.full((20_000, 1), 10.0), times.sum(axis=1, keepdims=True))
+    above = (kl_score(belief, np.full(20_000, 3.0), 1.0) > 1.0).mean()
+    ratio = brentq(lambda r: 10 * (r - 1 - math.log(r)) - 3, 1, 10)
+    expected = stats.gamma(10).sf(10 * ratio)
+    assert expected < math.exp(-3)
+    assert abs(above - expected) < 4 * (expected / 20_000) ** 0.5
+
+
+def play(name: str, rounds: int, **hyperparameters: Any) -> np.ndarray:
+    env = gym.make_vec("ata_gym/TaskAllocation-v0", num_envs=4, pool=POOL, budget=BUDGET)
+    policy = ata_policies.make(name, env, **hyperparameters)
+    observation, _ = env.reset(seed=0)
+    state, allocations = None, []
+    for _ in range(rounds):
+        allocation, state = policy.predict(observation, state)
+        observation = env.step(allocation)[0]
+        allocations.append(allocation)
+    return np.array(allocations)
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_learns(name: str) -> None:
+    losses = proxy_loss(play(name, 2000), POOL.mean()) / proxy_loss(proxy_optimal(POOL, BUDGET), POOL.mean())
+    assert losses[:4].mean() > 1.5
+    assert losses[-200:].mean() < 1.1
+
+
+@pytest.mark.parametrize("name", ["cucb", "ucb-v"])
+def test_a_given_scale_replaces_the_means(name: str) -> None:
+    """A larger scale keeps every score at 0 for longer: the allocation stays even."""
+    far = play(name, 60, scale=1e6)
+    assert far[2:].max() <= 1
+    assert play(name, 60, scale=1e-6)[-1].max() > 1
+
+
+def test_a_round_by_hand() -> None:
+    """After each worker's first tasks, KL allocates by the bounds at ln k."""
+    env = gym.make("ata_gym/TaskAllocation-v0", pool=POOL, budget=BUDGET)
+    policy = ata_policies.make("kl-lcb", env, shape=2.0)
+    observation, _ = env.reset(seed=3)
+    state, counts, totals = None, np.zeros(8), np.zeros(8)
+    for k in range(1, 20):
+        allocation, state = policy.predict(observation, state)
+        if counts.all():
+            bounds = kl_score(Belief(counts[None], totals[None]), np.array([math.log(k)]), 2.0)[0]
+            np.testing.assert_array_equal(allocation, allocate(bounds, BUDGET))
+        observation = env.step(allocation)[0]
+        np.add.at(counts, observation["worker"], 1)
+        np.add.at(totals, observation["worker"], observation["duration"])
+
+
+@pytest.mark.parametrize(
+    ("name", "bad"),
+    [
+        ("cucb", {"scale": 0.0}),
+        ("ucb-v", {"scale": -1.0}),
+        ("kl-lcb", {"shape": math.inf}),
+        ("kl-gamma", {"weight": 0}),
+    ],
+)
+def test_bad_hyperparameters(name: str, bad: dict[str, Any]) -> None:
+    env = gym.make("ata_gym/TaskAllocation-v0", pool=POOL, budget=BUDGET)
+    with pytest.raises(ValueError, match="must be a finite number above 0"):
+        ata_policies.make(name, env, **bad)

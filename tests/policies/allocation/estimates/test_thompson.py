@@ -1,0 +1,171 @@
+"""Draws follow their distributions and depend on their key only; Thompson sampling learns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+import ata_policies
+from ata_gym import proxy_loss, proxy_optimal
+from ata_gym.pools import exponential, gamma, shifted_exponential
+from ata_gym.simulation.keys import stream_keys
+from ata_policies import Belief
+from ata_policies.allocation.estimates.thompson import draw_gammas, draw_means
+from ata_policies.beliefs.moments import Moments, learn_shapes
+
+POLICIES = ["thompson", "thompson-gamma"]
+
+
+@pytest.mark.parametrize("shape", [0.02, 0.5, 0.999, 1.0, 1.1, 2.0, 4.0, 30.0, 1e3, 1e8])
+def test_gamma_draws_follow_their_distribution(shape: float) -> None:
+    """The distribution of all numbers, and that of the first worker's over keys."""
+    drawn = draw_gammas(np.full((400, 100), shape), stream_keys(7, rows=400))
+    assert stats.kstest(drawn.ravel(), stats.gamma(shape).cdf).pvalue > 0.01
+    assert stats.kstest(drawn[:, 0], stats.gamma(shape).cdf).pvalue > 0.01
+    np.testing.assert_allclose(drawn.mean(), shape, rtol=5 * 200**-1 / shape**0.5)
+
+
+def test_gamma_draws_have_their_tails() -> None:
+    """A million numbers of shape 1, where every twentieth is refused: counts beyond far quantiles are as expected."""
+    drawn = draw_gammas(np.ones((1000, 1000)), stream_keys(3, rows=1000)).ravel()
+    for share in (1e-4, 1e-3, 1e-2):
+        for count in ((drawn > -np.log(share)).sum(), (drawn < -np.log1p(-share)).sum()):
+            assert stats.binomtest(int(count), drawn.size, share).pvalue > 1e-3
+
+
+def test_gamma_draws_are_independent() -> None:
+    """Neighbouring workers and neighbouring keys are uncorrelated."""
+    drawn = draw_gammas(np.full((1000, 100), 2.0), stream_keys(11, rows=1000))
+    for one, other in ((drawn[:, 1:], drawn[:, :-1]), (drawn[1:], drawn[:-1])):
+        assert abs(np.corrcoef(one.ravel(), other.ravel())[0, 1]) < 4 / 1000**0.5 / 10
+
+
+@settings(max_examples=30)
+@given(
+    shapes=st.lists(st.one_of(st.just(0.0), st.floats(1e-300, 1e12)), min_size=1, max_size=20),
+    rows=st.integers(1, 4),
+    seed=st.integers(0, 99),
+)
+def test_draws_depend_on_key_and_worker_only(shapes: list[float], rows: int, seed: int) -> None:
+    keys = stream_keys(seed, rows)
+    batch = draw_gammas(np.tile(shapes, (rows, 1)), keys)
+    assert np.isfinite(batch).all()
+    assert (batch[:, np.array(shapes) == 0] == 0).all()
+    assert (batch >= 0).all()
+    for e in range(rows):
+        np.testing.assert_array_equal(batch[e], draw_gammas(np.array([shapes]), keys[e : e + 1])[0])
+    more = draw_gammas(np.tile([*shapes, 3.0], (rows, 1)), keys)  # one more worker changes nobody's number
+    np.testing.assert_array_equal(more[:, :-1], batch)
+
+
+@pytest.mark.parametrize(("shape", "prior"), [(1.0, 0.0), (4.0, 0.0), (0.5, 2.0)])
+def test_means_follow_the_posterior(shape: float, prior: float) -> None:
+    """5 tasks of total time 20: 1 / mean is Gamma(prior + 5 shape, rate 20 shape)."""
+    rows = 4000
+    drawn = draw_means(np.full((rows, 1), 5.0), np.full((rows, 1), 20.0), shape, stream_keys(1, rows), prior)
+    distribution = stats.invgamma(prior + 5 * shape, scale=20 * shape)
+    assert stats.kstest(drawn[:, 0], distribution.cdf).pvalue > 0.01
+
+
+@settings(max_examples=50)
+@given(
+    counts=st.lists(st.integers(0, 10**9), min_size=1, max_size=8),
+    mean=st.floats(1e-100, 1e100),
+    shape=st.floats(1e-3, 1e6),
+    power=st.integers(-60, 60),
+)
+def test_means_are_finite_and_scale_with_the_times(counts: list[int], mean: float, shape: float, power: int) -> None:
+    k, keys = np.array([counts], np.float64), stream_keys(0)
+    drawn = draw_means(k, k * mean, shape, keys)
+    assert np.isfinite(drawn).all()
+    assert ((drawn == 0) == (k == 0)).all()
+    usual = (drawn > 1e-200) & (drawn < 1e200)
+    scaled = draw_means(k, k * mean * 2.0**power, shape, keys)
+    np.testing.assert_array_equal(scaled[usual], (drawn * 2.0**power)[usual])
+
+
+@settings(max_examples=50)
+@given(
+    times=st.lists(st.lists(st.floats(0.01, 100), max_size=8), min_size=1, max_size=5),
+    weight=st.floats(0.1, 100),
+)
+def test_shapes_by_their_formula(times: list[list[float]], weight: float) -> None:
+    n = len(times)
+    worker = np.array([[i for i in range(n) for _ in times[i]]], np.int64)
+    belief = Moments.empty(1, n).observe(worker, np.array([[x for own in times for x in own]], np.float64))
+    q = [len(own) * np.var(own) / np.mean(own) ** 2 if own else 0.0 for own in times]
+    free = [max(len(own) - 1, 0) for own in times]
+    common = (1 + sum(q)) / (1 + sum(free))
+    expected = [(weight + free[i]) / (weight * common + q[i]) for i in range(n)]
+    np.testing.assert_allclose(learn_shapes(belief, weight)[0], expected, rtol=1e-9)
+
+
+def test_shapes_are_found() -> None:
+    """Each worker's own with many tasks; the common one for a worker with a single task."""
+    rng = np.random.default_rng(0)
+    times = np.concatenate([rng.gamma(0.5, 3.0, 20_000), rng.gamma(9.0, 1.0, 20_000), rng.gamma(4.0, 5.0, 1)])
+    worker = np.repeat([0, 1, 2], [20_000, 20_000, 1])
+    shapes = learn_shapes(Moments.empty(1, 3).observe(worker[None], times[None]), 5.0)[0]
+    np.testing.assert_allclose(shapes[:2], [0.5, 9.0], rtol=0.05)
+    np.testing.assert_allclose(shapes[2], 2 / (1 / 0.5 + 1 / 9.0), rtol=0.05)
+
+
+def losses(name: str, pool: Any, rounds: int, **hyperparameters: Any) -> np.ndarray:
+    """Proxy loss over the best, by round and row."""
+    env = gym.make_vec("ata_gym/TaskAllocation-v0", num_envs=8, pool=pool, budget=7)
+    policy = ata_policies.make(name, env, **hyperparameters)
+    observation, _ = env.reset(seed=0)
+    state, allocations = None, []
+    for _ in range(rounds):
+        allocation, state = policy.predict(observation, state)
+        observation = env.step(allocation)[0]
+        allocations.append(allocation)
+    return proxy_loss(np.array(allocations), pool.mean()) / proxy_loss(proxy_optimal(pool, 7), pool.mean())
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_learns(name: str) -> None:
+    found = losses(name, exponential(np.arange(1.0, 11.0)), 1000)
+    assert found[:2].mean() > 1.5
+    assert found[-200:].mean() < 1.05
+
+
+def test_a_known_or_learned_shape_learns_faster() -> None:
+    pool = gamma(np.full(10, 9.0), np.arange(1.0, 11.0) / 9.0)
+    plain, known, learned = (
+        losses(name, pool, 300, **h).mean() - 1
+        for name, h in ((POLICIES[0], {}), (POLICIES[0], {"shape": 9.0}), (POLICIES[1], {}))
+    )
+    assert known < 0.6 * plain
+    assert learned < 0.7 * plain
+
+
+def test_untried_workers_come_first() -> None:
+    env = gym.make("ata_gym/TaskAllocation-v0", pool=shifted_exponential(np.ones(10), np.ones(10)), budget=7)
+    policy = ata_policies.make(POLICIES[0], env)
+    observation, _ = env.reset(seed=0)
+    first, state = policy.predict(observation)
+    second, _ = policy.predict(env.step(first)[0], state)
+    assert first.max() == 1
+    assert ((first + second) > 0).all()
+
+
+def test_draws_take_the_belief_s_arrays() -> None:
+    belief = Belief(np.array([[2.0, 3.0]]), np.array([[4.0, 9.0]]))
+    assert draw_means(*belief, np.array([[1.0]]), stream_keys(0)).shape == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "bad"),
+    [(POLICIES[0], {"shape": v}) for v in (0.0, -1.0, np.inf, np.nan, "4")] + [(POLICIES[1], {"weight": 0.0})],
+)
+def test_bad_hyperparameters(name: str, bad: dict[str, Any]) -> None:
+    env = gym.make("ata_gym/TaskAllocation-v0", pool=exponential([1.0, 2.0]), budget=3)
+    with pytest.raises(ValueError, match="must be a finite number above 0"):
+        ata_policies.make(name, env, **bad)

@@ -1,0 +1,79 @@
+"""Oracles of the coming round: by their definition where workers change, and as the plain ones where nothing does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+import ata_policies
+from ata_gym import allocate
+from ata_gym.changes import Periodic, Spot, Switch
+from ata_gym.pools import shifted_exponential
+from ata_gym.theory.optimal.allocation import optimal_allocation
+
+MEANS = np.arange(1.0, 6.0)
+POOL = shifted_exponential(MEANS / 2, MEANS / 2)
+
+
+def play(name: str, changes: Any = (), rounds: int = 30) -> tuple[np.ndarray, np.ndarray]:
+    """Allocations of 3 rows, and the means of the rounds that they were made for."""
+    env = gym.make_vec("ata_gym/TaskAllocation-v0", num_envs=3, pool=POOL, changes=changes, budget=7)
+    policy = ata_policies.make(name, env)
+    observation, _ = env.reset(seed=0)
+    state, allocations, means = None, [], []
+    for _ in range(rounds):
+        bare: Any = env.unwrapped
+        now = {"privileged": bare.conditions()} if policy.privileged else {}
+        allocation, state = policy.predict(observation, state, **now)
+        means.append(np.broadcast_to(bare.means(), allocation.shape))
+        observation = env.step(allocation)[0]
+        allocations.append(allocation)
+    return np.array(allocations), np.array(means)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [(Switch(every=4),), (Periodic(20, 0.5),), (Spot(0.3, 0.3, deadline=5.0),), (Switch(every=4), Periodic(20, 0.5))],
+)
+def test_dynamic_ofta_allocates_by_the_means_of_the_round(changes: Any) -> None:
+    allocations, means = play("dynamic-ofta", changes)
+    assert len(np.unique(means.reshape(-1, 5), axis=0)) > 3
+    for allocation, now in zip(allocations.reshape(-1, 5), means.reshape(-1, 5), strict=True):
+        there = np.isfinite(now)
+        np.testing.assert_array_equal(allocation[there], allocate(now[there], 7))
+        assert not allocation[~there].any()
+
+
+@pytest.mark.parametrize("plain", ["ofta", "oracle"])
+def test_where_nothing_changes_it_is_the_plain_oracle(plain: str) -> None:
+    np.testing.assert_array_equal(play(f"dynamic-{plain}", rounds=5)[0], play(plain, rounds=5)[0])
+
+
+def test_the_dynamic_oracle_plans_anew_when_the_workers_trade_their_distributions() -> None:
+    allocations, means = play("dynamic-oracle", [Switch(every=4)], 12)
+    best = optimal_allocation(POOL, 7).allocation
+    for allocation, now in zip(allocations.reshape(-1, 5), means.reshape(-1, 5), strict=True):
+        np.testing.assert_array_equal(allocation[np.argsort(now)], best)
+    assert len(np.unique(allocations.reshape(-1, 5), axis=0)) > 3
+
+
+def test_it_needs_the_conditions_of_as_many_rows() -> None:
+    env, other = (
+        gym.make_vec("ata_gym/TaskAllocation-v0", num_envs=rows, pool=POOL, changes=[Switch(every=4)], budget=7)
+        for rows in (2, 3)
+    )
+    env.reset(seed=0)
+    policy, (observation, _), bare = ata_policies.make("dynamic-ofta", env), other.reset(seed=0), env.unwrapped
+    with pytest.raises(ValueError, match=r"is an oracle: call predict\(..., privileged=env.unwrapped.conditions\(\)\)"):
+        policy.predict(observation)
+    with pytest.raises(ValueError, match=r"the conditions of 3 rows of 5 workers, not of shape \(2, 5\)"):
+        policy.predict(observation, privileged=bare.conditions())  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("name", ["dynamic-ofta", "dynamic-oracle"])
+def test_it_needs_the_distributions(name: str) -> None:
+    with pytest.raises(ValueError, match="needs an env whose pool is known"):
+        ata_policies.load(name)(ata_policies.Setting(n=3, budget=2))

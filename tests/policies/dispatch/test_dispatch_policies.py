@@ -1,0 +1,253 @@
+"""The policies of TaskDispatch: their rules, what they learn, and the races that they contain."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import ata_policies
+from ata_gym.pools import Pool, deterministic, log_normal, pareto, shifted_exponential
+from ata_gym.theory.simulated.races import race_allocation
+from ata_policies import Setting
+from ata_policies.beliefs.distributions.bins import DistributionBelief
+from ata_policies.beliefs.distributions.censoring import censored_distributions
+from ata_policies.beliefs.moments import Exposure
+from ata_policies.dispatch.learner import RoundByRound, choose_shadow, pace
+from ata_policies.dispatch.remaining_time import DispatchRest
+from ata_policies.dispatch.rules import by_margin, by_remaining_time
+
+DISPATCH, RACE = "ata_gym/TaskDispatch-v0", "ata_gym/TaskRace-v0"
+LEARNER, REST = "ata_policies.dispatch.learner:DispatchLearner", "ata_policies.dispatch.remaining_time:DispatchRest"
+GTA, CAPS, ORACLE = (f"ata_policies.dispatch.oracles:Dispatch{name}" for name in ("Gta", "Caps", "Oracle"))
+EVERY = (LEARNER, REST, GTA, CAPS, ORACLE)
+POOL = shifted_exponential(np.arange(1.0, 9), np.arange(1.0, 9))
+
+
+class KnownMeans(DispatchRest):
+    """The rule of ``DispatchRest`` with the true means."""
+
+    def first_belief(self, rows: int) -> Exposure:
+        mean = self.setting.known_pool("the test").mean()
+        return Exposure(np.full((rows, len(mean)), 1e9), np.tile(1e9 * mean, (rows, 1)))
+
+
+def play(name: str, rounds: int, rows: int = 2, seed: int = 0, **world: Any) -> dict[str, np.ndarray]:
+    """Round times and worker times, (rounds, rows); and who was started in each round, (rounds, rows, n)."""
+    keywords = world.pop("keywords", {})
+    env = gym.make_vec(DISPATCH, num_envs=rows, **({"pool": POOL, "budget": 10} | world))
+    policy = ata_policies.make(name, env, seed=seed, **keywords)
+    observation, _ = env.reset(seed=seed)
+    state, told = None, []
+    started = np.zeros((rounds, *observation["started"].shape))
+    for k in range(rounds):
+        for _ in range(policy.setting.budget):
+            action, state = policy.predict(observation, state)
+            observation, *_, info = env.step(action)
+            started[k] = np.maximum(started[k], observation["started"])
+        told.append(info)
+    return {"started": started} | {name: np.array([i[name] for i in told]) for name in ("round_time", "worker_time")}
+
+
+def cost(played: dict[str, np.ndarray], price: float) -> float:
+    """Per round in the second half."""
+    half = len(played["round_time"]) // 2
+    return float((played["round_time"] + price * played["worker_time"])[half:].mean())
+
+
+def raced(allocation: np.ndarray, rounds: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    env = gym.make_vec(RACE, num_envs=2, pool=POOL, budget=10)
+    env.reset(seed=0)
+    infos = [env.step(np.tile(allocation, (2, 1)))[-1] for _ in range(rounds)]
+    return [(info["round_time"], info["worker_time"]) for info in infos]
+
+
+@pytest.mark.parametrize(("m", "d"), [(8, 0), (5, 4), (1, 3), (8, 70)])
+def test_caps_give_the_rounds_of_the_race(m: int, d: int) -> None:
+    played = play(CAPS, 30, keywords={"m": m, "d": d})
+    expected = raced(race_allocation(POOL.mean(), m, 10 + d, 10), 30)
+    np.testing.assert_array_equal(played["round_time"], [time for time, _ in expected])
+    np.testing.assert_array_equal(played["worker_time"], [busy for _, busy in expected])
+
+
+def test_gta_is_gta() -> None:
+    played = play(GTA, 30)
+    expected = raced(np.full(8, 10), 30)
+    np.testing.assert_array_equal(played["round_time"], [time for time, _ in expected])
+    np.testing.assert_array_equal(played["worker_time"], [busy for _, busy in expected])
+
+
+@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize(("n", "budget"), [(1, 1), (1, 4), (4, 1)])
+def test_small_worlds(name: str, n: int, budget: int) -> None:
+    played = play(name, 20, pool=shifted_exponential(np.ones(n), np.ones(n)), budget=budget, price=0.1)
+    assert (played["worker_time"] <= n * played["round_time"] * (1 + 1e-12)).all()
+
+
+@pytest.mark.parametrize("name", [LEARNER, REST])
+@pytest.mark.parametrize("price", [0.0, 1.0])
+def test_everybody_is_tried_at_once_and_nobody_waited_for(name: str, price: float) -> None:
+    first, everybody = play(name, 1, price=price), play(GTA, 1)
+    assert (first["started"] > 0).all()
+    np.testing.assert_array_equal(first["round_time"], everybody["round_time"])
+
+
+@pytest.mark.parametrize(
+    "pool",
+    [
+        POOL,
+        shifted_exponential(np.linspace(2.0, 2.2, 8), 2.0),
+        log_normal(np.linspace(0.0, 2.0, 8), 1.2),
+        deterministic(np.arange(1.0, 9)),
+    ],
+    ids=["spread", "near-equal", "long-tails", "deterministic"],
+)
+@pytest.mark.parametrize("price", [0.0, 0.2])
+def test_what_is_learned_comes_close_to_what_is_known(pool: Pool, price: float) -> None:
+    """On paired times; without a price the worker time, too, comes well below everybody's where it can."""
+    learned = play(LEARNER, 300, pool=pool, price=price)
+    assert cost(learned, price) < 1.05 * cost(play(ORACLE, 300, pool=pool, price=price), price)
+    assert cost(learned, price) < 1.02 * cost(play(GTA, 300, pool=pool), price)
+
+
+def test_the_rest_rule_learns_the_means() -> None:
+    keywords = {"m": 5, "kappa": 0.7}
+    known = play(f"{__name__}:KnownMeans", 600, keywords=keywords)
+    assert cost(play(REST, 600, keywords=keywords), 0.1) < 1.05 * cost(known, 0.1)
+
+
+@pytest.mark.parametrize("name", [ORACLE, LEARNER])
+def test_the_dearer_worker_time_the_less_is_spent(name: str) -> None:
+    runs = [play(name, 200, price=price) for price in (0.0, 0.1, 0.5)]
+    spent = [run["worker_time"][100:].mean() for run in runs]
+    took = [run["round_time"][100:].mean() for run in runs]
+    assert spent == sorted(spent, reverse=True)
+    assert took == sorted(took)
+
+
+def test_the_oracle_is_as_good_as_the_best_race() -> None:
+    race, oracle = (cost(play(name, 800, price=0.1, rows=4), 0.1) for name in (CAPS, ORACLE))
+    assert oracle < 1.005 * race
+
+
+def test_the_shadow_price_leaves_useless_workers_out() -> None:
+    slow = np.concatenate([np.full((2, 4), 1.0), np.full((30, 4), 1e6)])
+    assert choose_shadow(slow, 3, 0.1) == choose_shadow(slow[:2], 3, 0.1)
+    assert choose_shadow(np.where(slow > 1.0, np.inf, slow), 3, 0.1) == choose_shadow(slow[:2], 3, 0.1)
+
+
+@pytest.mark.parametrize(("price", "start", "expected"), [(0.1, 0.07, 0.07), (0.1, None, 0.04), (0.0, 0.01, 0.01)])
+def test_without_a_finite_distribution_the_shadow_price_stays(
+    price: float, start: float | None, expected: float
+) -> None:
+    """Such estimates come of times that differ by hundreds of orders of magnitude."""
+    np.testing.assert_allclose(choose_shadow(np.full((2, 4), np.inf), 3, price, start=start), expected)
+
+
+def test_a_mean_that_no_round_sees_does_not_count() -> None:
+    """A worker that is hardly ever stuck for ages is as fast as it is otherwise."""
+    stuck = np.full((1, 64), 2.0)
+    stuck[0, -1] = 1e9
+    assert 2.0 < pace(stuck, 10)[0] < 2.5
+    played = play(ORACLE, 50, pool=pareto(0.9, [1.0, 2.0, 30.0]), price=0.2)
+    assert np.isfinite(played["round_time"]).all()
+
+
+RATIOS = st.lists(st.floats(0.1, 10.0), min_size=1, max_size=8)
+
+
+@settings(max_examples=60, deadline=None)
+@given(means=RATIOS, missing=st.integers(1, 12), shadow=st.floats(0.0, 2.0), data=st.data())
+def test_the_rules_on_any_state(means: list[float], missing: int, shadow: float, data: st.DataObject) -> None:
+    """Running workers go on, somebody works, and the unit of time does not matter."""
+    mean = np.array(means)
+    n = len(mean)
+    running = np.array(data.draw(st.lists(st.integers(0, 1), min_size=n, max_size=n)), np.int8)
+    age = running * np.array(data.draw(st.lists(st.floats(0.0, 20.0), min_size=n, max_size=n)))
+    times, order = mean[:, None] * np.array([0.5, 0.8, 1.0, 1.7]), np.argsort(mean, kind="stable")
+    at = np.array(missing), running
+    chosen = by_margin(times, mean, order, np.ones(n), np.array(shadow), *at, age)
+    assert (chosen >= running).all()
+    assert chosen.any()
+    scaled = by_margin(4.0 * times, 4.0 * mean, order, np.ones(n), np.array(shadow), *at, 4.0 * age)
+    np.testing.assert_array_equal(scaled, chosen)
+    by_mean = by_remaining_time(mean, order, 0.7, *at, age)
+    assert (by_mean >= running).all()
+    assert by_mean.any()
+    np.testing.assert_array_equal(by_remaining_time(4.0 * mean, order, 0.7, *at, 4.0 * age), by_mean)
+
+
+def test_the_rest_by_hand() -> None:
+    """Worker 0 has run 1 of 2 and then brings one result every 2: 3 results are in after 1, 3, 5."""
+    mean, running, age = np.array([2.0, 5.0]), np.array([1, 0], np.int8), np.array([1.0, 0.0])
+    assert by_remaining_time(mean, np.arange(2), 1.0, np.array(3), running, age).tolist() == [1, 1]
+    assert by_remaining_time(mean, np.arange(2), 1.01, np.array(3), running, age).tolist() == [1, 0]
+    assert by_remaining_time(mean, np.arange(1), 1.0, np.array(3), running, age).tolist() == [
+        1,
+        0,
+    ]  # not among the fastest
+
+
+def test_a_belief_that_waits_for_the_round_to_end_learns_the_same() -> None:
+    rng = np.random.default_rng(0)
+    waiting, at_once = RoundByRound.empty(2, 3, budget=4), DistributionBelief.empty(2, 3)
+    for _ in range(5):
+        worker, time, elapsed = rng.integers(0, 3, (2, 4)), rng.exponential(size=(2, 4)), rng.exponential(size=(2, 3))
+        for b in range(4):
+            waiting = waiting.observe(worker[:, [b]], time[:, [b]], elapsed * (b == 3))
+        at_once = at_once.observe(worker, time, elapsed)
+    for one, other in zip(waiting.distributions, at_once, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_laws_without_cancelled_tasks_have_the_means_of_the_results() -> None:
+    rng = np.random.default_rng(1)
+    worker, time = rng.integers(0, 3, (1, 60)), rng.exponential(2.0, (1, 60))
+    belief = DistributionBelief.empty(1, 4).observe(worker, time, np.zeros((1, 4)))
+    distributions = censored_distributions(belief, 32)
+    np.testing.assert_allclose(distributions.times[0, :3].mean(axis=1), belief.mean()[0, :3], rtol=1e-9)
+    assert np.isnan(distributions.times[0, 3]).all()
+
+
+def test_laws_of_workers_that_are_mostly_cancelled() -> None:
+    """Time per result is misled by as much as a factor of 3; a shape in common is not."""
+    rng = np.random.default_rng(2)
+    mean = np.array([1.0, 1.0, 1.0, 1.0, 4.0])
+    belief = DistributionBelief.empty(1, 5)
+    for _ in range(400):
+        time = mean / 2 * (1.0 + rng.exponential(size=5))
+        done = time <= 2.5
+        worker = np.where(done, np.arange(5), -1)[None]
+        belief = belief.observe(worker, time[None], np.where(done, 0.0, 2.5)[None])
+    assert belief.mean()[0, 4] > 2.0 * mean[4]
+    distributions = censored_distributions(belief, 32)
+    np.testing.assert_allclose(distributions.times[0, :4].mean(axis=1), 1.0, rtol=0.1)
+    np.testing.assert_allclose((distributions.times[0, 4] <= 2.5).mean(), 1.0 - np.exp(-0.25), atol=0.08)
+    assert distributions.times[0, 4].mean() < 1.6 * mean[4]
+
+
+@pytest.mark.parametrize(
+    ("name", "keywords", "match"),
+    [
+        (REST, {"m": 0}, "m must be a whole number"),
+        (REST, {"kappa": -1.0}, "kappa must be"),
+        (REST, {"kappa": float("nan")}, "kappa must be"),
+        (CAPS, {"m": 2.0}, "m must be a whole number"),
+        (CAPS, {"d": -1}, "d must be a whole number"),
+        (LEARNER, {"kappa": 1.0}, "does not take"),
+    ],
+)
+def test_bad_hyperparameters(name: str, keywords: dict[str, Any], match: str) -> None:
+    env = gym.make(DISPATCH, pool=POOL, budget=10)
+    with pytest.raises(ValueError, match=match):
+        ata_policies.make(name, env, **keywords)
+
+
+@pytest.mark.parametrize("name", [ORACLE, CAPS])
+def test_oracles_without_a_pool(name: str) -> None:
+    with pytest.raises(ValueError, match="needs an env whose pool is known"):
+        ata_policies.load(name)(Setting(n=3, budget=2))

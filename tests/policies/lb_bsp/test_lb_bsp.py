@@ -1,0 +1,375 @@
+"""LB-BSP: exact integers, moves and their step, profiles, memory limits, and clients that leave."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import ata_policies
+from ata_gym import allocate
+from ata_gym.changes import Load
+from ata_gym.pools import deterministic, exponential, gamma
+from ata_policies import Setting, State, check_policy
+from ata_policies.lb_bsp.cpu import LbBsp, raised
+from ata_policies.lb_bsp.gpu import LbBspGpu, LbBspProfiled
+from ata_policies.lb_bsp.narx import Narx
+from ata_policies.lb_bsp.piecewise_linear import balanced, fitted
+from ata_policies.policy import AllocationPolicy, Observation
+
+RECENT: dict[str, Any] = {"forecast": "time", "least": 0}
+POLICIES: list[tuple[type[AllocationPolicy], dict[str, Any]]] = [
+    (LbBsp, {"predictor": "last"}),
+    (LbBsp, {"predictor": "ema", "weight": 0.3}),
+    (LbBsp, {"predictor": "linear"}),
+    (LbBsp, {"predictor": "narx"}),
+    (LbBsp, {"availability": True}),
+    (LbBsp, {"predictor": "ema"} | RECENT),
+    (LbBsp, {"predictor": "median"} | RECENT),
+    (LbBspGpu, {}),
+    (LbBspProfiled, {}),
+]
+SPEEDS = st.floats(0.1, 10.0)
+
+
+def loads(n: int, budget: int) -> Any:
+    """All ways to share the budget."""
+    return np.array([x for x in itertools.product(range(budget + 1), repeat=n) if sum(x) == budget])
+
+
+def feedback(times: list[list[float]], signal: Any = None) -> Observation:
+    """What a single env shows: the times of each worker's results."""
+    worker = [i for i, of_worker in enumerate(times) for _ in of_worker]
+    seen = {"worker": np.array(worker), "duration": np.concatenate(times), "elapsed": np.zeros(len(times))}
+    return seen if signal is None else seen | {"signal": signal}
+
+
+def blank(n: int, budget: int) -> Observation:
+    return {"worker": np.full(budget, -1), "duration": np.zeros(budget), "elapsed": np.zeros(n)}
+
+
+def shares(policy: AllocationPolicy, task_time: Any, rounds: int, present: Any = None) -> tuple[list[Any], State]:
+    """Play against fixed task times; who is not ``present(k)`` gives nothing, and the first who is does its work."""
+    n, budget = policy.setting.n, policy.setting.budget
+    action, state = policy.predict(blank(n, budget))
+    actions = []
+    for k in range(rounds):
+        actions.append(action)
+        done = action.copy()
+        if present is not None:
+            there = present(k)
+            done = np.where(there, action, 0)
+            done[np.argmax(there)] += budget - done.sum()
+        action, state = policy.predict(feedback([[task_time[i]] * int(done[i]) for i in range(n)]), state)
+    return actions, state
+
+
+@pytest.mark.parametrize(("kind", "hyperparameters"), POLICIES, ids=str)
+def test_keeps_the_contract(kind: type[AllocationPolicy], hyperparameters: dict[str, Any]) -> None:
+    check_policy(kind, **hyperparameters)
+
+
+def test_narx_keeps_the_contract_while_it_learns() -> None:
+    """Two episodes of 20 rounds, three trainings in each."""
+    check_policy(LbBsp, predictor=Narx(lags=2, hidden=3, window=8, every=5, steps=2, warm_up=6))
+
+
+@settings(deadline=None)
+@given(speeds=st.lists(SPEEDS, min_size=1, max_size=4), budget=st.integers(1, 8), least=st.integers(0, 2))
+def test_integer_loads_are_optimal_under_the_minimum(speeds: list[float], budget: int, least: int) -> None:
+    """By all allocations; with no minimum it is ``allocate`` itself."""
+    n, scores = len(speeds), 1.0 / np.array(speeds)
+    least = min(least, budget // n)
+    found = raised(allocate(scores, budget), scores, least)
+    options = loads(n, budget)
+    options = options[(options >= least).all(axis=1)]
+    assert found.sum() == budget
+    assert (found >= least).all()
+    assert (found * scores).max() <= (options * scores).max(axis=1).min() * (1 + 1e-12)
+    np.testing.assert_array_equal(raised(allocate(scores, budget), scores, 0), allocate(scores, budget))
+
+
+def test_loads_follow_the_last_speeds() -> None:
+    policy = LbBsp(Setting(n=3, budget=12), predictor="last")
+    actions, state = shares(policy, [1.0, 2.0, 100.0], rounds=3)
+    assert actions[0].tolist() == [4, 4, 4]
+    assert actions[1].tolist() == [8, 3, 1]  # the slow one keeps a task, so that its speed is seen
+    action, _ = policy.predict(feedback([[50.0] * 8, [2.0] * 3, [1.0]]), state)
+    assert action.tolist() == [1, 4, 7]
+
+
+def test_fewer_tasks_than_workers() -> None:
+    """Untried ones come first; then there is no minimum, and who looks slow is not asked again."""
+    policy = LbBsp(Setting(n=5, budget=2), predictor="last", seed=1)
+    actions, _ = shares(policy, [5.0, 4.0, 3.0, 2.0, 1.0], rounds=8)
+    assert (np.array(actions[:3]).sum(axis=0) >= 1).all()
+    assert actions[-1].tolist() == [0, 0, 0, 1, 1] or actions[-1].tolist() == [0, 0, 0, 0, 2]
+    assert (actions[-1] * np.arange(5.0, 0.0, -1.0)).max() == 2.0
+
+
+def test_signals_reach_the_predictor_in_a_single_env_and_in_a_batch() -> None:
+    """The speed is 1 - cpu, and cpu is new in each round: only who reads it in time can be right."""
+    rng, n, budget = np.random.default_rng(0), 3, 30
+    policy = LbBsp(Setting(n, budget), predictor="linear", lags=2, past=0, ridge=1e-3)
+    signal = rng.uniform(0.0, 0.8, (60, n, 2))
+    action, state = policy.predict(blank(n, budget) | {"signal": signal[0]})
+    batch = {name: np.stack([field, field]) for name, field in blank(n, budget).items()}
+    both, states = policy.predict(batch | {"signal": signal[:1].repeat(2, axis=0)})
+    for k in range(59):
+        np.testing.assert_array_equal(both[0], action)
+        speed = 1.0 - signal[k, :, 0]
+        if k > 30:
+            best = (allocate(1.0 / speed, budget) / speed).max()
+            assert (action / speed).max() < 1.15 * best
+        seen = feedback([[1.0 / speed[i]] * int(action[i]) for i in range(n)])
+        batch = {name: np.stack([field, field]) for name, field in seen.items()}
+        action, state = policy.predict(seen | {"signal": signal[k + 1]}, state)
+        both, states = policy.predict(batch | {"signal": signal[[k + 1, k + 1]]}, states)
+
+
+def test_signals_are_worth_more_than_averages_where_they_drive_the_speed() -> None:
+    """In the env: other work slows the workers, and is shown beforehand; or nothing that is shown does."""
+    runtime: dict[tuple[str, bool], float] = {}
+    for driven, name in itertools.product((True, False), ("ema", "linear", "narx")):
+        load = Load(cpu=0.6, memory=0.3, unexplained=0.05, persistence=0.9)
+        changes = [load if driven else replace(load, cpu=0.0, memory=0.0)]
+        world: dict[str, Any] = {"pool": gamma(20.0, np.linspace(0.05, 0.2, 6)), "changes": changes, "budget": 24}
+        env = gym.make_vec("ata_gym/TaskAllocation-v0", num_envs=2, signals=True, **world)
+        policy, state = LbBsp(Setting.of(env), predictor=name), None
+        observation, _ = env.reset(seed=0)
+        for _ in range(250):
+            action, state = policy.predict(observation, state)
+            observation, *_, info = env.step(action)
+        runtime[name, driven] = info["runtime"].mean()
+    for name in ("linear", "narx"):
+        assert runtime[name, True] < 0.92 * runtime["ema", True]
+        assert 0.97 < runtime[name, False] / runtime["ema", False] < 1.03
+
+
+def test_predictors_by_name_and_bad_input() -> None:
+    setting = Setting(n=3, budget=6)
+    env = gym.make("ata_gym/TaskAllocation-v0", pool=exponential([1.0, 2.0, 3.0]), budget=6)
+    assert (
+        ata_policies.make("ata_policies.lb_bsp.cpu:LbBsp", env, predictor="linear").predict(env.reset()[0])[0].sum()
+        == 6
+    )
+    for make, message in (
+        (lambda: LbBsp(setting, predictor="emma"), "there is no predictor 'emma'; did you mean ema"),
+        (lambda: LbBsp(setting, least=-1), "least must be"),
+        (lambda: LbBsp(setting, forecast="times"), "there is no forecast 'times'; did you mean time"),
+        (lambda: LbBsp(setting, weight=2.0), "weight must be"),
+        (lambda: LbBsp(setting, availability=1), "availability must be True or False"),
+        (lambda: LbBsp(setting, availability=True, pause=9, longest=3), "longest must be"),
+        (lambda: LbBspGpu(setting, tolerance=0.0), "tolerance must be"),
+        (lambda: LbBspGpu(setting, memory=1), "memory must hold the budget of 6 tasks, not only 3"),
+        (lambda: LbBspGpu(setting, memory=[1, 2]), "memory must be a whole number of at least 0, or one for each"),
+        (lambda: LbBspProfiled(setting, memory=2.5), "memory must be"),
+        (lambda: LbBspProfiled(setting, profile=np.zeros((3, 3))), "profile must be finite numbers of shape"),
+        (lambda: LbBspProfiled(setting, profile=np.ones((3, 2))), "profile must be"),
+        (lambda: LbBsp(setting, predictor="median", window=0), "window must be"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            make()
+    with pytest.raises(ValueError, match=r"does not take these hyperparameters: .*lags"):
+        ata_policies.make("ata_policies.lb_bsp.cpu:LbBsp", env, predictor="ema", lags=3)
+    with pytest.raises(TypeError, match="has its hyperparameters"):
+        LbBsp(setting, predictor=Narx(), weight=0.5)
+
+
+def test_recent_times_by_hand() -> None:
+    """Mean times of 1 and 4 in a row: with weight 0.5, 2.5; a worker at 2.6 then is slower."""
+    policy = LbBsp(Setting(n=2, budget=3), predictor="ema", weight=0.5, **RECENT)
+    first, state = policy.predict(blank(2, 3))
+    assert sorted(first.tolist()) == [1, 2]
+    _, state = policy.predict(feedback([[1.0, 1.0], [2.6]]), state)
+    action, state = policy.predict(feedback([[3.0, 5.0], [2.6]]), state)
+    assert action.tolist() == [2, 1]
+    np.testing.assert_allclose(state.plan.prediction.forecast, [[2.5, 2.6]])
+    median = LbBsp(Setting(n=2, budget=3), predictor="median", window=3, **RECENT)
+    state = None
+    for time in (1.0, 99.0, 2.0):
+        _, state = median.predict(feedback([[time], [9.0, 9.0]]), state)
+    assert state is not None
+    np.testing.assert_allclose(state.plan.prediction.forecast, [[2.0, 9.0]])
+
+
+def test_moves_go_from_straggler_to_leader_until_times_are_equal() -> None:
+    policy = LbBspGpu(Setting(n=3, budget=60), step=8, window=2)
+    actions, state = shares(policy, [1.0, 2.0, 3.0], rounds=80)
+    assert actions[0].tolist() == [20, 20, 20]
+    assert actions[1].tolist() == [20, 20, 20]  # the window
+    assert actions[2].tolist() == [28, 20, 12]
+    assert max(np.abs(np.diff(actions, axis=0)).max(axis=1)) == 8
+    best = (allocate([1.0, 2.0, 3.0], 60) * [1.0, 2.0, 3.0]).max()
+    assert (actions[-1] * [1.0, 2.0, 3.0]).max() <= 1.1 * best
+    assert state.plan.step[0] < 8
+
+
+def test_a_move_back_halves_the_step_and_doubles_the_window() -> None:
+    """Two equal workers and an odd start: to and fro, finer each time."""
+    policy = LbBspGpu(Setting(n=2, budget=41), step=16, window=1, longest=8, tolerance=1e-9)
+    action, state = policy.predict(blank(2, 41))
+    steps, windows, moves = [], [], []
+    for _ in range(60):
+        before = action
+        action, state = policy.predict(feedback([[1.0] * int(action[0]), [1.0] * int(action[1])]), state)
+        steps.append(int(state.plan.step[0]))
+        windows.append(int(state.plan.window[0]))
+        moves.append(int(action[0] - before[0]))
+    assert [m for m in moves if m][:5] == [-16, 8, 8, -4, 2]
+    assert sorted(set(steps), reverse=True) == [16, 8, 4, 2, 1]
+    assert set(windows) == {1, 2, 4, 8}
+    for k in range(1, 60):  # both change with a move back, and never otherwise
+        if steps[k] != steps[k - 1]:
+            assert steps[k] == steps[k - 1] // 2
+            assert windows[k] == min(2 * windows[k - 1], 8)
+            last = [m for m in moves[:k] if m][-1]
+            assert moves[k] * last < 0
+        assert steps[k] <= steps[k - 1]
+
+
+@settings(max_examples=30, deadline=None)
+@given(data=st.data(), n=st.integers(2, 5), budget=st.integers(2, 30), step=st.integers(1, 8))
+def test_moves_respect_memory_and_the_minimum(data: st.DataObject, n: int, budget: int, step: int) -> None:
+    memory = data.draw(st.lists(st.integers(0, budget), min_size=n, max_size=n))
+    if sum(memory) < budget:
+        memory[data.draw(st.integers(0, n - 1))] = budget
+    times = data.draw(st.lists(SPEEDS, min_size=n, max_size=n))
+    policy = LbBspGpu(Setting(n, budget), step=step, window=1, memory=memory)
+    for action in shares(policy, times, rounds=25)[0]:
+        assert action.sum() == budget
+        assert (action >= 0).all()
+        assert (action <= memory).all()
+
+
+def test_who_owes_results_counts_as_the_straggler() -> None:
+    policy = LbBspGpu(Setting(n=3, budget=30), step=4, window=1)
+    actions, _ = shares(policy, [1.0, 1.0, 1.0], rounds=2, present=lambda _: np.array([True, True, False]))
+    assert actions[1].tolist() == [10, 14, 6]
+
+
+@settings(deadline=None)
+@given(data=st.data(), n=st.integers(1, 4), budget=st.integers(1, 7))
+def test_the_optimum_of_a_profile_is_the_best_of_all(data: st.DataObject, n: int, budget: int) -> None:
+    def draw(least: float) -> Any:
+        return np.array(data.draw(st.lists(st.floats(least, 5.0), min_size=n, max_size=n)))
+
+    flat, intercept, slope = draw(0.0), draw(0.0), draw(0.01)
+    most = np.array(data.draw(st.lists(st.integers(0, budget), min_size=n, max_size=n)))
+    if most.sum() < budget:
+        most[0] = budget
+    found = balanced(flat, intercept, slope, most, budget)
+    options = loads(n, budget)
+    options = options[(options <= most).all(axis=1)]
+
+    def longest(x: Any) -> Any:
+        return np.where(x > 0, np.maximum(flat, intercept + slope * x), 0.0).max(axis=-1)
+
+    assert found.sum() == budget
+    assert (found >= 0).all()
+    assert (found <= most).all()
+    assert longest(found) <= longest(options).min() * (1 + 1e-12)
+
+
+@given(scores=st.lists(SPEEDS, min_size=1, max_size=6), budget=st.integers(1, 200))
+def test_without_flat_part_it_is_as_good_as_allocate(scores: list[float], budget: int) -> None:
+    s, zero = np.array(scores), np.zeros(len(scores))
+    loads = balanced(zero, zero, s, np.full(len(s), budget), budget)
+    np.testing.assert_allclose((loads * s).max(), (allocate(s, budget) * s).max(), rtol=1e-12)
+
+
+def test_the_level_is_found_for_many_tasks() -> None:
+    """A million tasks on 50 workers: the level of the continuous optimum, up to a task of the slowest."""
+    slope = np.arange(1.0, 51.0)
+    loads = balanced(np.full(50, 10.0), np.full(50, 3.0), slope, np.full(50, 10**6), 10**6)
+    level = (10**6 + (3.0 / slope).sum()) / (1.0 / slope).sum()
+    assert loads.sum() == 10**6
+    assert level <= (3.0 + slope * loads).max() <= level + 50.0
+
+
+def test_a_profile_is_fitted() -> None:
+    x = np.array([[1.0, 2.0, 3.0, 4.0], [4.0, 1.0, 2.0, 3.0], [2.0, 1.0, 0.0, 0.0], [0.0, 0.0, 2.0, 0.0], [0.0] * 4])
+    y = np.array([np.maximum(6.0, 2.0 * x[0]), 1.0 + 3.0 * x[1], [3.0, 1.0, 0.0, 0.0], 5.0 * x[3], x[4]])
+    rounds = np.where(x > 0, 3.0, 0.0)
+    flat, intercept, slope = fitted(3 * x, 3 * y, rounds)
+    at = np.array([1.0, 2.0, 3.0, 4.0])
+    model = np.maximum(flat[:, None], intercept[:, None] + slope[:, None] * at)
+    np.testing.assert_allclose(model[0], [6.0, 6.0, 6.0, 8.0], rtol=1e-9)
+    np.testing.assert_allclose([flat[1], intercept[1], slope[1]], [0.0, 1.0, 3.0], atol=1e-9)
+    assert intercept[2] == 0.0  # a line does not begin below 0
+    np.testing.assert_allclose([flat[2], slope[2]], [0.0, 7 / 5])
+    np.testing.assert_allclose([flat[3], intercept[3], slope[3]], [0.0, 0.0, 5.0], atol=1e-12)
+    np.testing.assert_allclose(slope[4], slope[:4].mean())  # never measured
+
+
+def test_a_measured_profile_gives_the_optimum() -> None:
+    """On deterministic times, after 4 sizes seen twice."""
+    times = np.array([1.0, 2.0, 3.0, 6.0])
+    env = gym.make("ata_gym/TaskAllocation-v0", pool=deterministic(times), budget=24)
+    policy = LbBspProfiled(Setting.of(env), repeats=2, memory=[24, 24, 24, 1])
+    observation, state, actions = env.reset(seed=0)[0], None, []
+    for _ in range(12):
+        action, state = policy.predict(observation, state)
+        observation = env.step(action)[0]
+        actions.append(action)
+    assert len({tuple(a) for a in actions[:4]}) == 4
+    assert all((a <= [24, 24, 24, 1]).all() for a in actions)
+    np.testing.assert_array_equal(actions[8:], [balanced(np.zeros(4), np.zeros(4), times, [24, 24, 24, 1], 24)] * 4)
+
+
+def test_who_is_away_gets_nothing_but_probes_until_it_returns() -> None:
+    """Worker 2 of 3 is away in rounds 5 to 29: a probe after 2, 4, 8, 8 rounds without a task."""
+    setting = Setting(n=3, budget=12)
+    policy = LbBsp(setting, availability=True, pause=2, longest=8)
+
+    def present(k: int) -> Any:
+        return np.array([True, True, not 5 <= k < 30])
+
+    actions, _ = shares(policy, [1.0, 1.0, 2.0], rounds=50, present=present)
+    third = np.array(actions)[:, 2]
+    assert (third[1:6] == 2).all()
+    asked = [k for k in range(6, 40) if third[k]]
+    assert asked[:4] == [8, 13, 22, 31]
+    assert (third[asked[:4]] == 1).all()
+    assert (third[32:] == 2).all()
+    assert all(a.sum() == 12 for a in actions)
+
+
+def test_everybody_away_and_untried_workers() -> None:
+    """If all owe results all are asked; those who are there share evenly where nothing tells them apart."""
+    policy = LbBsp(Setting(n=2, budget=4), availability=True)
+    first, state = policy.predict(blank(2, 4))
+    assert first.tolist() == [2, 2]
+    second, state = policy.predict(feedback([[1.0] * 4, []]), state)
+    assert second.tolist() == [4, 0]
+    third, state = policy.predict(feedback([[], [1.0] * 4]), state)
+    assert third.tolist() == [2, 2]
+    policy = LbBsp(Setting(n=4, budget=2), availability=True, seed=3)
+    first, state = policy.predict(blank(4, 2))
+    gone = np.flatnonzero(first)
+    other = int(np.flatnonzero(first == 0)[0])
+    results: list[list[float]] = [[] for _ in range(4)]
+    results[other] = [1.0, 1.0]  # who was handed the work
+    second, _ = policy.predict(feedback(results), state)
+    assert not second[gone].any()
+    assert second.sum() == 2
+
+
+@settings(max_examples=20, deadline=None)
+@given(data=st.data(), n=st.integers(1, 5), budget=st.integers(1, 9))
+def test_federated_loads_are_legal_whoever_leaves(data: st.DataObject, n: int, budget: int) -> None:
+    def present(_: int) -> Any:
+        there = np.array(data.draw(st.lists(st.booleans(), min_size=n, max_size=n)))
+        there[data.draw(st.integers(0, n - 1))] = True
+        return there
+
+    policy = LbBsp(Setting(n, budget), availability=True, pause=1, longest=4)
+    for action in shares(policy, np.arange(1.0, n + 1), rounds=12, present=present)[0]:
+        assert action.sum() == budget
+        assert (action >= 0).all()

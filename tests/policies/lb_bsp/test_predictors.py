@@ -1,0 +1,295 @@
+"""Predictors of speed: formulas by other means, rows alone, gaps, and who foresees what."""
+
+from __future__ import annotations
+
+import pickle
+import sys
+from dataclasses import replace
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ata_gym.pools import exponential
+from ata_gym.utils.extras import MissingExtraError
+from ata_policies.lb_bsp.narx import Narx
+from ata_policies.lb_bsp.prediction_errors import prediction_errors, record_speeds
+from ata_policies.lb_bsp.predictors import Ema, LastRound, Linear, Median, Predictor
+
+SMALL = Narx(lags=2, past=1, hidden=3, window=30, every=5, steps=2, warm_up=6)
+PREDICTORS = {"last": Ema(1.0), "ema": Ema(), "median": Median(4), "linear": Linear(lags=3, warm_up=4), "narx": SMALL}
+
+
+def loaded_speeds(
+    rounds: int, n: int = 4, rows: int = 2, cpu: float = 0.0, memory: float = 0.0, noise: float = 0.2, seed: int = 0
+) -> tuple[Any, Any]:
+    """Speeds (E, K, n) that signals slow down, and the signals (E, K, n, 2)."""
+    rng = np.random.default_rng(seed)
+    load = np.empty((rows, rounds, n, 2))
+    x = rng.standard_normal((rows, n, 2))
+    for k in range(rounds):
+        x = 0.9 * x + np.sqrt(1 - 0.9**2) * rng.standard_normal(x.shape)
+        load[:, k] = 1 / (1 + np.exp(-1.5 * x))
+    factor = (1 - cpu * load[..., 0] ** 4) * (1 - memory * load[..., 1])
+    return rng.uniform(0.5, 3, (rows, 1, n)) * factor * np.exp(noise * rng.standard_normal(factor.shape)), load
+
+
+def gappy(speed: Any, seed: int = 0) -> Any:
+    """Leave samples out; somebody always has one."""
+    missing = np.random.default_rng(seed).random(speed.shape) < 0.3
+    missing[..., 0] = False
+    missing[:, :9, -1] = True  # and one that comes late
+    return np.where(missing, np.nan, speed)
+
+
+def forecasts(predictor: Predictor, speed: Any, signal: Any, seed: int = 3) -> tuple[Any, Any]:
+    memory = predictor.start(speed.shape[0], speed.shape[2], seed)
+    last, seen = np.full_like(speed[:, 0], np.nan), []
+    for k in range(speed.shape[1]):
+        memory = predictor.advance(memory, last, signal[:, k])
+        last = speed[:, k]
+        seen.append(memory.forecast)
+    return np.stack(seen, axis=1), memory
+
+
+@pytest.mark.parametrize("name", PREDICTORS)
+def test_rows_are_the_same_alone_and_runs_repeat(name: str) -> None:
+    speed, signal = loaded_speeds(40, rows=3, cpu=0.5)
+    speed, predictor = gappy(speed), PREDICTORS[name]
+    batch, memory = forecasts(predictor, speed, signal)
+    again, same = forecasts(predictor, speed, signal)
+    assert pickle.dumps(memory) == pickle.dumps(same)
+    np.testing.assert_array_equal(batch, again)
+    for e in range(3):
+        alone, memory_alone = forecasts(predictor, speed[e : e + 1], signal[e : e + 1], seed=3 + e)
+        np.testing.assert_array_equal(alone[0], batch[e])
+        for part, part_alone in zip(memory, memory_alone, strict=True):
+            np.testing.assert_array_equal(part_alone[0], part[e])
+
+
+@pytest.mark.parametrize("name", PREDICTORS)
+def test_advance_changes_nothing_in_place(name: str) -> None:
+    speed, signal = loaded_speeds(12)
+    predictor = PREDICTORS[name]
+    memory = predictor.start(2, 4)
+    for k in range(12):
+        before = pickle.dumps((memory, speed, signal))
+        after = predictor.advance(memory, speed[:, k], signal[:, k])
+        assert pickle.dumps((memory, speed, signal)) == before
+        memory = after
+
+
+@pytest.mark.parametrize("name", PREDICTORS)
+def test_predictions_scale_with_the_speeds_and_stay_near_the_average(name: str) -> None:
+    speed, signal = loaded_speeds(60, cpu=0.5, noise=1.0)
+    speed, predictor = gappy(speed), PREDICTORS[name]
+    here, memory = forecasts(predictor, speed, signal)
+    scaled, _ = forecasts(predictor, 1024.0 * speed, signal)
+    np.testing.assert_allclose(scaled, 1024.0 * here, rtol=1e-7 if name == "narx" else 0.0)  # it takes logarithms
+    assert np.isnan(here[:, 0]).all()
+    assert (np.isnan(here[:, :10, -1])).all()
+    assert (here[:, 11:] > 0).all()
+    if name in {"linear", "narx"}:
+        centre = memory.ema if name == "linear" else np.exp(memory.level)
+        ratio = here[:, -1] / centre
+        assert (ratio >= 0.2 * (1 - 1e-12)).all()
+        assert (ratio <= 5.0 * (1 + 1e-12)).all()
+
+
+@pytest.mark.parametrize("name", ["last", "ema", "median"])
+def test_without_a_sample_averages_keep_their_prediction(name: str) -> None:
+    speed, signal = loaded_speeds(30)
+    missing = speed.copy()
+    missing[:, 10:, 1] = np.nan
+    kept, _ = forecasts(PREDICTORS[name], missing, signal)
+    others, _ = forecasts(PREDICTORS[name], speed, signal)
+    assert (kept[:, 10:, 1] == kept[:, 10:11, 1]).all()
+    np.testing.assert_array_equal(kept[..., [0, 2, 3]], others[..., [0, 2, 3]])
+
+
+def test_without_a_sample_models_follow_the_signals() -> None:
+    speed, signal = loaded_speeds(160, memory=0.7, noise=0.05)
+    speed[:, 120:, 1] = np.nan
+    for predictor in (Linear(), Narx(warm_up=50)):
+        seen, _ = forecasts(predictor, speed, signal)
+        assert np.corrcoef(seen[0, 121:, 1], signal[0, 121:, 1, 1])[0, 1] < -0.8
+
+
+def test_ema_and_median_by_definition() -> None:
+    speed, signal = loaded_speeds(20)
+    ema, _ = forecasts(Ema(0.3), speed, signal)
+    median, _ = forecasts(Median(4), speed, signal)
+    weights = 0.3 * 0.7 ** np.arange(18)[::-1]
+    first = 0.7**18 * speed[:, 0]
+    np.testing.assert_allclose(ema[:, 19], first + np.einsum("k,ekn->en", weights, speed[:, 1:19]), rtol=1e-12)
+    for k in (1, 2, 3, 4, 11, 19):
+        np.testing.assert_allclose(median[:, k], np.median(speed[:, max(k - 4, 0) : k], axis=1), rtol=1e-15)
+
+
+@settings(max_examples=20, deadline=None)
+@given(lags=st.integers(1, 5), past=st.integers(0, 2), warm_up=st.integers(1, 12), seed=st.integers(0, 99))
+def test_recursive_least_squares_is_least_squares(lags: int, past: int, warm_up: int, seed: int) -> None:
+    """Of all samples after the warm-up, held by the ridge to the mean of the lags."""
+    ridge, rounds = 0.7, 40
+    speed, signal = loaded_speeds(rounds, n=2, rows=1, cpu=0.6, seed=seed)
+    model = Linear(lags=lags, past=past, ridge=ridge, warm_up=warm_up)
+    _, memory = forecasts(model, speed, signal)
+    for i in range(2):
+        ema = speed[0, 0, i]
+        for v in speed[0, 1:warm_up, i]:
+            ema = 0.8 * ema + 0.2 * v
+        # the history as seen from each round, filled with the first speed and with no load before the start
+        v = np.concatenate([np.full(lags, speed[0, 0, i]), speed[0, :, i]])[: rounds - 1 + lags] / ema
+        c = np.concatenate([np.zeros((past, 2)), signal[0, :, i]])
+        rows = range(warm_up, rounds - 1)
+        x = np.array([[1.0, *v[k : k + lags], *c[k : k + past + 1].ravel()] for k in rows])
+        y = v[lags:][list(rows)]
+        prior = np.zeros(x.shape[1])
+        prior[1 : 1 + lags] = 1 / lags
+        root = np.sqrt(ridge) * np.eye(len(prior))
+        expected = np.linalg.lstsq(np.vstack([x, root]), np.concatenate([y, root @ prior]), rcond=None)[0]
+        np.testing.assert_allclose(memory.weights[0, i], expected, rtol=1e-7, atol=1e-9)
+
+
+def test_without_signals_arx_is_an_autoregression() -> None:
+    speed, signal = loaded_speeds(60)
+    one, memory = forecasts(Linear(past=0), speed, 0.0 * signal)
+    two, _ = forecasts(Linear(past=2), speed, 0.0 * signal)
+    np.testing.assert_array_equal(one, two)
+    assert not memory.weights[..., 9:].any()
+
+
+def test_linear_finds_an_autoregression() -> None:
+    """v_k = 2 + 0.3 v_{k-2} - 0.4 v_{k-1} + noise."""
+    rng, v = np.random.default_rng(0), [1.0, 2.0]
+    for _ in range(3000):
+        v.append(2.0 + 0.3 * v[-2] - 0.4 * v[-1] + 0.1 * rng.standard_normal())
+    speed = np.array(v)[None, :, None]
+    _, memory = forecasts(Linear(lags=2, past=0, ridge=1e-6), speed, np.zeros((*speed.shape, 2)))
+    np.testing.assert_allclose(memory.weights[0, 0, 1:3], [0.3, -0.4], atol=0.05)  # the oldest first
+    np.testing.assert_allclose(memory.weights[0, 0, 0] * memory.unit[0, 0], 2.0, atol=0.15)
+
+
+def test_speeds_of_a_round() -> None:
+    belief = LastRound.empty(1, 3).observe(np.array([[0, 0, 2]]), np.array([[1.0, 3.0, 0.5]]))
+    np.testing.assert_array_equal(belief.speed(), [[0.5, np.nan, 2.0]])
+    assert belief.untried().tolist() == [[False, True, False]]
+    later = belief.observe(np.array([[1, 1, 1]]), np.array([[1.0, 1.0, 2.0]]))
+    np.testing.assert_array_equal(later.speed(), [[np.nan, 0.75, np.nan]])
+    np.testing.assert_array_equal(later.counts, [[2, 3, 1]])
+    assert np.isnan(later.observe(np.full((1, 3), -1), np.zeros((1, 3))).speed()).all()
+
+
+def test_narx_goes_on_from_saved_weights_and_leaves_torch_as_it_was() -> None:
+    torch = pytest.importorskip("torch")
+    threads, generator = torch.get_num_threads(), torch.get_rng_state()
+    speed, signal = loaded_speeds(40, cpu=0.5)
+    _, memory = forecasts(SMALL, speed[:, :20], signal[:, :20])
+    saved = pickle.loads(pickle.dumps(memory))
+    for k in range(20, 40):
+        memory, saved = (SMALL.advance(m, speed[:, k - 1], signal[:, k]) for m in (memory, saved))
+    for part, part_saved in zip(memory, saved, strict=True):
+        np.testing.assert_array_equal(part, part_saved)
+    assert torch.get_num_threads() == threads
+    assert torch.equal(torch.get_rng_state(), generator)
+
+
+def test_the_network_is_the_same_in_torch_and_in_numpy() -> None:
+    torch = pytest.importorskip("torch")
+    speed, signal = loaded_speeds(20, cpu=0.5)
+    _, memory = forecasts(SMALL, speed, signal)
+    inputs = SMALL._scaled(memory.inputs, memory.scale[:, None, None])
+    for e in range(2):
+        output = SMALL._network(torch.tensor(memory.weights[e]), torch.tensor(inputs[e]), torch.tanh).numpy()
+        np.testing.assert_allclose(np.log(memory.forecast[e]), memory.level[e] + memory.scale[e] * output, rtol=1e-9)
+
+
+def test_the_last_examples_are_remembered() -> None:
+    """All samples but each worker's first, in the order of rounds and workers; the oldest are dropped."""
+    speed, signal = loaded_speeds(11)
+    network = replace(SMALL, window=7, warm_up=99)
+    _, memory = forecasts(network, gappy(speed), signal)
+    asked: list[float] = []
+    level: dict[int, list[float]] = {}
+    for seen in gappy(speed)[0, :10]:
+        for i in np.flatnonzero(~np.isnan(seen)):
+            past = level.setdefault(int(i), [])
+            asked += [np.log(seen[i]) - np.mean(past)] if past else []
+            past.append(np.log(seen[i]))
+    np.testing.assert_allclose(memory.examples[0, :, -1], asked[-7:], rtol=1e-9)
+
+
+def test_seeds_give_other_weights() -> None:
+    weights = SMALL.start(3, 2, seed=5).weights
+    np.testing.assert_array_equal(SMALL.start(1, 2, seed=7).weights[0], weights[2])
+    assert not (weights[0] == weights[1]).any()
+
+
+def test_narx_says_that_torch_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(MissingExtraError, match=r'predictor narx needs torch: pip install "ata-gym\[train\]"'):
+        Narx()
+
+
+def test_who_foresees_what() -> None:
+    """Where signals drive the speed a network of them beats averages, and the line where the effect is curved.
+
+    Where they do not, it gains nothing worth having over the average of the right length.
+    """
+    predictors = {"last": Ema(1.0), "ema": Ema(), "linear": Linear(), "narx": Narx()}
+    speed, signal = loaded_speeds(400, cpu=0.9, memory=0.3, noise=0.1)
+    driven = {name: errors.square for name, errors in prediction_errors(speed, predictors, signal).items()}
+    assert (driven["narx"] < 0.75 * np.minimum(driven["ema"], driven["last"])).all()
+    assert (driven["narx"] < 0.95 * driven["linear"]).all()
+    speed, signal = loaded_speeds(400, noise=0.3)
+    noise = {name: errors.square for name, errors in prediction_errors(speed, predictors, signal).items()}
+    assert (abs(noise["narx"] / noise["ema"] - 1.0) < 0.05).all()
+
+
+def test_errors_by_hand() -> None:
+    speed = np.array([[1.0, 4.0], [2.0, np.nan], [4.0, 2.0]])
+    errors = prediction_errors(speed, {"last": Ema(1.0), "ema": Ema(0.5)}, skip=1)
+    means = np.array([7 / 3, 3.0])
+    np.testing.assert_allclose(errors["last"].square, [np.sqrt(((1 + 4) / means[0] ** 2 + 4 / means[1] ** 2) / 3)])
+    np.testing.assert_allclose(errors["ema"].square, [np.sqrt(((1 + 2.5**2) / means[0] ** 2 + 4 / means[1] ** 2) / 3)])
+    np.testing.assert_allclose(errors["last"].percentage, [100 * (1 / 2 + 2 / 4 + 2 / 2) / 3])
+    two = prediction_errors(np.stack([speed, 3.0 * speed]), {"last": Ema(1.0)}, skip=1)["last"]
+    np.testing.assert_allclose(two.square, errors["last"].square.repeat(2))
+
+
+def test_a_record_of_an_env() -> None:
+    env = gym.make_vec("ata_gym/TaskAllocation-v0", num_envs=2, pool=exponential([1.0, 2.0]), budget=5)
+    seen = record_speeds(env, rounds=7, seed=4)
+    assert seen.speed.shape == (2, 7, 2)
+    assert not seen.signal.any()
+    observation, _ = env.reset(seed=4)
+    observation = env.step(np.array([[3, 2], [3, 2]]))[0]
+    np.testing.assert_allclose(seen.speed[:, 0, 0], 3 / observation["duration"][:, :3].sum(axis=1))
+    short = gym.make_vec("ata_gym/TaskAllocation-v0", num_envs=1, pool=exponential([1.0]), budget=1, horizon=3)
+    with pytest.raises(ValueError, match="make the env with horizon=9"):
+        record_speeds(short, rounds=9)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Ema(0.0), "weight must be"),
+        (lambda: Ema(1.5), "weight must be"),
+        (lambda: Median(0), "window must be"),
+        (lambda: Linear(lags=0), "lags must be"),
+        (lambda: Linear(ridge=0.0), "ridge must be"),
+        (lambda: Narx(past=-1), "past must be"),
+        (lambda: Narx(warm_up=0), "warm_up must be"),
+        (lambda: Narx(decay=0.0), "decay must be"),
+        (lambda: prediction_errors([1.0, 2.0], {}), "speed must be of shape"),
+        (lambda: prediction_errors([[1.0], [-2.0]], {}), "speed must be"),
+        (lambda: prediction_errors([[1.0], [2.0]], {}, skip=2), "skip must leave some of the 2 rounds"),
+        (lambda: prediction_errors([[1.0], [2.0]], {}, signal=np.zeros((2, 2)), skip=0), "signal must be of shape"),
+    ],
+)
+def test_bad_input(make: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make()

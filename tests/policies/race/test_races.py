@@ -1,0 +1,183 @@
+"""Races of fixed size, the learner that sizes its race by the price, and the oracle."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+import ata_policies
+from ata_gym.pools import Pool, concatenate, deterministic, exponential, log_normal, shifted_exponential
+from ata_gym.simulation.keys import stream_keys
+from ata_gym.theory.simulated.races import EVERYTHING, best_race
+from ata_policies import Setting, check_policy
+from ata_policies.beliefs.moments import Exposure
+from ata_policies.policy import State
+from ata_policies.race.fixed import RaceBackup, RaceCaps, RaceFastest, race_by_draws
+from ata_policies.race.learner import RaceLearner
+from ata_policies.race.oracle import RaceOracle
+
+POOL = shifted_exponential(np.arange(1.0, 13.0), np.arange(1.0, 13.0))
+BUDGET = 8
+KINDS = (RaceFastest, RaceBackup, RaceCaps, RaceLearner, RaceOracle)
+
+
+def play(kind: type, rounds: int, rows: int = 4, pool: Pool = POOL, price: float = 0.0, **more: Any) -> Any:
+    """Mean round time, mean worker time, and the last state."""
+    env = gym.make_vec("ata_gym/TaskRace-v0", num_envs=rows, pool=pool, budget=BUDGET, price=price)
+    policy, (observation, _), state = kind(Setting.of(env), **more), env.reset(seed=0), None
+    for _ in range(rounds):
+        action, state = policy.predict(observation, state)
+        observation, *_, info = env.step(action)
+    return info["runtime"].mean() / rounds, info["total_worker_time"].mean() / rounds, state
+
+
+def state_of(counts: list[float], busy: list[float], rows: int = 1) -> State:
+    """A state with this belief in each row, and rows of different randomness."""
+    belief = Exposure(np.tile(counts, (rows, 1)), np.tile(busy, (rows, 1)))
+    zeros = np.zeros(rows, np.int64)
+    return State(belief, (), zeros + 5, zeros, stream_keys(0, rows, 1))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_keeps_the_contract(kind: type) -> None:
+    check_policy(kind)
+
+
+@pytest.mark.parametrize("kind", [RaceFastest, RaceBackup, RaceCaps, RaceLearner])
+def test_everybody_races_in_the_first_round(kind: type) -> None:
+    action, _ = kind(Setting(5, 3)).predict({"worker": np.full(3, -1), "duration": np.zeros(3), "elapsed": np.zeros(5)})
+    assert action.tolist() == [3] * 5
+
+
+def test_the_best_known_race_and_the_untried_beside_it() -> None:
+    """With so much seen the draws are the means 1, 2.1, ?, 4.3 and 9: 6 + 2 tasks are shared out among the three."""
+    state = state_of([4e8, 4e8, 0.0, 4e8, 4e8], [4e8, 8.4e8, 0.0, 17.2e8, 36e8])
+    assert race_by_draws(state, 3, 8, 1.0, 6).tolist() == [[5, 2, 6, 1, 0]]
+    assert race_by_draws(state, 2, EVERYTHING, 1.0, 6).tolist() == [[6, 6, 6, 0, 0]]
+    assert race_by_draws(state, 1, 6, 1.0, 6, extra=2).tolist() == [[6, 6, 6, 6, 0]]
+
+
+def test_a_row_that_does_not_explore_keeps_its_caps_beside_one_that_does() -> None:
+    state = state_of([4e8, 4e8, 4e8, 4e8], [4e8, 8.4e8, 17.2e8, 36e8], rows=2)
+    races = race_by_draws(state, np.array([2, 2]), np.array([3, 3]), 1.0, 3, extra=np.array([0, 1]))
+    assert races.tolist() == [[2, 1, 0, 0], [2, 1, 3, 0]]
+    state = state_of([4e8, 4e8, 4e8, 4e8], [4e8, 40e8, 172e8, 360e8], rows=2)
+    races = race_by_draws(state, np.array([2, 2]), np.array([3, 3]), 1.0, 3, extra=np.array([0, 1]))
+    assert races.tolist() == [[3, 0, 0, 0], [3, 3, 3, 0]]
+
+
+def test_a_worker_without_results_is_tried_again_ever_more_seldom() -> None:
+    """Two are known to take 10. That a third, whose tasks were cancelled after S in all, draws less has chance
+    exp(-S / 10)."""
+    rows = 4000
+    for spent in (5.0, 20.0, 40.0):
+        races = race_by_draws(state_of([1e8, 1e8, 0.0], [1e9, 1e9, spent], rows), 1, 5, 1.0, 5)
+        chance = math.exp(-spent / 10)
+        share = (races[:, 2] > 0).mean()
+        assert abs(share - chance) < 5 * math.sqrt(chance / rows)
+
+
+def test_cancelled_tasks_keep_a_slow_worker_from_looking_fast() -> None:
+    """Worker 2 finishes few tasks, and short ones; with the cancelled ones its mean is right, so it is left out."""
+    pool = exponential([1.0, 1.0, 20.0])
+    _, _, everybody = play(RaceFastest, 2000, pool=pool, m=3)
+    np.testing.assert_allclose(
+        everybody.belief.busy.sum(axis=0) / everybody.belief.counts.sum(axis=0), pool.mean(), rtol=0.1
+    )
+    _, _, state = play(RaceFastest, 500, pool=pool, m=2)
+    assert (state.belief.busy[:, 2] < 0.05 * state.belief.busy[:, 0]).all()
+
+
+@pytest.mark.parametrize(("kind", "more"), [(RaceFastest, {"m": 3}), (RaceCaps, {"m": 4, "d": 3}), (RaceBackup, {})])
+def test_a_fixed_race_comes_close_to_the_same_race_with_the_means_known(kind: type, more: dict[str, int]) -> None:
+    class Known(kind):  # type: ignore[misc]
+        def first_belief(self, rows: int) -> Exposure:
+            return Exposure(np.full((rows, POOL.n), 1e9), np.tile(1e9 * POOL.mean(), (rows, 1)))
+
+    time, worker_time, _ = play(kind, 1500, **more)
+    known_time, known_worker_time, _ = play(Known, 1500, **more)
+    assert time < 1.06 * known_time
+    assert worker_time < 1.06 * known_worker_time
+
+
+@pytest.mark.parametrize("price", [0.0, 0.1, 1.0])
+@pytest.mark.parametrize(
+    "pool",
+    [
+        POOL,
+        exponential(np.linspace(1.0, 1.1, 12)),
+        concatenate([exponential(np.full(6, 4.0)), log_normal(np.full(6, np.log(4.0) - 2.0), 2.0)]),
+    ],
+    ids=["unequal", "near-equal", "heavy tails"],
+)
+def test_the_learner_comes_close_to_the_oracle(pool: Pool, price: float) -> None:
+    """Within 6 % of its cost from the first round on, and far below that of the rules that ignore the price."""
+    time, worker_time, _ = play(RaceLearner, 1000, pool=pool, price=price)
+    best_time, best_worker_time, _ = play(RaceOracle, 1000, pool=pool, price=price)
+    assert time + price * worker_time < 1.06 * (best_time + price * best_worker_time)
+
+
+def test_the_learner_spends_less_at_a_higher_price() -> None:
+    played = [play(RaceLearner, 400, price=price) for price in (0.0, 0.02, 0.1, 1.0)]
+    assert [p[0] for p in played] == sorted(p[0] for p in played)
+    assert [p[1] for p in played] == sorted((p[1] for p in played), reverse=True)
+
+
+def test_for_nothing_the_learner_is_almost_as_fast_as_everybody_and_saves_work() -> None:
+    time, worker_time, _ = play(RaceLearner, 1500)
+    fastest, wasteful, _ = play(RaceFastest, 1500, m=POOL.n)
+    assert time < 1.02 * fastest
+    assert worker_time < 0.8 * wasteful
+
+
+def test_the_learner_finds_the_fast_among_workers_of_equal_mean() -> None:
+    """In a race rare long tasks do no harm: the log-normal workers win."""
+    pool = concatenate([exponential(np.full(6, 4.0)), log_normal(np.full(6, np.log(4.0) - 2.0), 2.0)])
+    _, _, state = play(RaceLearner, 600, pool=pool, price=1.0)
+    assert state.belief.counts[:, 6:].sum() > 10 * state.belief.counts[:, :6].sum()
+
+
+def test_a_plan_is_kept_until_it_is_due() -> None:
+    """In rounds 2, 4, 13, 23, 35, 49, 65 and 83."""
+    _, _, state = play(RaceLearner, 100, rows=2)
+    assert state.plan.solved.tolist() == [83, 83]
+    assert (state.plan.fastest < POOL.n).all()
+
+
+def test_without_noise_nothing_is_wasted() -> None:
+    """Times are known after one round: as soon as a plan is made, no more than B tasks are done, in the least time."""
+    pool = deterministic([1.0, 2.0, 3.0])
+    time, worker_time, _ = play(RaceOracle, 5, rows=1, pool=pool, price=1e-6)
+    assert time == 5.0  # 5 + 2 + 1 = 8 results
+    assert worker_time <= 15.0
+
+
+def test_the_oracle_plays_the_best_race() -> None:
+    env = gym.make("ata_gym/TaskRace-v0", pool=POOL, budget=BUDGET, price=0.3)
+    action, _ = ata_policies.make("ata_policies.race.oracle:RaceOracle", env).predict(env.reset(seed=0)[0])
+    np.testing.assert_array_equal(action, best_race(POOL, BUDGET, 0.3).allocation)
+    with pytest.raises(ValueError, match="needs an env whose pool is known"):
+        RaceOracle(Setting(3, 2))
+
+
+@pytest.mark.parametrize(
+    ("kind", "more", "message"),
+    [
+        (RaceFastest, {"m": 0}, "m must be"),
+        (RaceFastest, {"m": 13}, "m must be at most the number of workers, 12, not 13"),
+        (RaceCaps, {"d": -1}, "d must be"),
+        (RaceCaps, {"m": 1.5}, "m must be"),
+        (RaceBackup, {"shape": 0.0}, "shape must be"),
+        (RaceLearner, {"tolerance": -0.1}, "tolerance must be a finite number of at least 0, not -0.1"),
+        (RaceLearner, {"explore": math.inf}, "explore must be"),
+        (RaceLearner, {"replicates": 0}, "replicates must be"),
+        (RaceOracle, {"tolerance": math.nan}, "tolerance must be"),
+    ],
+)
+def test_bad_hyperparameters(kind: type, more: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        kind(Setting(12, BUDGET, pool=POOL), **more)

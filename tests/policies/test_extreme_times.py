@@ -1,0 +1,141 @@
+"""Legal observations at the ends of the range: every action stays legal, and nothing becomes NaN."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+import ata_policies
+from ata_gym.pools import shifted_exponential
+from ata_gym.typing import Floats, Ints
+from ata_gym.utils.trees import leaves
+from ata_policies import Belief
+from ata_policies.allocation.composition import ESTIMATES, MEMORIES, RULES, ComposedPolicy
+
+DISPATCH = "ata_gym/TaskDispatch-v0"
+NAMES = [name for name in ata_policies.names() if ata_policies.load(name).env_id != DISPATCH]
+ROUNDS = 24
+EXTREMES = [0.0, 1e-300, 1.0, 1e300]
+
+
+def durations(budget: int, rng: np.random.Generator) -> dict[str, Any]:
+    """How long tasks take, by round and task, (rounds, B) or (rounds, 1)."""
+    k = np.arange(ROUNDS)[:, None]
+    return {
+        "zero": np.where(k, 0.0, 0.0),
+        "smallest": np.where(k, 5e-324, 5e-324),
+        "huge": np.where(k, 1e300, 1e300),
+        "largest": np.where(k, np.finfo(float).max, np.finfo(float).max),
+        "zero, then huge": np.where(k < ROUNDS // 2, 0.0, 1e300),
+        "huge, then zero": np.where(k < ROUNDS // 2, 1e300, 0.0),
+        "by turns": np.where(k % 2, 1e-300, 1e300),
+        "one huge outlier": np.where(k == 6, 1e300, 1.0),
+        "growing": 10.0 ** (-300 + 25 * k),
+        "mixed": rng.choice(EXTREMES, (ROUNDS, budget)),
+        "of any size": 10.0 ** rng.uniform(-300, 300, (ROUNDS, budget)),
+    }
+
+
+LENGTHS = list(durations(1, np.random.default_rng(0)))
+CASES = list(itertools.product(LENGTHS, ["as asked", "all of one", "of any"], ["none cancelled", "some cancelled"]))
+"""Each is a row: how long tasks take, whose results they are, and whether tasks are cancelled."""
+
+
+@functools.cache
+def feedback(n: int, budget: int) -> tuple[Floats, Ints, Floats]:
+    """Durations and workers (rounds, cases, B), elapsed (rounds, cases, n); a worker of -1 is still to be filled in."""
+    rng = np.random.default_rng(0)
+    worker = np.zeros((ROUNDS, len(CASES), budget), np.int64)
+    duration, elapsed = np.zeros(worker.shape), np.zeros((ROUNDS, len(CASES), n))
+    for e, (length, whose, cancelled) in enumerate(CASES):
+        duration[:, e] = durations(budget, rng)[length]
+        anybody = np.sort(rng.integers(0, n, (ROUNDS, budget)))
+        worker[:, e] = {"as asked": -1, "all of one": 0, "of any": anybody}[whose]
+        elapsed[:, e] = rng.choice(EXTREMES, (ROUNDS, n)) if cancelled == "some cancelled" else 0.0
+    return duration, worker, elapsed
+
+
+class NumbersOnly:
+    """A rule that refuses scores and shapes of NaN."""
+
+    def __init__(self, rule: Any) -> None:
+        self.rule, self.needs_shape = rule, rule.needs_shape
+
+    def allocate(self, scores: Any, coming: Any) -> Any:
+        assert not np.isnan(scores.score).any()
+        assert scores.shape is None or not np.isnan(scores.shape).any()
+        return self.rule.allocate(scores, coming)
+
+
+def play(name: str, n: int, budget: int, **hyperparameters: Any) -> None:
+    """Raise an error at the first illegal action or NaN."""
+    pool = shifted_exponential(np.arange(1.0, n + 1), np.arange(1.0, n + 1))
+    env: Any = gym.make_vec(ata_policies.load(name).env_id, num_envs=len(CASES), pool=pool, budget=budget)
+    policy: Any = ata_policies.make(name, env, **hyperparameters)
+    if isinstance(policy, ComposedPolicy):
+        policy.rule = NumbersOnly(policy.rule)  # type: ignore[assignment]
+    observation, state = env.reset(seed=0)[0], None
+    for k, (duration, worker, elapsed) in enumerate(zip(*feedback(n, budget), strict=True)):
+        now = {"privileged": env.unwrapped.conditions()} if policy.privileged else {}
+        action, state = policy.predict(observation, state, **now)
+        env.action_space.check(action)
+        for part, leaf in leaves(state.belief):
+            wrong = np.argwhere(np.isnan(leaf)) if leaf.dtype.kind == "f" else leaf[:0]
+            assert not wrong.size, f"round {k + 1}: {part} has NaN, first for {CASES[wrong[0][0]]}"
+        filled = worker.copy()
+        for e in np.flatnonzero(worker[:, 0] < 0):
+            filled[e] = np.resize(np.repeat(np.arange(n), action[e]), budget)
+        observation = {"worker": filled, "duration": duration, "elapsed": elapsed}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_actions_of_every_policy_stay_legal(name: str) -> None:
+    for n, budget in ((5, 7), (12, 3), (1, 4)):
+        play(name, n, budget)
+
+
+@pytest.mark.parametrize("memory", MEMORIES)
+@pytest.mark.parametrize("estimate", ESTIMATES)
+def test_actions_of_every_composition_stay_legal(memory: str, estimate: str) -> None:
+    parts: dict[str, Any] = {"estimate": estimate, "memory": memory, "availability": True}
+    if memory == "prior":
+        parts["prior"] = Belief(
+            np.array([[1.0, 0.0, 1e300, 3.0, 1e-300]]), np.array([[0.0, 0.0, 1e300, 1e300, 1e-300]])
+        )
+    for rule in RULES:
+        setting = ata_policies.Setting(5, 7, pool=shifted_exponential(np.ones(5), np.ones(5)))
+        try:
+            ComposedPolicy(setting, **parts, rule=rule)
+        except ValueError:
+            continue  # they do not fit together
+        play("thompson", 5, 7, **parts, rule=rule)
+
+
+@pytest.mark.parametrize("name", [name for name in ata_policies.names() if ata_policies.load(name).env_id == DISPATCH])
+def test_actions_of_dispatch_stay_legal(name: str) -> None:
+    """Any workers are idle, and have started any number of tasks that have run for any time."""
+    for n, budget in ((3, 5), (1, 3), (6, 2)):
+        lengths = np.array([durations(1, np.random.default_rng(0))[length].ravel() for length in LENGTHS])
+        rng, rows = np.random.default_rng(n), len(lengths)
+        env = gym.make_vec(DISPATCH, num_envs=rows, pool=shifted_exponential(np.ones(n), np.ones(n)), budget=budget)
+        policy, observation, state = ata_policies.make(name, env), env.reset(seed=0)[0], None
+        space: Any = env.action_space
+        for k in range(0, ROUNDS, 2):
+            for done in range(budget):
+                action, state = policy.predict(observation, state)
+                space.check(action)
+                running = rng.integers(0, 2, (rows, n)).astype(np.int8) * (done > 0)
+                observation = {
+                    "worker": rng.integers(0, n, (rows, 1)),
+                    "duration": lengths[:, [k]],
+                    "elapsed": lengths[:, [k]] * rng.integers(0, 2, (rows, n)) * (done == 0),
+                    "missing": np.full((rows, 1), budget - done),
+                    "started": np.maximum(rng.integers(0, budget + 1, (rows, n)) * (done > 0), running),
+                    "running": running,
+                    "age": lengths[:, [k]] * running,
+                }

@@ -1,0 +1,93 @@
+"""Policies by name: what is registered, what is refused, and who plays which env."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import pytest
+
+import ata_policies
+from ata_gym.pools import shifted_exponential
+from ata_policies import Setting, default_name
+from ata_policies.allocation.baselines import Uta
+from ata_policies.registry import DEFAULTS, env_ids
+
+POOL = shifted_exponential([1.0, 2.0, 3.0], [1.0, 2.0, 3.0])
+
+
+def made(name: str, env_id: str = "ata_gym/TaskAllocation-v0", **hyperparameters: Any) -> Any:
+    return ata_policies.make(name, gym.make(env_id, pool=POOL, budget=7), **hyperparameters)
+
+
+def test_the_published_policies_are_registered() -> None:
+    published = {"ata", "ata-empirical", "ata-icml", "ata-empirical-icml", "uta", "ofta", "gta"}
+    assert published <= set(ata_policies.names())
+
+
+@pytest.mark.parametrize("name", ata_policies.names())
+def test_every_policy_says_what_it_is(name: str) -> None:
+    found = ata_policies.load(name)
+    assert found.env_id in env_ids()
+    assert 10 < len(found.summary()) <= 120
+    assert all((found.source, found.constants, found.knows, found.assumes))
+    assert {type(flag) for flag in (found.learns, found.priced, found.nonstationary, found.privileged)} == {bool}
+
+
+@pytest.mark.parametrize(
+    ("name", "hyperparameters", "message"),
+    [
+        ("atta", {}, "did you mean ata"),
+        ("no.such.module:Thing", {}, "there is no policy"),
+        ("ata_policies.allocation.baselines:Nothing", {}, "there is no policy"),
+        ("ata_policies.policy:Belief", {}, "Belief is no policy: make it a subclass"),
+        ("uta", {"alpha": 1.0}, "does not take"),
+        ("ata", {"alpha": -1.0}, "alpha"),
+        ("ata", {"seed": -1}, "seed must be"),
+    ],
+)
+def test_unknown_names_and_hyperparameters(name: str, hyperparameters: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        made(name, **hyperparameters)
+
+
+def test_an_env_of_others() -> None:
+    with pytest.raises(ValueError, match="not an env of ata_gym"):
+        ata_policies.make("ata", gym.make("CartPole-v1"))
+    with pytest.raises(ValueError, match="not an env of ata_gym"):
+        Setting.of(gym.make("CartPole-v1"))
+
+
+def test_a_class_may_be_named_by_its_module() -> None:
+    assert ata_policies.load("ata_policies.allocation.baselines:Uta") is Uta
+
+
+@pytest.mark.parametrize("env_id", DEFAULTS)
+def test_the_default_policy_of_an_env(env_id: str) -> None:
+    policy, preset = made("default", env_id, seed=3), ata_policies.load(default_name(env_id))
+    assert isinstance(preset, ata_policies.Preset)
+    assert type(policy) is preset.build
+    assert policy.seed == 3
+
+
+def test_default_is_no_name_without_an_env() -> None:
+    with pytest.raises(ValueError, match=r"depends on the env; give its name: .* for ata_gym/TaskAllocation-v0"):
+        ata_policies.load("default")
+    with pytest.raises(ValueError, match="no default policy is named for ata_gym/TaskNothing-v0"):
+        default_name("ata_gym/TaskNothing-v0")
+
+
+@pytest.mark.parametrize("name", ["uta", "gta", "ata", "ata_policies.allocation.baselines:Uta"])
+@pytest.mark.parametrize("env_id", env_ids())
+def test_a_policy_is_made_for_its_own_env_alone(name: str, env_id: str) -> None:
+    """However the env was made: by id or class, single or vector, wrapped or not."""
+    found = ata_policies.load(name)
+    single = gym.make(env_id, pool=POOL, budget=7, horizon=9)
+    direct = type(single.unwrapped)(pool=POOL, budget=7)  # type: ignore[call-arg]
+    vector = gym.make_vec(env_id, num_envs=2, pool=POOL, budget=7)
+    for env in (single, direct, vector, gym.wrappers.RecordEpisodeStatistics(single)):
+        if found.env_id == env_id:
+            assert ata_policies.make(name, env).setting.n == 3
+        else:
+            with pytest.raises(ValueError, match=f"{found.__name__} plays {found.env_id}, and this env is {env_id}"):
+                ata_policies.make(name, env)

@@ -1,0 +1,168 @@
+"""psi1 norms: E exp(|Y| / c) = 2 by an independent route, the published figures, and the rules of a norm."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.integrate import quad
+from scipy.special import gamma, gammainc, gammaincc
+
+from ata_gym import pools
+from ata_gym.pools import Pool
+
+shifted = st.floats(0, 20)
+
+
+def exponential_moment(pool, c, *, centred):
+    """E exp(|Y| / c) of worker 0 as 1 + (integral of exp(y / c) P(|Y| > y) dy) / c, from scipy's tails."""
+    shift, scale = pool.distributions.shift[0], pool.distributions.scale[0]
+    z = pool.standard(0)
+    mean, sd = pool.mean()[0], pool.sd()[0]
+
+    def integrand(y):
+        above = z.logsf(((mean if centred else 0.0) + y - shift) / scale)
+        below = z.logcdf((mean - y - shift) / scale) if centred else -np.inf
+        return np.exp(y / c + np.logaddexp(above, below)) / c
+
+    low, high = shift + scale * z.support()[0], shift + scale * min(z.support()[1], z.isf(1e-300))
+    cuts = [low, *(mean + np.array([-40, -20, -10, -5, -2, 0, 2, 5, 10, 20, 40]) * sd), high]
+    cuts = sorted({0.0, *(abs(x - mean) if centred else x for x in cuts if low <= x <= high)})
+    ranges = [(a, b) for a, b in pairwise(cuts) if b - a > 1e-12 * b]
+    return 1 + sum(quad(integrand, a, b, epsabs=1e-12, limit=200)[0] for a, b in ranges)
+
+
+distributions = st.one_of(
+    st.builds(pools.exponential, st.floats(0.1, 10), shifted),
+    st.builds(lambda low, width: pools.uniform(low, low + width), shifted, st.floats(0.1, 10)),
+    st.builds(pools.half_normal, st.floats(0.1, 10), shifted),
+    st.builds(pools.gamma, st.floats(0.4, 1e3), st.floats(0.1, 10), shifted),
+    st.builds(pools.weibull, st.floats(1, 20), st.floats(0.1, 10), shifted),
+)
+
+
+@settings(max_examples=60)
+@given(distributions, st.booleans())
+def test_the_exponential_moment_is_two(pool, centred):
+    (c,) = pool.psi1_norm(centred)
+    assert exponential_moment(pool, c, centred=centred) == pytest.approx(2, abs=1e-8)
+
+
+@pytest.mark.parametrize("c", [29.0, 4234.0])
+@pytest.mark.parametrize("centred", [False, True])
+def test_gamma_of_published_size(c, centred):
+    pool = pools.gamma(c**2, 1 / c, shift=c)
+    (norm,) = pool.psi1_norm(centred)
+    # by its density, up to 13 standard deviations; scipy's tails are wrong far below the mean of such shapes
+    z, weights = np.polynomial.legendre.leggauss(400)
+    side = np.stack([-6.5 * (1 + z), 6.5 * (1 + z)])
+    density = pool.standard(0).pdf((side + c) * c)
+    distance = np.abs(side + (0 if centred else 2 * c))
+    assert np.sum(6.5 * weights * c * density * np.exp(distance / norm)) == pytest.approx(2, abs=1e-6)
+
+
+M = 7.0
+
+
+@pytest.mark.parametrize(
+    ("pool", "raw", "centred"),
+    [
+        (pools.exponential(M), 2 * M, 1.53135 * M),
+        (pools.half_normal(M), 1.7202 * M, 1.0577 * M),
+        (pools.uniform(M / 2, 3 * M / 2), 1.4831 * M, 0.39795 * M),
+        (pools.shifted_exponential(M, M), 3.17538 * M, 1.53135 * M),
+        (pools.deterministic(M), M / np.log(2), 0.0),
+        (pools.weibull(1.0, M), 2 * M, 1.53135 * M),
+        (pools.gamma(1.0, M), 2 * M, 1.53135 * M),
+    ],
+)
+def test_published_figures(pool, raw, centred):
+    np.testing.assert_allclose(pool.psi1_norm(), raw, rtol=5e-5)
+    np.testing.assert_allclose(pool.psi1_norm(centred=True), centred, rtol=5e-5)
+
+
+def test_closed_forms():
+    k = np.array([1e-3, 0.1, 1.0, 30.0, 1e6])
+    np.testing.assert_allclose(pools.gamma(k, 2.0).psi1_norm(), -2 / np.expm1(-np.log(2) / k), rtol=1e-12)
+    # a gamma distribution of many shapes is normal: 2 exp(t^2 / 2) Phi(t) = 2, the raw equation of the half-normal
+    # distribution
+    half = pools.half_normal((2 / np.pi) ** 0.5).psi1_norm()
+    np.testing.assert_allclose(pools.gamma(1e14, 1e-7).psi1_norm(centred=True), half, rtol=1e-8)
+    np.testing.assert_allclose(pools.gamma(1e40, 1e-20).psi1_norm(centred=True), half, rtol=1e-7)
+    # a weibull distribution of a large shape k is 1 + log(E) / k: E is cut at exp(-Euler's constant)
+    u = 1 / (1e8 * pools.weibull(1e8, 1.0).psi1_norm(centred=True)[0])
+    e = np.exp(-np.euler_gamma)
+    above = e**-u * gamma(1 + u) * gammaincc(1 + u, e)
+    below = e**u * gamma(1 - u) * gammainc(1 - u, e)
+    assert above + below == pytest.approx(2, abs=1e-6)
+
+
+def test_heavy_tails_have_no_norm():
+    heavy = pools.log_normal(0, [0.1, 2.9]) + pools.pareto([0.5, 3, 50], 1) + pools.weibull([0.3, 0.999], 1)
+    for centred in (False, True):
+        np.testing.assert_array_equal(heavy.psi1_norm(centred), np.inf)
+
+
+@given(st.lists(st.floats(0.1, 1e3), min_size=1, max_size=30), st.booleans(), shifted)
+def test_records(times, centred, shift):
+    pool = Pool("trace-by-round", times=[times], shift=shift)
+    (c,) = pool.psi1_norm(centred)
+    y = np.abs(shift + np.array(times) - (pool.mean()[0] if centred else 0))
+    if y.max() > 1e-6:
+        assert np.mean(np.exp(y / c)) == pytest.approx(2, abs=1e-9)
+    else:
+        assert c < 1e-5
+
+
+@given(st.floats(0.1, 1e3), st.integers(1, 30), st.floats(0, 1e3))
+def test_constant_records(time, length, shift):
+    pool = Pool("trace-by-task", times=[[time] * length], shift=shift)
+    assert pool.psi1_norm(centred=True)[0] == 0.0
+    assert pool.psi1_norm()[0] == pytest.approx(pool.mean()[0] / np.log(2))
+
+
+def test_records_with_rare_outliers():
+    times = np.ones(100_000)
+    times[7] = 1e6
+    pool = pools.trace([times])
+    for centred in (False, True):
+        y = np.abs(times - times.mean()) if centred else times
+        assert np.mean(np.exp(y / pool.psi1_norm(centred)[0])) == pytest.approx(2, abs=1e-9)
+
+
+@given(distributions, st.floats(0.01, 100), st.floats(0, 100))
+def test_scaling_and_shifting(pool, factor, more):
+    data = pool.to_data()
+    scaled = Pool.from_data(
+        data | {"shift": pool.distributions.shift * factor, "scale": pool.distributions.scale * factor}
+    )
+    for centred in (False, True):
+        np.testing.assert_allclose(scaled.psi1_norm(centred), factor * pool.psi1_norm(centred), rtol=1e-10)
+    moved = Pool.from_data(data | {"shift": pool.distributions.shift + more})
+    np.testing.assert_allclose(moved.psi1_norm(centred=True), pool.psi1_norm(centred=True), rtol=1e-10)
+    difference = moved.psi1_norm() - pool.psi1_norm()  # the norm of the constant is more / ln 2
+    assert -1e-9 <= difference[0] <= more / np.log(2) + 1e-9
+
+
+@given(st.lists(distributions, min_size=1, max_size=6))
+def test_each_worker_has_its_own_norm(parts):
+    pool = pools.concatenate(parts)
+    for centred in (False, True):
+        alone = np.concatenate([part.psi1_norm(centred) for part in parts])
+        np.testing.assert_allclose(pool.psi1_norm(centred), alone, rtol=1e-13)
+
+
+def test_lomax_and_shifts_far_beyond_the_scale():
+    assert np.isinf(pools.pareto(3.0, 1.0, shift=-1.0).psi1_norm()[0])
+    far = pools.exponential(1e-200, shift=1e200)
+    np.testing.assert_allclose(far.psi1_norm(), 1e200 / np.log(2))
+    np.testing.assert_allclose(far.psi1_norm(centred=True), 1.53134684e-200)
+
+
+def test_the_answer_is_the_callers_own():
+    pool = pools.exponential([1, 2])
+    pool.psi1_norm()[:] = 0
+    pool.mean()[:] = 0
+    np.testing.assert_allclose(pool.psi1_norm(), [2, 4])
+    np.testing.assert_allclose(pool.mean(), [1, 2])

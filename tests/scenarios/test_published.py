@@ -1,0 +1,42 @@
+"""The published scenarios against their publication."""
+
+from __future__ import annotations
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from ata_gym import scenario, scenario_names
+from ata_gym.pools import exponential
+
+
+def test_scenarios_match_their_publication() -> None:
+    names = [name for name in scenario_names() if name.startswith("icml2025")]
+    assert len(names) == 21
+    linear = scenario("icml2025-cifar100")
+    np.testing.assert_allclose(linear.pool.mean(), 58 * np.arange(1, 52))
+    np.testing.assert_allclose(linear.pool.sd(), 29 * np.arange(1, 52))
+    for name in names:
+        published = scenario(name)
+        means = published.pool.mean()
+        if name == "icml2025-regret":
+            assert published.alpha == means.max() == 40
+        else:
+            np.testing.assert_allclose(published.alpha, 2 * means.max())
+            assert (published.budget, published.eta) == (23, 2.0)
+        env = gym.make("ata_gym/TaskAllocation-v0", scenario=name)
+        env.reset(seed=0)
+        assert env.step(env.action_space.sample())[0] in env.observation_space
+    mixed = scenario("icml2025-mixed-n15").pool
+    assert mixed.families[:5] == ("exponential", "uniform", "half-normal", "log-normal", "gamma")
+    np.testing.assert_allclose(mixed.mean(), np.repeat(58.0 * np.array([1, 6, 11]), 5))
+    np.testing.assert_allclose(mixed.sd()[3], 29 * np.sqrt(28))
+    np.testing.assert_allclose(mixed.sd()[4], 1.0)
+    with pytest.raises(ValueError, match="there is no scenario"):
+        scenario("nothing")
+
+
+def test_a_scenario_may_be_shortened() -> None:
+    env = gym.make("ata_gym/TaskAllocation-v0", scenario="icml2025-regret", horizon=2, budget=3).unwrapped
+    assert (env.horizon, env.budget, env.n) == (2, 3, 20)  # type: ignore[attr-defined]
+    assert gym.make("ata_gym/TaskAllocation-v0", pool=exponential([1.0]), budget=1).unwrapped.horizon is None  # type: ignore[attr-defined]

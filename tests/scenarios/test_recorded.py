@@ -1,0 +1,94 @@
+"""Scenarios that are made of recorded speeds."""
+
+from __future__ import annotations
+
+import pickle
+import shutil
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+import ata_policies
+from ata_gym import scenario, scenario_names
+from ata_gym.bench.leaderboard import scenarios as leaderboard
+from ata_gym.changes import Jump
+from ata_gym.scenarios.recorded import RECORDINGS, find_scenario
+
+
+@pytest.mark.parametrize("name", RECORDINGS)
+def test_every_recorded_scenario_is_read_and_played(name, shared_data):
+    found, recording = find_scenario(name, shared_data), RECORDINGS[name]
+    assert (found.name, found.budget, found.horizon) == (name, recording.budget, recording.rounds)
+    assert found.summary
+    assert found.changes == recording.changes
+    assert pickle.loads(pickle.dumps(found)) == found
+    env: Any = gym.make("ata_gym/TaskAllocation-v0", scenario=found)
+    observation, _ = env.reset(seed=0)
+    action, _ = ata_policies.make("ata-icml", env).predict(observation)
+    assert env.step(action)[4]["runtime"] > 0
+
+
+def test_by_round_means_are_the_times_of_the_round_and_privileged_information_has_them(shared_data):
+    env: Any = gym.make("ata_gym/TaskAllocation-v0", scenario=find_scenario("alibaba-4", shared_data))
+    env.reset(seed=0)
+    env.action_space.seed(0)
+    for k in range(30):
+        means = env.unwrapped.means()
+        assert means.tolist() == [env.unwrapped.pool.record(i)[k] for i in range(10)]
+        assert env.unwrapped.conditions().pool(env.unwrapped.pool).mean().tolist() == means.tolist()
+        action = env.action_space.sample()
+        assert env.step(action)[4]["round_time"] == pytest.approx((action * means).max())
+
+
+def test_the_jump_is_on_top_of_what_was_recorded(shared_data):
+    plain, jumping = (find_scenario(name, shared_data) for name in ("alibaba-4", "alibaba-4-jump"))
+    assert (jumping.pool, jumping.changes) == (plain.pool, (Jump(at=1_000, workers=(4,), factor=4.0),))
+    plain = plain.pool
+    fast = np.sort(np.argsort(plain.mean())[:5])
+    assert 4 in fast  # in use before
+    env: Any = gym.make("ata_gym/TaskAllocation-v0", scenario=jumping).unwrapped
+    env.reset(seed=0)
+    saved = env.checkpoint()
+    for k, factor in ((999, 1.0), (1_000, 4.0)):
+        env.restore({**saved, "round": np.array([k])})
+        assert env.means()[4] == factor * plain.record(4)[k]
+        assert env.means()[3] == plain.record(3)[k]
+
+
+def test_phones_are_of_many_speeds(shared_data):
+    pool = find_scenario("phones", shared_data).pool
+    assert pool.n == len(np.unique(pool.mean())) == 60
+    assert pool.mean().max() / pool.mean().min() == pytest.approx(41.05, abs=0.01)
+    np.testing.assert_allclose(pool.sd() / pool.mean(), 0.2)
+
+
+def test_another_recording_under_the_same_name_is_refused(tmp_path, shared_data):
+    other, this = (RECORDINGS[name] for name in ("alibaba-1", "alibaba-4"))
+    shutil.copy(shared_data / other.file, tmp_path / this.file)
+    with pytest.raises(
+        ValueError, match=r"alibaba_job_4.csv holds other times than those of which .* alibaba-4 is made"
+    ):
+        find_scenario("alibaba-4", tmp_path)
+
+
+def test_what_is_missing_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"no file .*alibaba_job_1.csv, of which .* alibaba-1 is made"):
+        find_scenario("alibaba-1", tmp_path)
+    with pytest.raises(ValueError, match=r"made of mlperf_v07_resnet50_speed.csv.gz: give the folder .*--data"):
+        find_scenario("mlperf")
+    with pytest.raises(ValueError, match="did you mean alibaba-4"):
+        find_scenario("alibabba-4")
+    with pytest.raises(ValueError, match="icml2025-regret needs no data; these do: alibaba-1"):
+        find_scenario("icml2025-regret", tmp_path)
+
+
+def test_scenarios_are_found_too():
+    assert not set(RECORDINGS) & set(scenario_names())
+    assert find_scenario("icml2025-regret") is scenario("icml2025-regret")
+
+
+def test_the_leaderboard_takes_some_of_them():
+    assert all(RECORDINGS[name] is recording for name, recording in leaderboard.RECORDINGS.items())
+    assert not any(recording.changes for recording in leaderboard.RECORDINGS.values())

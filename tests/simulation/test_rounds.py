@@ -1,0 +1,219 @@
+"""One round: against a plain simulation written from the definition, and the noise against statistics."""
+
+from __future__ import annotations
+
+import heapq
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from ata_gym.pools import (
+    Pool,
+    deterministic,
+    exponential,
+    gamma,
+    half_normal,
+    log_normal,
+    pareto,
+    trace,
+    uniform,
+    weibull,
+)
+from ata_gym.simulation.kernels import philox
+from ata_gym.simulation.keys import derive_keys, stream_keys, uniforms
+from ata_gym.simulation.rounds import allocation_round, race_round
+
+POOL = (
+    deterministic([2.0])
+    + exponential([1.0, 3.0], shift=[0.0, 1.0])
+    + uniform(1.0, 4.0)
+    + half_normal(2.0, shift=0.5)
+    + gamma(2.5, 0.7)
+    + log_normal(0.1, 0.8)
+    + weibull(1.7, 2.0)
+    + pareto(3.0, 1.0)
+    + trace([[1.0, 5.0, 2.0]], replay="task")
+    + trace([[4.0, 3.0]], replay="round")
+)
+N = POOL.n
+
+
+def play(runner, allocation, keys=None, started=None, round_index=0, episode=0, pool=POOL, budget=None):  # type: ignore[no-untyped-def]
+    allocation = np.atleast_2d(np.asarray(allocation, np.int64))
+    rows = len(allocation)
+    return runner(
+        pool.distributions,
+        stream_keys(7, rows) if keys is None else keys,
+        np.full(rows, episode),
+        np.full(rows, round_index),
+        np.zeros((rows, pool.n), np.int64) if started is None else started,
+        allocation,
+        int(allocation[0].sum()) if budget is None else budget,
+    )
+
+
+def times_of(worker: int, count: int, key: np.ndarray, pool: Pool = POOL, **options: int) -> np.ndarray:
+    """The first task times of a worker, one single-task round at a time."""
+    drawn = []
+    for j in range(count):
+        started = np.zeros((1, pool.n), np.int64)
+        started[0, worker] = j
+        only = np.zeros(pool.n, np.int64)
+        only[worker] = 1
+        drawn.append(play(allocation_round, only, key, started, pool=pool, **options).duration[0, 0])
+    return np.array(drawn)
+
+
+def by_definition(allocation: np.ndarray, budget: int, times: list[np.ndarray]):  # type: ignore[no-untyped-def]
+    """The race as an event loop: results in order of (moment, worker)."""
+    queue = [(times[i][0], i, 0) for i in range(len(allocation)) if allocation[i] > 0]
+    heapq.heapify(queue)
+    results: list[tuple[int, int, float]] = []
+    begun = np.zeros(len(allocation))
+    started = (allocation > 0).astype(np.int64)
+    now = 0.0
+    while len(results) < budget:
+        now, i, j = heapq.heappop(queue)
+        results.append((i, j, times[i][j]))
+        if len(results) < budget and j + 1 < allocation[i]:
+            begun[i] = now
+            started[i] += 1
+            heapq.heappush(queue, (now + times[i][j + 1], i, j + 1))
+    elapsed = np.zeros(len(allocation))
+    for _, i, _ in queue:
+        elapsed[i] = now - begun[i]
+    results.sort()
+    busy = elapsed.sum() + sum(time for _, _, time in results)
+    return [i for i, _, _ in results], [time for _, _, time in results], elapsed, started, now, busy
+
+
+@given(st.lists(st.integers(0, 5), min_size=N, max_size=N).filter(any), st.data())
+def test_race_equals_its_definition(allocation: list[int], data: st.DataObject) -> None:
+    a = np.array(allocation)
+    budget = data.draw(st.integers(int(a.max()), int(a.sum())))
+    key = stream_keys(data.draw(st.integers(0, 5)))
+    options = {"round_index": data.draw(st.integers(0, 3)), "episode": data.draw(st.integers(0, 2))}
+    times = [times_of(i, int(a[i]), key, **options) for i in range(N)]
+    worker, time, elapsed, started, round_time, worker_time = by_definition(a, budget, times)
+    outcome = play(race_round, a, key, budget=budget, **options)
+    assert outcome.worker[0].tolist() == worker
+    assert outcome.duration[0].tolist() == time
+    np.testing.assert_allclose(outcome.elapsed[0], elapsed, atol=1e-12)
+    assert outcome.started[0].tolist() == started.tolist()
+    np.testing.assert_allclose(outcome.round_time[0], round_time)
+    np.testing.assert_allclose(outcome.worker_time[0], worker_time)
+
+
+@given(st.lists(st.integers(0, 5), min_size=N, max_size=N).filter(any), st.integers(0, 5))
+def test_race_with_sum_b_is_the_plain_round(allocation: list[int], seed: int) -> None:
+    plain, race = (play(runner, allocation, stream_keys(seed)) for runner in (allocation_round, race_round))
+    for a, b in zip(plain, race, strict=True):
+        assert a.tobytes() == b.tobytes()
+
+
+@given(st.lists(st.integers(0, 5), min_size=N, max_size=N).filter(any))
+def test_round_time_and_worker_time(allocation: list[int]) -> None:
+    outcome = play(allocation_round, allocation)
+    busy = np.bincount(outcome.worker[0], outcome.duration[0], minlength=N)
+    np.testing.assert_allclose(outcome.round_time[0], busy.max())
+    np.testing.assert_allclose(outcome.worker_time[0], busy.sum())
+    assert (np.bincount(outcome.worker[0], minlength=N) == allocation).all()
+
+
+def test_ties_go_to_the_lowest_worker() -> None:
+    outcome = play(race_round, [2, 2, 2], pool=deterministic([1.0, 1.0, 1.0]), budget=2)
+    assert outcome.worker[0].tolist() == [0, 1]
+    assert outcome.elapsed[0].tolist() == [0.0, 0.0, 1.0]
+    assert outcome.started[0].tolist() == [2, 1, 1]
+
+
+def test_gta_keeps_everybody_busy() -> None:
+    pool = exponential(np.arange(1.0, 9))
+    outcome = play(race_round, np.full(8, 5), pool=pool, budget=5)
+    np.testing.assert_allclose(outcome.worker_time[0], 8 * outcome.round_time[0])
+
+
+def test_noise_depends_on_the_task_alone() -> None:
+    """The same task has the same time, whatever else is allocated and in whatever batch."""
+    few, many = np.zeros(N, np.int64), np.full(N, 3)
+    few[1] = 2
+    keys = stream_keys(3, 4)
+    alone, crowded = play(allocation_round, few, keys[2:3]), play(allocation_round, np.tile(many, (4, 1)), keys)
+    assert alone.duration[0].tolist() == crowded.duration[2][crowded.worker[2] == 1][:2].tolist()
+
+
+@pytest.mark.parametrize("worker", range(9))
+def test_times_follow_the_distribution_of_the_pool(worker: int) -> None:
+    if worker == 0:
+        assert (times_of(0, 3, stream_keys(0)) == 2.0).all()
+        return
+    one = Pool(
+        POOL.families[worker],
+        shift=POOL.distributions.shift[worker],
+        scale=POOL.distributions.scale[worker],
+        shape=POOL.distributions.shape[worker],
+    )
+    times = play(allocation_round, [20_000], pool=one).duration[0]
+    distribution = one.standard(0)
+    z = (times - one.distributions.shift[0]) / one.distributions.scale[0]
+    assert stats.kstest(z, distribution.cdf).pvalue > 1e-3
+
+
+def test_traces_replay_by_task_and_by_round() -> None:
+    pool = trace([[1.0, 5.0, 2.0]], replay="task") + trace([[4.0, 3.0]], replay="round")
+    outcome = play(allocation_round, [4, 2], pool=pool, started=np.array([[1, 7]]), round_index=3)
+    assert outcome.duration[0].tolist() == [5.0, 2.0, 1.0, 5.0, 3.0, 3.0]
+
+
+def test_philox_known_answers() -> None:
+    """Vectors published with the generator (Random123), for its first two words."""
+    assert philox(np.uint64(0), 0, 0, 0) == (0x6627E8D5, 0xE169C58D)
+    ones = np.uint64(2**64 - 1)
+    assert philox(ones, np.int64(-1), np.int64(2**32 - 1), np.int64(2**32 - 1)) == (0x408F276D, 0x41C83B0E)
+    pi = np.uint64(0x299F31D0A4093822)
+    task = np.int64(np.uint64(0x85A308D3243F6A88).astype(np.int64))
+    assert philox(pi, task, np.int64(0x13198A2E), np.int64(0x03707344)) == (0xD16CFE09, 0x94FDCCEB)
+
+
+def grid_of_noise(seeds: int, workers: int, tasks: int) -> np.ndarray:
+    """Uniform noise, shape (seeds, workers, tasks), read off a pool whose times are the noise itself."""
+    pool = uniform(np.zeros(workers), 1.0)
+    outcome = play(allocation_round, np.full((seeds, workers), tasks), stream_keys(100, seeds), pool=pool)
+    return outcome.duration.reshape(seeds, workers, tasks)
+
+
+def test_noise_is_uniform_and_independent_across_workers_and_neighbouring_seeds() -> None:
+    noise = grid_of_noise(seeds=8, workers=8, tasks=10_000)
+    assert stats.kstest(noise.ravel(), "uniform").pvalue > 1e-3
+    pvalues = [stats.kstest(stream, "uniform").pvalue for stream in noise.reshape(-1, 10_000)]
+    assert stats.kstest(pvalues, "uniform").pvalue > 1e-3
+    streams = noise.reshape(64, -1)
+    z = np.arctanh(np.corrcoef(streams)[np.triu_indices(64, 1)]) * np.sqrt(10_000 - 3)
+    assert stats.kstest(z, "norm").pvalue > 1e-3  # across workers and seeds
+    lagged = [np.corrcoef(s[:-1], s[1:])[0, 1] * np.sqrt(10_000) for s in streams]
+    assert stats.kstest(lagged, "norm").pvalue > 1e-3  # along a stream
+    pairs = np.histogram2d(noise[0].ravel(), noise[1].ravel(), bins=16)[0]
+    assert stats.chisquare(pairs.ravel()).pvalue > 1e-3  # neighbouring seeds, beyond correlation
+
+
+def test_streams_never_meet() -> None:
+    """No number appears twice among seeds, workers, tasks and episodes."""
+    many = grid_of_noise(seeds=16, workers=16, tasks=500).ravel()
+    assert len(np.unique(many)) == len(many)
+    pool = uniform(0.0, 1.0)
+    first, second = (play(allocation_round, [100], pool=pool, episode=e).duration for e in (0, 1))
+    assert not np.isin(first, second).any()
+
+
+def test_keys() -> None:
+    assert stream_keys(3, 4)[2] == stream_keys(5)[0]
+    assert stream_keys(3)[0] != stream_keys(3, stream=1)[0]
+    keys = derive_keys(stream_keys(0, 2), np.arange(6).reshape(3, 2), 1)
+    assert keys.shape == (3, 2)
+    assert len(np.unique(keys)) == 6
+    draws = uniforms(keys, 5)
+    assert draws.shape == (3, 2, 5)
+    assert ((draws > 0) & (draws < 1)).all()

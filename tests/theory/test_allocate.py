@@ -1,0 +1,280 @@
+"""allocate: the paper's rule against brute force, and what it must hold everywhere."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ata_gym import allocate, proxy_loss, proxy_optimal
+from ata_gym.pools import Pool, exponential, pareto
+from ata_gym.simulation.keys import stream_keys
+from ata_gym.theory.allocation.beta_rule import allocate_by_cost
+
+POSITIVE = st.one_of(
+    st.floats(0.01, 100.0),
+    st.integers(1, 4).map(float),  # many ties
+    st.floats(1e-300, 1e300),
+)
+
+
+def one_at_a_time(scores: np.ndarray, budget: int) -> np.ndarray:
+    """Hand each task to the worker with the least (a_i + 1) s_i, the lowest index first."""
+    allocation = np.zeros(len(scores), np.int64)
+    for _ in range(budget):
+        allocation[np.argmin((allocation + 1) * scores)] += 1
+    return allocation
+
+
+def recursive(scores: np.ndarray, budget: int) -> np.ndarray:
+    """RAS as the paper states it: ties to the fewest coordinates at the maximum, then to the lowest index."""
+    n = len(scores)
+    allocation = np.zeros(n, np.int64)
+    for _ in range(budget):
+        candidates = []
+        for i in range(n):
+            loads = scores * (allocation + np.eye(n, dtype=np.int64)[i])
+            candidates.append((loads.max(), int((loads == loads.max()).sum()), i))
+        allocation[min(candidates)[2]] += 1
+    return allocation
+
+
+def compositions(n: int, budget: int) -> Iterator[tuple[int, ...]]:
+    for bars in itertools.combinations(range(n + budget - 1), n - 1):
+        edges = (-1, *bars, n + budget - 1)
+        yield tuple(b - a - 1 for a, b in itertools.pairwise(edges))
+
+
+@given(st.lists(POSITIVE, min_size=1, max_size=9), st.integers(1, 40))
+def test_equals_handing_out_one_task_at_a_time(scores: list[float], budget: int) -> None:
+    s = np.array(scores)
+    np.testing.assert_array_equal(allocate(s, budget), one_at_a_time(s, budget))
+
+
+@given(st.lists(st.integers(1, 6).map(float), min_size=1, max_size=6), st.integers(1, 12))
+def test_equals_the_papers_recursion_ties_included(scores: list[float], budget: int) -> None:
+    s = np.array(scores)
+    np.testing.assert_array_equal(allocate(s, budget), recursive(s, budget))
+
+
+@given(st.lists(st.floats(0.1, 10), min_size=1, max_size=4), st.integers(1, 7))
+def test_minimises_the_proxy_loss(scores: list[float], budget: int) -> None:
+    s = np.array(scores)
+    best = min(float(proxy_loss(a, s)) for a in compositions(len(s), budget))
+    assert proxy_loss(allocate(s, budget), s) == best
+
+
+@given(
+    st.lists(st.one_of(st.just(0.0), st.floats(0.1, 10)), min_size=1, max_size=8),
+    st.integers(1, 30),
+    st.data(),
+)
+def test_zero_scores(scores: list[float], budget: int, data: st.DataObject) -> None:
+    s = np.array(scores)
+    untried = np.array(data.draw(st.lists(st.booleans(), min_size=len(s), max_size=len(s))))
+    rng = np.random.default_rng(data.draw(st.integers(0, 10)))
+    a = allocate(s, budget, rng, untried)
+    assert a.sum() == budget
+    assert a.min() >= 0
+    new, clipped, positive = (s == 0) & untried, (s == 0) & ~untried, s > 0
+    left = budget - min(budget, int(new.sum()))
+    if not left:  # the untried come first, one each
+        assert a[new].max() == 1
+        assert a[~new].sum() == 0
+    elif clipped.any():  # then the clipped, as evenly as can be
+        assert (a[new] == 1).all()
+        assert a[positive].sum() == 0
+        assert a[clipped].max() - a[clipped].min() <= 1
+    elif positive.any():  # then the rule above
+        assert (a[new] == 1).all()
+        np.testing.assert_array_equal(a[positive], allocate(s[positive], left))
+    else:  # nobody but the untried
+        assert a.max() - a.min() <= 1
+
+
+@pytest.mark.parametrize("untried", [True, False])
+@pytest.mark.parametrize("keyed", [True, False])
+def test_the_choice_among_zeros_is_uniform(untried: bool, keyed: bool) -> None:
+    rows, n, budget = 20_000, 6, 2
+    rng = stream_keys(5, rows) if keyed else np.random.default_rng(5)
+    a = allocate(np.zeros((rows, n)), budget, rng, np.full(n, untried))
+    pairs = dict.fromkeys(itertools.combinations(range(n), 2), 0)
+    for row in a:
+        pairs[tuple(np.flatnonzero(row))] += 1
+    counts = np.array(list(pairs.values()))
+    expected = rows / len(counts)
+    chi2 = ((counts - expected) ** 2 / expected).sum()
+    assert chi2 < 36.1  # the 0.999 quantile with 14 degrees of freedom
+
+
+def test_rows_do_not_touch_each_other() -> None:
+    rng = np.random.default_rng(0)
+    scores = np.where(rng.random((50, 8)) < 0.3, 0.0, rng.random((50, 8)))
+    untried = rng.random((50, 8)) < 0.5
+    keys = stream_keys(9, 50)
+    batch = allocate(scores, 11, keys, untried)
+    for e in range(50):
+        np.testing.assert_array_equal(batch[e], allocate(scores[e], 11, keys[e], untried[e]))
+    shaped = allocate(scores.reshape(5, 10, 8), 11, keys.reshape(5, 10), untried.reshape(5, 10, 8))
+    np.testing.assert_array_equal(shaped.reshape(50, 8), batch)
+
+
+def test_strided_scores_are_read_right() -> None:
+    scores = np.asfortranarray(np.random.default_rng(1).random((7, 5)))
+    np.testing.assert_array_equal(allocate(scores, 9), allocate(np.ascontiguousarray(scores), 9))
+    np.testing.assert_array_equal(allocate(scores[:, ::-2], 9), allocate(scores[:, ::-2].copy(), 9))
+
+
+def test_without_a_generator_the_lowest_come_first() -> None:
+    np.testing.assert_array_equal(allocate(np.zeros(5), 7), [2, 2, 1, 1, 1])
+    np.testing.assert_array_equal(allocate(np.zeros(5), 3, untried=np.ones(5)), [1, 1, 1, 0, 0])
+
+
+@pytest.mark.parametrize("scale", [5e-324, 1e-310, 1e-300, 1.0, 1e300, 1.7e307])
+def test_extreme_scales_change_nothing(scale: float) -> None:
+    np.testing.assert_array_equal(allocate(np.array([1.0, 2.0, 4.0, 10.0]) * scale, 17), [10, 5, 2, 0])
+
+
+def test_a_million_workers() -> None:
+    scores = np.random.default_rng(3).exponential(size=10**6)
+    a = allocate(scores, 10**5)
+    assert a.sum() == 10**5
+    level = (a * scores).max()  # no task could finish earlier elsewhere
+    assert ((a + 1) * scores).min() >= level
+    ties = allocate(np.ones(10**6), 10**5)
+    np.testing.assert_array_equal(ties, np.arange(10**6) < 10**5)
+
+
+@pytest.mark.parametrize("budget", [1, 10**6, 2**50])
+def test_any_budget(budget: int) -> None:
+    a = allocate([1.0, 3.0, 0.7], budget)
+    assert a.sum() == budget
+    assert (a * np.array([1.0, 3.0, 0.7])).max() <= ((a + 1) * np.array([1.0, 3.0, 0.7])).min()
+
+
+@pytest.mark.parametrize(
+    ("scores", "budget", "message"),
+    [
+        ([1.0, np.nan], 3, "finite and at least 0"),
+        ([1.0, np.inf], 3, "finite and at least 0"),
+        ([1.0, -1.0], 3, "finite and at least 0"),
+        ([], 3, "n of at least 1"),
+        (1.0, 3, "n of at least 1"),
+        ([1.0], 0, "budget must be a whole number"),
+        ([1.0], -2, "budget must be a whole number"),
+        ([1.0], 2.0, "budget must be a whole number"),
+        ([1.0], 2**50 + 1, "budget must be a whole number"),
+        ([1.0], True, "budget must be a whole number"),
+    ],
+)
+def test_bad_input(scores: object, budget: object, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        allocate(scores, budget)  # type: ignore[arg-type]
+
+
+def test_bad_rng() -> None:
+    with pytest.raises(ValueError, match="one uint64 key per row"):
+        allocate(np.zeros((2, 3)), 2, np.zeros(3, np.uint64))
+
+
+def test_proxy_optimal() -> None:
+    assert proxy_loss([3, 0], [1.0, np.inf]) == 3.0
+    mixed = exponential([1.0, 2.0]) + pareto(0.5, 1.0)
+    np.testing.assert_array_equal(proxy_optimal(mixed, 3), [2, 1, 0])
+    with pytest.raises(ValueError, match="infinite mean"):
+        proxy_optimal(Pool("pareto", shape=0.9), 3)
+
+
+@given(st.lists(POSITIVE, min_size=1, max_size=9, unique=True), st.integers(1, 40), st.data())
+def test_unavailable_workers_are_as_if_they_did_not_exist(
+    scores: list[float], budget: int, data: st.DataObject
+) -> None:
+    n = len(scores)
+    available = np.array(data.draw(st.lists(st.booleans(), min_size=n, max_size=n).filter(any)))
+    s, spread = np.array(scores), np.array(scores[::-1])
+    junk = data.draw(st.sampled_from([np.nan, -1.0, 0.0, 1e-300]))
+    hidden = np.where(available, s, junk)
+    a = allocate(hidden, budget, available=available)
+    assert not a[~available].any()
+    np.testing.assert_array_equal(a[available], allocate(s[available], budget))
+    a = allocate_by_cost(hidden, np.where(available, spread, junk), budget, available=available)
+    assert not a[~available].any()
+    np.testing.assert_array_equal(a[available], allocate_by_cost(s[available], spread[available], budget))
+    with_all = np.ones(n, bool)
+    np.testing.assert_array_equal(allocate(s, budget, available=with_all), allocate(s, budget))
+    np.testing.assert_array_equal(allocate_by_cost(s, s, budget, available=with_all), allocate_by_cost(s, s, budget))
+
+
+@given(
+    st.lists(st.sampled_from([0.0, 0.0, 1.0, 2.5]), min_size=1, max_size=9),
+    st.integers(1, 30),
+    st.integers(0, 99),
+    st.data(),
+)
+def test_random_choices_among_the_available(scores: list[float], budget: int, seed: int, data: st.DataObject) -> None:
+    n = len(scores)
+    masks = st.lists(st.booleans(), min_size=n, max_size=n)
+    available, untried = np.array(data.draw(masks.filter(any))), np.array(data.draw(masks))
+    s, keys = np.array(scores), stream_keys(seed)
+    a = allocate(np.where(available, s, np.nan)[None], budget, keys, untried, available)[0]
+    assert not a[~available].any()
+    np.testing.assert_array_equal(a[available], allocate(s[None, available], budget, keys, untried[available])[0])
+    a = allocate_by_cost(np.where(available, s, np.nan), 0.0, budget, keys[0], untried, available)
+    assert (a.sum(), a[~available].any()) == (budget, False)
+
+
+@given(
+    st.lists(st.tuples(POSITIVE, POSITIVE), min_size=1, max_size=5),
+    st.integers(1, 2000),
+    st.data(),
+)
+def test_the_beta_rule_hands_out_many_tasks_at_once_as_one_by_one(
+    costs: list[tuple[float, float]], budget: int, data: st.DataObject
+) -> None:
+    mean, spread = np.array(costs).T
+    never = np.array(data.draw(st.lists(st.booleans(), min_size=len(mean), max_size=len(mean))))
+    expected = np.where(never & (budget >= never.sum()), 1, 0)
+    if never.all() or budget < never.sum():
+        expected = budget // len(mean) + (np.arange(len(mean)) < budget % len(mean))
+        expected = expected if never.all() else never * (np.cumsum(never) <= budget)
+    else:
+        unit = 2.0 ** np.floor(np.log2(np.maximum(mean, spread)[~never].min()))
+        for _ in range(budget - int(expected.sum())):
+            j = expected + 1
+            with np.errstate(over="ignore"):
+                cost = mean / unit * j + spread / unit * np.sqrt(j)
+            expected[np.argmin(np.where(never, np.inf, cost))] += 1
+    np.testing.assert_array_equal(allocate_by_cost(mean, spread, budget, untried=never), expected)
+
+
+@pytest.mark.parametrize("scale", [5e-324, 1e-310, 1e-300, 1.0, 1e300, 1.7e307])
+@pytest.mark.parametrize("budget", [1, 17, 10**6, 2**50])
+def test_the_beta_rule_at_any_scale_and_budget(scale: float, budget: int) -> None:
+    mean, spread = np.array([1.0, 2.0, 4.0, 10.0]), np.array([8.0, 1.0, 0.0, 3.0])
+    a = allocate_by_cost(mean * scale, spread * scale, budget)
+    np.testing.assert_array_equal(a, allocate_by_cost(mean, spread, budget))
+    assert a.sum() == budget
+    cost = mean * a + spread * np.sqrt(a)
+    assert np.where(a > 0, cost, 0.0).max() <= (mean * (a + 1) + spread * np.sqrt(a + 1)).min() * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("budget", [3, 2**50])
+def test_the_beta_rule_without_costs_or_trials(budget: int) -> None:
+    np.testing.assert_array_equal(allocate_by_cost([1.0, 0.0, 0.0], 0.0, budget), [0, budget, 0])
+    even = allocate_by_cost([1.0, 2.0], 0.0, budget, untried=[True, True])
+    np.testing.assert_array_equal(even, [budget - budget // 2, budget // 2])
+
+
+def test_bad_availability() -> None:
+    for function in (allocate, lambda *args, **kwargs: allocate_by_cost(args[0], 0.0, args[1], **kwargs)):
+        with pytest.raises(ValueError, match="at least one worker must be available in each row"):
+            function(np.ones((2, 3)), 2, available=[[True, True, True], [False] * 3])
+        for bad in (True, [True], [True, True], np.ones((3, 3))):
+            with pytest.raises(ValueError, match="available must have a shape that broadcasts"):
+                function(np.ones((2, 3)), 2, available=bad)
+        with pytest.raises(ValueError, match="finite and at least 0"):
+            function([1.0, np.inf], 2, available=[True, True])

@@ -1,0 +1,243 @@
+"""optimal_allocation against brute force, published numbers and its own certificates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ata_gym import expected_round_time, optimal_allocation, proxy_loss, proxy_optimal, scenario
+from ata_gym.pools import (
+    Pool,
+    concatenate,
+    deterministic,
+    exponential,
+    gamma,
+    half_normal,
+    log_normal,
+    pareto,
+    shifted_exponential,
+    trace,
+    uniform,
+    weibull,
+)
+
+TOLERANCE = 1e-6
+CIFAR = scenario("icml2025-cifar100").pool
+SMALL = shifted_exponential([1.0, 2.0], [1.0, 2.0]) + gamma([4.0, 9.0], [0.7, 0.2]) + log_normal(0.5, 0.8)
+
+
+def allocations(n: int, budget: int) -> Iterator[np.ndarray]:
+    """All of them, by stars and bars."""
+    for bars in combinations(range(budget + n - 1), n - 1):
+        yield np.diff([-1, *bars, budget + n - 1]) - 1
+
+
+def least(pool: Pool, budget: int) -> float:
+    return min(expected_round_time(pool, a) for a in allocations(pool.n, budget))
+
+
+def check(pool: Pool, budget: int, **limit: int) -> float:
+    """The allocation is legal, its round time is what it says, and its gap is; returns the gap."""
+    found = optimal_allocation(pool, budget, **limit)
+    assert found.allocation.dtype == np.int64
+    assert found.allocation.shape == (pool.n,)
+    assert found.allocation.min() >= 0
+    assert found.allocation.sum() == budget
+    assert found.round_time == expected_round_time(pool, found.allocation)
+    best = least(pool, budget)
+    assert best - TOLERANCE * best <= found.round_time <= best + found.gap + TOLERANCE * best
+    assert found.gap >= 0
+    return found.gap
+
+
+def test_the_cifar_setting():
+    world = scenario("icml2025-cifar100")
+    found = optimal_allocation(world.pool, world.budget)
+    assert found.allocation.tolist() == [10, 5, 3, 2, 1, 1, 1] + [0] * 44
+    assert round(found.round_time, 1) == 727.6
+    assert found.gap == 0
+    ofta = proxy_optimal(world.pool, world.budget)
+    assert round(expected_round_time(world.pool, ofta), 1) == 780.0
+
+
+@pytest.mark.parametrize(
+    ("name", "ofta", "best"),
+    [
+        ("icml2025-regret", 9.327, 8.790),
+        ("icml2025-mixed-n45", 368.643, 356.721),
+        ("icml2025-quadratic-sqrt-n459", 424.880, 406.953),
+        ("icml2025-quadratic-log-n51", 317.713, 305.684),
+        ("icml2025-quadratic-square-n459", 1209.872, 1115.416),
+    ],
+)
+def test_other_published_settings_are_proved(name, ofta, best):
+    world = scenario(name)
+    assert expected_round_time(world.pool, proxy_optimal(world.pool, world.budget)) == pytest.approx(ofta, abs=1e-3)
+    found = optimal_allocation(world.pool, world.budget)
+    assert found.round_time == pytest.approx(best, abs=1e-3)
+    assert found.gap == 0
+
+
+# mean times about m; few shapes, so that sums are convolved once
+WORKERS = st.one_of(
+    st.builds(
+        lambda m, make: make(m),
+        st.floats(1.0, 5.0).map(lambda m: round(m, 1)),
+        st.sampled_from(
+            [
+                deterministic,
+                exponential,
+                half_normal,
+                lambda m: shifted_exponential(m / 2, m / 2),
+                lambda m: uniform(0.5 * m, 1.5 * m),
+                lambda m: gamma(0.1, 10 * m),
+                lambda m: gamma(1e6, m / 1e6),
+                lambda m: log_normal(np.log(m) - 2.0, 2.0),
+                lambda m: weibull(0.5, m / 2),
+                lambda m: pareto(1.5, m / 3),
+                lambda m: trace([[0.2 * m, 0.3 * m, 2.5 * m, m]], "task"),
+            ]
+        ),
+    )
+)
+
+
+@settings(max_examples=30)
+@given(st.lists(WORKERS, min_size=1, max_size=3).map(concatenate), st.integers(1, 5))
+def test_small_pools_are_solved(pool, budget):
+    assert check(pool, budget) == 0
+
+
+@settings(max_examples=10)
+@given(st.lists(WORKERS, min_size=3, max_size=4).map(concatenate), st.integers(3, 5), st.integers(0, 2))
+def test_the_gap_holds_when_the_search_is_cut_short(pool, budget, node_limit):
+    check(pool, budget, node_limit=node_limit)
+
+
+def test_gaps_shrink_with_more_nodes():
+    rng = np.random.default_rng(0)
+    pool = exponential(rng.uniform(1, 4, 8)) + log_normal(rng.uniform(-1, 0, 8), 1.2) + gamma(0.5, rng.uniform(1, 8, 8))
+    found = [optimal_allocation(pool, 24, node_limit=limit) for limit in (0, 30, 10_000)]
+    assert [one.nodes for one in found[:2]] == [0, 30]
+    assert found[0].gap >= found[1].gap > 0
+    best = found[2]
+    assert best.gap == 0
+    assert all(one.round_time - one.gap <= best.round_time <= one.round_time for one in found)
+    assert repr(optimal_allocation(pool, 24)) == repr(best)
+
+
+def swaps(pool: Pool, allocation: np.ndarray) -> float:
+    """Move single tasks as long as that helps."""
+    value = expected_round_time(pool, allocation)
+    while True:
+        steps = [
+            np.eye(pool.n, dtype=int)[j] - np.eye(pool.n, dtype=int)[i] for i in range(pool.n) for j in range(pool.n)
+        ]
+        legal = [allocation + step for step in steps if (allocation + step).min() >= 0]
+        best = min(legal, key=lambda a: expected_round_time(pool, a))
+        if expected_round_time(pool, best) >= value * (1 - 1e-9):
+            return value
+        value, allocation = expected_round_time(pool, best), best
+
+
+def test_single_swaps_from_the_proxy_optimum_are_not_enough():
+    pool = deterministic([2.6, 3.5]) + log_normal(np.log(3.5) - 2, 2.0)
+    found = optimal_allocation(pool, 7)
+    assert found.allocation.tolist() == [4, 3, 0]
+    assert found.gap == 0
+    assert swaps(pool, proxy_optimal(pool, 7)) > 1.1 * found.round_time
+
+
+def test_workers_that_share_their_rounds():
+    rng = np.random.default_rng(3)
+    busy = rng.exponential(1.0, 40)  # a load that all feel
+    records = [m + rng.uniform(0, 1, 40) + busy * b for m, b in ((1.0, 2.0), (1.5, 0.0), (2.0, 1.0), (3.0, 0.0))]
+    assert check(trace(records, "round"), 6) == 0
+    check(trace(records[:2], "round") + exponential([2.0, 1.0]), 5)
+    check(trace([records[0][:7], *records[1:3]], "round", end="truncate"), 5)
+    check(trace([records[0][:7], *records[1:3]], "round"), 5)
+
+
+def test_alike_workers():
+    found = optimal_allocation(log_normal(np.zeros(20), 1.0), 23)
+    assert sorted(found.allocation) == [1] * 17 + [2] * 3
+    assert found.gap == 0
+    assert found.nodes < 100
+
+
+def test_constant_times_make_the_proxy_exact():
+    pool = deterministic(np.arange(1.0, 30.0))
+    found = optimal_allocation(pool, 23)
+    assert found.gap == 0
+    assert found.round_time == proxy_loss(proxy_optimal(pool, 23), pool.mean())
+
+
+def test_large_budgets_get_a_certified_gap():
+    pool = exponential(np.linspace(1.0, 10.0, 60))
+    some, most = optimal_allocation(pool, 400, node_limit=100), optimal_allocation(pool, 20_000)
+    assert some.allocation.sum() == 400
+    assert 0 <= some.gap < 0.02 * some.round_time
+    assert most.allocation.sum() == 20_000
+    assert 0 < most.gap < 0.2 * most.round_time
+
+
+def test_infinite_means_get_nothing():
+    pool = pareto([1.0, 0.7], 0.01) + exponential([5.0, 3.0])
+    found = optimal_allocation(pool, 4)
+    assert found.allocation[:2].tolist() == [0, 0]
+    assert found.gap == 0
+    assert found.round_time == pytest.approx(least(exponential([5.0, 3.0]), 4), rel=TOLERANCE)
+    with pytest.raises(ValueError, match="infinite mean"):
+        optimal_allocation(pareto([1.0, 0.7], 1.0), 3)
+
+
+@pytest.mark.parametrize("bad", [0, -1, 2.0, True, None, "3", 2**60])
+def test_bad_budgets(bad):
+    with pytest.raises(ValueError, match="budget"):
+        optimal_allocation(exponential([1.0, 2.0]), bad)
+
+
+@pytest.mark.parametrize("budget", [10**6, 2**50])
+@pytest.mark.parametrize("price", [0.0, 0.1])
+def test_any_budget_gets_a_certified_gap(budget, price):
+    pool = exponential([1.0, 2.0]) + weibull(0.7, 1.5) + deterministic(3.0) + trace([[2.0, 4.0, 5.0]])
+    found = optimal_allocation(pool, budget, price)
+    assert found.allocation.sum() == budget
+    assert 0 <= found.gap <= 4e-3 * found.cost
+
+
+@pytest.mark.parametrize("bad", [-1, 2.5, None])
+def test_bad_node_limits(bad):
+    with pytest.raises(ValueError, match="node_limit"):
+        optimal_allocation(exponential([1.0, 2.0]), 3, node_limit=bad)
+
+
+@pytest.mark.parametrize("price", [0.0, 0.1, 30.0])
+@pytest.mark.parametrize("pool", [SMALL, SMALL + trace([[1.0, 4.0, 2.0]])], ids=["families", "with-a-trace"])
+def test_priced_allocations_against_brute_force(pool: Pool, price: float) -> None:
+    costs = {tuple(a): expected_round_time(pool, a) + price * a @ pool.mean() for a in allocations(pool.n, 3)}
+    best = optimal_allocation(pool, 3, price)
+    np.testing.assert_allclose(best.cost, min(costs.values()), rtol=1e-6)
+    np.testing.assert_allclose(costs[tuple(best.allocation.tolist())], best.cost)
+    assert best.round_time == expected_round_time(pool, best.allocation)
+    assert best.cost == best.round_time + price * best.worker_time
+    assert best.gap == 0.0
+
+
+def test_priced_allocations_of_a_published_setting() -> None:
+    """A price of 0 gives the optimum of the round time; worker time falls and round time grows with the price."""
+    found = [optimal_allocation(CIFAR, 23, price) for price in (0.0, 0.01, 0.1, 1.0)]
+    assert [best.gap for best in found] == [0.0] * 4
+    np.testing.assert_allclose([best.worker_time for best in found], [best.allocation @ CIFAR.mean() for best in found])
+    assert np.all(np.diff([best.worker_time for best in found]) <= 0)
+    assert np.all(np.diff([best.round_time for best in found]) >= 0)
+    assert found[3].allocation[0] == 23
+    endless = optimal_allocation(exponential([1.0, 2.0]) + pareto(0.9, 1.0), 4, 0.1)
+    assert endless.allocation[2] == 0
+    with pytest.raises(ValueError, match="price must be"):
+        optimal_allocation(CIFAR, 23, -1.0)

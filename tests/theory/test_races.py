@@ -1,0 +1,170 @@
+"""Races: who starts how much, and the best race for a price."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ata_gym import allocate, scenario
+from ata_gym.pools import Pool, concatenate, deterministic, exponential, log_normal, pareto, shifted_exponential
+from ata_gym.theory.simulated.costs import simulate
+from ata_gym.theory.simulated.races import EVERYTHING, best_race, choose_race, race_allocation, time_per_result
+from ata_gym.theory.simulated.slices import known_sample
+
+CIFAR = scenario("icml2025-cifar100")
+SCORES = st.lists(st.floats(0.0, 1e6), min_size=1, max_size=12)
+
+
+@given(scores=SCORES, budget=st.integers(1, 30), spare=st.integers(0, 40), data=st.data())
+def test_the_rest_is_out_and_the_others_get_what_ras_gives_them_capped(scores, budget, spare, data) -> None:
+    s = np.array(scores)
+    m = data.draw(st.integers(1, len(s)))
+    race = race_allocation(s, m, budget + spare, budget)
+    inside = np.argsort(s, kind="stable")[:m]
+    assert race.sum() >= budget
+    assert race.max() <= budget
+    assert np.delete(race, inside).sum() == 0
+    if (s > 0).all():
+        order = np.sort(inside)
+        np.testing.assert_array_equal(race[order], np.minimum(allocate(s[order], budget + spare), budget))
+    everything = race_allocation(s, m, EVERYTHING, budget)
+    assert everything[inside].tolist() == [budget] * m
+    assert everything.sum() == m * budget
+
+
+def test_rows_have_their_own_race() -> None:
+    s = np.random.default_rng(0).random((4, 6))
+    fastest, tasks = np.array([1, 3, 6, 2]), np.array([5, 9, EVERYTHING, 7])
+    together = race_allocation(s, fastest, tasks, 5)
+    for e in range(4):
+        np.testing.assert_array_equal(together[e], race_allocation(s[e], fastest[e], tasks[e], 5))
+
+
+# What reference computations gave for the CIFAR-100 setting: workers, tasks to spare (None: everything), times.
+TABLE = [
+    (7, None, 564.9, 3954),
+    (12, None, 505.8, 6070),
+    (15, None, 495.0, 7420),
+    (20, None, 493.5, 9869),
+    (51, None, 493.5, 25166),
+    (8, 10, 554, 3989),
+    (7, 6, 583, 3496),
+    (6, 5, 607, 3206),
+    (5, 7, 630, 2968),
+    (4, 7, 676, 2629),
+]
+
+
+def test_known_races() -> None:
+    means = CIFAR.pool.mean()
+    tasks = np.array([EVERYTHING if d is None else CIFAR.budget + d for _, d, *_ in TABLE])
+    races = race_allocation(np.tile(means, (len(TABLE), 1)), np.array([row[0] for row in TABLE]), tasks, CIFAR.budget)
+    costs = simulate(known_sample(CIFAR.pool, 256), races, CIFAR.budget, 1024, race=True)
+    np.testing.assert_allclose(costs.round_time, [row[2] for row in TABLE], rtol=0.01)
+    np.testing.assert_allclose(costs.worker_time, [row[3] for row in TABLE], rtol=0.01)
+
+
+@pytest.mark.parametrize("price", [0.0, 0.002, 0.05, 0.1, 1.0])
+def test_the_best_race_beats_all_that_are_known(price: float) -> None:
+    race = best_race(CIFAR.pool, CIFAR.budget, price)
+    least = min(t + price * w for *_, t, w in TABLE)
+    assert race.round_time + price * race.worker_time <= 1.002 * least
+    assert race.allocation.sum() >= CIFAR.budget
+
+
+@settings(max_examples=8, deadline=None)
+@given(
+    scale=st.lists(st.floats(0.5, 5.0), min_size=2, max_size=3),
+    budget=st.integers(1, 4),
+    price=st.sampled_from([0.0, 0.1, 1.0]),
+)
+def test_near_the_best_of_all_races_of_a_small_pool(scale: list[float], budget: int, price: float) -> None:
+    """All races of up to B tasks each, by brute force on the same sampled times."""
+    pool = shifted_exponential(np.array(scale), np.array(scale))
+    times = known_sample(pool, 64)
+    all_races = np.array([a for a in itertools.product(range(budget + 1), repeat=pool.n) if sum(a) >= budget])
+    costs = simulate(times, all_races, budget, 1024, race=True).total(price)
+    found = best_race(pool, budget, price)
+    at = int(np.flatnonzero((all_races == found.allocation).all(axis=1))[0])
+    assert costs[at] <= 1.05 * costs.min()
+
+
+def test_a_higher_price_saves_worker_time() -> None:
+    races = [best_race(CIFAR.pool, CIFAR.budget, price, replicates=256) for price in (0.005, 0.02, 0.1, 0.5, 2.0)]
+    worker_time, round_time = [r.worker_time for r in races], [r.round_time for r in races]
+    assert worker_time == sorted(worker_time, reverse=True)
+    assert round_time == sorted(round_time)
+    assert races[-1].allocation.tolist() == [CIFAR.budget] + [0] * 50
+
+
+def test_tolerance_trades_hardly_any_round_time_for_much_worker_time() -> None:
+    fastest, frugal = (best_race(CIFAR.pool, CIFAR.budget, 0.0, tolerance, 512) for tolerance in (0.0, 0.005))
+    assert frugal.round_time <= 1.0051 * fastest.round_time
+    assert frugal.worker_time < 0.32 * 25166
+
+
+@pytest.mark.parametrize("pool", [deterministic([1.0, 2.0, 9.0]), pareto([0.8, 1.5, 0.9], scale=[1.0, 1.0, 2.0])])
+def test_laws_without_density_or_mean(pool: Pool) -> None:
+    race = best_race(pool, 4, 0.1)
+    assert np.isfinite([race.round_time, race.worker_time]).all()
+    assert race.allocation.sum() >= 4
+
+
+def test_a_worker_that_is_mostly_fast_is_worth_more_in_a_race() -> None:
+    """Two workers of equal mean: the one whose mean is made by rare long tasks is the faster in a race."""
+    pool = log_normal([0.0], 2.0) + exponential([np.exp(2.0)])
+    np.testing.assert_allclose(pool.mean()[0], pool.mean()[1])
+    times = known_sample(pool, 256)
+    usual, cut = time_per_result(times, np.inf), time_per_result(times, 5.0)
+    np.testing.assert_allclose(usual, pool.mean(), rtol=1e-9)
+    assert cut[0] < 0.5 * cut[1]
+    many = concatenate([pool] * 5)
+    assert best_race(many, 8, 1.0).allocation[1::2].sum() == 0
+    assert time_per_result([[2.0, 3.0]], 1.0).tolist() == [np.inf]
+
+
+def test_searching_from_a_start_finds_as_good_a_race() -> None:
+    times = known_sample(CIFAR.pool, 64)
+    for price in (0.01, 0.1, 1.0):
+        cold = choose_race(times, times.mean(axis=1), CIFAR.budget, price)
+        for start in ((51, EVERYTHING), (10, 33), (3, 25)):
+            warm = choose_race(times, times.mean(axis=1), CIFAR.budget, price, start=start)
+            assert warm.total(price) <= 1.01 * cold.total(price)
+
+
+@pytest.mark.parametrize(("name", "arguments"), [("price", (-1.0,)), ("price", (np.inf,)), ("tolerance", (0.0, -0.1))])
+def test_refuses_bad_numbers(name: str, arguments: tuple[float, ...]) -> None:
+    with pytest.raises(ValueError, match=f"{name} must be a finite number of at least 0"):
+        best_race(CIFAR.pool, CIFAR.budget, *arguments)
+
+
+def test_refuses_a_bad_budget() -> None:
+    with pytest.raises(ValueError, match="budget"):
+        best_race(CIFAR.pool, 0, 0.1)
+
+
+def test_refuses_a_budget_too_large_to_play() -> None:
+    with pytest.raises(ValueError, match="use a smaller budget"):
+        best_race(CIFAR.pool, 10**9, 0.1)
+    with pytest.raises(ValueError, match="pool must be a Pool"):
+        best_race([1, 2], 3, 0.1)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("unit", [5e-324 * 2**20, 2.0**-1000, 2.0**1000, 2.0**1015])
+def test_extreme_units_of_time_change_nothing(unit: float) -> None:
+    times = np.array([1.0, 2.0, 5.0])
+    one, race = (best_race(exponential(times * u), 5, 0.1, replicates=64) for u in (1.0, unit))
+    assert race.allocation.tolist() == one.allocation.tolist()
+    np.testing.assert_allclose(race[1] / unit, one[1], rtol=1e-6)
+    np.testing.assert_allclose(
+        known_sample(exponential(times * unit), 8) / unit, known_sample(exponential(times), 8), rtol=1e-4
+    )
+    sample = known_sample(exponential(times), 8)
+    played = simulate(sample * unit, [[2, 2, 1]], 5, 8)
+    np.testing.assert_allclose(played.round_time / unit, simulate(sample, [[2, 2, 1]], 5, 8).round_time, rtol=1e-4)
+    choice, usual = (choose_race(sample * u, sample.mean(axis=1) * u, 5, 0.1) for u in (unit, 1.0))
+    assert choice[:2] == usual[:2]

@@ -1,0 +1,161 @@
+"""Planning by simulation, against exact expected round times and the true pool; the beta rule."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ata_gym import expected_round_time, scenario
+from ata_gym.pools import Pool, deterministic, exponential, gamma, log_normal, pareto, shifted_exponential, trace
+from ata_gym.simulation.keys import stream_keys
+from ata_gym.simulation.rounds import race_round
+from ata_gym.theory.allocation.beta_rule import allocate_by_cost
+from ata_gym.theory.optimal.candidates import beta_candidates
+from ata_gym.theory.simulated.costs import due, simulate
+from ata_gym.theory.simulated.slices import exponential_sample, known_sample
+
+CIFAR = scenario("icml2025-cifar100").pool
+MIXED = scenario("icml2025-mixed-n15").pool
+SMALL = shifted_exponential([1.0, 2.0], [1.0, 2.0]) + gamma([4.0, 9.0], [0.7, 0.2]) + log_normal(0.5, 0.8)
+
+
+def allocations(n: int, budget: int) -> np.ndarray:
+    """All of them, shape (C, n)."""
+    return np.array([a for a in product(range(budget + 1), repeat=n) if sum(a) == budget])
+
+
+@pytest.mark.parametrize(
+    "pool",
+    [CIFAR, MIXED, gamma([0.3, 2.0, 50.0], 1.0), deterministic([2.0, 3.0]), pareto(2.5, 1.0) + log_normal(0.0, 1.5)],
+)
+def test_known_samples_have_the_means_and_almost_the_spread(pool: Pool) -> None:
+    sample = known_sample(pool, 256)
+    assert (np.diff(sample, axis=1) >= 0).all()
+    np.testing.assert_allclose(sample.mean(axis=1), pool.mean(), rtol=1e-12)
+    assert (sample.std(axis=1) <= pool.sd() * (1 + 1e-9)).all()
+    light = pool.sd() < 0.6 * pool.mean()
+    np.testing.assert_allclose(sample.std(axis=1)[light], pool.sd()[light], rtol=0.02)
+
+
+def test_known_samples_of_traces_and_of_infinite_means() -> None:
+    record = [5.0, 1.0, 3.0, 3.0]
+    np.testing.assert_allclose(known_sample(trace([record]), 4)[0], [1.0, 3.0, 3.0, 5.0])
+    np.testing.assert_allclose(known_sample(trace([record]), 8)[0], np.repeat([1.0, 3.0, 3.0, 5.0], 2))
+    np.testing.assert_allclose(known_sample(trace([record]), 1)[0], [3.0])
+    heavy = known_sample(pareto(0.9, 1.0), 64)[0]
+    assert np.isfinite(heavy).all()
+    assert (np.diff(heavy) > 0).all()
+    np.testing.assert_allclose(known_sample(exponential([3.0]), 50)[0], 3.0 * exponential_sample(50), rtol=1e-4)
+    with pytest.raises(ValueError, match="size must be"):
+        known_sample(CIFAR, 0)
+
+
+@pytest.mark.parametrize("pool", [CIFAR, MIXED], ids=["cifar100", "mixed"])
+def test_simulated_round_times_are_the_expected_ones(pool: Pool) -> None:
+    candidates = beta_candidates(pool.mean(), pool.sd(), 23)
+    costs = simulate(known_sample(pool, 512), candidates, 23, 4096)
+    exact = np.array([expected_round_time(pool, a) for a in candidates])
+    np.testing.assert_allclose(costs.round_time, exact, rtol=0.015)
+    np.testing.assert_allclose(costs.worker_time, candidates @ pool.mean(), rtol=1e-9)  # each time equally often
+    np.testing.assert_allclose(costs.total(0.5), costs.round_time + 0.5 * costs.worker_time)
+
+
+def test_simulated_races_are_those_of_the_pool() -> None:
+    pool, rounds = shifted_exponential([1.0, 2.0, 3.0, 4.0], [1.0, 2.0, 3.0, 4.0]), 20_000
+    candidates = np.array([[7, 7, 7, 7], [5, 3, 2, 1], [9, 9, 0, 0]])
+    costs = simulate(known_sample(pool, 256), candidates, 7, 4096, race=True)
+    zeros = np.zeros(rounds, np.int64)
+    for c, race in enumerate(candidates):
+        started = np.zeros((rounds, 4), np.int64)
+        true = race_round(
+            pool.distributions, stream_keys(0, rounds), zeros, zeros, started, np.tile(race, (rounds, 1)), 7
+        )
+        np.testing.assert_allclose(costs.round_time[c], true.round_time.mean(), rtol=0.02)
+        np.testing.assert_allclose(costs.worker_time[c], true.worker_time.mean(), rtol=0.02)
+
+
+def test_a_candidate_costs_the_same_whatever_stands_beside_it() -> None:
+    times = known_sample(SMALL, 64)
+    candidates = np.array([[5, 0, 0, 0, 0], [2, 1, 1, 1, 0], [1, 1, 1, 1, 1]])
+    for race in (False, True):
+        together = simulate(times, candidates, 5, 128, race)
+        for c in range(3):
+            alone = simulate(times, candidates[[c]], 5, 128, race)
+            np.testing.assert_array_equal([part[c] for part in together], [part[0] for part in alone])
+    exact, race_of_5 = simulate(times, candidates, 5, 128), simulate(times, candidates, 5, 128, race=True)
+    np.testing.assert_array_equal(exact, race_of_5)
+    unused = times.copy()
+    unused[4] = np.nan  # a worker without a distribution, and without a task
+    np.testing.assert_array_equal(simulate(unused, candidates[:2], 5).round_time, simulate(times, candidates[:2], 5)[0])
+
+
+def test_bad_candidates_and_times() -> None:
+    times = known_sample(SMALL, 8)
+    assert simulate(times, np.empty((0, 5), np.int64), 5).round_time.shape == (0,)
+    for bad in ([[5, 0, 0, 0, 1]], [[6, -1, 0, 0, 0]], [[4, 0, 0, 0, 0]]):
+        with pytest.raises(ValueError, match="sum to exactly the budget 5"):
+            simulate(times, bad, 5)
+    with pytest.raises(ValueError, match="sum to at least the budget 5"):
+        simulate(times, [[4, 0, 0, 0, 0]], 5, race=True)
+    with pytest.raises(ValueError, match="must be integers of shape"):
+        simulate(times, [[5.0, 0, 0, 0, 0]], 5)
+    with pytest.raises(ValueError, match=r"times must have shape \(5, S\)"):
+        simulate(times[:4], [[5, 0, 0, 0, 0]], 5)
+    with pytest.raises(ValueError, match="finite and at least 0"):
+        simulate(np.full((5, 8), np.nan), [[5, 0, 0, 0, 0]], 5)
+    with pytest.raises(ValueError, match="replicates must be"):
+        simulate(times, [[5, 0, 0, 0, 0]], 5, 0)
+
+
+def test_plans_become_due_less_and_less_often() -> None:
+    solved, plans = np.zeros(1, np.int64), []
+    for k in np.arange(1, 2001):
+        if due(np.array([k]), solved)[0]:
+            plans.append(int(k))
+            solved = np.array([k])
+    assert len(plans) == 25
+    assert (np.diff(plans) <= 0.15 * np.array(plans[:-1]) + 9).all()
+
+
+@settings(max_examples=150)
+@given(
+    distributions=st.lists(st.tuples(st.integers(1, 9), st.integers(0, 9)), min_size=1, max_size=4),
+    budget=st.integers(1, 6),
+)
+def test_the_beta_rule_minimises_the_largest_cost(distributions: list[tuple[int, int]], budget: int) -> None:
+    mean, spread = np.array(distributions, float).T
+    found = allocate_by_cost(mean, spread, budget)
+    assert found.sum() == budget
+
+    def largest(tasks: np.ndarray) -> np.ndarray:
+        return np.max(np.where(tasks > 0, tasks * mean + spread * np.sqrt(tasks), 0.0), axis=-1)
+
+    assert largest(found) <= largest(allocations(len(distributions), budget)).min() * (1 + 1e-12)
+
+
+def test_the_beta_rule_by_rows_and_for_workers_never_tried() -> None:
+    rng = np.random.default_rng(0)
+    mean, spread = rng.exponential(size=(6, 9)), rng.exponential(size=(6, 9))
+    rows = allocate_by_cost(mean, spread, 20)
+    np.testing.assert_array_equal(rows, [allocate_by_cost(m, s, 20) for m, s in zip(mean, spread, strict=True)])
+    untried = np.arange(9) < 4
+    keys = stream_keys(0, 6)
+    with_some = allocate_by_cost(np.where(untried, np.nan, mean), spread, 20, keys, untried)
+    assert (with_some[:, :4] == 1).all()
+    np.testing.assert_array_equal(with_some[:, 4:], allocate_by_cost(mean[:, 4:], spread[:, 4:], 16))
+    first = allocate_by_cost(mean, spread, 3, keys, np.ones(9, bool))
+    assert (np.sort(first, axis=1) == np.repeat([0, 1], [6, 3])).all()
+    assert len(np.unique(first, axis=0)) > 1
+    all_new = allocate_by_cost(mean, spread, 20, keys, np.ones(9, bool))
+    assert (np.sort(all_new, axis=1) == np.repeat([2, 3], [7, 2])).all()
+    for bad in (np.nan, np.inf, -1.0):
+        with pytest.raises(ValueError, match="each mean must be finite"):
+            allocate_by_cost([1.0, bad], 0.0, 3)
+    with pytest.raises(ValueError, match="each spread must be finite"):
+        allocate_by_cost([1.0, 2.0], -1.0, 3)
+    with pytest.raises(ValueError, match="mean must have shape"):
+        allocate_by_cost(1.0, 1.0, 3)

@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from ata_gym.utils.trees import choose_rows, difference, leaves, map_leaves, rebuild
+
+
+class Pair(NamedTuple):
+    count: Any
+    rest: Any
+
+
+TREE = Pair(np.arange(3), ({"key": [np.ones(2), 4.0], "none": None}, (), 5))
+
+
+def test_leaves_are_named_by_fields_keys_and_positions() -> None:
+    names = [name for name, _ in leaves(TREE, "state")]
+    assert names == ["state.count", "state.rest.0.key.0", "state.rest.0.key.1", "state.rest.2"]
+    assert [name for name, _ in leaves(TREE)] == [name.removeprefix("state.") for name in names]
+    assert list(leaves(3, "alone")) == [("alone", 3)]
+    assert list(leaves(None, "nothing")) == []
+
+
+def test_a_tree_is_rebuilt_from_its_leaves() -> None:
+    again = rebuild(TREE, [leaf for _, leaf in leaves(TREE)])
+    assert type(again) is Pair
+    assert type(again.rest[0]["key"]) is list
+    assert again.rest[0]["none"] is None
+    assert difference(TREE, again) is None
+
+
+@pytest.mark.parametrize(("count", "word"), [(3, "fewer"), (5, "more")])
+def test_a_wrong_number_of_values_is_refused(count: int, word: str) -> None:
+    with pytest.raises(ValueError, match=word):
+        rebuild(TREE, range(count))
+
+
+def test_leaves_are_mapped_in_place() -> None:
+    doubled = map_leaves(lambda one, other: one + other, TREE, TREE)
+    assert doubled.count.tolist() == [0, 2, 4]
+    assert doubled.rest[0]["key"][1] == 8.0
+    with pytest.raises(ValueError, match="argument 2"):
+        map_leaves(lambda one, other: one + other, TREE, Pair(1, 2))
+
+
+def test_rows_are_chosen_by_a_mask() -> None:
+    zeros, ones = (Pair(np.full(2, v), np.full((2, 3, 1), v)) for v in (0, 1))
+    chosen = choose_rows(np.array([False, True]), zeros, ones)
+    assert type(chosen) is Pair
+    assert chosen.count.tolist() == [1, 0]
+    assert chosen.rest[:, :, 0].tolist() == [[1] * 3, [0] * 3]
+
+
+@pytest.mark.parametrize(
+    ("other", "name"),
+    [
+        (TREE._replace(count=np.array([0, 1, 3])), "count"),
+        (TREE._replace(count=np.arange(3, dtype=np.int32)), "count"),
+        (TREE._replace(count=np.arange(3)[None]), "count"),
+        (TREE._replace(rest=None), "rest.0.key.0"),
+    ],
+)
+def test_the_first_difference_is_named(other: Pair, name: str) -> None:
+    assert difference(TREE, TREE) is None
+    assert difference(TREE, other) == name
+    assert difference(other, TREE) == name
+
+
+def test_bits_are_compared() -> None:
+    assert difference(np.array([np.nan]), np.array([np.nan])) is None
+    assert difference([0.0], [-0.0]) == "0"
