@@ -150,9 +150,9 @@ def choose_race(
     Examples
     --------
     >>> from ata_gym import scenario
-    >>> world = scenario("icml2025-cifar100")
-    >>> times = known_sample(world.pool, 64)
-    >>> choose_race(times, times.mean(axis=1), world.budget, price=0.1)[:2]
+    >>> named = scenario("icml2025-cifar100")
+    >>> times = known_sample(named.pool, 64)
+    >>> choose_race(times, times.mean(axis=1), named.budget, price=0.1)[:2]
     (5, 32)
     """
     table, ranked = np.asarray(times, np.float64), np.asarray(scores, np.float64)
@@ -231,8 +231,8 @@ def best_race(pool: Pool, budget: int, price: float, tolerance: float = 0.0, rep
     Examples
     --------
     >>> from ata_gym import scenario
-    >>> world = scenario("icml2025-cifar100")
-    >>> race = best_race(world.pool, world.budget, price=0.05)
+    >>> named = scenario("icml2025-cifar100")
+    >>> race = best_race(named.pool, named.budget, price=0.05)
     >>> race.allocation[:9]
     array([15,  7,  5,  3,  2,  2,  1,  1,  0])
     """
