@@ -142,7 +142,7 @@ def _side_by_side(todo: list[Job], processes: int, save_every: float, progress: 
     def start(executor: ProcessPoolExecutor | None = None) -> None:
         executor = executor or ProcessPoolExecutor(1, context, _begin, (shared,))
         place, job = waiting.popleft()
-        with _interrupts_ignored():  # the process starts here, and inherits it
+        with _interrupts_held():  # the process starts here, and inherits it
             running[executor.submit(_work, place, job, save_every)] = job, executor
 
     try:
@@ -172,16 +172,16 @@ def _side_by_side(todo: list[Job], processes: int, save_every: float, progress: 
 
 
 @contextmanager
-def _interrupts_ignored() -> Iterator[None]:
-    """Ignore Ctrl-C for a moment, so that a process that starts now leaves it to its parent."""
-    if threading.current_thread() is not threading.main_thread():  # only the main thread handles signals
+def _interrupts_held() -> Iterator[None]:
+    """Hold Ctrl-C back for a moment, so that a process that starts now leaves it to its parent; none is lost."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield
         return
-    handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, handler)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _play(
