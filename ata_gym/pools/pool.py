@@ -13,6 +13,7 @@ from ata_gym.pools.distributions import NEVER, Distributions, Moments, medians, 
 from ata_gym.pools.families import CODES, FAMILIES, RECORDED
 from ata_gym.pools.psi1 import psi1_norms
 from ata_gym.typing import Floats
+from ata_gym.utils.validation import short
 
 if TYPE_CHECKING:
     from scipy.stats.distributions import rv_frozen
@@ -126,7 +127,7 @@ class Pool:
             except RecursionError:
                 raise ValueError("a pool's data cannot hold itself, nor be nested so deeply") from None
             return joined[0] if len(joined) == 1 else concatenate(joined)
-        raise ValueError(f"a pool is made from a Pool, a mapping, or a sequence of them, got {checks.short(data)}")
+        raise ValueError(f"a pool is made from a Pool, a mapping, or a sequence of them, got {short(data)}")
 
     def to_data(self) -> dict[str, Any]:
         """Plain lists, words and numbers from which `from_data` makes an equal pool, also by way of JSON.
@@ -293,7 +294,7 @@ def concatenate(pools: Iterable[Pool]) -> Pool:
     """
     parts = list(pools)
     if not parts or not all(isinstance(part, Pool) for part in parts):
-        raise ValueError(f"concatenate takes at least one pool, and only pools, got {checks.short(parts)}")
+        raise ValueError(f"concatenate takes at least one pool, and only pools, got {short(parts)}")
     columns = [np.concatenate(column) for column in zip(*(part.distributions for part in parts), strict=True)]
     codes, shift, scale, shape, _, _, length, limit = columns
     tables = [part.distributions.table for part in parts if np.isin(part.distributions.family, RECORDED).any()]
@@ -304,7 +305,7 @@ def concatenate(pools: Iterable[Pool]) -> Pool:
 def checked_pool(pool: object) -> Pool:
     """Return the argument ``pool`` of a function, or raise ValueError if it is no Pool."""
     if not isinstance(pool, Pool):
-        raise ValueError(f"pool must be a Pool, such as exponential([1, 2]) makes, not {checks.short(pool)}")  # noqa: TRY004
+        raise ValueError(f"pool must be a Pool, such as exponential([1, 2]) makes, not {short(pool)}")  # noqa: TRY004
     return pool
 
 

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from ata_gym.pools.distributions import Distributions, Moments
 from ata_gym.pools.families import FAMILIES
 from ata_gym.typing import Floats
+from ata_gym.utils.validation import short
 
 
 def numbers(name: str, values: ArrayLike, *, positive: bool = False) -> Floats:
@@ -116,9 +117,3 @@ def _first(values: NDArray[np.generic], bad: NDArray[np.bool_]) -> str:
         return str(values.item())
     place = int(np.argmax(bad))
     return f"{values[place].item()} for worker {place}"
-
-
-def short(values: object) -> str:
-    """Show a value in an error, cut where it is long."""
-    text = repr(values)
-    return text if len(text) <= 80 else f"{text[:77]}..."

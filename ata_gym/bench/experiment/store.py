@@ -49,15 +49,7 @@ class Folder:
         ValueError
             If a file is not what was written.
         """
-        frames = []
-        for policy in policies:
-            try:
-                frames.append(pl.read_parquet(self.result(policy)))
-            except (pl.exceptions.PolarsError, OSError) as error:
-                raise ValueError(
-                    f"{self.result(policy)} cannot be read: delete it, and the same command makes it anew ({error})"
-                ) from error
-        return pl.concat(frames)
+        return pl.concat([read_frame(self.result(policy)) for policy in policies])
 
     def note_timing(self, policy: str, seconds: float, rounds: int) -> None:
         """Keep how long a policy took, apart from the results: these are the same each time, the clock is not."""
@@ -115,3 +107,11 @@ def _read_json(path: Path) -> dict[str, Any]:
 def _write_json(path: Path, content: Mapping[str, Any]) -> None:
     text = json.dumps(content, indent=2) + "\n"
     write_whole(path, lambda part: part.write_text(text, "utf-8"))
+
+
+def read_frame(path: Path) -> pl.DataFrame:
+    """Read a parquet file of a results folder; ValueError if it is not what was written."""
+    try:
+        return pl.read_parquet(path)
+    except (pl.exceptions.PolarsError, OSError) as error:
+        raise ValueError(f"{path} cannot be read: delete it, and the same command makes it anew ({error})") from error

@@ -11,13 +11,13 @@ from urllib.parse import quote
 import polars as pl
 
 from ata_gym.bench.experiment.experiment import Experiment
-from ata_gym.bench.experiment.store import Folder
+from ata_gym.bench.experiment.store import Folder, read_frame
 from ata_gym.bench.report.table import LEFT, Table, right
 from ata_gym.training.methods.registry import find_method
 from ata_gym.training.methods.run import MethodRun
 from ata_gym.training.methods.server import UpdateRecord
 from ata_gym.training.studies.curves import Goal, smooth
-from ata_gym.training.studies.trajectory import deterministic, read_frame
+from ata_gym.training.studies.trajectory import deterministic
 from ata_gym.training.trainer import Trainer
 from ata_gym.utils.atomic import write_whole
 

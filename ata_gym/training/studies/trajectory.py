@@ -13,7 +13,7 @@ import polars as pl
 import torch
 
 from ata_gym.bench.experiment.experiment import Config
-from ata_gym.bench.experiment.store import Folder
+from ata_gym.bench.experiment.store import Folder, read_frame
 from ata_gym.training import checkpoint
 from ata_gym.training.trainer import Trainer
 from ata_gym.utils.atomic import write_whole
@@ -158,14 +158,6 @@ def _digest(data: Path) -> str:
             return digest.hexdigest()
         whole.update(path.name.encode() + digest.digest())
     return whole.hexdigest()
-
-
-def read_frame(path: Path) -> pl.DataFrame:
-    """Read a parquet file of a results folder; ValueError if it is not what was written."""
-    try:
-        return pl.read_parquet(path)
-    except (pl.exceptions.PolarsError, OSError) as error:
-        raise ValueError(f"{path} cannot be read: delete it, and the same command makes it anew ({error})") from error
 
 
 @contextmanager
