@@ -46,12 +46,7 @@ def test_the_packages_are_marked_as_typed(package):
 
 
 def test_the_base_has_only_its_four_dependencies():
-    assert {Requirement(line).name for line in PROJECT["dependencies"]} == {
-        "gymnasium",
-        "numpy",
-        "scipy",
-        "numba",
-    }
+    assert {Requirement(line).name for line in PROJECT["dependencies"]} == {"gymnasium", "numpy", "scipy", "numba"}
 
 
 def test_all_holds_every_extra_but_dev():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from time import process_time
 
 import gymnasium as gym
@@ -37,21 +36,15 @@ class _Player:
             self.observation = self.envs.step(action)[0]
 
 
-def relative_costs(names: Iterable[str], rounds: int = 2000) -> Iterator[tuple[str, float]]:
-    """Each policy, and the processor time of its predictions over that of ATA's in as many rounds beside it.
+def relative_cost(name: str, rounds: int = 2000) -> float:
+    """The processor time of a policy's predictions over that of ATA's in as many rounds of ``SETUP`` beside it.
 
-    Parameters
-    ----------
-    names
-        The policies.
-    rounds
-        How many rounds of ``SETUP`` are played, from the first one on: what is planned once in a while counts too.
+    These are the first rounds: what is planned once in a while counts, too.
     """
-    for name in names:
-        for warm in (name, _BESIDE):  # compiles
-            _Player(warm).play(_CHUNK)
-        ours, beside = _Player(name), _Player(_BESIDE)
-        for first in range(0, rounds, _CHUNK):
-            for player in (ours, beside):
-                player.play(min(_CHUNK, rounds - first))
-        yield name, ours.seconds / beside.seconds
+    for warm in (name, _BESIDE):  # compiles
+        _Player(warm).play(_CHUNK)
+    ours, beside = _Player(name), _Player(_BESIDE)
+    for first in range(0, rounds, _CHUNK):
+        for player in (ours, beside):
+            player.play(min(_CHUNK, rounds - first))
+    return ours.seconds / beside.seconds

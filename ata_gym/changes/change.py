@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -39,27 +39,14 @@ class RoundContext(NamedTuple):
         """Standard normal numbers, shape (E, kinds, n)."""
         return np.asarray(ndtri(self.uniforms(kinds)))
 
-    def autoregressive(self, past: Floats, persistence: float) -> Floats:
-        """One step of a standard normal AR(1); ``persistence`` is the correlation from one round to the next."""
-        after: Floats = persistence * past + (1 - persistence**2) ** 0.5 * self.normals(past.shape[1])
-        return after
-
-    def stationary_chain(self, starts: float, ends: float) -> Floats:
-        """1 where a two-state Markov chain is on, as often as in the long run, else 0; shape (E, 1, n)."""
-        return (self.uniforms() < starts / (starts + ends)).astype(np.float64)
-
-    def next_of_chain(self, on: Floats, starts: float, ends: float) -> Floats:
-        """One step of that chain: off turns on with probability ``starts``, on turns off with ``ends``."""
-        u = self.uniforms()
-        return np.where(on > 0, u >= ends, u < starts).astype(np.float64)
-
 
 @dataclass(frozen=True)
 class Change(ABC):
     """One way in which workers change from round to round.
 
     The fields are plain numbers and tuples. Random numbers enter through a memory, one array per row and worker: the
-    conditions of a round are a function of the memory and the round.
+    conditions of a round are a function of the memory and the round. The metadata of a field are its limits, see
+    ``number``.
     """
 
     slots: ClassVar[int] = 0
@@ -71,6 +58,11 @@ class Change(ABC):
     faulty: ClassVar[bool] = False
     """Whether workers may die of it."""
 
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            if "low" in field.metadata:
+                number(self, field.name, **field.metadata)
+
     def fit(self, n: int) -> None:  # noqa: B027 - most fit any
         """ValueError if the change does not fit a pool of n workers."""
 
@@ -80,16 +72,59 @@ class Change(ABC):
 
     def next(self, now: RoundContext, memory: Floats) -> Floats:
         """The memory in the coming round, from that in the last one; ``memory`` itself if it stays the same."""
-        del now
         return memory
 
     @abstractmethod
-    def apply(self, conditions: Conditions, memory: Floats, round: Ints) -> Conditions:
+    def apply(self, conditions: Conditions, memory: Floats) -> Conditions:
         """The conditions of the round after this change."""
 
     def to_data(self) -> dict[str, Any]:
         """The name and the fields, as plain data."""
         return {"change": type(self).__name__.lower(), **asdict(self)}
+
+
+class TwoStates(Change):
+    """Each worker is on or off, by a Markov chain that starts stationary; the memory is 1 where it is on, else 0."""
+
+    slots: ClassVar[int] = 1
+
+    @abstractmethod
+    def chain(self) -> tuple[float, float]:
+        """Probability in each round that a worker turns on, and that it turns off."""
+
+    def first(self, now: RoundContext) -> Floats:
+        """On as often as in the long run."""
+        starts, ends = self.chain()
+        return (now.uniforms() < starts / (starts + ends)).astype(np.float64)
+
+    def next(self, now: RoundContext, memory: Floats) -> Floats:
+        """One step of the chain."""
+        (starts, ends), u = self.chain(), now.uniforms()
+        return np.where(memory > 0, u >= ends, u < starts).astype(np.float64)
+
+
+class Autoregressive(Change):
+    """The memory is standard normal, AR(1) over rounds, and starts stationary."""
+
+    persistence: float
+    """Its correlation from one round to the next."""
+
+    def first(self, now: RoundContext) -> Floats:
+        """Standard normal."""
+        return now.normals(self.slots)
+
+    def next(self, now: RoundContext, memory: Floats) -> Floats:
+        """AR(1)."""
+        after: Floats = self.persistence * memory + (1 - self.persistence**2) ** 0.5 * now.normals(self.slots)
+        return after
+
+
+PROBABILITY = {"low": 0, "high": 1, "above": True}
+SHARE = {"low": 0, "high": 1, "above": True, "below": True}
+BELOW_1 = {"low": 0, "high": 1, "below": True}
+POSITIVE = {"low": 0, "above": True}
+NON_NEGATIVE = {"low": 0}
+"""Limits of fields."""
 
 
 def number(

@@ -33,9 +33,8 @@ class Conditions(NamedTuple):
     share: float = 0.0
     """Share of the tasks that are outliers."""
     low: float = 0.0
-    """The shortest outlier, in medians of its worker's distribution."""
     high: float = 0.0
-    """The longest outlier, likewise."""
+    """The shortest and the longest outlier, in medians of its worker's distribution."""
     deadline: float = 0.0
     """From this time of the round on, tasks of dead workers are handed on."""
 
@@ -64,15 +63,9 @@ class Conditions(NamedTuple):
         """The distributions of the round from those of the pool, with a row axis."""
         alike = self.distribution.strides[0] == 0  # one row will do for rows that are alike
         distribution = self.distribution[:1] if alike else self.distribution
-        return distributions._replace(
-            family=distributions.family[distribution],
-            shift=distributions.shift[distribution] * self.factor,
-            scale=distributions.scale[distribution] * self.factor,
-            shape=distributions.shape[distribution],
-            first=distributions.first[distribution],
-            length=distributions.length[distribution],
-            limit=distributions.limit[distribution],
-        )
+        own = {name: field[distribution] for name, field in distributions._asdict().items() if name != "table"}
+        own |= {"shift": own["shift"] * self.factor, "scale": own["scale"] * self.factor}
+        return distributions._replace(**own)
 
     def disturbances(self, median: Floats) -> Disturbances:
         """The disturbances of the round; ``median``, shape (n,), is the median task time of the pool's workers."""
@@ -99,21 +92,10 @@ class Conditions(NamedTuple):
     def pool(self, pool: Pool) -> Pool:
         """The pool whose task times have the distributions of the round, for oracles.
 
-        Parameters
-        ----------
-        pool
-            The workers without changes. These conditions must be of one row, as ``env.unwrapped.conditions()`` of a
-            single env gives, or ``row(e)`` of many.
-
-        Returns
-        -------
-        A pool without deaths and without shared noise, which leaves the distributions as they are. A trace that is
-        replayed by round has one recorded time, that of the round.
-
-        Raises
-        ------
-        ValueError
-            For conditions of many rows, and for outliers, which no family has.
+        ``pool`` are the workers without changes. These conditions must be of one row, as ``env.unwrapped.conditions()``
+        of a single env gives, or ``row(e)`` of many; ValueError for those of many rows, and for outliers, which no
+        family has. The pool is without deaths, and without shared noise, which leaves the distributions as they are. A
+        trace that is replayed by round has one recorded time, that of the round.
         """
         if self.distribution.ndim != 1:
             raise ValueError("the pool of a round is that of one row: use conditions.row(e)")

@@ -10,14 +10,14 @@ stays alive. ``ata_gym.simulation.rounds.race_round`` defines all this; for disp
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
 
-from ata_gym.changes.change import Change, RoundContext, number
+from ata_gym.changes.change import NON_NEGATIVE, POSITIVE, PROBABILITY, Change, RoundContext, TwoStates
 from ata_gym.changes.conditions import Conditions
-from ata_gym.typing import Floats, Ints
+from ata_gym.typing import Floats
 from ata_gym.utils.validation import whole_number
 
 
@@ -27,7 +27,7 @@ def _with_deaths(conditions: Conditions, dies: Floats, deadline: float) -> Condi
 
 
 @dataclass(frozen=True)
-class Spot(Change):
+class Spot(TwoStates):
     """Workers leave and return between rounds, as spot instances do; each by a Markov chain that starts stationary.
 
     Parameters
@@ -38,29 +38,18 @@ class Spot(Change):
         From this time of a round on, tasks of workers that are away are handed on.
     """
 
-    leaves: float
-    returns: float
-    deadline: float = 0.0
+    leaves: float = field(metadata=PROBABILITY)
+    returns: float = field(metadata=PROBABILITY)
+    deadline: float = field(default=0.0, metadata=NON_NEGATIVE)
 
-    slots: ClassVar[int] = 1
     faulty: ClassVar[bool] = True
 
-    def __post_init__(self) -> None:
-        number(self, "leaves", 0, 1, above=True)
-        number(self, "returns", 0, 1, above=True)
-        number(self, "deadline", 0)
+    def chain(self) -> tuple[float, float]:
+        """On is away."""
+        return self.leaves, self.returns
 
-    def first(self, now: RoundContext) -> Floats:
-        """Workers are away as often as in the long run."""
-        return now.stationary_chain(self.leaves, self.returns)
-
-    def next(self, now: RoundContext, memory: Floats) -> Floats:
-        """Some workers leave, and some return."""
-        return now.next_of_chain(memory, self.leaves, self.returns)
-
-    def apply(self, conditions: Conditions, memory: Floats, round: Ints) -> Conditions:
+    def apply(self, conditions: Conditions, memory: Floats) -> Conditions:
         """A worker that is away is dead from the round's start."""
-        del round
         return _with_deaths(conditions, np.where(memory[:, 0] > 0, 0.0, np.inf), self.deadline)
 
 
@@ -81,19 +70,17 @@ class Crash(Change):
         From this time of a round on, and not before a worker's death, its tasks are handed on.
     """
 
-    probability: float
-    within: float
+    probability: float = field(metadata=PROBABILITY)
+    within: float = field(metadata=POSITIVE)
     away: int
-    deadline: float = 0.0
+    deadline: float = field(default=0.0, metadata=NON_NEGATIVE)
 
     slots: ClassVar[int] = 2  # rounds that it is still away, with this one, and when it dies in this one
     faulty: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        number(self, "probability", 0, 1, above=True)
-        number(self, "within", 0, above=True)
+        super().__post_init__()
         object.__setattr__(self, "away", whole_number("away of Crash", self.away, 0))
-        number(self, "deadline", 0)
 
     def first(self, now: RoundContext) -> Floats:
         """In the first round all workers are there."""
@@ -109,7 +96,6 @@ class Crash(Change):
         dies = np.where(u[:, 0] < self.probability, self.within * u[:, 1], np.inf)
         return np.stack([left, np.where(left > 0, 0.0, dies)], axis=1)
 
-    def apply(self, conditions: Conditions, memory: Floats, round: Ints) -> Conditions:
+    def apply(self, conditions: Conditions, memory: Floats) -> Conditions:
         """A worker that is away is dead from the round's start; one that dies has its time."""
-        del round
         return _with_deaths(conditions, memory[:, 1], self.deadline)

@@ -24,10 +24,7 @@ _KINDS: dict[str, type[Change]] = {
 def change_from_data(data: Change | Mapping[str, Any]) -> Change:
     """Make a change from what its ``to_data`` gives, also after JSON.
 
-    Raises
-    ------
-    ValueError
-        For an unknown name or field, and for values out of range.
+    ValueError for an unknown name or field, and for values out of range.
 
     >>> change_from_data({"change": "periodic", "period": 100, "amplitude": 0.5})
     Periodic(period=100.0, amplitude=0.5, apart=1.0)
@@ -50,11 +47,8 @@ def checked_changes(changes: Iterable[Change | Mapping[str, Any]], n: int) -> tu
 
     They are applied in order: factors multiply, and a ``Switch`` permutes the distributions that it finds.
 
-    Raises
-    ------
-    ValueError
-        For anything but changes, a change that does not fit n workers, and a second change of a kind of which there can
-        be one only (``Correlated``, ``Outliers``, ``Load``).
+    ValueError for anything but changes, a change that does not fit n workers, and a second change of a kind of which
+    there can be one only (``Correlated``, ``Outliers``, ``Load``).
 
     >>> checked_changes([{"change": "onoff", "factor": 5, "starts": 0.01, "ends": 0.1}], n=2)
     (OnOff(factor=5.0, starts=0.01, ends=0.1),)

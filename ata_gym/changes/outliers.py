@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
-from ata_gym.changes.change import Change, RoundContext, number
+from ata_gym.changes.change import BELOW_1, POSITIVE, SHARE, Autoregressive, Change, number
 from ata_gym.changes.conditions import Conditions
-from ata_gym.typing import Floats, Ints
+from ata_gym.typing import Floats
 
 
 @dataclass(frozen=True)
-class Correlated(Change):
+class Correlated(Autoregressive):
     """Tasks of a worker share a part of their noise in a round, and less of it between rounds.
 
     A task's uniform noise u becomes Phi(sqrt(weight) g + sqrt(1 - weight) Phi^-1(u)), which is uniform too, so the
@@ -28,27 +28,14 @@ class Correlated(Change):
         Correlation of g from one round to the next, below 1.
     """
 
-    weight: float
-    persistence: float
+    weight: float = field(metadata=SHARE)
+    persistence: float = field(metadata=BELOW_1)
 
     slots: ClassVar[int] = 1
     single: ClassVar[bool] = True
 
-    def __post_init__(self) -> None:
-        number(self, "weight", 0, 1, above=True, below=True)
-        number(self, "persistence", 0, 1, below=True)
-
-    def first(self, now: RoundContext) -> Floats:
-        """It starts stationary."""
-        return now.normals()
-
-    def next(self, now: RoundContext, memory: Floats) -> Floats:
-        """AR(1)."""
-        return now.autoregressive(memory, self.persistence)
-
-    def apply(self, conditions: Conditions, memory: Floats, round: Ints) -> Conditions:
+    def apply(self, conditions: Conditions, memory: Floats) -> Conditions:
         """Hand the shared numbers on to the kernels."""
-        del round
         return conditions._replace(common=memory[:, 0], weight=self.weight)
 
 
@@ -68,18 +55,16 @@ class Outliers(Change):
         Outliers are uniform between these multiples of the median of the worker's distribution.
     """
 
-    share: float
-    low: float
+    share: float = field(metadata=SHARE)
+    low: float = field(metadata=POSITIVE)
     high: float
 
     single: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        number(self, "share", 0, 1, above=True, below=True)
-        number(self, "low", 0, above=True)
+        super().__post_init__()
         number(self, "high", self.low)
 
-    def apply(self, conditions: Conditions, memory: Floats, round: Ints) -> Conditions:
+    def apply(self, conditions: Conditions, memory: Floats) -> Conditions:
         """Hand the three numbers on to the kernels."""
-        del memory, round
         return conditions._replace(share=self.share, low=self.low, high=self.high)

@@ -17,14 +17,7 @@ from ata_gym.typing import Floats, Ints, Keys, Mask
 class ChangeProcess:
     """The conditions of E rows in the coming round (or in the one that has begun), and what the changes remember.
 
-    Parameters
-    ----------
-    pool
-        The workers.
-    changes
-        How they change from round to round; without changes the distributions are always those of the pool.
-    rows
-        How many rows E.
+    Without changes the distributions are always those of the pool.
     """
 
     distributions: Distributions
@@ -74,7 +67,7 @@ class ChangeProcess:
             return
         conditions = Conditions.unchanged(round.copy(), self._pool.n)
         for change, memory in zip(self._changes, self.memories, strict=True):
-            conditions = change.apply(conditions, memory, round)
+            conditions = change.apply(conditions, memory)
         self.conditions = conditions.with_survivor()
         self.distributions = self.conditions.distributions(self._pool.distributions)
         self.disturbances = self.conditions.disturbances(self._median)

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
 from scipy.special import ndtr
 
-from ata_gym.changes.change import Change, RoundContext, number
+from ata_gym.changes.change import (
+    BELOW_1,
+    NON_NEGATIVE,
+    POSITIVE,
+    PROBABILITY,
+    Autoregressive,
+    Change,
+    RoundContext,
+    TwoStates,
+    number,
+)
 from ata_gym.changes.conditions import Conditions
-from ata_gym.typing import Floats, Ints
+from ata_gym.typing import Floats
 
 _SWAPPING = 10.0
 """Factor of the task times on a worker that swaps."""
@@ -31,22 +41,16 @@ class Periodic(Change):
         workers evenly over the period, 0 loads all at once.
     """
 
-    period: float
-    amplitude: float
-    apart: float = 1.0
+    period: float = field(metadata=POSITIVE)
+    amplitude: float = field(metadata=BELOW_1)
+    apart: float = field(default=1.0, metadata={"low": 0, "high": 1})
 
     timed: ClassVar[bool] = True
 
-    def __post_init__(self) -> None:
-        number(self, "period", 0, above=True)
-        number(self, "amplitude", 0, 1, below=True)
-        number(self, "apart", 0, 1)
-
-    def apply(self, conditions: Conditions, memory: Floats, round: Ints) -> Conditions:
+    def apply(self, conditions: Conditions, memory: Floats) -> Conditions:
         """Multiply by the factor of the round."""
-        del memory
         n = conditions.factor.shape[1]
-        phase = round[:, None] / self.period + self.apart * np.arange(n) / n
+        phase = conditions.round[:, None] / self.period + self.apart * np.arange(n) / n
         return conditions._replace(factor=conditions.factor * (1 + self.amplitude * np.sin(2 * np.pi * phase)))
 
 
@@ -63,12 +67,12 @@ class Walk(Change):
     """
 
     step: float
-    bound: float
+    bound: float = field(metadata={"low": 0, "high": 100, "above": True})
 
     slots: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
-        number(self, "bound", 0, 100, above=True)
+        super().__post_init__()
         number(self, "step", 0, 2 * self.bound, above=True)
 
     def next(self, now: RoundContext, memory: Floats) -> Floats:
@@ -77,14 +81,13 @@ class Walk(Change):
         reflected = np.where(moved > self.bound, 2 * self.bound - moved, moved)
         return np.where(reflected < -self.bound, -2 * self.bound - reflected, reflected)
 
-    def apply(self, conditions: Conditions, memory: Floats, round: Ints) -> Conditions:
+    def apply(self, conditions: Conditions, memory: Floats) -> Conditions:
         """The factor from its logarithm."""
-        del round
         return conditions._replace(factor=conditions.factor * np.exp(memory[:, 0]))
 
 
 @dataclass(frozen=True)
-class OnOff(Change):
+class OnOff(TwoStates):
     """Passing stragglers: each worker is slow in some spells of rounds, by a Markov chain that starts stationary.
 
     Parameters
@@ -96,33 +99,21 @@ class OnOff(Change):
         rounds on average.
     """
 
-    factor: float
-    starts: float
-    ends: float
+    factor: float = field(metadata=POSITIVE)
+    starts: float = field(metadata=PROBABILITY)
+    ends: float = field(metadata=PROBABILITY)
 
-    slots: ClassVar[int] = 1
+    def chain(self) -> tuple[float, float]:
+        """On is slow."""
+        return self.starts, self.ends
 
-    def __post_init__(self) -> None:
-        number(self, "factor", 0, above=True)
-        number(self, "starts", 0, 1, above=True)
-        number(self, "ends", 0, 1, above=True)
-
-    def first(self, now: RoundContext) -> Floats:
-        """Workers are slow as often as in the long run."""
-        return now.stationary_chain(self.starts, self.ends)
-
-    def next(self, now: RoundContext, memory: Floats) -> Floats:
-        """Spells start and end."""
-        return now.next_of_chain(memory, self.starts, self.ends)
-
-    def apply(self, conditions: Conditions, memory: Floats, round: Ints) -> Conditions:
+    def apply(self, conditions: Conditions, memory: Floats) -> Conditions:
         """Multiply the times of the slow workers."""
-        del round
         return conditions._replace(factor=np.where(memory[:, 0] > 0, self.factor, 1.0) * conditions.factor)
 
 
 @dataclass(frozen=True)
-class Load(Change):
+class Load(Autoregressive):
     """Other programs take a part of each worker's cpu and memory, and slow its tasks.
 
     Task times are multiplied by ``exp(unexplained * e) / (1 - cpu * c - memory * m)``. The loads c and m are each
@@ -142,33 +133,21 @@ class Load(Change):
         Memory load above which a worker swaps; by default it never does.
     """
 
-    cpu: float
+    cpu: float = field(metadata=BELOW_1)
     memory: float
-    unexplained: float
-    persistence: float
-    swap: float = 1.0
+    unexplained: float = field(metadata=NON_NEGATIVE)
+    persistence: float = field(metadata=BELOW_1)
+    swap: float = field(default=1.0, metadata={"low": 0, "high": 1})
 
     slots: ClassVar[int] = 3
     single: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        number(self, "cpu", 0, 1, below=True)
+        super().__post_init__()
         number(self, "memory", 0, 1 - self.cpu, below=True)
-        number(self, "unexplained", 0)
-        number(self, "persistence", 0, 1, below=True)
-        number(self, "swap", 0, 1)
 
-    def first(self, now: RoundContext) -> Floats:
-        """All three start stationary."""
-        return now.normals(self.slots)
-
-    def next(self, now: RoundContext, memory: Floats) -> Floats:
-        """AR(1)."""
-        return now.autoregressive(memory, self.persistence)
-
-    def apply(self, conditions: Conditions, memory: Floats, round: Ints) -> Conditions:
+    def apply(self, conditions: Conditions, memory: Floats) -> Conditions:
         """Set the signals, and multiply by the factor that the loads and the unexplained part give."""
-        del round
         cpu, ram = ndtr(memory[:, 0]), ndtr(memory[:, 1])
         factor = np.exp(self.unexplained * memory[:, 2]) / (1 - self.cpu * cpu - self.memory * ram)
         factor *= np.where(ram > self.swap, _SWAPPING, 1.0)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
 
-from ata_gym.changes.change import Change, RoundContext, number
+from ata_gym.changes.change import POSITIVE, Change, RoundContext
 from ata_gym.changes.conditions import Conditions
-from ata_gym.typing import Floats, Ints
+from ata_gym.typing import Floats
 from ata_gym.utils.validation import whole_number
 
 
@@ -82,9 +82,8 @@ class Switch(Change):
             permuted = memory[:, :, list(self.permutation)]
         return np.where(due[:, None, None], permuted, memory)
 
-    def apply(self, conditions: Conditions, memory: Floats, round: Ints) -> Conditions:
+    def apply(self, conditions: Conditions, memory: Floats) -> Conditions:
         """Each worker has the distribution of the one that the memory names."""
-        del round
         return conditions._replace(
             distribution=np.take_along_axis(conditions.distribution, memory[:, 0].astype(np.int64), axis=1)
         )
@@ -108,15 +107,15 @@ class Jump(Change):
 
     at: int
     workers: tuple[int, ...]
-    factor: float
+    factor: float = field(metadata=POSITIVE)
     until: int | None = None
 
     timed: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         object.__setattr__(self, "at", whole_number("at of Jump", self.at, 0))
         object.__setattr__(self, "workers", _whole_numbers("workers of Jump", self.workers, 0))
-        number(self, "factor", 0, above=True)
         if self.until is not None:
             object.__setattr__(self, "until", whole_number("until of Jump", self.until, self.at + 1))
 
@@ -125,9 +124,9 @@ class Jump(Change):
         if max(self.workers, default=0) >= n:
             raise ValueError(f"workers of Jump must be below {n}, the number of workers, not {max(self.workers)}")
 
-    def apply(self, conditions: Conditions, memory: Floats, round: Ints) -> Conditions:
+    def apply(self, conditions: Conditions, memory: Floats) -> Conditions:
         """Multiply in the rows whose round is in the range."""
-        del memory
+        round = conditions.round
         now = (round >= self.at) & (True if self.until is None else round < self.until)
         factor = conditions.factor.copy()
         factor[:, list(self.workers)] *= np.where(now, self.factor, 1.0)[:, None]

@@ -30,19 +30,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for _command in (
-    policies,
-    methods,
-    scenarios,
-    check,
-    bench,
-    track,
-    predictors,
-    leaderboard,
-    reproduce,
-    trace,
-    measure,
-    train,
-    demo,
-):
+_listings = (policies, methods, scenarios)
+_studies = (check, bench, track, predictors, leaderboard, reproduce)
+for _command in (*_listings, *_studies, trace, measure, train, demo):
     app.command()(plain_errors(_command))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -47,27 +47,26 @@ def bench(
         --round-column step --budget 10 --out results/times
     ```
     """
-    experiment = options.find_experiment(
-        scenario, trace, worker_column, duration_column, round_column, budget, rounds, seeds, seed, price, data
-    )
+    columns = worker_column, duration_column, round_column
+    experiment = options.find_experiment(scenario, trace, columns, budget, rounds, seeds, seed, price, data)
     run_and_report(experiment, policies, out, jobs, save_every)
 
 
 def run_and_report(
-    experiment: Experiment, names: str, out: Path, jobs: int | None = None, save_every: float = 10.0
+    experiment: Experiment,
+    names: str,
+    out: Path,
+    jobs: int | None = None,
+    save_every: float = 10.0,
+    run_of: type[PolicyRun] | None = None,
+    report_on: Callable[[Any, list[str], Folder], Report] | None = None,
 ) -> Report:
-    """Run what has not finished yet, then show tables and leave pictures; parameters and errors as ``play``.
-
-    Raises
-    ------
-    typer.Exit
-        With code 1, after the report on the others, if a policy failed.
-    """
+    """As ``play``, then show the report on those that have finished; exit code 1 after it if a policy failed."""
     from ata_gym.bench.report.report import report  # noqa: PLC0415 - these imports take a second
 
-    folder, finished, failures = play(experiment, names, out, jobs, save_every)
+    folder, finished, failures = play(experiment, names, out, jobs, save_every, run_of)
     if finished:
-        made = report(experiment, finished, folder)
+        made = (report_on or report)(experiment, finished, folder)
         show_report(made)
     end_with(failures, folder)
     return made
@@ -81,27 +80,10 @@ def play(
     save_every: float = 10.0,
     run_of: type[PolicyRun] | None = None,
 ) -> tuple[Folder, list[str], dict[str, Exception]]:
-    """Run what has not finished yet, with a progress bar for each policy.
+    """Run what has not finished yet, with a progress bar for each policy; the names are separated by commas.
 
-    Parameters
-    ----------
-    experiment
-        What to run.
-    names
-        The policies, separated by commas.
-    out
-        The results folder.
-    jobs, save_every, run_of
-        As ``processes``, ``save_every`` and ``run_of`` of ``bench.experiment.jobs.play_all``.
-
-    Returns
-    -------
-    The results folder, the policies that have finished, in the order given, and what went wrong for each other.
-
-    Raises
-    ------
-    ValueError
-        For an unknown policy, one that fails in its first round, or a folder of another configuration.
+    Returns the results folder, the policies that have finished, in the order given, and what went wrong for each other.
+    ValueError for an unknown policy, one that fails in its first round, or a folder of another configuration.
     """
     from ata_gym.bench.experiment.jobs import play_all  # noqa: PLC0415 - these imports take a second
     from ata_gym.bench.experiment.run import PolicyRun  # noqa: PLC0415

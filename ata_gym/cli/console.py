@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 if TYPE_CHECKING:
     from ata_gym.bench.report.report import Report
@@ -35,11 +35,8 @@ def plain_errors(command: Callable[P, R]) -> Callable[P, R]:
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
             return command(*args, **kwargs)
-        except (ValueError, OSError) as error:
-            say_error(str(error))
-            raise typer.Exit(2) from error
-        except MemoryError as error:
-            say_error(f"there is not enough memory: {error}")
+        except (ValueError, OSError, MemoryError) as error:
+            say_error(f"there is not enough memory: {error}" if isinstance(error, MemoryError) else str(error))
             raise typer.Exit(2) from error
         except KeyboardInterrupt as error:
             say_error("stopped; the same command goes on from here")
@@ -94,8 +91,7 @@ def named_failure(what: str) -> Iterator[None]:
 def say_files(what: str, files: Sequence[Path]) -> None:
     """Write where files are; names that differ only in their ending share a line."""
     say(f"{what}:")
-    stems = dict.fromkeys(file.with_suffix("") for file in files)
-    for stem in stems:
+    for stem in dict.fromkeys(file.with_suffix("") for file in files):
         endings = [file.suffix[1:] for file in files if file.with_suffix("") == stem]
         say(f"  {stem}.{endings[0]}" if len(endings) == 1 else f"  {stem}.{{{','.join(endings)}}}")
 
@@ -103,49 +99,43 @@ def say_files(what: str, files: Sequence[Path]) -> None:
 @contextmanager
 def progress_bars(totals: Mapping[str, int]) -> Iterator[Callable[[str, int], None]]:
     """A progress bar for each task and its total, updated by ``(task, done)``; lines where stderr is no terminal."""
-    lines = _ProgressLines(totals)
-    with _progress() as progress:
-        bars = {task: progress.add_task(task, total=total) for task, total in totals.items()}
-
-        def update(task: str, done: int) -> None:
-            progress.update(bars[task], completed=done)
-            lines.update(task, done)
-
-        yield update
+    with _progress(totals) as update:
+        yield lambda task, done: update(task, done, "")
 
 
 @contextmanager
 def loss_bar(task: str, total: int) -> Iterator[Callable[[int, float], None]]:
     """A progress bar with the loss, updated by ``(done, loss)``; lines where stderr is no terminal."""
-    lines = _ProgressLines({task: total})
-    with _progress(TextColumn("loss {task.fields[loss]:.4g}")) as progress:
-        bar = progress.add_task(task, total=total, loss=float("nan"))
+    with _progress({task: total}) as update:
+        yield lambda done, loss: update(task, done, f", loss {loss:.4g}")
 
-        def update(done: int, loss: float) -> None:
-            progress.update(bar, completed=done, loss=loss)
-            lines.update(task, done, f", loss {loss:.4g}")
+
+@contextmanager
+def _progress(totals: Mapping[str, int]) -> Iterator[Callable[[str, int, str], None]]:
+    """Bars and lines, updated by ``(task, done, more)``, where more is text to be added."""
+    lines, more = _Lines(totals), TextColumn("{task.fields[more]}")
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), more, TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty()) as progress:
+        bars = {task: progress.add_task(task, total=total, more="") for task, total in totals.items()}
+
+        def update(task: str, done: int, more: str) -> None:
+            progress.update(bars[task], completed=done, more=more.removeprefix(", "))
+            lines.update(task, done, more)
 
         yield update
 
 
-def _progress(*more: ProgressColumn) -> Progress:
-    bar = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), *more, TimeRemainingColumn())
-    return Progress(*bar, console=Console(stderr=True), disable=not sys.stderr.isatty())
-
-
-class _ProgressLines:
+class _Lines:
     """Progress where stderr is no terminal: a line for all tasks together, every ``LINE_EVERY`` seconds at most."""
 
     def __init__(self, totals: Mapping[str, int]) -> None:
         self.totals, self.done = totals, dict.fromkeys(totals, 0)
         self.start = self.last = monotonic()
-        self.needed = not sys.stderr.isatty()
 
-    def update(self, task: str, done: int, more: str = "") -> None:
-        """Take note of progress, and write a line if it is time."""
+    def update(self, task: str, done: int, more: str) -> None:
         self.done[task] = done
         now = monotonic()
-        if not self.needed or now - self.last < LINE_EVERY:
+        if sys.stderr.isatty() or now - self.last < LINE_EVERY:
             return
         self.last = now
         share = sum(self.done.values()) / max(1, sum(self.totals.values()))

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import gymnasium as gym
 import typer
 
 from ata_gym.cli.bench import say_failure
@@ -57,13 +58,7 @@ def leaderboard(
     ```
     """
     from ata_gym.bench.leaderboard import scenarios as known  # noqa: PLC0415 - these imports take a second
-    from ata_gym.bench.leaderboard.experiment import (  # noqa: PLC0415
-        REFERENCE,
-        Competitor,
-        Leaderboard,
-        short_id,
-        usual_policies,
-    )
+    from ata_gym.bench.leaderboard.experiment import REFERENCE, Competitor, Leaderboard, usual_policies  # noqa: PLC0415
     from ata_gym.bench.leaderboard.report import report  # noqa: PLC0415
 
     check_effort(jobs, save_every)
@@ -87,7 +82,7 @@ def leaderboard(
     failures = _play([one.job for one in played], jobs, save_every)
     finished = [one for one in played if one.job not in failures]
     if finished:
-        defaults = {short_id(env_id): name for env_id, name in DEFAULTS.items()}
+        defaults = {gym.spec(env_id).name: name for env_id, name in DEFAULTS.items()}
         show_report(report(board, finished, defaults, notes))
     for job, error in failures.items():
         say_failure(f"{job.policy} in {job.experiment.scenario.name}", error, job.folder.failure(job.policy))

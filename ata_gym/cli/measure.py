@@ -47,15 +47,13 @@ def measure(
     require("torch", extra="train", purpose="The command measure")
     import polars as pl  # noqa: PLC0415 - these imports take seconds
 
-    from ata_gym.training.devices.measurement import autocorrelation, measure_times  # noqa: PLC0415
+    from ata_gym.bench.recordings import check_trace_name  # noqa: PLC0415
+    from ata_gym.training.devices.replicas import autocorrelation, measure_times  # noqa: PLC0415
     from ata_gym.training.devices.workers import find_workers  # noqa: PLC0415
     from ata_gym.training.problems.problem import make_problem  # noqa: PLC0415
     from ata_gym.training.trainer import Trainer  # noqa: PLC0415
 
-    if out.suffix not in (".parquet", ".csv"):
-        raise ValueError(f"the trace's name must end in .parquet or .csv, not {out.name!r}")
-    if out.is_dir():
-        raise ValueError(f"{out} is a folder: choose another name")
+    check_trace_name(out)
     whole_number("tasks", tasks, 2)
     listed = find_workers(workers)
     total = len(listed) * tasks
@@ -88,8 +86,8 @@ def _show(workers: Sequence[Worker], times: Floats, autocorrelations: Floats) ->
     from ata_gym.bench.report.table import LEFT, RIGHT, Table, right  # noqa: PLC0415 - the bench takes a second
 
     rows = []
-    spread = zip(workers, times.mean(1), times.std(1, ddof=1), autocorrelations, strict=True)
-    for i, (worker, mean, sd, correlation) in enumerate(spread):
+    for i, (worker, row, correlation) in enumerate(zip(workers, times, autocorrelations, strict=True)):
+        mean, sd = row.mean(), row.std(ddof=1)
         figures = (f"{1e3 * mean:.3f}", f"{1e3 * sd:.3f}", f"{sd / mean:.3f}", f"{correlation:.2f}")
         rows.append((str(i), worker.device, str(worker.work), *figures))
     numbers = right(("work", "mean (ms)", "sd (ms)", "CV", "autocorrelation"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -25,13 +26,9 @@ def _folder(name: str | Path) -> Path:
     return Path(name)
 
 
-def _out(help: str) -> typer.models.OptionInfo:
-    made: typer.models.OptionInfo = typer.Option(help=help, parser=_folder, metavar="FOLDER")
-    return made
-
-
-Out = Annotated[Path, _out("The results folder.")]
-OutOrDefault = Annotated[Path | None, _out("The results folder; by default one under results/.")]
+_out = partial(typer.Option, parser=_folder, metavar="FOLDER")
+Out = Annotated[Path, _out(help="The results folder.")]
+OutOrDefault = Annotated[Path | None, _out(help="The results folder; by default one under results/.")]
 Scenario = Annotated[str | None, typer.Option(help="A named scenario; `ata-gym scenarios` lists them.")]
 Data = Annotated[Path | None, typer.Option(help="The folder with the file of a recorded scenario.")]
 Trace = Annotated[Path | None, typer.Option(help="Recorded task times, CSV or Parquet, in place of a scenario.")]
@@ -54,12 +51,7 @@ ProblemData = Annotated[
 
 
 def split_names(names: str, what: str = "policy") -> list[str]:
-    """The names in a text, each once.
-
-    Raises
-    ------
-    ValueError
-        If there is none.
+    """The names in a text, each once; ValueError if there is none.
 
     >>> split_names("ata, uta,ata,")
     ['ata', 'uta']
@@ -81,9 +73,7 @@ def check_effort(jobs: int | None, save_every: float) -> None:
 def find_experiment(
     scenario: str | None,
     trace: Path | None,
-    worker_column: str | None,
-    duration_column: str | None,
-    round_column: str | None,
+    columns: tuple[str | None, str | None, str | None],
     budget: int | None,
     rounds: int | None,
     seeds: int,
@@ -93,12 +83,8 @@ def find_experiment(
 ) -> Experiment:
     """The experiment that the options of a command describe; of a trace it says how much it holds.
 
-    Raises
-    ------
-    FileNotFoundError
-        If a recorded scenario or a trace is not there.
-    ValueError
-        If the options do not fit together.
+    The columns are those of worker, duration and round. FileNotFoundError if a recorded scenario or a trace is not
+    there, ValueError if the options do not fit together.
     """
     from ata_gym.bench.experiment.experiment import Experiment, recorded_rounds  # noqa: PLC0415 - it takes a second
     from ata_gym.scenarios.recorded import find_scenario  # noqa: PLC0415
@@ -106,10 +92,8 @@ def find_experiment(
     if (scenario is None) == (trace is None):
         raise ValueError("give either --scenario or --trace, and not both")
     if trace is None:
-        columns = {
-            "--worker-column": worker_column, "--duration-column": duration_column, "--round-column": round_column,
-        }  # fmt: skip
-        unused = [name for name, value in columns.items() if value]
+        names = ("--worker-column", "--duration-column", "--round-column")
+        unused = [name for name, value in zip(names, columns, strict=True) if value]
         if unused:
             raise ValueError(f"{', '.join(unused)} only goes with --trace")
         assert scenario is not None
@@ -117,14 +101,15 @@ def find_experiment(
         return Experiment.on_scenario(found, rounds=rounds, budget=budget, seeds=seeds, seed=seed, price=price)
     if data is not None:
         raise ValueError("--data only goes with --scenario")
-    if worker_column is None or duration_column is None or budget is None:
+    worker, duration, by = columns
+    if worker is None or duration is None or budget is None:
         raise ValueError("--trace needs --worker-column, --duration-column and --budget")
     experiment = Experiment.on_trace(
-        trace, worker=worker_column, duration=duration_column, round=round_column,
+        trace, worker=worker, duration=duration, round=by,
         budget=budget, rounds=rounds, seeds=seeds, seed=seed, price=price,
     )  # fmt: skip
     held = recorded_rounds(experiment.scenario.pool, budget)
-    what = "rounds" if round_column else "times as many tasks as a round needs"
-    over = "; a record that ends starts over" if experiment.rounds > held or not round_column else ""
+    what = "rounds" if by else "times as many tasks as a round needs"
+    over = "; a record that ends starts over" if experiment.rounds > held or not by else ""
     say(f"{trace} holds {held:,} {what}; {experiment.rounds:,} rounds are played{over}")
     return experiment

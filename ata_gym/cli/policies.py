@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Annotated
 
+import gymnasium as gym
 import typer
 
 import ata_policies
@@ -32,26 +33,24 @@ def policies(
     The scenarios named icml2025 were published with the constants of the preprint: ata and ata-empirical. Those of
     the ICML version are in ata-icml and ata-empirical-icml.
     """
-    ids = dict(zip(map(short, env_ids()), env_ids(), strict=True))
+    ids = {short(env_id): env_id for env_id in env_ids()}
     if env is not None and env not in {*ids, *ids.values()}:
         raise unknown("env", env, ids)
     found = {name: ata_policies.load(name) for name in ata_policies.names()}
-    names = [name for name in found if env is None or env in {found[name].env_id, short(found[name].env_id)}]
-    costs = _measured(names) if cost else {}
+    found = {name: policy for name, policy in found.items() if env in {None, policy.env_id, short(policy.env_id)}}
+    costs = _measured(list(found)) if cost else {}
     if markdown:
-        say(markdown_table(names, costs))
+        say(markdown_table(found, costs))
         return
     from ata_gym.bench.report.table import LEFT, RIGHT, WRAP, Table  # noqa: PLC0415 - the bench takes a second
 
     columns = {"policy": LEFT, "must know beforehand": 20, "assumes": 18, "what it does": WRAP}
+    columns |= {"cost": RIGHT} if cost else {}
     for word, env_id in ids.items():
-        rows = [
-            (name, found[name].knows, found[name].assumes, found[name].summary(), *_cost(costs, name))
-            for name in names
-            if found[name].env_id == env_id
-        ]
-        if rows:
-            show(Table(f"{env_id} ({word})", columns | ({"cost": RIGHT} if cost else {}), rows))
+        ours = {name: policy for name, policy in found.items() if policy.env_id == env_id}
+        if ours:
+            rows = [(name, p.knows, p.assumes, p.summary(), *_cost(costs, name)) for name, p in ours.items()]
+            show(Table(f"{env_id} ({word})", columns, rows))
 
 
 def short(env_id: str) -> str:
@@ -60,7 +59,7 @@ def short(env_id: str) -> str:
     >>> short("ata_gym/TaskRace-v0")
     'race'
     """
-    return env_id.partition("/Task")[2].partition("-")[0].lower()
+    return gym.spec(env_id).name.removeprefix("Task").lower()
 
 
 def markdown_table(names: Iterable[str], costs: Mapping[str, float]) -> str:
@@ -82,12 +81,12 @@ def markdown_table(names: Iterable[str], costs: Mapping[str, float]) -> str:
 
 
 def _measured(names: list[str]) -> dict[str, float]:
-    from ata_gym.bench.decision_cost import relative_costs  # noqa: PLC0415 - only here
+    from ata_gym.bench.decision_cost import relative_cost  # noqa: PLC0415 - only here
 
     costs: dict[str, float] = {}
     with progress_bars({"cost": len(names)}) as progress:
-        for name, ratio in relative_costs(names):
-            costs[name] = ratio
+        for name in names:
+            costs[name] = relative_cost(name)
             progress("cost", len(costs))
     return costs
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from ata_gym.bench.experiment.experiment import Experiment
+    from ata_gym.bench.paper.end_points import PublishedFigure
     from ata_gym.training import Trainer
 
 QUADRATIC, CIFAR100, REGRET = "icml2025-quadratic", "icml2025-cifar100", "icml2025-regret"
@@ -39,8 +39,7 @@ _ONLY = {CIFAR100: ("--train", "--data", "--device"), QUADRATIC: ("--sizes", "--
 """Options of one figure."""
 
 
-@dataclass(frozen=True)
-class _Effort:
+class _Effort(NamedTuple):
     """What the user wants to spend, and where it goes."""
 
     rounds: int
@@ -48,6 +47,11 @@ class _Effort:
     out: Path
     jobs: int | None
     save_every: float
+
+    def on(self, scenario: str) -> Experiment:
+        from ata_gym.bench.experiment.experiment import Experiment  # noqa: PLC0415 - it takes a second to import
+
+        return Experiment.on_scenario(scenario, rounds=self.rounds, seeds=self.seeds)
 
 
 def reproduce(
@@ -88,7 +92,7 @@ def reproduce(
     times and regret for several numbers of workers. icml2025-regret draws the proxy regret against ln K, and says
     whether its slope is constant. After a kill the same command continues where it stopped.
     """
-    from ata_gym.bench.paper.end_points import find  # noqa: PLC0415 - it takes a second to import
+    from ata_gym.bench.paper import end_points  # noqa: PLC0415 - it takes a second to import
 
     if figure not in _ONLY:
         raise ValueError(f"there is no published figure {figure!r} to reproduce; known: {', '.join(sorted(_ONLY))}")
@@ -97,7 +101,7 @@ def reproduce(
         unused = [option for option in options if given[option]]
         if other != figure and unused:
             raise ValueError(f"{', '.join(unused)} only goes with {other}")
-    usual = {QUADRATIC: QUADRATIC_ROUNDS, REGRET: REGRET_ROUNDS, CIFAR100: find(CIFAR100).rounds}[figure]
+    usual = {QUADRATIC: QUADRATIC_ROUNDS, REGRET: REGRET_ROUNDS, CIFAR100: end_points.CIFAR100.rounds}[figure]
     count = whole_number("rounds", usual if rounds is None else rounds)
     seeds = whole_number("seeds", (REGRET_SEEDS if figure == REGRET else 8) if seeds is None else seeds)
     kind = f"{figure}-{growth or 'linear'}" if figure == QUADRATIC else figure
@@ -115,17 +119,13 @@ def reproduce(
 def _quadratic(effort: _Effort, sizes: str, growth: str) -> None:
     """One trajectory on the clocks of all pools; each pool has a results folder of its own."""
     require("torch", extra="train", purpose=f"The figure {QUADRATIC}")
-    from ata_gym.bench.experiment.experiment import Experiment  # noqa: PLC0415 - these imports take seconds
-    from ata_gym.training import Trainer  # noqa: PLC0415
+    from ata_gym.training import Trainer  # noqa: PLC0415 - these imports take seconds
     from ata_gym.training.studies import quadratic_figure  # noqa: PLC0415
 
     numbers = [size.strip() for size in sizes.split(",") if size.strip()]
     if not numbers or not all(number.isdecimal() for number in numbers):
         raise ValueError(f"sizes must be numbers of workers separated by commas, such as 17,51,153, not {sizes!r}")
-    experiments = {
-        n: Experiment.on_scenario(quadratic_figure.scenario_name(growth, n), rounds=effort.rounds, seeds=effort.seeds)
-        for n in map(int, numbers)
-    }
+    experiments = {n: effort.on(f"{QUADRATIC}-{growth}-n{n}") for n in map(int, numbers)}
     first = next(iter(experiments.values()))
     trajectory = _train(Trainer("quadratic", first.scenario.budget), effort, "quadratic")
     records = {}
@@ -135,21 +135,19 @@ def _quadratic(effort: _Effort, sizes: str, growth: str) -> None:
         folder, finished, failures = play(experiment, PUBLISHED, where, effort.jobs, effort.save_every)
         end_with(failures, folder)
         records[n] = folder.results(finished)
-    say()
     about = f"B = {first.scenario.budget}, {first.length}"
+    say()
     show_report(quadratic_figure.report(trajectory, records, growth, about, effort.out))
 
 
 def _cifar100(effort: _Effort, train: bool, data: Path | None, device: str | None) -> None:
     """The clocks beside the published end points, and the loss on them."""
-    from ata_gym.bench.experiment.experiment import Experiment  # noqa: PLC0415
     from ata_gym.bench.paper import end_points as published  # noqa: PLC0415
 
-    known = published.find(CIFAR100)
-    experiment = Experiment.on_scenario(known.scenario, rounds=effort.rounds, seeds=effort.seeds)
+    known = published.CIFAR100
+    experiment = effort.on(known.scenario)
     if not train and (data or device):
         raise ValueError("--data and --device only go with --train")
-    losses = None
     if train:
         trainer, images = _network(experiment.scenario.budget, data, device)
         losses = _train(trainer, effort, "cifar100", data)
@@ -158,22 +156,18 @@ def _cifar100(effort: _Effort, train: bool, data: Path | None, device: str | Non
     show(published.table(known, comparison))
     reproduced, sentence = published.verdict(known, comparison, experiment.rounds)
     say(sentence)
-    if losses is not None:
-        _draw_losses(experiment, list(known.end_points), losses, images, effort)
+    if train:
+        _draw_losses(experiment, known, losses, images, effort.out)
     if not reproduced:
         raise typer.Exit(1)
 
 
 def _regret(effort: _Effort) -> None:
     """The proxy regret against ln K."""
-    from ata_gym.bench.experiment.experiment import Experiment  # noqa: PLC0415 - these imports take a second
-    from ata_gym.bench.paper import regret as regret_figure  # noqa: PLC0415
+    from ata_gym.bench.paper import regret as regret_figure  # noqa: PLC0415 - it takes a second to import
 
-    experiment = Experiment.on_scenario(REGRET, rounds=effort.rounds, seeds=effort.seeds)
-    names = ",".join(regret_figure.POLICIES)
-    folder, finished, failures = play(experiment, names, effort.out, effort.jobs, effort.save_every)
-    end_with(failures, folder)
-    show_report(regret_figure.report(experiment, finished, folder))
+    experiment, names = effort.on(REGRET), ",".join(regret_figure.POLICIES)
+    run_and_report(experiment, names, effort.out, effort.jobs, effort.save_every, report_on=regret_figure.report)
 
 
 def _network(budget: int, data: Path | None, device: str | None) -> tuple[Trainer, int]:
@@ -192,33 +186,28 @@ def _network(budget: int, data: Path | None, device: str | None) -> tuple[Traine
 
 
 def _draw_losses(
-    experiment: Experiment, policies: list[str], trajectory: pl.DataFrame, images: int, effort: _Effort
+    experiment: Experiment, known: PublishedFigure, trajectory: pl.DataFrame, images: int, out: Path
 ) -> None:
     """Draw the loss on the mean clock of each policy, and say what is not as published."""
     from ata_gym.bench.experiment.experiment import plural  # noqa: PLC0415
     from ata_gym.bench.experiment.store import Folder  # noqa: PLC0415
-    from ata_gym.bench.paper.end_points import find  # noqa: PLC0415
     from ata_gym.training.studies.curves import draw, lay  # noqa: PLC0415
 
-    curves = lay(trajectory, Folder(effort.out).results(policies))
+    curves = lay(trajectory, Folder(out).results(list(known.end_points)))
     say(
         f"\nThe paper's network, with Adam at 8e-5: training loss {curves['loss'][0]:.4g} in the first round, "
         f"{curves['loss'][-1]:.4g} at the end (mean of the last rounds), "
         f"accuracy on the held-out images {trajectory['accuracy'][-1]:.3g}."
     )
-    published = find(CIFAR100).rounds
-    different = [f"{effort.rounds:,} rounds (there {published:,})"] * (effort.rounds != published)
+    different = [f"{experiment.rounds:,} rounds (there {known.rounds:,})"] * (experiment.rounds != known.rounds)
     different += [f"{images:,} training images (there 50,000)"] * (images != 50_000)
     if different:
         say(f"Other than in the paper: {' and '.join(different)}.")
-    say_files(
-        "loss curves",
-        draw(curves, f"{experiment.about}, {plural(effort.seeds, 'seed')}", effort.out / "plots" / "loss"),
-    )
+    title = f"{experiment.about}, {plural(experiment.seeds, 'seed')}"
+    say_files("loss curves", draw(curves, title, out / "plots" / "loss"))
 
 
 def _train(trainer: Trainer, effort: _Effort, problem: str, data: Path | None = None) -> pl.DataFrame:
     """The trajectory of a trainer, kept in a folder of its own beside the clocks."""
-    config = {"ata-gym": __version__, "rounds": effort.rounds}
-    where = effort.out / "training"
+    config, where = {"ata-gym": __version__, "rounds": effort.rounds}, effort.out / "training"
     return train_with_progress(trainer, config, where, problem, data, save_every=effort.save_every)[1]

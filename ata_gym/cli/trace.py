@@ -28,7 +28,7 @@ def trace(
         --duration-column duration --budget 23 --out results/mlperf
     ```
     """
-    from ata_gym.bench.recordings.clean import make_trace  # noqa: PLC0415 - its imports take a second
+    from ata_gym.bench.recordings import make_trace  # noqa: PLC0415 - its imports take a second
 
     pool = make_trace(source, target, worker=worker_column, duration=duration, round=round_column)
     mean = pool.mean()

@@ -7,8 +7,7 @@ from typing import Annotated
 import typer
 
 from ata_gym.cli import options
-from ata_gym.cli.bench import end_with, play
-from ata_gym.cli.console import show_report
+from ata_gym.cli.bench import run_and_report
 
 FOLLOWERS = "uta,ata,ata-icml,recent-median,lb-bsp-ema,restarting-beta"
 """Some that use all feedback alike, and some for non-stationary scenarios."""
@@ -52,11 +51,7 @@ def track(
     from ata_gym.bench.tracking.experiment import TrackedRun, Tracking  # noqa: PLC0415 - these imports take a second
     from ata_gym.bench.tracking.report import report  # noqa: PLC0415
 
-    experiment = options.find_experiment(
-        scenario, trace, worker_column, duration_column, round_column, budget, rounds, seeds, seed, data=data
-    )
+    columns = worker_column, duration_column, round_column
+    experiment = options.find_experiment(scenario, trace, columns, budget, rounds, seeds, seed, data=data)
     tracking = Tracking.around(experiment, change or None, before=before, after=after)
-    folder, finished, failures = play(tracking, policies, out, jobs, save_every, TrackedRun)
-    if finished:
-        show_report(report(tracking, finished, folder))
-    end_with(failures, folder)
+    run_and_report(tracking, policies, out, jobs, save_every, TrackedRun, report)

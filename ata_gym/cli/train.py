@@ -81,17 +81,18 @@ def train(
     from ata_gym.bench.experiment.experiment import Experiment  # noqa: PLC0415 - these imports take seconds
     from ata_gym.bench.experiment.jobs import play_all  # noqa: PLC0415
     from ata_gym.training.problems.problem import make_problem  # noqa: PLC0415
-    from ata_gym.training.studies.comparison import result  # noqa: PLC0415
+    from ata_gym.training.studies.comparison import MethodChoice, result  # noqa: PLC0415
     from ata_gym.training.studies.loss_report import report  # noqa: PLC0415
     from ata_gym.training.trainer import Trainer  # noqa: PLC0415
 
     check_effort(None, save_every)
     names = split_names(policies)
-    experiment = Experiment.on_scenario(scenario, rounds=rounds, seeds=1, seed=seed)
-    experiment = replace(experiment, points=_POINTS)
+    experiment = replace(Experiment.on_scenario(scenario, rounds=rounds, seeds=1, seed=seed), points=_POINTS)
     for name in names:
         experiment.try_out(name)
-    entries = _entries(methods, experiment)
+    entries = [MethodChoice.parse(text) for text in (split_names(methods) if methods else ())]
+    for entry in entries:
+        entry.rate(experiment, 1.0)  # refuses those that cannot run on the pool
     other = {"--schedule": schedule != "constant", "--micro-batch": micro_batch != 1, "--compile": compile_}
     other |= {"--precision": precision != "float32", "--graphs": graphs}
     if entries and any(other.values()):
@@ -118,16 +119,6 @@ def train(
     end_with(failures, folder)
     if diverged:
         raise typer.Exit(1)
-
-
-def _entries(methods: str, experiment: Experiment) -> list[MethodChoice]:
-    """The methods that take part; each can run on the pool."""
-    from ata_gym.training.studies.comparison import MethodChoice  # noqa: PLC0415 - it takes seconds to import
-
-    entries = [MethodChoice.parse(text) for text in (split_names(methods) if methods else ())]
-    for entry in entries:
-        entry.rate(experiment, 1.0)
-    return entries
 
 
 def _run_methods(
@@ -158,35 +149,14 @@ def train_with_progress(
     tensorboard: bool = False,
     save_every: float = 10.0,
 ) -> tuple[Folder, pl.DataFrame]:
-    """Train to the end with a progress bar, or from where a killed run stopped.
+    """Train to the end with a progress bar, or from where a killed run stopped; the results folder and the trajectory.
 
-    Parameters
-    ----------
-    trainer
-        What is trained.
-    config
-        What else the folder's results depend on; its ``rounds`` say how many optimiser steps there are.
-    out
-        The results folder.
-    problem, data
-        What the user named, and from where its data was read.
-    tensorboard
-        Whether to log into the folder for TensorBoard.
-    save_every
-        Seconds between checkpoints.
-
-    Returns
-    -------
-    The results folder, and the trajectory.
-
-    Raises
-    ------
-    ValueError
-        If the folder is of another configuration, the loss is not finite, or memory is short.
+    The folder's results also depend on ``config``, whose ``rounds`` say how many optimiser steps there are, and on the
+    problem and the data as the user named them. ValueError if the folder is of another configuration, the loss is not
+    finite, or memory is short.
     """
     from ata_gym.bench.experiment.store import open_folder  # noqa: PLC0415 - these imports take seconds
-    from ata_gym.training.studies.tensorboard import tensorboard_log  # noqa: PLC0415
-    from ata_gym.training.studies.trajectory import train_once, training_config  # noqa: PLC0415
+    from ata_gym.training.studies.trajectory import tensorboard_log, train_once, training_config  # noqa: PLC0415
 
     rounds = int(str(config["rounds"]))
     logging = tensorboard_log(out / "tensorboard", rounds) if tensorboard else nullcontext(lambda _: None)

@@ -31,13 +31,10 @@ class TaskAllocationEnv(SingleEnv):
         What runs the tasks of a round in place of the simulation, such as tasks on real devices; called as
         ``ata_gym.simulation.rounds.race_round`` is, with one row. An error that it raises leaves the env as it was.
 
-    Raises
-    ------
-    ValueError
-        For arguments or actions that are not legal; the env stays as it was.
-
     Notes
     -----
+    Arguments and actions that are not legal raise ValueError, and leave the env as it was.
+
     Where workers may die (`ata_gym.changes.Spot` and `Crash`), a round still gives exactly B results: tasks that dead
     workers leave undone are handed on. The time of a task that was lost is its worker's ``elapsed``, and
     ``info["lost"]`` counts such tasks.
@@ -80,11 +77,9 @@ class TaskAllocationVectorEnv(VectorEnv):
     Parameters
     ----------
     num_envs
-        How many rows E.
+        How many rows E; the other parameters are those of the single env, without ``backend``.
     autoreset_mode
         ``NEXT_STEP`` (the step after an episode's end ignores the row's action and resets it) or ``SAME_STEP``.
-    scenario, pool, budget, horizon, price, signals
-        As for the single env.
 
     Examples
     --------

@@ -18,7 +18,7 @@ from ata_gym.pools.families import CODES
 from ata_gym.scenarios import Scenario
 from ata_gym.simulation.keys import stream_keys
 from ata_gym.simulation.rounds import RoundResult, allocation_round, race_round
-from ata_gym.typing import Floats, Mask
+from ata_gym.typing import Floats, Ints, Mask
 from ata_gym.utils.validation import short
 
 Observation = dict[str, NDArray[Any]]
@@ -48,21 +48,8 @@ class StepResult(NamedTuple):
 class BatchState(ABC):
     """What E rows remember of their episodes; the same class serves the single and the vector env of an id.
 
-    Parameters
-    ----------
-    scenario
-        What stays the same over all episodes.
-    rows
-        How many rows E.
-    results
-        Results in each step's feedback.
-    signals
-        Whether observations hold the workers' loads.
-
-    Raises
-    ------
-    ValueError
-        If the feedback does not fit this machine's memory.
+    Each step's feedback holds ``results`` results, and the workers' loads if ``signals``. ValueError if it does not fit
+    this machine's memory.
     """
 
     _FIELDS = ("keys", "episode", "round", "started", "runtime", "total_worker_time")
@@ -103,23 +90,20 @@ class BatchState(ABC):
     def no_feedback(self, rows: Mask | slice) -> Observation:
         """What some rows see after their reset."""
         count = len(self.round[rows])
-        observation = {
-            "worker": np.full((count, self.results), -1, np.int64),
-            "duration": np.zeros((count, self.results)),
-            "elapsed": np.zeros((count, self.scenario.pool.n)),
-        }
-        if self.shows_signals:
-            observation["signal"] = self.signals()[rows]
-        return observation
+        worker = np.full((count, self.results), -1, np.int64)
+        return self.feedback(worker, np.zeros(worker.shape), np.zeros((count, self.scenario.pool.n)), rows)
+
+    def feedback(
+        self, worker: Ints, duration: Floats, elapsed: Floats, rows: Mask | slice = slice(None)
+    ) -> Observation:
+        """What some rows observe of a step, with the workers' loads where they are shown."""
+        signal = {"signal": self.process.conditions.signal[rows].copy()} if self.shows_signals else {}
+        return {"worker": worker, "duration": duration, "elapsed": elapsed} | signal
 
     def conditions(self) -> Conditions:
         """What the workers are like in the coming round, or in the one that has begun."""
         conditions = self.process.conditions
         return conditions if self.scenario.changes else conditions._replace(round=self.round.copy())
-
-    def signals(self) -> Floats:
-        """The workers' loads, shape (E, n, 2), in a fresh array."""
-        return self.process.conditions.signal.copy()
 
     def seed_row(self, row: int, seed: int) -> None:
         """Give a row the noise of a seed; its next episode is episode 0."""
@@ -166,9 +150,7 @@ class BatchState(ABC):
         here = self._remembered(ended)
         for name, field in here.items():
             if name not in checkpoint or np.shape(checkpoint[name]) != field.shape:
-                raise ValueError(
-                    f"this checkpoint does not fit the env: {name!r} must be an array of shape {field.shape}"
-                )
+                raise ValueError(f"this checkpoint does not fit the env: {name!r} must have shape {field.shape}")
         for name, field in here.items():
             field[...] = checkpoint[name]
         self.process.update_conditions(self.round)
@@ -208,18 +190,12 @@ class AllocationState(BatchState):
         self.started = result.started
         self.runtime += result.round_time
         self.total_worker_time += result.worker_time
-        info: dict[str, NDArray[Any]] = {
-            "round_time": result.round_time,
-            "worker_time": result.worker_time,
-            "runtime": self.runtime.copy(),
-            "total_worker_time": self.total_worker_time.copy(),
-        }
+        info: dict[str, NDArray[Any]] = {"round_time": result.round_time, "worker_time": result.worker_time}
+        info |= {"runtime": self.runtime.copy(), "total_worker_time": self.total_worker_time.copy()}
         if self.faulty:
             info["lost"] = result.lost
         ended = self.next_round()
-        observation = {"worker": result.worker, "duration": result.duration, "elapsed": result.elapsed}
-        if self.shows_signals:
-            observation["signal"] = self.signals()
+        observation = self.feedback(result.worker, result.duration, result.elapsed)
         return StepResult(observation, result.round_time, result.worker_time, info, ended)
 
 

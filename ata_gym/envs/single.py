@@ -1,8 +1,9 @@
-"""What all single envs share: seeds, resets, rewards and info."""
+"""What all envs share, single and vector; and what all single envs share: seeds, resets, rewards and info."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from operator import attrgetter
 from typing import Any, ClassVar
 
 import gymnasium as gym
@@ -11,12 +12,55 @@ from gymnasium.spaces import Space
 from numpy.typing import NDArray
 
 from ata_gym.changes import Change, Conditions
-from ata_gym.envs.batch_state import Backend, Observation
-from ata_gym.envs.properties import EnvProperties
+from ata_gym.envs.batch_state import Backend, BatchState, Observation
 from ata_gym.envs.spaces import Allocation, Dispatch
 from ata_gym.scenarios import PoolData, Scenario, resolve
-from ata_gym.typing import Floats
+from ata_gym.typing import Floats, Mask
 from ata_gym.utils.validation import flag
+
+
+class EnvProperties:
+    """A mixin: the scenario of an env, its privileged information and its checkpoints."""
+
+    scenario: Scenario
+    """The pool, its changes, the budget, the horizon and the price; its name is "" if it has none."""
+    _state_class: type[Any]
+    """The ``BatchState`` of this id."""
+    _state: BatchState
+    _ended: Mask
+    """(E,) rows that need a reset before their next step."""
+
+    pool = property(attrgetter("scenario.pool"), doc="The workers and the distributions of their task times.")
+    n = property(attrgetter("scenario.pool.n"), doc="How many workers there are.")
+    budget = property(attrgetter("scenario.budget"), doc="Results B that a round needs.")
+    horizon = property(attrgetter("scenario.horizon"), doc="Rounds in an episode; None: no end.")
+    price = property(attrgetter("scenario.price"), doc="What one unit of worker time costs in units of runtime.")
+
+    def conditions(self) -> Conditions:
+        """Privileged information: what the workers are like in the coming round, or in the one that has begun.
+
+        The arrays have a leading row axis in a vector env only.
+        """
+        return self._state.conditions()
+
+    def means(self) -> Floats:
+        """Exact mean task times under these conditions, shape (n,), or (E, n) of a vector env.
+
+        The mean is infinite for a worker that is away from the round's start. For a trace replayed by round it is the
+        recorded time of the round. Without changes the other means are those of the pool.
+        """
+        return self._state.conditions().means(self.pool)
+
+    def checkpoint(self) -> dict[str, NDArray[Any]]:
+        """Everything that the env remembers, as arrays to save; after ``restore`` it goes on bit for bit."""
+        return self._state.checkpoint(self._ended)
+
+    def restore(self, checkpoint: Mapping[str, NDArray[Any]]) -> None:
+        """Go on from a ``checkpoint`` of an env of the same scenario and as many rows.
+
+        ValueError if it does not fit; the env stays as it was.
+        """
+        self._state.restore(checkpoint, self._ended)
 
 
 class SingleEnv(EnvProperties, gym.Env[Observation, NDArray[Any]]):

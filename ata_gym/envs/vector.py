@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from ata_gym.changes import Change
 from ata_gym.envs.batch_state import Observation
-from ata_gym.envs.properties import EnvProperties
-from ata_gym.envs.single import SingleEnv
+from ata_gym.envs.single import EnvProperties, SingleEnv
 from ata_gym.envs.spaces import Allocation, Dispatch
 from ata_gym.scenarios import PoolData, Scenario, resolve
 from ata_gym.typing import Mask
@@ -54,7 +53,6 @@ class VectorEnv(EnvProperties, gym.vector.VectorEnv[Observation, NDArray[Any], N
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
         """Start an episode in every row; ``seed`` s seeds row e with s + e, a sequence each row with its own."""
-        del options
         seeds = self._row_seeds(seed)
         for row, own in enumerate(seeds):
             if own is not None:

@@ -28,19 +28,13 @@ def largest_remainder(shares: ArrayLike, budget: int) -> Ints:
     Parameters
     ----------
     shares
-        (..., n) weights w of the workers, finite and non-negative, of any scale.
+        (..., n) weights w of the workers, finite and non-negative, of any scale; each row needs a positive one.
     budget
-        Budget B, at least 1.
+        Budget B, at least 1, and small enough for exact shares in floating point. ValueError otherwise.
 
     Returns
     -------
     (..., n) tasks per worker; each row sums to the budget.
-
-    Raises
-    ------
-    ValueError
-        If a share is NaN, infinite or negative, a row has no positive share, or the budget is no whole number of at
-        least 1 or too large for shares in floating point.
 
     References
     ----------
@@ -74,10 +68,7 @@ def largest_remainder(shares: ArrayLike, budget: int) -> Ints:
     return tasks
 
 
-class LogitActions(
-    gym.ActionWrapper[Any, NDArray[np.float32], Ints],
-    RecordConstructorArgs,
-):
+class LogitActions(gym.ActionWrapper[Any, NDArray[np.float32], Ints], RecordConstructorArgs):
     """Real-valued actions: a vector of [-1, 1]^n becomes an allocation.
 
     The action x gives the allocation that rounds B softmax(scale x) by `largest_remainder`. It sums to the budget in a
@@ -92,11 +83,9 @@ class LogitActions(
 
     Raises
     ------
-    TypeError
-        If the env has other actions.
-    ValueError
-        If scale is not positive and finite; from ``step``, for an action of another shape or with NaN or infinity in
-        it, and then the env stays as it was.
+    TypeError, ValueError
+        If the env has other actions; if scale is not positive and finite. ``step`` raises ValueError for an action of
+        another shape or that is not finite, and the env stays as it was.
 
     Examples
     --------
@@ -129,8 +118,6 @@ else:  # not generic in Gymnasium 1.1
 class VectorLogitActions(_VectorActionWrapper, RecordConstructorArgs):
     """`LogitActions` for a vector env, with actions of shape (E, n); parameters and errors are the same.
 
-    Examples
-    --------
     >>> import gymnasium, ata_gym
     >>> envs = gymnasium.make_vec("ata_gym/TaskAllocation-v0", num_envs=4, scenario="icml2025-regret")
     >>> VectorLogitActions(envs).action_space.shape == (4, envs.unwrapped.n)

@@ -110,18 +110,12 @@ def trace(times: Sequence[ArrayLike], replay: str = "task", end: str = "wrap") -
     Parameters
     ----------
     times
-        One sequence of recorded times per worker.
+        One sequence of recorded times per worker, not negative and not all zero.
     replay
-        "task": each task of a worker takes the worker's next recorded time. "round": all tasks of a worker in
-        round k take its k-th recorded time.
+        "task": each task of a worker takes the worker's next recorded time. "round": all tasks of a worker in round k
+        take its k-th recorded time.
     end
-        "wrap": start over at the end of a record. "truncate": end the episode before a round that the record
-        cannot fill.
-
-    Raises
-    ------
-    ValueError
-        For records that are empty, negative, not finite or all zero, and unknown words.
+        "wrap": start over at the end of a record. "truncate": end the episode before a round that it cannot fill.
 
     Examples
     --------

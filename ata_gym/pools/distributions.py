@@ -41,14 +41,12 @@ def offsets(codes: Ints, length: Ints) -> Ints:
 
 
 class Moments(NamedTuple):
-    """Of n workers, in units of time; inf where infinite."""
+    """Of n workers, each of shape (n,), in units of time; inf where infinite."""
 
     mean: Floats
-    """(n,)"""
     sd: Floats
-    """(n,)"""
     lowest: Floats
-    """(n,) infimum of the task times"""
+    """The infimum of the task times."""
 
 
 def moments(distributions: Distributions) -> Moments:
@@ -73,12 +71,9 @@ def moments(distributions: Distributions) -> Moments:
         sd[recorded] = np.sqrt(np.add.reduceat(squares, first) / length)
         for column in (mean, sd, lowest):
             column[recorded] *= unit
+    shift, scale = distributions.shift, distributions.scale
     with np.errstate(over="ignore"):
-        return Moments(
-            distributions.shift + distributions.scale * mean,
-            distributions.scale * sd,
-            distributions.shift + distributions.scale * lowest,
-        )
+        return Moments(shift + scale * mean, scale * sd, shift + scale * lowest)
 
 
 def medians(distributions: Distributions) -> Floats:
@@ -90,7 +85,6 @@ def medians(distributions: Distributions) -> Floats:
             shape = distributions.shape[mine]
             median[mine] = 1.0 if family.in_scipy is None else family.distribution(shape).median()
     for i in np.flatnonzero(np.isin(distributions.family, RECORDED)):
-        median[i] = np.median(
-            distributions.table[distributions.first[i] : distributions.first[i] + distributions.length[i]]
-        )
+        first = distributions.first[i]
+        median[i] = np.median(distributions.table[first : first + distributions.length[i]])
     return np.asarray(distributions.shift + distributions.scale * median)

@@ -1,4 +1,4 @@
-"""The one table of families: every task time is ``shift + scale * Z``, and a row says what ``Z`` is.
+"""The one table of families: every task time is ``shift + scale * Z``; the docstring of ``Pool`` says what ``Z`` is.
 
 A new family needs a row here, its quantile in ``_standard_time`` of ``ata_gym/simulation/kernels.py``, and a function
 in ``constructors.py``.
@@ -23,7 +23,6 @@ if TYPE_CHECKING:  # importing scipy.stats takes half a second
     from scipy.stats.distributions import rv_frozen
 
 OfShape = Callable[[Floats], Floats]
-
 _NARROW = 100.0
 """Weibull shapes from which the variance comes from a series."""
 _SERIES = np.array([0.0, 0.0, *(zeta(n) * (2.0**n - 2.0) / n for n in range(2, 12))])
@@ -39,8 +38,6 @@ class Family:
     """
 
     name: str
-    standard: str
-    """``Z`` in words."""
     shaped: bool = False
     """Whether ``Z`` has a shape parameter, a positive number."""
     trace: bool = False
@@ -50,9 +47,8 @@ class Family:
     mean: OfShape | None = None
     sd: OfShape | None = None
     infinite_mean: float = 0.0
-    """The mean is infinite for shapes up to this one."""
     infinite_sd: float = 0.0
-    """The standard deviation is infinite for shapes up to this one."""
+    """Mean and standard deviation are infinite for shapes up to these."""
     in_scipy: str | None = None
     """Name of the distribution of ``Z`` in scipy.stats, where it has a density."""
 
@@ -60,16 +56,12 @@ class Family:
         """Return ``Z`` as a frozen scipy distribution, for one shape or (m,); ValueError where it has no density."""
         if self.in_scipy is None:
             raise ValueError(f"{self.name} times have no density")
-        distribution: rv_frozen = getattr(scipy.stats, self.in_scipy)(*([shape] if self.shaped else []))
-        return distribution
+        make: Callable[..., rv_frozen] = getattr(scipy.stats, self.in_scipy)
+        return make(shape) if self.shaped else make()
 
 
 def _constant(value: float) -> OfShape:
     return lambda shape: np.full_like(shape, value)
-
-
-def _log_normal_sd(shape: Floats) -> Floats:
-    return np.exp(shape**2 / 2) * np.sqrt(np.expm1(shape**2))
 
 
 def _weibull_mean(shape: Floats) -> Floats:
@@ -93,29 +85,23 @@ def _pareto_sd(shape: Floats) -> Floats:
 
 
 FAMILIES: tuple[Family, ...] = (
-    Family("deterministic", "1", lowest=1.0, mean=_constant(1.0), sd=_constant(0.0)),
-    Family("exponential", "Exp(1)", mean=_constant(1.0), sd=_constant(1.0), in_scipy="expon"),
-    Family("uniform", "U[0, 1]", mean=_constant(0.5), sd=_constant(12**-0.5), in_scipy="uniform"),
+    Family("deterministic", lowest=1.0, mean=_constant(1.0), sd=_constant(0.0)),
+    Family("exponential", mean=_constant(1.0), sd=_constant(1.0), in_scipy="expon"),
+    Family("uniform", mean=_constant(0.5), sd=_constant(12**-0.5), in_scipy="uniform"),
     Family(
-        "half-normal",
-        "|N(0, 1)|",
-        mean=_constant((2 / np.pi) ** 0.5),
-        sd=_constant((1 - 2 / np.pi) ** 0.5),
-        in_scipy="halfnorm",
+        "half-normal", mean=_constant((2 / np.pi) ** 0.5), sd=_constant((1 - 2 / np.pi) ** 0.5), in_scipy="halfnorm"
     ),
-    Family("gamma", "Gamma(shape, 1)", shaped=True, mean=lambda shape: shape, sd=np.sqrt, in_scipy="gamma"),
+    Family("gamma", shaped=True, mean=lambda shape: shape, sd=np.sqrt, in_scipy="gamma"),
     Family(
         "log-normal",
-        "exp(shape N(0, 1))",
         shaped=True,
         mean=lambda shape: np.exp(shape**2 / 2),
-        sd=_log_normal_sd,
+        sd=lambda shape: np.exp(shape**2 / 2) * np.sqrt(np.expm1(shape**2)),
         in_scipy="lognorm",
     ),
-    Family("weibull", "Exp(1)^(1 / shape)", shaped=True, mean=_weibull_mean, sd=_weibull_sd, in_scipy="weibull_min"),
+    Family("weibull", shaped=True, mean=_weibull_mean, sd=_weibull_sd, in_scipy="weibull_min"),
     Family(
         "pareto",
-        "U[0, 1]^(-1 / shape)",
         shaped=True,
         lowest=1.0,
         mean=_pareto_mean,
@@ -124,8 +110,8 @@ FAMILIES: tuple[Family, ...] = (
         infinite_sd=2.0,
         in_scipy="pareto",
     ),
-    Family("trace-by-task", "the recorded time of the worker's next task", trace=True),
-    Family("trace-by-round", "the recorded time of the round", trace=True),
+    Family("trace-by-task", trace=True),
+    Family("trace-by-round", trace=True),
 )
 """The families; a family's place is its code in ``Distributions.family``."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -32,18 +33,16 @@ class Pool:
     Parameters
     ----------
     family
-        A name, or one per worker: deterministic (Z = 1), exponential (Exp(1)), uniform (U[0, 1]),
-        half-normal (abs N(0, 1)), gamma (Gamma(shape, 1)), log-normal (exp(shape N(0, 1))),
-        weibull (Exp(1)^(1/shape)), pareto (U[0, 1]^(-1/shape)), trace-by-task and trace-by-round (a recorded
-        time of the worker).
+        A name, or one per worker: deterministic (Z = 1), exponential (Exp(1)), uniform (U[0, 1]), half-normal
+        (abs N(0, 1)), gamma (Gamma(shape, 1)), log-normal (exp(shape N(0, 1))), weibull (Exp(1)^(1/shape)), pareto
+        (U[0, 1]^(-1/shape)), trace-by-task and trace-by-round (a recorded time of the worker).
     shift, scale, shape
-        Numbers, or one per worker, broadcast to n workers. Scale and shape are positive; shifts are such
-        that no time is negative.
+        Numbers, or one per worker. Scale and shape are positive; shifts are such that no time is negative.
     times
         For traces: one sequence of recorded times per worker (None for a worker of another family).
     end
-        What the end of a record does: "wrap" (start over) or "truncate" (end the episode before a round that
-        cannot be filled); one word, or one per worker.
+        What the end of a record does: "wrap" (start over) or "truncate" (end the episode before a round that cannot be
+        filled); one word, or one per worker.
 
     Raises
     ------
@@ -59,13 +58,8 @@ class Pool:
     (array([4., 4.]), array([2., 2.]))
     """
 
-    __slots__ = ("_hash", "_moments", "_norms", "distributions")
-
     distributions: Distributions
     """The distributions as plain arrays, read-only."""
-    _moments: Moments
-    _norms: dict[bool, Floats]
-    _hash: int
 
     def __init__(
         self,
@@ -100,15 +94,9 @@ class Pool:
     def from_data(cls, data: Pool | Mapping[str, Any] | Sequence[Any]) -> Pool:
         """Make a pool from plain data: what `to_data` gives, or a sequence of such things, which are joined.
 
-        The keys of a mapping are the arguments of `Pool`: family, shift, scale, shape, times, end.
+        The keys of a mapping are the arguments of `Pool`: family, shift, scale, shape, times, end. ValueError is raised
+        for anything else, unknown keys, and all that `Pool` refuses.
 
-        Raises
-        ------
-        ValueError
-            For anything else, unknown keys, and all that `Pool` refuses.
-
-        Examples
-        --------
         >>> Pool.from_data([{"family": "exponential", "scale": [1, 2]}, {"family": "uniform", "scale": 6}])
         Pool(n=3, exponential, uniform, mean times 1 to 3)
         """
@@ -135,17 +123,13 @@ class Pool:
         >>> Pool("uniform", shift=1, scale=[2, 4]).to_data()
         {'family': ['uniform', 'uniform'], 'shift': [1.0, 1.0], 'scale': [2.0, 4.0], 'shape': [1.0, 1.0]}
         """
-        distributions = self.distributions
-        data: dict[str, Any] = {
-            "family": list(self.families),
-            "shift": distributions.shift.tolist(),
-            "scale": distributions.scale.tolist(),
-            "shape": distributions.shape.tolist(),
-        }
-        recorded = np.isin(distributions.family, RECORDED)
+        family, shift, scale, shape, *_, limits = self.distributions
+        data: dict[str, Any] = {"family": list(self.families)}
+        data |= {"shift": shift.tolist(), "scale": scale.tolist(), "shape": shape.tolist()}
+        recorded = np.isin(family, RECORDED)
         if recorded.any():
             data["times"] = [self.record(i).tolist() if recorded[i] else None for i in range(self.n)]
-            data["end"] = ["wrap" if limit == NEVER else "truncate" for limit in distributions.limit]
+            data["end"] = ["wrap" if limit == NEVER else "truncate" for limit in limits]
         return data
 
     @property
@@ -159,16 +143,13 @@ class Pool:
         return tuple(FAMILIES[code].name for code in self.distributions.family)
 
     def mean(self) -> Floats:
-        """Mean task time of each worker, shape (n,), in units of time; inf where it is infinite.
-
-        A trace counts as an empirical distribution: each recorded time is equally likely.
-        """
+        """Mean task time of each worker, shape (n,), inf where infinite; all times of a trace are equally likely."""
         return self._moments.mean.copy()
 
     def mean_in(self, round: NDArray[np.int64]) -> Floats:
         """Mean task time in rounds of shape (...), counted from 0; shape (..., n).
 
-        It is ``mean``, but for traces that are replayed by round: they have the recorded time of the round.
+        It is ``mean``, but traces that are replayed by round have the recorded time of the round.
 
         >>> Pool("trace-by-round", times=[[1.0, 2.0, 6.0]]).mean_in(np.array([0, 4])).tolist()
         [[1.0], [2.0]]
@@ -190,21 +171,11 @@ class Pool:
         return medians(self.distributions)
 
     def psi1_norm(self, centred: bool = False) -> Floats:
-        """psi1 norm ``inf{c > 0 : E exp(|Y| / c) <= 2}`` of each worker's task time.
+        """psi1 norm ``inf{c > 0 : E exp(|Y| / c) <= 2}`` of each worker's task time, shape (n,), in units of time.
 
-        Parameters
-        ----------
-        centred
-            False: Y is the task time X, as the preprint assumes. True: Y is X minus its mean, as the
-            ICML version assumes.
+        Y is the task time X, as the preprint assumes; if ``centred``, X minus its mean, as the ICML version assumes.
+        The norm is inf for log-normal, pareto, and weibull times of shape < 1.
 
-        Returns
-        -------
-        ndarray
-            (n,), in units of time; inf where it is infinite (log-normal, pareto, weibull of shape < 1).
-
-        Examples
-        --------
         >>> Pool("exponential", scale=[1, 10]).psi1_norm().round(6)
         array([ 2., 20.])
         """
@@ -213,24 +184,11 @@ class Pool:
         return self._norms[centred].copy()
 
     def standard(self, i: int) -> rv_frozen:
-        """Distribution of ``Z`` of worker i as a scipy distribution, where it has a density.
-
-        Raises
-        ------
-        ValueError
-            For a deterministic worker or a trace.
-        """
-        family = FAMILIES[int(self.distributions.family[i])]
-        return family.distribution(float(self.distributions.shape[i]))
+        """Distribution of ``Z`` of worker i in scipy; ValueError for a deterministic worker or a trace."""
+        return FAMILIES[int(self.distributions.family[i])].distribution(float(self.distributions.shape[i]))
 
     def record(self, i: int) -> Floats:
-        """Give the recorded times of worker i, shape (length,), read-only.
-
-        Raises
-        ------
-        ValueError
-            If worker i replays no trace.
-        """
+        """The recorded times of worker i, shape (length,), read-only; ValueError if it replays no trace."""
         family = FAMILIES[self.distributions.family[i]]
         if not family.trace:
             raise ValueError(f"worker {i} is {family.name} and replays no trace")
@@ -246,14 +204,9 @@ class Pool:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Pool):
             return NotImplemented
-        return all(
-            np.array_equal(mine, theirs) for mine, theirs in zip(self.distributions, other.distributions, strict=True)
-        )
+        return all(map(np.array_equal, self.distributions, other.distributions))
 
     def __hash__(self) -> int:
-        if not self._hash:
-            columns = tuple(column.tobytes() for column in self.distributions)
-            object.__setattr__(self, "_hash", hash(columns) or 1)
         return self._hash
 
     def __repr__(self) -> str:
@@ -274,32 +227,34 @@ class Pool:
     def _fill(self, distributions: Distributions) -> None:
         for column in distributions:
             column.flags.writeable = False
-        derived: dict[str, object] = {"_moments": moments(distributions), "_norms": {}, "_hash": 0}
-        for name, value in ({"distributions": distributions} | derived).items():
-            object.__setattr__(self, name, value)
+        object.__setattr__(self, "distributions", distributions)
+
+    @cached_property
+    def _moments(self) -> Moments:
+        return moments(self.distributions)
+
+    @cached_property
+    def _norms(self) -> dict[bool, Floats]:
+        return {}
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash(tuple(column.tobytes() for column in self.distributions))
 
 
 def concatenate(pools: Iterable[Pool]) -> Pool:
-    """Join pools into one, workers in the order given; so one pool mixes families.
+    """Join pools into one, workers in the order given; ValueError if there is no pool, or something else among them.
 
-    Raises
-    ------
-    ValueError
-        If there is no pool, or something else among them.
-
-    Examples
-    --------
     >>> concatenate([Pool("exponential", scale=[1, 2]), Pool("uniform", scale=6)]).mean()
     array([1., 2., 3.])
     """
     parts = list(pools)
     if not parts or not all(isinstance(part, Pool) for part in parts):
         raise ValueError(f"concatenate takes at least one pool, and only pools, got {short(parts)}")
-    columns = [np.concatenate(column) for column in zip(*(part.distributions for part in parts), strict=True)]
-    codes, shift, scale, shape, _, _, length, limit = columns
+    joined = Distributions(*map(np.concatenate, zip(*(part.distributions for part in parts), strict=True)))
     tables = [part.distributions.table for part in parts if np.isin(part.distributions.family, RECORDED).any()]
     table = np.concatenate(tables) if tables else np.zeros(1)
-    return from_distributions(Distributions(codes, shift, scale, shape, table, offsets(codes, length), length, limit))
+    return from_distributions(joined._replace(table=table, first=offsets(joined.family, joined.length)))
 
 
 def checked_pool(pool: object) -> Pool:

@@ -21,14 +21,8 @@ _FAR = 1e300
 """Stands for infinity while a root is sought."""
 _CONSTANT = 1e-17
 """A time with a smaller coefficient of variation is a constant in floating point."""
-_HALF_NORMAL_MEAN = (2 / np.pi) ** 0.5
 
 LogMgf = Callable[[Floats, Floats], Floats]
-
-
-def _gamma(shape: Floats, u: Floats) -> Floats:
-    """Gamma(shape, 1): ``-shape log(1 - u)``."""
-    return -shape * np.log1p(-u)
 
 
 def _gamma_centred(shape: Floats, u: Floats) -> Floats:
@@ -40,64 +34,41 @@ def _gamma_centred(shape: Floats, u: Floats) -> Floats:
     return np.asarray(np.logaddexp(above, below))
 
 
-def _uniform(_: Floats, u: Floats) -> Floats:
-    """U[0, 1]: ``log((e^u - 1) / u)``."""
-    return np.asarray(np.log(exprel(u)))
-
-
-def _uniform_centred(_: Floats, u: Floats) -> Floats:
-    """U[0, 1]: the distance from the mean is U[0, 1/2]."""
-    return np.asarray(np.log(exprel(u / 2)))
-
-
-def _half_normal(_: Floats, u: Floats) -> Floats:
-    """|N(0, 1)|: ``u^2 / 2 + log(2 Phi(u))``."""
-    return np.asarray(u**2 / 2 + np.log(2) + log_ndtr(u))
-
-
 def _half_normal_centred(_: Floats, u: Floats) -> Floats:
     """|N(0, 1)|: completing the square on both sides of the mean m = sqrt(2 / pi)."""
-    m = _HALF_NORMAL_MEAN
+    m = (2 / np.pi) ** 0.5
     sides = np.exp(-u * m) * ndtr(u - m) + np.exp(u * m) * (ndtr(u + m) - ndtr(u))
     return np.asarray(u**2 / 2 + np.log(2 * sides))
 
 
 def _weibull(shape: Floats, u: Floats) -> Floats:
     """E^(1 / shape), E ~ Exp(1), shape >= 1: by quadrature over log E."""
-    w, weight = _log_exponential_rule(np.zeros_like(shape))
-    return _log_integral(u[:, None] * np.exp(w / shape[:, None]), w, weight)
+    return _log_integral(u[:, None] * np.exp(_W / shape[:, None]), _W)
 
 
 def _weibull_centred(shape: Floats, u: Floats) -> Floats:
     """E^(1 / shape), E ~ Exp(1), shape >= 1: by quadrature, split where Z crosses its mean."""
     log_mean = gammaln(1 + 1 / shape)
     split = shape * log_mean
-    w, weight = _log_exponential_rule(split)
+    w = split[:, None] + _W
     # |Z - m| = m |exp((w - split) / shape) - 1|: exact for shapes so large that Z is next to 1
     distance = np.exp(log_mean)[:, None] * np.abs(np.expm1((w - split[:, None]) / shape[:, None]))
-    return _log_integral(u[:, None] * distance, w, weight)
+    return _log_integral(u[:, None] * distance, w)
 
 
 # Panels of a Gauss-Legendre rule over w = log E, with density exp(w - e^w). On the left it falls like e^w, so
 # panels may widen; on the right E < 700 is enough, as u stays well below the pole of shape 1.
-_LEFT = -np.array([96.0, 64.0, 32.0, 16.0, 8.0, 4.0, 2.0, 1.0])
-_RIGHT = np.linspace(0.0, 7.1, 9)
-_EDGES = np.concatenate([_LEFT, _RIGHT])
+_EDGES = np.concatenate([-np.array([96.0, 64.0, 32.0, 16.0, 8.0, 4.0, 2.0, 1.0]), np.linspace(0.0, 7.1, 9)])
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(24)
 _W = (_EDGES[1:, None] + _EDGES[:-1, None] + np.diff(_EDGES)[:, None] * _NODES).ravel() / 2
 _WEIGHT = (np.diff(_EDGES)[:, None] * _WEIGHTS).ravel() / 2
 
 
-def _log_exponential_rule(split: Floats) -> tuple[Floats, Floats]:
-    """Nodes (m, q) of w = log E with a panel edge at ``split``, and their weights (q,)."""
-    return split[:, None] + _W, _WEIGHT
-
-
-def _log_integral(exponent: Floats, w: Floats, weight: Floats) -> Floats:
-    """``log E exp(exponent)`` over E ~ Exp(1), from its values (m, q) at w = log E."""
+def _log_integral(exponent: Floats, w: Floats) -> Floats:
+    """``log E exp(exponent)`` over E ~ Exp(1), from its values (m, q) at w = log E: ``_W``, or a shift of it."""
     inside = exponent + w - np.exp(w)
     top = inside.max(axis=1)
-    return np.asarray(top + np.log(np.exp(inside - top[:, None]) @ weight))
+    return np.asarray(top + np.log(np.exp(inside - top[:, None]) @ _WEIGHT))
 
 
 class _Transforms(NamedTuple):
@@ -113,32 +84,22 @@ class _Transforms(NamedTuple):
     """They are infinite for all u > 0 if the shape is less."""
 
 
+_GAMMA = _Transforms(lambda shape, u: -shape * np.log1p(-u), _gamma_centred, pole=1.0)
 _TRANSFORMS = {
-    "exponential": _Transforms(_gamma, _gamma_centred, pole=1.0),
-    "gamma": _Transforms(_gamma, _gamma_centred, pole=1.0),
-    "uniform": _Transforms(_uniform, _uniform_centred),
-    "half-normal": _Transforms(_half_normal, _half_normal_centred),
+    "exponential": _GAMMA,
+    "gamma": _GAMMA,
+    # log((e^u - 1) / u); the distance from the mean is U[0, 1/2]
+    "uniform": _Transforms(lambda _, u: np.log(exprel(u)), lambda _, u: np.log(exprel(u / 2))),
+    "half-normal": _Transforms(lambda _, u: u**2 / 2 + np.log(2) + log_ndtr(u), _half_normal_centred),
     "weibull": _Transforms(_weibull, _weibull_centred, lightest=1.0),
 }
 """Families that are not here have infinite norms."""
 
 
 def psi1_norms(distributions: Distributions, moments: Moments, *, centred: bool) -> Floats:
-    """Return the psi1 norm of each worker's task time, or of its distance from its mean.
+    """psi1 norm of each worker's task time, less its mean if ``centred``, shape (n,), in units of time.
 
-    Parameters
-    ----------
-    distributions
-        The distributions of n workers.
-    moments
-        Their moments.
-    centred
-        Whether to subtract the mean first.
-
-    Returns
-    -------
-    ndarray
-        (n,), in units of time; inf where no exponential moment is finite, 0 for a constant less its mean.
+    It is inf where no exponential moment is finite, and 0 for a constant less its mean.
     """
     mean, sd, _ = moments
     constant = sd == 0 if centred else (sd == 0) | (sd < _CONSTANT * mean)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ata_gym.pools.constructors import trace
 from ata_gym.pools.pool import Pool
-from ata_gym.typing import Floats, Ints
+from ata_gym.typing import Ints
 from ata_gym.utils.extras import require
 
 if TYPE_CHECKING:
@@ -33,24 +33,20 @@ def read_trace(
     path
         A file ending in .csv, .csv.gz or .parquet. CSV files begin with a line of column names.
     worker, duration, round
-        Names of columns. ``worker`` holds integers or text, ``duration`` the task times (any unit, not
-        negative), ``round`` integers. Without ``round`` each task takes the worker's next row, in the order
-        of the file. With it, tasks in round k take the row of the k-th smallest round number; each round must
-        hold each worker exactly once. Only the last round may lack workers, where the recording was cut: it
-        is left out.
+        Names of columns. ``worker`` holds integers or text, ``duration`` the task times (any unit, not negative),
+        ``round`` integers. Without ``round`` each task takes the worker's next row, in the order of the file. With it,
+        tasks in round k take the row of the k-th smallest round number; each round must hold each worker exactly once.
+        Only the last round may lack workers, where the recording was cut: it is left out.
     end
-        "wrap": start over at the end of a record. "truncate": end the episode before a round that the record
-        cannot fill.
+        As for ``trace``.
 
     Raises
     ------
-    FileNotFoundError
-        If there is no such file.
+    FileNotFoundError, ImportError
+        If there is no such file, or polars is missing (extra ``bench``).
     ValueError
-        For a file that cannot be read or is empty, unknown columns, missing, negative or infinite durations,
-        and rounds that lack a worker or hold one twice.
-    ImportError
-        If polars is missing (extra ``bench``).
+        For a file that cannot be read or is empty, unknown columns, missing, negative or infinite durations, and rounds
+        that lack a worker or hold one twice.
 
     Examples
     --------
@@ -69,7 +65,8 @@ def read_trace(
         raise FileNotFoundError(f"there is no file {path}")
     try:
         frame = _read(path, columns)
-        times = _durations(frame["duration"])
+        times = np.asarray(_numbers(frame["duration"], "Float64").to_numpy())
+        _refuse_row(frame["duration"], ~(np.isfinite(times) & (times >= 0)), "a finite number, not negative")
         code, workers = _ranks(_keys(frame["worker"], text=True))
         if round is None:
             order = np.argsort(code, kind="stable")
@@ -81,24 +78,12 @@ def read_trace(
 
 
 def measured(name: str = "cpu", end: str = "wrap") -> Pool:
-    """Replay task by task, in seconds, what ``ata-gym measure`` recorded on a real machine.
+    """Replay task by task, in seconds, what ``ata-gym measure`` recorded on a real machine; ``end`` as for ``trace``.
 
-    Parameters
-    ----------
-    name
-        "cpu": gradients of the problem ``digits`` on a processor, computed once per task by worker 0, twice by worker
-        1, ..., eight times by worker 7; 150 tasks each. How it was made: ``ata_gym/pools/data/README.md``.
-    end
-        "wrap": start over at the end of a record. "truncate": end the episode before a round that the record
-        cannot fill.
+    The recording "cpu" holds gradients of the problem ``digits`` on a processor, computed once per task by worker 0,
+    twice by worker 1, ..., eight times by worker 7; 150 tasks each. How it was made: ``ata_gym/pools/data/README.md``.
+    ValueError is raised if there is no such recording, or ``end`` is another word.
 
-    Raises
-    ------
-    ValueError
-        If there is no such recording, or ``end`` is another word.
-
-    Examples
-    --------
     >>> pool = measured("cpu")
     >>> pool.n, len(pool.record(0)), bool((np.diff(pool.mean()) > 0).all())
     (8, 150, True)
@@ -123,10 +108,9 @@ def _read(path: Path, columns: dict[str, str]) -> polars.DataFrame:
     if len(set(columns.values())) < len(columns):
         raise ValueError(f"worker, duration and round must be different columns, got {columns}")
     try:
-        if parquet:
-            lazy = pl.scan_parquet(path, glob=False)
-        else:
-            lazy = pl.read_csv(path, infer_schema=False, glob=False).lazy()
+        lazy = (
+            pl.scan_parquet(path, glob=False) if parquet else pl.read_csv(path, infer_schema=False, glob=False).lazy()
+        )
         present = lazy.collect_schema().names()
         for role, column in columns.items():
             if column not in present:
@@ -141,13 +125,6 @@ def _read(path: Path, columns: dict[str, str]) -> polars.DataFrame:
     if not frame.height:
         raise ValueError("the file holds no rows")
     return frame
-
-
-def _durations(column: polars.Series) -> Floats:
-    """Give the durations, shape (rows,)."""
-    times = np.asarray(_numbers(column, "Float64").to_numpy())
-    _refuse_row(column, ~(np.isfinite(times) & (times >= 0)), "a finite number, not negative")
-    return times
 
 
 def _keys(column: polars.Series, *, text: bool) -> polars.Series:

@@ -16,10 +16,7 @@ from ata_gym.utils.validation import short
 
 def numbers(name: str, values: ArrayLike, *, positive: bool = False) -> Floats:
     """Turn finite numbers (positive ones, if asked) into floats of shape () or (n,)."""
-    try:
-        array = np.asarray(values)
-    except ValueError:
-        array = np.array(None)
+    array = _array(values)
     if array.dtype.kind not in "iuf" or array.ndim > 1:
         raise ValueError(f"{name} must be a number or one number per worker, got {short(values)}")
     array = array.astype(np.float64)
@@ -72,10 +69,7 @@ def records(times: Sequence[ArrayLike | None], recorded: NDArray[np.bool_]) -> l
 def _record(i: int, values: ArrayLike | None, recorded: bool) -> Floats:
     if values is None and not recorded:
         return np.zeros(0)
-    try:
-        record = np.asarray([] if values is None else values)
-    except ValueError:
-        record = np.array(None)
+    record = _array([] if values is None else values)
     if record.ndim != 1 or (record.size and record.dtype.kind not in "iuf"):
         raise ValueError(f"times of worker {i} must be a sequence of numbers, got {short(values)}")
     if recorded and not record.size:
@@ -103,6 +97,14 @@ def distributions(found: Distributions, moments: Moments) -> None:
         _refuse(mine & overflow, f"{family.name} has moments beyond floating point with shape", found.shape)
     _refuse(lowest < 0, "shift + scale * Z must never be negative; it goes down to", lowest)
     _refuse(mean <= 0, "the mean time must be positive, got", mean)
+
+
+def _array(values: ArrayLike) -> NDArray[Any]:
+    """The values as an array; None where rows are of unequal lengths."""
+    try:
+        return np.asarray(values)
+    except ValueError:
+        return np.array(None)
 
 
 def _refuse(bad: NDArray[np.bool_], sentence: str, values: Floats) -> None:

@@ -1,4 +1,8 @@
-"""Scenarios that change: a published stationary scenario under one change each. The numbers of the changes are ours."""
+"""Scenarios of ours: a published one under one change each, and four of stragglers.
+
+The numbers of the changes are ours. The scenarios of stragglers are named after those in which LB-BSP was evaluated:
+Chen et al. call them Homo and Hetero-L1, L2 and L3 ("Semi-dynamic load balancing", SoCC 2020). We know only the names.
+"""
 
 from __future__ import annotations
 
@@ -9,54 +13,53 @@ from types import MappingProxyType
 
 import numpy as np
 
-from ata_gym.changes import (
-    Change,
-    Correlated,
-    Crash,
-    Jump,
-    Load,
-    OnOff,
-    Outliers,
-    Periodic,
-    Spot,
-    Switch,
-    Walk,
-)
+from ata_gym.changes import Change, Correlated, Crash, Jump, Load, OnOff, Outliers, Periodic, Spot, Switch, Walk
 from ata_gym.pools import gamma
 from ata_gym.scenarios.published import PUBLISHED
-from ata_gym.scenarios.scenario import Scenario
+from ata_gym.scenarios.scenario import Scenario, ours
 
 _BASE = "icml2025-quadratic-linear-n51"
-_HORIZON = 100_000
 _FASTER = 1 / 102
 """Factor from the mean of the slowest worker, 51 times that of the fastest, to half of the fastest worker's."""
 
 _CHANGES: dict[str, tuple[Change, str]] = {
-    "changing-permuted-linear-n51": (Switch(every=20_000), "all speeds permuted every 20,000 rounds"),
-    "changing-sleeper-linear-n51": (
+    "permuted-linear-n51": (Switch(every=20_000), "all speeds permuted every 20,000 rounds"),
+    "sleeper-linear-n51": (
         Jump(at=21_000, workers=(50,), factor=_FASTER),
         "the slowest worker, never used, becomes twice as fast as the fastest at round 21,000",
     ),
-    "changing-periodic": (Periodic(2_000, 0.5), "load with a period of 2,000 rounds, between half and 1.5 times"),
-    "changing-walk": (Walk(0.01, float(np.log(4))), "speeds walk at random between a quarter and 4 times"),
-    "changing-straggler": (OnOff(10, 0.001, 0.01), "workers 10 times slower for spells of 100 rounds, 1 round in 11"),
-    "changing-correlated": (Correlated(0.5, 0.9), "half of the noise is shared in a round and lasts for some 10"),
-    "changing-outliers": (Outliers(0.003, 10, 30), "0.3 % of the tasks take 10 to 30 times the median"),
-    "changing-spot": (
+    "periodic": (Periodic(2_000, 0.5), "load with a period of 2,000 rounds, between half and 1.5 times"),
+    "walk": (Walk(0.01, float(np.log(4))), "speeds walk at random between a quarter and 4 times"),
+    "straggler": (OnOff(10, 0.001, 0.01), "workers 10 times slower for spells of 100 rounds, 1 round in 11"),
+    "correlated": (Correlated(0.5, 0.9), "half of the noise is shared in a round and lasts for some 10"),
+    "outliers": (Outliers(0.003, 10, 30), "0.3 % of the tasks take 10 to 30 times the median"),
+    "spot": (
         Spot(leaves=0.001, returns=0.01, deadline=1_000),
         "workers away for spells of 100 rounds, 1 round in 11; tasks handed on from 1,000 on",
     ),
-    "changing-crash": (
+    "crash": (
         Crash(probability=0.001, within=800, away=100, deadline=1_000),
         "workers die in mid-round, every 1,000 rounds or so, for 100 rounds; tasks handed on from 1,000 on",
     ),
-    "changing-load": (Load(0.6, 0.3, 0.05, 0.9), "cpu and memory load, which are signalled, drive the speeds"),
-    "changing-load-swap": (
+    "load": (Load(0.6, 0.3, 0.05, 0.9), "cpu and memory load, which are signalled, drive the speeds"),
+    "load-swap": (
         Load(0.3, 0, 0.05, 0.9, swap=0.9),
         "cpu load, and memory load above 0.9, from which on workers swap and are 10 times slower; both are signalled",
     ),
-    "changing-load-hidden": (Load(0, 0, 0.5, 0.9), "load of the same size that the signals do not show"),
+    "load-hidden": (Load(0, 0, 0.5, 0.9), "load of the same size that the signals do not show"),
 }
+
+_STRAGGLERS: dict[str, tuple[tuple[int, ...], tuple[Change, ...], str]] = {
+    "homo": ((1,), (), "alike: stragglers occur only by chance"),
+    "hetero-l1": ((1, 2), (), "in two equal groups, mean times 1 : 2"),
+    "hetero-l2": ((1, 2, 3, 4), (), "in four equal groups, mean times 1 : 2 : 3 : 4"),
+    "hetero-l3": (
+        (1, 2, 3, 4),
+        (Load(0.6, 0.3, 0.05, 0.9),),
+        "in four equal groups, mean times 1 : 2 : 3 : 4, and slowed by cpu and memory load, which are signalled",
+    ),
+}
+"""Mean times of equal groups of workers, in units of the fastest; changes; and the two in words."""
 
 
 def _changed(name: str) -> Scenario:
@@ -64,9 +67,9 @@ def _changed(name: str) -> Scenario:
     base, (change, summary) = PUBLISHED[_BASE](), _CHANGES[name]
     return replace(
         base,
-        name=name,
+        name=f"changing-{name}",
         changes=(change,),
-        horizon=_HORIZON,
+        horizon=100_000,
         summary=f"{base.summary}; {summary}",
         source=f"ours, on {_BASE} of {base.source}",
     )
@@ -74,18 +77,31 @@ def _changed(name: str) -> Scenario:
 
 def _steady() -> Scenario:
     """Outliers among times that hardly vary otherwise; alpha and eta stay those of the published scenario."""
-    noisy = _changed("changing-outliers")
-    means = PUBLISHED[_BASE]().pool.mean()
+    noisy = _changed("outliers")
     return replace(
         noisy,
         name="changing-outliers-steady",
-        pool=gamma(100.0, means / 100),
+        pool=gamma(100.0, noisy.pool.mean() / 100),
         summary="gamma times of CV .1, means 58 i, i = 1..51; 0.3 % of the tasks take 10 to 30 times the median",
         source="ours",
     )
 
 
+def _stragglers(name: str) -> Scenario:
+    groups, changes, words = _STRAGGLERS[name]
+    means = 10.0 * np.repeat(np.asarray(groups, np.float64), 16 // len(groups))
+    summary = f"16 workers, gamma times of CV .1, {words} (our definition)"
+    source = (
+        "ours: the names are those of LB-BSP's evaluation (Chen et al., SoCC 2020), whose definitions we do not know"
+    )
+    return ours(f"stragglers-{name}", gamma(100.0, means / 100.0), 64, 20_000, summary, source, changes)
+
+
 CHANGING: Mapping[str, Callable[[], Scenario]] = MappingProxyType(
-    {name: partial(_changed, name) for name in _CHANGES} | {"changing-outliers-steady": _steady}
+    {f"changing-{name}": partial(_changed, name) for name in _CHANGES} | {"changing-outliers-steady": _steady}
 )
-"""How each scenario is made, by name."""
+"""How each scenario that changes is made, by name."""
+STRAGGLERS: Mapping[str, Callable[[], Scenario]] = MappingProxyType(
+    {f"stragglers-{name}": partial(_stragglers, name) for name in _STRAGGLERS}
+)
+"""How each scenario of stragglers is made, by name."""

@@ -12,20 +12,11 @@ from types import MappingProxyType
 
 import numpy as np
 
-from ata_gym.pools import (
-    concatenate,
-    exponential,
-    gamma,
-    half_normal,
-    log_normal,
-    shifted_exponential,
-    uniform,
-)
+from ata_gym.pools import concatenate, exponential, gamma, half_normal, log_normal, shifted_exponential, uniform
 from ata_gym.scenarios.scenario import Scenario
 from ata_gym.typing import Floats
 
 PAPER = "Maranjyan et al., ATA, ICML 2025 (arXiv 2502.00775)"
-
 
 _GROWTH: dict[str, tuple[str, Callable[[Floats], Floats]]] = {
     "sqrt": ("29 sqrt(i)", lambda i: 29 * np.sqrt(i)),
@@ -66,17 +57,10 @@ def _regret() -> Scenario:
 
 def _mixed(n: int) -> Scenario:
     groups = [29.0 * (5 * g + 1) for g in range(n // 5)]
-    workers = [
-        worker
-        for c in groups
-        for worker in (
-            shifted_exponential(c, c),
-            uniform(1.5 * c, 2.5 * c),
-            half_normal(mean=c, shift=c),
-            log_normal(np.log(c) / 2, np.sqrt(np.log(c)), shift=c),
-            gamma(c**2, 1 / c, shift=c),
-        )
-    ]
+    workers = []
+    for c in groups:
+        workers += [shifted_exponential(c, c), uniform(1.5 * c, 2.5 * c), half_normal(mean=c, shift=c)]
+        workers += [log_normal(np.log(c) / 2, np.sqrt(np.log(c)), shift=c), gamma(c**2, 1 / c, shift=c)]
     return Scenario(
         name=f"icml2025-mixed-n{n}",
         pool=concatenate(workers),

@@ -15,7 +15,7 @@ import numpy as np
 from ata_gym.changes import Change, Jump
 from ata_gym.pools import Pool, gamma, read_trace, trace
 from ata_gym.scenarios.registry import scenario, scenario_names
-from ata_gym.scenarios.scenario import Scenario
+from ata_gym.scenarios.scenario import Scenario, ours
 from ata_gym.utils.extras import require
 from ata_gym.utils.validation import unknown
 
@@ -27,7 +27,6 @@ class Recording:
     name: str
     file: str
     read_pool: Callable[[Path], Pool]
-    """Makes the pool from the file."""
     budget: int
     rounds: int
     summary: str
@@ -37,30 +36,6 @@ class Recording:
     changes: tuple[Change, ...] = ()
     """Changes on top of what was recorded."""
 
-    def read(self, folder: Path) -> Scenario:
-        """Read the file in ``folder``: FileNotFoundError if it is not there, ValueError if it holds other times."""
-        path = folder / self.file
-        if not path.is_file():
-            raise FileNotFoundError(f"there is no file {path}, of which the scenario {self.name} is made")
-        pool = self.read_pool(path)
-        if fingerprint_of(pool.to_data()) != self.digest:
-            raise ValueError(f"{path} holds other times than those of which the scenario {self.name} is made")
-        return ours(self.name, pool, self.budget, self.rounds, self.summary, self.source, self.changes)
-
-
-def ours(
-    name: str,
-    pool: Pool,
-    budget: int,
-    rounds: int,
-    summary: str,
-    source: str = "ours",
-    changes: tuple[Change, ...] = (),
-) -> Scenario:
-    """A scenario of ours, with the alpha of the published figures: twice the largest mean."""
-    alpha = 2 * float(pool.mean().max())
-    return Scenario(pool, budget, rounds, changes, name=name, alpha=alpha, eta=2.0, summary=summary, source=source)
-
 
 def fingerprint_of(data: object) -> str:
     """A hash of plain data, in which floats count to ten digits: the last may depend on the machine.
@@ -68,15 +43,8 @@ def fingerprint_of(data: object) -> str:
     >>> fingerprint_of([1.0, "a"]) == fingerprint_of([1.0 + 1e-15, "a"]) != fingerprint_of([1.1, "a"])
     True
     """
-    return hashlib.sha256(json.dumps(_rounded(data)).encode()).hexdigest()
-
-
-def _rounded(data: object) -> object:
-    if isinstance(data, Mapping):
-        return {key: _rounded(value) for key, value in data.items()}
-    if isinstance(data, list | tuple):
-        return [_rounded(value) for value in data]
-    return f"{data:.10g}" if isinstance(data, float) else data
+    rounded = json.loads(json.dumps(data), parse_float=lambda digits: f"{float(digits):.10g}")
+    return hashlib.sha256(json.dumps(rounded).encode()).hexdigest()
 
 
 def _mlperf(path: Path) -> Pool:
@@ -152,31 +120,24 @@ RECORDINGS: Mapping[str, Recording] = MappingProxyType(
 
 @cache
 def recorded(name: str, folder: Path | None) -> Scenario:
-    """The recorded scenario of that name, from its file in ``folder``.
-
-    Raises
-    ------
-    FileNotFoundError
-        If the file is not there.
-    ValueError
-        If it holds other times, or no folder is given.
-    """
+    """The recorded scenario of that name, from its file in ``folder``; for errors see :func:`find_scenario`."""
+    recording = RECORDINGS[name]
     if folder is None:
-        raise ValueError(
-            f"the scenario {name} is made of {RECORDINGS[name].file}: give the folder of that file (--data)"
-        )
-    return RECORDINGS[name].read(folder)
+        raise ValueError(f"the scenario {name} is made of {recording.file}: give the folder of that file (--data)")
+    path = folder / recording.file
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {path}, of which the scenario {name} is made")
+    pool = recording.read_pool(path)
+    if fingerprint_of(pool.to_data()) != recording.digest:
+        raise ValueError(f"{path} holds other times than those of which the scenario {name} is made")
+    return ours(name, pool, recording.budget, recording.rounds, recording.summary, recording.source, recording.changes)
 
 
 def find_scenario(name: str, folder: Path | None = None) -> Scenario:
     """The scenario of that name, recorded or not.
 
-    Raises
-    ------
-    FileNotFoundError
-        If the file of a recorded scenario is not in ``folder``.
-    ValueError
-        If there is no such scenario, the folder is missing, or it is given for a scenario that needs none.
+    FileNotFoundError is raised if the file of a recorded scenario is not in ``folder``; ValueError if there is no such
+    scenario, the folder is missing or its file holds other times, or it is given for a scenario that needs none.
 
     >>> find_scenario("icml2025-regret").budget
     5

@@ -8,10 +8,9 @@ from functools import cache
 from typing import Any
 
 from ata_gym.changes import Change
-from ata_gym.scenarios.changing import CHANGING
+from ata_gym.scenarios.changing import CHANGING, STRAGGLERS
 from ata_gym.scenarios.published import PUBLISHED
 from ata_gym.scenarios.scenario import PoolData, Scenario
-from ata_gym.scenarios.stragglers import STRAGGLERS
 from ata_gym.utils.validation import short, unknown
 
 _BUILDERS = {**PUBLISHED, **CHANGING, **STRAGGLERS}
@@ -26,13 +25,8 @@ def scenario_names() -> tuple[str, ...]:
 def scenario(name: str) -> Scenario:
     """The scenario of that name.
 
-    Raises
-    ------
-    ValueError
-        If there is none; the message names the nearest.
+    ValueError is raised if there is none; the message names the nearest.
 
-    Examples
-    --------
     >>> published = scenario("icml2025-cifar100")
     >>> published.pool.n, published.budget, published.alpha, published.eta
     (51, 23, 5916.0, 2.0)
@@ -52,12 +46,8 @@ def resolve(
 ) -> Scenario:
     """The scenario that the arguments of an env describe: a named one, or a pool with a budget.
 
-    The other arguments override what a named scenario has.
-
-    Raises
-    ------
-    ValueError
-        If both or none are given, there is no such name, or a value is not legal.
+    The other arguments override what a named scenario has. ValueError is raised if both or none are given, there is no
+    such name, or a value is not legal.
 
     >>> resolve("icml2025-regret", budget=7).budget
     7

@@ -22,10 +22,8 @@ class Scenario:
     ----------
     pool
         The workers, as a ``Pool`` or as plain data (``Pool.from_data``).
-    budget
-        Results B that a round needs.
-    horizon
-        Rounds in an episode; None: no end.
+    budget, horizon
+        Results B that a round needs, and rounds in an episode; None: no end.
     changes
         How the workers change from round to round, applied in this order; as changes or as plain data.
     price
@@ -60,14 +58,17 @@ class Scenario:
 
     def __post_init__(self) -> None:
         pool = Pool.from_data(self.pool)
-        self._set("pool", pool)
-        self._set("budget", whole_number("budget", self.budget))
-        self._set("horizon", None if self.horizon is None else whole_number("horizon", self.horizon))
-        self._set("changes", checked_changes(self.changes, pool.n))
-        self._set("price", non_negative("price", self.price))
-        for name in ("alpha", "eta"):
-            value = getattr(self, name)
-            self._set(name, None if value is None else real(name, value))
+        checked = {
+            "pool": pool,
+            "budget": whole_number("budget", self.budget),
+            "horizon": None if self.horizon is None else whole_number("horizon", self.horizon),
+            "changes": checked_changes(self.changes, pool.n),
+            "price": non_negative("price", self.price),
+            "alpha": None if self.alpha is None else real("alpha", self.alpha),
+            "eta": None if self.eta is None else real("eta", self.eta),
+        }
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
         limit = pool.distributions.limit
         by_task = np.array([family == "trace-by-task" for family in pool.families])
         if (by_task & (limit < self.budget)).any():
@@ -93,18 +94,23 @@ class Scenario:
 
     def to_data(self) -> dict[str, Any]:
         """What results depend on, as plain data: all fields but name, summary and source."""
-        return {
-            "pool": self.pool.to_data(),
-            "budget": self.budget,
-            "horizon": self.horizon,
-            "changes": [change.to_data() for change in self.changes],
-            "price": self.price,
-            "alpha": self.alpha,
-            "eta": self.eta,
-        }
+        fields = ("pool", "budget", "horizon", "changes", "price", "alpha", "eta")
+        data = {name: getattr(self, name) for name in fields}
+        return data | {"pool": self.pool.to_data(), "changes": [change.to_data() for change in self.changes]}
 
-    def _set(self, name: str, value: object) -> None:
-        object.__setattr__(self, name, value)
+
+def ours(
+    name: str,
+    pool: Pool,
+    budget: int,
+    rounds: int,
+    summary: str,
+    source: str = "ours",
+    changes: tuple[Change, ...] = (),
+) -> Scenario:
+    """A scenario of ours, with the alpha of the published figures: twice the largest mean."""
+    alpha = 2 * float(pool.mean().max())
+    return Scenario(pool, budget, rounds, changes, name=name, alpha=alpha, eta=2.0, summary=summary, source=source)
 
 
 PoolData = Pool | Mapping[str, Any] | Sequence[Any]

@@ -8,7 +8,7 @@ import numpy as np
 
 from ata_gym.pools.distributions import Distributions
 from ata_gym.simulation import kernels
-from ata_gym.simulation.disturbances import Disturbances, checked, undisturbed
+from ata_gym.simulation.disturbances import Disturbances, checked
 from ata_gym.typing import Bits, Floats, Ints, Keys, Mask
 
 
@@ -85,32 +85,17 @@ def dispatch_step(
 ) -> Completion:
     """Go on from one decision to the next result, of which the round needs B.
 
-    Parameters
-    ----------
-    distributions, keys, episode, round_index, started, budget
-        As for :func:`allocation_round`, but ``started`` counts the tasks of this round too.
-    round_state
-        Where the rows are inside their rounds.
-    action
-        (E, n) 1 for each worker that starts a task if it is idle, else 0. If no worker would be running, all start.
-    disturbances
-        Noise, outliers and deaths of the round, if any; the same in all its steps.
+    ``action``, shape (E, n), has 1 for each worker that starts a task if it is idle, else 0; if no worker would be
+    running, all start. The other parameters are those of :func:`allocation_round`, but ``started`` counts the tasks of
+    this round too, and the disturbances are the same in all steps of a round.
 
-    Raises
-    ------
-    ValueError
-        If all workers of a row die.
-
-    Notes
-    -----
     A worker that dies is no longer running and starts no task; what it lost is its ``elapsed`` at the round's end. If
     the last running worker dies, all living workers start at that moment. Tasks are not handed on: the policy decides.
+    If all workers of a row die, ValueError is raised.
 
     Of results at the same moment the lowest worker's comes first. A worker's busy time is its time since the round's
     start minus its idle gaps, so that a worker which always restarts at once has the bits of ``race_round``.
 
-    Examples
-    --------
     >>> from ata_gym.pools import deterministic
     >>> from ata_gym.simulation.keys import stream_keys
     >>> distributions, keys, zero = deterministic([2.0, 3.0]).distributions, stream_keys(0), np.zeros(1, np.int64)
@@ -122,19 +107,11 @@ def dispatch_step(
     (array([1]), array([3.]), array([[1., 0.]]), array([ True]))
     """
     rows, n = action.shape
-    noise, dies, _ = undisturbed(n) if disturbances is None else checked(disturbances)
-    completion = Completion(
-        worker=np.empty(rows, np.int64),
-        duration=np.empty(rows),
-        elapsed=np.empty((rows, n)),
-        age=np.empty((rows, n)),
-        round_over=np.empty(rows, np.bool_),
-        round_time=np.empty(rows),
-        worker_time=np.empty(rows),
-        started=started.copy(),
-        round_state=RoundState._make([part.copy() for part in round_state]),
-    )
-    *seen, after, there = completion
+    noise, dies, _ = checked(disturbances, n)
+    after, there = started.copy(), RoundState._make([part.copy() for part in round_state])
+    elapsed, age = np.empty((2, rows, n))
+    duration, round_time, worker_time = np.empty((3, rows))
+    seen = np.empty(rows, np.int64), duration, elapsed, age, np.empty(rows, np.bool_), round_time, worker_time
     of_tasks = kernels.distribution_arguments(distributions, noise)
     kernels.run_dispatch(*of_tasks, keys, episode, round_index, budget, action, dies, after, *there, *seen)
-    return completion
+    return Completion(*seen, after, there)

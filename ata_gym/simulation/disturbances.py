@@ -30,8 +30,10 @@ def undisturbed(n: int) -> Disturbances:
     return Disturbances(noise, dies, 0.0)
 
 
-def checked(disturbances: Disturbances) -> Disturbances:
-    """The disturbances; ValueError if all workers of a row die."""
+def checked(disturbances: Disturbances | None, n: int) -> Disturbances:
+    """The disturbances, or none of n workers; ValueError if all workers of a row die."""
+    if disturbances is None:
+        return undisturbed(n)
     if not np.isinf(disturbances.dies).any(axis=-1).all():
         raise ValueError("a row's workers all die: dies must be inf for one of them at least")
     return disturbances

@@ -134,8 +134,7 @@ def _time_of(
 
 def distribution_arguments(distributions: Distributions, noise: Floats) -> tuple[Ints | Floats, ...]:
     """The first arguments of every kernel that draws task times; ``noise`` is that of ``Disturbances``."""
-    of = distributions
-    return of.family, of.shift, of.scale, of.shape, of.table, of.first, of.length, noise
+    return *distributions[:-1], noise
 
 
 _DISTRIBUTIONS = "int64[:],float64[:],float64[:],float64[:],float64[:],int64[:],int64[:],float64[:,:],"

@@ -40,22 +40,10 @@ def task_times(
     task: Ints | int,
     disturbances: Disturbances | None = None,
 ) -> Floats:
-    """Times of single tasks, for methods that know no rounds; the arguments broadcast together.
+    """Times of single tasks, for methods that know no rounds: the very times that a round would have.
 
-    Parameters
-    ----------
-    distributions
-        The distribution of each worker's task times.
-    keys, episode, round_index
-        The row's key, and the episode and the round in which the task starts, both counted from 0.
-    worker, task
-        Whose task, and how many it started before in the episode.
-    disturbances
-        Noise and outliers of the round, if any; deaths do not matter here.
-
-    Examples
-    --------
-    The very times that a round would have:
+    The arguments broadcast together and are those of :func:`allocation_round`; ``worker`` starts a task after ``task``
+    others in the episode. Deaths do not matter here.
 
     >>> from ata_gym.pools import exponential
     >>> from ata_gym.simulation.keys import stream_keys
@@ -80,7 +68,7 @@ def allocation_round(
     budget: int,
     disturbances: Disturbances | None = None,
 ) -> RoundResult:
-    """Run one round in which every task of ``allocation``, shape (E, n), each row summing to B, is run to its end.
+    """Run one round in which every task of ``allocation`` is run to its end.
 
     Parameters
     ----------
@@ -88,20 +76,18 @@ def allocation_round(
         The distribution of each worker's task times, alike in all rows or with a row axis.
     keys, episode, round_index
         (E,) each row's key, its episode and its round, both counted from 0.
-    started
-        (E, n) tasks that each worker has started in the episode before this round.
-    allocation
-        (E, n) tasks for each worker, already checked.
+    started, allocation
+        (E, n) tasks that each worker has started in the episode before this round, and its tasks in it, already
+        checked: each row sums to B.
     budget
         Results B that the round needs.
     disturbances
         Noise, outliers and deaths of the round, if any. If a worker dies, the round is that of ``race_round``.
     """
-    if disturbances is None:
-        disturbances = undisturbed(allocation.shape[1])
-    elif np.isfinite(disturbances.dies).any():
+    noise, dies, _ = disturbances or undisturbed(allocation.shape[1])
+    if disturbances is not None and np.isfinite(dies).any():
         return race_round(distributions, keys, episode, round_index, started, allocation, budget, disturbances)
-    of_tasks = kernels.distribution_arguments(distributions, disturbances.noise)
+    of_tasks = kernels.distribution_arguments(distributions, noise)
     result = _empty(allocation, budget)
     kernels.run_allocation(*of_tasks, keys, episode, round_index, started, allocation, *result)
     return result
@@ -122,34 +108,25 @@ def race_round(
     Each worker starts its tasks one after the other. Of results at the same moment the lowest worker's comes first. The
     parameters are those of :func:`allocation_round`, but each row sums to B or more; with B, both give the same bits.
 
-    Raises
-    ------
-    ValueError
-        If all workers of a row die.
-
-    Notes
-    -----
     A worker that dies ends and starts no task after that moment. The task that it runs then is lost: it gives no
     result, its time so far counts as worker time and is the worker's ``elapsed``, as if it were cancelled. If the
     living workers have too few tasks left for B results, the missing ones are handed on from the deadline on, each as
     soon as a living worker is idle: to the one that became idle first (of equals the lowest), as its next task. So a
-    round gives exactly B results. Events of the same moment happen in the order of the workers.
+    round gives exactly B results. Events of the same moment happen in the order of the workers. If all workers of a row
+    die, ValueError is raised.
 
-    Examples
-    --------
     Worker 0 dies at 3 while it runs its second task, and worker 1, idle since 2.5, does both tasks that are left:
 
     >>> from ata_gym.pools import deterministic
     >>> from ata_gym.simulation.keys import stream_keys
     >>> distributions, keys, zero = deterministic([2.0, 2.5]).distributions, stream_keys(0), np.zeros(1, np.int64)
-    >>> from ata_gym.simulation.disturbances import undisturbed
     >>> disturbances = undisturbed(2)._replace(dies=np.array([[3.0, np.inf]]))
     >>> started, allocation = np.zeros((1, 2), np.int64), np.array([[3, 1]])
     >>> round = race_round(distributions, keys, zero, zero, started, allocation, 4, disturbances)
     >>> round.worker, round.elapsed, round.round_time, round.worker_time, round.lost
     (array([[0, 1, 1, 1]]), array([[1., 0.]]), array([8.]), array([10.5]), array([1]))
     """
-    noise, dies, deadline = undisturbed(allocation.shape[1]) if disturbances is None else checked(disturbances)
+    noise, dies, deadline = checked(disturbances, allocation.shape[1])
     of_tasks = kernels.distribution_arguments(distributions, noise)
     result = _empty(allocation, budget)
     kernels.run_race(*of_tasks, keys, episode, round_index, started, allocation, dies, deadline, *result)
@@ -159,12 +136,7 @@ def race_round(
 def _empty(allocation: Ints, budget: int) -> RoundResult:
     """A result for a kernel to fill."""
     rows, n = allocation.shape
-    return RoundResult(
-        worker=np.empty((rows, budget), np.int64),
-        duration=np.empty((rows, budget)),
-        elapsed=np.empty((rows, n)),
-        started=np.empty((rows, n), np.int64),
-        round_time=np.empty(rows),
-        worker_time=np.empty(rows),
-        lost=np.empty(rows, np.int64),
-    )
+    worker, duration = np.empty((rows, budget), np.int64), np.empty((rows, budget))
+    elapsed, started = np.empty((rows, n)), np.empty((rows, n), np.int64)
+    round_time, worker_time = np.empty((2, rows))
+    return RoundResult(worker, duration, elapsed, started, round_time, worker_time, np.empty(rows, np.int64))

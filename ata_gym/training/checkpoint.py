@@ -18,13 +18,8 @@ from ata_gym.utils.trees import leaves, rebuild
 def save(path: Path, tree: Mapping[str, Any]) -> None:
     """Write a tree of tensors, arrays and plain values, whole or not at all; the same tree gives the same bytes.
 
-    Raises
-    ------
-    ValueError
-        If the tree holds anything else, such as a function.
+    With anything else in the tree, such as a function, it raises ``ValueError``.
 
-    Examples
-    --------
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     save(Path(folder, "run.pt"), {"round": 3, "weights": [torch.ones(2)]})
@@ -39,10 +34,7 @@ def save(path: Path, tree: Mapping[str, Any]) -> None:
 def load(path: Path, *parts: str) -> dict[str, Any]:
     """Read what :func:`save` wrote, onto the CPU; arrays come back as tensors.
 
-    Raises
-    ------
-    ValueError
-        If the file is damaged, holds more than tensors and plain values, or lacks one of ``parts``.
+    If the file is damaged, holds anything else, or lacks one of ``parts``, it raises ``ValueError``.
     """
     try:
         tree: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)

@@ -18,18 +18,11 @@ Weights = tuple[Tensor, ...]
 def build_model(source: nn.Module | Callable[[], nn.Module], key: int) -> nn.Module:
     """A model with fresh weights keyed by ``key``, or a copy of a model with the weights that it has.
 
-    Raises
-    ------
-    TypeError
-        If the function does not return a module.
-    ValueError
-        If a batch norm in it mixes the samples of a batch.
+    It raises ``TypeError`` if a function does not return a module, and ``ValueError`` for a batch norm that mixes the
+    samples of a batch.
     """
-    if isinstance(source, nn.Module):
-        model = copy.deepcopy(source)
-    else:
-        with seeded(key, torch.device("cpu")):
-            model = source()
+    with seeded(key, torch.device("cpu")):
+        model = copy.deepcopy(source) if isinstance(source, nn.Module) else source()
     if not isinstance(model, nn.Module):
         raise TypeError(f"the model must be a torch module, or a function that returns one, not {model!r}")
     for part in model.modules():
@@ -78,15 +71,8 @@ def at_weights(model: nn.Module, weights: Weights | None) -> Iterator[None]:
 
 @contextmanager
 def accepting(problem: str) -> Iterator[None]:
-    """Turn torch's errors about shapes, types and classes, as a model computes on a problem's data, into a sentence.
+    """Turn torch's errors about shapes, types and classes, where a model meets a problem's data, into a ``ValueError``.
 
-    Raises
-    ------
-    ValueError
-        If the model does not take the data.
-
-    Examples
-    --------
     >>> with accepting("mine"):
     ...     nn.Linear(2, 3)(torch.ones(1, 5))
     Traceback (most recent call last):

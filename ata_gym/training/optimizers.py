@@ -63,10 +63,7 @@ class OptimizerChoice:
 def find_optimizer(problem: Problem, optimizer: str | OptimizerFactory | None, lr: float | None) -> OptimizerChoice:
     """Choose an optimiser, by default the problem's own and its learning rate.
 
-    Raises
-    ------
-    ValueError
-        If no optimiser has that name, or there is no learning rate for it.
+    If no optimiser has that name, or there is no learning rate for it, it raises ``ValueError``.
     """
     if optimizer is None:
         optimizer = next(iter(problem.learning_rates))
@@ -97,21 +94,12 @@ of these shapes multiply the last rate, so that rounding errors add up, and Cosi
 
 
 def find_schedule(schedule: str | ScheduleFactory | None) -> ScheduleFactory | None:
-    """Choose a schedule of the learning rate; None and ``"constant"`` are none.
+    """Choose a schedule of the learning rate, by name or made by a factory; None and ``"constant"`` are none.
 
-    Parameters
-    ----------
-    schedule
-        ``"cosine:ROUNDS"`` and ``"linear:ROUNDS"`` fall to 0, ``"warmup:ROUNDS"`` rises from ``1 / ROUNDS`` of the
-        learning rate to all of it, each over that many rounds; then the rate stays. Or a factory.
+    ``"cosine:ROUNDS"`` and ``"linear:ROUNDS"`` fall to 0, ``"warmup:ROUNDS"`` rises from ``1 / ROUNDS`` of the learning
+    rate to all of it, each over that many rounds; then the rate stays. If there is no schedule of that name, or the
+    number of rounds is missing, it raises ``ValueError``.
 
-    Raises
-    ------
-    ValueError
-        If there is no schedule of that name, or the number of rounds is missing.
-
-    Examples
-    --------
     >>> optimizer = torch.optim.SGD(nn.Linear(1, 1).parameters(), lr=8.0)
     >>> schedule, rates = find_schedule("linear:4")(optimizer), []
     >>> for _ in range(5):
@@ -140,9 +128,5 @@ def find_schedule(schedule: str | ScheduleFactory | None) -> ScheduleFactory | N
 
 
 def factory_name(factory: object) -> str:
-    """The name of a function or class in a configuration, the same in every process.
-
-    >>> factory_name(torch.optim.RMSprop), factory_name(partial(torch.optim.SGD, nesterov=True))
-    ('RMSprop', 'partial')
-    """
+    """The name of a function or class in a configuration, the same in every process."""
     return str(getattr(factory, "__name__", type(factory).__name__))

@@ -69,7 +69,7 @@ class TrainingSettings:
         find_schedule(self.schedule)
         if self.graphs and device.type != "cuda":
             raise ValueError(
-                f'graphs=True needs a CUDA device, and this is {device}: leave it out, or use device="cuda"'
+                f'graphs=True needs a CUDA device, and this is {self.device}: leave it out, or use device="cuda"'
             )
 
     def to_data(self) -> dict[str, Any]:

@@ -42,7 +42,7 @@ class Gradient(NamedTuple):
 class Trainer:
     """Trains a model: each round is one optimiser step on the mean of B stochastic gradients.
 
-    The B gradients are those of one backward pass over the mean loss of the B tasks. Sample s of task b in round k,
+    It comes from one backward pass over the mean loss of the round's B tasks. Sample s of task b in round k,
     with m samples to a task, is drawn from a key of (seed, k, b m + s), and layers such as dropout draw from a key of
     (seed, k), so one seed means one trajectory, whatever the workers do. On a CPU it is the same to the bit for one
     number of torch threads.
@@ -116,19 +116,10 @@ class Trainer:
         return self.apply(self.gradient())
 
     def gradient(self, weights: Weights | None = None, tasks: int | None = None) -> Gradient:
-        """The mean of stochastic gradients of the running round; nothing moves.
+        """The mean of some stochastic gradients of the running round, by default all B; nothing moves.
 
-        Parameters
-        ----------
-        weights
-            Where they are taken, as ``models.copy_weights`` gave them; by default the current weights.
-        tasks
-            How many; by default B.
-
-        Raises
-        ------
-        FloatingPointError, MemoryError, ValueError
-            As for ``step``.
+        They are taken at ``weights``, as ``models.copy_weights`` gave them, by default at the current ones. It raises
+        what ``step`` raises.
         """
         with (
             enough_memory(self.device, f"round {self.round + 1}"),
@@ -140,18 +131,10 @@ class Trainer:
             return Gradient(self.finite(loss.item()), [part.grad for part in trained_weights(self.model)])
 
     def apply(self, gradient: Gradient, scale: float = 1.0) -> float:
-        """Take the optimiser's step of the running round, and end the round.
+        """Take the optimiser's step of the running round, and end the round; the gradient's loss.
 
-        Parameters
-        ----------
-        gradient
-            What ``gradient`` gave, at these or at earlier weights, or a mean that was computed elsewhere.
-        scale
-            A factor on the learning rate of this step.
-
-        Returns
-        -------
-        The gradient's loss.
+        The gradient is what ``gradient`` gave, at these or at earlier weights, or a mean that was computed elsewhere;
+        ``scale`` is a factor on the learning rate of this step.
         """
         for weights, part in zip(trained_weights(self.model), gradient.parts, strict=True):
             weights.grad = part
@@ -215,13 +198,7 @@ class Trainer:
         }
 
     def restore(self, checkpoint: Mapping[str, Any]) -> None:
-        """Go on from a ``checkpoint``, bit for bit.
-
-        Raises
-        ------
-        ValueError
-            If it is that of another configuration or model.
-        """
+        """Go on from a ``checkpoint``, bit for bit; ValueError if it is that of another configuration or model."""
         there, here = checkpoint["config"], self.config()
         differences = [f"{name} is {there.get(name)!r} there" for name in here if there.get(name) != here[name]]
         if differences:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.utils import RecordConstructorArgs
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
 from ata_gym.envs.allocation import TaskAllocationEnv
 from ata_gym.envs.batch_state import Observation
@@ -19,8 +19,8 @@ from ata_gym.training import checkpoint
 from ata_gym.training.devices.clock import DeviceClock
 from ata_gym.training.problems.problem import Problem
 from ata_gym.training.trainer import Trainer
-from ata_gym.utils.trees import leaves, rebuild
-from ata_gym.utils.validation import whole_number
+from ata_gym.utils.trees import leaves, map_leaves, rebuild
+from ata_gym.utils.validation import LARGEST_COUNT, whole_number
 
 
 class TrainingWrapper(gym.Wrapper[Observation, NDArray[Any], Observation, NDArray[Any]], RecordConstructorArgs):
@@ -42,8 +42,8 @@ class TrainingWrapper(gym.Wrapper[Observation, NDArray[Any], Observation, NDArra
     problem
         A problem, or the name of one; by default ``"digits"``. Left out for a device clock.
     evaluate
-        After which rounds the model is evaluated: a whole number k for every k-th, or a collection of rounds, counted
-        from 1; 0 is before the first, in the info of ``reset``.
+        After which rounds the model is evaluated: a whole number k for every k-th, or a collection of rounds; 0 is
+        before the first, in the info of ``reset``.
     settings
         The fields of ``TrainingSettings``: optimizer, lr, device, seed and so on. Left out for a device clock.
 
@@ -54,10 +54,8 @@ class TrainingWrapper(gym.Wrapper[Observation, NDArray[Any], Observation, NDArra
     ValueError
         For a bad argument (see ``Trainer`` and ``DeviceClock.check``). ``step`` raises it for a bad action, and leaves
         everything as it was.
-    FloatingPointError
-        From ``step``, if the loss is NaN or infinite; after ``reset`` the env is usable again.
-    MemoryError
-        From ``step``, if a device has not enough memory; likewise.
+    FloatingPointError, MemoryError
+        From ``step``, as in ``Trainer.step``; after ``reset`` the env is usable again.
 
     Examples
     --------
@@ -78,16 +76,15 @@ class TrainingWrapper(gym.Wrapper[Observation, NDArray[Any], Observation, NDArra
         evaluate: int | Collection[int] | None = None,
         **settings: Any,
     ) -> None:
-        RecordConstructorArgs.__init__(  # without copies: the data of a problem would be copied
-            self, _disable_deepcopy=True, problem=problem, evaluate=evaluate, **settings
-        )
+        # without copies, or the data of a problem would be copied
+        RecordConstructorArgs.__init__(self, _disable_deepcopy=True, problem=problem, evaluate=evaluate, **settings)
         if not isinstance(env, gym.Env) or not isinstance(env.unwrapped, TaskAllocationEnv):
             raise TypeError(
                 "TrainingWrapper wraps a single env of ata_gym/TaskAllocation-v0 or ata_gym/TaskRace-v0 "
                 f"(gymnasium.make), not {env}"
             )
         super().__init__(env)
-        self._due = _due(evaluate)
+        self._evaluated = _rounds(evaluate)
         self._allocation_env = env.unwrapped
         self._observation: Observation | None = None
         backend = env.unwrapped.backend
@@ -109,28 +106,20 @@ class TrainingWrapper(gym.Wrapper[Observation, NDArray[Any], Observation, NDArra
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
         """Start an episode of the env, and training anew from the initial weights."""
-        observation, info = self.env.reset(seed=seed, options=options)
+        self._observation, info = self.env.reset(seed=seed, options=options)
         self.trainer.reset()
-        self._observation = observation
-        return observation, info | self._evaluation()
+        return self._observation, info | self._evaluation()
 
     def step(self, action: NDArray[Any]) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         """Run one round with an allocation of shape (n,), then train on its B gradients."""
-        observation, reward, terminated, truncated, info = self.env.step(action)
-        self._observation = observation
-        gradient = self.trainer.gradient() if self._clock is None else self._clock.gradient()
-        loss = self.trainer.apply(gradient)
-        return observation, float(reward), terminated, truncated, info | {"loss": loss} | self._evaluation()
+        self._observation, reward, terminated, truncated, info = self.env.step(action)
+        loss = self.trainer.apply((self._clock or self.trainer).gradient())
+        return self._observation, float(reward), terminated, truncated, info | {"loss": loss} | self._evaluation()
 
     def save(self, path: str | os.PathLike[str], state: Any = None) -> None:
-        """Write a checkpoint: the states of training, the env and a policy, and the last observation.
+        """Write a checkpoint, completely or not at all: training, the env, the last observation and a policy's state.
 
-        Parameters
-        ----------
-        path
-            A file; it is written completely or not at all.
-        state
-            The policy's state, which ``predict`` gave with the last action.
+        ``state`` is what the policy's ``predict`` gave with the last action.
 
         Raises
         ------
@@ -140,20 +129,15 @@ class TrainingWrapper(gym.Wrapper[Observation, NDArray[Any], Observation, NDArra
         Examples
         --------
         >>> import tempfile, gymnasium, ata_gym, ata_policies
-        >>> def make():
-        ...     env = gymnasium.make("ata_gym/TaskAllocation-v0", scenario="icml2025-regret")
-        ...     return TrainingWrapper(env, "quadratic")
-        >>> env = make()
-        >>> policy = ata_policies.make("ata", env)
-        >>> observation, _ = env.reset(seed=0)
-        >>> action, state = policy.predict(observation)
+        >>> env = gymnasium.make("ata_gym/TaskAllocation-v0", scenario="icml2025-regret")
+        >>> env = TrainingWrapper(env, "quadratic")
+        >>> action, state = ata_policies.make("ata", env).predict(env.reset(seed=0)[0])
         >>> _ = env.step(action)
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     env.save(f"{folder}/run.pt", state)
-        ...     later = make()
-        ...     observation, later_state = later.load(f"{folder}/run.pt", like=state)
-        >>> action, state = policy.predict(observation, later_state)
-        >>> later.step(action)[-1] == env.step(action)[-1]
+        ...     info = env.step(action)[-1]
+        ...     observation, state = env.load(f"{folder}/run.pt", like=state)
+        >>> env.step(action)[-1] == info
         True
         """
         if self._observation is None:
@@ -167,18 +151,10 @@ class TrainingWrapper(gym.Wrapper[Observation, NDArray[Any], Observation, NDArra
         checkpoint.save(Path(path), tree)
 
     def load(self, path: str | os.PathLike[str], like: Any = None) -> tuple[Observation, Any]:
-        """Go on from a checkpoint of a wrapper made with the same arguments, bit for bit.
+        """Go on from the checkpoint of a wrapper made with the same arguments, bit for bit; reading it runs no code.
 
-        Parameters
-        ----------
-        path
-            A file that ``save`` wrote. Reading it runs no code.
-        like
-            Any state of the policy, for its form; ``policy.predict`` gives one for any observation.
-
-        Returns
-        -------
-        The last observation, and the policy's state.
+        ``like`` is any state of the policy, for its form; ``policy.predict`` gives one for any observation. What comes
+        back is the last observation and the policy's state.
 
         Raises
         ------
@@ -188,9 +164,7 @@ class TrainingWrapper(gym.Wrapper[Observation, NDArray[Any], Observation, NDArra
             If it is damaged, or does not fit; then ``reset`` starts anew.
         """
         tree = checkpoint.load(Path(path), "trainer", "env", "observation", "policy")
-        env, observation, policy = (
-            {name: part.numpy() for name, part in tree[which].items()} for which in ("env", "observation", "policy")
-        )
+        env, observation, policy = (map_leaves(Tensor.numpy, tree[part]) for part in ("env", "observation", "policy"))
         if dict(leaves(like, "state")).keys() != policy.keys():
             raise ValueError(f"this checkpoint is of another policy: its state has the parts {sorted(policy)}")
         self.env.reset()  # for wrappers in between, which may ask for it
@@ -200,14 +174,12 @@ class TrainingWrapper(gym.Wrapper[Observation, NDArray[Any], Observation, NDArra
         return observation, rebuild(like, (policy[name] for name, _ in leaves(like, "state")))
 
     def _evaluation(self) -> dict[str, float]:
-        return self.trainer.evaluate() if self._due(self.trainer.round) else {}
+        return self.trainer.evaluate() if self.trainer.round in self._evaluated else {}
 
 
-def _due(evaluate: int | Collection[int] | None) -> Callable[[int], bool]:
+def _rounds(evaluate: int | Collection[int] | None) -> Collection[int]:
     if evaluate is None:
-        return lambda _: False
+        return ()
     if isinstance(evaluate, Collection):
-        rounds = frozenset(whole_number("a round to evaluate", k, 0) for k in evaluate)
-        return lambda k: k in rounds
-    every = whole_number("evaluate", evaluate)
-    return lambda k: k % every == 0
+        return frozenset(whole_number("a round to evaluate", k, 0) for k in evaluate)
+    return range(0, LARGEST_COUNT, whole_number("evaluate", evaluate))

@@ -37,10 +37,8 @@ def helper(*fastmath: str) -> Callable[[Scalar], Scalar]:
 class Gufunc:
     """A loop over one row, compiled at the first call into a gufunc that broadcasts over rows.
 
-    Arrays are handed over C-contiguous, and the loop is compiled for that, so that it vectorises.
-
-    The machine code is cached beside the source or in numba's user cache; where neither can be written, it is
-    compiled anew in each process.
+    Arrays are handed over C-contiguous, and the loop is compiled for that, so that it vectorises. The machine code is
+    cached beside the source or in numba's user cache; where neither can be written, each process compiles anew.
     """
 
     def __init__(self, loop: Callable[..., None], types: str, layout: str, writable: tuple[int, ...]) -> None:

@@ -1,9 +1,10 @@
-"""Optional dependencies, imported where they are used; an error with the install command where they are missing."""
+"""Optional dependencies and objects of a user's own, imported where they are used."""
 
 from __future__ import annotations
 
 import importlib
 from types import ModuleType
+from typing import Any
 
 
 class MissingExtraError(ImportError):
@@ -11,30 +12,11 @@ class MissingExtraError(ImportError):
 
 
 def require(module: str, extra: str, purpose: str = "This part of ata-gym") -> ModuleType:
-    """Import an optional dependency.
+    """Import an optional dependency by its dotted name; ``extra`` of ata-gym installs it, and ``purpose`` needs it.
 
-    Parameters
-    ----------
-    module
-        The module's dotted name, such as ``"polars"``.
-    extra
-        The extra of ata-gym that installs it.
-    purpose
-        What needs it, as the subject of the sentence a user reads.
+    Raises MissingExtraError if the module or a package around it is not installed. Any error from inside an installed
+    module passes unchanged.
 
-    Returns
-    -------
-    ModuleType
-        The module itself, not its top-level package.
-
-    Raises
-    ------
-    MissingExtraError
-        An ``ImportError``, if the module or a package around it is not installed. Any error from inside an
-        installed module passes unchanged.
-
-    Examples
-    --------
     >>> require("json.decoder", extra="bench").JSONDecoder().decode("[1]")
     [1]
     >>> require("no_such_module", extra="bench", purpose="Reading a trace")
@@ -49,3 +31,24 @@ def require(module: str, extra: str, purpose: str = "This part of ata-gym") -> M
             raise
         message = f'{purpose} needs {error.name}: pip install "ata-gym[{extra}]"'
         raise MissingExtraError(message, name=error.name) from None
+
+
+def load_object(kind: str, name: str) -> Any:
+    """Import the object ``package.module:name``; ``kind`` is what it should be, for the message of an error.
+
+    Raises MissingExtraError if its module needs an extra that is not installed, and ValueError if there is no such
+    module or attribute, or the module cannot be imported, even if it calls ``sys.exit``.
+
+    >>> load_object("policy", "math:pi")
+    3.141592653589793
+    """
+    module, _, attribute = name.partition(":")
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except MissingExtraError:
+        raise
+    except (ModuleNotFoundError, AttributeError) as error:
+        reason = str(error)
+    except (Exception, SystemExit) as error:  # a module may do anything when it is imported
+        reason = f"importing {module} failed with {type(error).__name__}: {error}"
+    raise ValueError(f"there is no {kind} {name!r}: {reason}")

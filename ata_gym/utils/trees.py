@@ -20,8 +20,7 @@ def leaves(tree: Any, name: str = "") -> Iterator[tuple[str, Any]]:
     """
     if tree is None:
         return
-    children = _children(tree)
-    if children is None:
+    if (children := _children(tree)) is None:
         yield name, tree
         return
     for part, child in children:
@@ -31,15 +30,8 @@ def leaves(tree: Any, name: str = "") -> Iterator[tuple[str, Any]]:
 def rebuild(like: Any, values: Iterable[Any]) -> Any:
     """Return a tree of the form of ``like`` whose leaves are ``values``, in the order of :func:`leaves`.
 
-    A mapping becomes a dict, other containers keep their type.
+    A mapping becomes a dict, other containers keep their type. ValueError for more or fewer values than leaves.
 
-    Raises
-    ------
-    ValueError
-        If there are more or fewer values than leaves.
-
-    Examples
-    --------
     >>> rebuild((0, {"key": None, "count": 0}), [5, 6])
     (5, {'key': None, 'count': 6})
     """
@@ -56,13 +48,8 @@ def rebuild(like: Any, values: Iterable[Any]) -> Any:
 def map_leaves(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
     """Return a tree of the form of ``tree`` whose leaves are ``function`` of its leaves and those of the ``others``.
 
-    Raises
-    ------
-    ValueError
-        If the trees differ in their number of leaves.
+    ValueError if the trees differ in their number of leaves.
 
-    Examples
-    --------
     >>> map_leaves(lambda x, y: x + y, (1, [2, 3]), (10, [20, 30]))
     (11, [22, 33])
     """
@@ -71,17 +58,10 @@ def map_leaves(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
 
 
 def choose_rows(rows: ArrayLike, first: Any, second: Any) -> Any:
-    """Return the rows of ``first`` where ``rows`` is true, and those of ``second`` elsewhere.
+    """Return the rows of ``first`` where ``rows`` (E,) is true, and those of ``second`` elsewhere.
 
-    Parameters
-    ----------
-    rows
-        (E,) booleans.
-    first, second
-        Trees of one form; each leaf is an array with a leading axis of size E.
+    Both are trees of one form; each leaf is an array with a leading axis of size E.
 
-    Examples
-    --------
     >>> choose_rows([True, False], (np.zeros(2), np.zeros((2, 2))), (np.ones(2), np.ones((2, 2))))
     (array([0., 1.]), array([[0., 0.],
            [1., 1.]]))
@@ -102,14 +82,14 @@ def difference(first: Any, second: Any) -> str | None:
     """
     one, other = dict(leaves(first)), dict(leaves(second))
     for name in {**one, **other}:
-        if name not in one or name not in other or not _same_bits(one[name], other[name]):
+        if name not in one or name not in other or _bits(one[name]) != _bits(other[name]):
             return name
     return None
 
 
-def _same_bits(first: Any, second: Any) -> bool:
-    one, other = np.asarray(first), np.asarray(second)
-    return one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes()
+def _bits(leaf: Any) -> tuple[Any, ...]:
+    array = np.asarray(leaf)
+    return array.dtype, array.shape, array.tobytes()
 
 
 def _children(tree: Any) -> Iterable[tuple[Any, Any]] | None:
@@ -124,11 +104,9 @@ def _children(tree: Any) -> Iterable[tuple[Any, Any]] | None:
 def _rebuild(like: Any, values: Iterator[Any]) -> Any:
     if like is None:
         return None
-    children = _children(like)
-    if children is None:
+    if (children := _children(like)) is None:
         return next(values)
-    parts = [(name, _rebuild(child, values)) for name, child in children]
+    parts = {name: _rebuild(child, values) for name, child in children}
     if isinstance(like, Mapping):
-        return dict(parts)
-    built = [part for _, part in parts]
-    return type(like)(*built) if hasattr(like, "_fields") else type(like)(built)
+        return parts
+    return type(like)(*parts.values()) if hasattr(like, "_fields") else type(like)(parts.values())

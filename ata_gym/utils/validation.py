@@ -69,8 +69,7 @@ def non_negative(name: str, value: object) -> float:
     >>> non_negative("price", 1)
     1.0
     """
-    number = as_float(value)
-    if 0.0 <= number < math.inf:
+    if 0.0 <= (number := as_float(value)) < math.inf:
         return number
     raise ValueError(f"{name} must be a finite number of at least 0, not {short(value)}")
 

@@ -6,7 +6,7 @@ Users import the names below, and bench and training the registry; the zoo impor
 from ata_policies.beliefs.moments import Belief, Exposure, Moments
 from ata_policies.checking.check import PolicyError, check_policy
 from ata_policies.policy import AllocationPolicy, DispatchPolicy, Policy, Setting, State
-from ata_policies.preset import Preset
+from ata_policies.presets import Preset
 from ata_policies.registry import default_name, load, make, names
 
 __all__ = [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,36 +13,30 @@ from ata_gym.utils.compiled import gufunc
 
 Observation = dict[str, NDArray[Any]]
 
+_ROUND_FIELDS = 3
+"""Fields of an observation whose steps are rounds."""
+
 LONGEST = 1e300
 """Longer times count as this one, so that their sums stay finite."""
 
-_WHOLE, _REAL = "iub", "iuf"
-"""The kinds of dtype of whole and of real numbers."""
-_ROUND_FIELDS = 3
-"""Fields of an observation whose steps are rounds."""
+
+class _Field(NamedTuple):
+    """What one field of an observation must be like."""
+
+    name: str
+    width: int
+    dtype: np.dtype[Any]
+    most: float
+    """The largest number allowed."""
 
 
 def checked_observation(observation: Observation, n: int, budget: int, env_id: str) -> Observation:
     """The observation as a batch of rows, in arrays of the expected types; other keys are passed on with a row axis.
 
-    Parameters
-    ----------
-    observation
-        ``worker`` and ``duration`` of shape (R,) or (E, R), ``elapsed`` of shape (n,) or (E, n), and for dispatch
-        ``missing`` (1,), ``started``, ``running`` and ``age`` (n,), likewise.
-    n, budget
-        Workers, and results B that a round needs.
-    env_id
-        The env that it comes from.
+    It holds ``worker`` and ``duration`` of shape (R,) or (E, R), ``elapsed`` of shape (n,) or (E, n), and for dispatch
+    ``missing`` (1,), ``started``, ``running`` and ``age`` (n,), likewise. ValueError if a key is missing, a shape or
+    type is another, a worker is not from -1 to n - 1, or a time is negative, NaN or infinite.
 
-    Raises
-    ------
-    ValueError
-        If a key is missing, a shape or type is another, a worker is not from -1 to n - 1, or a time is negative, NaN
-        or infinite. Nothing has been learned from it then.
-
-    Examples
-    --------
     >>> seen = {"worker": np.array([2]), "duration": np.array([1.0]), "elapsed": np.zeros(2)}
     >>> checked_observation(seen, n=2, budget=1, env_id="ata_gym/TaskRace-v0")
     Traceback (most recent call last):
@@ -52,60 +46,62 @@ def checked_observation(observation: Observation, n: int, budget: int, env_id: s
     fields = _fields(n, budget, env_id)
     seen: Observation = {}
     leading: tuple[int, ...] = ()
-    for name, width, kinds, dtype in fields:
+    for name, width, dtype, _ in fields:
         try:
-            field = np.asarray(observation[name])
+            given = np.asarray(observation[name])
         except KeyError:
-            wanted = ", ".join(one for one, *_ in fields)
+            wanted = ", ".join(one.name for one in fields)
             raise ValueError(f"the observation lacks {name}; the env of {env_id} gives {wanted}") from None
         except (TypeError, ValueError, IndexError) as error:
-            wanted = ", ".join(one for one, *_ in fields)
+            wanted = ", ".join(one.name for one in fields)
             raise ValueError(f"an observation is a dict of arrays with the keys {wanted}: {error}") from None
         if name == "worker":
-            leading = field.shape[:-1]
+            leading = given.shape[:-1]
             if len(leading) > 1:
-                raise ValueError(f'observation["worker"] must have shape (R,) or (E, R), not {field.shape}')
-        if field.shape != (*leading, width):
-            raise ValueError(f"observation[{name!r}] must have shape {(*leading, width)}, not {field.shape}")
-        if field.dtype.kind not in kinds:
-            kind = "integers" if kinds == _WHOLE else "real numbers"
-            raise ValueError(f"observation[{name!r}] must hold {kind}, not {field.dtype}")
-        if field.dtype is not dtype:
-            field = _converted(name, field, dtype)
-        seen[name] = field if leading else field[None]
+                raise ValueError(f'observation["worker"] must have shape (R,) or (E, R), not {given.shape}')
+        if given.shape != (*leading, width):
+            raise ValueError(f"observation[{name!r}] must have shape {(*leading, width)}, not {given.shape}")
+        if given.dtype.kind not in ("iuf" if dtype.kind == "f" else "iub"):
+            kind = "real numbers" if dtype.kind == "f" else "integers"
+            raise ValueError(f"observation[{name!r}] must hold {kind}, not {given.dtype}")
+        if given.dtype is not dtype:
+            given = _converted(name, given, dtype)
+        seen[name] = given if leading else given[None]
     if len(observation) > len(fields):
         more = {name: np.asarray(field) for name, field in observation.items() if name not in seen}
         seen |= {name: field if leading else field[None] for name, field in more.items()}
     with np.errstate(invalid="ignore"):  # comparisons with NaN
-        faulty = _faults(seen["worker"], seen["duration"], seen["elapsed"])
-        if np.count_nonzero(faulty):
-            _complain(seen, n, ("duration", "elapsed"))
+        faulty = np.count_nonzero(_faults(seen["worker"], seen["duration"], seen["elapsed"]))
         if len(fields) > _ROUND_FIELDS:
-            faulty = _dispatch_faults(seen["missing"], seen["started"], seen["running"], seen["age"], budget)
-            if np.count_nonzero(faulty):
-                _complain_of_dispatch(seen, budget)
+            round_state = seen["missing"], seen["started"], seen["running"], seen["age"]
+            faulty += np.count_nonzero(_dispatch_faults(*round_state, budget))
+        if faulty:
+            for field in fields:
+                _check_range(field, seen[field.name], n)
+            for name in ("duration", "elapsed"):
+                seen[name] = np.minimum(seen[name], LONGEST)
     return seen
 
 
 @lru_cache(maxsize=64)
-def _fields(n: int, budget: int, env_id: str) -> tuple[tuple[str, int, str, np.dtype[Any]], ...]:
-    """Name, width, allowed kinds and dtype of each field of an observation."""
+def _fields(n: int, budget: int, env_id: str) -> tuple[_Field, ...]:
+    """The fields of an observation."""
     dispatch = env_id == "ata_gym/TaskDispatch-v0"
     integers, floats = np.dtype(np.int64), np.dtype(np.float64)
     results = 1 if dispatch else budget
     fields = (
-        ("worker", results, _WHOLE, integers),
-        ("duration", results, _REAL, floats),
-        ("elapsed", n, _REAL, floats),
+        _Field("worker", results, integers, n - 1),
+        _Field("duration", results, floats, np.inf),
+        _Field("elapsed", n, floats, np.inf),
     )
     if not dispatch:
         return fields
     return (
         *fields,
-        ("missing", 1, _WHOLE, integers),
-        ("started", n, _WHOLE, integers),
-        ("running", n, _WHOLE, np.dtype(np.int8)),
-        ("age", n, _REAL, floats),
+        _Field("missing", 1, integers, budget),
+        _Field("started", n, integers, budget),
+        _Field("running", n, np.dtype(np.int8), 1),
+        _Field("age", n, floats, np.inf),
     )
 
 
@@ -127,33 +123,20 @@ def checked_rows(state: Any, rows: int, n: int) -> None:
         raise ValueError(f"the state's belief has shape {np.shape(counts)}: this policy has {rows} rows of {n} workers")
 
 
-def _complain_of_dispatch(seen: Observation, budget: int) -> None:
-    if not _times(seen["age"]):
-        _complain(seen, 0, ("age",))
-    for name, least, most in (("missing", 1, budget), ("started", 0, budget), ("running", 0, 1)):
-        field = seen[name]
-        if field.size and not (field.min() >= least and field.max() <= most):
-            raise ValueError(f"observation[{name!r}] must be from {least} to {most}; one is not")
-
-
-def _times(field: Floats) -> bool:
-    return bool(((field >= 0.0) & (field < np.inf)).all())
-
-
-def _complain(seen: Observation, n: int, times: tuple[str, ...]) -> None:
-    worker = seen["worker"]
-    if n and not ((worker >= -1) & (worker < n)).all():
-        wrong = worker[(worker < -1) | (worker >= n)][0]
+def _check_range(field: _Field, values: NDArray[Any], n: int) -> None:
+    """Raise ValueError if a number is out of range."""
+    name, most = field.name, field.most
+    least = {"worker": -1, "missing": 1}.get(name, 0)
+    wrong = values[~((values >= least) & (values <= most) & (values < np.inf))]
+    if not wrong.size:
+        return
+    if name == "worker":
         raise ValueError(
-            f'observation["worker"] must be from -1 (no result) to {n - 1}, the last of {n} workers, not {wrong}'
+            f'observation["worker"] must be from -1 (no result) to {n - 1}, the last of {n} workers, not {wrong[0]}'
         )
-    for name in times:
-        field = seen[name]
-        if not _times(field):
-            wrong = field[~((field >= 0.0) & (field < np.inf))][0]
-            raise ValueError(f"observation[{name!r}] must hold finite times of at least 0, not {wrong}")
-    for name in times:
-        seen[name] = np.minimum(seen[name], LONGEST)
+    if most == np.inf:
+        raise ValueError(f"observation[{name!r}] must hold finite times of at least 0, not {wrong[0]}")
+    raise ValueError(f"observation[{name!r}] must be from {least} to {most}; one is not")
 
 
 @gufunc("void(int64[:], float64[:], float64[:], boolean[:])", "(r),(r),(n)->()")

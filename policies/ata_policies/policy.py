@@ -41,21 +41,13 @@ class Setting(NamedTuple):
 
     @classmethod
     def of(cls, env: gym.Env[Any, Any] | gym.vector.VectorEnv[Any, Any, Any]) -> Setting:
-        """The setting of a single or a vector env of this project.
-
-        Raises
-        ------
-        ValueError
-            If it is another env.
-        """
+        """The setting of a single or a vector env of this project; ValueError if it is another env."""
         scenario = getattr(getattr(env, "unwrapped", None), "scenario", None)
         try:
-            pool, budget, price, alpha, eta = (
-                getattr(scenario, name) for name in ("pool", "budget", "price", "alpha", "eta")
-            )
+            known = {name: getattr(scenario, name) for name in ("budget", "price", "pool", "alpha", "eta")}
         except AttributeError:
             raise ValueError(f"{env} is not an env of ata_gym: make one with gymnasium.make") from None
-        return cls(pool.n, budget, price, pool, alpha, eta)
+        return cls(known["pool"].n, **known)
 
     def known_pool(self, policy: str) -> Pool:
         """The pool, or a ValueError that says that the policy needs one."""
@@ -88,13 +80,6 @@ class Policy(ABC):
 
     Start from ``AllocationPolicy`` or ``DispatchPolicy``. Row e of a batch has the randomness of a policy with seed
     ``seed + e``, so it does not depend on its batch.
-
-    Parameters
-    ----------
-    setting
-        What the policy may know.
-    seed
-        Seeds the policy's own randomness.
     """
 
     env_id: ClassVar[str] = "ata_gym/TaskAllocation-v0"
@@ -154,15 +139,9 @@ class Policy(ABC):
 
         Returns
         -------
-        The action, shape (n,) or (E, n), and the new state.
-
-        Raises
-        ------
-        ValueError
-            If the observation is not one of this setting, the state is not one of this policy with as many rows, or
-            privileged information is missing.
+        The action, shape (n,) or (E, n), and the new state. ValueError if the observation is not one of this setting,
+        the state is not one of this policy with as many rows, or privileged information is missing.
         """
-        del deterministic
         seen = checked_observation(observation, self.setting.n, self.setting.budget, self.env_id)
         anew = seen["worker"][:, 0] < 0
         rows = len(anew)
@@ -224,32 +203,23 @@ class Policy(ABC):
         return State(self.first_belief(rows), self.first_plan(rows), zeros, zeros, keys)
 
     def first_belief(self, rows: int) -> Any:
-        """The belief of ``rows`` rows that have seen nothing.
-
-        A named tuple of arrays with ``observe(worker, duration, elapsed)`` (see ``Belief``).
-        """
+        """The belief of rows that have seen nothing: arrays with ``observe(worker, duration, elapsed)``."""
         return Belief.empty(rows, self.setting.n)
 
     def first_plan(self, rows: int) -> Any:
         """The plan of ``rows`` rows that have seen nothing: a named tuple of arrays, or an empty tuple."""
-        del rows
         return ()
 
     def begins(self, seen: Observation) -> Mask | bool:
         """Which rows begin a round with this step, shape (E,)."""
-        del seen
         return True
 
     @abstractmethod
     def act(self, state: State, seen: Observation) -> tuple[Ints, State]:
-        """Choose an action for each row, (E, n), and return it with the state, whose plan may be new.
-
-        ``seen`` is the observation as a batch.
-        """
+        """Choose an action for each row of the batch, (E, n), and return it with the state, whose plan may be new."""
 
     def act_knowing(self, state: State, seen: Observation, conditions: Conditions) -> tuple[Ints, State]:
         """As ``act``, for policies with ``privileged``; ``conditions`` are those of the coming round, with rows."""
-        del conditions
         return self.act(state, seen)
 
 
@@ -261,8 +231,6 @@ def _form(tree: Any) -> Any:
 class AllocationPolicy(Policy):
     """A policy of ``ata_gym/TaskAllocation-v0`` or ``ata_gym/TaskRace-v0``, whose action follows from the state alone.
 
-    Examples
-    --------
     A policy of your own:
 
     >>> import gymnasium, ata_gym
@@ -279,7 +247,6 @@ class AllocationPolicy(Policy):
 
     def act(self, state: State, seen: Observation) -> tuple[Ints, State]:
         """Allocate; the plan stays."""
-        del seen
         return self.allocate(state), state
 
     @abstractmethod

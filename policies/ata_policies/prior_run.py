@@ -17,19 +17,9 @@ def play_prior(
 ) -> None:
     """Let a policy play some rounds of an env, and save what it learned for later runs.
 
-    Parameters
-    ----------
-    path
-        The file to write.
-    env
-        A single or a vector env; rows are added up. It is reset with ``seed``.
-    policy
-        The name of a policy that learns counts and totals.
-    rounds, seed
-        Rounds to play, within one episode, and the seed of env and policy.
+    The env, single or vector (rows are added up), is reset with ``seed``, and the rounds are played within one episode.
+    ``policy`` names one that learns counts and totals.
 
-    Examples
-    --------
     >>> import gymnasium, ata_gym, tempfile
     >>> from pathlib import Path
     >>> env = gymnasium.make("ata_gym/TaskAllocation-v0", scenario="icml2025-regret")

@@ -10,11 +10,10 @@ from typing import Any
 
 import gymnasium as gym
 
-from ata_gym.utils.imports import load_object
+from ata_gym.utils.extras import load_object
 from ata_gym.utils.validation import unknown
 from ata_policies.policy import Policy, Setting
-from ata_policies.preset import Preset
-from ata_policies.presets import PRESETS
+from ata_policies.presets import PRESETS, Preset
 
 GROUP = "ata_gym.policies"
 
@@ -41,15 +40,8 @@ def names() -> tuple[str, ...]:
 
 
 def default_name(env_id: str) -> str:
-    """The name of the policy to use for an env where nothing speaks for another.
+    """The name of the policy to use for an env where nothing speaks for another; ValueError if there is none.
 
-    Raises
-    ------
-    ValueError
-        If none is named for this env.
-
-    Examples
-    --------
     >>> default_name("ata_gym/TaskRace-v0") in names()
     True
     """
@@ -61,15 +53,9 @@ def default_name(env_id: str) -> str:
 def parse(name: str) -> tuple[str, dict[str, Any]]:
     """Split ``name:key=value:...`` into the name and its hyperparameters; a value is a Python literal, or text.
 
-    It needs no quotes in a shell, and names can be separated by commas.
+    It needs no quotes in a shell, and names can be separated by commas. ValueError if a hyperparameter is no
+    ``key=value``, or is given twice.
 
-    Raises
-    ------
-    ValueError
-        If a hyperparameter is no ``key=value``, or is given twice.
-
-    Examples
-    --------
     >>> parse("ata:alpha=0.5"), parse("package.module:Class:file=prior.npz:size=4"), parse("package.module:Class")
     (('ata', {'alpha': 0.5}), ('package.module:Class', {'file': 'prior.npz', 'size': 4}), ('package.module:Class', {}))
     """
@@ -94,11 +80,8 @@ def parse(name: str) -> tuple[str, dict[str, Any]]:
 def load(name: str) -> PolicyMaker:
     """The preset or policy class of a name, or of ``package.module:Class``; hyperparameters in the name are left out.
 
-    Raises
-    ------
-    ValueError
-        If there is none, the message names the nearest; if it is no policy, its module cannot be imported, or two
-        packages have one of that name.
+    ValueError if there is none (the message names the nearest), it is no policy, its module cannot be imported, or two
+    packages have one of that name.
     """
     name, _ = parse(name)
     if name == "default":
@@ -107,15 +90,15 @@ def load(name: str) -> PolicyMaker:
     if ":" in name:
         found = load_object("policy", name)
     else:
-        points = {point.value: point for point in entry_points(group=GROUP, name=name)}
-        places = [*(["ata_policies"] if name in PRESETS else []), *sorted(points)]
+        ours = ["ata_policies"] if name in PRESETS else []
+        places = ours + sorted({point.value for point in entry_points(group=GROUP, name=name)})
         if not places:
             raise unknown("policy", name, names())
         if len(places) > 1:
             raise ValueError(
                 f"several policies are named {name!r}, in {' and '.join(places)}: say which as package.module:Class"
             )
-        found = PRESETS[name] if name in PRESETS else load_object("policy", places[0])
+        found = PRESETS[name] if ours else load_object("policy", places[0])
     if not (isinstance(found, Preset) or (isinstance(found, type) and issubclass(found, Policy))):
         raise ValueError(  # noqa: TRY004
             f"{name} is no policy: make it a subclass of AllocationPolicy or DispatchPolicy"
@@ -131,6 +114,9 @@ def make(
 ) -> Policy:
     """Make the policy of that name for a single or a vector env.
 
+    ValueError if there is no such policy or hyperparameter, a needed one cannot be found, or the policy plays another
+    env.
+
     Parameters
     ----------
     name
@@ -142,11 +128,6 @@ def make(
         Seeds the policy's own randomness; row e of a vector env gets that of ``seed + e``.
     hyperparameters
         Those of the policy, such as ``alpha`` of ATA; of a composed policy also ``memory``, ``estimate`` and ``rule``.
-
-    Raises
-    ------
-    ValueError
-        If there is no such policy or hyperparameter, a needed one cannot be found, or the policy plays another env.
 
     Examples
     --------

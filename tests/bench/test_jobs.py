@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from ata_gym.bench.experiment.experiment import Experiment
 from ata_gym.bench.experiment.jobs import play_all
-from ata_gym.bench.experiment.store import Folder, open_folder
+from ata_gym.bench.experiment.store import open_folder
+from ata_gym.cli import app
 from ata_policies import AllocationPolicy
 
 POLICIES = ["gta", "ofta", "ata-empirical-icml", "ata", "uta"]
@@ -53,12 +53,9 @@ def test_results_do_not_depend_on_the_number_of_processes(tmp_path):
     assert max(rounds for _, rounds in told) == 400
 
 
-def test_finished_policies_are_not_played_again_and_others_may_join(tmp_path):
-    played = experiment(50)
-    folder = open_folder(tmp_path, played.config())
-    play_all(played, ["ata"], folder, processes=1)
-    before = folder.result("ata").stat().st_mtime_ns
-    play_all(played, ["uta", "ata", "uta"], folder, processes=1)
+def test_finished_policies_are_not_played_again_and_others_may_join(played):
+    before = played(experiment(50), "ata").result("ata").stat().st_mtime_ns
+    folder = played(experiment(50), "uta", "ata", "uta")
     assert folder.result("ata").stat().st_mtime_ns == before
     assert folder.finished("uta")
 
@@ -75,20 +72,7 @@ def test_a_policy_that_fails_leaves_the_others_alone(tmp_path):
     assert not folder.finished(broken)
 
 
-def command(out: Path, jobs: int) -> list[str]:
-    options = f"--scenario icml2025-regret --rounds {ROUNDS} --seeds 2 --policies {','.join(THREE)} --save-every 0.05"
-    return [sys.executable, "-m", "ata_gym", "bench", *options.split(), "--jobs", str(jobs), "--out", str(out)]
-
-
-def start(out: Path, jobs: int) -> subprocess.Popen[str]:
-    """Start the command in a process group of its own, and wait for a checkpoint."""
-    process = subprocess.Popen(
-        command(out, jobs), start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    while not list(out.glob("checkpoints/*.npz")):
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.005)
-    return process
+LINE = f"bench --scenario icml2025-regret --rounds {ROUNDS} --seeds 2 --policies {','.join(THREE)} --save-every 0.05"
 
 
 @pytest.fixture(scope="module")
@@ -101,9 +85,9 @@ def uninterrupted(tmp_path_factory) -> dict[str, bytes]:
 
 @pytest.mark.skipif(os.name == "nt", reason="needs the signals of POSIX")
 @pytest.mark.parametrize(("jobs", "how"), [(1, signal.SIGKILL), (2, signal.SIGKILL), (2, signal.SIGINT)])
-def test_a_killed_command_goes_on_and_ends_with_the_same_bytes(tmp_path, uninterrupted, jobs, how):
-    out = tmp_path / "out"
-    process = start(out, jobs)
+def test_a_killed_command_goes_on_and_ends_with_the_same_bytes(start, tmp_path, uninterrupted, jobs, how):
+    out, line = tmp_path / "out", f"{LINE} --jobs {jobs}"
+    process = start(line, out, "*.npz")
     time.sleep(int.from_bytes(os.urandom(1)) / 1000)  # any moment will do
     if how == signal.SIGINT:
         os.killpg(process.pid, how)  # as a terminal does
@@ -116,8 +100,8 @@ def test_a_killed_command_goes_on_and_ends_with_the_same_bytes(tmp_path, uninter
     wait_for_the_end_of_group(process.pid)
     assert len(result_bytes(out)) < 3
     if jobs == 1:
-        again = subprocess.run(command(out, jobs), capture_output=True, text=True, check=True, timeout=60)
-        assert again.stderr == ""
+        again = CliRunner().invoke(app, [*line.split(), "--out", str(out)])
+        assert (again.exit_code, again.stderr) == (0, "")
     else:
         played = experiment(ROUNDS)
         play_all(played, THREE, open_folder(out, played.config()), processes=1)
@@ -135,8 +119,3 @@ def wait_for_the_end_of_group(group: int) -> None:
             return
         time.sleep(0.01)
     pytest.fail("a process outlived the command")
-
-
-def test_a_folder_opened_twice_is_the_same(tmp_path):
-    played = experiment(5)
-    assert open_folder(tmp_path, played.config()) == Folder(tmp_path)

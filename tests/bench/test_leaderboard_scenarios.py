@@ -61,8 +61,3 @@ def test_recorded_scenarios_are_read_from_their_files(name, shared_data):
 def test_a_recorded_scenario_needs_its_folder():
     with pytest.raises(ValueError, match=r"alibaba_job_1.csv: give the folder"):
         scenarios.find("alibaba-1")
-
-
-def test_an_unknown_scenario_is_refused_with_the_nearest():
-    with pytest.raises(ValueError, match="there is no scenario of the leaderboard 'paretto'; did you mean pareto"):
-        scenarios.find("paretto")

@@ -7,19 +7,16 @@ import polars as pl
 import pytest
 
 from ata_gym.bench.experiment.experiment import Experiment
-from ata_gym.bench.experiment.jobs import play_all
-from ata_gym.bench.experiment.store import open_folder
 from ata_gym.bench.report import style
 from ata_gym.bench.report.report import report
 
 
-def test_pictures_and_tables_are_the_same_bytes_each_time(tmp_path):
+def test_pictures_and_tables_are_the_same_bytes_each_time(played):
     experiment = Experiment.on_scenario("icml2025-regret", rounds=40, seeds=3)
     policies = ["gta", "ofta", "ata-icml"]
     bytes_of = []
     for name in ("one", "two"):
-        folder = open_folder(tmp_path / name, experiment.config())
-        assert play_all(experiment, policies, folder, processes=1) == {}
+        folder = played(experiment, *policies, name=name)
         with mpl.rc_context({"lines.linewidth": 9.0} if name == "two" else {}):  # the user's own style changes nothing
             made = report(experiment, policies, folder)
         names = [path.relative_to(folder.path).as_posix() for path in made.pictures]
@@ -31,22 +28,21 @@ def test_pictures_and_tables_are_the_same_bytes_each_time(tmp_path):
     assert b"</svg>" in bytes_of[0][3]
 
 
-def test_races_alone_have_no_picture_of_regret(tmp_path):
+def test_races_alone_have_no_picture_of_regret(played):
     experiment = Experiment.on_scenario("icml2025-regret", rounds=5, seeds=2)
-    folder = open_folder(tmp_path, experiment.config())
-    play_all(experiment, ["gta"], folder, processes=1)
-    assert {path.stem for path in report(experiment, ["gta"], folder).pictures} == {"runtime", "worker_time"}
+    assert {path.stem for path in report(experiment, ["gta"], played(experiment, "gta")).pictures} == {
+        "runtime",
+        "worker_time",
+    }
 
 
 @pytest.mark.parametrize("rounds", [1, 3])
-def test_recorded_times_of_zero_are_drawn_and_compared(tmp_path, rounds):
+def test_recorded_times_of_zero_are_drawn_and_compared(played, tmp_path, rounds):
     (tmp_path / "trace.csv").write_text("w,k,t\na,1,0\nb,1,0\na,2,0\nb,2,0\na,3,1\nb,3,2\n")
     experiment = Experiment.on_trace(
         tmp_path / "trace.csv", worker="w", duration="t", round="k", budget=2, rounds=rounds, seeds=2
     )
-    folder = open_folder(tmp_path / "out", experiment.config())
-    play_all(experiment, ["gta", "ofta"], folder, processes=1)
-    made = report(experiment, ["gta", "ofta"], folder)
+    made = report(experiment, ["gta", "ofta"], played(experiment, "gta", "ofta"))
     assert len(made.pictures) == 6
     ratio = made.summary.filter((pl.col("policy") == "gta") & (pl.col("quantity") == "runtime/ofta"))["mean"].item()
     assert ratio == (None if rounds < 3 else 1.0)

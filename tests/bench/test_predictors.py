@@ -6,11 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
-import pytest
 from typer.testing import CliRunner
 
 from ata_gym.bench.experiment.experiment import Experiment
-from ata_gym.bench.predictors.report import measure
+from ata_gym.bench.predictors import measure
 from ata_gym.cli import app
 from ata_policies.lb_bsp.predictors import Ema, Linear
 
@@ -37,19 +36,3 @@ def test_the_command_leaves_its_tables(tmp_path: Path) -> None:
     assert table["predictor"].to_list() == ["last", "last", "ema", "ema"]
     assert table["low"].null_count() == 4
     assert "| ema" in (tmp_path / "predictors.md").read_text()
-
-
-@pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
-        ("--predictors emma", "there is no predictor 'emma'"),
-        ("--predictors ,", "name at least one predictor"),
-        ("--predictors ema --rounds 9", "skip must leave some of the 9 rounds"),
-    ],
-)
-def test_bad_input_is_one_sentence(tmp_path: Path, options: str, sentence: str) -> None:
-    line = f"predictors --scenario changing-walk --seeds 1 --out {tmp_path / 'out'} {options}"
-    result = CliRunner().invoke(app, line.split())
-    assert result.exit_code == 2
-    assert sentence in " ".join(result.stderr.split())
-    assert not (tmp_path / "out").exists()

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-from itertools import chain, repeat
-from pathlib import Path
-
 import gymnasium as gym
 import numpy as np
 import polars as pl
@@ -17,7 +13,7 @@ import ata_policies
 from ata_gym import proxy_loss, proxy_optimal
 from ata_gym.bench.experiment.experiment import Experiment
 from ata_gym.bench.experiment.run import SCHEMA, play_to_end
-from ata_gym.bench.experiment.store import Folder, open_folder
+from ata_gym.bench.experiment.store import open_folder
 from ata_gym.changes import Change, Crash, Jump, Outliers, Spot, Switch, Walk
 from ata_gym.pools import exponential
 from ata_gym.scenarios import Scenario
@@ -30,20 +26,15 @@ def experiment(rounds: int = 1500, seeds: int = 3, seed: int = 5) -> Experiment:
     return Experiment.on_scenario(SCENARIO, rounds=rounds, seeds=seeds, seed=seed)
 
 
-def folder_for(path: Path, played: Experiment) -> Folder:
-    return open_folder(path, played.config())
-
-
-def play(path: Path, policy: str, played: Experiment) -> pl.DataFrame:
-    folder = folder_for(path, played)
-    assert play_to_end(played, policy, folder) is not None
-    return pl.read_parquet(folder.result(policy))
+@pytest.fixture
+def play(played):
+    return lambda policy, experiment, name="out": played(experiment, policy, name=name).results([policy])
 
 
 @pytest.mark.parametrize("policy", ["ata-empirical-icml", "uta", "gta"])
-def test_the_records_are_those_of_single_envs_played_by_hand(tmp_path, policy):
+def test_the_records_are_those_of_single_envs_played_by_hand(play, policy):
     played = experiment(rounds=60)
-    records = play(tmp_path, policy, played)
+    records = play(policy, played)
     assert records.schema == pl.Schema(SCHEMA)
     assert records["round"].unique().to_list() == played.record_at().tolist()
     for seed in (5, 6, 7):
@@ -92,9 +83,9 @@ class Everybody(DispatchPolicy):
 DISPATCH = f"{__name__}:Shrinking"
 
 
-def test_dispatch_is_recorded_as_an_env_played_by_hand(tmp_path):
+def test_dispatch_is_recorded_as_an_env_played_by_hand(play):
     played = Experiment.on_scenario(SCENARIO, rounds=40, seeds=2, seed=3, price=0.5)
-    records = play(tmp_path, DISPATCH, played)
+    records = play(DISPATCH, played)
     assert records.schema == pl.Schema(SCHEMA)
     assert records["regret"].is_null().all()
     for seed in (3, 4):
@@ -116,21 +107,17 @@ def test_dispatch_is_recorded_as_an_env_played_by_hand(tmp_path):
                 assert mine[k]["support"] == len(workers)
 
 
-def test_policies_of_all_three_envs_stand_side_by_side(tmp_path):
-    played, everybody = experiment(rounds=50), f"{__name__}:Everybody"
-    folder = folder_for(tmp_path, played)
-    policies = ["uta", "gta", everybody]
-    for policy in policies:
-        play_to_end(played, policy, folder)
-    records = folder.results(policies)
+def test_policies_of_all_three_envs_stand_side_by_side(played):
+    policies = ["uta", "gta", everybody := f"{__name__}:Everybody"]
+    records = played(experiment(rounds=50), *policies).results(policies)
     gta, dispatch = (records.filter(pl.col("policy") == policy).drop("policy") for policy in ("gta", everybody))
     assert gta.equals(dispatch)
 
 
-def test_regret_never_falls_and_that_of_ofta_is_zero(tmp_path):
+def test_regret_never_falls_and_that_of_ofta_is_zero(play):
     played = experiment(rounds=300)
     for policy in ("ata", "ata-empirical", "uta", "ofta"):
-        regret = play(tmp_path, policy, played).sort("seed", "round")["regret"].to_numpy().reshape(3, -1)
+        regret = play(policy, played).sort("seed", "round")["regret"].to_numpy().reshape(3, -1)
         assert (np.diff(regret, prepend=0.0) >= 0).all()
         assert (regret[:, -1] == 0).all() == (policy == "ofta")
 
@@ -141,9 +128,9 @@ def changing(*changes: Change, rounds: int = 60) -> Experiment:
 
 
 @pytest.mark.parametrize("policy", ["uta", "ata-icml", "ofta", "dynamic-ofta"])
-def test_where_workers_change_the_regret_is_against_the_best_of_each_round(tmp_path, policy):
+def test_where_workers_change_the_regret_is_against_the_best_of_each_round(play, policy):
     played = changing(Switch(every=13), Walk(0.1, 0.7), Jump(20, (3,), 0.1, until=40), Outliers(0.1, 2, 4))
-    records = play(tmp_path, policy, played)
+    records = play(policy, played)
     every = np.array([a for a in np.ndindex(5, 5, 5, 5) if sum(a) == 4])
     for seed in (5, 6):
         env = gym.make("ata_gym/TaskAllocation-v0", scenario=played.scenario)
@@ -173,9 +160,9 @@ class Informed(AllocationPolicy):
         return np.zeros((len(state.round), self.setting.n), np.int64)
 
 
-def test_the_runner_gives_the_conditions_of_each_round_to_policies_that_need_them(tmp_path):
+def test_the_runner_gives_the_conditions_of_each_round_to_policies_that_need_them(play):
     played = changing(Switch(every=5), rounds=30)
-    records = play(tmp_path, f"{__name__}:Informed", played)
+    records = play(f"{__name__}:Informed", played)
     assert (records["support"] == 1).all()
     env = gym.make("ata_gym/TaskAllocation-v0", scenario=played.scenario)
     env.reset(seed=5)
@@ -184,71 +171,52 @@ def test_the_runner_gives_the_conditions_of_each_round_to_policies_that_need_the
     assert records.filter(pl.col("seed") == 5)["runtime"][-1] == info["runtime"]
 
 
-def test_where_workers_may_be_away_there_is_no_regret(tmp_path):
+def test_where_workers_may_be_away_there_is_no_regret(play):
     for change in (Spot(0.1, 0.1, 10.0), Crash(probability=0.1, within=3.0, away=2, deadline=5.0)):
-        records = play(tmp_path / type(change).__name__, "uta", changing(change))
+        records = play("uta", changing(change), type(change).__name__)
         assert records["regret"].is_null().all()
 
 
-def test_a_stopped_run_in_a_changing_scenario_ends_with_the_same_bytes(tmp_path):
+def test_a_stopped_run_in_a_changing_scenario_ends_with_the_same_bytes(check_stops):
     played = changing(Switch(every=130), Walk(0.1, 0.7), rounds=600)
-    whole, parts = (folder_for(tmp_path / name, played) for name in ("whole", "parts"))
-    play_to_end(played, "ata-icml", whole)
-    for most in (3, 20, 40):
-        looked = chain(repeat(False, most), repeat(True))
-        assert play_to_end(played, "ata-icml", parts, stop=partial(next, looked), save_every=0.0) is None
-    assert play_to_end(played, "ata-icml", parts) is not None
-    assert parts.result("ata-icml").read_bytes() == whole.result("ata-icml").read_bytes()
+    check_stops(played, "ata-icml", (4, 21, 41))
 
 
 @settings(max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(policy=st.sampled_from(["ata", "gta", "uta", DISPATCH]), looks=st.lists(st.integers(1, 60), max_size=4))
-def test_a_run_stopped_anywhere_ends_with_the_same_bytes(tmp_path_factory, policy, looks):
-    played = experiment()
-    whole = folder_for(tmp_path_factory.mktemp("whole"), played)
-    play_to_end(played, policy, whole)
-    parts = folder_for(tmp_path_factory.mktemp("parts"), played)
-    for most in looks:
-        looked = chain(repeat(False, most - 1), repeat(True))
-        seconds = play_to_end(played, policy, parts, stop=partial(next, looked), save_every=0.0)
-        assert (seconds is None) == parts.checkpoint(policy).exists() != parts.finished(policy)
-        if parts.finished(policy):
-            break
-    else:
-        assert play_to_end(played, policy, parts) is not None
-    assert parts.result(policy).read_bytes() == whole.result(policy).read_bytes()
-    assert not list(parts.path.rglob("*.npz"))
+def test_a_run_stopped_anywhere_ends_with_the_same_bytes(check_stops, policy, looks):
+    check_stops(experiment(), policy, looks)
 
 
 def test_the_rounds_are_told_as_they_are_played(tmp_path):
     told: list[int] = []
     played = experiment(rounds=700)
-    play_to_end(played, "ofta", folder_for(tmp_path, played), progress=told.append)
+    play_to_end(played, "ofta", open_folder(tmp_path, played.config()), progress=told.append)
     assert told == sorted(told)
     assert told[-1] == 700
 
 
-def test_more_seeds_do_not_change_the_first_ones(tmp_path):
+def test_more_seeds_do_not_change_the_first_ones(play):
     few, many = experiment(seeds=2, rounds=200), experiment(seeds=4, rounds=200)
-    first = play(tmp_path / "many", "ata", many).filter(pl.col("seed") < 7)
-    assert first.equals(play(tmp_path / "few", "ata", few))
+    first = play("ata", many, "many").filter(pl.col("seed") < 7)
+    assert first.equals(play("ata", few, "few"))
 
 
-def test_ofta_on_the_cifar100_setting_has_the_published_expectations(tmp_path):
+def test_ofta_on_the_cifar100_setting_has_the_published_expectations(play):
     rounds = 3000
     played = Experiment.on_scenario("icml2025-cifar100", rounds=rounds, seeds=4)
-    last = play(tmp_path, "ofta", played).filter(pl.col("round") == rounds)
+    last = play("ofta", played).filter(pl.col("round") == rounds)
     # the runs of 4 x 3,000 rounds are independent: standard errors from the spread of one round, about 400 and 600
     for quantity, expected, spread in (("runtime", 780.0, 400.0), ("total_worker_time", 4002.0, 700.0)):
         mean = last[quantity].mean() / rounds
         assert mean == pytest.approx(expected, abs=4 * spread / (4 * rounds) ** 0.5)
 
 
-def test_a_trace_by_round_is_replayed_round_by_round(tmp_path):
+def test_a_trace_by_round_is_replayed_round_by_round(play, tmp_path):
     path = tmp_path / "trace.csv"
     path.write_text("machine,step,seconds\na,1,2.0\nb,1,3.0\na,2,10.0\nb,2,1.0\n")
     played = Experiment.on_trace(path, worker="machine", duration="seconds", round="step", budget=3, seeds=1)
-    records = play(tmp_path / "out", "ofta", played)
+    records = play("ofta", played)
     # means 6 and 2: ofta gives (1, 2) or (0, 3); the proxy loss is 6 for both, the lowest index first
     allocation = proxy_optimal(played.scenario.pool, 3)
     times = np.array([[2.0, 3.0], [10.0, 1.0]]) * allocation

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from ata_gym.bench.recordings.clean import make_trace
+from ata_gym.bench.recordings import make_trace
 from ata_gym.pools import read_trace
 
 TABLE = "machine,step,items,speed\nb,1,10,2\na,1,9,3\na,2,8,4\nb,2,12,3\n"

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-from itertools import chain, repeat
-
 import gymnasium as gym
 import numpy as np
 import polars as pl
@@ -15,14 +12,12 @@ from hypothesis import strategies as st
 import ata_policies
 from ata_gym import proxy_loss
 from ata_gym.bench.experiment.experiment import Experiment
-from ata_gym.bench.experiment.run import play_to_end
-from ata_gym.bench.experiment.store import open_folder
 from ata_gym.bench.report import style
 from ata_gym.bench.tracking import picture as tracking_picture
-from ata_gym.bench.tracking.delays import BLOCK, NEVER, WITHIN, delay, delays, summarise
 from ata_gym.bench.tracking.experiment import ORACLES, SCHEMA, ExpectedTimes, TrackedRun, Tracking, abrupt_changes
-from ata_gym.changes import Change, Jump, Outliers, Spot, Switch, Walk
-from ata_gym.pools import exponential, gamma, trace
+from ata_gym.bench.tracking.report import BLOCK, NEVER, WITHIN, delay, delays, summarise
+from ata_gym.changes import Change, Jump, Outliers, Switch, Walk
+from ata_gym.pools import gamma, trace
 from ata_gym.pools.pool import Pool
 from ata_gym.scenarios import Scenario
 from ata_gym.theory.round_time.expected import expected_round_time
@@ -38,11 +33,9 @@ def tracked(before: int = 10, after: int = 40, **kwargs: int) -> Tracking:
     return Tracking.around(experiment(gamma(4.0, MEANS / 4), Switch(every=50), **kwargs), before=before, after=after)
 
 
-def play(path, tracking: Tracking, *policies: str) -> pl.DataFrame:
-    folder = open_folder(path, tracking.config())
-    for policy in policies:
-        assert play_to_end(tracking, policy, folder, TrackedRun) is not None
-    return folder.results(list(policies))
+@pytest.fixture
+def play(played):
+    return lambda tracking, *policies: played(tracking, *policies, run_of=TrackedRun).results(list(policies))
 
 
 def test_abrupt_changes_are_found():
@@ -62,29 +55,9 @@ def test_windows_end_where_another_change_or_the_episode_does():
     assert early.rounds == 110
 
 
-@pytest.mark.parametrize(
-    ("changes", "at", "sentence"),
-    [
-        ([], None, "nothing changes abruptly.*changing-permuted-linear-n51.*--change"),
-        ([Walk(0.1, 1.0)], None, "nothing changes abruptly"),
-        ([], [120], "below the number of rounds, 120"),
-        ([], [0], "change must be a whole number from 1"),
-        ([Switch(every=50), Spot(0.1, 0.1, 10.0)], None, "away or die"),
-    ],
-)
-def test_what_cannot_be_tracked_is_refused(changes, at, sentence):
-    with pytest.raises(ValueError, match=sentence):
-        Tracking.around(experiment(exponential(MEANS), *changes), at, before=10, after=10)
-
-
-def test_races_are_refused():
-    with pytest.raises(ValueError, match="gta plays ata_gym/TaskRace-v0: only allocations that sum"):
-        tracked().try_out("gta")
-
-
-def test_the_records_are_those_of_single_envs_played_by_hand(tmp_path):
+def test_the_records_are_those_of_single_envs_played_by_hand(play):
     tracking = tracked()
-    records = play(tmp_path, tracking, "ata-icml")
+    records = play(tracking, "ata-icml")
     assert records.schema == pl.Schema(SCHEMA)
     for seed in (3, 4):
         mine = {row["round"]: row for row in records.filter(pl.col("seed") == seed).to_dicts()}
@@ -111,9 +84,9 @@ def test_the_records_are_those_of_single_envs_played_by_hand(tmp_path):
                 assert least is None or mine[k]["dynamic-oracle"] == pytest.approx(least, rel=0.03)
 
 
-def test_oracles_have_followed_at_once_and_have_no_regret(tmp_path):
+def test_oracles_have_followed_at_once_and_have_no_regret(play):
     tracking = tracked()
-    records = play(tmp_path, tracking, *ORACLES, "uta")
+    records = play(tracking, *ORACLES, "uta")
     found, summary = delays(records, tracking), summarise(records, tracking)
     assert found.height == 3 * 2 * 2 * 2
     for oracle in ORACLES:
@@ -126,10 +99,10 @@ def test_oracles_have_followed_at_once_and_have_no_regret(tmp_path):
     assert found.filter(pl.col("policy") == "uta")["delay"].null_count() == 8
 
 
-def test_times_replayed_by_round_are_compared_with_the_best_of_the_round(tmp_path):
+def test_times_replayed_by_round_are_compared_with_the_best_of_the_round(play):
     times = np.random.default_rng(0).integers(1, 9, size=(3, 60)).astype(float)
     tracking = Tracking.around(experiment(trace(times, replay="round"), rounds=60), [30], before=5, after=25)
-    records = play(tmp_path, tracking, "uta").filter(pl.col("seed") == 3)
+    records = play(tracking, "uta").filter(pl.col("seed") == 3)
     for row in records.to_dicts():
         now = times[:, row["round"] - 1]
         every = [a for a in np.ndindex(5, 5, 5) if sum(a) == 4]
@@ -160,31 +133,19 @@ def test_a_lucky_round_is_not_enough():
     assert delay(lucky, np.ones(100)) == NEVER
     assert delay(np.ones(100), np.ones(100)) == 0
     assert delay(np.full(100, 1.0), np.zeros(100)) == NEVER
-    assert delay(np.array([[3.0] * 50 + [1.0] * 50, [1.0] * 100]), np.ones((2, 100))).tolist() == [
-        49,
-        0,
-    ]  # 1 of 20 may be 3
+    two = np.array([[3.0] * 50 + [1.0] * 50, [1.0] * 100])
+    assert delay(two, np.ones((2, 100))).tolist() == [49, 0]  # 1 of 20 may be 3
 
 
 @settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(policy=st.sampled_from(["uta", "ata-icml", "dynamic-ofta"]), looks=st.lists(st.integers(1, 60), max_size=4))
-def test_a_run_stopped_anywhere_ends_with_the_same_bytes(tmp_path_factory, policy, looks):
-    tracking = tracked()
-    whole = open_folder(tmp_path_factory.mktemp("whole"), tracking.config())
-    play_to_end(tracking, policy, whole, TrackedRun)
-    parts = open_folder(tmp_path_factory.mktemp("parts"), tracking.config())
-    for most in looks:
-        looked = chain(repeat(False, most - 1), repeat(True))
-        if play_to_end(tracking, policy, parts, TrackedRun, stop=partial(next, looked), save_every=0.0) is not None:
-            break
-    else:
-        play_to_end(tracking, policy, parts, TrackedRun)
-    assert parts.result(policy).read_bytes() == whole.result(policy).read_bytes()
+def test_a_run_stopped_anywhere_ends_with_the_same_bytes(check_stops, policy, looks):
+    check_stops(tracked(), policy, looks, TrackedRun)
 
 
-def test_the_picture_shows_the_workers_of_the_first_seed_and_is_the_same_bytes_each_time(tmp_path):
+def test_the_picture_shows_the_workers_of_the_first_seed_and_is_the_same_bytes_each_time(play, tmp_path):
     tracking = tracked()
-    records = play(tmp_path / "out", tracking, "uta", "ata-icml")
+    records = play(tracking, "uta", "ata-icml")
     envs = tracking.make_envs("ata_gym/TaskAllocation-v0", rows=1)
     envs.reset(seed=3)
     assert tracking_picture.means_before(tracking) == pytest.approx(envs.unwrapped.means()[0])

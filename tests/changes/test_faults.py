@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ata_gym  # noqa: F401 - registers the ids
-from ata_gym.changes import Crash, Spot
+from ata_gym.changes import Correlated, Crash, Outliers, Spot, Switch, Walk
 from ata_gym.pools import Pool, deterministic, exponential, trace
 
 POOL = deterministic([1.0, 2.0]) + exponential([1.0, 3.0]) + trace([[1.0, 0.0, 2.0]])  # with ties, and with no time
@@ -70,7 +70,8 @@ def test_no_schedule_of_faults_hangs_a_round_or_loses_or_doubles_a_result(
 
 
 def test_an_allocation_and_its_race_agree_over_episodes_of_faults() -> None:
-    plain, race = (make(name, FOUR, changes=FAULTS, horizon=40) for name in ("Allocation", "Race"))
+    changes = [Walk(0.3, 0.5), Switch(every=7), Correlated(0.6, 0.8), Outliers(0.05, 10, 30), *FAULTS]
+    plain, race = (make(name, FOUR, changes=changes, horizon=40) for name in ("Allocation", "Race"))
     plain.action_space.seed(0)
     for env in (plain, race):
         env.reset(seed=3)

@@ -15,10 +15,11 @@ from gymnasium.wrappers import utils as wrapper_utils
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ata_gym.envs.spaces.allocation import Allocation, RaceAllocation
+from ata_gym.envs.spaces import Allocation, Dispatch, RaceAllocation
 
 CLASSES = [Allocation, RaceAllocation]
 SPACES = [c(*a) for c in CLASSES for a in ((3, 5), (3, 5, 4), (3, 5, (2, 4)), (3, [5, 6], 2))]
+SPACES += [Dispatch(3), Dispatch(3, 4), Dispatch(3, (2, 4))]
 counts = st.integers(1, 12)
 row_shapes = st.sampled_from([None, 1, 4, (2, 3)])
 forks = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # AsyncVectorEnv's, Python >= 3.12
@@ -30,7 +31,7 @@ def dispatching(*modules):
     return {name: f for name, f in names if hasattr(f, "dispatch") and not name.startswith("_")}
 
 
-@pytest.mark.parametrize("space_class", CLASSES)
+@pytest.mark.parametrize("space_class", [*CLASSES, Dispatch])
 def test_every_dispatching_function_knows_the_space(space_class):
     names = [found.name for found in pkgutil.walk_packages(vector_utils.__path__, "gymnasium.vector.utils.")]
     functions = dispatching(space_utils, wrapper_utils, *map(importlib.import_module, names))
@@ -40,9 +41,9 @@ def test_every_dispatching_function_knows_the_space(space_class):
         assert space_class in function.registry, f"{name} is not registered"
 
 
-@given(st.sampled_from(CLASSES), counts, counts, st.integers(1, 5), row_shapes)
+@given(st.sampled_from([*CLASSES, Dispatch]), counts, counts, st.integers(1, 5), row_shapes)
 def test_batching_and_its_way_back(space_class, n, budget, size, rows):
-    space = space_class(n, budget, rows=rows, seed=1)
+    space = Dispatch(n, rows, seed=1) if space_class is Dispatch else space_class(n, budget, rows=rows, seed=1)
     batch = vector_utils.batch_space(space, size)
     assert type(batch) is space_class
     assert batch.shape == (size, *space.shape)
@@ -51,7 +52,7 @@ def test_batching_and_its_way_back(space_class, n, budget, size, rows):
     items = list(vector_utils.iterate(batch, sample))
     assert all(item in space for item in items)
     empty = vector_utils.create_empty_array(space, size)
-    assert (empty.shape, empty.dtype) == (batch.shape, np.int64)
+    assert (empty.shape, empty.dtype) == (batch.shape, space.dtype)
     stacked = vector_utils.concatenate(space, items, empty)
     assert stacked is empty
     assert np.array_equal(stacked, sample)
@@ -69,11 +70,17 @@ def test_differing_spaces_batch_their_budgets_and_nothing_else():
     assert batch == Allocation(3, [5, 7], rows=2)
     batch = vector_utils.batch_differing_spaces([RaceAllocation(3, 5, 2), RaceAllocation(3, 7, 2)])
     assert batch == RaceAllocation(3, [[5, 5], [7, 7]], rows=(2, 2))
-    for spaces in ([Allocation(3, 5), Allocation(4, 5)], [Allocation(3, 5), RaceAllocation(3, 5)]):
+    for spaces in (
+        [Allocation(3, 5), Allocation(4, 5)],
+        [Allocation(3, 5), RaceAllocation(3, 5)],
+        [Dispatch(3), Dispatch(4)],
+        [Dispatch(3), Dispatch(3, 1)],
+    ):
         with pytest.raises(ValueError, match="one class and one shape"):
             vector_utils.batch_differing_spaces(spaces)
     equivalent = space_utils.is_space_dtype_shape_equiv
     assert equivalent(Allocation(3, 5), Allocation(3, 7))
+    assert equivalent(Dispatch(3), Dispatch(3))
     assert not equivalent(Allocation(3, 5), Allocation(4, 5))
     assert not equivalent(Allocation(3, 5), RaceAllocation(3, 5))
     assert not equivalent(Allocation(3, 5), Box(0, 5, (3,), np.int64))
@@ -98,10 +105,10 @@ def test_flattening(space):
     assert isinstance(flat_space, Box)
     assert flat_space.shape == (space_utils.flatdim(space),) == (math.prod(space.shape),)
     assert flat in flat_space
-    assert flat.dtype == np.int64
+    assert flat.dtype == space.dtype
     assert np.array_equal(space_utils.unflatten(space, flat), sample)
     high = flat_space.high.reshape(space.shape)
-    assert (high == space.budgets[..., None]).all()
+    assert (high == (1 if isinstance(space, Dispatch) else space.budgets[..., None])).all()
 
 
 @pytest.mark.parametrize("space", SPACES, ids=repr)
@@ -131,7 +138,7 @@ class Echo(gym.Env):
     def __init__(self, space_class=Allocation):
         self.action_space = self.observation_space = space_class(3, 5)
 
-    def reset(self, *, seed=None, options=None):  # noqa: ARG002
+    def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
         return wrapper_utils.create_zero_array(self.observation_space), {}
 

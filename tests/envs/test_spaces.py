@@ -9,13 +9,13 @@ import pickle
 import gymnasium as gym
 import numpy as np
 import pytest
-from gymnasium.spaces import Box, Dict, Discrete
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy.stats import chisquare
 
-from ata_gym.envs.spaces.allocation import Allocation, RaceAllocation
+from ata_gym.envs.spaces import Allocation, Dispatch, RaceAllocation
 
 CLASSES = [Allocation, RaceAllocation]
 counts = st.integers(1, 12)
@@ -248,19 +248,72 @@ def test_sample_refuses_masks(argument):
         Dict(a=Allocation(3, 5)).sample(**{argument: {"a": np.ones(3, dtype=np.int8)}})
 
 
+# --- dispatch ---
+
+
+@given(
+    hnp.arrays(
+        hnp.integer_dtypes() | hnp.unsigned_integer_dtypes() | hnp.boolean_dtypes() | hnp.floating_dtypes(),
+        st.integers(1, 4),
+    )
+)
+def test_dispatch_accepts_exactly_zeros_and_ones(action):
+    space = Dispatch(len(action))
+    legal = set(action.tolist()) <= {0, 1}
+    assert (action in space) == legal
+    if legal:
+        checked = space.check(action)
+        assert checked.dtype == np.int8
+        assert checked.tolist() == action.tolist()
+
+
+def test_an_int8_action_of_dispatch_is_not_copied():
+    action = np.array([1, 0, 1], np.int8)
+    action.setflags(write=False)
+    assert isinstance(Dispatch(3), MultiBinary)
+    assert Dispatch(3).check(action) is action
+    assert Dispatch(3).check([1, 0, 1]).tolist() == [1, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("space", "action", "sentence"),
+    [
+        (Dispatch(3), [1, 0], r"must have shape \(3,\), not \(2,\)"),
+        (Dispatch(3), [0.5, 0.0, 0.0], "integer dtype such as int64, not float64"),
+        (Dispatch(3), ["1", "0", "0"], "integer dtype such as int64, not <U1"),
+        (Dispatch(3), [[1], [0, 0]], r"must be an array of shape \(3,\): "),
+        (Dispatch(3), [0, -1, 0], "worker 1 must have 0 or 1, not -1"),
+        (Dispatch(3), [0, 0, 256], "worker 2 must have 0 or 1, not 256"),
+        (Dispatch(2, 2), [[0, 0], [3, 0]], "worker 0 of row 1 must have 0 or 1, not 3"),
+        (Dispatch(2, (2, 1)), [[[0, 0]], [[0, 3]]], r"worker 1 of row \(1, 0\) must have 0 or 1, not 3"),
+    ],
+)
+def test_dispatch_says_what_is_wrong(space, action, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        space.check(action)
+    assert np.array(action, object) not in space
+
+
+@pytest.mark.parametrize("arguments", [(0,), (2.0,), (True,), (3, 0), (3, (2, -1))])
+def test_bad_arguments_of_dispatch(arguments):
+    with pytest.raises(ValueError, match="must be a whole number"):
+        Dispatch(*arguments)
+
+
 # --- a Python object ---
 
 
-SPACES = [c(*a) for c in CLASSES for a in ((3, 5), (3, 5, 4), (3, 5, (2, 4)), (3, [5, 6], 2))]
+ALLOCATIONS = [c(*a) for c in CLASSES for a in ((3, 5), (3, 5, 4), (3, 5, (2, 4)), (3, [5, 6], 2))]
+SPACES = [*ALLOCATIONS, Dispatch(3), Dispatch(3, 4), Dispatch(3, (2, 4))]
 
 
 def test_equality_tells_all_spaces_apart():
     others = [None, Discrete(3), Box(0, 5, (3,), np.int64)]
     others += [Allocation(4, 5), Allocation(3, 4), Allocation(3, 5, 1)]
-    for (i, a), (j, b) in itertools.product(enumerate(SPACES), enumerate(SPACES + others)):
+    for (i, a), (j, b) in itertools.product(enumerate(ALLOCATIONS), enumerate(SPACES + others)):
         assert (a == b) == (i == j)
         assert (a != b) == (i != j)
-    assert len(set(SPACES)) == len(SPACES)
+    assert len(set(ALLOCATIONS)) == len(ALLOCATIONS)
     assert hash(Allocation(3, 5, seed=1)) == hash(Allocation(3, 5, seed=2))
     assert Allocation(3, 5, seed=1) == Allocation(3, 5, seed=2)
     assert Allocation(3, [5, 5], 2) == Allocation(3, 5, 2)
@@ -280,9 +333,15 @@ def test_repr_copy_pickle_and_json(space):
     assert np.array_equal(pickled.sample(), sample)
     samples = [sample, space.sample()]
     again = space.from_jsonable(json.loads(json.dumps(space.to_jsonable(samples))))
-    assert all(a.dtype == np.int64 and np.array_equal(a, b) for a, b in zip(again, samples, strict=True))
+    assert all(a.dtype == space.dtype == b.dtype and np.array_equal(a, b) for a, b in zip(again, samples, strict=True))
+    assert space.dtype == np.int8 if isinstance(space, Dispatch) else space.dtype == np.int64
+    assert all(sample in space for sample in samples)
+
+
+@pytest.mark.parametrize("space", ALLOCATIONS, ids=repr)
+def test_lists_that_are_no_elements_are_refused(space):
     with pytest.raises(ValueError, match="integer dtype"):
-        space.from_jsonable([(sample / 1).tolist()])
+        space.from_jsonable([(space.sample() / 1).tolist()])
 
 
 def test_repr_is_short():

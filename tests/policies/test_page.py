@@ -125,16 +125,6 @@ def test_check_says_what_is_wrong(users_folder: Path) -> None:
     assert "there is no policy 'my_package.my_module:Hopeless'" in done.stderr
 
 
-def test_default_is_no_name_on_the_command_line(tmp_path: Path) -> None:
-    line = f"bench --scenario icml2025-regret --policies default --out {tmp_path / 'out'}"
-    done = CliRunner().invoke(app, line.split())
-    assert done.exit_code == 2
-    assert done.stderr.startswith(
-        "ata-gym: which policy is the default depends on the env; give its name: distribution-learner "
-    )
-    assert not (tmp_path / "out").exists()
-
-
 def test_two_packages_of_one_name(users_folder: Path) -> None:
     points = users_folder / "my_package-1.0.dist-info" / "entry_points.txt"
     points.write_text("[ata_gym.policies]\nuta = my_package.my_module:Hopeful\n")

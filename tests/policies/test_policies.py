@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import ata_policies
-from ata_gym.bench.experiment import checkpoint
+from ata_gym.bench.experiment.store import load_tree, save_tree
 from ata_gym.pools import shifted_exponential
 from ata_policies import check_policy
 
@@ -36,10 +36,10 @@ def test_goes_on_from_a_checkpoint(name: str, tmp_path: Path) -> None:
         action, state = first.predict(observation, state, **now)
         actions.append(action)
         if len(actions) == 30:
-            checkpoint.save(tmp_path / "state.npz", checkpoint.flatten("state", state))
+            save_tree(tmp_path / "state.npz", state)
         observation = env.step(action)[0]
     again = ata_policies.make(name, env)
-    state = checkpoint.restore("state", form, checkpoint.load(tmp_path / "state.npz"))
+    state = load_tree(tmp_path / "state.npz", form)
     for (observation, now), expected in zip(seen[30:], actions[30:], strict=True):
         action, state = again.predict(observation, state, **now)
         np.testing.assert_array_equal(action, expected)

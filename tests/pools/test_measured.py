@@ -2,7 +2,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from ata_gym.pools import Pool, measured, read_trace, trace
+from ata_gym.pools import measured, read_trace, trace
 
 
 def test_the_recording_of_a_processor():
@@ -27,16 +27,9 @@ def test_a_record_may_end_the_episode():
     assert steps == [False, False, True]
 
 
-def test_it_is_plain_data_like_any_pool():
-    assert Pool.from_data(measured().to_data()) == measured()
-
-
 @pytest.mark.parametrize("name", ["gpu", "", "README", "../data/measured-cpu"])
-def test_an_unknown_recording(name):
+def test_an_unknown_recording_or_end(name):
     with pytest.raises(ValueError, match=rf"there is no recording '{name}'; there is cpu"):
         measured(name)
-
-
-def test_an_unknown_end():
     with pytest.raises(ValueError, match="end must be"):
         measured(end="never")

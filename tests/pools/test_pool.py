@@ -26,15 +26,8 @@ some_pools = st.one_of(
 
 @given(some_pools)
 def test_data_json_and_pickle_give_an_equal_pool(pool):
-    twins = [
-        Pool.from_data(pool),
-        Pool.from_data(pool.to_data()),
-        Pool.from_data(json.loads(json.dumps(pool.to_data()))),
-        Pool.from_data([pool.to_data()]),
-        pickle.loads(pickle.dumps(pool)),
-        copy.deepcopy(pool),
-    ]
-    for twin in twins:
+    plain = [pool, pool.to_data(), json.loads(json.dumps(pool.to_data())), [pool.to_data()]]
+    for twin in (*map(Pool.from_data, plain), pickle.loads(pickle.dumps(pool)), copy.deepcopy(pool)):
         assert twin == pool
         assert hash(twin) == hash(pool)
         assert repr(twin) == repr(pool)
@@ -71,16 +64,11 @@ def test_laws_are_plain_arrays(pool):
 
 def test_laws_of_traces():
     pool = pools.trace([[1, 2], [3]], end="truncate") + pools.gamma(2, 3, 4) + pools.trace([[4]], "round")
-    distributions = pool.distributions
     never = np.iinfo(np.int64).max
-    assert distributions.family.tolist() == [8, 8, 4, 9]
-    assert distributions.shift.tolist() == [0, 0, 4, 0]
-    assert distributions.scale.tolist() == [1, 1, 3, 1]
-    assert distributions.shape.tolist() == [1, 1, 2, 1]
-    assert distributions.table.tolist() == [1, 2, 3, 4]
-    assert distributions.first.tolist() == [0, 2, 0, 3]
-    assert distributions.length.tolist() == [2, 1, 1, 1]
-    assert distributions.limit.tolist() == [2, 1, never, never]
+    assert {name: column.tolist() for name, column in pool.distributions._asdict().items()} == {
+        **{"family": [8, 8, 4, 9], "shift": [0, 0, 4, 0], "scale": [1, 1, 3, 1], "shape": [1, 1, 2, 1]},
+        **{"table": [1, 2, 3, 4], "first": [0, 2, 0, 3], "length": [2, 1, 1, 1], "limit": [2, 1, never, never]},
+    }
     assert pools.exponential(1).distributions.table.tolist() == [0]
 
 
@@ -149,12 +137,10 @@ nan, inf = np.nan, np.inf
         (lambda: pools.exponential(0), "mean must be positive"),
         (lambda: pools.exponential(inf), "mean must be positive and finite, got inf"),
         (lambda: pools.exponential([]), "at least one worker"),
-        (lambda: pools.exponential([[1]]), "one number per worker"),
-        (lambda: pools.exponential([[1], 2]), "one number per worker"),
-        (lambda: pools.exponential("2"), "one number per worker"),
-        (lambda: pools.exponential(True), "one number per worker"),
-        (lambda: pools.exponential(None), "one number per worker"),
-        (lambda: pools.exponential(10**400), "one number per worker"),
+        *(
+            (lambda bad=bad: pools.exponential(bad), "one number per worker")
+            for bad in ([[1]], [[1], 2], "2", True, None, 10**400)
+        ),
         (lambda: pools.exponential([1, 2], [1, 2, 3]), "lengths are shift 3, scale 2"),
         (lambda: pools.exponential(1, shift=-1), "must never be negative; it goes down to -1.0 for worker 0"),
         (lambda: pools.exponential(1, shift=nan), "shift must be finite"),
@@ -183,9 +169,10 @@ nan, inf = np.nan, np.inf
         (lambda: Pool("trace-by-task", scale=[1, 2], times=[[1]]), "one record per worker: 2, got 1"),
         (lambda: pools.trace([]), "times is empty"),
         (lambda: pools.trace([[]]), "at least one recorded time"),
-        (lambda: pools.trace([1.0, 2.0]), "times of worker 0 must be a sequence of numbers"),
-        (lambda: pools.trace([["a"]]), "times of worker 0 must be a sequence of numbers"),
-        (lambda: pools.trace([[1, [2]]]), "times of worker 0 must be a sequence of numbers"),
+        *(
+            (lambda bad=bad: pools.trace(bad), "times of worker 0 must be a sequence of numbers")
+            for bad in ([1.0, 2.0], [["a"]], [[1, [2]]])
+        ),
         (lambda: pools.trace(3), "one sequence of numbers per worker"),
         (lambda: pools.trace("ab"), "times is empty"),
         (lambda: pools.trace([[1], [2, -3]]), "times of worker 1 must be finite and not negative, got -3"),

@@ -133,13 +133,11 @@ def test_records_with_rare_outliers():
 
 @given(distributions, st.floats(0.01, 100), st.floats(0, 100))
 def test_scaling_and_shifting(pool, factor, more):
-    data = pool.to_data()
-    scaled = Pool.from_data(
-        data | {"shift": pool.distributions.shift * factor, "scale": pool.distributions.scale * factor}
-    )
+    data, (_, shift, scale, *_) = pool.to_data(), pool.distributions
+    scaled = Pool.from_data(data | {"shift": shift * factor, "scale": scale * factor})
     for centred in (False, True):
         np.testing.assert_allclose(scaled.psi1_norm(centred), factor * pool.psi1_norm(centred), rtol=1e-10)
-    moved = Pool.from_data(data | {"shift": pool.distributions.shift + more})
+    moved = Pool.from_data(data | {"shift": shift + more})
     np.testing.assert_allclose(moved.psi1_norm(centred=True), pool.psi1_norm(centred=True), rtol=1e-10)
     difference = moved.psi1_norm() - pool.psi1_norm()  # the norm of the constant is more / ln 2
     assert -1e-9 <= difference[0] <= more / np.log(2) + 1e-9

@@ -67,9 +67,7 @@ def test_phones_are_of_many_speeds(shared_data):
 def test_another_recording_under_the_same_name_is_refused(tmp_path, shared_data):
     other, this = (RECORDINGS[name] for name in ("alibaba-1", "alibaba-4"))
     shutil.copy(shared_data / other.file, tmp_path / this.file)
-    with pytest.raises(
-        ValueError, match=r"alibaba_job_4.csv holds other times than those of which .* alibaba-4 is made"
-    ):
+    with pytest.raises(ValueError, match=r"alibaba_job_4.csv holds other times than those of .* alibaba-4 is made"):
         find_scenario("alibaba-4", tmp_path)
 
 

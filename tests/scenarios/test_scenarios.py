@@ -27,14 +27,13 @@ def bare(name: str, **options: Any) -> Any:
     return env
 
 
-def follow(name: str, rounds: int) -> list[np.ndarray]:
+def follow(name: str, rounds: int, start: int = 0) -> list[np.ndarray]:
     """The means of each round."""
     env, seen = bare(name), []
-    action = np.zeros(env.n, np.int64)
-    action[0] = env.budget
+    env.restore({**env.checkpoint(), "round": np.array([start])})
     for _ in range(rounds):
         seen.append(env.means())
-        env.step(action)
+        env.step(env.budget * np.eye(env.n, dtype=np.int64)[0])
     return seen
 
 
@@ -81,16 +80,7 @@ def test_each_can_be_played(name: str, env_id: str) -> None:
     ("name", "at"), [("changing-permuted-linear-n51", 20_000), ("changing-sleeper-linear-n51", 21_000)]
 )
 def test_abrupt_changes_come_at_their_round(name: str, at: int) -> None:
-    env = bare(name)
-    action = np.zeros(env.n, np.int64)
-    action[0] = env.budget
-    saved = env.checkpoint()
-    env.restore({**saved, "round": np.array([at - 2])})
-    seen = []
-    for _ in range(4):
-        seen.append(env.means())
-        env.step(action)
-    usual = scenario(name).pool.mean()
+    seen, usual = follow(name, 4, start=at - 2), scenario(name).pool.mean()
     assert seen[0].tolist() == seen[1].tolist() == usual.tolist()
     assert seen[2].tolist() == seen[3].tolist()
     changed = np.flatnonzero(seen[2] != usual)

@@ -1,4 +1,4 @@
-"""Rounds in which workers die, against a plain event simulator written from the definition."""
+"""Rounds, races and dispatch, with and without deaths, against plain event loops written from the definition."""
 
 from __future__ import annotations
 
@@ -8,17 +8,28 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ata_gym  # noqa: F401 - registers the ids
-from ata_gym.pools import deterministic, exponential, trace
+from ata_gym.pools import Pool, deterministic, exponential, gamma, half_normal, log_normal, pareto, trace, uniform
 from ata_gym.simulation.dispatch import RoundState, dispatch_step
 from ata_gym.simulation.disturbances import Disturbances, undisturbed
 from ata_gym.simulation.keys import stream_keys
 from ata_gym.simulation.rounds import allocation_round, race_round, task_times
 
-POOL = deterministic([1.0, 2.0]) + exponential([1.0, 3.0]) + trace([[1.0, 0.0, 2.0]])  # with ties, and with no time
+POOL = (
+    deterministic([1.0, 2.0])  # with ties
+    + exponential([1.0, 3.0], shift=[0.0, 1.0])
+    + trace([[1.0, 0.0, 2.0]])  # with no time
+    + trace([[4.0, 3.0]], replay="round")
+    + uniform(1.0, 4.0)
+    + half_normal(2.0, shift=0.5)
+    + gamma(2.5, 0.7)
+    + log_normal(0.1, 0.8)
+    + pareto(3.0, 1.0)
+)
 N = POOL.n
 INF = np.inf
 
-deaths = st.lists(st.sampled_from([0.0, 0.5, 1.0, 2.0, 2.7, 4.0, INF]), min_size=N, max_size=N)
+moments_of_death = st.lists(st.sampled_from([0.0, 0.5, 1.0, 2.0, 2.7, 4.0, INF]), min_size=N, max_size=N)
+deaths = st.one_of(st.just([INF] * N), moments_of_death)
 deadlines = st.sampled_from([0.0, 1.0, 2.5, 7.0])
 
 
@@ -30,18 +41,25 @@ def survivors(dies: list[float]) -> np.ndarray:
 
 
 def disturbances(dies: np.ndarray, deadline: float = 0.0) -> Disturbances:
-    return Disturbances(undisturbed(N).noise, dies[None], deadline)
+    return Disturbances(undisturbed(len(dies)).noise, dies[None], deadline)
 
 
-def time_of(worker: int, task: int, seed: int) -> float:
-    return float(task_times(POOL.distributions, stream_keys(seed), 0, 0, worker, task)[0])
+def time_of(worker: int, task: int, seed: int, episode: int = 0, round_index: int = 0) -> float:
+    return float(task_times(POOL.distributions, stream_keys(seed), episode, round_index, worker, task)[0])
+
+
+def play(runner, pool: Pool, allocation, budget: int, dies, deadline: float, seed=0, episode=0, round_index=0):
+    """One row, in which nothing was started before."""
+    when, started = (np.array([episode]), np.array([round_index])), np.zeros((1, pool.n), np.int64)
+    faults = disturbances(np.array(dies), deadline)
+    return runner(pool.distributions, stream_keys(seed), *when, started, np.array([allocation]), budget, faults)
 
 
 class ByDefinition:
     """One round as events in order of (moment, worker)."""
 
-    def __init__(self, allocation: list[int], budget: int, dies: np.ndarray, deadline: float, seed: int) -> None:
-        self.dies, self.seed = dies, seed
+    def __init__(self, allocation: list[int], budget: int, dies: np.ndarray, deadline: float, *when: int) -> None:
+        self.dies, self.when = dies, when
         self.now, self.lost = 0.0, 0
         self.todo = [a if dies[i] > 0 else 0 for i, a in enumerate(allocation)]
         self.begun: dict[int, float] = {}  # of those who run a task
@@ -90,7 +108,7 @@ class ByDefinition:
             self.started[i] += 1
 
     def ends(self, i: int) -> float:
-        return self.begun[i] + time_of(i, self.started[i] - 1, self.seed)
+        return self.begun[i] + time_of(i, self.started[i] - 1, *self.when)
 
     def leaves(self, i: int) -> float:
         return min(self.ends(i), self.dies[i])
@@ -104,16 +122,13 @@ def test_a_round_equals_its_definition(
     allocation: list[int], data: st.DataObject, dies: list[float], deadline: float, seed: int
 ) -> None:
     budget = data.draw(st.integers(max(allocation), sum(allocation)))
-    moments, zero = survivors(dies), np.zeros(1, np.int64)
-    expected = ByDefinition(allocation, budget, moments, deadline, seed)
+    moments, when = survivors(dies), (seed, data.draw(st.integers(0, 2)), data.draw(st.integers(0, 3)))
+    expected = ByDefinition(allocation, budget, moments, deadline, *when)
     runner = allocation_round if budget == sum(allocation) else race_round
-    outcome = runner(
-        POOL.distributions, stream_keys(seed), zero, zero, np.zeros((1, N), np.int64), np.array([allocation]), budget,
-        disturbances(moments, deadline),
-    )  # fmt: skip
+    outcome = play(runner, POOL, allocation, budget, moments, deadline, *when)
     results = sorted(expected.results)
     assert outcome.worker[0].tolist() == [i for i, _, _ in results]
-    np.testing.assert_allclose(outcome.duration[0], [time_of(i, j, seed) for i, j, _ in results])
+    assert outcome.duration[0].tolist() == [time_of(i, j, *when) for i, j, _ in results]
     np.testing.assert_allclose(outcome.elapsed[0], expected.elapsed, atol=1e-12)
     assert outcome.started[0].tolist() == expected.started
     assert outcome.lost[0] == expected.lost
@@ -175,32 +190,13 @@ def test_dispatch_equals_its_definition(decisions: list[list[int]], dies: list[f
 
 def test_tasks_are_handed_on_at_the_deadline_or_at_a_later_death() -> None:
     """Worker 0 is away, worker 1 dies at 5 in its second task; worker 2 runs its own and then what is left."""
-    pool, zero = deterministic([1.0, 3.0, 2.0]), np.zeros(1, np.int64)
     for deadline, round_time in ((0.0, 9.0), (4.0, 10.0), (20.0, 26.0)):
-        outcome = allocation_round(
-            pool.distributions, stream_keys(0), zero, zero, np.zeros((1, 3), np.int64), np.array([[1, 3, 1]]), 5,
-            Disturbances(undisturbed(3).noise, np.array([[0.0, 5.0, INF]]), deadline),
-        )  # fmt: skip
+        outcome = play(allocation_round, deterministic([1.0, 3.0, 2.0]), [1, 3, 1], 5, [0.0, 5.0, INF], deadline)
         assert outcome.worker[0].tolist() == [1, 2, 2, 2, 2]
         assert outcome.elapsed[0].tolist() == [0.0, 2.0, 0.0]
         assert (outcome.round_time[0], outcome.worker_time[0], outcome.lost[0]) == (round_time, 13.0, 1)
 
 
-def test_a_race_goes_on_without_the_dead_as_long_as_it_can() -> None:
-    pool, zero = deterministic([1.0, 1.0]), np.zeros(1, np.int64)
-    for allocation, handed in (([3, 3], 0), ([3, 2], 1)):
-        outcome = race_round(
-            pool.distributions, stream_keys(0), zero, zero, np.zeros((1, 2), np.int64), np.array([allocation]), 3,
-            Disturbances(undisturbed(2).noise, np.array([[0.0, INF]]), 10.0),
-        )  # fmt: skip
-        assert outcome.worker[0].tolist() == [1, 1, 1]
-        assert outcome.round_time[0] == (11.0 if handed else 3.0)
-
-
 def test_somebody_must_live() -> None:
-    zero, never = np.zeros(1, np.int64), np.zeros((1, N))
     with pytest.raises(ValueError, match="must be inf for one"):
-        race_round(
-            POOL.distributions, stream_keys(0), zero, zero, np.zeros((1, N), np.int64), np.ones((1, N), np.int64), N,
-            Disturbances(undisturbed(N).noise, never, 0.0),
-        )  # fmt: skip
+        play(race_round, POOL, [1] * N, N, [0.0] * N, 0.0)

@@ -7,7 +7,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ata_gym import expected_round_time, optimal_allocation, proxy_loss, proxy_optimal, scenario
@@ -44,10 +44,8 @@ def least(pool: Pool, budget: int) -> float:
 def check(pool: Pool, budget: int, **limit: int) -> float:
     """The allocation is legal, its round time is what it says, and its gap is; returns the gap."""
     found = optimal_allocation(pool, budget, **limit)
-    assert found.allocation.dtype == np.int64
-    assert found.allocation.shape == (pool.n,)
-    assert found.allocation.min() >= 0
-    assert found.allocation.sum() == budget
+    assert (found.allocation.dtype, found.allocation.shape) == (np.int64, (pool.n,))
+    assert (found.allocation.min() >= 0, found.allocation.sum()) == (True, budget)
     assert found.round_time == expected_round_time(pool, found.allocation)
     best = least(pool, budget)
     assert best - TOLERANCE * best <= found.round_time <= best + found.gap + TOLERANCE * best
@@ -55,19 +53,10 @@ def check(pool: Pool, budget: int, **limit: int) -> float:
     return found.gap
 
 
-def test_the_cifar_setting():
-    world = scenario("icml2025-cifar100")
-    found = optimal_allocation(world.pool, world.budget)
-    assert found.allocation.tolist() == [10, 5, 3, 2, 1, 1, 1] + [0] * 44
-    assert round(found.round_time, 1) == 727.6
-    assert found.gap == 0
-    ofta = proxy_optimal(world.pool, world.budget)
-    assert round(expected_round_time(world.pool, ofta), 1) == 780.0
-
-
 @pytest.mark.parametrize(
     ("name", "ofta", "best"),
     [
+        ("icml2025-cifar100", 780.024, 727.595),
         ("icml2025-regret", 9.327, 8.790),
         ("icml2025-mixed-n45", 368.643, 356.721),
         ("icml2025-quadratic-sqrt-n459", 424.880, 406.953),
@@ -75,7 +64,7 @@ def test_the_cifar_setting():
         ("icml2025-quadratic-square-n459", 1209.872, 1115.416),
     ],
 )
-def test_other_published_settings_are_proved(name, ofta, best):
+def test_published_settings_are_proved(name, ofta, best):
     world = scenario(name)
     assert expected_round_time(world.pool, proxy_optimal(world.pool, world.budget)) == pytest.approx(ofta, abs=1e-3)
     found = optimal_allocation(world.pool, world.budget)
@@ -84,30 +73,24 @@ def test_other_published_settings_are_proved(name, ofta, best):
 
 
 # mean times about m; few shapes, so that sums are convolved once
-WORKERS = st.one_of(
-    st.builds(
-        lambda m, make: make(m),
-        st.floats(1.0, 5.0).map(lambda m: round(m, 1)),
-        st.sampled_from(
-            [
-                deterministic,
-                exponential,
-                half_normal,
-                lambda m: shifted_exponential(m / 2, m / 2),
-                lambda m: uniform(0.5 * m, 1.5 * m),
-                lambda m: gamma(0.1, 10 * m),
-                lambda m: gamma(1e6, m / 1e6),
-                lambda m: log_normal(np.log(m) - 2.0, 2.0),
-                lambda m: weibull(0.5, m / 2),
-                lambda m: pareto(1.5, m / 3),
-                lambda m: trace([[0.2 * m, 0.3 * m, 2.5 * m, m]], "task"),
-            ]
-        ),
-    )
-)
+MAKERS = [
+    deterministic,
+    exponential,
+    half_normal,
+    lambda m: shifted_exponential(m / 2, m / 2),
+    lambda m: uniform(0.5 * m, 1.5 * m),
+    lambda m: gamma(0.1, 10 * m),
+    lambda m: gamma(1e6, m / 1e6),
+    lambda m: log_normal(np.log(m) - 2.0, 2.0),
+    lambda m: weibull(0.5, m / 2),
+    lambda m: pareto(1.5, m / 3),
+    lambda m: trace([[0.2 * m, 0.3 * m, 2.5 * m, m]], "task"),
+]
+WORKERS = st.builds(lambda m, make: make(round(m, 1)), st.floats(1.0, 5.0), st.sampled_from(MAKERS))
 
 
 @settings(max_examples=30)
+@example(deterministic([2.6, 3.5]) + log_normal(np.log(3.5) - 2, 2.0), 7)  # single swaps from the proxy optimum: + 10 %
 @given(st.lists(WORKERS, min_size=1, max_size=3).map(concatenate), st.integers(1, 5))
 def test_small_pools_are_solved(pool, budget):
     assert check(pool, budget) == 0
@@ -129,28 +112,6 @@ def test_gaps_shrink_with_more_nodes():
     assert best.gap == 0
     assert all(one.round_time - one.gap <= best.round_time <= one.round_time for one in found)
     assert repr(optimal_allocation(pool, 24)) == repr(best)
-
-
-def swaps(pool: Pool, allocation: np.ndarray) -> float:
-    """Move single tasks as long as that helps."""
-    value = expected_round_time(pool, allocation)
-    while True:
-        steps = [
-            np.eye(pool.n, dtype=int)[j] - np.eye(pool.n, dtype=int)[i] for i in range(pool.n) for j in range(pool.n)
-        ]
-        legal = [allocation + step for step in steps if (allocation + step).min() >= 0]
-        best = min(legal, key=lambda a: expected_round_time(pool, a))
-        if expected_round_time(pool, best) >= value * (1 - 1e-9):
-            return value
-        value, allocation = expected_round_time(pool, best), best
-
-
-def test_single_swaps_from_the_proxy_optimum_are_not_enough():
-    pool = deterministic([2.6, 3.5]) + log_normal(np.log(3.5) - 2, 2.0)
-    found = optimal_allocation(pool, 7)
-    assert found.allocation.tolist() == [4, 3, 0]
-    assert found.gap == 0
-    assert swaps(pool, proxy_optimal(pool, 7)) > 1.1 * found.round_time
 
 
 def test_workers_that_share_their_rounds():
@@ -196,12 +157,6 @@ def test_infinite_means_get_nothing():
         optimal_allocation(pareto([1.0, 0.7], 1.0), 3)
 
 
-@pytest.mark.parametrize("bad", [0, -1, 2.0, True, None, "3", 2**60])
-def test_bad_budgets(bad):
-    with pytest.raises(ValueError, match="budget"):
-        optimal_allocation(exponential([1.0, 2.0]), bad)
-
-
 @pytest.mark.parametrize("budget", [10**6, 2**50])
 @pytest.mark.parametrize("price", [0.0, 0.1])
 def test_any_budget_gets_a_certified_gap(budget, price):
@@ -211,10 +166,14 @@ def test_any_budget_gets_a_certified_gap(budget, price):
     assert 0 <= found.gap <= 4e-3 * found.cost
 
 
-@pytest.mark.parametrize("bad", [-1, 2.5, None])
-def test_bad_node_limits(bad):
-    with pytest.raises(ValueError, match="node_limit"):
-        optimal_allocation(exponential([1.0, 2.0]), 3, node_limit=bad)
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [("budget", [0, -1, 2.0, True, None, "3", 2**60]), ("node_limit", [-1, 2.5, None]), ("price", [-1.0])],
+)
+def test_bad_numbers(name, values):
+    for bad in values:
+        with pytest.raises(ValueError, match=f"{name} must be"):
+            optimal_allocation(exponential([1.0, 2.0]), **{"budget": 3, name: bad})
 
 
 @pytest.mark.parametrize("price", [0.0, 0.1, 30.0])
@@ -239,5 +198,3 @@ def test_priced_allocations_of_a_published_setting() -> None:
     assert found[3].allocation[0] == 23
     endless = optimal_allocation(exponential([1.0, 2.0]) + pareto(0.9, 1.0), 4, 0.1)
     assert endless.allocation[2] == 0
-    with pytest.raises(ValueError, match="price must be"):
-        optimal_allocation(CIFAR, 23, -1.0)

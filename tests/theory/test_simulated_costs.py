@@ -28,10 +28,10 @@ def allocations(n: int, budget: int) -> np.ndarray:
     return np.array([a for a in product(range(budget + 1), repeat=n) if sum(a) == budget])
 
 
-@pytest.mark.parametrize(
-    "pool",
-    [CIFAR, MIXED, gamma([0.3, 2.0, 50.0], 1.0), deterministic([2.0, 3.0]), pareto(2.5, 1.0) + log_normal(0.0, 1.5)],
-)
+POOLS = [CIFAR, MIXED, gamma([0.3, 2.0, 50.0], 1.0), deterministic([2.0, 3.0]), pareto(2.5, 1.0) + log_normal(0.0, 1.5)]
+
+
+@pytest.mark.parametrize("pool", POOLS)
 def test_known_samples_have_the_means_and_almost_the_spread(pool: Pool) -> None:
     sample = known_sample(pool, 256)
     assert (np.diff(sample, axis=1) >= 0).all()
@@ -68,12 +68,9 @@ def test_simulated_races_are_those_of_the_pool() -> None:
     pool, rounds = shifted_exponential([1.0, 2.0, 3.0, 4.0], [1.0, 2.0, 3.0, 4.0]), 20_000
     candidates = np.array([[7, 7, 7, 7], [5, 3, 2, 1], [9, 9, 0, 0]])
     costs = simulate(known_sample(pool, 256), candidates, 7, 4096, race=True)
-    zeros = np.zeros(rounds, np.int64)
+    keys, zeros, started = stream_keys(0, rounds), np.zeros(rounds, np.int64), np.zeros((rounds, 4), np.int64)
     for c, race in enumerate(candidates):
-        started = np.zeros((rounds, 4), np.int64)
-        true = race_round(
-            pool.distributions, stream_keys(0, rounds), zeros, zeros, started, np.tile(race, (rounds, 1)), 7
-        )
+        true = race_round(pool.distributions, keys, zeros, zeros, started, np.tile(race, (rounds, 1)), 7)
         np.testing.assert_allclose(costs.round_time[c], true.round_time.mean(), rtol=0.02)
         np.testing.assert_allclose(costs.worker_time[c], true.worker_time.mean(), rtol=0.02)
 
@@ -81,13 +78,11 @@ def test_simulated_races_are_those_of_the_pool() -> None:
 def test_a_candidate_costs_the_same_whatever_stands_beside_it() -> None:
     times = known_sample(SMALL, 64)
     candidates = np.array([[5, 0, 0, 0, 0], [2, 1, 1, 1, 0], [1, 1, 1, 1, 1]])
-    for race in (False, True):
-        together = simulate(times, candidates, 5, 128, race)
-        for c in range(3):
-            alone = simulate(times, candidates[[c]], 5, 128, race)
-            np.testing.assert_array_equal([part[c] for part in together], [part[0] for part in alone])
-    exact, race_of_5 = simulate(times, candidates, 5, 128), simulate(times, candidates, 5, 128, race=True)
+    exact, race_of_5 = (simulate(times, candidates, 5, 128, race) for race in (False, True))
     np.testing.assert_array_equal(exact, race_of_5)
+    for race in (False, True):
+        alone = [simulate(times, candidates[[c]], 5, 128, race) for c in range(3)]
+        np.testing.assert_array_equal(np.transpose(exact), np.array(alone)[..., 0])
     unused = times.copy()
     unused[4] = np.nan  # a worker without a distribution, and without a task
     np.testing.assert_array_equal(simulate(unused, candidates[:2], 5).round_time, simulate(times, candidates[:2], 5)[0])
@@ -96,19 +91,20 @@ def test_a_candidate_costs_the_same_whatever_stands_beside_it() -> None:
 def test_bad_candidates_and_times() -> None:
     times = known_sample(SMALL, 8)
     assert simulate(times, np.empty((0, 5), np.int64), 5).round_time.shape == (0,)
-    for bad in ([[5, 0, 0, 0, 1]], [[6, -1, 0, 0, 0]], [[4, 0, 0, 0, 0]]):
-        with pytest.raises(ValueError, match="sum to exactly the budget 5"):
-            simulate(times, bad, 5)
-    with pytest.raises(ValueError, match="sum to at least the budget 5"):
-        simulate(times, [[4, 0, 0, 0, 0]], 5, race=True)
-    with pytest.raises(ValueError, match="must be integers of shape"):
-        simulate(times, [[5.0, 0, 0, 0, 0]], 5)
-    with pytest.raises(ValueError, match=r"times must have shape \(5, S\)"):
-        simulate(times[:4], [[5, 0, 0, 0, 0]], 5)
-    with pytest.raises(ValueError, match="finite and at least 0"):
-        simulate(np.full((5, 8), np.nan), [[5, 0, 0, 0, 0]], 5)
-    with pytest.raises(ValueError, match="replicates must be"):
-        simulate(times, [[5, 0, 0, 0, 0]], 5, 0)
+    good = [5, 0, 0, 0, 0]
+    for arguments, message in (
+        *(
+            ((times, [bad], 5), "sum to exactly the budget 5")
+            for bad in ([5, 0, 0, 0, 1], [6, -1, 0, 0, 0], [4, *[0] * 4])
+        ),
+        ((times, [[4, 0, 0, 0, 0]], 5, 8, True), "sum to at least the budget 5"),
+        ((times, [[5.0, 0, 0, 0, 0]], 5), "must be integers of shape"),
+        ((times[:4], [good], 5), r"times must have shape \(5, S\)"),
+        ((np.full((5, 8), np.nan), [good], 5), "finite and at least 0"),
+        ((times, [good], 5, 0), "replicates must be"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            simulate(*arguments)
 
 
 def test_plans_become_due_less_and_less_often() -> None:
@@ -122,10 +118,7 @@ def test_plans_become_due_less_and_less_often() -> None:
 
 
 @settings(max_examples=150)
-@given(
-    distributions=st.lists(st.tuples(st.integers(1, 9), st.integers(0, 9)), min_size=1, max_size=4),
-    budget=st.integers(1, 6),
-)
+@given(st.lists(st.tuples(st.integers(1, 9), st.integers(0, 9)), min_size=1, max_size=4), st.integers(1, 6))
 def test_the_beta_rule_minimises_the_largest_cost(distributions: list[tuple[int, int]], budget: int) -> None:
     mean, spread = np.array(distributions, float).T
     found = allocate_by_cost(mean, spread, budget)

@@ -1,4 +1,4 @@
-"""One thread for torch: its threads wait for each other by spinning, which is slow where tests run side by side."""
+"""One thread for torch, whose threads wait for each other by spinning; tests of a GPU are skipped without one."""
 
 import pytest
 
@@ -10,3 +10,9 @@ def _one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture(autouse=True)
+def _cuda(request):
+    if request.node.get_closest_marker("gpu") and not pytest.importorskip("torch").cuda.is_available():
+        pytest.skip("there is no CUDA device")

@@ -9,8 +9,8 @@ from torch import nn, optim
 
 import ata_policies
 from ata_gym.training import Classification, Trainer, TrainingWrapper, checkpoint
+from tests.training.small_problem import SAMPLES, weights
 
-SAMPLES = torch.linspace(-1, 1, 40).reshape(20, 2), torch.arange(20) % 3
 POOL = {"family": "exponential", "scale": [1.0, 2.0, 4.0, 8.0]}
 OPTIONS = [
     {},
@@ -24,10 +24,6 @@ def small():
     return Classification(
         lambda: nn.Sequential(nn.Linear(2, 8), nn.Dropout(0.2), nn.Linear(8, 3)), SAMPLES, SAMPLES, name="small"
     )
-
-
-def weights(trainer):
-    return torch.cat([p.detach().flatten() for p in trainer.model.parameters()])
 
 
 @pytest.mark.parametrize("options", OPTIONS)

@@ -15,9 +15,9 @@ import ata_policies
 from ata_gym.pools import deterministic, trace
 from ata_gym.training import Classification, Trainer, TrainingWrapper, Worker, make_problem
 from ata_gym.training.devices.clock import DeviceClock
+from tests.training.small_problem import SAMPLES
 
 IDS = ["ata_gym/TaskAllocation-v0", "ata_gym/TaskRace-v0"]
-SAMPLES = torch.linspace(-1, 1, 40).reshape(20, 2), torch.arange(20) % 3
 GOOD = np.array([3, 2, 1])
 WORKERS = ["cpu:1", "cpu:2", "cpu:3"]
 
@@ -110,7 +110,6 @@ def test_the_weights_are_the_same_on_several_devices(name, several_devices):
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
 @pytest.mark.parametrize("home", ["cpu", "cuda"])
 @pytest.mark.parametrize("name", ["digits", "quadratic"])
 def test_the_weights_are_the_same_where_a_gpu_helps(name, home):

@@ -7,10 +7,10 @@ from torch import nn
 from ata_gym.changes import Spot
 from ata_gym.simulation.rounds import allocation_round
 from ata_gym.training import Classification, DeviceClock, Trainer, TrainingWrapper
+from tests.training.small_problem import SAMPLES
 
 ID = "ata_gym/TaskAllocation-v0"
 POOL = {"family": "exponential", "scale": [1.0, 2.0, 3.0]}
-SAMPLES = torch.linspace(-1, 1, 40).reshape(20, 2), torch.arange(20) % 3
 GOOD = np.array([3, 2, 1])
 
 

@@ -12,8 +12,7 @@ from typer.testing import CliRunner
 from ata_gym.cli import app
 from ata_gym.pools import read_trace
 from ata_gym.training import Trainer, Worker, make_problem
-from ata_gym.training.devices.measurement import autocorrelation, measure_times
-from ata_gym.training.devices.replicas import WARM_UP, Replica
+from ata_gym.training.devices.replicas import WARM_UP, Replica, autocorrelation, measure_times
 
 
 def ata_gym(line, *more):
@@ -78,7 +77,6 @@ def test_a_gpu_may_be_named_as_torch_names_it(tmp_path):
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
 def test_tasks_on_a_gpu_are_timed(tmp_path):
     out = tmp_path / "trace.csv"
     result = measure(out, "--problem", "digits", workers="cuda,cuda:0:30,cpu", tasks=20)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ata_gym.pools import deterministic, exponential, gamma, log_normal, pareto, trace
 from ata_gym.training.methods import METHODS, MethodRun, theory
-from ata_gym.training.methods.synchronous.mindflayer import best_limits, median_limits
+from ata_gym.training.methods.mindflayer import best_limits, median_limits
 from ata_gym.training.problems.quadratic import Quadratic
 
 ACCURACY = 0.15
@@ -27,9 +27,8 @@ def test_with_its_theoretical_step_size_each_method_reaches_the_accuracy(name, p
     step_size = METHODS[name](pool, budget).step_size(problem.smoothness, problem.variance, ACCURACY)
     updates = theory.updates_needed(step_size, ACCURACY, problem.gap)
     run = MethodRun(name, pool, problem, budget=budget, lr=step_size)
-    squared_norms = [
-        run.evaluate()["gradient_norm"] ** 2 for record in itertools.islice(run, updates) if record.update % 5 == 1
-    ]
+    some = (record for record in itertools.islice(run, updates) if record.update % 5 == 1)
+    squared_norms = [run.evaluate()["gradient_norm"] ** 2 for _ in some]
     assert squared_norms[0] > ACCURACY
     assert np.mean(squared_norms) <= ACCURACY
     assert run.evaluate()["suboptimality"] < 0.2 * problem.gap
@@ -38,22 +37,19 @@ def test_with_its_theoretical_step_size_each_method_reaches_the_accuracy(name, p
 positive = st.floats(1e-3, 1e3)
 
 
-def delay_adaptive_step(smoothness, variance, accuracy, n):
-    return METHODS["delay-adaptive-asgd"](deterministic(np.ones(n)), 1).step_size(smoothness, variance, accuracy)
-
-
 @given(smoothness=positive, variance=positive, accuracy=positive, count=st.integers(1, 100))
 def test_step_sizes_are_the_published_minima(smoothness, variance, accuracy, count):
     problem = (smoothness, variance, accuracy)
     expected = {
         theory.synchronous_step: min(1 / smoothness, accuracy * count / (2 * smoothness * variance)),
         theory.asynchronous_step: min(1 / (2 * count * smoothness), accuracy / (4 * smoothness * variance)),
-        delay_adaptive_step: min(1 / (4 * count * smoothness), accuracy / (4 * smoothness * variance)),
         theory.mindflayer_step: 1 / (2 * smoothness) * min(1, accuracy * count / variance),
     }
     for step, value in expected.items():
         assert step(*problem, count) == pytest.approx(value)
         assert step(smoothness, 0.0, accuracy, count) >= step(*problem, count)
+    adaptive = METHODS["delay-adaptive-asgd"](deterministic(np.ones(count)), 1).step_size(*problem)
+    assert adaptive == pytest.approx(min(1 / (4 * count * smoothness), accuracy / (4 * smoothness * variance)))
 
 
 def test_a_published_number_of_updates():
@@ -62,15 +58,9 @@ def test_a_published_number_of_updates():
     assert theory.updates_needed(step, 0.1, gap=5.0) == round(0.6 / 0.3 * 8 * 2.0 * 5.0 / 0.1)
 
 
-@given(
-    times=st.lists(st.floats(0.1, 10), min_size=1, max_size=6),
-    budget=st.integers(1, 30),
-    chance=st.floats(0.1, 1),
-)
+@given(st.lists(st.floats(0.1, 10), min_size=1, max_size=6), st.integers(1, 30), st.floats(0.1, 1))
 def test_the_best_group_is_the_best_of_all_groups(times, budget, chance):
-    c = np.array(times)
-    p = np.full(len(c), chance)
-    p[0] = 1.0
+    c, p = np.array(times), np.array([1.0] + [chance] * (len(times) - 1))
     groups = [list(group) for size in range(1, len(c) + 1) for group in itertools.combinations(range(len(c)), size)]
     best = min((budget + p[group].sum()) / (p[group] / c[group]).sum() for group in groups)
     found = theory.best_group(c, p, budget)
@@ -79,19 +69,17 @@ def test_the_best_group_is_the_best_of_all_groups(times, budget, chance):
 
 
 def test_the_naive_optimal_workers_minimise_the_optimal_time():
-    rates = np.cumsum(1 / np.arange(1.0, 9) ** 2)
     m = np.arange(1, 9)
-    best = m[np.argmin((rates / m) ** -1 * (1 + 40 / m))]
-    pool = deterministic(np.arange(1.0, 9)[::-1] ** 2)
+    best = m[np.argmin((np.cumsum(1.0 / m**2) / m) ** -1 * (1 + 40 / m))]
+    pool = deterministic(m[::-1] ** 2.0)
     np.testing.assert_array_equal(METHODS["naive-optimal-asgd"](pool, 40).workers, np.arange(8 - best, 8))
 
 
 def test_waiting_for_the_best_number_of_workers():
     times, budget = np.array([4.0, 1.0, 9.0, 1.5]), 6
     costs = [np.sort(times)[m - 1] * (1 + budget / m) for m in range(1, 5)]
-    assert theory.workers_to_await(times, budget) == 1 + np.argmin(costs)
-    assert METHODS["m-synchronous"](deterministic(times), budget).m == 1 + np.argmin(costs)
-    assert METHODS["backup-workers"](deterministic(times), budget).m == 1 + np.argmin(costs)
+    chosen = [METHODS[name](deterministic(times), budget).m for name in ("m-synchronous", "backup-workers")]
+    assert [theory.workers_to_await(times, budget), *chosen] == 3 * [1 + np.argmin(costs)]
 
 
 @settings(max_examples=25)

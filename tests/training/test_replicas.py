@@ -5,10 +5,10 @@ from torch import nn
 from ata_gym.training import Classification, Trainer, Worker
 from ata_gym.training.devices.replicas import WARM_UP, Replica, add, replicate
 from ata_gym.training.trainer import Gradient
+from tests.training.small_problem import SAMPLES
 
 CPU = torch.device("cpu")
 ELSEWHERE = torch.device("cpu:1")  # to torch another device
-SAMPLES = torch.linspace(-1, 1, 40).reshape(20, 2), torch.arange(20) % 3
 
 
 class Counting(Classification):
@@ -144,14 +144,12 @@ def test_memory_that_is_not_there():
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
 def test_memory_that_a_gpu_does_not_have():
     with pytest.raises(MemoryError, match="a single task does not fit into the memory of cuda:0"):
         Replica(trainer_of(lambda: Huge(2, 3)), torch.device("cuda:0"))
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
 def test_tasks_on_a_gpu_have_the_same_gradients():
     trainer = trainer_of()
     for ours, theirs in zip(gradient_of(trainer, torch.device("cuda:0")), gradient_of(trainer), strict=True):

@@ -7,17 +7,13 @@ from torch import nn
 
 from ata_gym.training import Classification, Trainer, make_problem, problem_names
 from ata_gym.training.devices.device import find_device, seeded
+from tests.training.small_problem import SAMPLES, weights
 
 BUDGET = 23
-SAMPLES = torch.linspace(-1, 1, 40).reshape(20, 2), torch.arange(20) % 3
 
 
 def small(build=None, **kwargs):
     return Classification(build or (lambda: nn.Linear(2, 3)), SAMPLES, SAMPLES, **kwargs)
-
-
-def weights(trainer):
-    return torch.cat([p.detach().flatten() for p in trainer.model.parameters()])
 
 
 def run(rounds=5, problem=None, **kwargs):
@@ -274,7 +270,6 @@ def test_cuda_is_refused_where_there_is_none():
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
 def test_training_on_cuda_follows_training_on_the_cpu():
     problem = make_problem("digits")
     on_cuda, on_cpu = Trainer(problem, BUDGET, device="cuda"), Trainer(problem, BUDGET)
@@ -287,7 +282,6 @@ def test_training_on_cuda_follows_training_on_the_cpu():
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
 def test_dropout_on_cuda_is_keyed():
     def losses():
         model = nn.Sequential(nn.Linear(2, 8), nn.Dropout(0.5), nn.Linear(8, 3))

@@ -10,8 +10,8 @@ from ata_gym.training import Classification, Trainer
 from ata_gym.training.devices.device import autocast
 from ata_gym.training.optimizers import find_schedule
 from ata_gym.training.trainer import Gradient
+from tests.training.small_problem import SAMPLES
 
-SAMPLES = torch.linspace(-1, 1, 40).reshape(20, 2), torch.arange(20) % 3
 BUDGET = 6
 
 
@@ -143,7 +143,6 @@ def test_graphs_need_cuda():
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
 @pytest.mark.parametrize(
     "options",
     [
@@ -163,7 +162,6 @@ def test_graphs_and_compilation_on_cuda_follow_eager_training(options):
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
 def test_a_graph_keeps_the_promises_of_a_step():
     model = nn.Sequential(nn.Linear(2, 64), nn.Dropout(0.5), nn.Linear(64, 3))
     trainer = Trainer(small(), BUDGET, model=model, device="cuda", graphs=True, lr=1e-9)

@@ -11,10 +11,10 @@ from torch import nn
 
 import ata_policies
 from ata_gym.training import Classification, Trainer, TrainingWrapper
+from tests.training.small_problem import SAMPLES
 
 IDS = ["ata_gym/TaskAllocation-v0", "ata_gym/TaskRace-v0"]
 POOL = {"family": "exponential", "scale": [1.0, 2.0, 4.0, 8.0]}
-SAMPLES = torch.linspace(-1, 1, 40).reshape(20, 2), torch.arange(20) % 3
 GOOD = np.array([3, 2, 1, 0])
 
 

@@ -26,17 +26,11 @@ Config = dict[str, Any]
 
 @dataclass(frozen=True)
 class Experiment:
-    """A scenario, a number of rounds, and a batch of seeds.
+    """A scenario, a number of rounds, and a batch of seeds; make one with :meth:`on_scenario` or :meth:`on_trace`.
 
-    Make one with :meth:`on_scenario` or :meth:`on_trace`. Policies of all env ids play it.
+    Policies of all env ids play it. ValueError if a number is out of range, or the observations would not fit into the
+    machine's memory.
 
-    Raises
-    ------
-    ValueError
-        If a number is out of range, or the observations would not fit into the machine's memory.
-
-    Examples
-    --------
     >>> experiment = Experiment.on_scenario("icml2025-regret", rounds=1000, seeds=4)
     >>> experiment.scenario.budget, experiment.record_at()[-3:]
     (5, array([ 933,  966, 1000]))
@@ -56,16 +50,13 @@ class Experiment:
         whole_number("seeds", self.seeds, 1)
         whole_number("seed", self.seed, 0)
         whole_number("points", self.points, 1)
-        self._check_memory()
-
-    def _check_memory(self) -> None:
-        """Refuse what needs more memory for the observation of one round alone than there is."""
-        need = self.seeds * (16 * self.scenario.budget + 8 * self.scenario.pool.n)
+        need = self.seeds * (16 * self.scenario.budget + 8 * self.scenario.pool.n)  # for an observation alone
         there = _memory()
         if need > there:
             raise ValueError(
                 f"the results of one round, budget {self.scenario.budget:,} for {self.seeds:,} seeds, need "
-                f"{_gib(need)} of memory, and this machine has {_gib(there)}: give a smaller budget or fewer seeds"
+                f"{need / 2**30:,.1f} GiB of memory, and this machine has {there / 2**30:,.1f} GiB: "
+                "give a smaller budget or fewer seeds"
             )
 
     @classmethod
@@ -98,10 +89,7 @@ class Experiment:
         seed: int = 0,
         price: float = 0.0,
     ) -> Experiment:
-        """Replay recorded times, by round where a round column is named; a record that ends starts over.
-
-        Rounds are by default as many as the trace holds (``recorded_rounds``).
-        """
+        """Replay a trace, by round where a round column is named, for as many rounds as it holds unless told."""
         pool = read_trace(path, worker=worker, duration=duration, round=round)
         scenario = Scenario(pool, budget, price=price, name=Path(path).name)
         return cls(scenario, recorded_rounds(pool, budget) if rounds is None else rounds, seeds, seed)
@@ -140,14 +128,9 @@ class Experiment:
         )
 
     def try_out(self, policy: str) -> None:
-        """Take one step, so that a policy that cannot play is refused before anything is run.
+        """Take one step: a policy that cannot play raises ValueError before anything is run.
 
         It also leaves the compiled kernels in numba's cache for the processes that follow.
-
-        Raises
-        ------
-        ValueError
-            If there is no such policy, it cannot play this scenario, or its first decision fails.
         """
         envs = self.make_envs(ata_policies.load(policy).env_id, rows=1)
         observation, _ = envs.reset(seed=self.seed)
@@ -202,7 +185,3 @@ def _memory() -> float:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):
         return float("inf")
-
-
-def _gib(size: float) -> str:
-    return f"{size / 2**30:,.1f} GiB"

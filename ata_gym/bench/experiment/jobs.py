@@ -1,7 +1,7 @@
 """Jobs side by side, in processes of one job at a time.
 
-Each process is an executor of its own: when the system kills one, joblib's and the standard library's larger pools end
-the others too, and do not tell which job it had.
+Each process is an executor of its own: larger pools end all processes when the system kills one, and do not tell which
+job it had.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import signal
 import threading
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 from multiprocessing.connection import wait as wait_for_any
 from typing import Any, NamedTuple
@@ -37,6 +37,8 @@ class Job(NamedTuple):
 
 
 Failures = dict[Job, Exception]
+Outcomes = Generator[tuple[Job, float | Exception | None]]
+"""Jobs as they end, and the seconds that each took, or what went wrong, or None for one that was stopped."""
 Progress = Callable[[Job, int], None]
 """Called with a job and the number of rounds that it has played, several times a second."""
 
@@ -63,41 +65,21 @@ def play_all(
 ) -> dict[str, Exception]:
     """Play every policy of an experiment, as :func:`play_jobs`; policies take the place of jobs."""
     jobs = [Job(experiment, policy, folder, run_of) for policy in dict.fromkeys(policies)]
-    failures = play_jobs(
-        jobs, processes=processes, save_every=save_every, progress=lambda job, rounds: progress(job.policy, rounds)
-    )
+    failures = play_jobs(jobs, processes, save_every, lambda job, rounds: progress(job.policy, rounds))
     return {job.policy: error for job, error in failures.items()}
 
 
 def play_jobs(
     jobs: Sequence[Job],
-    *,
     processes: int | None = None,
     save_every: float = 10.0,
     progress: Progress = lambda _job, _rounds: None,
 ) -> Failures:
-    """Play every job that has not finished yet; results do not depend on ``processes``.
+    """Play every job that has not finished yet; return what went wrong, for each that failed.
 
-    Parameters
-    ----------
-    jobs
-        Who plays what.
-    processes
-        How many run side by side, by default one for each job, but no more than there are processors. With one, the
-        jobs are done one after the other in this process.
-    save_every
-        Seconds between checkpoints.
-    progress
-        Called several times a second.
-
-    Returns
-    -------
-    What went wrong, for each job that failed; the others have their results.
-
-    Raises
-    ------
-    KeyboardInterrupt
-        On Ctrl-C; the same call goes on from the checkpoints.
+    Results do not depend on ``processes``: how many run side by side, by default one for each job, but no more than
+    there are processors. With one, the jobs are done one after the other in this process. On Ctrl-C, and after a kill,
+    the same call goes on from the checkpoints, which are saved every ``save_every`` seconds.
     """
     todo = []
     for job in jobs:
@@ -106,38 +88,37 @@ def play_jobs(
         else:
             todo.append(job)
     processes = min(len(todo), processes or os.cpu_count() or 1)
-    if processes <= 1:
-        failures = _one_after_the_other(todo, save_every, progress)
-    else:
-        failures = _side_by_side(todo, processes, save_every, progress)
-    for job in todo:
-        note = job.folder.failure(job.policy)
-        if job in failures:
-            note.parent.mkdir(exist_ok=True)
-            note.write_text("".join(traceback.format_exception(failures[job])), "utf-8")
-        else:
-            note.unlink(missing_ok=True)
+    outcomes = (
+        _side_by_side(todo, processes, save_every, progress) if processes > 1 else _in_turn(todo, save_every, progress)
+    )
+    failures: Failures = {}
+    with closing(outcomes):
+        for job, outcome in outcomes:
+            note = job.folder.failure(job.policy)
+            if isinstance(outcome, Exception):
+                failures[job] = outcome
+                note.parent.mkdir(exist_ok=True)
+                note.write_text("".join(traceback.format_exception(outcome)), "utf-8")
+            elif outcome is not None:
+                note.unlink(missing_ok=True)
+                job.folder.note_timing(job.policy, outcome, job.experiment.rounds * job.experiment.seeds)
     return failures
 
 
-def _one_after_the_other(todo: list[Job], save_every: float, progress: Progress) -> Failures:
-    failures: Failures = {}
+def _in_turn(todo: list[Job], save_every: float, progress: Progress) -> Outcomes:
     for job in todo:
         try:
-            seconds = _play(job, save_every, partial(progress, job))
+            outcome: float | Exception | None = _play(job, save_every, partial(progress, job))
         except Exception as error:  # a policy of the user's may raise anything
-            failures[job] = error
-        else:
-            _note_timing(job, seconds)
-    return failures
+            outcome = error
+        yield job, outcome
 
 
-def _side_by_side(todo: list[Job], processes: int, save_every: float, progress: Progress) -> Failures:
+def _side_by_side(todo: list[Job], processes: int, save_every: float, progress: Progress) -> Outcomes:
     context = multiprocessing.get_context("spawn")  # a fork would copy the threads of numerical libraries
     shared = context.RawArray("q", len(todo) + 1)  # rounds played of each job, and whether to stop
     waiting = deque(enumerate(todo))
     running: dict[Future[float | None], tuple[Job, ProcessPoolExecutor]] = {}
-    failures: Failures = {}
 
     def start(executor: ProcessPoolExecutor | None = None) -> None:
         executor = executor or ProcessPoolExecutor(1, context, _begin, (shared,))
@@ -156,19 +137,16 @@ def _side_by_side(todo: list[Job], processes: int, save_every: float, progress: 
                 job, executor = running.pop(future)
                 error = future.exception()
                 broken = isinstance(error, BrokenProcessPool)
-                if isinstance(error, Exception):
-                    failures[job] = KilledError() if broken else error
-                else:
-                    _note_timing(job, future.result())
                 if broken or not waiting:
                     executor.shutdown()
                 if waiting:
                     start(None if broken else executor)
+                failure = KilledError() if broken else error
+                yield job, failure if isinstance(failure, Exception) else future.result()
     finally:
         shared[-1] = 1
         for _, executor in running.values():
             executor.shutdown(cancel_futures=True)
-    return failures
 
 
 @contextmanager
@@ -192,11 +170,6 @@ def _play(
         return play_to_end(*job, save_every=save_every, progress=progress, stop=stop)
     except SystemExit as error:  # it would end the command, and the other jobs with it
         raise RuntimeError(f"the policy called sys.exit({error.code!r})") from error
-
-
-def _note_timing(job: Job, seconds: float | None) -> None:
-    if seconds is not None:
-        job.folder.note_timing(job.policy, seconds, job.experiment.rounds * job.experiment.seeds)
 
 
 _shared: Any = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from time import perf_counter
 from typing import Any, ClassVar
 
@@ -11,9 +12,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 import ata_policies
-from ata_gym.bench.experiment import checkpoint
 from ata_gym.bench.experiment.experiment import Experiment, predict
-from ata_gym.bench.experiment.store import Folder
+from ata_gym.bench.experiment.store import Folder, load_tree, save_tree
 from ata_gym.envs.spaces.allocation import Allocation, RaceAllocation
 from ata_gym.envs.spaces.dispatch import Dispatch
 from ata_gym.theory.allocation.proxy_loss import allocate, proxy_loss
@@ -41,13 +41,6 @@ class PolicyRun:
     loss that any allocation has under them. Where workers change, these are the means after the changes; where a trace
     is replayed by round, the times recorded for the round. Regret is null where allocations need not sum to B, and
     where workers may be away or die.
-
-    Parameters
-    ----------
-    experiment
-        What to play.
-    policy
-        The policy's name.
     """
 
     schema: ClassVar[dict[str, Any]] = SCHEMA
@@ -95,9 +88,9 @@ class PolicyRun:
 
     def measure(self) -> dict[str, NDArray[Any]]:
         """Play one round; return its quantities."""
-        before = self._started()
+        before = self.bare.checkpoint()["started"]
         info = self._play(1)
-        tasks = self._started() - before
+        tasks = self.bare.checkpoint()["started"] - before
         return {**info, "regret": self.regret, "tasks": tasks, "support": np.count_nonzero(tasks, axis=1)}
 
     def _play(self, rounds: int) -> dict[str, NDArray[Any]]:
@@ -122,41 +115,28 @@ class PolicyRun:
             best = allocate(np.minimum(means, np.finfo(np.float64).max), self.experiment.scenario.budget)
             self.means, self.least = means, proxy_loss(best, means)
 
-    def _started(self) -> NDArray[np.int64]:
-        """Tasks that each worker has started in the episode so far, shape (E, n)."""
-        started: NDArray[np.int64] = self.bare.checkpoint()["started"]
-        return started
+    def save(self, path: Path, seconds: float) -> None:
+        """Write a checkpoint, with the seconds that the run has taken so far."""
+        save_tree(path, self._tree(seconds, self.state))
 
-    def arrays(self) -> checkpoint.Arrays:
-        """The state of the run as arrays, to save."""
-        return {
-            "round": np.array(self.round),
-            "regret": self.regret,
-            **checkpoint.flatten("recorded", self.recorded),
-            **checkpoint.flatten("observation", self.observation),
-            **checkpoint.flatten("state", self.state),
-            **checkpoint.flatten("envs", self.bare.checkpoint()),
-        }
+    def restore(self, path: Path) -> float:
+        """Continue from a checkpoint, bit for bit; return the seconds that the run had taken."""
+        _, state = predict(self.policy, self.envs, self.observation)  # of the form of the one to be read
+        tree = load_tree(path, self._tree(0.0, state))
+        seconds, played, self.regret, self.recorded, self.observation, self.state, envs = tree
+        self.round = int(played)
+        self.bare.restore(envs)
+        return float(seconds)
 
-    def restore(self, arrays: checkpoint.Arrays) -> None:
-        """Continue from what :meth:`arrays` returned, bit for bit."""
-        _, form = predict(self.policy, self.envs, self.observation)
-        self.round = int(arrays["round"])
-        self.regret = arrays["regret"]
-        self.recorded = checkpoint.restore("recorded", self.recorded, arrays)
-        self.observation = checkpoint.restore("observation", self.observation, arrays)
-        self.state = checkpoint.restore("state", form, arrays)
-        self.bare.restore(checkpoint.restore("envs", self.bare.checkpoint(), arrays))
+    def _tree(self, seconds: float, state: Any) -> tuple[Any, ...]:
+        return seconds, self.round, self.regret, self.recorded, self.observation, state, self.bare.checkpoint()
 
     def results(self) -> pl.DataFrame:
         """The records, by seed and round, as the schema says."""
         points, seeds = len(self.record_at), self.experiment.seeds
-        columns: dict[str, Any] = {
-            name: records.swapaxes(0, 1).reshape(-1, *records.shape[2:]) for name, records in self.recorded.items()
-        }
-        columns["seed"] = np.repeat(self.experiment.seed + np.arange(seeds), points)
-        columns["round"] = np.tile(self.record_at, seeds)
-        frame = pl.DataFrame(columns).with_columns(policy=pl.lit(self.name))
+        flat = {name: records.swapaxes(0, 1).reshape(-1, *records.shape[2:]) for name, records in self.recorded.items()}
+        seed, round = np.repeat(self.experiment.seed + np.arange(seeds), points), np.tile(self.record_at, seeds)
+        frame = pl.DataFrame({"seed": seed, "round": round, **flat}).with_columns(policy=pl.lit(self.name))
         if not self.has_regret:
             frame = frame.with_columns(regret=None)
         return frame.select(pl.col(name).cast(kind) for name, kind in self.schema.items())
@@ -174,44 +154,22 @@ def play_to_end(
 ) -> float | None:
     """Play a policy from its checkpoint, if there is one, to the last round, and leave its results in the folder.
 
-    Parameters
-    ----------
-    experiment, policy, folder
-        What to play, who plays, and where the results go.
-    run_of
-        The class of the run, which says what is recorded.
-    save_every
-        Seconds between checkpoints.
-    progress
-        Called every few milliseconds with the number of rounds played.
-    stop
-        Called as often; if it returns True, the run saves a checkpoint and ends.
-
-    Returns
-    -------
-    Seconds spent playing, or None if it was stopped.
+    Every few milliseconds ``progress`` is called with the number of rounds played, and ``stop``: if it returns True,
+    the run saves a checkpoint and ends. Checkpoints are also saved every ``save_every`` seconds. Returns the seconds
+    spent playing, or None if it was stopped.
     """
     run, saved = run_of(experiment, policy), folder.checkpoint(policy)
-    before = 0.0
-    if saved.exists():
-        arrays = checkpoint.load(saved)
-        before = float(arrays["seconds"])
-        run.restore(arrays)
+    before = run.restore(saved) if saved.exists() else 0.0
     start = last = perf_counter()
-
-    def save(now: float) -> None:
-        checkpoint.save(saved, {**run.arrays(), "seconds": np.array(before + now - start)})
-
     while run.round < experiment.rounds:
         run.play(max(1, _STRIDE // run.steps))
         progress(run.round)
-        now = perf_counter()
-        if stop():
-            save(now)
-            return None
-        if now - last >= save_every:
-            save(now)
+        now, stopped = perf_counter(), stop()
+        if stopped or now - last >= save_every:
+            run.save(saved, before + now - start)
             last = perf_counter()
+        if stopped:
+            return None
     write_whole(folder.result(policy), run.results().write_parquet)
     saved.unlink(missing_ok=True)
     return before + perf_counter() - start

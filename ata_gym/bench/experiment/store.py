@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import numpy as np
 import polars as pl
 
 from ata_gym.bench.experiment.experiment import Config
 from ata_gym.utils.atomic import write_whole
+from ata_gym.utils.trees import leaves, rebuild
 
 
 @dataclass(frozen=True)
@@ -27,28 +29,25 @@ class Folder:
 
     def result(self, policy: str) -> Path:
         """Where the records of a finished policy are."""
-        return self.path / "results" / f"{quote(policy, safe='')}.parquet"
+        return self._file("results", policy, "parquet")
 
     def checkpoint(self, policy: str) -> Path:
         """Where an unfinished policy goes on from."""
-        return self.path / "checkpoints" / f"{quote(policy, safe='')}.npz"
+        return self._file("checkpoints", policy, "npz")
 
     def failure(self, policy: str) -> Path:
         """Where the traceback of a policy that failed is."""
-        return self.path / "failures" / f"{quote(policy, safe='')}.txt"
+        return self._file("failures", policy, "txt")
+
+    def _file(self, room: str, policy: str, ending: str) -> Path:
+        return self.path / room / f"{quote(policy, safe='')}.{ending}"
 
     def finished(self, policy: str) -> bool:
         """Whether the policy has been played to the last round."""
         return self.result(policy).exists()
 
     def results(self, policies: list[str]) -> pl.DataFrame:
-        """Records of finished policies, one below the other; the columns are those of ``run.SCHEMA``.
-
-        Raises
-        ------
-        ValueError
-            If a file is not what was written.
-        """
+        """Records of finished policies, one below the other; the columns are those of ``run.SCHEMA``."""
         return pl.concat([read_frame(self.result(policy)) for policy in policies])
 
     def note_timing(self, policy: str, seconds: float, rounds: int) -> None:
@@ -62,12 +61,7 @@ class Folder:
 def open_folder(path: str | os.PathLike[str], config: Config) -> Folder:
     """Make a results folder, or open one of the same configuration.
 
-    Raises
-    ------
-    ValueError
-        If ``path`` is a file, or holds the results of another configuration; the message says what differs.
-    OSError
-        If it cannot be written.
+    ValueError if ``path`` is a file, or holds the results of another configuration: the message says what differs.
     """
     path = Path(path)
     if path.exists() and not path.is_dir():
@@ -79,8 +73,8 @@ def open_folder(path: str | os.PathLike[str], config: Config) -> Folder:
             raise ValueError(
                 f"{path} holds the results of another configuration: {differences}; choose another folder, or delete it"
             )
-    for room in (folder.result("").parent, folder.checkpoint("").parent):
-        room.mkdir(parents=True, exist_ok=True)
+    for room in ("results", "checkpoints"):
+        (path / room).mkdir(parents=True, exist_ok=True)
     for half_written in path.rglob(".part-*"):  # by a run that was killed
         half_written.unlink(missing_ok=True)
     if not known.exists():
@@ -94,6 +88,23 @@ def _differences(there: Config, here: Config) -> str:
 
     keys = [key for key in here | there if there.get(key) != here.get(key)]
     return ", ".join(f"{key} is {shown(there.get(key))} there and {shown(here.get(key))} here" for key in keys)
+
+
+def save_tree(path: Path, tree: Any) -> None:
+    """Write a tree of arrays to a ``.npz`` file, whole or not at all."""
+    arrays = {name: np.asarray(leaf) for name, leaf in leaves(tree, "tree")}
+
+    def write(part: Path) -> None:
+        with part.open("wb") as file:
+            np.savez(file, allow_pickle=False, **arrays)
+
+    write_whole(path, write)
+
+
+def load_tree(path: Path, like: Any) -> Any:
+    """Read what :func:`save_tree` wrote, a tree of the form of ``like``."""
+    with np.load(path, allow_pickle=False) as file:
+        return rebuild(like, [file[name] for name, _ in leaves(like, "tree")])
 
 
 def _read_json(path: Path) -> dict[str, Any]:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
+import gymnasium as gym
 import polars as pl
 
 import ata_policies
 from ata_gym.bench.experiment.experiment import Experiment
 from ata_gym.bench.experiment.jobs import Job
-from ata_gym.bench.experiment.store import open_folder
+from ata_gym.bench.experiment.store import Folder, open_folder
 from ata_gym.bench.leaderboard.scenarios import FRONT, FRONT_PRICES
 from ata_gym.scenarios import Scenario
 
@@ -26,11 +28,7 @@ _KNOWN = ("the means", "the distributions")
 
 
 def usual_policies() -> list[str]:
-    """The names of all policies but those for non-stationary scenarios: the leaderboard has none of these.
-
-    >>> {"thompson", "window-thompson"} & set(usual_policies())
-    {'thompson'}
-    """
+    """The names of all policies but those for non-stationary scenarios: the leaderboard has none of these."""
     return [name for name in ata_policies.names() if not ata_policies.load(name).nonstationary]
 
 
@@ -48,25 +46,10 @@ class Competitor:
 
     @classmethod
     def of(cls, name: str) -> Competitor:
-        """The competitor of a policy's name.
-
-        Raises
-        ------
-        ValueError
-            If there is no such policy.
-        """
+        """The competitor of a policy's name; ValueError if there is no such policy."""
         policy = ata_policies.load(name)
         kind = ORACLE if policy.knows.startswith(_KNOWN) else LEARNER if policy.learns else BASELINE
-        return cls(name, short_id(policy.env_id), kind, policy.priced)
-
-
-def short_id(env_id: str) -> str:
-    """The name in an id.
-
-    >>> short_id("ata_gym/TaskRace-v0")
-    'TaskRace'
-    """
-    return env_id.partition("/")[2].partition("-")[0]
+        return cls(name, gym.spec(policy.env_id).name, kind, policy.priced)
 
 
 class PricedJob(NamedTuple):
@@ -107,22 +90,17 @@ class Leaderboard:
     def jobs(self) -> list[PricedJob]:
         """Every job, scenario by scenario; a policy that does not look at the price plays once for all prices.
 
-        Each scenario and price has a results folder of its own.
-
-        Raises
-        ------
-        ValueError
-            If one of these holds the results of another configuration.
+        Each scenario and price has a results folder; ValueError if it holds the results of another configuration.
         """
-        made, opened = [], {}
-        for scenario in self.scenarios:
-            for competitor in self.competitors:
-                for price, counts_at in self._priced(competitor, scenario):
-                    experiment = self._experiment(scenario, price)
-                    path = self.out / "scenarios" / scenario.name / f"price-{price:g}"
-                    if path not in opened:
-                        opened[path] = open_folder(path, experiment.config())
-                    made.append(PricedJob(competitor, Job(experiment, competitor.policy, opened[path]), counts_at))
+        made: list[PricedJob] = []
+        opened: dict[Path, Folder] = {}
+        for scenario, competitor in product(self.scenarios, self.competitors):
+            for price, counts_at in self._priced(competitor, scenario):
+                experiment = self._experiment(scenario, price)
+                path = self.out / "scenarios" / scenario.name / f"price-{price:g}"
+                if path not in opened:
+                    opened[path] = open_folder(path, experiment.config())
+                made.append(PricedJob(competitor, Job(experiment, competitor.policy, opened[path]), counts_at))
         return made
 
     def _priced(self, competitor: Competitor, scenario: Scenario) -> list[tuple[float, tuple[float, ...]]]:
@@ -139,9 +117,7 @@ class Leaderboard:
 def finals(jobs: Sequence[PricedJob]) -> pl.DataFrame:
     """What each of some finished jobs cost in the end, at each price at which it counts.
 
-    Returns
-    -------
-    Columns env, price, scenario, policy, kind, seed, runtime, total_worker_time, cost.
+    Columns env, scenario, policy, kind, price, seed, runtime, total_worker_time, cost.
     """
     frames = []
     for competitor, job, prices in jobs:
@@ -149,12 +125,8 @@ def finals(jobs: Sequence[PricedJob]) -> pl.DataFrame:
         last = records.filter(pl.col("round") == pl.col("round").max())
         scenario = job.experiment.scenario.name
         about = {"env": competitor.env, "scenario": scenario, "policy": competitor.policy, "kind": competitor.kind}
-        frames += [
-            last.select(
-                *(pl.lit(value).alias(name) for name, value in (about | {"price": price}).items()),
-                *("seed", "runtime", "total_worker_time"),
-                cost=pl.col("runtime") + price * pl.col("total_worker_time"),
-            )
-            for price in prices
-        ]
+        for price in prices:
+            who = (pl.lit(value).alias(name) for name, value in (about | {"price": price}).items())
+            cost = pl.col("runtime") + price * pl.col("total_worker_time")
+            frames.append(last.select(*who, "seed", "runtime", "total_worker_time", cost=cost))
     return pl.concat(frames)

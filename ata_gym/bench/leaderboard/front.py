@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.text import Annotation, Text
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from matplotlib.ticker import LogLocator, NullFormatter
 from matplotlib.transforms import Bbox
 from numpy.typing import NDArray
 
@@ -37,20 +37,11 @@ Label = tuple[str, str, float, float]
 
 
 def draw(points: pl.DataFrame, title: str, stem: Path) -> list[Path]:
-    """Draw runtime against worker time, both over OFTA's, as PNG and SVG.
+    """Draw runtime against worker time, both over OFTA's, as PNG and SVG; points as of ``ranking.by_scenario``.
 
     A policy that looks at the price has a point for each, joined by a line; so has an oracle, whose line is a front.
     Learners are filled, the others hollow. Learners that no other learner beats in both have their names beside them;
     the rest have numbers, which are listed at the right.
-
-    Parameters
-    ----------
-    points
-        As ``ranking.by_scenario`` returns it, of one scenario.
-    title
-        Above the picture.
-    stem
-        Where it goes, without the ending.
     """
     groups = sorted(
         (list(LOOKS).index(str(env)), group[RUNTIME].min(), str(policy), str(kind), group)
@@ -80,9 +71,8 @@ def draw(points: pl.DataFrame, title: str, stem: Path) -> list[Path]:
         _scales(axes)
         axes.set(xlabel="worker time / OFTA", ylabel="runtime / OFTA", title=title)
         _list(margin, listed)
-        picture.legend(
-            handles=_legend(points), loc="outside lower center", ncols=6, handlelength=1.2, columnspacing=1.2
-        )
+        handles = _legend(points)
+        picture.legend(handles=handles, loc="outside lower center", ncols=6, handlelength=1.2, columnspacing=1.2)
         picture.draw_without_rendering()  # the layout, before labels are placed in it
         picture.set_layout_engine("none")
         place_labels(picture, axes, [*names, *_joined(axes, numbers, 5.0 * picture.dpi / 72)])
@@ -105,53 +95,45 @@ def _list(margin: Axes, listed: Sequence[tuple[str, str, str]]) -> None:
         if number == 1 or env != listed[number - 2][0]:
             lines += [("", colour, "normal")] * bool(lines) + [(env, colour, "bold")]
         lines.append((f"{number:>2}  {policy}", colour, "normal"))
-    for k, (text, colour, weight) in enumerate(lines):
-        margin.text(
-            0.0, 1 - k / max(len(lines), 40), text, color=colour, weight=weight, fontsize=_SIZE, va="top",
-            transform=margin.transAxes,
-        )  # fmt: skip
+    places = 1 - np.arange(len(lines)) / max(len(lines), 40)
+    for y, (text, colour, weight) in zip(places, lines, strict=True):
+        margin.text(0, y, text, color=colour, weight=weight, size=_SIZE, va="top", transform=margin.transAxes)
 
 
 def _joined(axes: Axes, labels: Sequence[Label], near: float) -> list[Label]:
     """Labels of points that lie within so many pixels of another made one."""
-    groups: list[list[Label]] = []
+    joined: list[Label] = []
     for label in labels:
-        px, py = axes.transData.transform(label[2:])
-        for group in groups:
-            if np.hypot(*(axes.transData.transform(group[0][2:]) - (px, py))) <= near:
-                group.append(label)
-                break
+        here, *there = axes.transData.transform([one[2:] for one in (label, *joined)])
+        k = next((k for k, other in enumerate(there) if np.hypot(*(other - here)) <= near), None)
+        if k is None:
+            joined.append(label)
         else:
-            groups.append([label])
-    return [(" ".join(label[0] for label in group), *group[0][1:]) for group in groups]
+            joined[k] = (f"{joined[k][0]} {label[0]}", *joined[k][1:])
+    return joined
 
 
 def _scales(axes: Axes) -> None:
     axes.set(xscale="log", yscale="log")
     axes.margins(0.09)
-    plain = FuncFormatter(lambda value, _: f"{value:g}")
     for axis in (axes.xaxis, axes.yaxis):
         low, high = axis.get_view_interval()
         subs = (1.0, 1.2, 1.5, 2.0, 3.0, 5.0, 7.0) if high < 20 * low else (1.0, 2.0, 5.0)
         axis.set_major_locator(LogLocator(subs=subs))
-        axis.set_major_formatter(plain)
+        axis.set_major_formatter("{x:g}")
         axis.set_minor_formatter(NullFormatter())
 
 
 def _legend(points: pl.DataFrame) -> list[Line2D]:
     envs = points["env"].unique().to_list()
-    kinds = [LEARNER, *(["oracle or baseline"] if (points["kind"] != LEARNER).any() else [])]
-    of_envs = [
-        Line2D([], [], color=colour, marker=marker, linestyle="none", label=name)
-        for env, (colour, marker, name) in LOOKS.items()
-        if env in envs
+    entries = [(name, marker, colour, colour) for env, (colour, marker, name) in LOOKS.items() if env in envs]
+    entries.append((LEARNER, "o", "#555555", "#555555"))
+    if (points["kind"] != LEARNER).any():
+        entries.append(("oracle or baseline", "o", "#555555", "white"))
+    return [
+        Line2D([], [], label=label, marker=marker, color=colour, markerfacecolor=inside, linestyle="none")
+        for label, marker, colour, inside in entries
     ]
-    of_kinds = [
-        Line2D([], [], color="#555555", marker="o", linestyle="none", label=kind,
-               markerfacecolor="#555555" if kind == LEARNER else "white")
-        for kind in kinds
-    ]  # fmt: skip
-    return [*of_envs, *of_kinds]
 
 
 def place_labels(picture: Figure, axes: Axes, labels: Sequence[Label]) -> list[Annotation]:

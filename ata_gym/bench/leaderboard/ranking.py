@@ -23,36 +23,24 @@ _WHO = ("env", "policy", "kind")
 
 
 def ratios(finals: pl.DataFrame) -> pl.DataFrame:
-    """Logarithms of the ratios on each seed.
+    """Logarithms of ratios of ``experiment.finals``: columns env, price, scenario, policy, kind, seed, ``QUANTITIES``.
 
     The best is the one of the least mean logarithm of cost. Where there is no learner, ``cost/best`` is null; where
     there is no oracle, ``cost/oracle`` is.
-
-    Parameters
-    ----------
-    finals
-        As ``leaderboard.finals`` returns it.
-
-    Returns
-    -------
-    Columns env, price, scenario, policy, kind, seed, and ``QUANTITIES``.
     """
     logs = finals.with_columns(pl.col("runtime", "total_worker_time", "cost").log())
     reference = logs.filter(pl.col("policy") == REFERENCE).unique(["scenario", "seed"], maintain_order=True)
-    paired = logs.join(
-        reference.select("scenario", "seed", "runtime", "total_worker_time"),
-        on=["scenario", "seed"], suffix="_ofta", how="left", maintain_order="left",
-    )  # fmt: skip
-    for kind in (LEARNER, ORACLE):
-        best = _costs_of_best(logs, kind)
-        paired = paired.join(best, on=[*_WHERE, "seed"], suffix=f"_{kind}", how="left", maintain_order="left")
-    return paired.select(
-        *_WHERE, "policy", "kind", "seed",
-        (pl.col("runtime") - pl.col("runtime_ofta")).alias(RUNTIME),
-        (pl.col("total_worker_time") - pl.col("total_worker_time_ofta")).alias(WORKER_TIME),
-        (pl.col("cost") - pl.col(f"cost_{LEARNER}")).alias(COST),
-        (pl.col("cost") - pl.col(f"cost_{ORACLE}")).alias(TO_ORACLE),
-    )  # fmt: skip
+    others = {
+        "ofta": reference.select("scenario", "seed", "runtime", "total_worker_time"),
+        "best": _costs_of_best(logs, LEARNER),
+        "oracle": _costs_of_best(logs, ORACLE),
+    }
+    paired = logs
+    for name, other in others.items():
+        on = [column for column in (*_WHERE, "seed") if column in other.columns]
+        paired = paired.join(other, on=on, suffix=f"/{name}", how="left", maintain_order="left")
+    differences = [(pl.col(name.partition("/")[0]) - pl.col(name)).alias(name) for name in QUANTITIES]
+    return paired.select(*_WHERE, "policy", "kind", "seed", *differences)
 
 
 def _costs_of_best(logs: pl.DataFrame, kind: str) -> pl.DataFrame:
@@ -77,29 +65,22 @@ def by_scenario(ratios: pl.DataFrame) -> pl.DataFrame:
 def overall(ratios: pl.DataFrame, by_price: bool = True) -> pl.DataFrame:
     """Means over scenarios and seeds, the best first, for each price or over all of them.
 
-    Policies that have not played all scenarios, at all prices, are left out.
-
-    Returns
-    -------
-    Columns env, price (if ``by_price``), policy, kind, each quantity with its low and high, worst (the largest
-    ``cost/best`` in a scenario), where (in which scenario), and rank among the learners, null for others.
+    Policies that have not played all scenarios, at all prices, are left out. Columns env, price (if ``by_price``),
+    policy, kind, each quantity with its low and high, worst (the largest ``cost/best`` in a scenario), where (in which
+    scenario), and rank among the learners, null for others.
     """
-    by = (*(("price",) if by_price else ()), *_WHO)
-    played = ratios.group_by(by, maintain_order=True).agg(pl.struct("scenario", "price").n_unique().alias("played"))
-    everything = ratios.select(pl.struct(*(("scenario",) if by_price else ("scenario", "price"))).n_unique()).item()
-    complete = played.filter(pl.col("played") == everything).select(by)
-    mean = (
-        ratios.join(complete, on=by, maintain_order="left")
-        .group_by(*by, "seed", maintain_order=True)
-        .agg(pl.col(QUANTITIES).mean())
-    )
+    price = ("price",) if by_price else ()
+    by = (*price, *_WHO)
+    parts = pl.struct("scenario") if by_price else pl.struct("scenario", "price")
+    everywhere = parts.n_unique().over(by) == parts.n_unique()
+    mean = ratios.filter(everywhere).group_by(*by, "seed", maintain_order=True).agg(pl.col(QUANTITIES).mean())
     worst = (
         by_scenario(ratios)
         .sort(COST, descending=True, nulls_last=True, maintain_order=True)
         .unique(by, keep="first", maintain_order=True)
         .select(*by, pl.col(COST).alias("worst"), pl.col("scenario").alias("where"))
     )
-    order = ["env", *(("price",) if by_price else ())]
+    order = ["env", *price]
     made = _estimates(mean, by).join(worst, on=by, how="left", maintain_order="left")
     rank = pl.when(pl.col("kind") == LEARNER).then(pl.col(COST)).rank("min").over(order).cast(pl.Int64).alias("rank")
     return made.sort(*order, COST, nulls_last=True, maintain_order=True).with_columns(rank)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import NamedTuple
 
 import polars as pl
@@ -22,11 +21,6 @@ class EndPoint(NamedTuple):
     runtime_to_ofta: float
     total_worker_time_to_ofta: float
 
-    def of(self, quantity: str) -> float:
-        """The value of a quantity as ``statistics.summarise`` names it."""
-        value: float = getattr(self, quantity.replace("/", "_to_"))
-        return value
-
 
 @dataclass(frozen=True)
 class PublishedFigure:
@@ -40,42 +34,24 @@ class PublishedFigure:
     """How far ours may be from a published ratio, as a share of it: the figure's reading error."""
 
 
-FIGURES: Mapping[str, PublishedFigure] = MappingProxyType(
-    {
-        "icml2025-cifar100": PublishedFigure(
-            scenario="icml2025-cifar100",
-            rounds=750_000,
-            end_points=MappingProxyType(
-                {
-                    "gta": EndPoint(0.37e9, 1.89e10, 0.63, 6.3),
-                    "ofta": EndPoint(0.585e9, 0.30e10, 1.0, 1.0),
-                    "ata-empirical": EndPoint(1.16e9, 0.524e10, 1.98, 1.75),
-                    "ata": EndPoint(1.575e9, 0.636e10, 2.70, 2.13),
-                    "uta": EndPoint(3.57e9, 2.60e10, 6.1, 8.7),
-                }
-            ),
-            source=f"{PAPER}, CIFAR-100 figure, read off the plot to about 1 %",
-            tolerance=0.02,
-        )
-    }
+CIFAR100 = PublishedFigure(
+    scenario="icml2025-cifar100",
+    rounds=750_000,
+    end_points={
+        "gta": EndPoint(0.37e9, 1.89e10, 0.63, 6.3),
+        "ofta": EndPoint(0.585e9, 0.30e10, 1.0, 1.0),
+        "ata-empirical": EndPoint(1.16e9, 0.524e10, 1.98, 1.75),
+        "ata": EndPoint(1.575e9, 0.636e10, 2.70, 2.13),
+        "uta": EndPoint(3.57e9, 2.60e10, 6.1, 8.7),
+    },
+    source=f"{PAPER}, CIFAR-100 figure, read off the plot to about 1 %",
+    tolerance=0.02,
 )
-"""What ``ata-gym reproduce`` knows, by name."""
 
 _RATIOS = ("runtime/ofta", "total_worker_time/ofta")
-_TOTALS = ("runtime", "total_worker_time")
 
-
-def find(name: str) -> PublishedFigure:
-    """The published figure of that name.
-
-    Raises
-    ------
-    ValueError
-        If there is none.
-    """
-    if name not in FIGURES:
-        raise ValueError(f"there are no published end points of {name!r}; known: {', '.join(FIGURES)}")
-    return FIGURES[name]
+QUANTITIES = ("runtime", "total_worker_time", *_RATIOS)
+"""The fields of ``EndPoint``, as ``statistics.summarise`` names them."""
 
 
 def compare(figure: PublishedFigure, summary: pl.DataFrame, rounds: int) -> pl.DataFrame:
@@ -87,26 +63,26 @@ def compare(figure: PublishedFigure, summary: pl.DataFrame, rounds: int) -> pl.D
     comparable = rounds == figure.rounds
     ours = {(row["policy"], row["quantity"]): row for row in summary.to_dicts()}
     rows = []
-    for name in (*_TOTALS, *_RATIOS) if comparable else _RATIOS:
+    for name in QUANTITIES if comparable else _RATIOS:
         for policy, end in figure.end_points.items():
-            mine, published = ours[policy, name], end.of(name)
+            mine, published = ours[policy, name], end[QUANTITIES.index(name)]
             deviation = mine["mean"] / published - 1 if comparable else None
             rows.append((policy, name, mine["mean"], mine["high"], published, deviation))
     schema = ["policy", "quantity", "ours", "high", "published", "deviation"]
     return pl.DataFrame(rows, schema, orient="row")
 
 
+def _in_words(quantity: str) -> str:
+    return title_of(quantity).replace("\n", " ")
+
+
 def table(figure: PublishedFigure, comparison: pl.DataFrame) -> Table:
     """The comparison for the terminal."""
-    words = {
-        "runtime": ("runtime (1e9)", 1e9),
-        "total_worker_time": ("worker time (1e10)", 1e10),
-        "runtime/ofta": ("runtime / OFTA", 1.0),
-        "total_worker_time/ofta": ("worker time / OFTA", 1.0),
-    }
+    units = {"runtime": "1e9", "total_worker_time": "1e10"}
     rows: list[tuple[str, ...]] = []
     for (name,), compared in comparison.group_by("quantity", maintain_order=True):
-        quantity, unit = words[str(name)]
+        unit = float(units.get(str(name), 1))
+        quantity = _in_words(str(name)) + (f" ({units[str(name)]})" if name in units else "")
         rows.append(())
         for row in compared.to_dicts():
             deviation = "not comparable" if row["deviation"] is None else f"{row['deviation']:+.1%}"
@@ -125,9 +101,7 @@ def verdict(figure: PublishedFigure, comparison: pl.DataFrame, rounds: int) -> t
         )
     ratios = comparison.filter(pl.col("quantity").is_in(_RATIOS))
     worst = ratios.sort(pl.col("deviation").abs(), maintain_order=True).row(-1, named=True)
-    what = title_of(worst["quantity"]).replace("\n", " ")
-    reproduced = bool(abs(worst["deviation"]) <= figure.tolerance)
-    most = f"the largest deviation is {worst['deviation']:+.1%} ({worst['policy']}, {what})"
-    if reproduced:
+    most = f"the largest deviation is {worst['deviation']:+.1%} ({worst['policy']}, {_in_words(worst['quantity'])})"
+    if abs(worst["deviation"]) <= figure.tolerance:
         return True, f"Reproduced: every ratio is within {figure.tolerance:.0%} of the published one; {most}."
     return False, f"Not reproduced: a ratio is more than {figure.tolerance:.0%} from the published one; {most}."

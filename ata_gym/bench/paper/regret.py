@@ -8,16 +8,16 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 from matplotlib.ticker import EngFormatter
-from numpy.typing import NDArray
 
 from ata_gym.bench.experiment.experiment import Experiment
 from ata_gym.bench.experiment.store import Folder
 from ata_gym.bench.report import style
 from ata_gym.bench.report.plots import curve
 from ata_gym.bench.report.report import Report, write
-from ata_gym.bench.report.statistics import estimate, values
+from ata_gym.bench.report.statistics import estimates, values
 from ata_gym.bench.report.summary_tables import show
 from ata_gym.bench.report.table import LEFT, Table, markdown, right
+from ata_gym.typing import Floats, Ints
 
 POLICIES = ("ata-icml", "thompson", "ata")
 """Those of the figure; the last has the preprint's constants."""
@@ -33,18 +33,11 @@ TOLERANCE = 0.2
 _PARTS = int(2 * DECADES)
 
 
-def slope(rounds: NDArray[np.int64], regret: NDArray[np.float64], low: float, high: float) -> NDArray[np.float64]:
+def slope(rounds: Ints, regret: Floats, low: float, high: float) -> Floats:
     """Least-squares slopes dR / d ln K over the rounds from ``low`` to ``high``, one for each seed.
 
-    Parameters
-    ----------
-    rounds
-        (points,) recorded rounds K.
-    regret
-        (seeds, points) cumulative regret R.
+    The regret is of shape (seeds, recorded rounds).
 
-    Examples
-    --------
     >>> rounds = np.array([1, 10, 100, 1000])
     >>> slope(rounds, 3.0 * np.log(rounds)[None] + 7.0, 10, 1000).round(9)
     array([3.])
@@ -52,39 +45,33 @@ def slope(rounds: NDArray[np.int64], regret: NDArray[np.float64], low: float, hi
     window = (rounds >= low) & (rounds <= high)
     if window.sum() < 2:
         return np.full(len(regret), np.nan)
-    fitted: NDArray[np.float64] = np.polyfit(np.log(rounds[window]), regret[:, window].T, 1)[0]
-    return fitted
+    return np.asarray(np.polyfit(np.log(rounds[window]), regret[:, window].T, 1)[0])
 
 
 def slopes(records: pl.DataFrame) -> pl.DataFrame:
-    """Fit the slopes of every policy in some records, which are as ``run.SCHEMA`` says.
+    """Fit the slopes of every policy in records as of ``run.SCHEMA``.
 
-    Returns
-    -------
     Columns policy, part (0: all of ``DECADES``; 1, 2, ...: its half decades), from, to (rounds), slope, low, high (of
-    the 95 % confidence interval over seeds), deviation (of the slope from that of part 0, as a share).
+    the interval over seeds), deviation (of the slope from that of part 0, as a share).
     """
     rounds = records["round"].unique().sort().to_numpy()
     last = float(rounds[-1])
     ends = last * 10.0 ** (-0.5 * np.arange(_PARTS, -1, -1))
-    rows = []
+    samples = []
     for policy in records["policy"].unique(maintain_order=True):
         regret = values(records, policy, "regret")
-        whole = float(slope(rounds, regret, ends[0], last).mean())
         for part, (low, high) in enumerate([(ends[0], last), *pairwise(ends)]):
-            mean, half = estimate(slope(rounds, regret, low * (1 - 1e-9), high * (1 + 1e-9)))
-            change = float(mean) / whole - 1 if whole else np.nan
-            rows.append((policy, part, low, high, float(mean), float(mean - half), float(mean + half), change))
-    schema = ["policy", "part", "from", "to", "slope", "low", "high", "deviation"]
-    return pl.DataFrame(rows, schema, orient="row").fill_nan(None)
+            samples.append((policy, part, low, high, slope(rounds, regret, low * (1 - 1e-9), high * (1 + 1e-9))))
+    found = estimates(samples, ["policy", "part", "from", "to"]).rename({"mean": "slope"})
+    whole = pl.col("slope").first().over("policy")
+    return found.with_columns(deviation=pl.when(whole != 0).then(pl.col("slope") / whole - 1))
 
 
 def constant(slopes: pl.DataFrame) -> dict[str, bool]:
     """Whether the slope of each policy is the same over the half decades, up to ``TOLERANCE``."""
-    largest = slopes.group_by("policy", maintain_order=True).agg(
-        (pl.col("deviation").abs().max() <= TOLERANCE) & ~pl.col("deviation").has_nulls()
-    )
-    return dict(largest.iter_rows())
+    deviation = pl.col("deviation")
+    near = (deviation.abs().max() <= TOLERANCE) & ~deviation.has_nulls()
+    return dict(slopes.group_by("policy", maintain_order=True).agg(near).iter_rows())
 
 
 def report(experiment: Experiment, policies: list[str], folder: Folder) -> Report:
@@ -106,23 +93,16 @@ def table(slopes: pl.DataFrame, about: str) -> Table:
     verdicts, rows = constant(slopes), []
     for (policy,), mine in slopes.group_by("policy", maintain_order=True):
         largest = max(mine["deviation"], key=lambda change: abs(change or 0.0))
-        rows.append(
-            (
-                str(policy),
-                *(show(row["slope"], row["high"]) for row in mine.to_dicts()),
-                "-" if largest is None else f"{largest:+.0%}",
-                "yes" if verdicts[str(policy)] else "no",
-            )
-        )
+        fitted = (show(row["slope"], row["high"]) for row in mine.to_dicts())
+        deviation = "-" if largest is None else f"{largest:+.0%}"
+        rows.append((str(policy), *fitted, deviation, "yes" if verdicts[str(policy)] else "no"))
     return Table(f"slope dR / d ln K of the proxy regret\n({about})", columns, rows)
 
 
 def remark(rounds: int) -> str:
     """What a run of so many rounds cannot show."""
-    published = f"The published run has {PUBLISHED_ROUNDS:,} rounds and {PUBLISHED_SEEDS} seeds"
-    if rounds >= PUBLISHED_ROUNDS:
-        return f"{published}."
-    return f"{published}; the preprint's constants (ata) settle only after 1,000,000 rounds."
+    short = "; the preprint's constants (ata) settle only after 1,000,000 rounds" * (rounds < PUBLISHED_ROUNDS)
+    return f"The published run has {PUBLISHED_ROUNDS:,} rounds and {PUBLISHED_SEEDS} seeds{short}."
 
 
 def _rounds(number: float) -> str:
@@ -131,8 +111,7 @@ def _rounds(number: float) -> str:
     >>> _rounds(31622.8), _rounds(1e6), _rounds(100.0)
     ('32k', '1M', '100')
     """
-    shown = EngFormatter(sep="")(float(f"{number:.2g}"))
-    return str(shown)
+    return str(EngFormatter(sep="")(float(f"{number:.2g}")))
 
 
 def draw(records: pl.DataFrame, slopes: pl.DataFrame, title: str, stem: Path) -> list[Path]:
@@ -157,9 +136,7 @@ def draw(records: pl.DataFrame, slopes: pl.DataFrame, title: str, stem: Path) ->
             bottom.fill_between(window, low, high, color="#DDDDDD", linewidth=0, zorder=0)
             top.set(xscale="log", title=f"{policy}\nslope {show(fit['slope'], fit['high'])}", ylim=(0, None))
             bottom.set(xlabel="round K", ylim=(0, None))
-            style.plain_numbers(top)
-            style.plain_numbers(bottom)
+            style.plain_numbers(top, bottom)
         grid[0, 0].set_ylabel("proxy regret R")
         grid[1, 0].set_ylabel("dR / d ln K")
-        picture.suptitle(title, x=0.01, ha="left", fontsize=10, fontweight="bold")
-        return style.save(picture, stem)
+        return style.save(picture, stem, title)

@@ -10,11 +10,11 @@ import numpy as np
 import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from numpy.typing import NDArray
 
 from ata_gym.bench.experiment.experiment import Experiment, plural
 from ata_gym.bench.report import style
 from ata_gym.bench.report.statistics import estimate, values
+from ata_gym.typing import Floats, Ints
 
 
 def draw(records: pl.DataFrame, experiment: Experiment, folder: Path) -> list[Path]:
@@ -57,13 +57,7 @@ def _curves(axes: Axes, records: pl.DataFrame, quantity: str, *, per_round: bool
     axes.margins(x=0.01)
 
 
-def curve(
-    axes: Axes,
-    rounds: NDArray[np.int64],
-    sample: NDArray[np.float64],
-    line: Mapping[str, Any],
-    label: str | None = None,
-) -> None:
+def curve(axes: Axes, rounds: Ints, sample: Floats, line: Mapping[str, Any], label: str | None = None) -> None:
     """Draw the mean over seeds of a sample, shape (seeds, rounds), and its confidence band."""
     mean, half = estimate(sample)
     axes.plot(rounds, mean, label=label, **line)
@@ -73,13 +67,7 @@ def curve(
 
 def _finish(picture: Figure, axes: Axes, experiment: Experiment, stem: Path) -> list[Path]:
     """Add a title, and a legend in the order in which the lines end; save."""
-    for part in picture.axes:
-        style.plain_numbers(part)
-    handles, labels = axes.get_legend_handles_labels()
-    ends = [np.asarray(line.get_ydata())[-1] for line in axes.get_lines()]
-    order = sorted(range(len(ends)), key=lambda k: -ends[k])
-    picture.legend([handles[k] for k in order], [labels[k] for k in order], loc="outside right upper", handlelength=2.6)
-    picture.suptitle(
-        f"{experiment.about}, {plural(experiment.seeds, 'seed')}", x=0.01, ha="left", fontsize=10, fontweight="bold"
-    )
-    return style.save(picture, stem)
+    style.plain_numbers(*picture.axes)
+    by_end = sorted(axes.get_lines(), key=lambda line: -np.asarray(line.get_ydata())[-1])
+    picture.legend(handles=by_end, loc="outside right upper", handlelength=2.6)
+    return style.save(picture, stem, f"{experiment.about}, {plural(experiment.seeds, 'seed')}")

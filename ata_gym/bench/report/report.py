@@ -47,8 +47,6 @@ def write(folder: Path, contents: Mapping[str, str | pl.DataFrame]) -> list[Path
     """Write texts, and frames as CSV with all digits, by file name; each file appears whole or not at all."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in contents.items():
-        if isinstance(content, str):
-            write_whole(folder / name, partial(Path.write_text, data=content, encoding="utf-8"))
-        else:
-            write_whole(folder / name, content.write_csv)
+        text = content if isinstance(content, str) else content.write_csv()
+        write_whole(folder / name, partial(Path.write_text, data=text, encoding="utf-8", newline="\n"))
     return [folder / name for name in contents]

@@ -66,7 +66,7 @@ def lines(names: Sequence[str]) -> dict[str, dict[str, Any]]:
     >>> lines(["rennala"])["rennala"]["marker"]
     'o'
     """
-    looks = {name: _marked(*_METHODS[method_of(name)]) for name in names if method_of(name) in _METHODS}
+    looks = {name: _marked(*_METHODS[method]) for name in names if (method := name.partition("=")[0]) in _METHODS}
     policies = [name for name in names if name not in looks]
     fixed = {policy: (_FIXED[policy], 0) for policy in policies if policy in _FIXED}
     kinds = [(place, turn) for turn in range(len(_DASHES)) for place in reversed(range(len(OKABE_ITO)))]
@@ -77,15 +77,6 @@ def lines(names: Sequence[str]) -> dict[str, dict[str, Any]]:
     return {name: looks[name] for name in names}
 
 
-def method_of(name: str) -> str:
-    """The method in the name of a line.
-
-    >>> method_of("ringmaster=0.01")
-    'ringmaster'
-    """
-    return name.partition("=")[0]
-
-
 def _marked(place: int, marker: str) -> dict[str, Any]:
     return {
         "color": OKABE_ITO[place], "linestyle": "solid", "linewidth": 1.0, "marker": marker, "markersize": 5.0,
@@ -93,13 +84,13 @@ def _marked(place: int, marker: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def plain_numbers(axes: Axes) -> None:
-    """Label both axes with 20, 5k, 3M, 1G, also where they are logarithmic."""
-    for axis, scale in ((axes.xaxis, axes.get_xscale()), (axes.yaxis, axes.get_yscale())):
+def plain_numbers(*panels: Axes) -> None:
+    """Label all axes of panels with 20, 5k, 3M, 1G, also where they are logarithmic."""
+    for axis in (axis for axes in panels for axis in (axes.xaxis, axes.yaxis)):
         axis.set_major_formatter(EngFormatter(sep=""))
-        if scale == "log":
+        if axis.get_scale() == "log":
             low, high = sorted(axis.get_view_interval())
-            narrow = high < (30 if axis is axes.xaxis else 100) * low  # labels take less room one above the other
+            narrow = high < (30 if axis.axis_name == "x" else 100) * low  # labels take less room one above the other
             axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if narrow else (1.0,)))
             axis.set_minor_formatter(NullFormatter())
 
@@ -113,14 +104,15 @@ def figure(width: float, height: float) -> Iterator[Figure]:
         yield made
 
 
-def save(made: Figure, stem: Path) -> list[Path]:
-    """Write a figure as PNG and SVG, the same bytes each time; give the two paths."""
+def save(made: Figure, stem: Path, title: str = "") -> list[Path]:
+    """Write a figure, maybe with a title, as PNG and SVG, the same bytes each time; give the two paths."""
+    if title:
+        made.suptitle(title, x=0.01, ha="left", fontsize=10, fontweight="bold")
     stem.parent.mkdir(parents=True, exist_ok=True)
     made.draw_without_rendering()
     made.set_layout_engine("none")  # laid out once, for both
-    paths = [stem.with_name(f"{stem.name}.{kind}") for kind in ("png", "svg")]
-    for path in paths:
-        kind = path.suffix[1:]
+    paths = {kind: stem.with_name(f"{stem.name}.{kind}") for kind in ("png", "svg")}
+    for kind, path in paths.items():
         metadata = {"Date": None} if kind == "svg" else None
         write_whole(path, partial(made.savefig, format=kind, metadata=metadata))
-    return paths
+    return list(paths.values())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import polars as pl
 
@@ -11,7 +11,7 @@ from ata_gym.bench.experiment.experiment import Experiment
 from ata_gym.bench.report.statistics import BASELINES
 from ata_gym.bench.report.table import LEFT, RIGHT, Table
 
-TITLES: Mapping[str, str] = {
+TITLES = {
     "runtime": "runtime",
     "total_worker_time": "worker time",
     "cost": "cost",
@@ -51,8 +51,8 @@ def summary_tables(summary: pl.DataFrame, experiment: Experiment, title: str = "
     ratios = [quantity for quantity in present if "/" in quantity and summary["policy"].n_unique() > 1]
     ratios.sort(key=lambda quantity: BASELINES.index(quantity.partition("/")[2]))
     about = f"{title or experiment.about}\n{experiment.length}{interval_note(experiment)}{cost}"
-    made = [summary_table(about, summary, plain)]
-    return [*made, summary_table("ratios, each on the same seeds", summary, ratios)] if ratios else made
+    parts = {about: plain, "ratios, each on the same seeds": ratios}
+    return [summary_table(title, summary, quantities) for title, quantities in parts.items() if quantities]
 
 
 def summary_table(title: str, summary: pl.DataFrame, quantities: Sequence[str]) -> Table:
@@ -86,9 +86,7 @@ def show(mean: float | None, high: float | None, unit: float = 1.0) -> str:
         return "-"
     if mean == 0:
         return "0"
-    if high is None or high == mean:
-        return f"{mean / unit:.4g}"
-    half = (high - mean) / unit
+    half = 0.0 if high is None else (high - mean) / unit
     if not 0 < half < math.inf:
         return f"{mean / unit:.4g}"
     decimals = max(0, -math.floor(math.log10(half)))

@@ -61,10 +61,7 @@ class Tracking(Experiment):
     ) -> Tracking:
         """Look at ``before`` rounds before and ``after`` rounds after each change, by default at those of the scenario.
 
-        Raises
-        ------
-        ValueError
-            If nothing changes abruptly, a change is not within the rounds, or workers may be away.
+        ValueError if nothing changes abruptly, a change is not within the rounds, or workers may be away.
         """
         if experiment.scenario.faulty:
             raise ValueError("workers of this scenario may be away or die: then no round has a best allocation")
@@ -97,8 +94,7 @@ class Tracking(Experiment):
 
     def record_at(self) -> NDArray[np.int64]:
         """All rounds of all windows, counted from 1."""
-        rounds: NDArray[np.int64] = np.unique(np.concatenate([np.arange(low, end) for low, _, end in self.windows()]))
-        return rounds + 1
+        return np.unique(np.concatenate([np.arange(low, end) for low, _, end in self.windows()])) + 1
 
     def config(self) -> Config:
         """Everything that a policy's result depends on."""
@@ -115,15 +111,12 @@ class Tracking(Experiment):
 class ExpectedTimes:
     """Expected round times under the distributions of a round; each is computed once.
 
-    Where all workers replay a trace by round, they are the recorded times, and exact. Otherwise they are means over
-    ``REPLICATES`` simulated rounds, the same for all allocations, with an error of about 1 %. Outliers and noise in
-    common are left out.
+    They are means over ``REPLICATES`` simulated rounds, the same for all allocations, with an error of about 1 %.
+    Outliers and noise in common are left out.
     """
 
     def __init__(self, pool: Pool, budget: int) -> None:
-        self.budget = budget
-        self.by_round = set(pool.families) == {"trace-by-round"}
-        self.times = np.empty((pool.n, 0)) if self.by_round else known_sample(pool, REPLICATES)
+        self.budget, self.times = budget, known_sample(pool, REPLICATES)
         self._known: dict[tuple[bytes, bytes], float] = {}
 
     def __call__(self, tasks: Ints, distribution: Ints, factor: Floats) -> Floats:
@@ -154,15 +147,20 @@ SCHEMA: dict[str, Any] = {
 
 
 class TrackedRun(PolicyRun):
-    """A policy whose rounds around the changes are recorded."""
+    """A policy whose rounds around the changes are recorded.
+
+    Where all workers replay a trace by round, the expected round times are those of the recorded times, and exact.
+    """
 
     schema = SCHEMA
 
     def __init__(self, experiment: Experiment, policy: str) -> None:
         super().__init__(experiment, policy)
-        self.expected_times = ExpectedTimes(experiment.scenario.pool, experiment.scenario.budget)
+        pool, budget = experiment.scenario.pool, experiment.scenario.budget
+        by_round = set(pool.families) == {"trace-by-round"}
+        self.expected_times = None if by_round else ExpectedTimes(pool, budget)
         self.oracles: list[Any] = [ata_policies.make(oracle, self.envs) for oracle in ORACLES]
-        self.plans: list[Any] = [None for _ in ORACLES]  # their states, which can be computed anew
+        self.plans: list[Any] = [None] * len(ORACLES)  # their states, which can be computed anew
 
     def quantities(self) -> dict[str, tuple[Any, ...]]:
         """What is recorded of each row."""
@@ -171,7 +169,7 @@ class TrackedRun(PolicyRun):
 
     def measure(self) -> dict[str, NDArray[Any]]:
         """Play one round; return its quantities."""
-        if self.expected_times.by_round:
+        if self.expected_times is None:
             measured = super().measure()
             expected = {"expected": proxy_loss(measured["tasks"], self.means), **dict.fromkeys(ORACLES, self.least)}
             return measured | expected

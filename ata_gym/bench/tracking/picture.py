@@ -36,29 +36,23 @@ def draw(records: pl.DataFrame, tracking: Tracking, folder: Path) -> list[Path]:
     policies = records["policy"].unique(maintain_order=True).to_list()
     slowest_last = np.argsort(means_before(tracking), kind="stable")
     since = np.arange(low - change, end - change)
-    looks = style.lines(policies)
     with style.figure(9.0, 1.25 * len(policies) + 2.8) as picture:
-        axes = picture.subplots(
-            len(policies) + 1, 1, sharex=True, gridspec_kw={"height_ratios": [1.0] * len(policies) + [1.5]}
-        )
+        axes = picture.subplots(len(policies) + 1, 1, sharex=True, height_ratios=[1.0] * len(policies) + [1.5])
         most = max(2, int(inside["tasks"].list.max().quantile(0.99) or 0))
         for panel, policy in zip(axes, policies, strict=False):
             mine = inside.filter((pl.col("policy") == policy) & (pl.col("seed") == tracking.seed))
             tasks = np.array(mine["tasks"].to_list()).T[slowest_last]
             image = _heat(panel, since, tasks, most)
             panel.set_title(policy, fontweight="bold")
-        _round_times(axes[-1], inside, looks, since)
+        _round_times(axes[-1], inside, style.lines(policies), since)
         for panel in axes:
             panel.axvline(0, color="black", linewidth=1.0, linestyle=(0, (4, 3)))
         picture.supylabel("workers, the fastest before the change at the bottom", fontsize=10)
         picture.colorbar(image, ax=axes[:-1], label="tasks of a worker in a round", fraction=0.03, pad=0.01)
         axes[-1].set(xlabel=f"rounds since the change, before which {change:,} were played")
         picture.legend(loc="outside lower center", ncols=4, handlelength=2.6)
-        picture.suptitle(
-            f"{tracking.about}; tasks of seed {tracking.seed}, round times of {plural(tracking.seeds, 'seed')}",
-            x=0.01, ha="left", fontsize=10, fontweight="bold",
-        )  # fmt: skip
-        return style.save(picture, folder / "change")
+        title = f"{tracking.about}; tasks of seed {tracking.seed}, round times of {plural(tracking.seeds, 'seed')}"
+        return style.save(picture, folder / "change", title)
 
 
 def means_before(tracking: Tracking) -> Floats:
@@ -66,13 +60,11 @@ def means_before(tracking: Tracking) -> Floats:
     low, change, _ = tracking.windows()[0]
     envs = tracking.make_envs("ata_gym/TaskAllocation-v0", rows=1)
     envs.reset(seed=tracking.seed)
-    anything = np.zeros((1, tracking.scenario.pool.n), np.int64)
-    anything[0, 0] = tracking.scenario.budget
-    bare: Any = envs.unwrapped
+    anything = tracking.scenario.budget * np.eye(1, tracking.scenario.pool.n, dtype=np.int64)
     total = np.zeros(tracking.scenario.pool.n)
     for k in range(change):
         if k >= low:
-            total += bare.means()[0]
+            total += envs.unwrapped.means()[0]  # type: ignore[attr-defined]
         envs.step(anything)
     return total / (change - low)
 
@@ -84,13 +76,8 @@ def _heat(axes: Axes, since: Ints, tasks: NDArray[np.int64], most: int) -> Any:
     rows = np.arange(len(tasks) + 1)
     axes.grid(visible=False)
     axes.set(yticks=[], ylim=(0, len(tasks)))
-    norm = PowerNorm(0.5, 0, most)
-    return axes.pcolormesh(since[0] + edges, rows, shown, cmap=_colours(), norm=norm, rasterized=True)
-
-
-def _colours() -> ListedColormap:
-    """White for no task at all, then darker and darker."""
-    return ListedColormap(["white", *colormaps["magma_r"](np.linspace(0.1, 1.0, 255))])
+    norm, colours = PowerNorm(0.5, 0, most), ["white", *colormaps["magma_r"](np.linspace(0.1, 1.0, 255))]
+    return axes.pcolormesh(since[0] + edges, rows, shown, cmap=ListedColormap(colours), norm=norm, rasterized=True)
 
 
 def _round_times(axes: Axes, inside: pl.DataFrame, looks: Mapping[str, Mapping[str, Any]], since: Ints) -> None:
@@ -107,10 +94,5 @@ def _round_times(axes: Axes, inside: pl.DataFrame, looks: Mapping[str, Mapping[s
 
 def smooth(values: Floats, change: int) -> Floats:
     """The mean over each value and the ones before it, up to ``_SMOOTH`` in all, never across ``change``."""
-    smoothed = []
-    for part in np.split(values, [change]):
-        total = np.concatenate([[0.0], np.cumsum(part)])
-        last = np.arange(1, len(part) + 1)
-        first = np.maximum(last - _SMOOTH, 0)
-        smoothed.append((total[last] - total[first]) / (last - first))
-    return np.concatenate(smoothed)
+    parts = np.split(values, [change])
+    return np.concatenate([pl.Series(part).rolling_mean(_SMOOTH, min_samples=1).to_numpy() for part in parts])

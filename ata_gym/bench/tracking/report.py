@@ -1,4 +1,4 @@
-"""The report on tracked policies: tables, the delays one by one, and the picture."""
+"""The report on tracked policies: delays and costs of the changes, tables, and the picture."""
 
 from __future__ import annotations
 
@@ -8,10 +8,20 @@ import polars as pl
 from ata_gym.bench.experiment.experiment import plural
 from ata_gym.bench.experiment.store import Folder
 from ata_gym.bench.report.report import Report, write
+from ata_gym.bench.report.statistics import estimates
 from ata_gym.bench.report.table import LEFT, Table, markdown, right
 from ata_gym.bench.tracking import picture
-from ata_gym.bench.tracking.delays import BLOCK, WITHIN, delays, summarise
 from ata_gym.bench.tracking.experiment import ORACLES, Tracking
+from ata_gym.typing import Floats, Ints
+
+WITHIN = 0.1
+"""How near the oracle's expected round time counts as having followed, as a share of it."""
+
+BLOCK = 20
+"""Rounds over which it must be so near, on average: one short round is not enough."""
+
+NEVER = -1
+"""The delay of a policy that has not followed before its window ends."""
 
 _SHORT = {"dynamic-oracle": "oracle", "dynamic-ofta": "OFTA"}
 
@@ -34,7 +44,7 @@ def _delays(found: pl.DataFrame, tracking: Tracking) -> Table:
         f"on average over {BLOCK} rounds; never: not within the {tracking.after:,} rounds after the change"
     )
     parts = ("median delay", "longest", "never")
-    columns = {"policy": LEFT, **right(f"{part}\nto {_SHORT[oracle]}" for oracle in ORACLES for part in parts)}
+    titles = [f"{part}\nto {_SHORT[oracle]}" for oracle in ORACLES for part in parts]
     rows = []
     for (policy,), mine in found.group_by("policy", maintain_order=True):
         cells = [str(policy)]
@@ -42,7 +52,7 @@ def _delays(found: pl.DataFrame, tracking: Tracking) -> Table:
             sample = mine.filter(pl.col("oracle") == oracle)["delay"]
             cells += [*waiting(sample, tracking.after), f"{sample.null_count()} of {len(sample)}"]
         rows.append(cells)
-    return Table(title, columns, rows)
+    return Table(title, {"policy": LEFT, **right(titles)}, rows)
 
 
 def _costs(summary: pl.DataFrame, tracking: Tracking) -> Table:
@@ -54,12 +64,14 @@ def _costs(summary: pl.DataFrame, tracking: Tracking) -> Table:
     names = [(f"{part}/{oracle}", f"{part}\n/ {_SHORT[oracle]}") for oracle in ORACLES for part in ("before", "after")]
     rows = []
     for (policy,), quantities in summary.group_by("policy", maintain_order=True):
-        of = {row["quantity"]: row for row in quantities.to_dicts()}
-        rows.append([str(policy), *(_ratio(**of[name]) for name, _ in names), f"{of['regret']['mean']:.3g}"])
+        of = {quantity: estimate for quantity, *estimate in quantities.select("quantity", "mean", "high").rows()}
+        rows.append([str(policy), *(_ratio(*of[name]) for name, _ in names), f"{of['regret'][0]:.3g}"])
     return Table(title, {"policy": LEFT, **right((*(shown for _, shown in names), "proxy regret\nof a change"))}, rows)
 
 
-def _ratio(mean: float, high: float | None, **_: object) -> str:
+def _ratio(mean: float | None, high: float | None) -> str:
+    if mean is None:
+        return "-"
     return f"{mean:.2f}" if high is None else f"{mean:.2f} ± {high - mean:.2f}"
 
 
@@ -72,3 +84,75 @@ def waiting(delays: pl.Series, most: int) -> tuple[str, str]:
     known = np.sort(delays.fill_null(most + 1).to_numpy())
     middle, longest = (f"> {most:,}" if rounds > most else f"{rounds:,.0f}" for rounds in (np.median(known), known[-1]))
     return middle, longest
+
+
+def delay(expected: Floats, best: Floats, block: int = BLOCK) -> Ints:
+    """Rounds from a change until expected round times, shape (..., K), are near those of the oracle's allocations.
+
+    It is the least d such that over the rounds d, d + 1, ..., d + block - 1 after the change (fewer, where the window
+    ends) the mean of expected / best is at most 1 + ``WITHIN``; ``NEVER`` where there is no such d. Shape (...,).
+
+    >>> delay(np.array([9.0, 1.0, 9.0, 1.0, 1.0, 1.0]), np.ones(6), block=3)
+    array(3)
+    >>> delay(np.array([9.0, 1.0, 9.0]), np.ones(3), block=3)
+    array(-1)
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):  # recorded times may be 0
+        ratio = np.where(expected == best, 1.0, expected / best)
+    rounds = ratio.shape[-1]
+    block = min(block, rounds)
+    near = np.stack([ratio[..., d : d + block].mean(axis=-1) <= 1 + WITHIN for d in range(rounds - block + 1)], axis=-1)
+    return np.where(near.any(axis=-1), near.argmax(axis=-1), NEVER)
+
+
+def delays(records: pl.DataFrame, tracking: Tracking) -> pl.DataFrame:
+    """The delays in records as of ``experiment.SCHEMA``.
+
+    Columns policy, seed, change (the rounds before it), oracle, delay (null: never).
+    """
+    rows = []
+    for (policy,), mine in records.group_by("policy", maintain_order=True):
+        for _, change, end in tracking.windows():
+            after = _between(mine, change, end)
+            seeds = after["seed"].unique(maintain_order=True).to_list()
+            for oracle in ORACLES:
+                expected, best = (after[name].to_numpy().reshape(len(seeds), -1) for name in ("expected", oracle))
+                waited = delay(expected, best).tolist()
+                rows += [(policy, seed, change, oracle, d) for seed, d in zip(seeds, waited, strict=True)]
+    found = pl.DataFrame(rows, ["policy", "seed", "change", "oracle", "delay"], orient="row")
+    return found.with_columns(delay=pl.when(pl.col("delay") != NEVER).then("delay"))
+
+
+def summarise(records: pl.DataFrame, tracking: Tracking) -> pl.DataFrame:
+    """What a policy's changes have in common: columns policy, quantity, and mean, low, high over seeds.
+
+    The quantities are ``before/dynamic-oracle``, ``after/dynamic-oracle``, ... (the expected round times in all windows
+    before or after the changes, added up, over those of the oracle) and ``regret`` (proxy regret from a change to the
+    end of its window, mean over changes).
+    """
+    before = [(low, change) for low, change, _ in tracking.windows()]
+    after = [(change, end) for _, change, end in tracking.windows()]
+    samples: list[tuple[object, ...]] = []
+    for (policy,), mine in records.group_by("policy", maintain_order=True):
+        for part, windows in (("before", before), ("after", after)):
+            sums = np.sum([_sums(mine, low, end) for low, end in windows], axis=0)
+            samples += [(policy, f"{part}/{oracle}", sums[0] / sums[k]) for k, oracle in enumerate(ORACLES, 1)]
+        regrets = [_regret(mine, end) - _regret(mine, change) for change, end in after]
+        samples.append((policy, "regret", np.mean(regrets, axis=0)))
+    return estimates(samples, ["policy", "quantity"])
+
+
+def _between(records: pl.DataFrame, low: int, end: int) -> pl.DataFrame:
+    """The rounds after ``low`` up to ``end``."""
+    return records.filter((pl.col("round") > low) & (pl.col("round") <= end))
+
+
+def _sums(mine: pl.DataFrame, low: int, end: int) -> Floats:
+    """Expected round times, the policy's and the oracles', of the rounds between: shape (3, seeds)."""
+    by_seed = _between(mine, low, end).group_by("seed", maintain_order=True)
+    return by_seed.agg(pl.col("expected", *ORACLES).sum()).drop("seed").to_numpy().T
+
+
+def _regret(mine: pl.DataFrame, round: int) -> Floats:
+    """The regret after so many rounds, shape (seeds,)."""
+    return mine.filter(pl.col("round") == round)["regret"].to_numpy()

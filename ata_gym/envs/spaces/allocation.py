@@ -74,25 +74,48 @@ def integers(action: object, shape: tuple[int, ...]) -> NDArray[np.integer[Any]]
     return given
 
 
-class Allocation(Space[Ints]):
+def leading_axes(rows: SupportsIndex | tuple[SupportsIndex, ...] | None) -> tuple[int, ...]:
+    """The axes of rows of a batched space; () without a row axis."""
+    sizes = () if rows is None else rows if isinstance(rows, tuple) else (rows,)
+    return tuple(whole_number("rows", size) for size in sizes)
+
+
+def of_row(row: tuple[int, ...]) -> str:
+    """The row of a fault, for a message."""
+    return f" of row {row[0] if len(row) == 1 else row}" if row else ""
+
+
+class Checked:
+    """A space with a check that says what is wrong."""
+
+    def check(self, action: object) -> Any:
+        """The action as an array of the space's shape and dtype, not copied where it is one already.
+
+        ValueError if it is no element of the space; the message says what is wrong.
+        """
+        raise NotImplementedError
+
+    def contains(self, x: object) -> bool:
+        """Whether ``check`` accepts ``x``."""
+        try:
+            self.check(x)
+        except ValueError:
+            return False
+        return True
+
+
+class Allocation(Checked, Space[Ints]):
     """Tasks per worker: non-negative integers that sum to the budget.
 
     Parameters
     ----------
-    n
-        Number of workers, at least 1.
-    budget
-        Budget B, at least 1; an array of shape (*rows) gives each row its own. The attribute ``budget`` is the largest
-        one, and ``budgets`` that of each row.
+    n, budget
+        Workers, and the budget B, whole numbers of at least 1; an array of shape (*rows) gives each row its own budget.
+        The attribute ``budget`` is the largest one, and ``budgets`` that of each row.
     rows
-        Number of rows E of the batched space (or several axes of rows). Without it an element has no row axis.
+        Rows E of the batched space (or several axes of rows). Without it an element has no row axis.
     seed
         Seeds ``sample``.
-
-    Raises
-    ------
-    ValueError
-        If n, the budget or rows is no integer of at least 1, or the budgets do not match the rows.
 
     Notes
     -----
@@ -116,6 +139,7 @@ class Allocation(Space[Ints]):
     """
 
     _shape: tuple[int, ...]
+    is_np_flattenable = True
     _exact = np.asarray(True)
 
     def __init__(
@@ -126,8 +150,7 @@ class Allocation(Space[Ints]):
         seed: int | np.random.Generator | None = None,
     ) -> None:
         self.n = whole_number("n", n)
-        sizes = () if rows is None else rows if isinstance(rows, tuple) else (rows,)
-        leading = tuple(whole_number("rows", size) for size in sizes)
+        leading = leading_axes(rows)
         given = np.asarray(budget, dtype=object)
         if given.shape not in {(), leading}:
             raise ValueError(f"budget must be a number or have the rows' shape {leading}, not {given.shape}")
@@ -149,8 +172,6 @@ class Allocation(Space[Ints]):
         leading = self._shape[:-1]
         return leading[0] if len(leading) == 1 else leading or None
 
-    is_np_flattenable = True
-
     def sample(self, mask: None = None, probability: None = None) -> Ints:
         """Draw uniformly, each row independently; gymnasium.error.Error if a mask or a probability is given."""
         for name, value in (("mask", mask), ("probability", probability)):
@@ -167,13 +188,7 @@ class Allocation(Space[Ints]):
         return out
 
     def check(self, action: object) -> Ints:
-        """The action, integers of the space's shape, as an int64 array; not copied where it is one already.
-
-        Raises
-        ------
-        ValueError
-            If the action is no element of the space; the message says what is wrong.
-        """
+        """The action as int64; see ``Checked``."""
         if type(action) is np.ndarray and action.dtype is _INT64 and action.shape == self._shape:
             array = action
         else:
@@ -190,24 +205,17 @@ class Allocation(Space[Ints]):
         """What is wrong in the first faulty row."""
         row = tuple(int(i) for i in np.argwhere(faults)[0])
         tasks, budget = action[row], int(self.budgets[row])
-        where = f" of row {row[0] if len(row) == 1 else row}" if row else ""
-        if faults[row] == _NEGATIVE:
-            worker = int(np.argmax(tasks < 0))
-            return f"worker {worker}{where} must have 0 or more tasks, not {tasks[worker]}"
-        if faults[row] == _ABOVE:
-            worker = int(np.argmax(tasks > budget))
-            return f"worker {worker}{where} must have at most {budget} tasks, the budget, not {tasks[worker]}"
+        where = of_row(row)
+        for fault, wrong, right in (
+            (_NEGATIVE, tasks < 0, "0 or more tasks"),
+            (_ABOVE, tasks > budget, f"at most {budget} tasks, the budget"),
+        ):
+            if faults[row] == fault:
+                worker = int(np.argmax(wrong))
+                return f"worker {worker}{where} must have {right}, not {tasks[worker]}"
         total = sum(int(t) for t in tasks)  # Python's integers do not overflow
         goal = "to the budget" if self._exact else "to at least the budget"
         return f"the tasks{where} must sum {goal} of {budget}, not to {total}"
-
-    def contains(self, x: object) -> bool:
-        """Whether ``check`` accepts ``x``."""
-        try:
-            self.check(x)
-        except ValueError:
-            return False
-        return True
 
     def to_jsonable(self, sample_n: Iterable[Ints]) -> list[Any]:
         """Turn samples into nested lists of integers."""
@@ -237,11 +245,8 @@ class Allocation(Space[Ints]):
 class RaceAllocation(Allocation):
     """Tasks per worker in a race: integers from 0 to the budget that sum to at least the budget.
 
-    Parameters, attributes, shapes and errors are those of `Allocation`. A sample is uniform, each row
-    independently.
+    Parameters, attributes, shapes and errors are those of `Allocation`. A sample is uniform, each row independently.
 
-    Examples
-    --------
     >>> space = RaceAllocation(3, budget=5)
     >>> np.array([5, 5, 5]) in space, np.array([5, 0, 0]) in space, np.array([6, 0, 0]) in space
     (True, True, False)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, SupportsIndex
+from typing import SupportsIndex
 
 import numpy as np
 from gymnasium.spaces import MultiBinary
 
-from ata_gym.envs.spaces.allocation import integers
+from ata_gym.envs.spaces.allocation import Checked, integers, leading_axes, of_row
 from ata_gym.typing import Bits
 from ata_gym.utils.validation import whole_number
 
@@ -16,27 +16,12 @@ __all__ = ["Dispatch"]
 _INT8 = np.dtype(np.int8)
 
 
-class Dispatch(MultiBinary):
+class Dispatch(Checked, MultiBinary):
     """A zero or a one for each worker: Gymnasium's ``MultiBinary`` with a check that says what is wrong.
 
-    Parameters
-    ----------
-    n
-        Number of workers, at least 1.
-    rows
-        Number of rows E of the batched space (or several axes of rows). Without it an element has no row axis.
-    seed
-        Seeds ``sample``.
-
-    Raises
-    ------
-    ValueError
-        If n or rows is no integer of at least 1.
-
-    Notes
-    -----
-    An element has shape (n,), or (E, n) with ``rows=E``; samples are fair coins of dtype int8. Every element is legal
-    at any moment. As in ``MultiBinary``, zeros and ones of any dtype are elements: Bernoulli policies give floats.
+    ``n``, ``rows`` and ``seed`` are those of ``Allocation``. An element has shape (n,), or (E, n) with ``rows=E``;
+    samples are fair coins of dtype int8. Every element is legal at any moment. As in ``MultiBinary``, zeros and ones of
+    any dtype are elements: Bernoulli policies give floats.
 
     Examples
     --------
@@ -58,34 +43,18 @@ class Dispatch(MultiBinary):
         seed: int | np.random.Generator | None = None,
     ) -> None:
         workers = whole_number("n", n)
-        sizes = () if rows is None else rows if isinstance(rows, tuple) else (rows,)
-        super().__init__((*[whole_number("rows", size) for size in sizes], workers) if sizes else workers, seed)
+        leading = leading_axes(rows)
+        super().__init__((*leading, workers) if leading else workers, seed)
 
     def check(self, action: object) -> Bits:
-        """The action, zeros and ones of the space's shape, as an int8 array; not copied where it is one already.
-
-        Raises
-        ------
-        ValueError
-            If the action is no element of the space; the message says what is wrong.
-        """
+        """The action as int8; see ``Checked``."""
         if type(action) is np.ndarray and action.dtype.kind in "bf" and np.isin(action, (0, 1)).all():
             action = action.astype(_INT8)
         given = integers(action, self.shape)
         if np.count_nonzero(given >> 1):
             at = tuple(int(i) for i in np.argwhere(given >> 1)[0])
-            row = at[:-1]
-            where = f" of row {row[0] if len(row) == 1 else row}" if row else ""
-            raise ValueError(f"worker {at[-1]}{where} must have 0 or 1, not {given[at]}")
+            raise ValueError(f"worker {at[-1]}{of_row(at[:-1])} must have 0 or 1, not {given[at]}")
         return given.astype(_INT8, copy=False)
-
-    def contains(self, x: Any) -> bool:
-        """Whether ``check`` accepts ``x``."""
-        try:
-            self.check(x)
-        except ValueError:
-            return False
-        return True
 
     def __repr__(self) -> str:
         *rows, n = self.shape

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from copy import deepcopy
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from gymnasium.spaces import Box, MultiBinary
@@ -16,34 +16,25 @@ from ata_gym.envs.spaces.allocation import Allocation, RaceAllocation
 from ata_gym.envs.spaces.dispatch import Dispatch
 from ata_gym.typing import Ints
 
-_Space = TypeVar("_Space", Allocation, Dispatch)
+
+def _batch(space: Allocation | Dispatch, n: int = 1, budgets: Ints | None = None) -> Allocation | Dispatch:
+    rows, generator = (n, *space.shape[:-1]), deepcopy(space.np_random)
+    if isinstance(space, Dispatch):
+        return type(space)(space.shape[-1], rows, generator)
+    budgets = np.broadcast_to(space.budgets, (n, *space.budgets.shape)) if budgets is None else budgets
+    return type(space)(space.n, budgets, rows, generator)
 
 
-def _batch(space: Allocation, n: int = 1) -> Allocation:
-    budgets = np.broadcast_to(space.budgets, (n, *space.budgets.shape))
-    return type(space)(space.n, budgets, (n, *space.shape[:-1]), deepcopy(space.np_random))
-
-
-def _batch_differing(spaces: Sequence[Allocation]) -> Allocation:
-    first = _alike(spaces)
-    budgets = np.stack([space.budgets for space in spaces])
-    return type(first)(first.n, budgets, budgets.shape, deepcopy(first.np_random))
-
-
-def _batch_dispatch(space: Dispatch, n: int = 1) -> Dispatch:
-    *rows, workers = space.shape
-    return type(space)(workers, (n, *rows), deepcopy(space.np_random))
-
-
-def _batch_dispatches(spaces: Sequence[Dispatch]) -> Dispatch:
-    return _batch_dispatch(_alike(spaces), len(spaces))
-
-
-def _alike(spaces: Sequence[_Space]) -> _Space:
+def _batch_differing(spaces: Sequence[Allocation | Dispatch]) -> Allocation | Dispatch:
     first = spaces[0]
     if any(type(space) is not type(first) or space.shape != first.shape for space in spaces):
         raise ValueError(f"spaces must have one class and one shape to form a batch, not {list(spaces)}")
-    return first
+    budgets = (
+        None
+        if isinstance(first, Dispatch)
+        else np.stack([space.budgets for space in spaces if isinstance(space, Allocation)])
+    )
+    return _batch(first, len(spaces), budgets)
 
 
 def _flatten_space(space: Allocation) -> Box:
@@ -59,17 +50,13 @@ def _least(space: Allocation) -> Ints:
     return least
 
 
-_RULES_OF_ALLOCATION: dict[Any, Callable[..., Any]] = {
+_BATCHING: dict[Any, Callable[..., Any]] = {
     vector_utils.batch_space: _batch,
     vector_utils.batch_differing_spaces: _batch_differing,
-    space_utils.flatten_space: _flatten_space,
-    create_zero_array: _least,
 }
-_RULES_OF_DISPATCH: dict[Any, Callable[..., Any]] = {
-    vector_utils.batch_space: _batch_dispatch,
-    vector_utils.batch_differing_spaces: _batch_dispatches,
-    space_utils.flatten_space: space_utils.flatten_space.dispatch(MultiBinary),
-    create_zero_array: create_zero_array.dispatch(MultiBinary),
+_RULES_OF_ALLOCATION = _BATCHING | {space_utils.flatten_space: _flatten_space, create_zero_array: _least}
+_RULES_OF_DISPATCH = _BATCHING | {
+    rule: rule.dispatch(MultiBinary) for rule in (space_utils.flatten_space, create_zero_array)
 }
 _RULES_OF_BOX: tuple[Any, ...] = (
     vector_utils.concatenate,

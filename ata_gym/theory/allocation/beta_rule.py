@@ -41,24 +41,10 @@ def allocate_by_cost(
     ----------
     mean, spread
         (..., n) finite, at least 0; not looked at for workers that were never tried or are not available.
-    budget
-        Tasks B to hand out, at least 1.
+    budget, untried, available
+        As for ``ata_gym.allocate``, and so is what is returned and what raises ValueError.
     keys
         (...,) a key per row for the random order. By default lowest indices come first.
-    untried
-        (..., n) which workers were never tried; by default none.
-    available
-        (..., n) which workers may get tasks; by default all.
-
-    Returns
-    -------
-    (..., n) integers, each row summing to ``budget``.
-
-    Raises
-    ------
-    ValueError
-        If a mean or a spread is NaN, infinite or negative, no worker of a row is available, or the budget is not a
-        whole number in its range.
 
     Examples
     --------
@@ -81,8 +67,7 @@ def allocate_by_cost(
     luck = np.zeros(first.shape[-1])
     if skipped.any():
         first, second = np.where(skipped, 0.0, first), np.where(skipped, 0.0, second)
-        if keys is not None and never.any():
-            luck = uniforms(keys, first.shape[-1])
+        luck = luck if keys is None or not never.any() else uniforms(keys, first.shape[-1])
     for name, values in (("mean", first), ("spread", second)):
         if values.size and not (values.min() >= 0.0 and values.max() < math.inf):
             raise ValueError(f"each {name} must be finite and at least 0; one is NaN, infinite or negative")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from ata_gym.pools.pool import Pool, checked_pool
 from ata_gym.simulation.keys import uniforms
@@ -205,13 +205,8 @@ def allocate(
 
     Returns
     -------
-    (..., n) integers, each row summing to ``budget``.
-
-    Raises
-    ------
-    ValueError
-        If a score is NaN, infinite or negative, no worker of a row is available, or the budget is not a whole number in
-        its range.
+    (..., n) integers, each row summing to ``budget``. If an argument is out of its range or no worker of a row is
+    available, ValueError is raised.
 
     Examples
     --------
@@ -239,7 +234,11 @@ def allocate(
         if isinstance(rng, np.random.Generator):
             draws = rng.random((*s.shape[:-1], needed))
         else:
-            draws = uniforms(_row_keys(rng, s), needed)
+            keys = np.asarray(rng)
+            if keys.dtype != np.uint64 or keys.shape != s.shape[:-1]:
+                wanted = f"a numpy Generator or one uint64 key per row, shape {s.shape[:-1]}"
+                raise ValueError(f"rng must be {wanted}, not {keys.dtype} of shape {keys.shape}")
+            draws = uniforms(keys, needed)
     never = np.zeros(s.shape[-1], np.bool_) if untried is None else np.asarray(untried, np.bool_)
     allocation: Ints = allocate_kernel(s, np.int64(budget), never, draws)
     return allocation
@@ -259,17 +258,7 @@ def availability(available: ArrayLike, shape: tuple[int, ...]) -> Mask:
     return mask
 
 
-def _row_keys(rng: Keys, scores: Floats) -> Keys:
-    keys = np.asarray(rng)
-    if keys.dtype != np.uint64 or keys.shape != scores.shape[:-1]:
-        raise ValueError(
-            f"rng must be a numpy Generator or one uint64 key per row, shape {scores.shape[:-1]}, "
-            f"not {keys.dtype} of shape {keys.shape}"
-        )
-    return keys
-
-
-def proxy_loss(allocation: ArrayLike, means: ArrayLike) -> NDArray[np.float64]:
+def proxy_loss(allocation: ArrayLike, means: ArrayLike) -> Floats:
     """The paper's proxy of the expected round time, max_i a_i mu_i, of shape (...,) for two arrays of shape (..., n).
 
     A worker without a task counts 0, even where its mean is infinite.
@@ -278,22 +267,16 @@ def proxy_loss(allocation: ArrayLike, means: ArrayLike) -> NDArray[np.float64]:
     6.0
     """
     a, mu = np.asarray(allocation), np.asarray(means, np.float64)
-    loss: NDArray[np.float64] = np.max(np.where(a == 0, 0.0, mu) * a, axis=-1)
+    loss: Floats = np.max(np.where(a == 0, 0.0, mu) * a, axis=-1)
     return loss
 
 
 def proxy_optimal(pool: Pool, budget: int) -> Ints:
     """The minimiser of the proxy loss under the true means, shape (n,): the paper's OFTA.
 
-    Workers of infinite mean get nothing.
+    Workers of infinite mean get nothing. ValueError is raised if every mean is infinite, the pool is no ``Pool``, or
+    the budget is not a whole number in its range.
 
-    Raises
-    ------
-    ValueError
-        If the pool is no ``Pool`` or every mean is infinite, or the budget is not a whole number in its range.
-
-    Examples
-    --------
     >>> from ata_gym import scenario
     >>> proxy_optimal(scenario("icml2025-cifar100").pool, 23)[:10]
     array([9, 4, 3, 2, 1, 1, 1, 1, 1, 0])
@@ -302,7 +285,7 @@ def proxy_optimal(pool: Pool, budget: int) -> Ints:
     usable = np.isfinite(means)
     if not usable.any():
         raise ValueError(
-            "every worker of this pool has an infinite mean task time: no allocation is better than another"
+            "each worker of this pool has an infinite mean task time: no allocation is better than another"
         )
     allocation = np.zeros(pool.n, np.int64)
     allocation[usable] = allocate(means[usable], budget)

@@ -27,11 +27,10 @@ class Optimum(NamedTuple):
     allocation: Ints
     """(n,)"""
     round_time: float
-    """Its expected round time, in units of time."""
     worker_time: float
-    """Its expected worker time, in units of time."""
+    """Its expected round time and worker time, in units of time."""
     cost: float
-    """Expected round time + price * expected worker time, in units of time."""
+    """Expected round time + price * expected worker time."""
     gap: float
     """No allocation costs less by more than this, in units of time; 0 where the allocation is proved optimal."""
     nodes: int
@@ -41,12 +40,11 @@ class Optimum(NamedTuple):
 def optimal_allocation(pool: Pool, budget: int, price: float = 0.0, node_limit: int = 50_000) -> Optimum:
     """Find the allocation of ``budget`` tasks with the least expected round time + price * expected worker time.
 
-    It is proved optimal, or has a certified gap. Good allocations come from the beta rule (tasks go one by one to the
-    least j mu_i + beta sd_i sqrt(j) for worker i's j-th task, for several beta) and from local search. Since
-    E[C(a)] >= a_i mu_i, they limit the tasks of every worker. Then branch and bound on a grid of times (of rounds, if
-    all workers replay traces by round): best node first, until no allocation can cost less by more than 1e-6 of the
-    cost, or ``node_limit`` nodes are open. Expected worker time is a sum over the workers, so it adds to the bounds of
-    the search tree what each worker's tasks cost. The result depends on the arguments alone, never on the clock. Ours.
+    It is proved optimal, or has a certified gap. Good allocations come from the beta rule (``allocate_by_cost``, for
+    several beta) and from local search. Since E[C(a)] >= a_i mu_i, they limit the tasks of every worker. Then branch
+    and bound on a grid of times (of rounds, if all workers replay traces by round): best node first, until no
+    allocation can cost less by more than 1e-6 of the cost, or ``node_limit`` nodes are open. The result depends on the
+    arguments alone, never on the clock. Ours.
 
     Size: count the m workers whose mean is at most the round time found; the others get nothing. The search takes place
     while (m + 1) (B + 1) times the size of the grid, 100 to 4,000 times, is below 2**25. It proves most pools of up to
@@ -59,18 +57,15 @@ def optimal_allocation(pool: Pool, budget: int, price: float = 0.0, node_limit: 
     ----------
     pool
         The workers. Those of infinite mean get nothing.
-    budget
-        Tasks B to hand out, at least 1.
+    budget, node_limit
+        Tasks B to hand out, at least 1, and most nodes of the search tree, at least 0.
     price
         What one unit of worker time costs in units of round time, at least 0.
-    node_limit
-        Most nodes of the search tree, at least 0.
 
     Raises
     ------
     ValueError
-        If every mean is infinite, the pool is no ``Pool``, the price is negative or not finite, or the budget or the
-        node limit is not a whole number in its range.
+        If every mean is infinite, or an argument is out of its range.
 
     Examples
     --------
@@ -115,8 +110,7 @@ def optimal_allocation(pool: Pool, budget: int, price: float = 0.0, node_limit: 
         if together.all() or not together.any():
             lower = max(lower, proof.lower * (1 - SLACK) - error - abs(found.cost - proof.value))
         best = min(best, found, key=lambda one: one.cost)
-    gap = best.cost - lower
-    gap = gap if gap > _PROVED * best.cost else 0.0
+    gap = best.cost - lower if best.cost - lower > _PROVED * best.cost else 0.0
     round_time, worker_time, cost = (time * unit for time in best[1:4])
     return Optimum(best.allocation, round_time, worker_time, cost, gap * unit, nodes)
 

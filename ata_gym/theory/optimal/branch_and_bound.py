@@ -20,12 +20,11 @@ _TRIALS = 3
 
 
 class Proof(NamedTuple):
-    """What a search found."""
+    """What a search found: no allocation is better than ``lower``, less ``SLACK`` times ``value``."""
 
     allocation: Ints
     value: float
     lower: float
-    """No allocation has a smaller expected round time than this, less ``SLACK`` times ``value``."""
     nodes: int
 
 
@@ -38,9 +37,8 @@ class _Node(NamedTuple):
     serial: int
     parent: _Node | None
     tasks: int
-    """Of the worker decided last."""
     left: int
-    """Tasks for the other workers."""
+    """Tasks of the worker decided last, and those for the workers that are not decided."""
 
     def decided(self) -> list[int]:
         """Tasks of the workers that are decided."""
@@ -67,15 +65,10 @@ def _best_move(table: Table, allocation: Ints, size: int) -> tuple[float, Ints] 
     """Take ``size`` tasks from those that delay most, and give each where it costs least."""
     removed = _each(table, allocation, -1)
     donors = np.argsort(removed, kind="stable")[: min(_DONORS // size, int(np.isfinite(removed).sum()))]
-    best: tuple[float, Ints] | None = None
-    for group in combinations_with_replacement(donors.tolist(), size):
-        less = allocation - np.bincount(group, minlength=allocation.size)
-        if less.min() < 0:
-            continue
-        for value, found in _give(table, less, size):
-            if best is None or value < best[0]:
-                best = value, found
-    return best
+    groups = combinations_with_replacement(donors.tolist(), size)
+    reduced = (allocation - np.bincount(group, minlength=allocation.size) for group in groups)
+    moves = (move for less in reduced if less.min() >= 0 for move in _give(table, less, size))
+    return min(moves, key=lambda move: move[0], default=None)
 
 
 def _give(table: Table, allocation: Ints, size: int) -> Iterator[tuple[float, Ints]]:

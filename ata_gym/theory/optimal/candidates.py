@@ -21,23 +21,20 @@ _KEPT = 5
 
 
 def candidates(pool: Pool, mean: Floats, proxy: Ints, budget: int, price: float) -> Ints:
-    """Return a few good allocations, shape (C, n).
+    """A few good allocations, shape (C, n), from the minimiser ``proxy`` of the proxy loss and the beta rule.
 
-    Without a price: the minimiser ``proxy`` of the proxy loss and those of the beta rule, for several beta (one where
-    the budget is very large) and spreads up to the mean or in full. With one: of ``proxy`` and
-    :func:`beta_candidates`, the five that cost least in simulated rounds, or by the proxy loss where the budget is too
-    large to play rounds. ``mean`` has shape (n,).
+    Without a price the rule has several beta (one where the budget is very large), and spreads up to the mean or in
+    full. With one: the five that cost least in simulated rounds, or by the proxy loss where those are too many.
     """
     if price == 0.0:
         usable = np.isfinite(pool.mean())
         mean, sd = pool.mean()[usable], pool.sd()[usable]
-        result = {proxy.tobytes(): proxy}
+        found = [proxy]
         for spread in (np.minimum(sd, mean), np.where(np.isfinite(sd), sd, mean)):
             for beta in _BETAS if budget <= _VERY_LARGE else (1.5,):
-                allocation = np.zeros(pool.n, np.int64)
-                allocation[usable] = allocate_by_cost(mean, beta * spread, budget)
-                result.setdefault(allocation.tobytes(), allocation)
-        return np.array(list(result.values()))
+                found.append(np.zeros(pool.n, np.int64))
+                found[-1][usable] = allocate_by_cost(mean, beta * spread, budget)
+        return np.array(list({one.tobytes(): one for one in found}.values()))
     several = np.unique(np.concatenate([proxy[None], beta_candidates(mean, pool.sd(), budget)]), axis=0)
     if can_simulate(int(several.any(axis=0).sum()), budget, _SIZE):
         costs = simulate(known_sample(pool, _SIZE), several, budget, _SIZE).total(price)

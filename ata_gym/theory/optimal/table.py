@@ -22,8 +22,6 @@ _NODES = 4096
 _EDGES = 128
 _LARGEST = 2**25
 """Numbers in a table of sums: 256 MiB."""
-_PRODUCT: np.ufunc = np.multiply
-_MINIMUM: np.ufunc = np.minimum
 
 
 @dataclass(frozen=True)
@@ -39,15 +37,14 @@ class Table:
     workers: Ints
     """(m,) their places in the pool"""
     rows: Floats
-    """(columns + 1, q): a row per worker and number of tasks, after a row of ``unit`` for no task"""
     tails: Floats
-    """(columns + 1,) what each row adds to the round time beyond the nodes"""
+    """(columns + 1, q) and (columns + 1,): after a row of ``unit`` for no task, a row per worker and number of tasks,
+    and what it adds to the round time beyond the nodes"""
     weights: Floats
     """(q,)"""
     first: Ints
-    """(m,) row of one task of each worker, less one"""
     most: Ints
-    """(m,) tasks that each worker may get"""
+    """(m,) row of one task of each worker, less one, and tasks that it may get"""
     same: NDArray[np.bool_]
     """(m,) whether a worker has the distribution of the one before it"""
     combine: np.ufunc
@@ -78,16 +75,8 @@ def round_table(
 
     Tasks that alone would take a worker longer than ``value``, the round time of ``start``, need not be considered.
     """
-    distributions = pool.distributions
-    kinds = (
-        distributions.first,
-        distributions.scale,
-        distributions.shift,
-        distributions.shape,
-        distributions.family,
-        mean,
-        pool.sd(),
-    )
+    family, shift, scale, shape, _, start_of_record, *_ = pool.distributions
+    kinds = (start_of_record, scale, shift, shape, family, mean, pool.sd())
     workers = workers[np.lexsort([kind[workers] for kind in kinds])]
     most = np.minimum(np.floor(value * (1 + SLACK) / mean[workers]), budget).astype(np.int64)
     if most.sum() > _LARGEST // _NODES:
@@ -96,15 +85,16 @@ def round_table(
     columns = np.repeat(workers, most)
     tasks = np.arange(columns.size) - np.repeat(first, most) + 1
     same = np.append(False, np.all([kind[workers[1:]] == kind[workers[:-1]] for kind in kinds], axis=0))
-    if (distributions.family[workers] == BY_ROUND).all():
+    together = bool((family[workers] == BY_ROUND).all())
+    combine: np.ufunc = np.minimum if together else np.multiply
+    unit = 0.0 if together else 1.0
+    if together:
         rounds = cycle(pool)
         if columns.size * rounds > _LARGEST:
             return None, np.inf
-        combine, unit, error = _MINIMUM, 0.0, 0.0
-        weights, tails = np.full(rounds, 1 / rounds), np.zeros(columns.size)
+        weights, tails, error = np.full(rounds, 1 / rounds), np.zeros(columns.size), 0.0
         rows = -np.stack([replayed(pool, i) for i in columns.tolist()]) * tasks[:, None]
     else:
-        combine, unit = _PRODUCT, 1.0
         rows, weights, tails, error = _on_grid(pool, columns, tasks, value, start[columns] == tasks)
     rows = np.concatenate([np.full((1, weights.size), unit), rows])
     return Table(workers, rows, np.append(0.0, tails), weights, first, most, same, combine, unit), error

@@ -30,9 +30,8 @@ class Curve(NamedTuple):
     edges: Floats
     """(m + 1,) increasing, the first is 0"""
     series: Floats
-    """(m, 12) coefficients of the survival probability"""
     slopes: Floats
-    """(m, 12) coefficients of its derivative"""
+    """(m, 12) coefficients of the survival probability and of its derivative"""
 
     def survival(self, x: Floats) -> Floats:
         """P(S > least + x) within the edges, same shape as ``x``."""
@@ -60,18 +59,15 @@ class Standard(NamedTuple):
 def standard(family: int, shape: float) -> Standard:
     """Standard distribution of a family with a density."""
     row = FAMILIES[family]
-    distribution = row.distribution(shape)
-    mean = float(distribution.mean()) - row.lowest
-    last = float(distribution.isf(_VANISHED)) - row.lowest
-    far = _FAR * mean
+    assert row.sd is not None
+    distribution, sd = row.distribution(shape), float(row.sd(np.array([shape]))[0])
+    mean, last = (float(x) - row.lowest for x in (distribution.mean(), distribution.isf(_VANISHED)))
+    far, rounding = _FAR * mean, 1e-15 * float(distribution.mean()) / sd
 
     def survival(y: Floats) -> Floats:
         with np.errstate(over="ignore"):
             return np.asarray(distribution.sf(row.lowest + y))
 
-    assert row.sd is not None
-    sd = float(row.sd(np.array([shape]))[0])
-    rounding = 1e-15 * float(distribution.mean()) / sd
     return Standard(row.lowest, mean, min(last, far), last > far, sd, rounding, survival)
 
 
@@ -81,16 +77,8 @@ def sum_curve(family: int, shape: float, terms: int, tolerance: float) -> Curve:
 
     The sum is split in halves, and the curves of all sizes are kept: one convolution for each new number of terms. The
     convolution of two curves is exact; the result is cut into new pieces, until the last Chebyshev coefficients are
-    below ``tolerance``, or ``tolerance * mean / x`` at large x, so that integrals over the tail are right as well.
-
-    Parameters
-    ----------
-    family, shape
-        Code of a family with a density, and its shape parameter.
-    terms
-        Number of times that are added, at least 1.
-    tolerance
-        Of each piece, an absolute probability; for very narrow distributions rounding sets a limit.
+    below ``tolerance``, or ``tolerance * mean / x`` at large x, so that integrals over the tail are right as well. For
+    very narrow distributions rounding sets a limit.
     """
     distribution = standard(family, shape)
     limits = tolerance, distribution.rounding * terms**0.5, 8 * distribution.sd * terms**0.5
@@ -105,9 +93,8 @@ def sum_curve(family: int, shape: float, terms: int, tolerance: float) -> Curve:
         early = _convolve(first.edges, first.series, second.edges, second.slopes, _NODES, _WEIGHTS, x)
         return np.asarray(early / mass + np.where(x < end, second.survival(np.minimum(x, end)), 0.0))
 
-    return _adapt(
-        survival, end if distribution.heavy else float(first.edges[-1]) + end, terms * distribution.mean, *limits
-    )
+    far = end if distribution.heavy else float(first.edges[-1]) + end
+    return _adapt(survival, far, terms * distribution.mean, *limits)
 
 
 def _adapt(
@@ -173,15 +160,9 @@ def _evaluate(edges: Floats, series: Floats, x: Floats, out: Floats) -> None:
     "(e),(m,c),(f),(k,d),(g),(g),()->()",
 )
 def _convolve(
-    edges_a: Floats,
-    series_a: Floats,
-    edges_b: Floats,
-    slopes_b: Floats,
-    nodes: Floats,
-    weights: Floats,
-    x: Floats,
+    edges_a: Floats, series_a: Floats, edges_b: Floats, slopes_b: Floats, nodes: Floats, weights: Floats, x: Floats,
     out: Floats,
-) -> None:
+) -> None:  # fmt: skip
     """P(A + B > x, B <= x): the integral of P(A > x - z) over the distribution of B, piece by piece."""
     t = x[0]
     z, top = max(0.0, t - edges_a[-1]), min(t, edges_b[-1])

@@ -26,9 +26,7 @@ _ROUNDS = 2**20
 
 
 @overload
-def expected_round_time(pool: Pool, allocation: ArrayLike) -> float: ...
-@overload
-def expected_round_time(pool: Pool, allocation: ArrayLike, with_error: Literal[False]) -> float: ...
+def expected_round_time(pool: Pool, allocation: ArrayLike, with_error: Literal[False] = ...) -> float: ...
 @overload
 def expected_round_time(pool: Pool, allocation: ArrayLike, with_error: Literal[True]) -> tuple[float, float]: ...
 def expected_round_time(pool: Pool, allocation: ArrayLike, with_error: bool = False) -> float | tuple[float, float]:
@@ -44,30 +42,22 @@ def expected_round_time(pool: Pool, allocation: ArrayLike, with_error: bool = Fa
     Tasks of a trace by task take consecutive rows of their worker's record, which starts over at its end. Each row is
     equally likely to be the first, independently of other workers: the long-run distribution under a fixed allocation
     where the lengths of the records have no common factor. Records of more than 4,096 rows are reduced to so many
-    values, the means of groups of rows of similar time. All
-    tasks of a round take the same row of traces by round, and so do all workers: the mean is over rounds, one common
-    cycle of the records (at most its first 2**20 rounds).
+    values, the means of groups of rows of similar time. All tasks of a round take the same row of traces by round, and
+    so do all workers: the mean is over rounds, one common cycle of the records (at most its first 2**20 rounds).
 
     Parameters
     ----------
-    pool
-        The workers.
-    allocation
-        (n,) tasks per worker, non-negative integers with any sum.
+    pool, allocation
+        The workers, and (n,) their tasks: non-negative integers with any sum, or ValueError is raised.
     with_error
-        Whether to return an estimate of the error too.
+        Whether to return an estimate of the error too, usually too large: what halving all panels of the quadrature
+        changed, and what a thousand times larger tolerance of convolved distributions changes (or groups twice as large
+        in long records).
 
     Returns
     -------
-    The expected round time in units of time, inf where a worker with a task has an infinite mean; with ``with_error``
-    also an estimate of its error in the same units, usually too large: what halving all panels of the quadrature
-    changed, and what a thousand times larger tolerance of convolved distributions changes (or groups twice as large in
-    long records).
-
-    Raises
-    ------
-    ValueError
-        If the pool is no ``Pool``, or the allocation is not one non-negative integer per worker.
+    The expected round time, and its error if asked for, in units of time; inf where a worker with a task has an
+    infinite mean.
 
     Examples
     --------
@@ -77,7 +67,7 @@ def expected_round_time(pool: Pool, allocation: ArrayLike, with_error: bool = Fa
     >>> round(expected_round_time(exponential([2.0, 5.0]), [3, 0]), 9)
     6.0
     """
-    tasks = _check(checked_pool(pool), allocation)
+    tasks = _checked(checked_pool(pool), allocation)
     busy = np.flatnonzero(tasks)
     unit = 1.0
     if np.isfinite(pool.mean()[busy]).all():
@@ -103,11 +93,11 @@ def cycle(pool: Pool) -> int:
 
 def replayed(pool: Pool, worker: int) -> Floats:
     """Return the task times of a worker that replays a trace by round, shape (cycle,)."""
-    record = np.resize(pool.record(worker), cycle(pool))
-    return np.asarray(pool.distributions.shift[worker] + pool.distributions.scale[worker] * record)
+    _, shift, scale, *_ = pool.distributions
+    return np.asarray(shift[worker] + scale[worker] * np.resize(pool.record(worker), cycle(pool)))
 
 
-def _check(pool: Pool, allocation: ArrayLike) -> Ints:
+def _checked(pool: Pool, allocation: ArrayLike) -> Ints:
     try:
         tasks = np.asarray(allocation)
     except ValueError:  # rows of unequal lengths

@@ -18,11 +18,9 @@ class Rule(NamedTuple):
     """Nodes and weights of a quadrature, and the functions there."""
 
     nodes: Floats
-    """(q,)"""
     weights: Floats
-    """(q,)"""
     values: Floats
-    """(m, q)"""
+    """(q,), (q,) and (m, q)"""
     error: float
     """Sum over the panels of the largest difference between a panel's integral and that of its halves."""
 
@@ -30,16 +28,9 @@ class Rule(NamedTuple):
 def adaptive_rule(functions: Callable[[Floats], Floats], edges: Floats, tolerance: float, most: int = 10**6) -> Rule:
     """Gauss-Legendre quadrature whose panels are halved until it is right for every function.
 
-    Parameters
-    ----------
-    functions
-        Maps times of shape (k,) to values of m functions, shape (m, k).
-    edges
-        First panels, increasing, shape (at least 2,): functions may have kinks and jumps there.
-    tolerance
-        A panel is kept when no integral over it changes by more than this when it is halved.
-    most
-        No panel is halved where that would make more nodes than this.
+    ``functions`` maps times (k,) to values (m, k), and may have kinks and jumps at the ``edges`` of the first panels. A
+    panel is kept when no integral over it changes by more than ``tolerance`` when it is halved, or when that would make
+    more than ``most`` nodes.
     """
     left, right = edges[:-1], edges[1:]
     whole = _values(functions, left, right)[0]
@@ -62,8 +53,8 @@ def adaptive_rule(functions: Callable[[Floats], Floats], edges: Floats, toleranc
             break
         left, right = lefts[~good].ravel(), rights[~good].ravel()
         whole = halves[:, ~good].reshape(len(whole), -1)
-    all_nodes, all_weights = (np.concatenate(part) for part in list(zip(*done, strict=True))[:2])
-    return Rule(all_nodes, all_weights, np.concatenate([part[2] for part in done], axis=1), error)
+    all_nodes, all_weights, all_values = (np.concatenate(part, axis=-1) for part in zip(*done, strict=True))
+    return Rule(all_nodes, all_weights, all_values, error)
 
 
 def _values(

@@ -16,7 +16,7 @@ _SLOWEST = 2.0**600
 
 
 def rescaled(pool: Pool, time: float) -> tuple[Pool, float]:
-    """Return the pool in a unit of time in which ``time`` is between 2**-100 and 2**100; and that unit, a power of two.
+    """The pool in a unit of time in which ``time`` is between 2**-100 and 2**100; and that unit, a power of two.
 
     The unit is 1 unless ``time`` is extreme (or infinite), so that the results for usual times keep their bits. Workers
     that are slower than ``time`` by a factor of 2**500 and more count as that slow.

@@ -28,7 +28,6 @@ class Sums(NamedTuple):
     column: Ints
     """(m,) their places in the order of the caller"""
     shift: Floats
-    """(m,) in units of time"""
     scale: Floats
     """(m,) in units of time"""
     survival: Survival
@@ -45,16 +44,7 @@ def sums(pool: Pool, workers: Ints, tasks: Ints, fine: bool = True) -> list[Sums
     Closed forms: deterministic, exponential and gamma times, and any single task. Sums of the other families with a
     density are convolved numerically, to about 1e-10 (fine) or 1e-7. Tasks of a trace by task take consecutive rows,
     the first of them each with equal probability; those of a trace by round all take the same row. Of a record of more
-    than 4,096 rows (fine) or 2,048, neighbours in size are replaced by their mean.
-
-    Parameters
-    ----------
-    pool
-        Its workers may appear in several columns, with different numbers of tasks.
-    workers, tasks
-        (m,) the columns; each has at least one task.
-    fine
-        Whether numerical distributions are as exact as can be.
+    than 4,096 rows (fine) or 2,048, neighbours in size are replaced by their mean. A worker may be in several columns.
     """
     distributions = pool.distributions
     shared: dict[tuple[float, ...], list[int]] = {}
@@ -63,10 +53,9 @@ def sums(pool: Pool, workers: Ints, tasks: Ints, fine: bool = True) -> list[Sums
         kind = float(i) if FAMILIES[family].trace else float(distributions.shape[i])
         shared.setdefault((family, a, kind), []).append(c)
     result = []
-    for columns in shared.values():
-        column = np.array(columns)
+    for column in map(np.array, shared.values()):
         i, terms = workers[column], int(tasks[column[0]])
-        distribution = _law(pool, int(i[0]), terms, fine)
+        distribution = _distribution(pool, int(i[0]), terms, fine)
         result.append(Sums(column, terms * distributions.shift[i], distributions.scale[i], *distribution))
     return result
 
@@ -78,36 +67,29 @@ def recorded(values: Floats, column: int, fine: bool = True) -> Sums:
 
 def survival(distributions: list[Sums], t: Floats) -> Floats:
     """P(S > t) for m columns in their order and times of shape (k,); returns (m, k)."""
-    result = np.empty((sum(distribution.column.size for distribution in distributions), t.size))
-    for distribution in distributions:
+    result = np.empty((sum(s.column.size for s in distributions), t.size))
+    for s in distributions:
         with np.errstate(over="ignore"):
-            x = (t - distribution.shift[:, None]) / distribution.scale[:, None]
-        result[distribution.column] = distribution.survival(x)
+            x = (t - s.shift[:, None]) / s.scale[:, None]
+        result[s.column] = s.survival(x)
     return result
 
 
 def starts(distributions: list[Sums]) -> Floats:
     """The least value of each sum, shape (m,)."""
-    result = np.empty(sum(distribution.column.size for distribution in distributions))
-    for distribution in distributions:
-        result[distribution.column] = distribution.shift + distribution.scale * distribution.lowest
-    return result
+    lowest = np.concatenate([s.shift + s.scale * s.lowest for s in distributions])
+    return lowest[np.argsort(np.concatenate([s.column for s in distributions]))]
 
 
 def jumps(distributions: list[Sums]) -> Floats:
     """All times at which a survival probability jumps, shape (any,)."""
-    return np.concatenate(
-        [
-            (distribution.shift[:, None] + distribution.scale[:, None] * distribution.jumps).ravel()
-            for distribution in distributions
-        ]
-    )
+    return np.concatenate([(s.shift[:, None] + s.scale[:, None] * s.jumps).ravel() for s in distributions])
 
 
 Distribution = tuple[Survival, float, Floats]
 
 
-def _law(pool: Pool, i: int, terms: int, fine: bool) -> Distribution:
+def _distribution(pool: Pool, i: int, terms: int, fine: bool) -> Distribution:
     """The distribution of a sum of standard times of worker i: survival probability, least value, jumps."""
     family, shape = int(pool.distributions.family[i]), float(pool.distributions.shape[i])
     name = FAMILIES[family].name
@@ -131,10 +113,8 @@ def _law(pool: Pool, i: int, terms: int, fine: bool) -> Distribution:
 
     def later(x: Floats) -> Floats:
         y = np.maximum(x - lowest, 0.0)
-        # Beyond the curve only one very long task can lead.
-        return np.where(
-            y < far, np.clip(curve.survival(np.minimum(y, far)), 0.0, 1.0), terms * distribution.survival(y)
-        )
+        within = np.clip(curve.survival(np.minimum(y, far)), 0.0, 1.0)
+        return np.where(y < far, within, terms * distribution.survival(y))  # beyond, only one very long task can lead
 
     return later, lowest, np.empty(0)
 

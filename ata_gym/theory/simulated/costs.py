@@ -13,7 +13,7 @@ from ata_gym.pools.distributions import NEVER, Distributions
 from ata_gym.pools.families import CODES
 from ata_gym.simulation.keys import derive_keys, stream_keys, uniforms
 from ata_gym.simulation.rounds import allocation_round, race_round
-from ata_gym.typing import Floats, Ints
+from ata_gym.typing import Floats, Ints, Mask
 from ata_gym.utils.validation import whole_number
 
 _SHUFFLE = 2  # a stream of keys of its own
@@ -25,16 +25,14 @@ _LARGE = 900
 """Times beyond 2**900 are divided by a power of two, so that no sum overflows."""
 _LARGEST = 2**28
 """Task times that may be made for a simulation: 2 GiB."""
-_GROWTH, _FIRST = 1.15, 8
 
 
 class Costs(NamedTuple):
     """What C candidates cost in a round on average, in units of time."""
 
     round_time: Floats
-    """(C,)"""
     worker_time: Floats
-    """(C,)"""
+    """(C,) each"""
 
     def total(self, price: float) -> Floats:
         """Round time + price * worker time, shape (C,)."""
@@ -49,29 +47,20 @@ def simulate(times: ArrayLike, allocations: ArrayLike, budget: int, replicates: 
     candidates are compared on the same task times, in this call and in later ones, and the result is deterministic. The
     rounds are those of ``ata_gym.simulation.rounds``, played on traces.
 
+    The error of a round time is less than sd / sqrt(replicates), that of independent draws, and the difference of
+    similar candidates has far less.
+
     Parameters
     ----------
     times
-        (n, S) equally likely task times of each worker; rows of workers without a task are not looked at.
+        (n, S) equally likely task times of each worker, finite and at least 0; rows of workers without a task are not
+        looked at.
     allocations
         (C, n) the candidates: tasks for each worker, at least ``budget`` in total, exactly so unless ``race``.
-    budget
-        Results B that the round needs.
     replicates
-        Rounds to play with each candidate; best a multiple of S.
+        Rounds to play with each candidate, best a multiple of S; ValueError if they need more than 2**28 task times.
     race
-        Whether the first B results end the round, so that all other tasks are cancelled.
-
-    Returns
-    -------
-    The means over the replicates. With independent draws the error of a round time would be sd / sqrt(replicates); here
-    it is less, and the difference of similar candidates has far less.
-
-    Raises
-    ------
-    ValueError
-        If the shapes do not fit, an allocation is negative or sums to less than B (or, for no race, to more), a time
-        that is asked for is not a number of at least 0, or the rounds need more than 2**28 task times.
+        Whether the first B = ``budget`` results end the round, so that all other tasks are cancelled.
 
     Examples
     --------
@@ -93,22 +82,14 @@ def simulate(times: ArrayLike, allocations: ArrayLike, budget: int, replicates: 
     tasks = np.minimum(tasks[:, used], budget)
     most = _up_to_power(int(tasks.max()))  # so that few different ones are remembered
     unit = 2.0 ** max(0, math.frexp(float(table[used].max()))[1] - _LARGE)
-    distributions = replay(table / unit, used, most, replicates)
-    started = np.arange(replicates)[:, None] * np.full(used.size, most)
+    distributions, started = replay(table / unit, used, most, replicates)
     play = race_round if race else allocation_round
-    zeros = np.zeros(1, np.int64)
+    key, zeros = np.zeros(1, np.uint64), np.zeros(1, np.int64)
     costs = []
     blocks = -(-len(tasks) * replicates * (used.size + budget) // _BLOCK)
     for block in np.array_split(tasks, min(blocks, len(tasks))):
-        rounds = play(
-            distributions,
-            np.zeros(1, np.uint64),
-            zeros,
-            zeros,
-            np.tile(started, (len(block), 1)),
-            np.repeat(block, replicates, axis=0),
-            budget,
-        )
+        before, rows = np.tile(started, (len(block), 1)), np.repeat(block, replicates, axis=0)
+        rounds = play(distributions, key, zeros, zeros, before, rows, budget)
         costs.append([part.reshape(-1, replicates).mean(axis=1) for part in (rounds.round_time, rounds.worker_time)])
     return Costs(*(np.concatenate(parts) * unit for parts in zip(*costs, strict=True)))
 
@@ -126,22 +107,17 @@ def _up_to_power(tasks: int) -> int:
     return 1 << (tasks - 1).bit_length()
 
 
-def due(round: Ints, solved: Ints) -> NDArray[np.bool_]:
-    """Return whether a plan last made in round ``solved`` (0: never) has to be made again, elementwise.
+def due(round: Ints, solved: Ints) -> Mask:
+    """Whether a plan last made in round ``solved`` (0: never) has to be made again, elementwise.
 
     That is from round 1.15 * solved + 8 on: in rounds 8, 18, 29, ..., 25 times in 2,000 rounds and 67 times in 750,000.
     The number of results grows in proportion to the rounds, so a plan never rests on much less than is known by now,
     and the cost per round falls as 1 / round.
 
-    >>> solved, plans = np.array([0]), []
-    >>> for k in range(1, 50):
-    ...     if due(np.array([k]), solved)[0]:
-    ...         plans.append(k)
-    ...         solved = np.array([k])
-    >>> plans
-    [8, 18, 29, 42]
+    >>> due(np.array([7, 8, 17, 18]), np.array([0, 0, 8, 8])).tolist()
+    [False, True, False, True]
     """
-    again: NDArray[np.bool_] = round >= _GROWTH * solved + _FIRST
+    again: Mask = round >= 1.15 * solved + 8
     return again
 
 
@@ -156,14 +132,8 @@ def _checked(allocations: ArrayLike, budget: int, race: bool) -> Ints:
     return tasks.astype(np.int64)
 
 
-def replay(times: Floats, used: Ints, most: int, replicates: int) -> Distributions:
-    """Traces of the workers used: for each replicate ``most`` tasks, one after the other.
-
-    Raises
-    ------
-    ValueError
-        If these are too many tasks (see :func:`can_simulate`).
-    """
+def replay(times: Floats, used: Ints, most: int, replicates: int) -> tuple[Distributions, Ints]:
+    """Traces of the workers used, ``most`` tasks for each replicate, and where those begin; ValueError if too many."""
     if not can_simulate(used.size, most, replicates):
         raise ValueError(
             f"playing {replicates} rounds of {used.size} workers with up to {most} tasks each needs more than 2**28 "
@@ -172,12 +142,9 @@ def replay(times: Floats, used: Ints, most: int, replicates: int) -> Distributio
     picks = (2 * np.arange(replicates) + 1) * times.shape[1] // (2 * replicates)
     orders = _orders if most <= _REMEMBERED else _orders.__wrapped__
     table = np.concatenate([times[i, picks[orders(i, most, replicates)]].ravel() for i in used.tolist()])
-    length = np.full(used.size, replicates * most)
-    ones = np.ones(used.size)
-    return Distributions(
-        np.full(used.size, CODES["trace-by-task"]), 0.0 * ones, ones, ones, table,
-        np.cumsum(length) - length, length, np.full(used.size, NEVER),
-    )  # fmt: skip
+    family, length, never = (np.full(used.size, value) for value in (CODES["trace-by-task"], replicates * most, NEVER))
+    ones, begin = np.ones(used.size), np.arange(replicates)[:, None] * np.full(used.size, most)
+    return Distributions(family, 0.0 * ones, ones, ones, table, np.cumsum(length) - length, length, never), begin
 
 
 @lru_cache(maxsize=1024)

@@ -11,8 +11,6 @@ from ata_gym.simulation.dispatch import RoundState, dispatch_step
 from ata_gym.theory.simulated.costs import Costs, replay
 from ata_gym.typing import Bits, Floats, Ints
 
-__all__ = ["Rule", "simulate_dispatch"]
-
 Rule = Callable[[Ints, Bits, Floats], Bits]
 """Returns which workers should be working, (E, n), from the missing results (E,), who is running, and ages (E, n)."""
 
@@ -21,21 +19,9 @@ def simulate_dispatch(times: ArrayLike, rules: Sequence[Rule], budget: int, repl
     """Estimate the expected round time and worker time of rules of dispatch by playing ``replicates`` rounds with each.
 
     The rounds are those of ``ata_gym.simulation.dispatch.dispatch_step``, on the task times of
-    ``ata_gym.theory.simulated.costs.simulate``, which are the same for every rule.
+    ``ata_gym.theory.simulated.costs.simulate``, which are the same for every rule. The times have shape (n, S), finite
+    and at least 0, and ``replicates`` is best a multiple of S.
 
-    Parameters
-    ----------
-    times
-        (n, S) equally likely task times of each worker, finite and at least 0.
-    rules
-        The C candidates.
-    budget
-        Results B that the round needs.
-    replicates
-        Rounds to play with each rule; best a multiple of S.
-
-    Examples
-    --------
     Everybody always works, or only worker 0 does:
 
     >>> everybody = lambda missing, running, age: np.ones_like(running)
@@ -49,8 +35,7 @@ def simulate_dispatch(times: ArrayLike, rules: Sequence[Rule], budget: int, repl
     if not (table.min() >= 0.0 and table.max() < np.inf):
         raise ValueError("times must be finite and at least 0")
     n = len(table)
-    distributions = replay(table, np.arange(n), budget, replicates)
-    before = np.arange(replicates)[:, None] * np.full(n, budget)
+    distributions, before = replay(table, np.arange(n), budget, replicates)
     key, zeros = np.zeros(1, np.uint64), np.zeros(1, np.int64)
     costs = np.empty((2, len(rules)))
     for c, rule in enumerate(rules):

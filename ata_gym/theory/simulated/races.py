@@ -21,10 +21,6 @@ EVERYTHING = 2**40
 """A number of tasks to share out that stands for B tasks for every worker."""
 _TINY = np.nextafter(0.0, 1.0)
 """Takes the place of a score of 0, for which RAS has a rule of its own."""
-_GROWTH = 1.06
-"""From one number of workers, or of tasks, to the next on the scale."""
-_STRIDES = (4, 1)
-"""Steps on the scales, long ones first."""
 _ROUGH = 64
 """Rounds with each candidate of a search that has no start."""
 _SLICES = 256
@@ -35,27 +31,23 @@ Place = tuple[int, int]
 
 
 class Race(NamedTuple):
-    """A race and what it costs on average."""
+    """A race and what it costs on average, in units of time."""
 
     allocation: Ints
     """(n,) tasks for each worker."""
     round_time: float
-    """Its expected round time, in units of time."""
     worker_time: float
-    """Its expected worker time, in units of time."""
 
 
 class Choice(NamedTuple):
-    """Which race of ``race_allocation``, and what it costs on average."""
+    """Which race of ``race_allocation``, and what it costs on average, in units of time."""
 
     fastest: int
     """Workers in the race."""
     tasks: int
     """Tasks shared out among them, before the cap of B each; ``EVERYTHING``: B each."""
     round_time: float
-    """Its expected round time, in units of time."""
     worker_time: float
-    """Its expected worker time, in units of time."""
 
     def total(self, price: float) -> float:
         """Round time + price * worker time."""
@@ -70,16 +62,9 @@ def race_allocation(scores: ArrayLike, fastest: ArrayLike, tasks: ArrayLike, bud
     scores
         (..., n) estimated task times, at least 0, and finite where among the fastest. Of equal ones the lowest index is
         faster.
-    fastest
-        (...,) how many workers take part, the lowest scores first; from 1 to n.
-    tasks
-        (...,) tasks B + d to share out, from ``budget`` on. With ``EVERYTHING`` each gets B.
-    budget
-        Results B that the round needs.
-
-    Returns
-    -------
-    (..., n) tasks for each worker, at least ``budget`` in sum.
+    fastest, tasks
+        (...,) how many workers take part, from 1 to n, and tasks to share out, from B = ``budget`` on. With
+        ``EVERYTHING`` each gets B.
 
     Examples
     --------
@@ -95,8 +80,7 @@ def race_allocation(scores: ArrayLike, fastest: ArrayLike, tasks: ArrayLike, bud
     inside = rank < np.asarray(fastest)[..., None]
     times = np.where(inside, np.maximum(times, _TINY), np.inf)
     shared = allocate_kernel(times, share, np.zeros(times.shape[-1], np.bool_), np.empty(0))
-    allocation: Ints = np.where(share[..., None] >= EVERYTHING, budget * inside, np.minimum(shared, budget))
-    return allocation
+    return np.where(share[..., None] >= EVERYTHING, budget * inside, np.minimum(shared, budget))
 
 
 def time_per_result(times: ArrayLike, until: float) -> Floats:
@@ -110,8 +94,7 @@ def time_per_result(times: ArrayLike, until: float) -> Floats:
     """
     table = np.asarray(times, np.float64)
     spent, done = np.minimum(table, until).mean(axis=1), (table <= until).mean(axis=1)
-    ratio: Floats = np.divide(spent, done, out=np.full_like(spent, np.inf), where=done > 0)
-    return ratio
+    return np.asarray(np.divide(spent, done, out=np.full_like(spent, np.inf), where=done > 0))
 
 
 def choose_race(
@@ -132,18 +115,10 @@ def choose_race(
 
     Parameters
     ----------
-    times
-        (n, S) equally likely task times of each worker (see ``ata_gym.theory.simulated.costs.simulate``).
+    times, replicates
+        (n, S) equally likely task times of each worker, and rounds to play with each candidate: see ``simulate``.
     scores
-        (n,) estimated task times, which rank the workers and share out the tasks (see ``race_allocation``).
-    budget
-        Results B that the round needs.
-    price
-        What one unit of worker time costs in units of runtime, at least 0.
-    tolerance
-        At least 0.
-    replicates
-        Rounds to play with each candidate.
+        (n,) estimated task times, which rank the workers and share out the tasks: see ``race_allocation``.
     start
         Workers and tasks of the race to start from, such as an earlier choice.
 
@@ -160,18 +135,16 @@ def choose_race(
     table, ranked = table[order], ranked[order]
     workers = _scale(1, max(1, int((ranked < np.inf).sum())))
     tasks = [*_scale(budget, 4 * budget), EVERYTHING]
+    last = len(workers) - 1, len(tasks) - 1
 
     def play(places: list[Place], rounds: int) -> dict[Place, Choice]:
         """The races of these places on the scales, and what they cost."""
-        pairs = [(workers[i], tasks[j]) for i, j in places]
-        most = max(m for m, _ in pairs)
-        repeated = np.broadcast_to(ranked[:most], (len(pairs), most))
-        candidates = race_allocation(repeated, [m for m, _ in pairs], [b for _, b in pairs], budget)
-        costs = zip(*simulate(table[:most], candidates, budget, rounds, race=True), strict=True)
-        return {
-            place: Choice(*pair, float(round_time), float(worker_time))
-            for place, pair, (round_time, worker_time) in zip(places, pairs, costs, strict=True)
-        }
+        fastest, shared = [workers[i] for i, _ in places], [tasks[j] for _, j in places]
+        most = max(fastest)
+        repeated = np.broadcast_to(ranked[:most], (len(places), most))
+        candidates = race_allocation(repeated, fastest, shared, budget)
+        costs = (part.tolist() for part in simulate(table[:most], candidates, budget, rounds, race=True))
+        return dict(zip(places, map(Choice, fastest, shared, *costs), strict=True))
 
     known: dict[Place, Choice] = {}
 
@@ -180,12 +153,11 @@ def choose_race(
 
     def walk(loss: Callable[[Place], float], here: Place) -> Place:
         """Step to the best neighbour until none is better, with long steps first; of equal ones the smallest race."""
-        for stride in _STRIDES:
+        for stride in (4, 1):
             while True:
-                steps = product((-stride, 0, stride), repeat=2)
-                around = {(_within(here[0] + i, workers), _within(here[1] + j, tasks)) for i, j in steps}
-                new = sorted(around - known.keys())
-                if new:
+                steps = np.array(list(product((-stride, 0, stride), repeat=2)))
+                around = {(i, j) for i, j in np.clip(here + steps, 0, last).tolist()}
+                if new := sorted(around - known.keys()):
                     known.update(play(new, replicates))
                 best = min(around, key=lambda place: (loss(place), place))
                 if best == here:
@@ -211,25 +183,9 @@ def best_race(pool: Pool, budget: int, price: float, tolerance: float = 0.0, rep
     The search is ``choose_race`` with the workers ranked in three ways: by their mean times, and by their times per
     result in a race as long as all workers together need, and twice that. The best of the three is returned.
 
-    Parameters
-    ----------
-    pool
-        The workers. Tasks count as independent, those of traces too.
-    budget
-        Results B that a round needs, at least 1.
-    price
-        What one unit of worker time costs in units of runtime, at least 0.
-    tolerance, replicates
-        See ``choose_race``.
+    Tasks count as independent, those of traces too. ValueError is raised if the budget is not a whole number of at
+    least 1 or is too large to play rounds (see ``can_simulate``), or the price or the tolerance is negative.
 
-    Raises
-    ------
-    ValueError
-        If the budget is not a whole number of at least 1, the price or the tolerance is negative, or the budget is too
-        large to play rounds (see ``can_simulate``).
-
-    Examples
-    --------
     >>> from ata_gym import scenario
     >>> named = scenario("icml2025-cifar100")
     >>> race = best_race(named.pool, named.budget, price=0.05)
@@ -255,13 +211,9 @@ def _scale(least: int, most: int) -> list[int]:
     """Whole numbers from ``least`` to ``most``, growing by 6 % and at least 1."""
     numbers = [least]
     while numbers[-1] < most:
-        numbers.append(min(most, max(numbers[-1] + 1, round(numbers[-1] * _GROWTH))))
+        numbers.append(min(most, max(numbers[-1] + 1, round(numbers[-1] * 1.06))))
     return numbers
 
 
 def _nearest(number: int, scale: list[int]) -> int:
     return min(range(len(scale)), key=lambda place: abs(scale[place] - number))
-
-
-def _within(place: int, scale: list[int]) -> int:
-    return min(max(place, 0), len(scale) - 1)

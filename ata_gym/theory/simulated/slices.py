@@ -22,23 +22,16 @@ def exponential_sample(size: int) -> Floats:
     """
     above = 1.0 - np.arange(size + 1) / size
     areas = above - above * np.log(np.where(above > 0.0, above, 1.0))
-    slices: Floats = size * -np.diff(areas)
-    return slices
+    return np.asarray(size * -np.diff(areas))
 
 
 def known_sample(pool: Pool, size: int) -> Floats:
     """Means of ``size`` equally likely slices of each worker's distribution of task times, shape (n, size), increasing.
 
     Each row has its worker's mean. A trace counts as an empirical distribution of independent tasks. Where a mean is
-    infinite, the last slice has a finite value, by quadrature.
+    infinite, the last slice has a finite value, by quadrature. ValueError is raised if the size is not a whole number
+    of at least 1.
 
-    Raises
-    ------
-    ValueError
-        If the pool is no ``Pool``, or the size is not a whole number of at least 1.
-
-    Examples
-    --------
     >>> from ata_gym.pools import exponential, uniform
     >>> known_sample(exponential([1.0]) + uniform(0.0, 8.0), 4).round(2)
     array([[0.14, 0.48, 1.  , 2.39],
@@ -48,11 +41,11 @@ def known_sample(pool: Pool, size: int) -> Floats:
     distributions, mean = checked_pool(pool).distributions, pool.mean()
     standard: dict[tuple[int, float], Floats] = {}
     result = np.empty((pool.n, size))
-    for i in range(pool.n):
-        family = FAMILIES[int(distributions.family[i])]
-        kind = (int(distributions.family[i]), float(i) if family.trace else float(distributions.shape[i]))
+    for i, code in enumerate(distributions.family.tolist()):
+        trace = FAMILIES[code].trace
+        kind = (code, float(i) if trace else float(distributions.shape[i]))
         if kind not in standard:
-            standard[kind] = _recorded(pool.record(i), size) if family.trace else _standard(pool, i, size)
+            standard[kind] = _recorded(pool.record(i), size) if trace else _standard(pool, i, size)
         with np.errstate(over="ignore"):
             times = np.minimum(distributions.shift[i] + distributions.scale[i] * standard[kind], _LARGEST)
             unit = max(1.0, mean[i] / 2.0**900) if mean[i] < np.inf else 1.0  # so that no sum overflows
@@ -65,12 +58,11 @@ def known_sample(pool: Pool, size: int) -> Floats:
 
 def _standard(pool: Pool, i: int, size: int) -> Floats:
     """Slices of the distribution of ``Z`` of a worker whose family is no trace, each by quadrature of the quantiles."""
-    if FAMILIES[int(pool.distributions.family[i])].in_scipy is None:
+    if FAMILIES[pool.distributions.family[i]].in_scipy is None:
         return np.ones(size)
     nodes, weights = leggauss(_NODES)
     levels = (np.arange(size)[:, None] + 0.5 * (nodes + 1.0)) / size
-    quantiles: Floats = np.asarray(pool.standard(i).ppf(levels)) @ (0.5 * weights)
-    return quantiles
+    return np.asarray(pool.standard(i).ppf(levels) @ (0.5 * weights))
 
 
 def _recorded(record: Floats, size: int) -> Floats:

@@ -23,9 +23,9 @@ class DeviceClock:
     """The ``backend`` of an env whose tasks are really run on devices and timed.
 
     Tasks are run one after the other, so that they do not disturb each other, and their times are put together as
-    if the workers had run in parallel: each worker runs its tasks one after the other, the round ends with the B-th
-    result, and copying weights and averaging gradients take no time. In a race, a task is run when it starts in this
-    order of events, and a cancelled one counts as worker time until the round's end.
+    if the workers had run in parallel: the round ends with the B-th result, and copying weights and averaging gradients
+    take no time. In a race, a task is run when it starts in this order of events, and a cancelled one counts as worker
+    time until the round's end.
 
     The b-th task that starts in a round draws the sample of task b of a ``Trainer``, and the mean of the first B
     gradients is the round's. A task's time does not depend on its sample, so it does not matter that in a race the
@@ -40,8 +40,7 @@ class DeviceClock:
     trainer
         Whose gradients are computed; without ``compile``, ``graphs`` and ``precision="float16"``.
     workers
-        One for each worker of the env: a list of ``Worker`` or of texts such as ``"cpu:3"``, or one text,
-        ``"cpu:1,cpu:3"``.
+        One for each worker of the env: a list of ``Worker`` or of texts such as ``"cpu:3"``, or ``"cpu:1,cpu:3"``.
 
     Raises
     ------
@@ -56,8 +55,7 @@ class DeviceClock:
     >>> from ata_gym.training import TrainingWrapper
     >>> clock = DeviceClock(Trainer("quadratic", budget=3), "cpu:1, cpu:2")
     >>> env = gymnasium.make("ata_gym/TaskAllocation-v0", pool=clock.pool, budget=3, backend=clock)
-    >>> env = TrainingWrapper(env)
-    >>> _ = env.reset(seed=0)
+    >>> _ = (env := TrainingWrapper(env)).reset(seed=0)
     >>> feedback, _, _, _, info = env.step(np.array([2, 1]))
     >>> feedback["worker"], bool((feedback["duration"] > 0).all()), info["loss"] > 0
     (array([0, 0, 1]), True, True)
@@ -94,7 +92,7 @@ class DeviceClock:
 
     def __call__(
         self,
-        distributions: Distributions,
+        _distributions: Distributions,
         keys: Keys,
         episode: Ints,
         round_index: Ints,
@@ -102,14 +100,10 @@ class DeviceClock:
         allocation: Ints,
         budget: int,
     ) -> RoundResult:
-        """Run a round; the arguments are those of ``race_round`` with one row, the distributions unused.
+        """Run a round; the arguments are those of ``race_round`` with one row.
 
-        Raises
-        ------
-        FloatingPointError
-            If the loss of a task is NaN or infinite.
+        If the loss of a task is NaN or infinite, it raises ``FloatingPointError``.
         """
-        del distributions
         self._losses = []
         for replica in self._replicas.values():
             replica.begin()

@@ -12,15 +12,7 @@ from torch import nn
 def find_device(name: str | torch.device) -> torch.device:
     """The device of that name; ``"cuda"`` is torch's current CUDA device.
 
-    Raises
-    ------
-    ValueError
-        If it is neither a CPU nor a CUDA device, or torch does not see it.
-
-    Examples
-    --------
-    >>> find_device("cpu")
-    device(type='cpu')
+    If it is neither a CPU nor a CUDA device, or torch does not see it, it raises ``ValueError``.
     """
     try:
         device = torch.device(name)
@@ -43,18 +35,11 @@ def find_device(name: str | torch.device) -> torch.device:
 @contextmanager
 def seeded(key: int, device: torch.device) -> Iterator[None]:
     """Seed torch's default generators with a key; afterwards they have the states that they had before."""
-    generators = [torch.default_generator]
-    if device.type == "cuda":
-        torch.cuda.init()  # type: ignore[no-untyped-call] # before it there are no generators
-        generators.append(torch.cuda.default_generators[device.index])
-    states = [generator.get_state() for generator in generators]
-    try:
-        for generator in generators:
+    indices = [device.index] if device.type == "cuda" else []
+    with torch.random.fork_rng(indices, device_type="cuda"):
+        for generator in (torch.default_generator, *(torch.cuda.default_generators[index] for index in indices)):
             generator.manual_seed(key)
         yield
-    finally:
-        for generator, state in zip(generators, states, strict=True):
-            generator.set_state(state)
 
 
 def lacks_memory(error: Exception) -> bool:
@@ -64,15 +49,8 @@ def lacks_memory(error: Exception) -> bool:
 
 @contextmanager
 def enough_memory(device: torch.device, what: str) -> Iterator[None]:
-    """Turn torch's errors for lack of memory on a device, CPU included, into one sentence.
+    """Turn torch's errors for lack of memory on a device, CPU included, into a ``MemoryError`` of one sentence.
 
-    Raises
-    ------
-    MemoryError
-        If ``what`` does not fit.
-
-    Examples
-    --------
     >>> with enough_memory(torch.device("cpu"), "a round"):
     ...     torch.empty(10**16)
     Traceback (most recent call last):
@@ -103,11 +81,6 @@ def autocast(model: nn.Module, precision: str) -> torch.autocast:
 
     It casts weights anew each time, as a CUDA graph needs. Weights, and the gradients that the optimiser sees, keep
     their format.
-
-    >>> model = nn.Linear(2, 3)
-    >>> with autocast(model, "bfloat16"):
-    ...     model(torch.ones(2)).dtype
-    torch.bfloat16
     """
     kind, device = find_precision(precision), next(model.parameters()).device
     return torch.autocast(device.type, kind, enabled=kind is not torch.float32, cache_enabled=False)

@@ -1,12 +1,14 @@
-"""Copies of a trainer's model on devices, where single tasks are run and timed."""
+"""Copies of a trainer's model on devices, where single tasks are run and timed, and the measured times of workers."""
 
 from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
 from typing import TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -14,6 +16,7 @@ from ata_gym.training.devices.device import enough_memory, seeded
 from ata_gym.training.devices.workers import Worker
 from ata_gym.training.models import trained_weights
 from ata_gym.training.trainer import Trainer
+from ata_gym.typing import Floats
 
 WARM_UP = 5
 """Tasks that a device runs untimed at first, as libraries load, memory is reserved and caches fill."""
@@ -51,25 +54,15 @@ class Replica:
         self._total: Parts = [None] * len(trained_weights(self._model))
         if self._copy is not None:
             with torch.no_grad():
-                for ours, theirs in zip(_state(self._copy), _state(self._trainer.model), strict=True):
+                states = [chain(model.parameters(), model.buffers()) for model in (self._copy, self._trainer.model)]
+                for ours, theirs in zip(*states, strict=True):
                     ours.copy_(theirs)
 
     def run(self, task: int, work: int = 1, *, keep: bool = False) -> tuple[float, float]:
-        """Run a task of the trainer's round; return the seconds that it took, and its loss.
+        """Run a task of the trainer's round, with the sample that it has there; its time in seconds, and its loss.
 
-        Parameters
-        ----------
-        task
-            Its number in the round; it has the sample that it has in a ``Trainer``.
-        work
-            How often its gradient is computed.
-        keep
-            Whether its gradient is added to ``total``.
-
-        Raises
-        ------
-        FloatingPointError
-            If the loss is NaN or infinite.
+        Its gradient is computed ``work`` times; ``keep`` adds it to ``total``. A loss that is NaN or infinite raises
+        ``FloatingPointError``.
         """
 
         def compute() -> tuple[Tensor, Parts]:
@@ -106,6 +99,40 @@ def add(left: Parts, right: Parts) -> Parts:
     return [a if b is None else b if a is None else a + b for a, b in zip(left, right, strict=True)]
 
 
+def measure_times(
+    trainer: Trainer, workers: Sequence[Worker], tasks: int, progress: Callable[[int], None] = lambda _done: None
+) -> Floats:
+    """Measure the task times of n workers in seconds, shape (n, tasks).
+
+    Workers take turns, after a warm-up that is not recorded. The trainer's weights stay as they are: task j of every
+    worker is task j of its first round. ``progress`` is called after every task with the number of tasks done. A loss
+    that is NaN or infinite raises ``FloatingPointError``, a device without enough memory ``MemoryError``.
+
+    >>> times = measure_times(Trainer("quadratic", budget=1), [Worker(work=1), Worker(work=2)], tasks=3)
+    >>> times.shape, bool((times > 0).all())
+    ((2, 3), True)
+    """
+    replicas = replicate(trainer, workers)
+    times = np.empty((len(workers), tasks))
+    for task in range(tasks):
+        for i, worker in enumerate(workers):
+            times[i, task], _ = replicas[worker.device].run(task, worker.work)
+            progress(task * len(workers) + i + 1)
+    return times
+
+
+def autocorrelation(times: Floats) -> Floats:
+    """The correlation of a worker's successive task times, shape (n,), from times (n, tasks); NaN if all are equal.
+
+    >>> autocorrelation(np.array([[1.0, 2.0, 1.0, 2.0, 1.0, 2.0]])).round(3)
+    array([-0.833])
+    """
+    centred = times - times.mean(1, keepdims=True)
+    with np.errstate(invalid="ignore"):  # times that are all the same
+        correlation: Floats = (centred[:, 1:] * centred[:, :-1]).sum(1) / (centred**2).sum(1)
+    return correlation
+
+
 def timed(device: torch.device, call: Callable[[], R]) -> tuple[float, R]:
     """The seconds that a call takes on a device, until the device is idle again, and its result."""
     if device.type != "cuda":
@@ -126,8 +153,3 @@ def settle(device: torch.device) -> None:
     """Wait until a device is idle."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-
-
-def _state(model: nn.Module) -> Iterator[Tensor]:
-    yield from model.parameters()
-    yield from model.buffers()

@@ -14,13 +14,6 @@ from ata_gym.utils.validation import whole_number
 class Worker:
     """A device, and how often it computes the gradient of each of its tasks, so that some workers are slower.
 
-    Parameters
-    ----------
-    device
-        ``"cpu"``, ``"cuda"`` or ``"cuda:<index>"``.
-    work
-        How often the gradient of a task is computed; once is enough for the result.
-
     Raises
     ------
     ValueError
@@ -33,7 +26,9 @@ class Worker:
     """
 
     device: str = "cpu"
+    """``"cpu"``, ``"cuda"`` or ``"cuda:<index>"``."""
     work: int = 1
+    """How often the gradient of a task is computed; once is enough for the result."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "device", str(find_device(self.device)))
@@ -54,15 +49,8 @@ class Worker:
 
 
 def find_workers(workers: str | Sequence[Worker | str] | None) -> tuple[Worker, ...]:
-    """The workers of a list, or of a text such as ``"cpu:1,cpu:2"``.
+    """The workers of a list, or of a text such as ``"cpu:1,cpu:2"``; ValueError if there is none, or one is wrong.
 
-    Raises
-    ------
-    ValueError
-        If there is none, or one is wrong.
-
-    Examples
-    --------
     >>> [str(worker) for worker in find_workers("cpu, cpu:2")]
     ['cpu:1', 'cpu:2']
     """

@@ -8,10 +8,8 @@ Users import the names below; ``studies`` compares the methods with policies.
 True
 """
 
-from ata_gym.training.methods.method import Method
-from ata_gym.training.methods.registry import METHODS
-from ata_gym.training.methods.run import MethodResult, MethodRun, run_method
-from ata_gym.training.methods.server import EndedTask, ParameterServer, UpdateRecord
+from ata_gym.training.methods.method import EndedTask, Method, ParameterServer, UpdateRecord
+from ata_gym.training.methods.run import METHODS, MethodResult, MethodRun, run_method
 
 __all__ = [
     "METHODS",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -14,45 +12,26 @@ from ata_gym.simulation.rounds import task_times
 from ata_gym.typing import Floats, Ints
 
 
-class TaskEnd(NamedTuple):
-    """The end of a task."""
-
-    worker: int
-    finished: bool
-    """Whether its result is there; otherwise the task was given up at its time limit."""
-
-
 class WorkerClock:
     """The workers of a pool, each idle or busy with one task.
 
     Task j of worker i takes the time that it has in the envs, in episode 0 of the same seed, where the number of server
-    updates when it starts is its round; a task that was cancelled counts in j.
+    updates when it starts is its round; a task that was cancelled counts in j. After its worker's ``time_limit``,
+    shape (n,) or one for all, a task is given up.
 
     When all busy workers start together after an update, a period begins. Times are counted from there, and runtime and
     worker time of the periods are added up, as an env does with its rounds: the floats are the same.
 
-    Parameters
-    ----------
-    pool
-        The distributions of the task times.
-    seed
-        Keys their noise.
-    time_limit
-        After which a task is given up, one for each worker, shape (n,), or one for all.
-
-    Examples
-    --------
     >>> from ata_gym.pools import deterministic
-    >>> clock = WorkerClock(deterministic([2.0, 3.0]), seed=0)
+    >>> clock = WorkerClock(deterministic([2.0, 3.0]), seed=0, time_limit=2.5)
     >>> clock.start([0, 1], update=0)
-    >>> clock.next().worker, clock.next().worker, clock.runtime, clock.total_worker_time
-    (0, 1, 3.0, 5.0)
+    >>> clock.next(), clock.next(), clock.runtime, clock.total_worker_time
+    ((0, True), (1, False), 2.5, 4.5)
     """
 
     def __init__(self, pool: Pool, seed: int, time_limit: Floats | float = np.inf) -> None:
         self._distributions, self._key = pool.distributions, stream_keys(seed)  # the stream of the task times of an env
         self._limit = np.broadcast_to(np.asarray(time_limit, np.float64), pool.n)
-        self._by_round = self._distributions.family == CODES["trace-by-round"]
         self.started = np.zeros(pool.n, np.int64)
         """(n,) tasks that each worker has started."""
         self.update = np.zeros(pool.n, np.int64)
@@ -94,7 +73,7 @@ class WorkerClock:
         idle = chosen[~self.busy[chosen]]
         self._idled[idle] += self._now - self._idle_since[idle]
         task = self.started[chosen]
-        rows = np.where(self._by_round[chosen], update, task)
+        rows = np.where(self._distributions.family[chosen] == CODES["trace-by-round"], update, task)
         self.over |= bool((rows >= self._distributions.limit[chosen]).any())
         time, limit = task_times(self._distributions, self._key, 0, update, chosen, task), self._limit[chosen]
         self._ends[chosen] = self._now + np.minimum(time, limit)
@@ -102,19 +81,15 @@ class WorkerClock:
         self.started[chosen] += 1
         self.update[chosen] = update
 
-    def next(self) -> TaskEnd:
-        """Go on to the next end of a task; its worker is idle then. Of those at one moment, the lowest worker's.
+    def next(self) -> tuple[int, bool]:
+        """Go on to the next end of a task; its worker, idle now, and whether it was finished rather than given up.
 
-        Raises
-        ------
-        RuntimeError
-            If all workers are idle.
+        Of those at one moment it is the lowest worker's. If all workers are idle, it raises RuntimeError.
         """
         worker = int(self._ends.argmin())
         end = float(self._ends[worker])
         if end == np.inf:
             raise RuntimeError("all workers are idle: the method started no task, or one whose time is infinite")
-        self._now = end
-        self._idle_since[worker] = end
+        self._now = self._idle_since[worker] = end
         self._ends[worker] = np.inf
-        return TaskEnd(worker, bool(self._finishes[worker]))
+        return worker, bool(self._finishes[worker])

@@ -1,19 +1,117 @@
-"""The contract of a training method."""
+"""The contract of a training method, and the parameter server that it drives."""
 
 from __future__ import annotations
 
 import inspect
+import math
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Sequence
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
+import ata_gym.training.needs_torch  # noqa: F401 - before all that needs torch
 from ata_gym.pools import Pool
+from ata_gym.training.methods.clock import WorkerClock
+from ata_gym.training.models import Weights, copy_weights
+from ata_gym.training.trainer import Trainer
 from ata_gym.typing import Floats, Ints
 from ata_gym.utils.validation import whole_number
 
-if TYPE_CHECKING:
-    from ata_gym.training.methods.server import EndedTask, ParameterServer
+
+class EndedTask(NamedTuple):
+    """A task that has ended: one stochastic gradient."""
+
+    worker: int
+    update: int
+    """Server updates when it started."""
+    weights: Weights
+    """Those that it started from; its gradient is taken there."""
+    finished: bool
+    """Whether the gradient is there; otherwise the task was given up at its time limit."""
+
+
+class UpdateRecord(NamedTuple):
+    """The state of a run right after an update; every count and time is from the start on."""
+
+    update: int
+    """Server updates k."""
+    runtime: float
+    """In the pool's units of time."""
+    total_worker_time: float
+    """How long all workers were busy, cancelled tasks included."""
+    computed: int
+    """Gradients that workers have finished."""
+    used: int
+    """Those that updates have used."""
+    loss: float
+    """Mean loss of this update's gradients, at the weights where they were taken; NaN for an update without any."""
+
+
+class ParameterServer:
+    """Starts tasks, waits for their ends, and moves the weights: a method is written in these three verbs.
+
+    Gradient b of update k draws its sample from the key of (seed, k, b), as task b of round k does in a ``Trainer``:
+    with B gradients at the current weights, both take the same step to the bit. A gradient is computed when it is used,
+    which changes nothing, since its noise is independent of all times, and saves those that no update uses.
+    """
+
+    def __init__(self, clock: WorkerClock, trainer: Trainer) -> None:
+        self._clock, self._trainer = clock, trainer
+        self._current: Weights | None = None
+        self._started_at: list[Weights] = [()] * len(clock.started)
+        self._computed = self._used = 0
+        self.record = UpdateRecord(0, 0.0, 0.0, 0, 0, math.nan)
+        """The last update."""
+
+    @property
+    def updates(self) -> int:
+        """Updates k done."""
+        return self._trainer.round
+
+    @property
+    def idle(self) -> Ints:
+        """The workers without a task, in rising order."""
+        return np.flatnonzero(~self._clock.busy)
+
+    def late(self, delay: int) -> Ints:
+        """The workers whose running task started at least that many updates ago."""
+        return np.flatnonzero(self._clock.busy & (self.updates - self._clock.update >= delay))
+
+    def delay(self, task: EndedTask) -> int:
+        """Updates since a task started."""
+        return self.updates - task.update
+
+    def start(self, workers: Ints | Sequence[int]) -> None:
+        """Let each of these workers, all different, start a task at the current weights; what it did is cancelled."""
+        chosen = np.asarray(workers, np.int64)
+        self._clock.start(chosen, self.updates)
+        if self._current is None:
+            self._current = copy_weights(self._trainer.model)
+        for worker in chosen.tolist():
+            self._started_at[worker] = self._current  # one copy for all that start between two updates
+
+    def next(self) -> EndedTask:
+        """Wait for the next task to end."""
+        worker, finished = self._clock.next()
+        self._computed += finished
+        return EndedTask(worker, int(self._clock.update[worker]), self._started_at[worker], finished)
+
+    def update(self, tasks: Sequence[EndedTask], scale: float = 1.0) -> None:
+        """Step along the mean gradient of tasks that started at the same weights; without any, the weights stay.
+
+        ``scale`` is a factor on the learning rate. If the loss is NaN or infinite, FloatingPointError is raised, and
+        the current weights stay as they were.
+        """
+        loss = math.nan
+        if tasks:
+            loss = self._trainer.apply(self._trainer.gradient(tasks[0].weights, len(tasks)), scale)
+            self._current = None
+        else:
+            self._trainer.skip()
+        self._used += len(tasks)
+        times = self._clock.runtime, self._clock.total_worker_time
+        self.record = UpdateRecord(self.updates, *times, self._computed, self._used, loss)
 
 
 class Method(ABC):
@@ -34,8 +132,8 @@ class Method(ABC):
 
     def __init__(self, pool: Pool, budget: int) -> None:
         self.pool, self.budget = pool, whole_number("budget", budget)
-        self.all_workers: Ints = np.arange(pool.n)
-        """All workers, 0 to n - 1."""
+        self.workers: Ints = np.arange(pool.n)
+        """Those that take part, by default all."""
         self.time_limit: Floats | float = np.inf
         """The time after which a task is given up: one for all workers, or one for each, shape (n,)."""
 
@@ -49,8 +147,8 @@ class Method(ABC):
         """The learning rate that theory gives for SGD, from L, sigma^2 and eps; see ``theory``."""
 
     def begin(self, server: ParameterServer) -> None:
-        """Start the first tasks, by default one on each worker."""
-        server.start(self.all_workers)
+        """Start the first tasks, by default one on each worker that takes part."""
+        server.start(self.workers)
 
     @abstractmethod
     def arrive(self, server: ParameterServer, task: EndedTask) -> None:

@@ -1,23 +1,25 @@
-"""A run of a method: an iterator over its updates, or all of them at once."""
+"""The methods by name, and a run of one: an iterator over its updates, or all of them at once."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
+from itertools import islice, takewhile
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ata_gym.scenarios import PoolData, resolve
+from ata_gym.training.methods import asynchronous, synchronous
 from ata_gym.training.methods.clock import WorkerClock
-from ata_gym.training.methods.method import Method
-from ata_gym.training.methods.registry import find_method
-from ata_gym.training.methods.server import ParameterServer, UpdateRecord
+from ata_gym.training.methods.method import Method, ParameterServer, UpdateRecord
+from ata_gym.training.methods.mindflayer import MindFlayer
 from ata_gym.training.settings import TrainingSettings
 from ata_gym.training.trainer import Trainer
 from ata_gym.typing import Floats, Ints
-from ata_gym.utils.validation import whole_number
+from ata_gym.utils.validation import unknown, whole_number
 
 if TYPE_CHECKING:
     from torch import nn
@@ -25,6 +27,37 @@ if TYPE_CHECKING:
     from ata_gym.training.problems.problem import Problem
 
 _SETTINGS = {field.name for field in fields(TrainingSettings)}
+
+METHODS: Mapping[str, type[Method]] = MappingProxyType(
+    {
+        "rennala": synchronous.Rennala,
+        "ringmaster": asynchronous.Ringmaster,
+        "ringmaster-stops": asynchronous.RingmasterStops,
+        "asgd": asynchronous.Asgd,
+        "delay-adaptive-asgd": asynchronous.DelayAdaptiveAsgd,
+        "naive-optimal-asgd": asynchronous.NaiveOptimalAsgd,
+        "ssp": asynchronous.StaleSynchronous,
+        "r2sp": asynchronous.RoundRobin,
+        "minibatch": synchronous.Minibatch,
+        "m-synchronous": synchronous.MSynchronous,
+        "backup-workers": synchronous.BackupWorkers,
+        "mindflayer": MindFlayer,
+    }
+)
+"""The methods that ship with the package; each has a ``summary()``, a ``source`` and a ``step_size``."""
+
+
+def find_method(method: str | type[Method]) -> type[Method]:
+    """The method of that name, or ValueError if there is none; a class is returned as it is.
+
+    >>> find_method("rennala").summary()
+    'All workers compute at x^k until B gradients are in; the rest is cancelled.'
+    """
+    if not isinstance(method, str):
+        return method
+    if method not in METHODS:
+        raise unknown("method", method, METHODS)
+    return METHODS[method]
 
 
 class MethodRun(Iterator[UpdateRecord]):
@@ -35,12 +68,8 @@ class MethodRun(Iterator[UpdateRecord]):
 
     Parameters
     ----------
-    method
-        A name of ``METHODS``, or a subclass of ``Method``.
-    pool
-        The workers: a pool, or plain data of one.
-    problem
-        A problem, or the name of one.
+    method, pool, problem
+        A name of ``METHODS`` or a subclass of ``Method``; a pool, or plain data of one; a problem, or the name of one.
     budget
         Gradients B that one update needs: Rennala's batch and, by default, Ringmaster's R; see ``Method``.
     seed
@@ -52,10 +81,9 @@ class MethodRun(Iterator[UpdateRecord]):
 
     Raises
     ------
-    ValueError
-        If there is no such method or hyperparameter, or for a bad argument.
-    FloatingPointError
-        From ``next``, if the loss is NaN or infinite; the weights stay as they were.
+    ValueError, FloatingPointError
+        If there is no such method or hyperparameter, or for a bad argument; from ``next``, if the loss is NaN or
+        infinite: the weights stay as they were.
 
     Examples
     --------
@@ -84,7 +112,8 @@ class MethodRun(Iterator[UpdateRecord]):
         except TypeError as error:
             raise ValueError(f"method {method!r} does not take these hyperparameters: {error}") from error
         self._trainer = Trainer(problem, 1, **settings)
-        self._server = ParameterServer(WorkerClock(checked, seed, self.method.time_limit), self._trainer)
+        self._clock = WorkerClock(checked, seed, self.method.time_limit)
+        self._server = ParameterServer(self._clock, self._trainer)
         self.method.begin(self._server)
 
     @property
@@ -101,7 +130,7 @@ class MethodRun(Iterator[UpdateRecord]):
         before = self._server.updates
         self.method.proceed(self._server)
         while self._server.updates == before:
-            if self._server.over:
+            if self._clock.over:
                 raise StopIteration
             self.method.arrive(self._server, self._server.next())
         return self._server.record
@@ -130,24 +159,10 @@ def run_method(
     runtime: float = math.inf,
     **arguments: Any,
 ) -> MethodResult:
-    """Run a method for a number of updates.
+    """Run a method for so many updates at most, and before the first that is later than ``runtime``.
 
-    Parameters
-    ----------
-    method, pool, problem, arguments
-        As for ``MethodRun``.
-    updates
-        The number of updates, at most.
-    runtime
-        The run ends before the first update later than that.
+    The other arguments and the errors are those of ``MethodRun``.
 
-    Raises
-    ------
-    ValueError, FloatingPointError
-        As ``MethodRun``.
-
-    Examples
-    --------
     >>> from ata_gym.pools import deterministic
     >>> result = run_method("minibatch", deterministic([1.0, 2.0]), "quadratic", updates=3, budget=2)
     >>> result.runtime, result.total_worker_time
@@ -157,13 +172,7 @@ def run_method(
     if not runtime > 0:
         raise ValueError(f"runtime must be a positive number, not {runtime!r}")
     run = MethodRun(method, pool, problem, **arguments)
-    records: list[UpdateRecord] = []
-    for record in run:
-        if record.runtime > runtime:
-            break
-        records.append(record)
-        if len(records) == count:
-            break
+    records = list(islice(takewhile(lambda record: record.runtime <= runtime, run), count))
     kinds = (np.int64, np.float64, np.float64, np.int64, np.int64, np.float64)
     table = np.array(records, np.dtype(list(zip(UpdateRecord._fields, kinds, strict=True))))
     return MethodResult(**{name: table[name].copy() for name in UpdateRecord._fields}, model=run.model)

@@ -2,6 +2,9 @@
 
 Names: smoothness L; variance sigma^2; accuracy eps, the wanted mean of the squared gradient norm over all updates;
 gap Delta = f(x0) - f*. Where the papers write min(1/u, 1/v), here is 1/max(u, v), which allows for sigma^2 = 0.
+
+Sources: Rennala SGD, Tyurin and Richtarik, 2023; Ringmaster ASGD, Maranjyan, Tyurin and Richtarik, ICML 2025;
+MindFlayer SGD, UAI 2025.
 """
 
 from __future__ import annotations
@@ -15,10 +18,7 @@ from ata_gym.typing import Floats, Ints
 
 
 def gradients_needed(variance: float, accuracy: float) -> int:
-    """Gradients for one step: max(1, ceil(sigma^2 / eps)).
-
-    The batch S of Rennala SGD (Tyurin and Richtarik, 2023) and the delay threshold R of Ringmaster ASGD (Maranjyan,
-    Tyurin and Richtarik, ICML 2025).
+    """Gradients for one step: max(1, ceil(sigma^2 / eps)), Rennala SGD's batch S and Ringmaster ASGD's threshold R.
 
     >>> gradients_needed(0.1, 0.03)
     4
@@ -29,9 +29,9 @@ def gradients_needed(variance: float, accuracy: float) -> int:
 def updates_needed(step_size: float, accuracy: float, gap: float) -> int:
     """Updates K = ceil(4 Delta / (gamma eps)).
 
-    Worked out here: the mean of E||grad f||^2 over K updates is at most 2 Delta / (gamma K) plus a term of noise
-    that each of the step sizes below keeps under eps / 2. It agrees with the published 8 L Delta / eps * max(1,
-    sigma^2 / (eps B)) of MindFlayer SGD (UAI 2025).
+    Worked out here: the mean of E||grad f||^2 over K updates is at most 2 Delta / (gamma K) plus a term of noise that
+    each of the step sizes below keeps under eps / 2. It agrees with the published 8 L Delta / eps * max(1, sigma^2 /
+    (eps B)) of MindFlayer SGD (UAI 2025).
 
     >>> updates_needed(0.5, 0.1, 2.0)
     160
@@ -40,9 +40,7 @@ def updates_needed(step_size: float, accuracy: float, gap: float) -> int:
 
 
 def synchronous_step(smoothness: float, variance: float, accuracy: float, gradients: int) -> float:
-    """The step gamma = min{1 / L, eps S / (2 L sigma^2)} for the mean of S gradients at the current weights.
-
-    Source: Rennala SGD (Tyurin and Richtarik, 2023); a minibatch of S is the same step.
+    """The step gamma = min{1 / L, eps S / (2 L sigma^2)} for the mean of S gradients at one point; from Rennala SGD.
 
     >>> synchronous_step(1.0, 0.4, 0.1, gradients=4)
     0.5
@@ -51,9 +49,7 @@ def synchronous_step(smoothness: float, variance: float, accuracy: float, gradie
 
 
 def asynchronous_step(smoothness: float, variance: float, accuracy: float, delays: int) -> float:
-    """The step gamma = min{1 / (2 R L), eps / (4 L sigma^2)} for single gradients whose delay is below R.
-
-    Source: Ringmaster ASGD (Maranjyan, Tyurin and Richtarik, ICML 2025).
+    """The step gamma = min{1 / (2 R L), eps / (4 L sigma^2)} for gradients of delay below R; from Ringmaster ASGD.
 
     >>> asynchronous_step(1.0, 0.4, 0.1, delays=4)
     0.0625
@@ -62,9 +58,7 @@ def asynchronous_step(smoothness: float, variance: float, accuracy: float, delay
 
 
 def mindflayer_step(smoothness: float, variance: float, accuracy: float, expected: float) -> float:
-    """The step gamma = 1 / (2 L) * min{1, eps B / sigma^2} for B expected gradients of an update.
-
-    Source: MindFlayer SGD (UAI 2025).
+    """The step gamma = 1 / (2 L) * min{1, eps B / sigma^2} of MindFlayer SGD (UAI 2025), for B expected gradients.
 
     >>> mindflayer_step(1.0, 0.4, 0.1, expected=2.0)
     0.25
@@ -73,9 +67,9 @@ def mindflayer_step(smoothness: float, variance: float, accuracy: float, expecte
 
 
 def longest_delay(times: Floats) -> int:
-    """Updates of plain asynchronous SGD during the slowest worker's task, for fixed task times of shape (n,).
+    """Updates of plain asynchronous SGD during the slowest worker's task: sum of ceil(tau_max / tau_i) over the others.
 
-    Worked out here: sum of ceil(tau_max / tau_i) over the other workers. With random times it may be exceeded.
+    Worked out here, for fixed task times of shape (n,); with random times it may be exceeded.
 
     >>> longest_delay(np.array([1.0, 2.0, 5.0]))
     8
@@ -98,12 +92,10 @@ def workers_to_await(times: Floats, gradients: int) -> int:
 
 
 class WorkerGroup(NamedTuple):
-    """A set of fastest workers."""
+    """The fastest workers, ordered by time, and the time in which they compute S gradients."""
 
     workers: Ints
-    """Ordered by time."""
     time: float
-    """In which they compute S gradients."""
 
 
 def best_group(times: Floats, chances: Floats, gradients: int) -> WorkerGroup:

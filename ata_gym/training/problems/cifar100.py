@@ -41,14 +41,9 @@ def cifar100(data: str | Path) -> Classification:
     if not path.exists():
         raise FileNotFoundError(f"there is no file {path}")
     parts = read_archive(path) if path.is_dir() or tarfile.is_tarfile(path) else _read(path)
-    return Classification(
-        _cnn,
-        train=_checked(parts, "train", data),
-        test=_checked(parts, "test", data),
-        transform=_normalise,
-        name="cifar100",
-        learning_rates={"adam": 8e-5, "sgd": 1e-2},
-    )
+    train, test = (_checked(parts, which, path) for which in ("train", "test"))
+    rates = {"adam": 8e-5, "sgd": 1e-2}
+    return Classification(_cnn, train, test, transform=_normalise, name="cifar100", learning_rates=rates)
 
 
 def _read(path: Path) -> dict[str, np.ndarray]:
@@ -64,7 +59,7 @@ def _read(path: Path) -> dict[str, np.ndarray]:
     return parts
 
 
-def _checked(parts: dict[str, np.ndarray], which: str, path: str | Path) -> tuple[Tensor, Tensor]:
+def _checked(parts: dict[str, np.ndarray], which: str, path: Path) -> tuple[Tensor, Tensor]:
     images, labels = parts[f"{which}_x"], parts[f"{which}_y"]
     if images.dtype != np.uint8 or images.ndim != 4 or images.shape[1:] != (32, 32, 3):
         raise ValueError(f"{path}: {which}_x must be uint8 of shape (N, 32, 32, 3), not {images.dtype} {images.shape}")
@@ -74,8 +69,7 @@ def _checked(parts: dict[str, np.ndarray], which: str, path: str | Path) -> tupl
         )
     if not ((labels >= 0) & (labels < _CLASSES)).all():
         raise ValueError(f"{path}: the classes in {which}_y must lie in 0..{_CLASSES - 1}")
-    channels_first = images.transpose(0, 3, 1, 2).copy()
-    return torch.from_numpy(channels_first), torch.from_numpy(labels.astype(np.int64))
+    return torch.from_numpy(images.transpose(0, 3, 1, 2).copy()), torch.from_numpy(labels.astype(np.int64))
 
 
 def _normalise(images: Tensor) -> Tensor:

@@ -26,21 +26,11 @@ _KNOWN = {*((home, "_reconstruct") for home in _NUMPY), ("numpy", "ndarray"), ("
 
 
 def read_archive(path: Path) -> Parts:
-    """Read the training and the test images of CIFAR-100, and their fine labels.
+    """Read ``train_x`` and ``test_x`` (N, 32, 32, 3) uint8, and the fine labels ``train_y`` and ``test_y`` (N,).
 
-    Parameters
-    ----------
-    path
-        ``cifar-100-python.tar.gz``, ``cifar-100-binary.tar.gz``, or the folder that one of them holds.
-
-    Returns
-    -------
-    ``train_x`` and ``test_x`` (N, 32, 32, 3) uint8, ``train_y`` and ``test_y`` (N,).
-
-    Raises
-    ------
-    ValueError
-        If it is damaged, is not such an archive, or its pickles hold more than arrays and plain values.
+    The path is that of ``cifar-100-python.tar.gz``, ``cifar-100-binary.tar.gz``, or of the folder that one of them
+    holds. If it is damaged, is not such an archive, or its pickles hold more than arrays and plain values, it raises
+    ``ValueError``.
     """
     try:
         files = _extracted(path) if path.is_dir() else _packed(path)
@@ -48,16 +38,12 @@ def read_archive(path: Path) -> Parts:
         raise ValueError(f"{path} cannot be read as an archive of CIFAR-100: {error}") from error
     parts: Parts = {}
     for which in ("train", "test"):
-        found = [
-            (read, files[name])
-            for name, read in ((which, _from_pickle), (f"{which}.bin", _from_records))
-            if name in files
-        ]
-        if not found:
+        readers = {which: _from_pickle, f"{which}.bin": _from_records}
+        name = next((name for name in readers if name in files), None)
+        if name is None:
             raise ValueError(f"{path} must hold a file {which} (the python version) or {which}.bin (the binary one)")
-        read, content = found[0]
         try:
-            pixels, labels = read(content)
+            pixels, labels = readers[name](files[name])
         except ValueError as error:
             raise ValueError(f"{path}: {which} {error}") from error
         parts[f"{which}_x"] = pixels.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import copy
+from collections.abc import Callable, Mapping
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -12,6 +13,7 @@ from torch.nn.functional import cross_entropy
 
 from ata_gym.simulation.keys import uniforms
 from ata_gym.typing import Keys
+from ata_gym.utils.trees import map_leaves
 
 _CHUNK = 1024  # held-out samples evaluated at once
 
@@ -31,7 +33,7 @@ class Classification:
     Parameters
     ----------
     build
-        Makes the model, from (B, ...) inputs to (B, classes) logits: any function or class without arguments.
+        Makes the model, from (B, ...) inputs to (B, classes) logits.
     train, test
         Inputs of shape (N, ...) and labels of shape (N,), as tensors or arrays.
     transform
@@ -77,11 +79,10 @@ class Classification:
 
     def to(self, device: torch.device) -> Self:
         """The same problem with its samples on a device."""
-        moved = object.__new__(type(self))
-        moved.__dict__ = self.__dict__ | {
-            "_train": Samples(*(part.to(device) for part in self._train)),
-            "_test": Samples(*(part.to(device) for part in self._test)),
-        }
+        moved = copy.copy(self)
+        moved._train, moved._test = (
+            map_leaves(lambda part: part.to(device), part) for part in (self._train, self._test)
+        )
         return moved
 
     def draw(self, keys: Keys) -> Samples:
@@ -97,16 +98,18 @@ class Classification:
     def evaluate(self, model: nn.Module) -> dict[str, float]:
         """Mean cross-entropy and share of right answers on the held-out samples."""
         loss = right = 0.0
-        for inputs, labels in self._chunks():
+        for inputs, labels in zip(*(torch.split(part, _CHUNK) for part in self._test), strict=True):
             logits = model(self._transform(inputs))
             loss += cross_entropy(logits, labels, reduction="sum").item()
             right += (logits.argmax(1) == labels).sum().item()
         held_out = len(self._test.labels)
         return {"test_loss": loss / held_out, "accuracy": right / held_out}
 
-    def _chunks(self) -> Iterator[Samples]:
-        for start in range(0, len(self._test.labels), _CHUNK):
-            yield Samples(*(part[start : start + _CHUNK] for part in self._test))
+
+def every_fifth_held_out(inputs: Tensor, labels: Tensor) -> tuple[Samples, Samples]:
+    """The samples for training and, every fifth, for testing."""
+    held_out = torch.arange(len(labels)) % 5 == 4
+    return Samples(inputs[~held_out], labels[~held_out]), Samples(inputs[held_out], labels[held_out])
 
 
 def _samples(which: str, inputs: Tensor, labels: Tensor) -> Samples:

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from ata_gym.training.problems.classification import Classification
+from ata_gym.training.problems.classification import Classification, every_fifth_held_out
 from ata_gym.utils.extras import require
 
 
@@ -24,21 +24,14 @@ def digits() -> Classification:
 
     Examples
     --------
-    >>> model = digits().build()
-    >>> sum(weights.numel() for weights in model.parameters())
+    >>> sum(weights.numel() for weights in digits().build().parameters())
     13706
     """
     data = require("sklearn.datasets", extra="train", purpose="The problem digits").load_digits()
     images = torch.from_numpy(data.images.astype(np.float32) / 8 - 1)[:, None]  # 0..16 to [-1, 1]
     labels = torch.from_numpy(data.target.astype(np.int64))
-    held_out = torch.arange(len(labels)) % 5 == 4
-    return Classification(
-        _cnn,
-        train=(images[~held_out], labels[~held_out]),
-        test=(images[held_out], labels[held_out]),
-        name="digits",
-        learning_rates={"sgd": 0.05, "adam": 3e-3},
-    )
+    train, test = every_fifth_held_out(images, labels)
+    return Classification(_cnn, train, test, name="digits", learning_rates={"sgd": 0.05, "adam": 3e-3})
 
 
 def _cnn() -> nn.Module:

@@ -11,11 +11,9 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from ata_gym.training.devices.device import seeded
 from ata_gym.training.models import accepting
-from ata_gym.training.problems.classification import Classification
+from ata_gym.training.problems.classification import Classification, Samples, every_fifth_held_out
 
 _AT_ONCE = 1024
-_HELD_OUT = 5
-"""Every fifth sample is held out, if there are no test data."""
 
 
 def from_torch(make: Callable[[], Sequence[Any]], name: str = "torch") -> Classification:
@@ -41,8 +39,7 @@ def from_torch(make: Callable[[], Sequence[Any]], name: str = "torch") -> Classi
     --------
     >>> def mine():
     ...     inputs = torch.randn(100, 4)
-    ...     model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
-    ...     return model, (inputs, inputs[:, 0] > 0)
+    ...     return nn.Linear(4, 2), (inputs, inputs[:, 0] > 0)
     >>> from ata_gym.training import Trainer
     >>> trainer = Trainer(from_torch(mine), budget=23)
     >>> losses = [trainer.step() for _ in range(300)]
@@ -52,7 +49,7 @@ def from_torch(make: Callable[[], Sequence[Any]], name: str = "torch") -> Classi
     with seeded(0, torch.device("cpu")):
         module, *data = _called(make, name)
         parts = [_samples(source, name) for source in data]
-    train, test = parts if len(parts) == 2 else _split(*parts[0])
+    train, test = parts if len(parts) == 2 else every_fifth_held_out(*parts[0])
     problem = Classification(lambda: _called(make, name)[0], train, test, transform=lambda inputs: inputs, name=name)
     _check(module, train, test, name)
     return problem
@@ -65,28 +62,23 @@ def _called(make: Callable[[], Sequence[Any]], name: str) -> Sequence[Any]:
     return made
 
 
-def _samples(source: Any, name: str) -> tuple[Tensor, Tensor]:
+def _samples(source: Any, name: str) -> Samples:
     if isinstance(source, (tuple, list)) and len(source) == 2 and all(isinstance(part, Tensor) for part in source):
         source = TensorDataset(*source)
     loader = source if isinstance(source, DataLoader) else DataLoader(source, batch_size=_AT_ONCE)
     try:
         inputs, labels = zip(*loader, strict=True)
-        return torch.cat(inputs), torch.cat(labels)
+        return Samples(torch.cat(inputs), torch.cat(labels))
     except (TypeError, ValueError, RuntimeError) as error:
         raise ValueError(f"the data of {name} must give tensors (inputs, labels) of equal shapes: {error}") from error
 
 
-def _split(inputs: Tensor, labels: Tensor) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
-    held_out = torch.arange(len(labels)) % _HELD_OUT == _HELD_OUT - 1
-    return (inputs[~held_out], labels[~held_out]), (inputs[held_out], labels[held_out])
-
-
-def _check(module: nn.Module, train: tuple[Tensor, Tensor], test: tuple[Tensor, Tensor], name: str) -> None:
+def _check(module: nn.Module, train: Samples, test: Samples, name: str) -> None:
     with torch.no_grad(), accepting(name):
-        logits = module.eval()(train[0][:1])
+        logits = module.eval()(train.inputs[:1])
     if not isinstance(logits, Tensor) or logits.ndim != 2:
         shape = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
         raise ValueError(f"the module of {name} must give logits of shape (B, classes), not {shape} for one sample")
-    highest = max(int(labels.max()) for _, labels in (train, test))
+    highest = int(max(train.labels.max(), test.labels.max()))
     if highest >= logits.shape[1]:
         raise ValueError(f"{name} has a label {highest}, but its module gives {logits.shape[1]} classes, from 0 on")

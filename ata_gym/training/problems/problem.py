@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 
 from ata_gym.typing import Keys
-from ata_gym.utils.imports import load_object
+from ata_gym.utils.extras import load_object
 from ata_gym.utils.validation import unknown
 
 if TYPE_CHECKING:
@@ -28,39 +28,29 @@ class Problem(Protocol):
     @property
     def name(self) -> str:
         """Its name in plots and tables."""
-        ...
 
     @property
     def learning_rates(self) -> Mapping[str, float]:
         """A good learning rate for each optimiser known by name; the first is the default optimiser."""
-        ...
 
     def to(self, device: torch.device) -> Self:
         """The same problem with its data on a device."""
-        ...
 
     def build(self) -> nn.Module:
         """A model with fresh weights, on the CPU. Draws from torch's default generator are keyed by the seed."""
-        ...
 
     def draw(self, keys: Keys) -> Any:
         """The data of a round's tasks, drawn with one key per task, shape (B,), as ``uniforms`` takes them."""
-        ...
 
     def loss(self, model: nn.Module, batch: Any) -> Tensor:
         """The loss of each task of a batch, shape (B,); task b's may depend on the b-th part of the batch alone."""
-        ...
 
     def evaluate(self, model: nn.Module) -> Mapping[str, float]:
         """Named figures on held-out data, such as ``{"test_loss": 0.1, "accuracy": 0.97}``; draws nothing."""
-        ...
 
 
-_BUILDERS = {
-    "digits": "ata_gym.training.problems.digits:digits",
-    "cifar100": "ata_gym.training.problems.cifar100:cifar100",
-    "quadratic": "ata_gym.training.problems.quadratic:quadratic",
-}
+_SHIPPED = ("digits", "cifar100", "quadratic")
+"""Each is a function of its own module."""
 
 
 def problem_names() -> tuple[str, ...]:
@@ -69,7 +59,7 @@ def problem_names() -> tuple[str, ...]:
     >>> problem_names()
     ('digits', 'cifar100', 'quadratic')
     """
-    return tuple(_BUILDERS)
+    return _SHIPPED
 
 
 def make_problem(name: str, data: str | Path | None = None) -> Problem:
@@ -96,7 +86,7 @@ def make_problem(name: str, data: str | Path | None = None) -> Problem:
     >>> make_problem("digits").name
     'digits'
     """
-    plain, own = name.removeprefix("torch:"), name.startswith("torch:")
+    plain = name.removeprefix("torch:")
     build = _builder(plain)
     arguments = () if data is None else (data,)
     try:
@@ -104,12 +94,12 @@ def make_problem(name: str, data: str | Path | None = None) -> Problem:
     except TypeError:
         needs = "takes no data: leave it out" if arguments else "needs data, the path of its file"
         raise ValueError(f"the problem {name!r} {needs}") from None
-    if own:
+    make = partial(_called, partial(build, *arguments), name)
+    if plain != name:
         from ata_gym.training.problems.from_torch import from_torch  # noqa: PLC0415 - importing torch takes a while
 
-        call = partial(_called, partial(build, *arguments), name)
-        return from_torch(call, plain.rpartition(":")[2])
-    made = build(*arguments) if name in _BUILDERS else _called(partial(build, *arguments), name)
+        return from_torch(make, plain.rpartition(":")[2])
+    made = build(*arguments) if name in _SHIPPED else make()
     if not isinstance(made, Problem):
         raise ValueError(  # noqa: TRY004 - the name is the user's input
             f"{name!r} returned {type(made).__name__}, which is no problem: see ata_gym.training.Problem"
@@ -118,9 +108,10 @@ def make_problem(name: str, data: str | Path | None = None) -> Problem:
 
 
 def _builder(name: str) -> Callable[..., Any]:
-    if name not in _BUILDERS and ":" not in name:
-        raise unknown("problem", name, _BUILDERS)
-    found: Callable[..., Any] = load_object("problem", _BUILDERS.get(name, name))
+    if name not in _SHIPPED and ":" not in name:
+        raise unknown("problem", name, _SHIPPED)
+    path = f"ata_gym.training.problems.{name}:{name}" if name in _SHIPPED else name
+    found: Callable[..., Any] = load_object("problem", path)
     if not callable(found):
         raise ValueError(f"there is no problem {name!r}: it is no function")  # noqa: TRY004 - the user's input
     return found
@@ -131,10 +122,4 @@ def _called(build: Callable[[], Any], name: str) -> Any:
     try:
         return build()
     except (Exception, SystemExit) as error:
-        raise ValueError(f"the problem {name!r} cannot be made: {_reason(error)}") from error
-
-
-def _reason(error: BaseException) -> str:
-    if isinstance(error, (ModuleNotFoundError, AttributeError)):
-        return str(error)
-    return f"{type(error).__name__}: {error}"
+        raise ValueError(f"the problem {name!r} cannot be made: {type(error).__name__}: {error}") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Mapping
 from typing import Self
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 
 from ata_gym.simulation.keys import uniforms
 from ata_gym.typing import Keys
-from ata_gym.utils.validation import whole_number
+from ata_gym.utils.validation import non_negative, whole_number
 
 
 class Point(nn.Module):
@@ -57,11 +58,8 @@ class Quadratic:
 
     def __init__(self, dimension: int = 100, noise: float = 0.001) -> None:
         self.dimension = whole_number("dimension", dimension)
-        if not 0 <= noise < math.inf:
-            raise ValueError(f"noise must be a finite number of at least 0, not {noise!r}")
-        self.noise = float(noise)
-        d = self.dimension
-        self._minimiser = torch.arange(1, d + 1, dtype=torch.float64) / (d + 1) - 1
+        self.noise = non_negative("noise", noise)
+        self._minimiser = torch.arange(1, self.dimension + 1, dtype=torch.float64) / (self.dimension + 1) - 1
 
     @property
     def smoothness(self) -> float:
@@ -80,8 +78,8 @@ class Quadratic:
 
     def to(self, device: torch.device) -> Self:
         """The same problem with its minimiser on a device."""
-        moved = object.__new__(type(self))
-        moved.__dict__ = self.__dict__ | {"_minimiser": self._minimiser.to(device)}
+        moved = copy.copy(self)
+        moved._minimiser = self._minimiser.to(device)
         return moved
 
     def build(self) -> Point:
@@ -114,11 +112,7 @@ class Quadratic:
 
 
 def quadratic() -> Quadratic:
-    """The paper's quadratic: 100 dimensions, noise of norm 0.01, step size 1e-4.
-
-    >>> quadratic().dimension
-    100
-    """
+    """The paper's quadratic: 100 dimensions, noise of norm 0.01, step size 1e-4."""
     return Quadratic()
 
 

@@ -13,9 +13,8 @@ import polars as pl
 from ata_gym.bench.experiment.experiment import Experiment
 from ata_gym.bench.experiment.store import Folder, read_frame
 from ata_gym.bench.report.table import LEFT, Table, right
-from ata_gym.training.methods.registry import find_method
-from ata_gym.training.methods.run import MethodRun
-from ata_gym.training.methods.server import UpdateRecord
+from ata_gym.training.methods.method import UpdateRecord
+from ata_gym.training.methods.run import MethodRun, find_method
 from ata_gym.training.studies.curves import Goal, smooth
 from ata_gym.training.studies.trajectory import deterministic
 from ata_gym.training.trainer import Trainer
@@ -27,16 +26,13 @@ _NOISE = 2.0**60
 
 @dataclass(frozen=True)
 class MethodChoice:
-    """A method of a comparison, with a learning rate if the user gives one.
+    """A method of a comparison, with a learning rate if the user gives one, and its label in plots, tables and files.
 
-    Examples
-    --------
     >>> MethodChoice.parse("ringmaster=0.01")
     MethodChoice(label='ringmaster=0.01', method='ringmaster', lr=0.01)
     """
 
     label: str
-    """Its name in plots, tables and files."""
     method: str
     lr: float | None = None
 
@@ -60,8 +56,6 @@ class MethodChoice:
         dominates: in proportion to the gradients of an update, and half that for asynchronous methods. The ratio
         depends on neither the problem nor the accuracy.
 
-        Examples
-        --------
         >>> experiment = Experiment.on_scenario("icml2025-cifar100", seeds=1)
         >>> names = ("rennala", "minibatch", "ringmaster", "ringmaster=0.1")
         >>> [MethodChoice.parse(name).rate(experiment, 0.46) for name in names]
@@ -83,20 +77,10 @@ def run_once(
     folder: Folder,
     progress: Callable[[int], None] = lambda _gradients: None,
 ) -> pl.DataFrame:
-    """Run a method until it has used as many gradients as the policies, or read its file if there is one.
+    """Run a method until it has used rounds * B gradients, as the policies do, or read its file if there is one.
 
-    Parameters
-    ----------
-    choice
-        The method.
-    trainer
-        The trainer of the policies: the method has its problem and settings.
-    experiment
-        Gives the pool and the budget B; the run ends with the update at which rounds * B gradients are used.
-    folder
-        The results folder.
-    progress
-        Called after every update with the number of gradients used.
+    Trainer and experiment are those of the policies: the method has the same problem, settings, pool and budget B.
+    After every update ``progress`` is called with the number of gradients used.
 
     Returns
     -------
@@ -105,12 +89,11 @@ def run_once(
 
     Raises
     ------
-    FloatingPointError
-        If the loss is NaN or infinite.
-    ValueError
-        If the file is not what was written.
+    FloatingPointError, ValueError
+        If the loss is NaN or infinite; if the file is not what was written.
     """
-    path, most = result(folder, choice), experiment.rounds * experiment.scenario.budget
+    scenario, path = experiment.scenario, result(folder, choice)
+    most = experiment.rounds * scenario.budget
     if path.exists():
         progress(most)
         return read_frame(path)
@@ -121,7 +104,6 @@ def run_once(
     )
     records: list[UpdateRecord] = []
     with deterministic():
-        scenario = experiment.scenario
         run = MethodRun(choice.method, scenario.pool, trainer.problem, budget=scenario.budget, **vars(settings))
         for record in run:
             records.append(record)

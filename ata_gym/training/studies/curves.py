@@ -28,35 +28,28 @@ def smooth(losses: pl.Series) -> pl.Series:
     return losses.rolling_mean(max(1, len(losses) // _SMOOTHED), min_samples=1)
 
 
-def mean_clocks(records: pl.DataFrame, *others: str) -> pl.DataFrame:
-    """Means over the seeds: columns policy, round, runtime, total_worker_time and the others that are named."""
-    clocks = records.group_by("policy", "round", maintain_order=True)
-    return clocks.agg(pl.col("runtime", "total_worker_time", *others).mean())
-
-
 def lay(trajectory: pl.DataFrame, records: pl.DataFrame) -> pl.DataFrame:
     """Join a trajectory of ``train_once`` with the records of ``ata_gym.bench``, at the recorded rounds.
 
-    Returns
-    -------
-    Columns policy, round, runtime, total_worker_time (means over the seeds) and loss, the smoothed training loss.
+    The columns are policy, round, runtime, total_worker_time (means over the seeds) and loss, the smoothed one.
     """
     steps = trajectory.filter(pl.col("round") > 0)
     smoothed = steps.select("round", loss=smooth(steps["loss"]))
-    return mean_clocks(records).join(smoothed, on="round", maintain_order="left")
+    means = pl.col("runtime", "total_worker_time").mean()
+    clocks = records.group_by("policy", "round", maintain_order=True).agg(means)
+    return clocks.join(smoothed, on="round", maintain_order="left")
 
 
 class Goal(NamedTuple):
-    """A loss, and the round in which it is reached."""
+    """A loss, and the first recorded round in which the smoothed loss is that low."""
 
     loss: float
     round: int
-    """The first recorded round in which the smoothed loss is that low."""
 
 
 def goal(curves: pl.DataFrame) -> Goal:
     """A loss to compare the policies at: a hundredth of the first one, or the lowest where that is not reached."""
-    one = curves.filter(pl.col("policy") == curves["policy"][0])
+    one = curves.filter(policy=curves["policy"][0])
     losses = one["loss"].to_numpy()
     level = max(losses[0] / 100, losses.min())
     return Goal(float(level), int(one["round"][int(np.argmax(losses <= level))]))
@@ -65,15 +58,11 @@ def goal(curves: pl.DataFrame) -> Goal:
 def draw(curves: pl.DataFrame, title: str, stem: Path) -> list[Path]:
     """Draw loss against runtime and against worker time, as PNG and SVG."""
     with style.figure(9.5, 3.6) as picture:
-        left, right = picture.subplots(1, 2, sharey=True)
-        _panel(left, curves, "runtime")
-        _panel(right, curves, "total_worker_time")
-        left.set(xlabel="runtime", title="training loss")
-        right.set(xlabel="total worker time")
-        for axes in (left, right):
-            style.plain_numbers(axes)
-            axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
-        picture.legend(*left.get_legend_handles_labels(), loc="outside right upper", handlelength=2.6)
+        panels = picture.subplots(1, 2, sharey=True)
+        for axes, clock in zip(panels, ("runtime", "total_worker_time"), strict=True):
+            _panel(axes, curves, clock)
+        panels[0].set_title("training loss")
+        picture.legend(*panels[0].get_legend_handles_labels(), loc="outside right upper", handlelength=2.6)
         picture.suptitle(title, x=0.01, ha="left", fontsize=10, fontweight="bold")
         return style.save(picture, stem)
 
@@ -81,10 +70,13 @@ def draw(curves: pl.DataFrame, title: str, stem: Path) -> list[Path]:
 def _panel(axes: Axes, curves: pl.DataFrame, clock: str) -> None:
     policies = curves["policy"].unique(maintain_order=True).to_list()
     for policy, line in style.lines(policies).items():
-        mine = curves.filter(pl.col("policy") == policy)
+        mine = curves.filter(policy=policy)
         axes.plot(mine[clock].to_numpy(), mine["loss"].to_numpy(), label=policy, **line)
-    axes.set(xscale="log", yscale="log" if (curves["loss"] > 0).all() else "linear")
+    yscale = "log" if (curves["loss"] > 0).all() else "linear"
+    axes.set(xlabel=clock.replace("_", " "), xscale="log", yscale=yscale)
     axes.margins(x=0.01)
     times = curves[clock].to_numpy()
     if times.min() < times.max() / _SHOWN:
         axes.set_xlim(left=times.max() / _SHOWN)
+    style.plain_numbers(axes)
+    axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))

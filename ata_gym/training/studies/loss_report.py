@@ -28,16 +28,7 @@ def report(
 ) -> Report:
     """Compare policies and methods at a low loss, and leave tables and the picture in the folder.
 
-    Parameters
-    ----------
-    experiment, policies, folder
-        What was played, by whom, and where the results are.
-    trajectory
-        As ``trajectory.train_once`` returns it.
-    trainer
-        What was trained.
-    frames
-        What each method did, as ``comparison.run_once`` returns it.
+    ``trajectory`` is what ``trajectory.train_once`` returned, and each of ``frames`` what ``comparison.run_once`` did.
     """
     problem = trainer.problem.name
     records = folder.results(policies)
@@ -46,11 +37,9 @@ def report(
     clocks = records.filter(pl.col("round") <= low.round)
     if frames:
         methods = comparison.lay(frames, experiment)
-        reached = comparison.reached(methods, low, experiment.seed)
-        clocks = pl.concat([clocks, reached], how="diagonal")
+        clocks = pl.concat([clocks, comparison.reached(methods, low, experiment.seed)], how="diagonal")
         curves = pl.concat([curves, methods])
-    summary = summarise(clocks)
-    summary = summary.filter(~pl.col("quantity").is_in(["regret", "support"]))
+    summary = summarise(clocks).filter(~pl.col("quantity").is_in(["regret", "support"]))
     missed = " (-: not reached)" if summary["mean"].is_null().any() else ""
     title = f"{problem} to loss {low.loss:.3g}{missed}\non {experiment.about}"
     tables = summary_tables(summary, replace(experiment, rounds=low.round), title)
@@ -59,7 +48,7 @@ def report(
         tables.append(comparison.table(frames, experiment, trainer.optimizer_choice.lr))
     end = trajectory.row(-1, named=True)
     figures = [f"{name.replace('_', ' ')} {end[name]:.4g}" for name in trajectory.columns[2:]]
-    last = curves.filter(pl.col("policy") == policies[0])["loss"][-1]
+    last = curves.filter(policy=policies[0])["loss"][-1]
     remark = (
         f"{'the policies, ' * bool(frames)}after all {experiment.rounds:,} rounds: {', '.join(figures)}, "
         f"training loss {last:.4g} (mean of the last rounds)"

@@ -17,9 +17,13 @@ from ata_gym.bench.experiment.store import Folder, read_frame
 from ata_gym.training import checkpoint
 from ata_gym.training.trainer import Trainer
 from ata_gym.utils.atomic import write_whole
+from ata_gym.utils.extras import require
 
 EVALUATIONS = 50
 """Evaluations of a trajectory, evenly over its rounds."""
+
+_POINTS = 1000
+"""Losses in TensorBoard's log, at most."""
 
 Log = Callable[[Mapping[str, float]], None]
 """Called with a round, its loss if there is one, and its evaluation if there was one."""
@@ -38,8 +42,6 @@ def train_once(
 
     Parameters
     ----------
-    trainer, rounds
-        The trainer, and the number of its optimiser steps.
     folder
         A results folder of the trainer's configuration. In the end it holds ``training.parquet``, the trajectory, and
         ``weights.pt``, the final weights, which ``checkpoint.load`` reads.
@@ -57,19 +59,15 @@ def train_once(
 
     Raises
     ------
-    FloatingPointError
-        If the loss is NaN or infinite. The rounds before are kept in the checkpoint.
-    MemoryError
-        If a round does not fit into the device's memory. The last checkpoint stays.
-    ValueError
-        If a file is not what was written.
+    FloatingPointError, MemoryError, ValueError
+        If the loss is NaN or infinite: the rounds before are kept in the checkpoint. If a round does not fit into the
+        device's memory: the last checkpoint stays. If a file is not what was written.
     """
     whole = folder.path / "training.parquet"
     if whole.exists():
         trajectory = read_frame(whole)
         progress(rounds, trajectory["loss"][-1])
-        for row in trajectory.iter_rows(named=True):
-            log({name: figure for name, figure in row.items() if figure is not None})
+        _log_again(trajectory, log)
         return trajectory
     with deterministic():
         record = _Record(trainer, max(1, rounds // EVALUATIONS), folder.path / "checkpoints" / "training.pt", log)
@@ -100,16 +98,19 @@ class _Record:
         self._trainer, self._every, self.path, self._log = trainer, every, path, log
         self._losses: list[float] = []
         self._evaluations: list[dict[str, float]] = []
-        if path.exists():
-            self._load()
-        else:
-            self._evaluate({})
+        if not path.exists():
+            self._evaluate()
+            return
+        tree = checkpoint.load(path, "trainer", "losses", "evaluations")
+        trainer.restore(tree["trainer"])
+        self._losses, self._evaluations = tree["losses"].tolist(), tree["evaluations"]
+        _log_again(self.frame(), log)
 
     def add(self, loss: float, *, at_the_end: bool) -> None:
         """Record the loss of a round; every so many rounds, and at the end, evaluate."""
         self._losses.append(loss)
         if self._trainer.round % self._every == 0 or at_the_end:
-            self._evaluate({"loss": loss})
+            self._evaluate(loss=loss)
         else:
             self._log({"round": self._trainer.round, "loss": loss})
 
@@ -125,19 +126,39 @@ class _Record:
         steps = pl.DataFrame({"round": range(len(self._losses) + 1), "loss": [None, *self._losses]}, schema)
         return steps.join(pl.DataFrame(self._evaluations), on="round", how="left", maintain_order="left")
 
-    def _load(self) -> None:
-        tree = checkpoint.load(self.path, "trainer", "losses", "evaluations")
-        self._trainer.restore(tree["trainer"])
-        self._losses, self._evaluations = tree["losses"].tolist(), tree["evaluations"]
-        evaluated = {int(figures["round"]): figures for figures in self._evaluations}
-        self._log(evaluated[0])
-        for k, loss in enumerate(self._losses, 1):
-            self._log({"round": k, "loss": loss} | evaluated.get(k, {}))
-
-    def _evaluate(self, known: Mapping[str, float]) -> None:
+    def _evaluate(self, **known: float) -> None:
         figures = {"round": self._trainer.round, **self._trainer.evaluate()}
         self._evaluations.append(figures)
-        self._log({**known, **figures})
+        self._log(known | figures)
+
+
+def _log_again(trajectory: pl.DataFrame, log: Log) -> None:
+    for row in trajectory.iter_rows(named=True):
+        log({name: figure for name, figure in row.items() if figure is not None})
+
+
+@contextmanager
+def tensorboard_log(folder: Path, rounds: int) -> Iterator[Log]:
+    """Give a function that logs a run of so many rounds into a folder; an earlier log there is deleted.
+
+    The function is called with each ``round`` and its figures by name. ``tensorboard --logdir FOLDER`` shows them.
+    Without tensorboard it raises MissingExtraError, an ``ImportError``.
+    """
+    require("tensorboard", extra="train", purpose="TensorBoard's log")
+    from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415 - it fails where tensorboard is missing
+
+    for old in folder.glob("events.out.tfevents.*"):
+        old.unlink()
+    every = max(1, rounds // _POINTS)
+
+    def log(figures: Mapping[str, float]) -> None:
+        k = int(figures["round"])
+        for name, figure in figures.items():
+            if name != "round" and (k % every == 0 or len(figures) > 2):  # more than the loss: it was evaluated
+                writer.add_scalar(name, figure, k)
+
+    with SummaryWriter(str(folder)) as writer:
+        yield log
 
 
 def training_config(trainer: Trainer, problem: str, data: Path | None = None) -> Config:
@@ -147,17 +168,14 @@ def training_config(trainer: Trainer, problem: str, data: Path | None = None) ->
 
 def _digest(data: Path) -> str:
     """A hash of the content of a file or a folder; of anything else, its name."""
+    if data.is_file():
+        with data.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
     if not data.exists():
         return str(data)
-    files = sorted(file for file in data.rglob("*") if file.is_file()) if data.is_dir() else [data]
-    whole = hashlib.sha256()
-    for path in files:
-        with path.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256")
-        if data.is_file():
-            return digest.hexdigest()
-        whole.update(path.name.encode() + digest.digest())
-    return whole.hexdigest()
+    parts = sorted(path for path in data.rglob("*") if path.is_file())
+    whole = b"".join(path.name.encode() + bytes.fromhex(_digest(path)) for path in parts)
+    return hashlib.sha256(whole).hexdigest()
 
 
 @contextmanager

@@ -11,18 +11,16 @@ from ata_gym.typing import Floats, Ints
 from ata_gym.utils.validation import flag, unknown
 from ata_policies.allocation.estimates.ata import Ata, AtaEmpirical
 from ata_policies.allocation.estimates.bounds import Cucb, KlGamma, KlLcb, UcbV
-from ata_policies.allocation.estimates.estimate import Estimate
-from ata_policies.allocation.estimates.means import Mean
+from ata_policies.allocation.estimates.estimate import Estimate, Mean
 from ata_policies.allocation.estimates.robust import Catoni, MedianOfMeans, TruncatedMean
 from ata_policies.allocation.estimates.thompson import Thompson, ThompsonGamma
 from ata_policies.allocation.rules import Beta, EpsilonUniform, Proxy, Round, Rule
 from ata_policies.beliefs.availability import Availability
 from ata_policies.beliefs.change_detection.restarts import Restarts
-from ata_policies.beliefs.discount import Discount
+from ata_policies.beliefs.forgetting import Discount, Window
 from ata_policies.beliefs.memory import Everything, Memory
 from ata_policies.beliefs.moments import Belief, Moments, learn_shapes
 from ata_policies.beliefs.prior import Prior
-from ata_policies.beliefs.window import Window
 from ata_policies.observations import Observation
 from ata_policies.policy import Policy, Setting, State
 
@@ -63,28 +61,18 @@ class ComposedPlan(NamedTuple):
 class ComposedPolicy(Policy):
     """A policy of ``ata_gym/TaskAllocation-v0`` made of three parts: what counts, a score per worker, a rule.
 
+    ValueError if there is no such part or hyperparameter, or the parts do not fit together.
+
     Parameters
     ----------
-    setting
-        What the policy may know.
-    estimate
-        A score per worker from what counts: a key of ``ESTIMATES``.
-    memory
-        What counts: "everything", "window", "discount", "restarting" or "prior".
-    rule
-        Scores to allocation: "proxy", "beta" or "epsilon-uniform".
+    estimate, memory, rule
+        A score per worker from what counts, what counts, and scores to allocation: keys of ``ESTIMATES``, ``MEMORIES``
+        and ``RULES``.
     availability
         Whether a worker that gave fewer results than it had tasks gets none for 8 rounds, and after each further probe
         in vain for twice as many, up to 64 (``Availability``). By default as the memory has it: with "restarting".
-    seed
-        Seeds the policy's own randomness.
     hyperparameters
         Those of the three parts, by name.
-
-    Raises
-    ------
-    ValueError
-        If there is no such part or hyperparameter, or the parts do not fit together.
 
     Examples
     --------
@@ -120,12 +108,12 @@ class ComposedPolicy(Policy):
             raise ValueError(f"the rule {rule} needs the spread of the task times, which {estimate} does not estimate")
         given = {**chosen[0].memory_defaults.get(memory, {}), **hyperparameters}
         made = [kind(**{name: given[name] for name in names_of(kind) if name in given}) for kind in chosen]
-        surplus = set(hyperparameters) - {name for kind in chosen for name in names_of(kind)}
+        known = [name for kind in chosen for name in names_of(kind)]
+        surplus = hyperparameters.keys() - set(known)
         if surplus:
-            known = ", ".join(name for kind in chosen for name in names_of(kind)) or "none"
             raise ValueError(
                 f"{estimate} with memory {memory} and rule {rule} does not take {', '.join(sorted(surplus))}; its "
-                f"hyperparameters are: {known}"
+                f"hyperparameters are: {', '.join(known) or 'none'}"
             )
         self.estimate: Estimate = made[0].fit(setting)
         self.memory: Memory = made[1]

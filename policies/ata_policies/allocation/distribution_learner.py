@@ -73,7 +73,6 @@ class DistributionLearner(AllocationPolicy):
 
     def act(self, state: State, seen: Observation) -> tuple[Ints, State]:
         """Make the plan again where it is due, then allocate."""
-        del seen
         again = np.flatnonzero(due(state.round, state.plan.solved))
         if again.size:
             factor, solved = state.plan.factor.copy(), state.plan.solved.copy()

@@ -40,35 +40,12 @@ class Penalties(NamedTuple):
         >>> Penalties.empty(1, 2).observe(np.array([[0, 0, 1]]), np.array([[2.0, 4.0, 5.0]])).penalties
         array([[3., 0.]])
         """
-        del elapsed
         seen = Belief(self.counts, self.totals).observe(worker, duration)
         return Penalties(*seen, _penalise(self.penalties, worker, duration))
 
     def untried(self) -> Mask:
         """Which workers have never finished a task, shape (E, n)."""
         return never_finished(self)
-
-
-def round_randomly(penalties: Floats, rate: Floats, budget: int, draw: Floats) -> Ints:
-    """Round p B to whole tasks, p_i ~ exp(-rate penalty_i): each worker gets floor(p_i B) or one more, E[a] = p B.
-
-    With C_i = (p_1 + ... + p_i) B and one uniform number u, a_i = floor(C_i + u) - floor(C_(i-1) + u), which adds up to
-    B: systematic sampling.
-
-    Parameters
-    ----------
-    penalties
-        (E, n) at least 0.
-    rate, draw
-        (E,) at least 0, and u.
-
-    Examples
-    --------
-    >>> round_randomly(np.zeros((1, 4)), np.ones(1), 6, np.array([0.3]))
-    array([[1, 2, 1, 2]])
-    """
-    allocation: Ints = _round_randomly(penalties, rate, np.int64(budget), draw)
-    return allocation
 
 
 @gufunc("void(float64[:], int64[:], float64[:], float64[:])", "(n),(b),(b)->(n)")
@@ -89,7 +66,12 @@ def _penalise(penalty: Floats, worker: Ints, duration: Floats, out: Floats) -> N
 
 
 @gufunc("void(float64[:], float64[:], int64[:], float64[:], int64[:])", "(n),(),(),()->(n)")
-def _round_randomly(penalty: Floats, rate: Floats, budget: Ints, draw: Floats, out: Ints) -> None:
+def round_randomly(penalty: Floats, rate: Floats, budget: Ints, draw: Floats, out: Ints) -> None:
+    """Round p B to whole tasks, p_i ~ exp(-rate penalty_i): each worker gets floor(p_i B) or one more, E[a] = p B.
+
+    With C_i = (p_1 + ... + p_i) B and one uniform number u, a_i = floor(C_i + u) - floor(C_(i-1) + u), which adds up to
+    B: systematic sampling.
+    """
     n = len(penalty)
     least = penalty.min()
     weight = np.empty(n)
@@ -138,4 +120,5 @@ class ExponentiatedGradient(AllocationPolicy):
         mean = np.divide(total, belief.counts.sum(axis=1), out=np.ones_like(total), where=total > 0)
         rate = np.minimum(_RATE / mean, LONGEST) if self.rate is None else np.full_like(mean, self.rate)
         draw = uniforms(state.round_keys(), 1)[:, 0]
-        return round_randomly(belief.penalties, rate, self.setting.budget, draw)
+        allocation: Ints = round_randomly(belief.penalties, rate, self.setting.budget, draw)
+        return allocation

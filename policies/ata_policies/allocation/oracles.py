@@ -55,12 +55,10 @@ class _Dynamic(Policy):
 
     def act(self, state: State, seen: Observation) -> tuple[Ints, State]:
         """Not used: it acts on the conditions of the coming round."""
-        del state, seen
         raise TypeError("a dynamic oracle acts on privileged information: call act_knowing")
 
     def act_knowing(self, state: State, seen: Observation, conditions: Conditions) -> tuple[Ints, State]:
         """Plan the rows whose conditions are others than before."""
-        del seen
         plan: DynamicPlan = state.plan
         mean, allocation = conditions.means(self.pool), plan.allocation.copy()
         distribution, factor = conditions.distribution, conditions.factor
@@ -85,7 +83,6 @@ class DynamicOfta(_Dynamic):
 
     def plan(self, now: Conditions, mean: Floats) -> Ints:
         """RAS of the means."""
-        del now
         usable = np.isfinite(mean)
         allocation = np.zeros(len(mean), np.int64)
         allocation[usable] = allocate(mean[usable], self.setting.budget)
@@ -104,7 +101,6 @@ class DynamicOracle(_Dynamic):
 
     def plan(self, now: Conditions, mean: Floats) -> Ints:
         """Bring the workers into a common order, and search."""
-        del mean
         order = np.lexsort((now.factor, now.distribution))
         order = order[now.dies[order] > 0.0]
         there = now._replace(distribution=now.distribution[order], factor=now.factor[order], share=0.0)

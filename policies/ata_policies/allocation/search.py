@@ -40,17 +40,9 @@ def search(times: Floats, spread: Floats, budget: int, price: float) -> Solution
     convex, so the share is rather too small. Workers too slow to be tried would be useful where they are as fast as
     those that were.
 
-    Parameters
-    ----------
-    times
-        (n, S) equally likely task times of each worker.
-    spread
-        (n,) beta standard deviations of a task time, by which the search begins and orders the workers.
-    budget, price
-        The setting's.
+    ``times`` (n, S) are equally likely task times of each worker. The search begins with, and orders the workers by,
+    ``spread`` (n,), which is beta standard deviations of a task time.
 
-    Examples
-    --------
     Two tasks of the first worker take 20, one of each takes 24, and 10 if the other took no time: 10 = (24 - 10) 0.71.
 
     >>> times = np.array([[9.0, 10.0, 11.0], [22.0, 24.0, 26.0]])

@@ -16,14 +16,10 @@ class Availability(NamedTuple):
     do its work.
     """
 
-    asked: Ints
-    """(E, n) tasks of the last allocation."""
-    away: Mask
-    """(E, n) whether the worker owes results of the last allocation in which it had a task."""
-    pause: Ints
-    """(E, n) rounds between two probes."""
-    wait: Ints
-    """(E, n) rounds until the next probe."""
+    asked: Ints  # (E, n) tasks of the last allocation
+    away: Mask  # (E, n) whether the worker owes results of the last allocation in which it had a task
+    pause: Ints  # (E, n) rounds between two probes
+    wait: Ints  # (E, n) rounds until the next probe
 
     @classmethod
     def full(cls, rows: int, n: int, pause: int) -> Availability:
@@ -36,11 +32,6 @@ class Availability(NamedTuple):
 
         A worker that is away is probed after ``pause`` rounds; with each probe in vain the pause doubles, up to
         ``longest``, since it delays the round until the deadline. If all workers seem to be away, all count as there.
-
-        >>> known = Availability.full(1, 2, pause=2)._replace(asked=np.array([[1, 2]]))
-        >>> known = known.after(np.array([[2.0, 1.0]]), pause=2, longest=16)  # worker 0 did a task of worker 1
-        >>> known.away, known.wait
-        (array([[False,  True]]), array([[0, 2]]))
         """
         owing = results < self.asked
         back = (self.asked > 0) & ~owing
@@ -48,10 +39,8 @@ class Availability(NamedTuple):
         vain = self.away & owing
         pauses = np.where(back, pause, np.where(vain, np.minimum(2 * self.pause, longest), self.pause))
         wait = np.where(owing, pauses, np.maximum(self.wait - 1, 0))
-        nobody = away.all(axis=1, keepdims=True)
-        return Availability(self.asked, away & ~nobody, pauses, wait)
+        return Availability(self.asked, away & ~away.all(axis=1, keepdims=True), pauses, wait)
 
     def available(self) -> Mask:
         """Which workers may get tasks: those that are there, and those to be probed, shape (E, n)."""
-        usable: Mask = ~(self.away & (self.wait > 0))
-        return usable
+        return ~(self.away & (self.wait > 0))

@@ -16,16 +16,11 @@ class Memory(ABC):
     ``rounds`` (see ``Belief``).
     """
 
-    nonstationary: ClassVar[bool] = False
-    """Whether it is made for workers that change."""
-    availability: ClassVar[bool] = False
-    """Whether workers that owe results are left out for a while (``Availability``), by default."""
-    assumes: ClassVar[str] = ""
-    """What it assumes of the task times, beside what the estimate assumes."""
-    constants: ClassVar[str] = ""
-    """Its constants."""
-    knows: ClassVar[str] = ""
-    """What it must know beforehand."""
+    nonstationary: ClassVar[bool] = False  # whether it is made for workers that change
+    availability: ClassVar[bool] = False  # whether workers that owe results are left out by default (``Availability``)
+    assumes: ClassVar[str] = ""  # what it assumes of the task times, beside what the estimate assumes
+    constants: ClassVar[str] = ""  # its constants
+    knows: ClassVar[str] = ""  # what it must know beforehand
 
     @abstractmethod
     def start(self, rows: int, n: int, squares: bool) -> Any:

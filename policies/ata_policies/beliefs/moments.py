@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -10,16 +10,8 @@ from ata_gym.typing import Floats, Ints, Mask
 from ata_gym.utils.compiled import gufunc
 
 
-class Counted(Protocol):
-    """A belief that counts tasks."""
-
-    @property
-    def counts(self) -> Floats:
-        """(E, n) tasks seen."""
-
-
-def never_finished(belief: Counted) -> Mask:
-    """Which workers have no task that counts, shape (E, n)."""
+def never_finished(belief: Any) -> Mask:
+    """Which workers have no task in the ``counts`` of a belief, shape (E, n)."""
     never: Mask = belief.counts == 0
     return never
 
@@ -27,15 +19,13 @@ def never_finished(belief: Counted) -> Mask:
 class Belief(NamedTuple):
     """Counts and totals of the task times seen, each of shape (E, n)."""
 
-    counts: Floats
-    """K_i, tasks seen."""
-    totals: Floats
-    """Their times added up."""
+    counts: Floats  # K_i, tasks seen
+    totals: Floats  # their times added up
 
     @classmethod
     def empty(cls, rows: int, n: int) -> Belief:
         """Nothing seen yet."""
-        return cls(np.zeros((rows, n)), np.zeros((rows, n)))
+        return cls(*np.zeros((2, rows, n)))
 
     def observe(self, worker: Ints, duration: Floats, elapsed: Floats | None = None) -> Belief:
         """Return the belief after some results.
@@ -47,8 +37,6 @@ class Belief(NamedTuple):
         elapsed
             (E, n) how long each worker's cancelled task had run, or 0; not used here.
 
-        Examples
-        --------
         >>> Belief.empty(1, 2).observe(np.array([[0, 0, 1]]), np.array([[2.0, 4.0, 5.0]])).mean()
         array([[3., 5.]])
         """
@@ -75,15 +63,13 @@ class Exposure(NamedTuple):
     for exponential times, and without cancelled tasks the plain mean.
     """
 
-    counts: Floats
-    """Results K_i."""
-    busy: Floats
-    """Time of the results and of the cancelled tasks, added up."""
+    counts: Floats  # results K_i
+    busy: Floats  # time of the results and of the cancelled tasks, added up
 
     @classmethod
     def empty(cls, rows: int, n: int) -> Exposure:
         """Nothing seen yet."""
-        return cls(np.zeros((rows, n)), np.zeros((rows, n)))
+        return cls(*np.zeros((2, rows, n)))
 
     def observe(self, worker: Ints, duration: Floats, elapsed: Floats) -> Exposure:
         """Return the belief after some results and cancelled tasks; the arguments are those of ``Belief.observe``.
@@ -103,12 +89,9 @@ class Exposure(NamedTuple):
 class Moments(NamedTuple):
     """Counts, totals and totals of squares of the task times seen, each of shape (E, n)."""
 
-    counts: Floats
-    """K_i, tasks seen."""
-    totals: Floats
-    """Their times added up."""
-    squares: Floats
-    """The squares of their times added up."""
+    counts: Floats  # K_i, tasks seen
+    totals: Floats  # their times added up
+    squares: Floats  # the squares of their times added up
 
     @classmethod
     def empty(cls, rows: int, n: int) -> Moments:
@@ -148,8 +131,7 @@ class Moments(NamedTuple):
 def _observe(
     count: Floats, total: Floats, worker: Ints, duration: Floats, new_count: Floats, new_total: Floats
 ) -> None:
-    for i in range(len(count)):
-        new_count[i], new_total[i] = count[i], total[i]
+    new_count[:], new_total[:] = count, total
     for b in range(len(worker)):
         i = worker[b]
         if i >= 0:
@@ -168,7 +150,6 @@ def learn_shapes(belief: Moments, weight: float) -> Floats:
     where the sums are over workers with at least one task. So one pseudo-task says "exponential" (shape 1), and
     ``weight`` w pseudo-tasks say "like the others". Ours; the method of moments.
 
-    >>> import numpy as np
     >>> belief = Moments.empty(1, 2).observe(np.array([[0, 0, 0]]), np.array([[1.0, 2.0, 3.0]]))
     >>> learn_shapes(belief, 1.0)  # q = 0.5, common = 1.5 / 3
     array([[3., 2.]])

@@ -11,50 +11,24 @@ import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
-from ata_gym.typing import Floats
 from ata_gym.utils.atomic import write_whole
+from ata_gym.utils.validation import non_negative
 from ata_policies.beliefs.memory import Memory
 from ata_policies.beliefs.moments import Belief
 
 COLUMNS = ("worker", "tasks", "mean")
 
 
-class Knowledge(Protocol):
-    """What a prior is made of: ``Belief`` has it, and so have ``Moments`` and others."""
-
-    @property
-    def counts(self) -> Floats:
-        """(E, n) tasks seen."""
-
-    @property
-    def totals(self) -> Floats:
-        """(E, n) their times added up."""
-
-
-Source = str | os.PathLike[str] | Knowledge
-
-
 def save_prior(path: str | os.PathLike[str], learned: Any) -> None:
-    """Write counts and means to a CSV file with the columns worker, tasks and mean.
+    """Write counts and means to a CSV file with the columns worker, tasks and mean, whole or not at all.
 
-    Parameters
-    ----------
-    path
-        The file, written whole or not at all.
-    learned
-        A belief with ``counts`` and ``totals``, or the state that holds it. Rows of a batch are added up.
+    ``learned`` is a belief with ``counts`` and ``totals``, or the state that holds it; rows of a batch are added up. If
+    it has none, or they are not those of task times, that is a ValueError.
 
-    Raises
-    ------
-    ValueError
-        If it has no counts and totals, or they are not those of task times.
-
-    Examples
-    --------
     >>> import tempfile
     >>> folder = tempfile.TemporaryDirectory()
     >>> path = Path(folder.name, "prior.csv")
@@ -75,15 +49,7 @@ def save_prior(path: str | os.PathLike[str], learned: Any) -> None:
 
 
 def read_prior(path: str | os.PathLike[str]) -> Belief:
-    """Read what :func:`save_prior` wrote: a belief of one row.
-
-    Raises
-    ------
-    FileNotFoundError
-        If there is no such file.
-    ValueError
-        If it is not such a file; the message says where.
-    """
+    """Read what :func:`save_prior` wrote, a belief of one row; FileNotFoundError, or ValueError that says why."""
     path = Path(path)
     if not path.exists():
         raise FileNotFoundError(f"there is no file {path}: save_prior writes one")
@@ -113,17 +79,15 @@ class Prior(Memory):
         From 0 to 1: what one task of the earlier run counts for now.
     """
 
-    prior: Source | None = None
+    prior: Any = None
     prior_weight: float = 1.0
 
     knows = "counts and means of an earlier run"
 
     def __post_init__(self) -> None:
-        weight = self.prior_weight
-        if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 <= weight <= 1:
-            raise ValueError(
-                f"prior_weight must be a number from 0 to 1, what an earlier task counts for, not {weight!r}"
-            )
+        weight = non_negative("prior_weight", self.prior_weight)
+        if weight > 1.0:
+            raise ValueError(f"prior_weight must be at most 1, what a task counts for now, not {weight!r}")
         if self.prior is not None:
             known = read_prior(self.prior) if isinstance(self.prior, str | os.PathLike) else _pooled(self.prior)
             object.__setattr__(self, "prior", Belief(weight * known.counts, weight * known.totals))
@@ -134,13 +98,12 @@ class Prior(Memory):
             raise ValueError("a prior holds counts and means, and this estimate needs squares too: use another memory")
         if self.prior is None:
             return Belief.empty(rows, n)
-        known: Any = self.prior
-        if known.counts.shape[1] != n:
-            raise ValueError(f"the prior knows {known.counts.shape[1]} workers; here are {n}")
-        return Belief(*(np.repeat(part, rows, axis=0) for part in known))
+        if self.prior.counts.shape[1] != n:
+            raise ValueError(f"the prior knows {self.prior.counts.shape[1]} workers; here are {n}")
+        return Belief(*(np.repeat(part, rows, axis=0) for part in self.prior))
 
 
-def _pooled(learned: Knowledge) -> Belief:
+def _pooled(learned: Any) -> Belief:
     """Counts and totals of one row, checked: those of all rows added up."""
     try:
         counts, totals = (np.asarray(part, np.float64) for part in (learned.counts, learned.totals))
@@ -160,10 +123,9 @@ def _pooled(learned: Knowledge) -> Belief:
 
 def _parsed(lines: list[list[str]]) -> Belief:
     """Counts and totals from the lines of a file."""
-    if not lines or tuple(lines[0]) != COLUMNS:
-        raise ValueError(
-            f"the first line must be {','.join(COLUMNS)}, not {','.join(lines[0]) if lines else 'nothing'}"
-        )
+    if lines[:1] != [list(COLUMNS)]:
+        first = ",".join(lines[0]) if lines else "nothing"
+        raise ValueError(f"the first line must be {','.join(COLUMNS)}, not {first}")
     if len(lines) == 1:
         raise ValueError("there must be a line for each worker; there is none")
     belief = Belief.empty(1, len(lines) - 1)

@@ -16,7 +16,7 @@ from ata_gym.pools import concatenate, exponential, gamma, shifted_exponential, 
 from ata_gym.utils.validation import whole_number
 from ata_policies.checking.contract import ContractCheck, Make
 from ata_policies.policy import AllocationPolicy, DispatchPolicy, Policy, Setting
-from ata_policies.preset import Preset
+from ata_policies.presets import Preset
 from ata_policies.registry import PolicyMaker, check_env_id, env_ids, load, parse
 
 _POOL = concatenate(
@@ -62,19 +62,16 @@ def check_policy(
     ----------
     policy
         A class, a name (see ``load``), or a policy that is made already: copies of it get other seeds.
-    env
-        Where to play; others like it are made and used. By default small scenarios of 5, 12 and 1 workers.
-    rounds
-        How many rounds are played, in two episodes; at least 4.
+    env, rounds
+        Where to play, by default in small scenarios of 5, 12 and 1 workers, and how many rounds, in two episodes; at
+        least 4. Other envs like ``env`` are made and used.
     hyperparameters
         Those of the policy's class.
 
     Raises
     ------
     PolicyError
-        If the policy has faults; it is a ValueError.
-    ValueError
-        If there is no such policy, or it plays another env than this.
+        If the policy has faults. It is a ValueError, as is raised if there is no such policy, or it plays another env.
 
     Examples
     --------
@@ -124,11 +121,11 @@ def examine(
         bare: Any = env.unwrapped
         scenarios = ((Setting.of(env), bare.scenario.changes),)
     make = _maker(given, hyperparameters)
-    for place, (setting, changes) in enumerate(scenarios):
-        faults = ContractCheck(make, kind, setting, changes, rounds).run(thorough=place == 0)
-        if faults:  # the next scenario would show the same
-            return CheckResult(faults, advice)
-    return CheckResult((), advice)
+    found = (
+        ContractCheck(make, kind, setting, changes, rounds).run(thorough=place == 0)
+        for place, (setting, changes) in enumerate(scenarios)
+    )
+    return CheckResult(next(filter(None, found), ()), advice)  # the next scenario would show the same faults
 
 
 def _kind(policy: Any) -> Any:
@@ -138,20 +135,16 @@ def _kind(policy: Any) -> Any:
 
 def _maker(policy: Any, hyperparameters: Mapping[str, Any]) -> Make:
     """How to make the policy again for another setting and seed."""
-
-    def make(setting: Setting, seed: int) -> Policy:
-        made: Policy = policy(setting, seed=seed, **hyperparameters)
-        return made
+    if isinstance(policy, type | Preset):
+        return lambda setting, seed: policy(setting, seed=seed, **hyperparameters)
+    if hyperparameters:
+        raise ValueError("a policy that is made already has its hyperparameters; give its class or name with others")
 
     def again(setting: Setting, seed: int) -> Policy:
         twin: Policy = copy.copy(policy)
         twin.setting, twin.seed = setting, seed
         return twin
 
-    if isinstance(policy, type | Preset):
-        return make
-    if hyperparameters:
-        raise ValueError("a policy that is made already has its hyperparameters; give its class or name with others")
     return again
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import gymnasium as gym
@@ -11,9 +13,8 @@ import numpy as np
 
 from ata_gym.changes import Change, Conditions
 from ata_gym.pools import exponential
-from ata_gym.utils.trees import difference
-from ata_policies.checking.predict_call import Array, FaultError, checked_predict
-from ata_policies.checking.recorded import Answer, Step, rows_of, stacked, with_first
+from ata_gym.utils.trees import difference, map_leaves
+from ata_policies.checking.predict_call import Answer, Array, FaultError, Step, checked_predict, rows_of
 from ata_policies.observations import Observation
 from ata_policies.policy import Policy, Setting, State
 from ata_policies.registry import PolicyMaker
@@ -22,36 +23,26 @@ Make = Callable[[Setting, int], Policy]
 """Makes the policy for a setting and a seed."""
 
 _ROWS, _SEED = 3, 5
-_ALL = slice(None)
+_ALL, _FIRST, _OTHERS = slice(None), slice(0, 1), slice(1, None)
 _MIXED, _MIXED_ROWS = 20, 7
 """Batches of rows from different rounds, and the rows of each."""
 _TIMES = ("duration", "elapsed", "age")
 _PER_WORKER = ("elapsed", "started", "running", "age")
 
 
-Answers = Iterable[tuple[Step, Answer]]
-"""The recorded steps, and the answers where they were repeated."""
-
-
+@dataclass
 class ContractCheck:
-    """A policy in one scenario, and the faults that are found.
+    """A policy, of this class or preset, in one scenario; ``rounds`` are played in two episodes."""
 
-    Parameters
-    ----------
-    make
-        Makes the policy.
-    kind
-        Its class or preset.
-    setting, changes
-        The scenario.
-    rounds
-        How many rounds are played, in two episodes.
-    """
-
-    def __init__(self, make: Make, kind: PolicyMaker, setting: Setting, changes: Sequence[Change], rounds: int) -> None:
-        self.make, self.kind, self.setting, self.changes, self.rounds = make, kind, setting, changes, rounds
-        self.faults: dict[str, None] = {}
-        self.steps: list[Step] = []
+    make: Make
+    kind: PolicyMaker
+    setting: Setting
+    changes: Sequence[Change]
+    rounds: int
+    faults: dict[str, None] = field(default_factory=dict)
+    """A sentence for each, once."""
+    steps: list[Step] = field(default_factory=list)
+    """What was played."""
 
     def run(self, thorough: bool = True) -> tuple[str, ...]:
         """Return a sentence for each fault; a check whose failure would follow from another fault is left out."""
@@ -70,19 +61,14 @@ class ContractCheck:
             try:
                 check()
             except FaultError as fault:
-                self.note(str(fault))
+                self.faults[str(fault)] = None
                 passed = False
         return passed
 
-    def note(self, fault: str) -> None:
-        """Remember a fault, once."""
-        self.faults[fault] = None
-
     def plays(self) -> None:
         """Play two episodes; where the policy's action is illegal, another is played."""
-        policy, envs = self.made(), self.envs()
+        policy, envs, space = self.made(), self.envs, self.space
         bare: Any = envs.unwrapped
-        space: Any = envs.action_space
         stand_in = np.zeros(space.shape, np.int64)
         stand_in[:, 0] = getattr(space, "budget", 1)
         observation, _ = envs.reset(seed=_SEED)
@@ -100,15 +86,14 @@ class ContractCheck:
                 if np.shape(action) != space.shape:
                     raise FaultError(sentence) from error
                 if not illegal:
-                    self.note(sentence)
+                    self.faults[sentence] = None
                 played, illegal = stand_in, True
             observation = envs.step(played)[0]
-        envs.close()
 
     def repeats(self) -> None:
         """The seed alone decides."""
-        self.compare(
-            self.replay(self.made()),
+        self.does_the_same(
+            self.made(),
             "made again with the same seed, it has another {what} in round {round}: draw only from keys such as "
             "state.round_keys(), and keep nothing outside the state",
         )
@@ -116,12 +101,11 @@ class ContractCheck:
     def rows_are_alone(self) -> None:
         """A row of a batch is what it is alone, with its own seed."""
         for e in range(_ROWS):
-            own = slice(e, e + 1)
-            self.compare(
-                self.replay(self.made(seed=_SEED + e), own),
+            self.does_the_same(
+                self.made(seed=_SEED + e),
                 "a row of a batch has another {what} in round {round} than the same row alone: compute along the last "
                 "axis, and draw from keys such as state.round_keys(), of which each row has its own",
-                own,
+                slice(e, e + 1),
             )
 
     def rows_may_be_mixed(self) -> None:
@@ -129,32 +113,26 @@ class ContractCheck:
         policy, rng = self.made(), np.random.default_rng(_SEED)
         for _ in range(_MIXED):
             places = rng.integers((1, 0), (len(self.steps), _ROWS), (_MIXED_ROWS, 2)).tolist()
-            steps = stacked([rows_of(self.steps[k]._replace(round=0), e) for k, e in places])
-            before = stacked([rows_of(self.steps[k - 1].answer.state, e) for k, e in places])
-            what = difference(self.predict(policy, steps.observation, before, steps.conditions), steps.answer)
-            if what is not None:
-                raise FaultError(
-                    f"a row of a batch has another {what} beside rows that are at other rounds: compute along the last "
-                    "axis, and decide nothing for all rows at once"
-                )
+            steps = _stacked([rows_of(self.steps[k]._replace(round=0), e) for k, e in places])
+            before = _stacked([rows_of(self.steps[k - 1].answer.state, e) for k, e in places])
+            _agree(
+                self.predict(policy, steps.observation, before, steps.conditions),
+                steps.answer,
+                "a row of a batch has another {what} beside rows that are at other rounds: compute along the last "
+                "axis, and decide nothing for all rows at once",
+            )
 
     def single_is_a_row(self) -> None:
         """An observation without a row axis gets an action without one."""
-        envs = self.envs()
-        shape = envs.single_action_space.shape
-        envs.close()
-        single, batch = self.replay(self.made(), 0), self.replay(self.made(), slice(0, 1))
+        shape, single, batch = self.space.shape[1:], self.replay(self.made(), 0), self.replay(self.made(), _FIRST)
         for (step, (action, state)), (_, row) in zip(single, batch, strict=True):
             if np.shape(action) != shape:
                 raise FaultError(
                     f"for a single env its action must have shape {shape}, not {np.shape(action)}: an observation "
                     "without a row axis gets an action without one"
                 )
-            what = difference(Answer(action[None], state), row)
-            if what is not None:
-                raise FaultError(
-                    f"in a single env it has another {what} in round {step.round} than as a batch of one row"
-                )
+            sentence = "in a single env it has another {what} in round {round} than as a batch of one row"
+            _agree(Answer(action[None], state), row, sentence, step.round)
 
     def goes_on_when_saved(self) -> None:
         """The state is all that a policy remembers."""
@@ -165,10 +143,12 @@ class ContractCheck:
             raise FaultError(
                 f"its state cannot be pickled ({error}): define the classes of belief and plan at the top of a module"
             ) from error
-        self.compare(
-            self.replay(self.made(), start=later, state=saved),
+        self.does_the_same(
+            self.made(),
             "going on from a saved state, it has another {what} in round {round}: what it has learned or worked out "
             "must be in state.belief and state.plan",
+            start=later,
+            state=saved,
         )
 
     def starts_anew(self) -> None:
@@ -176,8 +156,8 @@ class ContractCheck:
         policy, state, last = self.made(), self.steps[-2].answer.state, self.steps[-1]
         blank = self.steps[0].observation
         fresh = policy.first_state(_ROWS)._replace(episode=state.episode, key=state.key)
-        mixed = {name: with_first(blank[name], field) for name, field in last.observation.items()}
-        self._compare_start(
+        mixed = {name: _with_first(blank[name], field) for name, field in last.observation.items()}
+        self._first_begins(
             self.predict(policy, mixed, state, last.conditions),
             self.predict(policy, blank, fresh, last.conditions),
             "where the worker is -1 an episode begins, but the {what} is not that of a new one: override act or "
@@ -187,27 +167,20 @@ class ContractCheck:
     def heeds_episode_start(self) -> None:
         """Where ``episode_start`` is True an episode begins, whatever the feedback."""
         policy, state, last = self.made(), self.steps[-2].answer.state, self.steps[-1]
-        observation = last.observation
-        nothing = {
-            "worker": np.full_like(observation["worker"], -1),
-            "elapsed": np.zeros_like(observation["elapsed"]),
-        }
-        silent = observation | {name: with_first(field, observation[name]) for name, field in nothing.items()}
-        self._compare_start(
-            self.predict(policy, observation, state, last.conditions, np.arange(_ROWS) == 0),
+        seen = last.observation
+        nothing = {"worker": np.full_like(seen["worker"], -1), "elapsed": np.zeros_like(seen["elapsed"])}
+        silent = seen | {name: _with_first(field, seen[name]) for name, field in nothing.items()}
+        self._first_begins(
+            self.predict(policy, seen, state, last.conditions, np.arange(_ROWS) == 0),
             self.predict(policy, silent, state, last.conditions),
             "where episode_start is True an episode begins, but the {what} is not that of a new one",
         )
 
-    def _compare_start(self, answer: Answer, expected: Answer, sentence: str) -> None:
+    def _first_begins(self, answer: Answer, expected: Answer, sentence: str) -> None:
         """Raise unless the first row is as expected, and the others are as they were recorded."""
-        first, others = slice(0, 1), slice(1, None)
-        what = difference(rows_of(answer, first), rows_of(expected, first))
-        if what is not None:
-            raise FaultError(sentence.format(what=what))
-        what = difference(rows_of(answer, others), rows_of(self.steps[-1].answer, others))
-        if what is not None:
-            raise FaultError(f"where one row begins an episode, the {what} of another changes")
+        _agree(rows_of(answer, _FIRST), rows_of(expected, _FIRST), sentence)
+        others = rows_of(self.steps[-1].answer, _OTHERS)
+        _agree(rows_of(answer, _OTHERS), others, "where one row begins an episode, the {what} of another changes")
 
     def knows_what_it_says(self) -> None:
         """``knows`` is "nothing" only where the pool is not used."""
@@ -217,32 +190,29 @@ class ContractCheck:
                 blind = self.made(pool=None, alpha=None, eta=None)
             except FaultError:
                 raise FaultError(sentence) from None
-            self.compare(self.replay(blind), sentence)
+            self.does_the_same(blind, sentence)
 
     def is_priced(self) -> None:
         """``priced`` is False only where the price is not used."""
         if not self.kind.priced:
             dear = self.made(price=self.setting.price + 1.0)
-            self.compare(self.replay(dear), "what it does depends on the price: set priced = True")
+            self.does_the_same(dear, "what it does depends on the price: set priced = True")
 
     def accepts_durations_of_0(self) -> None:
         """Tasks that take no time, which the observation space allows, lead to legal actions."""
-        envs = self.envs()
-        space: Any = envs.action_space
-        envs.close()
         policy, state = self.made(), None
         for step in self.steps:
             seen = {name: np.zeros_like(field) if name in _TIMES else field for name, field in step.observation.items()}
             try:
                 action, state = self.predict(policy, seen, state, step.conditions)
-                space.check(action)
+                self.space.check(action)
             except (FaultError, ValueError) as error:
                 raise FaultError(f"where all durations are 0, in round {step.round}: {error}") from error
 
     def refuses_what_is_not_its_own(self) -> None:
         """An observation or a state that is not of this setting is refused."""
         policy, last, state = self.made(), self.steps[-1], self.steps[-2].answer.state
-        seen, fewer = last.observation, rows_of(last.observation, slice(1, None))
+        seen, fewer = last.observation, rows_of(last.observation, _OTHERS)
         wider = {
             name: np.concatenate([field, field[:, :1]], axis=1) for name, field in seen.items() if name in _PER_WORKER
         }
@@ -272,6 +242,7 @@ class ContractCheck:
             where = f"{setting.n} workers and B = {setting.budget}"
             raise FaultError(f"it cannot be made for {where}: {type(error).__name__}: {error}") from error
 
+    @cached_property
     def envs(self) -> gym.vector.VectorEnv[Any, Any, Any]:
         """A batch of envs of the scenario, in which the rounds are two episodes."""
         pool = self.setting.pool
@@ -286,6 +257,11 @@ class ContractCheck:
             autoreset_mode="SameStep",
         )
 
+    @property
+    def space(self) -> Any:
+        """Of the actions of a batch."""
+        return self.envs.action_space
+
     def predict(
         self,
         policy: Policy,
@@ -296,7 +272,7 @@ class ContractCheck:
     ) -> Answer:
         """Call ``predict``, with privileged information where the policy needs it, and note its side effects."""
         privileged = {"privileged": conditions} if self.kind.privileged else {}
-        return Answer(*checked_predict(self.note, policy, observation, state, start, **privileged))
+        return checked_predict(self.faults, policy, observation, state, start, **privileged)
 
     def replay(
         self, policy: Policy, rows: slice | int = _ALL, start: int = 0, state: State | None = None
@@ -307,9 +283,26 @@ class ContractCheck:
             state = answer.state
             yield step, answer
 
-    def compare(self, answers: Answers, sentence: str, rows: slice = _ALL) -> None:
-        """Raise the sentence at the first answer that is not, bit for bit, what these rows did before."""
-        for step, answer in answers:
-            what = difference(answer, rows_of(step.answer, rows))
-            if what is not None:
-                raise FaultError(sentence.format(what=what, round=step.round))
+    def does_the_same(self, policy: Policy, sentence: str, rows: slice = _ALL, **start: Any) -> None:
+        """Raise the sentence at the first answer of a replay that is not, bit for bit, what these rows did before."""
+        for step, answer in self.replay(policy, rows, **start):
+            _agree(answer, rows_of(step.answer, rows), sentence, step.round)
+
+
+def _agree(answer: Answer, expected: Answer, sentence: str, round: int = 0) -> None:
+    """Raise the sentence, with what differs first, unless two answers are equal bit for bit."""
+    what = difference(answer, expected)
+    if what is not None:
+        raise FaultError(sentence.format(what=what, round=round))
+
+
+def _stacked(trees: list[Any]) -> Any:
+    """A batch of single rows."""
+    arrays = (np.ndarray, np.generic)
+    return map_leaves(lambda *parts: np.stack(parts) if isinstance(parts[0], arrays) else parts[0], *trees)
+
+
+def _with_first(first: Array, others: Array) -> Array:
+    """The first row of one array, and the other rows of another."""
+    mixed: Array = np.concatenate([first[:1], others[1:]])
+    return mixed

@@ -1,4 +1,4 @@
-"""One call of a policy's ``predict``, and what it changed besides its answer."""
+"""One call of a policy's ``predict``: its answer, and what it changed besides."""
 
 from __future__ import annotations
 
@@ -6,17 +6,40 @@ import copy
 import functools
 import pickle
 import random
-from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ata_gym.utils.trees import difference, leaves
+from ata_gym.changes import Conditions
+from ata_gym.utils.trees import difference, leaves, map_leaves
 from ata_policies.observations import Observation
 from ata_policies.policy import Policy, State
 
 Array = NDArray[Any]
+
+
+class Answer(NamedTuple):
+    """What ``predict`` returns."""
+
+    action: Array
+    state: State
+
+
+class Step(NamedTuple):
+    """One call of ``predict``: what it was given besides the last state, and its answer."""
+
+    round: int
+    """Counted from 1 over all episodes."""
+    observation: Observation
+    conditions: Conditions | None
+    """The privileged information; None for policies without."""
+    answer: Answer
+
+
+def rows_of(tree: Any, rows: slice | int) -> Any:
+    """Some rows of all arrays of a tree; with an int, one row without the row axis."""
+    return map_leaves(lambda leaf: leaf[rows] if isinstance(leaf, np.ndarray) else leaf, tree)
 
 
 class FaultError(Exception):
@@ -24,19 +47,16 @@ class FaultError(Exception):
 
 
 def checked_predict(
-    note: Callable[[str], None],
+    faults: dict[str, None],
     policy: Policy,
     observation: Observation,
     state: State | None,
     start: Array | None = None,
     **privileged: Any,
-) -> tuple[Array, State]:
-    """Call ``predict`` as Stable-Baselines3 does, and ``note`` a sentence for each forbidden side effect.
+) -> Answer:
+    """Call ``predict`` as Stable-Baselines3 does, and add a sentence to ``faults`` for each forbidden side effect.
 
-    Raises
-    ------
-    FaultError
-        If there is no answer that the checks could go on with.
+    FaultError is raised if there is no answer that the checks could go on with.
     """
     seen, given = copy.deepcopy((observation, state))  # the checks that follow need them unchanged
     held, generators = _attributes(policy), _global_generators()
@@ -46,23 +66,25 @@ def checked_predict(
         raise FaultError(f"predict raises {type(error).__name__}: {error}") from error
     for library, now in _global_generators().items():
         if now != generators[library]:
-            note(
+            faults[
                 f"predict draws from the global generator of {library}: draw with ata_gym.simulation.keys.uniforms "
                 "from keys such as state.round_keys()"
-            )
+            ] = None
     for name in _changed(policy, held):
-        note(f"predict changes self.{name}: a policy keeps nothing, what it remembers belongs into the state")
+        faults[f"predict changes self.{name}: a policy keeps nothing, what it remembers belongs into the state"] = None
     if (what := difference(observation, seen)) is not None:
-        note(f"predict changes observation[{what!r}], which belongs to the env: work on a copy")
+        faults[f"predict changes observation[{what!r}], which belongs to the env: work on a copy"] = None
     if (what := difference({"state": state}, {"state": given})) is not None:
-        note(f"predict changes {what} of the state that it was given: make new arrays, and give state._replace(...)")
+        faults[
+            f"predict changes {what} of the state that it was given: make new arrays, and give state._replace(...)"
+        ] = None
     if not (isinstance(answer, tuple) and len(answer) == 2 and isinstance(answer[1], State)):
         raise FaultError("predict must give an action and a State, as Policy.predict does: override act or allocate")
-    action, after = answer
-    if not isinstance(action, np.ndarray):
-        raise FaultError(f"its action must be a NumPy array, not {type(action).__name__}")
-    _check_form(policy, after, len(np.atleast_2d(observation["worker"])))
-    return action, after
+    checked = Answer(*answer)
+    if not isinstance(checked.action, np.ndarray):
+        raise FaultError(f"its action must be a NumPy array, not {type(checked.action).__name__}")
+    _check_form(policy, checked.state, len(np.atleast_2d(observation["worker"])))
+    return checked
 
 
 def _check_form(policy: Policy, state: State, rows: int) -> None:
@@ -102,12 +124,8 @@ def _attributes(policy: Policy) -> dict[str, bytes]:
 def _changed(policy: Policy, held: dict[str, bytes]) -> list[str]:
     """The attributes that differ from those ``held``; a cached property may be filled."""
     now = _attributes(policy)
-    return [
-        name
-        for name in {**held, **now}
-        if now.get(name) != held.get(name)
-        and not (name not in held and isinstance(getattr(type(policy), name, None), functools.cached_property))
-    ]
+    filled = {name for name in now if isinstance(getattr(type(policy), name, None), functools.cached_property)}
+    return [name for name in {**held, **now} if now.get(name) != held.get(name) and name not in filled - held.keys()]
 
 
 def _global_generators() -> dict[str, object]:

@@ -15,33 +15,25 @@ from ata_gym.typing import Floats, Ints
 from ata_policies.allocation.estimates.thompson import draw_means
 from ata_policies.beliefs.distributions.bins import DistributionBelief
 from ata_policies.beliefs.distributions.censoring import censored_distributions
-from ata_policies.dispatch.rules import by_margin
+from ata_policies.dispatch.rules import at_work, by_margin
 from ata_policies.observations import Observation
 from ata_policies.policy import DispatchPolicy, State
 
-_FACTORS = np.array([0.4, 0.55, 0.7, 0.85, 1.0, 1.2, 1.5])
-_FREE = 2.0 ** np.arange(-8.0, -3.5, 0.5)
-"""Candidates for the shadow price where the price is 0; else ``_FACTORS`` times the price are."""
-_TOLERANCE = 1.003
-"""At price 0 a round may take this many times the shortest for the sake of less worker time."""
-_EARLY = 8
-"""In each of the first 8 rounds the distributions are estimated; the shadow price is chosen from round 8 on."""
-_HASTE = 30
-"""At price 0, the round in which the shadow price is half of its final value."""
+_FACTORS = np.array([0.4, 0.55, 0.7, 0.85, 1.0, 1.2, 1.5])  # candidates for the shadow price, times the price
+_FREE = 2.0 ** np.arange(-8.0, -3.5, 0.5)  # candidates where the price is 0
+_TOLERANCE = 1.003  # at price 0 a round may take this many times the shortest for the sake of less worker time
+_EARLY = 8  # in each of the first 8 rounds the distributions are estimated; the shadow price is chosen from round 8 on
+_HASTE = 30  # at price 0, the round in which the shadow price is half of its final value
 _SLICES = 32
 
 
 class RoundByRound(NamedTuple):
     """A belief about the distributions that learns the results of a round at its end, so that a step costs little."""
 
-    distributions: DistributionBelief
-    """What was learned until the last round's end."""
-    worker: Ints
-    """(E, B) the workers of the results since then; -1 where there is none yet."""
-    duration: Floats
-    """(E, B) their task times."""
-    place: Ints
-    """(E,) how many there are."""
+    distributions: DistributionBelief  # what was learned until the last round's end
+    worker: Ints  # (E, B) the workers of the results since then; -1 where there is none yet
+    duration: Floats  # (E, B) their task times
+    place: Ints  # (E,) how many there are
 
     @classmethod
     def empty(cls, rows: int, n: int, budget: int) -> RoundByRound:
@@ -50,15 +42,7 @@ class RoundByRound(NamedTuple):
         return cls(DistributionBelief.empty(rows, n), nobody, np.zeros((rows, budget)), np.zeros(rows, np.int64))
 
     def observe(self, worker: Ints, duration: Floats, elapsed: Floats) -> RoundByRound:
-        """Return the belief after one more result; the arguments are those of ``Belief.observe`` with R = 1.
-
-        >>> seen = RoundByRound.empty(1, 2, budget=2).observe(np.array([[0]]), np.array([[3.0]]), np.zeros((1, 2)))
-        >>> seen.distributions.counts, seen.counts
-        (array([[0., 0.]]), array([[1., 0.]]))
-        >>> seen = seen.observe(np.array([[0]]), np.array([[5.0]]), np.array([[0.0, 6.0]]))
-        >>> seen.distributions.counts, seen.distributions.busy
-        (array([[2., 0.]]), array([[8., 6.]]))
-        """
+        """Return the belief after one more result; the arguments are those of ``Belief.observe`` with R = 1."""
         rows = np.flatnonzero(worker[:, 0] >= 0)
         workers, durations, place = self.worker.copy(), self.duration.copy(), self.place.copy()
         workers[rows, place[rows]], durations[rows, place[rows]] = worker[rows, 0], duration[rows, 0]
@@ -84,20 +68,13 @@ class RoundByRound(NamedTuple):
 class DispatchPlan(NamedTuple):
     """What is kept from round to round."""
 
-    solved: Ints
-    """(E,) the round in which all but the factors was last computed."""
-    shadow: Floats
-    """(E,) the shadow price of ``by_margin``."""
-    times: Floats
-    """(E, n, S) equally likely task times of each worker; infinite for workers never tried."""
-    evidence: Floats
-    """(E, n) how many results they are worth; see ``CensoredDistributions``."""
-    mean: Floats
-    """(E, n) time per result; infinite for workers never tried."""
-    order: Ints
-    """(E, n) the workers, fastest first."""
-    factor: Floats
-    """(E, n) multiplies the times; drawn for the round."""
+    solved: Ints  # (E,) the round in which all but the factors was last computed
+    shadow: Floats  # (E,) the shadow price of ``by_margin``
+    times: Floats  # (E, n, S) equally likely task times of each worker; infinite for workers never tried
+    evidence: Floats  # (E, n) how many results they are worth; see ``CensoredDistributions``
+    mean: Floats  # (E, n) time per result; infinite for workers never tried
+    order: Ints  # (E, n) the workers, fastest first
+    factor: Floats  # (E, n) multiplies the times; drawn for the round
 
 
 def choose_shadow(
@@ -106,16 +83,10 @@ def choose_shadow(
     """The shadow price with which ``by_margin`` costs least, by simulation.
 
     With a price, that is the multiple of the price with the least round time + price * worker time. At price 0 it is
-    the highest shadow price whose round time is within 0.3 % of the shortest.
-
-    Parameters
-    ----------
-    distributions
-        (n, S) equally likely task times of each worker; those with infinite ones, as if never tried, are left out.
-    replicates
-        Rounds simulated with each candidate; for more than 64 workers in proportion fewer, but at least a quarter.
-    start
-        The shadow price whose neighbours alone are tried, and the lowest; by default all are tried.
+    the highest shadow price whose round time is within 0.3 % of the shortest. By default all candidates are tried, else
+    the lowest and the neighbours of ``start``. ``distributions``, (n, S), are equally likely task times of each worker;
+    those with infinite ones, as if never tried, are left out. With each candidate ``replicates`` rounds are simulated,
+    for more than 64 workers in proportion fewer, but at least a quarter.
     """
     candidates = _FACTORS * price if price > 0.0 else _FREE
     known = distributions[np.isfinite(distributions).all(axis=1)]
@@ -157,8 +128,7 @@ def pace(times: Floats, budget: int) -> Floats:
     done = (times <= until).sum(axis=-1)
     spent = np.minimum(times, until).sum(axis=-1)
     each = np.divide(spent, done, out=times.mean(axis=-1), where=done > 0)
-    paces: Floats = np.maximum(np.where(np.isfinite(each), each, np.inf), 1e-300)
-    return paces
+    return np.maximum(np.where(np.isfinite(each), each, np.inf), 1e-300)
 
 
 class DispatchLearner(DispatchPolicy):
@@ -186,17 +156,9 @@ class DispatchLearner(DispatchPolicy):
     def first_plan(self, rows: int) -> DispatchPlan:
         """No distribution is known."""
         n, price = self.setting.n, self.setting.price
-        never = np.full((rows, n, _SLICES), np.inf)
-        ones = np.ones((rows, n))
-        return DispatchPlan(
-            solved=np.zeros(rows, np.int64),
-            shadow=np.full(rows, price if price > 0.0 else _FREE[0]),
-            times=never,
-            evidence=ones,
-            mean=never[:, :, 0],
-            order=np.tile(np.arange(n), (rows, 1)),
-            factor=ones,
-        )
+        solved, shadow = np.zeros(rows, np.int64), np.full(rows, price if price > 0.0 else _FREE[0])
+        never, ones = np.full((rows, n, _SLICES), np.inf), np.ones((rows, n))
+        return DispatchPlan(solved, shadow, never, ones, never[:, :, 0], np.tile(np.arange(n), (rows, 1)), ones)
 
     def act(self, state: State, seen: Observation) -> tuple[Ints, State]:
         """Renew the plan where a round begins, then apply the rule."""
@@ -207,8 +169,7 @@ class DispatchLearner(DispatchPolicy):
         shadow = plan.shadow
         if self.setting.price == 0.0:  # more workers cost nothing, and at first it is not known which are needed
             shadow = shadow * state.round / (state.round + _HASTE)
-        at = seen["missing"][:, 0], seen["running"], seen["age"]
-        action = by_margin(plan.times, plan.mean, plan.order, plan.factor, shadow, *at)
+        action = by_margin(plan.times, plan.mean, plan.order, plan.factor, shadow, *at_work(seen))
         return np.where(np.isinf(plan.mean), 1, action), state
 
     def _planned(self, state: State, fresh: Ints) -> DispatchPlan:

@@ -9,7 +9,7 @@ from ata_gym.theory.simulated.slices import known_sample
 from ata_gym.typing import Ints
 from ata_gym.utils.validation import whole_number
 from ata_policies.dispatch.learner import choose_shadow, pace
-from ata_policies.dispatch.rules import by_margin
+from ata_policies.dispatch.rules import at_work, by_margin
 from ata_policies.observations import Observation
 from ata_policies.policy import DispatchPolicy, Setting, State
 
@@ -25,7 +25,6 @@ class DispatchOracle(DispatchPolicy):
 
     source = "ours"
     constants = "64 slices, 1024 replicates"
-    assumes = "nothing"
     knows = "the distributions"
     priced = True
 
@@ -38,8 +37,8 @@ class DispatchOracle(DispatchPolicy):
 
     def act(self, state: State, seen: Observation) -> tuple[Ints, State]:
         """Apply the rule."""
-        at = seen["missing"][:, 0], seen["running"], seen["age"]
-        action = by_margin(self.times, self.mean, self.order, np.ones(self.setting.n), self.shadow, *at)
+        ones = np.ones(self.setting.n)
+        action = by_margin(self.times, self.mean, self.order, ones, self.shadow, *at_work(seen))
         return action.astype(np.int64), state
 
 
@@ -51,15 +50,12 @@ class DispatchCaps(DispatchPolicy):
 
     Parameters
     ----------
-    m
-        Workers in the race, from 1 to n.
-    d
-        Tasks to spare, at least 0.
+    m, d
+        Workers in the race, from 1 to n, and tasks to spare, at least 0.
     """
 
     source = "ours, after Chen, Pan, Monga, Bengio and Jozefowicz, 2016"
     constants = "m and d by the price"
-    assumes = "nothing"
     knows = "the distributions"
     priced = True
 
@@ -87,7 +83,6 @@ class DispatchGta(DispatchPolicy):
     source = "Tyurin and Richtárik, 2023; Maranjyan et al., ATA, ICML 2025"
     learns = False
     constants = "none"
-    assumes = "nothing"
 
     def act(self, state: State, seen: Observation) -> tuple[Ints, State]:
         """Start all that are idle."""

@@ -10,21 +10,18 @@ from ata_gym.typing import Floats, Ints
 from ata_gym.utils.validation import non_negative, whole_number
 from ata_policies.allocation.estimates.thompson import draw_means
 from ata_policies.beliefs.moments import Exposure
-from ata_policies.dispatch.rules import by_remaining_time
+from ata_policies.dispatch.rules import at_work, by_remaining_time
 from ata_policies.observations import Observation
 from ata_policies.policy import DispatchPolicy, Setting, State
 
-_SHORTEST = 1e-300
-"""A mean time of 0 counts as this."""
+_SHORTEST = 1e-300  # A mean time of 0 counts as this
 
 
 class RemainingTimePlan(NamedTuple):
     """What is fixed within a round."""
 
-    mean: Floats
-    """(E, n) mean task times as drawn; infinite for workers never tried."""
-    order: Ints
-    """(E, m) the fastest, in order."""
+    mean: Floats  # (E, n) mean task times as drawn; infinite for workers never tried
+    order: Ints  # (E, m) the fastest, in order
 
 
 class DispatchRest(DispatchPolicy):
@@ -37,10 +34,8 @@ class DispatchRest(DispatchPolicy):
 
     Parameters
     ----------
-    m
-        How many may work, at least 1; by default B / 3, rounded down.
-    kappa
-        At least 0.
+    m, kappa
+        How many may work, at least 1, by default B / 3, rounded down; and kappa, at least 0.
     """
 
     constants = "m = B / 3, kappa = 0.8"
@@ -71,5 +66,4 @@ class DispatchRest(DispatchPolicy):
             plan = RemainingTimePlan(np.where(fresh, drawn, state.plan.mean), np.where(fresh, order, state.plan.order))
             state = state._replace(plan=plan)
         mean, order = state.plan
-        at = seen["missing"][:, 0], seen["running"], seen["age"]
-        return np.where(np.isinf(mean), 1, by_remaining_time(mean, order, self.kappa, *at)), state
+        return np.where(np.isinf(mean), 1, by_remaining_time(mean, order, self.kappa, *at_work(seen))), state

@@ -14,54 +14,31 @@ import numpy as np
 
 from ata_gym.typing import Bits, Floats, Ints
 from ata_gym.utils.compiled import gufunc, inlined
+from ata_policies.observations import Observation
 
-PARTS = 4
-"""Number of equally likely parts of its distribution in which a task may end."""
-SPREAD = 1.2
-"""With b results missing, the rest of a round is taken to be R, R (1 - 1.2 / sqrt b) or R (1 + 1.2 / sqrt b)."""
-LEFT = 0.3
-"""Of a task whose distribution is not known, at least this share of the mean time is left, whatever its age."""
+PARTS = 4  # number of equally likely parts of its distribution in which a task may end
+SPREAD = 1.2  # with b results missing, the rest of a round is taken to be R, and R times 1 -+ 1.2 / sqrt b
+LEFT = 0.3  # of a task whose distribution is not known, at least this share of the mean time is left, whatever its age
+
+
+def at_work(seen: Observation) -> tuple[Ints, Bits, Floats]:
+    """How many results are missing (E,), and which workers are running a task, and for how long, (E, n)."""
+    return seen["missing"][:, 0], seen["running"], seen["age"]
 
 
 def by_remaining_time(mean: Floats, order: Ints, kappa: float, missing: Ints, running: Bits, age: Floats) -> Bits:
     """Start idle worker i if the expected rest of the round is at least ``kappa`` of its mean time, shape (E, n).
 
-    A task of age a is expected to go on for max(mean - a, 0.3 mean).
-
-    Parameters
-    ----------
-    mean
-        (E, n) mean task times.
-    order
-        (E, m) the workers that may be started, fastest first.
-    kappa
-        At least 0.
-    missing
-        (E,) results that the round needs.
-    running, age
-        (E, n) who is running a task, and for how long.
-
-    Examples
-    --------
-    Two results are missing, and worker 0 gives both within 2; that is too soon for worker 1.
-
-    >>> mean, order, none = np.array([[1.0, 4.0]]), np.array([[0, 1]]), np.zeros((1, 2))
-    >>> by_remaining_time(mean, order, 0.6, np.array([2]), none.astype(np.int8), none)
-    array([[1, 0]], dtype=int8)
+    A task of age a is expected to go on for max(mean - a, 0.3 mean). ``mean`` (E, n) are mean task times; ``order``
+    (E, m) the workers that may be started, fastest first; ``missing`` (E,) results that the round needs; ``running``
+    and ``age`` (E, n) say who is running a task, and for how long.
     """
     action: Bits = _by_remaining_time(mean, order, kappa, missing, running, age)
     return action
 
 
 def by_margin(
-    times: Floats,
-    mean: Floats,
-    order: Ints,
-    factor: Floats,
-    shadow: Floats,
-    missing: Ints,
-    running: Bits,
-    age: Floats,
+    times: Floats, mean: Floats, order: Ints, factor: Floats, shadow: Floats, missing: Ints, running: Bits, age: Floats
 ) -> Bits:
     """Start idle worker i if that is worth its worker time at a ``shadow`` price, shape (E, n).
 
@@ -77,19 +54,16 @@ def by_margin(
 
     Parameters
     ----------
-    times
-        (E, n, S) equally likely task times of each worker, increasing along a worker; infinite: never started.
-    mean
+    times, mean
+        (E, n, S) equally likely task times of each worker, increasing along a worker, or infinite: never started; and
         (E, n) their means, or times per result.
-    order
-        (E, n) the workers, fastest first.
     factor
         (E, n) multiplies an idle worker's times where its start is considered, but not in the schedule: with draws as
         in Thompson sampling, workers are tried without being relied on. Or 1.
     shadow
         (E,) the price, at least 0; at 0 every worker that may be in time starts.
-    missing, running, age
-        As for ``by_remaining_time``.
+    order, missing, running, age
+        As for ``by_remaining_time``, but all workers are in ``order``.
 
     Examples
     --------
@@ -141,10 +115,7 @@ def _in_parts(due: Floats, times: Floats, mean: float, age: float) -> None:
         _schedule(due, left, mean)
 
 
-@gufunc(
-    "void(float64[:], int64[:], float64[:], int64[:], int8[:], float64[:], int8[:])",
-    "(n),(m),(),(),(n),(n)->(n)",
-)
+@gufunc("void(float64[:], int64[:], float64[:], int64[:], int8[:], float64[:], int8[:])", "(n),(m),(),(),(n),(n)->(n)")
 def _by_remaining_time(
     mean: Floats, order: Ints, kappa: Floats, missing: Ints, running: Bits, age: Floats, out: Bits
 ) -> None:

@@ -41,10 +41,8 @@ _FORECASTS = ("speed", "time")
 class LoadPlan(NamedTuple):
     """What LB-BSP keeps from round to round."""
 
-    prediction: Any
-    """What the predictor remembers; ``forecast`` in it is the prediction, (E, n)."""
-    availability: Any
-    """An ``Availability``, or an empty tuple if all workers count as available."""
+    prediction: Any  # what the predictor remembers; ``forecast`` in it is the prediction, (E, n)
+    availability: Any  # an ``Availability``, or an empty tuple if all workers count as available
 
 
 class LbBsp(AllocationPolicy):
@@ -62,22 +60,16 @@ class LbBsp(AllocationPolicy):
 
     Parameters
     ----------
-    setting
-        What the policy may know.
-    predictor
-        "last", "ema", "median", "linear", "narx", or a ``Predictor``.
+    predictor, hyperparameters
+        "last", "ema", "median", "linear" or "narx", with its hyperparameters; or a ``Predictor``.
     forecast
         What is predicted: "speed", results per unit of time in a round; or "time", the mean task time in a round.
     least
         Tasks of every worker, at least, where B >= n ``least``; less where not.
-    availability
-        Whether workers may be away.
-    pause, longest
-        With availability: rounds between two probes, at first and at most.
+    availability, pause, longest
+        Whether workers may be away; then the rounds between two probes, at first and at most.
     seed
         Seeds the choices among workers never tried, and the network's first weights.
-    hyperparameters
-        Those of the predictor, if it is given by its name.
 
     Examples
     --------
@@ -138,7 +130,9 @@ class LbBsp(AllocationPolicy):
         """Predict the coming round, and allocate by it."""
         belief, (prediction, availability) = state.belief, state.plan
         sample = belief.speed() if self.forecast == "speed" else 1.0 / belief.speed()
-        prediction = self.predictor.advance(prediction, sample, self._signal(seen))
+        shape = (*sample.shape, SIGNALS)
+        signal = np.reshape(seen["signal"], shape) if "signal" in seen else np.zeros(shape)
+        prediction = self.predictor.advance(prediction, sample, signal)
         if self.availability:
             availability = availability.after(belief.tasks, self.pause, self.longest)
         allocation = self.allocate(state._replace(plan=LoadPlan(prediction, availability)))
@@ -149,26 +143,16 @@ class LbBsp(AllocationPolicy):
     def allocate(self, state: State) -> Ints:
         """Minimise the predicted round time."""
         budget, untried, forecast = self.setting.budget, state.belief.untried(), state.plan.prediction.forecast
-        known = ~np.isnan(forecast)
-        scores = np.divide(1.0, forecast, out=np.zeros_like(forecast), where=known)
-        if self.forecast == "time":
-            scores = np.where(known, forecast, 0.0)
-        least: ArrayLike = self.least
-        available = None
+        times = forecast if self.forecast == "time" else 1.0 / forecast
+        scores, available, least = np.where(np.isnan(times), 0.0, times), None, np.asarray(self.least)
         if self.availability:
-            away, wait = state.plan.availability.away, state.plan.availability.wait
-            probed = away & (wait == 0)
-            available = ~away
+            away, available = state.plan.availability.away, ~state.plan.availability.away
+            probed = away & (state.plan.availability.wait == 0)
             probed &= np.cumsum(probed, axis=1) <= max(1, budget // 2)
             strangers = (untried | away).all(axis=1, keepdims=True)  # no available worker was tried
-            scores = np.where(strangers & ~away, 1.0, scores)
+            scores = np.where(strangers & available, 1.0, scores)
             least = np.where(away, probed, least)
         return raised(allocate(scores, budget, state.round_keys(), untried, available), scores, least)
-
-    def _signal(self, seen: Observation) -> Floats:
-        """The signals of the coming round, shape (E, n, 2); zeros where the env shows none."""
-        shape = (len(seen["worker"]), self.setting.n, SIGNALS)
-        return np.reshape(seen["signal"], shape) if "signal" in seen else np.zeros(shape)
 
 
 def raised(allocation: Ints, scores: Floats, least: ArrayLike) -> Ints:
@@ -176,11 +160,8 @@ def raised(allocation: Ints, scores: Floats, least: ArrayLike) -> Ints:
 
     From a minimiser of max a_i s_i it makes one under a_i >= ``least``: tasks were handed out in the order in which
     they would finish, so the fewer that are left to hand out by speed are the first of them.
-
-    >>> raised(np.array([[6, 3, 0]]), np.array([[1.0, 1.9, 40.0]]), 1)
-    array([[5, 3, 1]])
     """
-    after: Ints = _raise(allocation, scores, np.broadcast_to(np.asarray(least, np.int64), allocation.shape))
+    after: Ints = _raise(allocation, scores, np.broadcast_to(least, allocation.shape))
     return after
 
 

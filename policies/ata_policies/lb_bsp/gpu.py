@@ -1,10 +1,9 @@
 """LB-BSP in GPU clusters: moves from straggler to leader, and the optimum of a profiled time model; memory limits.
 
-Chen, Weng, Wang, B. Li and B. Li, "Semi-dynamic load balancing", SoCC 2020; the poster of SoCC 2018 has a GPU's time
-piecewise linear in the batch: flat until the device is full, then rising. Known of the tuner: over a monitoring window
-the leader (shortest time, and enough memory) gets load from the straggler (longest time); where a move reverses the
-last one, the step is halved and the window grows. All constants are ours, and so is how a profile is measured; its fit
-and its optimum are in ``piecewise_linear``.
+Chen, Weng, Wang, B. Li and B. Li, "Semi-dynamic load balancing", SoCC 2020. Known of the tuner: over a monitoring
+window the leader (shortest time, and enough memory) gets load from the straggler (longest time); where a move reverses
+the last one, the step is halved and the window grows. All constants are ours, and so is how a profile is measured; its
+fit and its optimum are in ``piecewise_linear``.
 """
 
 from __future__ import annotations
@@ -29,20 +28,13 @@ _SIZES = 4
 class Tuning(NamedTuple):
     """The current allocation, and what the next move depends on."""
 
-    allocation: Ints
-    """(E, n) tasks of each worker."""
-    busy: Floats
-    """(E, n) time of each worker in the window so far; infinite if it owed results."""
-    rounds: Ints
-    """(E,) rounds of the window so far."""
-    step: Ints
-    """(E,) tasks that a move shifts."""
-    window: Ints
-    """(E,) rounds from decision to decision."""
-    leader: Ints
-    """(E,) the worker that got tasks in the last move; -1 before the first."""
-    straggler: Ints
-    """(E,) the worker that gave them."""
+    allocation: Ints  # (E, n) tasks of each worker
+    busy: Floats  # (E, n) time of each worker in the window so far; infinite if it owed results
+    rounds: Ints  # (E,) rounds of the window so far
+    step: Ints  # (E,) tasks that a move shifts
+    window: Ints  # (E,) rounds from decision to decision
+    leader: Ints  # (E,) the worker that got tasks in the last move; -1 before the first
+    straggler: Ints  # (E,) the worker that gave them
 
 
 class LbBspGpu(AllocationPolicy):
@@ -55,8 +47,6 @@ class LbBspGpu(AllocationPolicy):
 
     Parameters
     ----------
-    setting
-        What the policy may know.
     step
         D at first; by default a quarter of an even load, at least 1.
     window, longest
@@ -67,8 +57,6 @@ class LbBspGpu(AllocationPolicy):
         Tasks that each worker's memory holds in a round: a number for all, or one for each; by default no limit.
     least
         Tasks that each worker keeps, where B >= n ``least``.
-    seed
-        Of no effect: nothing is random.
     """
 
     nonstationary = True
@@ -104,16 +92,8 @@ class LbBspGpu(AllocationPolicy):
         """An even allocation."""
         n = self.setting.n
         even = balanced(np.zeros(n), np.zeros(n), np.ones(n), self.memory, self.setting.budget)
-        one = np.ones(rows, np.int64)
-        return Tuning(
-            allocation=np.tile(even, (rows, 1)),
-            busy=np.zeros((rows, n)),
-            rounds=0 * one,
-            step=self.step * one,
-            window=self.window * one,
-            leader=-one,
-            straggler=-one,
-        )
+        others = (np.full(rows, value) for value in (0, self.step, self.window, -1, -1))  # rounds to straggler
+        return Tuning(np.tile(even, (rows, 1)), np.zeros((rows, n)), *others)
 
     def act(self, state: State, seen: Observation) -> tuple[Ints, State]:
         """Add the last round's times, and move tasks where a window ends."""
@@ -121,10 +101,7 @@ class LbBspGpu(AllocationPolicy):
         belief, plan = state.belief, state.plan
         played = state.round > 1
         owed = played[:, None] & (belief.tasks < plan.allocation)
-        plan = plan._replace(
-            busy=plan.busy + np.where(owed, np.inf, belief.busy),
-            rounds=plan.rounds + played,
-        )
+        plan = plan._replace(busy=plan.busy + np.where(owed, np.inf, belief.busy), rounds=plan.rounds + played)
         state = state._replace(plan=self._tuned(plan))
         return self.allocate(state), state
 
@@ -158,21 +135,16 @@ class LbBspGpu(AllocationPolicy):
 
     def allocate(self, state: State) -> Ints:
         """The allocation after the moves."""
-        allocation: Ints = state.plan.allocation.copy()
-        return allocation
+        return np.copy(state.plan.allocation)
 
 
 class ProfilePlan(NamedTuple):
     """What was measured at each of m batch sizes, and the optimum."""
 
-    sizes: Floats
-    """(E, n, m) results in rounds of this size, added up."""
-    times: Floats
-    """(E, n, m) times of these rounds, added up."""
-    rounds: Floats
-    """(E, n, m) how many they were."""
-    allocation: Ints
-    """(E, n) the optimum under the profile; 0 while it is measured."""
+    sizes: Floats  # (E, n, m) results in rounds of this size, added up
+    times: Floats  # (E, n, m) times of these rounds, added up
+    rounds: Floats  # (E, n, m) how many they were
+    allocation: Ints  # (E, n) the optimum under the profile; 0 while it is measured
 
 
 class LbBspProfiled(AllocationPolicy):
@@ -184,16 +156,12 @@ class LbBspProfiled(AllocationPolicy):
 
     Parameters
     ----------
-    setting
-        What the policy may know.
     profile
         (3, n) the t, a and b of each worker, with t, a >= 0 and b > 0.
     repeats
         How often each of the four sizes is measured, if no profile is given.
     memory
-        Tasks that each worker's memory holds in a round: a number for all, or one for each; by default no limit.
-    seed
-        Of no effect: nothing is random.
+        As for ``LbBspGpu``.
 
     Examples
     --------
@@ -222,9 +190,7 @@ class LbBspProfiled(AllocationPolicy):
         if self.profile is not None:
             fits = self.profile.shape == (3, setting.n) and np.isfinite(self.profile).all()
             if not (fits and (self.profile >= 0.0).all() and (self.profile[2] > 0.0).all()):
-                raise ValueError(
-                    f"profile must be finite numbers of shape (3, {setting.n}): t and a of at least 0, and b above 0"
-                )
+                raise ValueError(f"profile must be finite numbers of shape (3, {setting.n}): t, a >= 0 and b > 0")
 
     def first_belief(self, rows: int) -> LastRound:
         """No round was played."""
@@ -273,13 +239,7 @@ class LbBspProfiled(AllocationPolicy):
 
 
 def memory_limits(memory: ArrayLike | None, setting: Setting) -> Ints:
-    """How many tasks each worker's memory holds, shape (n,).
-
-    Raises
-    ------
-    ValueError
-        If these are not whole numbers of at least 0, or all together hold less than the budget.
-    """
+    """How many tasks each worker's memory holds, shape (n,); or a ValueError."""
     n, budget = setting.n, setting.budget
     given = np.asarray(budget if memory is None else memory)
     if given.dtype.kind not in "iu" or given.shape not in {(), (n,)} or (given < 0).any():

@@ -8,10 +8,9 @@ the logarithm, the level of each worker, all sizes, and how it learns online are
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
-from types import ModuleType
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,37 +20,27 @@ from ata_gym.typing import Floats, Ints
 from ata_gym.utils.compiled import gufunc
 from ata_gym.utils.extras import require
 from ata_gym.utils.validation import real, whole_number
-from ata_policies.lb_bsp.predictors import HIGHEST, LOWEST, SIGNALS, Predictor, averaged, pushed
+from ata_policies.lb_bsp.predictors import HIGHEST, LOWEST, SIGNALS, Predictor, averaged, looked_back
 
 _WEIGHTS = 2  # the stream of keys for first weights
 _FARTHEST = 4.0  # standard deviations; farther inputs and targets count as this far
+_torch = partial(require, "torch", extra="train", purpose="The predictor narx")
 
 
 class NarxMemory(NamedTuple):
     """What the network remembers of each row. Its F inputs are the lags, the latest last, and the signals."""
 
-    forecast: Floats
-    """(E, n) the prediction."""
-    rounds: Ints
-    """(E,) rounds played."""
-    due: Ints
-    """(E,) how many there are at the next training."""
-    samples: Ints
-    """(E, n) rounds with a result."""
-    level: Floats
-    """(E, n) running mean of the logarithm of the speed less what the network explains."""
-    lags: Floats
-    """(E, n, d) logarithms of the last speeds; where there was no sample, of the prediction."""
-    loads: Floats
-    """(E, n, q + 1, 2) signals of the coming round and of the q rounds before it."""
-    inputs: Floats
-    """(E, n, F) inputs of the coming round, of which the lags are differences from the level."""
-    examples: Floats
-    """(E, m, F + 1) the last inputs and targets of all workers; NaN where there were none yet."""
-    scale: Floats
-    """(E,) standard deviation of the targets at the last training."""
-    weights: Floats
-    """(E, P) weights of the network that all workers of the row share."""
+    forecast: Floats  # (E, n) the prediction
+    rounds: Ints  # (E,) rounds played
+    due: Ints  # (E,) how many there are at the next training
+    samples: Ints  # (E, n) rounds with a result
+    level: Floats  # (E, n) running mean of the logarithm of the speed less what the network explains
+    lags: Floats  # (E, n, d) logarithms of the last speeds; where there was no sample, of the prediction
+    loads: Floats  # (E, n, q + 1, 2) signals of the coming round and of the q rounds before it
+    inputs: Floats  # (E, n, F) inputs of the coming round, of which the lags are differences from the level
+    examples: Floats  # (E, m, F + 1) the last inputs and targets of all workers; NaN where there were none yet
+    scale: Floats  # (E,) standard deviation of the targets at the last training
+    weights: Floats  # (E, P) weights of the network that all workers of the row share
 
 
 @dataclass(frozen=True)
@@ -78,23 +67,14 @@ class Narx(Predictor):
     ----------
     lags, past
         How many rounds of speeds and of signals, beside the coming round's, the network looks back.
-    hidden
-        Hidden units.
+    hidden, decay
+        Hidden units; what the mean square of the weights costs, beside the mean squared error.
     window
         Samples m that it is trained on.
     every, steps
         Rounds from training to training, at most, and steps of L-BFGS each time.
-    decay
-        What the mean square of the weights costs, beside the mean squared error.
-    warm_up
-        Rounds before the first training.
-    weight
-        Least weight of a sample in the worker's level.
-
-    Raises
-    ------
-    ata_gym.utils.extras.MissingExtraError
-        If torch is not installed.
+    warm_up, weight
+        Rounds before the first training; least weight of a sample in the worker's level.
     """
 
     lags: int = 4
@@ -113,7 +93,7 @@ class Narx(Predictor):
         whole_number("past", self.past, least=0)
         real("decay", self.decay)
         real("weight", self.weight, up_to=1.0)
-        _torch()
+        _torch()  # a MissingExtraError where it is not installed
 
     def start(self, rows: int, n: int, seed: int = 0) -> NarxMemory:
         """Random small weights."""
@@ -137,18 +117,14 @@ class Narx(Predictor):
     def advance(self, memory: NarxMemory, speed: Floats, signal: Floats) -> NarxMemory:
         """Train the networks of the rows that are due, and predict by the network of every row."""
         seen = ~np.isnan(speed)
-        played = np.any(seen, axis=1)
-        rounds, samples = memory.rounds + played, memory.samples + seen
+        rounds, samples = memory.rounds + seen.any(axis=1), memory.samples + seen
         observed, expected = np.log(speed), np.log(memory.forecast)
         asked = np.concatenate([memory.inputs, (observed - memory.level)[..., None]], axis=-1)
         examples = _remembered(memory.examples, asked, seen & ~np.isnan(memory.level))
 
         unexplained = np.where(np.isnan(memory.level), observed, observed - (expected - memory.level))
         level = averaged(memory.level, unexplained, np.maximum(1.0 / np.maximum(samples, 1), self.weight))
-        latest = np.where(seen, observed, expected)
-        lags = np.where(np.isnan(memory.lags), latest[..., None], pushed(memory.lags, latest))
-        lags = np.where(played[:, None, None], lags, memory.lags)
-        loads = np.concatenate([memory.loads[:, :, 1:], signal[:, :, None]], axis=2)
+        lags, loads = looked_back(memory.lags, memory.loads, observed, expected, signal)
         inputs = np.concatenate([lags - level[..., None], 2.0 * loads.reshape(*level.shape, -1) - 1.0], axis=-1)
 
         scale, weights = memory.scale.copy(), memory.weights.copy()
@@ -173,19 +149,23 @@ class Narx(Predictor):
 
     def _trained(self, weights: Floats, inputs: Floats, targets: Floats) -> Floats:
         torch = _torch()
-        with _one_thread(torch):
-            w, x, y = (torch.tensor(array) for array in (weights, inputs, targets))
-            w.requires_grad_()
-            optimiser = torch.optim.LBFGS([w], max_iter=self.steps, line_search_fn="strong_wolfe")
+        w, x, y = (torch.tensor(array) for array in (weights, inputs, targets))
+        w.requires_grad_()
+        optimiser = torch.optim.LBFGS([w], max_iter=self.steps, line_search_fn="strong_wolfe")
 
-            def loss() -> Any:
-                optimiser.zero_grad()
-                value = (self._network(w, x, torch.tanh) - y).square().mean() + self.decay * w.square().mean()
-                value.backward()
-                return value
+        def loss() -> Any:
+            optimiser.zero_grad()
+            value = (self._network(w, x, torch.tanh) - y).square().mean() + self.decay * w.square().mean()
+            value.backward()
+            return value
 
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)  # their number would change the last bits, and more gain nothing here
+        try:
             optimiser.step(loss)
-            after: Floats = w.detach().numpy()
+        finally:
+            torch.set_num_threads(threads)
+        after: Floats = w.detach().numpy()
         return after if np.isfinite(after).all() else weights
 
     def _network(self, weights: Any, inputs: Any, tanh: Callable[[Any], Any]) -> Any:
@@ -209,18 +189,3 @@ def _remembered(examples: Floats, latest: Floats, told: Any, out: Floats) -> Non
         if told[i] and at < len(out):
             out[at] = latest[i]
             at += 1
-
-
-def _torch() -> ModuleType:
-    return require("torch", extra="train", purpose="The predictor narx")
-
-
-@contextmanager
-def _one_thread(torch: ModuleType) -> Iterator[None]:
-    """Compute in one thread: the number of threads would change the last bits, and more gain nothing here."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)

@@ -19,27 +19,10 @@ def balanced(flat: ArrayLike, intercept: ArrayLike, slope: ArrayLike, most: Arra
     """The integers x that minimise the longest max(t_i, a_i + b_i x_i) of those with x_i > 0, and sum to the budget.
 
     The level of time is found by bisection; the tasks that are left then go, one at a time, to the worker that would
-    finish first. x_i = 0 takes no time.
-
-    Parameters
-    ----------
-    flat, intercept, slope
-        (..., n) t, a and b of each worker, b above 0.
-    most
-        (..., n) upper bounds of x, which together hold the budget.
-    budget
-        Tasks to hand out.
-
-    Examples
-    --------
-    >>> balanced([4.0, 0.0, 0.0], [0.0, 0.0, 0.0], [1.0, 2.0, 4.0], [9, 9, 9], 7)
-    array([4, 2, 1])
+    finish first. x_i = 0 takes no time. t, a, b > 0 and ``most``, bounds of x that together hold the budget, have shape
+    (..., n).
     """
-    loads: Ints = _balance(
-        *(np.asarray(part, np.float64) for part in (flat, intercept, slope)),
-        np.asarray(most, np.int64),
-        np.int64(budget),
-    )
+    loads: Ints = _balance(flat, intercept, slope, most, budget)
     return loads
 
 
@@ -60,10 +43,7 @@ def _fill(flat: Floats, intercept: Floats, slope: Floats, most: Ints, level: flo
     return total
 
 
-@gufunc(
-    "void(float64[:], float64[:], float64[:], int64[:], int64[:], int64[:])",
-    "(n),(n),(n),(n),()->(n)",
-)
+@gufunc("void(float64[:], float64[:], float64[:], int64[:], int64[:], int64[:])", "(n),(n),(n),(n),()->(n)")
 def _balance(flat: Floats, intercept: Floats, slope: Floats, most: Ints, budget: Ints, out: Ints) -> None:
     low, high = 0.0, 0.0
     for i in range(len(out)):
@@ -90,12 +70,8 @@ def fitted(sizes: Floats, times: Floats, rounds: Floats) -> tuple[Floats, Floats
     """Fit max(t, a + b x) by least squares to m measured points of each worker: t, a and b, of shape (..., n).
 
     A line with a >= 0, or a flat part over the smallest sizes and a line over the others, if that halves the squared
-    error. A worker that was never measured counts as the mean of the others.
-
-    Parameters
-    ----------
-    sizes, times, rounds
-        (..., n, m) sizes and times, added up over so many rounds.
+    error. A worker that was never measured counts as the mean of the others. The sizes and times of a point are added
+    up over its ``rounds``, shape (..., n, m).
     """
     number = np.maximum(rounds, 1.0)
     x, y = sizes / number, times / number
@@ -107,10 +83,7 @@ def fitted(sizes: Floats, times: Floats, rounds: Floats) -> tuple[Floats, Floats
     return t, a, np.where(known, b, np.where(mean > 0.0, mean, 1.0))
 
 
-@gufunc(
-    "void(float64[:], float64[:], int64[:], float64[:], float64[:], float64[:])",
-    "(m),(m),()->(),(),()",
-)
+@gufunc("void(float64[:], float64[:], int64[:], float64[:], float64[:], float64[:])", "(m),(m),()->(),(),()")
 def _fit(x: Floats, y: Floats, points: Ints, t: Floats, a: Floats, b: Floats) -> None:
     m = points[0]
     t[0], a[0], b[0] = 0.0, 0.0, 0.0

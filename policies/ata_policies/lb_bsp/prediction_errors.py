@@ -18,46 +18,22 @@ from ata_policies.lb_bsp.predictors import SIGNALS, LastRound, Predictor
 class SpeedHistory(NamedTuple):
     """Speeds and signals of E rows of an env in K rounds."""
 
-    speed: Floats
-    """(E, K, n) results per unit of time; NaN for a worker without a result."""
-    signal: Floats
-    """(E, K, n, 2) cpu and memory load, shown before each round; zeros where the env shows none."""
+    speed: Floats  # (E, K, n) results per unit of time; NaN for a worker without a result
+    signal: Floats  # (E, K, n, 2) cpu and memory load, shown before each round; zeros where the env shows none
 
 
 class PredictionErrors(NamedTuple):
     """Errors of a predictor's one-round predictions in each of E rows, over all workers and rounds."""
 
-    square: Floats
-    """(E,) root mean square of error / the worker's mean speed."""
-    percentage: Floats
-    """(E,) mean absolute percentage error: 100 times the mean of |error| / speed."""
+    square: Floats  # (E,) root mean square of error / the worker's mean speed
+    percentage: Floats  # (E,) mean absolute percentage error: 100 times the mean of |error| / speed
 
 
 def record_speeds(env: gym.vector.VectorEnv[Any, Any, Any], rounds: int, seed: int = 0) -> SpeedHistory:
     """Play an even allocation, the first workers having one task more, and record speeds and signals.
 
-    Parameters
-    ----------
-    env
-        A vector env of ``ata_gym/TaskAllocation-v0`` whose episodes are at least as long.
-    rounds
-        How many rounds K.
-    seed
-        Of the env.
-
-    Raises
-    ------
-    ValueError
-        If an episode ends before.
-
-    Examples
-    --------
-    >>> import ata_gym
-    >>> from ata_gym.pools import deterministic
-    >>> env = gym.make_vec("ata_gym/TaskAllocation-v0", num_envs=1, pool=deterministic([1.0, 4.0]), budget=2)
-    >>> record_speeds(env, rounds=2).speed
-    array([[[1.  , 0.25],
-            [1.  , 0.25]]])
+    ``env`` is a vector env of ``ata_gym/TaskAllocation-v0``, reset with ``seed``. ValueError if an episode ends before
+    ``rounds`` rounds.
     """
     whole_number("rounds", rounds)
     bare: Any = env.unwrapped
@@ -86,28 +62,20 @@ def prediction_errors(
     """Errors of each predictor that predicts each recorded round from those before it, by name.
 
     The recorded speeds hold noise, so the errors of a perfect model are above 0, too. For rounds of single tasks with
-    exponential times the mean square error has no limit, since 1 / time has no mean.
+    exponential times the mean square error has no limit, since 1 / time has no mean. ValueError if a shape is wrong, a
+    speed is not positive, or ``skip`` leaves no round.
 
     Parameters
     ----------
-    speed
-        (E, K, n) speeds, or (K, n) for a single row; NaN where a worker gave no result. Task times t of a trace are the
-        speeds 1 / t.
-    predictors
-        The predictors by name.
-    signal
-        (E, K, n, 2) or (K, n, 2) signals shown before each round; by default zeros.
+    speed, signal
+        (E, K, n) speeds, or (K, n) for a single row, NaN where a worker gave no result; task times t of a trace are
+        the speeds 1 / t. Signals shown before each round have one more axis, for the two; by default zeros.
     skip
         First rounds that do not count.
     seed
         For the predictors; row e has that of ``seed + e``.
     progress
         Called after each round with the predictor's name and its number of rounds so far.
-
-    Raises
-    ------
-    ValueError
-        If a shape is wrong, a speed is not positive, or ``skip`` leaves no round.
 
     Examples
     --------
@@ -124,15 +92,15 @@ def prediction_errors(
     rows, rounds, n = speeds.shape
     if not 0 < whole_number("skip", skip, least=0) + 1 <= rounds:
         raise ValueError(f"skip must leave some of the {rounds} rounds, not be {skip}")
-    signals = np.zeros((rows, rounds, n, SIGNALS)) if signal is None else np.asarray(signal, np.float64)
+    shape = (rows, rounds, n, SIGNALS)
+    signals = np.zeros(shape) if signal is None else np.asarray(signal, np.float64)
     signals = signals[None] if signals.ndim == 3 else signals
-    if signals.shape != (rows, rounds, n, SIGNALS):
-        raise ValueError(f"signal must be of shape {(rows, rounds, n, SIGNALS)}, not {signals.shape}")
+    if signals.shape != shape:
+        raise ValueError(f"signal must be of shape {shape}, not {signals.shape}")
     scale = _mean(speeds, axis=1)[:, None]
     found = {}
     for name, predictor in predictors.items():
-        memory, error = predictor.start(rows, n, seed), np.empty_like(speeds)
-        last = np.full((rows, n), np.nan)
+        memory, error, last = predictor.start(rows, n, seed), np.empty_like(speeds), np.full((rows, n), np.nan)
         for k in range(rounds):
             memory = predictor.advance(memory, last, signals[:, k])
             last = speeds[:, k]

@@ -18,27 +18,20 @@ import numpy as np
 from ata_gym.typing import Floats, Ints, Mask
 from ata_gym.utils.compiled import gufunc
 from ata_gym.utils.validation import real, whole_number
-from ata_policies.beliefs.moments import Belief
+from ata_policies.beliefs.moments import Belief, never_finished
 
-SIGNALS = 2
-"""Exogenous signals of each worker: cpu and memory load."""
-LOWEST, HIGHEST = 0.2, 5.0
-"""No model predicts less or more than this many times the moving average (ours)."""
-_SHORTEST = 1e-290
-"""Shorter rounds of a worker count as this long, so that its speed stays finite."""
-_FASTEST = 1e6
-"""The regression sees no speed above this many units."""
+SIGNALS = 2  # exogenous signals of each worker: cpu and memory load
+LOWEST, HIGHEST = 0.2, 5.0  # no model predicts less or more than this many times the moving average (ours)
+_SHORTEST = 1e-290  # shorter rounds of a worker count as this long, so that its speed stays finite
+_FASTEST = 1e6  # the regression sees no speed above this many units
 
 
 class LastRound(NamedTuple):
     """A belief that remembers the last round alone, the input of a predictor; each of shape (E, n)."""
 
-    counts: Floats
-    """Results seen in the episode."""
-    tasks: Floats
-    """Results of the last round."""
-    busy: Floats
-    """Their times added up."""
+    counts: Floats  # results seen in the episode
+    tasks: Floats  # results of the last round
+    busy: Floats  # their times added up
 
     @classmethod
     def empty(cls, rows: int, n: int) -> LastRound:
@@ -46,30 +39,18 @@ class LastRound(NamedTuple):
         return cls(*np.zeros((3, rows, n)))
 
     def observe(self, worker: Ints, duration: Floats, elapsed: Floats | None = None) -> LastRound:
-        """Return the belief after a round; the arguments are those of ``Belief.observe``.
-
-        >>> LastRound.empty(1, 2).observe(np.array([[0, 0]]), np.array([[2.0, 6.0]])).speed()
-        array([[0.25,  nan]])
-        """
+        """Return the belief after a round; the arguments are those of ``Belief.observe``."""
         del elapsed
         tasks, busy = Belief.empty(*self.counts.shape).observe(worker, duration)
         return LastRound(self.counts + tasks, tasks, busy)
 
     def speed(self) -> Floats:
         """Results per unit of time, shape (E, n); NaN for a worker without a result, or whose results took no time."""
-        measured = self.busy > 0.0
-        return np.divide(
-            self.tasks, np.maximum(self.busy, _SHORTEST), out=np.full_like(self.busy, np.nan), where=measured
-        )
+        return np.where(self.busy > 0.0, self.tasks, np.nan) / np.maximum(self.busy, _SHORTEST)
 
     def untried(self) -> Mask:
         """Which workers have never finished a task, shape (E, n)."""
-        never: Mask = self.counts == 0
-        return never
-
-    def rounds(self, round: Ints) -> Ints:
-        """All rounds count, shape (E,)."""
-        return round
+        return never_finished(self)
 
 
 class Predictor(ABC):
@@ -81,37 +62,22 @@ class Predictor(ABC):
 
     @abstractmethod
     def advance(self, memory: Any, speed: Floats, signal: Floats) -> Any:
-        """Learn from the last round and predict the coming one.
+        """Learn from the last round and predict the coming one; ``memory`` is what ``start`` or the last call returned.
 
-        Parameters
-        ----------
-        memory
-            What ``start`` or the last call returned.
-        speed
-            (E, n) speeds of the last round, NaN for a worker without a sample; a row of NaN: there was no round.
-        signal
-            (E, n, 2) cpu and memory load of the coming round in [0, 1], or zeros.
+        ``speed`` (E, n) has the speeds of the last round, NaN for a worker without a sample; a row of NaN: there was no
+        round. ``signal`` (E, n, 2) has the cpu and memory load of the coming round in [0, 1], or zeros.
         """
 
 
 class EmaMemory(NamedTuple):
     """What a moving average remembers."""
 
-    forecast: Floats
-    """(E, n) the average."""
+    forecast: Floats  # (E, n) the average
 
 
 @dataclass(frozen=True)
 class Ema(Predictor):
-    """Exponential moving average, v <- weight * sample + (1 - weight) v; with weight 1 the last value.
-
-    Examples
-    --------
-    >>> ema, nothing = Ema(0.5), np.zeros((1, 2, 2))
-    >>> memory = ema.advance(ema.start(1, 2), np.array([[4.0, 1.0]]), nothing)
-    >>> ema.advance(memory, np.array([[2.0, np.nan]]), nothing).forecast
-    array([[3., 1.]])
-    """
+    """Exponential moving average, v <- weight * sample + (1 - weight) v; with weight 1 the last value."""
 
     weight: float = 0.2
 
@@ -132,23 +98,13 @@ class Ema(Predictor):
 class MedianMemory(NamedTuple):
     """What a moving median remembers."""
 
-    forecast: Floats
-    """(E, n) the median."""
-    samples: Floats
-    """(E, n, W) the last samples, the latest at the end; NaN where there were none yet."""
+    forecast: Floats  # (E, n) the median
+    samples: Floats  # (E, n, W) the last samples, the latest at the end; NaN where there were none yet
 
 
 @dataclass(frozen=True)
 class Median(Predictor):
-    """Median of a worker's last ``window`` samples.
-
-    >>> median, nothing = Median(3), np.zeros((1, 1, 2))
-    >>> memory = median.start(1, 1)
-    >>> for speed in (5.0, 1.0, np.nan, 2.0, 9.0):
-    ...     memory = median.advance(memory, np.array([[speed]]), nothing)
-    >>> memory.forecast
-    array([[2.]])
-    """
+    """Median of a worker's last ``window`` samples."""
 
     window: int = 5
 
@@ -173,22 +129,14 @@ class Median(Predictor):
 class LinearMemory(NamedTuple):
     """What a linear autoregression remembers, with k coefficients: 1, the lags, the signals (latest last)."""
 
-    forecast: Floats
-    """(E, n) the prediction."""
-    ema: Floats
-    """(E, n) a moving average of the speeds."""
-    samples: Ints
-    """(E, n) rounds with a result."""
-    unit: Floats
-    """(E, n) what speeds are divided by: the moving average at the end of the warm-up."""
-    lags: Floats
-    """(E, n, d) the last speeds; where there was no sample, what was predicted."""
-    loads: Floats
-    """(E, n, q + 1, 2) signals of the coming round and of the q rounds before it."""
-    weights: Floats
-    """(E, n, k) coefficients."""
-    spread: Floats
-    """(E, n, k, k) inverse of the regularised Gram matrix."""
+    forecast: Floats  # (E, n) the prediction
+    ema: Floats  # (E, n) a moving average of the speeds
+    samples: Ints  # (E, n) rounds with a result
+    unit: Floats  # (E, n) what speeds are divided by: the moving average at the end of the warm-up
+    lags: Floats  # (E, n, d) the last speeds; where there was no sample, what was predicted
+    loads: Floats  # (E, n, q + 1, 2) signals of the coming round and of the q rounds before it
+    weights: Floats  # (E, n, k) coefficients
+    spread: Floats  # (E, n, k, k) inverse of the regularised Gram matrix
 
 
 @dataclass(frozen=True)
@@ -204,14 +152,11 @@ class Linear(Predictor):
 
     Parameters
     ----------
-    lags, past
-        How many rounds of speeds and of signals, beside the coming round's, the model looks back.
-    ridge
-        Weight of |w - w0|^2, in squared units of a worker's speed.
-    warm_up
-        Samples of a worker before it is modelled.
-    weight
-        Weight of the moving average.
+    lags, past, warm_up
+        How many rounds of speeds and of signals, beside the coming round's, the model looks back; and how many samples
+        of a worker there must be before it is modelled.
+    ridge, weight
+        Weight of |w - w0|^2, in squared units of a worker's speed; and that of the moving average.
     """
 
     lags: int = 8
@@ -248,21 +193,15 @@ class Linear(Predictor):
     def advance(self, memory: LinearMemory, speed: Floats, signal: Floats) -> LinearMemory:
         """One step of recursive least squares for each worker with a sample."""
         seen = ~np.isnan(speed)
-        played = np.any(seen, axis=1, keepdims=True)
         samples = memory.samples + seen
         ema = averaged(memory.ema, speed, self.weight)
         unit = np.where(samples <= self.warm_up, ema, memory.unit)
         modelled = samples > self.warm_up
-        weights, spread = _least_squares(
-            _regressors(memory.lags, memory.loads, unit), _in_units(speed, unit), seen & modelled, memory.weights,
-            memory.spread,
-        )  # fmt: skip
-        value = np.where(seen, speed, memory.forecast)
-        lags = np.where(np.isnan(memory.lags), value[..., None], pushed(memory.lags, value))
-        lags = np.where(played[..., None], lags, memory.lags)
-        loads = np.concatenate([memory.loads[:, :, 1:], signal[:, :, None]], axis=2)
+        past = _regressors(memory.lags, memory.loads, unit), _in_units(speed, unit)
+        weights, spread = _least_squares(*past, seen & modelled, memory.weights, memory.spread)
+        lags, loads = looked_back(memory.lags, memory.loads, speed, memory.forecast, signal)
         model = unit * (_regressors(lags, loads, unit) * weights).sum(axis=-1)
-        forecast = np.where(modelled, clipped(model, ema), ema)
+        forecast = np.where(modelled, np.clip(model, LOWEST * ema, HIGHEST * ema), ema)
         return LinearMemory(forecast, ema, samples, unit, lags, loads, weights, spread)
 
 
@@ -272,14 +211,18 @@ def averaged(average: Floats, sample: Floats, weight: float | Floats) -> Floats:
     return np.where(np.isnan(sample), average, mixed)
 
 
-def clipped(speed: Floats, ema: Floats) -> Floats:
-    """A model's prediction, within [0.2, 5] times the moving average."""
-    return np.clip(speed, LOWEST * ema, HIGHEST * ema)
-
-
 def pushed(series: Floats, latest: Floats) -> Floats:
     """Drop the oldest of the last axis, and append the latest."""
     return np.concatenate([series[..., 1:], latest[..., None]], axis=-1)
+
+
+def looked_back(lags: Floats, loads: Floats, sample: Floats, forecast: Floats, signal: Floats) -> tuple[Floats, Floats]:
+    """What a model looks back on after a round: lags, with the forecast where there was no sample, and signals."""
+    seen = ~np.isnan(sample)
+    latest = np.where(seen, sample, forecast)
+    after = np.where(np.isnan(lags), latest[..., None], pushed(lags, latest))
+    played = np.any(seen, axis=1, keepdims=True)[..., None]
+    return np.where(played, after, lags), np.concatenate([loads[:, :, 1:], signal[:, :, None]], axis=2)
 
 
 def _regressors(lags: Floats, loads: Floats, unit: Floats) -> Floats:

@@ -1,11 +1,14 @@
-"""Races of a fixed size: more tasks are started than needed, and the first B results end the round."""
+"""Races of a fixed size: more tasks are started than needed, and the first B results end the round.
+
+The best of them is the oracle's, which knows the distributions.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ata_gym.theory.simulated.races import EVERYTHING, race_allocation
+from ata_gym.theory.simulated.races import EVERYTHING, best_race, race_allocation
 from ata_gym.typing import Floats, Ints
 from ata_gym.utils.validation import real, whole_number
 from ata_policies.allocation.estimates.thompson import draw_means
@@ -23,18 +26,8 @@ def race_by_draws(
     whose tasks were all cancelled is drawn as fast as t with probability exp(-c S_i / t): it is tried again, ever more
     seldom. No round of a race waits for a worker never tried, so each starts B tasks at once.
 
-    Parameters
-    ----------
-    state
-        Its belief has ``counts``, ``busy`` and ``untried``, as ``Exposure`` has.
-    fastest, tasks
-        As for ``race_allocation``; numbers or one per row.
-    shape
-        c as for ``draw_means``.
-    budget
-        Results B that the round needs.
-    extra
-        How many workers after the fastest start B tasks each; a number or one per row.
+    The belief is an ``Exposure``, or has what that has; ``fastest`` and ``tasks`` are as for ``race_allocation``, c
+    is ``shape``. ``extra`` workers after the fastest start B tasks each. All of these are numbers, or one per row.
     """
     untried = state.belief.untried()
     draws = draw_means(state.belief.counts, state.belief.busy, shape, state.round_keys(), prior=1.0)
@@ -75,11 +68,6 @@ def _workers(m: int | None, default: int, n: int) -> int:
     return int(m)
 
 
-def _with_spare(budget: int, d: int | None) -> int:
-    """B + d tasks, by default with d = 2 B / 5."""
-    return budget + (2 * budget // 5 if d is None else whole_number("d", d, least=0))
-
-
 class RaceFastest(FixedRace):
     """The m fastest workers by Thompson draws start B tasks each.
 
@@ -108,10 +96,8 @@ class RaceCaps(FixedRace):
 
     Parameters
     ----------
-    m
-        Workers in the race, from 1 to n; by default B / 3, rounded up.
-    d
-        Tasks to spare, at least 0; by default 2 B / 5, rounded down.
+    m, d
+        Workers in the race, from 1 to n; by default B / 3, rounded up. Tasks to spare, at least 0; by default 2 B / 5.
     shape
         As for ``RaceFastest``.
     """
@@ -123,24 +109,50 @@ class RaceCaps(FixedRace):
         self, setting: Setting, *, m: int | None = None, d: int | None = None, shape: float = 1.0, seed: int = 0
     ) -> None:
         workers = _workers(m, -(-setting.budget // 3), setting.n)
-        super().__init__(setting, workers, _with_spare(setting.budget, d), shape, seed)
+        spare = 2 * setting.budget // 5 if d is None else whole_number("d", d, least=0)
+        super().__init__(setting, workers, setting.budget + spare, shape, seed)
 
 
-class RaceBackup(FixedRace):
+class RaceBackup(RaceCaps):
     """Backup tasks: all workers share out B + d tasks by RAS on Thompson draws, and the first B results are taken.
 
     Chen et al. start backup workers with one task each; here fast workers may get more than one. Ours, after them.
 
     Parameters
     ----------
-    d
-        Tasks to spare, at least 0; by default 2 B / 5, rounded down.
-    shape
-        As for ``RaceFastest``.
+    d, shape
+        As for ``RaceCaps``.
     """
 
     source = "ours, after Chen, Pan, Monga, Bengio and Jozefowicz, Revisiting Distributed Synchronous SGD, 2016"
     constants = "d = 2 B / 5, shape 1"
 
     def __init__(self, setting: Setting, *, d: int | None = None, shape: float = 1.0, seed: int = 0) -> None:
-        super().__init__(setting, setting.n, _with_spare(setting.budget, d), shape, seed)
+        super().__init__(setting, m=setting.n, d=d, shape=shape, seed=seed)
+
+
+class RaceOracle(AllocationPolicy):
+    """The best race for the price with the distributions known: E[round time] + price * E[worker time] is least.
+
+    It is found before the first round, by ``ata_gym.theory.simulated.races.best_race``, and kept.
+
+    Parameters
+    ----------
+    tolerance
+        At least 0: of the races that cost at most 1 + tolerance times the least it takes one with less worker time.
+    """
+
+    env_id = "ata_gym/TaskRace-v0"
+    source = "ours"
+    constants = "none"
+    knows = "the distributions"
+    assumes = "independent times"
+    priced = True
+
+    def __init__(self, setting: Setting, *, tolerance: float = 0.0, seed: int = 0) -> None:
+        super().__init__(setting, seed=seed)
+        self.fixed = best_race(setting.known_pool("race-oracle"), setting.budget, setting.price, tolerance).allocation
+
+    def allocate(self, state: State) -> Ints:
+        """The same race in every row."""
+        return np.tile(self.fixed, (len(state.round), 1))

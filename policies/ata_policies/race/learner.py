@@ -15,23 +15,17 @@ from ata_policies.observations import Observation
 from ata_policies.policy import AllocationPolicy, Setting, State
 from ata_policies.race.fixed import race_by_draws
 
-_EARLY = (2, 4)
-"""Rounds in which the race is chosen besides those that are due: the first results tell most."""
-_SLICES = 64
-_SHARPEST = 16.0
+_EARLY = (2, 4)  # rounds in which the race is chosen besides those that are due: the first results tell most
+_SLICES, _SHARPEST = 64, 16.0
 
 
 class RacePlan(NamedTuple):
     """The race that was chosen last in each row."""
 
-    solved: Ints
-    """(E,) the round in which it was chosen; 0 before the first."""
-    fastest: Ints
-    """(E,) workers in the race."""
-    tasks: Ints
-    """(E,) tasks shared out among them."""
-    shape: Floats
-    """(E, n) 1 / (coefficient of variation)^2 of each worker's task times."""
+    solved: Ints  # (E,) the round in which it was chosen; 0 before the first
+    fastest: Ints  # (E,) workers in the race
+    tasks: Ints  # (E,) tasks shared out among them
+    shape: Floats  # (E, n) 1 / (coefficient of variation)^2 of each worker's task times
 
 
 class RaceLearner(AllocationPolicy):
@@ -57,10 +51,8 @@ class RaceLearner(AllocationPolicy):
 
     Parameters
     ----------
-    tolerance
-        At least 0; as a share of the least cost.
-    explore
-        At least 0.
+    tolerance, explore
+        At least 0; the tolerance is a share of the least cost.
     replicates
         Rounds played with each candidate, at least 1.
     """
@@ -72,13 +64,7 @@ class RaceLearner(AllocationPolicy):
     priced = True
 
     def __init__(
-        self,
-        setting: Setting,
-        *,
-        tolerance: float = 0.005,
-        explore: float = 0.5,
-        replicates: int = 64,
-        seed: int = 0,
+        self, setting: Setting, *, tolerance: float = 0.005, explore: float = 0.5, replicates: int = 64, seed: int = 0
     ) -> None:
         super().__init__(setting, seed=seed)
         self.tolerance, self.explore = non_negative("tolerance", tolerance), non_negative("explore", explore)
@@ -115,15 +101,9 @@ class RaceLearner(AllocationPolicy):
         plan.solved[rows], plan.shape[rows] = state.round[rows], _shape(sample(belief, _SLICES))
         centre = plan.shape[rows] * belief.busy / (1.0 + plan.shape[rows] * belief.counts)  # of the draws
         for e, distribution, score, known in zip(rows.tolist(), times, centre, tried, strict=True):
-            choice = choose_race(
-                distribution[known],
-                score[known],
-                self.setting.budget,
-                self.setting.price,
-                tolerance=self.tolerance,
-                replicates=self.replicates,
-                start=(int(plan.fastest[e]), int(plan.tasks[e])),
-            )
+            given = distribution[known], score[known], self.setting.budget, self.setting.price
+            old = int(plan.fastest[e]), int(plan.tasks[e])
+            choice = choose_race(*given, tolerance=self.tolerance, replicates=self.replicates, start=old)
             plan.fastest[e], plan.tasks[e] = choice.fastest, choice.tasks
         return plan
 
@@ -134,5 +114,4 @@ def _shape(times: Floats) -> Floats:
     scaled = np.ldexp(times, -exponent[..., None])  # squares of the times themselves may overflow
     mean, variance = scaled.mean(axis=-1), scaled.var(axis=-1)
     shape = np.divide(mean**2, variance, out=np.full_like(mean, _SHARPEST), where=variance > 0.0)
-    known: Floats = np.where(np.isfinite(mean), np.clip(shape, 1.0 / _SHARPEST, _SHARPEST), 1.0)
-    return known
+    return np.where(np.isfinite(mean), np.clip(shape, 1.0 / _SHARPEST, _SHARPEST), 1.0)

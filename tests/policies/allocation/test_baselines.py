@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import gymnasium as gym
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ata_policies
 from ata_gym import proxy_optimal
 from ata_gym.pools import exponential
-from ata_policies import Setting
 
 
 @settings(max_examples=30)
@@ -34,8 +32,3 @@ def test_uta_draws_afresh_in_each_episode() -> None:
         action, state = policy.predict(env.reset()[0], state)
         starts.append(action.tolist())
     assert len({str(start) for start in starts}) > 1
-
-
-def test_ofta_without_a_pool() -> None:
-    with pytest.raises(ValueError, match="needs an env whose pool is known"):
-        ata_policies.load("ofta")(Setting(n=3, budget=2))

@@ -47,21 +47,11 @@ def made(memory: str, estimate: str, rule: str, **hyperparameters: Any) -> Compo
     return ComposedPolicy(SETTING, memory=memory, estimate=estimate, rule=rule, **hyperparameters)
 
 
-def play(policy: Any, rows: int, rounds: int) -> tuple[np.ndarray, Any, list[Any]]:
-    """The actions, the last state, and what was observed."""
-    env = gym.make_vec("ata_gym/TaskAllocation-v0", num_envs=rows, pool=POOL, budget=7, changes=CHANGES)
-    observation, _ = env.reset(seed=0)
-    state, actions, seen = None, [], []
-    for _ in range(rounds):
-        action, state = policy.predict(observation, state)
-        seen.append(observation)
-        observation = env.step(action)[0]  # which refuses an illegal action
-        actions.append(action)
-    return np.array(actions), state, seen
+WORLD: dict[str, Any] = {"pool": POOL, "budget": 7, "changes": CHANGES}
 
 
 @pytest.mark.parametrize(("memory", "estimate", "rule"), ALL)
-def test_a_combination_plays_or_says_why_not(memory: str, estimate: str, rule: str) -> None:
+def test_a_combination_plays_or_says_why_not(play: Any, memory: str, estimate: str, rule: str) -> None:
     """30 legal rounds, of which each row is what it is alone."""
     reason = refusal(memory, estimate, rule)
     if reason is not None:
@@ -71,9 +61,9 @@ def test_a_combination_plays_or_says_why_not(memory: str, estimate: str, rule: s
         return
     more = {"prior": Belief(np.full((1, 5), 2.0), np.full((1, 5), 6.0))} if memory == "prior" else {}
     more |= {"window": 12} if memory == "window" else {}
-    actions, _, seen = play(made(memory, estimate, rule, **more), 3, 30)
+    run = play(made(memory, estimate, rule, **more), 30, 3, **WORLD)
     policy, state = made(memory, estimate, rule, seed=2, **more), None
-    for expected, observation in zip(actions[:, 2], seen, strict=True):
+    for expected, observation in zip(run.actions[:, 2], run.seen, strict=True):
         action, state = policy.predict({name: field[2] for name, field in observation.items()}, state)
         np.testing.assert_array_equal(action, expected)
 
@@ -126,11 +116,10 @@ def test_what_is_unknown_or_wrong(hyperparameters: dict[str, Any], message: str)
         ("thompson:memory=restarting:availability=False", "thompson", {"memory": "restarting", "availability": False}),
     ],
 )
-def test_a_preset_is_its_composition(name: str, preset: str, parts: dict[str, Any]) -> None:
-    env = gym.make_vec("ata_gym/TaskAllocation-v0", num_envs=2, pool=POOL, budget=7)
-    one, other = play(ata_policies.make(name, env), 2, 60), play(ata_policies.make(preset, env, **parts), 2, 60)
-    np.testing.assert_array_equal(one[0], other[0])
-    assert type(one[1].belief) is type(other[1].belief)
+def test_a_preset_is_its_composition(play: Any, name: str, preset: str, parts: dict[str, Any]) -> None:
+    one, other = play(name, 60, 2, **WORLD), play(preset, 60, 2, hyperparameters=parts, **WORLD)
+    np.testing.assert_array_equal(one.actions, other.actions)
+    assert type(one.states[-1].belief) is type(other.states[-1].belief)
 
 
 def test_hyperparameters_given_override_those_of_the_preset() -> None:
@@ -149,12 +138,13 @@ def test_what_suits_an_estimate_better_can_still_be_overridden(estimate: str) ->
     assert (memory.restart, memory.effective_tasks) == ("many", 80.0)
 
 
-def test_who_is_away_is_watched_where_it_is_said() -> None:
+def test_who_is_away_is_watched_where_it_is_said(play: Any) -> None:
     """By default with the memory that restarts; any other memory can do so too."""
     assert [made(memory, "thompson", "proxy").availability for memory in MEMORIES] == [
         memory == "restarting" for memory in MEMORIES
     ]
     with_it, without = (
-        play(made("everything", "thompson", "proxy", availability=flag), 4, 200)[0] for flag in (True, False)
+        play(made("everything", "thompson", "proxy", availability=flag), 200, 4, **WORLD).actions
+        for flag in (True, False)
     )
     assert (with_it != without).any()

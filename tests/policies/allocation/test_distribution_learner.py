@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import ata_policies
 from ata_gym import expected_round_time, optimal_allocation
 from ata_gym.pools import Pool, gamma, log_normal, shifted_exponential, trace
 from ata_gym.theory.allocation.beta_rule import allocate_by_cost
@@ -25,18 +23,12 @@ POOL = shifted_exponential(np.arange(1.0, 13), np.arange(1.0, 13))
 LONG_TAILS = log_normal(np.full(4, np.log(2.0)), 1.8) + gamma(np.full(4, 50.0), 0.3)
 
 
-def play(name: str, rounds: int, rows: int = 3, seed: int = 0, **more: Any) -> tuple[np.ndarray, np.ndarray, Any]:
-    """Cost per round in the second half, all actions, and the last state."""
-    env = gym.make_vec("ata_gym/TaskAllocation-v0", num_envs=rows, **({"pool": POOL, "budget": 15} | more))
-    policy = ata_policies.make(name, env, seed=seed)
-    observation, _ = env.reset(seed=seed)
-    state, actions, rewards = None, [], np.zeros(rows)
-    for k in range(rounds):
-        action, state = policy.predict(observation, state)
-        observation, reward, *_ = env.step(action)
-        actions.append(action)
-        rewards += reward * (k >= rounds // 2)
-    return -rewards / (rounds - rounds // 2), np.array(actions), state
+WORLD: dict[str, Any] = {"rows": 3, "pool": POOL, "budget": 15}
+
+
+def late_cost(run: Any) -> Any:
+    """Cost per round in the second half, by row."""
+    return run.costs[len(run.costs) // 2 :].mean(axis=0)
 
 
 @pytest.mark.parametrize("price", [0.0, 0.1, 1.0])
@@ -74,37 +66,36 @@ def test_corrected_costs_give_the_allocation_found(data: st.DataObject, n: int, 
 
 
 @pytest.mark.parametrize("price", [0.0, 1.0])
-def test_learns_what_the_oracle_knows(price: float) -> None:
+def test_learns_what_the_oracle_knows(play: Any, price: float) -> None:
     best = optimal_allocation(POOL, 15, price).cost
-    cost, *_ = play(LEARNER, 1200, price=price)
-    assert cost.mean() < 1.04 * best
-    np.testing.assert_allclose(play("oracle", 1200, price=price)[0].mean(), best, rtol=0.03)
+    learned, known = (late_cost(play(name, 1200, price=price, **WORLD)).mean() for name in (LEARNER, "oracle"))
+    assert learned < 1.04 * best
+    np.testing.assert_allclose(known, best, rtol=0.03)
 
 
-def test_learns_which_workers_have_long_tails() -> None:
+def test_learns_which_workers_have_long_tails(play: Any) -> None:
     """All means are about alike: only whole distributions tell whom to trust."""
     pool = log_normal(np.full(4, np.log(15.0) - 1.8**2 / 2), 1.8) + gamma(np.full(4, 50.0), 0.3)
-    cost, actions, _ = play(LEARNER, 1500, pool=pool, budget=12)
-    assert cost.mean() < 1.08 * optimal_allocation(pool, 12).round_time
-    assert actions[750:, :, 4:].sum() > 0.85 * actions[750:].sum()
+    run = play(LEARNER, 1500, 3, pool=pool, budget=12)
+    assert late_cost(run).mean() < 1.08 * optimal_allocation(pool, 12).round_time
+    assert run.actions[750:, :, 4:].sum() > 0.85 * run.actions[750:].sum()
 
 
-def test_more_workers_than_tried_and_zero_times() -> None:
+def test_more_workers_than_tried_and_zero_times(play: Any) -> None:
     many = shifted_exponential(np.arange(1.0, 201), np.arange(1.0, 201))
-    _, actions, state = play(LEARNER, 30, rows=2, pool=many, budget=5)
-    assert (actions.sum(axis=2) == 5).all()
+    state = play(LEARNER, 30, 2, pool=many, budget=5).states[-1]
     assert state.plan.solved.min() > 0
     assert (state.plan.factor[state.belief.untried()] == 1.0).all()
     mostly = trace([[0.0] * 40 + [1.0], [0.0, 1.0, 3.0], [2.0]])
-    cost, *_ = play(LEARNER, 60, rows=1, pool=mostly, budget=4, price=0.5)
-    assert cost[0] < 0.5
+    assert late_cost(play(LEARNER, 60, 1, pool=mostly, budget=4, price=0.5))[0] < 0.5
 
 
-def test_rows_do_not_depend_on_their_batch() -> None:
+def test_rows_do_not_depend_on_their_batch(play: Any) -> None:
     """Across several plans, which fall due in different rounds where episodes begin at different times."""
-    _, together, _ = play(LEARNER, 120, price=0.1, seed=3)
+    together = play(LEARNER, 120, price=0.1, seed=3, **WORLD).actions
     for e in range(3):
-        np.testing.assert_array_equal(play(LEARNER, 120, rows=1, price=0.1, seed=3 + e)[1][:, 0], together[:, e])
+        alone = play(LEARNER, 120, price=0.1, seed=3 + e, **WORLD | {"rows": 1}).actions
+        np.testing.assert_array_equal(alone[:, 0], together[:, e])
 
 
 def test_what_they_need() -> None:

@@ -4,23 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import ata_policies
 from ata_gym.pools import shifted_exponential
 from ata_policies.allocation.exponentiated_gradient import Penalties, round_randomly
 
 POOL = shifted_exponential(np.arange(1.0, 9.0), np.arange(1.0, 9.0))
 BUDGET = 7
-
-
-def make(rows: int, **hyperparameters: Any) -> tuple[gym.vector.VectorEnv[Any, Any, Any], ata_policies.Policy]:
-    env = gym.make_vec("ata_gym/TaskAllocation-v0", num_envs=rows, pool=POOL, budget=BUDGET)
-    return env, ata_policies.make("exponentiated-gradient", env, **hyperparameters)
 
 
 @settings(max_examples=100)
@@ -58,37 +50,27 @@ def test_only_the_slowest_is_penalised_by_its_time_per_task() -> None:
     np.testing.assert_array_equal(belief.observe(worker, time).penalties, 2 * belief.penalties)
 
 
-def test_weights_follow_the_multiplicative_rule() -> None:
+def test_weights_follow_the_multiplicative_rule(play: Any) -> None:
     """Along a run, the softmax of the penalties is what multiplying and normalising round by round gives."""
-    rate = 0.05
-    env, policy = make(1, rate=rate)
-    observation, _ = env.reset(seed=0)
-    state, p = None, np.full(8, 1 / 8)
-    for _ in range(100):
-        allocation, state = policy.predict(observation, state)
+    rate, p = 0.05, np.full(8, 1 / 8)
+    run = play("exponentiated-gradient", 100, 1, pool=POOL, budget=BUDGET, hyperparameters={"rate": rate})
+    for k, (allocation, state) in enumerate(zip(run.actions[:, 0], run.states, strict=True)):
         softmax = np.exp(-rate * state.belief.penalties[0])
         np.testing.assert_allclose(p, softmax / softmax.sum(), rtol=1e-10)
-        assert (abs(allocation[0] - p * BUDGET) < 1).all()
-        observation = env.step(allocation)[0]
-        busy = np.zeros(8)
-        np.add.at(busy, observation["worker"][0], observation["duration"][0])
-        slowest = busy.argmax()
-        p[slowest] *= np.exp(-rate * busy[slowest] / allocation[0, slowest])
-        p /= p.sum()
+        assert (abs(allocation - p * BUDGET) < 1).all()
+        if k < 99:
+            seen, busy = run.seen[k + 1], np.zeros(8)
+            np.add.at(busy, seen["worker"][0], seen["duration"][0])
+            slowest = busy.argmax()
+            p[slowest] *= np.exp(-rate * busy[slowest] / allocation[slowest])
+            p /= p.sum()
 
 
-def test_learns() -> None:
+def test_learns(play: Any) -> None:
     """Its rounds become much shorter, but it allocates in proportion to weights and never comes to the optimum."""
-    env, policy = make(16)
-    observation, _ = env.reset(seed=0)
-    state, times = None, []
-    for _ in range(1500):
-        allocation, state = policy.predict(observation, state)
-        observation, _, _, _, info = env.step(allocation)
-        times.append(info["round_time"].mean())
-    assert np.mean(times[-300:]) < 0.7 * np.mean(times[:10])
+    times = play("exponentiated-gradient", 1500, 16, pool=POOL, budget=BUDGET).round_times
+    assert times[-300:].mean() < 0.7 * times[:10].mean()
 
 
-def test_bad_rate() -> None:
-    with pytest.raises(ValueError, match="rate must be a finite number above 0"):
-        make(1, rate=-0.5)
+def test_bad_rate(refuses: Any) -> None:
+    refuses("exponentiated-gradient", "rate must be a finite number above 0", rate=-0.5)

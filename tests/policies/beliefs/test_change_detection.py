@@ -24,6 +24,13 @@ def feed(belief: Any, times: np.ndarray, worker: int = 0) -> Any:
     return belief
 
 
+def rounds(belief: Any, durations: list[float], number: int = 1) -> Any:
+    """So many rounds of a single row, with one task of each of the first workers."""
+    for _ in range(number):
+        belief = belief.observe(np.arange(len(durations))[None], np.array([durations]))
+    return belief
+
+
 times = st.lists(st.floats(0.05, 20), min_size=1, max_size=80).map(np.array)
 
 
@@ -105,12 +112,9 @@ def test_times_that_vary_less_are_judged_sooner_and_an_outlier_is_no_change(kind
 
 @pytest.mark.parametrize(("share", "anew"), [(0.0, [True] * 4), (math.inf, [True, False, False, False])])
 def test_an_alarm_makes_the_worker_or_everybody_start_anew(share: float, anew: list[bool]) -> None:
-    worker = np.array([[0, 1, 2, 3]])
-    belief: Any = PageHinkley.empty(1, 4, share=share)
-    for _ in range(100):
-        belief = belief.observe(worker, np.ones((1, 4)))
+    belief = rounds(PageHinkley.empty(1, 4, share=share), [1.0] * 4, 100)
     while not belief.alarms.any():
-        belief = belief.observe(worker, np.array([[3.0, 1.0, 1.0, 1.0]]))
+        belief = rounds(belief, [3.0, 1.0, 1.0, 1.0])
     assert belief.alarms[0].tolist() == [1, 0, 0, 0]
     assert (belief.counts[0] == 1).tolist() == anew
     assert belief.totals[0, 0] == 3.0
@@ -119,35 +123,29 @@ def test_an_alarm_makes_the_worker_or_everybody_start_anew(share: float, anew: l
 
 def test_everybody_starts_anew_once_many_of_those_at_work_have_raised_an_alarm() -> None:
     """Workers 0 to 3 have tasks; 0 becomes slow, and 1 either within 10 rounds, or later."""
-    worker = np.array([[0, 1, 2, 3]])
     for pause, anew in ((0, True), (30, False)):
-        belief: Any = PageHinkley.empty(1, 5, share=1 / 3)
-        belief = feed(belief, np.full((1, 30), 9.0), worker=4)
-        for _ in range(100):
-            belief = belief.observe(worker, np.ones((1, 4)))
+        belief = feed(PageHinkley.empty(1, 5, share=1 / 3), np.full((1, 30), 9.0), worker=4)
+        belief = rounds(belief, [1.0] * 4, 100)
         while belief.alarms.sum() < 1:
-            belief = belief.observe(worker, np.array([[3.0, 1.0, 1.0, 1.0]]))
-        assert belief.counts[0].tolist()[0] == 1
+            belief = rounds(belief, [3.0, 1.0, 1.0, 1.0])
+        assert belief.counts[0, 0] == 1
         assert (belief.counts[0, 1:] > 20).all()
-        for _ in range(pause):
-            belief = belief.observe(worker, np.array([[3.0, 1.0, 1.0, 1.0]]))
+        belief = rounds(belief, [3.0, 1.0, 1.0, 1.0], pause)
         while belief.alarms.sum() < 2:
-            belief = belief.observe(worker, np.array([[3.0, 3.0, 1.0, 1.0]]))
+            belief = rounds(belief, [3.0, 3.0, 1.0, 1.0])
         assert (belief.counts[0, 4] == 0) == anew
         assert (belief.counts[0, 2] == 1) == anew
 
 
 def test_workers_out_of_use_are_tried_again_together() -> None:
     """Every 100 rounds those without a task for 50, which are due until they have had one."""
-    belief: Any = PageHinkley.empty(1, 3, refresh=100.0)
-    belief = belief.observe(np.array([[0, 1, 2]]), np.array([[1.0, 9.0, 9.0]]))
-    due = []
+    belief, due = rounds(PageHinkley.empty(1, 3, refresh=100.0), [1.0, 9.0, 9.0]), []
     for _ in range(119):
-        belief = belief.observe(np.array([[0]]), np.array([[1.0]]))
+        belief = rounds(belief, [1.0])
         due.append(belief.untried()[0].tolist())
     assert [any(one) for one in due] == [k >= 99 for k in range(1, 120)]
     assert due[-1] == [False, True, True]
-    belief = belief.observe(np.array([[0, 1, 2]]), np.array([[1.0, 9.0, 9.0]]))
+    belief = rounds(belief, [1.0, 9.0, 9.0])
     assert not belief.untried().any()
     late = feed(belief, np.ones((1, 90)))
     assert late.untried()[0].tolist() == [False, True, True]
@@ -157,8 +155,7 @@ def test_workers_out_of_use_are_tried_again_together() -> None:
 def test_a_startlingly_short_task_of_a_worker_out_of_use_outweighs_its_past(time: float, anew: bool) -> None:
     """Of mean 9 and exponential times, more or less."""
     past = 9.0 * stats.expon.ppf((np.arange(10) + 0.5) / 10)
-    belief: Any = feed(PageHinkley.empty(1, 2, refresh=100.0), past, worker=1)
-    belief = feed(belief, np.ones((1, 120)))
+    belief = feed(feed(PageHinkley.empty(1, 2, refresh=100.0), past, worker=1), np.ones((1, 120)))
     after = feed(belief, np.array([[time]]), worker=1)
     assert (after.counts[0, 1] == 1) == anew
     assert after.counts[0, 0] == belief.counts[0, 0]

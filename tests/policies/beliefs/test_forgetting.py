@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import ata_policies
 from ata_gym.pools import shifted_exponential
-from ata_policies.beliefs.discount import DiscountedMoments
-from ata_policies.beliefs.window import WindowMoments
+from ata_policies import Setting
+from ata_policies.allocation.composition import ComposedPolicy
+from ata_policies.beliefs.forgetting import Discount, Window
 
-POOL = shifted_exponential([1.0, 2.0, 3.0, 4.0, 5.0], [1.0, 2.0, 3.0, 4.0, 5.0])
+POOL = shifted_exponential(np.arange(1.0, 6.0), np.arange(1.0, 6.0))
 NAMES = ["ata-icml", "ata-empirical-icml", "thompson", "thompson-gamma"]
 N = 3
 
@@ -41,27 +41,23 @@ def compare(belief: Any, expected: list[list[float]]) -> None:
     assert (belief.untried() == (belief.counts == 0)).all()
 
 
-@settings(max_examples=60, deadline=None)
-@given(played=rounds, length=st.integers(1, 4), blocks=st.integers(1, 5))
-def test_a_window_of_tasks_holds_the_last_of_each_worker(played: Any, length: int, blocks: int) -> None:
-    """All but what the oldest block held, whose place is being filled: W - W / k to W tasks."""
-    belief = fed(WindowMoments.empty(1, N, length * blocks, blocks, by_task=True), played)
-    expected = []
-    for i in range(N):
-        times = [x for results in played for worker, x in results if worker == i]
-        newest = (len(times) - 1) // length * length  # where the block being filled begins
-        expected.append([(1.0, x) for x in times[max(newest - length * (blocks - 1), 0) :]])
-        assert len(expected[i]) == len(times) or length * (blocks - 1) < len(expected[i]) <= length * blocks
-    compare(belief, expected)
+@settings(max_examples=120, deadline=None)
+@given(played=rounds, length=st.integers(1, 4), blocks=st.integers(1, 5), unit=st.sampled_from(["tasks", "rounds"]))
+def test_a_window_holds_the_last_tasks_of_each_worker_or_the_last_rounds(
+    played: Any, length: int, blocks: int, unit: str
+) -> None:
+    """All but what the oldest block held, whose place is being filled: W - W / k to W tasks or rounds."""
 
+    def in_window(past: list[Any]) -> list[Any]:
+        newest = (len(past) - 1) // length * length  # where the block being filled begins
+        kept = past[max(newest - length * (blocks - 1), 0) :]
+        assert len(kept) == len(past) or length * (blocks - 1) < len(kept) <= length * blocks
+        return kept
 
-@settings(max_examples=60, deadline=None)
-@given(played=rounds, length=st.integers(1, 4), blocks=st.integers(1, 5))
-def test_a_window_of_rounds_holds_the_last_rounds(played: Any, length: int, blocks: int) -> None:
-    belief = fed(WindowMoments.empty(1, N, length * blocks, blocks, by_task=False), played)
-    newest = (len(played) - 2) // length * length
-    last = played[1:][max(newest - length * (blocks - 1), 0) :]
-    compare(belief, [[(1.0, x) for results in last for worker, x in results if worker == i] for i in range(N)])
+    belief = fed(Window(length * blocks, unit, blocks).start(1, N, squares=True), played)
+    counting = in_window(played[1:]) if unit == "rounds" else played
+    times = [[x for results in counting for worker, x in results if worker == i] for i in range(N)]
+    compare(belief, [[(1.0, x) for x in (in_window(own) if unit == "tasks" else own)] for own in times])
     assert belief.rounds(np.array([len(played)]))[0] == min(len(played), length * blocks)
 
 
@@ -78,52 +74,34 @@ def test_a_discounted_belief_is_a_weighted_sum(played: Any, discount: float) -> 
             if worth < 0.5:
                 expected[i] = []
             expected[i] += [(1.0, x) for worker, x in results if worker == i]
-    belief = fed(DiscountedMoments.empty(1, N, discount), played)
+    belief = fed(Discount(discount).start(1, N, squares=True), played)
     compare(belief, expected)
     k = len(played)
     np.testing.assert_allclose(belief.rounds(np.array([k]))[0], sum(discount**j for j in range(k)))
 
 
-def allocations(name: str, rounds: int = 60, **hyperparameters: Any) -> np.ndarray:
-    env = gym.make_vec("ata_gym/TaskAllocation-v0", num_envs=3, pool=POOL, budget=7)
-    policy = ata_policies.make(name, env, **hyperparameters)
-    observation, _ = env.reset(seed=4)
-    state, chosen = None, []
-    for _ in range(rounds):
-        allocation, state = policy.predict(observation, state)
-        observation = env.step(allocation)[0]
-        chosen.append(allocation)
-    return np.array(chosen)
-
-
 @pytest.mark.parametrize("name", NAMES)
-def test_who_forgets_nothing_plays_as_the_plain_policy(name: str) -> None:
+def test_who_forgets_nothing_plays_as_the_plain_policy(play: Any, name: str) -> None:
     more = {"shape": 2.0} if name == "thompson" else {}  # below 1 a gamma number is drawn in another way
-    plain = allocations(name, **more)
+    allocations = partial(play, name, 60, pool=POOL, budget=7, rows=3, reset=4, **more)
+    plain = allocations()[0]
     for unit in ("tasks", "rounds"):
-        np.testing.assert_array_equal(allocations(name, memory="window", window=6000, of=unit, **more), plain)
-    hardly = allocations(name, memory="discount", discount=1 - 1e-13, **more)
+        np.testing.assert_array_equal(allocations(memory="window", window=6000, of=unit)[0], plain)
+    hardly = allocations(memory="discount", discount=1 - 1e-13)[0]
     assert (hardly == plain).all(axis=(1, 2)).mean() > 0.95  # a tie may fall otherwise
 
 
 @pytest.mark.parametrize("name", ["thompson", "thompson-gamma"])
-def test_who_forgets_finds_a_worker_that_became_fast(name: str) -> None:
+def test_who_forgets_finds_a_worker_that_became_fast(play: Any, name: str) -> None:
     """A window of rounds and a discount try it again; a window of tasks does not, being never empty."""
-    pool = shifted_exponential([1.0, 1.0, 1.0, 1.0, 60.0], [1.0, 1.0, 1.0, 1.0, 60.0])
+    means = np.array([1.0, 1.0, 1.0, 1.0, 60.0])
     for memory, finds in (
         ({"memory": "window", "of": "rounds", "window": 60}, True),
         ({"memory": "discount", "discount": 0.98}, True),
         ({"memory": "window", "window": 60}, False),
     ):
-        env = gym.make_vec("ata_gym/TaskAllocation-v0", num_envs=4, pool=pool, budget=7)
-        policy = ata_policies.make(name, env, **memory)
-        observation, _ = env.reset(seed=0)
-        state, tried = None, np.zeros(4)
-        for k in range(300):
-            allocation, state = policy.predict(observation, state)
-            observation = env.step(allocation)[0]
-            tried += (allocation[:, 4] > 0) & (k > 20)
-        assert (tried > 0).all() == finds
+        played = play(name, 300, pool=shifted_exponential(means, means), budget=7, reset=0, **memory)
+        assert (played.allocations[21:, :, 4] > 0).any(axis=0).all() == finds
 
 
 @pytest.mark.parametrize(
@@ -134,9 +112,13 @@ def test_who_forgets_finds_a_worker_that_became_fast(name: str) -> None:
         ("window", {"window": 0}, "window"),
         ("discount", {"discount": 1.0}, "discount must be below 1"),
         ("discount", {"discount": 0.0}, "discount must be a finite number above 0"),
+        ("restarting", {"detector": "ear"}, "detector must be 'page-hinkley' or 'cusum' or 'glr', not 'ear'"),
+        ("restarting", {"restart": "none"}, "restart must be 'everybody' or 'many' or 'worker'"),
+        ("restarting", {"effective_tasks": 5.0}, "effective_tasks must be a finite number of at least 40, or None"),
+        ("restarting", {"refresh": 0.0}, "refresh must be a finite number above 0"),
+        ("restarting", {"threshold": -1.0}, "threshold must be a finite number above 0"),
     ],
 )
 def test_bad_hyperparameters(memory: str, bad: dict[str, Any], message: str) -> None:
-    env = gym.make("ata_gym/TaskAllocation-v0", pool=POOL, budget=7)
     with pytest.raises(ValueError, match=message):
-        ata_policies.make("thompson", env, memory=memory, **bad)
+        ComposedPolicy(Setting(n=5, budget=7), estimate="thompson", memory=memory, **bad)

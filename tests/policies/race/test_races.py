@@ -13,16 +13,15 @@ import ata_policies
 from ata_gym.pools import Pool, concatenate, deterministic, exponential, log_normal, shifted_exponential
 from ata_gym.simulation.keys import stream_keys
 from ata_gym.theory.simulated.races import EVERYTHING, best_race
-from ata_policies import Setting, check_policy
+from ata_policies import Setting
 from ata_policies.beliefs.moments import Exposure
 from ata_policies.policy import State
-from ata_policies.race.fixed import RaceBackup, RaceCaps, RaceFastest, race_by_draws
+from ata_policies.race.fixed import RaceBackup, RaceCaps, RaceFastest, RaceOracle, race_by_draws
 from ata_policies.race.learner import RaceLearner
-from ata_policies.race.oracle import RaceOracle
 
 POOL = shifted_exponential(np.arange(1.0, 13.0), np.arange(1.0, 13.0))
 BUDGET = 8
-KINDS = (RaceFastest, RaceBackup, RaceCaps, RaceLearner, RaceOracle)
+MIXED = concatenate([exponential(np.full(6, 4.0)), log_normal(np.full(6, np.log(4.0) - 2.0), 2.0)])
 
 
 def play(kind: type, rounds: int, rows: int = 4, pool: Pool = POOL, price: float = 0.0, **more: Any) -> Any:
@@ -40,11 +39,6 @@ def state_of(counts: list[float], busy: list[float], rows: int = 1) -> State:
     belief = Exposure(np.tile(counts, (rows, 1)), np.tile(busy, (rows, 1)))
     zeros = np.zeros(rows, np.int64)
     return State(belief, (), zeros + 5, zeros, stream_keys(0, rows, 1))
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_keeps_the_contract(kind: type) -> None:
-    check_policy(kind)
 
 
 @pytest.mark.parametrize("kind", [RaceFastest, RaceBackup, RaceCaps, RaceLearner])
@@ -106,13 +100,7 @@ def test_a_fixed_race_comes_close_to_the_same_race_with_the_means_known(kind: ty
 
 @pytest.mark.parametrize("price", [0.0, 0.1, 1.0])
 @pytest.mark.parametrize(
-    "pool",
-    [
-        POOL,
-        exponential(np.linspace(1.0, 1.1, 12)),
-        concatenate([exponential(np.full(6, 4.0)), log_normal(np.full(6, np.log(4.0) - 2.0), 2.0)]),
-    ],
-    ids=["unequal", "near-equal", "heavy tails"],
+    "pool", [POOL, exponential(np.linspace(1.0, 1.1, 12)), MIXED], ids=["unequal", "near-equal", "heavy tails"]
 )
 def test_the_learner_comes_close_to_the_oracle(pool: Pool, price: float) -> None:
     """Within 6 % of its cost from the first round on, and far below that of the rules that ignore the price."""
@@ -136,8 +124,7 @@ def test_for_nothing_the_learner_is_almost_as_fast_as_everybody_and_saves_work()
 
 def test_the_learner_finds_the_fast_among_workers_of_equal_mean() -> None:
     """In a race rare long tasks do no harm: the log-normal workers win."""
-    pool = concatenate([exponential(np.full(6, 4.0)), log_normal(np.full(6, np.log(4.0) - 2.0), 2.0)])
-    _, _, state = play(RaceLearner, 600, pool=pool, price=1.0)
+    _, _, state = play(RaceLearner, 600, pool=MIXED, price=1.0)
     assert state.belief.counts[:, 6:].sum() > 10 * state.belief.counts[:, :6].sum()
 
 
@@ -158,7 +145,7 @@ def test_without_noise_nothing_is_wasted() -> None:
 
 def test_the_oracle_plays_the_best_race() -> None:
     env = gym.make("ata_gym/TaskRace-v0", pool=POOL, budget=BUDGET, price=0.3)
-    action, _ = ata_policies.make("ata_policies.race.oracle:RaceOracle", env).predict(env.reset(seed=0)[0])
+    action, _ = ata_policies.make("ata_policies.race.fixed:RaceOracle", env).predict(env.reset(seed=0)[0])
     np.testing.assert_array_equal(action, best_race(POOL, BUDGET, 0.3).allocation)
     with pytest.raises(ValueError, match="needs an env whose pool is known"):
         RaceOracle(Setting(3, 2))

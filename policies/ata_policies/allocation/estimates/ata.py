@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -22,25 +22,12 @@ from ata_policies.beliefs.moments import Belief
 from ata_policies.policy import Setting
 
 
-def score(belief: Belief, round: Ints | Floats, absolute: float, relative: float) -> Floats:
-    """Lower confidence bounds of the mean task times, shape (E, n).
-
-    With k the round (from 1), K_i tasks seen of mean m_i, L = ln(2 k^2) and f_i = sqrt(L / K_i) + L / K_i:
-
-        s_i = max(m_i (1 - relative f_i) - absolute f_i, 0),  and 0 where K_i = 0.
-
-    >>> seen = Belief(np.array([[4.0, 0.0]]), np.array([[40.0, 0.0]]))
-    >>> score(seen, np.array([1]), absolute=1.0, relative=0.0).round(4)
-    array([[9.4104, 0.    ]])
-    """
-    bounds: Floats = _score(
-        belief.counts, belief.totals, np.log(2.0 * np.square(round, dtype=np.float64)), absolute, relative
-    )
-    return bounds
-
-
 @gufunc("void(float64[:], float64[:], float64[:], float64[:], float64[:], float64[:])", "(n),(n),(),(),()->(n)")
-def _score(count: Floats, total: Floats, level: Floats, absolute: Floats, relative: Floats, out: Floats) -> None:
+def score(count: Floats, total: Floats, level: Floats, absolute: Floats, relative: Floats, out: Floats) -> None:
+    """Lower confidence bounds of the mean task times, with K_i tasks seen of mean m_i.
+
+    s_i = max(m_i (1 - relative f_i) - absolute f_i, 0) with f_i = sqrt(level / K_i) + level / K_i, and 0 where K_i = 0.
+    """
     for i in range(len(count)):
         share = 1.0 / (count[i] + (0.0 if count[i] > 0.0 else 1.0))  # never tried: a total of 0, so a bound of 0
         ratio = level[0] * share
@@ -62,6 +49,8 @@ class _ConfidenceBound(Estimate):
 
     version: str = "preprint"
 
+    bound: ClassVar[str]
+    """The hyperparameter that bounds the norms."""
     source = "Maranjyan et al., ATA, ICML 2025"
     assumes = "sub-exponential times"
     # bounds of 0, which a worker that starts anew alone would have, would give it all tasks; few tasks, wide bounds
@@ -73,25 +62,28 @@ class _ConfidenceBound(Estimate):
         if self.version not in _FACTORS:
             raise ValueError(f"version must be {' or '.join(map(repr, _FACTORS))}, not {self.version!r}")
 
-    def _fitted(self, name: str, setting: Setting) -> float:
-        """The hyperparameter ``name``: as given, or as published, or from the psi1 norms."""
-        value = getattr(self, name)
+    def fit(self, setting: Setting) -> Self:
+        """Find the bound: as given, or as published, or from the psi1 norms."""
+        name, value = self.bound, getattr(self, self.bound)
         if value is None:
             value = getattr(setting, name)
         if value is None and setting.pool is not None:
             norms = setting.pool.psi1_norm(centred=self.version == "icml")
             value = float(np.max(norms if name == "alpha" else norms / setting.pool.mean()))
-        what = "psi1 norm" if name == "alpha" else "psi1 norm divided by the mean"
-        if value is None:
-            raise ValueError(
-                f"give {name}=..., a positive bound on every worker's {what}: no pool or scenario is known"
-            )
         try:
-            return real(name, value)
+            fitted: dict[str, Any] = {name: real(name, value)}
         except ValueError:
-            raise ValueError(
-                f"give {name}=..., a positive bound on every worker's {what}: here it is {value!r}"
-            ) from None
+            what = "psi1 norm" if name == "alpha" else "psi1 norm divided by the mean"
+            found = "no pool or scenario is known" if value is None else f"here it is {value!r}"
+            raise ValueError(f"give {name}=..., a positive bound on every worker's {what}: {found}") from None
+        return replace(self, **fitted)
+
+    def scores(self, belief: Belief, rounds: Ints | Floats, keys: Keys, kept: Any) -> Scores:
+        """The lower bounds, at level ln(2 k^2) in round k."""
+        level = np.log(2.0 * np.square(rounds, dtype=np.float64))
+        factor = _FACTORS[self.version] * float(getattr(self, self.bound))
+        absolute, relative = (factor, 0.0) if self.bound == "alpha" else (0.0, factor)
+        return Scores(score(belief.counts, belief.totals, level, absolute, relative))
 
 
 @dataclass(frozen=True)
@@ -110,16 +102,8 @@ class Ata(_ConfidenceBound):
 
     alpha: float | None = None
 
+    bound = "alpha"
     knows = "a bound on the psi1 norms"
-
-    def fit(self, setting: Setting) -> Self:
-        """Find alpha."""
-        return replace(self, alpha=self._fitted("alpha", setting))
-
-    def scores(self, belief: Belief, rounds: Ints | Floats, keys: Keys, kept: Any) -> Scores:
-        """See ``score``."""
-        del keys, kept
-        return Scores(score(belief, rounds, _FACTORS[self.version] * float(self.alpha or 0.0), 0.0))
 
 
 @dataclass(frozen=True)
@@ -131,20 +115,12 @@ class AtaEmpirical(_ConfidenceBound):
     Parameters
     ----------
     version
-        "preprint", with which every published figure was made, or "icml", where the norm is that of X - mean.
+        "preprint", with which every published figure was made, or "icml".
     eta
         The bound; by default as published for the scenario, or the largest ratio of the pool.
     """
 
     eta: float | None = None
 
+    bound = "eta"
     knows = "a bound on psi1 norm / mean"
-
-    def fit(self, setting: Setting) -> Self:
-        """Find eta."""
-        return replace(self, eta=self._fitted("eta", setting))
-
-    def scores(self, belief: Belief, rounds: Ints | Floats, keys: Keys, kept: Any) -> Scores:
-        """See ``score``."""
-        del keys, kept
-        return Scores(score(belief, rounds, 0.0, _FACTORS[self.version] * float(self.eta or 0.0)))

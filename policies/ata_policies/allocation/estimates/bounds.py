@@ -15,54 +15,9 @@ import numpy as np
 from ata_gym.typing import Floats, Ints, Keys
 from ata_gym.utils.compiled import gufunc, inlined
 from ata_gym.utils.validation import real
-from ata_policies.allocation.estimates.estimate import Estimate
+from ata_policies.allocation.estimates.estimate import Estimate, GammaTimes, KnownShape, LearnedShapes
 from ata_policies.allocation.rules import Scores
-from ata_policies.beliefs.moments import Belief, Moments, learn_shapes
-
-
-def cucb_score(belief: Belief, level: Floats, absolute: float, relative: float) -> Floats:
-    """CUCB's lower bounds of the mean task times, shape (E, n).
-
-    With K_i tasks seen of mean m_i, a scale b_i = absolute + relative m_i and level (E,) ln k in round k:
-
-        s_i = max(m_i - b_i sqrt(3 level / (2 K_i)), 0),  and 0 where K_i = 0.
-
-    >>> cucb_score(Belief(np.array([[6.0, 0.0]]), np.array([[60.0, 0.0]])), np.array([1.0]), 2.0, 0.0)
-    array([[9., 0.]])
-    """
-    bounds: Floats = _cucb(belief.counts, belief.totals, level, absolute, relative)
-    return bounds
-
-
-def ucbv_score(belief: Moments, level: Floats, absolute: float, relative: float) -> Floats:
-    """UCB-V's lower bounds of the mean task times, shape (E, n).
-
-    As ``cucb_score``, with v_i the variance of the times seen:
-
-        s_i = max(m_i - sqrt(2 v_i level / K_i) - 3 b_i level / K_i, 0),  and 0 where K_i = 0.
-
-    >>> belief = Moments(np.array([[2.0, 0.0]]), np.array([[20.0, 0.0]]), np.array([[202.0, 0.0]]))
-    >>> ucbv_score(belief, np.array([1.0]), 2.0, 0.0)
-    array([[6., 0.]])
-    """
-    bounds: Floats = _ucbv(belief.counts, belief.totals, belief.squares, level, absolute, relative)
-    return bounds
-
-
-def kl_score(belief: Belief | Moments, level: Floats, shape: float | Floats) -> Floats:
-    """Kullback-Leibler lower bounds of the means of gamma times, shape (E, n).
-
-    With K_i tasks seen of mean m_i and kl(m, q) = shape (m / q - 1 - ln(m / q)), the divergence of gamma distributions
-    of one shape (1: exponential) with means m and q:
-
-        s_i = min{q : K_i kl(m_i, q) <= level},  and 0 where K_i = 0.
-
-    >>> seen = Belief(np.array([[2.0, 0.0]]), np.array([[20.0, 0.0]]))
-    >>> kl_score(seen, np.array([2.0 * (1.0 - math.log(2.0))]), 1.0).round(12)
-    array([[5., 0.]])
-    """
-    bounds: Floats = _kl(belief.counts, belief.totals, level, np.broadcast_to(shape, belief.counts.shape))
-    return bounds
+from ata_policies.beliefs.moments import Belief, Moments
 
 
 @inlined
@@ -72,7 +27,8 @@ def _inverse(count: float) -> float:
 
 
 @gufunc("void(float64[:], float64[:], float64[:], float64[:], float64[:], float64[:])", "(n),(n),(),(),()->(n)")
-def _cucb(count: Floats, total: Floats, level: Floats, absolute: Floats, relative: Floats, out: Floats) -> None:
+def cucb_score(count: Floats, total: Floats, level: Floats, absolute: Floats, relative: Floats, out: Floats) -> None:
+    """CUCB's bounds max(m - b sqrt(3 level / (2 K)), 0), b = absolute + relative m, K tasks of mean m; 0 at K = 0."""
     for i in range(len(count)):
         share = _inverse(count[i])
         mean = total[i] * share
@@ -83,9 +39,10 @@ def _cucb(count: Floats, total: Floats, level: Floats, absolute: Floats, relativ
     "void(float64[:], float64[:], float64[:], float64[:], float64[:], float64[:], float64[:])",
     "(n),(n),(n),(),(),()->(n)",
 )
-def _ucbv(
+def ucbv_score(
     count: Floats, total: Floats, square: Floats, level: Floats, absolute: Floats, relative: Floats, out: Floats
 ) -> None:
+    """UCB-V's bounds max(m - sqrt(2 v level / K) - 3 b level / K, 0), v the variance of the times seen; 0 at K = 0."""
     for i in range(len(count)):
         share = _inverse(count[i])
         mean, ratio = total[i] * share, level[0] * share
@@ -95,8 +52,11 @@ def _ucbv(
 
 
 @gufunc("void(float64[:], float64[:], float64[:], float64[:], float64[:])", "(n),(n),(),(n)->(n)")
-def _kl(count: Floats, total: Floats, level: Floats, shape: Floats, out: Floats) -> None:
-    """The bound is m / (1 + x) where x - ln(1 + x) = level / (shape K): two steps of Halley's method."""
+def kl_score(count: Floats, total: Floats, level: Floats, shape: Floats, out: Floats) -> None:
+    """Kullback-Leibler bounds of gamma times: min{q : K shape (m / q - 1 - ln(m / q)) <= level}; 0 at K = 0.
+
+    The bound is m / (1 + x) where x - ln(1 + x) = level / (shape K): two steps of Halley's method.
+    """
     n = len(count)
     target, x, log = np.empty((3, n))
     for i in range(n):
@@ -151,8 +111,7 @@ class Cucb(_Scaled):
 
     def scores(self, belief: Belief, rounds: Ints | Floats, keys: Keys, kept: Any) -> Scores:
         """See ``cucb_score``."""
-        del keys, kept
-        return Scores(cucb_score(belief, _level(rounds), *self._factors()))
+        return Scores(cucb_score(belief.counts, belief.totals, _level(rounds), *self._factors()))
 
 
 @dataclass(frozen=True)
@@ -175,12 +134,21 @@ class UcbV(_Scaled):
 
     def scores(self, belief: Moments, rounds: Ints | Floats, keys: Keys, kept: Any) -> Scores:
         """See ``ucbv_score``."""
-        del keys, kept
-        return Scores(ucbv_score(belief, _level(rounds), *self._factors()))
+        return Scores(ucbv_score(belief.counts, belief.totals, belief.squares, _level(rounds), *self._factors()))
+
+
+class _Kl(GammaTimes):
+    """Both take the lower bounds at the level ln k."""
+
+    def scores(self, belief: Belief | Moments, rounds: Ints | Floats, keys: Keys, kept: Any) -> Scores:
+        """See ``kl_score``."""
+        shapes = self.shapes(belief)
+        by_worker = np.broadcast_to(shapes, belief.counts.shape)
+        return Scores(kl_score(belief.counts, belief.totals, _level(rounds), by_worker), shapes)
 
 
 @dataclass(frozen=True)
-class KlLcb(Estimate):
+class KlLcb(_Kl, KnownShape):
     """KL lower bounds for gamma times of a known shape: min{q : K kl(m, q) <= ln k}; by default, exponential.
 
     kl(m, q) = shape (m / q - 1 - ln(m / q)). Garivier and Cappé, "The KL-UCB algorithm for bounded stochastic bandits
@@ -192,25 +160,12 @@ class KlLcb(Estimate):
         Above 0; 1 / (standard deviation / mean)^2 of the times.
     """
 
-    shape: float = 1.0
-
-    gives_shape = True
     source = "Garivier and Cappé, COLT 2011; Cappé et al., Annals of Statistics 2013"
     constants = "ln k; shape 1"
-    knows = "nothing; or the shape"
-    assumes = "gamma times of the shape given"
-
-    def __post_init__(self) -> None:
-        real("shape", self.shape)
-
-    def scores(self, belief: Belief, rounds: Ints | Floats, keys: Keys, kept: Any) -> Scores:
-        """See ``kl_score``."""
-        del keys, kept
-        return Scores(kl_score(belief, _level(rounds), float(self.shape)), float(self.shape))
 
 
 @dataclass(frozen=True)
-class KlGamma(Estimate):
+class KlGamma(_Kl, LearnedShapes):
     """KL lower bounds for gamma times whose shapes are learned from their second moments.
 
     As KlLcb, with a shape for each worker from ``learn_shapes``. Ours.
@@ -221,21 +176,8 @@ class KlGamma(Estimate):
         Tasks that the other workers' shapes count for, above 0.
     """
 
-    weight: float = 5.0
-
-    squares = gives_shape = True
     source = "ours, after Garivier and Cappé, COLT 2011"
     constants = "ln k; weight 5"
-    assumes = "gamma times, of similar shapes"
-
-    def __post_init__(self) -> None:
-        real("weight", self.weight)
-
-    def scores(self, belief: Moments, rounds: Ints | Floats, keys: Keys, kept: Any) -> Scores:
-        """See ``kl_score``."""
-        del keys, kept
-        shapes = learn_shapes(belief, float(self.weight))
-        return Scores(kl_score(belief, _level(rounds), shapes), shapes)
 
 
 def _level(rounds: Ints | Floats) -> Floats:

@@ -1,16 +1,19 @@
-"""The contract of an estimate: a score for each worker from what counts."""
+"""The contract of an estimate, a score for each worker from what counts; and the plain mean."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from ata_gym.typing import Floats, Ints, Keys
+from ata_gym.utils.validation import real
 from ata_policies.allocation.rules import Scores
+from ata_policies.beliefs.moments import Belief, Moments, learn_shapes
 from ata_policies.policy import Setting
 
 
@@ -38,7 +41,6 @@ class Estimate(ABC):
 
     def fit(self, setting: Setting) -> Self:
         """The estimate with the hyperparameters that follow from the setting filled in."""
-        del setting
         return self
 
     def start(self, rows: int, n: int) -> Any:
@@ -47,37 +49,81 @@ class Estimate(ABC):
 
     def keep(self, rows: int, n: int, seed: int) -> Any:
         """What it keeps between rounds beside the belief, before the first: a named tuple of arrays, or ()."""
-        del rows, n, seed
         return ()
 
     def update(self, kept: Any, belief: Any) -> Any:
         """What it keeps after a round."""
-        del belief
         return kept
 
     @abstractmethod
     def scores(self, belief: Any, rounds: Ints | Floats, keys: Keys, kept: Any) -> Scores:
         """The scores of all rows.
 
-        Parameters
-        ----------
-        belief
-            What counts.
-        rounds
-            (E,) the current round, or the number of rounds that count.
-        keys
-            (E,) the key of each row's randomness in the round.
-        kept
-            What ``update`` gave.
+        ``rounds`` (E,) is the current round, or the number of rounds that count; ``keys`` (E,) are the keys of each
+        row's randomness in the round, and ``kept`` is what ``update`` gave.
         """
 
 
-def plain_means(belief: Any) -> Floats:
-    """The mean of the times that count of each worker, shape (E, n); 0 for a worker never tried.
+class GammaTimes(Estimate):
+    """An estimate for gamma times."""
 
-    >>> from ata_policies.beliefs.moments import Belief
-    >>> plain_means(Belief(np.array([[2.0, 0.0]]), np.array([[6.0, 0.0]])))
-    array([[3., 0.]])
+    gives_shape = True
+
+    @abstractmethod
+    def shapes(self, belief: Any) -> Any:
+        """Their shapes: a number, or (E, n)."""
+
+
+@dataclass(frozen=True)
+class KnownShape(GammaTimes):
+    """All workers' times have one shape, which is given."""
+
+    shape: float = 1.0
+
+    knows = "nothing; or the shape"
+    assumes = "gamma times of the shape given"
+
+    def __post_init__(self) -> None:
+        real("shape", self.shape)
+
+    def shapes(self, belief: Belief | Moments) -> float:
+        """The one given."""
+        return float(self.shape)
+
+
+@dataclass(frozen=True)
+class LearnedShapes(GammaTimes):
+    """Each worker's shape is learned from its own moments, shrunk to what all workers have in common."""
+
+    weight: float = 5.0
+
+    squares = True
+    assumes = "gamma times, of similar shapes"
+
+    def __post_init__(self) -> None:
+        real("weight", self.weight)
+
+    def shapes(self, belief: Moments) -> Floats:
+        """See ``learn_shapes``."""
+        return learn_shapes(belief, float(self.weight))
+
+
+@dataclass(frozen=True)
+class Mean(Estimate):
+    """The mean of the times that count: certainty equivalence, where nothing else explores.
+
+    A worker that looks slow is never tried again, so that bad luck in the first tasks of a fast one is never repaired.
     """
+
+    source = "the textbook rule"
+    assumes = "finite means"
+
+    def scores(self, belief: Belief, rounds: Ints | Floats, keys: Keys, kept: Any) -> Scores:
+        """The means."""
+        return Scores(plain_means(belief))
+
+
+def plain_means(belief: Any) -> Floats:
+    """The mean of the times that count of each worker, shape (E, n); 0 for a worker never tried."""
     means: Floats = np.divide(belief.totals, belief.counts, out=np.zeros_like(belief.totals), where=belief.counts > 0)
     return means

@@ -19,8 +19,7 @@ from ata_gym.utils.compiled import gufunc
 from ata_gym.utils.validation import non_negative, real, whole_number
 from ata_policies.allocation.estimates.estimate import Estimate
 from ata_policies.allocation.rules import Scores
-from ata_policies.beliefs.blocks import BlockMeans, Blocks, catoni, median_of_means
-from ata_policies.beliefs.truncated import Truncated
+from ata_policies.beliefs.robust import BlockMeans, Blocks, Truncated, catoni, median_of_means
 
 
 @dataclass(frozen=True)
@@ -36,14 +35,12 @@ class RobustBound(Estimate):
     source = "Bubeck, Cesa-Bianchi, Lugosi, IEEE Trans. Inf. Theory 2013"
     assumes = "variance at most `moment` mean^2"
     offset: ClassVar[float] = 0.0
+    width: ClassVar[float]
+    """The published width is sqrt(width moment)."""
 
     def __post_init__(self) -> None:
         non_negative("radius", self.radius)
         real("moment", self.moment)
-
-    @abstractmethod
-    def width(self) -> float:
-        """What multiplies m sqrt(L / K) in the published radius."""
 
     @abstractmethod
     def means(self, belief: Any, kept: Any) -> Floats:
@@ -51,9 +48,8 @@ class RobustBound(Estimate):
 
     def scores(self, belief: Any, rounds: Ints | Floats, keys: Keys, kept: Any) -> Scores:
         """The lower bounds."""
-        del keys
-        level = 2.0 * np.log(rounds) + self.offset
-        return Scores(_bound(self.means(belief, kept), belief.counts, level, float(self.radius) * self.width()))
+        level, width = 2.0 * np.log(rounds) + self.offset, float(self.radius) * math.sqrt(self.width * self.moment)
+        return Scores(_bound(self.means(belief, kept), belief.counts, level, width))
 
 
 @dataclass(frozen=True)
@@ -76,12 +72,10 @@ class _BlockEstimate(RobustBound):
 
     def keep(self, rows: int, n: int, seed: int) -> BlockMeans:
         """No means yet."""
-        del seed
         return BlockMeans(*np.zeros((2, rows, n)))
 
     def means(self, belief: Blocks, kept: BlockMeans) -> Floats:
         """Those kept."""
-        del belief
         return kept.means
 
 
@@ -102,18 +96,14 @@ class MedianOfMeans(_BlockEstimate):
     moment
         A bound on variance / mean^2; it only scales the radius.
     radius
-        Factor of the published radius; 0 for the median of means alone, without exploration. The default is the best of
-        a few on log-normal and Pareto times and on traces with rare outliers.
+        Factor of the published radius; 0 for no exploration. The default is the best of a few on log-normal and Pareto
+        times and on traces with rare outliers.
     """
 
     radius: float = 0.004
 
     constants = "4 blocks; 0.004 of the published radius"
-    offset = 0.125
-
-    def width(self) -> float:
-        """sqrt(12 moment) sqrt(16)."""
-        return math.sqrt(192.0 * float(self.moment))
+    offset, width = 0.125, 192.0
 
     def update(self, kept: BlockMeans, belief: Blocks) -> BlockMeans:
         """The medians."""
@@ -138,18 +128,14 @@ class Catoni(_BlockEstimate):
     moment
         A bound on variance / mean^2: the lower it is, the less a long task counts.
     radius
-        Factor of the published radius; 0 for the estimator alone, without exploration. The default is the best of a few
-        on log-normal and Pareto times and on traces with rare outliers.
+        Factor of the published radius; 0 for no exploration. The default was found as for ``MedianOfMeans``.
     """
 
     radius: float = 0.025
     blocks: int = 8
 
     constants = "8 blocks; variance 4 mean^2; 0.025 of the published radius"
-
-    def width(self) -> float:
-        """2 sqrt(moment)."""
-        return 2.0 * math.sqrt(float(self.moment))
+    width = 4.0
 
     def update(self, kept: BlockMeans, belief: Blocks) -> BlockMeans:
         """The roots."""
@@ -170,8 +156,7 @@ class TruncatedMean(RobustBound):
     moment
         A bound on E X^2 / mean^2: the lower it is, the sooner a time is clipped.
     radius
-        Factor of the published radius; 0 for the truncated mean alone, without exploration. The default is the best of
-        a few on log-normal and Pareto times and on traces with rare outliers.
+        Factor of the published radius; 0 for no exploration. The default was found as for ``MedianOfMeans``.
     """
 
     moment: float = 30.0
@@ -180,10 +165,7 @@ class TruncatedMean(RobustBound):
     own_statistics = "clipped totals"
     constants = "E X^2 = 30 mean^2; 0.005 of the published radius"
     assumes = "E X^2 at most `moment` mean^2"
-
-    def width(self) -> float:
-        """4 sqrt(moment)."""
-        return 4.0 * math.sqrt(float(self.moment))
+    width = 16.0
 
     def start(self, rows: int, n: int) -> Truncated:
         """Nothing seen yet."""
@@ -192,7 +174,6 @@ class TruncatedMean(RobustBound):
 
     def means(self, belief: Truncated, kept: Any) -> Floats:
         """The truncated means."""
-        del kept
         return belief.mean()
 
 

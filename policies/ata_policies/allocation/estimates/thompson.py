@@ -15,10 +15,9 @@ from ata_gym.simulation.kernels import gamma_quantile, normal_quantile
 from ata_gym.simulation.keys import uniforms
 from ata_gym.typing import Floats, Ints, Keys
 from ata_gym.utils.compiled import gufunc
-from ata_gym.utils.validation import real
-from ata_policies.allocation.estimates.estimate import Estimate
+from ata_policies.allocation.estimates.estimate import GammaTimes, KnownShape, LearnedShapes
 from ata_policies.allocation.rules import Scores
-from ata_policies.beliefs.moments import Belief, Moments, learn_shapes
+from ata_policies.beliefs.moments import Belief, Moments
 
 
 def draw_gammas(shapes: Floats, keys: Keys) -> Floats:
@@ -29,15 +28,9 @@ def draw_gammas(shapes: Floats, keys: Keys) -> Floats:
     below it. If not, u is again uniform on (p, 1), and the quantile at (u - p) / (1 - p) is the result; so are shapes
     below 1, which their method does not cover.
 
-    Parameters
-    ----------
-    shapes
-        (..., n) 0, or normal floats above it.
-    keys
-        (...,) one key per row; equal keys give equal numbers, whatever the batch.
+    ``shapes`` are 0, or normal floats above it. There is one key per row, (...,); equal keys give equal numbers,
+    whatever the batch.
 
-    Examples
-    --------
     >>> from ata_gym.simulation.keys import stream_keys
     >>> drawn = draw_gammas(np.full((3, 1000), 4.0), stream_keys(0, rows=3))
     >>> bool(abs(drawn.mean() - 4.0) < 0.1)
@@ -57,21 +50,11 @@ def draw_means(counts: Floats, totals: Floats, shape: float | Floats, keys: Keys
 
     The conjugacy is exact. For other times c is how much one time tells of the mean: 1 / (coefficient of variation)^2.
 
-    Parameters
-    ----------
-    counts, totals
-        (E, n) tasks seen, and their total time. With cancelled tasks: results, and the time spent on all (exact for
-        exponential times).
-    shape
-        c, above 0; a number, or an array that broadcasts to (E, n).
-    keys
-        (E,) one key per row.
-    prior
-        The prior's shape; its rate is 0, so that the draws scale with the times. Above 0 if a worker may have spent
-        time without a result: at 0 it would draw a mean beyond all others.
+    ``counts`` and ``totals`` are (E, n) tasks seen and their total time; with cancelled tasks: results, and the time
+    spent on all (exact for exponential times). ``shape`` c is above 0 and broadcasts to (E, n); there is one key per
+    row. ``prior`` is the prior's shape; its rate is 0, so that the draws scale with the times. It must be above 0 if a
+    worker may have spent time without a result: at 0 it would draw a mean beyond all others.
 
-    Examples
-    --------
     >>> from ata_gym.simulation.keys import stream_keys
     >>> drawn = draw_means(np.array([[1e6, 4.0, 0.0]]), np.array([[2e6, 8.0, 0.0]]), 1.0, stream_keys(0))
     >>> drawn[0, [0, 2]].round(1)
@@ -106,8 +89,17 @@ def _gammas(shape: Floats, uniform: Floats, out: Floats) -> None:
                 out[i] = gamma_quantile(a, (u - p) / (1.0 - p), np.intc(0))
 
 
+class _Thompson(GammaTimes):
+    """Both draw the means, given the shapes."""
+
+    def scores(self, belief: Belief | Moments, rounds: Ints | Floats, keys: Keys, kept: Any) -> Scores:
+        """Draw; the keys serve the choice among workers never tried too, as nothing is drawn for those."""
+        shapes = self.shapes(belief)
+        return Scores(draw_means(belief.counts, belief.totals, shapes, keys), shapes)
+
+
 @dataclass(frozen=True)
-class Thompson(Estimate):
+class Thompson(_Thompson, KnownShape):
     """Thompson sampling for gamma times of a known shape, by default exponential: draw the means, allocate by them.
 
     Each round draws every mean as 1 / lambda, lambda ~ Gamma(c K_i, rate c S_i), with K_i tasks seen of total time S_i
@@ -121,26 +113,12 @@ class Thompson(Estimate):
         learned faster with their own c.
     """
 
-    shape: float = 1.0
-
-    gives_shape = True
     source = "Thompson, 1933; Wang and Chen, Thompson Sampling for Combinatorial Semi-Bandits, ICML 2018"
     constants = "shape 1, a prior of no weight"
-    knows = "nothing; or the shape"
-    assumes = "gamma times of the shape given"
-
-    def __post_init__(self) -> None:
-        real("shape", self.shape)
-
-    def scores(self, belief: Belief, rounds: Ints | Floats, keys: Keys, kept: Any) -> Scores:
-        """Draw the means."""
-        del rounds, kept  # the keys serve the choice among workers never tried too: nothing is drawn for those
-        shape = float(self.shape)
-        return Scores(draw_means(belief.counts, belief.totals, shape, keys), shape)
 
 
 @dataclass(frozen=True)
-class ThompsonGamma(Estimate):
+class ThompsonGamma(_Thompson, LearnedShapes):
     """Thompson sampling for gamma times whose shapes are learned from their second moments.
 
     As Thompson, with a shape for each worker from ``learn_shapes``: its own moments, shrunk to what all workers have in
@@ -152,18 +130,5 @@ class ThompsonGamma(Estimate):
         Tasks that the other workers' shapes count for, above 0; large where all distributions are of one kind.
     """
 
-    weight: float = 5.0
-
-    squares = gives_shape = True
     source = "ours, after Thompson, 1933"
     constants = "weight 5, a prior of no weight"
-    assumes = "gamma times, of similar shapes"
-
-    def __post_init__(self) -> None:
-        real("weight", self.weight)
-
-    def scores(self, belief: Moments, rounds: Ints | Floats, keys: Keys, kept: Any) -> Scores:
-        """Learn the shapes, and draw the means."""
-        del rounds, kept
-        shapes = learn_shapes(belief, float(self.weight))
-        return Scores(draw_means(belief.counts, belief.totals, shapes, keys), shapes)

@@ -14,8 +14,7 @@ from ata_gym.typing import Floats, Ints, Mask
 from ata_gym.utils.compiled import gufunc
 from ata_policies.beliefs.change_detection.page_hinkley import MonitoredMoments
 
-_FINEST, _SCALES = 2, 9
-"""It looks back over 2^2 to 2^10 tasks."""
+_FINEST, _SCALES = 2, 9  # it looks back over 2^2 to 2^10 tasks
 
 
 class Glr(MonitoredMoments):
@@ -32,20 +31,14 @@ class Glr(MonitoredMoments):
     """
 
     @classmethod
-    def own_constants(cls) -> dict[str, float]:
-        """A delta of 1e-5."""
-        return {"threshold": math.log(3e5)}
-
-    @classmethod
-    def size(cls) -> int:
-        """Totals at the last two multiples of each power; then tasks and total since the last alarm."""
-        return 2 * _SCALES + 2
+    def own(cls) -> tuple[int, dict[str, float]]:
+        """Totals at the last two multiples of each power, tasks and total since the last alarm; a delta of 1e-5."""
+        return 2 * _SCALES + 2, {"threshold": math.log(3e5)}
 
     def look(self, worker: Ints, duration: Floats, clipped: Floats, shapes: Floats) -> tuple[Floats, Mask]:
         """See the class."""
         del duration
-        constants = self.constants
-        marks, alarm = _glr(self.marks, shapes, constants.threshold, constants.least, worker, clipped)
+        marks, alarm = _glr(self.marks, shapes, self.constants.threshold, self.constants.least, worker, clipped)
         return marks, alarm
 
 
@@ -54,21 +47,12 @@ class Glr(MonitoredMoments):
     "(n,k),(n),(),(),(b),(b)->(n,k),(n)",
 )
 def _glr(
-    marks: Floats,
-    shape: Floats,
-    threshold: Floats,
-    least: Floats,
-    worker: Ints,
-    duration: Floats,
-    new_marks: Floats,
-    alarm: Mask,
-) -> None:
+    marks: Floats, shape: Floats, threshold: Floats, least: Floats, worker: Ints, duration: Floats,
+    new_marks: Floats, alarm: Mask,
+) -> None:  # fmt: skip
     n, k = marks.shape
     scales, tasks, total = k // 2 - 1, k - 2, k - 1
-    for i in range(n):
-        alarm[i] = False
-        for j in range(k):
-            new_marks[i, j] = marks[i, j]
+    new_marks[:], alarm[:] = marks, False
     for b in range(len(worker)):
         i = worker[b]
         if i >= 0:

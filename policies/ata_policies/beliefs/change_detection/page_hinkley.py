@@ -16,92 +16,57 @@ from ata_gym.typing import Floats, Ints, Mask
 from ata_gym.utils.compiled import gufunc
 from ata_policies.beliefs.moments import Belief, Moments, learn_shapes
 
-WEIGHT = 5.0
-"""Tasks that the other workers' shapes count for."""
-_SURPRISING = 3.0
-"""The logarithm of the likelihood ratio at which one short task of a worker out of use outweighs its past."""
-_DEVIATIONS = 6.0
-"""Standard deviations above the mean that a task counts for at most."""
-_STEP = 0.34
-"""The share of its way to the threshold that a task may move a statistic: it takes three."""
-_TOGETHER = 10.0
-"""Alarms within so many rounds are one event."""
+WEIGHT = 5.0  # tasks that the other workers' shapes count for
+_SURPRISING = 3.0  # the log likelihood ratio at which one short task of a worker out of use outweighs its past
+_DEVIATIONS = 6.0  # standard deviations above the mean that a task counts for at most
+_STEP = 0.34  # the share of its way to the threshold that a task may move a statistic: it takes three
+_TOGETHER = 10.0  # alarms within so many rounds are one event
 
 
 class DetectorConstants(NamedTuple):
-    """The constants of a detector, each of shape (E,)."""
+    """The constants of a detector, each of shape (E,); with an infinite ``frozen``, ``memory``, ``refresh``: never."""
 
-    threshold: Floats
-    """What raises an alarm."""
-    up: Floats
-    """Relative drift that a worker may have upwards without an alarm: CUSUM and Page-Hinkley."""
-    down: Floats
-    """The same downwards."""
-    frozen: Floats
-    """Tasks since the last alarm after which CUSUM's mean to compare with stays as it is; infinite: never."""
-    least: Floats
-    """Tasks of a worker before it is watched, and its times are clipped."""
-    clip: Floats
-    """A task counts at most for 1 + clip means of its worker; and for 6 standard deviations above it, but 1 + up."""
-    memory: Floats
-    """A worker's task counts 1 - 1 / memory times as much with each later one; infinite: always the same."""
-    share: Floats
-    """All of the row start anew when alarms come together from more than this share of the workers with a task."""
-    refresh: Floats
-    """Rounds after which workers out of use are tried again; infinite: never."""
+    threshold: Floats  # what raises an alarm
+    up: Floats  # relative drift that a worker may have upwards without an alarm: CUSUM and Page-Hinkley
+    down: Floats  # the same downwards
+    frozen: Floats  # tasks since the last alarm after which CUSUM's mean to compare with stays as it is
+    least: Floats  # tasks of a worker before it is watched, and its times are clipped
+    clip: Floats  # a task counts at most for 1 + clip means of its worker; and for 6 deviations above it, but 1 + up
+    memory: Floats  # a worker's task counts 1 - 1 / memory times as much with each later one
+    share: Floats  # all of the row start anew when alarms come together from more than this share of those with a task
+    refresh: Floats  # rounds after which workers out of use are tried again
 
 
-_USUAL = {
-    "up": 0.5,
-    "down": 0.25,
-    "frozen": math.inf,
-    "least": 20.0,
-    "clip": 4.0,
-    "memory": math.inf,
-    "share": 0.0,
-    "refresh": math.inf,
-}
+_NEVER = dict.fromkeys(("frozen", "memory", "refresh"), math.inf)
+_USUAL = {"up": 0.5, "down": 0.25, "least": 20.0, "clip": 4.0, "share": 0.0, **_NEVER}
 
 
 class MonitoredMoments(NamedTuple):
     """Moments of the task times since the last alarm, and what a detector remembers."""
 
-    counts: Floats
-    """(E, n) tasks seen, those long past counting less."""
-    totals: Floats
-    """(E, n) their clipped times added up, likewise."""
-    squares: Floats
-    """(E, n) the squares of these added up, likewise."""
-    marks: Floats
-    """(E, n, k) what the detector remembers."""
-    idle: Floats
-    """(E, n) rounds since the worker's last result."""
-    since_alarm: Floats
-    """(E, n) rounds since the worker last raised an alarm; infinite before, and once everybody has started anew."""
-    rounds_since: Floats
-    """(E,) rounds since everybody started anew."""
-    alarms: Floats
-    """(E, n) alarms so far."""
-    constants: DetectorConstants
-    """The detector's constants."""
+    counts: Floats  # (E, n) tasks seen, those long past counting less
+    totals: Floats  # (E, n) their clipped times added up, likewise
+    squares: Floats  # (E, n) the squares of these added up, likewise
+    marks: Floats  # (E, n, k) what the detector remembers
+    idle: Floats  # (E, n) rounds since the worker's last result
+    since_alarm: Floats  # (E, n) rounds since the worker's last alarm; infinite before, and once all have started anew
+    rounds_since: Floats  # (E,) rounds since everybody started anew
+    alarms: Floats  # (E, n) alarms so far
+    constants: DetectorConstants  # the detector's constants
 
     @classmethod
     def empty(cls, rows: int, n: int, **constants: float) -> Self:
         """Nothing seen yet; ``constants`` are fields of ``DetectorConstants``, in the place of the detector's own."""
-        values = {**_USUAL, **cls.own_constants(), **constants}
+        size, own = cls.own()
+        values = {**_USUAL, **own, **constants}
         detector = DetectorConstants(*(np.full(rows, values[name]) for name in DetectorConstants._fields))
         counts, totals, squares, idle, alarms = np.zeros((5, rows, n))
-        marks, since_alarm = np.zeros((rows, n, cls.size())), np.full((rows, n), np.inf)
+        marks, since_alarm = np.zeros((rows, n, size)), np.full((rows, n), np.inf)
         return cls(counts, totals, squares, marks, idle, since_alarm, np.zeros(rows), alarms, detector)
 
     @classmethod
-    def own_constants(cls) -> dict[str, float]:
-        """Its constants that are not the usual ones."""
-        raise NotImplementedError
-
-    @classmethod
-    def size(cls) -> int:
-        """How many numbers it remembers per worker."""
+    def own(cls) -> tuple[int, dict[str, float]]:
+        """How many numbers it remembers per worker, and its constants that are not the usual ones."""
         raise NotImplementedError
 
     def look(self, worker: Ints, duration: Floats, clipped: Floats, shapes: Floats) -> tuple[Floats, Mask]:
@@ -117,9 +82,8 @@ class MonitoredMoments(NamedTuple):
         """
         del elapsed
         constants, shapes = self.constants, learn_shapes(Moments(self.counts, self.totals, self.squares), WEIGHT)
-        clipped = _clipped(
-            self.counts, self.totals, shapes, constants.least, constants.clip, constants.up, worker, duration
-        )
+        clip = shapes, constants.least, constants.clip, constants.up, worker, duration
+        clipped = _clipped(self.counts, self.totals, *clip)
         marks, alarm = self.look(worker, duration, clipped, shapes)
         anew = alarm | _surprising(self.counts, self.totals, self.idle, shapes, constants.refresh, worker, duration)
         played = (worker[:, 0] >= 0)[:, None]  # there is no round before the first
@@ -132,9 +96,7 @@ class MonitoredMoments(NamedTuple):
                 since_alarm=np.where(everybody, np.inf, kept.since_alarm),
                 rounds_since=np.where(everybody[:, 0], 0.0, self.rounds_since),
             )
-            clipped = _clipped(
-                kept.counts, kept.totals, shapes, constants.least, constants.clip, constants.up, worker, duration
-            )
+            clipped = _clipped(kept.counts, kept.totals, *clip)
             marks, _ = kept.look(worker, duration, clipped, shapes)
         new = Moments.empty(*anew.shape).observe(worker, clipped)
         kept_share = (1.0 - 1.0 / constants.memory[:, None]) ** new.counts
@@ -149,12 +111,9 @@ class MonitoredMoments(NamedTuple):
 
     def forgetting(self, workers: Mask) -> Self:
         """The belief of one that has seen nothing of some workers, a mask of shape (E, n)."""
-        return self._replace(
-            counts=np.where(workers, 0.0, self.counts),
-            totals=np.where(workers, 0.0, self.totals),
-            squares=np.where(workers, 0.0, self.squares),
-            marks=np.where(workers[:, :, None], 0.0, self.marks),
-        )
+        counts, totals, squares = (np.where(workers, 0.0, part) for part in self[:3])
+        marks = np.where(workers[:, :, None], 0.0, self.marks)
+        return self._replace(counts=counts, totals=totals, squares=squares, marks=marks)
 
     def untried(self) -> Mask:
         """Which workers have never finished a task, or are to be tried again, shape (E, n).
@@ -170,8 +129,7 @@ class MonitoredMoments(NamedTuple):
     def rounds(self, round: Ints) -> Floats:
         """The round, counted from when everybody started anew, shape (E,)."""
         del round
-        coming: Floats = self.rounds_since + 1.0
-        return coming
+        return self.rounds_since + 1.0
 
 
 class PageHinkley(MonitoredMoments):
@@ -185,23 +143,15 @@ class PageHinkley(MonitoredMoments):
     """
 
     @classmethod
-    def own_constants(cls) -> dict[str, float]:
-        """Chosen for few false alarms with exponential times."""
-        return {"threshold": 48.0}
-
-    @classmethod
-    def size(cls) -> int:
-        """The two statistics, tasks since the last alarm, and the mean to compare with once it is frozen."""
-        return 4
+    def own(cls) -> tuple[int, dict[str, float]]:
+        """Two statistics, tasks since the last alarm, and the frozen mean; few false alarms with exponential times."""
+        return 4, {"threshold": 48.0}
 
     def look(self, worker: Ints, duration: Floats, clipped: Floats, shapes: Floats) -> tuple[Floats, Mask]:
         """See the class."""
         del clipped
-        constants = self.constants
-        marks, alarm = _cusum(
-            self.counts, self.totals, self.marks, shapes,
-            constants.threshold, constants.up, constants.down, constants.frozen, constants.least, worker, duration,
-        )  # fmt: skip
+        constants = self.constants[:5]  # as far as least
+        marks, alarm = _cusum(self.counts, self.totals, self.marks, shapes, *constants, worker, duration)
         return marks, alarm
 
 
@@ -212,9 +162,9 @@ class Cusum(PageHinkley):
     """
 
     @classmethod
-    def own_constants(cls) -> dict[str, float]:
-        """The mean of 200 tasks."""
-        return {"threshold": 48.0, "frozen": 200.0}
+    def own(cls) -> tuple[int, dict[str, float]]:
+        """As ``PageHinkley``; the mean is that of 200 tasks."""
+        return 4, {"threshold": 48.0, "frozen": 200.0}
 
 
 @gufunc(
@@ -222,16 +172,9 @@ class Cusum(PageHinkley):
     "(n),(n),(n),(),(),(),(b),(b)->(b)",
 )
 def _clipped(
-    count: Floats,
-    total: Floats,
-    shape: Floats,
-    least: Floats,
-    clip: Floats,
-    up: Floats,
-    worker: Ints,
-    duration: Floats,
-    out: Floats,
-) -> None:
+    count: Floats, total: Floats, shape: Floats, least: Floats, clip: Floats, up: Floats, worker: Ints,
+    duration: Floats, out: Floats,
+) -> None:  # fmt: skip
     for b in range(len(worker)):
         i = worker[b]
         out[b] = duration[b]
@@ -245,18 +188,11 @@ def _clipped(
     "(n),(n),(n),(n),(),(b),(b)->(n)",
 )
 def _surprising(
-    count: Floats,
-    total: Floats,
-    idle: Floats,
-    shape: Floats,
-    refresh: Floats,
-    worker: Ints,
-    duration: Floats,
+    count: Floats, total: Floats, idle: Floats, shape: Floats, refresh: Floats, worker: Ints, duration: Floats,
     out: Mask,
-) -> None:
+) -> None:  # fmt: skip
     """Whether a task of a worker out of use is likelier to have a mean of its own, and a lower one."""
-    for i in range(len(count)):
-        out[i] = False
+    out[:] = False
     for b in range(len(worker)):
         i = worker[b]
         if i >= 0 and idle[i] >= 0.5 * refresh[0] and 0.0 < duration[b] * count[i] < total[i]:
@@ -271,24 +207,12 @@ def _surprising(
     "(n),(n),(n,k),(n),(),(),(),(),(),(b),(b)->(n,k),(n)",
 )
 def _cusum(
-    count: Floats,
-    total: Floats,
-    marks: Floats,
-    shape: Floats,
-    threshold: Floats,
-    up: Floats,
-    down: Floats,
-    frozen: Floats,
-    least: Floats,
-    worker: Ints,
-    duration: Floats,
-    new_marks: Floats,
-    alarm: Mask,
-) -> None:
+    count: Floats, total: Floats, marks: Floats, shape: Floats,
+    threshold: Floats, up: Floats, down: Floats, frozen: Floats, least: Floats, worker: Ints, duration: Floats,
+    new_marks: Floats, alarm: Mask,
+) -> None:  # fmt: skip
+    new_marks[:], alarm[:] = marks, False
     for i in range(len(count)):
-        alarm[i] = False
-        for j in range(4):
-            new_marks[i, j] = marks[i, j]
         if marks[i, 3] == 0.0 and marks[i, 2] >= frozen[0]:
             new_marks[i, 3] = total[i] / count[i]
     for b in range(len(worker)):

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
 from ata_gym.utils.validation import real
@@ -13,11 +11,8 @@ from ata_policies.beliefs.change_detection.likelihood_ratio import Glr
 from ata_policies.beliefs.change_detection.page_hinkley import Cusum, MonitoredMoments, PageHinkley
 from ata_policies.beliefs.memory import Memory
 
-DETECTORS: Mapping[str, type[MonitoredMoments]] = MappingProxyType(
-    {"page-hinkley": PageHinkley, "cusum": Cusum, "glr": Glr}
-)
-_RESTARTS: Mapping[str, float] = MappingProxyType({"everybody": 0.0, "many": 1 / 3, "worker": math.inf})
-"""The share of workers whose alarms make everybody start anew."""
+DETECTORS: dict[str, type[MonitoredMoments]] = {"page-hinkley": PageHinkley, "cusum": Cusum, "glr": Glr}
+_SHARES = {"everybody": 0.0, "many": 1 / 3, "worker": math.inf}  # of workers whose alarms make everybody start anew
 
 
 @dataclass(frozen=True)
@@ -57,25 +52,19 @@ class Restarts(Memory):
     constants = "Page-Hinkley, 48 / shape, drift 0.5 up and 0.25 down; refresh 2000; pause 8 to 64; 200 effective tasks"
 
     def __post_init__(self) -> None:
-        for name, value, known in (("detector", self.detector, DETECTORS), ("restart", self.restart, _RESTARTS)):
+        for name, value, known in (("detector", self.detector, DETECTORS), ("restart", self.restart, _SHARES)):
             if value not in known:
                 raise ValueError(f"{name} must be {' or '.join(map(repr, known))}, not {value!r}")
-        if self.effective_tasks is not None and not 40.0 <= self.effective_tasks < math.inf:
-            raise ValueError(
-                f"effective_tasks must be a finite number of at least 40, or None, not {self.effective_tasks!r}"
-            )
-        for name in ("refresh", "threshold"):
-            if getattr(self, name) is not None:
-                real(name, getattr(self, name))
+        tasks = self.effective_tasks
+        if tasks is not None and not 40.0 <= tasks < math.inf:
+            raise ValueError(f"effective_tasks must be a finite number of at least 40, or None, not {tasks!r}")
+        for name, given in (("refresh", self.refresh), ("threshold", self.threshold)):
+            if given is not None:
+                real(name, given)
 
     def start(self, rows: int, n: int, squares: bool) -> Any:
         """Nothing seen yet."""
         del squares
-        chosen = {
-            "share": _RESTARTS[self.restart],
-            "memory": math.inf if self.effective_tasks is None else float(self.effective_tasks),
-            "refresh": math.inf if self.refresh is None else float(self.refresh),
-        }
-        if self.threshold is not None:
-            chosen["threshold"] = float(self.threshold)
-        return DETECTORS[self.detector].empty(rows, n, **chosen)
+        given = {"memory": self.effective_tasks, "refresh": self.refresh, "threshold": self.threshold}
+        chosen = {name: float(value) for name, value in given.items() if value is not None}
+        return DETECTORS[self.detector].empty(rows, n, share=_SHARES[self.restart], **chosen)

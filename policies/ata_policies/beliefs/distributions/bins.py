@@ -9,17 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ata_gym.theory.simulated.slices import exponential_sample
-from ata_gym.typing import Floats, Ints
+from ata_gym.typing import Floats, Ints, Mask
 from ata_gym.utils.compiled import gufunc, inlined
 
 Counts = NDArray[np.uint32]
 
-BINS = 32
-"""Bins of task times per worker, each sqrt 2 times as wide as the one before; together a range of 65,536."""
+BINS = 32  # bins of task times per worker, each sqrt 2 times as wide as the one before; together a range of 65,536
 ANCHORED = 16  # the bin that begins at a worker's first time
-_TRUST = 16.0
-"""Results after the first with which a worker's own distribution counts for as much as the distribution of all
-workers."""
+_TRUST = 16.0  # results after the first with which a worker's own distribution counts as much as that of all workers
 
 
 class DistributionBelief(NamedTuple):
@@ -29,20 +26,13 @@ class DistributionBelief(NamedTuple):
     grows.
     """
 
-    counts: Floats
-    """(E, n) results K_i."""
-    busy: Floats
-    """(E, n) time of the results and of the cancelled tasks, added up."""
-    squares: Floats
-    """(E, n) the squares of the results' times added up."""
-    anchor: Floats
-    """(E, n) the worker's first time above 0; 0 before it."""
-    finished: Counts
-    """(E, n, bins) results by their time."""
-    cancelled: Counts
-    """(E, n, bins) cancelled tasks by how long they had run."""
-    sums: Floats
-    """(E, n, bins) times of the results added up."""
+    counts: Floats  # (E, n) results K_i
+    busy: Floats  # (E, n) time of the results and of the cancelled tasks, added up
+    squares: Floats  # (E, n) the squares of the results' times added up
+    anchor: Floats  # (E, n) the worker's first time above 0; 0 before it
+    finished: Counts  # (E, n, bins) results by their time
+    cancelled: Counts  # (E, n, bins) cancelled tasks by how long they had run
+    sums: Floats  # (E, n, bins) times of the results added up
 
     @classmethod
     def empty(cls, rows: int, n: int) -> DistributionBelief:
@@ -53,13 +43,7 @@ class DistributionBelief(NamedTuple):
         return cls(counts, busy, squares, anchor, finished, cancelled, np.zeros(bins))
 
     def observe(self, worker: Ints, duration: Floats, elapsed: Floats) -> DistributionBelief:
-        """Return the belief after some results and cancelled tasks; the arguments are those of ``Belief.observe``.
-
-        >>> empty, elapsed = DistributionBelief.empty(1, 2), np.array([[0.0, 5.0]])
-        >>> seen = empty.observe(np.array([[0, 0]]), np.array([[2.0, 4.0]]), elapsed)
-        >>> seen.counts, seen.busy, seen.cancelled.sum(axis=2)
-        (array([[2., 0.]]), array([[6., 5.]]), array([[0, 1]], dtype=uint64))
-        """
+        """Return the belief after some results and cancelled tasks; the arguments are those of ``Belief.observe``."""
         with np.errstate(over="ignore"):  # of squares
             return DistributionBelief(*_observe(*self, worker, duration, elapsed))
 
@@ -72,14 +56,18 @@ class DistributionBelief(NamedTuple):
 
         A worker without a result counts as if its first came now.
         """
-        tried = self.busy > 0.0
-        tried |= self.counts > 0.0
-        return np.divide(self.busy, np.maximum(self.counts, 1.0), out=np.full_like(self.busy, np.nan), where=tried)
+        known = np.where(self.untried(), np.nan, self.busy)
+        return known / np.maximum(self.counts, 1.0)
 
-    def untried(self) -> NDArray[np.bool_]:
+    def untried(self) -> Mask:
         """Which workers have never finished a task, nor had one cancelled, shape (E, n)."""
-        never: NDArray[np.bool_] = (self.counts == 0.0) & (self.busy == 0.0)
+        never: Mask = (self.counts == 0.0) & (self.busy == 0.0)
         return never
+
+    def trust(self) -> Floats:
+        """The share of each worker's own distribution in its sample, shape (E, n); the rest is that of all workers."""
+        later = np.maximum(self.counts - 1.0, 0.0)
+        return later / (later + _TRUST)
 
 
 @inlined
@@ -155,21 +143,9 @@ def sample(belief: DistributionBelief, size: int) -> Floats:
         common = (e / 17 + sum_i t_i q_i / m_i) / (1 / 17 + sum_i t_i),
         sample_i = m_i (t_i q_i / m_i + (1 - t_i) common),
 
-    slice by slice, so that means stay as they are; e counts for one worker of two results. Ours.
+    slice by slice, so that means stay as they are; e counts for one worker of two results. Workers never tried get NaN,
+    as they have no distribution yet. Ours.
 
-    Parameters
-    ----------
-    belief
-        What was seen.
-    size
-        Slices, at least 1.
-
-    Returns
-    -------
-    NaN for workers never tried, ``belief.untried()``: they have no distribution yet.
-
-    Examples
-    --------
     >>> seen = DistributionBelief.empty(1, 3)
     >>> times = np.array([[3.0, 5.0, 4.0, 12.0]])
     >>> seen = seen.observe(np.array([[0, 0, 0, 1]]), times, np.zeros((1, 3)))
@@ -177,18 +153,20 @@ def sample(belief: DistributionBelief, size: int) -> Floats:
     array([[ 4., 12., nan]])
     """
     own = own_sample(belief, size)
-    tried = ~belief.untried()
-    mean = own.mean(axis=2)
-    positive = tried & (mean > 0.0)
-    shape = np.divide(own, mean[:, :, None], out=np.ones_like(own), where=positive[:, :, None])
-    later = np.maximum(belief.counts - 1.0, 0.0)
-    trust = later / (later + _TRUST)
-    prior = 1.0 / (1.0 + _TRUST)
-    total = prior * exponential_sample(size) + (trust[:, :, None] * shape).sum(axis=1)
-    common = total / (prior + trust.sum(axis=1))[:, None]
+    trust = belief.trust()
+    shape, common = own_shapes(own, trust)
     blended = trust[:, :, None] * shape + (1.0 - trust)[:, :, None] * common[:, None, :]
-    distribution: Floats = mean[:, :, None] * blended
+    distribution: Floats = own.mean(axis=2, keepdims=True) * blended
     return distribution
+
+
+def own_shapes(own: Floats, weight: Floats) -> tuple[Floats, Floats]:
+    """The workers' own shapes q_i / m_i, and what they have in common, shape (E, size), if they have these weights."""
+    mean = own.mean(axis=2, keepdims=True)
+    shape = np.divide(own, mean, out=np.ones_like(own), where=mean > 0.0)
+    prior = 1.0 / (1.0 + _TRUST)
+    total = prior * exponential_sample(own.shape[2]) + (weight[:, :, None] * shape).sum(axis=1)
+    return shape, total / (prior + weight.sum(axis=1))[:, None]
 
 
 @gufunc(

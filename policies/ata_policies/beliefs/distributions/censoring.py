@@ -7,12 +7,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ata_gym.theory.simulated.slices import exponential_sample
 from ata_gym.typing import Floats
 from ata_gym.utils.compiled import gufunc
-from ata_policies.beliefs.distributions.bins import ANCHORED, Counts, DistributionBelief, own_sample, slices
+from ata_policies.beliefs.distributions.bins import ANCHORED, Counts, DistributionBelief, own_sample, own_shapes, slices
 
-_TRUST = 16.0
 _PASSES = 20
 _SURE = 1e-6
 
@@ -20,11 +18,8 @@ _SURE = 1e-6
 class CensoredDistributions(NamedTuple):
     """What E rows of n workers are thought to take."""
 
-    times: Floats
-    """(E, n, S) means of S equally likely slices of each worker's distribution, increasing; NaN for workers never
-    tried."""
-    evidence: Floats
-    """(E, n) how many exponential times would tell as much of the distribution's scale."""
+    times: Floats  # (E, n, S) means of equally likely slices of each distribution, rising; NaN for those never tried
+    evidence: Floats  # (E, n) how many exponential times would tell as much of the distribution's scale
 
 
 def censored_distributions(belief: DistributionBelief, size: int) -> CensoredDistributions:
@@ -50,8 +45,6 @@ def censored_distributions(belief: DistributionBelief, size: int) -> CensoredDis
 
     what is known from the times, and from which tasks were finished. Ours.
 
-    Examples
-    --------
     Worker 0 never takes less than 5; so worker 1, with four tasks cancelled at 8, is thought to have a mean below 20.
 
     >>> seen = DistributionBelief.empty(1, 2)
@@ -61,16 +54,9 @@ def censored_distributions(belief: DistributionBelief, size: int) -> CensoredDis
     >>> distributions.times.mean(axis=2).round(1)
     array([[10. , 12.6]])
     """
-    own = own_sample(belief, size)
-    mean = own.mean(axis=2)
-    shape = np.divide(own, mean[:, :, None], out=np.ones_like(own), where=mean[:, :, None] > 0.0)
-    later = np.maximum(belief.counts - 1.0, 0.0)
-    trust = later / (later + _TRUST)
+    own, trust = own_sample(belief, size), belief.trust()
     ends = belief.cancelled.sum(axis=2)
-    weight = trust * belief.counts / np.maximum(belief.counts + ends, 1.0)
-    prior = 1.0 / (1.0 + _TRUST)
-    common = prior * exponential_sample(size) + (weight[:, :, None] * shape).sum(axis=1)
-    common /= (prior + weight.sum(axis=1))[:, None]
+    _, common = own_shapes(own, trust * belief.counts / np.maximum(belief.counts + ends, 1.0))
     seen = belief.cancelled, belief.sums, belief.counts, belief.busy, belief.anchor, common[:, None, :]
     scale, lower = _means(*seen, 1.0), _means(*seen, 2.0)
     slices(belief.finished, belief.cancelled, belief.sums, belief.squares, belief.anchor, scale, own)

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import ata_policies
 from ata_gym import allocate, proxy_loss, proxy_optimal
 from ata_gym.pools import exponential, shifted_exponential
 
@@ -18,32 +16,25 @@ POOL = shifted_exponential(np.arange(1.0, 9.0), np.arange(1.0, 9.0))
 BUDGET = 7
 
 
-def play(
-    name: str, rounds: int, rows: int = 8, pool: Any = POOL, budget: int = BUDGET, **hyperparameters: Any
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Allocations (rounds, rows, n), and the counts and totals (rounds, rows, n) before each."""
-    env = gym.make_vec("ata_gym/TaskAllocation-v0", num_envs=rows, pool=pool, budget=budget)
-    policy = ata_policies.make(name, env, **hyperparameters)
-    observation, _ = env.reset(seed=0)
-    state, allocations, counts, totals = None, [], [], []
-    for _ in range(rounds):
-        allocation, state = policy.predict(observation, state)
-        counts.append(state.belief.counts)
-        totals.append(state.belief.totals)
-        observation = env.step(allocation)[0]
-        allocations.append(allocation)
-    return np.array(allocations), np.array(counts), np.array(totals)
+WORLD: dict[str, Any] = {"pool": POOL, "budget": BUDGET}
+
+
+def split(run: Any) -> tuple[Any, Any, Any]:
+    """Allocations, and counts and totals before each; (rounds, rows, n)."""
+    return run.actions, *(np.array([getattr(state.belief, x) for state in run.states]) for x in ("counts", "totals"))
 
 
 @pytest.mark.parametrize("name", ["certainty-equivalence", "epsilon-uniform", "explore-then-commit"])
-def test_learns(name: str) -> None:
-    losses = proxy_loss(play(name, 400)[0], POOL.mean()) / proxy_loss(proxy_optimal(POOL, BUDGET), POOL.mean())
+def test_learns(play: Any, name: str) -> None:
+    losses = proxy_loss(play(name, 400, 8, **WORLD).actions, POOL.mean()) / proxy_loss(
+        proxy_optimal(POOL, BUDGET), POOL.mean()
+    )
     assert losses[:2].mean() > 1.5
     assert losses[-100:].mean() < 1.35
 
 
-def test_certainty_equivalence_believes_the_means() -> None:
-    allocations, counts, totals = play("certainty-equivalence", 50)
+def test_certainty_equivalence_believes_the_means(play: Any) -> None:
+    allocations, counts, totals = split(play("certainty-equivalence", 50, 8, **WORLD))
     for a, k, s in zip(allocations, counts, totals, strict=True):
         for e in range(8):
             if k[e].all():
@@ -54,9 +45,9 @@ def test_certainty_equivalence_believes_the_means() -> None:
                 assert a[e][untried].sum() == min(BUDGET, untried.sum())
 
 
-def test_certainty_equivalence_may_be_wrong_for_good() -> None:
+def test_certainty_equivalence_may_be_wrong_for_good(play: Any) -> None:
     """Two nearly equal workers and one task: whoever was unlucky first is not tried again."""
-    allocations, _, _ = play("certainty-equivalence", 600, rows=64, pool=exponential([1.0, 1.5]), budget=1)
+    allocations = play("certainty-equivalence", 600, 64, pool=exponential([1.0, 1.5]), budget=1).actions
     stuck = allocations[-200:, :, 0].sum(axis=0) == 0
     assert 0.05 < stuck.mean() < 0.6
 
@@ -73,20 +64,20 @@ def uniform_rounds(allocations: np.ndarray, counts: np.ndarray, totals: np.ndarr
     return np.array(by_means, np.float64)
 
 
-def test_uniform_rounds_are_as_many_as_they_should_be() -> None:
+def test_uniform_rounds_are_as_many_as_they_should_be(play: Any) -> None:
     """A constant share; or n c / k in round k."""
-    found = uniform_rounds(*play("epsilon-uniform", 400, rows=16, epsilon=0.2))
+    found = uniform_rounds(*split(play("epsilon-uniform", 400, 16, hyperparameters={"epsilon": 0.2}, **WORLD)))
     assert abs(np.nanmean(found) - 0.2) < 4 * 0.4 / 6000**0.5
-    found = uniform_rounds(*play("epsilon-uniform", 1000, rows=16, c=2.0))
+    found = uniform_rounds(*split(play("epsilon-uniform", 1000, 16, hyperparameters={"c": 2.0}, **WORLD)))
     assert np.nanmean(found[:16]) == 1  # c n = 16
     for first, last in ((30, 100), (100, 300), (300, 1000)):
         expected = (16 / np.arange(first + 1, last + 1)).mean()
         assert abs(np.nanmean(found[first:last]) - expected) < 4 * (expected / (16 * (last - first))) ** 0.5
 
 
-def test_uniform_rounds_are_uniform() -> None:
+def test_uniform_rounds_are_uniform(play: Any) -> None:
     """7 of 8 workers get one task, and each is left out as often; also in rows whose luck decided for the round."""
-    allocations, _, _ = play("epsilon-uniform", 1000, rows=8, epsilon=0.3)
+    allocations = play("epsilon-uniform", 1000, 8, hyperparameters={"epsilon": 0.3}, **WORLD).actions
     uniform = allocations[allocations.max(axis=2) == 1]
     assert len(uniform) > 2000
     assert abs((uniform == 0).mean(axis=0) - 1 / 8).max() < 4 * (1 / 8 / len(uniform)) ** 0.5
@@ -94,10 +85,11 @@ def test_uniform_rounds_are_uniform() -> None:
 
 @settings(max_examples=20)
 @given(n=st.integers(1, 9), budget=st.integers(1, 30), tries=st.integers(1, 6))
-def test_everybody_has_the_same_number_of_tries(n: int, budget: int, tries: int) -> None:
+def test_everybody_has_the_same_number_of_tries(play: Any, n: int, budget: int, tries: int) -> None:
     rounds = -(-n * tries // budget)
     pool = exponential(np.arange(1.0, n + 1))
-    allocations, counts, totals = play("explore-then-commit", rounds + 4, 2, pool, budget, tries=tries)
+    run = play("explore-then-commit", rounds + 4, 2, pool=pool, budget=budget, hyperparameters={"tries": tries})
+    allocations, counts, totals = split(run)
     tried = allocations[:rounds].sum(axis=0)
     assert tried.min() >= tries
     assert tried.max() - tried.min() <= 1
@@ -115,7 +107,5 @@ def test_everybody_has_the_same_number_of_tries(n: int, budget: int, tries: int)
         ("explore-then-commit", {"tries": 2.0}, "tries must be a whole number from 1"),
     ],
 )
-def test_bad_hyperparameters(name: str, bad: dict[str, Any], message: str) -> None:
-    env = gym.make("ata_gym/TaskAllocation-v0", pool=POOL, budget=BUDGET)
-    with pytest.raises(ValueError, match=message):
-        ata_policies.make(name, env, **bad)
+def test_bad_hyperparameters(refuses: Any, name: str, bad: dict[str, Any], message: str) -> None:
+    refuses(name, message, **bad)

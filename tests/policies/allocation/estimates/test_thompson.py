@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-import ata_policies
 from ata_gym import proxy_loss, proxy_optimal
 from ata_gym.pools import exponential, gamma, shifted_exponential
 from ata_gym.simulation.keys import stream_keys
-from ata_policies import Belief
 from ata_policies.allocation.estimates.thompson import draw_gammas, draw_means
 from ata_policies.beliefs.moments import Moments, learn_shapes
 
@@ -116,27 +113,25 @@ def test_shapes_are_found() -> None:
     np.testing.assert_allclose(shapes[2], 2 / (1 / 0.5 + 1 / 9.0), rtol=0.05)
 
 
-def losses(name: str, pool: Any, rounds: int, **hyperparameters: Any) -> np.ndarray:
+@pytest.fixture(scope="module")
+def losses(play: Any) -> Any:
     """Proxy loss over the best, by round and row."""
-    env = gym.make_vec("ata_gym/TaskAllocation-v0", num_envs=8, pool=pool, budget=7)
-    policy = ata_policies.make(name, env, **hyperparameters)
-    observation, _ = env.reset(seed=0)
-    state, allocations = None, []
-    for _ in range(rounds):
-        allocation, state = policy.predict(observation, state)
-        observation = env.step(allocation)[0]
-        allocations.append(allocation)
-    return proxy_loss(np.array(allocations), pool.mean()) / proxy_loss(proxy_optimal(pool, 7), pool.mean())
+
+    def found(name: str, pool: Any, rounds: int, **hyperparameters: Any) -> Any:
+        actions = play(name, rounds, 8, pool=pool, budget=7, hyperparameters=hyperparameters).actions
+        return proxy_loss(actions, pool.mean()) / proxy_loss(proxy_optimal(pool, 7), pool.mean())
+
+    return found
 
 
 @pytest.mark.parametrize("name", POLICIES)
-def test_learns(name: str) -> None:
+def test_learns(losses: Any, name: str) -> None:
     found = losses(name, exponential(np.arange(1.0, 11.0)), 1000)
     assert found[:2].mean() > 1.5
     assert found[-200:].mean() < 1.05
 
 
-def test_a_known_or_learned_shape_learns_faster() -> None:
+def test_a_known_or_learned_shape_learns_faster(losses: Any) -> None:
     pool = gamma(np.full(10, 9.0), np.arange(1.0, 11.0) / 9.0)
     plain, known, learned = (
         losses(name, pool, 300, **h).mean() - 1
@@ -146,26 +141,15 @@ def test_a_known_or_learned_shape_learns_faster() -> None:
     assert learned < 0.7 * plain
 
 
-def test_untried_workers_come_first() -> None:
-    env = gym.make("ata_gym/TaskAllocation-v0", pool=shifted_exponential(np.ones(10), np.ones(10)), budget=7)
-    policy = ata_policies.make(POLICIES[0], env)
-    observation, _ = env.reset(seed=0)
-    first, state = policy.predict(observation)
-    second, _ = policy.predict(env.step(first)[0], state)
+def test_untried_workers_come_first(play: Any) -> None:
+    first, second = play("thompson", 2, 1, pool=shifted_exponential(np.ones(10), np.ones(10)), budget=7).actions[:, 0]
     assert first.max() == 1
     assert ((first + second) > 0).all()
-
-
-def test_draws_take_the_belief_s_arrays() -> None:
-    belief = Belief(np.array([[2.0, 3.0]]), np.array([[4.0, 9.0]]))
-    assert draw_means(*belief, np.array([[1.0]]), stream_keys(0)).shape == (1, 2)
 
 
 @pytest.mark.parametrize(
     ("name", "bad"),
     [(POLICIES[0], {"shape": v}) for v in (0.0, -1.0, np.inf, np.nan, "4")] + [(POLICIES[1], {"weight": 0.0})],
 )
-def test_bad_hyperparameters(name: str, bad: dict[str, Any]) -> None:
-    env = gym.make("ata_gym/TaskAllocation-v0", pool=exponential([1.0, 2.0]), budget=3)
-    with pytest.raises(ValueError, match="must be a finite number above 0"):
-        ata_policies.make(name, env, **bad)
+def test_bad_hyperparameters(refuses: Any, name: str, bad: dict[str, Any]) -> None:
+    refuses(name, "must be a finite number above 0", **bad)

@@ -8,8 +8,7 @@ import numpy as np
 
 from ata_gym.pools import Pool
 from ata_gym.pools.families import FAMILIES
-from ata_gym.training.methods.method import Method
-from ata_gym.training.methods.server import EndedTask, ParameterServer
+from ata_gym.training.methods.method import EndedTask, Method, ParameterServer
 from ata_gym.training.methods.theory import best_group, mindflayer_step
 from ata_gym.typing import Floats, Ints
 
@@ -17,12 +16,10 @@ _QUANTILES = 512  # even, so that the median is one of them
 
 
 class TimeLimits(NamedTuple):
-    """A time limit for each worker."""
+    """A time limit c_i for each worker, and the chance p_i that one of its tasks takes at most that, both (n,)."""
 
     times: Floats
-    """(n,) limits c_i."""
     chances: Floats
-    """(n,) the chance p_i that a task takes at most c_i."""
 
 
 def median_limits(pool: Pool, budget: int) -> TimeLimits:
@@ -34,7 +31,7 @@ def median_limits(pool: Pool, budget: int) -> TimeLimits:
     """
     del budget
     every = _candidates(pool)
-    return _pick(every, [int(np.searchsorted(candidates.chances, 0.5)) for candidates in every])
+    return _pick(every, [int(np.searchsorted(one.chances, 0.5)) for one in every])
 
 
 def best_limits(pool: Pool, budget: int) -> TimeLimits:
@@ -60,28 +57,26 @@ def best_limits(pool: Pool, budget: int) -> TimeLimits:
 
 def _candidates(pool: Pool) -> list[TimeLimits]:
     """For each worker the limits among which it may choose, in rising order."""
-    return [_of_worker(pool, i) for i in range(pool.n)]
-
-
-def _of_worker(pool: Pool, i: int) -> TimeLimits:
-    family = FAMILIES[pool.distributions.family[i]]
-    if family.trace:
-        standard, counts = np.unique(pool.record(i), return_counts=True)
-        chances = np.cumsum(counts) / counts.sum()
-    elif family.in_scipy is None:
-        standard = chances = np.ones(1)
-    else:
-        chances = np.arange(1, _QUANTILES + 1) / _QUANTILES
-        standard = pool.standard(i).ppf(chances)
-    times = pool.distributions.shift[i] + pool.distributions.scale[i] * standard
-    usable = times > 0  # a trial takes time
-    return TimeLimits(times[usable], chances[usable])
+    every = []
+    for i in range(pool.n):
+        family = FAMILIES[pool.distributions.family[i]]
+        if family.trace:
+            standard, counts = np.unique(pool.record(i), return_counts=True)
+            chances = np.cumsum(counts) / counts.sum()
+        elif family.in_scipy is None:
+            standard = chances = np.ones(1)
+        else:
+            chances = np.arange(1, _QUANTILES + 1) / _QUANTILES
+            standard = pool.standard(i).ppf(chances)
+        times = pool.distributions.shift[i] + pool.distributions.scale[i] * standard
+        usable = times > 0  # a trial takes time
+        every.append(TimeLimits(times[usable], chances[usable]))
+    return every
 
 
 def _pick(every: list[TimeLimits], chosen: list[int]) -> TimeLimits:
     pairs = [(one.times[at], one.chances[at]) for one, at in zip(every, chosen, strict=True)]
-    times, chances = np.array(pairs).T
-    return TimeLimits(times, chances)
+    return TimeLimits(*np.array(pairs).T)
 
 
 _LIMITS = {"median": median_limits, "best": best_limits}
@@ -93,23 +88,12 @@ class MindFlayer(Method):
     x^{k+1} = x^k - gamma / E * sum of the gradients that came, E = sum_i p_i B_i, with p_i the chance that a task of
     worker i takes at most c_i, so that the mean step is that of the exact gradient. An iteration ends when all trials
     are done, and moves nothing if none succeeded. With t = min_m (B + sum_{j <= m} p_j) / sum_{j <= m} p_j / c_j over
-    the workers sorted by c, B_i = ceil(t / c_i - 1) for the first m, and 0 for the others. The method knows the
-    distribution of the task times.
+    the workers sorted by c, B_i = ceil(t / c_i - 1) for the first m, and 0 for the others: E is the budget B, or a
+    little more. The method knows the distribution of the task times. ``limit`` is ``"median"``, for c_i the median task
+    time of worker i, or ``"best"``, for the limits that minimise t.
 
     Source: MindFlayer SGD, UAI 2025. There c_i = tau_i + t_i, with tau_i fixed and t_i a threshold on the random rest
     of the time; the median of that rest gives c_i the median of the whole.
-
-    Parameters
-    ----------
-    pool, budget
-        As for ``Method``; the expected successes of an iteration are the budget or a little more.
-    limit
-        ``"median"`` for the median task time of each worker, or ``"best"`` for the limits that minimise t.
-
-    Raises
-    ------
-    ValueError
-        If there is no such limit.
     """
 
     source = "MindFlayer SGD, UAI 2025"
@@ -126,8 +110,6 @@ class MindFlayer(Method):
         self.trials[group.workers] = np.ceil(enough - 1e-9)  # a whole number stays one despite rounding
         self.expected = float(self.chances @ self.trials)
         """Expected successes of an iteration."""
-        self._left = self.trials.copy()
-        self._successes: list[EndedTask] = []
 
     def step_size(self, smoothness: float, variance: float, accuracy: float) -> float:
         """1 / (2 L) * min{1, eps E / sigma^2}."""
@@ -135,8 +117,7 @@ class MindFlayer(Method):
 
     def begin(self, server: ParameterServer) -> None:
         """Start the first trial of all workers that have any."""
-        self._left = self.trials.copy()
-        self._successes = []
+        self._left, self._successes = self.trials.copy(), list[EndedTask]()
         server.start(np.flatnonzero(self._left))
 
     def arrive(self, server: ParameterServer, task: EndedTask) -> None:

@@ -9,10 +9,10 @@ import polars as pl
 
 from ata_gym.bench.experiment.experiment import Experiment, plural
 from ata_gym.bench.report.report import Report, write
-from ata_gym.bench.report.statistics import estimate
+from ata_gym.bench.report.statistics import estimates
 from ata_gym.bench.report.summary_tables import interval_note, show
 from ata_gym.bench.report.table import LEFT, Table, markdown, right
-from ata_policies.lb_bsp.prediction_errors import PredictionErrors, prediction_errors, record_speeds
+from ata_policies.lb_bsp.prediction_errors import prediction_errors, record_speeds
 from ata_policies.lb_bsp.predictors import Predictor
 
 _TITLES = {"square": "root mean square error\n/ mean speed", "percentage": "mean absolute\npercentage error"}
@@ -24,37 +24,33 @@ def measure(
     skip: int,
     progress: Callable[[str, int], None] = lambda *_: None,
 ) -> pl.DataFrame:
-    """Predict the speeds of an even allocation; ``progress`` is called with a predictor and the rounds it has done.
+    """Predict the speeds of an even allocation: columns predictor, quantity (of ``PredictionErrors``), mean, low, high.
 
-    Returns
-    -------
-    Columns predictor, quantity (of ``PredictionErrors``), mean, low, high: over seeds, with 95 % confidence intervals.
+    ``progress`` is called with a predictor and the rounds it has done.
     """
     envs = experiment.make_envs("ata_gym/TaskAllocation-v0")
     seen = record_speeds(envs, experiment.rounds, experiment.seed)
     envs.close()
     found = prediction_errors(seen.speed, predictors, seen.signal, skip, experiment.seed, progress)
-    rows = []
-    for name, errors in found.items():
-        for quantity in PredictionErrors._fields:
-            mean, half = estimate(getattr(errors, quantity))
-            row = {"predictor": name, "quantity": quantity, "mean": float(mean)}
-            rows.append(row | {"low": float(mean - half), "high": float(mean + half)})
-    return pl.DataFrame(rows).with_columns(pl.col("low", "high").fill_nan(None))
+    samples = [(name, *item) for name, errors in found.items() for item in errors._asdict().items()]
+    return estimates(samples, ["predictor", "quantity"])
 
 
 def report(found: pl.DataFrame, experiment: Experiment, skip: int, folder: Path) -> Report:
     """Show what ``measure`` found, a row for each predictor; leave ``predictors.md`` and ``predictors.csv``."""
     rows = []
     for (name,), errors in found.group_by("predictor", maintain_order=True):
-        mine = {row["quantity"]: show(row["mean"], row["high"]) for row in errors.to_dicts()}
-        rows.append((str(name), *(mine[quantity] for quantity in PredictionErrors._fields)))
+        rows.append((str(name), *(show(row["mean"], row["high"]) for row in errors.to_dicts())))
     title = (
         f"{experiment.about}\npredictions of the next round's speeds, rounds {skip + 1:,} to {experiment.rounds:,}, "
         f"{plural(experiment.seeds, 'seed')}{interval_note(experiment)}"
     )
     tables = [
-        Table(title, {"predictor": LEFT, **right(_TITLES[quantity] for quantity in PredictionErrors._fields)}, rows)
+        Table(
+            title,
+            {"predictor": LEFT, **right(_TITLES.values())},
+            rows,
+        )
     ]
     files = write(folder, {"predictors.md": markdown(tables), "predictors.csv": found})
     return Report(found, tables, files, [])

@@ -1,7 +1,7 @@
-"""Sums of task times in a few blocks, and two robust means of them: the median of means and Catoni's estimator.
+"""Beliefs for heavy tails: sums in blocks, with the median of means and Catoni's estimator; and the truncated mean.
 
-Bubeck, Cesa-Bianchi and Lugosi, "Bandits with heavy tail", IEEE Transactions on Information Theory, 2013; Catoni,
-"Challenging the empirical mean and empirical variance", 2012 (formulas recalled).
+Bubeck, Cesa-Bianchi and Lugosi, "Bandits with heavy tail", IEEE Transactions on Information Theory 59(11), 2013;
+Catoni, "Challenging the empirical mean and empirical variance", 2012 (formulas recalled).
 """
 
 from __future__ import annotations
@@ -19,10 +19,8 @@ from ata_policies.beliefs.moments import never_finished
 class Blocks(NamedTuple):
     """Counts of the task times seen, and their sums in k blocks; the j-th time of a worker goes to block j modulo k."""
 
-    counts: Floats
-    """(E, n) tasks seen."""
-    sums: Floats
-    """(E, n, k) their times, added up in blocks."""
+    counts: Floats  # (E, n) tasks seen
+    sums: Floats  # (E, n, k) their times, added up in blocks
 
     @classmethod
     def empty(cls, rows: int, n: int, blocks: int) -> Blocks:
@@ -30,11 +28,7 @@ class Blocks(NamedTuple):
         return cls(np.zeros((rows, n)), np.zeros((rows, n, blocks)))
 
     def observe(self, worker: Ints, duration: Floats, elapsed: Floats | None = None) -> Blocks:
-        """Return the belief after some results; the arguments are those of ``Belief.observe``.
-
-        >>> Blocks.empty(1, 1, 2).observe(np.array([[0, 0, 0]]), np.array([[2.0, 4.0, 5.0]])).sums
-        array([[[7., 4.]]])
-        """
+        """Return the belief after some results; the arguments are those of ``Belief.observe``."""
         del elapsed
         return Blocks(*_observe(self.counts, self.sums, worker, duration))
 
@@ -50,34 +44,21 @@ class Blocks(NamedTuple):
 class BlockMeans(NamedTuple):
     """Robust means, kept until a worker has more results; each of shape (E, n)."""
 
-    counts: Floats
-    """Tasks seen when the mean was worked out."""
-    means: Floats
-    """The means; 0 for a worker never tried."""
+    counts: Floats  # tasks seen when the mean was worked out
+    means: Floats  # the means; 0 for a worker never tried
 
 
 def median_of_means(belief: Blocks, known: BlockMeans | None = None) -> Floats:
     """Median over blocks of their mean times, shape (E, n); 0 for a worker never tried.
 
-    The number of blocks is the largest power of two that is at most k and leaves two tasks in each.
-
-    Parameters
-    ----------
-    belief
-        What was seen.
-    known
-        Means worked out before, taken over where nothing was seen since.
-
-    Examples
-    --------
-    One task of 8 takes 1,000 times as long: the plain mean is 125.9.
+    The number of blocks is the largest power of two that is at most k and leaves two tasks in each. Means in ``known``
+    are taken over where nothing was seen since. Here one task of 8 takes 1,000 times as long: the plain mean is 125.9.
 
     >>> times = np.array([[1.0, 1.0, 1000.0, 1.0, 1.0, 1.0, 1.0, 1.0]])
     >>> median_of_means(Blocks.empty(1, 1, 8).observe(np.zeros((1, 8), int), times))
     array([[1.]])
     """
-    known = known or _nothing(belief)
-    means: Floats = _median_of_means(belief.counts, belief.sums, *known)
+    means: Floats = _median_of_means(belief.counts, belief.sums, *(known or np.zeros((2, *belief.counts.shape))))
     return means
 
 
@@ -90,62 +71,38 @@ def catoni(belief: Blocks, moment: float, known: BlockMeans | None = None) -> Fl
         A = sqrt(K / b) / (2 p sqrt(moment)),
 
     the published A for b values of variance ``moment`` p^2 b / K at the highest level they carry, L = b / 4. If half of
-    the blocks have a mean of 0, so has the worker. The parameters are those of :func:`median_of_means`.
+    the blocks have a mean of 0, so has the worker. ``known`` as for :func:`median_of_means`.
 
     >>> times = np.array([[1.0, 1.0, 1000.0, 1.0, 1.0, 1.0, 1.0, 1.0]])
     >>> catoni(Blocks.empty(1, 1, 8).observe(np.zeros((1, 8), int), times), moment=1.0).round(2)
     array([[5.22]])
     """
-    known = known or _nothing(belief)
-    means: Floats = _catoni(belief.counts, belief.sums, *known, moment)
+    means: Floats = _catoni(belief.counts, belief.sums, *(known or np.zeros((2, *belief.counts.shape))), moment)
     return means
-
-
-def _nothing(belief: Blocks) -> BlockMeans:
-    return BlockMeans(*np.zeros((2, *belief.counts.shape)))
 
 
 @gufunc(
     "void(float64[:], float64[:,:], int64[:], float64[:], float64[:], float64[:,:])", "(n),(n,k),(b),(b)->(n),(n,k)"
 )
 def _observe(count: Floats, sums: Floats, worker: Ints, duration: Floats, new_count: Floats, new_sums: Floats) -> None:
-    n, k = sums.shape
-    for i in range(n):
-        new_count[i] = count[i]
-        for j in range(k):
-            new_sums[i, j] = sums[i, j]
+    new_count[:], new_sums[:] = count, sums
     for b in range(len(worker)):
         i = worker[b]
         if i >= 0:
-            new_sums[i, np.int64(new_count[i]) % k] += duration[b]
+            new_sums[i, np.int64(new_count[i]) % sums.shape[1]] += duration[b]
             new_count[i] += 1.0
-
-
-@inlined
-def _sort(x: Floats, size: int) -> None:
-    """Insertion sort: there are few."""
-    for j in range(1, size):
-        moved = x[j]
-        at = j
-        while at > 0 and x[at - 1] > moved:
-            x[at] = x[at - 1]
-            at -= 1
-        x[at] = moved
 
 
 @inlined
 def _block_means(count: int, sums: Floats, i: int, blocks: int, means: Floats) -> float:
     """Fill in the means of worker i's tasks in ``blocks`` blocks, in ascending order; return their median."""
-    for b in range(blocks):
-        means[b] = 0.0
-    b = 0
+    means[:blocks] = 0.0
     for j in range(sums.shape[1]):
-        means[b] += sums[i, j]
-        b = b + 1 if b + 1 < blocks else 0
+        means[j % blocks] += sums[i, j]
     each, more = count // blocks, count % blocks
     for b in range(blocks):
         means[b] /= each + (b < more)
-    _sort(means, blocks)
+    means[:blocks].sort()
     median: float = 0.5 * (means[(blocks - 1) // 2] + means[blocks // 2])
     return median
 
@@ -207,3 +164,60 @@ def _catoni(count: Floats, sums: Floats, known_count: Floats, known: Floats, mom
             if abs(scale * step) <= 1e-5 or high - low <= 1e-15 * high:  # the error left is of the step's square
                 break
         out[i] = root
+
+
+class Truncated(NamedTuple):
+    """Counts and totals of the task times seen, long ones clipped when they came in."""
+
+    counts: Floats  # (E, n) tasks seen
+    totals: Floats  # (E, n) their clipped times added up
+    moment: Floats  # (E,) the bound on E X^2 / mean^2 that clips them
+
+    def observe(self, worker: Ints, duration: Floats, elapsed: Floats | None = None) -> Truncated:
+        """Return the belief after some results; the arguments are those of ``Belief.observe``.
+
+        The j-th task of a worker, j > 1, is clipped at m sqrt(moment j / (2 ln t)), m the mean of those before it, but
+        never below m; t counts rounds from 1 on, and nothing is clipped in the first.
+
+        >>> first = Truncated(np.ones((1, 1)), np.ones((1, 1)), np.full(1, 8.0))
+        >>> first.observe(np.array([[0]]), np.array([[1000.0]])).totals.round(4)
+        array([[4.3973]])
+        """
+        del elapsed
+        counts, totals = _observe_clipped(self.counts, self.totals, worker, duration, self.moment)
+        return Truncated(counts, totals, self.moment)
+
+    def mean(self) -> Floats:
+        """Truncated mean of each worker's task times, shape (E, n); 0 for a worker never tried."""
+        return self.totals / np.maximum(self.counts, 1.0)
+
+    def untried(self) -> Mask:
+        """Which workers have never finished a task, shape (E, n)."""
+        return never_finished(self)
+
+    def rounds(self, round: Ints) -> Ints:
+        """All rounds count, shape (E,)."""
+        return round
+
+
+@gufunc(
+    "void(float64[:], float64[:], int64[:], float64[:], float64[:], float64[:], float64[:])",
+    "(n),(n),(b),(b),()->(n),(n)",
+)
+def _observe_clipped(
+    count: Floats, total: Floats, worker: Ints, duration: Floats, moment: Floats, new_count: Floats, new_total: Floats
+) -> None:
+    new_count[:], new_total[:] = count, total
+    before = 0.0
+    for i in range(len(count)):
+        before += count[i]
+    level = 2.0 * math.log(1.0 + before / len(worker))  # every round has as many results
+    for b in range(len(worker)):
+        i = worker[b]
+        if i >= 0:
+            x, j = duration[b], new_count[i] + 1.0
+            if j > 1.0 and level > 0.0:
+                m = new_total[i] / new_count[i]
+                x = min(x, m * max(math.sqrt(moment[0] * j / level), 1.0))
+            new_count[i] = j
+            new_total[i] += x

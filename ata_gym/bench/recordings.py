@@ -12,64 +12,53 @@ from ata_gym.pools import Pool, read_trace
 
 
 def make_trace(
-    source: str | PathLike[str],
-    target: str | PathLike[str],
-    *,
-    worker: str,
-    duration: str,
-    round: str | None = None,
+    source: str | PathLike[str], target: str | PathLike[str], *, worker: str, duration: str, round: str | None = None
 ) -> Pool:
-    """Write a trace with columns worker, duration and, if asked, round; the order of the rows is kept.
+    """Write a trace with columns worker, duration and, if asked, round, and return the pool that it makes.
+
+    The order of the rows is kept. FileNotFoundError if there is no such file; ValueError for one that cannot be read, a
+    bad expression, an unknown column, and durations that make no trace.
 
     Parameters
     ----------
-    source
-        A CSV file, maybe compressed, or a Parquet file.
-    target
-        Where the trace goes: a name ending in .parquet or .csv.
+    source, target
+        A CSV file, maybe compressed, or a Parquet file; and where the trace goes, a name ending in .parquet or .csv.
     worker, round
         Names of columns.
     duration
         The task time as a SQL expression over the columns, such as ``"items / items_per_second"``.
-
-    Returns
-    -------
-    The pool that the trace makes.
-
-    Raises
-    ------
-    FileNotFoundError
-        If there is no such file.
-    ValueError
-        For a file that cannot be read, a bad expression, an unknown column, and durations that make no trace.
     """
     source, target = Path(source), Path(target)
     if not source.exists():
         raise FileNotFoundError(f"there is no file {source}")
-    if target.suffix not in (".parquet", ".csv"):
-        raise ValueError(f"the trace's name must end in .parquet or .csv, not {target.name!r}")
-    if target.is_dir() or (target.exists() and target.samefile(source)):
-        raise ValueError(f"{target} is {'a folder' if target.is_dir() else 'the file to read'}: choose another name")
-    columns = {"worker": worker} | ({} if round is None else {"round": round})
+    check_trace_name(target)
+    if target.exists() and target.samefile(source):
+        raise ValueError(f"{target} is the file to read: choose another name")
+    columns = {role: name for role, name in (("worker", worker), ("round", round)) if name is not None}
     rows = _read(source)
     for role, column in columns.items():
         if column not in rows.columns:
             raise ValueError(f"{source}: there is no column {column!r} for the {role}; the columns are {rows.columns}")
-    clean = rows.select(**{role: pl.col(column) for role, column in columns.items()})
+    clean = rows.select(pl.col(column).alias(role) for role, column in columns.items())
     clean = clean.with_columns(_durations(rows, duration))
     target.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=target.parent, prefix=".trace-") as folder:
         part = Path(folder, target.name)
-        if target.suffix == ".csv":
-            clean.write_csv(part)
-        else:
-            clean.write_parquet(part)
+        (clean.write_csv if target.suffix == ".csv" else clean.write_parquet)(part)
         try:
             pool = read_trace(part, worker="worker", duration="duration", round=None if round is None else "round")
         except ValueError as error:
             raise ValueError(str(error).replace(str(part), str(source))) from None
         part.replace(target)
     return pool
+
+
+def check_trace_name(target: Path) -> None:
+    """Refuse a name that no trace can have."""
+    if target.suffix not in (".parquet", ".csv"):
+        raise ValueError(f"the trace's name must end in .parquet or .csv, not {target.name!r}")
+    if target.is_dir():
+        raise ValueError(f"{target} is a folder: choose another name")
 
 
 def _read(source: Path) -> pl.DataFrame:

@@ -1,0 +1,68 @@
+"""Policies played into folders of their own, whole, stopped or killed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable
+from functools import partial
+from itertools import chain, repeat
+from pathlib import Path
+
+import pytest
+
+from ata_gym.bench.experiment.experiment import Experiment
+from ata_gym.bench.experiment.jobs import play_all
+from ata_gym.bench.experiment.run import PolicyRun, play_to_end
+from ata_gym.bench.experiment.store import Folder, open_folder
+
+
+@pytest.fixture
+def played(tmp_path: Path) -> Callable[..., Folder]:
+    """Play policies to the end; the folder with their results."""
+
+    def play(experiment: Experiment, *policies: str, name: str = "out", run_of: type[PolicyRun] = PolicyRun) -> Folder:
+        folder = open_folder(tmp_path / name, experiment.config())
+        assert play_all(experiment, policies, folder, run_of, processes=1) == {}
+        return folder
+
+    return play
+
+
+@pytest.fixture
+def check_stops(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., None]:
+    """Play a policy once as a whole, and once stopped after so many looks, again and again: the same bytes."""
+
+    def check(experiment: Experiment, policy: str, looks: Iterable[int], run_of: type[PolicyRun] = PolicyRun) -> None:
+        whole, parts = (open_folder(tmp_path_factory.mktemp(name), experiment.config()) for name in ("whole", "parts"))
+        play_to_end(experiment, policy, whole, run_of)
+        for most in looks:
+            looked = partial(next, chain(repeat(False, most - 1), repeat(True)))
+            seconds = play_to_end(experiment, policy, parts, run_of, stop=looked, save_every=0.0)
+            assert (seconds is None) == parts.checkpoint(policy).exists() != parts.finished(policy)
+            if seconds is not None:
+                break
+        else:
+            assert play_to_end(experiment, policy, parts, run_of) is not None
+        assert parts.result(policy).read_bytes() == whole.result(policy).read_bytes()
+        assert not list(parts.path.rglob("*.npz"))
+
+    return check
+
+
+@pytest.fixture
+def start() -> Callable[..., subprocess.Popen[str]]:
+    """Start a command in a process group of its own, and wait for its first file of a kind."""
+
+    def command(line: str, out: Path, pattern: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "ata_gym", *line.split(), "--out", str(out)],
+            start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        while not list(out.rglob(pattern)):
+            assert process.poll() is None, process.communicate()
+            time.sleep(0.005)
+        return process
+
+    return command

@@ -1,0 +1,57 @@
+"""What the tests of the commands that train a model share."""
+
+from __future__ import annotations
+
+import hashlib
+import types
+
+import pytest
+
+from ata_gym.training import Trainer
+
+
+@pytest.fixture(scope="session")
+def contents():
+    """A hash of each file of a folder by its name, the timings left out, which differ from run to run."""
+
+    def hashes(out):
+        files = [file for file in out.rglob("*") if file.is_file() and file.name != "timings.json"]
+        return {str(file.relative_to(out)): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
+
+    return hashes
+
+
+@pytest.fixture(scope="session")
+def refused():
+    """Check that a command ended with an error of one sentence."""
+
+    def check(result, sentence):
+        assert result.exit_code == 2
+        assert sentence in result.stderr
+        assert result.stderr.count("\n") == 1
+
+    return check
+
+
+@pytest.fixture(scope="module")
+def finished(request, tmp_path_factory):
+    """The folder of the test module's own ``command``, and what it printed."""
+    out = tmp_path_factory.mktemp("finished") / "results"
+    result = request.module.command(out)
+    assert result.exit_code == 0, result.output
+    return out, result
+
+
+@pytest.fixture
+def steps(monkeypatch):
+    """Count the optimiser steps that are taken, and stop at a chosen one."""
+    counter, step = types.SimpleNamespace(taken=0, stop_at=None), Trainer.step
+
+    def counted(self):
+        counter.taken += 1
+        if counter.taken == counter.stop_at:
+            raise KeyboardInterrupt
+        return step(self)
+
+    monkeypatch.setattr(Trainer, "step", counted)
+    return counter

@@ -1,0 +1,194 @@
+"""Loss curves, and methods beside the policies in ``ata-gym train``."""
+
+from __future__ import annotations
+
+from unittest.mock import Mock
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from ata_gym.bench.experiment.experiment import Experiment
+from ata_gym.bench.experiment.store import open_folder
+from ata_gym.bench.report import style
+from ata_gym.cli import app
+from ata_gym.training import METHODS, Trainer, run_method
+from ata_gym.training.studies import comparison
+from ata_gym.training.studies.comparison import MethodChoice
+from ata_gym.training.studies.curves import Goal, draw, goal, lay, smooth
+
+ROUNDS, BUDGET = 40, 5
+RUN = "rennala,ringmaster,minibatch,mindflayer,ringmaster=0.02"
+EXPERIMENT = Experiment.on_scenario("icml2025-regret", rounds=ROUNDS, seeds=1)
+
+
+def command(out, *more, methods=RUN):
+    arguments = ["train", "--scenario", "icml2025-regret", "--policies", "ofta,gta", "--rounds", str(ROUNDS)]
+    return CliRunner().invoke(app, [*arguments, "--out", str(out), "--methods", methods, *map(str, more)])
+
+
+def test_rennala_is_gta_in_time_and_the_trainer_in_loss(finished):
+    out, _ = finished
+    rennala, gta = (pl.read_parquet(out / name) for name in ("methods/rennala.parquet", "results/gta.parquet"))
+    at = rennala[gta["round"] - 1]
+    assert at["update"].to_list() == gta["round"].to_list()
+    for clock in ("runtime", "total_worker_time"):
+        assert at[clock].to_list() == gta[clock].to_list()
+    trajectory = pl.read_parquet(out / "training.parquet")
+    assert rennala["loss"].to_list() == trajectory["loss"].to_list()[1:]
+    assert rennala["accuracy"][-1] == trajectory["accuracy"][-1]
+    table = pl.read_csv(out / "table.csv")
+    rows = [table.filter(policy=name).drop("policy").rows() for name in ("rennala", "gta")]
+    assert rows[0] == rows[1]
+
+
+@pytest.mark.parametrize(
+    ("name", "lr"), [("ringmaster", 0.05 / 10), ("minibatch", 0.05 * 4), ("ringmaster=0.02", 0.02)]
+)
+def test_a_method_is_its_own_run(finished, name, lr):
+    frame = pl.read_parquet(finished[0] / "methods" / f"{name.replace('=', '%3D')}.parquet")
+    method, pool = name.partition("=")[0], EXPERIMENT.scenario.pool
+    run = run_method(method, pool, "digits", budget=BUDGET, lr=lr, updates=len(frame))
+    for column in ("runtime", "total_worker_time", "computed", "used", "loss"):
+        assert frame[column].to_list() == getattr(run, column).tolist()
+
+
+def test_each_ends_with_as_many_gradients_as_the_policies(finished):
+    for path in (finished[0] / "methods").iterdir():
+        used = pl.read_parquet(path)["used"]
+        assert used[-1] >= ROUNDS * BUDGET
+        assert used.len() == 1 or used[-2] < ROUNDS * BUDGET
+
+
+def test_they_are_in_the_tables_and_the_pictures(finished):
+    out, result = finished
+    for name in RUN.split(","):
+        assert result.stdout.count(f"\n {name} ") == 3, name
+        assert name in (out / "table.md").read_text()
+    assert "each until it has used 40 x 5 gradients" in result.stdout
+    assert "-: not reached" in result.stdout
+    assert "nan" not in result.stdout
+
+
+def test_they_take_part_again_without_running_again(finished, monkeypatch, contents):
+    out, result = finished
+    before = contents(out)
+    monkeypatch.setattr(comparison, "MethodRun", None)
+    assert command(out).stdout == result.stdout
+    assert contents(out) == before
+
+
+def test_the_same_command_gives_the_same_bytes_however_often_it_is_stopped(finished, tmp_path, monkeypatch, contents):
+    assert command(tmp_path, methods="rennala,ringmaster").exit_code == 0
+    with monkeypatch.context() as patch:
+        patch.setattr(comparison, "write_whole", Mock(side_effect=KeyboardInterrupt))
+        assert command(tmp_path).exit_code == 130
+    assert command(tmp_path).exit_code == 0
+    assert contents(tmp_path) == contents(finished[0])
+
+
+def test_a_method_that_diverges_is_named_after_the_report_on_the_others(tmp_path):
+    result = command(tmp_path, methods="minibatch=1e30,rennala")
+    assert result.exit_code == 1
+    assert "rennala" in result.stdout
+    assert "minibatch=1e30: the training loss is" in result.stderr
+    assert "another learning rate is given as minibatch=RATE" in result.stderr
+    assert not (tmp_path / "methods" / "minibatch%3D1e30.parquet").exists()
+
+
+def test_the_default_rate_is_in_proportion_to_the_gradients_of_an_update():
+    rates = {name: MethodChoice.parse(name).rate(EXPERIMENT, 1.0) for name in METHODS}
+    assert rates["rennala"] == 1.0
+    assert rates["minibatch"] == 20 / BUDGET
+    assert rates["ringmaster"] == rates["asgd"] == 0.5 / BUDGET
+    assert 1.0 <= rates["mindflayer"] < 2.0
+    assert MethodChoice.parse("asgd").rate(EXPERIMENT, None) is None  # an optimiser's own
+
+
+def test_what_is_never_reached_is_null(tmp_path):
+    folder = open_folder(tmp_path, EXPERIMENT.config())
+    entry = MethodChoice.parse("mindflayer")
+    frame = comparison.run_once(entry, Trainer("quadratic", BUDGET, lr=0.1), EXPERIMENT, folder)
+    assert "suboptimality" in frame.columns
+    curves = comparison.lay({entry: frame}, EXPERIMENT)
+    assert curves["round"][-1] == len(frame)
+    assert curves["loss"].is_finite().all()
+    never, soon = (comparison.reached(curves, Goal(level, 7), 3) for level in (-1.0, 1e9))
+    assert never.row(0) == ("mindflayer", 3, 7, None, None)
+    assert soon.row(0) == ("mindflayer", 3, 7, curves["runtime"][0], curves["total_worker_time"][0])
+
+
+def test_the_methods_are_listed():
+    result = CliRunner().invoke(app, ["methods"])
+    assert result.exit_code == 0
+    for name, method in METHODS.items():
+        assert method.summary().endswith(".")
+        for words in (f" {name} ", method.summary().split()[0], method.source.split()[0]):
+            assert words in result.stdout
+
+
+def test_every_method_has_a_line_of_its_own():
+    looks = style.lines([*METHODS, "ringmaster=0.1", "gta", "mine"])
+    markers = [looks[name]["marker"] for name in METHODS]
+    assert len(set(markers)) == len(METHODS)
+    assert looks["ringmaster=0.1"] == looks["ringmaster"]
+    assert looks["rennala"]["color"] == looks["gta"]["color"]
+    assert "marker" not in looks["mine"]
+
+
+LOSSES = [2.0, 1.0, 0.5, 0.02, 0.4]
+
+
+def trajectory(losses):
+    return pl.DataFrame({"round": range(len(losses) + 1), "loss": [None, *losses]})
+
+
+def clocks(rounds, **speeds):
+    frame, k = pl.DataFrame({"round": rounds}), pl.col("round")
+    return pl.concat(
+        frame.select(policy=pl.lit(policy), round=k, runtime=k * speed, total_worker_time=k * speed * 10.0)
+        for policy, speed in speeds.items()
+    )
+
+
+@given(st.lists(st.floats(0, 10), min_size=1, max_size=200))
+def test_smoothing_is_the_mean_of_the_last_rounds(losses):
+    window = max(1, len(losses) // 30)
+    expected = [np.mean(losses[max(0, k - window) : k]) for k in range(1, len(losses) + 1)]
+    np.testing.assert_allclose(smooth(pl.Series(losses, dtype=pl.Float64)), expected, atol=1e-9)
+
+
+def test_each_policy_gets_the_one_curve_on_its_own_clock():
+    curves = lay(trajectory(LOSSES), clocks([1, 2, 5], slow=3.0, fast=1.0))
+    assert curves["policy"].to_list() == ["slow"] * 3 + ["fast"] * 3
+    assert curves["loss"].to_list() == [2.0, 1.0, 0.4] * 2
+    assert curves["runtime"].to_list() == [3.0, 6.0, 15.0, 1.0, 2.0, 5.0]
+    assert curves["total_worker_time"].to_list() == [30.0, 60.0, 150.0, 10.0, 20.0, 50.0]
+
+
+@pytest.mark.parametrize(
+    ("losses", "expected"),
+    [
+        (LOSSES, (0.02, 4)),  # a hundredth of the first
+        ([2.0, 1.0, 1.5], (1.0, 2)),  # the lowest
+        ([1.0], (1.0, 1)),
+        ([1.0, 3.0], (1.0, 1)),
+        ([-1.0, -3.0], (-0.01, 1)),
+    ],
+)
+def test_the_goal(losses, expected):
+    assert goal(lay(trajectory(losses), clocks(range(1, len(losses) + 1), a=1.0, b=2.0))) == expected
+
+
+@pytest.mark.parametrize("losses", [LOSSES, [1.0], [0.5, 0.0, -0.5]])
+def test_pictures(tmp_path, losses):
+    curves = lay(trajectory(losses), clocks(range(1, len(losses) + 1), ata=1.0, mine=2.0))
+    files = draw(curves, "a title", tmp_path / "loss")
+    assert [file.name for file in files] == ["loss.png", "loss.svg"]
+    assert files[0].read_bytes().startswith(b"\x89PNG")
+    before = files[1].read_bytes()
+    draw(curves, "a title", tmp_path / "loss")
+    assert files[1].read_bytes() == before
