@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import sys
-import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import numba
 import numpy as np
 
-if sys.platform == "win32":
-    import msvcrt
-else:
-    import fcntl
+from ata_gym.utils.kernel_cache import kernel_cache
 
 Scalar = Callable[..., Any]
 
@@ -38,7 +30,7 @@ class Gufunc:
     """A loop over one row, compiled at the first call into a gufunc that broadcasts over rows.
 
     Arrays are handed over C-contiguous, and the loop is compiled for that, so that it vectorises. The machine code is
-    cached beside the source or in numba's user cache; where neither can be written, each process compiles anew.
+    kept on disk, see ``kernel_cache``; where nothing can be written, each process compiles anew.
     """
 
     def __init__(self, loop: Callable[..., None], types: str, layout: str, writable: tuple[int, ...]) -> None:
@@ -65,28 +57,12 @@ class Gufunc:
             return decorate(self._loop)
 
         try:
-            with _one_process():
+            with kernel_cache(self._loop, self._types, self._layout, self._writable):
                 self._owner = build(cache=True)
-        except (RuntimeError, OSError):  # numba: "no locator available", or a cache on a read-only disk
+        except (RuntimeError, OSError):  # numba: "no locator available"; or there is no temporary folder
             self._owner = build(cache=False)
         ufunc: Callable[..., Any] = self._owner.ufunc  # NumPy's own, without numba's wrapper around it
         return ufunc
-
-
-@contextmanager
-def _one_process() -> Iterator[None]:
-    """Let one process of a user at a time fill the cache; the others wait until it has done so.
-
-    numba caches a gufunc in two parts, whose names hold a count of what their process had compiled before. Parts from
-    two processes do not fit together: calling them is a segmentation fault, in every later process too.
-    """
-    user = os.environ.get("USERNAME", "") if sys.platform == "win32" else str(os.getuid())
-    with (Path(tempfile.gettempdir()) / f"ata-gym-{user}.lock").open("ab") as lock:  # closing it unlocks it
-        if sys.platform == "win32":
-            msvcrt.locking(lock.fileno(), msvcrt.LK_LOCK, 1)
-        else:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 def gufunc(types: str, layout: str, writable: tuple[int, ...] = ()) -> Callable[[Callable[..., None]], Gufunc]:
