@@ -98,6 +98,8 @@ class Policy(ABC):
     """Whether its actions depend on the price of worker time."""
     nonstationary: ClassVar[bool] = False
     """Whether it is made for workers that change."""
+    belief: ClassVar[type[Any]] = Belief
+    """What it remembers: a named tuple with ``empty(rows, n)`` and ``observe``, as this one has them."""
     privileged: ClassVar[bool] = False
     """Whether ``predict`` needs the conditions of the coming round: for oracles only."""
 
@@ -204,7 +206,7 @@ class Policy(ABC):
 
     def first_belief(self, rows: int) -> Any:
         """The belief of rows that have seen nothing: arrays with ``observe(worker, duration, elapsed)``."""
-        return Belief.empty(rows, self.setting.n)
+        return self.belief.empty(rows, self.setting.n)
 
     def first_plan(self, rows: int) -> Any:
         """The plan of ``rows`` rows that have seen nothing: a named tuple of arrays, or an empty tuple."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import warnings
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ata_gym import allocate, proxy_loss, proxy_optimal
@@ -194,6 +195,28 @@ def test_random_choices_among_the_available(scores: list[float], budget: int, se
     np.testing.assert_array_equal(a[available], allocate(s[None, available], budget, keys, untried[available])[0])
     a = allocate_by_cost(np.where(available, s, np.nan), 0.0, budget, keys[0], untried, available)
     assert (a.sum(), a[~available].any()) == (budget, False)
+
+
+@settings(max_examples=200)
+@given(n=st.integers(1, 40), budget=st.integers(1, 10**6), seed=st.integers(0, 10**6))
+def test_the_beta_rule_gives_available_workers_the_whole_budget(n: int, budget: int, seed: int) -> None:
+    """Without warnings, whatever is 0, untried or away."""
+    rng = np.random.default_rng(seed)
+    mean, spread = rng.random((2, 4, n)) * (rng.random((2, 4, n)) < rng.random((2, 4, 1)))
+    untried, available = rng.random((2, 4, n)) < rng.random((2, 4, 1))
+    available[:, 0] |= ~available.any(axis=1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for never in (untried, available, None):  # available: all who are there were never tried
+            for there in (available, None):
+                a = allocate_by_cost(mean, spread * rng.integers(2), budget, None, never, there)
+                assert (a.sum(axis=1) == budget).all()
+                assert a.min() >= 0
+                if there is not None:
+                    assert not a[~there].any()
+                    if never is available:
+                        some = np.where(there, a, budget)
+                        assert (np.where(there, a, 0).max(axis=1) - some.min(axis=1) <= 1).all()
 
 
 @given(st.lists(st.tuples(POSITIVE, POSITIVE), min_size=1, max_size=5), st.integers(1, 2000), st.data())

@@ -118,26 +118,24 @@ def _first_tasks(mean: Floats, spread: Floats, never: Mask, budget: int, out: In
     """Fill in nearly all of ``budget`` tasks and return how many: those of cost at most a level, found by bisection.
 
     Fewer than there are at that level, for the sake of rounding: going on by least cost gives the same allocation.
+    Workers never tried have one, and a mean of infinity: a branch around a division may be compiled to one by 0.
     """
-    low, high = 0.0, math.inf
+    low, high, new = 0.0, math.inf, 0
     for i in range(len(out)):
-        if not never[i]:
-            high = min(high, mean[i] * budget + spread[i] * math.sqrt(budget))
+        high = min(high, mean[i] * budget + spread[i] * math.sqrt(budget))
+        new += never[i]
     for _ in range(64):
-        level, total = 0.5 * (low + high), 0.0
+        level, total = 0.5 * (low + high), float(new)
         for i in range(len(out)):
-            total += 1.0 if never[i] else _tasks(mean[i], spread[i], level)
+            total += _tasks(mean[i], spread[i], level)
         if total <= budget:
             low = level
         else:
             high = level
     given = 0
     for i in range(len(out)):
-        if never[i]:
-            out[i] = 1
-        elif low > 0.0:
-            tasks = np.int64(_tasks(mean[i], spread[i], low) * (1.0 - 1e-12)) - 1
-            out[i] = tasks if tasks > 0 else 0
+        tasks = np.int64(_tasks(mean[i], spread[i], low) * (1.0 - 1e-12)) - 1
+        out[i] = max(tasks, np.int64(never[i]))
         given += out[i]
     return given
 
@@ -146,9 +144,10 @@ def _first_tasks(mean: Floats, spread: Floats, never: Mask, budget: int, out: In
 def _by_cost(mean: Floats, spread: Floats, budget: Ints, never: Mask, luck: Floats, out: Ints) -> None:
     """Allocate as :func:`allocate_by_cost` does; workers with a mean of infinity get nothing."""
     n, left = len(mean), budget[0]
-    least = math.inf
+    least, new = math.inf, 0
     for i in range(n):
         out[i] = 0
+        new += never[i]
         more = max(mean[i], spread[i])
         least = more if more < least and not never[i] else least
     # In units of about the least, so that no cost that matters overflows or is subnormal: powers of two change no bits.
@@ -157,12 +156,14 @@ def _by_cost(mean: Floats, spread: Floats, budget: Ints, never: Mask, luck: Floa
     cap = math.ldexp(_FAR, exponent) if exponent < 800 else math.inf  # no cost may overflow
     first, second = np.empty(n), np.empty(n)
     for i in range(n):
-        first[i] = (mean[i] if mean[i] < cap else cap) * half * rest if mean[i] < math.inf else math.inf
+        known = mean[i] < math.inf and not never[i]
+        first[i] = (mean[i] if mean[i] < cap else cap) * half * rest if known else math.inf
         second[i] = (spread[i] if spread[i] < cap else cap) * half * rest
     if left > _MANY * n:
-        if least == math.inf:
-            out[:] = left // n
-            left -= left // n * n
+        if least == math.inf:  # all who are available were never tried
+            for i in range(n):
+                out[i] = left // new if never[i] else 0
+            left %= new
         elif least > 0.0:
             left -= _first_tasks(first, second, never, left, out)
     heap, cost = np.empty(n, np.int64), np.empty(n)

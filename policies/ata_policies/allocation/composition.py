@@ -118,7 +118,7 @@ class ComposedPolicy(Policy):
         self.estimate: Estimate = made[0].fit(setting)
         self.memory: Memory = made[1]
         self.rule: Rule = made[2]
-        self.squares = self.estimate.squares or (self.rule.needs_shape and not self.estimate.gives_shape)
+        self.deviations = self.estimate.deviations or (self.rule.needs_shape and not self.estimate.gives_shape)
         self.availability = self.memory.availability if availability is None else flag("availability", availability)
         self.first_belief(1)  # the memory may not fit the estimate or the workers
 
@@ -126,7 +126,7 @@ class ComposedPolicy(Policy):
         """Nothing seen yet, or the prior."""
         if self.estimate.own_statistics:
             return self.estimate.start(rows, self.setting.n)
-        return self.memory.start(rows, self.setting.n, self.squares)
+        return self.memory.start(rows, self.setting.n, self.deviations)
 
     def first_plan(self, rows: int) -> ComposedPlan:
         """Nothing is kept, and all workers are there."""
@@ -147,7 +147,8 @@ class ComposedPolicy(Policy):
         kept = self.estimate.update(plan.kept, belief)
         scores = self.estimate.scores(belief, belief.rounds(state.round), keys, kept)
         if self.rule.needs_shape and scores.shape is None:
-            scores = scores._replace(shape=learn_shapes(Moments(belief.counts, belief.totals, belief.squares), _WEIGHT))
+            seen_times = Moments(belief.counts, belief.totals, belief.deviations)
+            scores = scores._replace(shape=learn_shapes(seen_times, _WEIGHT))
         coming = Round(self.setting.budget, state.round, keys, untried, available)
         action = self.rule.allocate(scores, coming)
         if isinstance(availability, Availability):

@@ -53,6 +53,7 @@ class DistributionLearner(AllocationPolicy):
         Tasks that the other workers' shapes count for in a worker's own, above 0.
     """
 
+    belief = DistributionBelief
     source = "ours"
     constants = "beta 1.5, weight 5, plans at rounds growing by 1.15"
     assumes = "task times do not depend on each other; finite means"
@@ -62,10 +63,6 @@ class DistributionLearner(AllocationPolicy):
     def __init__(self, setting: Setting, *, weight: float = 5.0, seed: int = 0) -> None:
         super().__init__(setting, seed=seed)
         self.weight = real("weight", weight)
-
-    def first_belief(self, rows: int) -> DistributionBelief:
-        """Whole distributions."""
-        return DistributionBelief.empty(rows, self.setting.n)
 
     def first_plan(self, rows: int) -> CostFactors:
         """The beta rule as it is."""
@@ -94,7 +91,7 @@ class DistributionLearner(AllocationPolicy):
         return factor
 
     def _shapes(self, belief: DistributionBelief) -> Floats:
-        return learn_shapes(Moments(belief.counts, belief.busy, belief.squares), self.weight)
+        return learn_shapes(Moments(*belief[:3]), self.weight)
 
     def allocate(self, state: State) -> Ints:
         """Draw the means, and allocate by the costs of the plan."""

@@ -101,6 +101,7 @@ class ExponentiatedGradient(AllocationPolicy):
         that is ours.
     """
 
+    belief = Penalties
     source = "Maranjyan et al., ATA, ICML 2025"
     constants = "rate 0.3 / mean time"
     assumes = "bounded times"
@@ -108,10 +109,6 @@ class ExponentiatedGradient(AllocationPolicy):
     def __init__(self, setting: Setting, *, rate: float | None = None, seed: int = 0) -> None:
         super().__init__(setting, seed=seed)
         self.rate = None if rate is None else real("rate", rate)
-
-    def first_belief(self, rows: int) -> Penalties:
-        """Uniform weights."""
-        return Penalties.empty(rows, self.setting.n)
 
     def allocate(self, state: State) -> Ints:
         """Round p B."""

@@ -6,6 +6,7 @@ discounted UCB; formulas recalled). A worker of which nothing is left counts as 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -27,18 +28,18 @@ class WindowMoments(NamedTuple):
 
     counts: Floats  # (E, n) tasks in the window
     totals: Floats  # (E, n) their times added up
-    squares: Floats  # (E, n) the squares of their times added up
-    blocks: Floats  # (E, n, k, 3) counts, totals and squares of each block
+    deviations: Floats  # (E, n) their squared deviations from their mean added up
+    blocks: Moments  # (E, n, k) those of each block
     clock: Floats  # (E, n) the worker's tasks, or the rounds, so far
     length: Floats  # (E,) W / k, tasks or rounds in a block
     by_task: Mask  # (E,) whether W counts tasks of the worker, else rounds
 
     def observe(self, worker: Ints, duration: Floats, elapsed: Floats | None = None) -> WindowMoments:
         """Return the belief after a round; the arguments are those of ``Belief.observe``."""
-        del elapsed
-        blocks, clock = _slide(self.blocks, self.clock, self.length, self.by_task, worker, duration)
-        counts, totals, squares = np.moveaxis(blocks.sum(axis=2), -1, 0)
-        return WindowMoments(counts, totals, squares, blocks, clock, self.length, self.by_task)
+        *kept, clock, place = _slide(*self.blocks, self.clock, self.length, self.by_task, worker)
+        every_block = Moments(*(part.reshape(len(part), -1) for part in kept)).observe(place, duration)
+        blocks = Moments(*(part.reshape(self.blocks.counts.shape) for part in every_block))
+        return WindowMoments(*blocks.merged(), blocks, clock, self.length, self.by_task)
 
     def untried(self) -> Mask:
         """Which workers have no task in the window, shape (E, n)."""
@@ -46,38 +47,44 @@ class WindowMoments(NamedTuple):
 
     def rounds(self, round: Ints) -> Floats:
         """The smaller of the rounds and of W, shape (E,)."""
-        counting: Floats = np.minimum(round, self.length * self.blocks.shape[2])
+        counting: Floats = np.minimum(round, self.length * self.blocks.counts.shape[2])
         return counting
 
 
 @gufunc(
-    "void(float64[:,:,:], float64[:], float64[:], boolean[:], int64[:], float64[:], float64[:,:,:], float64[:])",
-    "(n,k,m),(n),(),(),(b),(b)->(n,k,m),(n)",
+    "void(float64[:,:], float64[:,:], float64[:,:], float64[:], float64[:], boolean[:], int64[:],"
+    " float64[:,:], float64[:,:], float64[:,:], float64[:], int64[:])",
+    "(n,k),(n,k),(n,k),(n),(),(),(b)->(n,k),(n,k),(n,k),(n),(b)",
 )
 def _slide(
-    blocks: Floats, clock: Floats, length: Floats, by_task: Mask, worker: Ints, duration: Floats,
-    new_blocks: Floats, new_clock: Floats,
+    counts: Floats, totals: Floats, deviations: Floats, clock: Floats, length: Floats, by_task: Mask, worker: Ints,
+    new_counts: Floats, new_totals: Floats, new_deviations: Floats, new_clock: Floats, place: Ints,
 ) -> None:  # fmt: skip
-    n, k, _ = blocks.shape
-    new_blocks[:], new_clock[:] = blocks, clock
+    """Empty the blocks that begin in this round; find the block of each result, i k + j for worker i's block j, or -1.
+
+    A result has no block where its worker has so many in this round that the window is past it already.
+    """
+    n, k = counts.shape
+    new_counts[:], new_totals[:], new_deviations[:], new_clock[:] = counts, totals, deviations, clock
     if worker[0] >= 0 and not by_task[0]:  # there is no round before the first
-        for i in range(n):
-            if clock[i] % length[0] == 0.0:
-                new_blocks[i, np.int64(clock[i] / length[0]) % k] = 0.0
-            new_clock[i] += 1.0
+        new_clock += 1.0
+    for b in range(len(worker)):
+        place[b] = -1
+        i = worker[b]
+        if i >= 0:
+            place[b] = np.int64((new_clock[i] if by_task[0] else clock[i]) / length[0])  # blocks before it
+            if by_task[0]:
+                new_clock[i] += 1.0
+    for i in range(n):
+        if new_clock[i] > clock[i]:
+            begun = np.int64(math.ceil(clock[i] / length[0]))
+            for block in range(begun, np.int64(math.ceil(new_clock[i] / length[0]))):
+                new_counts[i, block % k] = new_totals[i, block % k] = new_deviations[i, block % k] = 0.0
     for b in range(len(worker)):
         i = worker[b]
-        if i < 0:
-            continue
-        before = new_clock[i] if by_task[0] else clock[i]
-        j = np.int64(before / length[0]) % k
-        if by_task[0]:
-            if before % length[0] == 0.0:
-                new_blocks[i, j] = 0.0
-            new_clock[i] = before + 1.0
-        new_blocks[i, j, 0] += 1.0
-        new_blocks[i, j, 1] += duration[b]
-        new_blocks[i, j, 2] += duration[b] * duration[b]
+        if i >= 0:
+            newest = np.int64(math.ceil(new_clock[i] / length[0])) - 1
+            place[b] = i * k + place[b] % k if place[b] > newest - k else -1
 
 
 @dataclass(frozen=True)
@@ -109,12 +116,11 @@ class Window(Memory):
         if self.of not in ("tasks", "rounds"):
             raise ValueError(f'of must be "tasks" (each worker\'s last ones) or "rounds", not {self.of!r}')
 
-    def start(self, rows: int, n: int, squares: bool) -> WindowMoments:
+    def start(self, rows: int, n: int, deviations: bool) -> WindowMoments:
         """Nothing seen yet."""
-        del squares
         length, by_task = np.full(rows, self.window / self.blocks), np.full(rows, self.of == "tasks")
-        none, no_blocks = np.zeros((rows, n)), np.zeros((rows, n, self.blocks, 3))
-        return WindowMoments(none, none, none, no_blocks, none, length, by_task)
+        blocks, none = Moments(*np.zeros((3, rows, n, self.blocks))), np.zeros((rows, n))
+        return WindowMoments(none, none, none, blocks, none, length, by_task)
 
 
 class DiscountedMoments(NamedTuple):
@@ -122,7 +128,7 @@ class DiscountedMoments(NamedTuple):
 
     counts: Floats  # (E, n) tasks seen, discounted
     totals: Floats  # (E, n) their times added up, discounted
-    squares: Floats  # (E, n) the squares of their times added up, discounted
+    deviations: Floats  # (E, n) their squared deviations from their mean added up, discounted
     discount: Floats  # (E,) the discount per round
 
     def observe(self, worker: Ints, duration: Floats, elapsed: Floats | None = None) -> DiscountedMoments:
@@ -130,11 +136,9 @@ class DiscountedMoments(NamedTuple):
 
         What is worth less than half a task is forgotten: such a worker has never been tried.
         """
-        del elapsed
         discount = self.discount[:, None]
         kept = np.where(discount * self.counts >= 0.5, discount, 0.0)
-        moments = Moments(kept * self.counts, kept * self.totals, kept * self.squares).observe(worker, duration)
-        return DiscountedMoments(*moments, self.discount)
+        return DiscountedMoments(*Moments(*self[:3]).scaled(kept).observe(worker, duration), self.discount)
 
     def untried(self) -> Mask:
         """Which workers have never finished a task, or long ago, shape (E, n)."""
@@ -162,8 +166,7 @@ class Discount(Memory):
         if real("discount", self.discount) >= 1.0:
             raise ValueError(f"discount must be below 1, what a task counts after a round, not {self.discount!r}")
 
-    def start(self, rows: int, n: int, squares: bool) -> DiscountedMoments:
+    def start(self, rows: int, n: int, deviations: bool) -> DiscountedMoments:
         """Nothing seen yet."""
-        del squares
         none = np.zeros((rows, n))
         return DiscountedMoments(none, none, none, np.full(rows, self.discount))

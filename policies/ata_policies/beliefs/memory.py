@@ -12,8 +12,8 @@ from ata_policies.beliefs.moments import Belief, Moments
 class Memory(ABC):
     """Hyperparameters of a memory; what it remembers of E rows is a belief, a named tuple of arrays.
 
-    The belief has ``counts`` and ``totals``, and ``squares`` where they were asked for, ``observe``, ``untried`` and
-    ``rounds`` (see ``Belief``).
+    The belief has ``counts`` and ``totals``, and ``deviations`` where they were asked for, ``observe``, ``untried`` and
+    ``rounds`` (see ``Belief`` and ``Moments``).
     """
 
     nonstationary: ClassVar[bool] = False  # whether it is made for workers that change
@@ -23,14 +23,14 @@ class Memory(ABC):
     knows: ClassVar[str] = ""  # what it must know beforehand
 
     @abstractmethod
-    def start(self, rows: int, n: int, squares: bool) -> Any:
-        """The belief of ``rows`` rows that have seen nothing of n workers; ``squares``: whether they are needed."""
+    def start(self, rows: int, n: int, deviations: bool) -> Any:
+        """The belief of ``rows`` rows that have seen nothing of n workers; ``deviations``: whether they are needed."""
 
 
 @dataclass(frozen=True)
 class Everything(Memory):
     """All task times count, however old they are."""
 
-    def start(self, rows: int, n: int, squares: bool) -> Belief | Moments:
+    def start(self, rows: int, n: int, deviations: bool) -> Belief | Moments:
         """Nothing seen yet."""
-        return (Moments if squares else Belief).empty(rows, n)
+        return (Moments if deviations else Belief).empty(rows, n)

@@ -1,4 +1,4 @@
-"""Counts, totals and totals of squares of the task times seen, and the shapes that follow from them."""
+"""Counts, totals and squared deviations of the task times seen, and the shapes that follow from them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,6 @@ class Belief(NamedTuple):
         >>> Belief.empty(1, 2).observe(np.array([[0, 0, 1]]), np.array([[2.0, 4.0, 5.0]])).mean()
         array([[3., 5.]])
         """
-        del elapsed
         return Belief(*_observe(self.counts, self.totals, worker, duration))
 
     def mean(self) -> Floats:
@@ -87,11 +86,15 @@ class Exposure(NamedTuple):
 
 
 class Moments(NamedTuple):
-    """Counts, totals and totals of squares of the task times seen, each of shape (E, n)."""
+    """Counts, totals and squared deviations of the task times seen, each of shape (E, n).
+
+    Deviations are updated as B. P. Welford, "Note on a method for calculating corrected sums of squares and products",
+    Technometrics 1962: a total of squares would lose the variance of times that vary little.
+    """
 
     counts: Floats  # K_i, tasks seen
     totals: Floats  # their times added up
-    squares: Floats  # the squares of their times added up
+    deviations: Floats  # their squared deviations from their mean added up
 
     @classmethod
     def empty(cls, rows: int, n: int) -> Moments:
@@ -104,10 +107,25 @@ class Moments(NamedTuple):
         >>> Moments.empty(1, 2).observe(np.array([[0, 0, 1]]), np.array([[2.0, 4.0, 5.0]])).variance()
         array([[ 1., nan]])
         """
-        del elapsed
-        counts, totals = _observe(self.counts, self.totals, worker, duration)
-        _, squares = _observe(self.counts, self.squares, worker, np.square(duration))
-        return Moments(counts, totals, squares)
+        return Moments(*_observe_deviations(*self, worker, duration))
+
+    def scaled(self, share: Floats) -> Moments:
+        """The belief if worker i's tasks counted ``share[..., i]`` times as much.
+
+        >>> Moments.empty(1, 1).observe(np.array([[0, 0]]), np.array([[2.0, 4.0]])).scaled(np.array([[0.5]]))
+        Moments(counts=array([[1.]]), totals=array([[3.]]), deviations=array([[1.]]))
+        """
+        return Moments(*_scaled(*self, share))
+
+    def merged(self) -> Moments:
+        """The moments of groups of tasks, which lie along the last axis, taken together.
+
+        As Chan, Golub and LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances", 1979.
+
+        >>> Moments(np.array([[2.0, 1.0]]), np.array([[6.0, 9.0]]), np.array([[2.0, 0.0]])).merged()  # 2, 4; and 9
+        Moments(counts=array([3.]), totals=array([15.]), deviations=array([26.]))
+        """
+        return Moments(*_merged(*self))
 
     def mean(self) -> Floats:
         """Mean time of each worker's tasks, shape (E, n); NaN for a worker never tried."""
@@ -115,8 +133,7 @@ class Moments(NamedTuple):
 
     def variance(self) -> Floats:
         """Variance of each worker's task times, shape (E, n); NaN for a worker with fewer than two."""
-        spread = np.maximum(self.squares * self.counts - self.totals**2, 0.0)
-        return np.divide(spread, self.counts**2, out=np.full_like(spread, np.nan), where=self.counts > 1)
+        return np.divide(self.deviations, self.counts, out=np.full_like(self.totals, np.nan), where=self.counts > 1)
 
     def untried(self) -> Mask:
         """Which workers have never finished a task, shape (E, n)."""
@@ -139,6 +156,55 @@ def _observe(
             new_total[i] += duration[b]
 
 
+@gufunc(
+    "void(float64[:], float64[:], float64[:], int64[:], float64[:], float64[:], float64[:], float64[:])",
+    "(n),(n),(n),(b),(b)->(n),(n),(n)",
+)
+def _observe_deviations(
+    count: Floats, total: Floats, deviation: Floats, worker: Ints, duration: Floats,
+    new_count: Floats, new_total: Floats, new_deviation: Floats,
+) -> None:  # fmt: skip
+    new_count[:], new_total[:], new_deviation[:] = count, total, deviation
+    for b in range(len(worker)):
+        i = worker[b]
+        if i >= 0:
+            before, x = new_count[i], duration[b]
+            new_count[i] = before + 1.0
+            if before > 0.0:
+                gap = x - new_total[i] / before
+                new_deviation[i] += gap * gap * (before / new_count[i])
+            new_total[i] += x
+
+
+@gufunc(
+    "void(float64[:], float64[:], float64[:], float64[:], float64[:], float64[:], float64[:])",
+    "(n),(n),(n),(n)->(n),(n),(n)",
+)
+def _scaled(
+    count: Floats, total: Floats, deviation: Floats, share: Floats,
+    new_count: Floats, new_total: Floats, new_deviation: Floats,
+) -> None:  # fmt: skip
+    for i in range(len(count)):
+        new_count[i], new_total[i] = share[i] * count[i], share[i] * total[i]
+        new_deviation[i] = share[i] * deviation[i] if share[i] > 0.0 else 0.0  # deviations may have overflowed
+
+
+@gufunc("void(float64[:], float64[:], float64[:], float64[:], float64[:], float64[:])", "(k),(k),(k)->(),(),()")
+def _merged(
+    count: Floats, total: Floats, deviation: Floats, all_counts: Floats, all_totals: Floats, all_deviations: Floats
+) -> None:
+    tasks, time, squares = 0.0, 0.0, 0.0
+    for j in range(len(count)):
+        if count[j] > 0.0:
+            if tasks > 0.0:
+                gap = total[j] / count[j] - time / tasks
+                squares += gap * gap * (tasks * count[j] / (tasks + count[j]))
+            squares += deviation[j]
+            tasks += count[j]
+            time += total[j]
+    all_counts[0], all_totals[0], all_deviations[0] = tasks, time, squares
+
+
 def learn_shapes(belief: Moments, weight: float) -> Floats:
     """Estimate the shape of each worker's times, shape (E, n): 1 / (coefficient of variation)^2, shrunk to the others'.
 
@@ -154,21 +220,21 @@ def learn_shapes(belief: Moments, weight: float) -> Floats:
     >>> learn_shapes(belief, 1.0)  # q = 0.5, common = 1.5 / 3
     array([[3., 2.]])
     """
-    shapes: Floats = _shapes(belief.counts, belief.totals, belief.squares, weight)
+    shapes: Floats = _shapes(belief.counts, belief.totals, belief.deviations, weight)
     return shapes
 
 
 @gufunc("void(float64[:], float64[:], float64[:], float64[:], float64[:])", "(n),(n),(n),()->(n)")
-def _shapes(count: Floats, total: Floats, square: Floats, weight: Floats, out: Floats) -> None:
+def _shapes(count: Floats, total: Floats, deviation: Floats, weight: Floats, out: Floats) -> None:
     spread, tasks = 1.0, 1.0
     for i in range(len(count)):
         some = 0.0 < total[i] < np.inf
         ratio = count[i] / (total[i] if some else 1.0)
-        deviation = ratio * ratio * square[i] - count[i]
+        relative = ratio * ratio * deviation[i]
         most = count[i] * max(count[i] - 1.0, 0.0)
-        if not deviation <= most:  # the squares of extreme times have overflowed
-            deviation = most
-        out[i] = max(deviation, 0.0) if some else 0.0
+        if not relative <= most:  # the squares of extreme times have overflowed
+            relative = most
+        out[i] = relative if some else 0.0
         spread += out[i]
         tasks += max(count[i] - 1.0, 0.0)
     common = spread / tasks

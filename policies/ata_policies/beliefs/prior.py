@@ -92,10 +92,10 @@ class Prior(Memory):
             known = read_prior(self.prior) if isinstance(self.prior, str | os.PathLike) else _pooled(self.prior)
             object.__setattr__(self, "prior", Belief(weight * known.counts, weight * known.totals))
 
-    def start(self, rows: int, n: int, squares: bool) -> Belief:
+    def start(self, rows: int, n: int, deviations: bool) -> Belief:
         """The prior, in every row."""
-        if squares:
-            raise ValueError("a prior holds counts and means, and this estimate needs squares too: use another memory")
+        if deviations:
+            raise ValueError("a prior holds counts and means, and this estimate needs deviations: use another memory")
         if self.prior is None:
             return Belief.empty(rows, n)
         if self.prior.counts.shape[1] != n:

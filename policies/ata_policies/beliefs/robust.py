@@ -29,7 +29,6 @@ class Blocks(NamedTuple):
 
     def observe(self, worker: Ints, duration: Floats, elapsed: Floats | None = None) -> Blocks:
         """Return the belief after some results; the arguments are those of ``Belief.observe``."""
-        del elapsed
         return Blocks(*_observe(self.counts, self.sums, worker, duration))
 
     def untried(self) -> Mask:
@@ -183,7 +182,6 @@ class Truncated(NamedTuple):
         >>> first.observe(np.array([[0]]), np.array([[1000.0]])).totals.round(4)
         array([[4.3973]])
         """
-        del elapsed
         counts, totals = _observe_clipped(self.counts, self.totals, worker, duration, self.moment)
         return Truncated(counts, totals, self.moment)
 

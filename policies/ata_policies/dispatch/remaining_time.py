@@ -38,6 +38,7 @@ class DispatchRest(DispatchPolicy):
         How many may work, at least 1, by default B / 3, rounded down; and kappa, at least 0.
     """
 
+    belief = Exposure
     constants = "m = B / 3, kappa = 0.8"
     source = "ours; Thompson, 1933, for the draws"
     assumes = "exponential times in its draws only: it explores longer than needed where times vary less"
@@ -46,10 +47,6 @@ class DispatchRest(DispatchPolicy):
         super().__init__(setting, seed=seed)
         self.m = min(max(1, setting.budget // 3) if m is None else whole_number("m", m), setting.n)
         self.kappa = non_negative("kappa", kappa)
-
-    def first_belief(self, rows: int) -> Exposure:
-        """The time of cancelled tasks counts."""
-        return Exposure.empty(rows, self.setting.n)
 
     def first_plan(self, rows: int) -> RemainingTimePlan:
         """No worker was tried."""

@@ -83,6 +83,7 @@ class LbBsp(AllocationPolicy):
     (array([3, 3, 3]), array([6, 2, 1]))
     """
 
+    belief = LastRound
     nonstationary = True
     source = SOURCE
     constants = "one task at least; 0.2 of the moving average"
@@ -115,10 +116,6 @@ class LbBsp(AllocationPolicy):
         self.forecast, self.availability = forecast, flag("availability", availability)
         self.least = min(whole_number("least", least, least=0), setting.budget // setting.n)
         self.pause, self.longest = whole_number("pause", pause), whole_number("longest", longest, least=pause)
-
-    def first_belief(self, rows: int) -> LastRound:
-        """No round was played."""
-        return LastRound.empty(rows, self.setting.n)
 
     def first_plan(self, rows: int) -> LoadPlan:
         """Nothing is predicted, and all workers are available."""

@@ -59,6 +59,7 @@ class LbBspGpu(AllocationPolicy):
         Tasks that each worker keeps, where B >= n ``least``.
     """
 
+    belief = LastRound
     nonstationary = True
     source = SOURCE
     constants = "D = B / 4 n; W = 5 to 80; tolerance 5 %"
@@ -84,10 +85,6 @@ class LbBspGpu(AllocationPolicy):
         self.memory = memory_limits(memory, setting)
         self.least = min(whole_number("least", least, least=0), setting.budget // setting.n)
 
-    def first_belief(self, rows: int) -> LastRound:
-        """No round was played."""
-        return LastRound.empty(rows, self.setting.n)
-
     def first_plan(self, rows: int) -> Tuning:
         """An even allocation."""
         n = self.setting.n
@@ -97,7 +94,6 @@ class LbBspGpu(AllocationPolicy):
 
     def act(self, state: State, seen: Observation) -> tuple[Ints, State]:
         """Add the last round's times, and move tasks where a window ends."""
-        del seen
         belief, plan = state.belief, state.plan
         played = state.round > 1
         owed = played[:, None] & (belief.tasks < plan.allocation)
@@ -170,6 +166,7 @@ class LbBspProfiled(AllocationPolicy):
     array([[6, 4]])
     """
 
+    belief = LastRound
     nonstationary = True
     source = SOURCE
     constants = "4 sizes, 5 times each"
@@ -192,10 +189,6 @@ class LbBspProfiled(AllocationPolicy):
             if not (fits and (self.profile >= 0.0).all() and (self.profile[2] > 0.0).all()):
                 raise ValueError(f"profile must be finite numbers of shape (3, {setting.n}): t, a >= 0 and b > 0")
 
-    def first_belief(self, rows: int) -> LastRound:
-        """No round was played."""
-        return LastRound.empty(rows, self.setting.n)
-
     def first_plan(self, rows: int) -> ProfilePlan:
         """The optimum under the given profile, or nothing measured yet."""
         n, optimum = self.setting.n, np.zeros(self.setting.n, np.int64)
@@ -207,7 +200,6 @@ class LbBspProfiled(AllocationPolicy):
 
     def act(self, state: State, seen: Observation) -> tuple[Ints, State]:
         """Add the last round to the measurements; fit and optimise when they are complete."""
-        del seen
         if self.profile is None:
             state = state._replace(plan=self._measured(state))
         return self.allocate(state), state

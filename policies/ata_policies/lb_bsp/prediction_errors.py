@@ -51,6 +51,12 @@ def record_speeds(env: gym.vector.VectorEnv[Any, Any, Any], rounds: int, seed: i
     return SpeedHistory(np.stack(speeds, axis=1), np.stack(signals, axis=1))
 
 
+def check_skip(skip: int, rounds: int) -> None:
+    """ValueError unless some rounds are left where the first ``skip`` do not count."""
+    if whole_number("skip", skip, least=0) >= rounds:
+        raise ValueError(f"skip must leave some of the {rounds} rounds, not be {skip}")
+
+
 def prediction_errors(
     speed: ArrayLike,
     predictors: Mapping[str, Predictor],
@@ -90,8 +96,7 @@ def prediction_errors(
     if speeds.ndim != 3 or not (np.isnan(speeds) | ((speeds > 0.0) & (speeds < np.inf))).all():
         raise ValueError(f"speed must be of shape (K, n) or (E, K, n), positive or NaN, not of shape {speeds.shape}")
     rows, rounds, n = speeds.shape
-    if not 0 < whole_number("skip", skip, least=0) + 1 <= rounds:
-        raise ValueError(f"skip must leave some of the {rounds} rounds, not be {skip}")
+    check_skip(skip, rounds)
     shape = (rows, rounds, n, SIGNALS)
     signals = np.zeros(shape) if signal is None else np.asarray(signal, np.float64)
     signals = signals[None] if signals.ndim == 3 else signals

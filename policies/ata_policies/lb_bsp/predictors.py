@@ -40,7 +40,6 @@ class LastRound(NamedTuple):
 
     def observe(self, worker: Ints, duration: Floats, elapsed: Floats | None = None) -> LastRound:
         """Return the belief after a round; the arguments are those of ``Belief.observe``."""
-        del elapsed
         tasks, busy = Belief.empty(*self.counts.shape).observe(worker, duration)
         return LastRound(self.counts + tasks, tasks, busy)
 
@@ -86,12 +85,10 @@ class Ema(Predictor):
 
     def start(self, rows: int, n: int, seed: int = 0) -> EmaMemory:
         """Nothing is known."""
-        del seed
         return EmaMemory(np.full((rows, n), np.nan))
 
     def advance(self, memory: EmaMemory, speed: Floats, signal: Floats) -> EmaMemory:
         """Average the last round in; the signal is not used."""
-        del signal
         return EmaMemory(averaged(memory.forecast, speed, self.weight))
 
 
@@ -113,12 +110,10 @@ class Median(Predictor):
 
     def start(self, rows: int, n: int, seed: int = 0) -> MedianMemory:
         """Nothing is known."""
-        del seed
         return MedianMemory(np.full((rows, n), np.nan), np.full((rows, n, self.window), np.nan))
 
     def advance(self, memory: MedianMemory, speed: Floats, signal: Floats) -> MedianMemory:
         """Take the last round's samples in; the signal is not used."""
-        del signal
         samples = np.where(np.isnan(speed)[..., None], memory.samples, pushed(memory.samples, speed))
         known = self.window - np.isnan(samples).sum(axis=-1)
         ranked = np.sort(samples, axis=-1)  # NaN comes last
@@ -174,7 +169,6 @@ class Linear(Predictor):
 
     def start(self, rows: int, n: int, seed: int = 0) -> LinearMemory:
         """The coefficients of a mean."""
-        del seed
         size = 1 + self.lags + SIGNALS * (self.past + 1)
         weights = np.zeros((rows, n, size))
         weights[..., 1 : 1 + self.lags] = 1.0 / self.lags

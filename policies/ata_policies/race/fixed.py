@@ -43,16 +43,13 @@ def race_by_draws(
 class FixedRace(AllocationPolicy):
     """The ``fastest`` workers by Thompson draws share out ``tasks``: what the races of a fixed size have in common."""
 
+    belief = Exposure
     env_id = "ata_gym/TaskRace-v0"
     assumes = "exponential times in its draws only: it explores longer than needed where times vary less"
 
     def __init__(self, setting: Setting, fastest: int, tasks: int, shape: float, seed: int) -> None:
         super().__init__(setting, seed=seed)
         self.fastest, self.tasks, self.shape = fastest, tasks, real("shape", shape)
-
-    def first_belief(self, rows: int) -> Exposure:
-        """The time of cancelled tasks counts."""
-        return Exposure.empty(rows, self.setting.n)
 
     def allocate(self, state: State) -> Ints:
         """Start the fastest by the draws."""

@@ -57,6 +57,7 @@ class RaceLearner(AllocationPolicy):
         Rounds played with each candidate, at least 1.
     """
 
+    belief = DistributionBelief
     env_id = "ata_gym/TaskRace-v0"
     source = "ours, after Thompson, 1933"
     constants = "tolerance 0.5 %, explore 1/2, 64 replicates"
@@ -69,10 +70,6 @@ class RaceLearner(AllocationPolicy):
         super().__init__(setting, seed=seed)
         self.tolerance, self.explore = non_negative("tolerance", tolerance), non_negative("explore", explore)
         self.replicates = whole_number("replicates", replicates)
-
-    def first_belief(self, rows: int) -> DistributionBelief:
-        """Whole distributions are learned."""
-        return DistributionBelief.empty(rows, self.setting.n)
 
     def first_plan(self, rows: int) -> RacePlan:
         """B tasks for every worker, as GTA."""

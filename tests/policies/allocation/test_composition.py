@@ -26,8 +26,8 @@ OWN = {
     "truncated-mean": "clipped totals",
 }
 """Estimates with statistics of their own."""
-SQUARES = {"ucb-v", "kl-gamma", "thompson-gamma"}
-"""Estimates that need the squares of the task times."""
+DEVIATIONS = {"ucb-v", "kl-gamma", "thompson-gamma"}
+"""Estimates that need the deviations of the task times."""
 SHAPE = {"thompson", "thompson-gamma", "kl-lcb", "kl-gamma"}
 """Estimates that know the shapes of the task times."""
 
@@ -38,8 +38,8 @@ def refusal(memory: str, estimate: str, rule: str) -> str | None:
         return f'{estimate} keeps {OWN[estimate]}, which the memory {memory} cannot give: use memory="everything"'
     if estimate in OWN and rule == "beta":
         return f"the rule beta needs the spread of the task times, which {estimate} does not estimate"
-    if memory == "prior" and (estimate in SQUARES or (rule == "beta" and estimate not in SHAPE)):
-        return "a prior holds counts and means, and this estimate needs squares too: use another memory"
+    if memory == "prior" and (estimate in DEVIATIONS or (rule == "beta" and estimate not in SHAPE)):
+        return "a prior holds counts and means, and this estimate needs deviations: use another memory"
     return None
 
 

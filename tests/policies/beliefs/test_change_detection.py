@@ -82,8 +82,9 @@ def test_glr_by_its_formula(x: np.ndarray, threshold: float, shape: float) -> No
 def test_what_is_long_past_counts_less(x: np.ndarray, memory: float) -> None:
     belief = feed(PageHinkley.empty(1, 1, memory=memory), x)
     weights = (1 - 1 / memory) ** np.arange(len(x))[::-1]
-    for found, power in ((belief.counts, 0), (belief.totals, 1), (belief.squares, 2)):
-        np.testing.assert_allclose(found[0, 0], weights @ x**power)
+    deviations = weights @ (x - np.average(x, weights=weights)) ** 2
+    for found, expected in zip(belief[:3], (weights.sum(), weights @ x, deviations), strict=True):
+        np.testing.assert_allclose(found[0, 0], expected, atol=1e-13)
 
 
 @pytest.mark.parametrize("kind", DETECTORS)

@@ -36,8 +36,9 @@ def compare(belief: Any, expected: list[list[float]]) -> None:
     """With lists of (weight, time) for each worker."""
     for i, weighted in enumerate(expected):
         w, x = np.array(weighted, np.float64).reshape(-1, 2).T
-        for found, power in ((belief.counts, 0), (belief.totals, 1), (belief.squares, 2)):
-            np.testing.assert_allclose(found[0, i], (w * x**power).sum(), rtol=1e-9, atol=1e-12)
+        deviations = (w * (x - np.average(x, weights=w)) ** 2).sum() if w.size else 0.0
+        for found, sums in zip(belief[:3], (w.sum(), (w * x).sum(), deviations), strict=True):
+            np.testing.assert_allclose(found[0, i], sums, rtol=1e-9, atol=1e-12)
     assert (belief.untried() == (belief.counts == 0)).all()
 
 
@@ -54,7 +55,7 @@ def test_a_window_holds_the_last_tasks_of_each_worker_or_the_last_rounds(
         assert len(kept) == len(past) or length * (blocks - 1) < len(kept) <= length * blocks
         return kept
 
-    belief = fed(Window(length * blocks, unit, blocks).start(1, N, squares=True), played)
+    belief = fed(Window(length * blocks, unit, blocks).start(1, N, deviations=True), played)
     counting = in_window(played[1:]) if unit == "rounds" else played
     times = [[x for results in counting for worker, x in results if worker == i] for i in range(N)]
     compare(belief, [[(1.0, x) for x in (in_window(own) if unit == "tasks" else own)] for own in times])
@@ -74,7 +75,7 @@ def test_a_discounted_belief_is_a_weighted_sum(played: Any, discount: float) -> 
             if worth < 0.5:
                 expected[i] = []
             expected[i] += [(1.0, x) for worker, x in results if worker == i]
-    belief = fed(Discount(discount).start(1, N, squares=True), played)
+    belief = fed(Discount(discount).start(1, N, deviations=True), played)
     compare(belief, expected)
     k = len(played)
     np.testing.assert_allclose(belief.rounds(np.array([k]))[0], sum(discount**j for j in range(k)))

@@ -40,14 +40,13 @@ def cucb_score(count: Floats, total: Floats, level: Floats, absolute: Floats, re
     "(n),(n),(n),(),(),()->(n)",
 )
 def ucbv_score(
-    count: Floats, total: Floats, square: Floats, level: Floats, absolute: Floats, relative: Floats, out: Floats
+    count: Floats, total: Floats, deviation: Floats, level: Floats, absolute: Floats, relative: Floats, out: Floats
 ) -> None:
     """UCB-V's bounds max(m - sqrt(2 v level / K) - 3 b level / K, 0), v the variance of the times seen; 0 at K = 0."""
     for i in range(len(count)):
         share = _inverse(count[i])
         mean, ratio = total[i] * share, level[0] * share
-        variance = max(square[i] * share - mean * mean, 0.0)
-        radius = math.sqrt(2.0 * variance * ratio) + 3.0 * (absolute[0] + relative[0] * mean) * ratio
+        radius = math.sqrt(2.0 * deviation[i] * share * ratio) + 3.0 * (absolute[0] + relative[0] * mean) * ratio
         out[i] = mean - radius if radius < mean else 0.0  # also where squares of extreme times have overflowed
 
 
@@ -127,14 +126,14 @@ class UcbV(_Scaled):
         b. The default is Bernstein's scale for exponential times, too small for heavier tails.
     """
 
-    squares = True
+    deviations = True
     source = "Audibert, Munos and Szepesvári, TCS 2009"
     constants = "E = ln k; b the worker's own mean"
     assumes = "times in [0, b]; by default, tails like exponential ones"
 
     def scores(self, belief: Moments, rounds: Ints | Floats, keys: Keys, kept: Any) -> Scores:
         """See ``ucbv_score``."""
-        return Scores(ucbv_score(belief.counts, belief.totals, belief.squares, _level(rounds), *self._factors()))
+        return Scores(ucbv_score(belief.counts, belief.totals, belief.deviations, _level(rounds), *self._factors()))
 
 
 class _Kl(GammaTimes):

@@ -24,12 +24,12 @@ class Estimate(ABC):
     itself (``start``), and has no other memory than everything.
     """
 
-    squares: ClassVar[bool] = False
-    """Whether it needs the squares of the task times."""
+    deviations: ClassVar[bool] = False
+    """Whether it needs the deviations of the task times from their mean."""
     gives_shape: ClassVar[bool] = False
     """Whether its scores tell the shapes of the task times."""
     own_statistics: ClassVar[str] = ""
-    """What its own belief keeps, where counts, totals and squares do not do."""
+    """What its own belief keeps, where counts, totals and deviations do not do."""
     memory_defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = MappingProxyType({})
     """Hyperparameters of a memory, by its name, that suit this estimate better than the memory's own."""
     nonstationary: ClassVar[bool] = False
@@ -97,7 +97,7 @@ class LearnedShapes(GammaTimes):
 
     weight: float = 5.0
 
-    squares = True
+    deviations = True
     assumes = "gamma times, of similar shapes"
 
     def __post_init__(self) -> None:

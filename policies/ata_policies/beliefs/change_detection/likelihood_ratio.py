@@ -37,7 +37,6 @@ class Glr(MonitoredMoments):
 
     def look(self, worker: Ints, duration: Floats, clipped: Floats, shapes: Floats) -> tuple[Floats, Mask]:
         """See the class."""
-        del duration
         marks, alarm = _glr(self.marks, shapes, self.constants.threshold, self.constants.least, worker, clipped)
         return marks, alarm
 

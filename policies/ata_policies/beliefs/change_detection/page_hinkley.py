@@ -46,7 +46,7 @@ class MonitoredMoments(NamedTuple):
 
     counts: Floats  # (E, n) tasks seen, those long past counting less
     totals: Floats  # (E, n) their clipped times added up, likewise
-    squares: Floats  # (E, n) the squares of these added up, likewise
+    deviations: Floats  # (E, n) the squared deviations of these from their mean added up, likewise
     marks: Floats  # (E, n, k) what the detector remembers
     idle: Floats  # (E, n) rounds since the worker's last result
     since_alarm: Floats  # (E, n) rounds since the worker's last alarm; infinite before, and once all have started anew
@@ -60,9 +60,9 @@ class MonitoredMoments(NamedTuple):
         size, own = cls.own()
         values = {**_USUAL, **own, **constants}
         detector = DetectorConstants(*(np.full(rows, values[name]) for name in DetectorConstants._fields))
-        counts, totals, squares, idle, alarms = np.zeros((5, rows, n))
+        counts, totals, deviations, idle, alarms = np.zeros((5, rows, n))
         marks, since_alarm = np.zeros((rows, n, size)), np.full((rows, n), np.inf)
-        return cls(counts, totals, squares, marks, idle, since_alarm, np.zeros(rows), alarms, detector)
+        return cls(counts, totals, deviations, marks, idle, since_alarm, np.zeros(rows), alarms, detector)
 
     @classmethod
     def own(cls) -> tuple[int, dict[str, float]]:
@@ -80,16 +80,15 @@ class MonitoredMoments(NamedTuple):
         surprisingly short, which is an alarm that comes late. At an alarm everybody starts anew if, within 10 rounds,
         more have raised one than the ``share`` of the workers with results in this round.
         """
-        del elapsed
-        constants, shapes = self.constants, learn_shapes(Moments(self.counts, self.totals, self.squares), WEIGHT)
+        constants, shapes = self.constants, learn_shapes(Moments(*self[:3]), WEIGHT)
         clip = shapes, constants.least, constants.clip, constants.up, worker, duration
         clipped = _clipped(self.counts, self.totals, *clip)
         marks, alarm = self.look(worker, duration, clipped, shapes)
         anew = alarm | _surprising(self.counts, self.totals, self.idle, shapes, constants.refresh, worker, duration)
         played = (worker[:, 0] >= 0)[:, None]  # there is no round before the first
         kept = self._replace(since_alarm=np.where(anew, 0.0, self.since_alarm + played), alarms=self.alarms + alarm)
+        tasks, _ = Belief.empty(*anew.shape).observe(worker, duration)
         if anew.any():
-            tasks, _ = Belief.empty(*anew.shape).observe(worker, duration)
             enough = (kept.since_alarm < _TOGETHER).sum(axis=1) > constants.share * (tasks > 0).sum(axis=1)
             everybody = (alarm.any(axis=1) & enough)[:, None]
             kept = kept.forgetting(anew | everybody)._replace(
@@ -98,22 +97,22 @@ class MonitoredMoments(NamedTuple):
             )
             clipped = _clipped(kept.counts, kept.totals, *clip)
             marks, _ = kept.look(worker, duration, clipped, shapes)
-        new = Moments.empty(*anew.shape).observe(worker, clipped)
-        kept_share = (1.0 - 1.0 / constants.memory[:, None]) ** new.counts
+        kept_share = (1.0 - 1.0 / constants.memory[:, None]) ** tasks
+        counts, totals, deviations = Moments(*kept[:3]).scaled(kept_share).observe(worker, clipped)
         return kept._replace(
-            counts=kept_share * kept.counts + new.counts,
-            totals=kept_share * kept.totals + new.totals,
-            squares=kept_share * kept.squares + new.squares,
+            counts=counts,
+            totals=totals,
+            deviations=deviations,
             marks=marks,
-            idle=np.where(new.counts > 0, 0.0, self.idle + played),
+            idle=np.where(tasks > 0, 0.0, self.idle + played),
             rounds_since=kept.rounds_since + played[:, 0],
         )
 
     def forgetting(self, workers: Mask) -> Self:
         """The belief of one that has seen nothing of some workers, a mask of shape (E, n)."""
-        counts, totals, squares = (np.where(workers, 0.0, part) for part in self[:3])
+        counts, totals, deviations = (np.where(workers, 0.0, part) for part in self[:3])
         marks = np.where(workers[:, :, None], 0.0, self.marks)
-        return self._replace(counts=counts, totals=totals, squares=squares, marks=marks)
+        return self._replace(counts=counts, totals=totals, deviations=deviations, marks=marks)
 
     def untried(self) -> Mask:
         """Which workers have never finished a task, or are to be tried again, shape (E, n).
@@ -128,7 +127,6 @@ class MonitoredMoments(NamedTuple):
 
     def rounds(self, round: Ints) -> Floats:
         """The round, counted from when everybody started anew, shape (E,)."""
-        del round
         return self.rounds_since + 1.0
 
 
@@ -149,7 +147,6 @@ class PageHinkley(MonitoredMoments):
 
     def look(self, worker: Ints, duration: Floats, clipped: Floats, shapes: Floats) -> tuple[Floats, Mask]:
         """See the class."""
-        del clipped
         constants = self.constants[:5]  # as far as least
         marks, alarm = _cusum(self.counts, self.totals, self.marks, shapes, *constants, worker, duration)
         return marks, alarm

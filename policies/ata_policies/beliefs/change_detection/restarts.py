@@ -62,9 +62,8 @@ class Restarts(Memory):
             if given is not None:
                 real(name, given)
 
-    def start(self, rows: int, n: int, squares: bool) -> Any:
+    def start(self, rows: int, n: int, deviations: bool) -> Any:
         """Nothing seen yet."""
-        del squares
         given = {"memory": self.effective_tasks, "refresh": self.refresh, "threshold": self.threshold}
         chosen = {name: float(value) for name, value in given.items() if value is not None}
         return DETECTORS[self.detector].empty(rows, n, share=_SHARES[self.restart], **chosen)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from ata_gym.theory.simulated.slices import exponential_sample
 from ata_gym.typing import Floats, Ints, Mask
 from ata_gym.utils.compiled import gufunc, inlined
+from ata_policies.beliefs.moments import Moments
 
 Counts = NDArray[np.uint32]
 
@@ -27,8 +28,9 @@ class DistributionBelief(NamedTuple):
     """
 
     counts: Floats  # (E, n) results K_i
+    totals: Floats  # (E, n) their times added up
+    deviations: Floats  # (E, n) their squared deviations from their mean added up
     busy: Floats  # (E, n) time of the results and of the cancelled tasks, added up
-    squares: Floats  # (E, n) the squares of the results' times added up
     anchor: Floats  # (E, n) the worker's first time above 0; 0 before it
     finished: Counts  # (E, n, bins) results by their time
     cancelled: Counts  # (E, n, bins) cancelled tasks by how long they had run
@@ -38,14 +40,15 @@ class DistributionBelief(NamedTuple):
     def empty(cls, rows: int, n: int) -> DistributionBelief:
         """Nothing seen yet."""
         bins = (rows, n, BINS)
-        counts, busy, squares, anchor = np.zeros((4, rows, n))
+        counts, totals, deviations, busy, anchor = np.zeros((5, rows, n))
         finished, cancelled = np.zeros((2, *bins), np.uint32)
-        return cls(counts, busy, squares, anchor, finished, cancelled, np.zeros(bins))
+        return cls(counts, totals, deviations, busy, anchor, finished, cancelled, np.zeros(bins))
 
     def observe(self, worker: Ints, duration: Floats, elapsed: Floats) -> DistributionBelief:
         """Return the belief after some results and cancelled tasks; the arguments are those of ``Belief.observe``."""
         with np.errstate(over="ignore"):  # of squares
-            return DistributionBelief(*_observe(*self, worker, duration, elapsed))
+            moments = Moments(*self[:3]).observe(worker, duration)
+        return DistributionBelief(*moments, *_observe(*self[3:], worker, duration, elapsed))
 
     def rows(self, which: Any) -> DistributionBelief:
         """The belief of some rows only; ``which`` is any index of the row axis that keeps it."""
@@ -78,19 +81,18 @@ def _bin(time: float, anchor: float, bins: int) -> int:
     return int(min(max(place, 0), bins - 1))
 
 
-_PARTS = "float64[:],float64[:],float64[:],float64[:],uint32[:,:],uint32[:,:],float64[:,:]"
-_LAYOUT = "(n),(n),(n),(n),(n,k),(n,k),(n,k)"
+_PARTS = "float64[:],float64[:],uint32[:,:],uint32[:,:],float64[:,:]"
+_LAYOUT = "(n),(n),(n,k),(n,k),(n,k)"
 
 
 @gufunc(f"void({_PARTS},int64[:],float64[:],float64[:],{_PARTS})", f"{_LAYOUT},(r),(r),(n)->{_LAYOUT}")
 def _observe(
-    counts: Floats, busy: Floats, squares: Floats, anchor: Floats, finished: Counts, cancelled: Counts, sums: Floats,
+    busy: Floats, anchor: Floats, finished: Counts, cancelled: Counts, sums: Floats,
     worker: Ints, time: Floats, elapsed: Floats,
-    new_counts: Floats, new_busy: Floats, new_squares: Floats, new_anchor: Floats, new_finished: Counts,
-    new_cancelled: Counts, new_sums: Floats,
+    new_busy: Floats, new_anchor: Floats, new_finished: Counts, new_cancelled: Counts, new_sums: Floats,
 ) -> None:  # fmt: skip
     n, bins = finished.shape
-    new_counts[:], new_busy[:], new_squares[:], new_anchor[:] = counts, busy, squares, anchor
+    new_busy[:], new_anchor[:] = busy, anchor
     new_finished[:], new_cancelled[:], new_sums[:] = finished, cancelled, sums
     for r in range(len(worker)):
         i = worker[r]
@@ -99,9 +101,7 @@ def _observe(
             if new_anchor[i] == 0.0:
                 new_anchor[i] = x
             b = _bin(x, new_anchor[i], bins)
-            new_counts[i] += 1.0
             new_busy[i] += x
-            new_squares[i] += x * x
             new_finished[i, b] += np.uint32(1)
             new_sums[i, b] += x
     for i in range(n):
@@ -129,7 +129,7 @@ def own_sample(belief: DistributionBelief, size: int) -> Floats:
     """
     out = np.empty((*belief.counts.shape, size))
     with np.errstate(over="ignore"):
-        slices(belief.finished, belief.cancelled, belief.sums, belief.squares, belief.anchor, belief.mean(), out)
+        slices(belief.finished, belief.cancelled, belief.sums, belief.deviations, belief.anchor, belief.mean(), out)
     return out
 
 
@@ -175,14 +175,15 @@ def own_shapes(own: Floats, weight: Floats) -> tuple[Floats, Floats]:
     (6,),
 )
 def slices(
-    finished: Counts, cancelled: Counts, sums: Floats, squares: Floats, anchor: Floats, mean: Floats, out: Floats
+    finished: Counts, cancelled: Counts, sums: Floats, deviation: Floats, anchor: Floats, mean: Floats, out: Floats
 ) -> None:
     """Fill in the means of equally likely slices of a worker's distribution, as :func:`own_sample`, of given mean."""
     bins, size = len(finished), len(out)
     if math.isnan(mean[0]):
         out[:] = math.nan
         return
-    at_risk, within, room = 0.0, squares[0], 0.0
+    at_risk, within, room = 0.0, deviation[0], 0.0
+    average = sums.sum() / max(float(finished.sum()), 1.0)
     chance, centre, half = np.zeros(bins + 1), np.zeros(bins + 1), np.zeros(bins + 1)
     start = 0.0  # where the times beyond all results begin
     for b in range(bins):
@@ -195,7 +196,7 @@ def slices(
         if d > 0.0:
             centre[b] = sums[b] / d
             half[b] = min(0.5 * (high - low), centre[b])  # into the next bin, if the mean is near it
-            within -= sums[b] * centre[b]
+            within -= d * (centre[b] - average) ** 2
             room += d * half[b] * half[b] / 3.0
             start = max(start, centre[b])
     factor = math.sqrt(min(max(within, 0.0) / room, 1.0)) if room > 0.0 else 0.0

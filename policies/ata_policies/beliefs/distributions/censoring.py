@@ -59,7 +59,7 @@ def censored_distributions(belief: DistributionBelief, size: int) -> CensoredDis
     _, common = own_shapes(own, trust * belief.counts / np.maximum(belief.counts + ends, 1.0))
     seen = belief.cancelled, belief.sums, belief.counts, belief.busy, belief.anchor, common[:, None, :]
     scale, lower = _means(*seen, 1.0), _means(*seen, 2.0)
-    slices(belief.finished, belief.cancelled, belief.sums, belief.squares, belief.anchor, scale, own)
+    slices(belief.finished, belief.cancelled, belief.sums, belief.deviations, belief.anchor, scale, own)
     times = trust[:, :, None] * own + ((1.0 - trust) * scale)[:, :, None] * common[:, None, :]
     falls = np.log2(np.maximum(scale, 1e-300) / np.maximum(lower, 1e-300))
     unsure = common.var(axis=1)[:, None] / (belief.counts + 1.0 + ends) + falls**2 / (belief.counts + 1.0)

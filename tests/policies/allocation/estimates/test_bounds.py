@@ -27,14 +27,14 @@ LEVELS = st.floats(0, 30)
 
 def moments(counts: list[int], mean: float, variance: float) -> Moments:
     k = np.array([counts], np.float64)
-    return Moments(k, k * mean, k * (mean**2 + variance))
+    return Moments(k, k * mean, k * variance)
 
 
 def scores(belief: Moments, level: float, absolute: float, relative: float, shape: float) -> dict[str, np.ndarray]:
-    (k,), (totals,), (squares,) = belief
+    (k,), (totals,), (deviations,) = belief
     return {
         "cucb": cucb_score(k, totals, level, absolute, relative),
-        "ucbv": ucbv_score(k, totals, squares, level, absolute, relative),
+        "ucbv": ucbv_score(k, totals, deviations, level, absolute, relative),
         "kl": kl_score(k, totals, level, np.full_like(k, shape)),
     }
 
@@ -58,7 +58,7 @@ def test_formulas(
         if k == 0:
             assert all(score[i] == 0 for score in found.values())
             continue
-        close = {"rtol": 1e-9, "atol": 1e-6 * (mean + b)}  # the variance is a difference of squares
+        close = {"rtol": 1e-9, "atol": 1e-9 * (mean + b)}
         cucb = mean - b * math.sqrt(3 * level / (2 * k))
         np.testing.assert_allclose(found["cucb"][i], max(cucb, 0), **close)
         ucbv = mean - math.sqrt(2 * variance * level / k) - 3 * b * level / k
@@ -93,7 +93,7 @@ def test_properties(
     low = scores(belief, level, 0.0, relative, shape)
     lower = scores(belief, level + more, 0.0, relative, shape)
     unit = 2.0**power
-    larger = Moments(belief.counts, belief.totals * unit, belief.squares * unit**2)
+    larger = Moments(belief.counts, belief.totals * unit, belief.deviations * unit**2)
     scaled = scores(larger, level, 0.0, relative, shape)
     for name, score in low.items():
         assert (score >= 0).all()

@@ -1,0 +1,132 @@
+"""Moments against numpy's, in two passes: of times that vary by as little as a billionth of their mean."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ata_gym.typing import Floats, Ints
+from ata_policies.beliefs.change_detection.restarts import Restarts
+from ata_policies.beliefs.distributions.bins import DistributionBelief, own_sample
+from ata_policies.beliefs.forgetting import Discount, Window
+from ata_policies.beliefs.memory import Everything
+from ata_policies.beliefs.moments import Moments, learn_shapes
+
+N = 3
+
+
+def games(mean: float, seed: int) -> tuple[Ints, Floats]:
+    """Workers and times (rounds, B): by turns above and below the mean, by about 1."""
+    rng = np.random.default_rng(seed)
+    worker = np.sort(rng.integers(0, N, rng.integers((1, 3), (60, 12))), axis=1)
+    signs = np.ones(worker.shape)
+    for i in range(N):
+        signs[worker == i] = (-1.0) ** np.arange((worker == i).sum())
+    return worker, mean + signs * rng.uniform(0.5, 1.5, worker.shape)
+
+
+def played(belief: Any, worker: Ints, times: Floats) -> Any:
+    """The belief after these rounds, without cancelled tasks."""
+    for who, time in zip(worker, times, strict=True):
+        belief = belief.observe(who[None], time[None], np.zeros((1, N)))
+    return belief
+
+
+def check(belief: Any, weights: Floats, worker: Ints, times: Floats) -> None:
+    """The belief's moments are those of results with these weights."""
+    for i in range(N):
+        some = (worker == i) & (weights > 0.0)
+        w, x = weights[some], times[some]
+        assert belief.counts[0, i] == pytest.approx(w.sum(), rel=1e-9)
+        if len(x) >= 2:
+            expected = w @ (x - np.average(x, weights=w)) ** 2
+            assert belief.deviations[0, i] == pytest.approx(expected, rel=1e-6)
+
+
+means = st.one_of(st.sampled_from([1e6, 1e8, 1e9]), st.floats(10.0, 1e9))
+seeds = st.integers(0, 10**6)
+
+
+@settings(max_examples=60, deadline=None)
+@given(mean=means, seed=seeds)
+def test_everything(mean: float, seed: int) -> None:
+    worker, times = games(mean, seed)
+    belief = played(Everything().start(1, N, deviations=True), worker, times)
+    check(belief, np.ones(times.shape), worker, times)
+    check(played(DistributionBelief.empty(1, N), worker, times), np.ones(times.shape), worker, times)
+    shapes = learn_shapes(belief, 1e-30)[0]  # each worker's own
+    for i in range(N):
+        x = times[worker == i]
+        if len(x) >= 2:
+            assert shapes[i] == pytest.approx((len(x) - 1) / len(x) * (x.mean() / x.std()) ** 2, rel=1e-6)
+            assert belief.variance()[0, i] == pytest.approx(x.var(), rel=1e-6)
+
+
+@settings(max_examples=60, deadline=None)
+@given(mean=means, seed=seeds, length=st.integers(1, 6), blocks=st.integers(1, 5), by_task=st.booleans())
+def test_window(mean: float, seed: int, length: int, blocks: int, by_task: bool) -> None:
+    worker, times = games(mean, seed)
+    window = Window(length * blocks, "tasks" if by_task else "rounds", blocks)
+    place = np.broadcast_to(np.arange(len(worker))[:, None], worker.shape).copy()  # in the worker's past, or the run's
+    last = np.full(worker.shape, len(worker) - 1)
+    for i in range(N if by_task else 0):
+        place[worker == i] = np.arange((worker == i).sum())
+        last[worker == i] = (worker == i).sum() - 1
+    inside = place // length > last // length - blocks
+    check(played(window.start(1, N, deviations=True), worker, times), inside * 1.0, worker, times)
+
+
+@settings(max_examples=60, deadline=None)
+@given(mean=means, seed=seeds, discount=st.floats(0.9, 0.999))
+def test_discount(mean: float, seed: int, discount: float) -> None:
+    worker, times = games(mean, seed)
+    worker[:, :N] = np.arange(N)  # so that nobody is forgotten
+    weights = np.broadcast_to(discount ** np.arange(len(worker))[::-1, None], worker.shape)
+    check(played(Discount(discount).start(1, N, deviations=True), worker, times), weights, worker, times)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    mean=means, seed=seeds, memory=st.floats(40, 500), detector=st.sampled_from(["page-hinkley", "cusum", "glr"]),
+    change=st.booleans(),
+)  # fmt: skip
+def test_restarts(mean: float, seed: int, memory: float, detector: str, change: bool) -> None:
+    """A worker's task counts less with each round in which it has more; after a change, only those since its alarm."""
+    rounds = [(who[None], time[None]) for who, time in zip(*games(mean, seed), strict=True)]
+    if change:
+        before = [(np.arange(N)[None], np.full((1, N), mean * (0.1 if k < 30 else 1.0))) for k in range(50)]
+        rounds = before + rounds
+    belief: Any = Restarts(detector, "worker", memory, None, threshold=8.0).start(1, N, deviations=True)
+    first, own = np.zeros(N), np.array([np.bincount(who[0], minlength=N) for who, _ in rounds])
+    for k, (who, time) in enumerate(rounds):
+        alarms = belief.alarms
+        belief = belief.observe(who, time)
+        first[belief.alarms[0] > alarms[0]] = k
+    assert belief.alarms.min() == belief.alarms.max() == change
+    worker, times = (np.concatenate(parts, axis=1)[0] for parts in zip(*rounds, strict=True))
+    round = np.repeat(np.arange(len(rounds)), own.sum(axis=1))
+    later = (own[::-1].cumsum(axis=0)[::-1] - own)[round, worker]
+    check(belief, (1.0 - 1.0 / memory) ** later * (round >= first[worker]), worker, times)
+
+
+@pytest.mark.parametrize("mean", [1e6, 1e8])
+def test_a_whole_distribution_is_as_wide_as_its_results(mean: float) -> None:
+    x = mean + np.random.default_rng(0).normal(size=(1, 400))
+    belief = DistributionBelief.empty(1, 1).observe(np.zeros(x.shape, np.int64), x, np.zeros((1, 1)))
+    assert own_sample(belief, 500).std() == pytest.approx(x.std(), rel=0.05)
+
+
+def test_moments_of_extreme_times_are_no_nan() -> None:
+    worker, times = np.zeros((1, 3), np.int64), np.array([[0.0, 1e300, 1e-300]])
+    with np.errstate(over="ignore"):
+        belief = Moments.empty(1, 1).observe(worker, times)
+    assert belief.deviations[0, 0] == np.inf
+    nothing = belief.scaled(np.zeros((1, 1)))
+    assert [part[0, 0] for part in nothing] == [0.0, 0.0, 0.0]
+    groups = Moments(*(np.stack([one, none], axis=-1) for one, none in zip(belief, nothing, strict=True)))
+    for one, other in zip(groups.merged(), belief, strict=True):
+        np.testing.assert_array_equal(one, other)
