@@ -7,7 +7,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint benchmark clean
+.PHONY: help demo test lint benchmark fuzz versions clean
 
 help:  ## list these commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
@@ -27,8 +27,15 @@ lint: .venv/installed  ## check style, format and types
 benchmark: .venv/installed  ## measure speed, one benchmark after the other
 	$(RUN) pytest tests/benchmarks -m benchmark -s
 
+MINUTES ?= 60
+fuzz: .venv/installed  ## try to break it for an hour (MINUTES=60): kills, damage, foreign input; a table at the end
+	$(RUN) tests.fuzz --minutes $(MINUTES)
+
+versions: .venv/installed  ## run the tests on every Python here, with the oldest and the newest packages allowed
+	$(RUN) nox
+
 clean:  ## remove .venv, caches and what demo made; results/ stays
-	rm -rf .venv demo build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .nox demo build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -type d -name __pycache__ -prune -exec rm -rf {} +
 
 # The stamp names the folder: an editable install of a checkout that was moved points to the old place.

@@ -4,12 +4,15 @@ Importing the package registers ``ata_gym/TaskAllocation-v0``, ``ata_gym/TaskRac
 The names below are those that users type most; the rooms of the package hold the rest.
 """
 
-import gymnasium
+from ata_gym.utils.signals import quiet_start
 
-from ata_gym.scenarios import Scenario, scenario, scenario_names
-from ata_gym.theory.allocation.proxy_loss import allocate, proxy_loss, proxy_optimal
-from ata_gym.theory.optimal.allocation import Optimum, optimal_allocation
-from ata_gym.theory.round_time.expected import expected_round_time
+with quiet_start():  # these imports take a second
+    import gymnasium
+
+    from ata_gym.scenarios import Scenario, scenario, scenario_names
+    from ata_gym.theory.allocation.proxy_loss import allocate, proxy_loss, proxy_optimal
+    from ata_gym.theory.optimal.allocation import Optimum, optimal_allocation
+    from ata_gym.theory.round_time.expected import expected_round_time
 
 __version__ = "0.1.0"
 __all__ = [

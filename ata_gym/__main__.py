@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 from importlib.util import find_spec
-from pathlib import Path
 
 from ata_gym.utils.extras import MissingExtraError, require
+from ata_gym.utils.signals import quiet_start, raise_on_sigterm
 
 
 def main() -> None:
@@ -15,9 +15,10 @@ def main() -> None:
         for module in ("typer", "rich", "polars", "matplotlib"):
             if find_spec(module) is None:  # looked for, not imported: --help stays quick
                 require(module, extra="bench", purpose="The command ata-gym")
-        from ata_gym.cli import app  # noqa: PLC0415 - it imports the modules checked above
+        with quiet_start():
+            from ata_gym.cli import app  # noqa: PLC0415 - it imports the modules checked above
 
-        sys.path.append(str(Path.cwd()))  # a policy or a problem of the user's may lie where the command is run
+        raise_on_sigterm()
         app(prog_name="ata-gym")
     except MissingExtraError as error:
         sys.exit(str(error))

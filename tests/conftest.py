@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+from ata_gym.utils.extras import MissingExtraError
 
 settings.register_profile("ata-gym", deadline=None, derandomize=True)
 settings.load_profile("ata-gym")
@@ -18,3 +21,12 @@ def shared_data() -> Path:
     if not folder.is_dir():
         pytest.skip("the real data (shared/data beside the checkout) is not here")
     return folder
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Generator[None]:
+    """Skip a test where an extra that it needs is not installed."""
+    try:
+        return (yield)
+    except MissingExtraError as error:
+        pytest.skip(str(error))

@@ -58,7 +58,6 @@ FORBIDDEN = {
 }
 NAMED_SO = {"ata_gym/utils/extras.py"}
 """The extras of the package: a forbidden name that is the term of the field there."""
-A_FILE_PER_COMMAND = {"ata_gym/cli"}
 LONG = {"ata_gym/simulation/kernels.py"}
 """Kernels share a file with their helpers, since numba's cache sees no edit in another one."""
 
@@ -143,8 +142,7 @@ def test_a_folder_says_what_lives_there_and_stays_small(folder: Path) -> None:
     entries = [path for path in folder.iterdir() if not path.name.startswith((".", "__pycache__"))]
     files = [path for path in entries if path.suffix == ".py" and not path.name.startswith("__")]
     parts = [path for path in entries if path.is_dir() and any(path.glob("*.py"))]
-    few = len(files) <= 8 or parts or name_of(folder) in A_FILE_PER_COMMAND
-    assert few, f"{len(files)} files and no parts: {sorted(path.name for path in files)}"
+    assert len(files) <= 8 or parts, f"{len(files)} files and no parts: {sorted(path.name for path in files)}"
     if folder == PACKAGES["ata_gym"]:
         assert len(entries) <= 16
 

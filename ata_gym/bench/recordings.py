@@ -9,6 +9,7 @@ from tempfile import TemporaryDirectory
 import polars as pl
 
 from ata_gym.pools import Pool, read_trace
+from ata_gym.utils.atomic import check_place
 
 
 def make_trace(
@@ -34,6 +35,7 @@ def make_trace(
     check_trace_name(target)
     if target.exists() and target.samefile(source):
         raise ValueError(f"{target} is the file to read: choose another name")
+    check_place(target)
     columns = {role: name for role, name in (("worker", worker), ("round", round)) if name is not None}
     rows = _read(source)
     for role, column in columns.items():
@@ -41,7 +43,6 @@ def make_trace(
             raise ValueError(f"{source}: there is no column {column!r} for the {role}; the columns are {rows.columns}")
     clean = rows.select(pl.col(column).alias(role) for role, column in columns.items())
     clean = clean.with_columns(_durations(rows, duration))
-    target.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=target.parent, prefix=".trace-") as folder:
         part = Path(folder, target.name)
         (clean.write_csv if target.suffix == ".csv" else clean.write_parquet)(part)
@@ -66,7 +67,7 @@ def _read(source: Path) -> pl.DataFrame:
         if source.suffix == ".parquet":
             return pl.read_parquet(source, glob=False)
         rows = pl.read_csv(source, infer_schema_length=None, glob=False)
-    except (pl.exceptions.PolarsError, OSError) as error:
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:  # some damage is a panic
         raise ValueError(f"{source}: the file cannot be read: {error}") from error
     texts = [pl.Series(rows.columns), *rows.select(pl.col(pl.String))]
     if any(text.str.contains("\0", literal=True).any() for text in texts):
@@ -77,7 +78,7 @@ def _read(source: Path) -> pl.DataFrame:
 def _durations(rows: pl.DataFrame, expression: str) -> pl.Series:
     try:
         times = rows.select(pl.sql_expr(expression).cast(pl.Float64).alias("duration"))["duration"]
-    except pl.exceptions.PolarsError as error:
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
         raise ValueError(
             f"the duration {expression!r} cannot be computed: {error}; the columns are {rows.columns}"
         ) from error

@@ -66,6 +66,13 @@ class Change(ABC):
     def fit(self, n: int) -> None:  # noqa: B027 - most fit any
         """ValueError if the change does not fit a pool of n workers."""
 
+    def longest(self, time: float) -> float:
+        """The longest that a task, or a wait in a round, can take where tasks take up to ``time`` without the change.
+
+        It is inf if that overflows.
+        """
+        return time
+
     def first(self, now: RoundContext) -> Floats:
         """The memory in the first round of an episode, shape (E, slots, n)."""
         return np.zeros((len(now.keys), self.slots, now.n))

@@ -48,6 +48,10 @@ class Spot(TwoStates):
         """On is away."""
         return self.leaves, self.returns
 
+    def longest(self, time: float) -> float:
+        """A round may wait for the deadline."""
+        return max(time, self.deadline)
+
     def apply(self, conditions: Conditions, memory: Floats) -> Conditions:
         """A worker that is away is dead from the round's start."""
         return _with_deaths(conditions, np.where(memory[:, 0] > 0, 0.0, np.inf), self.deadline)
@@ -95,6 +99,10 @@ class Crash(Change):
         u = now.uniforms(2)
         dies = np.where(u[:, 0] < self.probability, self.within * u[:, 1], np.inf)
         return np.stack([left, np.where(left > 0, 0.0, dies)], axis=1)
+
+    def longest(self, time: float) -> float:
+        """A round may wait for a death and the deadline."""
+        return max(time, self.within, self.deadline)
 
     def apply(self, conditions: Conditions, memory: Floats) -> Conditions:
         """A worker that is away is dead from the round's start; one that dies has its time."""

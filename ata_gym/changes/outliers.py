@@ -65,6 +65,10 @@ class Outliers(Change):
         super().__post_init__()
         number(self, "high", self.low)
 
+    def longest(self, time: float) -> float:
+        """Of the longest outlier: no median is above ``time``."""
+        return time * max(1.0, self.high)
+
     def apply(self, conditions: Conditions, memory: Floats) -> Conditions:
         """Hand the three numbers on to the kernels."""
         return conditions._replace(share=self.share, low=self.low, high=self.high)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -24,6 +25,8 @@ from ata_gym.typing import Floats
 
 _SWAPPING = 10.0
 """Factor of the task times on a worker that swaps."""
+_LARGEST_NORMAL = 8.3
+"""No normal number made from noise of 52 bits is larger."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,10 @@ class Periodic(Change):
     apart: float = field(default=1.0, metadata={"low": 0, "high": 1})
 
     timed: ClassVar[bool] = True
+
+    def longest(self, time: float) -> float:
+        """At the height of the load."""
+        return time * (1 + self.amplitude)
 
     def apply(self, conditions: Conditions, memory: Floats) -> Conditions:
         """Multiply by the factor of the round."""
@@ -81,6 +88,10 @@ class Walk(Change):
         reflected = np.where(moved > self.bound, 2 * self.bound - moved, moved)
         return np.where(reflected < -self.bound, -2 * self.bound - reflected, reflected)
 
+    def longest(self, time: float) -> float:
+        """At the upper bound."""
+        return time * math.exp(self.bound)
+
     def apply(self, conditions: Conditions, memory: Floats) -> Conditions:
         """The factor from its logarithm."""
         return conditions._replace(factor=conditions.factor * np.exp(memory[:, 0]))
@@ -106,6 +117,10 @@ class OnOff(TwoStates):
     def chain(self) -> tuple[float, float]:
         """On is slow."""
         return self.starts, self.ends
+
+    def longest(self, time: float) -> float:
+        """Of a slow worker, if the factor makes it slow."""
+        return time * max(1.0, self.factor)
 
     def apply(self, conditions: Conditions, memory: Floats) -> Conditions:
         """Multiply the times of the slow workers."""
@@ -145,6 +160,11 @@ class Load(Autoregressive):
     def __post_init__(self) -> None:
         super().__post_init__()
         number(self, "memory", 0, 1 - self.cpu, below=True)
+
+    def longest(self, time: float) -> float:
+        """At full load, swapping if it ever does; beyond exp(700) all is too much."""
+        explained = (1.0 if self.swap == 1 else _SWAPPING) / (1 - self.cpu - self.memory)
+        return time * explained * math.exp(min(700.0, _LARGEST_NORMAL * self.unexplained))
 
     def apply(self, conditions: Conditions, memory: Floats) -> Conditions:
         """Set the signals, and multiply by the factor that the loads and the unexplained part give."""

@@ -124,6 +124,10 @@ class Jump(Change):
         if max(self.workers, default=0) >= n:
             raise ValueError(f"workers of Jump must be below {n}, the number of workers, not {max(self.workers)}")
 
+    def longest(self, time: float) -> float:
+        """Of the workers that become slower, if the factor makes them so."""
+        return time * max(1.0, self.factor)
+
     def apply(self, conditions: Conditions, memory: Floats) -> Conditions:
         """Multiply in the rows whose round is in the range."""
         round = conditions.round

@@ -14,6 +14,8 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from ata_gym.utils.signals import TerminatedError
+
 if TYPE_CHECKING:
     from ata_gym.bench.report.report import Report
     from ata_gym.bench.report.table import Table
@@ -29,7 +31,7 @@ LINE_EVERY = 30.0
 
 
 def plain_errors(command: Callable[P, R]) -> Callable[P, R]:
-    """Turn an error of the input into one sentence and exit code 2, and Ctrl-C into one and exit code 130."""
+    """Turn an error of the input into one sentence and exit code 2, Ctrl-C into one and 130, SIGTERM into 143."""
 
     @functools.wraps(command)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -39,8 +41,9 @@ def plain_errors(command: Callable[P, R]) -> Callable[P, R]:
             say_error(f"there is not enough memory: {error}" if isinstance(error, MemoryError) else str(error))
             raise typer.Exit(2) from error
         except KeyboardInterrupt as error:
-            say_error("stopped; the same command goes on from here")
-            raise typer.Exit(130) from error
+            terminated = isinstance(error, TerminatedError)
+            say_error(f"stopped{' by SIGTERM' * terminated}; the same command goes on from here")
+            raise typer.Exit(143 if terminated else 130) from error
 
     return wrapped
 

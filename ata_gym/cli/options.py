@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -44,6 +44,9 @@ Policies = Annotated[str, typer.Option(help="Names separated by commas; also pac
 Seeds = Annotated[int, typer.Option(help="Episodes, side by side, of neighbouring seeds.")]
 Jobs = Annotated[int | None, typer.Option(help="Processes; by default one for each policy, up to one per processor.")]
 SaveEvery = Annotated[float, typer.Option(help="Seconds between checkpoints.")]
+RerunChanged = Annotated[
+    bool, typer.Option("--rerun-changed", help="Play anew what was played by other code; without it that is refused.")
+]
 ProblemData = Annotated[
     Path | None,
     typer.Option(help="For a problem that reads data (cifar100: the python or binary archive, its folder, or an npz)."),
@@ -62,12 +65,24 @@ def split_names(names: str, what: str = "policy") -> list[str]:
     return found
 
 
-def check_effort(jobs: int | None, save_every: float) -> None:
-    """Refuse a number of processes, or of seconds between checkpoints, that makes no sense."""
-    if jobs is not None:
-        whole_number("jobs", jobs)
-    if not save_every >= 0:
-        raise ValueError(f"save-every must be at least 0 seconds, not {save_every}")
+class Effort(NamedTuple):
+    """How the work is done; results do not depend on it."""
+
+    jobs: int | None = None
+    save_every: float = 10.0
+    rerun_changed: bool = False
+
+    @classmethod
+    def checked(cls, jobs: int | None, save_every: float, rerun_changed: bool) -> Effort:
+        """Refuse a number of processes, or of seconds between checkpoints, that makes no sense."""
+        if jobs is not None:
+            whole_number("jobs", jobs)
+        if not save_every >= 0:
+            raise ValueError(f"save-every must be at least 0 seconds, not {save_every}")
+        return cls(jobs, save_every, rerun_changed)
+
+
+USUAL = Effort()
 
 
 def find_experiment(

@@ -36,7 +36,10 @@ class VectorEnv(EnvProperties, gym.vector.VectorEnv[Observation, NDArray[Any], N
         changes: Iterable[Change | Mapping[str, Any]] | None = None,
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
         signals: bool = False,
+        backend: object = None,
     ) -> None:
+        if backend is not None:
+            raise ValueError("a backend runs the tasks of a single env: use gymnasium.make, not make_vec")
         self.num_envs = whole_number("num_envs", num_envs)
         self.autoreset_mode = _autoreset_mode(autoreset_mode)
         self.metadata = {**SingleEnv.metadata, "autoreset_mode": self.autoreset_mode}

@@ -120,7 +120,7 @@ def _read(path: Path, columns: dict[str, str]) -> polars.DataFrame:
         # a blank line of a CSV file is a row of nulls
         rows = lazy if parquet else lazy.filter(~pl.all_horizontal(pl.all().is_null()))
         frame: polars.DataFrame = rows.select(pl.col(column).alias(role) for role, column in columns.items()).collect()
-    except (pl.exceptions.PolarsError, OSError) as error:
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:  # some damage is a panic
         raise ValueError(f"the file cannot be read: {error}") from error
     if not frame.height:
         raise ValueError("the file holds no rows")

@@ -11,7 +11,11 @@ import numpy as np
 from ata_gym.changes import Change, checked_changes
 from ata_gym.pools import Pool
 from ata_gym.pools.distributions import NEVER
-from ata_gym.utils.validation import non_negative, real, whole_number
+from ata_gym.simulation.rounds import longest_times
+from ata_gym.utils.validation import non_negative, real, short, whole_number
+
+_LARGEST = 1e300
+"""What a round can take and cost stays below, so that sums over many rounds are finite."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +41,8 @@ class Scenario:
     Raises
     ------
     ValueError
-        For values out of range, changes that do not fit the pool, and a trace that cannot fill one round.
+        For values out of range, changes that do not fit the pool, times or a price so large that sums can overflow, and
+        a trace that cannot fill one round.
 
     Examples
     --------
@@ -69,6 +74,7 @@ class Scenario:
         }
         for name, value in checked.items():
             object.__setattr__(self, name, value)
+        self._check_sums()
         limit = pool.distributions.limit
         by_task = np.array([family == "trace-by-task" for family in pool.families])
         if (by_task & (limit < self.budget)).any():
@@ -76,6 +82,20 @@ class Scenario:
                 f"the trace cannot fill one round: its shortest worker has {limit[by_task].min()} rows and a round may "
                 f'ask one worker for {self.budget} tasks; use end="wrap" or a smaller budget'
             )
+
+    def _check_sums(self) -> None:
+        """ValueError if the times of a round, or what they cost, can overflow."""
+        most = _LARGEST / (self.budget * self.pool.n * max(1.0, self.price))
+        longest, cause = float(longest_times(self.pool.distributions).max()), "the pool"
+        for change in (None, *self.changes):
+            if change is not None:
+                longest, cause = change.longest(longest), short(change)
+            if not longest <= most:
+                raise ValueError(
+                    f"with {cause}, times of up to {longest:.3g} can arise, and with {self.pool.n} workers, a budget "
+                    f"of {self.budget} and a price of {self.price:g} the sums overflow above {most:.3g}: use smaller "
+                    "factors, a smaller price, or a larger unit of time"
+                )
 
     @property
     def ends(self) -> bool:

@@ -132,6 +132,18 @@ def _time_of(
     return time
 
 
+@inlined
+def _alive(dies: float, now: float) -> bool:
+    """Whether a worker that dies at ``dies`` is alive; one that never dies is so even at a time that overflowed."""
+    return dies > now or dies == math.inf
+
+
+@inlined
+def _end(begun: float, duration: float, dies: float) -> float:
+    """When a task ends, or its worker dies: never NaN, so that events stay in order and a round ends."""
+    return begun + duration if begun + duration < dies else dies
+
+
 def distribution_arguments(distributions: Distributions, noise: Floats) -> tuple[Ints | Floats, ...]:
     """The first arguments of every kernel that draws task times; ``noise`` is that of ``Disturbances``."""
     return *distributions[:-1], noise
@@ -247,7 +259,7 @@ def run_race(
             duration[i] = _time_of(
                 family, shift, scale, shape, table, first, length, noise, i, round_index[0], started[i], uniform[i]
             )
-            finish[i] = min(duration[i], dies[i])
+            finish[i] = _end(0.0, duration[i], dies[i])
             started_after[i] += 1
     for at in range(size // 2 - 1, -1, -1):
         _sift_down(heap, size, at, finish)
@@ -257,7 +269,7 @@ def run_race(
         i = -1  # the worker that starts a task now
         if spare < 0 and now >= deadline[0]:  # the living worker that became idle first gets one
             for j in range(n):
-                if done[j] == quota[j] and dies[j] > now and (i < 0 or finish[j] < finish[i]):
+                if done[j] == quota[j] and _alive(dies[j], now) and (i < 0 or finish[j] < finish[i]):
                     i = j
         if i >= 0:
             quota[i] += 1
@@ -275,21 +287,21 @@ def run_race(
         else:
             i = heap[0]
             now = finish[i]
-            if now < dies[i] or begun[i] + duration[i] <= now:
+            if now < dies[i] or not begun[i] + duration[i] > now:  # NaN counts as a result
                 arrived_from[b], arrived_time[b] = i, duration[i]
                 done[i] += 1
                 b += 1
             else:
                 lost[0] += 1
                 elapsed[i] = now - begun[i]
-            if now >= dies[i]:
+            if not _alive(dies[i], now):
                 spare -= quota[i] - done[i]
                 quota[i] = done[i]
         if done[i] < quota[i] and b < budget:
             task = started_after[i]
             u = _uniform(key[0], task, i, episode[0])
             duration[i] = _time_of(family, shift, scale, shape, table, first, length, noise, i, round_index[0], task, u)
-            begun[i], finish[i] = now, min(now + duration[i], dies[i])
+            begun[i], finish[i] = now, _end(now, duration[i], dies[i])
             started_after[i] += 1
         else:
             size -= 1
@@ -335,13 +347,13 @@ def run_dispatch(
     next_one, everybody = -1, False
     while next_one < 0:
         for i in range(n):
-            if running[i] == 0 and (action[i] != 0 or everybody) and dies[i] > moment:
+            if running[i] == 0 and (action[i] != 0 or everybody) and _alive(dies[i], moment):
                 u = _uniform(key[0], started[i], i, episode[0])
                 duration[i] = _time_of(
                     family, shift, scale, shape, table, first, length, noise, i, round_index[0], started[i], u
                 )
                 idle[i] += moment - finish[i]  # exactly 0 where it restarts at once
-                begun[i], finish[i] = moment, min(moment + duration[i], dies[i])
+                begun[i], finish[i] = moment, _end(moment, duration[i], dies[i])
                 running[i] = 1
                 tasks[i] += 1
                 started[i] += 1
@@ -390,6 +402,23 @@ def one_time(
     i = worker[0]
     u = _uniform(key[0], task[0], i, episode[0])
     out[0] = _time_of(family, shift, scale, shape, table, first, length, noise, i, round_index[0], task[0], u)
+
+
+@gufunc(f"void({_DISTRIBUTIONS}float64[:])", f"{_DISTRIBUTIONS_LAYOUT[:-1]}->(n)")
+def longest_times(
+    family: Ints, shift: Floats, scale: Floats, shape: Floats, table: Floats, first: Ints, length: Ints,
+    noise: Floats,  # noqa: ARG001 - as every kernel that begins with these arguments
+    out: Floats,
+) -> None:  # fmt: skip
+    """The longest task time that each worker can have."""
+    for i in range(len(out)):
+        z = 0.0
+        if family[i] == 8 or family[i] == 9:
+            for k in range(first[i], first[i] + length[i]):
+                z = max(z, table[k])
+        else:
+            z = _standard_time(family[i], shape[i], _LARGEST_UNIFORM)
+        out[i] = shift[i] + scale[i] * z
 
 
 @gufunc("void(uint64[:], float64[:])", "(),(k)", (1,))

@@ -58,6 +58,19 @@ def task_times(
     return times
 
 
+def longest_times(distributions: Distributions) -> Floats:
+    """The longest time, shape (n,), that a task of each worker can take, with noise of 52 bits; inf if it overflows.
+
+    >>> from ata_gym.pools import exponential, trace
+    >>> longest_times((exponential([1.0]) + trace([[2.0, 5.0]])).distributions).round(1).tolist()
+    [36.7, 5.0]
+    """
+    noise = undisturbed(len(distributions.family)).noise
+    with np.errstate(over="ignore"):
+        times: Floats = kernels.longest_times(*kernels.distribution_arguments(distributions, noise))
+    return times
+
+
 def allocation_round(
     distributions: Distributions,
     keys: Keys,

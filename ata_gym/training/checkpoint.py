@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ata_gym.utils.atomic import write_whole
+from ata_gym.utils.sealed import DamagedError, read_sealed, write_sealed
 from ata_gym.utils.trees import leaves, rebuild
 
 
@@ -26,9 +26,7 @@ def save(path: Path, tree: Mapping[str, Any]) -> None:
     ...     load(Path(folder, "run.pt"))
     {'round': 3, 'weights': [tensor([1., 1.])]}
     """
-    content = io.BytesIO()  # torch writes a file's name into it
-    torch.save(rebuild(tree, [_plain(name, leaf) for name, leaf in leaves(tree)]), content)
-    write_whole(path, lambda part: part.write_bytes(content.getbuffer()))
+    write_sealed(path, pack(tree))
 
 
 def load(path: Path, *parts: str) -> dict[str, Any]:
@@ -37,15 +35,28 @@ def load(path: Path, *parts: str) -> dict[str, Any]:
     If the file is damaged, holds anything else, or lacks one of ``parts``, it raises ``ValueError``.
     """
     try:
-        tree: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-    except OSError:
-        raise
-    except Exception as error:  # a damaged file may raise anything
-        reason = str(error).strip().partition("\n")[0]
-        raise ValueError(f"{path} cannot be read as a checkpoint ({reason}); delete it, and start anew") from error
+        tree = unpack(read_sealed(path))
+    except DamagedError as error:
+        raise ValueError(f"{path} cannot be read as a checkpoint: {error}; delete it, and start anew") from error
     if not isinstance(tree, dict) or not tree.keys() >= set(parts):
         raise ValueError(f"{path} is no checkpoint of this kind: it must hold {', '.join(parts)}")
     return tree
+
+
+def pack(tree: Mapping[str, Any]) -> bytes:
+    """The bytes of a tree; :func:`unpack` is its inverse."""
+    content = io.BytesIO()  # torch writes a file's name into it
+    torch.save(rebuild(tree, [_plain(name, leaf) for name, leaf in leaves(tree)]), content)
+    return content.getvalue()
+
+
+def unpack(content: bytes) -> Any:
+    """The tree that :func:`pack` was given, on the CPU; DamagedError for other bytes."""
+    try:
+        return torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+    except Exception as error:  # other bytes may raise anything
+        reason = str(error).strip().partition("\n")[0]
+        raise DamagedError(f"it holds no tree of tensors ({reason})") from error
 
 
 def _plain(name: str, leaf: Any) -> Any:

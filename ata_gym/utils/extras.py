@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import sys
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -36,6 +38,8 @@ def require(module: str, extra: str, purpose: str = "This part of ata-gym") -> M
 def load_object(kind: str, name: str) -> Any:
     """Import the object ``package.module:name``; ``kind`` is what it should be, for the message of an error.
 
+    A module that is found nowhere else may be in the current folder, which is then put at the end of ``sys.path``.
+
     Raises MissingExtraError if its module needs an extra that is not installed, and ValueError if there is no such
     module or attribute, or the module cannot be imported, even if it calls ``sys.exit``.
 
@@ -44,7 +48,7 @@ def load_object(kind: str, name: str) -> Any:
     """
     module, _, attribute = name.partition(":")
     try:
-        return getattr(importlib.import_module(module), attribute)
+        return getattr(_imported(module), attribute)
     except MissingExtraError:
         raise
     except (ModuleNotFoundError, AttributeError) as error:
@@ -52,3 +56,14 @@ def load_object(kind: str, name: str) -> Any:
     except (Exception, SystemExit) as error:  # a module may do anything when it is imported
         reason = f"importing {module} failed with {type(error).__name__}: {error}"
     raise ValueError(f"there is no {kind} {name!r}: {reason}")
+
+
+def _imported(module: str) -> ModuleType:
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        here = str(Path.cwd())
+        if here in sys.path or error.name is None or not f"{module}.".startswith(f"{error.name}."):
+            raise
+    sys.path.append(here)
+    return importlib.import_module(module)

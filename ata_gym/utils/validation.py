@@ -27,6 +27,8 @@ def whole_number(name: str, value: object, least: int = 1) -> int:
         ...
     ValueError: budget must be a whole number from 1 to 2**50, not 23.0
     """
+    if type(value) is int and least <= value <= LARGEST_COUNT:  # the usual case: the protocol below takes its time
+        return value
     if not isinstance(value, bool | np.bool_) and isinstance(value, SupportsIndex):
         try:
             number = operator.index(value)

@@ -51,11 +51,13 @@ def default_name(env_id: str) -> str:
 
 
 def parse(name: str) -> tuple[str, dict[str, Any]]:
-    """Split ``name:key=value:...`` into the name and its hyperparameters; a value is a Python literal, or text.
+    """Split ``name:key=value:...`` into the name and its hyperparameters; a value is a literal of Python, or text.
 
-    It needs no quotes in a shell, and names can be separated by commas. ValueError if a hyperparameter is no
-    ``key=value``, or is given twice.
+    Here nan and inf are numbers. It needs no quotes in a shell, and names can be separated by commas. ValueError if a
+    hyperparameter is no ``key=value``, or is given twice.
 
+    >>> parse("ata:alpha=inf")
+    ('ata', {'alpha': inf})
     >>> parse("ata:alpha=0.5"), parse("package.module:Class:file=prior.npz:size=4"), parse("package.module:Class")
     (('ata', {'alpha': 0.5}), ('package.module:Class', {'file': 'prior.npz', 'size': 4}), ('package.module:Class', {}))
     """
@@ -73,7 +75,8 @@ def parse(name: str) -> tuple[str, dict[str, Any]]:
         try:
             hyperparameters[key] = ast.literal_eval(value)
         except (ValueError, SyntaxError, RecursionError, MemoryError):
-            hyperparameters[key] = value
+            number = value.lower().lstrip("+-") in {"nan", "inf"}
+            hyperparameters[key] = float(value) if number else value
     return base, hyperparameters
 
 

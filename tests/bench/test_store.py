@@ -6,9 +6,17 @@ import json
 from typing import NamedTuple
 
 import numpy as np
+import polars as pl
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
+from ata_gym.bench.experiment.experiment import Experiment
+from ata_gym.bench.experiment.jobs import Job
+from ata_gym.bench.experiment.outdated import check_code
+from ata_gym.bench.experiment.provenance import provenance
 from ata_gym.bench.experiment.store import load_tree, open_folder, save_tree
+from ata_gym.utils.sealed import DamagedError
 from ata_gym.utils.trees import difference
 
 CONFIG = {"rounds": 10, "seeds": 2, "pool": "a" * 64}
@@ -89,3 +97,62 @@ def test_a_nested_state_survives_a_checkpoint(tmp_path):
     assert isinstance(back.inner, Inner)
     assert back.inner.nothing is None
     assert difference(state, back) is None
+
+
+def played(tmp_path):
+    folder = open_folder(tmp_path / "out", CONFIG)
+    folder.finish("ata", pl.DataFrame({"policy": ["ata"] * 500, "runtime": np.arange(500.0)}), provenance("ata"))
+    return folder
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
+@given(where=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
+def test_any_flipped_bit_of_a_result_is_noticed(tmp_path, where, bit):
+    folder = played(tmp_path)
+    path = folder.result("ata")
+    content = bytearray(path.read_bytes())
+    content[int(where * len(content))] ^= 1 << bit
+    path.write_bytes(content)
+    with pytest.raises(DamagedError, match=r"ata\.parquet is damaged.*delete"):
+        folder.results(["ata"])
+
+
+def test_results_and_their_notes_that_are_cut_or_swapped_are_noticed(tmp_path):
+    folder = played(tmp_path)
+    folder.finish("uta", pl.DataFrame({"policy": ["uta"]}), provenance("uta"))
+    ata, uta = folder.result("ata"), folder.result("uta")
+    whole = ata.read_bytes()
+    for content in (whole[: len(whole) // 2], b"", uta.read_bytes()):
+        ata.write_bytes(content)
+        with pytest.raises(DamagedError):
+            folder.results(["ata"])
+    ata.write_bytes(whole)
+    ata.with_suffix(".json").write_text("{")
+    with pytest.raises(DamagedError):
+        folder.results(["ata"])
+
+
+def test_what_other_code_has_made_is_told_apart(tmp_path):
+    folder = played(tmp_path)
+    experiment = Experiment.on_scenario("icml2025-regret", rounds=10, seeds=2)
+    ata, uta = (Job(experiment, name, folder).made() for name in ("ata", "uta"))
+    assert (ata.changed(), uta.changed()) == (None, None)
+    folder.finish("ata", pl.DataFrame({"policy": ["ata"]}), {**provenance("ata"), "engine": "before"})
+    folder.begin("uta", {**provenance("uta"), "user": "before"})
+    save_tree(folder.checkpoint("uta"), (1.0,))
+    assert (ata.changed(), uta.changed()) == ("the code of ata-gym", "the code of uta")
+    with pytest.raises(ValueError, match=r"the code of ata-gym has changed .* ata, uta .* --rerun-changed"):
+        check_code([ata, uta], rerun_changed=False)
+    assert folder.finished("ata")
+    check_code([ata, uta], rerun_changed=True)
+    assert (
+        sorted(path.name for path in tmp_path.rglob("*.json") if path.parent.name in ("results", "checkpoints")) == []
+    )
+
+
+def test_damaged_timings_do_not_stop_a_run(tmp_path):
+    folder = open_folder(tmp_path, CONFIG)
+    (tmp_path / "timings.json").write_text("[")
+    with pytest.warns(UserWarning, match="damaged"):
+        folder.note_timing("ata", 2.0, 100)
+    assert list(json.loads((tmp_path / "timings.json").read_text())) == ["ata"]

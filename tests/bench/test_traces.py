@@ -91,3 +91,14 @@ def test_the_mlperf_windows_make_a_trace(shared_data, tmp_path):
     systems = raw["system"].to_numpy()
     assert pool.n == 14
     assert pool.mean() == pytest.approx([times[systems == name].mean() for name in np.unique(systems)])
+
+
+@pytest.mark.parametrize(("name", "function"), [("speeds.csv", "read_csv"), ("speeds.parquet", "read_parquet")])
+def test_a_panic_of_the_reader_is_a_sentence(tmp_path, monkeypatch, name, function):
+    def panic(*_, **__):
+        raise pl.exceptions.PanicException("Thrift out of range")
+
+    monkeypatch.setattr(pl, function, panic)
+    (tmp_path / name).write_text(TABLE)
+    with pytest.raises(ValueError, match=f"{name}: the file cannot be read: Thrift out of range"):
+        make_trace(tmp_path / name, tmp_path / "out.csv", worker="machine", duration="speed")

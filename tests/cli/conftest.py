@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from ata_gym.cli import app
+from ata_gym.utils.extras import MissingExtraError
 
 
 @pytest.fixture
@@ -19,6 +20,8 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result
 
     def command(line: str, code: int = 0) -> Result:
         result = CliRunner().invoke(app, shlex.split(line))
+        if isinstance(result.exception, MissingExtraError):
+            raise result.exception
         assert result.exception is None or isinstance(result.exception, SystemExit)
         assert result.exit_code == code, result.output
         return result

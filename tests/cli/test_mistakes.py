@@ -21,6 +21,10 @@ import os, signal, sys
 import numpy as np
 from ata_policies import AllocationPolicy
 
+class Bad(AllocationPolicy):
+    def allocate(self, state):
+        return np.zeros((len(state.round), self.setting.n), np.int64)
+
 class Fails(AllocationPolicy):
     def __init__(self, setting, *, how="raise", at=5, seed=0):
         super().__init__(setting, seed=seed)
@@ -69,6 +73,11 @@ def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("check exits_on_import:X", "failed with SystemExit: 3"),
         ("check my_policies:Fails:how=exit", "the policy my_policies:Fails:how=exit failed: SystemExit: 7"),
         (f"{BENCH} uta,my_policies:Fails:at=1", "my_policies:Fails:at=1 fails in the first round: RuntimeError: lost"),
+        (
+            f"{BENCH} uta,my_policies:Bad",
+            "my_policies:Bad fails in the first round: the tasks of row 0 must sum to the",
+        ),
+        (f"{BENCH} ata:alpha=nan", "give alpha=..., a positive bound on every worker's psi1 norm: here it is nan"),
         (f"{TRAIN} syntax_error:f", "no problem 'syntax_error:f': importing syntax_error failed with SyntaxError"),
         (f"{TRAIN} raises_on_import:f", "failed with RuntimeError: not today"),
         (f"{TRAIN} exits_on_import:f", "failed with SystemExit: 3"),
@@ -88,6 +97,40 @@ def test_a_mistake_is_one_sentence_and_leaves_nothing_behind(refused, tmp_path, 
     assert sentence in refused(line)
     left = {path for path in tmp_path.rglob("*") if "__pycache__" not in path.parts} - before
     assert not [path for path in left if path.is_file() and path.suffix != ".json"]
+
+
+LEADERBOARD = "leaderboard --quick --scenarios regret --policies uta --seeds 1 --jobs 1"
+PREDICTORS = "predictors --scenario icml2025-regret --rounds 200 --seeds 1"
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        (f"{PREDICTORS} --out taken", "taken is a file; the results need a folder"),
+        (f"{PREDICTORS} --out others", "others holds files that are not of ata-gym"),
+        (f"{LEADERBOARD} --out taken", "taken is a file; the results need a folder"),
+        (f"{LEADERBOARD} --out others", "others holds files that are not of ata-gym"),
+        ("measure --workers cpu:1 --problem digits --out taken/m.csv", "taken/m.csv cannot be written: "),
+        ("trace speeds.csv taken/t.csv --worker-column worker --duration seconds", "taken/t.csv cannot be written: "),
+    ],
+)
+def test_the_place_for_results_is_tried_before_the_work(refused, tmp_path, monkeypatch, line, sentence):
+    def work(*_: object, **__: object) -> None:
+        raise AssertionError("the work has begun")
+
+    for target in (
+        "ata_gym.bench.predictors.measure",
+        "ata_gym.bench.experiment.jobs.play_jobs",
+        "ata_gym.training.devices.replicas.measure_times",
+        "polars.read_csv",
+    ):
+        monkeypatch.setattr(target, work)
+    (tmp_path / "taken").write_text("")
+    (tmp_path / "speeds.csv").write_text("worker,seconds\n1,2\n")
+    (tmp_path / "others").mkdir()
+    (tmp_path / "others" / "notes.txt").write_text("")
+    assert sentence in refused(line)
+    assert sorted(path.name for path in (tmp_path / "others").iterdir()) == ["notes.txt"]
 
 
 def test_a_policy_that_exits_in_mid_run_leaves_the_others_their_results(run, tmp_path):

@@ -150,3 +150,9 @@ def test_a_backend_that_cannot_be_used_is_refused() -> None:
             gym.make(env_id, pool=POOL, budget=3, backend=3)
     with pytest.raises(ValueError, match=r"TaskDispatch-v0 takes no backend: use one with TaskAllocation-v0"):
         gym.make("ata_gym/TaskDispatch-v0", pool=POOL, budget=3, backend=race_round)
+
+
+@pytest.mark.parametrize("env_id", IDS)
+def test_a_backend_is_for_single_envs(env_id: str) -> None:
+    with pytest.raises(ValueError, match=r"a backend runs the tasks of a single env: use gymnasium\.make"):
+        gym.make_vec(env_id, num_envs=2, pool=POOL, budget=3, backend=print)

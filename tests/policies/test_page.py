@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 import ata_policies
 from ata_gym.cli import app
-from ata_gym.cli.policies import markdown_table
+from ata_gym.cli.listings.policies import markdown_table
 
 PAGE = (Path(__file__).parents[2] / "policies" / "README.md").read_text(encoding="utf-8")
 OURS = [name for name in ata_policies.names() if ata_policies.load(name).__module__.startswith("ata_policies.")]

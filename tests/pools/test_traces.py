@@ -165,3 +165,15 @@ def test_compressed_production_trace(shared_data):
     assert pool.n == 14
     with gzip.open(path, "rt") as lines:
         assert pool.distributions.table.size == sum(1 for _ in lines) - 1
+
+
+@pytest.mark.parametrize(("name", "function"), [("t.csv", "read_csv"), ("t.parquet", "scan_parquet")])
+def test_a_panic_of_the_reader_is_a_sentence(tmp_path, monkeypatch, name, function):
+    """Polars panics on some damaged files, with an error that is no Exception."""
+
+    def panic(*_, **__):
+        raise polars.exceptions.PanicException("Thrift out of range")
+
+    monkeypatch.setattr(polars, function, panic)
+    with pytest.raises(ValueError, match=f"{name}: the file cannot be read: Thrift out of range"):
+        read_trace(write(tmp_path, TEXT, name), **NAMES)

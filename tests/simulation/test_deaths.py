@@ -200,3 +200,21 @@ def test_tasks_are_handed_on_at_the_deadline_or_at_a_later_death() -> None:
 def test_somebody_must_live() -> None:
     with pytest.raises(ValueError, match="must be inf for one"):
         play(race_round, POOL, [1] * N, N, [0.0] * N, 0.0)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("bad", [np.nan, INF])
+@pytest.mark.parametrize("dies", [[INF, INF], [INF, 1.5], [0.0, INF]])
+def test_a_round_with_times_beyond_floating_point_ends(bad, dies):
+    """No env has such times: a loop that is not compiled to end could not be stopped from Python."""
+    good = deterministic([1.0, 1.0]).distributions
+    zero, faults = np.zeros(1, np.int64), disturbances(np.array(dies))
+    for shift in ([bad, 0.0], [0.0, bad], [bad, bad]):
+        now = good._replace(shift=np.array(shift)), stream_keys(0), zero, zero, np.zeros((1, 2), np.int64)
+        for allocation in ([3, 2], [5, 5]):
+            assert race_round(*now, np.array([allocation]), 5, faults).started.sum() >= 5
+        started, at = now[-1], RoundState.start(rows=1, n=2, budget=5)
+        for k in range(5):
+            completion = dispatch_step(*now[:-1], started, at, np.ones((1, 2), np.int8), 5, faults)
+            started, at = completion.started, completion.round_state
+            assert completion.round_over[0] == (k == 4)

@@ -9,6 +9,7 @@ from torch import nn, optim
 
 import ata_policies
 from ata_gym.training import Classification, Trainer, TrainingWrapper, checkpoint
+from ata_gym.utils.sealed import write_sealed
 from tests.training.small_problem import SAMPLES, weights
 
 POOL = {"family": "exponential", "scale": [1.0, 2.0, 4.0, 8.0]}
@@ -133,8 +134,11 @@ def test_no_code_in_a_file_is_run(tmp_path, monkeypatch):
     env.reset(seed=0)
     for content in (whole, whole[:-9], whole[:100], b"", b"text", pickle.dumps(Malicious())):
         (tmp_path / "evil.pt").write_bytes(content)
-        with pytest.raises(ValueError, match=r"evil.pt cannot be read as a checkpoint"):
-            env.load("evil.pt")
+        for sealed in (False, True):
+            if sealed:
+                write_sealed(tmp_path / "evil.pt", content)
+            with pytest.raises(ValueError, match=r"evil.pt cannot be read as a checkpoint"):
+                env.load("evil.pt")
     assert not (tmp_path / "ran").exists()
     checkpoint.save(tmp_path / "weights.pt", env.model.state_dict())
     with pytest.raises(ValueError, match=r"weights.pt is no checkpoint of this kind: it must hold trainer, env"):

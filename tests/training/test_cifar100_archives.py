@@ -1,8 +1,10 @@
+import bz2
 import io
 import os
 import pickle
 import struct
 import tarfile
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -239,3 +241,80 @@ def test_an_encrypted_or_oddly_compressed_archive_is_refused(tmp_path, at, value
     path.write_bytes(content)
     with pytest.raises(ValueError, match="cannot be read as an archive of CIFAR-100"):
         make_problem("cifar100", path)
+
+
+def a_sparse_member(tmp_path, size):
+    """A tar whose member ``train`` says that it is zeros, which are not stored (the old GNU format)."""
+    path = tmp_path / "sparse.tar"
+    entry = tarfile.TarInfo("train")
+    header = bytearray(entry.tobuf(tarfile.GNU_FORMAT))
+    header[156:157] = b"S"
+    header[483:495] = tarfile.itn(size, 12, tarfile.GNU_FORMAT)
+    header[148:156] = b"        "
+    header[148:156] = f"{sum(header):06o}\0 ".encode()
+    path.write_bytes(bytes(header) + bytes(1024))
+    return path
+
+
+def a_bomb(tmp_path, size):
+    """A file of zeros, packed, whose header says that they are the file ``train``."""
+    path = tmp_path / "bomb.tar.bz2"
+    entry = tarfile.TarInfo("train")
+    entry.size = size
+    packer = bz2.BZ2Compressor()
+    path.write_bytes(packer.compress(entry.tobuf()) + packer.compress(bytes(size)) + packer.flush())
+    return path
+
+
+def a_long_header(tmp_path, size):
+    """The same for an extended header, which is read before anything else."""
+    path = tmp_path / "header.tar.bz2"
+    entry = tarfile.TarInfo("train")
+    entry.type, entry.size = tarfile.XHDTYPE, size
+    packer = bz2.BZ2Compressor()
+    path.write_bytes(packer.compress(entry.tobuf()) + packer.compress(bytes(size)) + packer.flush())
+    return path
+
+
+def a_bomb_of_arrays(tmp_path, size):
+    parts = {f"{which}_{what}": np.uint8(0) for which in SIZES for what in "xy"}
+    np.savez_compressed(tmp_path / "bomb.npz", **parts | {"train_x": np.zeros(size, np.uint8)})
+    return tmp_path / "bomb.npz"
+
+
+@pytest.mark.parametrize("write", [a_sparse_member, a_bomb, a_long_header, a_bomb_of_arrays])
+def test_what_unpacks_to_more_than_the_images_is_refused(tmp_path, write):
+    path = write(tmp_path, 2**28 + 512)
+    assert path.stat().st_size < 2**20
+    with pytest.raises(ValueError, match="unpacks to"):
+        make_problem("cifar100", path)
+
+
+def test_an_archive_of_many_members_is_not_read_to_its_end(tmp_path):
+    files = {f"other-{k}": b"" for k in range(1001)} | VERSIONS["binary"]()
+    with pytest.raises(ValueError, match="must hold a file train"):
+        read_archive(packed(tmp_path, files))
+
+
+def test_a_pickle_takes_no_memory_for_what_it_only_names():
+    places = b"".join(b"r" + struct.pack("<I", 2**k) for k in range(20, 28))  # put into the memo, at far places
+    endless = []
+    for _ in range(12):
+        endless = [endless] * 60
+    for test in (b"\x80\x02}" + places + b".", pickle.dumps(content("test", fine_labels=endless))):
+        tracemalloc.start()
+        with pytest.raises(ValueError, match=r"has no|must be numbers"):
+            read_archive_of(test)
+        assert tracemalloc.get_traced_memory()[1] < 2**29
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("content", [b"root:x:0:0:root:/root:/bin/sh\n", b"", pickle.dumps([1]), b"PK"])
+def test_another_file_is_refused_without_numpys_advice(tmp_path, content):
+    path = tmp_path / "passwd"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"archive of CIFAR-100 or an npz file of plain arrays: .") as caught:
+        make_problem("cifar100", path)
+    assert "pickle" not in str(caught.value)
+    with pytest.raises(ValueError, match="it holds Python objects"):
+        make_problem("cifar100", npz(tmp_path, train_x=np.array([{}])))

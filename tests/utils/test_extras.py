@@ -1,9 +1,10 @@
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from ata_gym.utils.extras import MissingExtraError, require
+from ata_gym.utils.extras import MissingExtraError, load_object, require
 
 
 def test_an_installed_submodule_is_returned_itself():
@@ -57,3 +58,36 @@ def test_the_command_names_itself_however_it_is_started(command):
     done = subprocess.run([sys.executable, *command, "--help"], capture_output=True, text=True, check=True)
     assert "Usage: ata-gym " in done.stdout
     assert done.stderr == ""
+
+
+def test_an_object_of_a_module_in_the_current_folder_is_found(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [place for place in sys.path if place not in ("", str(tmp_path))])
+    (tmp_path / "only_here.py").write_text("THERE = 3\nimport json\n")
+    (tmp_path / "json.py").write_text("raise RuntimeError")
+    with pytest.raises(ValueError, match="there is no thing 'nowhere:X': No module named 'nowhere'"):
+        load_object("thing", "nowhere:X")
+    assert load_object("thing", "only_here:THERE") == 3
+    assert load_object("thing", "json:loads")("1") == 1
+    assert sys.path[-1] == str(tmp_path)
+    monkeypatch.delitem(sys.modules, "only_here")
+
+
+def test_files_in_the_current_folder_are_imported_only_where_they_are_named(tmp_path):
+    for name in ("cffi", "scipy", "polars", "llvmlite"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('imported')\n")
+    (tmp_path / "mine.py").write_text(
+        "from ata_gym import allocate\nfrom ata_policies import AllocationPolicy\n"
+        "class Mine(AllocationPolicy):\n"
+        "    def allocate(self, state):\n"
+        "        return allocate(state.belief.totals, self.setting.budget)\n"
+    )
+    script = Path(sys.executable).with_name("ata-gym")
+    if not script.exists():
+        pytest.skip("the console script is not installed")
+    line = "bench --scenario icml2025-regret --rounds 3 --seeds 1 --jobs 2 --out out --policies"
+    for policies in ("uta", "uta,mine:Mine"):
+        done = subprocess.run(
+            [script, *line.split(), policies], cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+        assert (done.returncode, done.stderr) == (0, "")

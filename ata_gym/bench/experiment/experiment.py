@@ -134,13 +134,19 @@ class Experiment:
         """
         envs = self.make_envs(ata_policies.load(policy).env_id, rows=1)
         observation, _ = envs.reset(seed=self.seed)
+        made = None
         try:
-            action, _ = predict(ata_policies.make(policy, envs, seed=self.seed), envs, observation)
+            made = ata_policies.make(policy, envs, seed=self.seed)
+            action, _ = predict(made, envs, observation)
             envs.step(action)
-        except (ValueError, MemoryError):
+        except MemoryError:
             raise
         except (Exception, SystemExit) as error:  # a policy of the user's may raise anything
-            raise ValueError(f"{policy} fails in the first round: {type(error).__name__}: {error}") from error
+            plain = isinstance(error, ValueError)
+            if plain and made is None:
+                raise
+            reason = str(error) if plain else f"{type(error).__name__}: {error}"
+            raise ValueError(f"{policy} fails in the first round: {reason}") from error
         finally:
             envs.close()
 

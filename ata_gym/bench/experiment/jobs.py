@@ -21,8 +21,11 @@ from multiprocessing.connection import wait as wait_for_any
 from typing import Any, NamedTuple
 
 from ata_gym.bench.experiment.experiment import Experiment
+from ata_gym.bench.experiment.outdated import Made, check_code
+from ata_gym.bench.experiment.provenance import provenance
 from ata_gym.bench.experiment.run import PolicyRun, play_to_end
 from ata_gym.bench.experiment.store import Folder
+from ata_gym.utils.signals import stop_requested
 
 
 class Job(NamedTuple):
@@ -34,6 +37,11 @@ class Job(NamedTuple):
     """Where its results go."""
     run_of: type[PolicyRun] = PolicyRun
     """What is recorded."""
+
+    def made(self) -> Made:
+        """What it makes."""
+        files = self.folder.result(self.policy), self.folder.checkpoint(self.policy)
+        return Made(self.policy, files, provenance(self.policy))
 
 
 Failures = dict[Job, Exception]
@@ -62,10 +70,11 @@ def play_all(
     processes: int | None = None,
     save_every: float = 10.0,
     progress: Callable[[str, int], None] = lambda _policy, _rounds: None,
+    rerun_changed: bool = False,
 ) -> dict[str, Exception]:
     """Play every policy of an experiment, as :func:`play_jobs`; policies take the place of jobs."""
     jobs = [Job(experiment, policy, folder, run_of) for policy in dict.fromkeys(policies)]
-    failures = play_jobs(jobs, processes, save_every, lambda job, rounds: progress(job.policy, rounds))
+    failures = play_jobs(jobs, processes, save_every, lambda job, rounds: progress(job.policy, rounds), rerun_changed)
     return {job.policy: error for job, error in failures.items()}
 
 
@@ -74,13 +83,16 @@ def play_jobs(
     processes: int | None = None,
     save_every: float = 10.0,
     progress: Progress = lambda _job, _rounds: None,
+    rerun_changed: bool = False,
 ) -> Failures:
     """Play every job that has not finished yet; return what went wrong, for each that failed.
 
     Results do not depend on ``processes``: how many run side by side, by default one for each job, but no more than
     there are processors. With one, the jobs are done one after the other in this process. On Ctrl-C, and after a kill,
-    the same call goes on from the checkpoints, which are saved every ``save_every`` seconds.
+    the same call goes on from the checkpoints, which are saved every ``save_every`` seconds. What was played by other
+    code than there is now is refused with a ValueError, or played anew with ``rerun_changed``.
     """
+    check_code((job.made() for job in jobs), rerun_changed)
     todo = []
     for job in jobs:
         if job.folder.finished(job.policy):
@@ -106,12 +118,15 @@ def play_jobs(
 
 
 def _in_turn(todo: list[Job], save_every: float, progress: Progress) -> Outcomes:
-    for job in todo:
-        try:
-            outcome: float | Exception | None = _play(job, save_every, partial(progress, job))
-        except Exception as error:  # a policy of the user's may raise anything
-            outcome = error
-        yield job, outcome
+    with stop_requested() as stop:
+        for job in todo:
+            try:
+                outcome: float | Exception | None = _play(job, save_every, partial(progress, job), stop)
+            except Exception as error:  # a policy of the user's may raise anything
+                outcome = error
+            yield job, outcome
+            if stop():
+                return
 
 
 def _side_by_side(todo: list[Job], processes: int, save_every: float, progress: Progress) -> Outcomes:
@@ -151,11 +166,11 @@ def _side_by_side(todo: list[Job], processes: int, save_every: float, progress: 
 
 @contextmanager
 def _interrupts_held() -> Iterator[None]:
-    """Hold Ctrl-C back for a moment, so that a process that starts now leaves it to its parent; none is lost."""
+    """Hold Ctrl-C and SIGTERM back for a moment, so that a process that starts now leaves them to its parent."""
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield
         return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     try:
         yield
     finally:
@@ -177,10 +192,11 @@ _shared: Any = None
 
 
 def _begin(shared: Any) -> None:
-    """Prepare a worker process: it ends with its parent, and ignores Ctrl-C."""
+    """Prepare a worker process: it ends with its parent, and leaves signals to it."""
     global _shared  # noqa: PLW0603 - an initializer has no other way to hand something on
     _shared = shared
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # where it is not inherited
+    for which in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(which, signal.SIG_IGN)  # where it is not held back already
     parent = multiprocessing.parent_process()
     assert parent is not None
 

@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 import ata_policies
 from ata_gym.bench.experiment.experiment import Experiment, predict
+from ata_gym.bench.experiment.provenance import provenance
 from ata_gym.bench.experiment.store import Folder, load_tree, save_tree
 from ata_gym.envs.spaces.allocation import Allocation, RaceAllocation
 from ata_gym.envs.spaces.dispatch import Dispatch
 from ata_gym.theory.allocation.proxy_loss import allocate, proxy_loss
-from ata_gym.utils.atomic import write_whole
 
 SCHEMA: dict[str, Any] = {
     "policy": pl.String,
@@ -120,9 +120,11 @@ class PolicyRun:
         save_tree(path, self._tree(seconds, self.state))
 
     def restore(self, path: Path) -> float:
-        """Continue from a checkpoint, bit for bit; return the seconds that the run had taken."""
+        """Continue from a checkpoint, if there is one, bit for bit; return the seconds that the run had taken."""
         _, state = predict(self.policy, self.envs, self.observation)  # of the form of the one to be read
         tree = load_tree(path, self._tree(0.0, state))
+        if tree is None:
+            return 0.0
         seconds, played, self.regret, self.recorded, self.observation, self.state, envs = tree
         self.round = int(played)
         self.bare.restore(envs)
@@ -159,7 +161,10 @@ def play_to_end(
     spent playing, or None if it was stopped.
     """
     run, saved = run_of(experiment, policy), folder.checkpoint(policy)
-    before = run.restore(saved) if saved.exists() else 0.0
+    made_by = provenance(policy)
+    before = run.restore(saved)
+    if not run.round:
+        folder.begin(policy, made_by)
     start = last = perf_counter()
     while run.round < experiment.rounds:
         run.play(max(1, _STRIDE // run.steps))
@@ -170,6 +175,5 @@ def play_to_end(
             last = perf_counter()
         if stopped:
             return None
-    write_whole(folder.result(policy), run.results().write_parquet)
-    saved.unlink(missing_ok=True)
+    folder.finish(policy, run.results(), made_by)
     return before + perf_counter() - start

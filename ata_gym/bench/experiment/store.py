@@ -1,14 +1,17 @@
 """A results folder: the configuration, a file for each finished policy, and checkpoints of the others.
 
-Every file appears whole or not at all, so a run may be killed at any moment.
+Every file appears whole or not at all, so a run may be killed at any moment, and each that counts has a checksum.
 """
 
 from __future__ import annotations
 
+import hashlib
+import io
 import json
 import os
+import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -16,8 +19,11 @@ from urllib.parse import quote
 import numpy as np
 import polars as pl
 
+from ata_gym.bench.experiment.claim import Claim, claim
 from ata_gym.bench.experiment.experiment import Config
+from ata_gym.bench.experiment.provenance import Provenance
 from ata_gym.utils.atomic import write_whole
+from ata_gym.utils.sealed import DamagedError, load_checkpoint, remove_checkpoint, save_checkpoint
 from ata_gym.utils.trees import leaves, rebuild
 
 
@@ -26,6 +32,8 @@ class Folder:
     """The results of one experiment; make one with :func:`open_folder`."""
 
     path: Path
+    claim: Claim | None = field(default=None, compare=False, repr=False)
+    """Keeps other processes out."""
 
     def result(self, policy: str) -> Path:
         """Where the records of a finished policy are."""
@@ -44,41 +52,56 @@ class Folder:
 
     def finished(self, policy: str) -> bool:
         """Whether the policy has been played to the last round."""
-        return self.result(policy).exists()
+        return finished(self.result(policy))
 
     def results(self, policies: list[str]) -> pl.DataFrame:
         """Records of finished policies, one below the other; the columns are those of ``run.SCHEMA``."""
         return pl.concat([read_frame(self.result(policy)) for policy in policies])
 
+    def begin(self, policy: str, made_by: Provenance) -> None:
+        """Note by which code a policy is played, before its first checkpoint."""
+        write_json(self.checkpoint(policy).with_suffix(".json"), made_by)
+
+    def finish(self, policy: str, records: pl.DataFrame, made_by: Provenance) -> None:
+        """Leave the records of a policy, and remove its checkpoints."""
+        write_frame(self.result(policy), records, made_by)
+        remove_checkpoint(self.checkpoint(policy))
+        self.checkpoint(policy).with_suffix(".json").unlink(missing_ok=True)
+
     def note_timing(self, policy: str, seconds: float, rounds: int) -> None:
         """Keep how long a policy took, apart from the results: these are the same each time, the clock is not."""
         path = self.path / "timings.json"
-        timings = _read_json(path) if path.exists() else {}
+        try:
+            timings = read_json(path) if path.exists() else {}
+        except DamagedError as error:
+            warnings.warn(f"{error}; a new one is begun", stacklevel=2)
+            timings = {}
         timings[policy] = {"seconds": round(seconds, 3), "rounds_per_second": round(rounds / seconds, 1)}
-        _write_json(path, timings)
+        write_json(path, timings)
 
 
 def open_folder(path: str | os.PathLike[str], config: Config) -> Folder:
-    """Make a results folder, or open one of the same configuration.
+    """Make a results folder, or open one of the same configuration; it is held as long as the returned object lives.
 
-    ValueError if ``path`` is a file, or holds the results of another configuration: the message says what differs.
+    ValueError as ``claim`` raises it, or if it holds the results of another configuration: the message says what
+    differs.
     """
+    if not os.fspath(path):
+        raise ValueError("the results need a folder, and its name is empty")
     path = Path(path)
-    if path.exists() and not path.is_dir():
-        raise ValueError(f"{path} is a file; the results need a folder")
-    folder, known = Folder(path), path / "config.json"
+    folder, known = Folder(path, claim(path)), path / "config.json"
     if known.exists():
-        differences = _differences(_read_json(known), config)
+        differences = _differences(read_json(known), config)
         if differences:
             raise ValueError(
                 f"{path} holds the results of another configuration: {differences}; choose another folder, or delete it"
             )
-    for room in ("results", "checkpoints"):
-        (path / room).mkdir(parents=True, exist_ok=True)
-    for half_written in path.rglob(".part-*"):  # by a run that was killed
-        half_written.unlink(missing_ok=True)
+    for room in (path, path / "results", path / "checkpoints"):
+        room.mkdir(exist_ok=True)
+        for half_written in room.glob(".part-*"):  # by a run that was killed
+            half_written.unlink(missing_ok=True)
     if not known.exists():
-        _write_json(known, config)
+        write_json(known, config)
     return folder
 
 
@@ -91,38 +114,72 @@ def _differences(there: Config, here: Config) -> str:
 
 
 def save_tree(path: Path, tree: Any) -> None:
-    """Write a tree of arrays to a ``.npz`` file, whole or not at all."""
-    arrays = {name: np.asarray(leaf) for name, leaf in leaves(tree, "tree")}
-
-    def write(part: Path) -> None:
-        with part.open("wb") as file:
-            np.savez(file, allow_pickle=False, **arrays)
-
-    write_whole(path, write)
+    """Write a checkpoint, a tree of arrays, to a ``.npz`` file; the one before is kept."""
+    content = io.BytesIO()
+    np.savez(content, allow_pickle=False, **{name: np.asarray(leaf) for name, leaf in leaves(tree, "tree")})
+    save_checkpoint(path, content.getvalue())
 
 
 def load_tree(path: Path, like: Any) -> Any:
-    """Read what :func:`save_tree` wrote, a tree of the form of ``like``."""
-    with np.load(path, allow_pickle=False) as file:
-        return rebuild(like, [file[name] for name, _ in leaves(like, "tree")])
+    """Read the newest whole checkpoint that :func:`save_tree` wrote, of the form of ``like``; None if there is none."""
+
+    def read(content: bytes) -> Any:
+        with np.load(io.BytesIO(content), allow_pickle=False) as file:
+            return rebuild(like, [file[name] for name, _ in leaves(like, "tree")])
+
+    return load_checkpoint(path, read)
 
 
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        content: dict[str, Any] = dict(json.loads(path.read_text("utf-8")))
-    except (ValueError, TypeError) as error:
-        raise ValueError(f"{path} is damaged: {error}") from error
-    return content
+def write_frame(path: Path, frame: pl.DataFrame, about: Mapping[str, str]) -> None:
+    """Write a Parquet file, and beside it, as JSON, its checksum and what there is to say about it."""
+    content = io.BytesIO()
+    frame.write_parquet(content)
+    write_whole(path, lambda part: part.write_bytes(content.getbuffer()))
+    write_json(path.with_suffix(".json"), {"sha256": _sha256(content.getvalue()), **about})
 
 
-def _write_json(path: Path, content: Mapping[str, Any]) -> None:
-    text = json.dumps(content, indent=2) + "\n"
-    write_whole(path, lambda part: part.write_text(text, "utf-8"))
+def finished(path: Path) -> bool:
+    """Whether a frame was written to the end."""
+    return path.exists() and path.with_suffix(".json").exists()
 
 
 def read_frame(path: Path) -> pl.DataFrame:
-    """Read a parquet file of a results folder; ValueError if it is not what was written."""
+    """Read what :func:`write_frame` wrote; errors are those of :func:`check_frame`."""
+    return pl.read_parquet(io.BytesIO(check_frame(path)))
+
+
+def check_frame(path: Path) -> bytes:
+    """The content of a file that :func:`write_frame` wrote.
+
+    Raises
+    ------
+    DamagedError
+        If it is something else.
+    """
+    mend = f"delete {path}, and the same command makes it anew"
     try:
-        return pl.read_parquet(path)
-    except (pl.exceptions.PolarsError, OSError) as error:
-        raise ValueError(f"{path} cannot be read: delete it, and the same command makes it anew ({error})") from error
+        known, content = read_json(path.with_suffix(".json")), path.read_bytes()
+    except OSError as error:
+        raise DamagedError(f"{path} cannot be read ({error}); {mend}") from error
+    if known.get("sha256") != _sha256(content):
+        raise DamagedError(f"{path} is damaged: it does not have the checksum that was written with it; {mend}")
+    return content
+
+
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON object; DamagedError if the file holds none."""
+    try:
+        content: dict[str, Any] = dict(json.loads(path.read_text("utf-8")))
+    except (ValueError, TypeError) as error:
+        raise DamagedError(f"{path} is damaged ({error}): delete it, and the same command goes on") from error
+    return content
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Write a JSON object, whole or not at all."""
+    text = json.dumps(content, indent=2) + "\n"
+    write_whole(path, lambda part: part.write_text(text, "utf-8"))

@@ -26,7 +26,6 @@ class Asgd(Method):
 
     def scale(self, delay: int) -> float:
         """A factor on the learning rate, for a gradient of that delay."""
-        del delay
         return 1.0
 
     def arrive(self, server: ParameterServer, task: EndedTask) -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import tarfile
+import zipfile
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ata_gym.training.problems.cifar100_archives import read_archive
+from ata_gym.training.problems.cifar100_archives import MOST, read_archive
 from ata_gym.training.problems.classification import Classification
 
 _CLASSES = 100
@@ -40,23 +40,38 @@ def cifar100(data: str | Path) -> Classification:
     path = Path(data)
     if not path.exists():
         raise FileNotFoundError(f"there is no file {path}")
-    parts = read_archive(path) if path.is_dir() or tarfile.is_tarfile(path) else _read(path)
+    parts = read_archive(path) if path.is_dir() or not _is_zip(path) else _read(path)
     train, test = (_checked(parts, which, path) for which in ("train", "test"))
     rates = {"adam": 8e-5, "sgd": 1e-2}
     return Classification(_cnn, train, test, transform=_normalise, name="cifar100", learning_rates=rates)
 
 
+def _is_zip(path: Path) -> bool:
+    """Whether it begins as an npz file does."""
+    with path.open("rb") as file:
+        return file.read(2) == b"PK"
+
+
 def _read(path: Path) -> dict[str, np.ndarray]:
     try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            parts = {name: archive[name] for name in _PARTS if name in archive}
+        parts = _arrays(path)
     except Exception as error:  # a damaged, encrypted or otherwise compressed archive may raise anything
+        reason = "it holds Python objects" if "pickle" in str(error) else error
         raise ValueError(
-            f"{path} cannot be read as an archive of CIFAR-100 or an npz file of plain arrays: {error}"
+            f"{path} cannot be read as an archive of CIFAR-100 or an npz file of plain arrays: {reason}"
         ) from error
     if len(parts) < len(_PARTS):
         raise ValueError(f"{path} must hold {', '.join(_PARTS)}, but has only: {', '.join(parts) or 'none of them'}")
     return parts
+
+
+def _arrays(path: Path) -> dict[str, np.ndarray]:
+    with zipfile.ZipFile(path) as members:
+        size = sum(member.file_size for member in members.infolist())
+    if size > MOST:
+        raise ValueError(f"it unpacks to {size:,} bytes, and at most {MOST:,} are read")
+    with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+        return {name: archive[name] for name in _PARTS if name in archive}
 
 
 def _checked(parts: dict[str, np.ndarray], which: str, path: Path) -> tuple[Tensor, Tensor]:

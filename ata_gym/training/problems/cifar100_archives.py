@@ -5,12 +5,17 @@ The formats: https://www.cs.toronto.edu/~kriz/cifar.html
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import io
+import lzma
 import math
 import pickle
 import tarfile
+from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +24,12 @@ Parts = dict[str, NDArray[Any]]
 
 _PIXELS = 3 * 32 * 32
 _RECORD = 2 + _PIXELS  # coarse label, fine label, pixels
+MOST = 2**28
+"""Bytes that are unpacked at most; all images, with their labels and names, are 190 MB."""
+_MEMBERS = 1000
+"""Members of an archive that are looked at; those published have six at most."""
+_OPENERS: dict[bytes, Callable[..., Any]] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ": lzma.open}
+"""How files with these first bytes are unpacked."""
 
 _NUMPY = [f"numpy.{core}.multiarray" for core in ("core", "_core")]
 _KNOWN = {*((home, "_reconstruct") for home in _NUMPY), ("numpy", "ndarray"), ("numpy", "dtype"), ("_codecs", "encode")}
@@ -29,13 +40,15 @@ def read_archive(path: Path) -> Parts:
     """Read ``train_x`` and ``test_x`` (N, 32, 32, 3) uint8, and the fine labels ``train_y`` and ``test_y`` (N,).
 
     The path is that of ``cifar-100-python.tar.gz``, ``cifar-100-binary.tar.gz``, or of the folder that one of them
-    holds. If it is damaged, is not such an archive, or its pickles hold more than arrays and plain values, it raises
-    ``ValueError``.
+    holds. If it is damaged, is not such an archive, unpacks to more than ``MOST`` bytes, or its pickles hold more than
+    arrays and plain values, it raises ``ValueError``.
     """
     try:
         files = _extracted(path) if path.is_dir() else _packed(path)
     except Exception as error:  # a damaged archive, or links that lead nowhere or in a loop, may raise anything
-        raise ValueError(f"{path} cannot be read as an archive of CIFAR-100: {error}") from error
+        raise ValueError(
+            f"{path} cannot be read as an archive of CIFAR-100 or an npz file of plain arrays: {error}"
+        ) from error
     parts: Parts = {}
     for which in ("train", "test"):
         readers = {which: _from_pickle, f"{which}.bin": _from_records}
@@ -56,17 +69,32 @@ def _wanted(name: str) -> bool:
 
 
 def _extracted(folder: Path) -> dict[str, bytes]:
-    return {file.name: file.read_bytes() for file in folder.iterdir() if _wanted(file.name) and file.is_file()}
+    files = {}
+    for found in folder.iterdir():
+        if _wanted(found.name) and found.is_file():
+            with found.open("rb") as file:
+                files[found.name] = _content(file)
+    return files
 
 
 def _packed(path: Path) -> dict[str, bytes]:
-    files = {}
-    with tarfile.open(path) as archive:
-        for member in archive:
-            name = member.name.rpartition("/")[2]
-            if _wanted(name) and (content := archive.extractfile(member)) is not None:
-                files[name] = content.read()
-    return files
+    with path.open("rb") as file:
+        start = file.read(8)
+    opener = next((opener for magic, opener in _OPENERS.items() if start.startswith(magic)), open)
+    with opener(path, "rb") as unpacked:
+        whole = io.BytesIO(_content(unpacked))  # so that no header can ask for more
+    with tarfile.open(fileobj=whole, mode="r:") as archive:
+        members = {member.name.rpartition("/")[2]: member for member in islice(archive, _MEMBERS)}
+        files = {name: archive.extractfile(member) for name, member in members.items() if _wanted(name)}
+        return {name: _content(file) for name, file in files.items() if file is not None}
+
+
+def _content(file: IO[bytes]) -> bytes:
+    """Read a file to its end; ValueError if that is too much."""
+    content = file.read(MOST + 1)
+    if len(content) > MOST:
+        raise ValueError(f"it unpacks to more than {MOST:,} bytes, which CIFAR-100 has not")
+    return content
 
 
 def _from_records(content: bytes) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -80,7 +108,7 @@ def _from_pickle(content: bytes) -> tuple[NDArray[Any], NDArray[Any]]:
     try:
         tree = _Reader(io.BytesIO(content), encoding="bytes").load()
         named = {name if isinstance(name, bytes) else str(name).encode(): part for name, part in tree.items()}
-        return _array(named[b"data"]), np.array(named[b"fine_labels"])
+        return _array(named[b"data"]), _labels(named[b"fine_labels"])
     except KeyError as error:
         raise ValueError(f"has no {error}") from error
     except Exception as error:  # a damaged pickle may raise anything
@@ -98,13 +126,19 @@ class _Inert:
         self.state = state
 
 
-class _Reader(pickle.Unpickler):
+class _Reader(pickle._Unpickler):  # the one in C allots as much memory as a pickle says
     """Reads pickles of plain values and arrays; it calls no function that they name, and refuses other names."""
 
     def find_class(self, module: str, name: str) -> type[_Inert]:
         if (module, name) not in _KNOWN:
             raise pickle.UnpicklingError(f"it names {module}.{name}, which a plain array does not need")
         return type("_Inert", (_Inert,), {})  # a class of its own: a pickle may write into it
+
+
+def _labels(part: Any) -> NDArray[Any]:
+    if not all(isinstance(label, int | float) for label in part):  # no lists of lists, which may be endless
+        raise ValueError("its fine_labels must be numbers")
+    return np.array(part)
 
 
 def _array(part: Any) -> NDArray[np.uint8]:

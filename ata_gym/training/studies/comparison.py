@@ -11,14 +11,14 @@ from urllib.parse import quote
 import polars as pl
 
 from ata_gym.bench.experiment.experiment import Experiment
-from ata_gym.bench.experiment.store import Folder, read_frame
+from ata_gym.bench.experiment.provenance import Provenance
+from ata_gym.bench.experiment.store import Folder, finished, read_frame, write_frame
 from ata_gym.bench.report.table import LEFT, Table, right
 from ata_gym.training.methods.method import UpdateRecord
 from ata_gym.training.methods.run import MethodRun, find_method
 from ata_gym.training.studies.curves import Goal, smooth
 from ata_gym.training.studies.trajectory import deterministic
 from ata_gym.training.trainer import Trainer
-from ata_gym.utils.atomic import write_whole
 
 _NOISE = 2.0**60
 """A variance so large that only noise limits the step sizes; a power of two, so that their ratios are exact."""
@@ -76,11 +76,12 @@ def run_once(
     experiment: Experiment,
     folder: Folder,
     progress: Callable[[int], None] = lambda _gradients: None,
+    made_by: Provenance | None = None,
 ) -> pl.DataFrame:
     """Run a method until it has used rounds * B gradients, as the policies do, or read its file if there is one.
 
     Trainer and experiment are those of the policies: the method has the same problem, settings, pool and budget B.
-    After every update ``progress`` is called with the number of gradients used.
+    After every update ``progress`` is called with the number of gradients used; ``made_by`` is kept beside the file.
 
     Returns
     -------
@@ -94,7 +95,7 @@ def run_once(
     """
     scenario, path = experiment.scenario, result(folder, choice)
     most = experiment.rounds * scenario.budget
-    if path.exists():
+    if finished(path):
         progress(most)
         return read_frame(path)
     settings = replace(
@@ -115,7 +116,7 @@ def run_once(
     last = pl.int_range(pl.len()) == pl.len() - 1
     frame = frame.with_columns(pl.when(last).then(pl.lit(value)).alias(name) for name, value in evaluation.items())
     path.parent.mkdir(exist_ok=True)
-    write_whole(path, frame.write_parquet)
+    write_frame(path, frame, made_by or {})
     return frame
 
 

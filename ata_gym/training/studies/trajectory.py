@@ -13,11 +13,13 @@ import polars as pl
 import torch
 
 from ata_gym.bench.experiment.experiment import Config
-from ata_gym.bench.experiment.store import Folder, read_frame
+from ata_gym.bench.experiment.provenance import Provenance, provenance_of
+from ata_gym.bench.experiment.store import Folder, finished, read_frame, write_frame, write_json
 from ata_gym.training import checkpoint
 from ata_gym.training.trainer import Trainer
-from ata_gym.utils.atomic import write_whole
 from ata_gym.utils.extras import require
+from ata_gym.utils.sealed import load_checkpoint, remove_checkpoint, save_checkpoint
+from ata_gym.utils.signals import stop_requested
 
 EVALUATIONS = 50
 """Evaluations of a trajectory, evenly over its rounds."""
@@ -37,6 +39,7 @@ def train_once(
     *,
     save_every: float = 10.0,
     log: Log = lambda _: None,
+    made_by: Provenance | None = None,
 ) -> pl.DataFrame:
     """Train to the last round, from a checkpoint if there is one, or read the trajectory if it is complete.
 
@@ -51,6 +54,8 @@ def train_once(
         Seconds between checkpoints.
     log
         Called for every round from 0 on, those of an earlier run as well.
+    made_by
+        Kept beside the trajectory.
 
     Returns
     -------
@@ -63,14 +68,14 @@ def train_once(
         If the loss is NaN or infinite: the rounds before are kept in the checkpoint. If a round does not fit into the
         device's memory: the last checkpoint stays. If a file is not what was written.
     """
-    whole = folder.path / "training.parquet"
-    if whole.exists():
+    whole, _ = trajectory_files(folder)
+    if finished(whole):
         trajectory = read_frame(whole)
         progress(rounds, trajectory["loss"][-1])
         _log_again(trajectory, log)
         return trajectory
-    with deterministic():
-        record = _Record(trainer, max(1, rounds // EVALUATIONS), folder.path / "checkpoints" / "training.pt", log)
+    with deterministic(), stop_requested() as stop:
+        record = _Record(trainer, max(1, rounds // EVALUATIONS), trajectory_files(folder)[1], log, made_by or {})
         last = perf_counter()
         while trainer.round < rounds:
             try:
@@ -81,27 +86,37 @@ def train_once(
                 raise FloatingPointError(f"{error}; {kept}") from error
             record.add(loss, at_the_end=trainer.round == rounds)
             progress(trainer.round, loss)
-            if perf_counter() - last >= save_every:
+            stopped = stop()
+            if stopped or perf_counter() - last >= save_every:
                 record.save()
                 last = perf_counter()
+            if stopped:
+                break
     checkpoint.save(folder.path / "weights.pt", trainer.model.state_dict())
     trajectory = record.frame()
-    write_whole(whole, trajectory.write_parquet)
-    record.path.unlink(missing_ok=True)
+    write_frame(whole, trajectory, made_by or {})
+    remove_checkpoint(record.path)
+    record.path.with_suffix(".json").unlink(missing_ok=True)
     return trajectory
+
+
+def trajectory_files(folder: Folder) -> tuple[Path, Path]:
+    """The trajectory in a results folder, and its checkpoint."""
+    return folder.path / "training.parquet", folder.path / "checkpoints" / "training.pt"
 
 
 class _Record:
     """The losses and evaluations so far, and their checkpoint."""
 
-    def __init__(self, trainer: Trainer, every: int, path: Path, log: Log) -> None:
+    def __init__(self, trainer: Trainer, every: int, path: Path, log: Log, made_by: Provenance) -> None:
         self._trainer, self._every, self.path, self._log = trainer, every, path, log
         self._losses: list[float] = []
         self._evaluations: list[dict[str, float]] = []
-        if not path.exists():
+        tree = load_checkpoint(path, checkpoint.unpack)
+        if tree is None:
+            write_json(path.with_suffix(".json"), made_by)
             self._evaluate()
             return
-        tree = checkpoint.load(path, "trainer", "losses", "evaluations")
         trainer.restore(tree["trainer"])
         self._losses, self._evaluations = tree["losses"].tolist(), tree["evaluations"]
         _log_again(self.frame(), log)
@@ -118,7 +133,7 @@ class _Record:
         """Write the checkpoint."""
         losses = torch.tensor(self._losses, dtype=torch.float64)
         tree = {"trainer": self._trainer.checkpoint(), "losses": losses, "evaluations": self._evaluations}
-        checkpoint.save(self.path, tree)
+        save_checkpoint(self.path, checkpoint.pack(tree))
 
     def frame(self) -> pl.DataFrame:
         """The trajectory."""
@@ -164,6 +179,11 @@ def tensorboard_log(folder: Path, rounds: int) -> Iterator[Log]:
 def training_config(trainer: Trainer, problem: str, data: Path | None = None) -> Config:
     """All that a trajectory depends on but the number of rounds: the trainer, the problem's name and its data."""
     return trainer.config() | {"problem": problem, "data": None if data is None else _digest(data)}
+
+
+def made_by_problem(problem: str) -> Provenance:
+    """The provenance of what is trained on a problem of this name."""
+    return provenance_of(problem.removeprefix("torch:").partition(":")[0] if ":" in problem else "ata_gym")
 
 
 def _digest(data: Path) -> str:

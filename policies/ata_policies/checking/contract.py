@@ -13,6 +13,7 @@ import numpy as np
 
 from ata_gym.changes import Change, Conditions
 from ata_gym.pools import exponential
+from ata_gym.utils.extras import MissingExtraError
 from ata_gym.utils.trees import difference, map_leaves
 from ata_policies.checking.predict_call import Answer, Array, FaultError, Step, checked_predict, rows_of
 from ata_policies.observations import Observation
@@ -217,10 +218,12 @@ class ContractCheck:
             name: np.concatenate([field, field[:, :1]], axis=1) for name, field in seen.items() if name in _PER_WORKER
         }
         nan = {"duration": np.full_like(seen["duration"], np.nan)}
+        unknown = {"worker": np.full_like(seen["worker"], self.setting.n)}
         privileged: dict[str, Any] = {"privileged": last.conditions} if self.kind.privileged else {}
         for what, observation in (
             (f"an observation of {self.setting.n + 1} workers", seen | wider),
             ("durations that are NaN", seen | nan),
+            ("results of a worker that is not there", seen | unknown),
             (f"a state of {_ROWS} rows with an observation of {_ROWS - 1}", fewer),
         ):
             try:
@@ -238,6 +241,8 @@ class ContractCheck:
         setting = self.setting._replace(**changes)
         try:
             return self.make(setting, seed)
+        except MissingExtraError:
+            raise
         except Exception as error:
             where = f"{setting.n} workers and B = {setting.budget}"
             raise FaultError(f"it cannot be made for {where}: {type(error).__name__}: {error}") from error

@@ -181,6 +181,34 @@ class FailsAtZero(Sound):
         return np.where(state.belief.untried(), 0.0, np.where(mean == 0.0, np.nan, mean))
 
 
+class DecidesTogether(Sound):
+    """In a race: whether any row has seen a slow worker decides for all."""
+
+    env_id = "ata_gym/TaskRace-v0"
+
+    def allocate(self, state: State) -> Any:
+        extra = state.belief.totals > 20.0
+        return np.minimum(super().allocate(state) + bool(np.any(extra)), self.setting.budget)
+
+
+class TakesForeignTimes(Sound):
+    def predict(self, observation: Any, *args: Any, **kwargs: Any) -> Any:
+        known = {name: np.nan_to_num(field) for name, field in observation.items()}
+        return super().predict(known, *args, **kwargs)
+
+
+class TakesUnknownWorkers(Sound):
+    def predict(self, observation: Any, *args: Any, **kwargs: Any) -> Any:
+        known = {"worker": np.minimum(observation["worker"], self.setting.n - 1)}
+        return super().predict(observation | known, *args, **kwargs)
+
+
+class TakesForeignWorkers(Sound):
+    def predict(self, observation: Any, *args: Any, **kwargs: Any) -> Any:
+        mine = {"elapsed": observation["elapsed"][..., : self.setting.n]}
+        return super().predict(observation | mine, *args, **kwargs)
+
+
 class TakesAnyState(Sound):
     def predict(self, observation: Any, state: Any = None, *args: Any, **kwargs: Any) -> Any:
         fits = state is not None and len(state.round) == len(np.atleast_2d(observation["worker"]))
@@ -337,6 +365,10 @@ FAULTS: list[tuple[type[Any], str]] = [
     (DrawsForTheBatch, "a row of a batch has another action in round 1 than the same row alone"),
     (DecidesForAll, "a row of a batch has another action beside rows that are at other rounds"),
     (FailsAtZero, "where all durations are 0, in round 2: predict raises ValueError: scores must be finite"),
+    (DecidesTogether, "a row of a batch has another action in round .* than the same row alone"),
+    (TakesForeignTimes, "given durations that are NaN, predict says nothing: raise ValueError"),
+    (TakesUnknownWorkers, "given results of a worker that is not there, predict says nothing: raise ValueError"),
+    (TakesForeignWorkers, "given an observation of 6 workers, predict says nothing: raise ValueError"),
     (TakesAnyState, "given a state of 3 rows with an observation of 2, predict says nothing: raise ValueError"),
     (MixesRows, "a row of a batch has another action in round 2 than the same row alone"),
     (Remembers, "predict changes self.rounds"),

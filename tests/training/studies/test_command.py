@@ -1,5 +1,7 @@
+import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -73,6 +75,42 @@ def test_a_stopped_run_started_again_ends_with_the_same_bytes(tmp_path, finished
     assert steps.taken == ROUNDS - 28  # nor for another policy
 
 
+@pytest.mark.skipif(os.name == "nt", reason="needs the signals of POSIX")
+def test_ctrl_c_saves_at_once(tmp_path, finished, monkeypatch, contents):
+    step = Trainer.step
+
+    def interrupted(self):
+        if self.round == 17:
+            os.kill(os.getpid(), signal.SIGINT)
+        return step(self)
+
+    monkeypatch.setattr(Trainer, "step", interrupted)
+    assert command(tmp_path, "--save-every", 1e9).exit_code == 130
+    tree = checkpoint.load(tmp_path / "checkpoints" / "training.pt", "losses")
+    assert len(tree["losses"]) == 18
+    monkeypatch.undo()
+    assert command(tmp_path).exit_code == 0
+    assert contents(tmp_path) == contents(finished[0])
+
+
+@pytest.mark.parametrize("which", ["training.pt", "both"])
+def test_a_damaged_checkpoint_is_set_aside(tmp_path, finished, steps, contents, which):
+    steps.stop_at = 15
+    assert command(tmp_path, "--save-every", 0).exit_code == 130
+    saved = tmp_path / "checkpoints" / "training.pt"
+    for path in [saved] + [saved.with_name("training.pt.previous")] * (which == "both"):
+        content = bytearray(path.read_bytes())
+        content[len(content) // 2] ^= 1
+        path.write_bytes(content)
+    steps.taken, steps.stop_at = 0, None
+    with pytest.warns(UserWarning, match="damaged"):
+        assert command(tmp_path).exit_code == 0
+    assert steps.taken == (ROUNDS if which == "both" else ROUNDS - 13)
+    for aside in (tmp_path / "checkpoints").glob("*.damaged"):
+        aside.unlink()
+    assert contents(tmp_path) == contents(finished[0])
+
+
 def test_a_run_killed_at_a_random_moment_ends_the_same(tmp_path, contents):
     options = ["--save-every", "0.05", "--optimizer", "adamw", "--schedule", "cosine:400", "--micro-batch", "2"]
     assert command(tmp_path / "alone", *options, policies="ofta", rounds=400).exit_code == 0
@@ -132,7 +170,7 @@ def test_a_changed_configuration_is_refused(finished, arguments, difference, con
 def test_a_damaged_trajectory(tmp_path, finished, refused):
     shutil.copytree(finished[0], tmp_path, dirs_exist_ok=True)
     (tmp_path / "training.parquet").write_bytes(b"no parquet")
-    refused(command(tmp_path), "training.parquet cannot be read: delete it")
+    refused(command(tmp_path), "training.parquet is damaged")
 
 
 def test_a_loss_that_is_not_finite_is_one_sentence(tmp_path, refused):

@@ -57,7 +57,7 @@ def test_a_method_is_its_own_run(finished, name, lr):
 
 
 def test_each_ends_with_as_many_gradients_as_the_policies(finished):
-    for path in (finished[0] / "methods").iterdir():
+    for path in (finished[0] / "methods").glob("*.parquet"):
         used = pl.read_parquet(path)["used"]
         assert used[-1] >= ROUNDS * BUDGET
         assert used.len() == 1 or used[-2] < ROUNDS * BUDGET
@@ -84,7 +84,7 @@ def test_they_take_part_again_without_running_again(finished, monkeypatch, conte
 def test_the_same_command_gives_the_same_bytes_however_often_it_is_stopped(finished, tmp_path, monkeypatch, contents):
     assert command(tmp_path, methods="rennala,ringmaster").exit_code == 0
     with monkeypatch.context() as patch:
-        patch.setattr(comparison, "write_whole", Mock(side_effect=KeyboardInterrupt))
+        patch.setattr(comparison, "write_frame", Mock(side_effect=KeyboardInterrupt))
         assert command(tmp_path).exit_code == 130
     assert command(tmp_path).exit_code == 0
     assert contents(tmp_path) == contents(finished[0])

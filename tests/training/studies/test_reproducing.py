@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import shutil
 import subprocess
@@ -90,6 +91,7 @@ def test_a_stopped_run_goes_on_in_another_process_to_the_same_bytes(finished, tm
     steps.stop_at = 25
     assert command(tmp_path, "--save-every", 0).exit_code == 130
     assert (tmp_path / "training" / "checkpoints" / "training.pt").exists()
+    gc.collect()  # what the stopped command held is in the traceback of its end
     line = f"-m ata_gym reproduce icml2025-quadratic --rounds {ROUNDS} --seeds 2 --sizes 17,51 --jobs 1 --out ."
     subprocess.run([sys.executable, *line.split()], cwd=tmp_path, check=True, capture_output=True)
     assert contents(tmp_path) == contents(finished[0])

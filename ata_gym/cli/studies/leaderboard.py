@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 import gymnasium as gym
 import typer
 
-from ata_gym.cli.bench import say_failure
 from ata_gym.cli.console import progress_bars, show_report
-from ata_gym.cli.options import Jobs, OutOrDefault, SaveEvery, check_effort, split_names
+from ata_gym.cli.options import Effort, Jobs, OutOrDefault, RerunChanged, SaveEvery, split_names
+from ata_gym.cli.studies.bench import say_failure
 from ata_gym.utils.validation import whole_number
 from ata_policies.registry import DEFAULTS
 
@@ -44,6 +44,7 @@ def leaderboard(
     ] = None,
     jobs: Jobs = None,
     save_every: SaveEvery = 10.0,
+    rerun_changed: RerunChanged = False,
 ) -> None:
     r"""Rank policies by cost = runtime + price x worker time, on a fixed set of scenarios with a version.
 
@@ -57,11 +58,12 @@ def leaderboard(
     ata-gym leaderboard --policies ata-icml,thompson,my_package.my_module:MyPolicy:shape=4
     ```
     """
-    from ata_gym.bench.leaderboard import scenarios as known  # noqa: PLC0415 - these imports take a second
+    from ata_gym.bench.experiment.claim import claim  # noqa: PLC0415 - these imports take a second
+    from ata_gym.bench.leaderboard import scenarios as known  # noqa: PLC0415
     from ata_gym.bench.leaderboard.experiment import REFERENCE, Competitor, Leaderboard, usual_policies  # noqa: PLC0415
     from ata_gym.bench.leaderboard.report import report  # noqa: PLC0415
 
-    check_effort(jobs, save_every)
+    effort = Effort.checked(jobs, save_every, rerun_changed)
     chosen, notes = known.choose(None if scenarios is None else split_names(scenarios, "scenario"), data, quick)
     names = usual_policies() if policies is None else split_names(policies)
     board = Leaderboard(
@@ -78,19 +80,21 @@ def leaderboard(
         raise ValueError("; ".join(f"{name}: {reason}" for name, reason in unable.items()))
     notes += [f"Left out: {name} ({reason})." for name, reason in unable.items()]
     board = replace(board, competitors=[one for one in board.competitors if one.policy not in unable])
+    claimed = claim(board.out)
     played = board.jobs()
-    failures = _play([one.job for one in played], jobs, save_every)
+    failures = _play([one.job for one in played], effort)
     finished = [one for one in played if one.job not in failures]
     if finished:
         defaults = {gym.spec(env_id).name: name for env_id, name in DEFAULTS.items()}
         show_report(report(board, finished, defaults, notes))
     for job, error in failures.items():
         say_failure(f"{job.policy} in {job.experiment.scenario.name}", error, job.folder.failure(job.policy))
+    del claimed
     if failures:
         raise typer.Exit(1)
 
 
-def _play(todo: Sequence[Job], jobs: int | None, save_every: float) -> Failures:
+def _play(todo: Sequence[Job], effort: Effort) -> Failures:
     """Play what has not finished, with a progress bar for each scenario."""
     from ata_gym.bench.experiment.jobs import play_jobs  # noqa: PLC0415
 
@@ -107,4 +111,4 @@ def _play(todo: Sequence[Job], jobs: int | None, save_every: float) -> Failures:
             played[job] = rounds
             show_progress(scenario, done[scenario])
 
-        return play_jobs(todo, processes=jobs, save_every=save_every, progress=progress)
+        return play_jobs(todo, effort.jobs, effort.save_every, progress, effort.rerun_changed)

@@ -12,9 +12,9 @@ import typer
 
 from ata_gym.cli.console import named_failure, progress_bars, say, say_error, show
 from ata_gym.cli.options import ProblemData
-from ata_gym.cli.train import ProblemName
+from ata_gym.cli.studies.train import ProblemName
 from ata_gym.typing import Floats
-from ata_gym.utils.atomic import write_whole
+from ata_gym.utils.atomic import check_place, write_whole
 from ata_gym.utils.extras import require
 from ata_gym.utils.validation import whole_number
 
@@ -56,6 +56,7 @@ def measure(
     check_trace_name(out)
     whole_number("tasks", tasks, 2)
     listed = find_workers(workers)
+    check_place(out)
     total = len(listed) * tasks
     try:
         with named_failure(f"the problem {problem}"), progress_bars({problem: total}) as progress:
@@ -68,7 +69,6 @@ def measure(
         raise typer.Exit(130) from error
     task, worker = np.divmod(np.arange(total), len(listed))
     frame = pl.DataFrame({"worker": worker, "task": task, "duration": times.T.ravel()})
-    out.parent.mkdir(parents=True, exist_ok=True)
     if out.suffix == ".csv":
         write_whole(out, lambda part: frame.write_csv(part, float_precision=_DECIMALS))
     else:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from ata_gym import __version__
-from ata_gym.cli.bench import end_with, play, run_and_report
 from ata_gym.cli.console import say, say_files, show, show_report
-from ata_gym.cli.options import PUBLISHED, Jobs, OutOrDefault, SaveEvery, check_effort
-from ata_gym.cli.train import train_with_progress
+from ata_gym.cli.options import PUBLISHED, Effort, Jobs, OutOrDefault, RerunChanged, SaveEvery
+from ata_gym.cli.studies.bench import end_with, play, run_and_report
+from ata_gym.cli.studies.train import train_with_progress
 from ata_gym.utils.extras import require
 from ata_gym.utils.validation import whole_number
 
@@ -39,14 +39,13 @@ _ONLY = {CIFAR100: ("--train", "--data", "--device"), QUADRATIC: ("--sizes", "--
 """Options of one figure."""
 
 
-class _Effort(NamedTuple):
+class _Plan(NamedTuple):
     """What the user wants to spend, and where it goes."""
 
     rounds: int
     seeds: int
     out: Path
-    jobs: int | None
-    save_every: float
+    effort: Effort
 
     def on(self, scenario: str) -> Experiment:
         from ata_gym.bench.experiment.experiment import Experiment  # noqa: PLC0415 - it takes a second to import
@@ -84,6 +83,7 @@ def reproduce(
     out: OutOrDefault = None,
     jobs: Jobs = None,
     save_every: SaveEvery = 10.0,
+    rerun_changed: RerunChanged = False,
 ) -> None:
     """Run policies on a published scenario, and draw its figure.
 
@@ -106,17 +106,16 @@ def reproduce(
     seeds = whole_number("seeds", (REGRET_SEEDS if figure == REGRET else 8) if seeds is None else seeds)
     kind = f"{figure}-{growth or 'linear'}" if figure == QUADRATIC else figure
     where = Path("results", f"{kind}-{count}-rounds-{seeds}-seeds") if out is None else out
-    check_effort(jobs, save_every)
-    effort = _Effort(count, seeds, where, jobs, save_every)
+    plan = _Plan(count, seeds, where, Effort.checked(jobs, save_every, rerun_changed))
     if figure == QUADRATIC:
-        _quadratic(effort, sizes or _SIZES, growth or "linear")
+        _quadratic(plan, sizes or _SIZES, growth or "linear")
     elif figure == REGRET:
-        _regret(effort)
+        _regret(plan)
     else:
-        _cifar100(effort, train, data, device)
+        _cifar100(plan, train, data, device)
 
 
-def _quadratic(effort: _Effort, sizes: str, growth: str) -> None:
+def _quadratic(plan: _Plan, sizes: str, growth: str) -> None:
     """One trajectory on the clocks of all pools; each pool has a results folder of its own."""
     require("torch", extra="train", purpose=f"The figure {QUADRATIC}")
     from ata_gym.training import Trainer  # noqa: PLC0415 - these imports take seconds
@@ -125,49 +124,49 @@ def _quadratic(effort: _Effort, sizes: str, growth: str) -> None:
     numbers = [size.strip() for size in sizes.split(",") if size.strip()]
     if not numbers or not all(number.isdecimal() for number in numbers):
         raise ValueError(f"sizes must be numbers of workers separated by commas, such as 17,51,153, not {sizes!r}")
-    experiments = {n: effort.on(f"{QUADRATIC}-{growth}-n{n}") for n in map(int, numbers)}
+    experiments = {n: plan.on(f"{QUADRATIC}-{growth}-n{n}") for n in map(int, numbers)}
     first = next(iter(experiments.values()))
-    trajectory = _train(Trainer("quadratic", first.scenario.budget), effort, "quadratic")
+    trajectory = _train(Trainer("quadratic", first.scenario.budget), plan, "quadratic")
     records = {}
     for n, experiment in experiments.items():
         say(f"{experiment.scenario.name} ...")
-        where = effort.out / f"{growth}-n{n}"
-        folder, finished, failures = play(experiment, PUBLISHED, where, effort.jobs, effort.save_every)
+        where = plan.out / f"{growth}-n{n}"
+        folder, finished, failures = play(experiment, PUBLISHED, where, plan.effort)
         end_with(failures, folder)
         records[n] = folder.results(finished)
     about = f"B = {first.scenario.budget}, {first.length}"
     say()
-    show_report(quadratic_figure.report(trajectory, records, growth, about, effort.out))
+    show_report(quadratic_figure.report(trajectory, records, growth, about, plan.out))
 
 
-def _cifar100(effort: _Effort, train: bool, data: Path | None, device: str | None) -> None:
+def _cifar100(plan: _Plan, train: bool, data: Path | None, device: str | None) -> None:
     """The clocks beside the published end points, and the loss on them."""
     from ata_gym.bench.paper import end_points as published  # noqa: PLC0415
 
     known = published.CIFAR100
-    experiment = effort.on(known.scenario)
+    experiment = plan.on(known.scenario)
     if not train and (data or device):
         raise ValueError("--data and --device only go with --train")
     if train:
         trainer, images = _network(experiment.scenario.budget, data, device)
-        losses = _train(trainer, effort, "cifar100", data)
-    made = run_and_report(experiment, ",".join(known.end_points), effort.out, effort.jobs, effort.save_every)
+        losses = _train(trainer, plan, "cifar100", data)
+    made = run_and_report(experiment, ",".join(known.end_points), plan.out, plan.effort)
     comparison = published.compare(known, made.summary, experiment.rounds)
     show(published.table(known, comparison))
     reproduced, sentence = published.verdict(known, comparison, experiment.rounds)
     say(sentence)
     if train:
-        _draw_losses(experiment, known, losses, images, effort.out)
+        _draw_losses(experiment, known, losses, images, plan.out)
     if not reproduced:
         raise typer.Exit(1)
 
 
-def _regret(effort: _Effort) -> None:
+def _regret(plan: _Plan) -> None:
     """The proxy regret against ln K."""
     from ata_gym.bench.paper import regret as regret_figure  # noqa: PLC0415 - it takes a second to import
 
-    experiment, names = effort.on(REGRET), ",".join(regret_figure.POLICIES)
-    run_and_report(experiment, names, effort.out, effort.jobs, effort.save_every, report_on=regret_figure.report)
+    experiment, names = plan.on(REGRET), ",".join(regret_figure.POLICIES)
+    run_and_report(experiment, names, plan.out, plan.effort, report_on=regret_figure.report)
 
 
 def _network(budget: int, data: Path | None, device: str | None) -> tuple[Trainer, int]:
@@ -207,7 +206,10 @@ def _draw_losses(
     say_files("loss curves", draw(curves, title, out / "plots" / "loss"))
 
 
-def _train(trainer: Trainer, effort: _Effort, problem: str, data: Path | None = None) -> pl.DataFrame:
+def _train(trainer: Trainer, plan: _Plan, problem: str, data: Path | None = None) -> pl.DataFrame:
     """The trajectory of a trainer, kept in a folder of its own beside the clocks."""
-    config, where = {"ata-gym": __version__, "rounds": effort.rounds}, effort.out / "training"
-    return train_with_progress(trainer, config, where, problem, data, save_every=effort.save_every)[1]
+    from ata_gym.bench.experiment.claim import claim  # noqa: PLC0415 - it takes a second to import
+
+    _claimed = claim(plan.out)
+    config, where = {"ata-gym": __version__, "rounds": plan.rounds}, plan.out / "training"
+    return train_with_progress(trainer, config, where, problem, data, effort=plan.effort)[1]

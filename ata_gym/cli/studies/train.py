@@ -10,9 +10,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ata_gym.cli.bench import end_with
 from ata_gym.cli.console import loss_bar, named_failure, progress_bars, say_error, say_files, show_report
-from ata_gym.cli.options import PUBLISHED, Out, Policies, ProblemData, SaveEvery, check_effort, split_names
+from ata_gym.cli.options import (
+    PUBLISHED,
+    USUAL,
+    Effort,
+    Out,
+    Policies,
+    ProblemData,
+    RerunChanged,
+    SaveEvery,
+    split_names,
+)
+from ata_gym.cli.studies.bench import end_with
 from ata_gym.training.problems.problem import problem_names
 from ata_gym.utils.extras import require
 
@@ -20,6 +30,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from ata_gym.bench.experiment.experiment import Experiment
+    from ata_gym.bench.experiment.provenance import Provenance
     from ata_gym.bench.experiment.store import Folder
     from ata_gym.training.studies.comparison import MethodChoice
     from ata_gym.training.trainer import Trainer
@@ -67,6 +78,7 @@ def train(
         bool, typer.Option("--tensorboard", help="Log to OUT/tensorboard, for `tensorboard --logdir`.")
     ] = False,
     save_every: SaveEvery = 10.0,
+    rerun_changed: RerunChanged = False,
 ) -> None:
     """Train a model once, and draw its loss against the runtime and the worker time of each policy.
 
@@ -83,9 +95,10 @@ def train(
     from ata_gym.training.problems.problem import make_problem  # noqa: PLC0415
     from ata_gym.training.studies.comparison import MethodChoice, result  # noqa: PLC0415
     from ata_gym.training.studies.loss_report import report  # noqa: PLC0415
+    from ata_gym.training.studies.trajectory import made_by_problem  # noqa: PLC0415
     from ata_gym.training.trainer import Trainer  # noqa: PLC0415
 
-    check_effort(None, save_every)
+    effort = Effort.checked(1, save_every, rerun_changed)
     names = split_names(policies)
     experiment = replace(Experiment.on_scenario(scenario, rounds=rounds, seeds=1, seed=seed), points=_POINTS)
     for name in names:
@@ -103,12 +116,15 @@ def train(
             micro_batch=micro_batch, precision=precision, compile=compile_, graphs=graphs, device=device, seed=seed,
         )  # fmt: skip
     folder, trajectory = train_with_progress(
-        trainer, experiment.config(), out, problem, data, tensorboard=tensorboard, save_every=save_every
+        trainer, experiment.config(), out, problem, data, tensorboard=tensorboard, effort=effort
     )
     with progress_bars(dict.fromkeys(names, rounds)) as progress:
-        failures = play_all(experiment, names, folder, processes=1, save_every=save_every, progress=progress)
+        failures = play_all(
+            experiment, names, folder,
+            processes=1, save_every=save_every, progress=progress, rerun_changed=rerun_changed,
+        )  # fmt: skip
     finished = [name for name in names if name not in failures]
-    frames, diverged = _run_methods(entries, trainer, experiment, folder)
+    frames, diverged = _run_methods(entries, trainer, experiment, folder, made_by_problem(problem), rerun_changed)
     if finished:
         show_report(report(experiment, finished, folder, trajectory, trainer, frames))
         say_files("trajectory and final weights", [folder.path / name for name in ("training.parquet", "weights.pt")])
@@ -122,10 +138,18 @@ def train(
 
 
 def _run_methods(
-    entries: list[MethodChoice], trainer: Trainer, experiment: Experiment, folder: Folder
+    entries: list[MethodChoice],
+    trainer: Trainer,
+    experiment: Experiment,
+    folder: Folder,
+    made_by: Provenance,
+    rerun_changed: bool,
 ) -> tuple[dict[MethodChoice, pl.DataFrame], dict[str, FloatingPointError]]:
     """Run each method that has not finished yet; what it did, or why it could not continue."""
-    from ata_gym.training.studies.comparison import run_once  # noqa: PLC0415 - it takes seconds to import
+    from ata_gym.bench.experiment.outdated import Made, check_code  # noqa: PLC0415 - these imports take seconds
+    from ata_gym.training.studies.comparison import result, run_once  # noqa: PLC0415
+
+    check_code([Made(entry.label, (result(folder, entry),), made_by) for entry in entries], rerun_changed)
 
     frames: dict[MethodChoice, pl.DataFrame] = {}
     diverged: dict[str, FloatingPointError] = {}
@@ -133,7 +157,7 @@ def _run_methods(
     with progress_bars(dict.fromkeys((entry.label for entry in entries), total)) as progress:
         for entry in entries:
             try:
-                frames[entry] = run_once(entry, trainer, experiment, folder, partial(progress, entry.label))
+                frames[entry] = run_once(entry, trainer, experiment, folder, partial(progress, entry.label), made_by)
             except FloatingPointError as error:
                 diverged[entry.label] = error
     return frames, diverged
@@ -147,7 +171,7 @@ def train_with_progress(
     data: Path | None,
     *,
     tensorboard: bool = False,
-    save_every: float = 10.0,
+    effort: Effort = USUAL,
 ) -> tuple[Folder, pl.DataFrame]:
     """Train to the end with a progress bar, or from where a killed run stopped; the results folder and the trajectory.
 
@@ -155,15 +179,27 @@ def train_with_progress(
     problem and the data as the user named them. ValueError if the folder is of another configuration, the loss is not
     finite, or memory is short.
     """
+    from ata_gym.bench.experiment.outdated import Made, check_code  # noqa: PLC0415
     from ata_gym.bench.experiment.store import open_folder  # noqa: PLC0415 - these imports take seconds
-    from ata_gym.training.studies.trajectory import tensorboard_log, train_once, training_config  # noqa: PLC0415
+    from ata_gym.training.studies.trajectory import (  # noqa: PLC0415
+        made_by_problem,
+        tensorboard_log,
+        train_once,
+        training_config,
+        trajectory_files,
+    )
 
     rounds = int(str(config["rounds"]))
     logging = tensorboard_log(out / "tensorboard", rounds) if tensorboard else nullcontext(lambda _: None)
     folder = open_folder(out, config | training_config(trainer, problem, data))
+    made_by = made_by_problem(problem)
+    check_code([Made(problem, trajectory_files(folder), made_by)], effort.rerun_changed)
     try:
         with named_failure(f"the problem {problem}"), loss_bar(problem, rounds) as progress, logging as log:
-            return folder, train_once(trainer, rounds, folder, progress, save_every=save_every, log=log)
+            save_every = effort.save_every
+            return folder, train_once(
+                trainer, rounds, folder, progress, save_every=save_every, log=log, made_by=made_by
+            )
     except FloatingPointError as error:
         raise ValueError(str(error)) from error
     except MemoryError as error:

@@ -35,8 +35,10 @@ def predictors(
     ata-gym predictors --scenario changing-load --budget 5100 --rounds 2000 --out results/predictors
     ```
     """
+    from ata_gym.bench.experiment.claim import claim  # noqa: PLC0415
     from ata_gym.bench.predictors import measure, report  # noqa: PLC0415 - these imports take a second
     from ata_policies.lb_bsp.cpu import PREDICTORS  # noqa: PLC0415
+    from ata_policies.lb_bsp.prediction_errors import check_skip  # noqa: PLC0415
 
     chosen = options.split_names(names, f"predictor: {', '.join(PREDICTORS)}")
     for name in chosen:
@@ -44,6 +46,9 @@ def predictors(
             raise unknown("predictor", name, PREDICTORS)
     columns = worker_column, duration_column, round_column
     experiment = options.find_experiment(scenario, trace, columns, budget, rounds, seeds, seed)
+    check_skip(skip, experiment.rounds)
+    claimed = claim(out)
     with progress_bars(dict.fromkeys(chosen, experiment.rounds)) as progress:
         found = measure(experiment, {name: PREDICTORS[name]() for name in chosen}, skip, progress)
     show_report(report(found, experiment, skip, out))
+    del claimed

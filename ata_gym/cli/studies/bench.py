@@ -34,6 +34,7 @@ def bench(
     price: Annotated[float, typer.Option(help="What one unit of worker time costs in units of runtime.")] = 0.0,
     jobs: options.Jobs = None,
     save_every: options.SaveEvery = 10.0,
+    rerun_changed: options.RerunChanged = False,
 ) -> None:
     r"""Run policies on a scenario or a trace; leave tables, pictures and records in a folder.
 
@@ -49,22 +50,21 @@ def bench(
     """
     columns = worker_column, duration_column, round_column
     experiment = options.find_experiment(scenario, trace, columns, budget, rounds, seeds, seed, price, data)
-    run_and_report(experiment, policies, out, jobs, save_every)
+    run_and_report(experiment, policies, out, options.Effort.checked(jobs, save_every, rerun_changed))
 
 
 def run_and_report(
     experiment: Experiment,
     names: str,
     out: Path,
-    jobs: int | None = None,
-    save_every: float = 10.0,
+    effort: options.Effort = options.USUAL,
     run_of: type[PolicyRun] | None = None,
     report_on: Callable[[Any, list[str], Folder], Report] | None = None,
 ) -> Report:
     """As ``play``, then show the report on those that have finished; exit code 1 after it if a policy failed."""
     from ata_gym.bench.report.report import report  # noqa: PLC0415 - these imports take a second
 
-    folder, finished, failures = play(experiment, names, out, jobs, save_every, run_of)
+    folder, finished, failures = play(experiment, names, out, effort, run_of)
     if finished:
         made = (report_on or report)(experiment, finished, folder)
         show_report(made)
@@ -76,8 +76,7 @@ def play(
     experiment: Experiment,
     names: str,
     out: Path,
-    jobs: int | None = None,
-    save_every: float = 10.0,
+    effort: options.Effort = options.USUAL,
     run_of: type[PolicyRun] | None = None,
 ) -> tuple[Folder, list[str], dict[str, Exception]]:
     """Run what has not finished yet, with a progress bar for each policy; the names are separated by commas.
@@ -89,7 +88,6 @@ def play(
     from ata_gym.bench.experiment.run import PolicyRun  # noqa: PLC0415
     from ata_gym.bench.experiment.store import open_folder  # noqa: PLC0415
 
-    options.check_effort(jobs, save_every)
     policies = options.split_names(names)
     for policy in policies:
         experiment.try_out(policy)
@@ -97,7 +95,7 @@ def play(
     with progress_bars(dict.fromkeys(policies, experiment.rounds)) as progress:
         failures = play_all(
             experiment, policies, folder, run_of or PolicyRun,
-            processes=jobs, save_every=save_every, progress=progress,
+            processes=effort.jobs, save_every=effort.save_every, progress=progress, rerun_changed=effort.rerun_changed,
         )  # fmt: skip
     return folder, [policy for policy in policies if policy not in failures], failures
 

@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
-from ata_gym.cli.bench import run_and_report
 from ata_gym.cli.console import say, say_files
-from ata_gym.cli.options import PUBLISHED, Out, Seeds
-from ata_gym.cli.train import train
+from ata_gym.cli.options import PUBLISHED, Effort, Out, Seeds
+from ata_gym.cli.studies.bench import run_and_report
+from ata_gym.cli.studies.train import train
 
 _SCENARIO = "icml2025-cifar100"
 _TRAINED = "gta,ofta,ata-empirical-icml,ata,uta"  # training is short, and only the newer constants learn so soon
@@ -25,8 +25,13 @@ def demo(
     from ata_gym.bench.experiment.experiment import Experiment  # noqa: PLC0415 - it takes a second to import
 
     say(f"The five published policies on {_SCENARIO}: runtime, worker time and regret.\n")
-    run_and_report(Experiment.on_scenario(_SCENARIO, rounds=rounds, seeds=seeds), PUBLISHED, out / "bench")
+    run_and_report(
+        Experiment.on_scenario(_SCENARIO, rounds=rounds, seeds=seeds),
+        PUBLISHED,
+        out / "bench",
+        Effort(rerun_changed=True),
+    )
     say("\nA small network on real images of digits: one training run, its loss against the runtime of each policy.\n")
-    train(scenario=_SCENARIO, policies=_TRAINED, out=out / "training")
+    train(scenario=_SCENARIO, policies=_TRAINED, out=out / "training", rerun_changed=True)
     say()
     say_files("all pictures", sorted(path for path in out.rglob("plots/*") if path.suffix in (".png", ".svg")))

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from ata_gym.cli import options
-from ata_gym.cli.bench import run_and_report
+from ata_gym.cli.studies.bench import run_and_report
 
 FOLLOWERS = "uta,ata,ata-icml,recent-median,lb-bsp-ema,restarting-beta"
 """Some that use all feedback alike, and some for non-stationary scenarios."""
@@ -34,6 +34,7 @@ def track(
     seed: options.Seed = 0,
     jobs: options.Jobs = None,
     save_every: options.SaveEvery = 10.0,
+    rerun_changed: options.RerunChanged = False,
 ) -> None:
     r"""Measure how many rounds policies need to follow an abrupt change, and draw what they do meanwhile.
 
@@ -54,4 +55,5 @@ def track(
     columns = worker_column, duration_column, round_column
     experiment = options.find_experiment(scenario, trace, columns, budget, rounds, seeds, seed, data=data)
     tracking = Tracking.around(experiment, change or None, before=before, after=after)
-    run_and_report(tracking, policies, out, jobs, save_every, TrackedRun, report)
+    effort = options.Effort.checked(jobs, save_every, rerun_changed)
+    run_and_report(tracking, policies, out, effort, TrackedRun, report)

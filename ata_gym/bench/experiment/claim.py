@@ -1,0 +1,90 @@
+"""A folder for results belongs to one process at a time: it holds a lock in it.
+
+The lock is filelock's: it works on network file systems as far as these do, and ends with the process, however it ends.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import sys
+import weakref
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from ata_gym.utils.atomic import write_whole
+
+LOCK = ".ata-gym.lock"
+"""A folder with this file is ours."""
+
+HOLDER = ".ata-gym.holder.json"
+"""Says who holds the lock."""
+
+
+class Claim:
+    """Holds a folder as long as it lives; a copy in another process holds nothing."""
+
+    def __init__(self, path: Path, lock: FileLock) -> None:
+        self._end = weakref.finalize(self, _release, path, lock)
+
+    def __reduce__(self) -> tuple[type[None], tuple[()]]:
+        return type(None), ()
+
+
+_claims: weakref.WeakValueDictionary[Path, Claim] = weakref.WeakValueDictionary()
+
+
+def claim(path: Path) -> Claim:
+    """Make a folder for results, or take one of ours, and hold its lock; in one process it may be claimed again.
+
+    Raises
+    ------
+    ValueError
+        If ``path`` is a file, holds files that are not of ata-gym, or is in use by another process; then
+        nothing in it has changed.
+    OSError
+        If it cannot be written.
+    """
+    if path.exists() and not path.is_dir():
+        raise ValueError(f"{path} is a file; the results need a folder")
+    place = path.resolve()
+    mine = _claims.get(place)
+    if mine is not None:
+        return mine
+    foreign = path.exists() and any(not is_ours(file) for file in path.iterdir())
+    if foreign and not is_ours(path):  # in this order, since another process may claim it at this moment
+        raise ValueError(f"{path} holds files that are not of ata-gym: choose a new folder, or an empty one")
+    path.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(place / LOCK)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise ValueError(f"{path} is in use by {_holder(path)}: wait until it ends, or choose another folder") from None
+    mine = _claims[place] = Claim(place, lock)
+    holder = {"process": os.getpid(), "host": platform.node(), "command": " ".join(sys.argv)}
+    write_whole(place / HOLDER, lambda part: part.write_text(json.dumps(holder) + "\n", "utf-8"))
+    return mine
+
+
+def is_ours(path: Path) -> bool:
+    """Whether a folder was claimed before.
+
+    >>> is_ours(Path("ata_gym"))
+    False
+    """
+    return (path / LOCK).exists() or (path / "config.json").exists()
+
+
+def _release(path: Path, lock: FileLock) -> None:
+    (path / HOLDER).unlink(missing_ok=True)
+    lock.release()
+
+
+def _holder(path: Path) -> str:
+    try:
+        holder = json.loads((path / HOLDER).read_text("utf-8"))
+        return f"process {holder['process']} on {holder['host']} ({holder['command']})"
+    except (OSError, ValueError, TypeError, KeyError):
+        return "another process"

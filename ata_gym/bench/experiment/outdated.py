@@ -1,0 +1,44 @@
+"""Results and checkpoints that were made by other code than there is now: refused, or removed to be made anew."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from ata_gym.bench.experiment.provenance import Provenance, changed
+from ata_gym.bench.experiment.store import finished, read_json
+from ata_gym.utils.sealed import remove_checkpoint
+
+
+class Made(NamedTuple):
+    """What some code makes: its result and, until that is finished, its checkpoint, each with a JSON file beside it."""
+
+    name: str
+    files: tuple[Path, ...]
+    by: Provenance
+    """By which it would be made now."""
+
+    def changed(self) -> str | None:
+        """Which code has changed since it was made or begun, in words; None if it is the same."""
+        there = [file for file in self.files if finished(file)]
+        return changed(read_json(there[0].with_suffix(".json")), self.by, self.name) if there else None
+
+    def remove(self) -> None:
+        """Remove result and checkpoints."""
+        for file in self.files:
+            file.with_suffix(".json").unlink(missing_ok=True)
+            remove_checkpoint(file)
+
+
+def check_code(everything: Iterable[Made], rerun_changed: bool) -> None:
+    """Refuse what other code has made with a ValueError, or remove it."""
+    old = [(made, what) for made in everything if (what := made.changed())]
+    if old and not rerun_changed:
+        (first, what), names = old[0], ", ".join(dict.fromkeys(made.name for made, _ in old))
+        raise ValueError(
+            f"{what} has changed since the results of {names} in {first.files[0].parents[1]} were made: make them anew "
+            "with --rerun-changed, or choose another folder"
+        )
+    for made, _ in old:
+        made.remove()

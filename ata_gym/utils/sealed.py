@@ -1,0 +1,90 @@
+"""Files that end with a checksum of what is before it, and checkpoints of which the one before is kept.
+
+Readers of ZIP archives, such as those of NumPy and torch, pass over what stands behind an archive.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from ata_gym.utils.atomic import write_whole
+
+T = TypeVar("T")
+
+_MARK = b"\nata-gym sha256 "
+_LENGTH = len(_MARK) + 64
+
+
+class DamagedError(ValueError):
+    """A file is not what was written."""
+
+
+def write_sealed(path: Path, content: bytes) -> None:
+    """Write a file with its checksum at the end, whole or not at all."""
+    seal = _MARK + hashlib.sha256(content).hexdigest().encode()
+    write_whole(path, lambda part: part.write_bytes(content + seal))
+
+
+def read_sealed(path: Path) -> bytes:
+    """The content of a file, without the checksum.
+
+    Raises
+    ------
+    DamagedError
+        If the checksum is missing, or is that of other content.
+    OSError
+        If the file cannot be read.
+    """
+    whole = path.read_bytes()
+    content, seal = whole[:-_LENGTH], whole[-_LENGTH:]
+    if not seal.startswith(_MARK):
+        raise DamagedError("it does not end with a checksum of ata-gym: it was cut off, or is foreign")
+    if seal.removeprefix(_MARK) != hashlib.sha256(content).hexdigest().encode():
+        raise DamagedError("it is damaged: its content does not have the checksum that was written with it")
+    return content
+
+
+def save_checkpoint(path: Path, content: bytes) -> None:
+    """Write a checkpoint; the one before is kept beside it."""
+    if path.exists():
+        path.replace(_previous(path))
+    write_sealed(path, content)
+
+
+def load_checkpoint(path: Path, read: Callable[[bytes], T]) -> T | None:
+    """Read the newest checkpoint that is whole; None if there is none.
+
+    A damaged one is renamed to ``NAME.damaged``, with a warning.
+
+    Parameters
+    ----------
+    path
+        As for :func:`save_checkpoint`.
+    read
+        Makes something of the content.
+    """
+    for candidate in (path, _previous(path)):
+        if candidate.exists():
+            try:
+                return read(read_sealed(candidate))
+            except DamagedError as error:
+                aside = candidate.with_name(f"{candidate.name}.damaged")
+                candidate.replace(aside)
+                warnings.warn(
+                    f"{candidate}: {error}; now {aside.name}, and the run goes on from before it", stacklevel=2
+                )
+    return None
+
+
+def remove_checkpoint(path: Path) -> None:
+    """Remove a checkpoint and the one before it, where they exist."""
+    path.unlink(missing_ok=True)
+    _previous(path).unlink(missing_ok=True)
+
+
+def _previous(path: Path) -> Path:
+    return path.with_name(f"{path.name}.previous")

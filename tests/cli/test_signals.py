@@ -1,0 +1,35 @@
+"""Ctrl-C and SIGTERM at the command line, while it starts and while it works."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.skipif(os.name == "nt", reason="needs the signals of POSIX")
+
+COMMAND = ["-m", "ata_gym", "bench", "--scenario", "icml2025-regret", "--policies", "uta", "--out"]
+
+
+@pytest.mark.parametrize("module", ["numpy", "gymnasium", "ata_gym.theory", "typer"])
+def test_ctrl_c_while_the_command_starts_leaves_no_traceback(tmp_path, module):
+    process = subprocess.Popen(
+        [sys.executable, "-X", "importtime", *COMMAND, tmp_path / "out"],
+        start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stderr is not None
+    imported = next(line for line in process.stderr if line.split("|")[-1].strip() == module)
+    os.killpg(process.pid, signal.SIGINT)
+    rest = process.communicate(timeout=60)[1]
+    assert imported
+    assert process.returncode in {-signal.SIGINT, 130}
+    assert "Traceback" not in rest
+
+
+def test_importing_the_package_leaves_the_handlers_alone():
+    code = "import signal, ata_gym; assert signal.getsignal(signal.SIGINT) is signal.default_int_handler"
+    for arguments in (["-c", code], ["-c", code, "ata-gym"]):
+        subprocess.run([sys.executable, *arguments], check=True, timeout=60)

@@ -1,0 +1,17 @@
+"""A few random tries of each hazard; ``make fuzz`` goes on for an hour."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("polars", reason="the extra bench")
+
+from tests.fuzz.hazards import SMALL, try_out
+
+
+@pytest.mark.parametrize("hazard", [name for name, tries in SMALL.items() if tries])
+def test_nothing_breaks(tmp_path, hazard):
+    for seed in range(SMALL[hazard]):
+        folder = tmp_path / str(seed)
+        folder.mkdir()
+        try_out(hazard, seed, folder)
