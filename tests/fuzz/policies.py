@@ -60,6 +60,8 @@ def _any_legal(rng: np.random.Generator, envs: Any, sent: dict[str, Any]) -> dic
                 rng.random(field.shape) < 0.5, rng.choice(_TIMES, field.shape), rng.exponential(1.0, field.shape)
             )
             sample[key] = np.where(rng.random(field.shape) < 0.1, field, times)
+    if "missing" in sample:
+        sample["missing"] = np.maximum(sample["missing"], 1)  # a round over is followed by a new one at once
     begin = rng.random(len(sample["worker"])) < 0.1
     for key, value in (("worker", -1), ("duration", 0.0), ("elapsed", 0.0)):
         sample[key][begin] = value

@@ -61,7 +61,8 @@ class LbBsp(AllocationPolicy):
     Parameters
     ----------
     predictor, hyperparameters
-        "last", "ema", "median", "linear" or "narx", with its hyperparameters; or a ``Predictor``.
+        "last", "ema", "median", "linear" or "narx", with its hyperparameters; or a ``Predictor``. With
+        "narx" a round costs some 28 times what one of ATA's costs, for the training of the network.
     forecast
         What is predicted: "speed", results per unit of time in a round; or "time", the mean task time in a round.
     least
