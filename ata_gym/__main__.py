@@ -6,20 +6,19 @@ import sys
 from importlib.util import find_spec
 
 from ata_gym.utils.extras import MissingExtraError, require
-from ata_gym.utils.signals import quiet_start, raise_on_sigterm
+from ata_gym.utils.signals import quiet_start
 
 
 def main() -> None:
     """Run the command line; a missing extra is one sentence on stderr and exit code 1, no traceback."""
     try:
-        for module in ("typer", "rich", "polars", "matplotlib"):
-            if find_spec(module) is None:  # looked for, not imported: --help stays quick
-                require(module, extra="bench", purpose="The command ata-gym")
         with quiet_start():
+            for module in ("typer", "rich", "polars", "matplotlib"):
+                if find_spec(module) is None:  # looked for, not imported: --help stays quick
+                    require(module, extra="bench", purpose="The command ata-gym")
             from ata_gym.cli import app  # noqa: PLC0415 - it imports the modules checked above
 
-        raise_on_sigterm()
-        app(prog_name="ata-gym")
+            app(prog_name="ata-gym")
     except MissingExtraError as error:
         sys.exit(str(error))
 

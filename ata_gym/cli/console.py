@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from ata_gym.utils.signals import TerminatedError
+from ata_gym.utils.signals import TerminatedError, raising
 
 if TYPE_CHECKING:
     from ata_gym.bench.report.report import Report
@@ -36,7 +36,8 @@ def plain_errors(command: Callable[P, R]) -> Callable[P, R]:
     @functools.wraps(command)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
-            return command(*args, **kwargs)
+            with raising():
+                return command(*args, **kwargs)
         except (ValueError, OSError, MemoryError) as error:
             say_error(f"there is not enough memory: {error}" if isinstance(error, MemoryError) else str(error))
             raise typer.Exit(2) from error

@@ -17,7 +17,7 @@ class TerminatedError(KeyboardInterrupt):
 
 @contextmanager
 def quiet_start() -> Iterator[None]:
-    """While the command imports what it needs, Ctrl-C ends it at once and without a traceback.
+    """While the command imports what it needs, Ctrl-C and SIGTERM end it at once and without a traceback.
 
     Where anything else imports ata-gym, as seen by how Python was started, this does nothing.
     """
@@ -36,6 +36,21 @@ def quiet_start() -> Iterator[None]:
 def raise_on_sigterm() -> None:
     """From now on SIGTERM raises :class:`TerminatedError` in the main thread; for commands, not for libraries."""
     signal.signal(signal.SIGTERM, _raise)
+
+
+@contextmanager
+def raising() -> Iterator[None]:
+    """In the block of a command that :func:`quiet_start` began, Ctrl-C and SIGTERM raise errors, so that it saves."""
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    raise_on_sigterm()
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 @contextmanager

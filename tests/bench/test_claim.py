@@ -43,6 +43,29 @@ def test_a_folder_is_one_processes_until_it_lets_go(tmp_path):
     assert sorted(file.name for file in path.iterdir()) == [LOCK, "checkpoints", "config.json", "results"]
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_fork_takes_nothing_away(tmp_path):
+    code = f"""
+import os, sys
+from pathlib import Path
+from ata_gym.bench.experiment.claim import HOLDER, claim
+held = claim(Path({str(tmp_path / "out")!r}))
+child = os.fork()
+if not child:
+    sys.exit()
+os.waitpid(child, 0)
+assert (Path({str(tmp_path / "out")!r}) / HOLDER).exists()
+print("ready", flush=True)
+sys.stdin.read()
+"""
+    holder = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "ready\n"
+    assert f"in use by process {holder.pid} " in another_process(tmp_path / "out").stderr
+    holder.communicate(timeout=60)
+    assert another_process(tmp_path / "out").returncode == 0
+
+
 def test_a_process_may_claim_what_it_holds(tmp_path):
     first = claim(tmp_path / "out")
     assert claim(tmp_path / "out") is first

@@ -14,18 +14,19 @@ pytestmark = pytest.mark.skipif(os.name == "nt", reason="needs the signals of PO
 COMMAND = ["-m", "ata_gym", "bench", "--scenario", "icml2025-regret", "--policies", "uta", "--out"]
 
 
-@pytest.mark.parametrize("module", ["numpy", "gymnasium", "ata_gym.theory", "typer"])
-def test_ctrl_c_while_the_command_starts_leaves_no_traceback(tmp_path, module):
+@pytest.mark.parametrize("which", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("module", ["numpy", "gymnasium", "ata_gym.theory", "typer", "ata_gym.cli"])
+def test_a_signal_while_the_command_starts_leaves_no_traceback(tmp_path, module, which):
     process = subprocess.Popen(
         [sys.executable, "-X", "importtime", *COMMAND, tmp_path / "out"],
         start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     assert process.stderr is not None
     imported = next(line for line in process.stderr if line.split("|")[-1].strip() == module)
-    os.killpg(process.pid, signal.SIGINT)
+    os.killpg(process.pid, which)
     rest = process.communicate(timeout=60)[1]
     assert imported
-    assert process.returncode in {-signal.SIGINT, 130}
+    assert process.returncode in {-which, 128 + which}
     assert "Traceback" not in rest
 
 

@@ -27,7 +27,7 @@ class Claim:
     """Holds a folder as long as it lives; a copy in another process holds nothing."""
 
     def __init__(self, path: Path, lock: FileLock) -> None:
-        self._end = weakref.finalize(self, _release, path, lock)
+        weakref.finalize(self, _release, path, lock, os.getpid())
 
     def __reduce__(self) -> tuple[type[None], tuple[()]]:
         return type(None), ()
@@ -77,9 +77,10 @@ def is_ours(path: Path) -> bool:
     return (path / LOCK).exists() or (path / "config.json").exists()
 
 
-def _release(path: Path, lock: FileLock) -> None:
-    (path / HOLDER).unlink(missing_ok=True)
-    lock.release()
+def _release(path: Path, lock: FileLock, holder: int) -> None:
+    if os.getpid() == holder:  # a fork holds nothing
+        (path / HOLDER).unlink(missing_ok=True)
+        lock.release()
 
 
 def _holder(path: Path) -> str:
