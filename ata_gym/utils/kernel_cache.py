@@ -16,6 +16,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -48,15 +49,15 @@ def kernel_cache(loop: Callable[..., None], *options: object) -> Iterator[None]:
     kept = _folder(loop, options)
     with global_compiler_lock, tempfile.TemporaryDirectory(prefix="ata-gym-kernel-") as name:
         private, before = Path(name), _config.CACHE_DIR
-        found = kept is not None and _fetch(kept, private)
-        loaded = _sums(private)
+        loaded = "" if kept is None else _fetch(kept, private)
         _config.CACHE_DIR = name
         try:
             yield
         finally:
             _config.CACHE_DIR = before
-        if kept is not None and not (found and _sums(private) == loaded):
-            _publish(private, kept)
+        sums = "" if kept is None else _sums(private)
+        if kept is not None and sums != loaded:
+            _publish(private, sums, kept)
 
 
 def _folder(loop: Callable[..., None], options: tuple[object, ...]) -> Path | None:
@@ -66,9 +67,7 @@ def _folder(loop: Callable[..., None], options: tuple[object, ...]) -> Path | No
         text = source.read_bytes()
     except OSError:  # typed in at a prompt
         return None
-    machine = platform.machine(), binding.get_host_cpu_name(), binding.get_host_cpu_features().flatten()
-    versions = sys.implementation.cache_tag, numba.__version__
-    key = hashlib.sha256(repr((str(source), text, loop.__qualname__, options, machine, versions)).encode())
+    key = hashlib.sha256(repr((str(source), text, loop.__qualname__, options, _machine())).encode())
     for room in _rooms(source):
         try:
             room.mkdir(parents=True, exist_ok=True)
@@ -77,6 +76,13 @@ def _folder(loop: Callable[..., None], options: tuple[object, ...]) -> Path | No
         if os.access(room, os.W_OK):
             return room / f"{source.stem}.{loop.__name__}-{key.hexdigest()[:20]}"
     return None
+
+
+@cache
+def _machine() -> tuple[str, ...]:
+    """The processor, and the versions of what compiles."""
+    processor = platform.machine(), binding.get_host_cpu_name(), binding.get_host_cpu_features().flatten()
+    return *processor, str(sys.implementation.cache_tag), numba.__version__
 
 
 def _rooms(source: Path) -> Iterator[Path]:
@@ -89,8 +95,8 @@ def _rooms(source: Path) -> Iterator[Path]:
     yield Path(user or Path.home() / ".cache") / "ata-gym"
 
 
-def _fetch(kept: Path, private: Path) -> bool:
-    """Copy a folder whose files are what was written; False if there is none."""
+def _fetch(kept: Path, private: Path) -> str:
+    """Copy a folder whose files are what was written; its checksums, or nothing if there is none."""
     try:
         shutil.copytree(kept, private, dirs_exist_ok=True)
         sums = (private / SUMS).read_text("utf-8")
@@ -98,10 +104,10 @@ def _fetch(kept: Path, private: Path) -> bool:
     except (OSError, ValueError):
         sums = ""
     if sums and sums == _sums(private):
-        return True
+        return sums
     for part in private.iterdir():
         shutil.rmtree(part) if part.is_dir() else part.unlink()
-    return False
+    return ""
 
 
 def _sums(folder: Path) -> str:
@@ -112,7 +118,7 @@ def _sums(folder: Path) -> str:
     )
 
 
-def _publish(private: Path, kept: Path) -> None:
+def _publish(private: Path, sums: str, kept: Path) -> None:
     """Put a copy of the private folder in the place of ``kept``, which another process may do at the same time."""
     try:
         beside = Path(tempfile.mkdtemp(prefix=f"{kept.name}.part-", dir=kept.parent))
@@ -120,7 +126,7 @@ def _publish(private: Path, kept: Path) -> None:
         return
     try:
         shutil.copytree(private, beside / "new")
-        (beside / "new" / SUMS).write_text(_sums(private), "utf-8")
+        (beside / "new" / SUMS).write_text(sums, "utf-8")
         if kept.exists():  # damaged, or of other source
             kept.rename(beside / "old")
         (beside / "new").rename(kept)

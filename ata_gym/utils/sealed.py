@@ -80,6 +80,11 @@ def load_checkpoint(path: Path, read: Callable[[bytes], T]) -> T | None:
     return None
 
 
+def has_checkpoint(path: Path) -> bool:
+    """Whether there is a checkpoint, or the one before it."""
+    return path.exists() or _previous(path).exists()
+
+
 def remove_checkpoint(path: Path) -> None:
     """Remove a checkpoint and the one before it, where they exist."""
     path.unlink(missing_ok=True)

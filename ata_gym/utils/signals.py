@@ -5,10 +5,11 @@ from __future__ import annotations
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 
 class TerminatedError(KeyboardInterrupt):
@@ -23,34 +24,17 @@ def quiet_start() -> Iterator[None]:
     """
     names = {Path(argument).name for argument in sys.orig_argv[1:8]}
     usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    if not (usual and names & {"ata-gym", "ata_gym"} and threading.current_thread() is threading.main_thread()):
+    ours = usual and names & {"ata-gym", "ata_gym"} and threading.current_thread() is threading.main_thread()
+    with _handled({signal.SIGINT: signal.SIG_DFL} if ours else {}):
         yield
-        return
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-def raise_on_sigterm() -> None:
-    """From now on SIGTERM raises :class:`TerminatedError` in the main thread; for commands, not for libraries."""
-    signal.signal(signal.SIGTERM, _raise)
 
 
 @contextmanager
 def raising() -> Iterator[None]:
     """In the block of a command that :func:`quiet_start` began, Ctrl-C and SIGTERM raise errors, so that it saves."""
-    if signal.getsignal(signal.SIGINT) is not signal.SIG_DFL:
+    begun = signal.getsignal(signal.SIGINT) is signal.SIG_DFL
+    with _handled({signal.SIGINT: signal.default_int_handler, signal.SIGTERM: _raise} if begun else {}):
         yield
-        return
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    raise_on_sigterm()
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 @contextmanager
@@ -65,7 +49,7 @@ def stop_requested() -> Iterator[Callable[[], bool]]:
     KeyboardInterrupt
         At the end of the block, if Ctrl-C came inside it.
     TerminatedError
-        If SIGTERM came, and ``raise_on_sigterm`` was called before.
+        If SIGTERM came, in the block of ``raising``.
 
     Examples
     --------
@@ -80,23 +64,29 @@ def stop_requested() -> Iterator[Callable[[], bool]]:
     if threading.current_thread() is not threading.main_thread():
         yield lambda: False
         return
-    before = {which: signal.getsignal(which) for which in (signal.SIGINT, signal.SIGTERM)}
-    held = [which for which, handler in before.items() if handler in {signal.default_int_handler, _raise}]
+    heard = {signal.default_int_handler, _raise}
+    held = [which for which in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(which) in heard]
 
     def hold(which: int, frame: FrameType | None) -> None:
         if came:
             _raise(which, frame)
         came.append(which)
 
-    for which in held:
-        signal.signal(which, hold)
-    try:
+    with _handled(dict.fromkeys(held, hold)):
         yield lambda: bool(came)
-    finally:
-        for which in held:
-            signal.signal(which, before[which])
     if came:
         _raise(came[0], None)
+
+
+@contextmanager
+def _handled(handlers: Mapping[signal.Signals, Any]) -> Iterator[None]:
+    """Handle signals in this way inside the block."""
+    before = {which: signal.signal(which, handler) for which, handler in handlers.items()}
+    try:
+        yield
+    finally:
+        for which, handler in before.items():
+            signal.signal(which, handler)
 
 
 def _raise(which: int, frame: FrameType | None) -> None:

@@ -16,6 +16,7 @@ from ata_gym.bench.experiment.jobs import play_all
 from ata_gym.bench.experiment.store import open_folder
 from ata_gym.cli import app
 from ata_policies import AllocationPolicy
+from tests.fuzz.kills import wait_for_group
 
 POLICIES = ["gta", "ofta", "ata-empirical-icml", "ata", "uta"]
 THREE = ["ata", "gta", "uta"]
@@ -97,7 +98,7 @@ def test_a_killed_command_goes_on_and_ends_with_the_same_bytes(start, tmp_path, 
         _, errors = process.communicate(timeout=30)
         assert process.returncode == {"INT": 130, "TERM": 143}[how]
         assert errors == f"ata-gym: stopped{' by SIGTERM' * (how == 'TERM')}; the same command goes on from here\n"
-    wait_for_the_end_of_group(process.pid)
+    wait_for_group(process.pid)
     assert len(result_bytes(out)) < 2 * 3
     if jobs == 1:
         again = CliRunner().invoke(app, [*line.split(), "--out", str(out)])
@@ -107,15 +108,3 @@ def test_a_killed_command_goes_on_and_ends_with_the_same_bytes(start, tmp_path, 
         play_all(played, THREE, open_folder(out, played.config()), processes=1)
     assert result_bytes(out) == uninterrupted
     assert not list(out.glob("checkpoints/*"))
-
-
-def wait_for_the_end_of_group(group: int) -> None:
-    """No process outlives its parent for long."""
-    end = time.monotonic() + 10
-    while time.monotonic() < end:
-        try:
-            os.killpg(group, 0)
-        except ProcessLookupError:
-            return
-        time.sleep(0.01)
-    pytest.fail("a process outlived the command")

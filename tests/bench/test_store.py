@@ -15,7 +15,7 @@ from ata_gym.bench.experiment.experiment import Experiment
 from ata_gym.bench.experiment.jobs import Job
 from ata_gym.bench.experiment.outdated import check_code
 from ata_gym.bench.experiment.provenance import provenance
-from ata_gym.bench.experiment.store import load_tree, open_folder, save_tree
+from ata_gym.bench.experiment.store import begin, load_tree, open_folder, save_tree, write_frame
 from ata_gym.utils.sealed import DamagedError
 from ata_gym.utils.trees import difference
 
@@ -101,7 +101,8 @@ def test_a_nested_state_survives_a_checkpoint(tmp_path):
 
 def played(tmp_path):
     folder = open_folder(tmp_path / "out", CONFIG)
-    folder.finish("ata", pl.DataFrame({"policy": ["ata"] * 500, "runtime": np.arange(500.0)}), provenance("ata"))
+    frame = pl.DataFrame({"policy": ["ata"] * 500, "runtime": np.arange(500.0)})
+    write_frame(folder.result("ata"), frame, provenance("ata"))
     return folder
 
 
@@ -119,7 +120,7 @@ def test_any_flipped_bit_of_a_result_is_noticed(tmp_path, where, bit):
 
 def test_results_and_their_notes_that_are_cut_or_swapped_are_noticed(tmp_path):
     folder = played(tmp_path)
-    folder.finish("uta", pl.DataFrame({"policy": ["uta"]}), provenance("uta"))
+    write_frame(folder.result("uta"), pl.DataFrame({"policy": ["uta"]}), provenance("uta"))
     ata, uta = folder.result("ata"), folder.result("uta")
     whole = ata.read_bytes()
     for content in (whole[: len(whole) // 2], b"", uta.read_bytes()):
@@ -137,9 +138,11 @@ def test_what_other_code_has_made_is_told_apart(tmp_path):
     experiment = Experiment.on_scenario("icml2025-regret", rounds=10, seeds=2)
     ata, uta = (Job(experiment, name, folder).made() for name in ("ata", "uta"))
     assert (ata.changed(), uta.changed()) == (None, None)
-    folder.finish("ata", pl.DataFrame({"policy": ["ata"]}), {**provenance("ata"), "engine": "before"})
-    folder.begin("uta", {**provenance("uta"), "user": "before"})
-    save_tree(folder.checkpoint("uta"), (1.0,))
+    write_frame(folder.result("ata"), pl.DataFrame({"policy": ["ata"]}), {**provenance("ata"), "engine": "before"})
+    begin(folder.checkpoint("uta"), {**provenance("uta"), "user": "before"})
+    for _ in range(2):
+        save_tree(folder.checkpoint("uta"), (1.0,))
+    folder.checkpoint("uta").unlink()  # a kill between the two steps of a save leaves the one before
     assert (ata.changed(), uta.changed()) == ("the code of ata-gym", "the code of uta")
     with pytest.raises(ValueError, match=r"the code of ata-gym has changed .* ata, uta .* --rerun-changed"):
         check_code([ata, uta], rerun_changed=False)

@@ -40,7 +40,7 @@ def attempt(rng: np.random.Generator, folder: Path) -> None:
             else:
                 os.killpg(process.pid, which)
         _, errors = process.communicate(timeout=120)
-        _wait_for_group(process.pid)
+        wait_for_group(process.pid)
         about = f"{name} --jobs {jobs}, {which.name}"
         # a signal may come before Python has its handlers, or after the work is done
         assert process.returncode in {0, _CODES[which], -which}, f"{about}: exit code {process.returncode}: {errors}"
@@ -73,8 +73,9 @@ def _results(out: Path) -> dict[str, bytes]:
     return {str(file.relative_to(out)): file.read_bytes() for file in sorted(out.rglob("*.parquet"))}
 
 
-def _wait_for_group(group: int) -> None:
-    end = time.monotonic() + 20
+def wait_for_group(group: int) -> None:
+    """No process outlives its parent for long."""
+    end = time.monotonic() + 10
     while time.monotonic() < end:
         try:
             os.killpg(group, 0)

@@ -4,15 +4,16 @@ import threading
 
 import pytest
 
-from ata_gym.utils.signals import TerminatedError, raise_on_sigterm, stop_requested
+from ata_gym.utils.signals import TerminatedError, raising, stop_requested
 
 
 @pytest.fixture(autouse=True)
 def _usual_handlers():
+    """Those of a command."""
     before = {which: signal.getsignal(which) for which in (signal.SIGINT, signal.SIGTERM)}
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    raise_on_sigterm()
-    yield
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    with raising():
+        yield
     for which, handler in before.items():
         signal.signal(which, handler)
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ata_gym.bench.experiment.provenance import Provenance, changed
-from ata_gym.bench.experiment.store import finished, read_json
-from ata_gym.utils.sealed import remove_checkpoint
+from ata_gym.bench.experiment.store import discard, read_json
+from ata_gym.utils.sealed import has_checkpoint
 
 
 class Made(NamedTuple):
@@ -21,14 +21,14 @@ class Made(NamedTuple):
 
     def changed(self) -> str | None:
         """Which code has changed since it was made or begun, in words; None if it is the same."""
-        there = [file for file in self.files if finished(file)]
-        return changed(read_json(there[0].with_suffix(".json")), self.by, self.name) if there else None
+        notes = [file.with_suffix(".json") for file in self.files if has_checkpoint(file)]
+        note = next((note for note in notes if note.exists()), None)
+        return None if note is None else changed(read_json(note), self.by, self.name)
 
     def remove(self) -> None:
         """Remove result and checkpoints."""
         for file in self.files:
-            file.with_suffix(".json").unlink(missing_ok=True)
-            remove_checkpoint(file)
+            discard(file)
 
 
 def check_code(everything: Iterable[Made], rerun_changed: bool) -> None:

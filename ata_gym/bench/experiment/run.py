@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 import ata_policies
 from ata_gym.bench.experiment.experiment import Experiment, predict
 from ata_gym.bench.experiment.provenance import provenance
-from ata_gym.bench.experiment.store import Folder, load_tree, save_tree
+from ata_gym.bench.experiment.store import Folder, begin, discard, load_tree, save_tree, write_frame
 from ata_gym.envs.spaces.allocation import Allocation, RaceAllocation
 from ata_gym.envs.spaces.dispatch import Dispatch
 from ata_gym.theory.allocation.proxy_loss import allocate, proxy_loss
@@ -164,7 +164,7 @@ def play_to_end(
     made_by = provenance(policy)
     before = run.restore(saved)
     if not run.round:
-        folder.begin(policy, made_by)
+        begin(saved, made_by)
     start = last = perf_counter()
     while run.round < experiment.rounds:
         run.play(max(1, _STRIDE // run.steps))
@@ -175,5 +175,6 @@ def play_to_end(
             last = perf_counter()
         if stopped:
             return None
-    folder.finish(policy, run.results(), made_by)
+    write_frame(folder.result(policy), run.results(), made_by)
+    discard(saved)
     return before + perf_counter() - start

@@ -58,16 +58,6 @@ class Folder:
         """Records of finished policies, one below the other; the columns are those of ``run.SCHEMA``."""
         return pl.concat([read_frame(self.result(policy)) for policy in policies])
 
-    def begin(self, policy: str, made_by: Provenance) -> None:
-        """Note by which code a policy is played, before its first checkpoint."""
-        write_json(self.checkpoint(policy).with_suffix(".json"), made_by)
-
-    def finish(self, policy: str, records: pl.DataFrame, made_by: Provenance) -> None:
-        """Leave the records of a policy, and remove its checkpoints."""
-        write_frame(self.result(policy), records, made_by)
-        remove_checkpoint(self.checkpoint(policy))
-        self.checkpoint(policy).with_suffix(".json").unlink(missing_ok=True)
-
     def note_timing(self, policy: str, seconds: float, rounds: int) -> None:
         """Keep how long a policy took, apart from the results: these are the same each time, the clock is not."""
         path = self.path / "timings.json"
@@ -136,6 +126,17 @@ def write_frame(path: Path, frame: pl.DataFrame, about: Mapping[str, str]) -> No
     frame.write_parquet(content)
     write_whole(path, lambda part: part.write_bytes(content.getbuffer()))
     write_json(path.with_suffix(".json"), {"sha256": _sha256(content.getvalue()), **about})
+
+
+def begin(path: Path, made_by: Provenance) -> None:
+    """Note beside a checkpoint to come by which code it is made."""
+    write_json(path.with_suffix(".json"), made_by)
+
+
+def discard(path: Path) -> None:
+    """Remove a frame or a checkpoint, with the one before it, and the note beside it."""
+    path.with_suffix(".json").unlink(missing_ok=True)
+    remove_checkpoint(path)
 
 
 def finished(path: Path) -> bool:

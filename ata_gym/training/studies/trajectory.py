@@ -14,11 +14,11 @@ import torch
 
 from ata_gym.bench.experiment.experiment import Config
 from ata_gym.bench.experiment.provenance import Provenance, provenance_of
-from ata_gym.bench.experiment.store import Folder, finished, read_frame, write_frame, write_json
+from ata_gym.bench.experiment.store import Folder, begin, discard, finished, read_frame, write_frame
 from ata_gym.training import checkpoint
 from ata_gym.training.trainer import Trainer
 from ata_gym.utils.extras import require
-from ata_gym.utils.sealed import load_checkpoint, remove_checkpoint, save_checkpoint
+from ata_gym.utils.sealed import load_checkpoint, save_checkpoint
 from ata_gym.utils.signals import stop_requested
 
 EVALUATIONS = 50
@@ -68,14 +68,14 @@ def train_once(
         If the loss is NaN or infinite: the rounds before are kept in the checkpoint. If a round does not fit into the
         device's memory: the last checkpoint stays. If a file is not what was written.
     """
-    whole, _ = trajectory_files(folder)
+    whole, saved = trajectory_files(folder)
     if finished(whole):
         trajectory = read_frame(whole)
         progress(rounds, trajectory["loss"][-1])
         _log_again(trajectory, log)
         return trajectory
     with deterministic(), stop_requested() as stop:
-        record = _Record(trainer, max(1, rounds // EVALUATIONS), trajectory_files(folder)[1], log, made_by or {})
+        record = _Record(trainer, max(1, rounds // EVALUATIONS), saved, log, made_by or {})
         last = perf_counter()
         while trainer.round < rounds:
             try:
@@ -95,8 +95,7 @@ def train_once(
     checkpoint.save(folder.path / "weights.pt", trainer.model.state_dict())
     trajectory = record.frame()
     write_frame(whole, trajectory, made_by or {})
-    remove_checkpoint(record.path)
-    record.path.with_suffix(".json").unlink(missing_ok=True)
+    discard(saved)
     return trajectory
 
 
@@ -114,7 +113,7 @@ class _Record:
         self._evaluations: list[dict[str, float]] = []
         tree = load_checkpoint(path, checkpoint.unpack)
         if tree is None:
-            write_json(path.with_suffix(".json"), made_by)
+            begin(path, made_by)
             self._evaluate()
             return
         trainer.restore(tree["trainer"])
