@@ -38,13 +38,15 @@ class Setting(NamedTuple):
     """The published hyperparameter of ATA, where there is one."""
     eta: float | None = None
     """The published hyperparameter of ATA-Empirical, where there is one."""
+    horizon: int | None = None
+    """Rounds in an episode, where that is known: what is left of them bounds what a try of a worker can be worth."""
 
     @classmethod
     def of(cls, env: gym.Env[Any, Any] | gym.vector.VectorEnv[Any, Any, Any]) -> Setting:
         """The setting of a single or a vector env of this project; ValueError if it is another env."""
         scenario = getattr(getattr(env, "unwrapped", None), "scenario", None)
         try:
-            known = {name: getattr(scenario, name) for name in ("budget", "price", "pool", "alpha", "eta")}
+            known = {name: getattr(scenario, name) for name in ("budget", "price", "pool", "alpha", "eta", "horizon")}
         except AttributeError:
             raise ValueError(f"{env} is not an env of ata_gym: make one with gymnasium.make") from None
         return cls(known["pool"].n, **known)
