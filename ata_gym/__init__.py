@@ -13,6 +13,7 @@ with quiet_start():  # these imports take a second
     from ata_gym.theory.allocation.proxy_loss import allocate, proxy_loss, proxy_optimal
     from ata_gym.theory.optimal.allocation import Optimum, optimal_allocation
     from ata_gym.theory.round_time.expected import expected_round_time
+    from ata_gym.utils.kernels.threads import threads
 
 __version__ = "0.1.0"
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "proxy_optimal",
     "scenario",
     "scenario_names",
+    "threads",
 ]
 
 for _name, _module in (("TaskAllocation", "allocation"), ("TaskRace", "allocation"), ("TaskDispatch", "dispatch")):

@@ -27,6 +27,8 @@ Backend = Callable[..., RoundResult]
 
 LARGEST = float(np.finfo(np.float64).max)
 """The upper bound of times in observation spaces."""
+_NEVER = 2**63 - 1
+"""The round at which an episode without a horizon ends."""
 _TASK_NOISE = 0  # the stream of keys for task times
 
 
@@ -58,6 +60,7 @@ class BatchState(ABC):
         _check_memory(scenario, rows, results)
         self.scenario, self.results, self.shows_signals = scenario, results, signals
         self.faulty, self._records_end = scenario.faulty, scenario.ends
+        self._last = np.array(_NEVER if scenario.horizon is None else min(scenario.horizon, _NEVER))
         n = scenario.pool.n
         self.keys = np.zeros(rows, np.uint64)
         self.episode = np.full(rows, -1, np.int64)  # -1: never reset
@@ -97,8 +100,10 @@ class BatchState(ABC):
         self, worker: Ints, duration: Floats, elapsed: Floats, rows: Mask | slice = slice(None)
     ) -> Observation:
         """What some rows observe of a step, with the workers' loads where they are shown."""
-        signal = {"signal": self.process.conditions.signal[rows].copy()} if self.shows_signals else {}
-        return {"worker": worker, "duration": duration, "elapsed": elapsed} | signal
+        seen = {"worker": worker, "duration": duration, "elapsed": elapsed}
+        if self.shows_signals:
+            seen["signal"] = self.process.conditions.signal[rows].copy()
+        return seen
 
     def conditions(self) -> Conditions:
         """What the workers are like in the coming round, or in the one that has begun."""
@@ -126,11 +131,9 @@ class BatchState(ABC):
         self.round += 1 if rows is None else rows
         if self.scenario.changes:
             self.process.next_round(rows, self.keys, self.episode, self.round)
-        ended = np.zeros(len(self.round), np.bool_)
+        ended: Mask = self.round >= self._last
         if self._records_end:
             ended |= self._short_of_records()
-        if self.scenario.horizon is not None:
-            ended |= self.round >= self.scenario.horizon
         return ended
 
     def _short_of_records(self) -> Mask:
@@ -190,8 +193,12 @@ class AllocationState(BatchState):
         self.started = result.started
         self.runtime += result.round_time
         self.total_worker_time += result.worker_time
-        info: dict[str, NDArray[Any]] = {"round_time": result.round_time, "worker_time": result.worker_time}
-        info |= {"runtime": self.runtime.copy(), "total_worker_time": self.total_worker_time.copy()}
+        info: dict[str, NDArray[Any]] = {
+            "round_time": result.round_time,
+            "worker_time": result.worker_time,
+            "runtime": self.runtime.copy(),
+            "total_worker_time": self.total_worker_time.copy(),
+        }
         if self.faulty:
             info["lost"] = result.lost
         ended = self.next_round()

@@ -109,7 +109,7 @@ class SingleEnv(EnvProperties, gym.Env[Observation, NDArray[Any]]):
         if self._ended[0]:
             raise ValueError("no episode is running: call reset() first")
         result = self._state.step(self.action_space.check(action)[None])
-        self._ended[:] = result.ended
+        self._ended = result.ended
         observation = {name: field[0] for name, field in result.observation.items()}
         reward = -(result.time.item() + self.scenario.price * result.worker_time.item())
         info = {name: value.item() for name, value in result.info.items()}

@@ -155,23 +155,22 @@ _DISTRIBUTIONS_LAYOUT = "(n),(n),(n),(n),(m),(n),(n),(n,q),"
 
 
 @gufunc(
-    f"void({_DISTRIBUTIONS}uint64[:],int64[:],int64[:],int64[:],int64[:],int64[:],float64[:],float64[:],int64[:],float64[:],float64[:],"
-    "int64[:])",
-    f"{_DISTRIBUTIONS_LAYOUT}(),(),(),(n),(n),(b),(b),(n),(n),(),(),()",
-    tuple(range(13, 20)),
+    f"void({_DISTRIBUTIONS}uint64[:],int64[:],int64[:],int64[:],int64[:],int64[:],float64[:],int64[:],float64[:],float64[:])",
+    f"{_DISTRIBUTIONS_LAYOUT}(),(),(),(n),(n),(b),(b)->(n),(),()",
+    (13, 14),
 )
 def run_allocation(
     family: Ints, shift: Floats, scale: Floats, shape: Floats, table: Floats, first: Ints, length: Ints, noise: Floats,
     key: Keys, episode: Ints, round_index: Ints, started: Ints, allocation: Ints,
-    worker: Ints, time: Floats, elapsed: Floats, started_after: Ints, round_time: Floats, worker_time: Floats,
-    lost: Ints,
+    worker: Ints, time: Floats, started_after: Ints, round_time: Floats, worker_time: Floats,
 ) -> None:  # fmt: skip
     """Every worker runs its tasks one after the other, and nobody dies; the round ends when the last task is done."""
-    lost[0] = 0
     budget = len(worker)
     padded = (budget + 8) // 8 * 8  # whole vectors, with a spare place at the end
-    scratch = np.zeros((3, padded), np.int64)
-    workers, tasks, uniform = scratch[0], scratch[1], scratch[2].view(np.float64)
+    scratch = np.empty((2, padded), np.int64)
+    workers, tasks = scratch[0], scratch[1]
+    uniform = tasks.view(np.float64)  # in place of the tasks
+    workers[budget:] = tasks[budget:] = 0
     b = 0
     for i in range(len(allocation)):
         workers[b], tasks[b] = i, started[i]
@@ -180,24 +179,27 @@ def run_allocation(
             workers[b], tasks[b] = i, started[i] + j
             b += 1
         started_after[i] = started[i] + allocation[i]
-        elapsed[i] = 0.0
     for b in range(padded):  # a loop of its own, so that it vectorises
         uniform[b] = _uniform(key[0], tasks[b], workers[b], episode[0])
     if noise[0, 0] > 0.0 or noise[0, 3] < 1.0:
         for b in range(budget):
             i = workers[b]
             uniform[b] = _disturbed(uniform[b], noise[i, 0], noise[i, 3], noise[i, 4])
+    worker[:] = workers[:budget]
     longest = busy = total = 0.0
+    before, task = -1, 0
     for b in range(budget):
-        i = workers[b]
-        if b > 0 and workers[b - 1] != workers[b]:
-            total += busy
-            busy = 0.0
+        i = worker[b]
+        same = i == before
+        total += 0.0 if same else busy
+        busy = busy if same else 0.0
+        task = task + 1 if same else started[i]
+        before = i
         x = _task_time(
             family[i], shift[i], scale[i], shape[i], table, first[i], length[i],
-            noise[i, 1], noise[i, 2], round_index[0], tasks[b], uniform[b],
+            noise[i, 1], noise[i, 2], round_index[0], task, uniform[b],
         )  # fmt: skip
-        worker[b], time[b] = i, x
+        time[b] = x
         busy += x
         longest = max(longest, busy)
     round_time[0] = longest
@@ -227,8 +229,8 @@ def _sift_down(heap: Ints, size: int, at: int, finish: Floats) -> None:
 @gufunc(
     f"void({_DISTRIBUTIONS}uint64[:],int64[:],int64[:],int64[:],int64[:],float64[:],float64[:],"
     "int64[:],float64[:],float64[:],int64[:],float64[:],float64[:],int64[:])",
-    f"{_DISTRIBUTIONS_LAYOUT}(),(),(),(n),(n),(n),(),(b),(b),(n),(n),(),(),()",
-    tuple(range(15, 22)),
+    f"{_DISTRIBUTIONS_LAYOUT}(),(),(),(n),(n),(n),(),(b),(b)->(n),(n),(),(),()",
+    (15, 16),
 )
 def run_race(
     family: Ints, shift: Floats, scale: Floats, shape: Floats, table: Floats, first: Ints, length: Ints, noise: Floats,

@@ -101,9 +101,13 @@ def allocation_round(
     if disturbances is not None and np.isfinite(dies).any():
         return race_round(distributions, keys, episode, round_index, started, allocation, budget, disturbances)
     of_tasks = kernels.distribution_arguments(distributions, noise)
-    result = _empty(allocation, budget)
-    kernels.run_allocation(*of_tasks, keys, episode, round_index, started, allocation, *result)
-    return result
+    rows, n = allocation.shape
+    worker, duration = np.empty((rows, budget), np.int64), np.empty((rows, budget))
+    after, round_time, worker_time = kernels.run_allocation(
+        *of_tasks, keys, episode, round_index, started, allocation, worker, duration
+    )
+    none = np.zeros((rows, n)), np.zeros(rows, np.int64)  # nothing is cancelled and nothing lost
+    return RoundResult(worker, duration, none[0], after, round_time, worker_time, none[1])
 
 
 def race_round(
@@ -141,15 +145,9 @@ def race_round(
     """
     noise, dies, deadline = checked(disturbances, allocation.shape[1])
     of_tasks = kernels.distribution_arguments(distributions, noise)
-    result = _empty(allocation, budget)
-    kernels.run_race(*of_tasks, keys, episode, round_index, started, allocation, dies, deadline, *result)
-    return result
-
-
-def _empty(allocation: Ints, budget: int) -> RoundResult:
-    """A result for a kernel to fill."""
-    rows, n = allocation.shape
+    rows = len(allocation)
     worker, duration = np.empty((rows, budget), np.int64), np.empty((rows, budget))
-    elapsed, started = np.empty((rows, n)), np.empty((rows, n), np.int64)
-    round_time, worker_time = np.empty((2, rows))
-    return RoundResult(worker, duration, elapsed, started, round_time, worker_time, np.empty(rows, np.int64))
+    rest = kernels.run_race(
+        *of_tasks, keys, episode, round_index, started, allocation, dies, deadline, worker, duration
+    )
+    return RoundResult(worker, duration, *rest)

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import numba
 import numpy as np
+from numpy.typing import NDArray
 
-from ata_gym.utils.kernel_cache import kernel_cache
+from ata_gym.utils.kernels.cache import kernel_cache
+from ata_gym.utils.kernels.threads import run_together, thread_count
 
 Scalar = Callable[..., Any]
+
+_LEAST_WORK = 2**17
+"""Numbers that are shared out at least: fewer are done before another thread has begun."""
 
 
 inlined: Callable[[Scalar], Scalar] = numba.njit(inline="always")
@@ -30,12 +38,16 @@ class Gufunc:
     """A loop over one row, compiled at the first call into a gufunc that broadcasts over rows.
 
     Arrays are handed over C-contiguous, and the loop is compiled for that, so that it vectorises. The machine code is
-    kept on disk, see ``kernel_cache``; where nothing can be written, each process compiles anew.
+    kept on disk, see ``kernel_cache``; where nothing can be written, each process compiles anew. Within
+    ``ata_gym.threads`` the rows are shared out to several threads.
     """
 
     def __init__(self, loop: Callable[..., None], types: str, layout: str, writable: tuple[int, ...]) -> None:
         self.__doc__ = loop.__doc__
         self._loop, self._types, self._layout, self._writable = loop, types, layout, writable
+        self._axes = [names.split(",") if names else [] for names in re.findall(r"\(([^)]*)\)", layout)]
+        kinds = re.findall(r"(\w+)(?:\[[:,]*\])?[,)]", types.replace(" ", ""))
+        self._dtypes = [np.dtype("bool" if kind == "boolean" else kind) for kind in kinds]
         self._ufunc: Callable[..., Any] | None = None
 
     def __call__(self, *arrays: Any) -> Any:
@@ -43,7 +55,39 @@ class Gufunc:
         if self._ufunc is None:
             self._ufunc = self._compile()
         contiguous = np.asarray  # a local name: this line takes a good part of the time of a small step
-        return self._ufunc(*[contiguous(array, order="C") for array in arrays])
+        inputs = [contiguous(array, order="C") for array in arrays]
+        if (count := thread_count()) > 1:
+            return self._in_blocks(inputs, count)
+        return self._ufunc(*inputs)
+
+    def _in_blocks(self, inputs: list[NDArray[Any]], threads: int) -> Any:
+        """As a call, with the rows in blocks where every array has one axis of rows, or none."""
+        ufunc, axes = self._ufunc, self._axes
+        assert ufunc is not None
+        extra = [array.ndim - len(own) for array, own in zip(inputs, axes, strict=False)]
+        rows = max(len(array) if more else 1 for array, more in zip(inputs, extra, strict=True))
+        split = [more == 1 and len(array) == rows for array, more in zip(inputs, extra, strict=True)]
+        blocks = min(threads, rows)
+        work = sum(array.size for array, own in zip(inputs, split, strict=True) if own)
+        if blocks < 2 or work < _LEAST_WORK or max(extra) > 1 or not all(split[k] for k in self._writable):
+            return ufunc(*inputs)
+        sizes = {
+            axis: size
+            for array, own, more in zip(inputs, axes, extra, strict=False)
+            for axis, size in zip(own, array.shape[more:], strict=True)
+        }
+        results = [
+            np.empty((rows, *(sizes[axis] for axis in own)), dtype)
+            for own, dtype in zip(axes[len(inputs) :], self._dtypes[len(inputs) :], strict=True)
+        ]
+
+        def block(first: int, last: int) -> Callable[[], object]:
+            given = [array[first:last] if own else array for array, own in zip(inputs, split, strict=True)]
+            return partial(ufunc, *given, *(result[first:last] for result in results))
+
+        ends = [rows * k // blocks for k in range(blocks + 1)]
+        run_together([block(first, last) for first, last in pairwise(ends)])
+        return tuple(results) if len(results) > 1 else results[0] if results else None
 
     def _compile(self) -> Callable[..., Any]:
         def build(cache: bool) -> Any:

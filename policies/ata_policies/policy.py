@@ -169,14 +169,15 @@ class Policy(ABC):
             anew = anew | start
             seen["worker"] = np.where(anew[:, None], -1, seen["worker"])
             seen["elapsed"] = np.where(anew[:, None], 0.0, seen["elapsed"])
-        belief, plan, round = state.belief, state.plan, state.round
+        belief, plan, round, episode = state.belief, state.plan, state.round, state.episode
         if anew.any():
             blank = self.first_state(rows)
             belief, plan, round = choose_rows(anew, (blank.belief, blank.plan, blank.round), (belief, plan, round))
+            episode = episode + anew
         conditions = self._conditions(privileged, rows) if self.privileged else None
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # squares and ratios of extreme times
             belief = belief.observe(seen["worker"], seen["duration"], seen["elapsed"])
-            state = State(belief, plan, round + self.begins(seen), state.episode + anew, state.key)
+            state = State(belief, plan, round + self.begins(seen), episode, state.key)
             action, state = self.act(state, seen) if conditions is None else self.act_knowing(state, seen, conditions)
         return action if np.ndim(observation["worker"]) > 1 else action[0], state
 

@@ -133,6 +133,42 @@ def test_a_million_workers() -> None:
     np.testing.assert_array_equal(ties, np.arange(10**6) < 10**5)
 
 
+def smallest_multiples(scores: np.ndarray, budget: int) -> np.ndarray:
+    """The B smallest multiples by sorting all that can be among them; of equal ones the lowest index first."""
+    longest = np.partition(scores, budget - 1)[budget - 1]
+    counts = np.minimum(np.floor(longest / scores), budget).astype(np.int64)
+    nth = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts) + 1
+    times = nth * np.repeat(scores, counts)
+    level = np.partition(times, budget - 1)[budget - 1]
+    allocation = np.floor(level / scores).astype(np.int64)
+    surplus = allocation.sum() - budget
+    last = np.flatnonzero(allocation * scores == level)[-surplus:] if surplus else []
+    allocation[last] -= 1
+    return allocation
+
+
+@pytest.mark.parametrize("budget", [1, 2, 23, 300, 7000])
+@pytest.mark.parametrize("seed", range(6))
+def test_many_workers(budget: int, seed: int) -> None:
+    """Also with ties, and where the workers of a sample, evenly spaced, are not like the others."""
+    rng = np.random.default_rng(seed)
+    n = 40_000
+    few_values = np.array([1.0, 2.0, 4.0])
+    scores = [
+        rng.exponential(size=n),
+        rng.choice(few_values, n),
+        np.full(n, 0.7),
+        np.where(np.arange(n) % (n // 4096), 4.0, rng.choice(few_values, n)),
+        np.where(np.arange(n) % (n // 4096), rng.choice(few_values, n), 4.0),
+        np.where(rng.random(n) < 0.001, 0.5, rng.choice(few_values, n)),
+    ][seed]
+    np.testing.assert_array_equal(allocate(scores, budget), smallest_multiples(scores, budget))
+    if budget < 300:  # workers that are away, or of score 0, take nothing from the others
+        some = np.arange(n) % 3 > 0
+        hidden = np.where(some, scores, 0.0)
+        np.testing.assert_array_equal(allocate(hidden, budget, available=some)[some], allocate(scores[some], budget))
+
+
 @pytest.mark.parametrize("budget", [1, 10**6, 2**50])
 def test_any_budget(budget: int) -> None:
     scores = np.array([1.0, 3.0, 0.7])

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from ata_gym.utils.kernel_cache import SUMS
+from ata_gym.utils.kernels.cache import SUMS
 
 SCRIPT = """
 import sys

@@ -197,7 +197,7 @@ class Allocation(Checked, Space[Ints]):
                 given = np.minimum(given, np.uint64(_LARGEST + 1))
             array = given.astype(np.int64)
         faults = _fault(array, self.budgets, self._exact)
-        if np.count_nonzero(faults):
+        if faults.any() if len(self._shape) > 1 else faults:
             raise ValueError(self._complaint(np.asarray(action), faults))
         return array
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ata_gym.pools.pool import Pool, checked_pool
-from ata_gym.theory.allocation.proxy_loss import allocate_kernel
+from ata_gym.theory.allocation.smallest_multiples import allocate_kernel
 from ata_gym.theory.round_time.units import rescaled
 from ata_gym.theory.simulated.costs import simulate
 from ata_gym.theory.simulated.slices import known_sample

@@ -1,0 +1,74 @@
+"""Kernels in several threads: the same bits, wherever they are asked for."""
+
+from __future__ import annotations
+
+import os
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+import ata_gym
+import ata_policies
+from ata_gym.utils import compiled
+from ata_gym.utils.kernels.threads import run_together, thread_count
+from ata_gym.utils.trees import difference
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    """Share out even the rows of the smallest kernel."""
+    monkeypatch.setattr(compiled, "_LEAST_WORK", 1)
+
+
+def play(name, count, scenario):
+    envs = gym.make_vec(ata_policies.load(name).env_id, num_envs=5, scenario=scenario)
+    policy, (observation, _), state, actions = ata_policies.make(name, envs), envs.reset(seed=3), None, []
+    with ata_gym.threads(count):
+        for _ in range(40):
+            action, state = policy.predict(observation, state)
+            observation = envs.step(action)[0]
+            actions.append((action, observation))
+    return actions, state
+
+
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize("scenario", ["icml2025-regret", "changing-spot"])
+@pytest.mark.parametrize("name", ["ata", "restarting-beta", "thompson-gamma", "race-fastest", "gta"])
+def test_threads_change_no_bits(name, scenario):
+    alone = play(name, 1, scenario)
+    for count in (2, 3, 9):
+        assert difference(play(name, count, scenario), alone) is None
+
+
+def test_it_holds_in_its_block_only():
+    with ata_gym.threads(3):
+        assert thread_count() == 3
+        with ata_gym.threads(1):
+            assert thread_count() == 1
+        assert thread_count() == 3
+    assert thread_count() == 1
+    with pytest.raises(ValueError, match="threads must be a whole number"), ata_gym.threads(0):
+        pass
+
+
+def test_an_error_of_another_thread_is_raised_here():
+    def fail():
+        raise ValueError("there")
+
+    for _ in range(3):
+        with pytest.raises(ValueError, match="there"):
+            run_together([lambda: None, fail, lambda: None])
+
+
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_forked_process_has_threads_of_its_own():
+    scores = np.random.default_rng(0).random((8, 5))
+    with ata_gym.threads(2):
+        expected = ata_gym.allocate(scores, 7)
+        child = os.fork()
+        if child == 0:
+            os._exit(0 if (ata_gym.allocate(scores, 7) == expected).all() else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
