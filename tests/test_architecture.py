@@ -46,7 +46,8 @@ RULES = {"beliefs", "observations", "policy", "allocation"}
 ZOO_ARROWS = {
     "beliefs": set(),
     "observations": {"beliefs"},
-    "policy": {"beliefs", "observations"},
+    "explanation": set(),
+    "policy": {"beliefs", "explanation", "observations"},
     "allocation": RULES - {"allocation"},
     **dict.fromkeys(("race", "dispatch", "lb_bsp", "learned"), RULES),
 }

@@ -19,6 +19,7 @@ from ata_gym.cli.studies.reproduce import reproduce
 from ata_gym.cli.studies.track import track
 from ata_gym.cli.studies.train import train
 from ata_gym.cli.tools.check import check
+from ata_gym.cli.tools.explain import explain
 from ata_gym.cli.tools.measure import measure
 from ata_gym.cli.tools.trace import trace
 from ata_gym.cli.tools.verify import verify
@@ -33,5 +34,5 @@ app = typer.Typer(
 )
 _listings = (policies, methods, scenarios)
 _studies = (bench, track, predictors, leaderboard, reproduce, train, demo)
-for _command in (*_listings, *_studies, check, trace, measure, verify):
+for _command in (*_listings, *_studies, explain, check, trace, measure, verify):
     app.command()(plain_errors(_command))

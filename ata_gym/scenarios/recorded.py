@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from ata_gym.changes import Change, Jump
+from ata_gym.changes import Change, Jump, Spot
 from ata_gym.pools import Pool, gamma, read_trace, trace
 from ata_gym.scenarios.registry import scenario, scenario_names
 from ata_gym.scenarios.scenario import Scenario, ours
@@ -111,9 +111,16 @@ _PHONES = Recording(
     source="scores of PKU-Chengxu/FLASH (BSD-2-Clause); the distribution is ours",
     digest="b1f6a1074ad2b91e97d668882b039acd6aa3f3471e1cb9b2d1420f0bccff4764",
 )
+_PHONES_SPOT = replace(
+    _PHONES,
+    name="phones-spot",
+    rounds=600,
+    summary=f"{_PHONES.summary}; away for spells of 50 rounds, 1 round in 6",
+    changes=(Spot(leaves=0.004, returns=0.02, deadline=3_000),),
+)
 
 RECORDINGS: Mapping[str, Recording] = MappingProxyType(
-    {one.name: one for one in (_ALIBABA_1, _ALIBABA_4, _ALIBABA_4_JUMP, _MLPERF, _PHONES)}
+    {one.name: one for one in (_ALIBABA_1, _ALIBABA_4, _ALIBABA_4_JUMP, _MLPERF, _PHONES, _PHONES_SPOT)}
 )
 """All recorded scenarios, by name."""
 

@@ -5,14 +5,16 @@ Users import the names below, and bench and training the registry; the zoo impor
 
 from ata_policies.beliefs.moments import Belief, Exposure, Moments
 from ata_policies.checking.check import PolicyError, check_policy
+from ata_policies.explanation import Explanation
 from ata_policies.policy import AllocationPolicy, DispatchPolicy, Policy, Setting, State
 from ata_policies.presets import Preset
-from ata_policies.registry import default_name, load, make, names
+from ata_policies.registry import default_name, explain_default, load, make, names
 
 __all__ = [
     "AllocationPolicy",
     "Belief",
     "DispatchPolicy",
+    "Explanation",
     "Exposure",
     "Moments",
     "Policy",
@@ -22,6 +24,7 @@ __all__ = [
     "State",
     "check_policy",
     "default_name",
+    "explain_default",
     "load",
     "make",
     "names",

@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 from ata_gym.changes import Conditions
 from ata_gym.pools import Pool
 from ata_gym.simulation.keys import derive_keys, stream_keys
-from ata_gym.typing import Ints, Keys, Mask
+from ata_gym.typing import Floats, Ints, Keys, Mask
 from ata_gym.utils.trees import choose_rows
 from ata_gym.utils.validation import whole_number
 from ata_policies.beliefs.moments import Belief
+from ata_policies.explanation import Explanation, estimates, last_action, numbers_of, thought_away, untried
 from ata_policies.observations import Observation, checked_observation, checked_rows
 
 _OWN_RANDOMNESS = 1  # the stream of keys for policies; the task times have another
@@ -181,6 +182,59 @@ class Policy(ABC):
             action, state = self.act(state, seen) if conditions is None else self.act_knowing(state, seen, conditions)
         return action if np.ndim(observation["worker"]) > 1 else action[0], state
 
+    def explain(self, state: State, row: int = 0) -> Explanation:
+        """What was behind the last decision in a row: the round, the plan, and what is thought of each worker.
+
+        The state is the one that ``predict`` returned with the decision. ValueError if there is no such row.
+
+        >>> import gymnasium, ata_gym, ata_policies
+        >>> from ata_gym.pools import deterministic
+        >>> env = gymnasium.make("ata_gym/TaskAllocation-v0", pool=deterministic([1.0, 2.0, 9.0]), budget=2)
+        >>> policy, (observation, _), state = ata_policies.make("restarting-beta", env), env.reset(seed=0), None
+        >>> for _ in range(3):
+        ...     allocation, state = policy.predict(observation, state)
+        ...     observation, *_ = env.step(allocation)
+        >>> print(policy.explain(state))
+        round 3: memory Restarts, estimate ThompsonGamma, rule Beta
+        plan: workers that owe results get nothing but a probe at intervals
+        worker  mean  evidence  tasks
+             0     1     1.995      1
+             1     2         1      1
+             2     9         1      0
+        """
+        rows = len(state.round)
+        if not -rows <= row < rows:
+            raise ValueError(f"row must be one of the state's {rows} rows, counted from 0, not {row}")
+        shape = rows, self.setting.n
+        mean, evidence = self.estimated(state)
+        tasks = self.last_action(state) if state.round[row] > 0 else None
+        return Explanation(
+            policy=self.about(),
+            round=int(state.round[row]),
+            plan=self.plan_in_words(state, row),
+            mean=mean[row],
+            evidence=evidence[row],
+            tasks=None if tasks is None else tasks[row],
+            away=thought_away(state.belief, state.plan, shape)[row],
+            untried=untried(state.belief, evidence)[row],
+        )
+
+    def about(self) -> str:
+        """What the policy does, in a sentence, with what it was made with."""
+        return self.summary()
+
+    def estimated(self, state: State) -> tuple[Floats, Floats]:
+        """Mean task times, NaN where unknown, and the results behind them, both (E, n), for ``explain``."""
+        return estimates(state.belief, state.plan, (len(state.round), self.setting.n))
+
+    def plan_in_words(self, state: State, row: int) -> str:
+        """The plan of a row in words, for ``explain``: by default the numbers in it, by name."""
+        return numbers_of(state.plan, row, len(state.round))
+
+    def last_action(self, state: State) -> Ints | None:
+        """The action that came with a state, shape (E, n), for ``explain``; None where the state does not tell."""
+        return last_action(state.plan, (len(state.round), self.setting.n))
+
     def _conditions(self, given: Conditions | None, rows: int) -> Conditions:
         """The conditions of the coming round, with a row axis."""
         name = type(self).__name__
@@ -253,6 +307,10 @@ class AllocationPolicy(Policy):
     def act(self, state: State, seen: Observation) -> tuple[Ints, State]:
         """Allocate; the plan stays."""
         return self.allocate(state), state
+
+    def last_action(self, state: State) -> Ints | None:
+        """It follows from the state."""
+        return self.allocate(state)
 
     @abstractmethod
     def allocate(self, state: State) -> Ints:

@@ -14,12 +14,14 @@ from ata_policies.allocation.composition import ESTIMATES, MEMORIES, ComposedPol
 from ata_policies.allocation.distribution_learner import DistributionLearner
 from ata_policies.allocation.exponentiated_gradient import ExponentiatedGradient
 from ata_policies.allocation.oracles import DynamicOfta, DynamicOracle, Oracle
+from ata_policies.dispatch.dynamic_oracle import DispatchDynamicOracle
 from ata_policies.dispatch.learner import DispatchLearner
 from ata_policies.dispatch.oracles import DispatchCaps, DispatchGta, DispatchOracle
 from ata_policies.dispatch.remaining_time import DispatchRest
 from ata_policies.lb_bsp.cpu import LbBsp
 from ata_policies.lb_bsp.gpu import LbBspGpu, LbBspProfiled
 from ata_policies.policy import Policy, Setting
+from ata_policies.race.dynamic_oracle import RaceDynamicOracle
 from ata_policies.race.fixed import RaceBackup, RaceCaps, RaceFastest, RaceOracle
 from ata_policies.race.learner import RaceLearner
 
@@ -235,12 +237,14 @@ _PRESETS = (
     _plain("race-caps", RaceCaps),
     _plain("race-backup", RaceBackup),
     _plain("race-oracle", RaceOracle),
+    _plain("race-dynamic-oracle", RaceDynamicOracle),
     # dispatch
     _plain("dispatch", DispatchLearner),
     _plain("dispatch-rest", DispatchRest),
     _plain("dispatch-caps", DispatchCaps),
     _plain("dispatch-gta", DispatchGta),
     _plain("dispatch-oracle", DispatchOracle),
+    _plain("dispatch-dynamic-oracle", DispatchDynamicOracle),
 )
 PRESETS: Mapping[str, Preset] = MappingProxyType({preset.name: preset for preset in _PRESETS})
 """The presets by name."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import logging
 from collections.abc import Mapping
 from importlib.metadata import entry_points
 from types import MappingProxyType
@@ -16,6 +17,7 @@ from ata_policies.policy import Policy, Setting
 from ata_policies.presets import PRESETS, Preset
 
 GROUP = "ata_gym.policies"
+_LOG = logging.getLogger("ata_policies")
 
 DEFAULTS: Mapping[str, str] = MappingProxyType(
     {
@@ -48,6 +50,21 @@ def default_name(env_id: str) -> str:
     if env_id not in DEFAULTS:
         raise ValueError(f"no default policy is named for {env_id}, only for {' and '.join(DEFAULTS)}")
     return DEFAULTS[env_id]
+
+
+def explain_default(env: gym.Env[Any, Any] | gym.vector.VectorEnv[Any, Any, Any]) -> str:
+    """Which policy ``make("default", env)`` makes, and why, in a line; ValueError if there is none for the env.
+
+    >>> import gymnasium as gym, ata_gym
+    >>> explain_default(gym.make("ata_gym/TaskRace-v0", scenario="icml2025-regret"))[:80]
+    'default: race plays ata_gym/TaskRace-v0 with 20 workers, B = 5 and price 0: it c'
+    """
+    setting, env_id = Setting.of(env), id_of(env)
+    return (
+        f"default: {default_name(env_id)} plays {env_id} with {setting.n} workers, B = {setting.budget} and price "
+        f"{setting.price:g}: it costs the least, or nearly, of all learners on the leaderboard's sets of scenarios, "
+        "where workers stay as they are and where they change"
+    )
 
 
 def parse(name: str) -> tuple[str, dict[str, Any]]:
@@ -123,8 +140,8 @@ def make(
     Parameters
     ----------
     name
-        A registered name (see ``names``), ``package.module:Class``, or "default" (see ``default_name``);
-        hyperparameters may follow (see ``parse``).
+        A registered name (see ``names``), ``package.module:Class``, or "default": which policy that is, and why, the
+        logger "ata_policies" says at level INFO (see ``explain_default``). Hyperparameters may follow (see ``parse``).
     env
         Tells the number of workers, the budget, the price, the pool, and what was published.
     seed
@@ -144,7 +161,10 @@ def make(
     """
     setting = Setting.of(env)
     name, named = parse(name)
-    policy = load(default_name(id_of(env)) if name == "default" else name)
+    if name == "default":
+        name = default_name(id_of(env))
+        _LOG.info(explain_default(env))
+    policy = load(name)
     check_env_id(policy, env)
     try:
         return policy(setting, seed=seed, **{**named, **hyperparameters})

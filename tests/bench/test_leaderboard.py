@@ -15,13 +15,16 @@ from typer.testing import CliRunner
 
 import ata_policies
 from ata_gym.bench.experiment.jobs import play_jobs
-from ata_gym.bench.leaderboard import ranking, scenarios
-from ata_gym.bench.leaderboard.experiment import Competitor, Leaderboard, finals, usual_policies
-from ata_gym.bench.leaderboard.ranking import COST, RUNTIME, TO_ORACLE, WORKER_TIME
+from ata_gym.bench.leaderboard import decisions, defaults, ranking
+from ata_gym.bench.leaderboard.experiment import Competitor, Leaderboard, finals
+from ata_gym.bench.leaderboard.ranking import COST, RUNTIME, TO_ORACLE, TO_OTHER, WORKER_TIME
 from ata_gym.bench.leaderboard.report import report
+from ata_gym.bench.leaderboard.sets.players import FOLLOWERS, usual_policies
+from ata_gym.bench.leaderboard.sets.steady import STEADY
 from ata_gym.cli import app
 from ata_policies import AllocationPolicy
 from ata_policies.allocation.baselines import Gta, Ofta
+from ata_policies.registry import DEFAULTS
 
 
 class Thrifty(AllocationPolicy):
@@ -61,9 +64,9 @@ THRIFTY, KNOWN, IDLER, NEEDY = (f"{__name__}:{name}" for name in ("Thrifty", "Kn
 
 
 def board(out: Path, *policies: str, names=("cifar100", "regret"), seeds: int = 3, rounds: int = 4) -> Leaderboard:
-    chosen = [replace(scenarios.find(name), horizon=rounds) for name in names]
+    chosen = [replace(STEADY.find(name), horizon=rounds) for name in names]
     competitors = [Competitor.of(policy) for policy in ("ofta", *policies)]
-    return Leaderboard(chosen, (0.0, 1.0), competitors, seeds, out, front_prices=(0.0, 0.2))
+    return Leaderboard(replace(STEADY, front_prices=(0.0, 0.2)), chosen, (0.0, 1.0), competitors, seeds, out)
 
 
 def test_competitors_are_learners_oracles_and_baselines():
@@ -136,7 +139,7 @@ def test_intervals_are_students_of_paired_logarithms():
         policy: np.log(ends.filter(pl.col("policy") == policy, pl.col("price") == 1.0)["cost"].to_numpy()).reshape(2, 6)
         for policy in ("ofta", "good", "bad")
     }
-    found = ranking.by_scenario(ranking.ratios(ends))
+    found = ranking.by_scenario(ranking.ratios(ends, "ofta"))
     for place, scenario in enumerate(("one", "two")):
         row = found.row(
             by_predicate=(pl.col("policy") == "bad") & (pl.col("scenario") == scenario) & (pl.col("price") == 1.0),
@@ -147,7 +150,7 @@ def test_intervals_are_students_of_paired_logarithms():
         assert row[COST] == pytest.approx(np.exp(difference))
         assert (row[f"{COST}_low"], row[f"{COST}_high"]) == pytest.approx(tuple(np.exp(interval)))
         assert row[RUNTIME] == pytest.approx(np.exp((sample["bad"] - sample["ofta"])[place].mean()))
-    total = ranking.overall(ranking.ratios(ends)).row(
+    total = ranking.overall(ranking.ratios(ends, "ofta")).row(
         by_predicate=(pl.col("policy") == "bad") & (pl.col("price") == 1.0), named=True
     )
     paired = (sample["bad"] - sample["good"]).mean(axis=0)
@@ -160,7 +163,7 @@ def test_intervals_are_students_of_paired_logarithms():
 
 
 def test_ranks_count_learners_and_the_best_of_them_is_one():
-    table = ranking.overall(ranking.ratios(synthetic()), by_price=False)
+    table = ranking.overall(ranking.ratios(synthetic(), "ofta"), by_price=False)
     assert table["policy"].to_list() == ["ofta", "good", "bad", "none"]
     assert table["rank"].to_list() == [None, 1, 2, None]
     assert table[COST].to_list() == pytest.approx([0.5, 1.0, 2.0, 3.0], rel=0.1)
@@ -171,7 +174,7 @@ def test_ranks_count_learners_and_the_best_of_them_is_one():
 
 
 def test_a_mean_over_all_is_the_mean_of_the_means():
-    ratios = ranking.ratios(synthetic())
+    ratios = ranking.ratios(synthetic(), "ofta")
     each = ranking.by_scenario(ratios).group_by("policy").agg(pl.col(COST).log().mean().exp())
     total = ranking.overall(ratios, by_price=False).select("policy", COST)
     assert total.sort("policy")[COST].to_list() == pytest.approx(each.sort("policy")[COST].to_list())
@@ -179,7 +182,7 @@ def test_a_mean_over_all_is_the_mean_of_the_means():
 
 def test_who_has_not_played_everywhere_is_not_ranked():
     ends = synthetic().filter(~((pl.col("policy") == "bad") & (pl.col("scenario") == "two")))
-    ratios = ranking.ratios(ends)
+    ratios = ranking.ratios(ends, "ofta")
     assert "bad" not in ranking.overall(ratios)["policy"]
     assert "bad" not in ranking.overall(ratios, by_price=False)["policy"]
     assert "bad" in ranking.by_scenario(ratios)["policy"]
@@ -187,7 +190,7 @@ def test_who_has_not_played_everywhere_is_not_ranked():
 
 def test_without_learners_there_is_no_best():
     ends = synthetic().filter(pl.col("kind") != "learner")
-    table = ranking.overall(ranking.ratios(ends))
+    table = ranking.overall(ranking.ratios(ends, "ofta"))
     assert table[COST].is_null().all()
     assert table[TO_ORACLE].is_not_null().all()
     assert table["rank"].is_null().all()
@@ -213,10 +216,10 @@ def test_tables_and_pictures_say_what_was_played_and_are_the_same_each_time(tmp_
     assert bytes_of[0] == bytes_of[1]
     assert len(bytes_of[0]) == 5
     text = (tmp_path / "a" / "leaderboard.md").read_text()
-    version = f"{scenarios.VERSION}-{scenarios.fingerprint()[:8]}"
-    assert f"Leaderboard {version}: 2 of {len(scenarios.names())} scenarios, 3 seeds" in text
+    assert f"Leaderboard steady 1-{STEADY.fingerprint()[:8]}: 2 of {len(STEADY.names())} scenarios, 3 seeds" in text
     assert "A note." in text
     assert "TaskAllocation: the default, uta, is within 5% of the best of 2 learners in" in text
+    assert "| TaskAllocation" in text  # the envs side by side
     cells = [[cell.strip() for cell in line.split("|")] for line in text.splitlines()]
     assert any(line[1:3] == ["oracle", "ofta"] for line in cells)
     assert any(line[1:3] == ["baseline", IDLER] for line in cells)
@@ -224,11 +227,65 @@ def test_tables_and_pictures_say_what_was_played_and_are_the_same_each_time(tmp_
     assert "nan" not in text.lower()
 
 
-def test_by_default_it_plays_all_but_those_for_nonstationary_scenarios() -> None:
+def test_by_default_it_plays_the_defaults_and_followers_and_no_other_for_nonstationary_scenarios() -> None:
+    shown = {*DEFAULTS.values(), *FOLLOWERS}
     left_out = set(ata_policies.names()) - set(usual_policies())
-    assert left_out == {name for name in ata_policies.names() if ata_policies.load(name).nonstationary}
-    kinds = ("window-", "discounted-", "restarting-", "recent-", "lb-bsp", "dynamic-")
-    assert all(name.startswith(kinds) == (name in left_out) for name in ata_policies.names())
+    assert left_out == {name for name in ata_policies.names() if ata_policies.load(name).nonstationary} - shown
+    assert shown <= set(usual_policies())
+
+
+def test_a_policy_is_compared_with_the_best_other_that_is_no_oracle():
+    ends = synthetic()
+    of_good = ranking.to_best_other(ends, "good")
+    assert of_good["other"].unique().to_list() == ["bad"]
+    assert (of_good[TO_OTHER] < 0.6).all()
+    assert (of_good[f"{TO_OTHER}_low"] < of_good[TO_OTHER]).all()
+    of_bad = ranking.to_best_other(ends, "bad").sort("price", "scenario")
+    whole = (
+        ranking.by_scenario(ranking.ratios(ends, "ofta")).filter(pl.col("policy") == "bad").sort("price", "scenario")
+    )
+    assert of_bad[TO_OTHER].to_list() == pytest.approx(whole[COST].to_list())
+    learners_gone = ends.filter(pl.col("policy").is_in(["ofta", "bad", "none"]))
+    assert ranking.to_best_other(learners_gone, "bad")["other"].unique().to_list() == ["none"]  # a baseline counts
+    assert ranking.to_best_other(ends.filter(pl.col("policy") == "good"), "good").is_empty()
+
+
+def test_each_cell_where_a_default_is_not_near_the_best_is_named():
+    ends = synthetic()
+    by_scenario = ranking.by_scenario(ranking.ratios(ends, "ofta"))
+    *_, far = defaults.tables(by_scenario, ends, {"TaskAllocation": "bad"})
+    assert [row[:3] for row in far.rows] == [
+        ("TaskAllocation", scenario, price) for scenario in ("one", "two") for price in ("0", "1")
+    ]
+    assert {row[-1] for row in far.rows} == {"good"}
+    low, high = far.rows[0][4].split(" to ")
+    assert float(low) < float(far.rows[0][3]) < float(high)
+    (compared,) = defaults.tables(by_scenario, ends, {"TaskAllocation": "good"})
+    assert "good, is within 5% of the best of 2 learners in 4 of 4" in compared.title
+    assert [row[0] for row in compared.rows] == ["one", "two"]
+
+
+def test_decisions_are_timed_apart_from_the_results(tmp_path):
+    playing = board(tmp_path, "uta", "dispatch-gta", names=("regret",))
+    jobs = playing.jobs()
+    assert play_jobs([one.job for one in jobs], processes=1) == {}
+    before, asked = set(tmp_path.rglob("*.parquet")), []
+    times = decisions.measure(playing, jobs, asked.append)
+    assert asked == [1, 2, 3]
+    assert set(tmp_path.rglob("*.parquet")) == before
+    assert times["policy"].to_list() == ["ofta", "uta", "dispatch-gta"]
+    assert ((times["mean"] > 0) & (times["mean"] <= times["worst"])).all()
+    assert decisions.measure(playing, jobs).equals(times)  # they are kept
+    kept = tmp_path / "timings" / "decisions.json"
+    changed = kept.read_text().replace('"engine": "', '"engine": "other', 1)
+    kept.write_text(changed)
+    anew = decisions.measure(playing, jobs)
+    assert anew["policy"].equals(times["policy"])
+    assert kept.read_text().count("other") == 0
+    told = report(playing, jobs, {"TaskAllocation": "uta"}, [], times)
+    assert (tmp_path / "timings" / "leaderboard.md").read_text().count("| ms a decision |") > 0
+    assert "ms a" not in (tmp_path / "leaderboard.md").read_text()
+    assert any("ms a\ndecision" in table.columns for table in told.tables)
 
 
 LINE = "leaderboard --quick --scenarios regret,near-equal --seeds 2 --save-every 0.02 --policies uta,ata,ata-icml,gta"

@@ -29,7 +29,9 @@ def test_the_installed_command_is_this_one():
     (script,) = importlib.metadata.entry_points(group="console_scripts", name="ata-gym")
     assert script.value == "ata_gym.__main__:main"
     helped = subprocess.run([sys.executable, "-m", "ata_gym", "--help"], capture_output=True, text=True, check=True)
-    commands = "policies methods scenarios check bench track predictors leaderboard reproduce trace measure train demo"
+    commands = (
+        "policies methods scenarios check bench track predictors leaderboard explain reproduce trace measure train demo"
+    )
     for name in commands.split():
         assert name in helped.stdout
 
@@ -175,6 +177,33 @@ def test_leaderboard_ranks_policies_of_every_env(run, refused, tmp_path):
     assert "another configuration: seeds is 2 there and 3 here" in refused(line.replace("--seeds 2", "--seeds 3"))
 
 
+@pytest.mark.parametrize("of", ["changing", "unseen"])
+def test_leaderboard_has_sets_of_scenarios(run, tmp_path, of):
+    scenario = {"changing": "spot", "unseen": "walk"}[of]
+    line = (
+        f"leaderboard --set {of} --quick --scenarios {scenario} --prices 0.1 --seeds 2 --jobs 1 --out out "
+        "--policies lb-bsp-ema,uta,race-fastest,dispatch-gta,dynamic-ofta"
+    )
+    first, second = run(line), run(line)
+    assert first.stdout == second.stdout
+    assert f"Leaderboard {of} 1-" in first.stdout
+    assert "(quick look): 1 of " in first.stdout
+    for name in ("dynamic-ofta", "ms a", "out/leaderboard.{md,csv}", "out/timings/leaderboard.md"):
+        assert name in first.stdout
+    assert len([*(tmp_path / "out").rglob("*.parquet")]) == 5
+
+
+def test_explain_plays_and_tells_what_the_policy_thinks(run):
+    told = run("explain --scenario icml2025-regret --env race --rounds 20 --price 0.1").stdout
+    assert told.startswith("default: race plays ata_gym/TaskRace-v0 with 20 workers, B = 5 and price 0.1")
+    assert "round 20 of icml2025-regret: n = 20, B = 5" in told
+    assert "evidence" in told
+    named = run("explain --scenario icml2025-regret --policy thompson-beta --rounds 5 --workers 3").stdout
+    assert "default" not in named
+    assert "memory Everything, estimate ThompsonGamma, rule Beta" in named
+    assert "17 more workers" in named
+
+
 def test_reproduce_tells_whether_the_regret_grows_as_the_logarithm(run, monkeypatch):
     from ata_gym.bench.paper import regret as regret_figure
 
@@ -255,6 +284,14 @@ TRACED = f"{BENCH} --trace trace.csv --worker-column machine --duration-column s
         (f"{BOARD} --scenarios alibaba-1", "alibaba-1: give --data"),
         (f"{BOARD} --scenarios alibaba-1 --data .", "no file alibaba_job_1.csv"),
         (f"{BOARD} --seeds 0", "seeds must be"),
+        (f"{BOARD} --set unseen --scenarios regret", "there is no scenario of the leaderboard 'regret'"),
+        (f"{BOARD} --prices 0,cheap", "--prices must be numbers of at least 0, separated by commas"),
+        (f"{BOARD} --prices 0,-1", "--prices must be numbers of at least 0"),
+        ("explain --scenario nowhere", "there is no scenario 'nowhere'"),
+        ("explain --scenario icml2025-regret --env nothing", "there is no env 'nothing'"),
+        ("explain --scenario icml2025-regret --policy nobody", "there is no policy 'nobody'"),
+        ("explain --scenario icml2025-regret --rounds 0", "rounds must be"),
+        ("explain --scenario icml2025-regret --workers 0", "workers must be"),
         (f"{BOARD} --jobs 0", "jobs must be"),
         (f"{BOARD} --save-every nan", "save-every must be"),
         ("reproduce icml2025-regret --sizes 17", "--sizes only goes with icml2025-quadratic"),

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import ata_policies
+from ata_gym.bench.experiment.experiment import predict
 from ata_gym.pools import shifted_exponential
 from ata_gym.typing import Floats, Ints
 from ata_gym.utils.trees import leaves
@@ -127,7 +128,7 @@ def test_actions_of_dispatch_stay_legal(name: str) -> None:
         space: Any = env.action_space
         for k in range(0, ROUNDS, 2):
             for done in range(budget):
-                action, state = policy.predict(observation, state)
+                action, state = predict(policy, env, observation, state)
                 space.check(action)
                 running = rng.integers(0, 2, (rows, n)).astype(np.int8) * (done > 0)
                 observation = {

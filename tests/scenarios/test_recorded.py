@@ -12,7 +12,7 @@ import pytest
 
 import ata_policies
 from ata_gym import scenario, scenario_names
-from ata_gym.bench.leaderboard import scenarios as leaderboard
+from ata_gym.bench.leaderboard.sets.registry import SETS
 from ata_gym.changes import Jump
 from ata_gym.scenarios.recorded import RECORDINGS, find_scenario
 
@@ -88,5 +88,6 @@ def test_scenarios_are_found_too():
 
 
 def test_the_leaderboard_takes_some_of_them():
-    assert all(RECORDINGS[name] is recording for name, recording in leaderboard.RECORDINGS.items())
-    assert not any(recording.changes for recording in leaderboard.RECORDINGS.values())
+    for one in SETS.values():
+        assert all(RECORDINGS[name] is recording for name, recording in one.recordings.items())
+    assert not any(recording.changes for recording in SETS["steady"].recordings.values())

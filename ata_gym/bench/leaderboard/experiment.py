@@ -15,21 +15,13 @@ import ata_policies
 from ata_gym.bench.experiment.experiment import Experiment
 from ata_gym.bench.experiment.jobs import Job
 from ata_gym.bench.experiment.store import Folder, open_folder
-from ata_gym.bench.leaderboard.scenarios import FRONT, FRONT_PRICES
+from ata_gym.bench.leaderboard.sets.scenario_set import ScenarioSet
 from ata_gym.scenarios import Scenario
-
-REFERENCE = "ofta"
-"""Runtimes and worker times are divided by those of this policy, which is always played."""
 
 LEARNER, ORACLE, BASELINE = "learner", "oracle", "baseline"
 
 _KNOWN = ("the means", "the distributions")
 """What an oracle ``knows`` begins with one of these."""
-
-
-def usual_policies() -> list[str]:
-    """The names of all policies but those for non-stationary scenarios: the leaderboard has none of these."""
-    return [name for name in ata_policies.names() if not ata_policies.load(name).nonstationary]
 
 
 @dataclass(frozen=True)
@@ -64,13 +56,13 @@ class PricedJob(NamedTuple):
 class Leaderboard:
     """Who plays, where, at which prices, how often, and where the results go."""
 
+    set: ScenarioSet
     scenarios: Sequence[Scenario]
+    """Those of the set that are played."""
     prices: Sequence[float]
     competitors: Sequence[Competitor]
     seeds: int
     out: Path
-    front_prices: Sequence[float] = FRONT_PRICES
-    """At these prices, too, priced oracles play the scenario of the picture."""
     quick: bool = False
     """Whether it is the short version."""
 
@@ -107,7 +99,8 @@ class Leaderboard:
         """The prices at which a competitor plays a scenario, each with those at which the results count."""
         if not competitor.priced:
             return [(self.prices[0], tuple(self.prices))]
-        more = self.front_prices if scenario.name == FRONT and competitor.kind == ORACLE else ()
+        pictured = scenario.name == self.set.front and competitor.kind == ORACLE and not self.quick
+        more = self.set.front_prices if pictured else ()
         return [(price, (price,)) for price in sorted({*self.prices, *more})]
 
     def _experiment(self, scenario: Scenario, price: float) -> Experiment:

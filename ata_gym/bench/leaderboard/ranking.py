@@ -11,29 +11,34 @@ from collections.abc import Sequence
 import numpy as np
 import polars as pl
 
-from ata_gym.bench.leaderboard.experiment import LEARNER, ORACLE, REFERENCE
+from ata_gym.bench.leaderboard.experiment import LEARNER, ORACLE
 from ata_gym.bench.report.statistics import estimate
 
 RUNTIME, WORKER_TIME, COST, TO_ORACLE = "runtime/ofta", "total_worker_time/ofta", "cost/best", "cost/oracle"
 QUANTITIES = (RUNTIME, WORKER_TIME, COST, TO_ORACLE)
-"""Ratios to OFTA, to the best learner, and to the best oracle, these two of the same env, scenario and price."""
+"""Ratios to OFTA, to the best learner, and to the best oracle, these two of the same env, scenario and price.
+
+OFTA is the reference of the set: where workers change, the one of each round.
+"""
+TO_OTHER = "cost/other"
+"""Ratio to the best other policy that knows nothing beforehand, be it a learner or a baseline."""
 
 _WHERE = ("env", "price", "scenario")
 _WHO = ("env", "policy", "kind")
 
 
-def ratios(finals: pl.DataFrame) -> pl.DataFrame:
+def ratios(finals: pl.DataFrame, reference: str) -> pl.DataFrame:
     """Logarithms of ratios of ``experiment.finals``: columns env, price, scenario, policy, kind, seed, ``QUANTITIES``.
 
-    The best is the one of the least mean logarithm of cost. Where there is no learner, ``cost/best`` is null; where
-    there is no oracle, ``cost/oracle`` is.
+    The reference is the policy that stands for OFTA. The best is the one of the least mean logarithm of cost. Where
+    there is no learner, ``cost/best`` is null; where there is no oracle, ``cost/oracle`` is.
     """
     logs = finals.with_columns(pl.col("runtime", "total_worker_time", "cost").log())
-    reference = logs.filter(pl.col("policy") == REFERENCE).unique(["scenario", "seed"], maintain_order=True)
+    ofta = logs.filter(pl.col("policy") == reference).unique(["scenario", "seed"], maintain_order=True)
     others = {
-        "ofta": reference.select("scenario", "seed", "runtime", "total_worker_time"),
-        "best": _costs_of_best(logs, LEARNER),
-        "oracle": _costs_of_best(logs, ORACLE),
+        "ofta": ofta.select("scenario", "seed", "runtime", "total_worker_time"),
+        "best": _costs_of_best(logs.filter(pl.col("kind") == LEARNER)).drop("policy"),
+        "oracle": _costs_of_best(logs.filter(pl.col("kind") == ORACLE)).drop("policy"),
     }
     paired = logs
     for name, other in others.items():
@@ -43,17 +48,29 @@ def ratios(finals: pl.DataFrame) -> pl.DataFrame:
     return paired.select(*_WHERE, "policy", "kind", "seed", *differences)
 
 
-def _costs_of_best(logs: pl.DataFrame, kind: str) -> pl.DataFrame:
-    """The costs on each seed of the best policy of a kind: columns env, price, scenario, seed, cost."""
+def to_best_other(finals: pl.DataFrame, policy: str) -> pl.DataFrame:
+    """How a policy compares with the best other of its env that knows nothing beforehand.
+
+    Columns price, scenario, other (who that is), and ``TO_OTHER`` with its low and high.
+    """
+    logs = finals.with_columns(pl.col("cost").log())
+    best = _costs_of_best(logs.filter(pl.col("policy") != policy, pl.col("kind") != ORACLE))
+    best = best.rename({"policy": "other", "cost": "least"})
+    paired = logs.filter(pl.col("policy") == policy).join(best, on=[*_WHERE, "seed"], maintain_order="left")
+    ratio = paired.select("price", "scenario", "other", (pl.col("cost") - pl.col("least")).alias(TO_OTHER))
+    return _estimates(ratio, ("price", "scenario", "other"), [TO_OTHER])
+
+
+def _costs_of_best(logs: pl.DataFrame) -> pl.DataFrame:
+    """The costs on each seed of the best of some policies: columns env, price, scenario, policy, seed, cost."""
     return (
-        logs.filter(pl.col("kind") == kind)
-        .group_by(*_WHERE, "policy", maintain_order=True)
+        logs.group_by(*_WHERE, "policy", maintain_order=True)
         .agg(pl.col("cost").mean())
         .sort("cost", maintain_order=True)
         .unique(_WHERE, keep="first", maintain_order=True)
         .select(*_WHERE, "policy")
         .join(logs, on=[*_WHERE, "policy"])
-        .select(*_WHERE, "seed", "cost")
+        .select(*_WHERE, "policy", "seed", "cost")
     )
 
 
@@ -86,14 +103,15 @@ def overall(ratios: pl.DataFrame, by_price: bool = True) -> pl.DataFrame:
     return made.sort(*order, COST, nulls_last=True, maintain_order=True).with_columns(rank)
 
 
-def _estimates(ratios: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
+def _estimates(ratios: pl.DataFrame, by: Sequence[str], quantities: Sequence[str] = QUANTITIES) -> pl.DataFrame:
     """Means of the logarithms in each group, and their intervals, back as ratios."""
     rows = []
     for keys, group in ratios.group_by(by, maintain_order=True):
         row = dict(zip(by, keys, strict=True))
-        for quantity in QUANTITIES:
+        for quantity in quantities:
             mean, half = estimate(group[quantity].cast(pl.Float64).to_numpy())
             for name, value in (("", mean), ("_low", mean - half), ("_high", mean + half)):
                 row[quantity + name] = float(np.exp(value))
         rows.append(row)
-    return pl.DataFrame(rows).fill_nan(None)
+    names = [*by, *(quantity + part for quantity in quantities for part in ("", "_low", "_high"))]
+    return pl.DataFrame(rows, None if rows else dict.fromkeys(names, pl.Float64)).fill_nan(None)

@@ -3,69 +3,100 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 
-import numpy as np
 import polars as pl
 
 from ata_gym.bench.experiment.experiment import plural
-from ata_gym.bench.leaderboard import front, ranking, scenarios
+from ata_gym.bench.leaderboard import defaults, front, ranking
+from ata_gym.bench.leaderboard.decisions import FOLDER
 from ata_gym.bench.leaderboard.experiment import LEARNER, Leaderboard, PricedJob, finals
 from ata_gym.bench.leaderboard.ranking import COST, QUANTITIES, RUNTIME, TO_ORACLE, WORKER_TIME
 from ata_gym.bench.report.report import Report, write
 from ata_gym.bench.report.summary_tables import show, title_of
-from ata_gym.bench.report.table import LEFT, WRAP, Table, markdown, right
+from ata_gym.bench.report.table import LEFT, RIGHT, WRAP, Table, markdown, right
 from ata_gym.scenarios import Scenario
 
 LEGEND = (
     "cost = runtime + price x worker time. A cell is the geometric mean, over scenarios and seeds, of the cost divided "
     "by that of the best learner of the same env, scenario and price, on the same seeds, and half its 95 % confidence "
     "interval; columns with / oracle divide by the best oracle instead. Oracles know what learners must learn; "
-    "baselines neither know nor learn."
+    "baselines neither know nor learn. OFTA is that of each round where workers change."
 )
-
-NEAR = 1.05
-"""A cost of up to so many times the best learner's is near the best."""
 
 _WHO = {"rank": LEFT, "policy": LEFT}
 _ALL_TO_ORACLE, _WORST = "all prices\n/ oracle", "worst scenario"
+_TIMES = ("ms a\ndecision", "\nworst")
 
 
-def report(board: Leaderboard, jobs: Sequence[PricedJob], defaults: Mapping[str, str], notes: Sequence[str]) -> Report:
+def report(
+    board: Leaderboard,
+    jobs: Sequence[PricedJob],
+    recommended: Mapping[str, str],
+    notes: Sequence[str],
+    times: pl.DataFrame | None = None,
+) -> Report:
     """Rank finished jobs, and leave tables and the picture in the board's folder.
 
-    The defaults are the recommended policy of each env; the notes are sentences that a reader should know.
+    ``recommended`` is the default policy of each env; the notes are sentences that a reader should know. The times, as
+    ``decisions.measure`` returns them, are shown in the terminal and left in a folder of their own: results repeat
+    themselves byte by byte, and the clock does not.
     """
-    everything = ranking.ratios(finals(jobs))
+    ends = finals(jobs)
+    everything = ranking.ratios(ends, board.set.reference)
     ranked = everything.filter(pl.col("price").is_in(list(board.prices)))
     by_scenario, by_price = ranking.by_scenario(ranked), ranking.overall(ranked)
-    short = [*overview(by_price, ranking.overall(ranked, by_price=False)), *nearness(by_scenario, defaults)]
+    at_all_prices = ranking.overall(ranked, by_price=False)
+    compared = ends.filter(pl.col("price").is_in(list(board.prices)))
+    short = [*overview(by_price, at_all_prices), *defaults.tables(by_scenario, compared, recommended)]
     heading, pictures = _heading(board), []
-    if scenarios.FRONT in [scenario.name for scenario in board.scenarios]:
-        points = ranking.by_scenario(everything.filter(pl.col("scenario") == scenarios.FRONT))
-        pictures = front.draw(points, f"{scenarios.FRONT}, {heading}", board.out / "front")
+    if board.set.front in [scenario.name for scenario in board.scenarios]:
+        points = ranking.by_scenario(everything.filter(pl.col("scenario") == board.set.front))
+        pictures = front.draw(points, f"{board.set.front}, {heading}", board.out / "front")
     shown = [f"![Runtime against worker time of every policy]({path.name})\n" for path in pictures[:1]]
     notes_below = [f"{note}\n" for note in (*notes, LEGEND)]
     long = markdown([*details(by_price), played(board.scenarios)])
-    text = "\n".join([f"## {heading}\n", *notes_below, markdown(short), *shown, long])
+    compact = markdown([side_by_side(at_all_prices, recommended)])
+    text = "\n".join([f"## {heading}\n", *notes_below, compact, markdown(short), *shown, long])
     files = write(board.out, {"leaderboard.md": text, "leaderboard.csv": by_price, "scenarios.csv": by_scenario})
+    if times is not None:
+        short = [*overview(by_price, at_all_prices, times), *defaults.tables(by_scenario, compared, recommended, times)]
+        files += write(board.out / FOLDER, {"leaderboard.md": markdown(short), "decisions.csv": times})
     return Report(by_price, short, files, pictures, "\n".join([heading, *notes]))
 
 
 def _heading(board: Leaderboard) -> str:
-    """The version of the set, and what was played of it."""
+    """The set and its version, and what was played of it."""
     quick = " (quick look)" * board.quick
-    several = f"{len(board.scenarios)} of {len(scenarios.names())} scenarios"
-    version = f"{scenarios.VERSION}-{scenarios.fingerprint()[:8]}"
-    return f"Leaderboard {version}{quick}: {several}, {plural(board.seeds, 'seed')}"
+    several = f"{len(board.scenarios)} of {len(board.set.names())} scenarios"
+    return f"Leaderboard {board.set.title}{quick}: {several}, {plural(board.seeds, 'seed')}"
 
 
-def overview(by_price: pl.DataFrame, at_all_prices: pl.DataFrame) -> list[Table]:
+def side_by_side(at_all_prices: pl.DataFrame, recommended: Mapping[str, str]) -> Table:
+    """The policies of all envs in one table, the best first: cost over that of the best learner of the env."""
+    columns: dict[str, int] = {}
+    sides: list[list[tuple[str, str]]] = []
+    for (env,), ranked in at_all_prices.group_by("env", maintain_order=True):
+        columns |= {str(env): LEFT, f"{env}: cost / best learner": RIGHT}
+        side = []
+        for row in ranked.to_dicts():
+            default = row["policy"] == recommended.get(str(env))
+            name = f"**{row['policy']}**, the default" if default else row["policy"]
+            side.append((name if row["kind"] == LEARNER else f"{name}, {row['kind']}", _ratio(row, COST)))
+        sides.append(side)
+    rows = [[cell for pair in row for cell in pair] for row in zip_longest(*sides, fillvalue=("", ""))]
+    return Table("All prices and scenarios", columns, rows)
+
+
+def overview(by_price: pl.DataFrame, at_all_prices: pl.DataFrame, times: pl.DataFrame | None = None) -> list[Table]:
     """A table for each env: costs to the best learner's at each price and over all, the best first.
 
-    The arguments are what ``ranking.overall`` returns.
+    The arguments are what ``ranking.overall`` and ``decisions.measure`` return; the times, where they are wanted, take
+    the place of the worst scenario.
     """
     prices = by_price["price"].unique().sort().to_list()
-    titles = ("all prices", _ALL_TO_ORACLE, *(f"price\n{price:g}" for price in prices), _WORST)
+    titles = ("all prices", _ALL_TO_ORACLE, *(f"price\n{price:g}" for price in prices))
+    titles += (_WORST,) if times is None else _TIMES
     made = []
     for (env,), ranked in at_all_prices.group_by("env", maintain_order=True):
         rows = []
@@ -73,7 +104,8 @@ def overview(by_price: pl.DataFrame, at_all_prices: pl.DataFrame) -> list[Table]
             at = by_price.filter(pl.col("env") == env, pl.col("policy") == row["policy"])
             costs = {one["price"]: "-" if one[COST] is None else f"{one[COST]:.4g}" for one in at.to_dicts()}
             cells = (_ratio(row, COST), _ratio(row, TO_ORACLE), *(costs.get(price, "-") for price in prices))
-            rows.append((*_who(row), *cells, _worst(row)))
+            last = (_worst(row),) if times is None else _times(times, row["policy"])
+            rows.append((*_who(row), *cells, *last))
         best = f"the best of {_learners(ranked)}"
         about = f"{env}: cost / cost of {best} (or of the best oracle), geometric mean over all scenarios"
         made.append(Table(about, {**_WHO, **right(titles)}, rows))
@@ -88,33 +120,6 @@ def details(by_price: pl.DataFrame) -> list[Table]:
         rows = [(*_who(row), *(_ratio(row, name) for name in QUANTITIES), _worst(row)) for row in ranked.to_dicts()]
         about = f"{env} at price {price:g}: cost = runtime + {price:g} x worker time"
         made.append(Table(about, {**_WHO, **right(titles)}, rows))
-    return made
-
-
-def nearness(by_scenario: pl.DataFrame, defaults: Mapping[str, str]) -> list[Table]:
-    """For each env whose default has played, its cost to the best learner's in each scenario, and to the best oracle's.
-
-    The arguments are what ``ranking.by_scenario`` returns, and the recommended policy of each env.
-    """
-    made = []
-    for env, policy in defaults.items():
-        of_env = by_scenario.filter(pl.col("env") == env)
-        mine = of_env.filter(pl.col("policy") == policy, pl.col(COST).is_not_null())
-        if not mine.height:
-            continue
-        prices = mine["price"].unique().sort().to_list()
-        rows = []
-        for (scenario,), group in mine.group_by("scenario", maintain_order=True):
-            costs = {row["price"]: _ratio(row, COST) + " !" * (row[COST] > NEAR) for row in group.to_dicts()}
-            rows.append((str(scenario), *(costs.get(price, "-") for price in prices), _mean(group[TO_ORACLE])))
-        near, oracle = (mine[COST] <= NEAR).sum(), _mean(mine[TO_ORACLE])
-        to_oracle = "no oracle has played" if oracle == "-" else f"its cost is {oracle} times that of the best oracle"
-        about = (
-            f"{env}: the default, {policy}, is within {NEAR - 1:.0%} of the best of {_learners(of_env)} in {near} of "
-            f"{mine.height} (! marks the others);\n{to_oracle}"
-        )
-        columns = {"scenario": LEFT, **right((*(f"price {price:g}" for price in prices), _ALL_TO_ORACLE))}
-        made.append(Table(about, columns, rows))
     return made
 
 
@@ -137,10 +142,11 @@ def _ratio(row: Mapping[str, float | None], quantity: str) -> str:
     return show(row[quantity], row[f"{quantity}_high"])
 
 
-def _mean(ratios: pl.Series) -> str:
-    """The geometric mean."""
-    return "-" if ratios.has_nulls() else f"{np.exp(ratios.log().to_numpy().mean()):.3g}"
-
-
 def _worst(row: Mapping[str, object]) -> str:
     return "-" if row["worst"] is None else f"{row['worst']:.3g} ({row['where']})"
+
+
+def _times(times: pl.DataFrame, policy: str) -> tuple[str, ...]:
+    """Milliseconds a decision, the mean and the worst of all scenarios."""
+    mine = times.filter(pl.col("policy") == policy)
+    return tuple(f"{value:.3g}" for value in mine.select(pl.col("mean").mean(), pl.col("worst").max()).row(0))

@@ -1,10 +1,11 @@
-"""``ata-gym leaderboard``: all policies on a fixed set of scenarios."""
+"""``ata-gym leaderboard``: policies on a fixed set of scenarios."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,16 +15,33 @@ import typer
 from ata_gym.cli.console import progress_bars, show_report
 from ata_gym.cli.options import Effort, Jobs, OutOrDefault, RerunChanged, SaveEvery, split_names
 from ata_gym.cli.studies.bench import say_failure
-from ata_gym.utils.validation import whole_number
+from ata_gym.utils.validation import non_negative, whole_number
 from ata_policies.registry import DEFAULTS
 
 if TYPE_CHECKING:
-    from ata_gym.bench.experiment.jobs import Failures, Job
+    import polars as pl
 
-QUICK_SEEDS, SEEDS = 4, 8
+    from ata_gym.bench.experiment.jobs import Failures, Job
+    from ata_gym.bench.leaderboard.experiment import Leaderboard, PricedJob
+
+
+class SetName(StrEnum):
+    """The sets of scenarios."""
+
+    steady = "steady"
+    changing = "changing"
+    unseen = "unseen"
 
 
 def leaderboard(
+    set_: Annotated[
+        SetName,
+        typer.Option(
+            "--set",
+            help="Scenarios whose workers stay as they are, scenarios that change, or a check on kinds of workers that "
+            "no policy was tuned on.",
+        ),
+    ] = SetName.steady,
     quick: Annotated[
         bool, typer.Option("--quick", help="Two minutes on two cores: few scenarios, rounds, prices and seeds.")
     ] = False,
@@ -31,16 +49,17 @@ def leaderboard(
     policies: Annotated[
         str | None,
         typer.Option(
-            help="Names separated by commas, also package.module:Class; by default all but those for non-stationary "
-            "scenarios, since none of these is."
+            help="Names separated by commas, also package.module:Class; by default those of the set: steady has all "
+            "for workers that stay as they are, and some that follow changes."
         ),
     ] = None,
     scenarios: Annotated[
         str | None, typer.Option(help="Scenarios of the set, separated by commas; by default all.")
     ] = None,
+    prices: Annotated[str | None, typer.Option(help="Separated by commas; by default those of the set.")] = None,
     data: Annotated[Path | None, typer.Option(help="The folder of the recordings that some scenarios replay.")] = None,
     seeds: Annotated[
-        int | None, typer.Option(help=f"Paired episodes in each scenario; by default {SEEDS}, quick {QUICK_SEEDS}.")
+        int | None, typer.Option(help="Paired episodes in each scenario; by default 8 for steady, else 4; quick 4.")
     ] = None,
     jobs: Jobs = None,
     save_every: SaveEvery = 10.0,
@@ -50,29 +69,33 @@ def leaderboard(
 
     All policies are played on the same random task times; every ratio is one of values on the same seeds, with its 95 %
     confidence interval. Learners are ranked; oracles, which know what these must learn, and baselines are shown beside
-    them. After a kill the same command continues where it stopped, with the same result; policies may be added later.
+    them. Decisions are timed, too. After a kill the same command continues where it stopped, with the same result;
+    policies may be added later.
 
     ```
     ata-gym leaderboard --quick
     ata-gym leaderboard --data recordings --out results/leaderboard
+    ata-gym leaderboard --set changing --data recordings
+    ata-gym leaderboard --set unseen --scenarios walk,lomax --prices 0 --policies restarting-beta,distribution-learner
     ata-gym leaderboard --policies ata-icml,thompson,my_package.my_module:MyPolicy:shape=4
     ```
     """
     from ata_gym.bench.experiment.claim import claim  # noqa: PLC0415 - these imports take a second
-    from ata_gym.bench.leaderboard import scenarios as known  # noqa: PLC0415
-    from ata_gym.bench.leaderboard.experiment import REFERENCE, Competitor, Leaderboard, usual_policies  # noqa: PLC0415
+    from ata_gym.bench.leaderboard.experiment import Competitor, Leaderboard  # noqa: PLC0415
     from ata_gym.bench.leaderboard.report import report  # noqa: PLC0415
+    from ata_gym.bench.leaderboard.sets.registry import SETS  # noqa: PLC0415
 
-    effort = Effort.checked(jobs, save_every, rerun_changed)
+    effort, known = Effort.checked(jobs, save_every, rerun_changed), SETS[set_]
     chosen, notes = known.choose(None if scenarios is None else split_names(scenarios, "scenario"), data, quick)
-    names = usual_policies() if policies is None else split_names(policies)
+    names = known.players() if policies is None else split_names(policies)
+    usual_prices, usual_seeds = (known.quick_prices, known.quick_seeds) if quick else (known.prices, known.seeds)
     board = Leaderboard(
+        known,
         chosen,
-        known.QUICK_PRICES if quick else known.PRICES,
-        [Competitor.of(name) for name in dict.fromkeys([REFERENCE, *names])],
-        whole_number("seeds", (QUICK_SEEDS if quick else SEEDS) if seeds is None else seeds),
-        Path("results", f"leaderboard-{known.VERSION}{'-quick' * quick}") if out is None else out,
-        () if quick else known.FRONT_PRICES,
+        usual_prices if prices is None else split_prices(prices),
+        [Competitor.of(name) for name in dict.fromkeys([known.reference, *names])],
+        whole_number("seeds", usual_seeds if seeds is None else seeds),
+        Path("results", f"leaderboard-{known.name}-{known.version}{'-quick' * quick}") if out is None else out,
         quick,
     )
     unable = board.unable()
@@ -85,13 +108,34 @@ def leaderboard(
     failures = _play([one.job for one in played], effort)
     finished = [one for one in played if one.job not in failures]
     if finished:
-        defaults = {gym.spec(env_id).name: name for env_id, name in DEFAULTS.items()}
-        show_report(report(board, finished, defaults, notes))
+        recommended = {gym.spec(env_id).name: name for env_id, name in DEFAULTS.items()}
+        show_report(report(board, finished, recommended, notes, _timed(board, finished)))
     for job, error in failures.items():
         say_failure(f"{job.policy} in {job.experiment.scenario.name}", error, job.folder.failure(job.policy))
     del claimed
     if failures:
         raise typer.Exit(1)
+
+
+def split_prices(text: str) -> list[float]:
+    """Prices separated by commas, each once; ValueError if one is no number of at least 0.
+
+    >>> split_prices("0,0.1,0")
+    [0.0, 0.1]
+    """
+    try:
+        return [non_negative("each of --prices", float(name)) for name in split_names(text, "price")]
+    except ValueError as error:
+        raise ValueError(f"--prices must be numbers of at least 0, separated by commas: {error}") from error
+
+
+def _timed(board: Leaderboard, finished: Sequence[PricedJob]) -> pl.DataFrame:
+    """How long decisions take, with a progress bar."""
+    from ata_gym.bench.leaderboard.decisions import measure  # noqa: PLC0415
+
+    what = len({(one.competitor, one.job.experiment.scenario.name) for one in finished})
+    with progress_bars({"timing": what}) as show_progress:
+        return measure(board, finished, lambda done: show_progress("timing", done))
 
 
 def _play(todo: Sequence[Job], effort: Effort) -> Failures:

@@ -134,6 +134,15 @@ class ComposedPolicy(Policy):
         there = Availability.full(rows, n, _PAUSE) if self.availability else ()
         return ComposedPlan(self.estimate.keep(rows, n, self.seed), there)
 
+    def about(self) -> str:
+        """Its three parts."""
+        memory, estimate, rule = (type(part).__name__ for part in (self.memory, self.estimate, self.rule))
+        return f"memory {memory}, estimate {estimate}, rule {rule}"
+
+    def plan_in_words(self, state: State, row: int) -> str:
+        """What it does about workers that are away."""
+        return "workers that owe results get nothing but a probe at intervals" if self.availability else ""
+
     def act(self, state: State, seen: Observation) -> tuple[Ints, State]:
         """Score the workers, and allocate."""
         plan: ComposedPlan = state.plan

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -12,13 +13,14 @@ from ata_gym.changes import Conditions
 from ata_gym.pools import Pool
 from ata_gym.theory.allocation.proxy_loss import allocate
 from ata_gym.theory.optimal.allocation import optimal_allocation
-from ata_gym.typing import Floats, Ints
+from ata_gym.typing import Floats, Ints, Mask
+from ata_gym.utils.validation import non_negative
 from ata_policies.observations import Observation
 from ata_policies.policy import AllocationPolicy, Policy, Setting, State
 
 
 class DynamicPlan(NamedTuple):
-    """The allocation of the last round, and the conditions that it was made for; each of shape (E, n)."""
+    """The allocation in use, and the conditions that it was made for; each of shape (E, n)."""
 
     distribution: Ints
     """The worker of the pool whose distribution each worker had; -1 before the first round."""
@@ -30,12 +32,18 @@ class DynamicPlan(NamedTuple):
     """Tasks."""
 
 
-class _Dynamic(Policy):
-    """Plans a row again whenever its conditions have changed.
+class DynamicAllocation(Policy):
+    """Plans a row again whenever its conditions have changed: what oracles of each round's conditions have in common.
 
     It sees whose distribution each worker has, its factor, who is away when the round starts, and of a trace that is
     replayed by round the times of the round. It does not see what is random in the round: noise in common, which tasks
     are outliers, and who will die in the round.
+
+    Parameters
+    ----------
+    tolerance
+        At least 0: a plan is kept while no worker's mean task time differs by more than this share from the one that it
+        was made for. Where speeds drift, that saves most of the searches.
     """
 
     source = "ours"
@@ -44,9 +52,10 @@ class _Dynamic(Policy):
     nonstationary = True
     privileged = True
 
-    def __init__(self, setting: Setting, *, seed: int = 0) -> None:
+    def __init__(self, setting: Setting, *, tolerance: float = 0.0, seed: int = 0) -> None:
         super().__init__(setting, seed=seed)
         self.pool = setting.known_pool("a dynamic oracle")
+        self.tolerance = non_negative("tolerance", tolerance)
 
     def first_plan(self, rows: int) -> DynamicPlan:
         """None yet."""
@@ -58,21 +67,36 @@ class _Dynamic(Policy):
         raise TypeError("a dynamic oracle acts on privileged information: call act_knowing")
 
     def act_knowing(self, state: State, seen: Observation, conditions: Conditions) -> tuple[Ints, State]:
-        """Plan the rows whose conditions are others than before."""
+        """Plan the rows whose conditions are others than those of their plans."""
+        mean = conditions.means(self.pool)
         plan: DynamicPlan = state.plan
-        mean, allocation = conditions.means(self.pool), plan.allocation.copy()
-        distribution, factor = conditions.distribution, conditions.factor
-        others = (plan.distribution != distribution) | (plan.factor != factor) | (plan.mean != mean)
-        for e in np.flatnonzero(others.any(axis=1)).tolist():
-            allocation[e] = self.plan(conditions.row(e), mean[e])
-        return allocation, state._replace(plan=DynamicPlan(distribution, factor, mean, allocation))
+        others = (plan.distribution != conditions.distribution) | (np.isinf(plan.mean) != np.isinf(mean))
+        others |= self._far(plan.factor, conditions.factor) | self._far(plan.mean, mean)
+        again = np.flatnonzero(others.any(axis=1))
+        if again.size:
+            plan = DynamicPlan._make(part.copy() for part in plan)
+            now = conditions.distribution[again], conditions.factor[again], mean[again]
+            plan.distribution[again], plan.factor[again], plan.mean[again] = now
+            for e in again.tolist():
+                plan.allocation[e] = self.plan(conditions.row(e), mean[e])
+        return plan.allocation.copy(), state._replace(plan=plan)
+
+    def last_action(self, state: State) -> Ints:
+        """That of the plan."""
+        allocation: Ints = state.plan.allocation
+        return allocation
+
+    def _far(self, planned: Floats, now: Floats) -> Mask:
+        """Where a value is another than the one that was planned for, by more than the tolerance."""
+        far: Mask = (now != planned) & ~(np.abs(now - planned) <= self.tolerance * planned)
+        return far
 
     @abstractmethod
     def plan(self, now: Conditions, mean: Floats) -> Ints:
         """The best allocation of a row under these conditions with these means, shape (n,)."""
 
 
-class DynamicOfta(_Dynamic):
+class DynamicOfta(DynamicAllocation):
     """OFTA of the current means: minimises the proxy loss max a_i mu_i under the means of the coming round. Ours.
 
     Workers that are away get nothing. Where nothing changes it is OFTA; on a trace that is replayed by round it knows
@@ -89,29 +113,40 @@ class DynamicOfta(_Dynamic):
         return allocation
 
 
-class DynamicOracle(_Dynamic):
-    """Minimises the expected round time under the distributions of the coming round, by branch and bound. Ours.
+class DynamicOracle(DynamicAllocation):
+    """Minimises expected round time + price * worker time under the distributions of the coming round. Ours.
 
-    See ``optimal_allocation`` for how exact it is; noise in common and outliers are left out. Workers that are away get
-    nothing. A search takes up to seconds. Its result is kept, and serves all rounds in which the workers have the same
-    distributions and factors in any order; with factors that are new in each round a round costs a search.
+    It is found by branch and bound; see ``optimal_allocation`` for how exact it is. Noise in common and outliers are
+    left out. Workers that are away get nothing. A search takes up to seconds. Its result is kept, and serves all rounds
+    in which the workers have the same distributions and factors in any order; with factors that are new in each round,
+    and no tolerance, a round costs a search.
     """
 
     knows = "the distributions, of each round"
+    priced = True
 
     def plan(self, now: Conditions, mean: Floats) -> Ints:
-        """Bring the workers into a common order, and search."""
-        order = np.lexsort((now.factor, now.distribution))
-        order = order[now.dies[order] > 0.0]
-        there = now._replace(distribution=now.distribution[order], factor=now.factor[order], share=0.0)
-        allocation = np.zeros(len(now.distribution), np.int64)
-        allocation[order] = _best(there.pool(self.pool), self.setting.budget)
-        return allocation
+        """Search for the best allocation of those who are there."""
+        return planned(_best, now, self.pool, self.setting)
+
+
+def planned(best: Callable[[Pool, int, float], Ints], now: Conditions, pool: Pool, setting: Setting) -> Ints:
+    """The allocation that ``best`` finds for pool, budget and price under the conditions of a row; nothing to the away.
+
+    The workers are brought into a common order first, so that a kept result serves all orders. Outliers, which no pool
+    has, are left out.
+    """
+    order = np.lexsort((now.factor, now.distribution))
+    order = order[now.dies[order] > 0.0]
+    there = now._replace(distribution=now.distribution[order], factor=now.factor[order], share=0.0)
+    allocation = np.zeros(len(now.distribution), np.int64)
+    allocation[order] = best(there.pool(pool), setting.budget, setting.price)
+    return allocation
 
 
 @lru_cache(maxsize=1024)
-def _best(pool: Pool, budget: int) -> Ints:
-    return optimal_allocation(pool, budget).allocation
+def _best(pool: Pool, budget: int, price: float) -> Ints:
+    return optimal_allocation(pool, budget, price).allocation
 
 
 class Oracle(AllocationPolicy):

@@ -124,6 +124,20 @@ class LbBsp(AllocationPolicy):
         prediction = self.predictor.start(rows, n, self.seed)
         return LoadPlan(prediction, Availability.full(rows, n, self.pause) if self.availability else ())
 
+    def about(self) -> str:
+        """The predictor, and what it predicts."""
+        return f"LB-BSP: predictor {type(self.predictor).__name__}, of each worker's {self.forecast}"
+
+    def plan_in_words(self, state: State, row: int) -> str:
+        """What it does about workers that are away."""
+        return "workers that owe results get nothing but a probe at intervals" if self.availability else ""
+
+    def estimated(self, state: State) -> tuple[Floats, Floats]:
+        """The forecasts, and all results so far."""
+        forecast = state.plan.prediction.forecast
+        with np.errstate(divide="ignore"):
+            return forecast if self.forecast == "time" else 1.0 / forecast, state.belief.counts
+
     def act(self, state: State, seen: Observation) -> tuple[Ints, State]:
         """Predict the coming round, and allocate by it."""
         belief, (prediction, availability) = state.belief, state.plan

@@ -47,6 +47,10 @@ class LastRound(NamedTuple):
         """Results per unit of time, shape (E, n); NaN for a worker without a result, or whose results took no time."""
         return np.where(self.busy > 0.0, self.tasks, np.nan) / np.maximum(self.busy, _SHORTEST)
 
+    def mean(self) -> Floats:
+        """Mean task time of each worker in the last round, shape (E, n); NaN for a worker without a result in it."""
+        return np.divide(self.busy, self.tasks, out=np.full_like(self.busy, np.nan), where=self.tasks > 0)
+
     def untried(self) -> Mask:
         """Which workers have never finished a task, shape (E, n)."""
         return never_finished(self)

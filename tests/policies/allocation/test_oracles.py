@@ -50,6 +50,29 @@ def test_the_dynamic_oracle_plans_anew_when_the_workers_trade_their_distribution
     assert len(np.unique(allocations.reshape(-1, 5), axis=0)) > 3
 
 
+@pytest.mark.parametrize("price", [0.0, 0.3])
+def test_the_dynamic_oracle_looks_at_the_price(play: Any, price: float) -> None:
+    run = play("dynamic-oracle", 6, changes=[Switch(every=3)], price=price, **WORLD)
+    best = optimal_allocation(POOL, 7, price).allocation
+    for allocation, now in zip(run.actions.reshape(-1, 5), run.means.reshape(-1, 5), strict=True):
+        np.testing.assert_array_equal(allocation[np.argsort(now)], best)
+
+
+@pytest.mark.parametrize("name", ["dynamic-ofta", "dynamic-oracle"])
+def test_a_plan_is_kept_while_no_mean_differs_by_more_than_the_tolerance(play: Any, name: str) -> None:
+    changes = [Periodic(60, 0.5), Spot(0.02, 0.2, deadline=9.0)]
+    run = play(name, 40, hyperparameters={"tolerance": 0.3}, changes=changes, **WORLD)
+    planned, kept = run.states[0].plan.mean.copy(), 0
+    for state, now, before in zip(run.states[1:], run.means[1:], run.means, strict=False):
+        gone = np.isinf(planned)
+        near = np.abs(np.where(gone, 0.0, now) - np.where(gone, 0.0, planned)) <= 0.3 * np.where(gone, 1.0, planned)
+        same = ((gone == np.isinf(now)) & (near | np.isinf(now))).all(axis=1)
+        planned = np.where(same[:, None], planned, now)
+        np.testing.assert_array_equal(state.plan.mean, planned)
+        kept += (same & (now != before).any(axis=1)).sum()
+    assert kept > 20
+
+
 def test_it_needs_the_conditions_of_as_many_rows() -> None:
     env, other = (
         gym.make_vec("ata_gym/TaskAllocation-v0", num_envs=rows, pool=POOL, changes=[Switch(every=4)], budget=7)

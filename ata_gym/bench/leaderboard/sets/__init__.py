@@ -1,0 +1,4 @@
+"""The sets of scenarios of the leaderboard, each fixed and with a version.
+
+The leaderboard and its command import from ``registry``.
+"""

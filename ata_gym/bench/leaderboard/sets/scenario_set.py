@@ -1,0 +1,109 @@
+"""What a set of scenarios is: scenarios, prices, and who plays; fixed, with a version that a hash stands for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import MappingProxyType
+
+from ata_gym.scenarios import Scenario, scenario
+from ata_gym.scenarios import recorded as recordings
+from ata_gym.scenarios.recorded import Recording, fingerprint_of
+from ata_gym.utils.validation import unknown
+
+Maker = Callable[[str], Scenario]
+"""Makes a scenario of a given name."""
+
+
+@dataclass(frozen=True, eq=False)
+class ScenarioSet:
+    """Scenarios that policies are compared on. Any change of one needs a new version."""
+
+    name: str
+    version: str
+    """Of the scenarios, their rounds and the prices, as ``fingerprint`` sees them."""
+    built: Mapping[str, Maker]
+    """What makes each scenario from its name."""
+    prices: Sequence[float]
+    """Of a unit of worker time, in units of runtime."""
+    quick: Mapping[str, int]
+    """Scenarios and rounds of a quick look."""
+    quick_prices: Sequence[float]
+    players: Callable[[], Sequence[str]]
+    """The names of the policies that play by default."""
+    reference: str
+    """Runtimes and worker times are divided by those of this policy, which is always played: OFTA, of each round where
+    workers change."""
+    front: str
+    """The scenario of the picture."""
+    recordings: Mapping[str, Recording] = field(default_factory=lambda: MappingProxyType({}))
+    """The scenarios of recorded times, by name."""
+    front_prices: Sequence[float] = ()
+    """At these prices, oracles that know the distributions show what can be reached in the scenario of the picture."""
+    seeds: int = 8
+    """Paired episodes in each scenario by default."""
+    quick_seeds: int = 4
+
+    def names(self) -> tuple[str, ...]:
+        """The names of all scenarios of the set, those of recorded times last."""
+        return (*self.built, *self.recordings)
+
+    def find(self, name: str, folder: Path | None = None) -> Scenario:
+        """The scenario of that name; one of recorded times is read from ``folder``.
+
+        FileNotFoundError if the recording is not there; ValueError if the set has no such scenario, no folder is given
+        for a recorded one, or the recording is another.
+        """
+        if name in self.recordings:
+            return recordings.recorded(name, folder)
+        if name not in self.built:
+            raise unknown("scenario of the leaderboard", name, self.names())
+        return replace(self.built[name](name), name=name)
+
+    def choose(
+        self, wanted: Sequence[str] | None, folder: Path | None, quick: bool
+    ) -> tuple[list[Scenario], list[str]]:
+        """The scenarios that are wanted, by default all that can be made, and sentences on those left out.
+
+        The folder is that of the recordings; a quick look has few scenarios and rounds. Errors as those of ``find``.
+        """
+        known = tuple(self.quick) if quick else self.names()
+        for name in wanted or ():
+            if name not in known:
+                raise unknown(f"{'quick ' * quick}scenario of the leaderboard", name, known)
+        chosen = known if wanted is None else wanted
+        lacking = [name for name in chosen if name in self.recordings] if folder is None else []
+        if wanted is not None and lacking:
+            raise ValueError(f"{', '.join(lacking)}: give --data, the folder of the recordings")
+        notes = ["A quick look: few scenarios, rounds, prices and seeds, so a full run may rank otherwise."] * quick
+        notes += [f"Without the recordings {', '.join(lacking)}: give their folder as --data."] * bool(lacking)
+        found = [self.find(name, folder) for name in chosen if name not in lacking]
+        return ([replace(one, horizon=self.quick[one.name]) for one in found] if quick else found), notes
+
+    def fingerprint(self) -> str:
+        """A hash of all that the version stands for; its keys and their order are part of it."""
+        built = [self.find(name) for name in self.built]
+        data = {
+            "prices": self.prices,
+            "worlds": [
+                [s.name, s.pool.to_data(), s.budget, s.horizon, s.alpha, s.eta, *(c.to_data() for c in s.changes)]
+                for s in built
+            ],
+            "recordings": [
+                [r.name, r.budget, r.rounds, r.digest, *(c.to_data() for c in r.changes)]
+                for r in self.recordings.values()
+            ],
+            "quick": [self.quick_prices, dict(self.quick)],
+        }
+        return fingerprint_of(data)
+
+    @property
+    def title(self) -> str:
+        """The name, the version and the start of the hash."""
+        return f"{self.name} {self.version}-{self.fingerprint()[:8]}"
+
+
+def known_as(name: str, rounds: int) -> Maker:
+    """Makes a named scenario with another number of rounds."""
+    return lambda _: replace(scenario(name), horizon=rounds)

@@ -1,0 +1,67 @@
+"""``ata-gym explain``: what a policy thinks after some rounds."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+import ata_policies
+from ata_gym.cli import options
+from ata_gym.cli.console import named_failure, progress_bars, say, show
+from ata_gym.cli.listings.policies import short
+from ata_gym.utils.validation import unknown, whole_number
+from ata_policies.registry import env_ids
+
+
+def explain(
+    scenario: Annotated[str, typer.Option(help="A named scenario; `ata-gym scenarios` lists them.")],
+    policy: Annotated[
+        str, typer.Option(help="A policy's name, package.module:Class, or default: then --env says of which env.")
+    ] = "default",
+    env: Annotated[str, typer.Option(help="Whose default: allocation, race or dispatch.")] = "allocation",
+    data: options.Data = None,
+    rounds: Annotated[int, typer.Option(help="Rounds to play.")] = 200,
+    price: Annotated[float, typer.Option(help="What one unit of worker time costs in units of runtime.")] = 0.0,
+    seed: Annotated[int, typer.Option(help="Of the episode.")] = 0,
+    workers: Annotated[int, typer.Option(help="Workers to show at most.")] = 25,
+) -> None:
+    """Play some rounds, and tell what is behind the last decision: the plan, and what is thought of each worker.
+
+    In a program, `print(policy.explain(state))` tells the same of a run of your own.
+
+    ```
+    ata-gym explain --scenario changing-spot --rounds 500
+    ata-gym explain --scenario icml2025-cifar100 --env race --price 0.1
+    ```
+    """
+    from ata_gym.bench.experiment.experiment import Experiment, predict  # noqa: PLC0415 - it takes a second
+    from ata_gym.bench.report.table import LEFT, Table, right  # noqa: PLC0415
+    from ata_gym.scenarios.recorded import find_scenario  # noqa: PLC0415
+
+    ids = {short(env_id): env_id for env_id in env_ids()}
+    if env not in ids:
+        raise unknown("env", env, ids)
+    whole_number("workers", workers)
+    experiment = Experiment.on_scenario(find_scenario(scenario, data), rounds=rounds, seeds=1, seed=seed, price=price)
+    envs = experiment.make_envs(ids[env] if policy == "default" else ata_policies.load(policy).env_id)
+    if policy == "default":
+        say(ata_policies.explain_default(envs))
+    made = ata_policies.make(policy, envs, seed=seed)
+    (observation, _), played = envs.reset(seed=seed), 0
+    state: Any = None
+    with named_failure(f"the policy {policy}"), progress_bars({policy: rounds}) as progress:
+        while played < rounds:
+            action, state = predict(made, envs, observation, state)
+            observation, _, _, _, info = envs.step(action)
+            played = int(state.round[0])
+            progress(policy, played)
+    told = made.explain(state)
+    say(f"round {told.round} of {experiment.about}: {told.policy}")
+    if told.plan:
+        say(f"plan: {told.plan}")
+    columns = dict.fromkeys(told.columns, LEFT) | right(told.columns[:-1])
+    show(Table("", columns, told.rows(workers)))
+    for remark in told.remarks(workers):
+        say(remark)
+    say(f"runtime {info['runtime'][0]:.6g}, worker time {info['total_worker_time'][0]:.6g}")

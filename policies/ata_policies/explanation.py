@@ -1,0 +1,164 @@
+"""What a policy thinks, for people who look into a run: read from its state, whatever that is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ata_gym.typing import Floats, Ints, Mask
+
+_SHOWN = 25
+"""Workers that are shown at most."""
+_AWAY = ("away", "absent")
+"""Fields that say who is thought to be away."""
+_TASKS = ("asked",)
+"""Fields that hold the last action."""
+
+
+@dataclass(frozen=True, eq=False)
+class Explanation:
+    """What was behind the last decision of a policy in one row."""
+
+    policy: str
+    """What the policy does, in a sentence."""
+    round: int
+    """The round that the decision was for, counted from 1; 0 before the first."""
+    plan: str
+    """The plan in words; empty if the policy keeps none."""
+    mean: Floats
+    """(n,) the mean task time that each worker is thought to have; NaN where nothing is known."""
+    evidence: Floats
+    """(n,) results that count in it; not whole where what is past counts less."""
+    tasks: Ints | None
+    """(n,) the last action; None where the state does not tell."""
+    away: Mask
+    """(n,) who is thought to be away."""
+    untried: Mask
+    """(n,) of whom nothing is known: never tried, or so long ago that nothing counts any more."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The titles of ``rows``."""
+        return ("worker", "mean", "evidence", *(("tasks",) if self.tasks is not None else ()), "")
+
+    def rows(self, most: int = _SHOWN) -> list[tuple[str, ...]]:
+        """The workers as text; of more than ``most`` those with the most tasks, and then the fastest."""
+        tasks = np.zeros(len(self.mean), np.int64) if self.tasks is None else self.tasks
+        shown = np.sort(np.lexsort((np.where(np.isnan(self.mean), np.inf, self.mean), -tasks))[:most])
+        return [self._row(i) for i in shown.tolist()]
+
+    def _row(self, i: int) -> tuple[str, ...]:
+        mean = "-" if np.isnan(self.mean[i]) else f"{self.mean[i]:.4g}"
+        tasks = () if self.tasks is None else (str(self.tasks[i]),)
+        notes = [note for note, true in (("away", self.away[i]), ("untried", self.untried[i])) if true]
+        return (str(i), mean, f"{self.evidence[i]:.4g}", *tasks, ", ".join(notes))
+
+    def remarks(self, most: int = _SHOWN) -> list[str]:
+        """Sentences on all workers: how many are not shown, who is away, and who is untried."""
+        said = [f"{len(self.mean) - most:,} more workers"] if len(self.mean) > most else []
+        said += [f"thought to be away: {listed(self.away)}"] if self.away.any() else []
+        return said + ([f"untried: {listed(self.untried)}"] if self.untried.any() else [])
+
+    def __str__(self) -> str:
+        """The plan, the workers as a table, and who is away or untried."""
+        rows = [self.columns, *self.rows()]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+        head = [f"round {self.round}: {self.policy}", *([f"plan: {self.plan}"] if self.plan else [])]
+        return "\n".join([*head, *lines, *self.remarks()])
+
+
+def listed(which: Mask) -> str:
+    """The numbers of some workers, neighbours as a range.
+
+    >>> listed(np.array([True, False, True, True, True]))
+    '0, 2-4'
+    """
+    numbers = np.flatnonzero(which)
+    runs = np.split(numbers, np.flatnonzero(np.diff(numbers) > 1) + 1)
+    return ", ".join(f"{run[0]}" if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs if len(run))
+
+
+def estimates(belief: Any, plan: Any, shape: tuple[int, int]) -> tuple[Floats, Floats]:
+    """Mean task times (NaN: unknown) and the results behind them, both of this shape (E, n), from a belief.
+
+    The means are those that the belief, or a part of it, gives with ``mean()``, else its time over its results, else
+    the means that are kept in the plan.
+    """
+    counts = _field((belief,), ("counts",), shape)
+    evidence = np.zeros(shape) if counts is None else counts.astype(np.float64)
+    for part in _parts(belief):
+        if callable(getattr(part, "mean", None)):
+            return np.asarray(part.mean(), np.float64), evidence
+    time, kept = _field((belief,), ("busy", "totals"), shape), _field((plan,), ("mean", "means"), shape)
+    known = np.full(shape, np.nan)
+    if time is not None:
+        np.divide(time, evidence, out=known, where=evidence > 0)
+    elif kept is not None:
+        np.copyto(known, kept, where=evidence > 0)
+    return known, evidence
+
+
+def untried(belief: Any, evidence: Floats) -> Mask:
+    """Of whom nothing is known, shape (E, n)."""
+    for part in _parts(belief):
+        if callable(getattr(part, "untried", None)):
+            known: Mask = part.untried()
+            return known
+    return np.equal(evidence, 0.0)
+
+
+def thought_away(belief: Any, plan: Any, shape: tuple[int, int]) -> Mask:
+    """Who is thought to be away, of this shape (E, n); nobody where that is not watched."""
+    found = _field((plan, belief), _AWAY, shape)
+    return np.zeros(shape, np.bool_) if found is None else np.not_equal(found, 0)
+
+
+def last_action(plan: Any, shape: tuple[int, int]) -> Ints | None:
+    """The last action, of this shape (E, n), where the plan holds it."""
+    found: Ints | None = _field((plan,), _TASKS, shape)
+    return found
+
+
+def numbers_of(plan: Any, row: int, rows: int) -> str:
+    """The numbers that a plan holds for a row, by name.
+
+    >>> from typing import NamedTuple
+    >>> class Plan(NamedTuple):
+    ...     solved: Ints
+    ...     weight: Floats
+    >>> numbers_of(Plan(np.array([3, 4]), np.array([0.5, 1.5])), row=1, rows=2)
+    'solved 4, weight 1.5'
+    """
+    found = [(name, value) for part in _parts(plan) for name, value in _named(part) if np.shape(value) == (rows,)]
+    return ", ".join(f"{name} {value[row]:.4g}" for name, value in found)
+
+
+def _parts(tree: Any) -> Iterator[Any]:
+    """The tuples that a state is made of, from the outside in."""
+    if isinstance(tree, tuple):
+        yield tree
+        for part in tree:
+            yield from _parts(part)
+
+
+def _named(part: Any) -> Iterator[tuple[str, Any]]:
+    """The arrays of a named tuple, by name."""
+    for name in getattr(part, "_fields", ()):
+        value = getattr(part, name)
+        if isinstance(value, np.ndarray):
+            yield name, value
+
+
+def _field(trees: tuple[Any, ...], names: tuple[str, ...], shape: tuple[int, int]) -> Any:
+    """The first attribute of one of these names in some trees that is an array of this shape; None if there is none."""
+    for tree in trees:
+        for part in _parts(tree):
+            for name in names:
+                value = getattr(part, name, None)
+                if isinstance(value, np.ndarray) and value.shape == shape:
+                    return value
+    return None

@@ -1,0 +1,133 @@
+"""The leaderboard's sets of scenarios: fixed, each with a version."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import gymnasium as gym
+import pytest
+
+import ata_policies
+from ata_gym.bench.experiment.experiment import predict
+from ata_gym.bench.leaderboard.sets.changing import CHANGING
+from ata_gym.bench.leaderboard.sets.players import DYNAMIC_ORACLES, FOLLOWERS
+from ata_gym.bench.leaderboard.sets.registry import SETS
+from ata_gym.bench.leaderboard.sets.scenario_set import ScenarioSet
+from ata_gym.bench.leaderboard.sets.steady import STEADY
+from ata_gym.bench.leaderboard.sets.unseen import UNSEEN
+from ata_gym.changes import Change
+from ata_policies.registry import DEFAULTS
+
+FINGERPRINTS = {
+    ("steady", "1"): "7174e5b0b20b73a81402aa974b7e65edfd8336710c0343cabc515f09fa6e8d2b",
+    ("changing", "1"): "ce4c064ddd8c72fa06081803800021c1f933fd2afe71459460609740493e593a",
+    ("unseen", "1"): "51986051939977b7855bf4d30304a962c32a5adc5c4b18305ea70dc6b0f309dc",
+}
+"""What each version stands for: a change of a set needs a new version, and a new line here."""
+
+
+@pytest.fixture(params=SETS)
+def chosen(request: pytest.FixtureRequest) -> ScenarioSet:
+    return SETS[request.param]
+
+
+def every_built() -> Iterator[tuple[str, str]]:
+    """The scenarios of all sets that need no file, with the names of their sets."""
+    for one in SETS.values():
+        yield from ((one.name, name) for name in one.built)
+
+
+def test_nobody_changes_a_set_without_a_new_version(chosen: ScenarioSet) -> None:
+    assert chosen.fingerprint() == FINGERPRINTS[chosen.name, chosen.version]
+
+
+@pytest.mark.parametrize(("of", "name"), [*every_built()])
+def test_every_scenario_has_its_name_and_can_be_played(of: str, name: str) -> None:
+    found = SETS[of].find(name)
+    assert found.name == name
+    assert found.summary
+    policies = ("ata", "ata-empirical-icml", "dynamic-ofta", "gta")
+    for policy in policies if of == "steady" else policies[2:]:
+        env = gym.make_vec(ata_policies.load(policy).env_id, num_envs=1, scenario=replace(found, horizon=2))
+        observation, _ = env.reset(seed=0)
+        action, _ = predict(ata_policies.make(policy, env), env, observation)
+        assert env.step(action)[4]["runtime"] > 0
+
+
+def test_a_quick_look_is_a_part_of_the_whole(chosen: ScenarioSet) -> None:
+    assert set(chosen.quick) <= set(chosen.names())
+    for name, rounds in chosen.quick.items():
+        horizon = chosen.find(name).horizon
+        assert horizon is not None
+        assert rounds < horizon
+    assert set(chosen.quick_prices) <= set(chosen.prices)
+    assert chosen.front in chosen.names()
+
+
+def test_who_plays_can_be_loaded_and_is_named_once(chosen: ScenarioSet) -> None:
+    names = [*chosen.players()]
+    assert len(set(names)) == len(names)
+    assert {*DEFAULTS.values(), *FOLLOWERS, "uta", "gta", "dispatch-gta"} <= set(names)
+    assert all(ata_policies.load(name) for name in (*names, chosen.reference))
+
+
+def test_all_races_and_dispatch_play_where_workers_change() -> None:
+    learned = {name for name in ata_policies.names() if ata_policies.load(name).knows == "nothing"}
+    others = {name for name in learned if ata_policies.load(name).env_id != "ata_gym/TaskAllocation-v0"}
+    for one in (CHANGING, UNSEEN):
+        assert {*others, *DYNAMIC_ORACLES} <= set(one.players())
+        assert not {"ofta", "oracle", "race-oracle", "dispatch-oracle"} & set(one.players())
+
+
+def test_workers_change_in_one_set_and_stay_in_another() -> None:
+    assert all(STEADY.find(name).stationary for name in STEADY.built)
+    assert not any(CHANGING.find(name).stationary for name in CHANGING.built)
+    kinds = {type(change) for name in CHANGING.built for change in CHANGING.find(name).changes}
+    assert kinds == set(Change.__subclasses__()) - abstract(Change) | {
+        leaf for kind in abstract(Change) for leaf in kind.__subclasses__()
+    }
+
+
+def abstract(kind: type[Change]) -> set[type[Change]]:
+    """The kinds of changes that are only what others have in common."""
+    return {one for one in kind.__subclasses__() if one.__subclasses__()}
+
+
+def test_scenarios_and_prices_are_as_announced() -> None:
+    assert STEADY.prices == CHANGING.prices == (0.0, 0.01, 0.1, 1.0)
+    built = [STEADY.find(name) for name in STEADY.built]
+    assert max(found.pool.n for found in built) == 300
+    assert min(found.horizon or 0 for found in built) == 300
+    near_equal = STEADY.find("near-equal").pool
+    assert near_equal.sd() / near_equal.mean() == pytest.approx(0.05)
+    for heavy in ("log-normal", "pareto"):
+        pool = STEADY.find(heavy).pool
+        assert pool.mean()[[0, -1]] == pytest.approx([10.0, 200.0])
+        assert (pool.sd() > 2 * pool.mean()).all()
+
+
+def test_unseen_records_are_as_announced() -> None:
+    rare = UNSEEN.find("one-in-twelve").pool
+    for i in range(rare.n):
+        record = rare.record(i)
+        assert (record > 8 * rare.median()[i]).mean() == pytest.approx(1 / 12, abs=0.04)
+    served = UNSEEN.find("serverless").pool
+    assert served.n == 2 * UNSEEN.find("serverless").budget
+    assert (served.record(0) > 6 * served.median()[0]).mean() < 0.02
+
+
+@pytest.mark.parametrize("name", dict.fromkeys([*STEADY.recordings, *CHANGING.recordings]))
+def test_recorded_scenarios_are_read_from_their_files(name: str, shared_data) -> None:
+    of = STEADY if name in STEADY.recordings else CHANGING
+    found = of.find(name, shared_data)
+    assert found.name == name
+    assert (found.budget, found.horizon) == (of.recordings[name].budget, of.recordings[name].rounds)
+
+
+def test_a_recorded_scenario_needs_its_folder(chosen: ScenarioSet) -> None:
+    if chosen.recordings:
+        with pytest.raises(ValueError, match=r"alibaba_job_1.csv: give the folder"):
+            chosen.find("alibaba-1")
+    with pytest.raises(ValueError, match="no scenario of the leaderboard 'nowhere'"):
+        chosen.find("nowhere")

@@ -1,0 +1,160 @@
+"""What a policy says of its last decision, and which policy is the default."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
+
+import ata_policies
+from ata_gym.bench.experiment.experiment import predict
+from ata_gym.changes import Spot
+from ata_gym.pools import deterministic, shifted_exponential
+from ata_policies.allocation.baselines import Uta
+from ata_policies.explanation import Explanation, listed
+from ata_policies.policy import DispatchPolicy, Setting
+from ata_policies.registry import DEFAULTS
+
+MEANS = np.array([1.0, 2.0, 3.0, 5.0, 8.0])
+POOL = shifted_exponential(MEANS, 0.1 * MEANS)
+
+
+def plays(name: str, rounds: int, rows: int = 2, seed: int = 0) -> Iterator[tuple[Any, Any, Any]]:
+    """The policy, its state and the last action, before the first round and after each."""
+    envs = gym.make_vec(ata_policies.load(name).env_id, num_envs=rows, pool=POOL, budget=6)
+    policy = ata_policies.make(name, envs, seed=seed)
+    (observation, _), state, action = envs.reset(seed=seed), policy.first_state(rows), None
+    yield policy, state, action
+    for _ in range(rounds):
+        for _ in range(6 if isinstance(policy, DispatchPolicy) else 1):
+            action, state = predict(policy, envs, observation, state)
+            observation, *_ = envs.step(action)
+        yield policy, state, action
+
+
+def played(name: str, rounds: int, rows: int = 2, seed: int = 0) -> tuple[Any, Any, Any]:
+    """The same after the last round."""
+    return list(plays(name, rounds, rows, seed))[-1]
+
+
+def same(one: Explanation, other: Explanation) -> bool:
+    return str(one) == str(other) and np.array_equal(one.mean, other.mean, equal_nan=True)
+
+
+@pytest.mark.parametrize("name", ata_policies.names())
+def test_every_policy_explains_itself(name: str) -> None:
+    for rounds, (policy, state, action) in enumerate(plays(name, 5)):
+        check(policy.explain(state, row=1), rounds, action)
+
+
+def check(told: Explanation, rounds: int, action: Any) -> None:
+    """What must be true of an explanation after so many rounds, the last of which had this action."""
+    assert told.round == rounds
+    assert told.policy
+    assert told.mean.shape == told.evidence.shape == told.away.shape == told.untried.shape == (5,)
+    assert (told.evidence >= 0).all()
+    assert not np.nan_to_num(told.mean, nan=1.0).min() < 0
+    if rounds == 0:
+        assert told.tasks is None
+        assert not told.away.any()
+    elif told.tasks is not None:
+        assert_array_equal(told.tasks, action[1])
+    lines = str(told).splitlines()
+    assert lines[0] == f"round {rounds}: {told.policy}"
+    assert sum(line.split()[:1] == [str(i)] for line in lines for i in range(5)) == 5
+
+
+@pytest.mark.parametrize(
+    "name", ["distribution-learner", "restarting-beta", "race", "lb-bsp-federated", "dispatch-rest"]
+)
+def test_a_row_is_explained_as_it_is_alone(name: str) -> None:
+    policy, state, _ = played(name, 5, rows=3)
+    for row in range(3):
+        alone, its_state, _ = played(name, 5, rows=1, seed=row)
+        assert same(policy.explain(state, row), alone.explain(its_state))
+    with pytest.raises(ValueError, match="one of the state's 3 rows, counted from 0, not 3"):
+        policy.explain(state, 3)
+
+
+def test_explaining_changes_nothing() -> None:
+    policy, state, _ = played("thompson-beta", 4)
+    before, again = policy.explain(state), policy.explain(state)
+    assert same(before, again)
+
+
+def test_means_are_those_of_the_times_seen() -> None:
+    envs = gym.make("ata_gym/TaskAllocation-v0", pool=deterministic(MEANS), budget=5)
+    for name in ("certainty-equivalence", "distribution-learner", "recent-average", "median-of-means"):
+        policy = ata_policies.make(name, envs)
+        observation, _ = envs.reset(seed=0)
+        state: Any = None
+        for _ in range(3):
+            action, state = policy.predict(observation, state)
+            observation, *_ = envs.step(action)
+        told = policy.explain(state)
+        assert told.mean[~told.untried] == pytest.approx(MEANS[~told.untried])
+        assert np.isnan(told.mean[told.untried]).all()
+
+
+@pytest.mark.parametrize("name", ["restarting-beta", "lb-bsp-federated"])
+def test_who_owes_results_is_thought_to_be_away(name: str) -> None:
+    pool, changes = deterministic(np.ones(6)), [Spot(leaves=0.05, returns=0.05, deadline=10.0)]
+    env = gym.make("ata_gym/TaskAllocation-v0", pool=pool, changes=changes, budget=6)
+    policy = ata_policies.make(name, env)
+    (observation, _), state, seen = env.reset(seed=1), None, 0
+    for _ in range(60):
+        action, state = policy.predict(observation, state)
+        gone = env.unwrapped.conditions().dies == 0.0  # type: ignore[attr-defined]
+        told = policy.explain(state)
+        seen += (told.away & gone).sum()
+        if told.away.any():
+            assert f"thought to be away: {listed(told.away)}" in str(told)
+        observation, *_ = env.step(action)
+    assert seen > 0
+
+
+def test_many_workers_are_cut_and_counted() -> None:
+    setting = Setting(n=1000, budget=3)
+    policy = Uta(setting)
+    _, state = policy.predict(
+        {"worker": np.full(3, -1), "duration": np.zeros(3), "elapsed": np.zeros(1000)}, policy.first_state(1)
+    )
+    text = str(policy.explain(state))
+    assert "975 more workers" in text
+    assert text.endswith("untried: 0-999")
+    tasks = policy.explain(state).tasks
+    assert tasks is not None
+    used = np.flatnonzero(tasks)
+    shown = {int(line.split()[0]) for line in text.splitlines() if line.split()[0].isdigit()}
+    assert set(used.tolist()) <= shown
+
+
+@given(st.lists(st.booleans(), max_size=40))
+def test_ranges_name_each_worker_once(which: list[bool]) -> None:
+    text = listed(np.array(which, np.bool_))
+    ends = [part.split("-") for part in text.split(", ") if part]
+    named = [i for first, *last in ends for i in range(int(first), int((last or [first])[0]) + 1)]
+    assert named == np.flatnonzero(which).tolist()
+
+
+@pytest.mark.parametrize("env_id", DEFAULTS)
+def test_the_default_says_who_it_is(env_id: str, caplog: pytest.LogCaptureFixture, capsys: Any) -> None:
+    env = gym.make(env_id, pool=POOL, budget=6, price=0.25)
+    with caplog.at_level(logging.INFO, logger="ata_policies"):
+        ata_policies.make("default", env)
+    assert [(one.name, one.levelname, one.getMessage()) for one in caplog.records] == [
+        ("ata_policies", "INFO", ata_policies.explain_default(env))
+    ]
+    assert f"{DEFAULTS[env_id]} plays {env_id} with 5 workers, B = 6 and price 0.25" in caplog.text
+    caplog.clear()
+    with caplog.at_level(logging.INFO, logger="ata_policies"):
+        ata_policies.make(DEFAULTS[env_id], env)
+    assert not caplog.records
+    assert capsys.readouterr() == ("", "")
