@@ -42,7 +42,7 @@ ARROWS = {
 }
 """The same for all rooms of ata_gym; the zoo counts as one."""
 
-RULES = {"beliefs", "observations", "policy", "allocation"}
+RULES = {"explanation", "beliefs", "observations", "policy", "allocation"}
 ZOO_ARROWS = {
     "beliefs": set(),
     "observations": {"beliefs"},
@@ -59,7 +59,7 @@ FORBIDDEN = {
 }
 NAMED_SO = {"ata_gym/utils/extras.py"}
 """The extras of the package: a forbidden name that is the term of the field there."""
-LONG = {"ata_gym/simulation/kernels.py"}
+LONG = {"ata_gym/simulation/kernels.py", "ata_gym/theory/optimal/local_search.py"}
 """Kernels share a file with their helpers, since numba's cache sees no edit in another one."""
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from ata_gym import allocate, scenario
 from ata_gym.pools import Pool, concatenate, deterministic, exponential, log_normal, pareto, shifted_exponential
 from ata_gym.theory.simulated.costs import simulate
+from ata_gym.theory.simulated.race_costs import race_costs
 from ata_gym.theory.simulated.races import EVERYTHING, best_race, choose_race, race_allocation, time_per_result
 from ata_gym.theory.simulated.slices import known_sample
 
@@ -56,6 +57,59 @@ def test_known_races() -> None:
     races = race_allocation(means, np.array(FASTEST), tasks, CIFAR.budget)
     costs = simulate(known_sample(CIFAR.pool, 256), races, CIFAR.budget, 1024, race=True)
     np.testing.assert_allclose(costs, [ROUND_TIME, WORKER_TIME], rtol=0.01)
+
+
+@settings(max_examples=20)
+@given(st.integers(1, 6), st.integers(1, 8), st.integers(0, 2**32 - 1))
+def test_rounds_cost_what_those_of_the_simulation_cost(n: int, budget: int, seed: int) -> None:
+    """On the same distributions, with another order of the task times."""
+    rng = np.random.default_rng(seed)
+    times, races = np.sort(rng.gamma(2.0, 1.0, (n, 8)), axis=1), rng.integers(0, budget + 1, (3, n))
+    races[:, 0] += np.maximum(budget - races.sum(axis=1), 0)
+    costs, usual = race_costs(times, races, budget, 4096), simulate(times, races, budget, 4096, race=True)
+    np.testing.assert_allclose(costs, usual, rtol=0.05)
+
+
+def test_without_noise_rounds_are_exact() -> None:
+    times = np.array([[1.0], [2.5]])
+    costs = race_costs(times, np.array([[3, 2], [4, 0], [1, 4]]), 4, 3)
+    assert costs.round_time.tolist() == [3.0, 4.0, 7.5]  # 1, 2, 2.5, 3; 1, 2, 3, 4; 1, 2.5, 5, 7.5
+    assert costs.worker_time.tolist() == [6.0, 4.0, 8.5]
+
+
+@pytest.mark.parametrize("replicates", [1, 2, 37, 64, 100])
+def test_each_time_and_factor_is_taken_equally_often(replicates: int) -> None:
+    """One task in a round: its mean is that of the times, and of the factors where the time is 1."""
+    times, ones = np.arange(1.0, replicates + 1)[None], np.ones((1, 1))
+    once = np.array([[1]])
+    np.testing.assert_allclose(race_costs(times, once, 1, replicates).round_time, times.mean())
+    np.testing.assert_allclose(race_costs(ones, once, 1, replicates, times).round_time, times.mean())
+
+
+def test_races_of_more_workers_are_never_longer_on_the_same_times() -> None:
+    rng = np.random.default_rng(0)
+    times, factors = np.sort(rng.exponential(size=(20, 64)), axis=1), rng.gamma(1.0, size=(20, 16))
+    races = np.tril(np.full((20, 20), 7))
+    assert (np.diff(race_costs(times, races, 7, 64, factors).round_time) <= 0.0).all()
+
+
+def test_a_search_of_few_races_goes_on_where_it_ended() -> None:
+    times = known_sample(CIFAR.pool, 64)
+    whole = choose_race(times, times.mean(axis=1), CIFAR.budget, 0.1, start=(51, EVERYTHING))
+    choice, calls = None, 0
+    while choice is None or choice.stride > 0:
+        given = {"start": (51, EVERYTHING)} if choice is None else {"start": choice[:2], "stride": choice.stride}
+        choice = choose_race(times, times.mean(axis=1), CIFAR.budget, 0.1, most=1, **given)
+        calls += 1
+    assert calls > 3
+    assert choice == whole
+
+
+@pytest.mark.parametrize("least", [1, 9, 30])
+def test_a_race_has_the_workers_that_it_must_have(least: int) -> None:
+    times = known_sample(CIFAR.pool, 64)
+    choice = choose_race(times, times.mean(axis=1), CIFAR.budget, 0.5, least=least, replicates=64)
+    assert choice.fastest >= least
 
 
 @pytest.mark.parametrize("price", [0.0, 0.002, 0.05, 0.1, 1.0])

@@ -15,7 +15,7 @@ from ata_gym.simulation.keys import stream_keys
 from ata_gym.simulation.rounds import race_round
 from ata_gym.theory.allocation.beta_rule import allocate_by_cost
 from ata_gym.theory.optimal.candidates import beta_candidates
-from ata_gym.theory.simulated.costs import due, simulate
+from ata_gym.theory.simulated.costs import simulate
 from ata_gym.theory.simulated.slices import exponential_sample, known_sample
 
 CIFAR = scenario("icml2025-cifar100").pool
@@ -105,16 +105,6 @@ def test_bad_candidates_and_times() -> None:
     ):
         with pytest.raises(ValueError, match=message):
             simulate(*arguments)
-
-
-def test_plans_become_due_less_and_less_often() -> None:
-    solved, plans = np.zeros(1, np.int64), []
-    for k in np.arange(1, 2001):
-        if due(np.array([k]), solved)[0]:
-            plans.append(int(k))
-            solved = np.array([k])
-    assert len(plans) == 25
-    assert (np.diff(plans) <= 0.15 * np.array(plans[:-1]) + 9).all()
 
 
 @settings(max_examples=150)

@@ -13,7 +13,7 @@ from ata_gym.pools.distributions import NEVER, Distributions
 from ata_gym.pools.families import CODES
 from ata_gym.simulation.keys import derive_keys, stream_keys, uniforms
 from ata_gym.simulation.rounds import allocation_round, race_round
-from ata_gym.typing import Floats, Ints, Mask
+from ata_gym.typing import Floats, Ints
 from ata_gym.utils.validation import whole_number
 
 _SHUFFLE = 2  # a stream of keys of its own
@@ -105,20 +105,6 @@ def can_simulate(workers: int, budget: int, replicates: int) -> bool:
 
 def _up_to_power(tasks: int) -> int:
     return 1 << (tasks - 1).bit_length()
-
-
-def due(round: Ints, solved: Ints) -> Mask:
-    """Whether a plan last made in round ``solved`` (0: never) has to be made again, elementwise.
-
-    That is from round 1.15 * solved + 8 on: in rounds 8, 18, 29, ..., 25 times in 2,000 rounds and 67 times in 750,000.
-    The number of results grows in proportion to the rounds, so a plan never rests on much less than is known by now,
-    and the cost per round falls as 1 / round.
-
-    >>> due(np.array([7, 8, 17, 18]), np.array([0, 0, 8, 8])).tolist()
-    [False, True, False, True]
-    """
-    again: Mask = round >= 1.15 * solved + 8
-    return again
 
 
 def _checked(allocations: ArrayLike, budget: int, race: bool) -> Ints:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import product
+from itertools import groupby, product
 from typing import NamedTuple
 
 import numpy as np
@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from ata_gym.pools.pool import Pool, checked_pool
 from ata_gym.theory.allocation.smallest_multiples import allocate_kernel
 from ata_gym.theory.round_time.units import rescaled
-from ata_gym.theory.simulated.costs import simulate
+from ata_gym.theory.simulated.race_costs import race_costs
 from ata_gym.theory.simulated.slices import known_sample
 from ata_gym.typing import Floats, Ints
 from ata_gym.utils.validation import non_negative, whole_number
@@ -25,6 +25,8 @@ _ROUGH = 64
 """Rounds with each candidate of a search that has no start."""
 _SLICES = 256
 """Of a worker's distribution."""
+STRIDE = 4
+"""Length of the first steps of a search."""
 
 Place = tuple[int, int]
 """Of a race on the scales of numbers of workers and of tasks."""
@@ -48,6 +50,8 @@ class Choice(NamedTuple):
     """Tasks shared out among them, before the cap of B each; ``EVERYTHING``: B each."""
     round_time: float
     worker_time: float
+    stride: int
+    """Length of the steps with which the search has to go on; 0 if it is done."""
 
     def total(self, price: float) -> float:
         """Round time + price * worker time."""
@@ -78,9 +82,13 @@ def race_allocation(scores: ArrayLike, fastest: ArrayLike, tasks: ArrayLike, bud
     times, share = np.asarray(scores, np.float64), np.asarray(tasks, np.int64)
     rank = np.argsort(np.argsort(times, axis=-1, kind="stable"), axis=-1)
     inside = rank < np.asarray(fastest)[..., None]
-    times = np.where(inside, np.maximum(times, _TINY), np.inf)
-    shared = allocate_kernel(times, share, np.zeros(times.shape[-1], np.bool_), np.empty(0))
-    return np.where(share[..., None] >= EVERYTHING, budget * inside, np.minimum(shared, budget))
+    return _shared(np.where(inside, np.maximum(times, _TINY), np.inf), share, budget)
+
+
+def _shared(times: Floats, tasks: Ints, budget: int) -> Ints:
+    """Tasks shared out by these scores, (..., n); those of infinity are out."""
+    shared = allocate_kernel(times, tasks, np.zeros(times.shape[-1], np.bool_), np.empty(0))
+    return np.where(tasks[..., None] >= EVERYTHING, budget * (times < np.inf), np.minimum(shared, budget))
 
 
 def time_per_result(times: ArrayLike, until: float) -> Floats:
@@ -105,22 +113,32 @@ def choose_race(
     *,
     tolerance: float = 0.0,
     replicates: int = 256,
+    factors: Floats | None = None,
+    least: int = 1,
     start: tuple[int, int] | None = None,
+    stride: int = STRIDE,
+    most: int | None = None,
 ) -> Choice:
     """Choose how many of the fastest workers race, and for how many tasks: the least round time + price * worker time.
 
     Of the races that cost at most ``1 + tolerance`` times the least, the one with the least worker time. The numbers of
     workers and of tasks are searched on scales that grow by 6 % and at least 1, the tasks from exactly B to B for every
-    worker: first all of them on few rounds, unless there is a ``start``, then step by step. Ours.
+    worker: first every second of them on few rounds, unless there is a ``start``, then step by step, with long steps
+    first. At price 0 no race costs less than that of all workers with B tasks each. Ours.
 
     Parameters
     ----------
-    times, replicates
-        (n, S) equally likely task times of each worker, and rounds to play with each candidate: see ``simulate``.
+    times, replicates, factors
+        (n, S) equally likely task times of each worker, rounds to play with each candidate, and (n, F) factors where
+        the times are uncertain: see ``race_costs``. ValueError if the rounds may have more than 2**28 tasks.
     scores
         (n,) estimated task times, which rank the workers and share out the tasks: see ``race_allocation``.
-    start
-        Workers and tasks of the race to start from, such as an earlier choice.
+    least
+        Workers that have to be in the race, from 1 to n.
+    start, stride
+        Workers and tasks of the race to start from, such as an earlier choice, and the length of the first steps.
+    most
+        Races to play with: the search ends early when it has played so many, but at least once around its start.
 
     Examples
     --------
@@ -128,53 +146,64 @@ def choose_race(
     >>> named = scenario("icml2025-cifar100")
     >>> times = known_sample(named.pool, 64)
     >>> choose_race(times, times.mean(axis=1), named.budget, price=0.1)[:2]
-    (5, 32)
+    (5, 30)
     """
     table, ranked = np.asarray(times, np.float64), np.asarray(scores, np.float64)
-    order = np.argsort(ranked, kind="stable")
+    order = np.argsort(ranked, kind="stable")[: max(1, int((ranked < np.inf).sum()))]
     table, ranked = table[order], ranked[order]
-    workers = _scale(1, max(1, int((ranked < np.inf).sum())))
-    tasks = [*_scale(budget, 4 * budget), EVERYTHING]
+    unsure = np.ones((len(order), 1)) if factors is None else factors[order]
+    workers, tasks = _scale(min(least, len(order)), len(order)), [*_scale(budget, 4 * budget), EVERYTHING]
     last = len(workers) - 1, len(tasks) - 1
 
     def play(places: list[Place], rounds: int) -> dict[Place, Choice]:
         """The races of these places on the scales, and what they cost."""
-        fastest, shared = [workers[i] for i, _ in places], [tasks[j] for _, j in places]
-        most = max(fastest)
-        repeated = np.broadcast_to(ranked[:most], (len(places), most))
-        candidates = race_allocation(repeated, fastest, shared, budget)
-        costs = (part.tolist() for part in simulate(table[:most], candidates, budget, rounds, race=True))
-        return dict(zip(places, map(Choice, fastest, shared, *costs), strict=True))
+        found = []
+        for i, group in groupby(places, key=lambda place: place[0]):
+            shared = np.array([tasks[j] for _, j in group])
+            size = workers[i]
+            races = _shared(np.tile(np.maximum(ranked[:size], _TINY), (len(shared), 1)), shared, budget)
+            time, work = race_costs(table[:size], races, budget, rounds, unsure[:size])
+            found += [Choice(size, *one, 0) for one in zip(shared.tolist(), time.tolist(), work.tolist(), strict=True)]
+        return dict(zip(places, found, strict=True))
 
     known: dict[Place, Choice] = {}
 
     def cost(place: Place) -> float:
         return known[place].total(price)
 
-    def walk(loss: Callable[[Place], float], here: Place) -> Place:
-        """Step to the best neighbour until none is better, with long steps first; of equal ones the smallest race."""
-        for stride in (4, 1):
-            while True:
-                steps = np.array(list(product((-stride, 0, stride), repeat=2)))
-                around = {(i, j) for i, j in np.clip(here + steps, 0, last).tolist()}
-                if new := sorted(around - known.keys()):
-                    known.update(play(new, replicates))
-                best = min(around, key=lambda place: (loss(place), place))
-                if best == here:
-                    break
+    def walk(loss: Callable[[Place], tuple[float, float]], here: Place, step: int) -> tuple[Place, int]:
+        """Step to the best neighbour until none is better; of equal ones to the smallest race."""
+        while step:
+            steps = np.array(list(product((-step, 0, step), repeat=2)))
+            around = {(i, j) for i, j in np.clip(here + steps, 0, last).tolist()}
+            known.update(play(sorted(around - known.keys()), replicates))
+            best = min(around, key=lambda place: (loss(place), place))
+            if (loss(best), best) < (loss(here), here):  # never where extreme times make it no number
                 here = best
-        return here
+            else:
+                step //= STRIDE
+            if most is not None and len(known) >= most:
+                break
+        return here, step
+
+    def frugal(limit: float) -> Callable[[Place], tuple[float, float]]:
+        """Cost above the limit counts first, then worker time."""
+        return lambda place: (max(cost(place) - limit, 0.0), known[place].worker_time)
 
     if start is None:
-        rough = play(list(product(range(len(workers)), range(len(tasks)))), min(_ROUGH, replicates))
+        every_second = product(sorted({*range(0, last[0], 2), last[0]}), sorted({*range(0, last[1], 2), last[1]}))
+        rough = play(list(every_second), min(_ROUGH, replicates))
         here = min(rough, key=lambda place: rough[place].total(price))
     else:
         here = _nearest(start[0], workers), _nearest(start[1], tasks)
-    here = walk(cost, here)
-    if tolerance > 0.0:
-        limit = (1.0 + tolerance) * cost(here)
-        here = walk(lambda place: known[place].worker_time if cost(place) <= limit else np.inf, here)
-    return known[here]
+    if price > 0.0:
+        here, stride = walk(lambda place: (cost(place), 0.0), here, stride)
+        if tolerance > 0.0:
+            here, stride = walk(frugal((1.0 + tolerance) * cost(here)), here, stride or STRIDE)
+    else:
+        known.update(play([last], replicates))
+        here, stride = walk(frugal((1.0 + tolerance) * cost(last)), here, stride)
+    return known[here]._replace(stride=stride)
 
 
 def best_race(pool: Pool, budget: int, price: float, tolerance: float = 0.0, replicates: int = 1024) -> Race:
@@ -190,7 +219,7 @@ def best_race(pool: Pool, budget: int, price: float, tolerance: float = 0.0, rep
     >>> named = scenario("icml2025-cifar100")
     >>> race = best_race(named.pool, named.budget, price=0.05)
     >>> race.allocation[:9]
-    array([15,  7,  5,  3,  2,  2,  1,  1,  0])
+    array([14,  7,  4,  3,  2,  2,  1,  1,  0])
     """
     budget = whole_number("budget", budget)
     price, tolerance = non_negative("price", price), non_negative("tolerance", tolerance)
@@ -198,7 +227,7 @@ def best_race(pool: Pool, budget: int, price: float, tolerance: float = 0.0, rep
     pool, unit = rescaled(pool, float(means.min()))
     times = known_sample(pool, _SLICES)
     everybody = np.full((1, pool.n), budget)
-    end = float(simulate(times, everybody, budget, _SLICES, race=True).round_time[0])
+    end = float(race_costs(times, everybody, budget, _SLICES).round_time[0])
     races = []
     for scores in (times.mean(axis=1), time_per_result(times, end), time_per_result(times, 2 * end)):
         choice = choose_race(times, scores, budget, price, tolerance=tolerance, replicates=replicates)

@@ -6,46 +6,58 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ata_gym.theory.simulated.costs import due
-from ata_gym.typing import Floats, Ints
+from ata_gym.simulation.keys import derive_keys, uniforms
+from ata_gym.theory.allocation.beta_rule import allocate_by_cost
+from ata_gym.theory.optimal.newcomers import thin
+from ata_gym.typing import Floats, Ints, Mask
 from ata_gym.utils.validation import real
-from ata_policies.allocation.estimates.thompson import draw_means
-from ata_policies.allocation.rules import Beta, Round, Scores
-from ata_policies.allocation.search import ROUGH, correct, search
-from ata_policies.beliefs.distributions.bins import DistributionBelief, sample
-from ata_policies.beliefs.moments import Moments, learn_shapes
-from ata_policies.observations import LONGEST, Observation
-from ata_policies.policy import AllocationPolicy, Setting, State
+from ata_policies.allocation.exploration import choose_tries
+from ata_policies.allocation.search import MOVES, candidates, gain_of_strangers, knowledge, search
+from ata_policies.beliefs.availability import Availability
+from ata_policies.beliefs.distributions.bins import DistributionBelief
+from ata_policies.beliefs.moments import Belief
+from ata_policies.explanation import listed
+from ata_policies.observations import Observation
+from ata_policies.policy import Policy, Setting, State
 
-_FINE, _EARLY = 256, 500
-"""Slices of a distribution from round 500 on; before it, as many as screen candidates."""
-
-
-class CostFactors(NamedTuple):
-    """What turns draws of the means into an allocation, for E rows."""
-
-    factor: Floats
-    """(E, n) multiplies the costs of a worker's tasks."""
-    solved: Ints
-    """(E,) the round in which it was made; 0 before the first."""
+_PAUSE, _LONGEST_PAUSE = 8, 64
+"""Rounds in which a worker that is away gets nothing, at first and at most."""
+_LONGEST = 0.2
+"""The longest time between two plans, as a part of the rounds that count."""
 
 
-class DistributionLearner(AllocationPolicy):
+class AllocationPlan(NamedTuple):
+    """What is played until the next plan, for E rows."""
+
+    allocation: Ints
+    """(E, n)"""
+    best: Ints
+    """(E, n) without what is done for the sake of learning: where the next search begins"""
+    due: Ints
+    """(E,) the round of the next plan"""
+    since: Floats
+    """(E,) rounds since everything last began anew, as the belief said in the last round"""
+    changes: Floats
+    """(E,) how often everything has begun anew"""
+    availability: Availability
+    """Who is there."""
+
+
+class DistributionLearner(Policy):
     """Learns each worker's whole distribution and minimises the expected round time + price * worker time itself. Ours.
 
-    Its belief counts task times in bins (``DistributionBelief``). Whenever a plan is ``due`` (the rounds have grown by
-    1.15) it samples the distributions and searches for the best allocation by playing rounds with them (``search``).
-    The plan is kept as factors f_i on the costs of the beta rule (``correct``), so that between the searches each round
-    can explore: with means m_i and shapes c_i drawn and learned as in ``thompson-gamma``, worker i's j-th task costs
+    Its belief counts task times in bins (``DistributionBelief``). A plan is the allocation of least expected cost on
+    the distributions as they are known (``local_search``), where a worker's mean is what the times seen and the
+    population of the workers say together (``learn_population``), and workers that are tried for the sake of what is
+    learned (``choose_tries``). For these, as many rounds are left as the horizon says; where that is not known, or
+    everything has begun anew, no more than since then or between two such changes; and where the belief forgets, so
+    that m rounds count, as many less as 2 m are less than the rounds since then.
 
-        f_i (j m_i + 1.5 m_i sqrt(j / c_i)),
-
-    and the B cheapest tasks are handed out. For expected means that is the allocation found; an idle worker gets a task
-    where its draw is small enough to make it useful.
-
-    A search costs some 8 ms per row, and they come 25 times in 2,000 rounds and 67 times in 750,000. So with 51 workers
-    and 8 rows a round costs 25 times ATA's on average over 2,000 rounds, 10 times over 10,000, and 3 times in the long
-    run. With hundreds of workers it stays above 10 times: their distributions are copied every round.
+    It is played until the next plan: in the next round where workers are tried for the first time or the search is not
+    over, and else after 10 to 20 % of the rounds that count, by the row's own randomness, so that rows plan in
+    different rounds. Where everything begins anew, or workers come or go, the plan is made again at once. Workers that
+    owe results get nothing for 8 rounds, and after each further probe in vain for twice as many, up to 64
+    (``Availability``).
 
     Parameters
     ----------
@@ -55,47 +67,84 @@ class DistributionLearner(AllocationPolicy):
 
     belief = DistributionBelief
     source = "ours"
-    constants = "beta 1.5, weight 5, plans at rounds growing by 1.15"
+    constants = "weight 5, plans after 10 to 20 % of the rounds"
     assumes = "task times do not depend on each other; finite means"
     priced = True
-    beta = 1.5
+    nonstationary = True
 
     def __init__(self, setting: Setting, *, weight: float = 5.0, seed: int = 0) -> None:
         super().__init__(setting, seed=seed)
         self.weight = real("weight", weight)
 
-    def first_plan(self, rows: int) -> CostFactors:
-        """The beta rule as it is."""
-        return CostFactors(np.ones((rows, self.setting.n)), np.zeros(rows, np.int64))
+    def first_plan(self, rows: int) -> AllocationPlan:
+        """Nothing yet; all workers are there."""
+        zeros = np.zeros((rows, self.setting.n), np.int64)
+        none = np.zeros(rows)
+        return AllocationPlan(zeros, zeros, zeros[:, 0], none, none, Availability.full(rows, self.setting.n, _PAUSE))
 
     def act(self, state: State, seen: Observation) -> tuple[Ints, State]:
-        """Make the plan again where it is due, then allocate."""
-        again = np.flatnonzero(due(state.round, state.plan.solved))
-        if again.size:
-            factor, solved = state.plan.factor.copy(), state.plan.solved.copy()
-            for e in again.tolist():
-                factor[e], solved[e] = self._solve(state.belief.rows([e]), int(state.round[e])), state.round[e]
-            state = state._replace(plan=CostFactors(factor, solved))
-        return self.allocate(state), state
+        """Make the plan again where it is due, and play it."""
+        plan: AllocationPlan = state.plan
+        before, there = plan.availability.available(), plan.availability
+        results = Belief.empty(*plan.best.shape).observe(seen["worker"], seen["duration"]).counts
+        there = there.after(results, _PAUSE, _LONGEST_PAUSE)
+        now, since = there.available(), state.belief.since
+        anew = since < plan.since
+        plan = plan._replace(since=since, changes=plan.changes + anew)
+        again = (state.round >= plan.due) | anew | (before != now).any(axis=1)
+        if again.any():
+            plan = plan._replace(allocation=plan.allocation.copy(), best=plan.best.copy(), due=plan.due.copy())
+            for e in np.flatnonzero(again).tolist():
+                self._solve(state, plan, now[e], e)
+        there = there._replace(asked=plan.allocation)
+        return plan.allocation.copy(), state._replace(plan=plan._replace(availability=there))
 
-    def _solve(self, belief: DistributionBelief, round: int) -> Floats:
-        """The factors of a row, shape (n,); 1 for workers never tried."""
-        factor = np.ones(self.setting.n)
-        tried = ~belief.untried()[0]
-        if tried.any():
-            times = sample(belief, ROUGH if round < _EARLY else _FINE)[0, tried]
-            mean = times.mean(axis=1)
-            spread = self.beta * mean / np.sqrt(self._shapes(belief)[0, tried])
-            solution = search(times, spread, self.setting.budget, self.setting.price)
-            factor[tried] = correct(solution, mean, spread, self.setting.budget)
-        return factor
+    def plan_in_words(self, state: State, row: int) -> str:
+        """How long the allocation is kept, and who is tried for what is learned."""
+        plan: AllocationPlan = state.plan
+        tried = plan.allocation[row] > plan.best[row]
+        words = f"this allocation until round {plan.due[row] - 1}; {state.belief.reach[row]:.0f} rounds count"
+        return f"{words}; tried for what is learned: {listed(tried)}" if tried.any() else words
 
-    def _shapes(self, belief: DistributionBelief) -> Floats:
-        return learn_shapes(Moments(*belief[:3]), self.weight)
+    def _solve(self, state: State, plan: AllocationPlan, there: Mask, e: int) -> None:
+        """Plan row e for the workers that are there, in place."""
+        budget, price, round = self.setting.budget, self.setting.price, int(state.round[e])
+        key = state.round_keys()[e]
+        tried = np.flatnonzero(there & (state.belief.counts[e] > 0.0))
+        plan.due[e] = round + 1
+        if tried.size == 0:
+            times = np.zeros(there.size)
+            plan.best[e] = 0
+            plan.allocation[e] = allocate_by_cost(times, times, budget, key, np.ones_like(there), there)
+            return
+        known = knowledge(state.belief.rows([e]), self.weight)
+        among = candidates(known, tried, tried[plan.best[e, tried] > 0], budget)
+        luck = uniforms(derive_keys(key, 0, 1), there.size + 2)
+        found = search(among, plan.best[e, among.workers], budget, price, luck[0])
+        allocation, limit, shape = np.zeros(there.size, np.int64), np.empty(there.size), among.shapes().mean(axis=0)
+        allocation[among.workers] = found.allocation
+        plan.best[e] = allocation
+        less = thin(among.times, found.allocation, price, shape, among.doubt)
+        limit[:] = less.limit[1]
+        limit[among.workers] = np.minimum(found.limit, np.where(found.allocation > 0, less.limit[1], np.inf))
+        wide = np.zeros((less.taken.size, there.size), np.int64)
+        wide[:, among.workers] = less.allocation
+        unknown = np.flatnonzero(there & (known.seen.evidence == 0.0))
+        strangers = min(budget, unknown.size)
+        gain = gain_of_strangers(known, among, found, strangers, budget, price) if strangers > 1 else 0.0
+        first = np.argpartition(luck[2:][unknown], min(budget, unknown.size - 1))[:budget] if unknown.size else unknown
+        workers = np.sort(np.append(tried, unknown[first]))
+        since, memory = float(plan.since[e]), float(state.belief.counts[e].sum()) / budget
+        left = self._rounds_left(round, since, float(plan.changes[e])) * min(1.0, 2.0 * memory / max(since, 1.0))
+        tries = choose_tries(less._replace(allocation=wide), known, workers, limit, among, price, left, gain, luck[2:])
+        plan.allocation[e] = tries.allocation
+        plan.allocation[e, tries.workers] += 1
+        if found.moves < MOVES:
+            pause = _LONGEST * min(since, memory) * (1.0 + luck[1]) / 2.0
+            plan.due[e] += max(int(min(pause, 0.25 * tries.tasks) if tries.workers.size else pause) - 1, 0)
 
-    def allocate(self, state: State) -> Ints:
-        """Draw the means, and allocate by the costs of the plan."""
-        belief, keys, shapes = state.belief, state.round_keys(), self._shapes(state.belief)
-        means = np.minimum(draw_means(belief.counts, belief.busy, shapes, keys) * state.plan.factor, LONGEST)
-        coming = Round(self.setting.budget, state.round, keys, belief.untried(), None)
-        return Beta(self.beta).allocate(Scores(means, shapes), coming)
+    def _rounds_left(self, round: int, since: float, changes: float) -> float:
+        """How long things stay as they are, as far as that is known."""
+        horizon = self.setting.horizon
+        left = np.inf if horizon is None else float(max(horizon - round, 0))
+        return min(left, max(since, round / (changes + 1.0))) if changes > 0.0 or horizon is None else left

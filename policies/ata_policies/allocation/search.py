@@ -1,117 +1,132 @@
-"""A search for the allocation of least expected cost on sampled task times, and how it steers the beta rule."""
+"""The allocation of least expected cost on what is known of the workers so far."""
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
 
 from ata_gym.theory.allocation.beta_rule import allocate_by_cost
-from ata_gym.theory.optimal.candidates import beta_candidates
-from ata_gym.theory.simulated.costs import simulate
+from ata_gym.theory.optimal.local_search import Search, local_search
 from ata_gym.typing import Floats, Ints
+from ata_policies.beliefs.distributions.bins import DistributionBelief, sample
+from ata_policies.beliefs.distributions.population import (
+    Estimates,
+    Population,
+    Posterior,
+    estimate_means,
+    learn_population,
+    posterior,
+)
+from ata_policies.beliefs.moments import Moments, learn_shapes
 
-ROUGH = 64
-"""Slices of a distribution and rounds played with a candidate, to screen candidates."""
-_GAIN = 0.08
-"""A candidate must gain this part of the cost / sqrt(rounds played): less may be luck."""
-_STEPS = 8
-_BUSIEST, _SLOWEST, _SOONEST, _IDLE, _KEPT = 5, 3, 6, 4, 12
-_MARGIN = 0.02
-_LEAST, _MOST = 1e-2, 1e2
+SLICES = 128
+"""Of a worker's distribution."""
+MOVES = 60
+"""Most steps of a search; the next plan begins where it ended."""
+_IDLE = 64
+"""Workers beyond the B fastest that a search looks at."""
+_BETA = 1.5
+_LARGEST = 2.0**400
 
 
-class Solution(NamedTuple):
-    """What a search found, for n workers."""
+class Knowledge(NamedTuple):
+    """What is known of the n workers of one row."""
 
-    allocation: Ints
-    """(n,)"""
-    useful: Floats
-    """(n,) the share of its task times at which an idle worker would be worth a task; 1 where it has one."""
+    belief: DistributionBelief
+    """Of the row alone."""
+    seen: Estimates
+    population: Population
+    posterior: Posterior
+    shapes: Floats
+    """(n,) 1 / (coefficient of variation)^2 of their task times"""
 
 
-def search(times: Floats, spread: Floats, budget: int, price: float) -> Solution:
-    """Search for the allocation of least round time + price * worker time, by simulation on sampled task times.
+class Candidates(NamedTuple):
+    """The m workers that a search looks at."""
 
-    First the beta rule on the m fastest workers, for several m and beta; then single tasks move, while that gains: away
-    from the workers that a round is likely to wait for, or the slowest, and to those that are done soonest, or idle.
+    workers: Ints
+    """(m,)"""
+    times: Floats
+    """(m, S) equally likely task times, of the expected means"""
+    doubt: Floats
+    """(m,) squared relative deviation of what is known of the means"""
+    spread: Floats
+    """(m,) 1.5 standard deviations of a task time"""
 
-    When would an idle worker be useful? The cost is taken as linear between its task times and times of 0; it is
-    convex, so the share is rather too small. Workers too slow to be tried would be useful where they are as fast as
-    those that were.
+    def shapes(self) -> Floats:
+        """Their distributions over their means, (m, S)."""
+        mean = self.times.mean(axis=1, keepdims=True)
+        return np.asarray(np.divide(self.times, mean, out=np.ones_like(self.times), where=mean > 0.0))
 
-    ``times`` (n, S) are equally likely task times of each worker. The search begins with, and orders the workers by,
-    ``spread`` (n,), which is beta standard deviations of a task time.
+    def shapes_of(self, workers: Ints) -> Floats:
+        """Those of any workers, (k, S); where one is not looked at, the average."""
+        shapes = self.shapes()
+        place = np.minimum(np.searchsorted(self.workers, workers), self.workers.size - 1)
+        return np.where((self.workers[place] == workers)[:, None], shapes[place], shapes.mean(axis=0))
 
-    Two tasks of the first worker take 20, one of each takes 24, and 10 if the other took no time: 10 = (24 - 10) 0.71.
 
-    >>> times = np.array([[9.0, 10.0, 11.0], [22.0, 24.0, 26.0]])
-    >>> found = search(times, times.std(axis=1), budget=2, price=0.0)
-    >>> found.allocation, found.useful.round(2)
-    (array([2, 0]), array([1.  , 0.71]))
+def knowledge(belief: DistributionBelief, weight: float) -> Knowledge:
+    """Bring together what the belief of one row says; at least one worker has a result.
+
+    Times are in a unit near the least mean, and at most 2**400 of it, so that squares do not overflow.
+
+    Of workers that are due for another try, since they may have changed, no more counts than one exponential time.
     """
-    n, size = times.shape
-    mean, enough = times.mean(axis=1), 1.0 - _GAIN / size**0.5
-    order = np.argsort(mean, kind="stable")
-    with_free = np.concatenate([times, np.zeros((1, size))])  # and a worker that needs no time
-    best = allocate_by_cost(mean, spread, budget)
-    value = simulate(times, best[None], budget, size).total(price).min()
-    candidates = beta_candidates(mean, times.std(axis=1), budget)
-    for step in range(_STEPS):
-        values = simulate(times, candidates, budget, size).total(price)
-        if values.min() < value * enough:
-            best, value = candidates[values.argmin()], values.min()
-        elif step > 0:
-            break
-        own, more = (tasks * mean + spread * np.sqrt(tasks) for tasks in (best, best + 1))
-        used, idle = np.flatnonzero(best), order[best[order] == 0][:_IDLE]
-        late = [used[np.argsort(-by[used], kind="stable")[:most]] for by, most in ((own, _BUSIEST), (mean, _SLOWEST))]
-        soon = used[np.argsort(more[used], kind="stable")[:_SOONEST]]
-        moves = _moves(np.append(best, 0), np.unique(np.concatenate(late)), np.concatenate([soon, idle, [n]]))
-        rough = simulate(with_free, moves.reshape(-1, n + 1), budget, ROUGH).total(price).reshape(moves.shape[:2])
-        order_of_moves = np.argsort(rough[:, :-1], axis=None, kind="stable")[:_KEPT]
-        candidates = moves[:, :-1, :n].reshape(-1, n)[order_of_moves]
-    useful = np.ones(n)
-    if idle.size:
-        now = simulate(times, best[None], budget, ROUGH).total(price)
-        free = rough[:, -1:]
-        gained, cost = np.maximum(now - free, 0.0), np.maximum(rough[:, soon.size : -1] - free, 1e-300)
-        useful[idle] = np.minimum(gained / cost, 1.0).max(axis=0)
-        others = order[best[order] == 0][_IDLE:]
-        useful[others] = (useful[idle] * mean[idle]).max() / np.maximum(mean[others], 1e-300)
-    return Solution(best, useful)
+    counts, totals, deviations = belief.counts[0], belief.totals[0], belief.deviations[0]
+    shapes = learn_shapes(Moments(counts, totals, deviations), weight)
+    means = totals[totals > 0.0] / counts[totals > 0.0]
+    exponent = math.frexp(float(means.min()) if means.size else 1.0)[1]
+    seen = estimate_means(counts, np.minimum(np.ldexp(totals, -exponent), _LARGEST), shapes)
+    seen = seen._replace(evidence=np.where(belief.stale()[0], np.minimum(seen.evidence, 1.0), seen.evidence))
+    population = learn_population(seen)
+    return Knowledge(belief, seen, population, posterior(population, seen), shapes)
 
 
-def _moves(allocation: Ints, givers: Ints, takers: Ints) -> Ints:
-    """One task moved from each giver to each taker, shape (givers, takers, n)."""
-    moves = np.tile(allocation, (givers.size, takers.size, 1))
-    moves[np.arange(givers.size), :, givers] -= 1
-    moves[:, np.arange(takers.size), takers] += 1
-    return moves
+def candidates(known: Knowledge, workers: Ints, keep: Ints, budget: int) -> Candidates:
+    """The fastest of the ``workers``, which have results: those that can be of use, and those of ``keep``."""
+    mean = known.posterior.mean()
+    fastest = workers[np.argsort(mean[workers], kind="stable")[: budget + _IDLE]]
+    near = np.union1d(fastest, keep)
+    times = sample(known.belief.of(near[None]), SLICES)[0]
+    centre = times.mean(axis=1)
+    times *= np.divide(mean[near], centre, out=np.ones_like(centre), where=centre > 0.0)[:, None]
+    doubt = np.minimum(np.expm1(known.posterior.spread[near] ** 2), 1.0)
+    return Candidates(near, times, doubt, _BETA * mean[near] / np.sqrt(known.shapes[near]))
 
 
-def correct(solution: Solution, mean: Floats, spread: Floats, budget: int) -> Floats:
-    """Factors on the workers' costs with which the beta rule gives the allocation found, shape (n,).
+def search(among: Candidates, start: Ints, budget: int, price: float, luck: float) -> Search:
+    """Search from the last allocation, (m,), and from the beta rule on the m fastest workers, m changing by ``luck``.
 
-    Worker i's j-th task costs f_i (j mean_i + spread_i sqrt(j)). There is a level that all tasks handed out stay below
-    and all others exceed, by 2 % at least; f_i is the nearest to 1 that does it. An idle worker's first task reaches
-    the level where the worker is fast enough to be useful.
-
-    >>> mean, spread = np.array([1.0, 2.0, 4.0]), np.array([0.5, 1.0, 2.0])
-    >>> solution = Solution(np.array([5, 1, 0]), np.array([1.0, 1.0, 0.5]))
-    >>> factor = correct(solution, mean, spread, 6)
-    >>> allocate_by_cost(mean, spread, 6), allocate_by_cost(factor * mean, factor * spread, 6)
-    (array([4, 2, 0]), array([5, 1, 0]))
+    Without a last allocation, from the beta rule on all of them.
     """
-    tasks, tiny = solution.allocation, 1e-300
-    used = tasks > 0
-    own, more = (a * mean + spread * np.sqrt(a) for a in (tasks, tasks + 1))
-    level = 0.5 * (own[used].max() + more[used].min())
-    factor = np.ones(len(mean))
-    if (tasks != allocate_by_cost(mean, spread, budget)).any():
-        below, above = level * (1.0 - _MARGIN) / np.maximum(own, tiny), level * (1.0 + _MARGIN) / np.maximum(more, tiny)
-        factor = np.maximum(np.minimum(factor, below), above)
-    at_use = level / np.maximum(more * np.maximum(solution.useful, _LEAST), tiny)
-    corrected = np.where(used, factor, at_use)
-    corrected[np.isnan(corrected)] = 1.0  # where products of extreme times have overflowed
-    return np.clip(corrected, _LEAST, _MOST)
+    mean, begun = among.times.mean(axis=1), int(start.sum()) == budget
+    used = int((start > 0).sum())
+    most = max(1, min(mean.size, int(used * (0.4 + luck)) + 1)) if begun else mean.size
+    fastest = np.argsort(mean, kind="stable")[:most]
+    anew = np.zeros(mean.size, np.int64)
+    anew[fastest] = allocate_by_cost(mean[fastest], among.spread[fastest], budget)
+    starts = [start, anew] if begun else [anew]
+    found = [local_search(among.times, one, price, doubt=among.doubt, moves=MOVES) for one in starts]
+    return min(found, key=lambda one: one.cost)
+
+
+def gain_of_strangers(
+    known: Knowledge, among: Candidates, found: Search, strangers: int, budget: int, price: float
+) -> float:
+    """What so many workers that were never tried would gain together in a round, if they are as the population is.
+
+    They are quantiles of it. Each alone may gain nothing where several workers are about as busy as the busiest.
+    """
+    levels = (np.arange(strangers) + 0.5) / strangers
+    mean = np.exp(np.interp(levels, np.cumsum(known.population.share), known.population.place))
+    mean = mean[mean < found.cost][:_IDLE]
+    if mean.size == 0:
+        return 0.0
+    used, shape = found.allocation > 0, among.shapes().mean(axis=0)
+    times = np.concatenate([among.times[used], mean[:, None] * shape])
+    spread = np.append(among.spread[used], _BETA * mean * shape.std())
+    start = allocate_by_cost(times.mean(axis=1), spread, budget)
+    doubt = np.append(among.doubt[used], np.zeros(mean.size))
+    return max(found.cost - local_search(times, start, price, doubt=doubt, moves=MOVES // 2).cost, 0.0)

@@ -6,7 +6,33 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ata_gym.typing import Floats, Ints, Mask
+from ata_gym.typing import Bits, Floats, Ints, Mask
+from ata_gym.utils.compiled import gufunc
+
+
+def signs_of_life(worker: Ints, elapsed: Floats, running: Bits | None = None) -> Mask:
+    """Which workers gave a result in the last step, had a task cancelled, or are running one, shape (E, n).
+
+    In a race a worker with tasks, and in dispatch a worker that was to start a task, shows one of these at the next
+    step, unless it is away or dies. So there ``Availability`` notices who is away, if ``asked`` is 1 for these workers
+    and ``after`` is given these signs. A probe costs nothing there, since no round waits for it: ``pause`` and
+    ``longest`` are 0.
+
+    ``worker`` (E, R), ``elapsed`` (E, n) and, for dispatch, ``running`` (E, n) are those of the observation.
+
+    >>> signs_of_life(np.array([[0, 0]]), np.array([[0.0, 2.0, 0.0]]))
+    array([[ True,  True, False]])
+    """
+    signs: Mask = _signs(worker, elapsed)
+    return signs if running is None else signs | (running > 0)
+
+
+@gufunc("void(int64[:], float64[:], boolean[:])", "(r),(n)->(n)")
+def _signs(worker: Ints, elapsed: Floats, out: Mask) -> None:
+    out[:] = elapsed > 0.0
+    for r in range(len(worker)):
+        if worker[r] >= 0:
+            out[worker[r]] = True
 
 
 class Availability(NamedTuple):
@@ -27,8 +53,8 @@ class Availability(NamedTuple):
         zeros = np.zeros((rows, n), np.int64)
         return cls(zeros, zeros > 0, np.full_like(zeros, pause), zeros)
 
-    def after(self, results: Floats, pause: int, longest: int) -> Availability:
-        """What is known after a round in which each worker gave so many results, shape (E, n).
+    def after(self, results: Floats | Mask, pause: int, longest: int) -> Availability:
+        """What is known after a round in which each worker gave so many results, or signs of life, shape (E, n).
 
         A worker that is away is probed after ``pause`` rounds; with each probe in vain the pause doubles, up to
         ``longest``, since it delays the round until the deadline. If all workers seem to be away, all count as there.

@@ -5,26 +5,26 @@ What is fixed within a round is computed once, where the round begins.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from ata_gym.theory.simulated.costs import due
-from ata_gym.theory.simulated.dispatch import Rule, simulate_dispatch
-from ata_gym.typing import Floats, Ints
+from ata_gym.typing import Bits, Floats, Ints, Keys, Mask
+from ata_gym.utils.trees import map_leaves
 from ata_policies.allocation.estimates.thompson import draw_means
+from ata_policies.beliefs.availability import signs_of_life
 from ata_policies.beliefs.distributions.bins import DistributionBelief
 from ata_policies.beliefs.distributions.censoring import censored_distributions
-from ata_policies.dispatch.rules import at_work, by_margin
+from ata_policies.dispatch.rules import Workers, at_work, by_margin
+from ata_policies.dispatch.shadow import ShadowSearch
 from ata_policies.observations import Observation
 from ata_policies.policy import DispatchPolicy, State
 
-_FACTORS = np.array([0.4, 0.55, 0.7, 0.85, 1.0, 1.2, 1.5])  # candidates for the shadow price, times the price
-_FREE = 2.0 ** np.arange(-8.0, -3.5, 0.5)  # candidates where the price is 0
-_TOLERANCE = 1.003  # at price 0 a round may take this many times the shortest for the sake of less worker time
-_EARLY = 8  # in each of the first 8 rounds the distributions are estimated; the shadow price is chosen from round 8 on
-_HASTE = 30  # at price 0, the round in which the shadow price is half of its final value
 _SLICES = 32
+_HASTE = 15  # at price 0, results per useful worker with which the shadow price is half of its final value
+_MOVES = 12.0  # times the binary logarithm of the rounds: how often the shadow price may have moved by then
+_RENEWED = 64  # workers whose distributions are computed again in a round, and as many to learn a shape from
 
 
 class RoundByRound(NamedTuple):
@@ -58,77 +58,21 @@ class RoundByRound(NamedTuple):
 
     @property
     def counts(self) -> Floats:
-        """(E, n) results, those of this round included."""
-        counts = self.distributions.counts.copy()
-        rows, places = np.nonzero(self.worker >= 0)
-        np.add.at(counts, (rows, self.worker[rows, places]), 1.0)
-        return counts
+        """(E, n) results that count, without those of this round."""
+        return self.distributions.counts
 
 
 class DispatchPlan(NamedTuple):
-    """What is kept from round to round."""
+    """What is kept from step to step."""
 
-    solved: Ints  # (E,) the round in which all but the factors was last computed
-    shadow: Floats  # (E,) the shadow price of ``by_margin``
-    times: Floats  # (E, n, S) equally likely task times of each worker; infinite for workers never tried
-    evidence: Floats  # (E, n) how many results they are worth; see ``CensoredDistributions``
-    mean: Floats  # (E, n) time per result; infinite for workers never tried
-    order: Ints  # (E, n) the workers, fastest first
+    workers: Workers  # what the rule knows of the workers
+    evidence: Floats  # (E, n) how many results that is worth; see ``CensoredDistributions``
+    tasks: Floats  # (E, n) results and cancelled tasks that counted when a worker's times were computed
+    level: Floats  # (E, n) logarithm of its time per result then
     factor: Floats  # (E, n) multiplies the times; drawn for the round
-
-
-def choose_shadow(
-    distributions: Floats, budget: int, price: float, replicates: int = 256, start: float | None = None
-) -> float:
-    """The shadow price with which ``by_margin`` costs least, by simulation.
-
-    With a price, that is the multiple of the price with the least round time + price * worker time. At price 0 it is
-    the highest shadow price whose round time is within 0.3 % of the shortest. By default all candidates are tried, else
-    the lowest and the neighbours of ``start``. ``distributions``, (n, S), are equally likely task times of each worker;
-    those with infinite ones, as if never tried, are left out. With each candidate ``replicates`` rounds are simulated,
-    for more than 64 workers in proportion fewer, but at least a quarter.
-    """
-    candidates = _FACTORS * price if price > 0.0 else _FREE
-    known = distributions[np.isfinite(distributions).all(axis=1)]
-    if not len(known):
-        return float(candidates[0] if start is None else start)
-    nobody = np.zeros(len(known))
-    at_first = _rule(known, budget, candidates[0])(np.array([budget]), nobody.astype(np.int8)[None], nobody[None])[0]
-    useful = known[at_first != 0]  # a worker that is not worth a start for a whole round is hardly so for its rest
-    if start is not None:
-        near = int(np.argmin(np.abs(candidates - start)))
-        candidates = np.unique(candidates[[0, max(near - 1, 0), near, min(near + 1, candidates.size - 1)]])
-    rounds = int(np.clip(replicates * 64 // len(useful), replicates // 4, replicates))
-    costs = simulate_dispatch(useful, [_rule(useful, budget, shadow) for shadow in candidates], budget, rounds)
-    if price > 0.0:
-        return float(candidates[np.argmin(costs.total(price))])
-    fast = costs.round_time <= _TOLERANCE * costs.round_time.min()
-    return float(candidates[fast].max())
-
-
-def _rule(times: Floats, budget: int, shadow: float) -> Rule:
-    mean = pace(times, budget)
-    order = np.argsort(mean, kind="stable")
-    ones, price = np.ones(len(times)), np.array(shadow)
-    return lambda missing, running, age: by_margin(times, mean, order, ones, price, missing, running, age)
-
-
-def pace(times: Floats, budget: int) -> Floats:
-    """Time per result of each worker in a round, shape (..., n), from equally likely task times (..., n, S).
-
-    That is E[min(X, t)] / P(X <= t), where t is B times the least median of a task time: close to the mean, except
-    where rare times are longer than any round. It is infinite for workers never tried, and never 0.
-
-    >>> pace(np.array([[1.0, 1.0, 1.0, 997.0], [5.0, 5.0, 5.0, 5.0]]), budget=10)
-    array([4.33333333, 5.        ])
-    """
-    size = times.shape[-1]
-    median = times[..., (size - 1) // 2]
-    until = budget * np.min(np.where(np.isfinite(median), median, np.inf), axis=-1)[..., None, None]
-    done = (times <= until).sum(axis=-1)
-    spent = np.minimum(times, until).sum(axis=-1)
-    each = np.divide(spent, done, out=times.mean(axis=-1), where=done > 0)
-    return np.maximum(np.where(np.isfinite(each), each, np.inf), 1e-300)
+    search: ShadowSearch
+    asked: Bits  # (E, n) who should be working since the last step
+    absent: Bits  # (E, n) 1 for those that showed no sign of life since they were asked to work
 
 
 class DispatchLearner(DispatchPolicy):
@@ -137,17 +81,22 @@ class DispatchLearner(DispatchPolicy):
     The rule is ``by_margin``, on the distributions learned from finished and cancelled tasks (``DistributionBelief``),
     as samples of 32 times (``censored_distributions``). In each round every worker's sample is multiplied by a factor
     drawn as in Thompson sampling: 1 / G, G ~ Gamma(evidence, rate evidence). Workers never tried work until the first
-    round's end; no round waits for them. The distributions and the shadow price (``choose_shadow``) are computed again
-    when ``due``, at intervals that grow; the distributions also in each of the first 8 rounds. Ours.
+    round's end, beside the others; ``stale`` ones start where a round begins. Nothing is expected of a worker that
+    showed no sign of life since it was asked to work (``signs_of_life``).
 
-    A round costs more than 5 times what one of ATA costs, because it is B decisions and not one, and because of the
-    simulations, whose cost per round falls as 1 / round.
+    At each decision one round is simulated to improve the shadow price (``ShadowSearch``), which moves at most
+    12 log2(rounds since everything began anew) times. At price 0 it is multiplied by k / (k + 15), for k results per
+    useful worker: at first it is not known who is needed. Where a round begins, at most 128 distributions are computed
+    again: of the workers that changed most, and of those with most results; or all, where more than 64 are new. Ours.
+
+    A round costs more than 5 times what one of ATA costs, because it is B decisions and not one.
     """
 
     source = "ours; Thompson, 1933, for the draws"
-    constants = "32 slices; shadow prices of 0.4 to 1.5 times the price, or 0.3 % of round time where there is none"
+    constants = "32 slices; one simulated round a decision; where there is no price, 0.3 % of round time"
     assumes = "that workers whose tasks are mostly cancelled have distributions of the shape that the others have"
     priced = True
+    nonstationary = True
 
     def first_belief(self, rows: int) -> RoundByRound:
         """Distributions are learned, from cancelled tasks too."""
@@ -155,39 +104,90 @@ class DispatchLearner(DispatchPolicy):
 
     def first_plan(self, rows: int) -> DispatchPlan:
         """No distribution is known."""
-        n, price = self.setting.n, self.setting.price
-        solved, shadow = np.zeros(rows, np.int64), np.full(rows, price if price > 0.0 else _FREE[0])
-        never, ones = np.full((rows, n, _SLICES), np.inf), np.ones((rows, n))
-        return DispatchPlan(solved, shadow, never, ones, never[:, :, 0], np.tile(np.arange(n), (rows, 1)), ones)
+        n, budget, price = self.setting.n, self.setting.budget, self.setting.price
+        workers = Workers.of(np.full((rows, n, _SLICES), np.inf), budget)
+        ones, zeros, nobody = np.ones((rows, n)), np.zeros((rows, n)), np.zeros((rows, n), np.int8)
+        search = ShadowSearch.start(rows, n, price)
+        return DispatchPlan(workers, ones, zeros, zeros, ones, search, asked=nobody, absent=nobody)
 
     def act(self, state: State, seen: Observation) -> tuple[Ints, State]:
-        """Renew the plan where a round begins, then apply the rule."""
-        fresh = self.begins(seen)
-        if fresh.any():
-            state = state._replace(plan=self._planned(state, np.flatnonzero(fresh)))
+        """Renew the plan where a round begins, simulate a round, then apply the rule."""
+        budget, price, fresh = self.setting.budget, self.setting.price, self.begins(seen)
+        belief: DistributionBelief = state.belief.distributions
+        begins = bool(fresh.any())
         plan: DispatchPlan = state.plan
-        shadow = plan.shadow
-        if self.setting.price == 0.0:  # more workers cost nothing, and at first it is not known which are needed
-            shadow = shadow * state.round / (state.round + _HASTE)
-        action = by_margin(plan.times, plan.mean, plan.order, plan.factor, shadow, *at_work(seen))
-        return np.where(np.isinf(plan.mean), 1, action), state
+        if begins:
+            many = self._new(state).sum(axis=1) > _RENEWED
+            for rows in (fresh & many, fresh & ~many):  # apart, so that a row does not depend on its batch
+                plan = self._renewed(state, plan, np.flatnonzero(rows)) if rows.any() else plan
+        since = np.maximum(belief.since, 1.0)
+        awake = plan.search.moves < _most_moves(since, state.key)
+        search = plan.search.go_on(plan.workers, budget, price, awake) if awake.any() else plan.search
+        shadow = search.shadow()
+        if price == 0.0:
+            shadow = shadow * since * budget / (since * budget + _HASTE * plan.workers.useful)
+        alive = signs_of_life(seen["worker"], seen["elapsed"], seen["running"])
+        absent = ((plan.asked | plan.absent) & ~alive).astype(np.int8)
+        action: Any = by_margin(plan.workers, shadow, *at_work(seen), plan.factor, absent)
+        if begins:
+            action |= fresh[:, None] & belief.stale()
+        return action, state._replace(plan=plan._replace(search=search, asked=action, absent=absent))
 
-    def _planned(self, state: State, fresh: Ints) -> DispatchPlan:
-        """The plan, with new factors in some rows, and all computed again where that is due."""
-        plan: DispatchPlan = state.plan
-        round = state.round[fresh]
-        again = fresh[(round <= _EARLY) | due(round, plan.solved[fresh])]
-        if again.size:
-            plan = plan._replace(**{name: part.copy() for name, part in plan._asdict().items()})
-            budget, price = self.setting.budget, self.setting.price
-            times, plan.evidence[again] = censored_distributions(state.belief.distributions.rows(again), _SLICES)
-            plan.times[again] = np.where(np.isnan(times), np.inf, times)
-            plan.mean[again] = pace(plan.times[again], budget)
-            plan.order[again] = np.argsort(plan.mean[again], axis=1, kind="stable")
-            plan.solved[again] = state.round[again]
-            for row in again[state.round[again] >= _EARLY]:
-                plan.shadow[row] = choose_shadow(plan.times[row], budget, price, start=plan.shadow[row])
-        factor = plan.factor.copy()
-        evidence = plan.evidence[fresh]
-        factor[fresh] = draw_means(evidence, evidence, 1.0, state.round_keys()[fresh])
-        return plan._replace(factor=factor)
+    def plan_in_words(self, state: State, row: int) -> str:
+        """The shadow price."""
+        shadow = state.plan.search.shadow()[row]
+        reach = state.belief.distributions.reach[row]
+        return f"start who is worth its worker time at the shadow price {shadow:.3g}; {reach:.0f} rounds count"
+
+    def _new(self, state: State) -> Mask:
+        """Workers of whom something is known, but not in the plan, (E, n)."""
+        return np.asarray(np.isinf(state.plan.workers.mean) & ~state.belief.distributions.untried())
+
+    def _renewed(self, state: State, every: DispatchPlan, rows: Ints) -> DispatchPlan:
+        """The plan of rows whose round begins, with what was learned by now, and new factors; other rows stay."""
+        plan: DispatchPlan = map_leaves(lambda part: part[rows], every)
+        belief: DistributionBelief = state.belief.distributions.rows(rows)
+        tasks = belief.counts + belief.cancellations
+        level = np.log(np.maximum(belief.busy / np.maximum(belief.counts, 1.0), 1e-300))
+        news = np.abs(level - plan.level) + np.abs(np.log((tasks + 1.0) / (plan.tasks + 1.0)))
+        some = _most_changed(news, belief.counts, self._new(state)[rows])
+        at = np.arange(len(rows))[:, None], some
+        times, plan.evidence[at] = censored_distributions(belief.of(some), _SLICES)
+        plan.workers.times[at] = np.where(np.isnan(times), np.inf, times)
+        plan.workers.times[belief.untried()] = np.inf
+        plan.tasks[at], plan.level[at] = tasks[at], level[at]
+        plan = plan._replace(
+            workers=Workers.of(plan.workers.times, self.setting.budget),
+            factor=draw_means(plan.evidence, plan.evidence, 1.0, state.round_keys()[rows]),
+            search=plan.search._replace(
+                moves=np.minimum(plan.search.moves, _most_moves(np.maximum(belief.since, 1.0), state.key[rows]))
+            ),
+        )
+        return plan if len(rows) == len(every.tasks) else map_leaves(_put(rows), every, plan)
+
+
+def _put(rows: Ints) -> Callable[[Any, Any], Any]:
+    """Return a function that puts new rows in a copy of an array."""
+
+    def put(old: Any, new: Any) -> Any:
+        copy = old.copy()
+        copy[rows] = new
+        return copy
+
+    return put
+
+
+def _most_moves(since: Floats, key: Keys) -> Floats:
+    """How often the shadow price may have moved, (E,); with a part that differs from row to row."""
+    phase = (key >> np.uint64(11)) * 2.0**-53
+    return np.asarray(_MOVES * np.log2(since) + phase)
+
+
+def _most_changed(news: Floats, counts: Floats, new: Mask) -> Ints:
+    """The workers whose distributions are computed again, (E, m): 128 of them, or all where more than 64 are new."""
+    rows, n = news.shape
+    if n <= 2 * _RENEWED or (new.sum(axis=1) > _RENEWED).any():
+        return np.tile(np.arange(n), (rows, 1))
+    urgent = np.where(new, 2.0, news / (1.0 + news))
+    np.put_along_axis(urgent, np.argpartition(-counts, _RENEWED, axis=1)[:, :_RENEWED], 2.0, 1)
+    return np.argpartition(-urgent, 2 * _RENEWED, axis=1)[:, : 2 * _RENEWED]

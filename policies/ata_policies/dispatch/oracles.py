@@ -8,12 +8,12 @@ from ata_gym.theory.simulated.races import best_race, race_allocation
 from ata_gym.theory.simulated.slices import known_sample
 from ata_gym.typing import Ints
 from ata_gym.utils.validation import whole_number
-from ata_policies.dispatch.learner import choose_shadow, pace
-from ata_policies.dispatch.rules import at_work, by_margin
+from ata_policies.dispatch.rules import Workers, at_work, by_margin
+from ata_policies.dispatch.shadow import ShadowSearch
 from ata_policies.observations import Observation
 from ata_policies.policy import DispatchPolicy, Setting, State
 
-_SLICES, _REPLICATES = 64, 1024
+_SLICES, _SIMULATED = 64, 1536
 
 
 class DispatchOracle(DispatchPolicy):
@@ -24,22 +24,22 @@ class DispatchOracle(DispatchPolicy):
     """
 
     source = "ours"
-    constants = "64 slices, 1024 replicates"
+    constants = "64 slices, 1536 simulated rounds"
     knows = "the distributions"
     priced = True
 
     def __init__(self, setting: Setting, *, seed: int = 0) -> None:
         super().__init__(setting, seed=seed)
-        self.times = known_sample(setting.known_pool("dispatch-oracle"), _SLICES)
-        self.mean = pace(self.times, setting.budget)
-        self.order = np.argsort(self.mean, kind="stable")
-        self.shadow = np.array(choose_shadow(self.times, setting.budget, setting.price, _REPLICATES))
+        times = known_sample(setting.known_pool("dispatch-oracle"), _SLICES)
+        self.workers = Workers.of(times[None], setting.budget)
+        search = ShadowSearch.start(1, setting.n, setting.price)
+        for _ in range(_SIMULATED):
+            search = search.go_on(self.workers, setting.budget, setting.price)
+        self.shadow = search.shadow()
 
     def act(self, state: State, seen: Observation) -> tuple[Ints, State]:
         """Apply the rule."""
-        ones = np.ones(self.setting.n)
-        action = by_margin(self.times, self.mean, self.order, ones, self.shadow, *at_work(seen))
-        return action.astype(np.int64), state
+        return by_margin(self.workers, self.shadow, *at_work(seen)).astype(np.int64), state
 
 
 class DispatchCaps(DispatchPolicy):

@@ -1,23 +1,21 @@
 """Rules that say at a completion which idle workers start one more task: pure functions of arrays.
 
 Both consider the workers from the fastest to the slowest, and count each one that they start as running when they
-consider the next. The rest of the round is predicted by a schedule: every running worker finishes its task after what
-is expected to be left of it, and then one task after the other, each taking its mean time; the round ends when as many
-results as are missing are in.
+consider the next.
 """
 
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
 from ata_gym.typing import Bits, Floats, Ints
 from ata_gym.utils.compiled import gufunc, inlined
+from ata_policies.dispatch.margin import by_margin_kernel, paces, useful_workers
 from ata_policies.observations import Observation
 
-PARTS = 4  # number of equally likely parts of its distribution in which a task may end
-SPREAD = 1.2  # with b results missing, the rest of a round is taken to be R, and R times 1 -+ 1.2 / sqrt b
 LEFT = 0.3  # of a task whose distribution is not known, at least this share of the mean time is left, whatever its age
 
 
@@ -29,6 +27,10 @@ def at_work(seen: Observation) -> tuple[Ints, Bits, Floats]:
 def by_remaining_time(mean: Floats, order: Ints, kappa: float, missing: Ints, running: Bits, age: Floats) -> Bits:
     """Start idle worker i if the expected rest of the round is at least ``kappa`` of its mean time, shape (E, n).
 
+    The rest is predicted by a schedule: every running worker finishes its task after what is expected to be left of it,
+    and then one task after the other, each taking its mean time; the round ends when as many results as are missing are
+    in.
+
     A task of age a is expected to go on for max(mean - a, 0.3 mean). ``mean`` (E, n) are mean task times; ``order``
     (E, m) the workers that may be started, fastest first; ``missing`` (E,) results that the round needs; ``running``
     and ``age`` (E, n) say who is running a task, and for how long.
@@ -37,9 +39,32 @@ def by_remaining_time(mean: Floats, order: Ints, kappa: float, missing: Ints, ru
     return action
 
 
+class Workers(NamedTuple):
+    """What the rule knows of n workers, in E rows."""
+
+    times: Floats
+    """(E, n, S) equally likely task times of each worker, increasing along a worker; infinite for one never tried"""
+    sums: Floats
+    """(E, n, S) the times of each worker added up from the shortest on"""
+    mean: Floats
+    """(E, n) time per result; infinite for a worker never tried"""
+    order: Ints
+    """(E, n) the workers, fastest first"""
+    useful: Ints
+    """(E,) how many of those, from the fastest on, can give results in a round in which everybody works"""
+
+    @classmethod
+    def of(cls, times: Floats, budget: int) -> Workers:
+        """The workers with these times, in rounds of ``budget`` results."""
+        sums, mean = paces(times, budget)
+        order = np.argsort(mean, axis=-1, kind="stable")
+        return cls(times, sums, mean, order, useful_workers(times, sums, mean, order, budget))
+
+
 def by_margin(
-    times: Floats, mean: Floats, order: Ints, factor: Floats, shadow: Floats, missing: Ints, running: Bits, age: Floats
-) -> Bits:
+    workers: Workers, shadow: Floats, missing: Ints, running: Bits, age: Floats,
+    factor: Floats | None = None, absent: Bits | None = None,
+) -> Bits:  # fmt: skip
     """Start idle worker i if that is worth its worker time at a ``shadow`` price, shape (E, n).
 
     With r workers running, and rate the sum of 1 / mean over them and i, a result of i within the rest R of the round
@@ -47,36 +72,39 @@ def by_margin(
 
         P(X_i <= R) (1 + shadow r) / rate >= shadow E[min(X_i, R)],
 
-    the expected gain, at the price, against the expected cost. The distribution of X given X > a, for a task of age a,
-    is cut into four equally likely parts, and the task ends after the mean of X - a in one of them. The scheduled rest
-    is uncertain: R is as often shorter or longer by the share 1.2 / sqrt(missing), as for exponential results. If no
-    worker is running, the fastest starts. Ours.
+    the expected gain, at the price, against the expected cost. R is when the missing results are expected to be in: a
+    task of age a ends as X given X > a, and then its worker gives results at the rate 1 / mean; a task that outlasted
+    all times goes on for as long again. R is uncertain: it is as often shorter or longer by the share
+    1.2 / sqrt(missing), as for exponential results. Times t below the shortest, x, have the chance (t / x)^3 / S. If no
+    worker is running, the fastest starts. Workers never tried always start. Ours.
 
     Parameters
     ----------
-    times, mean
-        (E, n, S) equally likely task times of each worker, increasing along a worker, or infinite: never started; and
-        (E, n) their means, or times per result.
-    factor
-        (E, n) multiplies an idle worker's times where its start is considered, but not in the schedule: with draws as
-        in Thompson sampling, workers are tried without being relied on. Or 1.
     shadow
-        (E,) the price, at least 0; at 0 every worker that may be in time starts.
-    order, missing, running, age
-        As for ``by_remaining_time``, but all workers are in ``order``.
+        (E,) the price, at least 0; at 0 every worker starts.
+    missing, running, age
+        (E,) results that the round needs; (E, n) who is running a task, and for how long.
+    factor
+        (E, n) multiplies an idle worker's times where its start is considered, but not in R: with draws as in Thompson
+        sampling, workers are tried without being relied on. By default 1.
+    absent
+        (E, n) 1 for workers that may be away: they start as the others, but nothing is expected of them. By default 0.
 
     Examples
     --------
     Two results are missing, and worker 0 gives both within 2; worker 1 gives one of them with probability 1/2.
 
-    >>> times, order, none = np.array([[[1.0, 1.0], [1.5, 6.5]]]), np.array([[0, 1]]), np.zeros((1, 2))
-    >>> at = times, times.mean(axis=2), order, np.ones(2)
-    >>> by_margin(*at, np.array([0.1]), np.array([2]), none.astype(np.int8), none)
+    >>> workers = Workers.of(np.array([[[1.0, 1.0], [1.5, 6.5]]]), budget=2)
+    >>> at = np.array([2]), np.zeros((1, 2), np.int8), np.zeros((1, 2))
+    >>> by_margin(workers, np.array([0.1]), *at)
     array([[1, 1]], dtype=int8)
-    >>> by_margin(*at, np.array([1.0]), np.array([2]), none.astype(np.int8), none)
+    >>> by_margin(workers, np.array([1.0]), *at)
     array([[1, 0]], dtype=int8)
     """
-    action: Bits = _by_margin(times, mean, order, factor, shadow, missing, running, age)
+    n = workers.mean.shape[-1]
+    factors = np.ones(n) if factor is None else factor
+    away = np.zeros(n, np.int8) if absent is None else absent
+    action: Bits = by_margin_kernel(*workers[:4], factors, shadow, missing, running, age, away)
     return action
 
 
@@ -96,25 +124,6 @@ def _schedule(due: Floats, first: float, every: float) -> None:
         result += every
 
 
-@inlined
-def _in_parts(due: Floats, times: Floats, mean: float, age: float) -> None:
-    """Insert a worker's results into ``due``, once for each of the four parts of what may be left of its task."""
-    size = len(times)
-    shorter = 0
-    while shorter < size and times[shorter] <= age:
-        shorter += 1
-    longer = size - shorter
-    for part in range(PARTS):
-        first = shorter + part * longer // PARTS
-        last = max(shorter + (part + 1) * longer // PARTS, first + 1)
-        left = mean
-        if longer > 0:
-            left = -age
-            for s in range(first, last):
-                left += times[s] / (last - first)
-        _schedule(due, left, mean)
-
-
 @gufunc("void(float64[:], int64[:], float64[:], int64[:], int8[:], float64[:], int8[:])", "(n),(m),(),(),(n),(n)->(n)")
 def _by_remaining_time(
     mean: Floats, order: Ints, kappa: Floats, missing: Ints, running: Bits, age: Floats, out: Bits
@@ -128,42 +137,3 @@ def _by_remaining_time(
         if running[i] == 0 and due[-1] >= kappa[0] * mean[i]:
             out[i] = 1
             _schedule(due, mean[i], mean[i])
-
-
-@gufunc(
-    "void(float64[:,:], float64[:], int64[:], float64[:], float64[:], int64[:], int8[:], float64[:], int8[:])",
-    "(n,s),(n),(n),(n),(),(),(n),(n)->(n)",
-)
-def _by_margin(
-    times: Floats, mean: Floats, order: Ints, factor: Floats, shadow: Floats, missing: Ints, running: Bits, age: Floats,
-    out: Bits,
-) -> None:  # fmt: skip
-    n, size = times.shape
-    due = np.full(PARTS * missing[0], math.inf)
-    rate, others, spread = 0.0, 0, SPREAD / math.sqrt(missing[0])
-    for i in range(n):
-        out[i] = running[i]
-        if running[i] != 0:
-            _in_parts(due, times[i], mean[i], age[i])
-            rate += 1.0 / mean[i]
-            others += 1
-    for i in order:
-        if running[i] != 0 or times[i, 0] == math.inf:
-            continue
-        if others > 0:
-            rest = due[-1]
-            if times[i, 0] * factor[i] > rest * (1.0 + spread):
-                continue
-            in_time, busy = 0, 0.0
-            soonest = rest * max(1.0 - spread, 0.0) if rest < math.inf else math.inf
-            for end in (soonest, rest, rest * (1.0 + spread)):
-                for s in range(size):
-                    in_time += times[i, s] * factor[i] <= end
-                    busy += min(times[i, s] * factor[i], end)
-            gain = in_time * (1.0 + shadow[0] * others) / (rate + 1.0 / mean[i])
-            if gain < shadow[0] * busy:
-                continue
-        out[i] = 1
-        _in_parts(due, times[i], mean[i], 0.0)
-        rate += 1.0 / mean[i]
-        others += 1

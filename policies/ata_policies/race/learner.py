@@ -6,26 +6,36 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ata_gym.theory.simulated.costs import due
-from ata_gym.theory.simulated.races import EVERYTHING, choose_race
-from ata_gym.typing import Floats, Ints
+from ata_gym.simulation.keys import derive_keys, uniforms
+from ata_gym.theory.simulated.races import EVERYTHING, STRIDE, choose_race, race_allocation
+from ata_gym.typing import Floats, Ints, Mask
 from ata_gym.utils.validation import non_negative, whole_number
+from ata_policies.beliefs.availability import signs_of_life
 from ata_policies.beliefs.distributions.bins import DistributionBelief, own_sample, sample
-from ata_policies.observations import Observation
+from ata_policies.observations import LONGEST, Observation
 from ata_policies.policy import AllocationPolicy, Setting, State
-from ata_policies.race.fixed import race_by_draws
+from ata_policies.race.rates import Rates, learn_rates
+from ata_policies.race.size import needed, tries, worth_their_time
 
-_EARLY = (2, 4)  # rounds in which the race is chosen besides those that are due: the first results tell most
-_SLICES, _SHARPEST = 64, 16.0
+_LONGEST = 128  # rounds between two choices, at most
+_SLICES, _SHARPEST, _LARGEST = 64, 16.0, 1e6
+_RESULTS = 2048  # that the rounds played with a race have together, where there are fewer of them than ``replicates``
+_FEWEST = 16  # of these rounds
+_STALE = 0.01  # of a round's cost, for tries of workers that may have changed
+_IDLE = 100  # rounds after which a worker is tried again at price 0
+_MORE = 64  # candidates besides twice as many as are in the race
 
 
 class RacePlan(NamedTuple):
-    """The race that was chosen last in each row."""
+    """The race that was chosen last in each row, and what was asked for last."""
 
-    solved: Ints  # (E,) the round in which it was chosen; 0 before the first
+    solved: Ints  # (E,) rounds since everything last began anew when it was chosen; 0 before the first
+    stride: Ints  # (E,) steps with which the search goes on in the next round; 0: it is done
     fastest: Ints  # (E,) workers in the race
     tasks: Ints  # (E,) tasks shared out among them
     shape: Floats  # (E, n) 1 / (coefficient of variation)^2 of each worker's task times
+    asked: Mask  # (E, n) workers in the last race
+    away: Mask  # (E, n) workers that did nothing in the last race that they were in
 
 
 class RaceLearner(AllocationPolicy):
@@ -36,73 +46,190 @@ class RaceLearner(AllocationPolicy):
 
         E[round time] + price * E[worker time]
 
-    in rounds simulated on samples of the learned distributions (see ``ata_gym.theory.simulated.races.choose_race``);
-    these are learned from finished and cancelled tasks. In between, Thompson draws tell which workers are the fastest.
-    The first round is GTA's.
+    in rounds simulated on samples of the learned distributions (see ``ata_gym.theory.simulated.races.choose_race``),
+    where each worker's rate is uncertain (``learn_rates``). The m workers are those of the highest expected rates.
+    Beside them, with B tasks each, take part
 
-    Of the races within ``tolerance`` of the least cost it takes the one with the least worker time: at price 0 the
-    fastest race, GTA, is hardly faster than that of the best few workers, and its worker time is far more.
+    - those whose rate, drawn as in Thompson sampling, is as high: so none is given up for good;
+    - about ``explore`` m / sqrt(k) of the next fastest in round k: otherwise too little would be learned of a worker
+      whose tasks were mostly cancelled;
+    - workers never tried, as long as that pays (``tries``); without a price all of them, so the first round is GTA's;
+    - workers long out of use, which may have changed: at a price for 1 % of a round's cost, else every 100 rounds;
+    - those that died in a race and would be among the fastest, so that it is noticed when they are back.
 
-    In round k about ``explore`` m / sqrt(k) more workers take part: otherwise too little would be learned of a worker
-    whose tasks were mostly cancelled. At the best m they cost little, since they also make the round shorter. Ours.
-
-    A plan costs some milliseconds per row (n = 51, B = 23) and is made 27 times in the first 2,000 rounds: there a
-    round costs some 20 times as much as ATA's, over 20,000 rounds 7 times, and in the long run 4 times.
+    No round waits for any of these. At price 0, of the races within ``tolerance`` of the least round time it takes the
+    one with the least worker time: GTA, the fastest, is hardly faster than the race of the best few workers, and its
+    worker time is far more. But all workers race that are ``needed``, as far as is known by then. Ours.
 
     Parameters
     ----------
     tolerance, explore
-        At least 0; the tolerance is a share of the least cost.
+        At least 0; the tolerance is a share of the round time and counts only at price 0.
     replicates
-        Rounds played with each candidate, at least 1.
+        Rounds played with each candidate, at least 1; fewer where B is above 32, as such rounds vary less.
+    work
+        Tasks that may be started in all these rounds together when a race is chosen, at least 1. The search goes on in
+        the next round, after at least one step.
     """
 
     belief = DistributionBelief
     env_id = "ata_gym/TaskRace-v0"
     source = "ours, after Thompson, 1933"
-    constants = "tolerance 0.5 %, explore 1/2, 64 replicates"
-    assumes = "distributions that stay as they are"
+    constants = "tolerance 0.5 %, explore 1/4, 64 replicates, 60,000 simulated tasks"
+    assumes = "that the next rounds are like those that the belief counts"
     priced = True
 
     def __init__(
-        self, setting: Setting, *, tolerance: float = 0.005, explore: float = 0.5, replicates: int = 64, seed: int = 0
+        self,
+        setting: Setting,
+        *,
+        tolerance: float = 0.005,
+        explore: float = 0.25,
+        replicates: int = 64,
+        work: int = 60_000,
+        seed: int = 0,
     ) -> None:
         super().__init__(setting, seed=seed)
         self.tolerance, self.explore = non_negative("tolerance", tolerance), non_negative("explore", explore)
-        self.replicates = whole_number("replicates", replicates)
+        self.replicates = min(whole_number("replicates", replicates), max(_RESULTS // setting.budget, _FEWEST))
+        self.work = whole_number("work", work)
 
     def first_plan(self, rows: int) -> RacePlan:
         """B tasks for every worker, as GTA."""
-        ones = np.ones(rows, np.int64)
-        return RacePlan(0 * ones, self.setting.n * ones, EVERYTHING * ones, np.ones((rows, self.setting.n)))
+        ones, n = np.ones(rows, np.int64), self.setting.n
+        nobody = np.zeros((rows, n), np.bool_)
+        return RacePlan(0 * ones, 0 * ones, n * ones, EVERYTHING * ones, np.ones((rows, n)), nobody, nobody)
 
     def act(self, state: State, seen: Observation) -> tuple[Ints, State]:
         """Choose the race again where that is due, then start it."""
-        rows = np.flatnonzero(due(state.round, state.plan.solved) | np.isin(state.round, _EARLY))
+        plan: RacePlan = state.plan
+        away = (plan.away | plan.asked) & ~signs_of_life(seen["worker"], seen["elapsed"])
+        nobody = (away | state.belief.untried()).all(axis=1, keepdims=True)
+        state = state._replace(plan=plan._replace(away=away & ~nobody))
+        rows = np.flatnonzero(self._due(state))
         if rows.size:
             state = state._replace(plan=self._planned(state, rows))
-        return super().act(state, seen)
+        allocation = self.allocate(state)
+        return allocation, state._replace(plan=state.plan._replace(asked=allocation > 0))
+
+    def plan_in_words(self, state: State, row: int) -> str:
+        """The race, and when it was chosen."""
+        plan: RacePlan = state.plan
+        tasks = "B tasks each" if plan.tasks[row] >= EVERYTHING else f"{plan.tasks[row]} tasks"
+        ago = f"chosen {plan.solved[row]:.0f} rounds after everything last began anew"
+        return f"the {plan.fastest[row]} fastest race for {tasks}, {ago}; {state.belief.reach[row]:.0f} rounds count"
+
+    def _due(self, state: State) -> Mask:
+        """Rows whose race is chosen now: the intervals grow with the results, at a pace of the row's own."""
+        plan, since = state.plan, state.belief.since
+        pace = uniforms(state.key, 1)[:, 0]
+        interval = np.minimum((0.1 + 0.1 * pace) * plan.solved + 2.0 + 6.0 * pace, _LONGEST)
+        due: Mask = (since >= plan.solved + interval) | (since < plan.solved) | (plan.stride > 0) | (since == 1.0)
+        return due
 
     def allocate(self, state: State) -> Ints:
-        """Start the fastest by the draws."""
-        plan = state.plan
-        until = [np.floor(2.0 * self.explore * plan.fastest * np.sqrt(k)) for k in (state.round - 1, state.round)]
-        extra = (until[1] - until[0]).astype(np.int64)
-        return race_by_draws(state, plan.fastest, plan.tasks, plan.shape, self.setting.budget, extra)
+        """Start the fastest, and those of which more has to be learned."""
+        plan, belief, budget = state.plan, state.belief, self.setting.budget
+        untried, rates = belief.untried(), learn_rates(belief.counts, belief.busy, plan.shape)
+        there = np.where(untried | plan.away, np.inf, rates.typical())
+        race = _race(there, plan.fastest, plan.tasks, budget)
+        slowest = np.max(np.where(race > 0, there, 0.0), axis=1, keepdims=True)
+        more = ~untried & (rates.draw(state.round_keys()) <= slowest)
+        more |= self._next_fastest(state, there) | self._stale(state, there) | self._to_try(state, untried)
+        return np.where((race == 0) & more, budget, race)
+
+    def _next_fastest(self, state: State, times: Floats) -> Mask:
+        """Which workers take part to learn more of those out of the race, (E, n): the next fastest."""
+        since, m = np.maximum(state.belief.since, 1.0), state.plan.fastest
+        extra = _by_now(2.0 * self.explore * m, np.sqrt(since), np.sqrt(since - 1.0))
+        if not extra.any():
+            return np.zeros(times.shape, np.bool_)
+        return _fastest(times, np.where(extra > 0, m + extra, 0))
+
+    def _stale(self, state: State, times: Floats) -> Mask:
+        """Which workers long out of use take part, (E, n), since they may have changed: the fastest of them."""
+        price = self.setting.price
+        if price == 0.0:
+            return np.asarray((state.belief.idle() >= _IDLE) & ~state.belief.untried())
+        since = np.maximum(state.belief.since, 1.0)
+        number = _by_now(_STALE * (state.plan.fastest + 1.0 / price), since, since - 1.0)
+        if not number.any():
+            return np.zeros(times.shape, np.bool_)
+        return _fastest(np.where(state.belief.stale(), times, np.inf), number)
+
+    def _to_try(self, state: State, untried: Mask) -> Mask:
+        """Which workers never tried take part, (E, n), drawn by lot."""
+        new, horizon = untried.sum(axis=1), self.setting.horizon
+        if not new.any():
+            return untried
+        left = np.maximum(state.belief.since if horizon is None else horizon - state.round + 1, 1.0)
+        number = tries(self.setting.n - new, state.plan.fastest, left, self.setting.budget, self.setting.price)
+        if (number >= new).all():
+            return untried
+        lots = np.where(untried, uniforms(derive_keys(state.round_keys(), 0, 2), self.setting.n), np.inf)
+        return untried & (np.argsort(np.argsort(lots, axis=1), axis=1) < number[:, None])
 
     def _planned(self, state: State, rows: Ints) -> RacePlan:
         """The plan, with the race chosen again in some rows."""
-        plan = RacePlan(*(part.copy() for part in state.plan))
-        belief = state.belief.rows(rows)
-        times, tried = own_sample(belief, _SLICES), ~belief.untried()
-        plan.solved[rows], plan.shape[rows] = state.round[rows], _shape(sample(belief, _SLICES))
-        centre = plan.shape[rows] * belief.busy / (1.0 + plan.shape[rows] * belief.counts)  # of the draws
-        for e, distribution, score, known in zip(rows.tolist(), times, centre, tried, strict=True):
-            given = distribution[known], score[known], self.setting.budget, self.setting.price
-            old = int(plan.fastest[e]), int(plan.tasks[e])
-            choice = choose_race(*given, tolerance=self.tolerance, replicates=self.replicates, start=old)
-            plan.fastest[e], plan.tasks[e] = choice.fastest, choice.tasks
+        plan, price, budget = RacePlan(*(part.copy() for part in state.plan)), self.setting.price, self.setting.budget
+        for e in rows.tolist():
+            belief = state.belief.rows([e])
+            rates = learn_rates(belief.counts, belief.busy, plan.shape[[e]])
+            typical = np.where(belief.untried() | plan.away[e], np.inf, rates.typical())[0]
+            known = int((typical < np.inf).sum())
+            first, plan.solved[e] = belief.since[0] <= 1.0, belief.since[0]
+            least = needed(belief, typical, 2.0 * self.tolerance) if price == 0.0 else 1
+            if known == 0 or (price == 0.0 and least == known):  # nobody to choose, or nobody to leave out
+                plan.fastest[e], plan.tasks[e], plan.stride[e] = self.setting.n, EVERYTHING, 0
+            elif first and price > 0.0:
+                plan.fastest[e], plan.tasks[e] = worth_their_time(typical, price), budget + 2 * budget // 5
+            else:
+                number = min(known, 2 * max(int(plan.fastest[e]), least) + _MORE)
+                candidates = np.argsort(typical, kind="stable")[:number]
+                self._choose(plan, e, belief.of(candidates[None]), rates, candidates, least)
         return plan
+
+    def _choose(
+        self, plan: RacePlan, e: int, belief: DistributionBelief, rates: Rates, candidates: Ints, least: int
+    ) -> None:
+        """Choose the race of a row among some workers, and keep it in the plan."""
+        shape = _shape(sample(belief, _SLICES))[0]
+        plan.shape[e] = np.exp(np.log(shape).mean())
+        plan.shape[e, candidates] = shape
+        typical = rates.typical()[0, candidates]
+        factors = rates.factors()[0, candidates] * (typical / belief.mean()[0])[:, None]
+        factors = np.minimum(np.nan_to_num(factors, nan=1.0), _LARGEST)  # of extreme times
+        choice = choose_race(
+            np.minimum(np.nan_to_num(own_sample(belief, _SLICES)[0], nan=LONGEST), LONGEST),
+            typical,
+            self.setting.budget,
+            self.setting.price,
+            tolerance=self.tolerance if self.setting.price == 0.0 else 0.0,
+            replicates=self.replicates,
+            factors=factors,
+            least=least,
+            start=(int(plan.fastest[e]), int(plan.tasks[e])),
+            stride=int(plan.stride[e]) or STRIDE,
+            most=self.work // (self.replicates * (min(len(candidates), int(plan.fastest[e])) + self.setting.budget)),
+        )
+        plan.fastest[e], plan.tasks[e], plan.stride[e] = choice.fastest, choice.tasks, choice.stride
+
+
+def _by_now(rate: Floats, now: Floats, before: Floats) -> Ints:
+    """How many whole units fall due in a round, at a rate."""
+    return np.asarray(np.floor(rate * now) - np.floor(rate * before), np.int64)
+
+
+def _fastest(times: Floats, number: Ints) -> Mask:
+    """Which workers are the fastest, so many in each row, (E, n); never those with infinite times."""
+    rank = np.argsort(np.argsort(times, axis=1, kind="stable"), axis=1)
+    return np.asarray((rank < number[:, None]) & (times < np.inf))
+
+
+def _race(times: Floats, fastest: Ints, tasks: Ints, budget: int) -> Ints:
+    """As ``race_allocation``, but nothing for workers with infinite times."""
+    nobody = ~(times < np.inf).any(axis=1, keepdims=True)
+    return np.asarray(race_allocation(np.where(nobody, 1.0, times), fastest, tasks, budget) * ~nobody)
 
 
 def _shape(times: Floats) -> Floats:

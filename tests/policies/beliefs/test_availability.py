@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ata_gym.changes import Spot
-from ata_policies.beliefs.availability import Availability
+from ata_gym.changes import Change, Crash, Spot
+from ata_gym.pools import exponential
+from ata_policies.beliefs.availability import Availability, signs_of_life
 
 
 def numbers(columns: int) -> st.SearchStrategy[np.ndarray]:
@@ -60,3 +62,43 @@ def test_who_is_away_gets_nothing_but_probes(play: Any, name: str) -> None:
         asked_in_vain[policy] = (played.allocations * [now.dies == 0 for now in played.conditions]).sum()
     assert asked_in_vain[name] < 0.3 * asked_in_vain["thompson-beta"]
     assert runtime[name] < 0.9 * runtime["thompson-beta"]
+
+
+@pytest.mark.parametrize("change", [Spot(0.05, 0.2, 30.0), Crash(0.05, 3.0, 5, 30.0)], ids=["spot", "crash"])
+def test_races_show_who_is_away(change: Change) -> None:
+    """A worker with tasks is away from the round's start if and only if it shows no sign of life."""
+    rng, known = np.random.default_rng(0), Availability.full(3, 6, 0)
+    env: Any = gym.make_vec(
+        "ata_gym/TaskRace-v0", num_envs=3, pool=exponential(np.arange(1.0, 7)), budget=8, changes=[change]
+    )
+    observation, _ = env.reset(seed=0)
+    gone: list[Any] = []
+    for _ in range(150):
+        known = known.after(signs_of_life(observation["worker"], observation["elapsed"]), 0, 0)
+        if gone:
+            np.testing.assert_array_equal(known.away[known.asked > 0], gone[-1][known.asked > 0])
+        assert known.available().all()
+        action = np.where(np.arange(6) == rng.integers(6), 8, rng.integers(0, 3, (3, 6)))
+        gone.append(env.unwrapped.conditions().dies == 0.0)
+        known = known._replace(asked=(action > 0).astype(int))
+        observation, *_ = env.step(action)
+    assert 0.02 < np.mean(gone) < 0.7
+
+
+def test_dispatch_shows_who_is_away() -> None:
+    """At each step, of the workers that are to start a task."""
+    rng, known, seen_away = np.random.default_rng(1), Availability.full(2, 5, 0), 0
+    world: dict[str, Any] = {"pool": exponential(np.arange(1.0, 6)), "budget": 6, "changes": [Spot(0.05, 0.2)]}
+    env: Any = gym.make_vec("ata_gym/TaskDispatch-v0", num_envs=2, **world)
+    observation, _ = env.reset(seed=0)
+    gone = np.zeros((2, 5), bool)
+    for _ in range(400):
+        known = known.after(signs_of_life(*(observation[name] for name in ("worker", "elapsed", "running"))), 0, 0)
+        np.testing.assert_array_equal(known.away[known.asked > 0], gone[known.asked > 0])
+        seen_away += known.away.sum()
+        action = (rng.random((2, 5)) < 0.7).astype(np.int8)
+        action[~(action.astype(bool) & ~gone).any(axis=1)] = 1  # somebody works
+        gone = env.unwrapped.conditions().dies == 0.0
+        known = known._replace(asked=((action > 0) & (observation["running"] == 0)).astype(int))
+        observation, *_ = env.step(action)
+    assert seen_away > 0

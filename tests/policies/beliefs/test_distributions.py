@@ -71,7 +71,9 @@ def test_cancelled_tasks_of_exponential_times() -> None:
     rng = np.random.default_rng(0)
     times = rng.exponential(size=20_000)
     late = times > 1.5
-    belief = learn(times[~late], np.full(late.sum(), 1.5))
+    belief = DistributionBelief.empty(1, 1)
+    for x, cancelled in zip(times, late, strict=True):
+        belief = belief.observe(np.array([[-int(cancelled)]]), np.array([[x]]), np.array([[1.5 * cancelled]]))
     distribution = own_sample(belief, 64)[0, 0]
     np.testing.assert_allclose(distribution.mean(), 1.0, rtol=0.05)
     np.testing.assert_allclose(belief.mean()[0, 0], 1.0, rtol=0.02)
@@ -114,8 +116,8 @@ def test_workers_seen_rarely_borrow_the_shape_of_the_others() -> None:
 def test_extreme_times() -> None:
     """Zeros, the smallest and the largest times have a bin."""
     belief = learn([0.0, 5e-324, 1.0, 1e300], [0.0, 1e308])
-    assert belief.finished.sum() == 4
-    assert belief.cancelled[0, 0, BINS - 1] == 1
+    assert belief.bins[0, 0, 0].sum() == 4
+    assert belief.bins[0, 0, 1, BINS - 1] == 1
     assert sample(learn([0.0, 0.0]), 5).tolist() == [[[0.0] * 5]]
 
 

@@ -11,15 +11,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ata_policies
-from ata_gym.pools import Pool, deterministic, log_normal, pareto, shifted_exponential
+from ata_gym.changes import Spot
+from ata_gym.pools import Pool, deterministic, gamma, log_normal, pareto, shifted_exponential
+from ata_gym.theory.simulated.dispatch import Rule, simulate_dispatch
 from ata_gym.theory.simulated.races import race_allocation
+from ata_gym.theory.simulated.slices import known_sample
 from ata_policies import Setting
 from ata_policies.beliefs.distributions.bins import DistributionBelief
 from ata_policies.beliefs.distributions.censoring import censored_distributions
 from ata_policies.beliefs.moments import Exposure
-from ata_policies.dispatch.learner import RoundByRound, choose_shadow, pace
+from ata_policies.dispatch.learner import RoundByRound
 from ata_policies.dispatch.remaining_time import DispatchRest
-from ata_policies.dispatch.rules import by_margin, by_remaining_time
+from ata_policies.dispatch.rules import Workers, by_margin, by_remaining_time
+from ata_policies.dispatch.shadow import ShadowSearch
 
 DISPATCH, RACE = "ata_gym/TaskDispatch-v0", "ata_gym/TaskRace-v0"
 LEARNER, REST = "ata_policies.dispatch.learner:DispatchLearner", "ata_policies.dispatch.remaining_time:DispatchRest"
@@ -119,27 +123,104 @@ def test_the_oracle_is_as_good_as_the_best_race() -> None:
     assert oracle < 1.005 * race
 
 
-def test_the_shadow_price_leaves_useless_workers_out() -> None:
+def test_slow_workers_are_needed_together() -> None:
+    """Each of 95 slow workers hardly matters, all of them make rounds shorter by a fifth: at price 0 they work."""
+    world = {"pool": gamma(4.0, np.repeat([0.25, 5.0], [5, 95])), "budget": 50, "rows": 8}
+    everybody = play(GTA, 12, **world)["round_time"].mean()
+    assert play(ORACLE, 12, **world)["round_time"].mean() < 1.01 * everybody
+    assert play(LEARNER, 12, **world)["round_time"].mean() < 1.03 * everybody
+
+
+def searched(times: np.ndarray, budget: int, price: float, rounds: int = 640) -> tuple[Workers, ShadowSearch]:
+    workers = Workers.of(times[None], budget)
+    search = ShadowSearch.start(1, len(times), price)
+    for _ in range(rounds):
+        search = search.go_on(workers, budget, price)
+    return workers, search
+
+
+@pytest.mark.parametrize("price", [0.05, 0.3])
+def test_the_search_finds_the_best_shadow_price(price: float) -> None:
+    """Against the other simulation, which plays the env's own rounds."""
+    times = known_sample(POOL, 32)
+    workers, search = searched(times, 10, price)
+
+    def rule(shadow: float) -> Rule:
+        return lambda *at: by_margin(Workers(*(part[0] for part in workers)), np.array(shadow), *at)
+
+    shadows = [*price * 2.0 ** np.arange(-2.0, 1.5, 0.5), *search.shadow()]
+    total = simulate_dispatch(times, [rule(shadow) for shadow in shadows], 10, 256).total(price)
+    assert total[-1] < 1.01 * total.min()
+
+
+def test_the_search_leaves_useless_workers_out() -> None:
     slow = np.concatenate([np.full((2, 4), 1.0), np.full((30, 4), 1e6)])
-    assert choose_shadow(slow, 3, 0.1) == choose_shadow(slow[:2], 3, 0.1)
-    assert choose_shadow(np.where(slow > 1.0, np.inf, slow), 3, 0.1) == choose_shadow(slow[:2], 3, 0.1)
+    assert Workers.of(slow, 3).useful == 2
+    shadows = [searched(times, 3, 0.1)[1].shadow() for times in (slow, slow[:2])]
+    np.testing.assert_array_equal(*shadows)
 
 
-@pytest.mark.parametrize(("price", "start", "expected"), [(0.1, 0.07, 0.07), (0.1, None, 0.04), (0.0, 0.01, 0.01)])
-def test_without_a_finite_distribution_the_shadow_price_stays(
-    price: float, start: float | None, expected: float
-) -> None:
+@pytest.mark.parametrize(("price", "shadows"), [(0.2, [0.2 / np.sqrt(2.0), 0.2 * np.sqrt(2.0)]), (0.0, [0.0, 0.1 / 8])])
+def test_simulated_rounds_are_those_of_the_env(price: float, shadows: list[float]) -> None:
+    """Before the first move the search holds the costs of 31 rounds with each of two shadow prices."""
+    times = known_sample(POOL, 32)
+    workers, search = searched(times, 10, price, rounds=62)
+    row = Workers(*(part[0] for part in workers))
+    rules: list[Rule] = [lambda *at, c=c: by_margin(row, np.array(c), *at) for c in shadows]
+    costs = simulate_dispatch(times, rules, 10, 512)
+    np.testing.assert_allclose(search.totals[0, :, 0] / 31, costs.round_time, rtol=0.06)
+    np.testing.assert_allclose(search.totals[0, :, 1] / 31, costs.worker_time, rtol=0.06)
+
+
+def test_who_is_away_is_noticed() -> None:
+    """A worker that was asked to work in this round, and is thought to be absent, is dead; and some are."""
+    env = gym.make_vec(DISPATCH, num_envs=3, pool=POOL, budget=10, price=0.1, changes=(Spot(0.1, 0.2),))
+    policy = ata_policies.make(LEARNER, env)
+    observation, _ = env.reset(seed=0)
+    action, state = policy.predict(observation)
+    noticed = 0
+    for _ in range(400):
+        asked = action
+        observation, *_ = env.step(action)
+        action, state = policy.predict(observation, state)
+        inside = observation["missing"] < 10
+        thought = inside & (asked == 1) & (state.plan.absent == 1)
+        dead = env.unwrapped.conditions().dies == 0.0
+        assert (dead | ~thought).all()
+        assert (thought | ~(inside & (asked == 1) & dead)).all()
+        noticed += thought.sum()
+    assert noticed > 0
+
+
+def test_without_a_finite_distribution_the_search_stays() -> None:
     """Such estimates come of times that differ by hundreds of orders of magnitude."""
-    np.testing.assert_allclose(choose_shadow(np.full((2, 4), np.inf), 3, price, start=start), expected)
+    _, search = searched(np.full((2, 4), np.inf), 3, 0.1, rounds=100)
+    np.testing.assert_allclose(search.shadow(), 0.1)
 
 
 def test_a_mean_that_no_round_sees_does_not_count() -> None:
     """A worker that is hardly ever stuck for ages is as fast as it is otherwise."""
     stuck = np.full((1, 64), 2.0)
     stuck[0, -1] = 1e9
-    assert 2.0 < pace(stuck, 10)[0] < 2.5
+    assert 2.0 < Workers.of(stuck, 10).mean[0] < 2.5
     played = play(ORACLE, 50, pool=pareto(0.9, [1.0, 2.0, 30.0]), price=0.2)
     assert np.isfinite(played["round_time"]).all()
+
+
+@settings(max_examples=60, deadline=None)
+@given(n=st.integers(1, 5), missing=st.integers(1, 6), seed=st.integers(0, 999))
+def test_nothing_is_expected_of_the_absent(n: int, missing: int, seed: int) -> None:
+    """The others are started as if an absent worker did not exist; it is asked to work at no less occasion."""
+    rng = np.random.default_rng(seed)
+    times = np.sort(rng.exponential(rng.uniform(0.5, 5.0, (n + 1, 1)), (n + 1, 8)), axis=1)
+    workers, idle = Workers.of(times, missing), np.zeros(n + 1, np.int8)
+    away = idle.copy()
+    away[rng.integers(n + 1)] = 1
+    there = np.flatnonzero(away == 0)
+    at = np.array(0.1), np.array(missing)
+    chosen = by_margin(workers, *at, idle, idle * 1.0, absent=away)
+    without = Workers(times[there], workers.sums[there], workers.mean[there], np.argsort(workers.mean[there]), n)
+    np.testing.assert_array_equal(chosen[there], by_margin(without, *at, idle[there], idle[there] * 1.0))
 
 
 RATIOS = st.lists(st.floats(0.1, 10.0), min_size=1, max_size=8)
@@ -155,10 +236,11 @@ def test_the_rules_on_any_state(means: list[float], missing: int, shadow: float,
     age = running * np.array(data.draw(st.lists(st.floats(0.0, 20.0), min_size=n, max_size=n)))
     times, order = mean[:, None] * np.array([0.5, 0.8, 1.0, 1.7]), np.argsort(mean, kind="stable")
     at = np.array(missing), running
-    chosen = by_margin(times, mean, order, np.ones(n), np.array(shadow), *at, age)
+    chosen = by_margin(Workers.of(times, 12), np.array(shadow), *at, age)
     assert (chosen >= running).all()
     assert chosen.any()
-    scaled = by_margin(4.0 * times, 4.0 * mean, order, np.ones(n), np.array(shadow), *at, 4.0 * age)
+    assert chosen.all() or shadow > 0.0
+    scaled = by_margin(Workers.of(4.0 * times, 12), np.array(shadow), *at, 4.0 * age)
     np.testing.assert_array_equal(scaled, chosen)
     by_mean = by_remaining_time(mean, order, 0.7, *at, age)
     assert (by_mean >= running).all()
@@ -182,8 +264,6 @@ def test_a_belief_that_waits_for_the_round_to_end_learns_the_same() -> None:
         worker, time, elapsed = rng.integers(0, 3, (2, 4)), rng.exponential(size=(2, 4)), rng.exponential(size=(2, 3))
         for b in range(4):
             waiting = waiting.observe(worker[:, [b]], time[:, [b]], elapsed * (b == 3))
-            so_far = (worker[:, : b + 1, None] == np.arange(3)).sum(axis=1)
-            np.testing.assert_array_equal(waiting.counts, at_once.counts + so_far)
         at_once = at_once.observe(worker, time, elapsed)
     for one, other in zip(waiting.distributions, at_once, strict=True):
         np.testing.assert_array_equal(one, other)

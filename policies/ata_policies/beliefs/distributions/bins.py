@@ -2,57 +2,138 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ata_gym.theory.simulated.slices import exponential_sample
 from ata_gym.typing import Floats, Ints, Mask
-from ata_gym.utils.compiled import gufunc, inlined
-from ata_policies.beliefs.moments import Moments
-
-Counts = NDArray[np.uint32]
+from ata_policies.beliefs.distributions.life_table import slices
+from ata_policies.beliefs.distributions.observing import (
+    CLOCK,
+    FORCE,
+    HORIZONS,
+    MASS,
+    REST,
+    ROW,
+    SETTLED,
+    SINCE,
+    TRACKS,
+    Places,
+    observe_round,
+)
 
 BINS = 32  # bins of task times per worker, each sqrt 2 times as wide as the one before; together a range of 65,536
-ANCHORED = 16  # the bin that begins at a worker's first time
+SLOTS = 1024  # workers whose times are counted in bins, at most
+TRIES = 2.0 * REST  # rounds between two tries of workers out of use, at first
 _TRUST = 16.0  # results after the first with which a worker's own distribution counts as much as that of all workers
 
 
 class DistributionBelief(NamedTuple):
-    """Results and cancelled tasks of each worker, counted in bins of time; exact moments besides.
+    """Results and cancelled tasks of each worker that count, in moments and in bins; what is past may count less.
 
-    A worker's bin b begins at ``anchor * 2 ** ((b - 16) / 2)``; the first and the last bin are open. The belief never
-    grows.
+    **What is kept.** Moments of all workers. In addition results and cancelled tasks in bins of time, bin b from
+    ``anchor * 2 ** ((b - 16) / 2)`` on, the first and the last bin open; and the memories below. With more than 1,024
+    workers only so many have these, the fastest by ``mean``; the others have the common shape, and are not watched. The
+    belief never grows, and a round costs what copying it costs, and a little for each worker with news.
+
+    **Memories.** Four of them, h = all, 256, 32 and 6 rounds with news of the worker, each hold discounted results d_h
+    and their time x_h, so that the level m_h = x_h / d_h (with one pseudo-result at the level of the longest) predicts
+    the worker's next round. For d results of time x the loss is the quasi-likelihood of gamma times,
+
+        l_h = (d ln m_h + x / m_h) / phi,
+
+    where phi is the dispersion of the worker, E[(x / m - d)^2] / E[d], from its own predictions and those of the row. A
+    time counts at most 5 m, so that none is a change alone. A task cancelled at age c counts as time E[X | X > c] - m
+    without a result: the expected loss is that of the whole task then, whatever c was; c itself for exponential times.
+    A worker counts less, by (2 share - 1)+, if only a share of its tasks is finished.
+
+    **Forgetting.** Of the row the sum over workers and rounds of l_all - l_h, 256 rounds long, says which memory
+    predicts best. A shorter one comes into force when it is better by 12 than that in force. Then all that counts of a
+    worker is cut to what it remembers, and discounted as it is; workers without news fade as h / (h + age), to 4
+    results. If all is stationary, a short memory loses 1 / (2 h) per round and worker, and nothing is ever forgotten.
+
+    **Restarts.** Of each worker max(0, ...) of the same sum, against the memory in force (CUSUM), restarts it at 12,
+    from what the better memory remembers; the row's sums lose what it added to them. It is the logarithm of a
+    likelihood ratio, so that false alarms come once in e^12 h rounds or so. A worker out of use for 1,000 rounds starts
+    anew by the results of one round, at 3. One that has restarted fades without news as 32 / (32 + age), since what
+    has changed may change back. If more restart within 10 rounds than a third of the workers with results, everybody
+    begins anew.
+
+    Ours; related are Herbster and Warmuth, "Tracking the best expert", 1998 (mixing predictors), Garivier and Moulines,
+    2011 (discounting), Liu, Lee and Shroff, AAAI 2018 (restarts), and Bifet and Gavaldà, "Learning from time-changing
+    data with adaptive windowing", SDM 2007 (a memory as long as the data allow).
     """
 
-    counts: Floats  # (E, n) results K_i
+    counts: Floats  # (E, n) results that count, K_i
     totals: Floats  # (E, n) their times added up
     deviations: Floats  # (E, n) their squared deviations from their mean added up
-    busy: Floats  # (E, n) time of the results and of the cancelled tasks, added up
-    anchor: Floats  # (E, n) the worker's first time above 0; 0 before it
-    finished: Counts  # (E, n, bins) results by their time
-    cancelled: Counts  # (E, n, bins) cancelled tasks by how long they had run
-    sums: Floats  # (E, n, bins) times of the results added up
+    busy: Floats  # (E, n) time of the results and of the cancelled tasks that count, added up
+    cancellations: Floats  # (E, n) cancelled tasks that count
+    anchor: Floats  # (E, n) where the worker's bin 16 begins: its first time above 0; 0 before it
+    last: Floats  # (E, n) the row's round in which the worker last gave a result or had a task cancelled; 0: never
+    slot: Places  # (E, n) where the worker's numbers in slots are, or -1
+    owner: Places  # (E, slots) whose slot it is, or -1
+    bins: Floats  # (E, slots, 3, bins) results and cancelled tasks by time, and the results' times in units of anchor
+    tracks: Floats  # (E, slots, 14) what the memories of the worker hold
+    row: Floats  # (E, 10) what is known of the row
 
     @classmethod
     def empty(cls, rows: int, n: int) -> DistributionBelief:
         """Nothing seen yet."""
-        bins = (rows, n, BINS)
-        counts, totals, deviations, busy, anchor = np.zeros((5, rows, n))
-        finished, cancelled = np.zeros((2, *bins), np.uint32)
-        return cls(counts, totals, deviations, busy, anchor, finished, cancelled, np.zeros(bins))
+        slots = min(n, SLOTS)
+        slot, owner = (np.full((rows, size), -1, np.int32) for size in (n, slots))
+        if slots == n:
+            slot = owner = np.tile(np.arange(n, dtype=np.int32), (rows, 1))
+        bins, tracks = np.zeros((rows, slots, 3, BINS)), np.zeros((rows, slots, TRACKS))
+        counts, totals, deviations, busy, cancellations, anchor, last = np.zeros((7, rows, n))
+        moments = counts, totals, deviations, busy, cancellations, anchor, last
+        return cls(*moments, slot, owner, bins=bins, tracks=tracks, row=np.zeros((rows, ROW)))
 
     def observe(self, worker: Ints, duration: Floats, elapsed: Floats) -> DistributionBelief:
         """Return the belief after some results and cancelled tasks; the arguments are those of ``Belief.observe``."""
-        with np.errstate(over="ignore"):  # of squares
-            moments = Moments(*self[:3]).observe(worker, duration)
-        return DistributionBelief(*moments, *_observe(*self[3:], worker, duration, elapsed))
+        with np.errstate(all="ignore"):  # squares and ratios of extreme times
+            return DistributionBelief(*observe_round(*self, worker, duration, elapsed))
 
     def rows(self, which: Any) -> DistributionBelief:
         """The belief of some rows only; ``which`` is any index of the row axis that keeps it."""
         return DistributionBelief(*(part[which] for part in self))
+
+    @property
+    def since(self) -> Floats:
+        """Rounds since everything last began anew, shape (E,)."""
+        since: Floats = self.row[:, SINCE]
+        return since
+
+    @property
+    def reach(self) -> Floats:
+        """Rounds that what counts reaches back, shape (E,).
+
+        At most as many as since a worker last began anew, and as the memory in force remembers.
+        """
+        horizon = np.array(HORIZONS)[self.row[:, FORCE].astype(np.int64)]
+        reach: Floats = np.minimum(self.row[:, SETTLED], horizon)
+        return reach
+
+    def idle(self) -> Floats:
+        """Rounds since each worker last gave a result or had a task cancelled, shape (E, n); infinite if never."""
+        return np.where(self.last > 0.0, self.row[:, CLOCK, None] - self.last, np.inf)
+
+    def stale(self) -> Mask:
+        """Which workers are out of use and due for another try, shape (E, n): they may have changed since.
+
+        After t rounds since everything began anew, the last moment of tries is the last multiple of 2,000, and from
+        round 20,000 on the last of 20,000 * 1.1 ** k. Workers without news since half an interval before it are due.
+        So they are due together, which is cheaper than one by one; each of them until it is tried, or the interval is
+        over. Workers never tried are not among them.
+        """
+        rounds = np.maximum(self.since, 1.0)[:, None]
+        power = np.floor(np.log(np.maximum(rounds / (10.0 * TRIES), 1.0)) / np.log(1.1))
+        early = rounds < 10.0 * TRIES
+        moment = np.where(early, TRIES * np.floor(rounds / TRIES), 10.0 * TRIES * 1.1**power)
+        interval = np.where(early, TRIES, moment / 11.0)
+        due: Mask = (self.idle() >= 0.5 * interval + rounds - moment) & ~self.untried()
+        return due
 
     def mean(self) -> Floats:
         """Time spent per result, shape (E, n): the mean, if no task was cancelled; NaN for a worker never tried.
@@ -63,53 +144,35 @@ class DistributionBelief(NamedTuple):
         return known / np.maximum(self.counts, 1.0)
 
     def untried(self) -> Mask:
-        """Which workers have never finished a task, nor had one cancelled, shape (E, n)."""
+        """Which workers have never finished a task, nor had one cancelled, shape (E, n).
+
+        Those of whom nothing counts any more are among them.
+        """
         never: Mask = (self.counts == 0.0) & (self.busy == 0.0)
         return never
 
     def trust(self) -> Floats:
         """The share of each worker's own distribution in its sample, shape (E, n); the rest is that of all workers."""
-        later = np.maximum(self.counts - 1.0, 0.0)
+        mass = np.take_along_axis(self.tracks[:, :, MASS], np.maximum(self.slot, 0), 1)
+        later = np.where(self.slot >= 0, np.maximum(mass - 1.0, 0.0), 0.0)
         return later / (later + _TRUST)
 
+    def of(self, workers: Ints) -> DistributionBelief:
+        """The belief about some workers only, in the order of ``workers``, (E, m), as if there were no others.
 
-@inlined
-def _bin(time: float, anchor: float, bins: int) -> int:
-    if time <= 0.0 or anchor <= 0.0:
-        return 0
-    place = math.floor(2.0 * (math.log2(time) - math.log2(anchor))) + ANCHORED
-    return int(min(max(place, 0), bins - 1))
-
-
-_PARTS = "float64[:],float64[:],uint32[:,:],uint32[:,:],float64[:,:]"
-_LAYOUT = "(n),(n),(n,k),(n,k),(n,k)"
-
-
-@gufunc(f"void({_PARTS},int64[:],float64[:],float64[:],{_PARTS})", f"{_LAYOUT},(r),(r),(n)->{_LAYOUT}")
-def _observe(
-    busy: Floats, anchor: Floats, finished: Counts, cancelled: Counts, sums: Floats,
-    worker: Ints, time: Floats, elapsed: Floats,
-    new_busy: Floats, new_anchor: Floats, new_finished: Counts, new_cancelled: Counts, new_sums: Floats,
-) -> None:  # fmt: skip
-    n, bins = finished.shape
-    new_busy[:], new_anchor[:] = busy, anchor
-    new_finished[:], new_cancelled[:], new_sums[:] = finished, cancelled, sums
-    for r in range(len(worker)):
-        i = worker[r]
-        if i >= 0:
-            x = time[r]
-            if new_anchor[i] == 0.0:
-                new_anchor[i] = x
-            b = _bin(x, new_anchor[i], bins)
-            new_busy[i] += x
-            new_finished[i, b] += np.uint32(1)
-            new_sums[i, b] += x
-    for i in range(n):
-        if elapsed[i] > 0.0:
-            if new_anchor[i] == 0.0:
-                new_anchor[i] = elapsed[i]
-            new_busy[i] += elapsed[i]
-            new_cancelled[i, _bin(elapsed[i], new_anchor[i], bins)] += np.uint32(1)
+        >>> seen = DistributionBelief.empty(1, 3)
+        >>> seen = seen.observe(np.array([[0, 2]]), np.array([[3.0, 5.0]]), np.zeros((1, 3)))
+        >>> seen.of(np.array([[2, 1]])).mean()
+        array([[ 5., nan]])
+        """
+        slot = np.take_along_axis(self.slot, workers, 1)
+        there = slot >= 0
+        from_slot = np.maximum(slot, 0)
+        bins = np.take_along_axis(self.bins, from_slot[:, :, None, None], 1) * there[:, :, None, None]
+        tracks = np.take_along_axis(self.tracks, from_slot[:, :, None], 1) * there[:, :, None]
+        places = np.broadcast_to(np.arange(workers.shape[1], dtype=np.int32), workers.shape)
+        moments = {name: np.take_along_axis(getattr(self, name), workers, 1) for name in self._fields[:7]}
+        return self._replace(**moments, slot=places, owner=places, bins=bins, tracks=tracks)
 
 
 def own_sample(belief: DistributionBelief, size: int) -> Floats:
@@ -127,9 +190,17 @@ def own_sample(belief: DistributionBelief, size: int) -> Floats:
 
     Workers never tried get NaN.
     """
+    return slices_of_mean(belief, belief.mean(), size)
+
+
+def slices_of_mean(belief: DistributionBelief, mean: Floats, size: int) -> Floats:
+    """As :func:`own_sample`, for tails of other means, shape (E, n)."""
+    n = belief.counts.shape[1]
+    if belief.owner.shape[1] < n:
+        belief = belief.of(np.broadcast_to(np.arange(n), belief.counts.shape))
     out = np.empty((*belief.counts.shape, size))
-    with np.errstate(over="ignore"):
-        slices(belief.finished, belief.cancelled, belief.sums, belief.deviations, belief.anchor, belief.mean(), out)
+    with np.errstate(all="ignore"):
+        slices(belief.bins, belief.counts, belief.totals, belief.deviations, belief.anchor, mean, out)
     return out
 
 
@@ -167,74 +238,3 @@ def own_shapes(own: Floats, weight: Floats) -> tuple[Floats, Floats]:
     prior = 1.0 / (1.0 + _TRUST)
     total = prior * exponential_sample(own.shape[2]) + (weight[:, :, None] * shape).sum(axis=1)
     return shape, total / (prior + weight.sum(axis=1))[:, None]
-
-
-@gufunc(
-    "void(uint32[:], uint32[:], float64[:], float64[:], float64[:], float64[:], float64[:])",
-    "(k),(k),(k),(),(),(),(s)",
-    (6,),
-)
-def slices(
-    finished: Counts, cancelled: Counts, sums: Floats, deviation: Floats, anchor: Floats, mean: Floats, out: Floats
-) -> None:
-    """Fill in the means of equally likely slices of a worker's distribution, as :func:`own_sample`, of given mean."""
-    bins, size = len(finished), len(out)
-    if math.isnan(mean[0]):
-        out[:] = math.nan
-        return
-    at_risk, within, room = 0.0, deviation[0], 0.0
-    average = sums.sum() / max(float(finished.sum()), 1.0)
-    chance, centre, half = np.zeros(bins + 1), np.zeros(bins + 1), np.zeros(bins + 1)
-    start = 0.0  # where the times beyond all results begin
-    for b in range(bins):
-        low = anchor[0] * 2.0 ** (0.5 * (b - ANCHORED)) if b > 0 else 0.0
-        high = anchor[0] * 2.0 ** (0.5 * (b + 1 - ANCHORED))
-        d = float(finished[b])
-        at_risk += d + float(cancelled[b])
-        if cancelled[b] > 0:
-            start = max(start, low)
-        if d > 0.0:
-            centre[b] = sums[b] / d
-            half[b] = min(0.5 * (high - low), centre[b])  # into the next bin, if the mean is near it
-            within -= d * (centre[b] - average) ** 2
-            room += d * half[b] * half[b] / 3.0
-            start = max(start, centre[b])
-    factor = math.sqrt(min(max(within, 0.0) / room, 1.0)) if room > 0.0 else 0.0
-    if not (room < math.inf and within < math.inf):  # the squares of extreme times have overflowed
-        factor = 1.0
-    pieces, alive = 0, 1.0
-    for b in range(bins):
-        d, c = float(finished[b]), float(cancelled[b])
-        if d > 0.0:
-            share = min(d / (at_risk - 0.5 * c), 1.0)
-            chance[pieces], centre[pieces], half[pieces] = alive * share, centre[b], half[b] * factor
-            alive *= 1.0 - share
-            pieces += 1
-        at_risk -= d + c
-    tail = alive > 0.0
-    if tail:
-        if pieces > 0:
-            start = max(start, centre[pieces - 1] + half[pieces - 1])
-        chance[pieces] = alive
-        pieces += 1
-    piece, used = 0, 0.0  # how much of the piece's chance the slices before took
-    for s in range(size):
-        need, total = 1.0 / size, 0.0
-        while need > 0.0:
-            last = piece == pieces - 1
-            take = need if last else min(need, chance[piece] - used)
-            begin = min(used / chance[piece], 1.0)
-            end = min((used + take) / chance[piece], 1.0)
-            if last and tail:
-                # the mean of start - mean ln v over v from 1 - end to 1 - begin, times how likely it is
-                v, w = 1.0 - end, 1.0 - begin
-                area = (w - w * math.log(w) if w > 0.0 else 0.0) - (v - v * math.log(v) if v > 0.0 else 0.0)
-                total += take * start + chance[piece] * mean[0] * area
-            else:
-                total += take * (centre[piece] + half[piece] * (begin + end - 1.0))
-            need -= take
-            used += take
-            if not last and used >= chance[piece]:
-                piece, used = piece + 1, 0.0
-        out[s] = total * size
-    out.sort()  # neighbouring bins may overlap a little

@@ -9,7 +9,7 @@ import numpy as np
 
 from ata_gym.typing import Floats
 from ata_gym.utils.compiled import gufunc
-from ata_policies.beliefs.distributions.bins import ANCHORED, Counts, DistributionBelief, own_sample, own_shapes, slices
+from ata_policies.beliefs.distributions.bins import DistributionBelief, own_sample, own_shapes, slices_of_mean
 
 _PASSES = 20
 _SURE = 1e-6
@@ -49,57 +49,64 @@ def censored_distributions(belief: DistributionBelief, size: int) -> CensoredDis
 
     >>> seen = DistributionBelief.empty(1, 2)
     >>> for k in range(200):
-    ...     seen = seen.observe(np.array([[0]]), np.array([[5.0 + k / 20]]), np.array([[0.0, 8.0 * (k < 4)]]))
+    ...     cancelled = np.array([[0.0, 8.0 * (k < 4)]])
+    ...     seen = seen.observe(np.array([[0]]), np.array([[5.0 + 37 * k % 200 / 20]]), cancelled)
     >>> distributions = censored_distributions(seen, 8)
     >>> distributions.times.mean(axis=2).round(1)
     array([[10. , 12.6]])
     """
     own, trust = own_sample(belief, size), belief.trust()
-    ends = belief.cancelled.sum(axis=2)
-    _, common = own_shapes(own, trust * belief.counts / np.maximum(belief.counts + ends, 1.0))
-    seen = belief.cancelled, belief.sums, belief.counts, belief.busy, belief.anchor, common[:, None, :]
+    ends = belief.cancellations
+    tasks = belief.counts + ends
+    _, common = own_shapes(own, np.divide(trust * belief.counts, tasks, out=np.zeros_like(trust), where=tasks > 0.0))
+    if belief.owner.shape[1] < tasks.shape[1]:
+        belief = belief.of(np.broadcast_to(np.arange(tasks.shape[1]), tasks.shape))
+    seen = belief.bins, belief.totals, belief.counts, ends, belief.busy, belief.anchor, common[:, None, :]
     scale, lower = _means(*seen, 1.0), _means(*seen, 2.0)
-    slices(belief.finished, belief.cancelled, belief.sums, belief.deviations, belief.anchor, scale, own)
+    own = slices_of_mean(belief, scale, size)
     times = trust[:, :, None] * own + ((1.0 - trust) * scale)[:, :, None] * common[:, None, :]
     falls = np.log2(np.maximum(scale, 1e-300) / np.maximum(lower, 1e-300))
-    unsure = common.var(axis=1)[:, None] / (belief.counts + 1.0 + ends) + falls**2 / (belief.counts + 1.0)
+    unsure = common.var(axis=1)[:, None] / (tasks + 1.0) + falls**2 / (belief.counts + 1.0)
     return CensoredDistributions(times, np.where(belief.untried(), 1.0, 1.0 / np.maximum(unsure, _SURE)))
 
 
 @gufunc(
-    "void(uint32[:], float64[:], float64[:], float64[:], float64[:], float64[:], float64[:], float64[:])",
-    "(k),(k),(),(),(),(s),()->()",
+    "void(float64[:,:], float64[:], float64[:], float64[:], float64[:], float64[:], float64[:], float64[:],"
+    " float64[:])",
+    "(three,k),(),(),(),(),(),(s),()->()",
 )
 def _means(
-    cancelled: Counts, sums: Floats, count: Floats, busy: Floats, anchor: Floats, shape: Floats,
+    counted: Floats, finished: Floats, count: Floats, ends: Floats, busy: Floats, anchor: Floats, shape: Floats,
     weight: Floats, out: Floats,
 ) -> None:  # fmt: skip
+    cancelled = counted[1]
     bins, size = len(cancelled), len(shape)
-    finished, ends, rough = 0.0, 0.0, 0.0
-    age = np.zeros(bins)
-    for b in range(bins):
-        finished += sums[b]
-        age[b] = anchor[0] * 2.0 ** (0.5 * (b - ANCHORED) + 0.25)
-        ends += cancelled[b]
-        rough += cancelled[b] * age[b]
-    if ends + count[0] == 0.0:
+    if ends[0] + count[0] == 0.0:
         out[0] = math.nan
         return
-    spent = max(busy[0] - finished, 0.0)
-    scale = spent / (rough if rough > 0.0 else 1.0)  # the bins' ages, so that they add up to the time spent
-    results = weight[0] * (finished + spent / max(ends, 1.0))
-    tasks = weight[0] * (count[0] + (1.0 if ends > 0.0 else 0.0)) + ends
+    spent = max(busy[0] - finished[0], 0.0)
+    known, rough = 0.0, 0.0
+    age = np.zeros(bins)
+    for b in range(bins):
+        age[b] = anchor[0] * 2.0 ** (0.5 * (b - bins // 2) + 0.25)
+        known += cancelled[b]
+        rough += cancelled[b] * age[b]
+    one = spent / max(ends[0], 1.0)  # the cancelled tasks' mean age
+    scale = one * known / (rough if rough > 0.0 else 1.0)  # the bins' ages, so that their mean is that
+    results = weight[0] * (finished[0] + one)
+    tasks = weight[0] * (count[0] + (1.0 if ends[0] > 0.0 else 0.0)) + ends[0]
     mean = (results + spent) / tasks
     for _ in range(_PASSES):
         total = results
-        for b in range(bins):
-            if cancelled[b] > 0:
-                c = age[b] * scale
+        for b in range(bins + 1):
+            some = cancelled[b] if b < bins else max(ends[0] - known, 0.0)  # those that were not counted in bins
+            if some > 0.0:
+                c = age[b] * scale if b < bins else one
                 beyond, longer = 0.0, 0
                 for s in range(size):
                     if mean * shape[s] > c:
                         beyond += mean * shape[s]
                         longer += 1
-                total += cancelled[b] * (beyond / max(longer, 1) if longer > 0 else c + mean)
+                total += some * (beyond / max(longer, 1) if longer > 0 else c + mean)
         mean = total / tasks
     out[0] = mean

@@ -1,0 +1,227 @@
+"""What a belief of whole distributions forgets: nothing where nothing changes, and the past where something does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ata_gym.typing import Floats
+from ata_policies.beliefs.distributions.bins import SLOTS, DistributionBelief, own_sample, sample
+from ata_policies.beliefs.distributions.censoring import censored_distributions
+from ata_policies.beliefs.distributions.observing import CANCELLED, CLOCK, FINISHED, FORCE, GAINS, RESTART, SUMS
+
+FAMILIES: dict[str, Any] = {
+    "exponential": lambda rng, size: rng.exponential(size=size),
+    "gamma": lambda rng, size: rng.gamma(25.0, 0.04, size),
+    "log-normal": lambda rng, size: np.exp(rng.normal(-0.5, 1.0, size)),
+    "deterministic": lambda rng, size: np.ones(size),  # noqa: ARG005
+    "outliers": lambda rng, size: rng.gamma(4.0, 0.25, size) * np.where(rng.random(size) < 0.003, 20.0, 1.0),
+}
+
+
+def play(levels: Floats, family: str = "gamma", rows: int = 4, tasks: int = 2, seed: int = 0) -> DistributionBelief:
+    """The belief after rounds in which each worker gives some results; ``levels`` (rounds, n), 0 for a worker idle."""
+    rng, belief = np.random.default_rng(seed), DistributionBelief.empty(rows, levels.shape[1])
+    for level in levels:
+        busy = np.flatnonzero(level)
+        worker = np.tile(np.repeat(busy, tasks), (rows, 1))
+        time = level[worker] * FAMILIES[family](rng, worker.shape)
+        belief = belief.observe(worker, time, np.zeros((rows, levels.shape[1])))
+    return belief
+
+
+def restarted(belief: DistributionBelief) -> Floats:
+    """When each worker last began anew, (E, n); 0: never."""
+    return belief.tracks[:, :, RESTART]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_where_nothing_changes_nothing_is_forgotten(family: str) -> None:
+    belief = play(np.tile([1.0, 2.0, 5.0, 9.0], (1500, 1)), family, rows=16)
+    assert (belief.counts == 3000).all()
+    assert not restarted(belief).any()
+    assert (belief.since == 1500).all()
+    assert (belief.reach == 1500).all()
+
+
+@pytest.mark.parametrize("family", ["exponential", "gamma", "deterministic"])
+def test_how_long_tasks_may_last_is_no_change(family: str) -> None:
+    """In a race tasks are cancelled at ages that depend on who takes part, which the policy decides."""
+    rng, means = np.random.default_rng(1), np.array([1.0, 1.5, 2.0, 4.0, 8.0])
+    belief = DistributionBelief.empty(16, 5)
+    for k in range(800):
+        time = means * FAMILIES[family](rng, (16, 5))
+        until = 1.2 + 8.0 * (k < 8) + 1.0 * (k % 100 < 30) + rng.random((16, 1))
+        done = time <= until
+        belief = belief.observe(np.where(done, np.arange(5), -1), time, np.where(done, 0.0, until))
+    assert (belief.counts + belief.cancellations == 800).all()
+    assert not restarted(belief).any()
+
+
+def test_results_count_as_in_a_weighted_list() -> None:
+    """Where the memory of 32 rounds is in force: by rounds with news since, and fading without."""
+    rng, belief = np.random.default_rng(2), DistributionBelief.empty(1, 2)
+    belief.row[:, FORCE], belief.row[:, GAINS + 1] = 2, 1e9
+    kept: list[list[float]] = [[], []]
+    weights: list[list[float]] = [[], []]
+    last = [0, 0]
+    for k in range(1, 200):
+        busy = [0] if k % 3 else [0, 1]
+        if k >= 150:
+            busy = [0]
+        time = 1.0 + rng.random(len(busy))
+        belief = belief.observe(np.array([busy]), time[None], np.zeros((1, 2)))
+        for i in (0, 1):
+            if i in busy:
+                weights[i] = [w * (1.0 - 1.0 / 32.0) for w in weights[i]] + [1.0]
+                kept[i].append(time[busy.index(i)])
+                last[i] = k
+            elif sum(weights[i]) > 4.0:
+                weights[i] = [w * (31.0 + k - last[i]) / (32.0 + k - last[i]) for w in weights[i]]
+    for i in (0, 1):
+        x, w = np.array(kept[i]), np.array(weights[i])
+        mean = np.average(x, weights=w)
+        np.testing.assert_allclose(belief.counts[0, i], w.sum(), rtol=1e-9)
+        np.testing.assert_allclose(belief.mean()[0, i], mean, rtol=1e-9)
+        np.testing.assert_allclose(belief.deviations[0, i], w @ (x - mean) ** 2, rtol=1e-9)
+        place = np.floor(2.0 * np.log2(x / x[0])).astype(int) + 16
+        np.testing.assert_allclose(belief.bins[0, i, FINISHED], np.bincount(place, w, 32), rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(belief.bins[0, i, SUMS], np.bincount(place, w * x / x[0], 32), rtol=1e-9, atol=1e-12)
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 10**6))
+def test_moments_and_bins_agree_whatever_happens(seed: int) -> None:
+    rng, belief, n = np.random.default_rng(seed), DistributionBelief.empty(2, 4), 4
+    level = np.ones((2, n))
+    for k in range(150):
+        level *= np.exp(rng.normal(0.0, 0.2, (2, n)) + np.log(8.0) * (rng.random((2, n)) < 0.02))
+        worker = rng.integers(-1, n, (2, 6))
+        time = np.take_along_axis(level, np.maximum(worker, 0), 1) * rng.gamma(4.0, 0.25, (2, 6))
+        elapsed = level * rng.random((2, n)) * (rng.random((2, n)) < 0.2)
+        before = [part.copy() for part in belief]
+        after = belief.observe(worker, time, elapsed)
+        for part, old in zip(belief, before, strict=True):
+            np.testing.assert_array_equal(part, old)
+        alone = belief.rows([1]).observe(worker[1:], time[1:], elapsed[1:])
+        for part, one in zip(after, alone, strict=True):
+            np.testing.assert_array_equal(part[1:], one)
+        belief = after
+        assert (belief.row[:, CLOCK] == k + 1).all()
+    some = belief.anchor > 0.0
+    np.testing.assert_allclose(belief.bins[:, :, FINISHED].sum(axis=2), belief.counts, rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(belief.bins[:, :, CANCELLED].sum(axis=2), belief.cancellations, rtol=1e-6, atol=1e-9)
+    total = belief.bins[:, :, SUMS].sum(axis=2) * belief.anchor
+    np.testing.assert_allclose(total[some], belief.totals[some], rtol=1e-6, atol=1e-9)
+    assert (belief.busy >= belief.totals * (1.0 - 1e-9)).all()
+    known = ~belief.untried()
+    for distribution in (sample(belief, 8), own_sample(belief, 8), censored_distributions(belief, 8).times):
+        assert np.isfinite(distribution[known]).all()
+        assert (distribution[known] >= 0.0).all()
+
+
+def test_without_news_the_belief_stays_as_it_is() -> None:
+    belief = play(np.ones((5, 3)))
+    after = belief.observe(np.full((4, 2), -1), np.zeros((4, 2)), np.zeros((4, 3)))
+    for part, old in zip(after, belief, strict=True):
+        np.testing.assert_array_equal(part, old)
+
+
+@pytest.mark.parametrize("factor", [0.2, 0.35, 2.5, 10.0])
+@pytest.mark.parametrize("family", ["gamma", "log-normal"])
+def test_a_worker_that_changes_begins_anew_alone(family: str, factor: float) -> None:
+    levels = np.tile(np.arange(1.0, 7.0), (460, 1))
+    levels[400:, 2] *= factor
+    belief = play(levels, family, rows=16)
+    assert (restarted(belief)[:, 2] > 400).mean() > 0.9
+    others = np.delete(np.arange(6), 2)
+    assert (belief.counts[:, others] == 920).mean() > 0.9
+    np.testing.assert_allclose(np.median(belief.mean()[:, 2]), 3.0 * factor, rtol=0.25)
+    assert (belief.reach < 60).mean() > 0.9
+    shape = own_sample(belief, 64)[:, 2]
+    np.testing.assert_allclose(shape.mean(axis=1), belief.mean()[:, 2], rtol=1e-6)
+
+
+def test_when_many_change_everybody_begins_anew() -> None:
+    """Also those that are idle; and what is known then is right."""
+    levels = np.zeros((430, 8))
+    levels[:20], levels[:400, :5] = np.arange(1.0, 9.0), np.arange(1.0, 6.0)
+    levels[400:, :5] = np.arange(1.0, 6.0)[::-1] * 4.0
+    belief = play(levels, rows=16)
+    assert (belief.since <= 30).mean() > 0.9
+    anew = belief.since <= 30
+    assert belief.untried()[anew][:, 5:].all()
+    np.testing.assert_allclose(belief.mean()[anew][:, :5].mean(axis=0), levels[-1, :5], rtol=0.1)
+
+
+def test_drift_puts_a_short_memory_in_force() -> None:
+    """And a worker's level is then closer to the truth than the mean of all."""
+    rng = np.random.default_rng(3)
+    levels = np.exp(np.cumsum(rng.normal(0.0, 0.05, (1200, 6)), axis=0))
+    levels[600:, 5] = 0.0
+    belief, longer = play(levels), play(levels[:1190])
+    assert (belief.row[:, FORCE] > 0).all()
+    off = np.abs(np.log(belief.mean()[:, :5] / levels[-1, :5]))
+    assert off.mean() < 0.25
+    assert off.mean() < 0.5 * np.abs(np.log(levels[:, :5].mean(axis=0) / levels[-1, :5])).mean()
+    assert (belief.counts[:, :5] < 300).all()
+    assert (belief.reach <= 256).all()
+    fades = longer.counts[:, 5] > 4.0
+    assert (belief.counts[:, 5] < longer.counts[:, 5])[fades].all()
+    assert (belief.counts[:, 5] > 3.9).all()
+
+
+def test_a_worker_out_of_use_is_due_for_another_try_and_surprises() -> None:
+    levels = np.zeros((2101, 3))
+    levels[:, 0], levels[:100, 1] = 1.0, 50.0
+    belief = play(levels[:1999])
+    assert not belief.stale().any()
+    belief = play(levels[:2000])
+    assert belief.stale().tolist() == [[False, True, False]] * 4
+    levels[2100] = 1.0
+    tried = play(levels)
+    assert not tried.stale().any()
+    assert (tried.mean()[:, 1] < 3.0).all()
+    assert (tried.counts[:, 1] == 2).all()
+
+
+def test_tries_come_at_growing_intervals() -> None:
+    belief = DistributionBelief.empty(1, 2).observe(np.array([[0, 1]]), np.ones((1, 2)), np.zeros((1, 2)))
+    begins, was = [], False
+    for k in range(1, 120_001, 10):
+        belief.row[:, 0] = belief.row[:, CLOCK] = k
+        belief.last[:, 0] = k
+        now = bool(belief.stale()[0, 1])
+        if now and not was:
+            begins.append(k)
+            belief.last[:, 1] = k
+        was = now
+    gaps = np.diff(begins)
+    assert 1990 <= gaps[0] <= 2010
+    assert (np.diff(gaps) >= -20).all()
+    assert 0.07 < gaps[-1] / begins[-1] < 0.11
+
+
+def test_with_thousands_of_workers_the_fastest_have_slots() -> None:
+    rng, n = np.random.default_rng(4), SLOTS + 500
+    means = rng.permutation(np.arange(1.0, n + 1))
+    belief = DistributionBelief.empty(1, n)
+    for worker in np.arange(n).reshape(-1, 4)[:, None]:
+        belief = belief.observe(worker, means[worker], np.zeros((1, n)))
+    fast = means <= 400
+    assert (belief.slot[0, fast] >= 0).all()
+    assert (belief.owner[0, belief.slot[0, fast]] == np.flatnonzero(fast)).all()
+    assert (belief.slot >= 0).sum() == SLOTS
+    few = np.flatnonzero(fast)[None, :12]
+    for _ in range(50):
+        belief = belief.observe(few, means[few] * rng.gamma(4.0, 0.25, few.shape), np.zeros((1, n)))
+    assert (belief.counts[0] == 1.0 + 50.0 * np.isin(np.arange(n), few)).all()
+    chosen = belief.of(few)
+    np.testing.assert_array_equal(own_sample(chosen, 16), own_sample(belief, 16)[:, few[0]])
+    np.testing.assert_array_equal(chosen.trust(), belief.trust()[:, few[0]])
+    np.testing.assert_allclose(sample(belief, 16).mean(axis=2), belief.mean(), rtol=1e-9)
+    assert np.isfinite(censored_distributions(belief, 16).times).all()
