@@ -37,6 +37,8 @@ class AllocationPlan(NamedTuple):
     """(E,) the round of the next plan"""
     since: Floats
     """(E,) rounds since everything last began anew, as the belief said in the last round"""
+    reach: Floats
+    """(E,) rounds that what counts reached back then"""
     changes: Floats
     """(E,) how often everything has begun anew"""
     availability: Availability
@@ -55,7 +57,7 @@ class DistributionLearner(Policy):
 
     It is played until the next plan: in the next round where workers are tried for the first time or the search is not
     over, and else after 10 to 20 % of the rounds that count, by the row's own randomness, so that rows plan in
-    different rounds. Where everything begins anew, or workers come or go, the plan is made again at once. Workers that
+    different rounds. Where a worker begins anew, or workers come or go, the plan is made again at once. Workers that
     owe results get nothing for 8 rounds, and after each further probe in vain for twice as many, up to 64
     (``Availability``).
 
@@ -80,7 +82,9 @@ class DistributionLearner(Policy):
         """Nothing yet; all workers are there."""
         zeros = np.zeros((rows, self.setting.n), np.int64)
         none = np.zeros(rows)
-        return AllocationPlan(zeros, zeros, zeros[:, 0], none, none, Availability.full(rows, self.setting.n, _PAUSE))
+        return AllocationPlan(
+            zeros, zeros, zeros[:, 0], none, none, none, Availability.full(rows, self.setting.n, _PAUSE)
+        )
 
     def act(self, state: State, seen: Observation) -> tuple[Ints, State]:
         """Make the plan again where it is due, and play it."""
@@ -88,10 +92,10 @@ class DistributionLearner(Policy):
         before, there = plan.availability.available(), plan.availability
         results = Belief.empty(*plan.best.shape).observe(seen["worker"], seen["duration"]).counts
         there = there.after(results, _PAUSE, _LONGEST_PAUSE)
-        now, since = there.available(), state.belief.since
-        anew = since < plan.since
-        plan = plan._replace(since=since, changes=plan.changes + anew)
-        again = (state.round >= plan.due) | anew | (before != now).any(axis=1)
+        now, since, reach = there.available(), state.belief.since, state.belief.reach
+        anew, forgot = since < plan.since, reach < plan.reach
+        plan = plan._replace(since=since, reach=reach, changes=plan.changes + anew)
+        again = (state.round >= plan.due) | forgot | (before != now).any(axis=1)
         if again.any():
             plan = plan._replace(allocation=plan.allocation.copy(), best=plan.best.copy(), due=plan.due.copy())
             for e in np.flatnonzero(again).tolist():

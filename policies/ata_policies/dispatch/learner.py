@@ -16,6 +16,7 @@ from ata_policies.allocation.estimates.thompson import draw_means
 from ata_policies.beliefs.availability import signs_of_life
 from ata_policies.beliefs.distributions.bins import DistributionBelief
 from ata_policies.beliefs.distributions.censoring import censored_distributions
+from ata_policies.beliefs.distributions.retries import to_try_again
 from ata_policies.dispatch.rules import Workers, at_work, by_margin
 from ata_policies.dispatch.shadow import ShadowSearch
 from ata_policies.observations import Observation
@@ -81,8 +82,8 @@ class DispatchLearner(DispatchPolicy):
     The rule is ``by_margin``, on the distributions learned from finished and cancelled tasks (``DistributionBelief``),
     as samples of 32 times (``censored_distributions``). In each round every worker's sample is multiplied by a factor
     drawn as in Thompson sampling: 1 / G, G ~ Gamma(evidence, rate evidence). Workers never tried work until the first
-    round's end, beside the others; ``stale`` ones start where a round begins. Nothing is expected of a worker that
-    showed no sign of life since it was asked to work (``signs_of_life``).
+    round's end, beside the others; some long out of use start where a round begins (``to_try_again``). Nothing is
+    expected of a worker that showed no sign of life since it was asked to work (``signs_of_life``).
 
     At each decision one round is simulated to improve the shadow price (``ShadowSearch``), which moves at most
     12 log2(rounds since everything began anew) times. At price 0 it is multiplied by k / (k + 15), for k results per
@@ -130,7 +131,7 @@ class DispatchLearner(DispatchPolicy):
         absent = ((plan.asked | plan.absent) & ~alive).astype(np.int8)
         action: Any = by_margin(plan.workers, shadow, *at_work(seen), plan.factor, absent)
         if begins:
-            action |= fresh[:, None] & belief.stale()
+            action |= fresh[:, None] & to_try_again(belief, price)
         return action, state._replace(plan=plan._replace(search=search, asked=action, absent=absent))
 
     def plan_in_words(self, state: State, row: int) -> str:

@@ -12,6 +12,7 @@ from ata_gym.typing import Floats, Ints, Mask
 from ata_gym.utils.validation import non_negative, whole_number
 from ata_policies.beliefs.availability import signs_of_life
 from ata_policies.beliefs.distributions.bins import DistributionBelief, own_sample, sample
+from ata_policies.beliefs.distributions.retries import to_try_again
 from ata_policies.observations import LONGEST, Observation
 from ata_policies.policy import AllocationPolicy, Setting, State
 from ata_policies.race.rates import Rates, learn_rates
@@ -21,8 +22,6 @@ _LONGEST = 128  # rounds between two choices, at most
 _SLICES, _SHARPEST, _LARGEST = 64, 16.0, 1e6
 _RESULTS = 2048  # that the rounds played with a race have together, where there are fewer of them than ``replicates``
 _FEWEST = 16  # of these rounds
-_STALE = 0.01  # of a round's cost, for tries of workers that may have changed
-_IDLE = 100  # rounds after which a worker is tried again at price 0
 _MORE = 64  # candidates besides twice as many as are in the race
 
 
@@ -54,7 +53,7 @@ class RaceLearner(AllocationPolicy):
     - about ``explore`` m / sqrt(k) of the next fastest in round k: otherwise too little would be learned of a worker
       whose tasks were mostly cancelled;
     - workers never tried, as long as that pays (``tries``); without a price all of them, so the first round is GTA's;
-    - workers long out of use, which may have changed: at a price for 1 % of a round's cost, else every 100 rounds;
+    - workers long out of use, which may have changed (``to_try_again``);
     - those that died in a race and would be among the fastest, so that it is noticed when they are back.
 
     No round waits for any of these. At price 0, of the races within ``tolerance`` of the least round time it takes the
@@ -135,7 +134,8 @@ class RaceLearner(AllocationPolicy):
         race = _race(there, plan.fastest, plan.tasks, budget)
         slowest = np.max(np.where(race > 0, there, 0.0), axis=1, keepdims=True)
         more = ~untried & (rates.draw(state.round_keys()) <= slowest)
-        more |= self._next_fastest(state, there) | self._stale(state, there) | self._to_try(state, untried)
+        more |= self._next_fastest(state, there) | self._to_try(state, untried)
+        more |= to_try_again(belief, self.setting.price)
         return np.where((race == 0) & more, budget, race)
 
     def _next_fastest(self, state: State, times: Floats) -> Mask:
@@ -145,17 +145,6 @@ class RaceLearner(AllocationPolicy):
         if not extra.any():
             return np.zeros(times.shape, np.bool_)
         return _fastest(times, np.where(extra > 0, m + extra, 0))
-
-    def _stale(self, state: State, times: Floats) -> Mask:
-        """Which workers long out of use take part, (E, n), since they may have changed: the fastest of them."""
-        price = self.setting.price
-        if price == 0.0:
-            return np.asarray((state.belief.idle() >= _IDLE) & ~state.belief.untried())
-        since = np.maximum(state.belief.since, 1.0)
-        number = _by_now(_STALE * (state.plan.fastest + 1.0 / price), since, since - 1.0)
-        if not number.any():
-            return np.zeros(times.shape, np.bool_)
-        return _fastest(np.where(state.belief.stale(), times, np.inf), number)
 
     def _to_try(self, state: State, untried: Mask) -> Mask:
         """Which workers never tried take part, (E, n), drawn by lot."""

@@ -14,7 +14,6 @@ from ata_policies.beliefs.distributions.observing import (
     FORCE,
     HORIZONS,
     MASS,
-    REST,
     ROW,
     SETTLED,
     SINCE,
@@ -25,7 +24,7 @@ from ata_policies.beliefs.distributions.observing import (
 
 BINS = 32  # bins of task times per worker, each sqrt 2 times as wide as the one before; together a range of 65,536
 SLOTS = 1024  # workers whose times are counted in bins, at most
-TRIES = 2.0 * REST  # rounds between two tries of workers out of use, at first
+TRIES = 2000.0  # rounds between two tries of workers out of use, at first
 _TRUST = 16.0  # results after the first with which a worker's own distribution counts as much as that of all workers
 
 
@@ -55,10 +54,10 @@ class DistributionBelief(NamedTuple):
 
     **Restarts.** Of each worker max(0, ...) of the same sum, against the memory in force (CUSUM), restarts it at 12,
     from what the better memory remembers; the row's sums lose what it added to them. It is the logarithm of a
-    likelihood ratio, so that false alarms come once in e^12 h rounds or so. A worker out of use for 1,000 rounds starts
-    anew by the results of one round, at 3. One that has restarted fades without news as 32 / (32 + age), since what
-    has changed may change back. If more restart within 10 rounds than a third of the workers with results, everybody
-    begins anew.
+    likelihood ratio, so that false alarms come once in e^12 h rounds or so. If more restart within 10 rounds than a
+    third of the workers with results, and at least two or the only one, everybody begins anew. A worker out of use for
+    100 rounds starts anew by the results of one round, at 3. One that has restarted fades without news as
+    32 / (32 + age), since what has changed may change back.
 
     Ours; related are Herbster and Warmuth, "Tracking the best expert", 1998 (mixing predictors), Garivier and Moulines,
     2011 (discounting), Liu, Lee and Shroff, AAAI 2018 (restarts), and Bifet and Gavaldà, "Learning from time-changing

@@ -39,7 +39,7 @@ _SHARPEST = 1.0 / 16.0  # the least dispersion
 _BORROWED = 2.0  # results that the exponential distribution counts for in how long a cancelled task would have taken
 _TOGETHER = 10.0  # workers that begin anew within so many rounds are one event
 _SHARE = 1.0 / 3.0  # everybody begins anew if more than this share of the workers with a result do
-REST = 1000.0  # a worker without news for so many rounds is out of use
+IDLE = 100.0  # a worker without news for so many rounds is out of use
 _SURPRISING = 3.0  # how much likelier a level of its own must be for a worker out of use to begin anew when tried
 _RESTLESS = 32.0  # rounds in which a worker that began anew and is without news loses half of its evidence
 _LEAST = 4.0  # results that age leaves of a worker's evidence
@@ -182,12 +182,12 @@ def observe_round(
         if s < 0:
             continue
         share, stretch, anew = 1.0, 1.0, False
+        dispersion = max((new_tracks[s, SQUARES] + _SPREADS * common) / (new_tracks[s, 0] + _SPREADS), _SHARPEST)
+        m = _level(new_tracks, s, 0) if new_tracks[s, 0] > 0.0 else busy[i]
+        if last[i] > 0.0 and now - last[i] > IDLE and 0.0 < x < d * m:  # is it much faster than it was long ago?
+            ratio = x / (d * m)
+            anew = d * (ratio - 1.0 - math.log(ratio)) >= _SURPRISING * dispersion
         if new_tracks[s, 0] > 0.0:
-            dispersion = max((new_tracks[s, SQUARES] + _SPREADS * common) / (new_tracks[s, 0] + _SPREADS), _SHARPEST)
-            m = _level(new_tracks, s, 0)
-            if last[i] > 0.0 and now - last[i] > REST and 0.0 < x < d * m:  # is it much faster than it was long ago?
-                ratio = x / (d * m)
-                anew = d * (ratio - 1.0 - math.log(ratio)) >= _SURPRISING * dispersion
             weight = max(2.0 * new_counts[i] / (new_counts[i] + new_cancellations[i]) - 1.0, 0.0)
             loss, step = np.empty(_MEMORIES), _MOST * max(d, 1.0)
             for h in range(_MEMORIES):
@@ -221,8 +221,7 @@ def observe_round(
         if anew:  # nothing but this round counts
             _scale(new_counts, new_totals, new_deviations, new_busy, new_cancellations, i, 0.0, 1.0)
             new_bins[s], new_tracks[s], new_anchor[i] = 0.0, 0.0, 0.0
-            new_tracks[s, RESTART] = now
-            restarted += 1
+            new_tracks[s, RESTART] = now - _TOGETHER  # it tells nothing of the others
         if keep < 1.0:
             share *= keep
         if share < 1.0 or stretch != 1.0:
@@ -237,7 +236,7 @@ def observe_round(
         new_row[SETTLED], recent = 0.0, 0
         for s in range(slots):
             recent += new_tracks[s, RESTART] > max(now - _TOGETHER, 0.0)
-        everybody = recent > max(1.0, _SHARE * active)
+        everybody = recent > _SHARE * active and (recent > 1 or active == 1)
     if everybody:
         new_counts[:] = new_totals[:] = new_deviations[:] = new_busy[:] = new_cancellations[:] = new_anchor[:] = 0.0
         new_bins[:], new_tracks[:], new_row[SINCE], new_row[FORCE] = 0.0, 0.0, 0.0, 0.0

@@ -1,0 +1,50 @@
+"""Who is tried again where no round waits for it: workers long out of use, which may have changed. Ours."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ata_gym.typing import Floats, Mask
+from ata_policies.beliefs.distributions.bins import DistributionBelief
+from ata_policies.beliefs.distributions.observing import IDLE
+
+_SHARE = 0.01
+"""Of a round's cost, for these tries."""
+_YOUNG = 400.0
+"""Rounds since everything last began anew, from which on the share falls."""
+
+
+def to_try_again(belief: DistributionBelief, price: float) -> Mask:
+    """Which workers should be tried again in a round that does not wait for them, (E, n).
+
+    They have been out of use for at least 100 rounds. Without a price all of them. At a price p a worker that works for
+    a round costs p of it, and a round with m workers 1 + p m. So, with k rounds since everything last began anew,
+
+        0.01 sqrt(400 / max(k, 400)) (m + 1 / p)
+
+    of them a round, those that have been out of use longest, cost 1 % of a round at first, and ever less where nothing
+    changes.
+
+    >>> seen = DistributionBelief.empty(1, 3).observe(np.array([[0, 1]]), np.array([[1.0, 5.0]]), np.zeros((1, 3)))
+    >>> for _ in range(150):
+    ...     seen = seen.observe(np.array([[0]]), np.array([[1.0]]), np.zeros((1, 3)))
+    >>> to_try_again(seen, price=0.0)
+    array([[False,  True, False]])
+    """
+    idle = belief.idle()
+    candidates: Mask = (idle >= IDLE) & (idle < np.inf)
+    if price == 0.0 or not candidates.any():
+        return candidates
+    rounds, team = np.maximum(belief.since, 1.0), (idle < 1.0).sum(axis=1)
+    each = team + 1.0 / price
+    number = np.floor(each * _shares(rounds)) - np.floor(each * _shares(rounds - 1.0))
+    if not number.any():
+        return np.zeros_like(candidates)
+    rank = np.argsort(np.argsort(np.where(candidates, -idle, np.inf), axis=1, kind="stable"), axis=1)
+    return np.asarray(candidates & (rank < number[:, None]))
+
+
+def _shares(rounds: Floats) -> Floats:
+    """The shares of all rounds up to these added up."""
+    late = np.sqrt(_YOUNG * np.maximum(rounds, _YOUNG)) - _YOUNG
+    return np.asarray(_SHARE * (np.minimum(rounds, _YOUNG) + 2.0 * late))
