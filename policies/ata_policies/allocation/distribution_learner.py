@@ -95,7 +95,7 @@ class DistributionLearner(Policy):
         now, since, reach = there.available(), state.belief.since, state.belief.reach
         anew, forgot = since < plan.since, reach < plan.reach
         plan = plan._replace(since=since, reach=reach, changes=plan.changes + anew)
-        again = (state.round >= plan.due) | forgot | (before != now).any(axis=1)
+        again = (state.round >= plan.due) | anew | forgot | (before != now).any(axis=1)
         if again.any():
             plan = plan._replace(allocation=plan.allocation.copy(), best=plan.best.copy(), due=plan.due.copy())
             for e in np.flatnonzero(again).tolist():
@@ -144,7 +144,7 @@ class DistributionLearner(Policy):
         plan.allocation[e] = tries.allocation
         plan.allocation[e, tries.workers] += 1
         if found.moves < MOVES:
-            pause = _LONGEST * min(since, memory) * (1.0 + luck[1]) / 2.0
+            pause = _LONGEST * min(float(plan.reach[e]), memory) * (1.0 + luck[1]) / 2.0
             plan.due[e] += max(int(min(pause, 0.25 * tries.tasks) if tries.workers.size else pause) - 1, 0)
 
     def _rounds_left(self, round: int, since: float, changes: float) -> float:

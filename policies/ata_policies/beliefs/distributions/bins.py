@@ -55,7 +55,7 @@ class DistributionBelief(NamedTuple):
     **Restarts.** Of each worker max(0, ...) of the same sum, against the memory in force (CUSUM), restarts it at 12,
     from what the better memory remembers; the row's sums lose what it added to them. It is the logarithm of a
     likelihood ratio, so that false alarms come once in e^12 h rounds or so. If more restart within 10 rounds than a
-    third of the workers with results, and at least two or the only one, everybody begins anew. A worker out of use for
+    third of the workers with results, and at least two or one of at most two, everybody begins anew. A worker idle for
     100 rounds starts anew by the results of one round, at 3. One that has restarted fades without news as
     32 / (32 + age), since what has changed may change back.
 

@@ -236,7 +236,7 @@ def observe_round(
         new_row[SETTLED], recent = 0.0, 0
         for s in range(slots):
             recent += new_tracks[s, RESTART] > max(now - _TOGETHER, 0.0)
-        everybody = recent > _SHARE * active and (recent > 1 or active == 1)
+        everybody = recent > _SHARE * active and (recent > 1 or active <= 2)
     if everybody:
         new_counts[:] = new_totals[:] = new_deviations[:] = new_busy[:] = new_cancellations[:] = new_anchor[:] = 0.0
         new_bins[:], new_tracks[:], new_row[SINCE], new_row[FORCE] = 0.0, 0.0, 0.0, 0.0
