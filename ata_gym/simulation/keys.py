@@ -24,6 +24,16 @@ def derive_keys(keys: Keys, episode: Ints | int, index: Ints | int) -> Keys:
     return fresh
 
 
+def permutations(stream: int, number: int, size: int, group: int = 0) -> Ints:
+    """Random orders of ``size`` things, shape (number, size), the same in each call; those of each group differ.
+
+    >>> permutations(stream=9, number=2, size=3).sum(axis=1)
+    array([3, 3])
+    """
+    keys = derive_keys(stream_keys(0, stream=stream), group, np.arange(number))
+    return np.argsort(uniforms(keys, size), axis=1)
+
+
 def uniforms(keys: Keys, size: int) -> Floats:
     """The first ``size`` uniform numbers of each key, shape (..., size), strictly between 0 and 1.
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ata_gym.simulation.keys import derive_keys, stream_keys, uniforms
+from ata_gym.simulation.keys import permutations
 from ata_gym.typing import Floats, Ints
 from ata_gym.utils.compiled import gufunc, helper
 from ata_gym.utils.validation import non_negative, whole_number
@@ -120,8 +120,7 @@ def tabulate(times: Floats, doubt: Floats, tasks: Ints, low: float, step: float)
 @lru_cache(maxsize=8)
 def _orders(size: int) -> NDArray[np.int64]:
     """A permutation of the slices for each task, shape (tasks, size); the first task has them as they are."""
-    keys = derive_keys(stream_keys(0, stream=_SHUFFLE), 0, np.arange(_SUMMED))
-    orders = np.argsort(uniforms(keys, size), axis=1)
+    orders = permutations(_SHUFFLE, _SUMMED, size)
     orders[0] = np.arange(size)
     return np.ascontiguousarray(orders, np.int64)
 

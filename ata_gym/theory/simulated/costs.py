@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ata_gym.pools.distributions import NEVER, Distributions
 from ata_gym.pools.families import CODES
-from ata_gym.simulation.keys import derive_keys, stream_keys, uniforms
+from ata_gym.simulation.keys import permutations
 from ata_gym.simulation.rounds import allocation_round, race_round
 from ata_gym.typing import Floats, Ints
 from ata_gym.utils.validation import whole_number
@@ -136,5 +136,4 @@ def replay(times: Floats, used: Ints, most: int, replicates: int) -> tuple[Distr
 @lru_cache(maxsize=1024)
 def _orders(worker: int, tasks: int, replicates: int) -> NDArray[np.int32]:
     """A permutation of the replicates for each task of a worker, shape (replicates, tasks)."""
-    key = derive_keys(stream_keys(0, stream=_SHUFFLE), worker, np.arange(tasks))
-    return np.ascontiguousarray(np.argsort(uniforms(key, replicates), axis=1).T, np.int32)
+    return np.ascontiguousarray(permutations(_SHUFFLE, tasks, replicates, worker).T, np.int32)

@@ -7,7 +7,7 @@ from dataclasses import fields
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from ata_gym.typing import Floats, Ints
+from ata_gym.typing import Ints
 from ata_gym.utils.validation import flag, unknown
 from ata_policies.allocation.estimates.ata import Ata, AtaEmpirical
 from ata_policies.allocation.estimates.bounds import Cucb, KlGamma, KlLcb, UcbV
@@ -15,11 +15,11 @@ from ata_policies.allocation.estimates.estimate import Estimate, Mean
 from ata_policies.allocation.estimates.robust import Catoni, MedianOfMeans, TruncatedMean
 from ata_policies.allocation.estimates.thompson import Thompson, ThompsonGamma
 from ata_policies.allocation.rules import Beta, EpsilonUniform, Proxy, Round, Rule
-from ata_policies.beliefs.availability import Availability
+from ata_policies.beliefs.availability import LONGEST, PAUSE, Availability, results_of
 from ata_policies.beliefs.change_detection.restarts import Restarts
 from ata_policies.beliefs.forgetting import Discount, Window
 from ata_policies.beliefs.memory import Everything, Memory
-from ata_policies.beliefs.moments import Belief, Moments, learn_shapes
+from ata_policies.beliefs.moments import Moments, learn_shapes
 from ata_policies.beliefs.prior import Prior
 from ata_policies.observations import Observation
 from ata_policies.policy import Policy, Setting, State
@@ -43,8 +43,6 @@ ESTIMATES: dict[str, type[Estimate]] = {
 }
 RULES: Mapping[str, type[Rule]] = MappingProxyType({"proxy": Proxy, "beta": Beta, "epsilon-uniform": EpsilonUniform})
 
-_PAUSE, _LONGEST = 8, 64
-"""Rounds in which a worker that is away gets nothing, at first and at most."""
 _WEIGHT = 5.0
 """Tasks that the other workers' shapes count for, where the rule needs shapes that the estimate does not know."""
 
@@ -131,7 +129,7 @@ class ComposedPolicy(Policy):
     def first_plan(self, rows: int) -> ComposedPlan:
         """Nothing is kept, and all workers are there."""
         n = self.setting.n
-        there = Availability.full(rows, n, _PAUSE) if self.availability else ()
+        there = Availability.full(rows, n, PAUSE) if self.availability else ()
         return ComposedPlan(self.estimate.keep(rows, n, self.seed), there)
 
     def about(self) -> str:
@@ -149,7 +147,7 @@ class ComposedPolicy(Policy):
         belief, keys = state.belief, state.round_keys()
         untried, available, availability = belief.untried(), None, plan.availability
         if isinstance(availability, Availability):
-            availability = availability.after(_results(seen, self.setting.n), _PAUSE, _LONGEST)
+            availability = availability.after(results_of(seen["worker"], self.setting.n), PAUSE, LONGEST)
             available = availability.available()
         if hasattr(belief, "forgetting"):  # workers to be tried again are scored as if they had never been
             belief = belief.forgetting(untried)
@@ -175,9 +173,3 @@ def part(kind: str, name: str, known: Mapping[str, type[Any]]) -> type[Any]:
 def names_of(kind: type[Any]) -> tuple[str, ...]:
     """The names of a part's hyperparameters."""
     return tuple(field.name for field in fields(kind))
-
-
-def _results(seen: Observation, n: int) -> Floats:
-    """Results of each worker in the last round, shape (E, n)."""
-    results: Floats = Belief.empty(len(seen["worker"]), n).observe(seen["worker"], seen["duration"]).counts
-    return results

@@ -13,15 +13,12 @@ from ata_gym.typing import Floats, Ints, Mask
 from ata_gym.utils.validation import real
 from ata_policies.allocation.exploration import choose_tries
 from ata_policies.allocation.search import MOVES, candidates, gain_of_strangers, knowledge, search
-from ata_policies.beliefs.availability import Availability
+from ata_policies.beliefs.availability import LONGEST, PAUSE, Availability, results_of
 from ata_policies.beliefs.distributions.bins import DistributionBelief
-from ata_policies.beliefs.moments import Belief
 from ata_policies.explanation import listed
 from ata_policies.observations import Observation
 from ata_policies.policy import Policy, Setting, State
 
-_PAUSE, _LONGEST_PAUSE = 8, 64
-"""Rounds in which a worker that is away gets nothing, at first and at most."""
 _LONGEST = 0.2
 """The longest time between two plans, as a part of the rounds that count."""
 
@@ -83,15 +80,14 @@ class DistributionLearner(Policy):
         zeros = np.zeros((rows, self.setting.n), np.int64)
         none = np.zeros(rows)
         return AllocationPlan(
-            zeros, zeros, zeros[:, 0], none, none, none, Availability.full(rows, self.setting.n, _PAUSE)
+            zeros, zeros, zeros[:, 0], none, none, none, Availability.full(rows, self.setting.n, PAUSE)
         )
 
     def act(self, state: State, seen: Observation) -> tuple[Ints, State]:
         """Make the plan again where it is due, and play it."""
         plan: AllocationPlan = state.plan
         before, there = plan.availability.available(), plan.availability
-        results = Belief.empty(*plan.best.shape).observe(seen["worker"], seen["duration"]).counts
-        there = there.after(results, _PAUSE, _LONGEST_PAUSE)
+        there = there.after(results_of(seen["worker"], self.setting.n), PAUSE, LONGEST)
         now, since, reach = there.available(), state.belief.since, state.belief.reach
         anew, forgot = since < plan.since, reach < plan.reach
         plan = plan._replace(since=since, reach=reach, changes=plan.changes + anew)

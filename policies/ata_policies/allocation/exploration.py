@@ -6,10 +6,9 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from ata_gym.simulation.keys import derive_keys, stream_keys, uniforms
+from ata_gym.simulation.keys import permutations
 from ata_gym.theory.optimal.newcomers import Thinned
 from ata_gym.typing import Floats, Ints
 from ata_policies.allocation.search import Candidates, Knowledge
@@ -17,6 +16,7 @@ from ata_policies.beliefs.distributions.population import value_of_trying
 
 _SHUFFLE = 4
 """A stream of keys of its own."""
+_shuffled = lru_cache(maxsize=16)(permutations)
 _CONSIDERED = 256
 """Workers that are looked at closely: those of the least quantile of what their mean may be."""
 _LARGEST = 600.0
@@ -113,17 +113,10 @@ def choose_tries(
 
 def _trial(order: Ints, location: Floats, spread: Floats, shapes: Floats) -> _Trial:
     size, number = shapes.shape[1], 2 * order.size
-    shuffled = _shuffled(size, 1 << number.bit_length())
+    shuffled = _shuffled(_SHUFFLE, 1 << number.bit_length(), size)
     quantiles = ndtri((np.arange(size) + 0.5) / size)[shuffled[:number:2]]
     means = np.exp(np.minimum(location[:, None] + spread[:, None] * quantiles, _LARGEST))
     return _Trial(order, means, means * np.take_along_axis(shapes, shuffled[1:number:2], axis=1))
-
-
-@lru_cache(maxsize=16)
-def _shuffled(size: int, number: int) -> NDArray[np.int64]:
-    """Permutations, shape (number, size), the same in each call."""
-    keys = derive_keys(stream_keys(0, stream=_SHUFFLE), 0, np.arange(number))
-    return np.argsort(uniforms(keys, size), axis=1)
 
 
 def _cost(plan: Thinned, level: int, trial: _Trial, near: Ints, price: float) -> float:

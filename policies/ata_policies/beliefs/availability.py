@@ -8,15 +8,22 @@ import numpy as np
 
 from ata_gym.typing import Bits, Floats, Ints, Mask
 from ata_gym.utils.compiled import gufunc
+from ata_policies.beliefs.moments import Belief
+
+PAUSE, LONGEST = 8, 64
+"""Rounds in which a worker that is away gets nothing by default, at first and at most."""
+
+
+def results_of(worker: Ints, n: int) -> Floats:
+    """Results of each worker in a round, shape (E, n), from whose they were, (E, R)."""
+    return Belief.empty(len(worker), n).observe(worker, np.zeros(worker.shape)).counts
 
 
 def signs_of_life(worker: Ints, elapsed: Floats, running: Bits | None = None) -> Mask:
     """Which workers gave a result in the last step, had a task cancelled, or are running one, shape (E, n).
 
     In a race a worker with tasks, and in dispatch a worker that was to start a task, shows one of these at the next
-    step, unless it is away or dies. So there ``Availability`` notices who is away, if ``asked`` is 1 for these workers
-    and ``after`` is given these signs. A probe costs nothing there, since no round waits for it: ``pause`` and
-    ``longest`` are 0.
+    step, unless it is away or dies. No round waits for it there, so it can be asked again at once, without a pause.
 
     ``worker`` (E, R), ``elapsed`` (E, n) and, for dispatch, ``running`` (E, n) are those of the observation.
 

@@ -12,7 +12,7 @@ from ata_gym.typing import Floats, Ints, Mask
 from ata_gym.utils.validation import non_negative, whole_number
 from ata_policies.beliefs.availability import signs_of_life
 from ata_policies.beliefs.distributions.bins import DistributionBelief, own_sample, sample
-from ata_policies.beliefs.distributions.retries import to_try_again
+from ata_policies.beliefs.distributions.retries import falling_due, first_of, to_try_again
 from ata_policies.observations import LONGEST, Observation
 from ata_policies.policy import AllocationPolicy, Setting, State
 from ata_policies.race.rates import Rates, learn_rates
@@ -141,10 +141,8 @@ class RaceLearner(AllocationPolicy):
     def _next_fastest(self, state: State, times: Floats) -> Mask:
         """Which workers take part to learn more of those out of the race, (E, n): the next fastest."""
         since, m = np.maximum(state.belief.since, 1.0), state.plan.fastest
-        extra = _by_now(2.0 * self.explore * m, np.sqrt(since), np.sqrt(since - 1.0))
-        if not extra.any():
-            return np.zeros(times.shape, np.bool_)
-        return _fastest(times, np.where(extra > 0, m + extra, 0))
+        extra = falling_due(2.0 * self.explore * m, np.sqrt(since), np.sqrt(since - 1.0))
+        return first_of(times, np.where(extra > 0, m + extra, 0))
 
     def _to_try(self, state: State, untried: Mask) -> Mask:
         """Which workers never tried take part, (E, n), drawn by lot."""
@@ -155,8 +153,8 @@ class RaceLearner(AllocationPolicy):
         number = tries(self.setting.n - new, state.plan.fastest, left, self.setting.budget, self.setting.price)
         if (number >= new).all():
             return untried
-        lots = np.where(untried, uniforms(derive_keys(state.round_keys(), 0, 2), self.setting.n), np.inf)
-        return untried & (np.argsort(np.argsort(lots, axis=1), axis=1) < number[:, None])
+        lots = uniforms(derive_keys(state.round_keys(), 0, 2), self.setting.n)
+        return first_of(np.where(untried, lots, np.inf), number)
 
     def _planned(self, state: State, rows: Ints) -> RacePlan:
         """The plan, with the race chosen again in some rows."""
@@ -202,17 +200,6 @@ class RaceLearner(AllocationPolicy):
             most=self.work // (self.replicates * (min(len(candidates), int(plan.fastest[e])) + self.setting.budget)),
         )
         plan.fastest[e], plan.tasks[e], plan.stride[e] = choice.fastest, choice.tasks, choice.stride
-
-
-def _by_now(rate: Floats, now: Floats, before: Floats) -> Ints:
-    """How many whole units fall due in a round, at a rate."""
-    return np.asarray(np.floor(rate * now) - np.floor(rate * before), np.int64)
-
-
-def _fastest(times: Floats, number: Ints) -> Mask:
-    """Which workers are the fastest, so many in each row, (E, n); never those with infinite times."""
-    rank = np.argsort(np.argsort(times, axis=1, kind="stable"), axis=1)
-    return np.asarray((rank < number[:, None]) & (times < np.inf))
 
 
 def _race(times: Floats, fastest: Ints, tasks: Ints, budget: int) -> Ints:

@@ -7,12 +7,11 @@ from types import MappingProxyType
 import numpy as np
 
 from ata_gym.bench.leaderboard.sets.players import for_changing_workers
-from ata_gym.bench.leaderboard.sets.scenario_set import Maker, ScenarioSet
+from ata_gym.bench.leaderboard.sets.scenario_set import Maker, ScenarioSet, on
 from ata_gym.changes import Change, Correlated, Crash, Jump, Load, OnOff, Outliers, Periodic, Spot, Switch, Walk
 from ata_gym.pools import Pool, gamma, shifted_exponential
 from ata_gym.scenarios import scenario
 from ata_gym.scenarios.recorded import RECORDINGS
-from ata_gym.scenarios.scenario import ours
 
 
 def _published() -> Pool:
@@ -34,18 +33,14 @@ def _two_hundred() -> Pool:
     return shifted_exponential(means, means)
 
 
-def _on(pool: Pool, budget: int, rounds: int, summary: str, *changes: Change) -> Maker:
-    return lambda name: ours(name, pool, budget, rounds, summary, changes=changes)
-
-
 def _many(summary: str, *changes: Change, rounds: int = 1_000) -> Maker:
     """On 51 workers of which few are used: c + Exp(c), c = 29 i, B = 23."""
-    return _on(_published(), 23, rounds, f"c + Exp(c), c = 29 i, i = 1..51; {summary}", *changes)
+    return on(_published, 23, rounds, f"c + Exp(c), c = 29 i, i = 1..51; {summary}", *changes)
 
 
 def _some(summary: str, *changes: Change, rounds: int = 800) -> Maker:
     """On 24 workers whose times vary little, B = 20."""
-    return _on(_steady_times(), 20, rounds, f"24 workers, gamma times of CV .2, means 20 to 200; {summary}", *changes)
+    return on(_steady_times, 20, rounds, f"24 workers, gamma times of CV .2, means 20 to 200; {summary}", *changes)
 
 
 _QUARTER = float(np.log(4.0))
@@ -56,8 +51,8 @@ CHANGING = ScenarioSet(
     built=MappingProxyType(
         {
             "switch": _many("all speeds permuted every 400 rounds", Switch(every=400), rounds=1_200),
-            "switch-200": _on(
-                _two_hundred(), 20, 800, "c + Exp(c), c = 3 i, i = 1..200; all speeds permuted at round 400",
+            "switch-200": on(
+                _two_hundred, 20, 800, "c + Exp(c), c = 3 i, i = 1..200; all speeds permuted at round 400",
                 Switch(at=(400,)),
             ),
             "sleeper": _many(
@@ -68,8 +63,8 @@ CHANGING = ScenarioSet(
             "walk-fast": _some("speeds walk at random up to 4 times", Walk(0.06, _QUARTER)),
             "periodic": _some("load with a period of 300 rounds", Periodic(300, 0.5)),
             "stragglers": _many("10 times slower for spells of 50 rounds, 1 round in 11", OnOff(10, 0.002, 0.02)),
-            "stragglers-groups": _on(
-                _groups(), 64, 400, "16 workers in four groups, gamma times of CV .1; 5 times slower for 20 rounds",
+            "stragglers-groups": on(
+                _groups, 64, 400, "16 workers in four groups, gamma times of CV .1; 5 times slower for 20 rounds",
                 OnOff(5, 0.005, 0.05),
             ),
             "spot": _many(

@@ -7,9 +7,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 
+from ata_gym.changes import Change
+from ata_gym.pools import Pool
 from ata_gym.scenarios import Scenario, scenario
 from ata_gym.scenarios import recorded as recordings
 from ata_gym.scenarios.recorded import Recording, fingerprint_of
+from ata_gym.scenarios.scenario import ours
 from ata_gym.utils.validation import unknown
 
 Maker = Callable[[str], Scenario]
@@ -102,6 +105,11 @@ class ScenarioSet:
     def title(self) -> str:
         """The name, the version and the start of the hash."""
         return f"{self.name} {self.version}-{self.fingerprint()[:8]}"
+
+
+def on(pool: Callable[[], Pool], budget: int, rounds: int, summary: str, *changes: Change) -> Maker:
+    """Makes a scenario of ours; the pool is made with it."""
+    return lambda name: ours(name, pool(), budget, rounds, summary, changes=changes)
 
 
 def known_as(name: str, rounds: int) -> Maker:

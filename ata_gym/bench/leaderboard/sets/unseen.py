@@ -5,26 +5,20 @@ It answers one question: is a default right where nobody looked? So it is never 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from types import MappingProxyType
 
 import numpy as np
 from scipy.special import ndtri
 
 from ata_gym.bench.leaderboard.sets.players import for_unseen_workers
-from ata_gym.bench.leaderboard.sets.scenario_set import Maker, ScenarioSet
-from ata_gym.changes import Change, Periodic, Walk
+from ata_gym.bench.leaderboard.sets.scenario_set import ScenarioSet, on
+from ata_gym.changes import Periodic, Walk
 from ata_gym.pools import Pool, deterministic, exponential, gamma, log_normal, pareto, shifted_exponential, trace
-from ata_gym.scenarios.scenario import ours
 from ata_gym.simulation.keys import stream_keys, uniforms
 from ata_gym.typing import Floats
 
 _SEED = 2011
 """Of the records that are made here."""
-
-
-def _on(pool: Callable[[], Pool], budget: int, rounds: int, summary: str, *changes: Change) -> Maker:
-    return lambda name: ours(name, pool(), budget, rounds, summary, changes=changes)
 
 
 def _lomax() -> Pool:
@@ -107,20 +101,20 @@ def _thousands() -> Pool:
 
 
 _SCENARIOS = {
-    "lomax": _on(_lomax, 27, 600, "Lomax times of shape 2.4, means 8 to 90"),
-    "log-normal-4": _on(_log_normal, 18, 600, "log-normal times of CV 4, means 12 to 180"),
-    "one-in-twelve": _on(_stalling, 16, 400, "24 workers; one task in twelve takes 25 times as long"),
-    "two-classes": _on(_two_classes, 21, 500, "14 workers of mean 14 and 42 of mean 70, half of it noise"),
-    "few-fast": _on(_few_fast, 40, 500, "6 of 400 workers 20 times as fast as the others, exponential times"),
-    "one-task": _on(_graded, 1, 600, "B = 1 for 160 workers, gamma times of CV .6, means 5 to 150"),
-    "many-tasks": _on(_four, 420, 100, "B = 420 for 4 workers, gamma times of CV .7, means 8 to 50"),
-    "all-equal": _on(_equal, 19, 400, "32 equal workers, exponential times"),
-    "fixed-times": _on(_fixed, 37, 250, "26 workers, times without noise"),
-    "walk": _on(_drifting, 15, 1_000, "speeds walk at random up to 3 times", Walk(0.03, float(np.log(3)))),
-    "tide": _on(_drifting, 15, 1_000, "load with a period of 400 rounds", Periodic(400, 0.6)),
-    "serverless": _on(_serverless, 96, 250, "192 workers, B = 96: CV .12, alike in time, and rare long tasks"),
-    "linear-many": _on(_linear, 8, 400, "exponential times, means 2 i, i = 1..800"),
-    "thousands": _on(_thousands, 70, 120, "6,000 workers, gamma times of CV .7, means 10 to 1000"),
+    "lomax": on(_lomax, 27, 600, "Lomax times of shape 2.4, means 8 to 90"),
+    "log-normal-4": on(_log_normal, 18, 600, "log-normal times of CV 4, means 12 to 180"),
+    "one-in-twelve": on(_stalling, 16, 400, "24 workers; one task in twelve takes 25 times as long"),
+    "two-classes": on(_two_classes, 21, 500, "14 workers of mean 14 and 42 of mean 70, half of it noise"),
+    "few-fast": on(_few_fast, 40, 500, "6 of 400 workers 20 times as fast as the others, exponential times"),
+    "one-task": on(_graded, 1, 600, "B = 1 for 160 workers, gamma times of CV .6, means 5 to 150"),
+    "many-tasks": on(_four, 420, 100, "B = 420 for 4 workers, gamma times of CV .7, means 8 to 50"),
+    "all-equal": on(_equal, 19, 400, "32 equal workers, exponential times"),
+    "fixed-times": on(_fixed, 37, 250, "26 workers, times without noise"),
+    "walk": on(_drifting, 15, 1_000, "speeds walk at random up to 3 times", Walk(0.03, float(np.log(3)))),
+    "tide": on(_drifting, 15, 1_000, "load with a period of 400 rounds", Periodic(400, 0.6)),
+    "serverless": on(_serverless, 96, 250, "192 workers, B = 96: CV .12, alike in time, and rare long tasks"),
+    "linear-many": on(_linear, 8, 400, "exponential times, means 2 i, i = 1..800"),
+    "thousands": on(_thousands, 70, 120, "6,000 workers, gamma times of CV .7, means 10 to 1000"),
 }
 
 UNSEEN = ScenarioSet(

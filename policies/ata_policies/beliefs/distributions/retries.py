@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ata_gym.typing import Floats, Mask
+from ata_gym.typing import Floats, Ints, Mask
 from ata_policies.beliefs.distributions.bins import DistributionBelief
 from ata_policies.beliefs.distributions.observing import IDLE
 
@@ -36,12 +36,21 @@ def to_try_again(belief: DistributionBelief, price: float) -> Mask:
     if price == 0.0 or not candidates.any():
         return candidates
     rounds, team = np.maximum(belief.since, 1.0), (idle < 1.0).sum(axis=1)
-    each = team + 1.0 / price
-    number = np.floor(each * _shares(rounds)) - np.floor(each * _shares(rounds - 1.0))
+    number = falling_due(team + 1.0 / price, _shares(rounds), _shares(rounds - 1.0))
+    return first_of(np.where(candidates, -idle, np.inf), number)
+
+
+def falling_due(rate: Floats, now: Floats, before: Floats) -> Ints:
+    """How many whole units fall due between two times, at a rate, elementwise."""
+    return np.asarray(np.floor(rate * now) - np.floor(rate * before), np.int64)
+
+
+def first_of(scores: Floats, number: Ints) -> Mask:
+    """Which workers have the least scores (E, n), so many in each row, (E,); never those of infinite score."""
     if not number.any():
-        return np.zeros_like(candidates)
-    rank = np.argsort(np.argsort(np.where(candidates, -idle, np.inf), axis=1, kind="stable"), axis=1)
-    return np.asarray(candidates & (rank < number[:, None]))
+        return np.zeros(scores.shape, np.bool_)
+    rank = np.argsort(np.argsort(scores, axis=1, kind="stable"), axis=1)
+    return np.asarray((rank < number[:, None]) & (scores < np.inf))
 
 
 def _shares(rounds: Floats) -> Floats:
