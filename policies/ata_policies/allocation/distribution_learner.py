@@ -19,6 +19,9 @@ from ata_policies.explanation import listed
 from ata_policies.observations import Observation
 from ata_policies.policy import Policy, Setting, State
 
+_FORESEEN = 1_000.0
+"""Rounds for which the workers are taken to stay as they are where nothing is known of that."""
+
 _LONGEST = 0.2
 """The longest time between two plans, as a part of the rounds that count."""
 
@@ -48,9 +51,10 @@ class DistributionLearner(Policy):
     Its belief counts task times in bins (``DistributionBelief``). A plan is the allocation of least expected cost on
     the distributions as they are known (``local_search``), where a worker's mean is what the times seen and the
     population of the workers say together (``learn_population``), and workers that are tried for the sake of what is
-    learned (``choose_tries``). For these, as many rounds are left as the horizon says; where that is not known, or
-    everything has begun anew, no more than since then or between two such changes; and where the belief forgets, so
-    that m rounds count, as many less as 2 m are less than the rounds since then.
+    learned (``choose_tries``). For these, as many rounds are left as the horizon says; where that is not known, as many
+    as there were, and at least 1,000; where everything has begun anew, no more than since then or between two such
+    changes; and where the belief forgets, so that m rounds count, as many less as 2 m are less than the rounds since
+    then.
 
     It is played until the next plan: in the next round where workers are tried for the first time or the search is not
     over, and else after 10 to 20 % of the rounds that count, by the row's own randomness, so that rows plan in
@@ -147,4 +151,6 @@ class DistributionLearner(Policy):
         """How long things stay as they are, as far as that is known."""
         horizon = self.setting.horizon
         left = np.inf if horizon is None else float(max(horizon - round, 0))
-        return min(left, max(since, round / (changes + 1.0))) if changes > 0.0 or horizon is None else left
+        if changes > 0.0:
+            return min(left, max(since, round / changes))
+        return left if horizon is not None else max(since, _FORESEEN)

@@ -9,12 +9,14 @@ import numpy as np
 from ata_gym.simulation.keys import derive_keys, uniforms
 from ata_gym.theory.simulated.races import EVERYTHING, STRIDE, choose_race, race_allocation
 from ata_gym.typing import Floats, Ints, Mask
+from ata_gym.utils.trees import map_leaves
 from ata_gym.utils.validation import non_negative, whole_number
 from ata_policies.beliefs.availability import signs_of_life
 from ata_policies.beliefs.distributions.bins import DistributionBelief, own_sample, sample
 from ata_policies.beliefs.distributions.retries import falling_due, first_of, to_try_again
 from ata_policies.observations import LONGEST, Observation
 from ata_policies.policy import AllocationPolicy, Setting, State
+from ata_policies.race.late import Doubt
 from ata_policies.race.rates import Rates, learn_rates
 from ata_policies.race.size import needed, tries, worth_their_time
 
@@ -35,6 +37,7 @@ class RacePlan(NamedTuple):
     shape: Floats  # (E, n) 1 / (coefficient of variation)^2 of each worker's task times
     asked: Mask  # (E, n) workers in the last race
     away: Mask  # (E, n) workers that did nothing in the last race that they were in
+    doubt: Doubt  # whether so few are still right; without a price only
 
 
 class RaceLearner(AllocationPolicy):
@@ -58,7 +61,8 @@ class RaceLearner(AllocationPolicy):
 
     No round waits for any of these. At price 0, of the races within ``tolerance`` of the least round time it takes the
     one with the least worker time: GTA, the fastest, is hardly faster than the race of the best few workers, and its
-    worker time is far more. But all workers race that are ``needed``, as far as is known by then. Ours.
+    worker time is far more. But all workers race that are ``needed``, as far as is known by then; and all race while
+    there is ``Doubt``, since a race took far longer than usual. Ours.
 
     Parameters
     ----------
@@ -97,14 +101,18 @@ class RaceLearner(AllocationPolicy):
         """B tasks for every worker, as GTA."""
         ones, n = np.ones(rows, np.int64), self.setting.n
         nobody = np.zeros((rows, n), np.bool_)
-        return RacePlan(0 * ones, 0 * ones, n * ones, EVERYTHING * ones, np.ones((rows, n)), nobody, nobody)
+        race = n * ones, EVERYTHING * ones
+        return RacePlan(0 * ones, 0 * ones, *race, np.ones((rows, n)), nobody, nobody, Doubt.start(rows))
 
     def act(self, state: State, seen: Observation) -> tuple[Ints, State]:
         """Choose the race again where that is due, then start it."""
         plan: RacePlan = state.plan
         away = (plan.away | plan.asked) & ~signs_of_life(seen["worker"], seen["elapsed"])
         nobody = (away | state.belief.untried()).all(axis=1, keepdims=True)
-        state = state._replace(plan=plan._replace(away=away & ~nobody))
+        plan = plan._replace(away=away & ~nobody)
+        if self.setting.price == 0.0:
+            plan = plan._replace(doubt=plan.doubt.after(seen["worker"], seen["duration"], seen["elapsed"]))
+        state = state._replace(plan=plan)
         rows = np.flatnonzero(self._due(state))
         if rows.size:
             state = state._replace(plan=self._planned(state, rows))
@@ -135,7 +143,7 @@ class RaceLearner(AllocationPolicy):
         slowest = np.max(np.where(race > 0, there, 0.0), axis=1, keepdims=True)
         more = ~untried & (rates.draw(state.round_keys()) <= slowest)
         more |= self._next_fastest(state, there) | self._to_try(state, untried)
-        more |= to_try_again(belief, self.setting.price)
+        more |= to_try_again(belief, self.setting.price) | plan.doubt.all_race()[:, None]
         return np.where((race == 0) & more, budget, race)
 
     def _next_fastest(self, state: State, times: Floats) -> Mask:
@@ -158,7 +166,8 @@ class RaceLearner(AllocationPolicy):
 
     def _planned(self, state: State, rows: Ints) -> RacePlan:
         """The plan, with the race chosen again in some rows."""
-        plan, price, budget = RacePlan(*(part.copy() for part in state.plan)), self.setting.price, self.setting.budget
+        plan: RacePlan = map_leaves(np.copy, state.plan)
+        price, budget = self.setting.price, self.setting.budget
         for e in rows.tolist():
             belief = state.belief.rows([e])
             rates = learn_rates(belief.counts, belief.busy, plan.shape[[e]])

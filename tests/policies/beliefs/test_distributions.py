@@ -12,6 +12,7 @@ from scipy import stats
 
 from ata_gym.pools import Pool, exponential, gamma, log_normal
 from ata_policies.beliefs.distributions.bins import BINS, DistributionBelief, own_sample, sample
+from ata_policies.beliefs.distributions.censoring import censored_distributions
 from ata_policies.beliefs.moments import Exposure
 
 
@@ -86,6 +87,16 @@ def test_a_worker_with_cancelled_tasks_only() -> None:
     assert not belief.untried().any()
     assert belief.mean()[0, 0] == 12.0
     assert sample(belief, 8).mean() > 8.0
+
+
+def test_after_many_tasks_in_vain_a_worker_is_thought_to_take_longer_than_most_of_them() -> None:
+    """Ages in one bin, from 360 to 500; one other worker shows that the shortest time is not far below the mean."""
+    rng, belief = np.random.default_rng(3), DistributionBelief.empty(1, 2)
+    ages = rng.uniform(365.0, 505.0, 800)
+    for age, time in zip(ages, 500.0 + rng.exponential(500.0, 800), strict=True):
+        belief = belief.observe(np.array([[0]]), np.array([[time]]), np.array([[0.0, age]]))
+    shortest = censored_distributions(belief, 32).times[0, 1, 0]
+    assert np.quantile(ages, 0.75) < shortest < 2.0 * ages.max()
 
 
 @pytest.mark.parametrize("pool", [gamma(4.0, 3.0), log_normal(0.0, 1.0), exponential([7.0], shift=[7.0])])

@@ -101,6 +101,7 @@ def test_moments_and_bins_agree_whatever_happens(seed: int) -> None:
     for k in range(150):
         level *= np.exp(rng.normal(0.0, 0.2, (2, n)) + np.log(8.0) * (rng.random((2, n)) < 0.02))
         worker = rng.integers(-1, n, (2, 6))
+        worker[:, 0] = rng.integers(n, size=2)  # a round without any news does not count
         time = np.take_along_axis(level, np.maximum(worker, 0), 1) * rng.gamma(4.0, 0.25, (2, 6))
         elapsed = level * rng.random((2, n)) * (rng.random((2, n)) < 0.2)
         before = [part.copy() for part in belief]

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ata_policies
+from ata_gym.changes import Switch
 from ata_gym.pools import Pool, concatenate, deterministic, exponential, log_normal, shifted_exponential
 from ata_gym.simulation.keys import stream_keys
 from ata_gym.theory.simulated.races import EVERYTHING, best_race
@@ -212,6 +213,24 @@ def test_who_did_nothing_in_a_race_is_out_until_it_is_back() -> None:
         assert action[0] == 6
         assert action[1:].sum() >= 6
     assert not state.plan.away.any()
+
+
+def test_all_race_at_once_where_the_workers_left_out_became_the_faster_ones() -> None:
+    """Among 40 workers, a race of the former best takes some 40 times as long after the speeds are reversed."""
+    pool = shifted_exponential(np.arange(1.0, 41.0), np.arange(1.0, 41.0))
+    changes = [Switch(at=(120,), permutation=tuple(range(40))[::-1])]
+    env = gym.make_vec("ata_gym/TaskRace-v0", num_envs=6, pool=pool, budget=10, changes=changes)
+    policy, (observation, _), state = RaceLearner(Setting.of(env)), env.reset(seed=0), None
+    took, racing = np.empty((140, 6)), np.empty((140, 6))
+    for k in range(140):
+        action, state = policy.predict(observation, state)
+        observation, *_, info = env.step(action)
+        took[k], racing[k] = info["round_time"], (action > 0).sum(axis=1)
+    assert (racing[110:121].max(axis=0) < 30).all()
+    late = took[120] > 2.5 * took[100:120].mean(axis=0)
+    assert late.sum() >= 4
+    assert (racing[121:129, late] == 40).all()
+    assert (took[121:, late].mean(axis=0) < 1.3 * took[100:120, late].mean(axis=0)).all()
 
 
 def rates_by_hand(counts: list[float], busy: list[float]) -> tuple[float, float]:

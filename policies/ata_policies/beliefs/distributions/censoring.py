@@ -13,6 +13,8 @@ from ata_policies.beliefs.distributions.bins import DistributionBelief, own_samp
 
 _PASSES = 20
 _SURE = 1e-6
+_HOPE = 100.0  # cancelled tasks with which one of them counts as half a result
+_PARTS = 4  # places in a bin at which the ages of its cancelled tasks are: where all are at one, all end or none
 
 
 class CensoredDistributions(NamedTuple):
@@ -34,12 +36,13 @@ def censored_distributions(belief: DistributionBelief, size: int) -> CensoredDis
 
     The mean M_i is the fixed point, from below, of
 
-        M_i = (S_i + c_i + sum_c E[M_i Z | M_i Z > c]) / (K_i + 1 + N_i),
+        M_i = (S_i + h_i c_i + sum_c E[M_i Z | M_i Z > c]) / (K_i + h_i + N_i),
 
-    with the results' total time S_i and the sum over the cancelled tasks: EM for times M_i Z, where one of the
-    cancelled tasks counts as a result too, at their mean age c_i (none if N_i = 0). This optimism keeps a worker from
-    being given up too early. The distribution is t_i q_i + (1 - t_i) M_i Z, slice by slice, where q_i now has a tail of
-    mean M_i. If M_i falls by the factor 2 ** -s_i when the results count double, the evidence is
+    with the results' total time S_i and the sum over the cancelled tasks: EM for times M_i Z, where the share
+    h_i = 100 / (100 + N_i) of one cancelled task counts as a result too, at their mean age c_i (h_i = 0 if N_i = 0).
+    This optimism keeps a worker from being given up too early, and ends with many tasks in vain. Within a bin, ages are
+    at four places. The distribution is t_i q_i + (1 - t_i) M_i Z, slice by slice, where q_i now has a tail of mean M_i.
+    If M_i falls by the factor 2 ** -s_i when the results count double, the evidence is
 
         1 / (var Z / (K_i + 1 + N_i) + s_i ** 2 / (K_i + 1)):
 
@@ -53,7 +56,7 @@ def censored_distributions(belief: DistributionBelief, size: int) -> CensoredDis
     ...     seen = seen.observe(np.array([[0]]), np.array([[5.0 + 37 * k % 200 / 20]]), cancelled)
     >>> distributions = censored_distributions(seen, 8)
     >>> distributions.times.mean(axis=2).round(1)
-    array([[10. , 12.6]])
+    array([[10. , 12.7]])
     """
     own, trust = own_sample(belief, size), belief.trust()
     ends = belief.cancellations
@@ -92,21 +95,24 @@ def _means(
         known += cancelled[b]
         rough += cancelled[b] * age[b]
     one = spent / max(ends[0], 1.0)  # the cancelled tasks' mean age
+    hope = _HOPE / (_HOPE + ends[0]) if ends[0] > 0.0 else 0.0
     scale = one * known / (rough if rough > 0.0 else 1.0)  # the bins' ages, so that their mean is that
-    results = weight[0] * (finished[0] + one)
-    tasks = weight[0] * (count[0] + (1.0 if ends[0] > 0.0 else 0.0)) + ends[0]
+    results = weight[0] * (finished[0] + hope * one)
+    tasks = weight[0] * (count[0] + hope) + ends[0]
     mean = (results + spent) / tasks
     for _ in range(_PASSES):
         total = results
         for b in range(bins + 1):
             some = cancelled[b] if b < bins else max(ends[0] - known, 0.0)  # those that were not counted in bins
             if some > 0.0:
-                c = age[b] * scale if b < bins else one
-                beyond, longer = 0.0, 0
-                for s in range(size):
-                    if mean * shape[s] > c:
-                        beyond += mean * shape[s]
-                        longer += 1
-                total += some * (beyond / max(longer, 1) if longer > 0 else c + mean)
+                for part in range(_PARTS):
+                    within = 2.0 ** ((part + 0.5) / (2.0 * _PARTS) - 0.25)
+                    c = age[b] * within * scale if b < bins else one
+                    beyond, longer = 0.0, 0
+                    for s in range(size):
+                        if mean * shape[s] > c:
+                            beyond += mean * shape[s]
+                            longer += 1
+                    total += some / _PARTS * (beyond / max(longer, 1) if longer > 0 else c + mean)
         mean = total / tasks
     out[0] = mean
