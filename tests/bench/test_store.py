@@ -16,6 +16,7 @@ from ata_gym.bench.experiment.jobs import Job
 from ata_gym.bench.experiment.outdated import check_code
 from ata_gym.bench.experiment.provenance import provenance
 from ata_gym.bench.experiment.store import begin, load_tree, open_folder, save_tree, write_frame
+from ata_gym.scenarios import scenario_names
 from ata_gym.utils.sealed import DamagedError
 from ata_gym.utils.trees import difference
 
@@ -27,6 +28,14 @@ def test_a_folder_of_the_same_configuration_is_opened_again(tmp_path):
     before = (tmp_path / "out" / "config.json").read_bytes()
     assert open_folder(tmp_path / "out", dict(CONFIG)) == folder
     assert (tmp_path / "out" / "config.json").read_bytes() == before
+
+
+@pytest.mark.parametrize("name", scenario_names())
+def test_the_folder_of_any_scenario_is_opened_again(name, tmp_path):
+    """Also of one whose changes hold tuples, which are lists in the file."""
+    config = Experiment.on_scenario(name, rounds=2, seeds=1).config()
+    open_folder(tmp_path, config)
+    open_folder(tmp_path, config)
 
 
 def test_a_folder_of_another_configuration_is_refused_with_what_differs(tmp_path):

@@ -44,12 +44,16 @@ class Experiment:
     seed: int = 0
     points: int = 200
     """How many rounds are recorded at most, log-spaced."""
+    also: tuple[int, ...] = ()
+    """Further rounds that are recorded, counted from 1."""
 
     def __post_init__(self) -> None:
         whole_number("rounds", self.rounds, 1)
         whole_number("seeds", self.seeds, 1)
         whole_number("seed", self.seed, 0)
         whole_number("points", self.points, 1)
+        if not all(1 <= whole_number("also", each) <= self.rounds for each in self.also):
+            raise ValueError(f"also must name rounds from 1 to {self.rounds:,}, not {self.also}")
         need = self.seeds * (16 * self.scenario.budget + 8 * self.scenario.pool.n)  # for an observation alone
         there = _memory()
         if need > there:
@@ -110,12 +114,13 @@ class Experiment:
         data["pool"] = hashlib.sha256(json.dumps(data["pool"]).encode()).hexdigest()
         del data["horizon"]
         ours = {name: getattr(self, name) for name in ("rounds", "seeds", "seed", "points")}
-        return {"ata-gym": ata_gym.__version__, **data, **ours}
+        more = {"also": list(self.also)} if self.also else {}
+        return {"ata-gym": ata_gym.__version__, **data, **ours, **more}
 
     def record_at(self) -> NDArray[np.int64]:
-        """The rounds that are recorded, counted from 1, log-spaced up to the last."""
+        """The rounds that are recorded, counted from 1: log-spaced up to the last, and those asked for."""
         spaced = np.geomspace(1, self.rounds, min(self.points, self.rounds))
-        return np.unique(spaced.round().astype(np.int64))
+        return np.unique(np.append(spaced.round().astype(np.int64), np.array(self.also, np.int64)))
 
     def make_envs(self, env_id: str, rows: int | None = None) -> gym.vector.VectorEnv[Any, Any, Any]:
         """One vector env with a row for each seed, or with ``rows`` rows; it shows signals where the load has some."""

@@ -78,7 +78,7 @@ def open_folder(path: str | os.PathLike[str], config: Config) -> Folder:
     """
     if not os.fspath(path):
         raise ValueError("the results need a folder, and its name is empty")
-    path = Path(path)
+    path, config = Path(path), json.loads(json.dumps(config))  # as it is read back: with lists for tuples
     folder, known = Folder(path, claim(path)), path / "config.json"
     if known.exists():
         differences = _differences(read_json(known), config)

@@ -30,6 +30,9 @@ LOOKS = {
 _SIZE = 7.5
 """Of the labels, in points."""
 
+_WIDTH, _CHARACTER = 9.6, 0.058
+"""Of the picture, and of a character of a label, in inches."""
+
 _GREY = "#333333"
 
 Label = tuple[str, str, float, float]
@@ -48,8 +51,9 @@ def draw(points: pl.DataFrame, title: str, stem: Path) -> list[Path]:
         for (env, policy, kind), group in points.group_by("env", "policy", "kind", maintain_order=True)
     )
     best = unbeaten(points)
-    with style.figure(9.6, max(6.2, 0.14 * (len(groups) + 6))) as picture:
-        axes, margin = picture.subplots(1, 2, width_ratios=[4.5, 1.0])
+    with style.figure(_WIDTH, max(6.2, 0.14 * (len(groups) + 6))) as picture:
+        list_width = _CHARACTER * max((len(policy) + 4 for *_, policy, _, _ in groups if policy not in best), default=0)
+        axes, margin = picture.subplots(1, 2, width_ratios=[_WIDTH - list_width, max(list_width, 1.0)])
         names, numbers, listed = [], [], []
         for place, _, policy, kind, group in groups:
             colour, marker, env = list(LOOKS.values())[place]

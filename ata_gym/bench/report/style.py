@@ -69,7 +69,8 @@ def lines(names: Sequence[str]) -> dict[str, dict[str, Any]]:
     looks = {name: _marked(*_METHODS[method]) for name in names if (method := name.partition("=")[0]) in _METHODS}
     policies = [name for name in names if name not in looks]
     fixed = {policy: (_FIXED[policy], 0) for policy in policies if policy in _FIXED}
-    kinds = [(place, turn) for turn in range(len(_DASHES)) for place in reversed(range(len(OKABE_ITO)))]
+    places = range(len(OKABE_ITO))
+    kinds = [(place, turn) for turn in range(len(_DASHES)) for place in (places if turn else reversed(places))]
     free = cycle(kind for kind in kinds if kind not in fixed.values())
     for policy in policies:
         place, turn = fixed[policy] if policy in fixed else next(free)
