@@ -3,17 +3,23 @@
 Users import the names below, and bench and training the registry; the zoo imports the core of ata_gym.
 """
 
+from ata_policies.allocator.allocator import Allocator
+from ata_policies.allocator.clock import Clock
+from ata_policies.allocator.dispatcher import Dispatcher
 from ata_policies.beliefs.moments import Belief, Exposure, Moments
 from ata_policies.checking.check import PolicyError, check_policy
 from ata_policies.explanation import Explanation
 from ata_policies.policy import AllocationPolicy, DispatchPolicy, Policy, Setting, State
 from ata_policies.presets import Preset
-from ata_policies.registry import default_name, explain_default, load, make, names
+from ata_policies.registry import default_name, explain_default, load, make, make_for, names
 
 __all__ = [
     "AllocationPolicy",
+    "Allocator",
     "Belief",
+    "Clock",
     "DispatchPolicy",
+    "Dispatcher",
     "Explanation",
     "Exposure",
     "Moments",
@@ -27,5 +33,6 @@ __all__ = [
     "explain_default",
     "load",
     "make",
+    "make_for",
     "names",
 ]

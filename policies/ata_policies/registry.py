@@ -159,13 +159,23 @@ def make(
     >>> int(allocation.sum())
     5
     """
-    setting = Setting.of(env)
+    policy = make_for(name, Setting.of(env), id_of(env), seed, **hyperparameters)
+    if parse(name)[0] == "default":
+        _LOG.info(explain_default(env))
+    return policy
+
+
+def make_for(name: str, setting: Setting, env_id: str, seed: int = 0, **hyperparameters: Any) -> Policy:
+    """Make the policy of that name for a setting, without an env; parameters and errors are those of ``make``.
+
+    >>> make_for("default", Setting(n=4, budget=16), "ata_gym/TaskRace-v0").summary()[:30]
+    'Learns the distributions, and '
+    """
     name, named = parse(name)
     if name == "default":
-        name = default_name(id_of(env))
-        _LOG.info(explain_default(env))
+        name = default_name(env_id)
     policy = load(name)
-    check_env_id(policy, env)
+    _check_plays(policy, env_id)
     try:
         return policy(setting, seed=seed, **{**named, **hyperparameters})
     except TypeError as error:
@@ -174,8 +184,12 @@ def make(
 
 def check_env_id(policy: PolicyMaker, env: gym.Env[Any, Any] | gym.vector.VectorEnv[Any, Any, Any]) -> None:
     """Raise ValueError unless the policy plays such an env."""
-    if policy.env_id != id_of(env):
-        raise ValueError(f"{policy.__name__} plays {policy.env_id}, and this env is {id_of(env)}")
+    _check_plays(policy, id_of(env))
+
+
+def _check_plays(policy: PolicyMaker, env_id: str) -> None:
+    if policy.env_id != env_id:
+        raise ValueError(f"{policy.__name__} plays {policy.env_id}, and this env is {env_id}")
 
 
 def env_ids() -> tuple[str, ...]:

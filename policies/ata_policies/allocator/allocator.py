@@ -1,0 +1,246 @@
+"""The policies of rounds, for loops that do real work: who computes how many tasks of the next round."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ata_gym.envs.spaces import Allocation, RaceAllocation
+from ata_gym.typing import Floats, Ints, Mask
+from ata_gym.utils.validation import flag, short
+from ata_policies.allocator.named_workers import NamedWorkers, Worker, checked_seconds
+from ata_policies.policy import Policy
+
+
+class AllocatedRound(NamedTuple):
+    """What is remembered between ``allocate`` and ``observe``, and of the last round for the next decision."""
+
+    there: Mask
+    """(n,) which places have a worker that is there."""
+    action: Ints
+    """(n,) what the policy decided for the round."""
+    decided: Mask
+    """Whether it did."""
+    shares: Ints
+    """(n,) tasks that were handed out; all 0 where there is nothing to observe."""
+    worker: Ints
+    """(B,) whose results the last round had; -1 where fewer came."""
+    duration: Floats
+    """(B,) their times."""
+    elapsed: Floats
+    """(n,) how long each worker's cancelled task had run."""
+
+
+class Allocator(NamedWorkers):
+    """Says before each round how many tasks each worker computes, and learns from their times.
+
+    It drives the policies of the envs: played over an env's times, it gives the env's very allocations.
+
+    Parameters
+    ----------
+    workers
+        How many there are (their names are then 0, 1, ...), or their names: texts or whole numbers.
+    budget
+        Results B that a round needs.
+    policy
+        The name of a policy (see ``ata_policies.names``), hyperparameters may follow it (``"ata:alpha=2.0"``); or a
+        policy that is made already, whose number of workers is then fixed.
+    start_more
+        Whether more tasks may be started than are needed, as in ``ata_gym/TaskRace-v0``: the round ends with the B-th
+        result, and the rest is cancelled.
+    price, seed, horizon
+        What one unit of worker time costs in units of runtime; the seed of the policy's own randomness; and the rounds
+        that are to come, if that is known. A policy that is made already has its own.
+    hyperparameters
+        Those of the policy.
+
+    Raises
+    ------
+    ValueError
+        For bad arguments, a policy of another env, or one that needs to know the coming round.
+
+    Notes
+    -----
+    Times have any unit, the same for all. Policies for which a worker never owes results ("ata", "thompson" and others)
+    know nothing of who is away. When a worker leaves, they are made again with ``availability=True`` if they take that;
+    if not, the tasks of workers that have left are handed on, one by one, to the worker that would be the first to have
+    one task more, as far as the policy knows their mean times.
+
+    Examples
+    --------
+    >>> allocator = Allocator(["fast", "slow"], budget=4, policy="certainty-equivalence")
+    >>> allocator.allocate()
+    {'fast': 2, 'slow': 2}
+    >>> allocator.observe({"fast": [1.0, 1.1], "slow": [3.0, 3.3]})
+    >>> allocator.allocate()
+    {'fast': 3, 'slow': 1}
+    >>> allocator.observe({"fast": [1.0, 0.9, 1.2]}, lost=["slow"])  # it died
+    >>> allocator.leave("slow")
+    >>> allocator.allocate()
+    {'fast': 4}
+    """
+
+    _round: AllocatedRound
+
+    def __init__(
+        self,
+        workers: int | Iterable[Worker],
+        budget: int,
+        policy: str | Policy = "default",
+        *,
+        start_more: bool = False,
+        price: float = 0.0,
+        seed: int = 0,
+        horizon: int | None = None,
+        **hyperparameters: Any,
+    ) -> None:
+        self._start_more = flag("start_more", start_more)
+        env_id = "ata_gym/TaskRace-v0" if start_more else "ata_gym/TaskAllocation-v0"
+        super().__init__(
+            workers,
+            budget,
+            policy,
+            env_id,
+            price=price,
+            seed=seed,
+            horizon=horizon,
+            hyperparameters=hyperparameters,
+        )
+
+    def allocate(self) -> dict[Worker, int]:
+        """The tasks of each worker that is there; they sum to B, or with ``start_more`` to at least B.
+
+        Each worker runs its tasks one after the other. Until the round is observed, the answer stays the same, but for
+        workers that join or leave. ValueError if no worker is there.
+        """
+        now = self._round
+        if not now.there.any():
+            raise ValueError("no worker is there: let one join")
+        if not now.decided:
+            seen = {"worker": now.worker, "duration": now.duration, "elapsed": now.elapsed}
+            space = (RaceAllocation if self._start_more else Allocation)(len(now.there), self.budget)
+            now = now._replace(action=space.check(self._decide(seen)), decided=np.array(True))
+        shares = np.where(now.there, now.action, 0)
+        missing = self.budget - int(shares.sum())
+        if missing > 0:
+            _hand_on(missing, shares, now.there, self.policy.estimated(self._state)[0][0])
+        self._round = now._replace(shares=shares)
+        tasks = zip(self._names, shares.tolist(), now.there, strict=True)
+        return {name: count for name, count, there in tasks if there and name is not None}
+
+    def observe(
+        self,
+        seconds: Mapping[Worker, Iterable[float]],
+        cancelled: Mapping[Worker, float] | None = None,
+        lost: Collection[Worker] = (),
+    ) -> None:
+        """Learn from the round that ``allocate`` began.
+
+        Parameters
+        ----------
+        seconds
+            The times of each worker's results, in the order in which it began them.
+        cancelled
+            How long each task that was cancelled had run when it was. In a race, a worker that gave fewer results than
+            it had tasks and has no time here counts as away.
+        lost
+            Workers that died or did not answer. They can get tasks in the next round, if the policy tries it: let them
+            ``leave`` if they are not to.
+
+        Raises
+        ------
+        ValueError
+            For a time that is no finite number of at least 0, a worker that is not known, or another number of results
+            than the round needs: nothing has changed then. Fewer than B are right only where a worker was lost, has
+            left, or, without ``start_more``, had a task cancelled; others may have done its tasks. Where no result came
+            at all, nothing is learned, and ``allocate`` gives the round again.
+        """
+        now = self._round
+        if not now.shares.any():
+            raise ValueError("there is no round to observe: call allocate() first, and observe() once after each")
+        times = {self._place(name): _times(name, own) for name, own in _items("seconds", seconds)}
+        ran = {self._place(name): checked_seconds(name, own) for name, own in _items("cancelled", cancelled or {})}
+        gone, stopped, counts = ~now.there & (now.shares > 0), np.zeros_like(now.there), np.zeros_like(now.shares)
+        gone[[self._place(name) for name in _collection("lost", lost)]] = True
+        stopped[list(ran)] = True
+        for place, own in times.items():
+            counts[place] = len(own)
+        self._check_counts(counts, now.shares, gone, stopped)
+        if not counts.any():
+            self._round = now._replace(shares=np.zeros_like(now.shares))
+            return
+        worker, duration, elapsed = np.full(self.budget, -1), np.zeros(self.budget), np.zeros(len(counts))
+        worker[: counts.sum()] = np.repeat(np.arange(len(counts)), counts)
+        duration[: counts.sum()] = [time for place in sorted(times) for time in times[place]]
+        elapsed[list(ran)] = list(ran.values())
+        over = now._replace(decided=np.array(False), shares=np.zeros_like(now.shares))
+        self._round = over._replace(worker=worker, duration=duration, elapsed=elapsed)
+
+    def _first_round(self, n: int) -> AllocatedRound:
+        none, results = np.zeros(n, np.int64), np.full(self.budget, -1)
+        return AllocatedRound(none == 0, none, np.array(False), none, results, np.zeros(self.budget), np.zeros(n))
+
+    def _in_use(self) -> Mask:
+        now = self._round
+        news = np.isin(np.arange(len(now.there)), now.worker) | (now.elapsed > 0.0)
+        used: Mask = (now.shares > 0) | (news & ~now.decided)
+        return used
+
+    def _check_counts(self, counts: Ints, shares: Ints, lost: Mask, cancelled: Mask) -> None:
+        """ValueError unless so many results, (n,), are possible."""
+        needed, total, owing = self.budget, int(counts.sum()), counts < shares
+        explained = lost if self._start_more else lost | cancelled
+        more = counts > shares
+        if total > needed or (more.any() and not (owing & explained).any()):
+            wrong, cure = more if more.any() else np.cumsum(counts) > needed, "whose tasks others did"
+        else:
+            unanswered = not self._start_more or (total < needed and not lost.any())
+            wrong, cure = owing & ~explained & unanswered, "who did not answer"
+        if wrong.any():
+            place = int(np.argmax(wrong))
+            raise ValueError(
+                f"worker {self._names[place]!r} has {counts[place]} results and was given {shares[place]} tasks; the "
+                f"round needs {needed} results, and has {total}{f': say in lost {cure}' if total <= needed else ''}"
+            )
+        idle = cancelled & ~owing
+        if idle.any() and not lost.any():
+            place = int(np.argmax(idle))
+            raise ValueError(
+                f"worker {self._names[place]!r} has results of all its {shares[place]} tasks: none can be cancelled"
+            )
+
+
+def _hand_on(missing: int, shares: Ints, there: Mask, mean: Floats) -> None:
+    """Raise the shares (n,) of those who are there by so many tasks, each to who would be first to have done it."""
+    known = there & np.isfinite(mean) & (mean >= 0.0)
+    usual = float(mean[known].mean()) if known.any() else 1.0
+    time = np.where(known, mean, usual).tolist()
+    ends = [((shares[i] + 1) * time[i], i) for i in np.flatnonzero(there).tolist()]
+    heapq.heapify(ends)
+    for _ in range(missing):
+        i = ends[0][1]
+        shares[i] += 1
+        heapq.heapreplace(ends, ((shares[i] + 1) * time[i], i))
+
+
+def _items(name: str, given: Any) -> Iterable[tuple[Any, Any]]:
+    if not isinstance(given, Mapping):
+        raise ValueError(f"{name} must be a dict by worker, not {short(given)}")  # noqa: TRY004
+    return given.items()
+
+
+def _collection(name: str, given: Any) -> Collection[Any]:
+    if isinstance(given, str) or not isinstance(given, Collection):
+        raise ValueError(f"{name} must be a list of workers, not {short(given)}")  # noqa: TRY004
+    return given
+
+
+def _times(worker: Worker, given: Any) -> list[float]:
+    try:
+        times = list(given)
+    except TypeError:
+        raise ValueError(f"the times of worker {worker!r} must be a list of numbers, not {short(given)}") from None
+    return [checked_seconds(worker, time) for time in times]

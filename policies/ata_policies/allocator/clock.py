@@ -1,0 +1,132 @@
+"""What time it would be: an env and a policy as a clock for any loop."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from numpy.typing import NDArray
+
+from ata_gym.envs.allocation import TaskAllocationEnv
+from ata_gym.envs.dispatch import TaskDispatchEnv
+from ata_gym.typing import Ints
+from ata_gym.utils.validation import whole_number
+from ata_policies.allocator.state import plain, restored
+from ata_policies.observations import Observation
+from ata_policies.policy import Policy, State
+from ata_policies.registry import make
+
+
+class Clock:
+    """The simulated twin of ``Allocator``: a loop asks once per step what time it is now.
+
+    Each ``tick`` is a round of the env, played by the policy.
+
+    Parameters
+    ----------
+    env
+        A single ``TaskAllocation-v0``, ``TaskRace-v0`` or ``TaskDispatch-v0``, maybe in wrappers that leave actions and
+        observations as they are. It is reset, and belongs to the clock from now on.
+    policy
+        The name of a policy (see ``ata_policies.make``), or a policy that is made already; oracles, too.
+    seed
+        Seeds the task times, and a policy that is given by its name.
+
+    Raises
+    ------
+    TypeError
+        If the env is a vector env, or another one.
+    ValueError
+        If there is no such policy, or it plays another env.
+
+    Examples
+    --------
+    >>> import gymnasium, ata_gym
+    >>> env = gymnasium.make("ata_gym/TaskAllocation-v0", pool={"family": "deterministic", "scale": [1, 3]}, budget=4)
+    >>> clock = Clock(env, "certainty-equivalence")
+    >>> for batch in range(3):  # the steps of any loop
+    ...     print(clock.tick(), clock.allocation)
+    6.0 [2 2]
+    9.0 [3 1]
+    12.0 [3 1]
+    """
+
+    rounds: int = 0
+    """Rounds played."""
+    runtime: float = 0.0
+    """Their round times added up."""
+    total_worker_time: float = 0.0
+    """The time that all workers were busy in them."""
+    allocation: Ints | None = None
+    """(n,) tasks that each worker was given in the last round, in dispatch those that it started; None before."""
+
+    def __init__(self, env: gym.Env[Any, Any], policy: str | Policy = "default", *, seed: int = 0) -> None:
+        bare: Any = getattr(env, "unwrapped", None)
+        if not isinstance(bare, TaskAllocationEnv | TaskDispatchEnv):
+            raise TypeError(f"a clock is a single env of ata_gym, made with gymnasium.make, not {env}")
+        self.env, self._bare, seed = env, bare, whole_number("seed", seed, least=0)
+        self.policy = policy if isinstance(policy, Policy) else make(policy, env, seed)
+        if (self.policy.setting.n, self.policy.setting.budget) != (bare.n, bare.budget):
+            raise ValueError(f"the policy must be made for the env's {bare.n} workers and B = {bare.budget}")
+        self._observation: Observation = env.reset(seed=seed)[0]
+        self._state: State | None = None
+        self._ended = False
+
+    def tick(self) -> float:
+        """Play one round; the runtime so far.
+
+        ValueError if the episode has ended, at its horizon or with the recorded task times.
+        """
+        if self._ended:
+            raise ValueError(
+                f"the episode ended after {self.rounds} rounds: make the env with a longer horizon or none, and traces "
+                'that wrap (end="wrap")'
+            )
+        dispatches = isinstance(self._bare, TaskDispatchEnv)
+        before = self._bare.checkpoint()["started"] if dispatches else None
+        over = False
+        while not over:
+            conditions = self._bare.conditions() if self.policy.privileged else None
+            action, self._state = self.policy.predict(self._observation, self._state, privileged=conditions)
+            self._observation, _, terminated, truncated, info = self.env.step(action)
+            over = info.get("round_over", True)
+        self.rounds, self._ended = self.rounds + 1, terminated or truncated
+        self.runtime, self.total_worker_time = info["runtime"], info["total_worker_time"]
+        self.allocation = (self._bare.checkpoint()["started"] - before)[0] if dispatches else action
+        return self.runtime
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that is remembered, as numbers in nested lists; see ``Allocator.state_dict``."""
+        return {
+            **plain(self._numbers(), "clock"),
+            **plain(self._bare.checkpoint(), "env"),
+            **plain(self._observation, "observation"),
+            **plain(self._state or self.policy.first_state(1), "policy"),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on, bit for bit, from the ``state_dict`` of a clock that was made with the same arguments.
+
+        ValueError if it does not fit, and nothing changes.
+        """
+        numbers = restored(self._numbers(), state, "clock")
+        env = restored(self._bare.checkpoint(), state, "env")
+        observation = restored(self._observation, state, "observation")
+        learned = restored(self.policy.first_state(1), state, "policy")
+        self._bare.restore(env)
+        self._observation, self._state = observation, learned if numbers["rounds"] > 0 else None
+        self.rounds, self._ended = int(numbers["rounds"]), bool(numbers["ended"])
+        self.runtime, self.total_worker_time = float(numbers["runtime"]), float(numbers["total_worker_time"])
+        self.allocation = numbers["allocation"] if self.rounds else None
+
+    def _numbers(self) -> dict[str, NDArray[Any]]:
+        tasks = np.zeros(self._bare.n, np.int64) if self.allocation is None else self.allocation
+        return {
+            "rounds": np.array(self.rounds),
+            "runtime": np.array(self.runtime),
+            "total_worker_time": np.array(self.total_worker_time),
+            "ended": np.array(self._ended),
+            "allocation": tasks,
+        }

@@ -1,0 +1,239 @@
+"""The policies of dispatch, for loops that do real work: who starts one more task, at each result."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ata_gym.typing import Bits, Floats, Ints, Mask
+from ata_policies.allocator.named_workers import NamedWorkers, Worker, checked_seconds
+from ata_policies.policy import Policy
+
+
+class DispatchedRound(NamedTuple):
+    """What is remembered of the round, and of the last result for the next decision."""
+
+    there: Mask
+    """(n,) which places have a worker that is there."""
+    due: Mask
+    """Whether a decision is to be made."""
+    missing: Ints
+    """Results that the round still needs; B where it has not begun."""
+    started: Ints
+    """(n,) tasks that each worker has started in the round."""
+    recent: Mask
+    """(n,) workers with tasks in the round, or in the last one until the first decision after it."""
+    running: Bits
+    """(n,) 1 where a worker is running a task."""
+    begun: Floats
+    """(n,) when it began, since the round's start."""
+    now: Floats
+    """Time since the round's start, at the last result."""
+    died: Mask
+    """(n,) workers that were lost in the round."""
+    worker: Ints
+    """(1,) whose result the last one was; -1 before the first."""
+    duration: Floats
+    """(1,) its time."""
+    elapsed: Floats
+    """(n,) how long each worker's cancelled or lost task had run, for the round's end."""
+    age: Floats
+    """(n,) how long each running task had run at the last result."""
+
+
+class Dispatcher(NamedWorkers):
+    """Says at each result which workers start one more task, and learns from their times.
+
+    A round needs B results; with the B-th it ends, and the tasks that are running are cancelled. It drives the policies
+    of ``ata_gym/TaskDispatch-v0``, as ``Allocator`` those of rounds: with an env's times, it decides as in the env. The
+    parameters are those of ``Allocator``.
+
+    Examples
+    --------
+    >>> dispatcher = Dispatcher(["a", "b"], budget=2)
+    >>> dispatcher.start()
+    ('a', 'b')
+    >>> dispatcher.finished("a", 1.0)  # whether that was the round's last result
+    False
+    >>> dispatcher.start()
+    ('a',)
+    >>> dispatcher.finished("b", 1.5)  # a's task is to be cancelled; it has run for 0.5
+    True
+    >>> dispatcher.start()
+    ('a', 'b')
+    """
+
+    _round: DispatchedRound
+
+    def __init__(
+        self,
+        workers: int | Iterable[Worker],
+        budget: int,
+        policy: str | Policy = "default",
+        *,
+        price: float = 0.0,
+        seed: int = 0,
+        horizon: int | None = None,
+        **hyperparameters: Any,
+    ) -> None:
+        super().__init__(
+            workers,
+            budget,
+            policy,
+            "ata_gym/TaskDispatch-v0",
+            price=price,
+            seed=seed,
+            horizon=horizon,
+            hyperparameters=hyperparameters,
+        )
+
+    @property
+    def missing(self) -> int:
+        """Results that the round still needs; B before it begins."""
+        return int(self._round.missing)
+
+    @property
+    def running(self) -> tuple[Worker, ...]:
+        """The workers that are running a task."""
+        return self._named(self._round.running > 0)
+
+    def start(self) -> tuple[Worker, ...]:
+        """The workers that start one task now; call it at a round's start, after each result, and after a loss.
+
+        If no worker would be running a task, all start that are there and were not lost in the round. ValueError if
+        there is none.
+        """
+        now = self._round
+        able = now.there & ~now.died & (now.running == 0)
+        if not (able | (now.running > 0)).any():
+            raise ValueError("no worker is there that could start: let one join")
+        starts = np.zeros_like(able)
+        if now.due:
+            seen = {name: getattr(now, name) for name in ("worker", "duration", "started", "running", "age")}
+            over = now.missing == self.budget  # only then is it seen what was cancelled
+            seen |= {"missing": now.missing[None], "elapsed": now.elapsed if over else np.zeros_like(now.elapsed)}
+            starts = able & (self._decide(seen) != 0)
+            if over:
+                now = now._replace(elapsed=np.zeros_like(now.elapsed), recent=np.zeros_like(able))
+        if not (starts | (now.running > 0)).any():
+            starts = able
+        self._round = now._replace(
+            due=np.array(False),
+            started=now.started + starts,
+            recent=now.recent | starts,
+            running=(now.running | starts).astype(np.int8),
+            begun=np.where(starts, now.now, now.begun),
+        )
+        return self._named(starts)
+
+    def finished(self, worker: Worker, seconds: float, ages: Mapping[Worker, float] | None = None) -> bool:
+        """Learn that a worker's task is done; whether that ends the round, so that running tasks are to be cancelled.
+
+        Parameters
+        ----------
+        worker, seconds
+            Whose task, and the time that it took.
+        ages
+            How long tasks of others have run by now. By default that is computed as if each task had begun at the very
+            moment of the result before its ``start``.
+
+        Raises
+        ------
+        ValueError
+            If the worker runs no task, ``start`` was not called since the last result, or a time is no finite number of
+            at least 0: nothing has changed then.
+        """
+        now, place = self._round, self._running("worker", worker)
+        if now.due:
+            raise ValueError("call start() after each result, before the next one is told")
+        took = checked_seconds(worker, seconds)
+        given = {self._running("ages", name): checked_seconds(name, age) for name, age in (ages or {}).items()}
+        if place in given:
+            raise ValueError(f"worker {worker!r} has finished its task: its time is seconds, and it has no age")
+        running = now.running.copy()
+        running[place] = 0
+        moment = now.begun[place] + took
+        age = np.where(running > 0, np.maximum(moment - now.begun, 0.0), 0.0)
+        age[list(given)] = list(given.values())
+        begun = now.begun.copy()
+        begun[list(given)] = moment - age[list(given)]
+        over = bool(now.missing == 1)
+        new = now._replace(
+            due=np.array(True),
+            missing=now.missing - 1,
+            running=running,
+            begun=begun,
+            now=np.asarray(moment),
+            worker=np.array([place]),
+            duration=np.array([took]),
+            age=age,
+        )
+        if over:
+            cancelled = np.where(running > 0, age, now.elapsed)
+            new = self._first_round(len(running))._replace(
+                there=now.there, recent=now.recent, worker=new.worker, duration=new.duration, elapsed=cancelled
+            )
+        self._round = new
+        return over
+
+    def lost(self, worker: Worker, seconds: float = 0.0) -> None:
+        """A worker died, after it had run its task for so long; until the round's end it starts no other.
+
+        Call ``start`` then: someone must be running. In the next round it starts again if the policy tries it: let it
+        ``leave`` if it is not to. ValueError if it runs no task, or the time is no finite number of at least 0.
+        """
+        now, place = self._round, self._running("worker", worker)
+        ran = checked_seconds(worker, seconds)
+        here = np.arange(len(now.there)) == place
+        self._round = now._replace(
+            running=np.where(here, 0, now.running).astype(np.int8),
+            now=np.maximum(now.now, now.begun[place] + ran),
+            died=now.died | here,
+            elapsed=np.where(here, ran, now.elapsed),
+            age=np.where(here, 0.0, now.age),
+        )
+
+    def join(self, worker: Worker) -> None:
+        """As of ``Allocator``; a worker that was lost and has left can start again."""
+        super().join(worker)
+        joined = np.arange(len(self._names)) == self._place(worker)
+        self._round = self._round._replace(died=self._round.died & ~joined)
+
+    def leave(self, worker: Worker, *, for_good: bool = False) -> None:
+        """As of ``Allocator``; a task that the worker was running is lost."""
+        if worker in self.running:
+            self.lost(worker)
+        super().leave(worker, for_good=for_good)
+
+    def _first_round(self, n: int) -> DispatchedRound:
+        none, zeros, nobody = np.zeros(n, np.int64), np.zeros(n), np.zeros(n, np.bool_)
+        return DispatchedRound(
+            there=~nobody,
+            due=np.array(True),
+            missing=np.array(self.budget),
+            started=none,
+            recent=nobody,
+            running=np.zeros(n, np.int8),
+            begun=zeros,
+            now=np.array(0.0),
+            died=nobody,
+            worker=np.array([-1]),
+            duration=np.zeros(1),
+            elapsed=zeros,
+            age=zeros,
+        )
+
+    def _in_use(self) -> Mask:
+        return self._round.recent
+
+    def _named(self, which: Mask) -> tuple[Worker, ...]:
+        return tuple(name for name, one in zip(self._names, which, strict=True) if one and name is not None)
+
+    def _running(self, what: str, worker: Worker) -> int:
+        """The place of a worker that runs a task; ValueError if it does not."""
+        place = self._place(worker)
+        if not self._round.running[place]:
+            raise ValueError(f"{what}: worker {worker!r} is running no task; {list(self.running)} are")
+        return place

@@ -1,0 +1,262 @@
+"""A policy for workers with names, who join, leave and come back."""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ata_gym.typing import Ints, Mask
+from ata_gym.utils.validation import as_float, non_negative, short, whole_number
+from ata_policies.allocator.state import plain, renewed, restored, told_who_is_there, widened
+from ata_policies.beliefs.distributions.bins import SLOTS
+from ata_policies.explanation import Explanation
+from ata_policies.observations import Observation
+from ata_policies.policy import Policy, Setting, State
+from ata_policies.registry import default_name, load, make_for, parse
+
+Worker = str | int
+"""A worker's name."""
+
+_MADE_BY = {
+    "ata_gym/TaskAllocation-v0": "Allocator(...)",
+    "ata_gym/TaskRace-v0": "Allocator(..., start_more=True)",
+    "ata_gym/TaskDispatch-v0": "Dispatcher(...)",
+}
+
+
+class NamedWorkers(ABC):
+    """What ``Allocator`` and ``Dispatcher`` share: a policy and its state, and the place that each worker has in it.
+
+    A worker that leaves keeps its place, and what is known of it, until it comes back or leaves for good. A new worker
+    takes a free place, and nothing is known of it; where no place is free, the policy is made for one worker more.
+    """
+
+    policy: Policy
+    """The policy; its workers are numbered by ``places``."""
+    _state: State
+    _round: Any
+    """What is remembered of the round: a named tuple of arrays, with ``there``, (n,), which workers are there."""
+
+    def __init__(
+        self,
+        workers: int | Iterable[Worker],
+        budget: int,
+        policy: str | Policy,
+        env_id: str,
+        *,
+        price: float,
+        seed: int,
+        horizon: int | None,
+        hyperparameters: Mapping[str, Any],
+    ) -> None:
+        self._names: tuple[Worker | None, ...] = _checked_names(workers)
+        n, horizon = len(self._names), None if horizon is None else whole_number("horizon", horizon)
+        self._setting = Setting(n, whole_number("budget", budget), non_negative("price", price), horizon=horizon)
+        self._made_from, self._env_id, self._seed = policy, env_id, seed
+        self._hyperparameters = dict(hyperparameters)
+        self.policy = self._made(n)
+        self._state = self.policy.first_state(1)
+        self._round = self._first_round(n)
+
+    @cached_property
+    def _index(self) -> Mapping[object, int]:
+        """The place of each name."""
+        return {name: place for place, name in enumerate(self._names) if name is not None}
+
+    def _rename(self, names: tuple[Worker | None, ...]) -> None:
+        self._names = names
+        self.__dict__.pop("_index", None)
+
+    @abstractmethod
+    def _first_round(self, n: int) -> Any:
+        """What is remembered before the first round."""
+
+    @abstractmethod
+    def _in_use(self) -> Mask:
+        """(n,) the places of whose workers the policy has not seen everything."""
+
+    @property
+    def budget(self) -> int:
+        """Results B that a round needs."""
+        return self._setting.budget
+
+    @property
+    def workers(self) -> tuple[Worker, ...]:
+        """The names of the workers that are there."""
+        return tuple(name for name, there in zip(self._names, self._round.there, strict=True) if there)  # type: ignore[misc]
+
+    @property
+    def places(self) -> tuple[Worker | None, ...]:
+        """The names by place, also of those who have left; None for a free place."""
+        return self._names
+
+    def join(self, worker: Worker) -> None:
+        """A worker comes back, or a new one comes.
+
+        ValueError if it is there already, or the policy cannot be made for one worker more.
+        """
+        (name,) = _checked_names([worker])
+        policy, state, round, place = self.policy, self._state, self._round, self._place_for(name)
+        if place == len(self._names):
+            policy = self._made(place + 1)
+            state, round = widened(state, policy.first_state(1)), widened(round, self._first_round(place + 1))
+        elif self._round.there[place]:
+            raise ValueError(f"worker {name!r} is there already")
+        elif self._names[place] is None:
+            sizes = len(self._names), len(self._names) + 1
+            state = renewed(state, place, *(self._made(n).first_state(1) for n in sizes))
+        joined = np.arange(len(round.there)) == place
+        self.policy, self._round = policy, round._replace(there=round.there | joined)
+        self._state = told_who_is_there(state, ~self._round.there, joined)
+        self._rename((*self._names[:place], name, *self._names[place + 1 :]))
+
+    def leave(self, worker: Worker, *, for_good: bool = False) -> None:
+        """A worker leaves: it gets nothing until it joins again, and what is known of it is kept.
+
+        A worker that leaves for good is forgotten, and its place is free; so can be one that has left before. From the
+        first time on that a worker leaves, policies that can watch who owes results (``availability``) do so.
+
+        ValueError if the worker is not there.
+        """
+        place = self._place(worker)
+        if not (self._round.there[place] or for_good):
+            raise ValueError(f"worker {worker!r} has left already")
+        if getattr(self.policy, "availability", None) is False and isinstance(self._made_from, str):
+            self._hyperparameters = {"availability": True} | self._hyperparameters
+            self.policy = self._made(len(self._names))
+            self._state = widened(self._state, self.policy.first_state(1))
+        there = self._round.there & (np.arange(len(self._names)) != place)
+        self._round = self._round._replace(there=there)
+        self._state = told_who_is_there(self._state, ~there, np.zeros_like(there))
+        if for_good:
+            self._rename((*self._names[:place], None, *self._names[place + 1 :]))
+
+    def explain(self) -> Explanation:
+        """What was behind the policy's last decision; the workers are numbered by ``places``."""
+        told = self.policy.explain(self._state)
+        return replace(told, away=told.away | ~self._round.there)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that is remembered, as numbers in nested lists, and text.
+
+        ``np.savez``, ``torch.save`` and JSON can hold it, and no code runs when it is read: ``torch.load`` takes it
+        with ``weights_only=True``.
+        """
+        return {
+            "workers": json.dumps(self._names),
+            "budget": self.budget,
+            "policy": _kind(self.policy),
+            "watches": bool(getattr(self.policy, "availability", False)),
+            **plain(self._round, "round"),
+            **plain(self._state, "state"),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on, bit for bit, from the ``state_dict`` of one that was made with the same arguments; workers may differ.
+
+        The values may be arrays or tensors by now. ValueError if they do not fit, and nothing changes.
+        """
+        names, watches = self._saved(state)
+        before, policy, first = self._hyperparameters, self.policy, self._first_round(len(names))
+        other = watches != bool(getattr(policy, "availability", False)) and isinstance(self._made_from, str)
+        if other:
+            self._hyperparameters = before | {"availability": watches}
+        try:
+            if other or len(names) != len(self._names):
+                policy = self._made(len(names))
+            now = restored(policy.first_state(1), state, "state"), restored(first, state, "round")
+        except ValueError:
+            self._hyperparameters = before
+            raise
+        self._rename(names)
+        self.policy, (self._state, self._round) = policy, now
+
+    def _saved(self, state: Mapping[str, Any]) -> tuple[tuple[Worker | None, ...], bool]:
+        """The names in a state, and whether its policy watches who owes results; ValueError if it is no such state."""
+        try:
+            ours = int(np.asarray(state["budget"])), str(np.asarray(state["policy"]))
+            names, watches = json.loads(str(np.asarray(state["workers"]))), bool(np.asarray(state["watches"]))
+            known = _checked_names([name for name in names if name is not None] or [0])
+        except (KeyError, TypeError, ValueError):
+            ours, names, known, watches = (0, ""), [], (), False
+        if not known or not isinstance(names, list) or ours != (self.budget, _kind(self.policy)):
+            raise ValueError(
+                f"this is no state of {type(self).__name__} with B = {self.budget} and {_kind(self.policy)}"
+            )
+        return tuple(names), watches
+
+    def _made(self, n: int) -> Policy:
+        """The policy for n workers."""
+        given, budget = self._made_from, self.budget
+        if isinstance(given, Policy):
+            kind: Any = type(given)
+            if (given.setting.n, given.setting.budget) != (n, budget) or self._hyperparameters:
+                raise ValueError(
+                    f"this {kind.__name__} is made for {given.setting.n} workers and B = {given.setting.budget}, not "
+                    f"for {n} and {budget}: give its name and hyperparameters, so that it can be made for other numbers"
+                )
+        else:
+            kind = load(default_name(self._env_id) if parse(given)[0] == "default" else given)
+        if kind.env_id != self._env_id:
+            made_by = _MADE_BY.get(kind.env_id, kind.env_id)
+            raise ValueError(f"{kind.__name__} plays {kind.env_id}: use {made_by}, or a policy of {self._env_id}")
+        if kind.privileged:
+            raise ValueError(f"{kind.__name__} needs to know each round beforehand, which only an env does")
+        if isinstance(given, Policy):
+            return given
+        return make_for(given, self._setting._replace(n=n), self._env_id, self._seed, **self._hyperparameters)
+
+    def _decide(self, observation: Observation) -> Ints:
+        """Let the policy decide, once it knows who is there; (n,)."""
+        there = self._round.there
+        if not there.all():
+            self._state = told_who_is_there(self._state, ~there, np.zeros_like(there))
+        action, self._state = self.policy.predict(observation, self._state)
+        return action
+
+    def _place_for(self, name: Worker) -> int:
+        """The place of a worker that joins: its own, a free one, or that after the last."""
+        if name in self._index:
+            return self._index[name]
+        in_use = self._in_use()
+        free = [i for i, one in enumerate(self._names) if one is None and not in_use[i]]
+        return free[0] if free and len(self._names) < SLOTS else len(self._names)
+
+    def _place(self, worker: object) -> int:
+        """The place of a worker that is or was there; ValueError if there is none of that name."""
+        known = isinstance(worker, str | int | np.integer) and not isinstance(worker, bool)
+        if known and worker in self._index:
+            return self._index[worker]
+        raise ValueError(f"there is no worker {short(worker)}; there are {short(list(self.workers))}")
+
+
+def checked_seconds(worker: object, seconds: object) -> float:
+    """The time as a float; ValueError that names the worker unless it is a finite number of at least 0."""
+    number = as_float(seconds)
+    if 0.0 <= number < np.inf:
+        return number
+    raise ValueError(f"a time of worker {worker!r} must be a finite number of at least 0, not {short(seconds)}")
+
+
+def _kind(policy: Policy) -> str:
+    """The policy's class, and its parts where it is made of parts."""
+    kind, about = type(policy).__name__, policy.about()
+    return kind if about == policy.summary() else f"{kind} ({about})"
+
+
+def _checked_names(workers: int | Iterable[Worker]) -> tuple[Worker, ...]:
+    """The names, or the numbers from 0 on; ValueError unless they are texts or whole numbers, and each differs."""
+    if isinstance(workers, str) or not isinstance(workers, Iterable):
+        return tuple(range(whole_number("workers", workers)))
+    names = tuple(workers)
+    if not names or not all(type(name) in (str, int) for name in names):
+        raise ValueError(f"workers must be a number, or names that are texts or whole numbers, not {short(names)}")
+    if len(set(names)) < len(names):
+        raise ValueError(f"each worker must have a name of its own; of {short(names)}, two are the same")
+    return names

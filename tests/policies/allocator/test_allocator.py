@@ -1,0 +1,321 @@
+"""Workers with names: what is refused, who gets what when workers come and go, and how long state is kept."""
+
+from __future__ import annotations
+
+import copy
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import ata_policies
+from ata_policies import Allocator
+
+ALLOCATION = [
+    name
+    for name in ata_policies.names()
+    if ata_policies.load(name).env_id == "ata_gym/TaskAllocation-v0"
+    and not ata_policies.load(name).privileged
+    and name not in ("ofta", "oracle")
+]
+GIVEN: dict[str, dict[str, Any]] = {
+    **{name: {"alpha": 0.1} for name in ("ata", "ata-icml")},
+    **{name: {"eta": 0.1} for name in ("ata-empirical", "ata-empirical-icml")},
+}
+TIMES = {"a": 1.0, "b": 2.0, "c": 4.0, "d": 0.5, "e": 3.0, "f": 8.0}
+
+
+def times_of(shares: dict[Any, int]) -> dict[Any, list[float]]:
+    """The times of all tasks, each a little longer than the one before."""
+    return {name: [TIMES[name] * (1.0 + 0.01 * j) for j in range(tasks)] for name, tasks in shares.items()}
+
+
+def played(rounds: int = 3, workers: Any = ("a", "b", "c"), budget: int = 6, **more: Any) -> Allocator:
+    """An allocator after some rounds, with the next one begun."""
+    allocator = Allocator(workers, budget, **more)
+    for _ in range(rounds):
+        allocator.observe(times_of(allocator.allocate()))
+    allocator.allocate()
+    return allocator
+
+
+REFUSED: list[tuple[str, Any, dict[str, Any], str]] = [
+    ("NaN", {"a": [math.nan]}, {}, "a time of worker 'a' must be a finite number of at least 0, not nan"),
+    ("negative", {"b": [1.0, -0.5]}, {}, "a time of worker 'b' must be a finite number of at least 0, not -0.5"),
+    ("infinite", {"a": [math.inf]}, {}, "worker 'a'"),
+    ("no number", {"a": ["1.0"]}, {}, "a time of worker 'a' must be a finite number of at least 0, not '1.0'"),
+    ("too long a number", {"a": [10**400]}, {}, "a time of worker 'a'"),
+    ("a truth value", {"a": [True]}, {}, "a time of worker 'a'"),
+    ("a lone number", {"a": 1.0}, {}, "the times of worker 'a' must be a list of numbers, not 1.0"),
+    ("an array without an axis", {"a": np.array(1.0)}, {}, "the times of worker 'a' must be a list of numbers"),
+    ("unknown", {"z": [1.0]}, {}, "there is no worker 'z'; there are ['a', 'b', 'c']"),
+    ("an index", {0: [1.0]}, {}, "there is no worker 0"),
+    ("no dict", [1.0], {}, "seconds must be a dict by worker, not [1.0]"),
+    ("none", {}, {}, "the round needs 6 results, and has 0: say in lost who did not answer"),
+    ("bad cancelled", {}, {"cancelled": {"c": math.nan}}, "a time of worker 'c'"),
+    ("cancelled unknown", {}, {"cancelled": {"y": 1.0}}, "there is no worker 'y'"),
+    ("lost unknown", {}, {"lost": ["x"]}, "there is no worker 'x'"),
+    ("lost a text", {}, {"lost": "abc"}, "lost must be a list of workers, not 'abc'"),
+    ("lost an array", {}, {"lost": [np.zeros(2)]}, "there is no worker array([0., 0.])"),
+]
+
+
+@pytest.mark.parametrize(("seconds", "more", "said"), [pytest.param(*rest, id=name) for name, *rest in REFUSED])
+def test_what_is_wrong_is_refused_by_the_workers_name_and_changes_nothing(seconds: Any, more: Any, said: str) -> None:
+    allocator = played()
+    before = copy.deepcopy(allocator.state_dict())
+    with pytest.raises(ValueError) as refusal:  # noqa: PT011 - it is compared as text
+        allocator.observe(seconds, **more)
+    assert said in str(refusal.value)
+    assert allocator.state_dict() == before
+
+
+COUNTS: list[tuple[bool, dict[str, int], dict[str, float], str]] = [
+    (
+        False,
+        {"a": 3, "b": 2, "c": 2},
+        {},
+        "worker 'a' has 3 results and was given 2 tasks; the round needs 6",
+    ),
+    (
+        False,
+        {"a": 3, "b": 2, "c": 1},
+        {},
+        "worker 'a' has 3 results and was given 2 tasks; the round needs 6",
+    ),
+    (
+        False,
+        {"a": 2, "b": 1, "c": 2},
+        {},
+        "worker 'b' has 1 results and was given 2 tasks; the round needs 6",
+    ),
+    (
+        False,
+        {"a": 3, "b": 4, "c": 0},
+        {"c": 1.0},
+        "worker 'a' has 3 results and was given 2 tasks; the round needs 6",
+    ),
+    (False, {"a": 2, "b": 2, "c": 2}, {"b": 1.0}, "worker 'b' has results of all its 2 tasks: none can be cancelled"),
+    (
+        True,
+        {"a": 4, "b": 2, "c": 1},
+        {},
+        "worker 'c' has 1 results and was given 6 tasks; the round needs 6",
+    ),
+    (True, {"a": 7}, {}, "worker 'a' has 7 results and was given 6 tasks; the round needs 6 results, and has 7"),
+    (
+        True,
+        {"a": 3, "b": 2},
+        {"a": 1.0},
+        "worker 'a' has 3 results and was given 6 tasks; the round needs 6",
+    ),
+    (True, {"b": 6}, {"b": 1.0}, "worker 'b' has results of all its 6 tasks: none can be cancelled"),
+]
+
+
+@pytest.mark.parametrize(("race", "results", "cancelled", "said"), COUNTS)
+def test_other_numbers_of_results_than_a_round_can_have_are_refused(
+    race: bool, results: dict[str, int], cancelled: dict[str, float], said: str
+) -> None:
+    allocator = played(start_more=race, policy="gta" if race else "certainty-equivalence", rounds=0)
+    before = copy.deepcopy(allocator.state_dict())
+    with pytest.raises(ValueError) as refusal:  # noqa: PT011 - it is compared as text
+        allocator.observe(times_of(results), cancelled)
+    assert str(refusal.value).startswith(said)
+    assert allocator.state_dict() == before
+    allocator.observe(times_of({"a": 2, "b": 2, "c": 2}))
+
+
+def test_a_round_is_allocated_then_observed_once() -> None:
+    allocator = Allocator(2, budget=3)
+    with pytest.raises(ValueError, match=r"there is no round to observe: call allocate\(\) first"):
+        allocator.observe({0: [1.0]})
+    shares = allocator.allocate()
+    assert allocator.allocate() == shares
+    times = {worker: [1.0] * tasks for worker, tasks in shares.items()}
+    allocator.observe(times)
+    with pytest.raises(ValueError, match=r"call allocate\(\) first, and observe\(\) once after each"):
+        allocator.observe(times)
+
+
+def test_lost_tasks_may_be_done_by_others_or_by_nobody() -> None:
+    allocator = played(policy="certainty-equivalence", rounds=0)
+    allocator.observe({"a": [1.0] * 2, "b": [2.0, 2.0, 2.0, 2.0]}, lost=["c"])
+    allocator.allocate()
+    assert allocator.explain().evidence.tolist() == [2.0, 4.0, 0.0]
+    left = {name: tasks for name, tasks in allocator.allocate().items() if name != "c"}
+    allocator.observe(times_of(left), cancelled={"c": 9.0})
+    allocator.allocate()
+    assert allocator.explain().evidence.tolist() == [2.0 + left["a"], 4.0 + left["b"], 0.0]
+
+
+def test_a_round_without_any_result_is_given_again() -> None:
+    allocator = played(policy="thompson")
+    shares, explained = allocator.allocate(), str(allocator.explain())
+    allocator.observe({}, lost=["a", "b", "c"])
+    assert allocator.allocate() == shares
+    assert str(allocator.explain()) == explained
+    allocator.observe(times_of(shares))
+
+
+@pytest.mark.parametrize("name", ALLOCATION)
+@settings(max_examples=6, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_shares_sum_to_the_budget_whoever_is_there(name: str, data: st.DataObject) -> None:
+    allocator = Allocator(["a", "b", "c"], 5, name, **GIVEN.get(name, {}))
+    there, known = {"a", "b", "c"}, {"a", "b", "c"}
+    for _ in range(12):
+        for worker in data.draw(st.lists(st.sampled_from(sorted(TIMES)), max_size=2, unique=True)):
+            if worker not in there:
+                allocator.join(worker)
+                there.add(worker)
+                known.add(worker)
+            elif len(there) > 1:
+                for_good = data.draw(st.booleans())
+                allocator.leave(worker, for_good=for_good)
+                there.remove(worker)
+                known -= {worker} if for_good else set()
+        shares = allocator.allocate()
+        assert shares.keys() == there == set(allocator.workers)
+        assert sum(shares.values()) == 5
+        assert min(shares.values()) >= 0
+        assert {place for place in allocator.places if place is not None} == known
+        dies = data.draw(st.sampled_from([None, *sorted(there)]))
+        times = {worker: own for worker, own in times_of(shares).items() if worker != dies}
+        allocator.observe(times, lost=[] if dies is None else [dies])
+    assert len(allocator.places) <= 12
+
+
+@pytest.mark.parametrize("name", ["race", "gta", "race-caps", "race-fastest", "race-backup"])
+@settings(max_examples=6, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_a_race_starts_enough_whoever_is_there(name: str, data: st.DataObject) -> None:
+    allocator = Allocator(["a", "b", "c"], 5, name, start_more=True, price=data.draw(st.sampled_from([0.0, 0.2])))
+    there = {"a", "b", "c"}
+    for _ in range(10):
+        worker = data.draw(st.sampled_from(sorted(TIMES)))
+        if worker not in there:
+            allocator.join(worker)
+            there.add(worker)
+        elif len(there) > 1:
+            allocator.leave(worker, for_good=data.draw(st.booleans()))
+            there.remove(worker)
+        shares = allocator.allocate()
+        assert shares.keys() == there
+        assert sum(shares.values()) >= 5
+        assert all(0 <= tasks <= 5 for tasks in shares.values())
+        ends = sorted((TIMES[name] * (j + 1), name) for name, tasks in shares.items() for j in range(tasks))[:5]
+        done = {name: [TIMES[name]] * sum(name == one for _, one in ends) for name in shares}
+        short = [name for name, tasks in shares.items() if len(done[name]) < tasks]
+        allocator.observe(done, cancelled=dict.fromkeys(short, 0.25))
+
+
+@pytest.mark.parametrize("name", ["default", "thompson", "restarting-beta", "lb-bsp-ema"])
+def test_who_leaves_gets_nothing_and_who_comes_back_is_known(name: str) -> None:
+    allocator = played(rounds=30, policy=name)
+    assert allocator.allocate()["a"] > 0
+    allocator.observe(times_of(allocator.allocate()))
+    allocator.leave("a")
+    for _ in range(5):
+        shares = allocator.allocate()
+        assert "a" not in shares
+        assert shares["b"] > shares["c"]  # the policy shares out all tasks among those who are there
+        assert allocator.explain().away.tolist() == [True, False, False]
+        allocator.observe(times_of(shares))
+    allocator.join("a")
+    allocator.observe(times_of(allocator.allocate()))
+    assert allocator.allocate()["a"] == max(allocator.allocate().values())
+    assert allocator.explain().mean[0] == pytest.approx(1.0, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    "name", ["default", "thompson", "restarting-beta", "lb-bsp-ema", "explore-then-commit:tries=1"]
+)
+def test_a_new_worker_is_tried_and_the_others_stay_known(name: str) -> None:
+    allocator = played(rounds=20, policy=name)
+    allocator.observe(times_of(allocator.allocate()))
+    known = allocator.explain()
+    allocator.join("d")
+    assert allocator.workers == allocator.places == ("a", "b", "c", "d")
+    assert np.array_equal(allocator.explain().evidence[:3], known.evidence)
+    assert allocator.explain().evidence[3] == 0.0
+    if "explore" not in name:
+        for _ in range(15):
+            allocator.observe(times_of(allocator.allocate()))
+        assert allocator.allocate()["d"] == max(allocator.allocate().values())
+
+
+def test_the_place_of_who_left_for_good_is_another_workers() -> None:
+    allocator = played(rounds=5, policy="thompson-beta")
+    allocator.observe(times_of(allocator.allocate()))
+    allocator.leave("b", for_good=True)
+    allocator.join("d")  # b's last results are not learned yet, so its place is not free
+    assert allocator.places == ("a", None, "c", "d")
+    allocator.observe(times_of(allocator.allocate()))
+    allocator.join("e")
+    assert allocator.places == ("a", "e", "c", "d")
+    assert allocator.explain().evidence[1] == 0.0
+    with pytest.raises(ValueError, match="there is no worker 'b'"):
+        allocator.leave("b")
+
+
+def test_only_who_is_there_can_leave_and_only_others_can_join() -> None:
+    allocator = played()
+    before = copy.deepcopy(allocator.state_dict())
+    with pytest.raises(ValueError, match="worker 'a' is there already"):
+        allocator.join("a")
+    with pytest.raises(ValueError, match=r"names that are texts or whole numbers, not \(1.5,\)"):
+        allocator.join(1.5)  # type: ignore[arg-type]
+    assert allocator.state_dict() == before
+    for worker in ("a", "b", "c"):
+        allocator.leave(worker)
+    with pytest.raises(ValueError, match="worker 'a' has left already"):
+        allocator.leave("a")
+    with pytest.raises(ValueError, match="no worker is there: let one join"):
+        allocator.allocate()
+    allocator.join("b")
+    assert allocator.allocate() == {"b": 6}
+
+
+def test_who_leaves_within_a_round_owes_nothing() -> None:
+    allocator = played(policy="certainty-equivalence", rounds=0)
+    allocator.leave("a")
+    allocator.observe(times_of({"b": 2, "c": 2}))
+    assert allocator.allocate().keys() == {"b", "c"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((0, 3), "workers must be a whole number from 1"),
+        (([], 3), "workers must be a number, or names"),
+        ((["a", "a"], 3), "each worker must have a name of its own"),
+        (([("a",)], 3), "names that are texts or whole numbers"),
+        (("ab", 3), "workers must be a whole number"),
+        ((2, 0), "budget must be a whole number from 1"),
+        ((2, 3, "gta"), r"gta plays ata_gym/TaskRace-v0: use Allocator\(..., start_more=True\)"),
+        ((2, 3, "dispatch"), r"dispatch plays ata_gym/TaskDispatch-v0: use Dispatcher\(...\)"),
+        ((2, 3, "thomson"), "did you mean thompson"),
+        ((2, 3, "oracle"), "knows the workers"),
+        ((2, 3, "thompson:weight=2"), "does not take weight"),
+        ((2, 3, 7), "a policy is named by a text"),
+    ],
+)
+def test_bad_arguments_are_refused(arguments: Any, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        Allocator(*arguments)
+
+
+def test_a_policy_that_is_made_already_has_its_workers() -> None:
+    policy = ata_policies.make_for("thompson", ata_policies.Setting(2, 3), "ata_gym/TaskAllocation-v0")
+    allocator = Allocator(["a", "b"], 3, policy)
+    assert allocator.policy is policy
+    with pytest.raises(ValueError, match="is made for 2 workers and B = 3, not for 3 and 3: give its name"):
+        allocator.join("c")
+    with pytest.raises(ValueError, match="is made for 2 workers and B = 3, not for 2 and 4"):
+        Allocator(2, 4, policy)
+    allocator.leave("a")
+    assert allocator.allocate() == {"b": 3}

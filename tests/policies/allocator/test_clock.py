@@ -1,0 +1,88 @@
+"""The clock: rounds of an env that a policy plays, in any loop."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+import ata_policies
+from ata_gym.pools import deterministic, shifted_exponential, trace
+from ata_policies import Clock
+
+POOL = shifted_exponential([1.0, 2.0, 3.0], [1.0, 2.0, 3.0])
+IDS = ["ata_gym/TaskAllocation-v0", "ata_gym/TaskRace-v0", "ata_gym/TaskDispatch-v0"]
+
+
+@pytest.mark.parametrize("env_id", IDS)
+def test_a_tick_is_a_round_of_the_policy(env_id: str) -> None:
+    clock = Clock(gym.make(env_id, pool=POOL, budget=5, price=0.2), seed=7)
+    assert (clock.rounds, clock.runtime, clock.total_worker_time, clock.allocation) == (0, 0.0, 0.0, None)
+    env = gym.make(env_id, pool=POOL, budget=5, price=0.2)
+    policy, (observation, info), state = ata_policies.make("default", env, seed=7), env.reset(seed=7), None
+    for played in range(1, 9):
+        over, tasks = False, np.zeros(3, np.int64)
+        while not over:
+            action, state = policy.predict(observation, state)
+            running = observation.get("running", np.zeros(3, np.int8))
+            starts = action * (running == 0)
+            tasks += starts if (starts + running).any() else 1
+            observation, *_, info = env.step(action)
+            over = info.get("round_over", True)
+        assert clock.tick() == clock.runtime == info["runtime"]
+        assert clock.total_worker_time == info["total_worker_time"]
+        assert clock.rounds == played
+        assert clock.allocation is not None
+        assert clock.allocation.tolist() == tasks.tolist()
+
+
+def test_times_are_those_of_the_seed() -> None:
+    def clock(seed: int) -> Any:
+        return Clock(gym.make(IDS[0], pool=POOL, budget=5), "thompson", seed=seed)
+
+    assert [clock(3).tick() for _ in range(5)] == [clock(3).tick() for _ in range(5)]
+    assert clock(3).tick() != clock(4).tick()
+
+
+@pytest.mark.parametrize("name", [name for name in ata_policies.names() if ata_policies.load(name).privileged])
+def test_oracles_of_the_coming_round_play(name: str) -> None:
+    env = gym.make(ata_policies.load(name).env_id, pool=deterministic([1.0, 2.0, 9.0]), budget=3)
+    clock = Clock(env, name)
+    clock.tick()
+    assert clock.tick() == 4.0
+
+
+def test_wrappers_see_the_rounds() -> None:
+    env = gym.wrappers.RecordEpisodeStatistics(gym.make(IDS[0], pool=POOL, budget=5, horizon=3))
+    clock = Clock(env, ata_policies.make("uta", env))
+    for _ in range(3):
+        clock.tick()
+    assert env.return_queue[-1] == pytest.approx(-clock.runtime)
+
+
+@pytest.mark.parametrize("env_id", IDS)
+def test_after_the_episode_there_is_no_time(env_id: str) -> None:
+    for arguments in ({"pool": POOL, "horizon": 2}, {"pool": trace([[1.0, 2.0], [1.0, 3.0]], "round", "truncate")}):
+        clock = Clock(gym.make(env_id, budget=1, **arguments))  # type: ignore[arg-type]
+        clock.tick()
+        clock.tick()
+        runtime = clock.runtime
+        with pytest.raises(ValueError, match=r"the episode ended after 2 rounds: make the env with a longer horizon"):
+            clock.tick()
+        assert (clock.rounds, clock.runtime) == (2, runtime)
+
+
+def test_other_envs_are_refused() -> None:
+    with pytest.raises(TypeError, match=r"a clock is a single env of ata_gym, made with gymnasium.make, not "):
+        Clock(gym.make_vec(IDS[0], num_envs=2, pool=POOL, budget=5))  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"a clock is a single env of ata_gym"):
+        Clock(gym.make("CartPole-v1"))
+    with pytest.raises(ValueError, match=r"gta plays ata_gym/TaskRace-v0, and this env is"):
+        Clock(gym.make(IDS[0], pool=POOL, budget=5), "gta")
+    env = gym.make(IDS[0], pool=POOL, budget=5)
+    with pytest.raises(ValueError, match=r"the policy must be made for the env's 3 workers and B = 4"):
+        Clock(gym.make(IDS[0], pool=POOL, budget=4), ata_policies.make("uta", env))
+    with pytest.raises(ValueError, match="seed must be a whole number"):
+        Clock(env, seed=-1)

@@ -1,0 +1,165 @@
+"""The dispatcher: rounds of B results, workers that die or leave within one, and what is refused."""
+
+from __future__ import annotations
+
+import copy
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ata_policies import Dispatcher
+
+
+def begun(policy: str = "dispatch-gta", budget: int = 3) -> Dispatcher:
+    """Three workers, all of whom have started a task."""
+    dispatcher = Dispatcher(["a", "b", "c"], budget, policy)
+    assert dispatcher.start() == ("a", "b", "c")
+    return dispatcher
+
+
+def seen_in(dispatcher: Dispatcher) -> Any:
+    """What the policy will see."""
+    return dispatcher._round
+
+
+def test_a_round_ends_with_its_last_result_and_cancels_the_rest() -> None:
+    dispatcher = begun()
+    assert (dispatcher.missing, dispatcher.running) == (3, ("a", "b", "c"))
+    assert not dispatcher.finished("b", 1.0)
+    assert dispatcher.start() == ("b",)
+    assert not dispatcher.finished("b", 0.5)
+    assert seen_in(dispatcher).age.tolist() == [1.5, 0.0, 1.5]
+    assert dispatcher.start() == ("b",)
+    assert dispatcher.finished("a", 2.0)
+    assert seen_in(dispatcher).elapsed.tolist() == [0.0, 0.5, 2.0]
+    assert (dispatcher.missing, dispatcher.running) == (3, ())
+    assert dispatcher.start() == ("a", "b", "c")
+    assert dispatcher.start() == ()
+
+
+def test_ages_that_were_measured_count() -> None:
+    dispatcher = begun(budget=2)
+    dispatcher.finished("a", 1.0, ages={"c": 0.75})
+    assert seen_in(dispatcher).age.tolist() == [0.0, 1.0, 0.75]
+    dispatcher.start()
+    assert dispatcher.finished("b", 3.0)
+    assert seen_in(dispatcher).elapsed.tolist() == [2.0, 0.0, 2.75]
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda d: d.finished("z", 1.0), "there is no worker 'z'"),
+        (lambda d: d.finished("a", math.nan), "a time of worker 'a' must be a finite number of at least 0, not nan"),
+        (lambda d: d.finished("a", -1.0), "a time of worker 'a'"),
+        (lambda d: d.finished("a", "soon"), "a time of worker 'a'"),
+        (lambda d: d.finished("a", 1.0, {"b": math.inf}), "a time of worker 'b'"),
+        (lambda d: d.finished("a", 1.0, {"a": 1.0}), "worker 'a' has finished its task"),
+        (lambda d: d.finished("a", 1.0, {"y": 1.0}), "there is no worker 'y'"),
+        (lambda d: d.lost("a", math.nan), "a time of worker 'a'"),
+        (lambda d: d.lost("x"), "there is no worker 'x'"),
+        (lambda d: d.join("a"), "worker 'a' is there already"),
+        (lambda d: d.leave("w"), "there is no worker 'w'"),
+    ],
+)
+def test_what_is_wrong_is_refused_and_changes_nothing(call: Any, said: str) -> None:
+    dispatcher = begun(policy="dispatch")
+    before = copy.deepcopy(dispatcher.state_dict())
+    with pytest.raises(ValueError) as refusal:  # noqa: PT011 - it is compared as text
+        call(dispatcher)
+    assert said in str(refusal.value)
+    assert dispatcher.state_dict() == before
+
+
+def test_each_result_is_followed_by_a_decision() -> None:
+    dispatcher = Dispatcher(2, budget=3)
+    with pytest.raises(ValueError, match=r"worker 0 is running no task; \[\] are"):
+        dispatcher.finished(0, 1.0)
+    dispatcher.start()
+    dispatcher.finished(0, 1.0)
+    with pytest.raises(ValueError, match=r"call start\(\) after each result"):
+        dispatcher.finished(1, 1.0)
+
+
+def test_who_dies_starts_no_other_task_in_the_round() -> None:
+    dispatcher = begun()
+    dispatcher.lost("a", 0.25)
+    assert dispatcher.start() == ()
+    dispatcher.finished("b", 1.0)
+    assert dispatcher.start() == ("b",)
+    dispatcher.lost("b")
+    dispatcher.lost("c", 1.5)
+    with pytest.raises(ValueError, match="no worker is there that could start"):
+        dispatcher.start()
+    dispatcher.leave("b")
+    dispatcher.join("b")
+    assert dispatcher.start() == ("b",)
+    dispatcher.finished("b", 1.0)
+    dispatcher.start()
+    assert dispatcher.finished("b", 1.0)
+    assert seen_in(dispatcher).elapsed.tolist() == [0.25, 0.0, 1.5]
+    assert dispatcher.start() == ("a", "b", "c")
+
+
+def test_a_worker_whose_task_is_the_last_one_dies_and_the_others_start() -> None:
+    dispatcher = begun()
+    for worker in ("a", "b"):
+        dispatcher.lost(worker)
+    dispatcher.join("d")
+    assert dispatcher.running == ("c",)
+    dispatcher.lost("c")
+    assert dispatcher.start() == ("d",)
+
+
+@pytest.mark.parametrize("policy", ["dispatch", "dispatch-rest", "dispatch-gta"])
+@given(data=st.data())
+def test_somebody_always_works_whoever_is_there(policy: str, data: st.DataObject) -> None:
+    dispatcher = Dispatcher(["a", "b", "c"], budget=4, policy=policy, price=data.draw(st.sampled_from([0.0, 0.3])))
+    there = {"a", "b", "c"}
+    for results in range(1, 31):
+        change = data.draw(st.sampled_from([None, "a", "b", "c", "d", "e"]))
+        if change is not None and change not in there:
+            dispatcher.join(change)
+            there.add(change)
+        elif change is not None and len(there) > 1:
+            dispatcher.leave(change, for_good=data.draw(st.booleans()))
+            there.remove(change)
+        started = dispatcher.start()
+        assert set(started) <= set(dispatcher.running) <= there == set(dispatcher.workers)
+        worker = data.draw(st.sampled_from(dispatcher.running))
+        assert dispatcher.finished(worker, data.draw(st.floats(0.1, 5.0))) == (results % 4 == 0)
+        assert dispatcher.missing == 4 - results % 4
+    assert len(dispatcher.places) <= 12
+
+
+def test_who_leaves_is_not_relied_on_and_who_comes_back_is_known() -> None:
+    dispatcher = Dispatcher(["fast", "slow"], budget=4, price=1.0)
+    rng = np.random.default_rng(0)
+    mean = {"fast": 1.0, "slow": 10.0}
+
+    def play_round() -> set[str]:
+        used, over = set(), False
+        ends: dict[Any, float] = {}
+        took: dict[Any, float] = {}
+        now = 0.0
+        while not over:
+            for name in dispatcher.start():
+                used.add(str(name))
+                took[name] = mean[str(name)] * rng.uniform(0.5, 1.5)
+                ends[name] = now + took[name]
+            first = min(ends, key=lambda name: ends[name])
+            now = ends.pop(first)
+            over = dispatcher.finished(first, took[first])
+        return used
+
+    for _ in range(20):
+        play_round()
+    assert play_round() == {"fast"}
+    dispatcher.leave("fast")
+    assert play_round() == {"slow"}
+    dispatcher.join("fast")
+    assert play_round() == {"fast"}

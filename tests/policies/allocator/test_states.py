@@ -1,0 +1,187 @@
+"""States of the allocator, the dispatcher and the clock: any format holds them, and from them each goes on."""
+
+from __future__ import annotations
+
+import copy
+import io
+import json
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+import ata_policies
+from ata_gym.changes import Switch, Walk
+from ata_gym.pools import shifted_exponential
+from ata_policies import Allocator, Clock, Dispatcher
+from ata_policies.allocator.state import widened
+from ata_policies.beliefs.distributions.bins import SLOTS, DistributionBelief
+
+N, BUDGET = 4, 6
+POOL = shifted_exponential(np.arange(1.0, N + 1), np.arange(1.0, N + 1))
+KINDS = {name: ata_policies.load(name) for name in ata_policies.names()}
+
+
+def by_array(state: dict[str, Any]) -> Any:
+    """Through a file of NumPy, read without pickle."""
+    file = io.BytesIO()
+    np.savez(file, **state)
+    return np.load(io.BytesIO(file.getvalue()), allow_pickle=False)
+
+
+def by_torch(state: dict[str, Any]) -> Any:
+    """Through a file of torch, read without running code."""
+    torch = pytest.importorskip("torch")
+    file = io.BytesIO()
+    torch.save(state, file)
+    return torch.load(io.BytesIO(file.getvalue()), weights_only=True)
+
+
+def text(state: dict[str, Any]) -> str:
+    """To compare states in which NaN equals NaN."""
+    return json.dumps(state)
+
+
+def by_json(state: dict[str, Any]) -> Any:
+    """Through text."""
+    return json.loads(json.dumps(state))
+
+
+FORMATS: list[Callable[[dict[str, Any]], Any]] = [by_array, by_torch, by_json]
+
+
+def play(loop: Any, steps: int) -> list[Any]:
+    """What it says in some steps, with times that depend on the worker and on what it was given."""
+    said: list[Any] = []
+    for step in range(steps):
+        if isinstance(loop, Allocator):
+            shares = loop.allocate()
+            said.append(shares)
+            ends = sorted(((j + 1.0) * (i + 1.0), i) for i, own in enumerate(shares.values()) for j in range(own))
+            done = [i for _, i in ends[: loop.budget]]
+            names = list(shares)
+            seconds = {name: [i + 1.0 + 0.1 * j for j in range(done.count(i))] for i, name in enumerate(names)}
+            short = [name for i, name in enumerate(names) if done.count(i) < shares[name]]
+            loop.observe(seconds, dict.fromkeys(short, 0.5))
+        elif isinstance(loop, Dispatcher):
+            said.append(loop.start())
+            loop.finished(loop.running[step % len(loop.running)], 1.0 + step % 3)
+        else:
+            said.append((loop.tick(), loop.allocation.tolist(), loop.total_worker_time))
+    return said
+
+
+def made(name: str) -> Any:
+    env = gym.make(KINDS[name].env_id, pool=POOL, budget=BUDGET, price=0.1)
+    policy = ata_policies.make(name, env, seed=2)
+    if "Dispatch" in KINDS[name].env_id:
+        return Dispatcher(N, BUDGET, policy)
+    return Allocator(N, BUDGET, policy, start_more="Race" in KINDS[name].env_id)
+
+
+@pytest.mark.parametrize("name", [name for name, kind in KINDS.items() if not kind.privileged])
+def test_goes_on_bit_for_bit(name: str) -> None:
+    one, other = made(name), made(name)
+    play(one, 20)
+    one.start() if isinstance(one, Dispatcher) else one.allocate()  # within a round
+    kept = one.state_dict()
+    expected = play(one, 20)
+    for through in FORMATS:
+        other.load_state_dict(through(kept))
+        assert text(other.state_dict()) == text(kept)
+        assert play(other, 20) == expected
+    assert text(other.state_dict()) == text(one.state_dict())
+
+
+@pytest.mark.parametrize("env_id", ["TaskAllocation", "TaskRace", "TaskDispatch"])
+@pytest.mark.parametrize("through", FORMATS)
+def test_workers_that_have_come_and_gone_go_on_too(env_id: str, through: Any) -> None:
+    def start() -> Any:
+        if env_id == "TaskDispatch":
+            return Dispatcher(["a", "b", "7"], BUDGET, price=0.1)
+        policy = "thompson" if env_id == "TaskAllocation" else "default"
+        return Allocator(["a", "b", "7"], BUDGET, policy, start_more=env_id == "TaskRace")
+
+    one, other = start(), start()
+    for change in (
+        lambda: one.join(7),
+        lambda: one.leave("b", for_good=True),
+        lambda: one.join("ü"),
+        lambda: one.leave("a"),
+    ):
+        play(one, 5)
+        change()
+    play(one, 5)
+    kept = copy.deepcopy(one.state_dict())
+    other.load_state_dict(through(kept))
+    assert other.places == one.places
+    assert other.workers == one.workers
+    for loop in (one, other):
+        loop.join("a")
+    assert play(other, 10) == play(one, 10)
+    fresh = start()
+    other.load_state_dict(fresh.state_dict())
+    assert play(other, 10) == play(fresh, 10)
+
+
+@pytest.mark.parametrize("name", ["thompson", "race", "dispatch"])
+def test_a_state_that_does_not_fit_is_refused_and_changes_nothing(name: str) -> None:
+    loop = made(name)
+    play(loop, 5)
+    kept = copy.deepcopy(loop.state_dict())
+    key = next(key for key in kept if key.endswith(".counts"))
+    wrong: list[dict[str, Any]] = [
+        {},
+        {**kept, "budget": 7},
+        {**kept, "policy": "Uta"},
+        {**kept, "workers": "[0, 1, 1, 2]"},
+        {**kept, "workers": "[0, 1]"},
+        {**kept, "workers": "{"},
+        {**kept, "workers": 3},
+        {**kept, key: kept[key][0]},
+        {**kept, key: [["1"] * N]},
+        {**kept, key: None},
+        {**kept, "state.round": [0.5]},
+        {name: value for name, value in kept.items() if name != key},
+    ]
+    for state in wrong:
+        with pytest.raises(ValueError, match=r"this is no state of|this state does not fit|is made for"):
+            loop.load_state_dict(state)
+        assert loop.state_dict() == kept
+
+
+@pytest.mark.parametrize("name", ["distribution-learner", "dynamic-ofta", "race", "dispatch", "lb-bsp-linear"])
+@pytest.mark.parametrize("through", FORMATS)
+def test_a_clock_goes_on_bit_for_bit(name: str, through: Any) -> None:
+    def start() -> Clock:
+        changes = [Walk(0.1, 0.7), Switch(every=4)]
+        env = gym.make(KINDS[name].env_id, pool=POOL, budget=BUDGET, horizon=20, changes=changes)
+        return Clock(env, name, seed=4)
+
+    one, other = start(), start()
+    begun = one.state_dict()
+    whole = play(one, 10)
+    kept = copy.deepcopy(one.state_dict())
+    rest = play(one, 10)
+    play(other, 3)
+    other.load_state_dict(through(kept))
+    assert (other.rounds, other.runtime) == (10, whole[-1][0])
+    assert play(other, 10) == rest
+    with pytest.raises(ValueError, match="the episode ended after 20 rounds"):
+        other.tick()
+    with pytest.raises(ValueError, match="this state does not fit"):
+        other.load_state_dict({**kept, "clock.runtime": [1.0]})
+    other.load_state_dict(through(begun))
+    assert other.allocation is None
+    assert play(other, 20) == whole + rest
+
+
+def test_a_worker_beyond_those_whose_times_are_kept_takes_the_place_of_a_slower_one() -> None:
+    """Of more than 1,024 workers, the times of so many are kept in full."""
+    known = DistributionBelief.empty(1, SLOTS).observe(np.array([[7]]), np.array([[9.0]]), np.zeros((1, SLOTS)))
+    more = widened(known, DistributionBelief.empty(1, SLOTS + 1))
+    seen = more.observe(np.array([[SLOTS]]), np.array([[1.0]]), np.zeros((1, SLOTS + 1)))
+    assert (seen.slot[0, 7], seen.slot[0, SLOTS]) == (-1, 7)
+    assert len({*seen.owner[0].tolist()}) == SLOTS
