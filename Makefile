@@ -13,7 +13,7 @@ help:  ## list these commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
 	@echo "Another interpreter: make demo PYTHON=/path/to/python (after make clean, if .venv is there)."
 
-demo: .venv/installed  ## run the published policies, train a small model, leave tables and pictures in demo/
+demo: .venv/installed  ## run the published policies and the default one, train a small model, leave tables and pictures in demo/
 	$(RUN) ata_gym demo --out demo
 
 test: lint  ## lint, then run every test but the benchmarks

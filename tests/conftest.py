@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
 
 from ata_gym.utils.extras import MissingExtraError
+from tests import gpu_table
 
 settings.register_profile("ata-gym", deadline=None, derandomize=True)
 settings.load_profile("ata-gym")
@@ -30,3 +32,19 @@ def pytest_runtest_call() -> Generator[None]:
         return (yield)
     except MissingExtraError as error:
         pytest.skip(str(error))
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip a test marked ``gpu`` where it lacks a device."""
+    marker = item.get_closest_marker("gpu")
+    if marker is not None and (reason := gpu_table.lacking(marker)):
+        pytest.skip(reason)
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """Print the table of the tests marked ``gpu``, with the figures that they gave to pytest's ``record_property``."""
+    lines = list(gpu_table.table(terminalreporter.stats, asked=config.option.markexpr == "gpu"))
+    if lines:
+        terminalreporter.section("tests marked gpu")
+    for line in lines:
+        terminalreporter.write_line(line)

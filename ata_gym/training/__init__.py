@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ata_gym.training.problems.classification import Classification
     from ata_gym.training.problems.problem import Problem, make_problem, problem_names
     from ata_gym.training.settings import TrainingSettings
+    from ata_gym.training.tasks import Tasks
     from ata_gym.training.trainer import Trainer
     from ata_gym.training.wrapper import TrainingWrapper
 
@@ -26,6 +27,7 @@ __all__ = [
     "Classification",
     "DeviceClock",
     "Problem",
+    "Tasks",
     "Trainer",
     "TrainingSettings",
     "TrainingWrapper",
@@ -39,6 +41,7 @@ _HOMES = {
     "Classification": "problems.classification",
     "DeviceClock": "devices.clock",
     "Problem": "problems.problem",
+    "Tasks": "tasks",
     "Trainer": "trainer",
     "TrainingSettings": "settings",
     "TrainingWrapper": "wrapper",

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain
 
 import torch
 from torch import Tensor, nn
@@ -15,22 +16,22 @@ Weights = tuple[Tensor, ...]
 """A copy of a model's parameters, frozen ones included, in their order."""
 
 
-def build_model(source: nn.Module | Callable[[], nn.Module], key: int) -> nn.Module:
-    """A model with fresh weights keyed by ``key``, or a copy of a model with the weights that it has.
+def build_model(source: nn.Module | Callable[[], nn.Module], key: int, *, inplace: bool = False) -> nn.Module:
+    """A model with fresh weights keyed by ``key``, or a copy of a module; with ``inplace`` the module itself.
 
-    It raises ``TypeError`` if a function does not return a module, and ``ValueError`` for a batch norm that mixes the
-    samples of a batch.
+    It raises ``TypeError`` if a function does not return a module, and ``ValueError`` for a model without trained
+    weights, or ``inplace`` without a module.
     """
+    if inplace and not isinstance(source, nn.Module):
+        raise ValueError(f"inplace=True trains a module of yours: give model=..., a module, not {source!r}")
     with seeded(key, torch.device("cpu")):
-        model = copy.deepcopy(source) if isinstance(source, nn.Module) else source()
+        model = source if inplace else copy.deepcopy(source) if isinstance(source, nn.Module) else source()
     if not isinstance(model, nn.Module):
         raise TypeError(f"the model must be a torch module, or a function that returns one, not {model!r}")
-    for part in model.modules():
-        if isinstance(part, nn.modules.batchnorm._BatchNorm) and (part.training or part.running_mean is None):
-            raise ValueError(
-                f"the model's {type(part).__name__} mixes the samples of a batch, so that a task would have no "
-                "gradient of its own: use GroupNorm, or call eval() on that layer"
-            )
+    if not trained_weights(model):
+        raise ValueError(
+            f"the model has nothing to train: {type(model).__name__} has no parameter with requires_grad=True"
+        )
     return model
 
 
@@ -69,8 +70,40 @@ def at_weights(model: nn.Module, weights: Weights | None) -> Iterator[None]:
             part.data = values
 
 
+def copy_state(model: nn.Module) -> list[Tensor]:
+    """A copy of a model's parameters and buffers, for ``put_back``."""
+    return [part.detach().clone() for part in chain(model.parameters(), model.buffers())]
+
+
+def put_back(model: nn.Module, state: Sequence[Tensor]) -> None:
+    """Give a model the parameters and buffers that it had when they were copied."""
+    with torch.no_grad():
+        for part, values in zip(chain(model.parameters(), model.buffers()), state, strict=True):
+            part.copy_(values)
+
+
 @contextmanager
-def accepting(problem: str) -> Iterator[None]:
+def keeping_buffers(model: nn.Module) -> Iterator[Callable[[], None]]:
+    """On an error, give a model's buffers, such as running statistics, the values back that they have now.
+
+    It yields a function that does so without an error.
+    """
+    buffers = list(model.buffers())
+    before = [part.clone() for part in buffers]
+
+    def rewind() -> None:
+        with torch.no_grad():
+            for part, values in zip(buffers, before, strict=True):
+                part.copy_(values)
+
+    try:
+        yield rewind
+    except BaseException:
+        rewind()
+        raise
+
+
+class accepting:  # noqa: N801 - a context, as a class since that takes a third of the time of a generator
     """Turn torch's errors about shapes, types and classes, where a model meets a problem's data, into a ``ValueError``.
 
     >>> with accepting("mine"):
@@ -79,14 +112,21 @@ def accepting(problem: str) -> Iterator[None]:
     ...
     ValueError: the model of mine does not take its data: mat1 and mat2 shapes cannot be multiplied (1x5 and 2x3)
     """
-    try:
-        yield
-    except (RuntimeError, TypeError, IndexError) as error:
+
+    def __init__(self, problem: str) -> None:
+        self._problem = problem
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        if not isinstance(error, RuntimeError | TypeError | IndexError):
+            return
         of_torch = type(error).__module__.startswith("torch._") or "CUDA error" in str(error)  # such as torch.compile's
         if lacks_memory(error) or of_torch:
-            raise
+            return
         reason = str(error).strip().partition("\n")[0]
-        raise ValueError(f"the model of {problem} does not take its data: {reason}") from error
+        raise ValueError(f"the model of {self._problem} does not take its data: {reason}") from error
 
 
 @contextmanager

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -15,9 +16,13 @@ from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 
 from ata_gym.training.models import trained_weights
 from ata_gym.training.problems.problem import Problem
+from ata_gym.training.tasks import Tasks
 
 OptimizerFactory = Callable[..., Optimizer]
 """Takes the model's parameters, and ``lr=`` if the user gives one: ``torch.optim.AdamW``, or a function."""
+
+ParameterGroups = Callable[[nn.Module], Iterable[Any]]
+"""Takes the model; gives what torch's optimisers take: groups of parameters with their options, or named ones."""
 
 ScheduleFactory = Callable[[Optimizer], LRScheduler]
 """Takes the optimiser: ``lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 1000)``."""
@@ -47,20 +52,50 @@ class OptimizerChoice:
     """An optimiser and its learning rate, before it is made for a model."""
 
     name: str
+    """That of ``OPTIMIZERS``, or a factory's with its module; that one has a dot."""
     make: OptimizerFactory
     lr: float | None
     """None: the factory's own."""
+    groups: ParameterGroups | None = None
+    """By default one group of all trained weights."""
+
+    @property
+    def named(self) -> bool:
+        """Whether it was chosen by name; such an optimiser draws nothing."""
+        return self.name in OPTIMIZERS
 
     def __call__(self, model: nn.Module) -> Optimizer:
-        """Make the optimiser of those weights of a model that are trained."""
+        """Make the optimiser of those weights of a model that are trained.
+
+        It raises ``TypeError`` if that is no optimiser, and ``ValueError`` for one whose step needs a closure, as that
+        of LBFGS, and for groups with weights that are not the model's, or none that are trained.
+        """
         trained = trained_weights(model)
         given: dict[str, Any] = {} if self.lr is None else {"lr": self.lr}
-        if self.name in OPTIMIZERS and all(weights.is_cuda for weights in trained):
+        if self.named and all(weights.is_cuda for weights in trained):
             given["fused"] = True  # one kernel for all weights
-        return self.make(trained, **given)
+        made = self.make(trained if self.groups is None else list(self.groups(model)), **given)
+        if not isinstance(made, Optimizer):
+            raise TypeError(f"optimizer must return a torch.optim.Optimizer, but {self.name} returned {made!r}")
+        if not _takes(made.step):
+            raise ValueError(
+                f"{self.name} cannot be used: its step() needs a closure that computes the loss again, and a round has "
+                "its B gradients once; use an optimiser such as torch.optim.AdamW"
+            )
+        held = {id(weights) for group in made.param_groups for weights in group["params"]}
+        if not held <= {id(weights) for weights in model.parameters()}:
+            raise ValueError(f"the parameter groups of {self.name} hold weights that are not the model's")
+        if not held & {id(weights) for weights in trained}:
+            raise ValueError(f"the parameter groups of {self.name} hold none of the model's trained weights")
+        return made
 
 
-def find_optimizer(problem: Problem, optimizer: str | OptimizerFactory | None, lr: float | None) -> OptimizerChoice:
+def find_optimizer(
+    problem: Problem | Tasks,
+    optimizer: str | OptimizerFactory | None,
+    lr: float | None,
+    groups: ParameterGroups | None = None,
+) -> OptimizerChoice:
     """Choose an optimiser, by default the problem's own and its learning rate.
 
     If no optimiser has that name, or there is no learning rate for it, it raises ``ValueError``.
@@ -68,7 +103,7 @@ def find_optimizer(problem: Problem, optimizer: str | OptimizerFactory | None, l
     if optimizer is None:
         optimizer = next(iter(problem.learning_rates))
     if not isinstance(optimizer, str):
-        return OptimizerChoice(factory_name(optimizer), optimizer, lr)
+        return OptimizerChoice(factory_name(optimizer), optimizer, lr, groups)
     if optimizer not in OPTIMIZERS:
         raise ValueError(
             f"optimizer must be {', '.join(map(repr, OPTIMIZERS))}, or a function such as torch.optim.RMSprop, "
@@ -81,7 +116,7 @@ def find_optimizer(problem: Problem, optimizer: str | OptimizerFactory | None, l
         lr = problem.learning_rates[named.like] * named.factor
     if lr is None:
         raise ValueError(f"{problem.name} has no learning rate for {optimizer!r}: give lr=...")
-    return OptimizerChoice(optimizer, named.make, lr)
+    return OptimizerChoice(optimizer, named.make, lr, groups)
 
 
 _SHAPES: dict[str, Callable[[float], float]] = {
@@ -112,7 +147,7 @@ def find_schedule(schedule: str | ScheduleFactory | None) -> ScheduleFactory | N
     if schedule is None or schedule == "constant":
         return None
     if not isinstance(schedule, str):
-        return schedule
+        return partial(_without_metric, schedule)
     name, _, text = schedule.partition(":")
     if name not in _SHAPES or not text.isdecimal() or int(text) == 0:
         raise ValueError(
@@ -127,6 +162,33 @@ def find_schedule(schedule: str | ScheduleFactory | None) -> ScheduleFactory | N
     return lambda optimizer: LambdaLR(optimizer, factor)
 
 
+def _without_metric(make: ScheduleFactory, optimizer: Optimizer) -> LRScheduler:
+    schedule = make(optimizer)
+    if not _takes(schedule.step):
+        raise ValueError(
+            f"the schedule {type(schedule).__name__} cannot be used: its step() needs a metric, which a round does not "
+            "give; use a schedule of the rounds such as torch.optim.lr_scheduler.CosineAnnealingLR"
+        )
+    return schedule
+
+
+def _takes(function: Callable[..., Any], *arguments: Any) -> bool:
+    """Whether a function can be called with these arguments."""
+    try:
+        inspect.signature(function).bind(*arguments)
+    except TypeError:
+        return False
+    return True
+
+
 def factory_name(factory: object) -> str:
-    """The name of a function or class in a configuration, the same in every process."""
-    return str(getattr(factory, "__name__", type(factory).__name__))
+    """The name of a function or class in a configuration, with its module: the same in every process.
+
+    >>> factory_name(partial(torch.optim.SGD, momentum=0.9))
+    'torch.optim.sgd.SGD(momentum=0.9)'
+    """
+    if isinstance(factory, partial):
+        given = [*map(repr, factory.args), *(f"{name}={value!r}" for name, value in factory.keywords.items())]
+        return f"{factory_name(factory.func)}({', '.join(given)})"
+    found = factory if hasattr(factory, "__qualname__") else type(factory)
+    return f"{found.__module__}.{found.__qualname__}"

@@ -4,29 +4,42 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import clip_grad_norm_
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from ata_gym.simulation.keys import derive_keys, stream_keys
-from ata_gym.training.devices.device import autocast, enough_memory, seeded
+from ata_gym.training.devices.device import enough_memory, seeded
 from ata_gym.training.devices.graphs import GraphedComputation
-from ata_gym.training.models import Weights, accepting, at_weights, build_model, evaluating, trained_weights
+from ata_gym.training.loss_scale import LossScale
+from ata_gym.training.losses import FusedLosses, Losses, SeparateLosses
+from ata_gym.training.models import (
+    Weights,
+    accepting,
+    at_weights,
+    build_model,
+    copy_state,
+    evaluating,
+    keeping_buffers,
+    put_back,
+    trained_weights,
+)
 from ata_gym.training.optimizers import find_optimizer, find_schedule
 from ata_gym.training.problems.problem import Problem, make_problem
+from ata_gym.training.round_keys import RoundKeys
 from ata_gym.training.settings import TrainingSettings
+from ata_gym.training.tasks import Tasks
 from ata_gym.utils.validation import whole_number
 
 _GRADIENT_NOISE, _TORCH_NOISE = 2, 3  # streams of keys; task times and policies have 0 and 1
 # purposes of torch's noise: initial weights, layers such as dropout in a whole round, in its task b alone (_TASK + b),
 # and the optimiser's step
 _WEIGHTS, _LAYERS, _TASK, _STEP = 0, 1, 2, 2**60
-
-_Loss = Callable[[nn.Module, Any], Tensor]
 
 
 class Gradient(NamedTuple):
@@ -35,22 +48,24 @@ class Gradient(NamedTuple):
     loss: float
     """The mean loss of their tasks, at the weights where the gradients were taken."""
     parts: Sequence[Tensor | None]
-    """One for each of the model's trained weights, None where the loss does not depend on them; with float16 times the
-    loss scale. With ``graphs=True`` they are overwritten by the next gradient."""
+    """One for each of the model's trained weights, None where the loss does not depend on them. With ``graphs=True``
+    they are overwritten by the next gradient."""
+    tasks: int | None = None
+    """How many; None for a round's B."""
 
 
 class Trainer:
     """Trains a model: each round is one optimiser step on the mean of B stochastic gradients.
 
-    It comes from one backward pass over the mean loss of the round's B tasks. Sample s of task b in round k,
-    with m samples to a task, is drawn from a key of (seed, k, b m + s), and layers such as dropout draw from a key of
-    (seed, k), so one seed means one trajectory, whatever the workers do. On a CPU it is the same to the bit for one
-    number of torch threads.
+    For a problem, it comes from one backward pass over the mean loss of the round's B tasks. Sample s of task b in
+    round k, with m samples to a task, is drawn from a key of (seed, k, b m + s), and layers such as dropout draw from a
+    key of (seed, k). For ``Tasks``, each task has a pass of its own; see there. Either way one seed means one
+    trajectory, whatever the workers do. On a CPU it is the same to the bit for one number of torch threads.
 
     Parameters
     ----------
     problem
-        A problem, or the name of one.
+        A problem, or the name of one, or ``Tasks``.
     budget
         Gradients B of a round.
     settings
@@ -59,7 +74,8 @@ class Trainer:
     Raises
     ------
     ValueError
-        For a bad argument, a missing device, or a model in which batch norm mixes the samples of a batch.
+        For a bad argument, a missing device, an optimiser or schedule whose step needs more than the gradient, a model
+        without trained weights, or, unless it has ``Tasks``, one in which the samples of a batch depend on each other.
     MemoryError
         If the data or the model does not fit into the device's memory.
 
@@ -71,35 +87,54 @@ class Trainer:
     True
     """
 
-    def __init__(self, problem: Problem | str, budget: int, **settings: Any) -> None:
+    def __init__(self, problem: Problem | Tasks | str, budget: int, **settings: Any) -> None:
         self.settings = TrainingSettings(**settings)
         self.budget = whole_number("budget", budget)
         self.device = torch.device(self.settings.device)
         found = make_problem(problem) if isinstance(problem, str) else problem
-        if not isinstance(found, Problem):
-            raise TypeError(f"problem must be a name or have the parts of ata_gym.training.Problem, not {problem!r}")
-        self.optimizer_choice = find_optimizer(found, self.settings.optimizer, self.settings.lr)
+        if not isinstance(found, Problem | Tasks):
+            raise TypeError(
+                "problem must be a name or have the parts of ata_gym.training.Problem, or be ata_gym.training.Tasks, "
+                f"not {problem!r}"
+            )
+        self.optimizer_choice = find_optimizer(
+            found, self.settings.optimizer, self.settings.lr, self.settings.parameter_groups
+        )
         self._make_schedule = find_schedule(self.settings.schedule)
         self._gradient_key = stream_keys(self.settings.seed, stream=_GRADIENT_NOISE)[0]
         self._torch_key = stream_keys(self.settings.seed, stream=_TORCH_NOISE)[0]
+        self._layer_keys = RoundKeys(self._torch_key, np.array([_LAYERS]))
         with enough_memory(self.device, "the model with its data"):
             self.problem = found.to(self.device)
-            source = found.build if self.settings.model is None else self.settings.model
-            self._fresh = build_model(source, self._key(0, _WEIGHTS)).to(self.device)
+            self._losses = self._find_losses(self.problem)
+            source = found.model if isinstance(found, Tasks) else found.build
+            if self.settings.model is not None:
+                source = self.settings.model
+            fresh = build_model(source, self._key(0, _WEIGHTS), inplace=self.settings.inplace).to(self.device)
+            self._losses.check(fresh)
+            self._fresh = copy_state(fresh) if self.settings.inplace else fresh
+            self.model = fresh
             self.reset()
 
     def reset(self) -> None:
-        """Start anew from the seed's initial weights; a model trained before is left as it is."""
-        self.model = copy.deepcopy(self._fresh)
+        """Start anew from the seed's initial weights; a model trained before is left as it is.
+
+        With ``inplace=True``, the module gets the weights and buffers back that it had when the trainer was made.
+        """
+        if isinstance(self._fresh, nn.Module):
+            self.model = copy.deepcopy(self._fresh)
+        else:
+            put_back(self.model, self._fresh)
+        self._trained = trained_weights(self.model)
+        self._clear()
         self._optimizer = self.optimizer_choice(self.model)
         self._schedule = self._make_schedule and self._make_schedule(self._optimizer)
-        scaled = self.settings.precision == "float16"  # or small gradients would become 0
-        self._scaler = torch.amp.GradScaler(self.device.type, enabled=scaled)
-        self._loss = torch.compile(self.problem.loss) if self.settings.compile else self.problem.loss
-        whole_round = partial(self._backward, tasks=self.budget)
-        self._whole_round = GraphedComputation(whole_round, self.device) if self.settings.graphs else whole_round
+        self._scale = LossScale(self.device, self.settings.precision)
+        self._average = self._make_average()
+        self._graphed = GraphedComputation(self._compute_anew, self.model) if self.settings.graphs else None
         self.round = 0
         """Rounds done."""
+        self._first = 0  # task 0 of the running round, in the whole training
 
     def step(self) -> float:
         """Train for one round; the mean loss of its B tasks, at the weights before the step.
@@ -107,7 +142,8 @@ class Trainer:
         Raises
         ------
         FloatingPointError
-            If the loss is NaN or infinite; the weights stay as they were before the round.
+            If the loss is NaN or infinite, or a gradient with float16 at any loss scale; the weights and buffers stay
+            as they were before the round.
         MemoryError
             If the round does not fit into the device's memory.
         ValueError
@@ -116,19 +152,29 @@ class Trainer:
         return self.apply(self.gradient())
 
     def gradient(self, weights: Weights | None = None, tasks: int | None = None) -> Gradient:
-        """The mean of some stochastic gradients of the running round, by default all B; nothing moves.
+        """The mean of some stochastic gradients of the running round, by default all B; no weights move.
 
         They are taken at ``weights``, as ``models.copy_weights`` gave them, by default at the current ones. It raises
         what ``step`` raises.
         """
+        count = self.budget if tasks is None else tasks
+        graphed = None if tasks is not None or weights is not None else self._graphed
         with (
             enough_memory(self.device, f"round {self.round + 1}"),
-            seeded(self.layer_key(), self.device),
             at_weights(self.model, weights),
+            keeping_buffers(self.model) as rewind,
         ):
-            batch = self._draw(self.problem, range(self.budget if tasks is None else tasks))
-            loss = self._whole_round(batch) if tasks is None else self._backward(batch, tasks)
-            return Gradient(self.finite(loss.item()), [part.grad for part in trained_weights(self.model)])
+
+            def compute() -> float:
+                return self._accumulate(count, graphed)
+
+            loss = compute()
+            if not self._scale.undo(self._optimizer, lambda: (rewind(), compute())):
+                raise FloatingPointError(
+                    f"the gradient is NaN or infinite in round {self.round + 1} at every loss scale of float16: use "
+                    'precision="bfloat16", or lower lr=...; reset() starts anew'
+                )
+            return Gradient(loss, [part.grad for part in self._trained], count)
 
     def apply(self, gradient: Gradient, scale: float = 1.0) -> float:
         """Take the optimiser's step of the running round, and end the round; the gradient's loss.
@@ -136,36 +182,33 @@ class Trainer:
         The gradient is what ``gradient`` gave, at these or at earlier weights, or a mean that was computed elsewhere;
         ``scale`` is a factor on the learning rate of this step.
         """
-        for weights, part in zip(trained_weights(self.model), gradient.parts, strict=True):
+        for weights, part in zip(self._trained, gradient.parts, strict=True):
             weights.grad = part
-        groups = self._optimizer.param_groups
-        rates = [group["lr"] for group in groups]
-        step_key = self._key(self.round, _STEP)
-        with enough_memory(self.device, f"round {self.round + 1}"), seeded(step_key, self.device):
-            for group, rate in zip(groups, rates, strict=True):
-                group["lr"] = rate * scale
-            try:
-                self._scaler.step(self._optimizer)
-            finally:
-                for group, rate in zip(groups, rates, strict=True):
-                    group["lr"] = rate
-        self._scaler.update()
+        if self.settings.clip_norm is not None:
+            moved = [weights for group in self._optimizer.param_groups for weights in group["params"]]
+            clip_grad_norm_(moved, self.settings.clip_norm)
+        with enough_memory(self.device, f"round {self.round + 1}"):
+            self._move(scale)
+        self._end_round(gradient.tasks)
+        if self._average is not None:
+            self._average.update_parameters(self.model)
         if self._schedule is not None:
             self._schedule.step()
-        self.round += 1
+        if self.settings.on_step is not None:
+            self.settings.on_step(self.round, gradient.loss, self)
         return gradient.loss
 
     def skip(self) -> None:
         """End the running round without a step: nothing moves."""
-        self.round += 1
+        self._end_round(0)
 
-    def losses(self, problem: Problem, model: nn.Module, tasks: Sequence[int]) -> Tensor:
+    def losses(self, problem: Any, model: nn.Module, tasks: Sequence[int]) -> Tensor:
         """The losses of some tasks of the running round, shape (len(tasks),), for copies of problem and model."""
-        return self._per_task(problem.loss, model, self._draw(problem, tasks), len(tasks))
+        return self._losses.each(problem, model, self.round, self._first, tasks)
 
     def layer_key(self, task: int | None = None) -> int:
         """The key that torch draws from in the running round, for all its tasks at once or for a single one."""
-        return self._key(self.round, _LAYERS if task is None else _TASK + task)
+        return int(self._layer_keys[self.round][0]) if task is None else self._key(self.round, _TASK + task)
 
     def finite(self, loss: float) -> float:
         """Return the loss, or raise FloatingPointError if it is NaN or infinite."""
@@ -176,14 +219,20 @@ class Trainer:
             )
         return loss
 
+    @property
+    def evaluated_model(self) -> nn.Module:
+        """The model whose figures ``evaluate`` gives: with ``ema`` the averaged one."""
+        return self.model if self._average is None else self._average.module
+
     def evaluate(self) -> dict[str, float]:
         """The problem's figures on held-out data, with the model in evaluation mode and without mixed precision."""
-        with enough_memory(self.device, "the evaluation"), evaluating(self.model), accepting(self.problem.name):
-            return dict(self.problem.evaluate(self.model))
+        model = self.evaluated_model
+        with enough_memory(self.device, "the evaluation"), evaluating(model), accepting(self.problem.name):
+            return dict(self.problem.evaluate(model))
 
     def config(self) -> dict[str, str | int | float | None]:
         """What the trajectory depends on, beside the data and a model of the user's."""
-        chosen = {"optimizer": self.optimizer_choice.name, "lr": self.optimizer_choice.lr}
+        chosen = {"optimizer": self.optimizer_choice.name, "lr": self.optimizer_choice.lr, "chunk": self._losses.chunk}
         return {"problem": self.problem.name, "budget": self.budget, **self.settings.to_data(), **chosen}
 
     def checkpoint(self) -> dict[str, Any]:
@@ -191,10 +240,12 @@ class Trainer:
         return {
             "config": self.config(),
             "round": self.round,
+            "tasks": self._first,
             "model": self.model.state_dict(),
             "optimizer": self._optimizer.state_dict(),
             "schedule": self._schedule and self._schedule.state_dict(),
-            "scaler": self._scaler.state_dict(),
+            "scaler": self._scale.state_dict(),
+            "average": self._average and self._average.state_dict(),
         }
 
     def restore(self, checkpoint: Mapping[str, Any]) -> None:
@@ -211,33 +262,79 @@ class Trainer:
         self._optimizer.load_state_dict(checkpoint["optimizer"])
         if self._schedule is not None:
             self._schedule.load_state_dict(checkpoint["schedule"])
-        self._scaler.load_state_dict(checkpoint["scaler"])
-        self.round = int(checkpoint["round"])
+        if self._average is not None:
+            self._average.load_state_dict(checkpoint["average"])
+        self._scale.load_state_dict(checkpoint["scaler"])
+        self.round, self._first = int(checkpoint["round"]), int(checkpoint["tasks"])
 
     def _key(self, round_index: int, purpose: int) -> int:
         return int(derive_keys(self._torch_key, round_index, purpose))
 
-    def _draw(self, problem: Problem, tasks: Sequence[int]) -> Any:
-        """The data of some tasks of the running round."""
-        m = self.settings.micro_batch
-        samples = (np.array(tasks)[:, None] * m + np.arange(m)).ravel()
-        return problem.draw(derive_keys(self._gradient_key, self.round, samples))
+    def _find_losses(self, problem: Problem | Tasks) -> Losses:
+        if isinstance(problem, Tasks):
+            return SeparateLosses(problem, self.settings, int(self._gradient_key))
+        return FusedLosses(problem, self.settings, self._gradient_key)
 
-    def _per_task(self, loss: _Loss, model: nn.Module, batch: Any, tasks: int) -> Tensor:
-        with autocast(model, self.settings.precision), accepting(self.problem.name):
-            losses = loss(model, batch)
-        shape = (tasks * self.settings.micro_batch,)
-        if not isinstance(losses, Tensor) or losses.shape != shape:
-            got = tuple(losses.shape) if isinstance(losses, Tensor) else losses
-            raise ValueError(
-                f"the loss of {self.problem.name} must give one number per sample, shape {shape}, not {got!r}: "
-                'for losses of torch, reduction="none"'
-            )
-        return losses.reshape(tasks, -1).mean(1, dtype=torch.promote_types(losses.dtype, torch.float32))
+    def _make_average(self) -> AveragedModel | None:
+        if self.settings.ema is None:
+            return None
+        moving = get_ema_multi_avg_fn(self.settings.ema)  # type: ignore[no-untyped-call]
+        average = AveragedModel(self.model, multi_avg_fn=moving, use_buffers=True).requires_grad_(False)
+        average.update_parameters(self.model)
+        return average
 
-    def _backward(self, batch: Any, tasks: int) -> Tensor:
-        """Leave the mean gradient of a batch of tasks in the weights, maybe scaled; give its mean loss."""
-        self._optimizer.zero_grad()
-        mean = self._per_task(self._loss, self.model, batch, tasks).mean()
-        self._scaler.scale(mean).backward()  # type: ignore[no-untyped-call]
-        return mean.detach()
+    def _clear(self) -> None:
+        for weights in self._trained:
+            weights.grad = None
+
+    def _accumulate(self, count: int, graphed: GraphedComputation | None) -> float:
+        """Leave the mean gradient of the round's first tasks in the weights, maybe scaled; their mean loss."""
+        self._clear()
+        chunk, total = self._losses.chunk, None
+        for start in range(0, count, chunk or count):
+            tasks = range(start, min(start + (chunk or count), count))
+            with seeded(self.layer_key(None if chunk is None else start), self.device):
+                batch = self._losses.draw(self.round, self._first, tasks)
+                loss = graphed(batch) if graphed else self._compute(batch, len(tasks), count)
+            total = loss if total is None else total + loss
+        assert total is not None
+        return self.finite(total.item())
+
+    def _compute(self, batch: Any, tasks: int, count: int) -> Tensor:
+        """Add the share of some tasks in the mean over ``count`` to the gradients; give their share of the loss."""
+        loss = self._losses.mean(self.model, batch, tasks)
+        if tasks < count:
+            loss = loss * (tasks / count)
+        self._scale.backward(loss)
+        return loss.detach()
+
+    def _compute_anew(self, batch: Any) -> Tensor:
+        """What a graph captures: the whole round."""
+        self._clear()
+        return self._compute(batch, self.budget, self.budget)
+
+    def _move(self, scale: float) -> None:
+        """The optimiser's step."""
+        if self.optimizer_choice.named:
+            self._move_at(scale)
+            return
+        with seeded(self._key(self.round, _STEP), self.device):
+            self._move_at(scale)
+
+    def _move_at(self, scale: float) -> None:
+        if scale == 1.0:
+            self._optimizer.step()
+            return
+        groups = self._optimizer.param_groups
+        rates = [group["lr"] for group in groups]
+        try:
+            for group in groups:
+                group["lr"] = group["lr"] * scale
+            self._optimizer.step()
+        finally:
+            for group, rate in zip(groups, rates, strict=True):
+                group["lr"] = rate
+
+    def _end_round(self, tasks: int | None) -> None:
+        self.round += 1
+        self._first += self.budget if tasks is None else tasks

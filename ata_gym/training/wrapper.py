@@ -18,6 +18,7 @@ from ata_gym.envs.batch_state import Observation
 from ata_gym.training import checkpoint
 from ata_gym.training.devices.clock import DeviceClock
 from ata_gym.training.problems.problem import Problem
+from ata_gym.training.tasks import Tasks
 from ata_gym.training.trainer import Trainer
 from ata_gym.utils.trees import leaves, map_leaves, rebuild
 from ata_gym.utils.validation import LARGEST_COUNT, whole_number
@@ -30,7 +31,8 @@ class TrainingWrapper(gym.Wrapper[Observation, NDArray[Any], Observation, NDArra
     tasks, and in the rounds of ``evaluate`` the problem's figures, such as ``test_loss`` and ``accuracy``. The
     allocation decides when a gradient is there, never what it is: the gradients are those of ``Trainer``.
 
-    Every ``reset`` starts training anew from the initial weights of the setting ``seed``. The seed given to ``reset``
+    Every ``reset`` starts training anew from the initial weights of the setting ``seed``; with ``inplace=True``, from
+    those that the module had when the wrapper was made. The seed given to ``reset``
     is that of the task times alone, so that the same trajectory can be played with other task times.
 
     Parameters
@@ -40,7 +42,7 @@ class TrainingWrapper(gym.Wrapper[Observation, NDArray[Any], Observation, NDArra
         made with ``backend=DeviceClock(...)``, every task is really run and timed in seconds, and the clock's trainer
         is trained. If the pool's recorded times end, the episode ends with them in either case.
     problem
-        A problem, or the name of one; by default ``"digits"``. Left out for a device clock.
+        A problem, or the name of one, or ``Tasks``; by default ``"digits"``. Left out for a device clock.
     evaluate
         After which rounds the model is evaluated: a whole number k for every k-th, or a collection of rounds; 0 is
         before the first, in the info of ``reset``.
@@ -71,7 +73,7 @@ class TrainingWrapper(gym.Wrapper[Observation, NDArray[Any], Observation, NDArra
     def __init__(
         self,
         env: gym.Env[Observation, NDArray[Any]],
-        problem: Problem | str | None = None,
+        problem: Problem | Tasks | str | None = None,
         *,
         evaluate: int | Collection[int] | None = None,
         **settings: Any,

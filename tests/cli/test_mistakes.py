@@ -120,7 +120,7 @@ def test_the_place_for_results_is_tried_before_the_work(refused, tmp_path, monke
         raise AssertionError("the work has begun")
 
     targets = ["ata_gym.bench.predictors.measure", "ata_gym.bench.experiment.jobs.play_jobs", "polars.read_csv"]
-    targets += ["ata_gym.training.devices.replicas.measure_times"] * bool(find_spec("torch"))
+    targets += ["ata_gym.training.devices.workers.measure_times"] * bool(find_spec("torch"))
     for target in targets:
         monkeypatch.setattr(target, work)
     (tmp_path / "taken").write_text("")

@@ -1,4 +1,4 @@
-"""One thread for torch, whose threads wait for each other by spinning; tests of a GPU are skipped without one."""
+"""One thread for torch, whose threads wait for each other by spinning."""
 
 import pytest
 
@@ -10,9 +10,3 @@ def _one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
-
-
-@pytest.fixture(autouse=True)
-def _cuda(request):
-    if request.node.get_closest_marker("gpu") and not pytest.importorskip("torch").cuda.is_available():
-        pytest.skip("there is no CUDA device")

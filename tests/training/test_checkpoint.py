@@ -1,5 +1,6 @@
 import os
 import pickle
+import sys
 
 import gymnasium as gym
 import numpy as np
@@ -161,3 +162,30 @@ class Rate:
 
     def __call__(self, _done):
         return 1.0
+
+
+@pytest.mark.parametrize("name", ["weights.pt", "weights.safetensors"])
+def test_weights_for_other_programs(tmp_path, name):
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2), nn.BatchNorm1d(2))
+    model[1].weight = model[0].weight  # tied
+    model[1].bias = nn.Parameter(torch.arange(4.0)[::2])  # not contiguous
+    other = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2), nn.BatchNorm1d(2))
+    other[1].weight = other[0].weight
+    if name.endswith(".safetensors"):
+        safetensors = pytest.importorskip("safetensors.torch")
+        checkpoint.save_weights(tmp_path / name, model)
+        safetensors.load_model(other, tmp_path / name)
+    else:
+        checkpoint.save_weights(str(tmp_path / name), model)
+        other.load_state_dict(torch.load(tmp_path / name, weights_only=True))
+    for ours, theirs in zip(other.state_dict().values(), model.state_dict().values(), strict=True):
+        assert torch.equal(ours, theirs)
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_safetensors_is_asked_for_where_it_is_missing(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "safetensors", None)
+    monkeypatch.setitem(sys.modules, "safetensors.torch", None)
+    with pytest.raises(ImportError, match=r"Writing a .safetensors file needs safetensors"):
+        checkpoint.save_weights(tmp_path / "weights.safetensors", nn.Linear(1, 1))
+    assert not list(tmp_path.iterdir())

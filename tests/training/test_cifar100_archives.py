@@ -5,6 +5,7 @@ import pickle
 import struct
 import tarfile
 import tracemalloc
+from functools import partial
 
 import numpy as np
 import pytest
@@ -58,10 +59,28 @@ def binary(which, labels=None):
     return np.concatenate(columns, axis=1).tobytes()
 
 
+def as_protocol(protocol, change):
+    """The python version as Python 3 writes it, with some parts in another form."""
+    return {which: pickle.dumps(content(which, **change(which)), protocol=protocol) for which in SIZES}
+
+
 VERSIONS = {
     "python": lambda: {which: as_python2(content(which)) for which in SIZES} | {"meta": b"not read"},
     "newer python": lambda: {which: as_python3(content(which)) for which in SIZES},
     "protocol 4": lambda: {which: pickle.dumps(content(which), protocol=4) for which in SIZES},
+    **{
+        f"{kind}, protocol {protocol}": partial(as_protocol, protocol, change)
+        for protocol in range(6)
+        for kind, change in {
+            "plain": lambda _: {},
+            "labels as an array": lambda which: {"fine_labels": LABELS[which].astype(">i4")},
+            "labels as numbers of NumPy": lambda which: {"fine_labels": list(LABELS[which])},
+            "images by columns": lambda which: {"data": np.asfortranarray(PIXELS[which])},
+            "bytes that may be written": lambda which: {
+                "data": np.frombuffer(bytearray(PIXELS[which]), np.uint8).reshape(-1, 3072)
+            },
+        }.items()
+    },
     "binary": lambda: {f"{which}.bin": binary(which) for which in SIZES} | {"fine_label_names.txt": b"apple"},
 }
 
@@ -120,7 +139,7 @@ class Malicious:
         np.array([Malicious(os.mkdir, "ran")], object),
     ],
 )
-@pytest.mark.parametrize("protocol", [2, 4])
+@pytest.mark.parametrize("protocol", [2, 4, 5])
 def test_no_code_is_run(tmp_path, monkeypatch, part, protocol):
     monkeypatch.chdir(tmp_path)
     files = VERSIONS["python"]() | {"test": pickle.dumps(content("test", data=part), protocol=protocol)}
@@ -152,10 +171,11 @@ def read_archive_of(test):
     [
         (
             {"data": PIXELS["test"][:, 1:]},
-            r"test is no pickle.*must be bytes, 3072 for each, by rows, not 'u1' \(3, 3071\)",
+            r"test is no pickle.*must be bytes, 3072 for each, not uint8 \(3, 3071\)",
         ),
-        ({"data": PIXELS["test"].astype(float)}, "must be bytes, 3072 for each, by rows, not 'f8'"),
-        ({"data": np.asfortranarray(PIXELS["test"])}, "by rows"),
+        ({"data": PIXELS["test"].astype(float)}, "must be of whole numbers, not 'f8'"),
+        ({"data": PIXELS["test"].astype(int)}, "must be bytes, 3072 for each, not int64"),
+        ({"fine_labels": LABELS["test"].astype(float)}, "must be of whole numbers, not 'f8'"),
         ({"data": [1, 2, 3]}, "no pickle of plain arrays"),
         ({"data": PIXELS["train"]}, r"test_y must be whole numbers of shape \(7,\)"),
         ({"fine_labels": [1, 2, 100]}, r"classes in test_y must lie in 0\.\.99"),
@@ -166,6 +186,16 @@ def test_wrong_pickles(tmp_path, changes, sentence):
     files = VERSIONS["python"]() | {"test": as_python2(content("test", **changes))}
     with pytest.raises(ValueError, match=sentence):
         make_problem("cifar100", extracted(tmp_path, files))
+
+
+def test_a_bytearray_is_as_long_as_its_file_says_at_most():
+    longer = pickle.PROTO + b"\x05" + pickle.BYTEARRAY8 + struct.pack("<Q", 2**62) + b"abc."
+    tracemalloc.start()
+    with pytest.raises(ValueError, match="no pickle of plain arrays"):
+        read_archive_of(longer)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 2**29
 
 
 def test_wrong_records(tmp_path):

@@ -200,7 +200,6 @@ def test_without_torch_the_error_is_one_sentence():
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
 @pytest.mark.parametrize("name", METHODS)
 def test_on_cuda_the_clock_is_the_same_and_the_loss_follows(name):
     on_cpu, on_cuda = (run(name, problem=Quadratic(20), lr=0.1, device=device) for device in ("cpu", "cuda"))

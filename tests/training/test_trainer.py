@@ -87,12 +87,12 @@ def test_each_round_and_task_has_its_own_draw():
     trainer = Trainer(seen, 500, seed=3)
     for _ in range(2):
         trainer.step()
-    first, second = (batch.inputs[:, 0] for batch in seen.batches)
+    *_, first, second = (batch.inputs[:, 0] for batch in seen.batches)
     assert len(first.unique()) == 20
     assert not torch.equal(first, second)
     trainer.reset()
     trainer.step()
-    assert torch.equal(seen.batches[2].inputs[:, 0], first)
+    assert torch.equal(seen.batches[-1].inputs[:, 0], first)
 
 
 def test_one_seed_is_one_trajectory_to_the_bit():
@@ -267,32 +267,6 @@ def test_a_loss_that_is_not_one_per_task():
 def test_cuda_is_refused_where_there_is_none():
     with pytest.raises(ValueError, match=r'"cuda" was asked for, but torch .* sees 0 CUDA devices: use device="cpu"'):
         find_device("cuda")
-
-
-@pytest.mark.gpu
-def test_training_on_cuda_follows_training_on_the_cpu():
-    problem = make_problem("digits")
-    on_cuda, on_cpu = Trainer(problem, BUDGET, device="cuda"), Trainer(problem, BUDGET)
-    assert torch.equal(weights(on_cuda).cpu(), weights(on_cpu))
-    assert next(on_cuda.model.parameters()).is_cuda
-    pairs = [(on_cuda.step(), on_cpu.step()) for _ in range(20)]
-    np.testing.assert_allclose(*zip(*pairs, strict=True), rtol=1e-2)
-    assert on_cuda.problem.draw(np.zeros(2, np.uint64)).inputs.is_cuda
-    assert on_cuda.evaluate()["accuracy"] == pytest.approx(on_cpu.evaluate()["accuracy"], abs=0.05)
-
-
-@pytest.mark.gpu
-def test_dropout_on_cuda_is_keyed():
-    def losses():
-        model = nn.Sequential(nn.Linear(2, 8), nn.Dropout(0.5), nn.Linear(8, 3))
-        for part in model.parameters():
-            nn.init.constant_(part, 0.1)
-        trainer = Trainer(small(), BUDGET, model=model, device="cuda")
-        return [trainer.step() for _ in range(3)]
-
-    state = torch.cuda.get_rng_state()
-    assert losses() == losses()
-    assert torch.equal(torch.cuda.get_rng_state(), state)
 
 
 def test_a_setting_that_does_not_exist_is_refused():

@@ -75,14 +75,17 @@ def test_unknown_schedules(schedule):
 
 
 def test_a_micro_batch_draws_other_samples_for_each_task():
-    drawn = []
+    drawn, seen = [], []
     problem = small()
     draw = problem.draw
     problem.draw = lambda keys: drawn.append(keys) or draw(keys)
     problem.to = lambda _device: problem
     for m in (1, 4):
-        Trainer(problem, BUDGET, micro_batch=m).step()
-    assert [len(np.unique(keys)) for keys in drawn] == [BUDGET, 4 * BUDGET]
+        trainer = Trainer(problem, BUDGET, micro_batch=m)
+        drawn.clear()
+        trainer.step()
+        seen.append(len(np.unique(np.concatenate(drawn))))
+    assert seen == [BUDGET, 4 * BUDGET]
 
 
 def test_mixed_precision_follows_full_precision():
@@ -140,41 +143,6 @@ def test_compiled_training_follows_eager_training(monkeypatch):
 def test_graphs_need_cuda():
     with pytest.raises(ValueError, match="graphs=True needs a CUDA device, and this is cpu"):
         Trainer(small(), BUDGET, graphs=True)
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"graphs": True},
-        {"graphs": True, "optimizer": "adam", "schedule": "cosine:9"},
-        {"graphs": True, "precision": "float16", "micro_batch": 2},
-        {"compile": True},
-        {"compile": True, "graphs": True},
-    ],
-)
-def test_graphs_and_compilation_on_cuda_follow_eager_training(options):
-    plain = {name: value for name, value in options.items() if name not in {"graphs", "compile"}}
-    losses, end = run(9, device="cuda", **plain)
-    fast, fast_end = run(9, device="cuda", **options)
-    np.testing.assert_allclose(fast, losses, rtol=1e-3)
-    torch.testing.assert_close(fast_end, end, rtol=1e-3, atol=1e-4)
-
-
-@pytest.mark.gpu
-def test_a_graph_keeps_the_promises_of_a_step():
-    model = nn.Sequential(nn.Linear(2, 64), nn.Dropout(0.5), nn.Linear(64, 3))
-    trainer = Trainer(small(), BUDGET, model=model, device="cuda", graphs=True, lr=1e-9)
-    losses = [trainer.step() for _ in range(9)]
-    assert len(set(losses)) == 9  # dropout and samples are drawn anew in each round
-    trainer.reset()
-    assert [trainer.step() for _ in range(9)] == losses
-    with torch.no_grad():
-        trainer.model[0].weight.fill_(float("nan"))
-    bias = trainer.model[2].bias.clone()
-    with pytest.raises(FloatingPointError, match="in round 10"):
-        trainer.step()
-    assert torch.equal(trainer.model[2].bias, bias)
 
 
 class Huge(Classification):

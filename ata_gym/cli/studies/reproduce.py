@@ -35,6 +35,9 @@ REGRET_ROUNDS = 1_000_000
 REGRET_SEEDS = 32
 """The slope of Thompson sampling is noisy; beside so many rows the time of a call hardly counts."""
 
+NEWER = ("ata-empirical-icml", "ata-icml", "thompson-beta")
+"""Drawn beside the published policies, as the default policy is: the ICML poster's constants, and a cheap learner."""
+
 _ONLY = {CIFAR100: ("--train", "--data", "--device"), QUADRATIC: ("--sizes", "--growth"), REGRET: ()}
 """Options of one figure."""
 
@@ -88,9 +91,10 @@ def reproduce(
     """Run policies on a published scenario, and draw its figure.
 
     icml2025-cifar100 prints our end points beside the published ones; with --train it trains the paper's network and
-    draws its loss against the runtimes. icml2025-quadratic trains the paper's quadratic once, and draws f - f*, round
-    times and regret for several numbers of workers. icml2025-regret draws the proxy regret against ln K, and says
-    whether its slope is constant. After a kill the same command continues where it stopped.
+    draws its loss and accuracy against the runtimes, also those of newer policies. icml2025-quadratic trains the
+    paper's quadratic once, and draws f - f*, round times and regret for several numbers of workers. icml2025-regret
+    draws the proxy regret against ln K, and says whether its slope is constant. After a kill the same command continues
+    where it stopped.
     """
     from ata_gym.bench.paper import end_points  # noqa: PLC0415 - it takes a second to import
 
@@ -118,15 +122,16 @@ def reproduce(
 def _quadratic(plan: _Plan, sizes: str, growth: str) -> None:
     """One trajectory on the clocks of all pools; each pool has a results folder of its own."""
     require("torch", extra="train", purpose=f"The figure {QUADRATIC}")
-    from ata_gym.training import Trainer  # noqa: PLC0415 - these imports take seconds
+    from ata_gym.training.problems.quadratic import Quadratic  # noqa: PLC0415 - these imports take seconds
     from ata_gym.training.studies import quadratic_figure  # noqa: PLC0415
+    from ata_gym.training.studies.compiled_quadratic import CompiledQuadratic  # noqa: PLC0415
 
     numbers = [size.strip() for size in sizes.split(",") if size.strip()]
     if not numbers or not all(number.isdecimal() for number in numbers):
         raise ValueError(f"sizes must be numbers of workers separated by commas, such as 17,51,153, not {sizes!r}")
     experiments = {n: plan.on(f"{QUADRATIC}-{growth}-n{n}") for n in map(int, numbers)}
     first = next(iter(experiments.values()))
-    trajectory = _train(Trainer("quadratic", first.scenario.budget), plan, "quadratic")
+    trajectory = _train(CompiledQuadratic(Quadratic(), first.scenario.budget), plan, "quadratic")
     records = {}
     for n, experiment in experiments.items():
         say(f"{experiment.scenario.name} ...")
@@ -142,6 +147,7 @@ def _quadratic(plan: _Plan, sizes: str, growth: str) -> None:
 def _cifar100(plan: _Plan, train: bool, data: Path | None, device: str | None) -> None:
     """The clocks beside the published end points, and the loss on them."""
     from ata_gym.bench.paper import end_points as published  # noqa: PLC0415
+    from ata_policies.registry import DEFAULTS  # noqa: PLC0415
 
     known = published.CIFAR100
     experiment = plan.on(known.scenario)
@@ -150,13 +156,14 @@ def _cifar100(plan: _Plan, train: bool, data: Path | None, device: str | None) -
     if train:
         trainer, images = _network(experiment.scenario.budget, data, device)
         losses = _train(trainer, plan, "cifar100", data)
-    made = run_and_report(experiment, ",".join(known.end_points), plan.out, plan.effort)
+    names = [*known.end_points, *((*NEWER, DEFAULTS["ata_gym/TaskAllocation-v0"]) if train else ())]
+    made = run_and_report(experiment, ",".join(names), plan.out, plan.effort)
     comparison = published.compare(known, made.summary, experiment.rounds)
     show(published.table(known, comparison))
     reproduced, sentence = published.verdict(known, comparison, experiment.rounds)
     say(sentence)
     if train:
-        _draw_losses(experiment, known, losses, images, plan.out)
+        _draw_losses(experiment, known, names, losses, trainer, images, plan.out)
     if not reproduced:
         raise typer.Exit(1)
 
@@ -185,25 +192,35 @@ def _network(budget: int, data: Path | None, device: str | None) -> tuple[Traine
 
 
 def _draw_losses(
-    experiment: Experiment, known: PublishedFigure, trajectory: pl.DataFrame, images: int, out: Path
+    experiment: Experiment,
+    known: PublishedFigure,
+    names: list[str],
+    trajectory: pl.DataFrame,
+    trainer: Trainer,
+    images: int,
+    out: Path,
 ) -> None:
-    """Draw the loss on the mean clock of each policy, and say what is not as published."""
+    """Draw loss and accuracy on the mean clock of each policy, and say what is not as published."""
     from ata_gym.bench.experiment.experiment import plural  # noqa: PLC0415
     from ata_gym.bench.experiment.store import Folder  # noqa: PLC0415
-    from ata_gym.training.studies.curves import draw, lay  # noqa: PLC0415
+    from ata_gym.training.studies.curves import LossReading, draw, lay, lay_evaluations, on_each_other  # noqa: PLC0415
 
-    curves = lay(trajectory, Folder(out).results(list(known.end_points)))
+    records, reading = Folder(out).results(names), LossReading.of(trainer.problem, experiment.rounds)
+    curves, evaluations = lay(trajectory, records, reading), lay_evaluations(trajectory, records)
+    label, note = reading.label(), on_each_other(records)
     say(
-        f"\nThe paper's network, with Adam at 8e-5: training loss {curves['loss'][0]:.4g} in the first round, "
-        f"{curves['loss'][-1]:.4g} at the end (mean of the last rounds), "
-        f"accuracy on the held-out images {trajectory['accuracy'][-1]:.3g}."
+        f"\nThe paper's network, with Adam at 8e-5: {label.replace(chr(10), ' ')}: {curves['loss'][0]:.4g} in the "
+        f"first round, {curves['loss'][-1]:.4g} at the end; on the held-out images: loss "
+        f"{trajectory['test_loss'][-1]:.4g}, accuracy {trajectory['accuracy'][-1]:.3g}."
     )
     different = [f"{experiment.rounds:,} rounds (there {known.rounds:,})"] * (experiment.rounds != known.rounds)
     different += [f"{images:,} training images (there 50,000)"] * (images != 50_000)
     if different:
         say(f"Other than in the paper: {' and '.join(different)}.")
+    if note:
+        say(note)
     title = f"{experiment.about}, {plural(experiment.seeds, 'seed')}"
-    say_files("loss curves", draw(curves, title, out / "plots" / "loss"))
+    say_files("loss curves", draw(curves, evaluations, label, title, out / "plots" / "loss", note))
 
 
 def _train(trainer: Trainer, plan: _Plan, problem: str, data: Path | None = None) -> pl.DataFrame:

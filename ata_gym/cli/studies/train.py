@@ -6,7 +6,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -25,6 +25,7 @@ from ata_gym.cli.options import (
 from ata_gym.cli.studies.bench import end_with
 from ata_gym.training.problems.problem import problem_names
 from ata_gym.utils.extras import require
+from ata_gym.utils.validation import whole_number
 
 if TYPE_CHECKING:
     import polars as pl
@@ -46,6 +47,28 @@ ProblemName = Annotated[
     ),
 ]
 
+Threads = Annotated[int, typer.Option(help="Threads of torch on the CPU; the bits of a result depend on their number.")]
+EvaluateEvery = Annotated[
+    int | None,
+    typer.Option(help="Rounds between evaluations on held-out data; by default a dozen evaluations, log-spaced."),
+]
+
+
+class TrainingOptions(NamedTuple):
+    """Options of training on which the bits of a trajectory depend, beside the trainer's settings."""
+
+    threads: int = 1
+    evaluate_every: int | None = None
+
+    @classmethod
+    def checked(cls, threads: int, evaluate_every: int | None) -> TrainingOptions:
+        """Refuse a number of threads, or of rounds between evaluations, below 1."""
+        every = None if evaluate_every is None else whole_number("evaluate-every", evaluate_every)
+        return cls(whole_number("threads", threads), every)
+
+
+_ALONE = TrainingOptions()
+
 
 def train(
     scenario: Annotated[str, typer.Option(help="A named scenario; `ata-gym scenarios` lists them.")],
@@ -54,12 +77,22 @@ def train(
     methods: Annotated[
         str,
         typer.Option(
-            help="Training methods to compare with, NAME or NAME=RATE separated by commas; "
+            help="Training methods to compare with, NAME, NAME=RATE or NAME=theory separated by commas; "
             "`ata-gym methods` lists them."
         ),
     ] = "",
+    tune: Annotated[
+        bool,
+        typer.Option("--tune", help="Give each method without a rate the best of 5^-5, ..., 5^4, and run them all."),
+    ] = False,
     problem: ProblemName = "digits",
     data: ProblemData = None,
+    clock: Annotated[
+        str, typer.Option(help="pool: task times of the scenario; device: of tasks that are really run on --workers.")
+    ] = "pool",
+    workers: Annotated[
+        str, typer.Option(help='With --clock device: DEVICE or DEVICE:WORK, such as "cuda:0,cuda:1,cpu:2".')
+    ] = "",
     rounds: Annotated[int, typer.Option(help="Optimiser steps.")] = 2000,
     optimizer: Annotated[
         str | None, typer.Option(help="sgd, momentum, adam or adamw; by default the problem's own.")
@@ -73,6 +106,8 @@ def train(
     compile_: Annotated[bool, typer.Option("--compile", help="Let torch.compile fuse the model.")] = False,
     graphs: Annotated[bool, typer.Option("--graphs", help="On CUDA: replay each gradient as a CUDA graph.")] = False,
     seed: Annotated[int, typer.Option(help="Of the weights, the gradients and the task times.")] = 0,
+    threads: Threads = 1,
+    evaluate_every: EvaluateEvery = None,
     device: Annotated[str, typer.Option(help="Where the model is trained: cpu, cuda or cuda:1.")] = "cpu",
     tensorboard: Annotated[
         bool, typer.Option("--tensorboard", help="Log to OUT/tensorboard, for `tensorboard --logdir`.")
@@ -86,26 +121,29 @@ def train(
     the same command continues where it stopped, with the same result; policies and methods may be added later.
 
     Methods take the same pool, problem, optimiser and seed. Each ends when it has used as many gradients as the
-    policies, rounds x B. Its learning rate is --lr times the ratio of its step size in theory to Rennala's where noise
-    dominates: in proportion to the gradients of an update, half that for asynchronous methods; NAME=RATE gives another.
+    policies, rounds x B. Its learning rate is --lr in proportion to the gradients of an update; NAME=RATE gives
+    another, NAME=theory that of its paper, where the problem's constants are known, and --tune the one among those of
+    the published experiments with which it reaches the loss first.
+
+    With --clock device each policy trains anew, on the B of the scenario, and its tasks are run one by one on real
+    devices: `--clock device --workers cuda:0,cuda:1,cpu:2`. Its times are measured, and not the same the next time.
     """
     require("torch", extra="train", purpose="The command train")
     from ata_gym.bench.experiment.experiment import Experiment  # noqa: PLC0415 - these imports take seconds
     from ata_gym.bench.experiment.jobs import play_all  # noqa: PLC0415
     from ata_gym.training.problems.problem import make_problem  # noqa: PLC0415
-    from ata_gym.training.studies.comparison import MethodChoice, result  # noqa: PLC0415
+    from ata_gym.training.studies.comparison import MethodChoice, best, result  # noqa: PLC0415
+    from ata_gym.training.studies.curves import LossReading, goal  # noqa: PLC0415
     from ata_gym.training.studies.loss_report import report  # noqa: PLC0415
     from ata_gym.training.studies.trajectory import made_by_problem  # noqa: PLC0415
     from ata_gym.training.trainer import Trainer  # noqa: PLC0415
 
-    effort = Effort.checked(1, save_every, rerun_changed)
+    effort, options = Effort.checked(1, save_every, rerun_changed), TrainingOptions.checked(threads, evaluate_every)
     names = split_names(policies)
     experiment = replace(Experiment.on_scenario(scenario, rounds=rounds, seeds=1, seed=seed), points=_POINTS)
     for name in names:
         experiment.try_out(name)
     entries = [MethodChoice.parse(text) for text in (split_names(methods) if methods else ())]
-    for entry in entries:
-        entry.rate(experiment, 1.0)  # refuses those that cannot run on the pool
     other = {"--schedule": schedule != "constant", "--micro-batch": micro_batch != 1, "--compile": compile_}
     other |= {"--precision": precision != "float32", "--graphs": graphs}
     if entries and any(other.values()):
@@ -115,16 +153,44 @@ def train(
             make_problem(problem, data), experiment.scenario.budget, optimizer=optimizer, lr=lr, schedule=schedule,
             micro_batch=micro_batch, precision=precision, compile=compile_, graphs=graphs, device=device, seed=seed,
         )  # fmt: skip
+    alone = {"--methods": bool(methods), "--tensorboard": tensorboard, "--tune": tune}
+    alone |= {"--threads": threads != 1, "--evaluate-every": evaluate_every is not None}
+    if _on_devices(clock, workers, alone):
+        from ata_gym.training.studies.device_training import train_on_devices  # noqa: PLC0415
+
+        with named_failure(f"the problem {problem}"), progress_bars(dict.fromkeys(names, rounds)) as progress:
+            measured = train_on_devices(
+                trainer, workers, names, rounds, out, problem=problem, data=data, price=experiment.scenario.price,
+                progress=progress, save_every=save_every, rerun_changed=rerun_changed,
+            )  # fmt: skip
+        show_report(measured)
+        return
+    for entry in entries:
+        entry.rate(experiment, trainer.problem, 1.0)  # refuses those that cannot run on the pool, or on the problem
     folder, trajectory = train_with_progress(
-        trainer, experiment.config(), out, problem, data, tensorboard=tensorboard, effort=effort
+        trainer, experiment.config(), out, problem, data, tensorboard=tensorboard, effort=effort, options=options
     )
+    reading = LossReading.of(trainer.problem, rounds)
+    low = goal(trajectory, reading)
+    experiment = replace(experiment, also=(low.round,))
     with progress_bars(dict.fromkeys(names, rounds)) as progress:
         failures = play_all(
             experiment, names, folder,
             processes=1, save_every=save_every, progress=progress, rerun_changed=rerun_changed,
         )  # fmt: skip
     finished = [name for name in names if name not in failures]
-    frames, diverged = _run_methods(entries, trainer, experiment, folder, made_by_problem(problem), rerun_changed)
+    tried = [entry.tried() if tune else [entry] for entry in entries]
+    made, by = [choice for choices in tried for choice in choices], made_by_problem(problem)
+    done, diverged = _run_methods(made, trainer, experiment, folder, by, rerun_changed, options.threads)
+    frames = {}
+    for choices in tried:
+        those = {choice: done[choice] for choice in choices if choice in done}
+        if those:
+            chosen = best(those, low, experiment, reading)
+            frames[chosen] = those[chosen]
+            diverged = {
+                label: why for label, why in diverged.items() if label not in [choice.label for choice in choices]
+            }
     if finished:
         show_report(report(experiment, finished, folder, trajectory, trainer, frames))
         say_files("trajectory and final weights", [folder.path / name for name in ("training.parquet", "weights.pt")])
@@ -137,6 +203,17 @@ def train(
         raise typer.Exit(1)
 
 
+def _on_devices(clock: str, workers: str, others: dict[str, bool]) -> bool:
+    """Whether tasks are run on real workers; ValueError if the options do not fit together."""
+    if clock not in {"pool", "device"}:
+        raise ValueError(f"--clock must be pool or device, not {clock!r}")
+    if (clock == "device") != bool(workers):
+        raise ValueError("--clock device and --workers go together: give both, or neither")
+    if clock == "device" and any(others.values()):
+        raise ValueError(f"--clock device goes without {', '.join(name for name, given in others.items() if given)}")
+    return clock == "device"
+
+
 def _run_methods(
     entries: list[MethodChoice],
     trainer: Trainer,
@@ -144,6 +221,7 @@ def _run_methods(
     folder: Folder,
     made_by: Provenance,
     rerun_changed: bool,
+    threads: int,
 ) -> tuple[dict[MethodChoice, pl.DataFrame], dict[str, FloatingPointError]]:
     """Run each method that has not finished yet; what it did, or why it could not continue."""
     from ata_gym.bench.experiment.outdated import Made, check_code  # noqa: PLC0415 - these imports take seconds
@@ -157,7 +235,9 @@ def _run_methods(
     with progress_bars(dict.fromkeys((entry.label for entry in entries), total)) as progress:
         for entry in entries:
             try:
-                frames[entry] = run_once(entry, trainer, experiment, folder, partial(progress, entry.label), made_by)
+                frames[entry] = run_once(
+                    entry, trainer, experiment, folder, partial(progress, entry.label), made_by, threads
+                )
             except FloatingPointError as error:
                 diverged[entry.label] = error
     return frames, diverged
@@ -172,6 +252,7 @@ def train_with_progress(
     *,
     tensorboard: bool = False,
     effort: Effort = USUAL,
+    options: TrainingOptions = _ALONE,
 ) -> tuple[Folder, pl.DataFrame]:
     """Train to the end with a progress bar, or from where a killed run stopped; the results folder and the trajectory.
 
@@ -191,15 +272,16 @@ def train_with_progress(
 
     rounds = int(str(config["rounds"]))
     logging = tensorboard_log(out / "tensorboard", rounds) if tensorboard else nullcontext(lambda _: None)
-    folder = open_folder(out, config | training_config(trainer, problem, data))
+    folder = open_folder(out, config | training_config(trainer, problem, data, **options._asdict()))
     made_by = made_by_problem(problem)
     check_code([Made(problem, trajectory_files(folder), made_by)], effort.rerun_changed)
     try:
         with named_failure(f"the problem {problem}"), loss_bar(problem, rounds) as progress, logging as log:
             save_every = effort.save_every
             return folder, train_once(
-                trainer, rounds, folder, progress, save_every=save_every, log=log, made_by=made_by
-            )
+                trainer, rounds, folder, progress,
+                save_every=save_every, log=log, made_by=made_by, **options._asdict(),
+            )  # fmt: skip
     except FloatingPointError as error:
         raise ValueError(str(error)) from error
     except MemoryError as error:

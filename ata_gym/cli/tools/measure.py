@@ -33,23 +33,30 @@ def measure(
     problem: ProblemName = "digits",
     data: ProblemData = None,
     tasks: Annotated[int, typer.Option(help="Tasks of each worker.")] = 200,
+    micro_batch: Annotated[int, typer.Option(help="Samples of a task.")] = 1,
+    precision: Annotated[str, typer.Option(help="float32, or mixed with bfloat16 or float16.")] = "float32",
     seed: Annotated[int, typer.Option(help="Of the weights and the gradients.")] = 0,
 ) -> None:
     """Run tasks of a problem on real devices, and keep their times as a trace that a pool can replay.
 
     A task is one stochastic gradient; a worker of DEVICE:WORK really computes each WORK times, so that some are slower.
-    The workers take turns, task by task, so that load on the machine slows all of them alike.
+    The workers take turns, task by task, so that load on the machine slows all of them alike; workers that name the
+    same GPU each have it to themselves. The data of a task is on its device before its time begins.
+
+    One sample of a small model on a GPU measures how fast work is launched, and little else: give --micro-batch and
+    --precision as they are in your training.
 
     ```
     ata-gym measure --problem digits --workers "cpu:1,cpu:2,cpu:4" --out trace.csv
+    ata-gym measure --problem digits --workers "cuda:0,cuda:1,cpu" --micro-batch 256 --precision bfloat16 --out gpus.csv
     ```
     """
     require("torch", extra="train", purpose="The command measure")
     import polars as pl  # noqa: PLC0415 - these imports take seconds
 
+    from ata_gym.bench.experiment.experiment import plural  # noqa: PLC0415
     from ata_gym.bench.recordings import check_trace_name  # noqa: PLC0415
-    from ata_gym.training.devices.replicas import autocorrelation, measure_times  # noqa: PLC0415
-    from ata_gym.training.devices.workers import find_workers  # noqa: PLC0415
+    from ata_gym.training.devices.workers import autocorrelation, find_workers, measure_times  # noqa: PLC0415
     from ata_gym.training.problems.problem import make_problem  # noqa: PLC0415
     from ata_gym.training.trainer import Trainer  # noqa: PLC0415
 
@@ -60,7 +67,7 @@ def measure(
     total = len(listed) * tasks
     try:
         with named_failure(f"the problem {problem}"), progress_bars({problem: total}) as progress:
-            trainer = Trainer(make_problem(problem, data), 1, seed=seed)
+            trainer = Trainer(make_problem(problem, data), 1, micro_batch=micro_batch, precision=precision, seed=seed)
             times = measure_times(trainer, listed, tasks, lambda done: progress(problem, done))
     except (FloatingPointError, MemoryError) as error:
         raise ValueError(f"{error}; nothing was written") from error
@@ -74,7 +81,8 @@ def measure(
     else:
         write_whole(out, frame.write_parquet)
     _show(listed, times, autocorrelation(times))
-    say(f"{out}: {len(listed)} workers, {total:,} tasks; to let policies play on these times:")
+    size = f"{total:,} tasks of {plural(micro_batch, 'sample')} in {precision}"
+    say(f"{out}: {plural(len(listed), 'worker')}, {size}; to let policies play on these times:")
     say(
         f"  ata-gym bench --trace {shlex.quote(str(out))} --worker-column worker --duration-column duration "
         f"--budget {len(listed)} --out {shlex.quote(str(Path('results', out.stem)))}"

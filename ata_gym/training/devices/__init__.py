@@ -1,4 +1,4 @@
-"""Devices: workers whose tasks are run and timed there, CUDA graphs and mixed precision.
+"""Devices: workers whose tasks are run and timed there, the clock of their rounds, CUDA graphs and mixed precision.
 
 The trainer, the wrapper and the command ``measure`` import from here.
 """

@@ -13,8 +13,7 @@ from ata_gym.pools import Pool, deterministic, trace
 from ata_gym.pools.distributions import Distributions
 from ata_gym.scenarios import Scenario
 from ata_gym.simulation.rounds import RoundResult, race_round
-from ata_gym.training.devices.replicas import add, replicate
-from ata_gym.training.devices.workers import Worker, find_workers
+from ata_gym.training.devices.workers import Worker, add, find_workers, replicate
 from ata_gym.training.trainer import Gradient, Trainer
 from ata_gym.typing import Ints, Keys
 
@@ -23,9 +22,13 @@ class DeviceClock:
     """The ``backend`` of an env whose tasks are really run on devices and timed.
 
     Tasks are run one after the other, so that they do not disturb each other, and their times are put together as
-    if the workers had run in parallel: the round ends with the B-th result, and copying weights and averaging gradients
-    take no time. In a race, a task is run when it starts in this order of events, and a cancelled one counts as worker
-    time until the round's end.
+    if the workers had run in parallel: the round ends with the B-th result, and drawing data, copying weights and
+    averaging gradients take no time. In a race, a task is run when it starts in this order of events, and a cancelled
+    one counts as worker time until the round's end. Workers that name the same GPU each have it to themselves while
+    their task runs, so they stand for GPUs of this kind, one for each; what it costs to share one is not measured.
+
+    A task's time on CUDA is the device's, between events; it includes the gaps in which the device waits for the next
+    launch. With one sample of a small model there is little else: ``micro_batch`` makes tasks of the size that is real.
 
     The b-th task that starts in a round draws the sample of task b of a ``Trainer``, and the mean of the first B
     gradients is the round's. A task's time does not depend on its sample, so it does not matter that in a race the

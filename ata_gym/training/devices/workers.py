@@ -1,13 +1,33 @@
-"""Workers on real devices."""
+"""Workers on real devices: which there are, and where their tasks are run and timed."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import copy
+import time
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Self
+from itertools import chain
+from typing import Any, Self
 
-from ata_gym.training.devices.device import find_device
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ata_gym.training.devices.device import current, enough_memory, find_device, seeded
+from ata_gym.training.models import trained_weights
+from ata_gym.training.problems.problem import Problem
+from ata_gym.training.tasks import Tasks
+from ata_gym.training.trainer import Trainer
+from ata_gym.typing import Floats
 from ata_gym.utils.validation import whole_number
+
+WARM_UP = 5
+"""Tasks that a device runs untimed at first, as libraries load, memory is reserved and caches fill."""
+
+_TASK = "a single task"
+
+Parts = Sequence[Tensor | None]
+"""The parts of a ``Gradient``: one for each of the model's trained weights."""
 
 
 @dataclass(frozen=True)
@@ -58,3 +78,172 @@ def find_workers(workers: str | Sequence[Worker | str] | None) -> tuple[Worker, 
     if not listed:
         raise ValueError('name at least one worker, such as workers=["cpu:1", "cpu:2"]')
     return tuple(worker if isinstance(worker, Worker) else Worker.parse(worker) for worker in listed)
+
+
+class TimedTask:
+    """A problem on a device while one task runs there, maybe several times: its time without the draw of its data.
+
+    Time begins with a loss, and ends with ``pause``. On CUDA it is the time between events on the current stream, at
+    first idle, so the gaps count in which the device waits for launches.
+    """
+
+    def __init__(self, problem: Problem | Tasks, device: torch.device) -> None:
+        self._problem, self._device = problem, device
+        self._begins: list[Any] = []
+        self._ends: list[Any] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._problem, name)
+
+    def loss(self, model: nn.Module, batch: Any) -> Tensor:
+        """The problem's loss; the first one, and the first after a pause, begins the time."""
+        if len(self._begins) == len(self._ends):
+            if not self._begins:
+                settle(self._device)  # the draw is done
+            self._begins.append(self._now())
+        return self._problem.loss(model, batch)
+
+    def pause(self) -> None:
+        """End the time that a loss began."""
+        self._ends.append(self._now())
+
+    def seconds(self) -> float:
+        """Wait until the device is done; the time from each begin to its end, added up."""
+        pairs = zip(self._begins, self._ends, strict=True)
+        if self._device.type != "cuda":
+            return float(sum(end - begin for begin, end in pairs))
+        self._ends[-1].synchronize()
+        return float(sum(begin.elapsed_time(end) for begin, end in pairs)) / 1e3
+
+    def _now(self) -> Any:
+        if self._device.type != "cuda":
+            return time.perf_counter()
+        event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        event.record(torch.cuda.current_stream(self._device))
+        return event
+
+
+class Replica:
+    """A trainer's model and data on a device, which runs single tasks.
+
+    On the trainer's own device the model is the trainer's, elsewhere a copy; the data is copied once. From here on
+    ``MemoryError`` is raised if the device has not enough memory, and ``ValueError`` if the trainer's model was moved
+    to another device since the trainer was made.
+    """
+
+    def __init__(self, trainer: Trainer, device: torch.device) -> None:
+        self._trainer, self._device = trainer, device
+        _check_home(trainer)
+        with enough_memory(device, _TASK), seeded(trainer.layer_key(0), device):
+            at_home = device == trainer.device
+            self._problem = trainer.problem if at_home else trainer.problem.to(device)
+            self._copy = None if at_home else copy.deepcopy(trainer.model).to(device)
+            spare = copy.deepcopy(self._model)
+            for _ in range(WARM_UP):
+                self._gradient(self._problem, spare, 0)
+            settle(device)
+        self.begin()
+
+    @property
+    def _model(self) -> nn.Module:
+        return self._trainer.model if self._copy is None else self._copy
+
+    def begin(self) -> None:
+        """Begin a round: copy the trainer's weights to the device, and set the sum of gradients to 0."""
+        _check_home(self._trainer)
+        self._total: Parts = [None] * len(trained_weights(self._model))
+        if self._copy is not None:
+            with torch.no_grad():
+                states = [chain(model.parameters(), model.buffers()) for model in (self._copy, self._trainer.model)]
+                for ours, theirs in zip(*states, strict=True):
+                    ours.copy_(theirs)
+
+    def run(self, task: int, work: int = 1, *, keep: bool = False) -> tuple[float, float]:
+        """Run a task of the trainer's round, with the sample that it has there; its time in seconds, and its loss.
+
+        Its gradient is computed ``work`` times; ``keep`` adds it to ``total``. A loss that is NaN or infinite raises
+        ``FloatingPointError``.
+        """
+        timed: Any = TimedTask(self._problem, self._device)
+        with enough_memory(self._device, _TASK):
+            with seeded(self._trainer.layer_key(task), self._device):
+                computed = self._gradient(timed, self._model, task)
+                timed.pause()
+                for _ in range(work - 1):
+                    self._gradient(timed, self._model, task)
+                    timed.pause()
+                seconds = timed.seconds()
+            loss, gradient = computed
+            if keep:
+                self._total = add(self._total, gradient)
+            settle(self._device)  # or the next task, on another device, would be disturbed
+        return seconds, self._trainer.finite(loss.item())
+
+    def total(self, device: torch.device) -> Parts:
+        """The sum of the kept gradients of the round, moved to a device."""
+        return [None if part is None else part.to(device) for part in self._total]
+
+    def _gradient(self, problem: Problem | Tasks, model: nn.Module, task: int) -> tuple[Tensor, Parts]:
+        with current(self._device):
+            loss = self._trainer.losses(problem, model, [task])[0]
+            return loss, torch.autograd.grad(loss, trained_weights(model), allow_unused=True)
+
+
+def _check_home(trainer: Trainer) -> None:
+    found, home = next(trainer.model.parameters()).device, trainer.device
+    if found != home:
+        raise ValueError(
+            f"the trainer's model was moved to {found}, and the trainer works on {home}: move it back, or make the "
+            f'trainer with device="{found}"'
+        )
+
+
+def replicate(trainer: Trainer, workers: Iterable[Worker]) -> dict[str, Replica]:
+    """A replica for each device that the workers name."""
+    names = dict.fromkeys(worker.device for worker in workers)
+    return {name: Replica(trainer, torch.device(name)) for name in names}
+
+
+def add(left: Parts, right: Parts) -> Parts:
+    """The sum of two gradients on the same device."""
+    return [a if b is None else b if a is None else a + b for a, b in zip(left, right, strict=True)]
+
+
+def measure_times(
+    trainer: Trainer, workers: Sequence[Worker], tasks: int, progress: Callable[[int], None] = lambda _done: None
+) -> Floats:
+    """Measure the task times of n workers in seconds, shape (n, tasks).
+
+    Workers take turns, after a warm-up that is not recorded. The trainer's weights stay as they are: task j of every
+    worker is task j of its first round. ``progress`` is called after every task with the number of tasks done. A loss
+    that is NaN or infinite raises ``FloatingPointError``, a device without enough memory ``MemoryError``.
+
+    >>> times = measure_times(Trainer("quadratic", budget=1), [Worker(work=1), Worker(work=2)], tasks=3)
+    >>> times.shape, bool((times > 0).all())
+    ((2, 3), True)
+    """
+    replicas = replicate(trainer, workers)
+    times = np.empty((len(workers), tasks))
+    for task in range(tasks):
+        for i, worker in enumerate(workers):
+            times[i, task], _ = replicas[worker.device].run(task, worker.work)
+            progress(task * len(workers) + i + 1)
+    return times
+
+
+def autocorrelation(times: Floats) -> Floats:
+    """The correlation of a worker's successive task times, shape (n,), from times (n, tasks); NaN if all are equal.
+
+    >>> autocorrelation(np.array([[1.0, 2.0, 1.0, 2.0, 1.0, 2.0]])).round(3)
+    array([-0.833])
+    """
+    centred = times - times.mean(1, keepdims=True)
+    with np.errstate(invalid="ignore"):  # times that are all the same
+        correlation: Floats = (centred[:, 1:] * centred[:, :-1]).sum(1) / (centred**2).sum(1)
+    return correlation
+
+
+def settle(device: torch.device) -> None:
+    """Wait until a device is idle."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)

@@ -19,6 +19,7 @@ class Asgd(Method):
     """
 
     source = "standard; as in Maranjyan, Tyurin and Richtarik, ICML 2025"
+    family = "asynchronous"
 
     def step_size(self, smoothness: float, variance: float, accuracy: float) -> float:
         """min{1 / (2 R L), eps / (4 L sigma^2)}, R - 1 the longest delay if task times were fixed at their means."""
@@ -89,6 +90,7 @@ class Ringmaster(Method):
     """
 
     source = "Maranjyan, Tyurin and Richtarik, ICML 2025"
+    family = "delays below R"
 
     def __init__(self, pool: Pool, budget: int, max_delay: int | None = None) -> None:
         super().__init__(pool, budget)
@@ -133,6 +135,7 @@ class StaleSynchronous(Method):
     """
 
     source = "Ho et al., NIPS 2013 (as recalled)"
+    family = "workers that wait"
 
     def __init__(self, pool: Pool, budget: int, staleness: int = 3) -> None:
         super().__init__(pool, budget)
@@ -166,6 +169,7 @@ class RoundRobin(Asgd):
     """
 
     source = "Chen et al., INFOCOM 2019, the order of updates alone"
+    family = "workers that wait"
 
     def __init__(self, pool: Pool, budget: int) -> None:
         super().__init__(pool, budget)

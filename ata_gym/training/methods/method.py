@@ -129,6 +129,8 @@ class Method(ABC):
 
     source: ClassVar[str] = ""
     """The publication that it comes from."""
+    family: ClassVar[str] = "other"
+    """Methods that are drawn side by side."""
 
     def __init__(self, pool: Pool, budget: int) -> None:
         self.pool, self.budget = pool, whole_number("budget", budget)
@@ -141,6 +143,11 @@ class Method(ABC):
     def summary(cls) -> str:
         """The first line of the class's docstring."""
         return (inspect.getdoc(cls) or "").partition("\n")[0]
+
+    @property
+    def gradients(self) -> float:
+        """Expected gradients of an update, whose mean is the step: one by default."""
+        return 1.0
 
     @abstractmethod
     def step_size(self, smoothness: float, variance: float, accuracy: float) -> float:

@@ -97,6 +97,7 @@ class MindFlayer(Method):
     """
 
     source = "MindFlayer SGD, UAI 2025"
+    family = "trials"
 
     def __init__(self, pool: Pool, budget: int, limit: str = "median") -> None:
         super().__init__(pool, budget)
@@ -110,6 +111,11 @@ class MindFlayer(Method):
         self.trials[group.workers] = np.ceil(enough - 1e-9)  # a whole number stays one despite rounding
         self.expected = float(self.chances @ self.trials)
         """Expected successes of an iteration."""
+
+    @property
+    def gradients(self) -> float:
+        """The expected successes of an iteration."""
+        return self.expected
 
     def step_size(self, smoothness: float, variance: float, accuracy: float) -> float:
         """1 / (2 L) * min{1, eps E / sigma^2}."""

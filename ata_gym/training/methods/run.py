@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from ata_gym.training.problems.problem import Problem
+    from ata_gym.training.tasks import Tasks
 
 _SETTINGS = {field.name for field in fields(TrainingSettings)}
 
@@ -69,7 +70,8 @@ class MethodRun(Iterator[UpdateRecord]):
     Parameters
     ----------
     method, pool, problem
-        A name of ``METHODS`` or a subclass of ``Method``; a pool, or plain data of one; a problem, or the name of one.
+        A name of ``METHODS`` or a subclass of ``Method``; a pool, or plain data of one; a problem, its name,
+        or ``Tasks``, which come in the order in which updates use them.
     budget
         Gradients B that one update needs: Rennala's batch and, by default, Ringmaster's R; see ``Method``.
     seed
@@ -98,7 +100,7 @@ class MethodRun(Iterator[UpdateRecord]):
         self,
         method: str | type[Method],
         pool: PoolData,
-        problem: Problem | str,
+        problem: Problem | Tasks | str,
         *,
         budget: int,
         seed: int = 0,
@@ -153,7 +155,7 @@ class MethodResult:
 def run_method(
     method: str | type[Method],
     pool: PoolData,
-    problem: Problem | str,
+    problem: Problem | Tasks | str,
     *,
     updates: int,
     runtime: float = math.inf,

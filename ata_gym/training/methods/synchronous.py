@@ -18,12 +18,18 @@ class Rennala(Method):
     """
 
     source = "Tyurin and Richtarik, 2023"
+    family = "synchronous"
 
     def __init__(self, pool: Pool, budget: int) -> None:
         super().__init__(pool, budget)
         self.m = self.budget
         """Gradients of a step."""
         self._collected: list[EndedTask] = []
+
+    @property
+    def gradients(self) -> float:
+        """The m gradients of a step."""
+        return float(self.m)
 
     def step_size(self, smoothness: float, variance: float, accuracy: float) -> float:
         """min{1 / L, eps m / (2 L sigma^2)} for the m gradients of a step."""

@@ -11,6 +11,7 @@ import io
 import lzma
 import math
 import pickle
+import struct
 import tarfile
 from collections.abc import Callable
 from itertools import islice
@@ -31,9 +32,14 @@ _MEMBERS = 1000
 _OPENERS: dict[bytes, Callable[..., Any]] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ": lzma.open}
 """How files with these first bytes are unpacked."""
 
-_NUMPY = [f"numpy.{core}.multiarray" for core in ("core", "_core")]
-_KNOWN = {*((home, "_reconstruct") for home in _NUMPY), ("numpy", "ndarray"), ("numpy", "dtype"), ("_codecs", "encode")}
-"""The names in the pickle of a plain array."""
+_NUMPY = {
+    (f"numpy.{core}.{module}", name)
+    for core in ("core", "_core")
+    for module, name in (("multiarray", "_reconstruct"), ("multiarray", "scalar"), ("numeric", "_frombuffer"))
+}
+_KNOWN = {*_NUMPY, ("numpy", "ndarray"), ("numpy", "dtype"), ("_codecs", "encode")}
+"""The names in the pickles of plain arrays and numbers, of all protocols."""
+_KINDS = {f"{sign}{size}" for sign in "iu" for size in (1, 2, 4, 8)}
 
 
 def read_archive(path: Path) -> Parts:
@@ -107,8 +113,8 @@ def _from_records(content: bytes) -> tuple[NDArray[Any], NDArray[Any]]:
 def _from_pickle(content: bytes) -> tuple[NDArray[Any], NDArray[Any]]:
     try:
         tree = _Reader(io.BytesIO(content), encoding="bytes").load()
-        named = {name if isinstance(name, bytes) else str(name).encode(): part for name, part in tree.items()}
-        return _array(named[b"data"]), _labels(named[b"fine_labels"])
+        named = {name.encode() if isinstance(name, str) else bytes(_raw(name)): part for name, part in tree.items()}
+        return _images(named[b"data"]), _labels(named[b"fine_labels"])
     except KeyError as error:
         raise ValueError(f"has no {error}") from error
     except Exception as error:  # a damaged pickle may raise anything
@@ -129,25 +135,69 @@ class _Inert:
 class _Reader(pickle._Unpickler):  # the one in C allots as much memory as a pickle says
     """Reads pickles of plain values and arrays; it calls no function that they name, and refuses other names."""
 
+    dispatch = pickle._Unpickler.dispatch.copy()
+
     def find_class(self, module: str, name: str) -> type[_Inert]:
         if (module, name) not in _KNOWN:
             raise pickle.UnpicklingError(f"it names {module}.{name}, which a plain array does not need")
-        return type("_Inert", (_Inert,), {})  # a class of its own: a pickle may write into it
+        return type(name, (_Inert,), {})  # a class of its own: a pickle may write into it
+
+    def load_bytearray8(self) -> None:
+        """Read as many bytes as there are; the library's own function allots as many as the pickle says."""
+        reader: Any = self  # whose methods the type checker does not know
+        (size,) = struct.unpack("<Q", reader.read(8))
+        reader.append(reader.read(min(size, MOST)))
+
+    dispatch[pickle.BYTEARRAY8[0]] = load_bytearray8  # type: ignore[assignment]
 
 
 def _labels(part: Any) -> NDArray[Any]:
-    if not all(isinstance(label, int | float) for label in part):  # no lists of lists, which may be endless
+    if isinstance(part, _Inert):
+        return _array(part)
+    numbers = [_number(label) if isinstance(label, _Inert) else label for label in part]
+    if not all(isinstance(label, int | float) for label in numbers):  # no lists of lists, which may be endless
         raise ValueError("its fine_labels must be numbers")
-    return np.array(part)
+    return np.array(numbers)
 
 
-def _array(part: Any) -> NDArray[np.uint8]:
-    """The array (N, 3072) of an inert one: its state is (version, shape, dtype, by columns, bytes)."""
-    _, shape, kind, by_columns, raw = part.state
-    if isinstance(raw, _Inert):  # bytes written as text by newer Pythons
-        raw = raw.arguments[0].encode("latin-1")
-    if kind.arguments[0] not in {"u1", b"u1"} or by_columns or len(shape) != 2 or shape[1] != _PIXELS:
-        raise ValueError(f"its images must be bytes, {_PIXELS} for each, by rows, not {kind.arguments[0]!r} {shape}")
-    if math.prod(shape) != len(raw):
-        raise ValueError(f"its images need {math.prod(shape)} bytes, and there are {len(raw)}")
-    return np.frombuffer(raw, np.uint8).reshape(shape)
+def _images(part: Any) -> NDArray[Any]:
+    pixels = _array(part)
+    if pixels.dtype != np.uint8 or pixels.ndim != 2 or pixels.shape[1] != _PIXELS:
+        raise ValueError(f"its images must be bytes, {_PIXELS} for each, not {pixels.dtype} {pixels.shape}")
+    return pixels
+
+
+def _array(part: Any) -> NDArray[Any]:
+    """The array of an inert one, as protocol 5 writes it, or as those before do."""
+    if type(part).__name__ == "_frombuffer":
+        raw, kind, shape, order, *_ = part.arguments
+    else:
+        _, shape, kind, by_columns, raw = part.state
+        order = "F" if by_columns else "C"
+    if order not in {"C", "F"}:
+        raise ValueError(f"its arrays must be stored by rows or by columns, not {order!r}")
+    dtype, content = _dtype(kind), _raw(raw)
+    if math.prod(shape) * dtype.itemsize != len(content):
+        raise ValueError(
+            f"an array of shape {shape} needs {math.prod(shape) * dtype.itemsize} bytes, not {len(content)}"
+        )
+    return np.frombuffer(content, dtype).reshape(shape, order=order)
+
+
+def _number(part: _Inert) -> int:
+    kind, raw = part.arguments
+    return int(np.frombuffer(_raw(raw), _dtype(kind)).item())
+
+
+def _dtype(kind: Any) -> np.dtype[Any]:
+    """The whole-number dtype of an inert one: its first argument is as u1 or i8, its state has the order of bytes."""
+    name = kind.arguments[0].decode() if isinstance(kind.arguments[0], bytes) else kind.arguments[0]
+    if name not in _KINDS:
+        raise ValueError(f"its arrays must be of whole numbers, not {name!r}")
+    order: Any = kind.state[1] if kind.state else "="
+    return np.dtype(name).newbyteorder(order.decode() if isinstance(order, bytes) else order)  # type: ignore[arg-type]
+
+
+def _raw(part: Any) -> Any:
+    """Bytes, also those that newer Pythons write as text in old protocols."""
+    return part.arguments[0].encode("latin-1") if isinstance(part, _Inert) else part

@@ -15,7 +15,7 @@ from ata_gym.simulation.keys import uniforms
 from ata_gym.typing import Keys
 from ata_gym.utils.trees import map_leaves
 
-_CHUNK = 1024  # held-out samples evaluated at once
+_CHUNK = 128  # held-out samples evaluated at once; their activations fit into the cache
 
 
 class Samples(NamedTuple):
@@ -89,7 +89,7 @@ class Classification:
         """One training sample for each key."""
         inputs, labels = self._train
         chosen = torch.from_numpy((uniforms(keys, 1)[:, 0] * len(labels)).astype(np.int64)).to(labels.device)
-        return Samples(inputs[chosen], labels[chosen])
+        return Samples(inputs.index_select(0, chosen), labels.index_select(0, chosen))
 
     def loss(self, model: nn.Module, batch: Samples) -> Tensor:
         """Cross-entropy of each sample, shape (B,)."""

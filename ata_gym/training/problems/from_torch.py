@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Any
 
 import torch
@@ -67,10 +68,13 @@ def _samples(source: Any, name: str) -> Samples:
         source = TensorDataset(*source)
     loader = source if isinstance(source, DataLoader) else DataLoader(source, batch_size=_AT_ONCE)
     try:
-        inputs, labels = zip(*loader, strict=True)
+        inputs, labels = zip(*islice(loader, len(loader)), strict=True)  # some iterables never end
         return Samples(torch.cat(inputs), torch.cat(labels))
     except (TypeError, ValueError, RuntimeError) as error:
-        raise ValueError(f"the data of {name} must give tensors (inputs, labels) of equal shapes: {error}") from error
+        raise ValueError(
+            f"the data of {name} must give tensors (inputs, labels) of equal shapes, and have a length: {error}; "
+            "for a stream, see ata_gym.training.Tasks"
+        ) from error
 
 
 def _check(module: nn.Module, train: Samples, test: Samples, name: str) -> None:

@@ -55,11 +55,18 @@ class Quadratic:
 
     name = "quadratic"
     learning_rates: Mapping[str, float] = {"sgd": 1e-4}
+    exact_loss = True
+    """A reported loss depends on the weights alone: the noise is in the gradient."""
 
     def __init__(self, dimension: int = 100, noise: float = 0.001) -> None:
         self.dimension = whole_number("dimension", dimension)
         self.noise = non_negative("noise", noise)
         self._minimiser = torch.arange(1, self.dimension + 1, dtype=torch.float64) / (self.dimension + 1) - 1
+
+    @property
+    def minimiser(self) -> Tensor:
+        """x*, shape (d,)."""
+        return self._minimiser
 
     @property
     def smoothness(self) -> float:

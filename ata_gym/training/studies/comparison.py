@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import polars as pl
@@ -16,12 +17,16 @@ from ata_gym.bench.experiment.store import Folder, finished, read_frame, write_f
 from ata_gym.bench.report.table import LEFT, Table, right
 from ata_gym.training.methods.method import UpdateRecord
 from ata_gym.training.methods.run import MethodRun, find_method
-from ata_gym.training.studies.curves import Goal, smooth
+from ata_gym.training.problems.problem import Problem
+from ata_gym.training.studies.curves import Goal, LossReading
 from ata_gym.training.studies.trajectory import deterministic
+from ata_gym.training.tasks import Tasks
 from ata_gym.training.trainer import Trainer
 
-_NOISE = 2.0**60
-"""A variance so large that only noise limits the step sizes; a power of two, so that their ratios are exact."""
+GRID = tuple(5.0**power for power in range(-5, 5))
+"""The learning rates among which the experiments of Ringmaster ASGD (ICML 2025) choose each method's."""
+
+_THEORY = "theory"
 
 
 @dataclass(frozen=True)
@@ -34,40 +39,64 @@ class MethodChoice:
 
     label: str
     method: str
-    lr: float | None = None
+    lr: float | str | None = None
+    """A number; ``"theory"``, for the step size that theory gives; or None, for the default."""
 
     @classmethod
     def parse(cls, text: str) -> MethodChoice:
-        """Read NAME or NAME=RATE; ValueError if there is no such method, or the rate is no positive number."""
+        """Read NAME, NAME=RATE or NAME=theory; ValueError if there is no such method, or the rate is not positive."""
         name, given, rate = text.partition("=")
         find_method(name)
+        if rate == _THEORY:
+            return cls(text, name, rate)
         try:
             lr = float(rate) if given else None
         except ValueError:
             lr = math.nan
         if lr is not None and not 0 < lr < math.inf:
-            raise ValueError(f"a method is NAME or NAME=RATE, with a positive learning rate, not {text!r}")
+            raise ValueError(
+                f"a method is NAME, NAME={_THEORY}, or NAME=RATE with a positive learning rate, not {text!r}"
+            )
         return cls(text, name, lr)
 
-    def rate(self, experiment: Experiment, lr: float | None) -> float | None:
+    def tried(self) -> list[MethodChoice]:
+        """The same with each learning rate of the grid, or this alone if it has one of its own."""
+        if self.lr is not None:
+            return [self]
+        return [replace(self, label=f"{self.method}={lr:g}", lr=lr) for lr in GRID]
+
+    def rate(self, experiment: Experiment, problem: Problem | Tasks, lr: float | None) -> float | None:
         """The learning rate beside a trainer of the policies with learning rate ``lr``.
 
-        By default it is ``lr`` times the ratio of this method's step size to Rennala's in theory, where noise
-        dominates: in proportion to the gradients of an update, and half that for asynchronous methods. The ratio
-        depends on neither the problem nor the accuracy.
+        By default it is in proportion to the gradients of an update, so that each gradient moves the weights as far as
+        one of Rennala's or of a policy's. The tuned rates of Ringmaster ASGD (ICML 2025) agree: 0.2 for one gradient,
+        and 1 for Rennala's 6. Theory's are half as large for asynchronous methods where noise dominates: its constants
+        are not tight. ``"theory"`` asks for these, with the problem's L and sigma^2, and eps = sigma^2 / B, since B is
+        sigma^2 / eps there; ValueError if the problem does not know them.
 
+        >>> from ata_gym.training.problems.quadratic import Quadratic
         >>> experiment = Experiment.on_scenario("icml2025-cifar100", seeds=1)
         >>> names = ("rennala", "minibatch", "ringmaster", "ringmaster=0.1")
-        >>> [MethodChoice.parse(name).rate(experiment, 0.46) for name in names]
-        [0.46, 1.02, 0.01, 0.1]
+        >>> [MethodChoice.parse(name).rate(experiment, Quadratic(), 0.46) for name in names]
+        [0.46, 1.02, 0.02, 0.1]
+        >>> round(MethodChoice.parse("rennala=theory").rate(experiment, Quadratic(), 0.46), 3)
+        0.5
         """
-        if self.lr is not None or lr is None:
+        if isinstance(self.lr, float):
             return self.lr
-        step, reference = (
-            find_method(name)(experiment.scenario.pool, experiment.scenario.budget).step_size(1.0, _NOISE, 1.0)
-            for name in (self.method, "rennala")
-        )
-        return lr * (step / reference)
+        budget = experiment.scenario.budget
+        method = find_method(self.method)(experiment.scenario.pool, budget)
+        if self.lr is None:
+            return None if lr is None else lr * method.gradients / budget
+        constants: Any = problem
+        try:
+            smoothness, variance = float(constants.smoothness), float(constants.variance)
+        except AttributeError:
+            raise ValueError(
+                f"{self.label} needs a problem whose smoothness and variance are known, as quadratic is: "
+                f"{problem.name} does not say; give a learning rate, {self.method}=RATE"
+            ) from None
+        return method.step_size(smoothness, variance, variance / budget or 1.0)
 
 
 def run_once(
@@ -77,11 +106,13 @@ def run_once(
     folder: Folder,
     progress: Callable[[int], None] = lambda _gradients: None,
     made_by: Provenance | None = None,
+    threads: int = 1,
 ) -> pl.DataFrame:
     """Run a method until it has used rounds * B gradients, as the policies do, or read its file if there is one.
 
     Trainer and experiment are those of the policies: the method has the same problem, settings, pool and budget B.
-    After every update ``progress`` is called with the number of gradients used; ``made_by`` is kept beside the file.
+    After every update ``progress`` is called with the number of gradients used; ``made_by`` is kept beside the file;
+    ``threads`` are torch's.
 
     Returns
     -------
@@ -101,10 +132,10 @@ def run_once(
     settings = replace(
         trainer.settings,
         optimizer=trainer.settings.optimizer or trainer.optimizer_choice.name,
-        lr=choice.rate(experiment, trainer.optimizer_choice.lr),
+        lr=choice.rate(experiment, trainer.problem, trainer.optimizer_choice.lr),
     )
     records: list[UpdateRecord] = []
-    with deterministic():
+    with deterministic(threads):
         run = MethodRun(choice.method, scenario.pool, trainer.problem, budget=scenario.budget, **vars(settings))
         for record in run:
             records.append(record)
@@ -125,39 +156,67 @@ def result(folder: Folder, choice: MethodChoice) -> Path:
     return folder.path / "methods" / f"{quote(choice.label, safe='')}.parquet"
 
 
-def lay(frames: Mapping[MethodChoice, pl.DataFrame], experiment: Experiment) -> pl.DataFrame:
+def read_updates(reading: LossReading, frame: pl.DataFrame, experiment: Experiment) -> pl.Series:
+    """The losses of a method's updates as they are read: means over as many gradients as those of the policies."""
+    return reading.stretched(len(frame) / experiment.rounds)(frame["loss"])
+
+
+def lay(frames: Mapping[MethodChoice, pl.DataFrame], experiment: Experiment, reading: LossReading) -> pl.DataFrame:
     """The methods' curves in the form of ``curves.lay``, at log-spaced updates; its rounds are updates here."""
     curves = []
     for choice, frame in frames.items():
-        shown = replace(experiment, rounds=len(frame)).record_at()
+        shown = replace(experiment, rounds=len(frame), also=()).record_at()
         curve = frame.select(
             pl.lit(choice.label).alias("policy"), pl.col("update").alias("round"), "runtime", "total_worker_time",
-            smooth(frame["loss"]),
+            read_updates(reading, frame, experiment).alias("loss"),
         )  # fmt: skip
         curves.append(curve[shown - 1].drop_nulls("loss"))
     return pl.concat(curves)
 
 
-def reached(curves: pl.DataFrame, goal: Goal, seed: int) -> pl.DataFrame:
-    """When each method reaches the goal, in the form of a policy's record of that round; null if it does not."""
-    low = curves.filter(pl.col("loss") <= goal.loss).group_by("policy", maintain_order=True).first().drop("round")
-    labels = curves.select(pl.col("policy").unique(maintain_order=True))
-    return labels.join(low, on="policy", how="left", maintain_order="left").select(
-        "policy", pl.lit(seed, pl.Int64).alias("seed"), pl.lit(goal.round, pl.Int64).alias("round"),
-        "runtime", "total_worker_time",
-    )  # fmt: skip
+def reached(
+    frames: Mapping[MethodChoice, pl.DataFrame], goal: Goal, experiment: Experiment, reading: LossReading
+) -> pl.DataFrame:
+    """When each method reaches the goal, every update counted, in the form of a policy's record of that round.
+
+    Runtime and worker time are null where it does not.
+    """
+    rows = []
+    for choice, frame in frames.items():
+        low = frame.filter(read_updates(reading, frame, experiment) <= goal.loss).head(1)
+        clocks = low.select("runtime", "total_worker_time").row(0) if len(low) else (None, None)
+        rows.append((choice.label, experiment.seed, goal.round, *clocks))
+    schema = {"policy": pl.String, "seed": pl.Int64, "round": pl.Int64}
+    return pl.DataFrame(rows, schema | dict.fromkeys(("runtime", "total_worker_time"), pl.Float64), orient="row")
 
 
-def table(frames: Mapping[MethodChoice, pl.DataFrame], experiment: Experiment, lr: float | None) -> Table:
+def best(
+    frames: Mapping[MethodChoice, pl.DataFrame], goal: Goal, experiment: Experiment, reading: LossReading
+) -> MethodChoice:
+    """Of the same method at several learning rates the one that reaches the goal first, or else ends the lowest."""
+
+    def order(choice: MethodChoice) -> tuple[float, float]:
+        one = {choice: frames[choice]}
+        runtime = reached(one, goal, experiment, reading)["runtime"].item()
+        last = read_updates(reading, frames[choice], experiment).drop_nulls()[-1]
+        return math.inf if runtime is None else runtime, last
+
+    return min(frames, key=order)
+
+
+def table(
+    frames: Mapping[MethodChoice, pl.DataFrame], experiment: Experiment, trainer: Trainer, reading: LossReading
+) -> Table:
     """A table of the methods' learning rates, updates, gradients and final figures."""
     evaluated = next(iter(frames.values())).columns[len(UpdateRecord._fields) :]
     titles = ["learning\nrate", "updates", "gradients\ncomputed", "\nused", "training\nloss"]
     columns = {"method": LEFT, **right((*titles, *(name.replace("_", "\n") for name in evaluated)))}
     rows = []
     for choice, frame in frames.items():
-        end, rate = frame.row(-1, named=True), choice.rate(experiment, lr)
+        end = frame.row(-1, named=True)
+        rate = choice.rate(experiment, trainer.problem, trainer.optimizer_choice.lr)
         numbers = [f"{end[name]:,}" for name in ("update", "computed", "used")]
-        figures = [smooth(frame["loss"])[-1], *(end[name] for name in evaluated)]
+        figures = [read_updates(reading, frame, experiment).drop_nulls()[-1], *(end[name] for name in evaluated)]
         rates = "its own" if rate is None else f"{rate:.3g}"
         rows.append((choice.label, rates, *numbers, *(f"{figure:.4g}" for figure in figures)))
     about = f"methods, each until it has used {experiment.rounds:,} x {experiment.scenario.budget} gradients"

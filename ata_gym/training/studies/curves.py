@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
+from textwrap import fill
+from typing import NamedTuple, Self
 
 import numpy as np
 import polars as pl
@@ -11,72 +14,174 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import StrMethodFormatter
 
 from ata_gym.bench.report import style
+from ata_gym.training.problems.problem import Problem
+from ata_gym.training.tasks import Tasks
 
-_SMOOTHED = 30
-"""A smoothed loss is the mean over the number of rounds divided by this."""
+_SMOOTHED = 50
+"""The mean of a noisy loss is over about the number of rounds divided by this."""
 
 _SHOWN = 1000
 """The pictures begin at the longest time divided by this; before, little happens."""
 
+CLOCKS = ("runtime", "total_worker_time")
 
-def smooth(losses: pl.Series) -> pl.Series:
-    """Mean loss over the last thirtieth of all rounds up to each round, over fewer rounds at the start.
 
-    >>> smooth(pl.Series([3.0] * 30 + [0.0] * 30)).to_list()[28:32]
-    [3.0, 3.0, 1.5, 0.0]
+@dataclass(frozen=True)
+class LossReading:
+    """How recorded losses are read: as they are, or, where they are noisy, as an exponential mean.
+
+    >>> LossReading(over=1)(pl.Series([3.0, 1.0])).to_list()
+    [3.0, 1.0]
+    >>> LossReading(over=3)(pl.Series([3.0, None, 0.0])).to_list()  # weights 1 and 1/2, divided by their sum
+    [3.0, None, 1.0]
     """
-    return losses.rolling_mean(max(1, len(losses) // _SMOOTHED), min_samples=1)
 
+    over: int
+    """About how many steps the mean is over: the weight of a loss falls by (over - 1) / (over + 1) with each step."""
+    exact: bool = False
 
-def lay(trajectory: pl.DataFrame, records: pl.DataFrame) -> pl.DataFrame:
-    """Join a trajectory of ``train_once`` with the records of ``ata_gym.bench``, at the recorded rounds.
+    @classmethod
+    def of(cls, problem: Problem | Tasks, rounds: int) -> Self:
+        """Of so many rounds of a problem; one whose ``exact_loss`` is True reports losses without noise."""
+        exact = bool(getattr(problem, "exact_loss", False))
+        return cls(1 if exact else max(1, rounds // _SMOOTHED), exact)
 
-    The columns are policy, round, runtime, total_worker_time (means over the seeds) and loss, the smoothed one.
-    """
-    steps = trajectory.filter(pl.col("round") > 0)
-    smoothed = steps.select("round", loss=smooth(steps["loss"]))
-    means = pl.col("runtime", "total_worker_time").mean()
-    clocks = records.group_by("policy", "round", maintain_order=True).agg(means)
-    return clocks.join(smoothed, on="round", maintain_order="left")
+    def stretched(self, factor: float) -> Self:
+        """The same for steps that are shorter by a factor: the mean is over as many gradients."""
+        return self if self.exact else replace(self, over=max(1, round(self.over * factor)))
+
+    def label(self, step: str = "round") -> str:
+        """What is read, for an axis."""
+        if self.exact:
+            return "loss, exact"
+        if self.over == 1:
+            return f"training loss of each {step}"
+        return f"training loss, exponential\nmean over about {self.over:,} {step}s"
+
+    def __call__(self, losses: pl.Series) -> pl.Series:
+        """The losses as they are read; the mean is not biased to its start, and null where there is no loss."""
+        if self.over == 1:
+            return losses
+        return losses.ewm_mean(span=self.over, adjust=True, ignore_nulls=True)
 
 
 class Goal(NamedTuple):
-    """A loss, and the first recorded round in which the smoothed loss is that low."""
+    """A loss, and the first round in which the loss is that low."""
 
     loss: float
     round: int
 
 
-def goal(curves: pl.DataFrame) -> Goal:
-    """A loss to compare the policies at: a hundredth of the first one, or the lowest where that is not reached."""
-    one = curves.filter(policy=curves["policy"][0])
-    losses = one["loss"].to_numpy()
+def goal(trajectory: pl.DataFrame, reading: LossReading) -> Goal:
+    """A loss to compare the policies at: a hundredth of the first one, or the lowest where that is not reached.
+
+    ``trajectory`` is as of ``train_once``; every round of it counts.
+    """
+    steps = trajectory.filter(pl.col("round") > 0)
+    losses = reading(steps["loss"]).to_numpy()
     level = max(losses[0] / 100, losses.min())
-    return Goal(float(level), int(one["round"][int(np.argmax(losses <= level))]))
+    return Goal(float(level), int(steps["round"][int(np.argmax(losses <= level))]))
 
 
-def draw(curves: pl.DataFrame, title: str, stem: Path) -> list[Path]:
-    """Draw loss against runtime and against worker time, as PNG and SVG."""
-    with style.figure(9.5, 3.6) as picture:
-        panels = picture.subplots(1, 2, sharey=True)
-        for axes, clock in zip(panels, ("runtime", "total_worker_time"), strict=True):
-            _panel(axes, curves, clock)
-        panels[0].set_title("training loss")
-        picture.legend(*panels[0].get_legend_handles_labels(), loc="outside right upper", handlelength=2.6)
+def lay(trajectory: pl.DataFrame, records: pl.DataFrame, reading: LossReading) -> pl.DataFrame:
+    """Join a trajectory of ``train_once`` with the records of ``ata_gym.bench``, at the recorded rounds.
+
+    The columns are policy, round, runtime, total_worker_time (means over the seeds) and loss as it is read.
+    """
+    steps = trajectory.filter(pl.col("round") > 0)
+    return _clocks(records).join(steps.select("round", loss=reading(steps["loss"])), on="round", maintain_order="left")
+
+
+def lay_evaluations(trajectory: pl.DataFrame, records: pl.DataFrame) -> pl.DataFrame:
+    """The problem's figures on held-out data, in the form of ``lay``: a column for each in place of the loss.
+
+    Between two recorded rounds a clock is taken to run evenly.
+    """
+    names = trajectory.columns[2:]
+    evaluated = trajectory.filter(pl.col("round") > 0).drop_nulls(names).drop("loss")
+    at, frames = evaluated["round"].to_numpy(), []
+    for (policy,), clock in _clocks(records).group_by("policy", maintain_order=True):
+        rounds = np.append(0, clock["round"].to_numpy())
+        times = {name: np.interp(at, rounds, np.append(0.0, clock[name].to_numpy())) for name in CLOCKS}
+        frames.append(evaluated.select(pl.lit(policy).alias("policy"), "round", *names).with_columns(**times))
+    return pl.concat(frames)
+
+
+def _clocks(records: pl.DataFrame) -> pl.DataFrame:
+    return records.group_by("policy", "round", maintain_order=True).agg(pl.col(*CLOCKS).mean())
+
+
+def coinciding(records: pl.DataFrame) -> list[list[str]]:
+    """Groups of two or more policies whose clocks are equal in every recorded round.
+
+    >>> records = pl.DataFrame({"policy": ["a", "b", "c"], "round": 1, "runtime": [1.0, 2.0, 1.0]})
+    >>> coinciding(records.with_columns(total_worker_time=5.0))
+    [['a', 'c']]
+    """
+    groups: dict[bytes, list[str]] = {}
+    for policy in records["policy"].unique(maintain_order=True):
+        clocks = records.filter(policy=policy).select(CLOCKS).to_numpy()
+        groups.setdefault(clocks.tobytes(), []).append(policy)
+    return [group for group in groups.values() if len(group) > 1]
+
+
+def on_each_other(records: pl.DataFrame) -> str:
+    """A sentence on the policies whose lines cannot be told apart; empty if there are none.
+
+    >>> records = pl.DataFrame({"policy": ["ata", "mine"], "round": 7, "runtime": 1.0, "total_worker_time": 5.0})
+    >>> on_each_other(records)
+    'ata and mine lie exactly on each other up to round 7: their allocations are equal.'
+    """
+    parts, rounds = [], int(records["round"].to_numpy().max())
+    for group in coinciding(records):
+        named = f"{', '.join(group[:-1])} and {group[-1]}"
+        why = "their allocations are equal"
+        if all(name.startswith(("ata", "uta")) for name in group):  # their scores differ, unless they are 0
+            why = "all their scores are still 0, so that they allocate uniformly, as uta does"
+        parts.append(f"{named} lie exactly on each other up to round {rounds:,}: {why}.")
+    return " ".join(parts)
+
+
+def draw(
+    curves: pl.DataFrame, evaluations: pl.DataFrame, label: str, title: str, stem: Path, note: str = ""
+) -> list[Path]:
+    """Draw what ``lay`` and ``lay_evaluations`` gave against runtime and against worker time, as PNG and SVG.
+
+    There is a row of panels for the loss, named ``label``, and one for each held-out figure; ``note`` is written below.
+    """
+    rows = [(curves, "loss", label)]
+    rows += [(evaluations, name, name.replace("_", " ")) for name in evaluations.columns if name not in curves.columns]
+    policies = curves["policy"].unique(maintain_order=True).to_list()
+    with style.figure(9.5, 1.0 + 2.6 * len(rows)) as picture:
+        grid = picture.subplots(len(rows), 2, sharex="col", sharey="row", squeeze=False)
+        for (frame, quantity, name), panels in zip(rows, grid, strict=True):
+            for axes, clock in zip(panels, CLOCKS, strict=True):
+                _lines(axes, frame, clock, quantity, policies)
+                finish(axes, curves[clock], frame[quantity])
+            panels[0].set_ylabel(name)
+        for axes, clock in zip(grid[-1], CLOCKS, strict=True):
+            axes.set_xlabel(clock.replace("_", " "))
+        picture.align_ylabels(grid[:, 0])
+        picture.legend(*grid[0, 0].get_legend_handles_labels(), loc="outside right upper", handlelength=2.6)
         picture.suptitle(title, x=0.01, ha="left", fontsize=10, fontweight="bold")
+        if note:
+            picture.supxlabel(fill(note, 120), x=0.01, ha="left", fontsize=8.5)
         return style.save(picture, stem)
 
 
-def _panel(axes: Axes, curves: pl.DataFrame, clock: str) -> None:
-    policies = curves["policy"].unique(maintain_order=True).to_list()
+def _lines(axes: Axes, frame: pl.DataFrame, clock: str, quantity: str, policies: Sequence[str]) -> None:
     for policy, line in style.lines(policies).items():
-        mine = curves.filter(policy=policy)
-        axes.plot(mine[clock].to_numpy(), mine["loss"].to_numpy(), label=policy, **line)
-    yscale = "log" if (curves["loss"] > 0).all() else "linear"
-    axes.set(xlabel=clock.replace("_", " "), xscale="log", yscale=yscale)
+        mine = frame.filter(policy=policy)
+        axes.plot(mine[clock].to_numpy(), mine[quantity].to_numpy(), label=policy, **line)
+
+
+def finish(axes: Axes, times: pl.Series, figures: pl.Series) -> None:
+    """The axes of a panel: clocks over their last decades; a loss that is positive is shown by its logarithm."""
+    logarithmic = figures.name.endswith("loss") and bool((figures > 0).all())
+    axes.set(xscale="log", yscale="log" if logarithmic else "linear")
     axes.margins(x=0.01)
-    times = curves[clock].to_numpy()
-    if times.min() < times.max() / _SHOWN:
-        axes.set_xlim(left=times.max() / _SHOWN)
+    clock = times.to_numpy()
+    if clock.min() < clock.max() / _SHOWN:
+        axes.set_xlim(clock.max() / _SHOWN, clock.max() * 1.05)
     style.plain_numbers(axes)
     axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))

@@ -14,7 +14,8 @@ from ata_gym.bench.report.statistics import summarise
 from ata_gym.bench.report.summary_tables import summary_tables
 from ata_gym.bench.report.table import markdown
 from ata_gym.training.studies import comparison
-from ata_gym.training.studies.curves import draw, goal, lay
+from ata_gym.training.studies.curves import LossReading, draw, goal, lay, lay_evaluations, on_each_other
+from ata_gym.training.studies.methods_picture import draw_methods
 from ata_gym.training.trainer import Trainer
 
 
@@ -30,28 +31,32 @@ def report(
 
     ``trajectory`` is what ``trajectory.train_once`` returned, and each of ``frames`` what ``comparison.run_once`` did.
     """
-    problem = trainer.problem.name
-    records = folder.results(policies)
-    curves = lay(trajectory, records)
-    low = goal(curves)
+    problem, reading = trainer.problem.name, LossReading.of(trainer.problem, experiment.rounds)
+    records, low = folder.results(policies), goal(trajectory, reading)
+    curves = lay(trajectory, records, reading)
     clocks = records.filter(pl.col("round") <= low.round)
     if frames:
-        methods = comparison.lay(frames, experiment)
-        clocks = pl.concat([clocks, comparison.reached(methods, low, experiment.seed)], how="diagonal")
-        curves = pl.concat([curves, methods])
+        clocks = pl.concat([clocks, comparison.reached(frames, low, experiment, reading)], how="diagonal")
     summary = summarise(clocks).filter(~pl.col("quantity").is_in(["regret", "support"]))
     missed = " (-: not reached)" if summary["mean"].is_null().any() else ""
     title = f"{problem} to loss {low.loss:.3g}{missed}\non {experiment.about}"
     tables = summary_tables(summary, replace(experiment, rounds=low.round), title)
     files = write(folder.path, {"table.md": markdown(tables), "table.csv": summary})
     if frames:
-        tables.append(comparison.table(frames, experiment, trainer.optimizer_choice.lr))
+        tables.append(comparison.table(frames, experiment, trainer, reading))
     end = trajectory.row(-1, named=True)
     figures = [f"{name.replace('_', ' ')} {end[name]:.4g}" for name in trajectory.columns[2:]]
-    last = curves.filter(policy=policies[0])["loss"][-1]
     remark = (
         f"{'the policies, ' * bool(frames)}after all {experiment.rounds:,} rounds: {', '.join(figures)}, "
-        f"training loss {last:.4g} (mean of the last rounds)"
+        f"{reading.label().replace(chr(10), ' ')}: {curves['loss'][-1]:.4g}"
     )
-    pictures = draw(curves, f"{problem} on {experiment.about}", folder.path / "plots" / "loss")
-    return Report(summary, tables, files, pictures, remark=remark)
+    note, plots = on_each_other(records), folder.path / "plots"
+    title = f"{problem} on {experiment.about}"
+    evaluations = curves.head(0) if reading.exact else lay_evaluations(trajectory, records)
+    pictures = draw(curves, evaluations, reading.label(), title, plots / "loss", note)
+    if frames:
+        beside = "gta" if "gta" in policies else policies[0]  # GTA has the clock of Rennala
+        as_many = reading.stretched(experiment.scenario.budget).label("gradient")
+        methods = comparison.lay(frames, experiment, reading)
+        pictures += draw_methods(methods, curves.filter(policy=beside), as_many, title, plots / "methods")
+    return Report(summary, tables, files, pictures, remark="\n".join(filter(None, (remark, note))))

@@ -18,6 +18,7 @@ from ata_gym.bench.report import statistics, style
 from ata_gym.bench.report.report import Report, write
 from ata_gym.bench.report.summary_tables import summary_table
 from ata_gym.bench.report.table import markdown
+from ata_gym.training.studies.curves import on_each_other
 
 PUBLISHED_ROUNDS = 3_000_000
 
@@ -46,8 +47,9 @@ def report(
     tables = [summary_table(f"n = {n}: {growth}, {about}", found.filter(n=n), quantities) for n in records]
     files = write(folder, {f"{growth}.md": markdown(tables), f"{growth}.csv": found, f"{growth}-curves.csv": curves})
     pictures = draw(curves, f"icml2025-quadratic, {growth} ({about})", folder / "plots" / growth)
-    said = remark(curves["round"][-1], curves["suboptimality"][-1])
-    return Report(found, tables, files, pictures, remark=said)
+    said = [remark(curves["round"][-1], curves["suboptimality"][-1])]
+    said += [f"n = {n}: {note}" for n, frame in records.items() if (note := on_each_other(frame))]
+    return Report(found, tables, files, pictures, remark="\n".join(said))
 
 
 def lay(trajectory: pl.DataFrame, records: Mapping[int, pl.DataFrame]) -> pl.DataFrame:

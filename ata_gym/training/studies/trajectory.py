@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Mapping
+from bisect import bisect_right
+from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from time import perf_counter
 
+import numpy as np
 import polars as pl
 import torch
 
@@ -16,13 +18,17 @@ from ata_gym.bench.experiment.experiment import Config
 from ata_gym.bench.experiment.provenance import Provenance, provenance_of
 from ata_gym.bench.experiment.store import Folder, begin, discard, finished, read_frame, write_frame
 from ata_gym.training import checkpoint
+from ata_gym.training.studies.compiled_quadratic import CompiledQuadratic
 from ata_gym.training.trainer import Trainer
 from ata_gym.utils.extras import require
 from ata_gym.utils.sealed import load_checkpoint, save_checkpoint
 from ata_gym.utils.signals import stop_requested
 
-EVALUATIONS = 50
-"""Evaluations of a trajectory, evenly over its rounds."""
+EVALUATIONS = 16
+"""Evaluations of a trajectory after round 0, unless the user says how often: log-spaced, as the pictures are."""
+
+_LEAP = 10_000
+"""Rounds that a compiled trainer takes at once, at most."""
 
 _POINTS = 1000
 """Losses in TensorBoard's log, at most."""
@@ -37,6 +43,8 @@ def train_once(
     folder: Folder,
     progress: Callable[[int, float], None] = lambda _round, _loss: None,
     *,
+    evaluate_every: int | None = None,
+    threads: int = 1,
     save_every: float = 10.0,
     log: Log = lambda _: None,
     made_by: Provenance | None = None,
@@ -49,7 +57,12 @@ def train_once(
         A results folder of the trainer's configuration. In the end it holds ``training.parquet``, the trajectory, and
         ``weights.pt``, the final weights, which ``checkpoint.load`` reads.
     progress
-        Called after every round with the number of rounds done, and the loss.
+        Called with the number of rounds done, and the last loss: after every round, or after all that a
+        ``CompiledQuadratic`` took at once.
+    evaluate_every
+        Rounds between two evaluations; by default those of ``evaluation_rounds``.
+    threads
+        Of torch; the bits of a result depend on their number.
     save_every
         Seconds between checkpoints.
     log
@@ -74,18 +87,23 @@ def train_once(
         progress(rounds, trajectory["loss"][-1])
         _log_again(trajectory, log)
         return trajectory
-    with deterministic(), stop_requested() as stop:
-        record = _Record(trainer, max(1, rounds // EVALUATIONS), saved, log, made_by or {})
+    with deterministic(threads), stop_requested() as stop:
+        evaluated = sorted(evaluation_rounds(rounds, evaluate_every))
+        record = _Record(trainer, set(evaluated), saved, log, made_by or {})
         last = perf_counter()
         while trainer.round < rounds:
             try:
-                loss = trainer.step()
+                if isinstance(trainer, CompiledQuadratic):
+                    until = evaluated[bisect_right(evaluated, trainer.round)]
+                    losses = trainer.leap(min(_LEAP, until - trainer.round)).tolist()
+                else:
+                    losses = [trainer.step()]
             except FloatingPointError as error:
                 record.save()
                 kept = f"rounds 0 to {trainer.round} are kept in {record.path}"
                 raise FloatingPointError(f"{error}; {kept}") from error
-            record.add(loss, at_the_end=trainer.round == rounds)
-            progress(trainer.round, loss)
+            record.add(losses)
+            progress(trainer.round, losses[-1])
             stopped = stop()
             if stopped or perf_counter() - last >= save_every:
                 record.save()
@@ -99,6 +117,19 @@ def train_once(
     return trajectory
 
 
+def evaluation_rounds(rounds: int, every: int | None = None) -> set[int]:
+    """The rounds after which the model is evaluated, the last always: every so many, or a few that are log-spaced.
+
+    >>> sorted(evaluation_rounds(7, every=3))
+    [3, 6, 7]
+    >>> sorted(evaluation_rounds(2000))
+    [1, 2, 3, 5, 8, 13, 21, 35, 58, 96, 159, 263, 437, 726, 1205, 2000]
+    """
+    if every is not None:
+        return {*range(every, rounds, every), rounds}
+    return {int(k) for k in np.geomspace(1, rounds, EVALUATIONS).round()}
+
+
 def trajectory_files(folder: Folder) -> tuple[Path, Path]:
     """The trajectory in a results folder, and its checkpoint."""
     return folder.path / "training.parquet", folder.path / "checkpoints" / "training.pt"
@@ -107,8 +138,8 @@ def trajectory_files(folder: Folder) -> tuple[Path, Path]:
 class _Record:
     """The losses and evaluations so far, and their checkpoint."""
 
-    def __init__(self, trainer: Trainer, every: int, path: Path, log: Log, made_by: Provenance) -> None:
-        self._trainer, self._every, self.path, self._log = trainer, every, path, log
+    def __init__(self, trainer: Trainer, evaluated: Container[int], path: Path, log: Log, made_by: Provenance) -> None:
+        self._trainer, self._evaluated, self.path, self._log = trainer, evaluated, path, log
         self._losses: list[float] = []
         self._evaluations: list[dict[str, float]] = []
         tree = load_checkpoint(path, checkpoint.unpack)
@@ -120,13 +151,15 @@ class _Record:
         self._losses, self._evaluations = tree["losses"].tolist(), tree["evaluations"]
         _log_again(self.frame(), log)
 
-    def add(self, loss: float, *, at_the_end: bool) -> None:
-        """Record the loss of a round; every so many rounds, and at the end, evaluate."""
-        self._losses.append(loss)
-        if self._trainer.round % self._every == 0 or at_the_end:
-            self._evaluate(loss=loss)
-        else:
-            self._log({"round": self._trainer.round, "loss": loss})
+    def add(self, losses: list[float]) -> None:
+        """Record the losses of the last rounds, and evaluate after them if it is time."""
+        self._losses += losses
+        due = self._trainer.round in self._evaluated
+        first = self._trainer.round - len(losses) + 1
+        for k, loss in enumerate(losses[: len(losses) - due], start=first):
+            self._log({"round": k, "loss": loss})
+        if due:
+            self._evaluate(loss=losses[-1])
 
     def save(self) -> None:
         """Write the checkpoint."""
@@ -175,9 +208,12 @@ def tensorboard_log(folder: Path, rounds: int) -> Iterator[Log]:
         yield log
 
 
-def training_config(trainer: Trainer, problem: str, data: Path | None = None) -> Config:
-    """All that a trajectory depends on but the number of rounds: the trainer, the problem's name and its data."""
-    return trainer.config() | {"problem": problem, "data": None if data is None else _digest(data)}
+def training_config(
+    trainer: Trainer, problem: str, data: Path | None = None, evaluate_every: int | None = None, threads: int = 1
+) -> Config:
+    """All that a trajectory depends on but the number of rounds: the trainer, problem, data, and these options."""
+    named = {"problem": problem, "data": None if data is None else _digest(data)}
+    return trainer.config() | named | {"evaluate_every": evaluate_every, "threads": threads}
 
 
 def made_by_problem(problem: str) -> Provenance:
@@ -198,19 +234,19 @@ def _digest(data: Path) -> str:
 
 
 @contextmanager
-def deterministic() -> Iterator[None]:
-    """Make torch give the same bits each time, on a CPU whatever its number of cores; small models lose little speed.
+def deterministic(threads: int = 1) -> Iterator[None]:
+    """Make torch give the same bits each time, on a CPU whatever its number of cores.
 
-    It uses one thread, since the order of a sum depends on their number, and deterministic algorithms; torch warns of
-    an operation that has none.
+    It uses so many threads, since the order of a sum depends on their number, and deterministic algorithms; torch warns
+    of an operation that has none. One thread is as fast as more where the model is small.
     """
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it cuBLAS is not deterministic
-    threads, strict = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    before, strict = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
     lenient = torch.is_deterministic_algorithms_warn_only_enabled()
-    torch.set_num_threads(1)
+    torch.set_num_threads(threads)
     torch.use_deterministic_algorithms(True, warn_only=True)
     try:
         yield
     finally:
-        torch.set_num_threads(threads)
+        torch.set_num_threads(before)
         torch.use_deterministic_algorithms(strict, warn_only=lenient)

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from ata_gym.bench.experiment.experiment import Experiment
 from ata_gym.bench.experiment.run import PolicyRun
 from ata_gym.bench.experiment.store import open_folder
-from ata_gym.cli import app
+from ata_gym.cli import app, console
 from ata_gym.training import Trainer, checkpoint
 from ata_gym.training.devices.device import enough_memory
 from ata_gym.training.studies.trajectory import deterministic, train_once
@@ -44,7 +44,7 @@ def test_the_trajectory_and_the_final_weights_are_those_of_a_trainer(finished):
     with deterministic():
         assert trajectory["loss"].to_list() == [None, *(trainer.step() for _ in range(ROUNDS))]
         assert trajectory["accuracy"][-1] == trainer.evaluate()["accuracy"]
-    assert trajectory["accuracy"].null_count() == 0
+    assert evaluated(trajectory) == [0, 1, 2, 3, 4, 6, 7, 9, 12, 15, 19, 24, 31, 40]
     kept = checkpoint.load(finished[0] / "weights.pt")
     assert all(torch.equal(kept[name], part) for name, part in trainer.model.state_dict().items())
     trainer.model.load_state_dict(kept)
@@ -201,6 +201,8 @@ def test_memory_that_is_not_enough_is_one_sentence(tmp_path, monkeypatch, finish
         (("--optimizer", "lion"), "optimizer must be 'sgd', 'momentum', 'adam', 'adamw'"),
         (("--lr", "-1"), "lr must be a finite number above 0"),
         (("--seed", "-1"), "seed must be a whole number"),
+        (("--threads", "0"), "threads must be a whole number"),
+        (("--evaluate-every", "0"), "evaluate-every must be a whole number"),
         (("--rounds", "0"), "rounds must be a whole number"),
         (("--device", "abacus"), 'device must be "cpu"'),
         (("--schedule", "cosine"), "schedule must be"),
@@ -249,7 +251,27 @@ def test_determinism_ends_where_it_should():
     assert modes() == before
 
 
-def test_evaluations_are_spread_over_the_rounds(tmp_path):
-    trajectory = train_once(Trainer("digits", 1), 130, open_folder(tmp_path, {}))
-    evaluated = trajectory.filter(pl.col("accuracy").is_not_null())["round"].to_list()
-    assert evaluated == list(range(0, 131, 2))
+def evaluated(trajectory):
+    return trajectory.filter(pl.col("accuracy").is_not_null())["round"].to_list()
+
+
+def test_evaluations_are_few_and_log_spaced_unless_told(tmp_path):
+    trajectory = train_once(Trainer("digits", 1), 130, open_folder(tmp_path / "usual", {}))
+    assert evaluated(trajectory) == [0, 1, 2, 3, 4, 5, 7, 10, 13, 19, 26, 35, 49, 68, 94, 130]
+    trajectory = train_once(Trainer("digits", 1), 130, open_folder(tmp_path / "told", {}), evaluate_every=50)
+    assert evaluated(trajectory) == [0, 50, 100, 130]
+
+
+def test_threads_and_evaluations_belong_to_the_configuration(tmp_path, refused):
+    options = ("--evaluate-every", 7, "--threads", 2)
+    assert command(tmp_path, *options).exit_code == 0
+    assert evaluated(pl.read_parquet(tmp_path / "training.parquet")) == [0, 7, 14, 21, 28, 35, 40]
+    refused(command(tmp_path, "--threads", 2), "evaluate_every is 7 there and null here")
+    refused(command(tmp_path, "--evaluate-every", 7), "threads is 2 there and 1 here")
+
+
+def test_progress_is_lines_where_there_is_no_terminal(tmp_path, monkeypatch):
+    monkeypatch.setattr(console, "LINE_EVERY", 0.0)
+    result = command(tmp_path)
+    for words in (f"digits 20 of {ROUNDS}, loss", "uta 2 of 40"):
+        assert words in result.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from unittest.mock import Mock
 
 import numpy as np
@@ -16,9 +17,19 @@ from ata_gym.bench.experiment.store import open_folder
 from ata_gym.bench.report import style
 from ata_gym.cli import app
 from ata_gym.training import METHODS, Trainer, run_method
+from ata_gym.training.problems.quadratic import Quadratic
 from ata_gym.training.studies import comparison
 from ata_gym.training.studies.comparison import MethodChoice
-from ata_gym.training.studies.curves import Goal, draw, goal, lay, smooth
+from ata_gym.training.studies.curves import (
+    Goal,
+    LossReading,
+    coinciding,
+    draw,
+    goal,
+    lay,
+    lay_evaluations,
+    on_each_other,
+)
 
 ROUNDS, BUDGET = 40, 5
 RUN = "rennala,ringmaster,minibatch,mindflayer,ringmaster=0.02"
@@ -45,9 +56,7 @@ def test_rennala_is_gta_in_time_and_the_trainer_in_loss(finished):
     assert rows[0] == rows[1]
 
 
-@pytest.mark.parametrize(
-    ("name", "lr"), [("ringmaster", 0.05 / 10), ("minibatch", 0.05 * 4), ("ringmaster=0.02", 0.02)]
-)
+@pytest.mark.parametrize(("name", "lr"), [("ringmaster", 0.05 / 5), ("minibatch", 0.05 * 4), ("ringmaster=0.02", 0.02)])
 def test_a_method_is_its_own_run(finished, name, lr):
     frame = pl.read_parquet(finished[0] / "methods" / f"{name.replace('=', '%3D')}.parquet")
     method, pool = name.partition("=")[0], EXPERIMENT.scenario.pool
@@ -99,13 +108,46 @@ def test_a_method_that_diverges_is_named_after_the_report_on_the_others(tmp_path
     assert not (tmp_path / "methods" / "minibatch%3D1e30.parquet").exists()
 
 
-def test_the_default_rate_is_in_proportion_to_the_gradients_of_an_update():
-    rates = {name: MethodChoice.parse(name).rate(EXPERIMENT, 1.0) for name in METHODS}
+def test_each_gradient_moves_the_weights_by_as_much_unless_told():
+    problem = Quadratic()
+    rates = {name: MethodChoice.parse(name).rate(EXPERIMENT, problem, 1.0) for name in METHODS}
     assert rates["rennala"] == 1.0
     assert rates["minibatch"] == 20 / BUDGET
-    assert rates["ringmaster"] == rates["asgd"] == 0.5 / BUDGET
+    assert rates["ringmaster"] == rates["asgd"] == 1 / BUDGET
     assert 1.0 <= rates["mindflayer"] < 2.0
-    assert MethodChoice.parse("asgd").rate(EXPERIMENT, None) is None  # an optimiser's own
+    assert MethodChoice.parse("asgd").rate(EXPERIMENT, problem, None) is None  # an optimiser's own
+
+
+def test_the_rate_of_theory_is_that_of_the_method_for_the_constants_of_the_problem():
+    problem, pool = Quadratic(noise=0.1), EXPERIMENT.scenario.pool
+    for name in ("rennala", "ringmaster", "mindflayer"):
+        given = METHODS[name](pool, BUDGET).step_size(problem.smoothness, 1.0, 1.0 / BUDGET)
+        assert MethodChoice.parse(f"{name}=theory").rate(EXPERIMENT, problem, 1.0) == pytest.approx(given)
+    assert MethodChoice.parse("rennala=theory").rate(EXPERIMENT, Quadratic(noise=0.0), 1.0) == 1 / problem.smoothness
+    with pytest.raises(ValueError, match="ssp=theory needs a problem whose smoothness and variance are known"):
+        MethodChoice.parse("ssp=theory").rate(EXPERIMENT, Trainer("digits", 1).problem, 1.0)
+
+
+def test_tuning_chooses_the_rate_that_reaches_the_loss_first(tmp_path):
+    arguments = ["train", "--problem", "quadratic", "--lr", "0.2", "--rounds", "60", "--policies", "gta", "--tune"]
+    arguments += ["--scenario", "icml2025-regret", "--methods", "rennala,ringmaster=0.01", "--out", str(tmp_path)]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, result.output
+    low, reading = goal(pl.read_parquet(tmp_path / "training.parquet"), EXACT), EXACT
+    tried = {
+        choice: tmp_path / f"methods/rennala%3D{choice.lr:g}.parquet"
+        for choice in MethodChoice.parse("rennala").tried()
+    }
+    frames = {choice: pl.read_parquet(path) for choice, path in tried.items() if path.exists()}
+    assert 4 < len(frames) < 10  # the largest rates diverge
+    first = {
+        choice.label: comparison.reached({choice: frame}, low, EXPERIMENT, reading)["runtime"].item()
+        for choice, frame in frames.items()
+    }
+    chosen = min(first, key=lambda label: first[label] or np.inf)
+    assert f"\n {chosen} " in result.stdout
+    assert "ringmaster=0.01" in result.stdout
+    assert sum(f"\n rennala={lr:g} " in result.stdout for lr in comparison.GRID) == 1
 
 
 def test_what_is_never_reached_is_null(tmp_path):
@@ -113,12 +155,14 @@ def test_what_is_never_reached_is_null(tmp_path):
     entry = MethodChoice.parse("mindflayer")
     frame = comparison.run_once(entry, Trainer("quadratic", BUDGET, lr=0.1), EXPERIMENT, folder)
     assert "suboptimality" in frame.columns
-    curves = comparison.lay({entry: frame}, EXPERIMENT)
+    reading = LossReading.of(Quadratic(), ROUNDS)
+    curves = comparison.lay({entry: frame}, EXPERIMENT, reading)
     assert curves["round"][-1] == len(frame)
     assert curves["loss"].is_finite().all()
-    never, soon = (comparison.reached(curves, Goal(level, 7), 3) for level in (-1.0, 1e9))
-    assert never.row(0) == ("mindflayer", 3, 7, None, None)
-    assert soon.row(0) == ("mindflayer", 3, 7, curves["runtime"][0], curves["total_worker_time"][0])
+    goals = (Goal(level, 7) for level in (-1.0, 1e9))
+    never, soon = (comparison.reached({entry: frame}, goal, EXPERIMENT, reading) for goal in goals)
+    assert never.row(0) == ("mindflayer", 0, 7, None, None)
+    assert soon.row(0) == ("mindflayer", 0, 7, curves["runtime"][0], curves["total_worker_time"][0])
 
 
 def test_the_methods_are_listed():
@@ -154,15 +198,52 @@ def clocks(rounds, **speeds):
     )
 
 
-@given(st.lists(st.floats(0, 10), min_size=1, max_size=200))
-def test_smoothing_is_the_mean_of_the_last_rounds(losses):
-    window = max(1, len(losses) // 30)
-    expected = [np.mean(losses[max(0, k - window) : k]) for k in range(1, len(losses) + 1)]
-    np.testing.assert_allclose(smooth(pl.Series(losses, dtype=pl.Float64)), expected, atol=1e-9)
+@given(st.lists(st.floats(0, 10), min_size=1, max_size=200), st.integers(1, 50))
+def test_a_noisy_loss_is_an_exponential_mean_as_of_adam(losses, over):
+    beta, mean, expected = (over - 1) / (over + 1), 0.0, []
+    for k, loss in enumerate(losses, start=1):
+        mean = beta * mean + (1 - beta) * loss
+        expected.append(mean / (1 - beta**k))
+    np.testing.assert_allclose(LossReading(over)(pl.Series(losses, dtype=pl.Float64)), expected, atol=1e-9)
+
+
+def test_an_exact_loss_is_read_as_it_is():
+    exact, noisy = LossReading.of(Quadratic(), 5000), LossReading.of(Trainer("digits", 1).problem, 5000)
+    assert exact(pl.Series(LOSSES)).to_list() == LOSSES
+    assert exact.label() == "loss, exact"
+    assert noisy.label() == "training loss, exponential\nmean over about 100 rounds"
+    assert noisy.stretched(23).over == 2300
+    assert exact.stretched(23) == exact
+
+
+def test_an_exact_loss_is_reached_in_the_round_in_which_it_is(tmp_path):
+    """Lr 0.5 and 600 rounds: the loss falls below a hundredth of the first within 20 rounds, the thirtieth of all."""
+    arguments = ["train", "--problem", "quadratic", "--lr", "0.5", "--rounds", "600", "--policies", "gta,ofta"]
+    arguments += ["--scenario", "icml2025-regret", "--methods", "rennala", "--out", str(tmp_path)]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, result.output
+    losses = pl.read_parquet(tmp_path / "training.parquet")["loss"].to_list()
+    first = next(k for k in range(1, 601) if losses[k] <= losses[1] / 100)
+    assert f"{first} rounds, 1 seed" in result.stdout
+    assert first == 17
+    table = pl.read_csv(tmp_path / "table.csv")
+    gta = pl.read_parquet(tmp_path / "results" / "gta.parquet").filter(round=first)["runtime"].item()
+    assert table.filter(quantity="runtime", policy="gta")["mean"].item() == gta
+    assert table.filter(quantity="runtime", policy="rennala")["mean"].item() == gta
+
+
+def test_the_round_of_the_goal_is_recorded_however_sparse_the_records():
+    sparse = replace(EXPERIMENT, rounds=1000, points=5, also=(517,))
+    assert sparse.record_at().tolist() == [1, 6, 32, 178, 517, 1000]
+    with pytest.raises(ValueError, match="rounds from 1 to 40"):
+        replace(EXPERIMENT, also=(41,))
+
+
+EXACT = LossReading(over=1, exact=True)
 
 
 def test_each_policy_gets_the_one_curve_on_its_own_clock():
-    curves = lay(trajectory(LOSSES), clocks([1, 2, 5], slow=3.0, fast=1.0))
+    curves = lay(trajectory(LOSSES), clocks([1, 2, 5], slow=3.0, fast=1.0), EXACT)
     assert curves["policy"].to_list() == ["slow"] * 3 + ["fast"] * 3
     assert curves["loss"].to_list() == [2.0, 1.0, 0.4] * 2
     assert curves["runtime"].to_list() == [3.0, 6.0, 15.0, 1.0, 2.0, 5.0]
@@ -180,15 +261,34 @@ def test_each_policy_gets_the_one_curve_on_its_own_clock():
     ],
 )
 def test_the_goal(losses, expected):
-    assert goal(lay(trajectory(losses), clocks(range(1, len(losses) + 1), a=1.0, b=2.0))) == expected
+    assert goal(trajectory(losses), EXACT) == expected
 
 
 @pytest.mark.parametrize("losses", [LOSSES, [1.0], [0.5, 0.0, -0.5]])
 def test_pictures(tmp_path, losses):
-    curves = lay(trajectory(losses), clocks(range(1, len(losses) + 1), ata=1.0, mine=2.0))
-    files = draw(curves, "a title", tmp_path / "loss")
+    run = trajectory(losses).with_columns(accuracy=pl.lit(0.5))
+    records = clocks(range(1, len(losses) + 1), ata=1.0, mine=2.0)
+    shown = lay(run, records, EXACT), lay_evaluations(run, records), EXACT.label(), "a title", tmp_path / "loss"
+    files = draw(*shown, "a note")
     assert [file.name for file in files] == ["loss.png", "loss.svg"]
     assert files[0].read_bytes().startswith(b"\x89PNG")
     before = files[1].read_bytes()
-    draw(curves, "a title", tmp_path / "loss")
+    draw(*shown, "a note")
     assert files[1].read_bytes() == before
+
+
+def test_evaluations_are_laid_on_clocks_that_run_evenly_between_recorded_rounds():
+    run = trajectory(LOSSES).with_columns(accuracy=pl.Series([0.1, None, None, 0.3, None, 0.9]))
+    laid = lay_evaluations(run, clocks([1, 2, 5], slow=3.0, fast=1.0))
+    assert laid["policy"].to_list() == ["slow", "slow", "fast", "fast"]
+    assert laid["accuracy"].to_list() == [0.3, 0.9] * 2
+    assert laid["runtime"].to_list() == [9.0, 15.0, 3.0, 5.0]
+
+
+def test_policies_whose_clocks_are_equal_are_named():
+    records = clocks([1, 5], uta=1.0, gta=2.0, ata=1.0, mine=2.0, other=3.0)
+    assert coinciding(records) == [["uta", "ata"], ["gta", "mine"]]
+    first, second = on_each_other(records).removesuffix(".").split(". ")
+    assert first.startswith("uta and ata lie exactly on each other up to round 5: all their scores are still 0")
+    assert second == "gta and mine lie exactly on each other up to round 5: their allocations are equal"
+    assert on_each_other(clocks([1, 5], uta=1.0, ata=1.1)) == ""

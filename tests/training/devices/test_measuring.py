@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from ata_gym.cli import app
 from ata_gym.pools import read_trace
 from ata_gym.training import Trainer, Worker, make_problem
-from ata_gym.training.devices.replicas import WARM_UP, Replica, autocorrelation, measure_times
+from ata_gym.training.devices.workers import WARM_UP, Replica, autocorrelation, measure_times
 
 
 def ata_gym(line, *more):
@@ -106,6 +106,23 @@ def test_workers_take_turns_after_a_warm_up_and_more_work_takes_longer(monkeypat
     assert times[1].sum() > times[0].sum()
 
 
+def test_a_task_has_the_samples_and_the_precision_that_are_asked_for(tmp_path, monkeypatch):
+    seen, problem = [], make_problem("digits")
+    loss = problem.loss
+
+    def watched(model, batch):
+        seen.append((len(batch.labels), torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")))
+        return loss(model, batch)
+
+    problem.loss = watched
+    monkeypatch.setitem(sys.modules, "mine", types.SimpleNamespace(watched=lambda: problem))
+    options = ("--problem", "mine:watched", "--micro-batch", 7, "--precision", "bfloat16")
+    result = measure(tmp_path / "trace.csv", *options, workers="cpu:1,cpu:2")
+    assert result.exit_code == 0, result.output
+    assert set(seen) == {(7, True, torch.bfloat16)}
+    assert "2 workers, 10 tasks of 7 samples in bfloat16; to let policies play" in result.stdout
+
+
 def test_nothing_is_trained():
     trainer = Trainer("quadratic", 1)
     before = trainer.model.x.detach().clone()
@@ -180,6 +197,8 @@ def test_a_task_that_fails_is_one_sentence(tmp_path, monkeypatch, kwargs, senten
         (("--workers", "cpu:fast"), "a worker is DEVICE or DEVICE:WORK"),
         (("--tasks", 1), "tasks must be a whole number from 2"),
         (("--seed", -1), "seed must be a whole number"),
+        (("--micro-batch", 0), "micro_batch must be a whole number from 1"),
+        (("--precision", "half"), "precision must be 'float32', 'bfloat16', 'float16', not 'half'"),
         (("--problem", "digit"), "did you mean digits"),
         (("--problem", "cifar100"), "needs data"),
         (("--out", "trace.txt"), "must end in .parquet or .csv, not 'trace.txt'"),

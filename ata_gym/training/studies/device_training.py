@@ -1,0 +1,210 @@
+"""Policies that train a model on real workers: each from the same weights, on the times that its tasks take there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import polars as pl
+
+import ata_gym
+import ata_policies
+from ata_gym.bench.experiment.experiment import plural, predict
+from ata_gym.bench.experiment.outdated import Made, check_code
+from ata_gym.bench.experiment.provenance import Provenance, provenance
+from ata_gym.bench.experiment.store import Folder, begin, discard, finished, open_folder, read_frame, write_frame
+from ata_gym.bench.report import style
+from ata_gym.bench.report.report import Report, write
+from ata_gym.bench.report.table import LEFT, Table, markdown, right
+from ata_gym.pools import Pool, trace
+from ata_gym.scenarios import Scenario
+from ata_gym.training.devices.clock import DeviceClock
+from ata_gym.training.devices.workers import measure_times
+from ata_gym.training.studies.curves import LossReading
+from ata_gym.training.studies.trajectory import made_by_problem, training_config
+from ata_gym.training.trainer import Trainer
+from ata_gym.training.wrapper import TrainingWrapper
+from ata_gym.utils.signals import stop_requested
+
+MEASURED = 30
+"""Tasks of each worker that are timed before the first round, for policies that know something of the workers."""
+
+_PLAYED = ("ata_gym/TaskAllocation-v0", "ata_gym/TaskRace-v0")
+_RECORDED = ("loss", "runtime", "total_worker_time")
+
+
+def train_on_devices(
+    trainer: Trainer,
+    workers: str,
+    policies: Sequence[str],
+    rounds: int,
+    out: Path,
+    *,
+    problem: str,
+    data: Path | None = None,
+    price: float = 0.0,
+    progress: Callable[[str, int], None] = lambda _policy, _rounds: None,
+    save_every: float = 10.0,
+    rerun_changed: bool = False,
+) -> Report:
+    """Let each policy train a model from the trainer's initial weights, its tasks run and timed on real workers.
+
+    At first some tasks of each worker are timed; these times are the pool that the policies' constants and oracles
+    know. A killed run goes on from its last checkpoint, and policies may be added later. On workers of one device all
+    policies have the same losses; the times are those of the run, and not the same the next time.
+
+    Parameters
+    ----------
+    trainer
+        As for ``DeviceClock``; its seed is that of the policies, too.
+    workers
+        Such as ``"cuda:0,cuda:1,cpu:2"``.
+    policies
+        Names; their envs are those of allocations and races.
+    problem, data
+        As the user named them.
+    price
+        What a second of worker time costs in seconds of runtime.
+    progress
+        Called after every round with the policy and the number of rounds that it has played.
+    save_every
+        Seconds between checkpoints.
+    rerun_changed
+        Whether what was made by other code is made anew; without it that is refused.
+
+    Returns
+    -------
+    A report on all policies: their clocks and losses after the last round.
+
+    Raises
+    ------
+    ValueError
+        For wrong workers, a policy that cannot play, a loss that is NaN or infinite, or a folder of something else.
+    MemoryError
+        If a device has not enough memory for a task.
+    KeyboardInterrupt
+        On Ctrl-C, after a checkpoint.
+    """
+    for policy in policies:
+        _check(policy)
+    clock = DeviceClock(trainer, workers)
+    names = [str(worker) for worker in clock.workers]
+    ours = {"ata-gym": ata_gym.__version__, "clock": "device", "workers": names, "rounds": rounds, "price": price}
+    folder = open_folder(out, ours | training_config(trainer, problem, data))
+    measured, by = folder.path / "measured" / "times.parquet", made_by_problem(problem)
+    made = [_made(policy, folder, by) for policy in policies]
+    check_code([Made(problem, (measured,), by), *made], rerun_changed)
+    try:
+        scenario = Scenario(_measured_pool(clock, measured, by), trainer.budget, rounds, price=price)
+        with stop_requested() as stop:
+            for one in made:
+                if not stop():
+                    _train(one, clock, scenario, partial(progress, one.name), save_every, stop)
+    except FloatingPointError as error:
+        raise ValueError(str(error)) from error
+    return _report({policy: read_frame(folder.result(policy)) for policy in policies}, clock, scenario, folder.path)
+
+
+def _check(policy: str) -> None:
+    env_id = ata_policies.load(policy).env_id
+    if env_id not in _PLAYED:
+        raise ValueError(f"{policy} plays {env_id}, and real workers run allocations and races: leave it out")
+
+
+def _made(policy: str, folder: Folder, problem: Provenance) -> Made:
+    """Its results and checkpoint, which depend on the code of the policy and on that of the problem."""
+    own = provenance(policy)
+    files = folder.result(policy), folder.checkpoint(policy).with_suffix(".pt")
+    return Made(policy, files, own | {"user": own["user"] + problem["user"]})
+
+
+def _measured_pool(clock: DeviceClock, path: Path, made_by: Provenance) -> Pool:
+    """The times of some tasks of each worker, measured once."""
+    n = len(clock.workers)
+    if not finished(path):
+        task, worker = np.divmod(np.arange(MEASURED * n), n)
+        times = measure_times(clock.trainer, clock.workers, MEASURED)
+        path.parent.mkdir(exist_ok=True)
+        write_frame(path, pl.DataFrame({"worker": worker, "task": task, "duration": times.T.ravel()}), made_by)
+    return trace(list(read_frame(path)["duration"].to_numpy().reshape(MEASURED, n).T))
+
+
+def _train(
+    made: Made,
+    clock: DeviceClock,
+    scenario: Scenario,
+    progress: Callable[[int], None],
+    save_every: float,
+    stop: Callable[[], bool],
+) -> None:
+    """Train with one policy to the last round, unless it has finished or is stopped, which leaves a checkpoint."""
+    (result, saved), name, seed = made.files, made.name, clock.trainer.settings.seed
+    rounds = int(scenario.horizon or 0)
+    if finished(result):
+        progress(rounds)
+        return
+    env: Any = TrainingWrapper(gym.make(ata_policies.load(name).env_id, scenario=scenario, backend=clock))
+    policy = ata_policies.make(name, env, seed=seed)
+    observation, _ = env.reset(seed=seed)
+    state: Any = None
+    rows: list[list[float]] = []
+    if saved.exists():
+        like = predict(policy, env, observation)[1]
+        observation, (state, table) = env.load(saved, like=(like, np.empty(0)))
+        rows = table.tolist()
+    else:
+        begin(saved, made.by)
+    last = perf_counter()
+    while len(rows) < rounds:
+        action, state = predict(policy, env, observation, state)
+        observation, _, _, _, info = env.step(action)
+        rows.append([info[quantity] for quantity in _RECORDED])
+        progress(len(rows))
+        stopped = stop()
+        if stopped or perf_counter() - last >= save_every:
+            env.save(saved, (state, np.array(rows)))
+            last = perf_counter()
+        if stopped:
+            return
+    frame = pl.DataFrame(rows, _RECORDED, orient="row").with_row_index("round", 1)
+    at_the_end = pl.col("round") == rounds
+    figures = clock.trainer.evaluate().items()
+    frame = frame.with_columns(pl.when(at_the_end).then(pl.lit(value)).alias(figure) for figure, value in figures)
+    write_frame(result, frame.with_columns(policy=pl.lit(name)), made.by)
+    discard(saved)
+
+
+def _report(frames: Mapping[str, pl.DataFrame], clock: DeviceClock, scenario: Scenario, out: Path) -> Report:
+    rounds, trainer = int(scenario.horizon or 0), clock.trainer
+    reading = LossReading.of(trainer.problem, rounds)
+    curves = [frame.with_columns(loss=reading(frame["loss"])) for frame in frames.values()]
+    cost = pl.col("runtime") + scenario.price * pl.col("total_worker_time")
+    summary = pl.concat(curve.tail(1) for curve in curves)
+    summary = summary.select("policy", pl.exclude("policy", "round"), **({"cost": cost} if scenario.price else {}))
+    titles = [name.removeprefix("total_").replace("_", " ") for name in summary.columns[1:]]
+    workers = ", ".join(map(str, clock.workers))
+    about = f"{trainer.problem.name} on {workers}: B = {trainer.budget}, {plural(rounds, 'round')}"
+    rows = [(str(policy), *(f"{figure:.4g}" for figure in figures)) for policy, *figures in summary.iter_rows()]
+    table = Table(f"{about}\ntimes in seconds, as measured in this run", {"policy": LEFT, **right(titles)}, rows)
+    files = write(out, {"table.md": markdown([table]), "table.csv": summary})
+    return Report(summary, [table], files, _draw(pl.concat(curves), reading.label(), about, out / "plots" / "loss"))
+
+
+def _draw(curves: pl.DataFrame, label: str, title: str, stem: Path) -> list[Path]:
+    """Draw loss against runtime and against worker time, as PNG and SVG."""
+    with style.figure(9.5, 3.6) as picture:
+        panels = picture.subplots(1, 2, sharey=True)
+        for axes, clock in zip(panels, _RECORDED[1:], strict=True):
+            for policy, line in style.lines(curves["policy"].unique(maintain_order=True).to_list()).items():
+                mine = curves.filter(policy=policy)
+                axes.plot(mine[clock].to_numpy(), mine["loss"].to_numpy(), label=policy, **line)
+            axes.set(xlabel=f"{clock.removeprefix('total_').replace('_', ' ')} (seconds)")
+            axes.margins(x=0.01)
+        panels[0].set_ylabel(label)
+        picture.legend(*panels[0].get_legend_handles_labels(), loc="outside right upper", handlelength=2.6)
+        return style.save(picture, stem, title)

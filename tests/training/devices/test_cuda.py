@@ -1,0 +1,158 @@
+"""Training on CUDA; ``pytest -m gpu`` runs these tests and prints a table of what they recorded."""
+
+import time
+from functools import partial
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from ata_gym.training import Classification, DeviceClock, Trainer, TrainingWrapper, Worker, make_problem
+from ata_gym.training.devices.workers import measure_times
+from tests.training.small_problem import SAMPLES, weights
+
+pytestmark = pytest.mark.gpu
+
+BUDGET = 6
+
+INDUCTOR = (
+    "ignore::DeprecationWarning:torch",  # of Python's own modules that torch.compile still uses
+    "ignore:TensorFloat32 tensor cores:UserWarning",  # a hint that less exact products are faster
+    "ignore:.*libdevice:UserWarning",  # Triton's own is used where there is no CUDA toolkit
+)
+"""What torch.compile may warn of; any other warning fails the test."""
+
+
+def warnings_of_inductor(test):
+    for allowed in INDUCTOR:
+        test = pytest.mark.filterwarnings(allowed)(test)
+    return test
+
+
+def small(dropout=0.0):
+    def build():
+        return nn.Sequential(nn.Linear(2, 64), nn.ReLU(), nn.Dropout(dropout), nn.Linear(64, 3))
+
+    return Classification(build, SAMPLES, SAMPLES, learning_rates={"sgd": 0.5, "adam": 0.01})
+
+
+def run(rounds, **settings):
+    trainer = Trainer(small(), BUDGET, **settings)
+    return [trainer.step() for _ in range(rounds)], weights(trainer).cpu()
+
+
+def test_training_on_cuda_follows_training_on_the_cpu():
+    problem = make_problem("digits")
+    on_cuda, on_cpu = Trainer(problem, BUDGET, device="cuda"), Trainer(problem, BUDGET)
+    assert torch.equal(weights(on_cuda).cpu(), weights(on_cpu))
+    assert next(on_cuda.model.parameters()).is_cuda
+    pairs = [(on_cuda.step(), on_cpu.step()) for _ in range(20)]
+    np.testing.assert_allclose(*zip(*pairs, strict=True), rtol=1e-2)
+    assert on_cuda.problem.draw(np.zeros(2, np.uint64)).inputs.is_cuda
+    assert on_cuda.evaluate()["accuracy"] == pytest.approx(on_cpu.evaluate()["accuracy"], abs=0.05)
+
+
+def test_dropout_on_cuda_is_keyed():
+    def losses():
+        trainer = Trainer(small(dropout=0.5), BUDGET, device="cuda")
+        return [trainer.step() for _ in range(3)]
+
+    state = torch.cuda.get_rng_state()
+    assert losses() == losses()
+    assert torch.equal(torch.cuda.get_rng_state(), state)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"graphs": True},
+        {"graphs": True, "optimizer": "adam", "schedule": "cosine:9"},
+        {"graphs": True, "precision": "float16", "micro_batch": 2},
+        {"compile": True},
+        {"compile": True, "graphs": True},
+    ],
+)
+@warnings_of_inductor
+def test_graphs_and_compilation_follow_eager_training(options):
+    plain = {name: value for name, value in options.items() if name not in {"graphs", "compile"}}
+    losses, end = run(9, device="cuda", **plain)
+    fast, fast_end = run(9, device="cuda", **options)
+    np.testing.assert_allclose(fast, losses, rtol=1e-3)
+    torch.testing.assert_close(fast_end, end, rtol=1e-3, atol=1e-4)
+
+
+def test_a_graph_keeps_the_promises_of_a_step():
+    trainer = Trainer(small(dropout=0.5), BUDGET, device="cuda", graphs=True, lr=1e-9)
+    losses = [trainer.step() for _ in range(9)]
+    assert len(set(losses)) == 9  # dropout and samples are drawn anew in each round
+    trainer.reset()
+    assert [trainer.step() for _ in range(9)] == losses
+    with torch.no_grad():
+        trainer.model[0].weight.fill_(float("nan"))
+    bias = trainer.model[3].bias.clone()
+    with pytest.raises(FloatingPointError, match="in round 10"):
+        trainer.step()
+    assert torch.equal(trainer.model[3].bias, bias)
+
+
+@pytest.mark.gpu(2)
+def test_a_second_gpu_replays_what_it_computes():
+    losses, end = run(9, device="cuda:1")
+    fast, fast_end = run(9, device="cuda:1", graphs=True)
+    np.testing.assert_allclose(fast, losses, rtol=1e-3)
+    torch.testing.assert_close(fast_end, end, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.gpu(2)
+@pytest.mark.parametrize("home", ["cpu", "cuda:0", "cuda:1"])
+def test_the_weights_are_the_same_where_two_gpus_help(home):
+    reference = Trainer("digits", BUDGET)
+    clock = DeviceClock(Trainer("digits", BUDGET, device=home), "cuda:0,cuda:1:2,cpu")
+    env = TrainingWrapper(gym.make("ata_gym/TaskAllocation-v0", pool=clock.pool, budget=BUDGET, backend=clock))
+    env.reset(seed=0)
+    for _ in range(4):
+        feedback = env.step(np.array([2, 3, 1]))[0]
+        assert (feedback["duration"] > 0).all()
+        reference.step()
+    torch.testing.assert_close(weights(env.trainer).cpu(), weights(reference), rtol=1e-2, atol=1e-4)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize("micro_batch", [1, 256])
+def test_task_times(record_property, micro_batch, precision):
+    trainer = Trainer("digits", 1, micro_batch=micro_batch, precision=precision)
+    times = measure_times(trainer, [Worker("cuda"), Worker("cuda", 10), Worker("cpu")], 50)
+    assert (times > 0).all()
+    for name, row in zip(("cuda", "cuda, work 10", "cpu"), times, strict=True):
+        record_property(f"{name} (ms)", round(1e3 * float(np.median(row)), 3))
+
+
+@warnings_of_inductor
+def test_speed_of_a_step(record_property):
+    """Best time of each way in turns, against eager; nothing is asserted of it but that it was recorded."""
+    ways = {"eager": {}, "graphs": {"graphs": True}, "compile": {"compile": True}}
+    ways["compile and graphs"] = ways["graphs"] | ways["compile"]
+    trainers = {name: Trainer("digits", 23, device="cuda", **options) for name, options in ways.items()}
+    least = dict.fromkeys(ways, float("inf"))
+    for turn in range(6):
+        for name, trainer in trainers.items():
+            seconds = timed(partial(steps, trainer, 50))
+            if turn:  # the first captures and compiles
+                least[name] = min(least[name], seconds / 50)
+    for name, seconds in least.items():
+        figure = f"{1e3 * seconds:.3f} ms" if name == "eager" else f"{least['eager'] / seconds:.2f} times eager"
+        record_property(name, figure)
+    assert all(trainer.round == 300 for trainer in trainers.values())
+
+
+def steps(trainer, count):
+    for _ in range(count):
+        trainer.step()  # which reads the loss, so the device is done
+
+
+def timed(call):
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start

@@ -1,0 +1,302 @@
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from ata_gym.training import Classification, DeviceClock, Trainer, Worker
+from ata_gym.training.devices import workers
+from ata_gym.training.devices.workers import WARM_UP, Replica, TimedTask, add, find_workers, replicate
+from ata_gym.training.trainer import Gradient
+from tests.training.small_problem import SAMPLES
+
+CPU = torch.device("cpu")
+ELSEWHERE = torch.device("cpu:1")  # to torch another device
+
+
+def test_workers_as_text():
+    assert find_workers("cpu, cpu:2 ,cpu:03") == (Worker(), Worker(work=2), Worker(work=3))
+    assert find_workers([Worker("cpu", 4), "cpu:1"]) == (Worker(work=4), Worker())
+    assert all(Worker.parse(str(worker)) == worker for worker in find_workers("cpu:7,cpu"))
+
+
+@pytest.mark.parametrize(
+    ("device", "work"), [("cpu", 0), ("cpu", 1.5), ("cpu", True), ("cpu:1", 1), ("gpu", 1), (0.5, 1)]
+)
+def test_workers_that_cannot_be(device, work):
+    with pytest.raises(ValueError, match=r"work must be a whole number|device must be"):
+        Worker(device, work)
+
+
+@pytest.mark.parametrize(
+    ("workers", "sentence"),
+    [
+        (None, r'name at least one worker, such as workers=\["cpu:1", "cpu:2"\]'),
+        ([], "name at least one worker"),
+        (" , ", "name at least one worker"),
+        ("cpu,tpu", "device must be .*not 'tpu'"),
+        ("cpu,cpu:0", "work must be a whole number from 1"),
+        ("cpu:-1", "a worker is DEVICE or DEVICE:WORK.*not 'cpu:-1'"),
+        ("cpu:1:2", "a worker is DEVICE or DEVICE:WORK.*not 'cpu:1:2'"),
+        ("cpu:", "a worker is DEVICE or DEVICE:WORK"),
+        ("cuda:99:2", '"cuda:99" was asked for, but torch'),
+        (["cpu", 3], "a worker is DEVICE or DEVICE:WORK.*not 3"),
+    ],
+)
+def test_workers_that_make_no_sense(workers, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        find_workers(workers)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a CUDA device")
+@pytest.mark.parametrize("text", ["cuda", "cuda:0", "cuda:0:3"])
+def test_cuda_is_refused_where_there_is_none(text):
+    with pytest.raises(ValueError, match=r'"cuda.*" was asked for, but torch .* sees 0 CUDA devices: use device="cpu"'):
+        find_workers(["cpu", text])
+
+
+@pytest.mark.gpu
+def test_a_gpu_has_one_name():
+    assert find_workers("cuda,cuda:0,cuda:0:3") == (Worker("cuda:0"), Worker("cuda:0"), Worker("cuda:0", 3))
+
+
+@pytest.fixture
+def two_gpus(monkeypatch):
+    """To torch, this machine has two CUDA devices; nothing can run there."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
+
+
+@pytest.mark.usefixtures("two_gpus")
+def test_gpus_are_named_by_their_index():
+    assert find_workers("cuda:0,cuda:1,cpu:2,cuda:1:3,cuda") == (
+        Worker("cuda:0"), Worker("cuda:1"), Worker("cpu", 2), Worker("cuda:1", 3), Worker("cuda:1"),
+    )  # fmt: skip
+    with pytest.raises(ValueError, match="sees 2 CUDA devices: count from cuda:0 to cuda:1"):
+        Worker("cuda:2")
+
+
+class Counting(Classification):
+    """It counts how often a loss was computed."""
+
+    losses = 0
+
+    def loss(self, model, batch):
+        type(self).losses += 1
+        return super().loss(model, batch)
+
+
+def trainer_of(build=lambda: nn.Linear(2, 3), **kwargs):
+    return Trainer(Counting(build, SAMPLES, SAMPLES), 4, **kwargs)
+
+
+def gradient_of(trainer, device=CPU):
+    replica = Replica(trainer, device)
+    for task in range(4):
+        replica.run(task, keep=True)
+    return replica.total(CPU)
+
+
+@pytest.mark.parametrize("device", [CPU, ELSEWHERE])
+def test_single_tasks_add_up_to_the_trainers_gradient(device):
+    trainer = trainer_of()
+    for _ in range(2):
+        total = gradient_of(trainer, device)
+        loss = trainer.step()
+        for part, weights in zip(total, trainer.model.parameters(), strict=True):
+            torch.testing.assert_close(part / 4, weights.grad)
+    assert loss > 0
+
+
+def test_only_what_is_kept_is_added():
+    replica = Replica(trainer_of(), CPU)
+    assert replica.total(CPU) == [None, None]
+    replica.run(0)
+    assert replica.total(CPU) == [None, None]
+    replica.run(0, keep=True)
+    once = replica.total(CPU)
+    replica.run(1)
+    assert all(torch.equal(a, b) for a, b in zip(replica.total(CPU), once, strict=True))
+    replica.begin()
+    assert replica.total(CPU) == [None, None]
+
+
+def test_parts_without_a_gradient_add_nothing():
+    one = torch.ones(2)
+    assert add([None, one, None], [None, None, one]) == [None, one, one]
+    assert torch.equal(add([one], [one])[0], 2 * one)
+
+
+def test_a_gradient_is_really_computed_as_often_as_the_work_says():
+    trainer = trainer_of()
+    Counting.losses = 0
+    replica = Replica(trainer, CPU)
+    assert Counting.losses == WARM_UP
+    seconds, loss = replica.run(0, 5, keep=True)
+    assert Counting.losses == WARM_UP + 5
+    assert seconds > 0
+    five = replica.total(CPU)
+    replica.begin()
+    assert replica.run(0, 1, keep=True)[1] == loss
+    assert all(torch.equal(a, b) for a, b in zip(five, replica.total(CPU), strict=True))
+
+
+def test_workers_of_one_device_share_a_replica():
+    trainer = trainer_of()
+    Counting.losses = 0
+    assert list(replicate(trainer, [Worker(), Worker(work=3), Worker()])) == ["cpu"]
+    assert Counting.losses == WARM_UP
+
+
+def test_the_warm_up_leaves_the_model_as_it_is():
+    class Stateful(nn.Linear):
+        calls = 0
+
+        def forward(self, inputs):
+            self.calls += 1
+            return super().forward(inputs)
+
+    trainer = trainer_of(lambda: Stateful(2, 3))
+    Replica(trainer, CPU)
+    Replica(trainer, ELSEWHERE)
+    assert trainer.model.calls == 0
+
+
+def test_a_replica_elsewhere_follows_weights_and_buffers():
+    trainer = trainer_of(lambda: nn.Sequential(nn.Linear(2, 4), nn.BatchNorm1d(4).eval(), nn.Linear(4, 3)))
+    replica = Replica(trainer, ELSEWHERE)
+    for _ in range(2):
+        trainer.step()
+        trainer.model[1].running_mean.fill_(3.0)
+        replica.begin()
+        for a, b in zip(replica._copy.state_dict().values(), trainer.model.state_dict().values(), strict=True):
+            assert torch.equal(a, b)
+            assert a.data_ptr() != b.data_ptr()
+        trainer.reset()
+
+
+def test_dropout_is_keyed_by_the_seed_the_round_and_the_task():
+    def dropped(seed, device):
+        trainer = trainer_of(lambda: nn.Sequential(nn.Linear(2, 50), nn.Dropout(0.5), nn.Linear(50, 3)), seed=seed)
+        replica, masks = Replica(trainer, device), []
+        replica._model[1].register_forward_hook(lambda *args: masks.append((args[2] == 0).numpy().tobytes()))
+        for _ in range(2):
+            for task in (2, 0, 1):
+                replica.run(task, keep=True)
+            trainer.apply(Gradient(1.0, replica.total(CPU)))
+            replica.begin()
+        return masks
+
+    torch.manual_seed(7)
+    before = torch.get_rng_state()
+    first = dropped(3, CPU)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert len(set(first)) == 6
+    torch.manual_seed(8)
+    assert dropped(3, ELSEWHERE) == first
+    assert not set(dropped(4, CPU)) & set(first)
+
+
+class Huge(nn.Linear):
+    """Its outputs need more memory than there is."""
+
+    def forward(self, inputs):
+        return super().forward(inputs) + torch.empty(2**46, device=inputs.device).sum()
+
+
+def test_memory_that_is_not_there():
+    with pytest.raises(MemoryError, match="a single task does not fit into the memory of cpu"):
+        Replica(trainer_of(lambda: Huge(2, 3)), CPU)
+
+
+@pytest.mark.gpu
+def test_memory_that_a_gpu_does_not_have():
+    with pytest.raises(MemoryError, match="a single task does not fit into the memory of cuda:0"):
+        Replica(trainer_of(lambda: Huge(2, 3)), torch.device("cuda:0"))
+
+
+@pytest.mark.gpu
+def test_tasks_on_a_gpu_have_the_same_gradients():
+    trainer = trainer_of()
+    for ours, theirs in zip(gradient_of(trainer, torch.device("cuda:0")), gradient_of(trainer), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-5)
+
+
+def test_a_model_that_does_not_take_the_data():
+    with pytest.raises(ValueError, match=r"the model of .* does not take its data: mat1 and mat2 shapes cannot be"):
+        Replica(trainer_of(lambda: nn.Linear(7, 3)), CPU)
+
+
+class Told(Classification):
+    """It tells what is done, in order."""
+
+    def __init__(self, told):
+        super().__init__(lambda: nn.Linear(2, 3), SAMPLES, SAMPLES)
+        self.told = told
+
+    def draw(self, keys):
+        self.told.append("draw")
+        return super().draw(keys)
+
+    def loss(self, model, batch):
+        self.told.append("loss")
+        return super().loss(model, batch)
+
+
+def test_the_draw_of_a_tasks_data_takes_none_of_its_time(monkeypatch):
+    told, takes = [], {"draw": 100.0, "loss": 1.0, "clock": 0.0}
+
+    def clock():
+        told.append("clock")
+        return sum(takes[what] for what in told)
+
+    monkeypatch.setattr(workers.time, "perf_counter", clock)
+    replica = Replica(Trainer(Told(told), 4), CPU)
+    told.clear()
+    seconds, _ = replica.run(0, work=3)
+    assert told == ["draw", "clock", "loss", "clock"] * 3
+    assert seconds == 3.0
+
+
+def test_on_cuda_a_task_is_timed_by_events_of_its_device(monkeypatch):
+    """With torch's CUDA replaced."""
+    second, told = torch.device("cuda:1"), []
+
+    class Event:
+        def __init__(self, enable_timing):
+            assert enable_timing
+
+        def record(self, stream):
+            told.append(stream)
+
+        def synchronize(self):
+            told.append("wait")
+
+        def elapsed_time(self, end):
+            assert end is not self
+            return 250.0
+
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: f"record on {device}")
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: told.append(f"settle {device}"))
+    task = TimedTask(Told(told), second)
+    for _ in range(2):
+        task.loss(nn.Linear(2, 3), task.draw(np.arange(1, dtype=np.uint64)))
+        task.pause()
+    assert task.seconds() == 0.5
+    timed = ["record on cuda:1", "loss", "record on cuda:1"]
+    assert told == ["draw", "settle cuda:1", *timed, "draw", *timed, "wait"]
+
+
+@pytest.mark.parametrize("device", [CPU, ELSEWHERE])
+def test_a_model_that_was_moved_is_noticed(device):
+    trainer = trainer_of()
+    replica = Replica(trainer, device)
+    trainer.model.to("meta")
+    with pytest.raises(ValueError, match=r"model was moved to meta, and the trainer works on cpu: move it back"):
+        replica.begin()
+    trainer.reset()
+    replica.begin()
+    trainer.model.to("meta")
+    with pytest.raises(ValueError, match="model was moved to meta"):
+        DeviceClock(trainer, "cpu")

@@ -1,0 +1,62 @@
+"""The compiled rounds of the quadratic against those of torch."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ata_gym.bench.experiment.store import open_folder
+from ata_gym.training import Trainer
+from ata_gym.training.problems.quadratic import Quadratic
+from ata_gym.training.studies.compiled_quadratic import CompiledQuadratic
+from ata_gym.training.studies.trajectory import train_once
+
+
+def point(trainer):
+    return trainer.model.x.detach().numpy().copy()
+
+
+@pytest.mark.parametrize(
+    ("dimension", "noise", "lr"), [(100, 0.001, 1e-4), (100, 0.001, 0.5), (1, 0.3, 0.1), (7, 0.0, 1.9)]
+)
+def test_losses_and_weights_are_those_of_the_trainer(dimension, noise, lr):
+    problem, rounds = Quadratic(dimension, noise), 500
+    compiled, torchs = CompiledQuadratic(problem, 5, lr=lr, seed=3), Trainer(problem, 5, lr=lr, seed=3)
+    losses = [torchs.step() for _ in range(rounds)]
+    np.testing.assert_allclose(compiled.leap(rounds), losses, rtol=1e-10, atol=1e-24)
+    np.testing.assert_allclose(point(compiled), point(torchs), rtol=1e-10, atol=1e-14)
+    for name, figure in torchs.evaluate().items():
+        assert compiled.evaluate()[name] == pytest.approx(figure, rel=1e-6, abs=1e-14)
+
+
+def test_rounds_taken_at_once_are_those_taken_one_by_one():
+    once, each = CompiledQuadratic(Quadratic(), 23, lr=0.1), CompiledQuadratic(Quadratic(), 23, lr=0.1)
+    assert once.leap(60).tolist() == [loss for k in (1, 2, 27, 30) for loss in each.leap(k)]
+    assert point(once).tobytes() == point(each).tobytes()
+    assert once.round == each.round == 60
+
+
+def test_it_ends_before_a_loss_that_is_not_finite():
+    trainer = CompiledQuadratic(Quadratic(), 5, lr=1e30)
+    losses = trainer.leap(100)
+    assert np.isfinite(losses).all()
+    assert trainer.round == len(losses) < 20
+    before = point(trainer)
+    with pytest.raises(FloatingPointError, match=f"in round {len(losses) + 1}: lower lr"):
+        trainer.leap(100)
+    assert point(trainer).tobytes() == before.tobytes()
+    assert trainer.round == len(losses)
+
+
+def test_a_trajectory_has_every_round_and_its_evaluations(tmp_path):
+    whole = train_once(CompiledQuadratic(Quadratic(), 5), 90, open_folder(tmp_path / "a", {}), evaluate_every=40)
+    torchs = train_once(Trainer("quadratic", 5), 90, open_folder(tmp_path / "b", {}), evaluate_every=40)
+    assert whole.columns == torchs.columns
+    for name in whole.columns:
+        assert whole[name].is_null().to_list() == torchs[name].is_null().to_list()
+        np.testing.assert_allclose(whole[name].drop_nulls(), torchs[name].drop_nulls(), rtol=1e-10)
+
+
+def test_its_results_are_not_mixed_with_those_of_torch():
+    problem = Quadratic()
+    assert Trainer(problem, 5).config() != CompiledQuadratic(problem, 5).config()
