@@ -1,4 +1,5 @@
 import re
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,12 @@ def notebook(request):
 
 def code(notebook):
     return [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def packages(notebook):
+    """The packages that a notebook imports."""
+    lines = [line for cell in code(notebook) for line in cell.source.splitlines()]
+    return {re.split(r"[ .]", line)[1] for line in lines if line.startswith(("import ", "from "))}
 
 
 def printed(notebook):
@@ -46,7 +53,9 @@ def test_none_tells_of_the_machine_it_ran_on(notebook):
 def test_each_runs_and_prints_what_is_committed(notebook):
     nbclient = pytest.importorskip("nbclient")
     pytest.importorskip("ipykernel")
-    pytest.importorskip("matplotlib")
+    missing = sorted(package for package in packages(notebook) if find_spec(package) is None)
+    if missing:
+        pytest.skip(f"it needs {', '.join(missing)}")
     before = printed(notebook), pictures(notebook)
     nbclient.NotebookClient(notebook, timeout=120, kernel_name="python3").execute()
     assert (printed(notebook), pictures(notebook)) == before

@@ -1,0 +1,96 @@
+"""A callback of Lightning that tells the time of the workers while Lightning trains."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+
+from ata_gym.utils.extras import require
+from ata_policies import Clock, Policy
+
+require("lightning.pytorch", extra="integrations", purpose="ClockCallback")
+
+from lightning.pytorch import Callback, LightningModule, Trainer  # noqa: E402 - after the error that names the extra
+
+
+class ClockCallback(Callback):
+    """Plays one round of an env after each optimiser step, and logs what time it is then on the clock of the workers.
+
+    It logs ``runtime/<name>`` and ``total_worker_time/<name>``, in the units of the env's task times. Training is left
+    as it is, so several callbacks may run in one ``fit`` and compare policies. Batches whose gradients are only
+    accumulated play no round. The clock is part of Lightning's checkpoints: a resumed run goes on bit for bit, also
+    where the checkpoint is read with ``weights_only=True``. Where several processes train, each plays the same rounds.
+
+    Parameters
+    ----------
+    env
+        A single env of ata_gym, which the clock resets and plays; each callback needs one of its own.
+    policy
+        A policy for it, or the name of one.
+    seed
+        Seeds the task times and the policy.
+    name
+        What is logged after the slash; by default the policy's name. Callbacks of one trainer need different ones.
+
+    Attributes
+    ----------
+    clock
+        The ``ata_policies.Clock`` that is asked, with ``rounds``, ``runtime`` and ``total_worker_time`` so far.
+
+    Raises
+    ------
+    MissingExtraError
+        From the import of this module, if Lightning is not installed.
+    ValueError
+        For a bad argument, as in ``ata_policies.Clock``.
+
+    Examples
+    --------
+    >>> import gymnasium, ata_gym
+    >>> from lightning.pytorch.demos.boring_classes import BoringModel
+    >>> envs = [gymnasium.make("ata_gym/TaskAllocation-v0", scenario="icml2025-regret") for _ in range(2)]
+    >>> uniform, learner = ClockCallback(envs[0], "uta"), ClockCallback(envs[1])
+    >>> off = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
+    >>> trainer = Trainer(max_steps=30, accelerator="cpu", callbacks=[uniform, learner], **off)
+    >>> trainer.fit(BoringModel())
+    >>> uniform.clock.rounds, learner.clock.runtime < uniform.clock.runtime
+    (30, True)
+    >>> sorted(trainer.logged_metrics)[:2]
+    ['runtime/default', 'runtime/uta']
+    """
+
+    def __init__(
+        self, env: gym.Env[Any, Any], policy: Policy | str = "default", *, seed: int = 0, name: str | None = None
+    ) -> None:
+        self.clock = Clock(env, policy, seed=seed)
+        self.name = name or (policy if isinstance(policy, str) else type(policy).__name__)
+        self._steps = 0
+
+    @property
+    def state_key(self) -> str:
+        """The key of its state in a checkpoint, which Lightning wants to be unique in a trainer."""
+        return f"{type(self).__qualname__}[{self.name}]"
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Count optimiser steps from here, the first or the one of a checkpoint."""
+        self._steps = trainer.global_step
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Play a round if the optimiser stepped, and log both times."""
+        if trainer.global_step == self._steps:
+            return
+        self._steps = trainer.global_step
+        self.clock.tick()
+        times = {"runtime": self.clock.runtime, "total_worker_time": self.clock.total_worker_time}
+        pl_module.log_dict({f"{what}/{self.name}": time for what, time in times.items()}, on_step=True, on_epoch=False)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The clock's state: plain numbers, which are read without running code."""
+        return self.clock.state_dict()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on from the clock's state; ValueError if it is that of another env or policy."""
+        self.clock.load_state_dict(state_dict)

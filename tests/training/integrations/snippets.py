@@ -1,0 +1,49 @@
+"""What the tests of this folder share: policies, their clocks, and the snippets that train a user's model on them."""
+
+import inspect
+
+import gymnasium as gym
+
+import ata_policies
+from ata_gym.training import Trainer, TrainingWrapper
+
+POLICIES = ("uta", "default")
+ROUNDS = 30
+
+
+def make_env():
+    return gym.make("ata_gym/TaskAllocation-v0", scenario="icml2025-regret")
+
+
+def make_clocks():
+    return [ata_policies.Clock(make_env(), name) for name in POLICIES]
+
+
+def train_on_clocks(tasks, clocks, **settings):
+    """Train once; after each round its loss, and the runtime on each clock."""
+    trainer = Trainer(tasks, budget=5, **settings)
+    return [(trainer.step(), *(clock.tick() for clock in clocks)) for _ in range(ROUNDS)]
+
+
+def train_in_env(tasks, name, **settings):
+    """Train in the env of a policy; after each round its loss, and the runtime."""
+    env = TrainingWrapper(make_env(), tasks, **settings)
+    policy = ata_policies.make(name, env)
+    observation, info = env.reset(seed=0)
+    state, curve = None, []
+    for _ in range(ROUNDS):
+        allocation, state = policy.predict(observation, state)
+        observation, _, _, _, info = env.step(allocation)
+        curve.append((info["loss"], info["runtime"]))
+    return curve
+
+
+def ticks(policy, rounds):
+    """The runtime after each round, of a clock that nothing trains beside."""
+    clock = ata_policies.Clock(make_env(), policy)
+    return [clock.tick() for _ in range(rounds)]
+
+
+def is_short(snippet):
+    """Whether a function adds at most 15 lines to a user's own code."""
+    return len(inspect.getsource(snippet).splitlines()) <= 15

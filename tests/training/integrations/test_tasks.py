@@ -1,0 +1,121 @@
+"""Models of users in the per-task mode: a ResNet with batch norm, a small GPT-2, a contrastive model."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy, normalize
+
+from ata_gym.training import Tasks
+from tests.training.integrations.snippets import (
+    POLICIES,
+    ROUNDS,
+    is_short,
+    make_clocks,
+    ticks,
+    train_in_env,
+    train_on_clocks,
+)
+
+BATCHES, LR = 12, 5e-3
+
+
+class Block(nn.Module):
+    """Two convolutions, each with batch norm, and what goes around them."""
+
+    def __init__(self, width):
+        super().__init__()
+        convolution = [
+            layer for _ in range(2) for layer in (nn.Conv2d(width, width, 3, padding=1), nn.BatchNorm2d(width))
+        ]
+        self.layers = nn.Sequential(*convolution[:2], nn.ReLU(), *convolution[2:])
+
+    def forward(self, x):
+        return torch.relu(x + self.layers(x))
+
+
+def resnet():
+    """Small images of stripes, which run across or down."""
+    model = nn.Sequential(
+        nn.Conv2d(1, 8, 3), Block(8), Block(8), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 2)
+    )
+    labels = torch.arange(8 * BATCHES) % 2
+    stripes = torch.sin(torch.arange(8.0) * 2).expand(8, 8)
+    images = torch.where(labels[:, None, None] == 0, stripes, stripes.T)[:, None] + 0.5 * torch.randn(
+        8 * BATCHES, 1, 8, 8
+    )
+    batches = list(zip(images.split(8), labels.split(8), strict=True))
+    return model, lambda model, batch: cross_entropy(model(batch[0]), batch[1]), batches
+
+
+def transformer():
+    """A tiny GPT-2 with random weights, and texts in which the next letter is the next in the alphabet."""
+    transformers = pytest.importorskip("transformers")
+    config = transformers.GPT2Config(
+        vocab_size=16, n_positions=12, n_embd=32, n_layer=2, n_head=2, bos_token_id=0, eos_token_id=0,
+        resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0,
+    )  # fmt: skip
+    texts = (torch.arange(12) + torch.randint(16, (4 * BATCHES, 1))) % 16
+    batches = [{"input_ids": text, "labels": text} for text in texts.split(4)]
+    return transformers.GPT2LMHeadModel(config), lambda model, batch: model(**batch), batches
+
+
+def contrastive():
+    """Two noisy views of each input are to be found among those of the whole batch: InfoNCE."""
+    model = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 8))
+
+    def info_nce(model, batch):
+        first, second = (normalize(model(view)) for view in batch)
+        return cross_entropy(first @ second.T / 0.1, torch.arange(len(first)))
+
+    inputs = torch.randn(BATCHES, 8, 16)
+    return model, info_nce, [tuple(x + torch.randn(8, 16) for _ in range(2)) for x in inputs]
+
+
+@pytest.fixture(params=[resnet, transformer, contrastive], ids=lambda make: make.__name__)
+def parts(request):
+    torch.manual_seed(0)
+    return request.param()
+
+
+def loop_of_ones_own(model, loss_fn, batches):
+    """The same by hand: five batches, one after the other, and a step; the loss of each round."""
+    model = copy.deepcopy(model)
+    optimizer = torch.optim.Adam(model.parameters(), lr=LR)
+    curve = []
+    for k in range(ROUNDS):
+        optimizer.zero_grad()
+        losses = []
+        for t in range(5 * k, 5 * k + 5):
+            given = loss_fn(model, batches[t % BATCHES])
+            losses.append(given if isinstance(given, torch.Tensor) else given["loss"])
+            (losses[-1] / 5).backward()
+        optimizer.step()
+        curve.append(torch.stack(losses).mean().item())
+    return curve, model
+
+
+def test_a_model_trains_on_the_clock_of_two_policies(parts):
+    curve = train_on_clocks(Tasks(*parts), make_clocks(), optimizer="adam", lr=LR)
+    losses, *runtimes = map(list, zip(*curve, strict=True))
+    assert runtimes == [ticks(policy, ROUNDS) for policy in POLICIES]
+    assert np.mean(losses[-5:]) < 0.7 * np.mean(losses[:5])
+    for policy, expected in zip(POLICIES, runtimes, strict=True):
+        curve = train_in_env(Tasks(*parts), policy, optimizer="adam", lr=LR)
+        assert curve == list(zip(losses, expected, strict=True))
+    assert is_short(train_on_clocks)
+    assert is_short(train_in_env)
+
+
+def test_the_trajectory_is_that_of_a_loop_of_ones_own(parts):
+    from ata_gym.training import Trainer
+
+    expected, model = loop_of_ones_own(*parts)
+    trainer = Trainer(Tasks(*parts), budget=5, optimizer="adam", lr=LR)
+    assert [trainer.step() for _ in range(ROUNDS)] == pytest.approx(expected, rel=1e-4)
+    ours, theirs = trainer.model.state_dict(), model.state_dict()
+    assert ours.keys() == theirs.keys()
+    for name, value in ours.items():  # running statistics of batch norm, too
+        torch.testing.assert_close(value, theirs[name], rtol=1e-3, atol=1e-4)
