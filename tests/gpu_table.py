@@ -1,4 +1,4 @@
-"""What tests marked ``gpu`` need, and the table of how they ended."""
+"""What tests marked ``gpu`` need and may do, and the table of how they ended."""
 
 from __future__ import annotations
 
@@ -7,6 +7,20 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+
+INDUCTOR = (
+    "ignore::DeprecationWarning:torch",  # of Python's own modules that torch.compile still uses
+    "ignore:TensorFloat32 tensor cores:UserWarning",  # a hint that less exact products are faster
+    "ignore:.*libdevice:UserWarning",  # Triton's own is used where there is no CUDA toolkit
+)
+"""What torch.compile may warn of; any other warning fails the test."""
+
+
+def warnings_of_inductor(test: Any) -> Any:
+    """Let a test use torch.compile, although warnings are errors."""
+    for allowed in INDUCTOR:
+        test = pytest.mark.filterwarnings(allowed)(test)
+    return test
 
 
 def lacking(marker: pytest.Mark) -> str | None:

@@ -82,25 +82,29 @@ def put_back(model: nn.Module, state: Sequence[Tensor]) -> None:
             part.copy_(values)
 
 
-@contextmanager
-def keeping_buffers(model: nn.Module) -> Iterator[Callable[[], None]]:
-    """On an error, give a model's buffers, such as running statistics, the values back that they have now.
+class Buffers:
+    """A model's buffers, such as running statistics: ``with`` it, an error gives them the values back from before.
 
-    It yields a function that does so without an error.
+    The modules are found once; ``model.buffers()`` takes ten times as long.
     """
-    buffers = list(model.buffers())
-    before = [part.clone() for part in buffers]
 
-    def rewind() -> None:
+    def __init__(self, model: nn.Module) -> None:
+        self._tables = [module._buffers for module in model.modules()]
+        self._before: list[tuple[Tensor, Tensor]] = []
+
+    def rewind(self) -> None:
+        """Give them the values back that they had at the start of the block."""
         with torch.no_grad():
-            for part, values in zip(buffers, before, strict=True):
+            for part, values in self._before:
                 part.copy_(values)
 
-    try:
-        yield rewind
-    except BaseException:
-        rewind()
-        raise
+    def __enter__(self) -> None:
+        parts = [part for table in self._tables for part in table.values() if part is not None]
+        self._before = [(part, part.clone()) for part in parts]
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        if error is not None:
+            self.rewind()
 
 
 class accepting:  # noqa: N801 - a context, as a class since that takes a third of the time of a generator

@@ -19,13 +19,13 @@ from ata_gym.training.devices.graphs import GraphedComputation
 from ata_gym.training.loss_scale import LossScale
 from ata_gym.training.losses import FusedLosses, Losses, SeparateLosses
 from ata_gym.training.models import (
+    Buffers,
     Weights,
     accepting,
     at_weights,
     build_model,
     copy_state,
     evaluating,
-    keeping_buffers,
     put_back,
     trained_weights,
 )
@@ -125,7 +125,7 @@ class Trainer:
             self.model = copy.deepcopy(self._fresh)
         else:
             put_back(self.model, self._fresh)
-        self._trained = trained_weights(self.model)
+        self._trained, self._buffers = trained_weights(self.model), Buffers(self.model)
         self._clear()
         self._optimizer = self.optimizer_choice(self.model)
         self._schedule = self._make_schedule and self._make_schedule(self._optimizer)
@@ -162,14 +162,15 @@ class Trainer:
         with (
             enough_memory(self.device, f"round {self.round + 1}"),
             at_weights(self.model, weights),
-            keeping_buffers(self.model) as rewind,
+            self._buffers,
         ):
+            loss = self._accumulate(count, graphed)
 
-            def compute() -> float:
-                return self._accumulate(count, graphed)
+            def again() -> None:
+                self._buffers.rewind()
+                self._accumulate(count, graphed)
 
-            loss = compute()
-            if not self._scale.undo(self._optimizer, lambda: (rewind(), compute())):
+            if not self._scale.undo(self._optimizer, again):
                 raise FloatingPointError(
                     f"the gradient is NaN or infinite in round {self.round + 1} at every loss scale of float16: use "
                     'precision="bfloat16", or lower lr=...; reset() starts anew'

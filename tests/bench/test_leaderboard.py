@@ -262,7 +262,13 @@ def test_each_cell_where_a_default_is_not_near_the_best_is_named():
     assert float(low) < float(far.rows[0][3]) < float(high)
     (compared,) = defaults.tables(by_scenario, ends, {"TaskAllocation": "good"})
     assert "good, is within 5% of the best of 2 learners in 4 of 4" in compared.title
-    assert [row[0] for row in compared.rows] == ["one", "two"]
+    one, two, mean = compared.rows
+    assert [row[0] for row in compared.rows] == ["one", "two", "geometric mean"]
+    for first, second, both in zip(one[1:], two[1:], mean[1:], strict=True):
+        assert float(both) ** 2 == pytest.approx(float(first) * float(second), rel=0.02)  # they are rounded
+    alone = ends.filter(pl.col("scenario") == "one")
+    (compared,) = defaults.tables(by_scenario.filter(pl.col("scenario") == "one"), alone, {"TaskAllocation": "good"})
+    assert [row[0] for row in compared.rows] == ["one"]
 
 
 def test_decisions_are_timed_apart_from_the_results(tmp_path):

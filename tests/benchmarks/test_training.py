@@ -19,11 +19,11 @@ from torch.nn.functional import cross_entropy  # noqa: E402
 
 import ata_gym  # noqa: E402
 from ata_gym.training import Classification, TrainingWrapper, make_problem  # noqa: E402
+from tests.gpu_table import warnings_of_inductor  # noqa: E402
 
 pytestmark = pytest.mark.benchmark
 
 WORLD = ata_gym.scenario("icml2025-cifar100")
-GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
 
 
 class Case(NamedTuple):
@@ -131,7 +131,7 @@ def test_overhead_on_a_cpu(name: str, request: pytest.FixtureRequest) -> None:
 
 
 @pytest.mark.gpu
-@GPU
+@warnings_of_inductor
 def test_speed_on_a_gpu(cifar: Case) -> None:
     options: dict[str, dict[str, Any]] = {
         "eager": {},

@@ -44,7 +44,7 @@ def tables(
 def _compared(
     env: str, policy: str, mine: pl.DataFrame, others: pl.DataFrame, times: pl.DataFrame | None, learners: int
 ) -> Table:
-    """A row for each scenario: the ratios at each price, and the times."""
+    """A row for each scenario, with the ratios at each price and the times, and one for the means over scenarios."""
     prices = mine["price"].unique().sort().to_list()
     rows = []
     for (scenario,), group in mine.group_by("scenario", maintain_order=True):
@@ -53,6 +53,10 @@ def _compared(
         cells = [_plain(to_other[price][TO_OTHER]) if price in to_other else "-" for price in prices]
         cells += [_plain(to_oracle.get(price)) for price in prices]
         rows.append((str(scenario), *cells, *_times(times, str(scenario))))
+    if len(rows) > 1:
+        over = (others, TO_OTHER), (mine, TO_ORACLE)
+        means = [_mean(frame.filter(pl.col("price") == price)[ratio]) for frame, ratio in over for price in prices]
+        rows.append(("geometric mean", *means, *([""] * (len(rows[0]) - 1 - len(means)))))
     near, oracle = (mine[COST] <= NEAR).sum(), _mean(mine[TO_ORACLE])
     words = "no oracle has played" if oracle == "-" else f"its cost is {oracle} times that of the best oracle"
     about = (
@@ -86,7 +90,7 @@ def _plain(ratio: float | None) -> str:
 
 def _mean(ratios: pl.Series) -> str:
     """The geometric mean."""
-    return "-" if ratios.has_nulls() else f"{np.exp(ratios.log().to_numpy().mean()):.3g}"
+    return "-" if ratios.is_empty() or ratios.has_nulls() else f"{np.exp(ratios.log().to_numpy().mean()):.3g}"
 
 
 def _times(times: pl.DataFrame | None, scenario: str) -> Sequence[str]:

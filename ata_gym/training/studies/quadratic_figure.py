@@ -31,6 +31,9 @@ ROWS = (
 )
 """The rows of the paper's figure, a panel for each number of workers: columns x and y of ``lay``, and the y label."""
 
+_LEAST_WIDTH = 6.4
+"""In inches: title and legend need it where there is one number of workers."""
+
 _FALLEN = 0.98
 """The panels of f - f* begin where it has fallen to that part of its first value; before, the curves are flat."""
 
@@ -111,7 +114,7 @@ def draw(curves: pl.DataFrame, title: str, stem: Path) -> list[Path]:
     Bands are 95 % confidence intervals over seeds: of the mean round time and regret, or of the clock at each round.
     """
     sizes = curves["n"].unique(maintain_order=True).to_list()
-    with style.figure(1.0 + 2.9 * len(sizes), 9.6) as picture:
+    with style.figure(max(1.0 + 2.9 * len(sizes), _LEAST_WIDTH), 9.6) as picture:
         picture.set_layout_engine("constrained", w_pad=0.1)
         grid = picture.subplots(len(ROWS), len(sizes), sharey="row", squeeze=False)
         for (x, y, label), panels in zip(ROWS, grid, strict=True):

@@ -11,24 +11,12 @@ from torch import nn
 
 from ata_gym.training import Classification, DeviceClock, Trainer, TrainingWrapper, Worker, make_problem
 from ata_gym.training.devices.workers import measure_times
+from tests.gpu_table import warnings_of_inductor
 from tests.training.small_problem import SAMPLES, weights
 
 pytestmark = pytest.mark.gpu
 
 BUDGET = 6
-
-INDUCTOR = (
-    "ignore::DeprecationWarning:torch",  # of Python's own modules that torch.compile still uses
-    "ignore:TensorFloat32 tensor cores:UserWarning",  # a hint that less exact products are faster
-    "ignore:.*libdevice:UserWarning",  # Triton's own is used where there is no CUDA toolkit
-)
-"""What torch.compile may warn of; any other warning fails the test."""
-
-
-def warnings_of_inductor(test):
-    for allowed in INDUCTOR:
-        test = pytest.mark.filterwarnings(allowed)(test)
-    return test
 
 
 def small(dropout=0.0):

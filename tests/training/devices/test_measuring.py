@@ -119,7 +119,9 @@ def test_a_task_has_the_samples_and_the_precision_that_are_asked_for(tmp_path, m
     options = ("--problem", "mine:watched", "--micro-batch", 7, "--precision", "bfloat16")
     result = measure(tmp_path / "trace.csv", *options, workers="cpu:1,cpu:2")
     assert result.exit_code == 0, result.output
-    assert set(seen) == {(7, True, torch.bfloat16)}
+    tasks = [one for one in seen if one[0] not in {2, 4}]  # those are of the check whether samples mix
+    assert len(tasks) > 0
+    assert set(tasks) == {(7, True, torch.bfloat16)}
     assert "2 workers, 10 tasks of 7 samples in bfloat16; to let policies play" in result.stdout
 
 
