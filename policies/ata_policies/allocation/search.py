@@ -19,7 +19,8 @@ from ata_policies.beliefs.distributions.population import (
     learn_population,
     posterior,
 )
-from ata_policies.beliefs.moments import Moments, learn_shapes
+from ata_policies.beliefs.distributions.tails import borrow_tails
+from ata_policies.beliefs.moments import learn_shapes
 
 SLICES = 128
 """Of a worker's distribution."""
@@ -73,9 +74,11 @@ def knowledge(belief: DistributionBelief, weight: float) -> Knowledge:
     Times are in a unit near the least mean, and at most 2**400 of it, so that squares do not overflow.
 
     Of workers that are due for another try, since they may have changed, no more counts than one exponential time.
+    Rare huge times count in part as those of all workers (``borrow_tails``).
     """
-    counts, totals, deviations = belief.counts[0], belief.totals[0], belief.deviations[0]
-    shapes = learn_shapes(Moments(counts, totals, deviations), weight)
+    moments = borrow_tails(belief)
+    counts, totals = moments.counts, moments.totals
+    shapes = learn_shapes(moments, weight)
     means = totals[totals > 0.0] / counts[totals > 0.0]
     exponent = math.frexp(float(means.min()) if means.size else 1.0)[1]
     seen = estimate_means(counts, np.minimum(np.ldexp(totals, -exponent), _LARGEST), shapes)

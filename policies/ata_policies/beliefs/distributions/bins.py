@@ -26,6 +26,7 @@ from ata_policies.beliefs.distributions.observing import (
 BINS = 32  # bins of task times per worker, each sqrt 2 times as wide as the one before; together a range of 65,536
 SLOTS = 1024  # workers whose times are counted in bins, at most
 TRIES = 2000.0  # rounds between two tries of workers out of use, at first
+_SEEN_BEYOND = 8.0  # a slice rests on so many times the results that lie beyond it
 _TRUST = 16.0  # results after the first with which a worker's own distribution counts as much as that of all workers
 
 
@@ -152,10 +153,14 @@ class DistributionBelief(NamedTuple):
         never: Mask = (self.counts == 0.0) & (self.busy == 0.0)
         return never
 
-    def trust(self) -> Floats:
-        """The share of each worker's own distribution in its sample, shape (E, n); the rest is that of all workers."""
+    def trust(self, share: Floats | float = 1.0) -> Floats:
+        """How much a worker's own distribution counts beside that of all workers, shape (E, n), from 0 to 1.
+
+        With shares (size,) of its results, how much what rests on such a share of them counts, (E, n, size).
+        """
         mass = np.take_along_axis(self.tracks[:, :, MASS], np.maximum(self.slot, 0), 1)
         later = np.where(self.slot >= 0, np.maximum(mass - 1.0, 0.0), 0.0)
+        later = np.multiply.outer(later, share)
         return later / (later + _TRUST)
 
     def of(self, workers: Ints) -> DistributionBelief:
@@ -211,12 +216,13 @@ def sample(belief: DistributionBelief, size: int) -> Floats:
     A worker seen rarely borrows the shape (time / mean) of its distribution from the workers of its row. With K_i
     results, own slices q_i of mean m_i, and the slices e of the exponential distribution of mean 1,
 
-        t_i = (K_i - 1)+ / ((K_i - 1)+ + 16),
-        common = (e / 17 + sum_i t_i q_i / m_i) / (1 / 17 + sum_i t_i),
-        sample_i = m_i (t_i q_i / m_i + (1 - t_i) common),
+        t_i(s) = s (K_i - 1)+ / (s (K_i - 1)+ + 16),
+        common = (e / 17 + sum_i t_i(1) q_i / m_i) / (1 / 17 + sum_i t_i(1)),
+        sample_i ~ t_i(s) q_i / m_i + (1 - t_i(s)) common,   s = min(1, 8 (1 - level)),
 
-    slice by slice, so that means stay as they are; e counts for one worker of two results. Workers never tried get NaN,
-    as they have no distribution yet. Ours.
+    slice by slice, at the mean m_i. Few results lie beyond a high level, so the longest slices borrow most: a rare huge
+    time does not give a worker a long tail of its own. e counts for one worker of two results. Workers never tried get
+    NaN, as they have no distribution yet. Ours.
 
     >>> seen = DistributionBelief.empty(1, 3)
     >>> times = np.array([[3.0, 5.0, 4.0, 12.0]])
@@ -225,10 +231,10 @@ def sample(belief: DistributionBelief, size: int) -> Floats:
     array([[ 4., 12., nan]])
     """
     own = own_sample(belief, size)
-    trust = belief.trust()
-    shape, common = own_shapes(own, trust)
-    blended = trust[:, :, None] * shape + (1.0 - trust)[:, :, None] * common[:, None, :]
-    distribution: Floats = own.mean(axis=2, keepdims=True) * blended
+    shape, common = own_shapes(own, belief.trust())
+    trust = belief.trust(np.minimum(1.0, _SEEN_BEYOND * (1.0 - (np.arange(size) + 0.5) / size)))
+    blended = np.sort(trust * shape + (1.0 - trust) * common[:, None, :], axis=2)
+    distribution: Floats = (own.mean(axis=2, keepdims=True) / blended.mean(axis=2, keepdims=True)) * blended
     return distribution
 
 
