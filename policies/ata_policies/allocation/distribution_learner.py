@@ -51,8 +51,9 @@ class DistributionLearner(Policy):
     Its belief counts task times in bins (``DistributionBelief``). A plan is the allocation of least expected cost on
     the distributions as they are known (``local_search``), where a worker's mean is what the times seen, with rare huge
     ones in part those of all workers (``borrow_tails``), and the population of the workers say together
-    (``learn_population``), and workers that are tried for the sake of what is learned (``choose_tries``). For these, as many rounds are left as the horizon says; where that is not known, as many
-    as there were, and at least 1,000; where everything has begun anew, no more than since then or between two such
+    (``learn_population``), and workers that are tried for the sake of what is learned (``choose_tries``). For these, as
+    many rounds are left as the horizon says; where that is not known, as many as there were, and at least 1,000; where
+    everything has begun anew, no more than since then or between two such
     changes; and where the belief forgets, so that m rounds count, as many less as 2 m are less than the rounds since
     then.
 
