@@ -30,7 +30,7 @@ LOOKS = {
 _SIZE = 7.5
 """Of the labels, in points."""
 
-_WIDTH, _CHARACTER = 9.6, 0.064
+_WIDTH, _CHARACTER = 9.6, 0.075
 """Of the picture, and of a character of a label, in inches."""
 
 _GREY = "#333333"
