@@ -37,7 +37,10 @@ def pytest_runtest_call() -> Generator[None]:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip a test marked ``gpu`` where it lacks a device."""
     marker = item.get_closest_marker("gpu")
-    if marker is not None and (reason := gpu_table.lacking(marker)):
+    if marker is None:
+        return
+    item.user_properties.append((gpu_table.NEEDS, True))
+    if reason := gpu_table.lacking(marker):
         pytest.skip(reason)
 
 

@@ -23,6 +23,10 @@ def warnings_of_inductor(test: Any) -> Any:
     return test
 
 
+NEEDS = "gpu"
+"""The property of a test that has the marker; a report's keywords hold names of parameters, too."""
+
+
 def lacking(marker: pytest.Mark) -> str | None:
     """Why a test marked ``gpu``, or ``gpu(2)`` for two devices, cannot run here; None where it can."""
     torch = pytest.importorskip("torch")
@@ -40,7 +44,7 @@ def table(ended: dict[str, list[Any]], asked: bool) -> Iterator[str]:
         (report.nodeid.partition("::")[2], outcome, _said(outcome, report))
         for outcome in ("passed", "failed", "error", "skipped")
         for report in ended.get(outcome, ())
-        if "gpu" in report.keywords
+        if NEEDS in dict(report.user_properties)
     ]
     counts = {outcome: sum(row[1] == outcome for row in rows) for _, outcome, _ in rows}
     if not rows or (counts.keys() == {"skipped"} and not asked):
@@ -57,4 +61,4 @@ def table(ended: dict[str, list[Any]], asked: bool) -> Iterator[str]:
 def _said(outcome: str, report: Any) -> str:
     if outcome == "skipped":
         return str(report.longrepr[2]).removeprefix("Skipped: ")
-    return ", ".join(f"{name}: {value}" for name, value in report.user_properties)
+    return ", ".join(f"{name}: {value}" for name, value in report.user_properties if name != NEEDS)

@@ -3,14 +3,14 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from tests.gpu_table import table
+from tests.gpu_table import NEEDS, table
 
 
 def report(name: str, *, marked: bool = True, figures: tuple[tuple[str, object], ...] = (), skip: str = "") -> Any:
     return SimpleNamespace(
         nodeid=f"tests/test_x.py::{name}",
-        keywords={name: 1} | ({"gpu": 1} if marked else {}),
-        user_properties=list(figures),
+        keywords={name: 1, "gpu": 1},  # as of a test with a parameter of that name
+        user_properties=[*([(NEEDS, True)] if marked else []), *figures],
         longrepr=("test_x.py", 1, f"Skipped: {skip}"),
     )
 
