@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,10 @@ from tests import gpu_table
 
 settings.register_profile("ata-gym", deadline=None, derandomize=True)
 settings.load_profile("ata-gym")
+
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as where a shell has started the tests in the background
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

@@ -91,10 +91,7 @@ def test_what_is_finished_is_not_done_again(done):
 
 
 @pytest.mark.skipif(os.name == "nt", reason="needs the signals of POSIX")
-def test_a_stopped_run_goes_on_where_it_was(tmp_path, done, request):
-    # a shell that starts the tests in the background has Ctrl-C ignored in them
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
+def test_a_stopped_run_goes_on_where_it_was(tmp_path, done):
     played = []
 
     def interrupted(policy, k):
