@@ -34,6 +34,7 @@ from ata_gym.training.problems.problem import Problem, make_problem
 from ata_gym.training.round_keys import RoundKeys
 from ata_gym.training.settings import TrainingSettings
 from ata_gym.training.tasks import Tasks
+from ata_gym.typing import Floats
 from ata_gym.utils.validation import whole_number
 
 _GRADIENT_NOISE, _TORCH_NOISE = 2, 3  # streams of keys; task times and policies have 0 and 1
@@ -150,6 +151,13 @@ class Trainer:
             If the model does not take the problem's data, or the problem does not give one loss for each sample.
         """
         return self.apply(self.gradient())
+
+    def leap(self, rounds: int) -> Floats:
+        """Train for as many of so many rounds as are cheaper at once than one by one, here a single one; their losses.
+
+        It raises what ``step`` raises.
+        """
+        return np.array([self.step()])
 
     def gradient(self, weights: Weights | None = None, tasks: int | None = None) -> Gradient:
         """The mean of some stochastic gradients of the running round, by default all B; no weights move.

@@ -23,9 +23,9 @@ def demo(
 ) -> None:
     """Run the published policies and the default one on the published scenario, and train a small model on clocks."""
     from ata_gym.bench.experiment.experiment import Experiment  # noqa: PLC0415 - it takes a second to import
-    from ata_policies.registry import DEFAULTS  # noqa: PLC0415
+    from ata_policies.registry import default_name  # noqa: PLC0415
 
-    newer = DEFAULTS["ata_gym/TaskAllocation-v0"]
+    newer = default_name("ata_gym/TaskAllocation-v0")
     say(f"The five published policies and {newer}, the default, on {_SCENARIO}: runtime, worker time and regret.\n")
     experiment = Experiment.on_scenario(_SCENARIO, rounds=rounds, seeds=seeds)
     made = run_and_report(experiment, f"{PUBLISHED},{newer}", out / "bench", Effort(rerun_changed=True))

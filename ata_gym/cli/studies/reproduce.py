@@ -147,7 +147,7 @@ def _quadratic(plan: _Plan, sizes: str, growth: str) -> None:
 def _cifar100(plan: _Plan, train: bool, data: Path | None, device: str | None) -> None:
     """The clocks beside the published end points, and the loss on them."""
     from ata_gym.bench.paper import end_points as published  # noqa: PLC0415
-    from ata_policies.registry import DEFAULTS  # noqa: PLC0415
+    from ata_policies.registry import default_name  # noqa: PLC0415
 
     known = published.CIFAR100
     experiment = plan.on(known.scenario)
@@ -156,7 +156,7 @@ def _cifar100(plan: _Plan, train: bool, data: Path | None, device: str | None) -
     if train:
         trainer, images = _network(experiment.scenario.budget, data, device)
         losses = _train(trainer, plan, "cifar100", data)
-    names = [*known.end_points, *((*NEWER, DEFAULTS["ata_gym/TaskAllocation-v0"]) if train else ())]
+    names = [*known.end_points, *((*NEWER, default_name("ata_gym/TaskAllocation-v0")) if train else ())]
     made = run_and_report(experiment, ",".join(names), plan.out, plan.effort)
     comparison = published.compare(known, made.summary, experiment.rounds)
     show(published.table(known, comparison))

@@ -50,7 +50,7 @@ ProblemName = Annotated[
 Threads = Annotated[int, typer.Option(help="Threads of torch on the CPU; the bits of a result depend on their number.")]
 EvaluateEvery = Annotated[
     int | None,
-    typer.Option(help="Rounds between evaluations on held-out data; by default a dozen evaluations, log-spaced."),
+    typer.Option(help="Rounds between evaluations on held-out data; by default at most 16 evaluations, log-spaced."),
 ]
 
 

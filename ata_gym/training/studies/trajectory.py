@@ -18,7 +18,6 @@ from ata_gym.bench.experiment.experiment import Config
 from ata_gym.bench.experiment.provenance import Provenance, provenance_of
 from ata_gym.bench.experiment.store import Folder, begin, discard, finished, read_frame, write_frame
 from ata_gym.training import checkpoint
-from ata_gym.training.studies.compiled_quadratic import CompiledQuadratic
 from ata_gym.training.trainer import Trainer
 from ata_gym.utils.extras import require
 from ata_gym.utils.sealed import load_checkpoint, save_checkpoint
@@ -28,7 +27,7 @@ EVALUATIONS = 16
 """Evaluations of a trajectory after round 0, unless the user says how often: log-spaced, as the pictures are."""
 
 _LEAP = 10_000
-"""Rounds that a compiled trainer takes at once, at most."""
+"""Rounds that a trainer takes at once, at most."""
 
 _POINTS = 1000
 """Losses in TensorBoard's log, at most."""
@@ -57,8 +56,8 @@ def train_once(
         A results folder of the trainer's configuration. In the end it holds ``training.parquet``, the trajectory, and
         ``weights.pt``, the final weights, which ``checkpoint.load`` reads.
     progress
-        Called with the number of rounds done, and the last loss: after every round, or after all that a
-        ``CompiledQuadratic`` took at once.
+        Called with the number of rounds done, and the last loss: after every round, or after all that the
+        trainer's ``leap`` took at once.
     evaluate_every
         Rounds between two evaluations; by default those of ``evaluation_rounds``.
     threads
@@ -93,11 +92,8 @@ def train_once(
         last = perf_counter()
         while trainer.round < rounds:
             try:
-                if isinstance(trainer, CompiledQuadratic):
-                    until = evaluated[bisect_right(evaluated, trainer.round)]
-                    losses = trainer.leap(min(_LEAP, until - trainer.round)).tolist()
-                else:
-                    losses = [trainer.step()]
+                until = evaluated[bisect_right(evaluated, trainer.round)]
+                losses = trainer.leap(min(_LEAP, until - trainer.round)).tolist()
             except FloatingPointError as error:
                 record.save()
                 kept = f"rounds 0 to {trainer.round} are kept in {record.path}"
