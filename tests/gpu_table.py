@@ -44,7 +44,7 @@ def table(ended: dict[str, list[Any]], asked: bool) -> Iterator[str]:
         (report.nodeid.partition("::")[2], outcome, _said(outcome, report))
         for outcome in ("passed", "failed", "error", "skipped")
         for report in ended.get(outcome, ())
-        if NEEDS in dict(report.user_properties)
+        if NEEDS in dict(getattr(report, "user_properties", ()))
     ]
     counts = {outcome: sum(row[1] == outcome for row in rows) for _, outcome, _ in rows}
     if not rows or (counts.keys() == {"skipped"} and not asked):

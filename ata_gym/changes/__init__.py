@@ -10,7 +10,7 @@ from ata_gym.changes.faults import Crash, Spot
 from ata_gym.changes.from_data import change_from_data, checked_changes
 from ata_gym.changes.outliers import Correlated, Outliers
 from ata_gym.changes.speeds import Load, OnOff, Periodic, Walk
-from ata_gym.changes.switches import Jump, Switch
+from ata_gym.changes.switches import Jump, Redraw, Switch
 
 __all__ = [
     "Change",
@@ -22,6 +22,7 @@ __all__ = [
     "OnOff",
     "Outliers",
     "Periodic",
+    "Redraw",
     "Spot",
     "Switch",
     "Walk",

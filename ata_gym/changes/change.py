@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
 from typing import Any, ClassVar, NamedTuple
 
@@ -10,6 +11,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from ata_gym.changes.conditions import Conditions
+from ata_gym.pools import Pool
 from ata_gym.simulation import kernels
 from ata_gym.typing import Floats, Ints, Keys
 from ata_gym.utils.validation import as_float, short
@@ -57,6 +59,10 @@ class Change(ABC):
     """Whether a scenario can have one only."""
     faulty: ClassVar[bool] = False
     """Whether workers may die of it."""
+    pads: ClassVar[bool] = False
+    """Whether there may be places without a worker."""
+    foremost: ClassVar[bool] = False
+    """Whether it must be the first of a scenario's changes."""
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -65,6 +71,10 @@ class Change(ABC):
 
     def fit(self, n: int) -> None:  # noqa: B027 - most fit any
         """ValueError if the change does not fit a pool of n workers."""
+
+    def catalogue(self, pool: Pool) -> Pool:
+        """The distributions that ``Conditions.distribution`` counts; ``pool`` are those without the change."""
+        return pool
 
     def longest(self, time: float) -> float:
         """The longest that a task, or a wait in a round, can take where tasks take up to ``time`` without the change.
@@ -88,6 +98,13 @@ class Change(ABC):
     def to_data(self) -> dict[str, Any]:
         """The name and the fields, as plain data."""
         return {"change": type(self).__name__.lower(), **asdict(self)}
+
+
+def catalogue(pool: Pool, changes: Iterable[Change]) -> Pool:
+    """The distributions that workers can have: by default those of the pool, one of each worker."""
+    for change in changes:
+        pool = change.catalogue(pool)
+    return pool
 
 
 class TwoStates(Change):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -10,14 +10,14 @@ from ata_gym.pools import Pool
 from ata_gym.pools.distributions import Distributions
 from ata_gym.pools.families import CODES
 from ata_gym.simulation.disturbances import Disturbances, undisturbed
-from ata_gym.typing import Floats, Ints
+from ata_gym.typing import Floats, Ints, Mask
 
 
 class Conditions(NamedTuple):
     """What E rows of n workers are like in one round, from its start to its end. At least one worker of a row lives."""
 
     distribution: Ints
-    """(E, n) the worker of the pool whose distribution each worker has."""
+    """(E, n) the worker of the scenario's catalogue, by default its pool, whose distribution each worker has."""
     factor: Floats
     """(E, n) factor of its task times."""
     common: Floats
@@ -37,6 +37,10 @@ class Conditions(NamedTuple):
     """The shortest and the longest outlier, in medians of its worker's distribution."""
     deadline: float = 0.0
     """From this time of the round on, tasks of dead workers are handed on."""
+    price: Floats | None = None
+    """(E,) what one unit of worker time costs in units of runtime; None: the scenario's price."""
+    present: Mask | None = None
+    """(E, n) places that hold a worker; None: all."""
 
     @classmethod
     def unchanged(cls, round: Ints, n: int) -> Conditions:
@@ -49,6 +53,15 @@ class Conditions(NamedTuple):
     def row(self, e: int) -> Conditions:
         """The conditions of one row, without the row axis."""
         return Conditions._make(part[e] if isinstance(part, np.ndarray) else part for part in self)
+
+    def where(self, rows: Mask, other: Conditions) -> Conditions:
+        """These conditions, but in some rows, shape (E,), the other ones."""
+        chosen: dict[str, Any] = {
+            name: np.where(rows.reshape(-1, *[1] * (own.ndim - 1)), getattr(other, name), own)
+            for name, own in self._asdict().items()
+            if isinstance(own, np.ndarray)
+        }
+        return self._replace(**chosen, deadline=max(self.deadline, other.deadline))
 
     def with_survivor(self) -> Conditions:
         """The same, but where all workers of a row would die, the last one (of equals the lowest) lives."""
@@ -68,9 +81,9 @@ class Conditions(NamedTuple):
         return distributions._replace(**own)
 
     def disturbances(self, median: Floats) -> Disturbances:
-        """The disturbances of the round; ``median``, shape (n,), is the median task time of the pool's workers."""
+        """The disturbances of the round; ``median`` is the median task time of each distribution of the catalogue."""
         if not self.weight and not self.share:
-            return Disturbances(undisturbed(len(median)).noise, self.dies, self.deadline)
+            return Disturbances(undisturbed(self.factor.shape[1]).noise, self.dies, self.deadline)
         noise = np.empty((*self.factor.shape, 5))
         usual = median[self.distribution] * self.factor
         noise[..., 0] = self.share

@@ -12,12 +12,12 @@ from ata_gym.changes.change import Change
 from ata_gym.changes.faults import Crash, Spot
 from ata_gym.changes.outliers import Correlated, Outliers
 from ata_gym.changes.speeds import Load, OnOff, Periodic, Walk
-from ata_gym.changes.switches import Jump, Switch
+from ata_gym.changes.switches import Jump, Redraw, Switch
 from ata_gym.utils.validation import short
 
 _KINDS: dict[str, type[Change]] = {
     kind.__name__.lower(): kind
-    for kind in (Switch, Jump, Periodic, Walk, OnOff, Correlated, Outliers, Spot, Crash, Load)
+    for kind in (Switch, Jump, Periodic, Walk, OnOff, Correlated, Outliers, Spot, Crash, Load, Redraw)
 }
 
 
@@ -36,6 +36,8 @@ def change_from_data(data: Change | Mapping[str, Any]) -> Change:
         raise ValueError(f'a change is a mapping whose "change" is one of {", ".join(_KINDS)}, not {short(data)}')
     known = [field.name for field in fields(kind)]
     given = {name: value for name, value in data.items() if name != "change"}
+    if kind is Redraw:
+        given["among"] = tuple(tuple(map(change_from_data, changes)) for changes in given.get("among", ()))
     try:
         return kind(**given)
     except TypeError:
@@ -56,8 +58,12 @@ def checked_changes(changes: Iterable[Change | Mapping[str, Any]], n: int) -> tu
     if isinstance(changes, Mapping | str | bytes) or not np.iterable(changes):
         raise ValueError(f"changes must be a list of changes of ata_gym.changes, not {short(changes)}")
     checked = tuple(change_from_data(change) for change in changes)
-    for change in checked:
+    for place, change in enumerate(checked):
         change.fit(n)
+        if change.foremost and place > 0:
+            raise ValueError(
+                f"{type(change).__name__} must come first in the list of changes: it sets what others change"
+            )
         if change.single and sum(type(other) is type(change) for other in checked) > 1:
             raise ValueError(f"there can be one {type(change).__name__} only")
     return checked

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ata_gym.changes.change import Change, RoundContext
+from ata_gym.changes.change import Change, RoundContext, catalogue
 from ata_gym.changes.conditions import Conditions
 from ata_gym.pools import Pool
 from ata_gym.pools.distributions import Distributions
@@ -30,20 +30,20 @@ class ChangeProcess:
     """What each change remembers, (E, slots, n)."""
 
     def __init__(self, pool: Pool, changes: Sequence[Change], rows: int) -> None:
-        self._pool, self._changes = pool, tuple(changes)
+        self._n, self._changes, drawn_from = pool.n, tuple(changes), catalogue(pool, changes)
         self._timed = any(change.timed for change in changes)
-        self.distributions = pool.distributions
+        self._unchanged = self.distributions = drawn_from.distributions
         self.conditions = Conditions.unchanged(np.zeros(rows, np.int64), pool.n)
         self.memories = [np.zeros((rows, change.slots, pool.n)) for change in changes]
         if changes:
-            self._median = pool.median()
+            self._median = drawn_from.median()
 
     def start_episode(self, which: Mask | slice, keys: Keys, episode: Ints, round: Ints) -> None:
         """Put some rows at the start of their episodes."""
         rows = np.zeros(len(keys), np.bool_)
         rows[which] = True
         for k, change in enumerate(self._changes):
-            fresh = change.first(RoundContext(keys, episode, round, k, self._pool.n))
+            fresh = change.first(RoundContext(keys, episode, round, k, self._n))
             self.memories[k] = np.where(rows[:, None, None], fresh, self.memories[k])
         self.update_conditions(round)
 
@@ -52,7 +52,7 @@ class ChangeProcess:
         same = not self._timed
         for k, change in enumerate(self._changes):
             memory = self.memories[k]
-            after = change.next(RoundContext(keys, episode, round, k, self._pool.n), memory)
+            after = change.next(RoundContext(keys, episode, round, k, self._n), memory)
             if after is not memory:
                 self.memories[k] = after if rows is None else np.where(rows[:, None, None], after, memory)
                 same = False
@@ -65,9 +65,9 @@ class ChangeProcess:
         """Derive the conditions from the memories."""
         if not self._changes:
             return
-        conditions = Conditions.unchanged(round.copy(), self._pool.n)
+        conditions = Conditions.unchanged(round.copy(), self._n)
         for change, memory in zip(self._changes, self.memories, strict=True):
             conditions = change.apply(conditions, memory)
         self.conditions = conditions.with_survivor()
-        self.distributions = self.conditions.distributions(self._pool.distributions)
+        self.distributions = self.conditions.distributions(self._unchanged)
         self.disturbances = self.conditions.disturbances(self._median)

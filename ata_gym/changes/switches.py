@@ -1,17 +1,24 @@
-"""Abrupt changes: workers exchange their distributions, or become faster or slower from one round to the next."""
+"""Abrupt changes: workers exchange their distributions, jump to another speed, or are all drawn anew."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from ata_gym.changes.change import POSITIVE, Change, RoundContext
 from ata_gym.changes.conditions import Conditions
+from ata_gym.pools.pool import Pool
+from ata_gym.pools.pool_distribution import PoolDistribution, ordered
 from ata_gym.typing import Floats
-from ata_gym.utils.validation import whole_number
+from ata_gym.utils.validation import short, whole_number
+
+_OWN = 5
+"""Numbers per worker in the memory: place in the catalogue, mean, present or not, and of its row price and choice."""
+_PLACES = 1000
+"""Places of random numbers that each change of a list keeps for changes inside it."""
 
 
 def _whole_numbers(name: str, values: Sequence[int], least: int) -> tuple[int, ...]:
@@ -135,3 +142,155 @@ class Jump(Change):
         factor = conditions.factor.copy()
         factor[:, list(self.workers)] *= np.where(now, self.factor, 1.0)[:, None]
         return conditions._replace(factor=factor)
+
+
+@dataclass(frozen=True)
+class Redraw(Change):
+    """All workers are drawn anew at the start of each episode; the first change of a scenario, if it has one.
+
+    A pool given as a ``PoolDistribution`` gives a scenario this change. What is drawn follows from the row's seed and
+    the episode alone, so that all policies meet the same workers. Places without a worker are those of workers that are
+    away: the observation's ``present`` is 0 there, and tasks that they are given are handed on.
+
+    Parameters
+    ----------
+    pools
+        What is drawn, as a ``PoolDistribution`` or as plain data.
+    price
+        The least and the largest price of an episode, log-uniform in between, or uniform if the least is 0; by default
+        the scenario's price.
+    among
+        Lists of changes, of which an episode has one, all equally likely; () is a list, too. There can be no change of
+        which a scenario can have one only.
+    every
+        Rounds after which the workers are drawn again within an episode; by default they stay.
+
+    Examples
+    --------
+    >>> import gymnasium, ata_gym
+    >>> worlds = Redraw(PoolDistribution(6, fewest=3), price=(0.01, 1), among=((), (Switch(every=20),)))
+    >>> env = gymnasium.make("ata_gym/TaskAllocation-v0", pool=worlds.pools, changes=[worlds], budget=8, horizon=50)
+    >>> observation, _ = env.reset(seed=2)
+    >>> observation["present"]
+    array([1, 1, 1, 1, 0, 0], dtype=int8)
+    """
+
+    pools: PoolDistribution
+    price: tuple[float, float] | None = None
+    among: tuple[tuple[Change, ...], ...] = ()
+    every: int | None = None
+
+    single: ClassVar[bool] = True
+    foremost: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        among = tuple(tuple(changes) for changes in self.among)
+        for change in (change for changes in among for change in changes):
+            if not isinstance(change, Change) or change.single:
+                raise ValueError(
+                    "among of Redraw must be lists of changes of which a scenario can have several, such as Switch or "
+                    f"Walk; not {short(change)}"
+                )
+        checked = {
+            "pools": PoolDistribution.from_data(self.pools),
+            "price": None if self.price is None else ordered("price of Redraw", self.price, 0.0, 1e6),
+            "among": among,
+            "every": None if self.every is None else whole_number("every of Redraw", self.every),
+        }
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
+
+    @property
+    def slots(self) -> int:  # type: ignore[override]
+        """Its own numbers, and those of the changes of which an episode has some."""
+        return _OWN + sum(change.slots for changes in self.among for change in changes)
+
+    @property
+    def timed(self) -> bool:  # type: ignore[override]
+        """Whether one of those is."""
+        return any(change.timed for changes in self.among for change in changes)
+
+    @property
+    def pads(self) -> bool:  # type: ignore[override]
+        """Whether pools may have fewer workers than places."""
+        return self.pools.fewest != self.pools.n
+
+    @property
+    def faulty(self) -> bool:  # type: ignore[override]
+        """Whether places may be empty, or one of those is."""
+        return self.pads or any(change.faulty for changes in self.among for change in changes)
+
+    def catalogue(self, pool: Pool) -> Pool:
+        """That of the drawn pools."""
+        return self.pools.catalogue
+
+    def fit(self, n: int) -> None:
+        """Pools have n places."""
+        if self.pools.n != n:
+            raise ValueError(
+                f"Redraw draws {self.pools.n} workers, and the pool has {n}: give pool=PoolDistribution(...)"
+            )
+        for changes in self.among:
+            for change in changes:
+                change.fit(n)
+
+    def longest(self, time: float) -> float:
+        """That of the slowest worker that can be drawn, under the worst list of changes."""
+        slowest = time * self.pools.heterogeneity[1]
+        most = slowest
+        for changes in self.among:
+            times = slowest
+            for change in changes:
+                times = change.longest(times)
+            most = max(most, times)
+        return most
+
+    def first(self, now: RoundContext) -> Floats:
+        """Draw."""
+        u = now.uniforms(PoolDistribution.KINDS + 2)
+        drawn = self.pools.draw(u[:, : PoolDistribution.KINDS])
+        price, choice = u[:, -2, :1], u[:, -1, :1]
+        low, high = (0.0, 0.0) if self.price is None else self.price
+        prices = low + (high - low) * price if low == 0 else low * (high / low) ** price
+        choices = np.floor(choice * max(1, len(self.among)))
+        own = [drawn.place, drawn.mean, drawn.present, *np.broadcast_arrays(prices, choices, drawn.mean)[:2]]
+        return np.concatenate([np.stack(own, axis=1), *(c.first(at) for c, at in self._inside(now))], axis=1)
+
+    def next(self, now: RoundContext, memory: Floats) -> Floats:
+        """Draw again where it is time; else only the changes inside go on."""
+        parts, start = [memory[:, :_OWN]], _OWN
+        for change, at in self._inside(now):
+            parts.append(change.next(at, memory[:, start : start + change.slots]))
+            start += change.slots
+        after = np.concatenate(parts, axis=1) if self.among else memory
+        if self.every is None:
+            return after
+        due = now.round % self.every == 0
+        return np.where(due[:, None, None], self.first(now), after) if due.any() else after
+
+    def _inside(self, now: RoundContext) -> list[tuple[Change, RoundContext]]:
+        """The changes inside, each with random numbers of its own."""
+        inside = [change for changes in self.among for change in changes]
+        return [(change, now._replace(place=(now.place + 1) * _PLACES + k)) for k, change in enumerate(inside)]
+
+    def apply(self, conditions: Conditions, memory: Floats) -> Conditions:
+        """The drawn distributions and means; empty places are away. Then the list of changes that was drawn."""
+        present = memory[:, 2] > 0 if self.pads else None
+        dies = conditions.dies if present is None else np.where(present, conditions.dies, 0.0)
+        price = conditions.price if self.price is None else memory[:, 3, 0].copy()
+        own = memory[:, 0].astype(np.int64), memory[:, 1].copy()
+        conditions = conditions._replace(distribution=own[0], factor=own[1], dies=dies, price=price, present=present)
+        after, start = conditions, _OWN
+        for k, changes in enumerate(self.among):
+            changed = conditions
+            for change in changes:
+                changed = change.apply(changed, memory[:, start : start + change.slots])
+                start += change.slots
+            after = after.where(memory[:, 4, 0] == k, changed)
+        return after
+
+    def to_data(self) -> dict[str, Any]:
+        """The name and the fields, as plain data."""
+        among = [[change.to_data() for change in changes] for changes in self.among]
+        price = None if self.price is None else list(self.price)
+        return {"change": "redraw", "pools": self.pools.to_data(), "price": price, "among": among, "every": self.every}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from gymnasium import spaces
@@ -25,8 +25,8 @@ Observation = dict[str, NDArray[Any]]
 Backend = Callable[..., RoundResult]
 """What runs the tasks of a round: called as ``ata_gym.simulation.rounds.race_round`` is, with one row."""
 
-LARGEST = float(np.finfo(np.float64).max)
-"""The upper bound of times in observation spaces."""
+LARGEST = float(np.finfo(np.float32).max)
+"""The upper bound of times in observation spaces: float32 must hold it."""
 _NEVER = 2**63 - 1
 """The round at which an episode without a horizon ends."""
 _TASK_NOISE = 0  # the stream of keys for task times
@@ -54,12 +54,15 @@ class BatchState(ABC):
     this machine's memory.
     """
 
+    forms: ClassVar[tuple[str, ...]]
+    """The forms of actions, see ``ata_gym.envs.interface.actions``; the first is the env's own."""
     _FIELDS = ("keys", "episode", "round", "started", "runtime", "total_worker_time")
 
     def __init__(self, scenario: Scenario, rows: int, results: int, signals: bool) -> None:
         _check_memory(scenario, rows, results)
         self.scenario, self.results, self.shows_signals = scenario, results, signals
         self.faulty, self._records_end = scenario.faulty, scenario.ends
+        self._pads = any(change.pads for change in scenario.changes)
         self._last = np.array(_NEVER if scenario.horizon is None else min(scenario.horizon, _NEVER))
         n = scenario.pool.n
         self.keys = np.zeros(rows, np.uint64)
@@ -71,8 +74,12 @@ class BatchState(ABC):
         self.process = ChangeProcess(scenario.pool, scenario.changes, rows)
 
     @abstractmethod
-    def action_space(self, rows: int | None = None) -> Allocation | Dispatch:
-        """The action space, with a row axis if ``rows`` is given."""
+    def action_space(self) -> Allocation | Dispatch:
+        """The space of one row's actions."""
+
+    @abstractmethod
+    def checker(self, rows: int) -> Callable[[object], NDArray[Any]]:
+        """What checks the actions of a batch, (E, n), and gives them as an array; see ``spaces.Checked``."""
 
     @abstractmethod
     def step(self, action: NDArray[Any]) -> StepResult:
@@ -88,6 +95,8 @@ class BatchState(ABC):
         }
         if self.shows_signals:
             seen["signal"] = spaces.Box(0.0, 1.0, (n, 2), np.float64)
+        if self._pads:
+            seen["present"] = spaces.Box(0, 1, (n,), np.int8)
         return spaces.Dict(seen)
 
     def no_feedback(self, rows: Mask | slice) -> Observation:
@@ -103,7 +112,33 @@ class BatchState(ABC):
         seen = {"worker": worker, "duration": duration, "elapsed": elapsed}
         if self.shows_signals:
             seen["signal"] = self.process.conditions.signal[rows].copy()
+        if self._pads and (present := self.present()) is not None:
+            seen["present"] = present[rows].astype(np.int8)
         return seen
+
+    def present(self) -> Mask | None:
+        """Places that hold a worker, (E, n); None: all."""
+        return self.process.conditions.present
+
+    @property
+    def prices(self) -> Floats | float:
+        """The price of each row, (E,), where it is drawn; else that of all."""
+        drawn = self.process.conditions.price
+        return self.scenario.price if drawn is None else drawn
+
+    def step_some(self, action: NDArray[Any], rows: Mask) -> StepResult:
+        """Take one step in some rows; in the others nothing happens, no time passes, and the result means nothing."""
+        blank = np.zeros(len(rows), np.bool_)
+        if not rows.any():
+            zeros = np.zeros(len(rows))
+            return StepResult(self.no_feedback(slice(None)), zeros, zeros.copy(), {}, blank)
+        before = {name: field[~rows].copy() for name, field in self.remembered().items()}
+        result = self.step(action)
+        for name, field in self.remembered().items():
+            field[~rows] = before[name]
+        self.process.update_conditions(self.round)
+        time, worker_time = np.where(rows, result.time, 0.0), np.where(rows, result.worker_time, 0.0)
+        return result._replace(time=time, worker_time=worker_time, ended=result.ended & rows)
 
     def conditions(self) -> Conditions:
         """What the workers are like in the coming round, or in the one that has begun."""
@@ -144,28 +179,16 @@ class BatchState(ABC):
         short: Mask = np.any(needed > distributions.limit, axis=1)
         return short
 
-    def checkpoint(self, ended: Mask) -> dict[str, NDArray[Any]]:
-        """Everything there is to remember, as fresh arrays; ``ended`` marks the rows whose episode has ended."""
-        return {name: field.copy() for name, field in self._remembered(ended).items()}
-
-    def restore(self, checkpoint: Mapping[str, NDArray[Any]], ended: Mask) -> None:
-        """Go on from what ``checkpoint`` gave; ValueError, and no change, if it does not fit."""
-        here = self._remembered(ended)
-        for name, field in here.items():
-            if name not in checkpoint or np.shape(checkpoint[name]) != field.shape:
-                raise ValueError(f"this checkpoint does not fit the env: {name!r} must have shape {field.shape}")
-        for name, field in here.items():
-            field[...] = checkpoint[name]
-        self.process.update_conditions(self.round)
-
-    def _remembered(self, ended: Mask) -> dict[str, NDArray[Any]]:
+    def remembered(self) -> dict[str, NDArray[Any]]:
+        """Everything there is to remember, by name: the arrays themselves."""
         changes = {f"change_{k}": memory for k, memory in enumerate(self.process.memories)}
-        return {name: getattr(self, name) for name in self._FIELDS} | changes | {"over": ended}
+        return {name: getattr(self, name) for name in self._FIELDS} | changes
 
 
 class AllocationState(BatchState):
     """A step is a round whose allocation sums to B, and every task is run to its end."""
 
+    forms: ClassVar[tuple[str, ...]] = ("allocation", "shares", "assign")
     _space: type[Allocation] = Allocation
     _simulate: Backend = staticmethod(allocation_round)
 
@@ -179,9 +202,13 @@ class AllocationState(BatchState):
         self.backend: Backend = self._simulate if backend is None else backend
         self._simulated = backend is None
 
-    def action_space(self, rows: int | None = None) -> Allocation:
+    def action_space(self) -> Allocation:
         """Allocations."""
-        return self._space(self.scenario.pool.n, self.scenario.budget, rows)
+        return self._space(self.scenario.pool.n, self.scenario.budget)
+
+    def checker(self, rows: int) -> Callable[[object], NDArray[Any]]:
+        """The check of the batched space."""
+        return self._space(self.scenario.pool.n, self.scenario.budget, rows).check
 
     def step(self, action: NDArray[Any]) -> StepResult:
         """Run one round of every row."""

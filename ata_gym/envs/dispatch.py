@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from functools import partial
+from typing import Any, ClassVar
 
 import numpy as np
 from gymnasium import spaces
@@ -10,7 +12,7 @@ from numpy.typing import NDArray
 
 from ata_gym.envs.batch_state import LARGEST, Backend, BatchState, Observation, StepResult
 from ata_gym.envs.single import SingleEnv
-from ata_gym.envs.spaces import Dispatch
+from ata_gym.envs.spaces.dispatch import Dispatch, checked_dispatch
 from ata_gym.envs.vector import VectorEnv
 from ata_gym.scenarios import Scenario
 from ata_gym.simulation.dispatch import RoundState, dispatch_step
@@ -20,15 +22,21 @@ from ata_gym.typing import Floats, Mask
 class DispatchState(BatchState):
     """A step leads from one decision to the next result, of which a round needs B."""
 
+    forms: ClassVar[tuple[str, ...]] = ("dispatch", "start")
+
     def __init__(self, scenario: Scenario, rows: int, signals: bool = False, backend: Backend | None = None) -> None:
         if backend is not None:
             raise ValueError("TaskDispatch-v0 takes no backend: use one with TaskAllocation-v0 or TaskRace-v0")
         super().__init__(scenario, rows, 1, signals)
         self.round_state = RoundState.start(rows, scenario.pool.n, scenario.budget)
 
-    def action_space(self, rows: int | None = None) -> Dispatch:
+    def action_space(self) -> Dispatch:
         """Vectors that say which workers should be working."""
-        return Dispatch(self.scenario.pool.n, rows)
+        return Dispatch(self.scenario.pool.n)
+
+    def checker(self, rows: int) -> Callable[[object], NDArray[Any]]:
+        """The check of zeros and ones."""
+        return partial(checked_dispatch, shape=(rows, self.scenario.pool.n))
 
     def observation_space(self) -> spaces.Dict:
         """The feedback, and the state of the round."""
@@ -83,8 +91,9 @@ class DispatchState(BatchState):
         passed, worked = at.round_time - before.now, at.worker_time - before.spent
         return StepResult(feedback | _seen(at.round_state, at.age), passed, worked, info, ended)
 
-    def _remembered(self, ended: Mask) -> dict[str, NDArray[Any]]:
-        return super()._remembered(ended) | self.round_state._asdict()
+    def remembered(self) -> dict[str, NDArray[Any]]:
+        """That of every env, and where the rows are in their rounds."""
+        return super().remembered() | self.round_state._asdict()
 
 
 def _seen(round_state: RoundState, age: Floats) -> Observation:

@@ -1,9 +1,8 @@
-"""What all envs share, single and vector; and what all single envs share: seeds, resets, rewards and info."""
+"""What all single envs share: seeds, resets, rewards and info."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from operator import attrgetter
 from typing import Any, ClassVar
 
 import gymnasium as gym
@@ -12,55 +11,12 @@ from gymnasium.spaces import Space
 from numpy.typing import NDArray
 
 from ata_gym.changes import Change, Conditions
-from ata_gym.envs.batch_state import Backend, BatchState, Observation
-from ata_gym.envs.spaces import Allocation, Dispatch
+from ata_gym.envs.batch_state import Backend
+from ata_gym.envs.interface.interface import Observation, chosen
+from ata_gym.envs.properties import EnvProperties
 from ata_gym.scenarios import PoolData, Scenario, resolve
-from ata_gym.typing import Floats, Mask
+from ata_gym.typing import Floats
 from ata_gym.utils.validation import flag
-
-
-class EnvProperties:
-    """A mixin: the scenario of an env, its privileged information and its checkpoints."""
-
-    scenario: Scenario
-    """The pool, its changes, the budget, the horizon and the price; its name is "" if it has none."""
-    _state_class: type[Any]
-    """The ``BatchState`` of this id."""
-    _state: BatchState
-    _ended: Mask
-    """(E,) rows that need a reset before their next step."""
-
-    pool = property(attrgetter("scenario.pool"), doc="The workers and the distributions of their task times.")
-    n = property(attrgetter("scenario.pool.n"), doc="How many workers there are.")
-    budget = property(attrgetter("scenario.budget"), doc="Results B that a round needs.")
-    horizon = property(attrgetter("scenario.horizon"), doc="Rounds in an episode; None: no end.")
-    price = property(attrgetter("scenario.price"), doc="What one unit of worker time costs in units of runtime.")
-
-    def conditions(self) -> Conditions:
-        """Privileged information: what the workers are like in the coming round, or in the one that has begun.
-
-        The arrays have a leading row axis in a vector env only.
-        """
-        return self._state.conditions()
-
-    def means(self) -> Floats:
-        """Exact mean task times under these conditions, shape (n,), or (E, n) of a vector env.
-
-        The mean is infinite for a worker that is away from the round's start. For a trace replayed by round it is the
-        recorded time of the round. Without changes the other means are those of the pool.
-        """
-        return self._state.conditions().means(self.pool)
-
-    def checkpoint(self) -> dict[str, NDArray[Any]]:
-        """Everything that the env remembers, as arrays to save; after ``restore`` it goes on bit for bit."""
-        return self._state.checkpoint(self._ended)
-
-    def restore(self, checkpoint: Mapping[str, NDArray[Any]]) -> None:
-        """Go on from a ``checkpoint`` of an env of the same scenario and as many rows.
-
-        ValueError if it does not fit; the env stays as it was.
-        """
-        self._state.restore(checkpoint, self._ended)
 
 
 class SingleEnv(EnvProperties, gym.Env[Observation, NDArray[Any]]):
@@ -78,12 +34,15 @@ class SingleEnv(EnvProperties, gym.Env[Observation, NDArray[Any]]):
         changes: Iterable[Change | Mapping[str, Any]] | None = None,
         signals: bool = False,
         backend: Backend | None = None,
+        observation: str = "feedback",
+        action: str | None = None,
+        reward_unit: str = "time",
     ) -> None:
-        self.scenario = resolve(scenario, pool, budget, horizon, price, changes)
-        self._state = self._state_class(self.scenario, 1, flag("signals", signals), backend)
+        self._signals, self._backend, self._form = flag("signals", signals), backend, (observation, action, reward_unit)
+        self._begin(resolve(scenario, pool, budget, horizon, price, changes))
         self._ended = np.ones(1, np.bool_)
-        self.observation_space: Space[Any] = self._state.observation_space()
-        self.action_space: Allocation | Dispatch = self._state.action_space()
+        self.observation_space: Space[Any] = self._interface.observation_space()
+        self.action_space: Space[Any] = self._interface.form.space()
 
     def conditions(self) -> Conditions:  # noqa: D102 - the mixin says it
         return super().conditions().row(0)
@@ -92,25 +51,42 @@ class SingleEnv(EnvProperties, gym.Env[Observation, NDArray[Any]]):
         means: Floats = super().means()[0]
         return means
 
+    def action_masks(self) -> NDArray[np.bool_]:
+        """Which actions are of use in the next step, (k,), as sb3-contrib asks for them.
+
+        AttributeError where the actions have no mask.
+        """
+        mask = self._interface.form.mask()
+        if mask is None:
+            raise AttributeError('only the actions "assign" and "start" have masks')
+        useful: NDArray[np.bool_] = mask[0] > 0
+        return useful
+
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
-        """Start an episode: with a seed, episode 0 of that seed; without one, the next episode."""
+        """Start an episode: with a seed, episode 0 of that seed; without one, the next episode.
+
+        ``options`` may hold another pool (with as many workers), changes, price or horizon, from this episode on.
+        """
+        self._take(options)
         super().reset(seed=seed, options=options)
         if seed is not None or not self._state.seeded():
             self.np_random  # noqa: B018 - draws a seed where none was given
             self._state.seed_row(0, self.np_random_seed)
-        self._state.start_episode(slice(None))
+        self._interface.start_episode(slice(None))
         self._ended[:] = False
-        return {name: field[0] for name, field in self._state.no_feedback(slice(None)).items()}, {}
+        masks = {name: field[0] for name, field in self._interface.masks().items()}
+        return chosen(self._interface.observation(), 0), masks
 
     def step(self, action: NDArray[Any]) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
-        """Take one step with an action of shape (n,)."""
+        """Take one step with an action of the action space."""
         if self._ended[0]:
             raise ValueError("no episode is running: call reset() first")
-        result = self._state.step(self.action_space.check(action)[None])
-        self._ended = result.ended
-        observation = {name: field[0] for name, field in result.observation.items()}
-        reward = -(result.time.item() + self.scenario.price * result.worker_time.item())
-        info = {name: value.item() for name, value in result.info.items()}
-        return observation, reward, False, result.ended.item(), info
+        interface = self._interface
+        checked = interface.form.check(action, self.action_space.shape or ())
+        observation, played = interface.step(checked[None])
+        self._ended = played.ended
+        info = {} if played.known is not None else {name: value.item() for name, value in played.info.items()}
+        info |= {name: field[0] for name, field in interface.masks().items()}
+        return chosen(observation, 0), played.reward.item(), False, played.ended.item(), info

@@ -14,9 +14,9 @@ from gymnasium.wrappers.utils import create_zero_array
 from numpy.typing import NDArray
 
 from ata_gym.changes import Change
-from ata_gym.envs.batch_state import Observation
-from ata_gym.envs.single import EnvProperties, SingleEnv
-from ata_gym.envs.spaces import Allocation, Dispatch
+from ata_gym.envs.interface.interface import Observation, chosen, merged
+from ata_gym.envs.properties import EnvProperties
+from ata_gym.envs.single import SingleEnv
 from ata_gym.scenarios import PoolData, Scenario, resolve
 from ata_gym.typing import Mask
 from ata_gym.utils.validation import flag, short, whole_number
@@ -37,32 +37,72 @@ class VectorEnv(EnvProperties, gym.vector.VectorEnv[Observation, NDArray[Any], N
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
         signals: bool = False,
         backend: object = None,
+        observation: str = "feedback",
+        action: str | None = None,
+        reward_unit: str = "time",
+        max_episode_steps: int | None = None,
+        render_mode: None = None,
     ) -> None:
         if backend is not None:
             raise ValueError("a backend runs the tasks of a single env: use gymnasium.make, not make_vec")
-        self.num_envs = whole_number("num_envs", num_envs)
+        if render_mode is not None:
+            raise ValueError(f"render_mode must be None, as this env draws no pictures, not {short(render_mode)}")
+        self.num_envs = self._rows = whole_number("num_envs", num_envs)
+        self.render_mode = render_mode
         self.autoreset_mode = _autoreset_mode(autoreset_mode)
         self.metadata = {**SingleEnv.metadata, "autoreset_mode": self.autoreset_mode}
-        self.scenario = resolve(scenario, pool, budget, horizon, price, changes)
-        self._state = self._state_class(self.scenario, self.num_envs, flag("signals", signals))
-        self._ended = np.zeros(self.num_envs, np.bool_)  # the next step resets these
-        self.single_observation_space = self._state.observation_space()
-        self.single_action_space = self._state.action_space()
+        self._most_steps = np.inf if max_episode_steps is None else whole_number("max_episode_steps", max_episode_steps)
+        self._signals, self._form = flag("signals", signals), (observation, action, reward_unit)
+        self._begin(resolve(scenario, pool, budget, horizon, price, changes))
+        self._ended = np.zeros(self.num_envs, np.bool_)  # their next step resets these, or they wait for a reset
+        self._steps = np.zeros(self.num_envs, np.int64)  # in the episode
+        self._last: Observation = {}  # what the rows saw last, where rows are reset by a mask
+        self.single_observation_space = self._interface.observation_space()
+        self.single_action_space = self._interface.form.space()
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
-        self.action_space: Allocation | Dispatch = self._state.action_space(self.num_envs)
-        self._idle: NDArray[Any] = create_zero_array(self.single_action_space)  # the action of a row that is reset
+        self.action_space = batch_space(self.single_action_space, self.num_envs)
+        self._idle = np.asarray(create_zero_array(self.single_action_space))  # the action of a row that is reset
 
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
-        """Start an episode in every row; ``seed`` s seeds row e with s + e, a sequence each row with its own."""
-        seeds = self._row_seeds(seed)
-        for row, own in enumerate(seeds):
-            if own is not None:
+        """Start an episode in every row; ``seed`` s seeds row e with s + e, a sequence each row with its own.
+
+        ``options`` are those of the single env, for all rows, or ``reset_mask``, (E,), the rows to reset: the others go
+        on as they were.
+        """
+        rows: Mask | slice = slice(None)
+        if options and "reset_mask" in options:
+            rows = self._rows_to_reset(options)
+        else:
+            self._take(options)
+        chosen_rows = np.zeros(self.num_envs, np.bool_)
+        chosen_rows[rows] = True
+        for row, own in enumerate(self._row_seeds(seed)):
+            if own is not None and chosen_rows[row]:
                 self._state.seed_row(row, own)
-        self._state.start_episode(slice(None))
-        self._ended[:] = False
-        return self._state.no_feedback(slice(None)), {}
+        self._interface.start_episode(rows)
+        self._ended[rows], self._steps[rows] = False, 0
+        if self.autoreset_mode is AutoresetMode.DISABLED:
+            fresh = self._interface.observation(rows)
+            self._last = merged(self._last, rows, fresh) if isinstance(rows, np.ndarray) else fresh
+            return chosen(self._last, np.arange(self.num_envs)), self._masks(chosen_rows)
+        return self._interface.observation(), self._masks(chosen_rows)
+
+    def _rows_to_reset(self, options: Mapping[str, Any]) -> Mask:
+        """The rows of the option ``reset_mask``; TypeError or ValueError if it is no mask of the rows."""
+        mask = options["reset_mask"]
+        if not isinstance(mask, np.ndarray) or mask.dtype != np.bool_:
+            raise TypeError(f"options['reset_mask'] must be an array of booleans, not {short(mask)}")
+        if mask.shape != (self.num_envs,) or not mask.any():
+            raise ValueError(
+                f"options['reset_mask'] must have shape ({self.num_envs},) and mark a row, not {short(mask)}"
+            )
+        if self.autoreset_mode is not AutoresetMode.DISABLED:
+            raise ValueError("options['reset_mask'] is for autoreset_mode DISABLED, where nothing else resets a row")
+        if len(options) > 1:
+            raise ValueError("options['reset_mask'] comes alone, as the other options are for all rows")
+        return mask
 
     def _row_seeds(self, seed: int | Sequence[int | None] | None) -> list[int | None]:
         if seed is None or isinstance(seed, (int, np.integer)):
@@ -81,39 +121,78 @@ class VectorEnv(EnvProperties, gym.vector.VectorEnv[Observation, NDArray[Any], N
     def step(
         self, actions: NDArray[Any]
     ) -> tuple[Observation, NDArray[Any], NDArray[Any], NDArray[Any], dict[str, Any]]:
-        """Take one step in every row with actions of shape (E, n)."""
+        """Take one step in every row with actions of shape (E, ...)."""
         if not self._state.seeded():
             raise ValueError("no episode is running: call reset() first")
         starting = self._ended.copy()
         any_starting = bool(starting.any())
-        if any_starting and np.shape(actions) == self.action_space.shape:
-            actions = np.where(starting[:, None], self._idle, actions)
-        result = self._state.step(self.action_space.check(actions))
-        observation, played = result.observation, ~starting
-        reward = -(result.time + self.scenario.price * result.worker_time)
+        shape = self.action_space.shape or ()
         if any_starting:
-            self._restart(observation, starting)
+            if self.autoreset_mode is AutoresetMode.DISABLED:
+                ended = np.flatnonzero(starting).tolist()
+                raise ValueError(f'the episodes of rows {ended} have ended: reset(options={{"reset_mask": ...}}) them')
+            if np.shape(actions) == shape:
+                actions = np.where(starting.reshape(-1, *[1] * (len(shape) - 1)), self._idle, actions)
+        observation, played = self._interface.step(self._interface.form.check(actions, shape))
+        reward, live = played.reward, ~starting
+        known = live if played.known is None else live & played.known
+        if any_starting:
+            observation = self._restart(observation, starting)
             reward[starting] = 0.0
-        truncated = result.ended & played
-        info = result.info if not any_starting else _only(result.info, played)
-        info |= {f"_{name}": played for name in info}
-        if self.autoreset_mode is AutoresetMode.NEXT_STEP:
+        self._steps += live
+        truncated = (played.ended | (self._steps >= self._most_steps)) & live
+        info = played.info if known.all() else _only(played.info, known)
+        info |= {f"_{name}": known for name in info}
+        if self.autoreset_mode is AutoresetMode.SAME_STEP:
+            if truncated.any():
+                info = self._final(observation, info, truncated)
+                observation = self._restart(observation, truncated)
+        else:
             self._ended[:] = truncated
-        elif truncated.any():
-            info = self._final(observation, info, truncated)
-            self._restart(observation, truncated)
+        if self.autoreset_mode is AutoresetMode.DISABLED:
+            self._last = chosen(observation, np.arange(self.num_envs))
+        info |= self._masks(np.ones(self.num_envs, np.bool_))
         return observation, reward, np.zeros(self.num_envs, np.bool_), truncated, info
 
-    def _restart(self, observation: Observation, rows: Mask) -> None:
-        self._state.start_episode(rows)
-        for name, blank in self._state.no_feedback(rows).items():
-            observation[name][rows] = blank
+    def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        """What the method or attribute of that name gives for each row, as Gymnasium's vector envs answer.
+
+        >>> import gymnasium, ata_gym
+        >>> gymnasium.make_vec("ata_gym/TaskAllocation-v0", num_envs=3).unwrapped.call("budget")
+        (8, 8, 8)
+        """
+        value = getattr(self, name)
+        result = value(*args, **kwargs) if callable(value) else value
+        if isinstance(result, np.ndarray) and result.shape[:1] == (self.num_envs,):
+            return tuple(result)
+        return (result,) * self.num_envs
+
+    def get_attr(self, name: str) -> tuple[Any, ...]:
+        """The attribute of that name, for each row."""
+        return self.call(name)
+
+    def action_masks(self) -> NDArray[np.bool_]:
+        """Which actions are of use in the next step, (E, k); AttributeError where the actions have no mask."""
+        mask = self._interface.form.mask()
+        if mask is None:
+            raise AttributeError('only the actions "assign" and "start" have masks')
+        return mask.astype(np.bool_)
+
+    def _masks(self, rows: Mask) -> dict[str, Any]:
+        masks = self._interface.masks()
+        return masks | {f"_{name}": rows for name in masks}
+
+    def _restart(self, observation: Observation, rows: Mask) -> Observation:
+        """Start the next episode of some rows, and show it."""
+        self._interface.start_episode(rows)
+        self._steps[rows] = 0
+        return merged(observation, rows, self._interface.observation(rows))
 
     def _final(self, observation: Observation, info: dict[str, Any], rows: Mask) -> dict[str, Any]:
         """Move what the ended rows saw to ``final_obs`` and ``final_info``, as Gymnasium does under SAME_STEP."""
         final_obs = np.full(self.num_envs, None, dtype=object)
         for row in np.flatnonzero(rows):
-            final_obs[row] = {name: field[row].copy() for name, field in observation.items()}
+            final_obs[row] = chosen(chosen(observation, [row]), 0)  # the list makes it a copy
         return {
             **_only(info, ~rows),
             "final_obs": final_obs,
@@ -124,12 +203,11 @@ class VectorEnv(EnvProperties, gym.vector.VectorEnv[Observation, NDArray[Any], N
 
 
 def _autoreset_mode(given: object) -> AutoresetMode:
-    modes = (AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP)
     if isinstance(given, str | AutoresetMode):
-        for mode in modes:
+        for mode in AutoresetMode:
             if given in (mode, mode.value):
                 return mode
-    raise ValueError(f"autoreset_mode must be NEXT_STEP or SAME_STEP, as this env resets its rows, not {short(given)}")
+    raise ValueError(f"autoreset_mode must be NEXT_STEP, SAME_STEP or DISABLED, not {short(given)}")
 
 
 def _only(info: Mapping[str, NDArray[Any]], rows: Mask) -> dict[str, Any]:

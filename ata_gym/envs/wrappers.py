@@ -1,4 +1,4 @@
-"""Wrappers for learners with real-valued actions, and the rounding of shares to whole tasks."""
+"""Wrappers for learners with real-valued actions: ``action="shares"`` for an env that is already made."""
 
 from __future__ import annotations
 
@@ -9,70 +9,21 @@ import numpy as np
 from gymnasium.spaces import Box, Space
 from gymnasium.utils import RecordConstructorArgs
 from gymnasium.vector.utils import batch_space
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from ata_gym.envs.spaces import Allocation
+from ata_gym.envs.interface.shares import SCALE, checked_reals, tasks_of_shares
+from ata_gym.envs.spaces import Allocation, RaceAllocation
 from ata_gym.typing import Ints
-from ata_gym.utils.validation import real, whole_number
+from ata_gym.utils.validation import real
 
-__all__ = ["LogitActions", "VectorLogitActions", "largest_remainder"]
-
-
-def largest_remainder(shares: ArrayLike, budget: int) -> Ints:
-    """Round shares of the budget to whole tasks: Hamilton's method of largest remainders.
-
-    With real shares q_i = B w_i / sum_j w_j, each worker gets floor(q_i) tasks, and the tasks that are left go one each
-    to the workers with the largest remainders q_i - floor(q_i), ties to the lowest index. So each number of tasks
-    differs from q_i by at most 1.
-
-    Parameters
-    ----------
-    shares
-        (..., n) weights w of the workers, finite and non-negative, of any scale; each row needs a positive one.
-    budget
-        Budget B, at least 1, and small enough for exact shares in floating point. ValueError otherwise.
-
-    Returns
-    -------
-    (..., n) tasks per worker; each row sums to the budget.
-
-    References
-    ----------
-    M. L. Balinski and H. P. Young, *Fair Representation*, Yale University Press, 1982.
-
-    Examples
-    --------
-    >>> largest_remainder([5.0, 3.0, 1.0], budget=4)
-    array([2, 1, 1])
-    >>> largest_remainder([[1.0, 1.0, 1.0], [0.0, 0.0, 9.0]], budget=4)
-    array([[2, 1, 1],
-           [0, 0, 4]])
-    """
-    whole_number("budget", budget)
-    weights = np.asarray(shares, dtype=np.float64)
-    if weights.ndim == 0 or not (np.isfinite(weights) & (weights >= 0)).all():
-        raise ValueError(f"shares must be finite numbers of at least 0, shape (..., n), not {shares!r}")
-    largest = weights.max(axis=-1, keepdims=True, initial=0.0)
-    if not (largest > 0).all():
-        raise ValueError("each row of shares must have a positive one")
-    weights = weights / largest  # so that the sum cannot overflow
-    real = budget * (weights / weights.sum(axis=-1, keepdims=True))
-    tasks: Ints = np.floor(real).astype(np.int64)
-    left = budget - tasks.sum(axis=-1, keepdims=True)
-    n = tasks.shape[-1]
-    if ((left < 0) | (left > n)).any():
-        raise ValueError(f"budget must be small enough for exact shares in floating point, not {budget}")
-    order = np.argsort(tasks - real, axis=-1, kind="stable")
-    one_more = np.take_along_axis(tasks, order, axis=-1) + (np.arange(n) < left)
-    np.put_along_axis(tasks, order, one_more, axis=-1)
-    return tasks
+__all__ = ["LogitActions", "VectorLogitActions"]
 
 
 class LogitActions(gym.ActionWrapper[Any, NDArray[np.float32], Ints], RecordConstructorArgs):
     """Real-valued actions: a vector of [-1, 1]^n becomes an allocation.
 
-    The action x gives the allocation that rounds B softmax(scale x) by `largest_remainder`. It sums to the budget in a
-    race too, where that is legal. Finite actions outside the box are not clipped.
+    The action x gives the allocation that rounds B softmax(scale x) by ``largest_remainder``. Finite actions outside
+    the box are not clipped.
 
     Parameters
     ----------
@@ -84,21 +35,22 @@ class LogitActions(gym.ActionWrapper[Any, NDArray[np.float32], Ints], RecordCons
     Raises
     ------
     TypeError, ValueError
-        If the env has other actions; if scale is not positive and finite. ``step`` raises ValueError for an action of
-        another shape or that is not finite, and the env stays as it was.
+        If the env has other actions, or is a race, whose total such an action does not tell; if scale is not positive
+        and finite. ``step`` raises ValueError for an action of another shape, of integers, or that is not finite, and
+        the env stays as it was.
 
     Examples
     --------
     >>> import gymnasium, ata_gym
     >>> pool = {"family": "exponential", "scale": [1.0, 2.0, 4.0]}
-    >>> env = LogitActions(gymnasium.make("ata_gym/TaskAllocation-v0", pool=pool, budget=6))
+    >>> env = LogitActions(gymnasium.make("ata_gym/TaskAllocation-v0", pool=pool, budget=6), scale=10.0)
     >>> env.action_space
     Box(-1.0, 1.0, (3,), float32)
     >>> env.action(np.array([0.0, 0.0, -0.1], dtype=np.float32))
     array([3, 2, 1])
     """
 
-    def __init__(self, env: gym.Env[Any, Ints], scale: float = 10.0) -> None:
+    def __init__(self, env: gym.Env[Any, Ints], scale: float = SCALE) -> None:
         RecordConstructorArgs.__init__(self, scale=scale)
         super().__init__(env)
         self._allocations, self._scale = _allocations(env.action_space), real("scale", scale)
@@ -124,33 +76,33 @@ class VectorLogitActions(_VectorActionWrapper, RecordConstructorArgs):
     True
     """
 
-    def __init__(self, env: gym.vector.VectorEnv[Any, Ints, NDArray[Any]], scale: float = 10.0) -> None:
+    def __init__(self, env: gym.vector.VectorEnv[Any, Ints, NDArray[Any]], scale: float = SCALE) -> None:
         RecordConstructorArgs.__init__(self, scale=scale)
         super().__init__(env)
         self._allocations, self._scale = _allocations(env.action_space), real("scale", scale)
         self.single_action_space = _unit_box(_allocations(env.single_action_space))
         self.action_space = batch_space(self.single_action_space, self.num_envs)
 
+    @property
+    def autoreset_mode(self) -> gym.vector.AutoresetMode:
+        """That of the env."""
+        mode: gym.vector.AutoresetMode = self.metadata["autoreset_mode"]
+        return mode
+
     def actions(self, actions: NDArray[np.float32]) -> Ints:
         """Turn logits / scale, shape (E, n), into allocations, shape (E, n)."""
         return _to_allocation(actions, self._scale, self._allocations)
 
 
-def _to_allocation(action: ArrayLike, scale: float, allocations: Allocation) -> Ints:
-    try:
-        logits = scale * np.asarray(action, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"the action must be numbers of shape {allocations.shape}: {error}") from error
-    if logits.shape != allocations.shape:
-        raise ValueError(f"the action must have shape {allocations.shape}, not {logits.shape}")
-    if not np.isfinite(logits).all():
-        raise ValueError(f"the action must be finite, without NaN, not {action!r}")
-    return largest_remainder(np.exp(logits - logits.max(axis=-1, keepdims=True)), allocations.budget)
+def _to_allocation(action: object, scale: float, allocations: Allocation) -> Ints:
+    return tasks_of_shares(checked_reals(action, allocations.shape), allocations.budget, scale)
 
 
 def _allocations(space: Space[Any]) -> Allocation:
     if not isinstance(space, Allocation):
         raise TypeError(f"the env must have allocations as its actions, not {space}")
+    if isinstance(space, RaceAllocation):
+        raise TypeError('a race has a total beside its shares: make the env with action="shares"')
     return space
 
 

@@ -16,11 +16,13 @@ from ata_gym.pools.constructors import (
     weibull,
 )
 from ata_gym.pools.pool import Distributions, Pool, concatenate
+from ata_gym.pools.pool_distribution import PoolDistribution
 from ata_gym.pools.traces import measured, read_trace
 
 __all__ = [
     "Distributions",
     "Pool",
+    "PoolDistribution",
     "concatenate",
     "deterministic",
     "exponential",

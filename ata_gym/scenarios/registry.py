@@ -9,11 +9,12 @@ from typing import Any
 
 from ata_gym.changes import Change
 from ata_gym.scenarios.changing import CHANGING, STRAGGLERS
+from ata_gym.scenarios.for_agents import FOR_AGENTS, SMALL
 from ata_gym.scenarios.published import PUBLISHED
 from ata_gym.scenarios.scenario import PoolData, Scenario
 from ata_gym.utils.validation import short, unknown
 
-_BUILDERS = {**PUBLISHED, **CHANGING, **STRAGGLERS}
+_BUILDERS = {**PUBLISHED, **CHANGING, **STRAGGLERS, **FOR_AGENTS}
 
 
 def scenario_names() -> tuple[str, ...]:
@@ -46,14 +47,16 @@ def resolve(
 ) -> Scenario:
     """The scenario that the arguments of an env describe: a named one, or a pool with a budget.
 
-    The other arguments override what a named scenario has. ValueError is raised if both or none are given, there is no
-    such name, or a value is not legal.
+    The other arguments override what a named scenario has. Without a scenario and a pool it is ``SMALL``, with a
+    horizon. ValueError is raised if both are given, there is no such name, or a value is not legal.
 
     >>> resolve("icml2025-regret", budget=7).budget
     7
     """
-    if (named is None) == (pool is None):
+    if named is not None and pool is not None:
         raise ValueError('give either scenario="..." or pool=... (with budget=...), and not both')
+    if named is None and pool is None:
+        named = SMALL
     given: dict[str, Any] = {"budget": budget, "horizon": horizon, "price": price, "changes": changes}
     given = {name: value for name, value in given.items() if value is not None}
     if named is not None:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from ata_gym.changes import Change, checked_changes
-from ata_gym.pools import Pool
+from ata_gym.changes import Change, Redraw, checked_changes
+from ata_gym.changes.change import catalogue
+from ata_gym.pools import Pool, PoolDistribution
 from ata_gym.pools.distributions import NEVER
 from ata_gym.simulation.rounds import longest_times
 from ata_gym.utils.validation import non_negative, real, short, whole_number
 
-_LARGEST = 1e300
-"""What a round can take and cost stays below, so that sums over many rounds are finite."""
+_LARGEST = 1e37
+"""What a round can take and cost stays below, so that it fits in float32, which RL libraries use."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +27,8 @@ class Scenario:
     Parameters
     ----------
     pool
-        The workers, as a ``Pool`` or as plain data (``Pool.from_data``).
+        The workers, as a ``Pool`` or as plain data (``Pool.from_data``). A ``PoolDistribution`` stands for its typical
+        pool with the change ``Redraw``, which draws the workers anew in each episode.
     budget, horizon
         Results B that a round needs, and rounds in an episode; None: no end.
     changes
@@ -62,12 +65,18 @@ class Scenario:
     source: str = ""
 
     def __post_init__(self) -> None:
-        pool = Pool.from_data(self.pool)
+        changes = self.changes
+        if isinstance(self.pool, PoolDistribution):
+            if not any(isinstance(change, Redraw) for change in changes):
+                changes = (Redraw(self.pool), *changes)
+            pool = self.pool.typical()
+        else:
+            pool = Pool.from_data(self.pool)
         checked = {
             "pool": pool,
             "budget": whole_number("budget", self.budget),
             "horizon": None if self.horizon is None else whole_number("horizon", self.horizon),
-            "changes": checked_changes(self.changes, pool.n),
+            "changes": checked_changes(changes, pool.n),
             "price": non_negative("price", self.price),
             "alpha": None if self.alpha is None else real("alpha", self.alpha),
             "eta": None if self.eta is None else real("eta", self.eta),
@@ -86,7 +95,7 @@ class Scenario:
     def _check_sums(self) -> None:
         """ValueError if the times of a round, or what they cost, can overflow."""
         most = _LARGEST / (self.budget * self.pool.n * max(1.0, self.price))
-        longest, cause = float(longest_times(self.pool.distributions).max()), "the pool"
+        longest, cause = float(longest_times(self.catalogue.distributions).max()), "the pool"
         for change in (None, *self.changes):
             if change is not None:
                 longest, cause = change.longest(longest), short(change)
@@ -96,6 +105,11 @@ class Scenario:
                     f"of {self.budget} and a price of {self.price:g} the sums overflow above {most:.3g}: use smaller "
                     "factors, a smaller price, or a larger unit of time"
                 )
+
+    @cached_property
+    def catalogue(self) -> Pool:
+        """The distributions that workers can have: those of the pool, or those from which workers are drawn anew."""
+        return catalogue(self.pool, self.changes)
 
     @property
     def ends(self) -> bool:
@@ -133,5 +147,5 @@ def ours(
     return Scenario(pool, budget, rounds, changes, name=name, alpha=alpha, eta=2.0, summary=summary, source=source)
 
 
-PoolData = Pool | Mapping[str, Any] | Sequence[Any]
+PoolData = Pool | PoolDistribution | Mapping[str, Any] | Sequence[Any]
 """A pool, or plain data from which ``Pool.from_data`` makes one."""

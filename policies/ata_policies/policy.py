@@ -34,7 +34,10 @@ class Setting(NamedTuple):
     price: float = 0.0
     """What one unit of worker time costs in units of runtime."""
     pool: Pool | None = None
-    """The distributions of the task times: for oracles, and for the psi1 norms where none were published."""
+    """The distributions of the task times: for oracles, and for the psi1 norms where none were published.
+
+    Where workers are drawn anew, these are the distributions that they are drawn from, with mean 1.
+    """
     alpha: float | None = None
     """The published hyperparameter of ATA, where there is one."""
     eta: float | None = None
@@ -45,17 +48,21 @@ class Setting(NamedTuple):
     @classmethod
     def of(cls, env: gym.Env[Any, Any] | gym.vector.VectorEnv[Any, Any, Any]) -> Setting:
         """The setting of a single or a vector env of this project; ValueError if it is another env."""
-        scenario = getattr(getattr(env, "unwrapped", None), "scenario", None)
+        bare = getattr(env, "unwrapped", None)
+        scenario = getattr(bare, "scenario", None)
         try:
-            known = {name: getattr(scenario, name) for name in ("budget", "price", "pool", "alpha", "eta", "horizon")}
+            known = {name: getattr(scenario, name) for name in ("budget", "price", "alpha", "eta", "horizon")}
+            n, pool = scenario.pool.n, scenario.catalogue  # type: ignore[union-attr]
         except AttributeError:
             raise ValueError(f"{env} is not an env of ata_gym: make one with gymnasium.make") from None
-        return cls(known["pool"].n, **known)
+        return cls(n, pool=pool, **known)
 
-    def known_pool(self, policy: str) -> Pool:
-        """The pool, or a ValueError that says that the policy needs one."""
+    def known_pool(self, policy: str, dynamic: bool = False) -> Pool:
+        """The pool (if ``dynamic``: or what workers are drawn from), or a ValueError that says that one is needed."""
         if self.pool is None:
             raise ValueError(f"{policy} knows the workers: it needs an env whose pool is known")
+        if not dynamic and self.pool.n != self.n:
+            raise ValueError(f"{policy} knows the workers, and here they are drawn anew: use a dynamic oracle")
         return self.pool
 
 

@@ -135,7 +135,7 @@ def make(
     """Make the policy of that name for a single or a vector env.
 
     ValueError if there is no such policy or hyperparameter, a needed one cannot be found, or the policy plays another
-    env.
+    env, or the env with other observations or actions.
 
     Parameters
     ----------
@@ -159,7 +159,9 @@ def make(
     >>> int(allocation.sum())
     5
     """
-    policy = make_for(name, Setting.of(env), id_of(env), seed, **hyperparameters)
+    env_id = id_of(env)
+    _check_own_actions(env, env_id)
+    policy = make_for(name, Setting.of(env), env_id, seed, **hyperparameters)
     if parse(name)[0] == "default":
         _LOG.info(explain_default(env))
     return policy
@@ -180,6 +182,18 @@ def make_for(name: str, setting: Setting, env_id: str, seed: int = 0, **hyperpar
         return policy(setting, seed=seed, **{**named, **hyperparameters})
     except TypeError as error:
         raise ValueError(f"policy {name!r} does not take these hyperparameters: {error}") from error
+
+
+def _check_own_actions(env: gym.Env[Any, Any] | gym.vector.VectorEnv[Any, Any, Any], env_id: str) -> None:
+    """ValueError unless the env takes the actions, and shows the feedback, that policies of the zoo know."""
+    bare: Any = env.unwrapped
+    action = getattr(env, "single_action_space", env.action_space)
+    own = getattr(bare, "single_action_space", bare.action_space)
+    if not bare.own_interface or action != own:
+        raise ValueError(
+            f"policies play the actions and observations that {env_id} has by default, and this env has others "
+            f"({action}): make one without observation=, action= and reward_unit=, and without wrappers of actions"
+        )
 
 
 def check_env_id(policy: PolicyMaker, env: gym.Env[Any, Any] | gym.vector.VectorEnv[Any, Any, Any]) -> None:

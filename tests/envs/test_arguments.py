@@ -24,7 +24,10 @@ RECURSIVE.append(RECURSIVE)
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({}, "either scenario"),
+        ({"observation": "worker"}, "no observation .* did you mean workers"),
+        ({"action": "starts"}, "no action of this env 'starts'"),
+        ({"reward_unit": "rounds"}, "did you mean first round"),
+        ({"signals": True, "observation": "workers"}, "signals=True shows the loads in observation=.feedback"),
         ({"scenario": "icml2025-regret", "pool": POOL}, "not both"),
         ({"scenario": "icml2025-cifar10"}, "did you mean icml2025-cifar100"),
         ({"pool": POOL}, "needs budget"),
@@ -65,8 +68,8 @@ def test_an_argument_that_is_wrong_is_named(arguments: dict[str, Any], message: 
 def test_bad_vector_arguments() -> None:
     with pytest.raises(ValueError, match="num_envs must be"):
         ata_gym.envs.allocation.TaskAllocationVectorEnv(0, pool=POOL, budget=3)
-    for mode in (AutoresetMode.DISABLED, "x", 3, np.array([1, 2])):
-        with pytest.raises(ValueError, match="NEXT_STEP or SAME_STEP"):
+    for mode in ("x", 3, np.array([1, 2])):
+        with pytest.raises(ValueError, match="NEXT_STEP, SAME_STEP or DISABLED"):
             gym.make_vec(IDS[0], num_envs=2, pool=POOL, budget=3, autoreset_mode=mode)
     named = gym.make_vec(IDS[0], num_envs=2, pool=POOL, budget=3, autoreset_mode="SameStep")
     assert named.metadata["autoreset_mode"] is AutoresetMode.SAME_STEP

@@ -28,7 +28,7 @@ def attempt(rng: np.random.Generator, folder: Path) -> None:
     scenario = Scenario(pool, budget, horizon=int(rng.integers(2, 20)), price=price, alpha=0.1, eta=0.1)
     envs = gym.make_vec(preset.env_id, num_envs=rows, scenario=scenario)
     about = f"{name}, n = {n}, B = {budget}, {rows} rows, price {price}, seed {seed}"
-    bare, space = envs.unwrapped, envs.action_space
+    bare = envs.unwrapped
     policy = ata_policies.make(name, envs, seed)
     alone = [ata_policies.make(name, envs, seed + e) for e in range(rows)]
     sent, _ = envs.reset(seed=seed)
@@ -39,7 +39,7 @@ def attempt(rng: np.random.Generator, folder: Path) -> None:
         observation = sent if k == 0 or rng.random() < 0.4 else _any_legal(rng, envs, sent)
         now = {"privileged": bare.conditions()} if preset.privileged else {}
         action, state = policy.predict(observation, state, **now)
-        space.check(action)
+        bare.checked(action)
         for e in range(rows):
             own = {key: np.asarray(field)[e : e + 1] for key, field in observation.items()}
             mine = {"privileged": _rows_of(now["privileged"], e)} if now else {}

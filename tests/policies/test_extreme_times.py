@@ -84,7 +84,7 @@ def play(name: str, n: int, budget: int, **hyperparameters: Any) -> None:
     for k, (duration, worker, elapsed) in enumerate(zip(*feedback(n, budget), strict=True)):
         now = {"privileged": env.unwrapped.conditions()} if policy.privileged else {}
         action, state = policy.predict(observation, state, **now)
-        env.action_space.check(action)
+        env.unwrapped.checked(action)
         for part, leaf in leaves(state.belief):
             wrong = np.argwhere(np.isnan(leaf)) if leaf.dtype.kind == "f" else leaf[:0]
             assert not wrong.size, f"round {k + 1}: {part} has NaN, first for {CASES[wrong[0][0]]}"
@@ -125,11 +125,11 @@ def test_actions_of_dispatch_stay_legal(name: str) -> None:
         rng, rows = np.random.default_rng(n), len(lengths)
         env = gym.make_vec(DISPATCH, num_envs=rows, pool=shifted_exponential(np.ones(n), np.ones(n)), budget=budget)
         policy, observation, state = ata_policies.make(name, env), env.reset(seed=0)[0], None
-        space: Any = env.action_space
+        bare: Any = env.unwrapped
         for k in range(0, ROUNDS, 2):
             for done in range(budget):
                 action, state = predict(policy, env, observation, state)
-                space.check(action)
+                bare.checked(action)
                 running = rng.integers(0, 2, (rows, n)).astype(np.int8) * (done > 0)
                 observation = {
                     "worker": rng.integers(0, n, (rows, 1)),

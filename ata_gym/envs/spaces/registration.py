@@ -7,7 +7,7 @@ from copy import deepcopy
 from typing import Any
 
 import numpy as np
-from gymnasium.spaces import Box, MultiBinary
+from gymnasium.spaces import Box, MultiDiscrete
 from gymnasium.spaces import utils as space_utils
 from gymnasium.vector import utils as vector_utils
 from gymnasium.wrappers.utils import create_zero_array
@@ -17,24 +17,17 @@ from ata_gym.envs.spaces.dispatch import Dispatch
 from ata_gym.typing import Ints
 
 
-def _batch(space: Allocation | Dispatch, n: int = 1, budgets: Ints | None = None) -> Allocation | Dispatch:
+def _batch(space: Allocation, n: int = 1, budgets: Ints | None = None) -> Allocation:
     rows, generator = (n, *space.shape[:-1]), deepcopy(space.np_random)
-    if isinstance(space, Dispatch):
-        return type(space)(space.shape[-1], rows, generator)
     budgets = np.broadcast_to(space.budgets, (n, *space.budgets.shape)) if budgets is None else budgets
     return type(space)(space.n, budgets, rows, generator)
 
 
-def _batch_differing(spaces: Sequence[Allocation | Dispatch]) -> Allocation | Dispatch:
+def _batch_differing(spaces: Sequence[Allocation]) -> Allocation:
     first = spaces[0]
     if any(type(space) is not type(first) or space.shape != first.shape for space in spaces):
         raise ValueError(f"spaces must have one class and one shape to form a batch, not {list(spaces)}")
-    budgets = (
-        None
-        if isinstance(first, Dispatch)
-        else np.stack([space.budgets for space in spaces if isinstance(space, Allocation)])
-    )
-    return _batch(first, len(spaces), budgets)
+    return _batch(first, len(spaces), np.stack([space.budgets for space in spaces]))
 
 
 def _flatten_space(space: Allocation) -> Box:
@@ -50,15 +43,13 @@ def _least(space: Allocation) -> Ints:
     return least
 
 
-_BATCHING: dict[Any, Callable[..., Any]] = {
+_OF_ALLOCATION: dict[Any, Callable[..., Any]] = {
     vector_utils.batch_space: _batch,
     vector_utils.batch_differing_spaces: _batch_differing,
+    space_utils.flatten_space: _flatten_space,
+    create_zero_array: _least,
 }
-_RULES_OF_ALLOCATION = _BATCHING | {space_utils.flatten_space: _flatten_space, create_zero_array: _least}
-_RULES_OF_DISPATCH = _BATCHING | {
-    rule: rule.dispatch(MultiBinary) for rule in (space_utils.flatten_space, create_zero_array)
-}
-_RULES_OF_BOX: tuple[Any, ...] = (
+_AS_A_BOX: tuple[Any, ...] = (
     vector_utils.concatenate,
     vector_utils.create_empty_array,
     vector_utils.create_shared_memory,
@@ -82,12 +73,10 @@ def register() -> None:
     >>> gymnasium.vector.utils.batch_space(Allocation(3, budget=5), n=4)
     Allocation(3, 5, rows=4)
     """
-    for space_class, rules in (
-        (Allocation, _RULES_OF_ALLOCATION),
-        (RaceAllocation, _RULES_OF_ALLOCATION),
-        (Dispatch, _RULES_OF_DISPATCH),
-    ):
-        for function, rule in rules.items():
+    for space_class in (Allocation, RaceAllocation):
+        for function, rule in _OF_ALLOCATION.items():
             function.register(space_class, rule)
-        for function in _RULES_OF_BOX:
+        for function in _AS_A_BOX:
             function.register(space_class, function.dispatch(Box))
+    for function in (*_OF_ALLOCATION, *_AS_A_BOX):
+        function.register(Dispatch, function.dispatch(MultiDiscrete))

@@ -54,7 +54,7 @@ class DynamicAllocation(Policy):
 
     def __init__(self, setting: Setting, *, tolerance: float = 0.0, seed: int = 0) -> None:
         super().__init__(setting, seed=seed)
-        self.pool = setting.known_pool("a dynamic oracle")
+        self.pool = setting.known_pool("a dynamic oracle", dynamic=True)
         self.tolerance = non_negative("tolerance", tolerance)
 
     def first_plan(self, rows: int) -> DynamicPlan:

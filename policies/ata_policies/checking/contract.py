@@ -81,7 +81,7 @@ class ContractCheck:
             step = Step(k // steps_a_round + 1, observation, conditions, Answer(np.array(action), state))
             self.steps.append(step)
             try:
-                played = space.check(action)
+                played = bare.checked(action)
             except ValueError as error:
                 sentence = f"its action is illegal in round {step.round}: {error}"
                 if np.shape(action) != space.shape:
@@ -206,7 +206,8 @@ class ContractCheck:
             seen = {name: np.zeros_like(field) if name in _TIMES else field for name, field in step.observation.items()}
             try:
                 action, state = self.predict(policy, seen, state, step.conditions)
-                self.space.check(action)
+                bare: Any = self.envs.unwrapped
+                bare.checked(action)
             except (FaultError, ValueError) as error:
                 raise FaultError(f"where all durations are 0, in round {step.round}: {error}") from error
 

@@ -28,7 +28,7 @@ class DispatchDynamicOracle(DispatchOracle):
 
     def __init__(self, setting: Setting, *, seed: int = 0) -> None:
         super().__init__(setting, seed=seed)
-        self.pool = setting.known_pool("dispatch-dynamic-oracle")
+        self.pool = setting.known_pool("dispatch-dynamic-oracle", dynamic=True)
         self.times = known_sample(self.pool, _SLICES)
         self.by_round = np.array([family == "trace-by-round" for family in self.pool.families])
 

@@ -1,0 +1,193 @@
+"""The forms in which an agent may act: the env's own, shares, or one worker at a time."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar
+
+import numpy as np
+from gymnasium.spaces import Box, Discrete, Space
+from numpy.typing import NDArray
+
+from ata_gym.envs.interface.shares import SCALE, checked_reals, race_of_shares, tasks_of_shares
+from ata_gym.envs.spaces import RaceAllocation
+from ata_gym.envs.spaces.allocation import integers
+from ata_gym.typing import Bits, Ints, Mask
+
+Actions = NDArray[Any]
+
+
+class ActionForm(ABC):
+    """How E rows of actions of an agent become actions of the env."""
+
+    masked: ClassVar[bool] = False
+    """Whether some actions are of no use at times, so that there is a mask."""
+
+    def __init__(self, state: Any, rows: int) -> None:
+        self.state, self.rows = state, rows
+        self.n, self.budget = state.scenario.pool.n, state.scenario.budget
+
+    @abstractmethod
+    def space(self) -> Space[Any]:
+        """The space of one row's actions."""
+
+    @abstractmethod
+    def check(self, actions: object, shape: tuple[int, ...]) -> Actions:
+        """Actions of this shape, (...) of one row or (E, ...); ValueError that says what is wrong with them."""
+
+    @abstractmethod
+    def decode(self, actions: Actions) -> tuple[Actions, Mask | None]:
+        """The env's actions, (E, n), and in which rows the env takes its step; None: in all."""
+
+    def start_episode(self, rows: Mask | slice) -> None:  # noqa: B027 - most remember nothing
+        """Forget what some rows have picked."""
+
+    def mask(self) -> NDArray[np.int8] | None:
+        """Which actions are of use in the next step, (E, k), 1 or 0; None where all are at all times."""
+        return None
+
+    def remembered(self) -> dict[str, NDArray[Any]]:
+        """What a checkpoint must hold."""
+        return {}
+
+
+class Own(ActionForm):
+    """The env's own actions."""
+
+    def __init__(self, state: Any, rows: int) -> None:
+        super().__init__(state, rows)
+        self._one, self._all = state.action_space(), state.checker(rows)
+
+    def space(self) -> Space[Any]:
+        """The env's."""
+        own: Space[Any] = self._one
+        return own
+
+    def check(self, actions: object, shape: tuple[int, ...]) -> Actions:
+        """Check by the space."""
+        checked: Actions = self._one.check(actions) if len(shape) == 1 else self._all(actions)
+        return checked
+
+    def decode(self, actions: Actions) -> tuple[Actions, Mask | None]:
+        """As they are."""
+        return actions, None
+
+
+class Shares(ActionForm):
+    """Real numbers from -1 to 1 for each worker, and in a race one more for the total; see ``tasks_of_shares``."""
+
+    def __init__(self, state: Any, rows: int) -> None:
+        super().__init__(state, rows)
+        self.race = isinstance(state.action_space(), RaceAllocation)
+
+    def space(self) -> Space[Any]:
+        """A box."""
+        return Box(-1.0, 1.0, (self.n + self.race,), np.float32)
+
+    def check(self, actions: object, shape: tuple[int, ...]) -> Actions:
+        """Finite numbers; those outside the box are not clipped."""
+        return checked_reals(actions, shape)
+
+    def decode(self, actions: Actions) -> tuple[Actions, Mask | None]:
+        """Shares to tasks; empty places get nothing."""
+        tasks_of = race_of_shares if self.race else tasks_of_shares
+        return tasks_of(actions, self.budget, SCALE, self.state.present()), None
+
+
+class Picks(ActionForm):
+    """One worker at a time; the env takes its step when the picks of a row are complete."""
+
+    masked = True
+
+    def __init__(self, state: Any, rows: int) -> None:
+        super().__init__(state, rows)
+        self.picks: Ints = np.zeros((rows, self.n), np.int64)
+
+    def check(self, actions: object, shape: tuple[int, ...]) -> Actions:
+        """Whole numbers of the space."""
+        given = integers(actions, shape)
+        most = int(self._choices) - 1
+        if ((given < 0) | (given > most)).any():
+            raise ValueError(f"the action must be a whole number from 0 to {most}, not {np.asarray(actions).tolist()}")
+        return given.astype(np.int64)
+
+    def space(self) -> Space[Any]:
+        """A choice."""
+        return Discrete(self._choices)
+
+    @property
+    @abstractmethod
+    def _choices(self) -> int:
+        """How many actions there are."""
+
+    def start_episode(self, rows: Mask | slice) -> None:
+        """No picks."""
+        self.picks[rows] = 0
+
+    def remembered(self) -> dict[str, NDArray[Any]]:
+        """The picks."""
+        return {"picks": self.picks}
+
+    @property
+    def _present(self) -> Mask:
+        present: Mask | None = self.state.present()
+        return np.ones((self.rows, self.n), np.bool_) if present is None else present
+
+
+class Assign(Picks):
+    """Each pick gives a worker one more task; after B picks the round is played."""
+
+    @property
+    def _choices(self) -> int:
+        return int(self.n)
+
+    def decode(self, actions: Actions) -> tuple[Actions, Mask | None]:
+        """One more task each."""
+        self.picks[np.arange(self.rows), actions] += 1
+        ready: Mask = self.picks.sum(axis=1) >= self.budget
+        tasks = self.picks.copy()
+        self.picks[ready] = 0
+        tasks[~ready] = self.budget * (np.arange(self.n) == 0)  # not played
+        return tasks, ready
+
+    def mask(self) -> NDArray[np.int8]:
+        """The workers that there are."""
+        return self._present.astype(np.int8)
+
+
+class Start(Picks):
+    """Each pick lets an idle worker start a task; n, or a worker that is not idle, lets time pass.
+
+    Time passes, too, as soon as no worker is idle.
+    """
+
+    @property
+    def _choices(self) -> int:
+        return int(self.n) + 1
+
+    def decode(self, actions: Actions) -> tuple[Actions, Mask | None]:
+        """One more worker each, or go on."""
+        useful = np.concatenate([self._idle(), np.zeros((self.rows, 1), np.bool_)], axis=1)
+        every = np.arange(self.rows)
+        started = useful[every, actions]
+        self.picks[every[started], actions[started]] = 1
+        ready = ~started | ~self._idle().any(axis=1)
+        working: Bits = (self.picks > 0).astype(np.int8)
+        self.picks[ready] = 0
+        return working, ready
+
+    def _idle(self) -> Mask:
+        idle: Mask = self._present & (self.state.round_state.running == 0) & (self.picks == 0)
+        return idle
+
+    def mask(self) -> NDArray[np.int8]:
+        """The workers that are idle; waiting, unless nobody works."""
+        idle = self._idle()
+        works = np.any(self._present & ~idle, axis=1, keepdims=True)
+        return np.concatenate([idle, works], axis=1).astype(np.int8)
+
+
+FORMS: dict[str, type[ActionForm]] = {
+    "allocation": Own, "dispatch": Own, "shares": Shares, "assign": Assign, "start": Start,
+}  # fmt: skip
+"""The forms by the names that the argument ``action`` takes."""

@@ -1,0 +1,226 @@
+"""What the rows of an env show to an agent, what they take from it, and how they reward it."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from ata_gym.envs.interface.actions import FORMS, Actions
+from ata_gym.envs.interface.worker_features import (
+    LARGEST,
+    OF_ROUND,
+    OF_WORKER,
+    WIDTH,
+    Features,
+    RoundFeatures,
+    WorkerMemory,
+)
+from ata_gym.typing import Floats, Mask
+from ata_gym.utils.validation import unknown
+
+Observation = dict[str, NDArray[Any]] | Features
+OBSERVATIONS = ("feedback", "workers", "flat")
+REWARD_UNITS = ("time", "first round")
+
+
+class Played(NamedTuple):
+    """What an agent gets of one step of E rows."""
+
+    reward: Floats
+    """(E,)"""
+    info: dict[str, NDArray[Any]]
+    """Fresh arrays of shape (E,)."""
+    known: Mask | None
+    """(E,) rows whose info is of this step; None: all. The others have only begun to choose an action."""
+    ended: Mask
+    """(E,) whether the episode ended."""
+
+
+class Interface:
+    """The observations, actions and rewards of E rows; ``state`` is their ``BatchState``.
+
+    Parameters
+    ----------
+    observation
+        "feedback": what the env gives, a dict. "workers": float32 of shape (n, 15), see ``worker_features``. "flat":
+        the same in one row, with the features of the round once.
+    action
+        "allocation" or "dispatch": the env's own. "shares", "assign", "start": see ``actions``. None: the env's own.
+    reward_unit
+        "time": rewards are in the unit of time of the workers. "first round": rewards are divided by what a round would
+        cost if all workers were alike and shared the budget evenly, with the mean duration of the results of the
+        episode's first round, or so far in it. It is known to the agent, and no choice of workers makes it larger on
+        average before anything is known of them.
+
+    Raises
+    ------
+    ValueError
+        For a name that this env does not have.
+    """
+
+    def __init__(
+        self, state: Any, rows: int, observation: str = "feedback", action: str | None = None, reward_unit: str = "time"
+    ) -> None:
+        forms = state.forms
+        for argument, name, known in (
+            ("observation", observation, OBSERVATIONS),
+            ("action of this env", forms[0] if action is None else action, forms),
+            ("reward_unit", reward_unit, REWARD_UNITS),
+        ):
+            if name not in known:
+                raise unknown(argument, str(name), known)
+        if state.shows_signals and observation != "feedback":
+            raise ValueError(f'signals=True shows the loads in observation="feedback", not in {observation!r}')
+        self._state, self._rows, self._kind = state, rows, observation
+        self.form = FORMS[forms[0] if action is None else action](state, rows)
+        self.own = observation == "feedback" and action in (None, forms[0]) and reward_unit == "time"
+        """Whether policies of the zoo can play: observations, actions and rewards are the env's own."""
+        self._in_unit = reward_unit != "time"
+        self._first = np.zeros((2, rows))  # of the first round: durations added up, and how many
+        self._keeps = observation != "feedback" or self.form.masked
+        self._memory = WorkerMemory.empty(rows, state.scenario.pool.n)
+        self._seen: dict[str, NDArray[Any]] = {}
+
+    def observation_space(self) -> spaces.Space[Any]:
+        """The space of one row's observations."""
+        scenario = self._state.scenario
+        n, budget = scenario.pool.n, scenario.budget
+        if self._kind == "workers":
+            return spaces.Box(-LARGEST, LARGEST, (n, WIDTH), np.float32)
+        if self._kind == "flat":
+            return spaces.Box(-LARGEST, LARGEST, (n * len(OF_WORKER) + len(OF_ROUND),), np.float32)
+        own: spaces.Dict = self._state.observation_space()
+        if self.form.masked and "missing" not in own.spaces:
+            own["started"] = spaces.Box(0, budget, (n,), np.int64)
+            own["missing"] = spaces.Box(0, budget, (1,), np.int64)
+        return own
+
+    def start_episode(self, rows: Mask | slice) -> None:
+        """Start the next episode of some rows."""
+        self._state.start_episode(rows)
+        self.form.start_episode(rows)
+        self._first[:, rows] = 0.0
+        if self._keeps:
+            blank = self._state.no_feedback(rows)
+            if not self._seen:
+                self._seen = self._state.no_feedback(slice(None))
+            for name, field in blank.items():
+                self._seen[name][rows] = field
+            self._memory.workers[rows] = 0.0
+
+    def observation(self, rows: Mask | slice = slice(None)) -> Observation:
+        """What some rows see after their reset, or all rows in the midst of choosing an action."""
+        if not self._keeps:
+            blank: Observation = self._state.no_feedback(rows)
+            return blank
+        return chosen(self._shown(self._seen), rows)
+
+    def step(self, actions: Actions) -> tuple[Observation, Played]:
+        """Act in every row with actions, (E, ...), that the form has checked."""
+        state, price = self._state, self._state.prices
+        decided, ready = self.form.decode(actions)
+        waiting = ready is not None and not ready.all()
+        first = state.round == 0 if self._in_unit else None
+        if waiting and ready is not None:
+            result = state.step_some(decided, ready)
+        else:
+            result, ready = state.step(decided), None
+        seen = result.observation
+        cost = result.time + price * result.worker_time
+        if first is not None:
+            cost /= self._unit(seen, first if ready is None else first & ready, price)
+        if self._keeps:
+            asked = decided if ready is None else np.where(ready[:, None], decided, 0)
+            remembered = self._memory.asked(asked).observe(seen["worker"], seen["duration"], seen["elapsed"])
+            if ready is not None:
+                remembered = WorkerMemory(np.where(ready[:, None, None], remembered.workers, self._memory.workers))
+                seen = {k: np.where(ready[:, None], field, self._seen[k]) for k, field in seen.items()}
+            self._memory, self._seen = remembered, seen
+            return self._shown(seen), Played(-cost, result.info, ready, result.ended)
+        return seen, Played(-cost, result.info, ready, result.ended)
+
+    def _shown(self, seen: dict[str, NDArray[Any]]) -> Observation:
+        """What the agent sees of the feedback, in fresh arrays."""
+        picks = getattr(self.form, "picks", None)
+        if self._kind == "feedback":
+            seen = {name: field.copy() for name, field in seen.items()}
+            if "running" in seen and picks is not None:
+                seen["running"] += picks.astype(np.int8)
+                seen["started"] += picks
+            elif picks is not None:
+                seen["started"], seen["missing"] = picks.copy(), self._left(picks)
+            return seen
+        scenario, present = self._state.scenario, self._state.present()
+        budget = scenario.budget
+        added = np.zeros((self._rows, scenario.pool.n), np.int64) if picks is None else picks
+        in_round: dict[str, NDArray[Any]] = {"started": added / budget}
+        missing = self._left(added)[:, 0]
+        if "running" in seen:
+            in_round = {"running": seen["running"] + added, "started": (seen["started"] + added) / budget}
+            in_round["age"], missing = seen["age"], seen["missing"][:, 0]
+        of_round = RoundFeatures(budget, self._state.prices, scenario.horizon)
+        features = self._memory.encode(
+            of_round.of(self._state.round, missing, present, scenario.pool.n), present=present, **in_round
+        )
+        return features if self._kind == "workers" else flat(features)
+
+    def _left(self, picks: NDArray[np.int64]) -> NDArray[np.int64]:
+        left: NDArray[np.int64] = self._state.scenario.budget - picks.sum(axis=1, keepdims=True)
+        return left
+
+    def _unit(self, seen: dict[str, NDArray[Any]], first: Mask, price: Floats | float) -> Floats:
+        """The unit of rewards, (E,), after the results of a step; ``first``: where it is of the first round."""
+        if first.any():
+            results = seen["worker"] >= 0
+            self._first[0] += np.where(first, (seen["duration"] * results).sum(axis=1), 0.0)
+            self._first[1] += np.where(first, results.sum(axis=1), 0)
+        total, count = self._first
+        mean = np.where(total > 0, total / np.maximum(count, 1), 1.0)
+        present, budget = self._state.present(), self._state.scenario.budget
+        n = self._state.scenario.pool.n if present is None else np.maximum(present.sum(axis=1), 1)
+        unit: Floats = mean * (np.ceil(budget / n) + price * budget)
+        return unit
+
+    def masks(self) -> dict[str, NDArray[Any]]:
+        """The mask of the actions, for info, if there is one."""
+        mask = self.form.mask()
+        return {} if mask is None else {"action_mask": mask}
+
+    def remembered(self) -> dict[str, NDArray[Any]]:
+        """What a checkpoint must hold beside the state of the rows."""
+        memory = self.form.remembered()
+        if self._in_unit:
+            memory["first_round"] = self._first
+        if self._keeps:
+            if not self._seen:
+                self._seen = self._state.no_feedback(slice(None))
+            memory |= {"workers": self._memory.workers, **{f"seen_{name}": part for name, part in self._seen.items()}}
+        return memory
+
+
+def flat(features: Features) -> Features:
+    """Features of shape (..., n, 15) in one row, with those of the round once at the end."""
+    k = len(OF_WORKER)
+    own = features[..., :k].reshape(*features.shape[:-2], -1)
+    return np.concatenate([own, features[..., 0, k:]], axis=-1)
+
+
+def chosen(observation: Observation, rows: Any) -> Observation:
+    """Some rows of an observation, or one."""
+    if isinstance(observation, dict):
+        return {name: field[rows] for name, field in observation.items()}
+    some: Features = observation[rows]
+    return some
+
+
+def merged(observation: Observation, rows: Mask, others: Observation) -> Observation:
+    """An observation with some rows, (E,), from another one that holds these alone; it is changed in place."""
+    if isinstance(observation, dict) and isinstance(others, dict):
+        for name, field in others.items():
+            observation[name][rows] = field
+    elif isinstance(observation, np.ndarray) and isinstance(others, np.ndarray):
+        observation[rows] = others
+    return observation

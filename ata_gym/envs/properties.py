@@ -1,0 +1,121 @@
+"""What single and vector envs share: the scenario, options of a reset, privileged information and checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from operator import attrgetter
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ata_gym.changes import Conditions, Redraw
+from ata_gym.envs.batch_state import Backend, BatchState
+from ata_gym.envs.interface.interface import Interface
+from ata_gym.scenarios import Scenario
+from ata_gym.typing import Floats, Mask
+from ata_gym.utils.validation import short
+
+OPTIONS = ("pool", "changes", "price", "horizon")
+"""What ``reset(options=...)`` takes."""
+
+
+class EnvProperties:
+    """A mixin: rows of a scenario, what an agent sees of them, their privileged information and checkpoints."""
+
+    scenario: Scenario
+    """The pool, its changes, the budget, the horizon and the price; its name is "" if it has none."""
+    _state_class: type[Any]
+    """The ``BatchState`` of this id."""
+    _state: BatchState
+    _interface: Interface
+    _ended: Mask
+    """(E,) rows that need a reset before their next step."""
+    _rows: int = 1
+    _signals: bool
+    _backend: Backend | None = None
+    _form: tuple[str, str | None, str]
+    """The arguments observation, action and reward_unit."""
+
+    pool = property(attrgetter("scenario.pool"), doc="The workers and the distributions of their task times.")
+    n = property(attrgetter("scenario.pool.n"), doc="How many workers there are.")
+    budget = property(attrgetter("scenario.budget"), doc="Results B that a round needs.")
+    horizon = property(attrgetter("scenario.horizon"), doc="Rounds in an episode; None: no end.")
+    price = property(attrgetter("scenario.price"), doc="What one unit of worker time costs in units of runtime.")
+    own_interface = property(
+        attrgetter("_interface.own"), doc="Whether policies of the zoo can play: all is as the env has it by default."
+    )
+
+    def _begin(self, scenario: Scenario) -> None:
+        """Make the rows of a scenario."""
+        self.scenario = scenario
+        self._state = self._state_class(scenario, self._rows, self._signals, self._backend)
+        self._interface = Interface(self._state, self._rows, *self._form)
+
+    def _take(self, options: Mapping[str, Any] | None) -> None:
+        """Change the scenario as the options of a reset say; the noise stays that of the rows' seeds.
+
+        ValueError, and no change, for options that there are not, and for another number of workers.
+        """
+        if not options:
+            return
+        unknown = [str(name) for name in options if name not in OPTIONS]
+        if unknown:
+            raise ValueError(f"reset takes the options {', '.join(OPTIONS)}, not {', '.join(unknown)}")
+        given = dict(options)
+        if "pool" in given and "changes" not in given:  # the new workers are not drawn anew
+            given["changes"] = tuple(c for c in self.scenario.changes if not isinstance(c, Redraw))
+        scenario = replace(self.scenario, **given, name="")
+        if scenario.pool.n != self.scenario.pool.n:
+            raise ValueError(
+                f"the option pool must have {self.scenario.pool.n} workers, as the spaces of this env have, not "
+                f"{scenario.pool.n}"
+            )
+        before, spaces = self._state, self._interface.observation_space()
+        was = self.scenario, self._state, self._interface
+        self._begin(scenario)
+        if self._interface.observation_space() != spaces:
+            self.scenario, self._state, self._interface = was
+            raise ValueError(f"with {short(options)} the observations would have other keys: make another env")
+        self._state.keys[:], self._state.episode[:] = before.keys, before.episode
+
+    def checked(self, actions: object) -> NDArray[Any]:
+        """The actions of one step, of the shape of the action space; ValueError that says what is wrong with them."""
+        space: Any = getattr(self, "action_space")  # noqa: B009 - of the single or the vector env
+        return self._interface.form.check(actions, space.shape)
+
+    def conditions(self) -> Conditions:
+        """Privileged information: what the workers are like in the coming round, or in the one that has begun.
+
+        The arrays have a leading row axis in a vector env only.
+        """
+        return self._state.conditions()
+
+    def means(self) -> Floats:
+        """Exact mean task times under these conditions, shape (n,), or (E, n) of a vector env.
+
+        The mean is infinite for a worker that is away from the round's start. For a trace replayed by round it is the
+        recorded time of the round. Without changes the other means are those of the pool.
+        """
+        return self._state.conditions().means(self.scenario.catalogue)
+
+    def checkpoint(self) -> dict[str, NDArray[Any]]:
+        """Everything that the env remembers, as arrays to save; after ``restore`` it goes on bit for bit."""
+        return {name: field.copy() for name, field in self._remembered().items()}
+
+    def restore(self, checkpoint: Mapping[str, NDArray[Any]]) -> None:
+        """Go on from a ``checkpoint`` of an env of the same scenario and as many rows.
+
+        ValueError if it does not fit; the env stays as it was.
+        """
+        here = self._remembered()
+        for name, field in here.items():
+            if name not in checkpoint or np.shape(checkpoint[name]) != field.shape:
+                raise ValueError(f"this checkpoint does not fit the env: {name!r} must have shape {field.shape}")
+        for name, field in here.items():
+            field[...] = checkpoint[name]
+        self._state.process.update_conditions(self._state.round)
+
+    def _remembered(self) -> dict[str, NDArray[Any]]:
+        return self._state.remembered() | self._interface.remembered() | {"over": self._ended}

@@ -1,0 +1,185 @@
+"""Pools drawn at random: how many workers, of which families, how unequal and how variable."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from scipy.optimize import brentq
+
+from ata_gym.pools.families import CODES, FAMILIES
+from ata_gym.pools.pool import Pool, concatenate
+from ata_gym.typing import Floats, Ints, Mask
+from ata_gym.utils.validation import real, short, unknown, whole_number
+
+_LEVELS = 16
+"""How many coefficients of variation a catalogue has, from the least to the largest in equal ratios."""
+
+
+def _weibull_shape(cv: float) -> float:
+    family = FAMILIES[CODES["weibull"]]
+    assert family.mean is not None
+    assert family.sd is not None
+    mean, sd = family.mean, family.sd
+
+    def excess(log_shape: float) -> float:
+        shape = np.exp([log_shape])
+        return float(sd(shape)[0] / mean(shape)[0]) - cv
+
+    return float(np.exp(brentq(excess, -2.5, 9.0)))
+
+
+_SHAPES: dict[str, Callable[[float], float]] = {
+    "gamma": lambda cv: cv**-2.0,
+    "log-normal": lambda cv: float(np.log1p(cv**2) ** 0.5),
+    "weibull": _weibull_shape,
+    "pareto": lambda cv: 1.0 + (1.0 + cv**-2.0) ** 0.5,
+}
+"""The shape of each family that has one, from its coefficient of variation."""
+
+
+class DrawnWorkers(NamedTuple):
+    """The workers of E pools of n, drawn from a ``PoolDistribution``."""
+
+    place: Ints
+    """(E, n) place of each worker's distribution in the catalogue."""
+    mean: Floats
+    """(E, n) its mean task time, which multiplies the times of the catalogue."""
+    present: Mask
+    """(E, n) whether there is such a worker; if not, its place is empty."""
+
+
+@dataclass(frozen=True)
+class PoolDistribution:
+    """How pools are drawn: each worker has a family, a coefficient of variation (CV) and a mean task time of its own.
+
+    Parameters
+    ----------
+    n
+        Workers of a pool, or places for workers.
+    fewest
+        Pools have from ``fewest`` to n workers, all numbers equally likely, at the first places; by default always n.
+    families
+        Names of families of ``Pool`` that replay no trace; each worker has each of them equally likely.
+    heterogeneity
+        The least and the largest ratio r between the slowest mean that a pool may have and the fastest. It is drawn for
+        each pool, log-uniform; the means of its workers are log-uniform between 1 and r.
+    cv
+        The least and the largest CV, log-uniform for each worker, on 16 levels. A family that has no such CV takes the
+        largest that it has, up to 0.58 (uniform), 0.76 (half-normal) and 1 (exponential); "deterministic" has 0.
+
+    Raises
+    ------
+    ValueError
+        For an unknown family or one that replays a trace, ranges that are not two numbers in order, ratios below 1, CVs
+        outside 0.01 to 10, and numbers of workers that are no such numbers.
+
+    Examples
+    --------
+    >>> pools = PoolDistribution(n=6, families=("exponential", "log-normal"), heterogeneity=(2, 10), cv=(0.2, 2))
+    >>> pools.catalogue.n, bool(np.allclose(pools.catalogue.mean(), 1.0))
+    (32, True)
+    >>> drawn = pools.draw(np.full((1, 4, 6), 0.5))
+    >>> drawn.mean.round(3).tolist(), bool(drawn.present.all())
+    ([[2.115, 2.115, 2.115, 2.115, 2.115, 2.115]], True)
+    """
+
+    n: int
+    fewest: int | None = None
+    families: tuple[str, ...] = ("exponential", "gamma", "log-normal", "uniform")
+    heterogeneity: tuple[float, float] = (2.0, 10.0)
+    cv: tuple[float, float] = (0.1, 2.0)
+
+    KINDS: ClassVar[int] = 4
+    """How many uniform numbers per worker a draw takes."""
+
+    def __post_init__(self) -> None:
+        n = whole_number("n of PoolDistribution", self.n)
+        fewest = n if self.fewest is None else whole_number("fewest of PoolDistribution", self.fewest)
+        if fewest > n:
+            raise ValueError(f"fewest of PoolDistribution must be at most n, {n}, not {fewest}")
+        families = (self.families,) if isinstance(self.families, str) else tuple(self.families)
+        drawn = [family.name for family in FAMILIES if not family.trace]
+        for name in families:
+            if name not in drawn:
+                raise unknown("family to draw from", str(name), drawn)
+        if not families:
+            raise ValueError("families of PoolDistribution must name at least one family")
+        checked = {
+            "n": n,
+            "fewest": fewest,
+            "families": families,
+            "heterogeneity": ordered("heterogeneity", self.heterogeneity, 1.0, 1e6),
+            "cv": ordered("cv", self.cv, 0.01, 10.0),
+        }
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
+
+    @classmethod
+    def from_data(cls, data: PoolDistribution | Mapping[str, Any]) -> PoolDistribution:
+        """Make one from what ``to_data`` gives, also after JSON; ValueError for anything else."""
+        if isinstance(data, PoolDistribution):
+            return data
+        try:
+            return cls(**data)
+        except TypeError:
+            fields = ", ".join(cls.__dataclass_fields__)
+            raise ValueError(f"the data of a PoolDistribution hold {fields}, not {short(data)}") from None
+
+    def to_data(self) -> dict[str, Any]:
+        """The fields as plain data."""
+        return asdict(self)
+
+    @cached_property
+    def catalogue(self) -> Pool:
+        """The distributions that workers have, each of mean 1: for each family, 16 CVs."""
+        return concatenate([_of_mean_1(name, float(cv)) for name in self.families for cv in self._levels])
+
+    @property
+    def _levels(self) -> Floats:
+        return np.geomspace(*self.cv, _LEVELS)
+
+    def draw(self, uniforms: Floats) -> DrawnWorkers:
+        """Draw E pools from uniform numbers strictly between 0 and 1, shape (E, 4, n)."""
+        family, level, mean, row = (uniforms[:, k] for k in range(self.KINDS))
+        least, most = self.heterogeneity
+        ratio = least * (most / least) ** row[:, :1]
+        count = self._fewest + np.floor(row[:, -1:] * (self.n - self._fewest + 1))
+        place = np.floor(family * len(self.families)) * _LEVELS + np.floor(level * _LEVELS)
+        return DrawnWorkers(place.astype(np.int64), ratio**mean, np.arange(self.n) < count)
+
+    @property
+    def _fewest(self) -> int:
+        return self.n if self.fewest is None else self.fewest
+
+    def typical(self) -> Pool:
+        """A pool in the middle of the range: the first family, the middle CV, and evenly spread means."""
+        ratio, cv = (float(np.sqrt(low * high)) for low, high in (self.heterogeneity, self.cv))
+        one = _of_mean_1(self.families[0], cv).to_data()
+        mean = ratio ** ((np.arange(self.n) + 0.5) / self.n)
+        return Pool(one["family"][0], shift=one["shift"][0] * mean, scale=one["scale"][0] * mean, shape=one["shape"][0])
+
+
+def ordered(name: str, given: Sequence[float], least: float, most: float) -> tuple[float, float]:
+    """Two numbers from ``least`` to ``most`` in order; ValueError for anything else."""
+    try:
+        low, high = (real(name, value, -np.inf) for value in given)
+    except (TypeError, ValueError):
+        low, high = 1.0, 0.0
+    if not least <= low <= high <= most:
+        raise ValueError(f"{name} must be two numbers from {least:g} to {most:g} in order, not {short(given)}")
+    return low, high
+
+
+def _of_mean_1(name: str, cv: float) -> Pool:
+    """One worker of a family with mean 1 and this CV, or the largest that the family has."""
+    family = FAMILIES[CODES[name]]
+    assert family.mean is not None
+    assert family.sd is not None
+    shape = _SHAPES[name](cv) if family.shaped else 1.0
+    mean, sd = (float(moment(np.array([shape]))[0]) for moment in (family.mean, family.sd))
+    share = 1.0 if family.shaped or sd == 0 else min(1.0, cv * mean / sd)  # of the time that is random
+    return Pool(name, shift=[1.0 - share], scale=share / mean, shape=shape)

@@ -1,0 +1,65 @@
+"""A network over workers: who is in which place makes no difference, and there may be any number of them.
+
+A plain torch module for agents of any library; ``ata_gym.rl.sb3.policy`` makes a policy class of it.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from ata_gym.envs.interface.worker_features import OF_WORKER, WIDTH
+
+_AVAILABLE = OF_WORKER.index("available")
+
+
+class WorkersNet(nn.Module):
+    """Numbers for each worker, and numbers for the row, from the features of the workers.
+
+    Each worker is encoded by the same small network. The mean and the maximum over the available workers are the
+    context; from it and from a worker's own code another small network makes the numbers of the worker, and a third
+    one, from the context alone, those of the row. This is the form of Zaheer et al., "Deep Sets", NeurIPS 2017.
+
+    Parameters
+    ----------
+    for_worker, for_row
+        How many numbers for each worker, such as a logit, and for the row, such as a value; 0 for none.
+    hidden
+        Width of the layers.
+
+    Examples
+    --------
+    >>> net = WorkersNet(for_worker=1, for_row=1, hidden=16)
+    >>> of_workers, of_row = net(torch.zeros(4, 7, WIDTH))
+    >>> of_workers.shape, of_row.shape
+    (torch.Size([4, 7, 1]), torch.Size([4, 1]))
+    """
+
+    def __init__(self, for_worker: int = 1, for_row: int = 1, hidden: int = 32) -> None:
+        super().__init__()
+        self.encode = nn.Sequential(nn.Linear(WIDTH, hidden), nn.Tanh(), nn.Linear(hidden, hidden), nn.Tanh())
+        self.of_worker = nn.Sequential(nn.Linear(3 * hidden, hidden), nn.Tanh(), nn.Linear(hidden, for_worker))
+        self.of_row = nn.Sequential(nn.Linear(2 * hidden, hidden), nn.Tanh(), nn.Linear(hidden, for_row))
+        for module in self.modules():
+            if isinstance(module, nn.Linear):
+                nn.init.orthogonal_(module.weight, 2**0.5)
+                nn.init.zeros_(module.bias)
+        self.begin_evenly()
+
+    def begin_evenly(self) -> None:
+        """Make the last layers small, so that all workers begin with nearly the same numbers."""
+        for part in (self.of_worker, self.of_row):
+            last = part[-1]
+            assert isinstance(last, nn.Linear)
+            nn.init.orthogonal_(last.weight, 0.01)
+
+    def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        """Features (..., n, 15) to numbers of the workers (..., n, for_worker) and of the row (..., for_row)."""
+        codes = self.encode(features)
+        there = features[..., _AVAILABLE : _AVAILABLE + 1]
+        count = there.sum(dim=-2).clamp(min=1.0)
+        mean = (codes * there).sum(dim=-2) / count
+        largest = torch.where(there > 0, codes, -1.0).amax(dim=-2)
+        context = torch.cat([mean, largest], dim=-1)
+        around = context.unsqueeze(-2).expand(*codes.shape[:-1], context.shape[-1])
+        return self.of_worker(torch.cat([codes, around], dim=-1)), self.of_row(context)

@@ -1,0 +1,103 @@
+"""A policy class of Stable-Baselines3 with a network for workers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from gymnasium import spaces
+from stable_baselines3.common.policies import ActorCriticPolicy
+from torch import Tensor, nn
+
+from ata_gym.envs.interface.worker_features import WIDTH
+from ata_gym.rl.network import WorkersNet
+
+
+class _Workers(nn.Module):
+    """What ``ActorCriticPolicy`` asks of its networks: both read the features themselves."""
+
+    latent_dim_pi = latent_dim_vf = 1  # not used: ``_Head`` and ``_Value`` have no layers of their own
+
+    def __init__(self, n: int, for_worker: int, for_row: int, hidden: int) -> None:
+        super().__init__()
+        self.n, self.for_row = n, for_row
+        self.actor = WorkersNet(for_worker, max(1, for_row), hidden)
+        self.critic = WorkersNet(1, 1, hidden)
+
+    def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        """Numbers for the actions, and the value."""
+        return self.forward_actor(features), self.forward_critic(features)
+
+    def forward_actor(self, features: Tensor) -> Tensor:
+        """Numbers for the actions, (E, k): those of each worker in turn, then those of the row."""
+        of_workers, of_row = self.actor(features.reshape(-1, self.n, WIDTH))
+        numbers = of_workers.flatten(1)
+        return torch.cat([numbers, of_row], dim=1) if self.for_row else numbers
+
+    def forward_critic(self, features: Tensor) -> Tensor:
+        """The value, (E, 1)."""
+        value: Tensor = self.critic(features.reshape(-1, self.n, WIDTH))[1]
+        return value
+
+
+class WorkersPolicy(ActorCriticPolicy):
+    """An actor and a critic for ``observation="workers"`` with any form of actions; for PPO and A2C.
+
+    Both are a ``WorkersNet``. No weight depends on the number of workers, so ``set_parameters`` of an agent for n
+    workers takes those of one for another number.
+
+    Parameters
+    ----------
+    hidden
+        Width of the layers.
+    log_std_init
+        Logarithm of the first standard deviation of ``action="shares"``.
+    kwargs
+        Those of ``ActorCriticPolicy``, without ``net_arch``, which has no meaning here.
+
+    Examples
+    --------
+    >>> from stable_baselines3 import PPO
+    >>> from ata_gym.rl.sb3.vec_env import make_vec_env
+    >>> envs = make_vec_env("ata_gym/TaskAllocation-v0", n_envs=8, observation="workers", action="shares")
+    >>> agent = PPO(WorkersPolicy, envs, device="cpu")
+    >>> agent.predict(envs.reset())[0].shape
+    (8, 5)
+    """
+
+    def __init__(self, *args: Any, hidden: int = 32, log_std_init: float = -1.0, **kwargs: Any) -> None:
+        self._hidden = hidden
+        super().__init__(*args, **kwargs | {"log_std_init": log_std_init})
+
+    def _get_constructor_parameters(self) -> dict[str, Any]:
+        return super()._get_constructor_parameters() | {"hidden": self._hidden}
+
+    def _build_mlp_extractor(self) -> None:
+        shape = self.observation_space.shape
+        if shape is None or len(shape) != 2 or shape[1] != WIDTH:
+            raise ValueError(f'WorkersPolicy needs an env with observation="workers", not {self.observation_space}')
+        n, for_worker, for_row = shape[0], *numbers_of(self.action_space, shape[0])
+        self.mlp_extractor = _Workers(n, for_worker, for_row, self._hidden).to(self.device)  # type: ignore[assignment]
+
+    def _build(self, lr_schedule: Any) -> None:
+        super()._build(lr_schedule)
+        self.action_net, self.value_net = nn.Identity(), nn.Identity()  # type: ignore[assignment]
+        workers: Any = self.mlp_extractor
+        for net in (workers.actor, workers.critic):  # where the class has given all layers the same scale
+            net.begin_evenly()
+        if isinstance(self.action_space, spaces.Box):  # one for all workers
+            self.log_std = nn.Parameter(torch.full((1,), float(self.log_std_init)))
+        make: Any = self.optimizer_class
+        self.optimizer = make(self.parameters(), lr=lr_schedule(1), **self.optimizer_kwargs)
+
+
+def numbers_of(space: spaces.Space[Any], n: int) -> tuple[int, int]:
+    """How many numbers a form of actions needs for each of n workers, and for the row.
+
+    >>> numbers_of(spaces.Discrete(6), n=5), numbers_of(spaces.MultiDiscrete([2] * 5), n=5)
+    ((1, 1), (2, 0))
+    """
+    if isinstance(space, spaces.MultiDiscrete):
+        return 2, 0
+    size = int(space.n) if isinstance(space, spaces.Discrete) else spaces.flatdim(space)
+    return 1, size - n
