@@ -1,0 +1,171 @@
+"""Pools drawn at random: what workers are drawn from, how often each is drawn, and plain data."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from ata_gym.pools import PoolDistribution
+from ata_gym.pools.families import FAMILIES
+from ata_gym.scenarios import Scenario
+
+LEVELS = 16
+SHAPED = ("gamma", "log-normal", "weibull", "pareto")
+LARGEST_CV = {
+    "deterministic": 0.0,
+    "exponential": 1.0,
+    "uniform": stats.uniform.std() / stats.uniform.mean(),
+    "half-normal": stats.halfnorm.std() / stats.halfnorm.mean(),
+}
+"""Of families that have one shape only."""
+ALL = (*LARGEST_CV, *SHAPED)
+
+
+def scipy_of(family: str, shift: float, scale: float, shape: float) -> Any:
+    """The task time as a distribution of scipy, with its standard parameters."""
+    made = {
+        "exponential": lambda: stats.expon(shift, scale),
+        "uniform": lambda: stats.uniform(shift, scale),
+        "half-normal": lambda: stats.halfnorm(shift, scale),
+        "gamma": lambda: stats.gamma(shape, shift, scale),
+        "log-normal": lambda: stats.lognorm(shape, shift, scale),
+        "weibull": lambda: stats.weibull_min(shape, shift, scale),
+        "pareto": lambda: stats.pareto(shape, shift, scale),
+    }
+    return made[family]()
+
+
+def test_all_families_that_replay_nothing_are_tested() -> None:
+    assert set(ALL) == {family.name for family in FAMILIES if not family.trace}
+
+
+@given(
+    low=st.floats(0.05, 3.0), ratio=st.floats(1.0, 3.0), family=st.sampled_from([name for name in ALL[1:]])
+)  # fmt: skip
+def test_the_catalogue_has_mean_1_and_the_cvs_that_scipy_finds(low: float, ratio: float, family: str) -> None:
+    catalogue = PoolDistribution(2, families=(family,), cv=(low, low * ratio)).catalogue
+    wanted = np.minimum(low * ratio ** (np.arange(LEVELS) / (LEVELS - 1)), LARGEST_CV.get(family, np.inf))
+    data = catalogue.to_data()
+    assert catalogue.n == LEVELS
+    for k in range(LEVELS):
+        found = scipy_of(family, data["shift"][k], data["scale"][k], data["shape"][k])
+        assert found.mean() == pytest.approx(1.0, rel=1e-9)
+        assert found.std() == pytest.approx(wanted[k], rel=1e-6)
+        assert found.support()[0] >= -1e-12  # no time is negative
+
+
+def test_deterministic_workers_have_no_cv() -> None:
+    catalogue = PoolDistribution(2, families="deterministic").catalogue
+    assert catalogue.mean() == pytest.approx(1.0)
+    assert not catalogue.sd().any()
+
+
+def test_families_lie_one_after_the_other() -> None:
+    pools = PoolDistribution(3, families=ALL)
+    assert pools.catalogue.families == tuple(name for name in ALL for _ in range(LEVELS))
+    assert pools.catalogue.mean() == pytest.approx(1.0)
+
+
+def drawn(pools: PoolDistribution, rows: int = 20_000, seed: int = 3) -> Any:
+    return pools.draw(np.random.default_rng(seed).random((rows, pools.KINDS, pools.n)))
+
+
+def test_families_levels_and_counts_are_equally_likely() -> None:
+    pools = PoolDistribution(7, fewest=3, families=ALL)
+    found = drawn(pools)
+    places = np.bincount(found.place.ravel(), minlength=LEVELS * len(ALL))
+    assert stats.chisquare(places).pvalue > 1e-3
+    counts = np.bincount(found.present.sum(axis=1))
+    assert not counts[:3].any()
+    assert stats.chisquare(counts[3:]).pvalue > 1e-3
+    assert (np.diff(found.present.astype(int), axis=1) <= 0).all()  # the workers are at the first places
+
+
+def test_means_are_log_uniform_up_to_a_log_uniform_ratio() -> None:
+    same_ratio = PoolDistribution(4, heterogeneity=(9.0, 9.0))
+    parts = np.log(drawn(same_ratio).mean.ravel()) / np.log(9.0)
+    assert stats.kstest(parts, "uniform").pvalue > 1e-3
+    uniforms = np.random.default_rng(5).random((20_000, 4, 4))
+    uniforms[:, 2] = 1.0  # each worker has the slowest mean of its pool
+    ratio = PoolDistribution(4, heterogeneity=(2.0, 50.0)).draw(uniforms).mean
+    assert (ratio == ratio[:, :1]).all()
+    assert stats.kstest(np.log(ratio[:, 0] / 2) / np.log(25), "uniform").pvalue > 1e-3
+
+
+def test_workers_of_a_pool_do_not_depend_on_each_other() -> None:
+    found = drawn(PoolDistribution(3, heterogeneity=(9.0, 9.0)))
+    for values in (np.log(found.mean), found.place.astype(float)):
+        correlation = np.corrcoef(values.T)[np.triu_indices(3, 1)]
+        assert np.abs(correlation).max() < 5 / np.sqrt(len(values))
+
+
+@given(st.integers(1, 12), st.data())
+def test_every_draw_is_a_pool(n: int, data: st.DataObject) -> None:
+    fewest = data.draw(st.integers(1, n))
+    low = data.draw(st.floats(1.0, 50.0))
+    pools = PoolDistribution(n, fewest, heterogeneity=(low, 2 * low))
+    edges = st.sampled_from([5e-324, 1e-300, 0.5, 1 - 2**-53])
+    uniforms = np.array(data.draw(st.lists(edges, min_size=4 * n, max_size=4 * n))).reshape(1, 4, n)
+    found = pools.draw(uniforms)
+    assert ((0 <= found.place) & (found.place < pools.catalogue.n)).all()
+    assert ((found.mean >= 1.0) & (found.mean <= 2 * low * (1 + 1e-12))).all()
+    assert fewest <= found.present.sum() <= n
+
+
+def test_the_typical_pool_is_in_the_middle() -> None:
+    pools = PoolDistribution(8, families=("gamma", "uniform"), heterogeneity=(4.0, 9.0), cv=(0.25, 1.0))
+    typical = pools.typical()
+    assert typical.families == ("gamma",) * 8
+    assert typical.sd() / typical.mean() == pytest.approx(0.5)
+    assert np.prod(typical.mean()) ** (1 / 8) == pytest.approx(6.0**0.5)  # log-uniform from 1 to 6
+    assert typical.mean().max() < 6.0
+
+
+@given(st.integers(1, 30), st.integers(1, 30), st.lists(st.sampled_from(ALL), min_size=1, max_size=4))
+def test_plain_data_survive_json(n: int, other: int, families: list[str]) -> None:
+    pools = PoolDistribution(max(n, other), min(n, other), tuple(families), (1.5, 4.0), (0.3, 0.7))
+    again = PoolDistribution.from_data(json.loads(json.dumps(pools.to_data())))
+    assert again == pools
+    assert hash(again) == hash(pools)
+    assert PoolDistribution.from_data(pools) is pools
+    assert Scenario(again, budget=3).to_data() == Scenario(pools, budget=3).to_data()
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"n": 0}, "n of PoolDistribution must be"),
+        ({"n": 2.5}, "n of PoolDistribution must be"),
+        ({"fewest": 5}, "fewest of PoolDistribution must be at most n, 4, not 5"),
+        ({"fewest": 0}, "fewest of PoolDistribution must be"),
+        ({"families": ("gama",)}, "no family to draw from 'gama'.*gamma"),
+        ({"families": ("trace-by-task",)}, "no family to draw from 'trace-by-task'"),
+        ({"families": ()}, "must name at least one family"),
+        ({"heterogeneity": (0.5, 2.0)}, "heterogeneity must be two numbers from 1"),
+        ({"heterogeneity": (3.0, 2.0)}, "heterogeneity must be two numbers"),
+        ({"heterogeneity": 2.0}, "heterogeneity must be two numbers"),
+        ({"heterogeneity": (1.0, float("nan"))}, "heterogeneity must be two numbers"),
+        ({"cv": (0.0, 1.0)}, "cv must be two numbers from 0.01 to 10"),
+        ({"cv": (0.1, 11.0)}, "cv must be two numbers from 0.01 to 10"),
+        ({"cv": (0.1, 0.2, 0.3)}, "cv must be two numbers"),
+        ({"cv": "ab"}, "cv must be two numbers"),
+    ],
+)
+def test_bad_input_is_said(given: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        PoolDistribution(**({"n": 4} | given))
+    with pytest.raises(ValueError, match=sentence):
+        replace(PoolDistribution(4), **given)
+
+
+@pytest.mark.parametrize("data", [{"n": 4, "colour": 1}, {}, 7])
+def test_data_of_something_else_are_refused(data: Any) -> None:
+    with pytest.raises(ValueError, match="the data of a PoolDistribution hold n, fewest, families"):
+        PoolDistribution.from_data(data)
