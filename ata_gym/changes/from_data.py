@@ -36,9 +36,9 @@ def change_from_data(data: Change | Mapping[str, Any]) -> Change:
         raise ValueError(f'a change is a mapping whose "change" is one of {", ".join(_KINDS)}, not {short(data)}')
     known = [field.name for field in fields(kind)]
     given = {name: value for name, value in data.items() if name != "change"}
-    if kind is Redraw:
-        given["among"] = tuple(tuple(map(change_from_data, changes)) for changes in given.get("among", ()))
     try:
+        if kind is Redraw:
+            given["among"] = tuple(tuple(map(change_from_data, changes)) for changes in given.get("among", ()))
         return kind(**given)
     except TypeError:
         raise ValueError(f"the data of {kind.__name__} hold {', '.join(known)}, not {', '.join(given)}") from None

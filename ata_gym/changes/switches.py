@@ -184,17 +184,17 @@ class Redraw(Change):
     foremost: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        among = tuple(tuple(changes) for changes in self.among)
-        for change in (change for changes in among for change in changes):
-            if not isinstance(change, Change) or change.single:
+        lists = self.among if np.iterable(self.among) else (self.among,)
+        for each in (one for changes in lists for one in (changes if np.iterable(changes) else (None,))):
+            if not isinstance(each, Change) or each.single:
                 raise ValueError(
                     "among of Redraw must be lists of changes of which a scenario can have several, such as Switch or "
-                    f"Walk; not {short(change)}"
+                    f"Walk; not {short(self.among)}"
                 )
         checked = {
             "pools": PoolDistribution.from_data(self.pools),
             "price": None if self.price is None else ordered("price of Redraw", self.price, 0.0, 1e6),
-            "among": among,
+            "among": tuple(tuple(changes) for changes in lists),
             "every": None if self.every is None else whole_number("every of Redraw", self.every),
         }
         for name, value in checked.items():

@@ -1,0 +1,301 @@
+"""Workers that are drawn anew: the same for every policy, and each as often as announced."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from scipy import stats
+
+import ata_gym  # noqa: F401 - registers the ids
+from ata_gym.changes import (
+    Change,
+    Conditions,
+    Correlated,
+    Crash,
+    Jump,
+    OnOff,
+    Outliers,
+    Redraw,
+    Spot,
+    Switch,
+    Walk,
+    change_from_data,
+)
+from ata_gym.changes.change import RoundContext
+from ata_gym.changes.process import ChangeProcess
+from ata_gym.pools import PoolDistribution
+from ata_gym.scenarios import Scenario, scenario
+from ata_gym.scenarios.for_agents import FOR_AGENTS, SMALL, SPLITS
+from ata_gym.simulation.keys import stream_keys
+
+IDS = ("ata_gym/TaskAllocation-v0", "ata_gym/TaskRace-v0", "ata_gym/TaskDispatch-v0")
+DRAWN = [name for name in FOR_AGENTS if name != SMALL]
+POOLS = PoolDistribution(5, families=("gamma", "uniform", "log-normal"), cv=(0.1, 0.8))
+PADDED = replace(POOLS, fewest=2)
+INSIDE: tuple[tuple[Change, ...], ...] = (
+    (),
+    (Switch(every=2),),
+    (Walk(0.3, 0.5), Jump(at=3, workers=(1, 4), factor=0.2)),
+    (OnOff(5, 0.2, 0.4),),
+    (Spot(0.2, 0.5, deadline=3), Switch(every=3)),
+    (Crash(0.2, within=2, away=2, deadline=1),),
+)
+
+
+def world(first: Redraw, *changes: Change, horizon: int | None = 4, **options: Any) -> Scenario:
+    return Scenario(first.pools, 6, horizon, (first, *changes), **options)  # type: ignore[arg-type]
+
+
+def process(redraw: Redraw, rows: int, rounds: int) -> list[Conditions]:
+    """The conditions over rounds."""
+    keys, zero = stream_keys(0, rows), np.zeros(rows, np.int64)
+    followed = ChangeProcess(redraw.pools.typical(), [redraw], rows)
+    followed.start_episode(slice(None), keys, zero, zero)
+    seen = [followed.conditions]
+    for k in range(1, rounds):
+        followed.next_round(None, keys, zero, zero + k)
+        seen.append(followed.conditions)
+    return seen
+
+
+def same(one: Conditions, other: Conditions) -> bool:
+    """Equal bits; which task is lost is told by the arrays, so the deadline may differ."""
+    return all(
+        np.asarray(a).tobytes() == np.asarray(b).tobytes()
+        for name, a, b in zip(Conditions._fields, one, other, strict=True)
+        if name != "deadline"
+    )
+
+
+def act(env_id: str, n: int, budget: int, k: int) -> np.ndarray:
+    """Actions that differ from one policy k to the next."""
+    if env_id.endswith("Dispatch-v0"):
+        return (np.arange(n) % (k + 1) == 0).astype(np.int64)
+    if k == 0:
+        return np.bincount(np.arange(budget) % n, minlength=n)
+    return budget * (np.arange(n) == n - k)
+
+
+def episodes(env_id: str, chosen: Scenario, policy: int, seed: int, steps: int) -> list[Conditions]:
+    """The conditions before each step, over several episodes."""
+    env: Any = gym.make(env_id, scenario=chosen).unwrapped
+    env.reset(seed=seed)
+    seen = []
+    for _ in range(steps):
+        seen.append(env.conditions())
+        if env.step(act(env_id, env.n, env.budget, policy))[3]:
+            env.reset()
+    return seen
+
+
+@pytest.mark.parametrize(
+    "changes", [(Redraw(POOLS, among=INSIDE),), (Redraw(PADDED, (0.1, 2.0), every=2), Walk(0.1, 1.0))]
+)
+def test_the_seed_decides_whatever_the_policy_and_the_id(changes: tuple[Change, ...]) -> None:
+    chosen = world(*changes)
+    for seed in range(4):
+        found = episodes(IDS[0], chosen, 0, seed, steps=12)
+        for env_id in IDS:
+            steps = 12 * (chosen.budget if env_id == IDS[2] else 1)
+            stride = steps // 12
+            for policy in (0, 1):
+                others = episodes(env_id, chosen, policy, seed, steps)[::stride]
+                assert all(same(one, other) for one, other in zip(found, others, strict=True))
+
+
+@pytest.mark.parametrize("env_id", IDS)
+def test_rows_equal_single_envs(env_id: str) -> None:
+    chosen = world(Redraw(PADDED, price=(0.1, 2.0), among=INSIDE), Switch(every=3))
+    vector: Any = gym.make_vec(env_id, num_envs=5, scenario=chosen, autoreset_mode="SameStep")
+    singles: list[Any] = [gym.make(env_id, scenario=chosen).unwrapped for _ in range(5)]
+    observation, _ = vector.reset(seed=11)
+    own = [env.reset(seed=11 + e)[0] for e, env in enumerate(singles)]
+    action = act(env_id, chosen.pool.n, chosen.budget, 1)
+    for _ in range(10 * (chosen.budget if env_id == IDS[2] else 1)):
+        conditions = vector.conditions()
+        for e, env in enumerate(singles):
+            assert all(observation[name][e].tobytes() == own[e][name].tobytes() for name in own[e])
+            assert same(conditions.row(e), env.conditions())
+            assert env.means().tobytes() == vector.means()[e].tobytes()
+        observation, reward, _, truncated, _ = vector.step(np.tile(action, (5, 1)))
+        for e, env in enumerate(singles):
+            own[e], alone, _, over, _ = env.step(action)
+            assert (reward[e], truncated[e]) == (alone, over)
+            if over:
+                own[e] = env.reset()[0]
+
+
+def test_a_new_episode_has_new_workers() -> None:
+    env: Any = gym.make(IDS[0], scenario=world(Redraw(POOLS))).unwrapped
+    env.reset(seed=3)
+    first = env.means()
+    env.step(act(IDS[0], 5, 6, 0))
+    assert (env.means() == first).all()
+    seen = [first]
+    for _ in range(5):
+        env.reset()
+        seen.append(env.means())
+    assert len(np.unique(seen, axis=0)) == 6
+    env.reset(seed=3)
+    assert (env.means() == first).all()
+
+
+def test_workers_are_drawn_again_every_so_many_rounds() -> None:
+    seen = [c.factor for c in process(Redraw(POOLS, every=3), rows=50, rounds=10)]
+    for k in range(1, 10):
+        assert (seen[k] != seen[k - 1]).all() if k % 3 == 0 else (seen[k] == seen[k - 1]).all()
+    assert (process(Redraw(POOLS), rows=50, rounds=1)[0].factor == seen[0]).all()
+
+
+def test_each_list_is_drawn_as_often() -> None:
+    lists = ((), (Jump(0, (0,), 0.5),), (Jump(0, (1,), 0.5),), (Jump(0, (2,), 0.5), Jump(0, (3,), 4.0)))
+    rows = 8_000
+    plain = process(Redraw(POOLS), rows, 1)[0].factor
+    times = process(Redraw(POOLS, among=lists), rows, 1)[0].factor / plain
+    patterns = np.array([[1, 1, 1, 1, 1], [0.5, 1, 1, 1, 1], [1, 0.5, 1, 1, 1], [1, 1, 0.5, 4, 1]])
+    counts = [int(np.isclose(times, pattern).all(axis=1).sum()) for pattern in patterns]
+    assert sum(counts) == rows
+    assert stats.chisquare(counts).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("k", range(len(INSIDE)))
+def test_a_drawn_list_does_what_its_changes_do_alone(k: int) -> None:
+    """The conditions are, bit for bit, those of the changes by themselves with the same random numbers."""
+    rows, rounds, n = 400, 8, POOLS.n
+    redraw = Redraw(POOLS, among=INSIDE)
+    keys, zero = stream_keys(0, rows), np.zeros(rows, np.int64)
+    together = process(redraw, rows, rounds)
+    plain = process(Redraw(POOLS), rows, rounds)
+    mine = redraw.first(RoundContext(keys, zero, zero, 0, n))[:, 4, 0] == k
+    assert 20 < mine.sum() < rows - 20
+    start = sum(len(changes) for changes in INSIDE[:k])
+    memories: list[Any] = []
+    for round in range(rounds):
+        expected = plain[round]
+        for j, change in enumerate(INSIDE[k]):
+            now = RoundContext(keys, zero, zero + round, 1000 + start + j, n)
+            if round == 0:
+                memories.append(change.first(now))
+            else:
+                memories[j] = change.next(now, memories[j])
+            expected = change.apply(expected, memories[j])
+        expected = expected.with_survivor()
+        for name in ("distribution", "factor", "dies"):
+            assert (getattr(together[round], name)[mine] == getattr(expected, name)[mine]).all()
+        if k:
+            assert not same(expected, plain[round]) or round < 2
+    assert together[0].deadline == 3.0  # the longest of all lists
+
+
+@pytest.mark.parametrize(("low", "high"), [(0.05, 2.0), (0.0, 0.5), (0.3, 0.3)])
+def test_the_drawn_price_enters_the_reward(low: float, high: float) -> None:
+    chosen = world(Redraw(POOLS, price=(low, high)), horizon=None, price=7.0)
+    env: Any = gym.make_vec(IDS[0], num_envs=3_000, scenario=chosen)
+    env.reset(seed=0)
+    _, reward, _, _, info = env.step(np.tile(act(IDS[0], 5, 6, 0), (3_000, 1)))
+    price = (-reward - info["round_time"]) / info["worker_time"]
+    assert price == pytest.approx(env.conditions().price, abs=1e-9)
+    drawn = env.conditions().price
+    if low == high:
+        assert drawn == pytest.approx(low)
+    else:
+        part = drawn / high if low == 0 else np.log(drawn / low) / np.log(high / low)
+        assert stats.kstest(part, "uniform").pvalue > 1e-3
+    _, reward, _, _, info = env.step(np.tile(act(IDS[0], 5, 6, 0), (3_000, 1)))
+    assert (-reward - info["round_time"]) / info["worker_time"] == pytest.approx(drawn)  # the same in all rounds
+
+
+@pytest.mark.parametrize("env_id", IDS)
+def test_empty_places_get_no_task(env_id: str) -> None:
+    chosen = world(Redraw(replace(PADDED, fewest=1)), horizon=3)
+    env: Any = gym.make_vec(env_id, num_envs=40, scenario=chosen, autoreset_mode="SameStep")
+    observation, _ = env.reset(seed=0)
+    counts = set()
+    for _ in range(9 * (chosen.budget if env_id == IDS[2] else 1)):
+        present = observation["present"].astype(bool)
+        counts |= set(present.sum(axis=1).tolist())
+        assert observation["present"].dtype == np.int8
+        assert (np.isinf(env.means()) == ~present).all()
+        assert (env.conditions().present == present).all()
+        asked = np.tile(act(env_id, 5, 6, 1), (40, 1))  # the last place gets all, where it is not dispatch
+        observation, _, _, truncated, info = env.step(asked)
+        live = ~truncated
+        worker = observation["worker"][live]
+        rows, entries = np.nonzero(worker >= 0)
+        assert present[live][rows, worker[rows, entries]].all()
+        assert len(rows) == worker.size  # all results came, from those who are there
+        assert (info["round_time"][live] > 0).all()
+    assert counts == {1, 2, 3, 4, 5}
+
+
+def test_means_are_those_of_the_simulation() -> None:
+    chosen = world(Redraw(POOLS, among=((), (Jump(0, (1,), 3.0),))), horizon=None)
+    env: Any = gym.make_vec(IDS[0], num_envs=20, scenario=chosen)
+    env.reset(seed=1)
+    means, sd = env.means(), 0.9 * env.means()  # no CV is larger
+    rounds = 2_000
+    total = np.zeros((20, 5))
+    for _ in range(rounds):
+        observation = env.step(np.tile([2, 1, 1, 1, 1], (20, 1)))[0]
+        total += observation["duration"][:, 1:]  # one of each worker, in their order
+    assert (np.abs(total / rounds - means) < 5 * sd / np.sqrt(rounds)).all()
+    assert means.std() > 0.1
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_scenarios_survive_json(name: str) -> None:
+    found = scenario(name)
+    data = json.loads(json.dumps(found.to_data()))
+    again = Scenario(**data)
+    assert again.to_data() == found.to_data()
+    assert again.changes == found.changes
+    for env_id in IDS:
+        envs: list[Any] = [gym.make(env_id, scenario=one).unwrapped for one in (found, again)]
+        for env in envs:
+            env.reset(seed=SPLITS["test"][0])
+        assert same(envs[0].conditions(), envs[1].conditions())
+
+
+def test_a_redraw_with_everything_survives_json() -> None:
+    given = Redraw(PADDED, price=(0.1, 1), among=INSIDE, every=7)
+    data = json.loads(json.dumps(given.to_data()))
+    assert change_from_data(data) == given
+    assert Redraw(PADDED.to_data()) == Redraw(PADDED)  # type: ignore[arg-type]
+
+
+def test_splits_do_not_overlap() -> None:
+    assert list(SPLITS) == ["train", "validation", "test"]
+    ends = [(part[0], part[-1]) for part in SPLITS.values()]
+    assert all(before[1] < after[0] for before, after in pairwise(ends))
+
+
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (lambda: Scenario(POOLS, 3, None, (Walk(0.1, 1.0), Redraw(POOLS))), "must come first"),
+        (lambda: Scenario(POOLS, 3, None, (Redraw(POOLS), Redraw(POOLS))), "there can be one Redraw only"),
+        (lambda: Scenario(POOLS, 3, None, (Redraw(PoolDistribution(4)),)), "draws 4 workers, and the pool has 5"),
+        (lambda: Scenario(POOLS, 3, None, (Redraw(POOLS, among=((Jump(0, (5,), 2.0),),)),)), "of Jump must be below 5"),
+        (lambda: Redraw(POOLS, among=((Correlated(0.5, 0.5),),)), "among of Redraw must be lists of changes of which"),
+        (lambda: Redraw(POOLS, among=((Outliers(0.1, 2, 3),),)), "among of Redraw must be lists of changes of which"),
+        (lambda: Redraw(POOLS, among=((Redraw(POOLS),),)), "among of Redraw must be lists of changes of which"),
+        (lambda: Redraw(POOLS, among=((1,),)), "among of Redraw must be lists"),  # type: ignore[arg-type]
+        (lambda: Redraw(POOLS, among=(Switch(every=2),)), "among of Redraw must be lists"),  # type: ignore[arg-type]
+        (lambda: Redraw(POOLS, among=Switch(every=2)), "among of Redraw must be lists"),  # type: ignore[arg-type]
+        (lambda: change_from_data({"change": "redraw", "pools": {"n": 5}, "among": None}), "the data of Redraw hold"),
+        (lambda: Redraw(POOLS, price=(2.0, 1.0)), "price of Redraw must be two numbers from 0"),
+        (lambda: Redraw(POOLS, price=(-1.0, 1.0)), "price of Redraw must be two numbers from 0"),
+        (lambda: Redraw(POOLS, every=0), "every of Redraw must be"),
+        (lambda: Redraw({"n": 5, "colour": 1}), "the data of a PoolDistribution hold"),  # type: ignore[arg-type]
+        (lambda: Redraw(7), "the data of a PoolDistribution hold"),  # type: ignore[arg-type]
+    ],
+)  # fmt: skip
+def test_bad_input_is_said(make: Any, sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        make()
