@@ -87,7 +87,7 @@ def _encode(memory: Any, running: Any, started: Any, age: Any, present: Any, of_
         out[i, 6] = math.log1p((age[i] if running[i] > 0.0 else memory[i, _ELAPSED]) * scale)
         out[i, 7] = running[i]
         out[i, 8] = started[i]
-        out[i, 9] = present[i] * (1.0 - memory[i, _SILENT])
+        out[i, 9] = present[i] if running[i] > 0.0 else present[i] * (1.0 - memory[i, _SILENT])
         for k in range(1, 7):
             out[i, k] = min(max(out[i, k], -LARGEST), LARGEST)
         for k in range(len(of_round)):
