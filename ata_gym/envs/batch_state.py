@@ -236,6 +236,7 @@ class AllocationState(BatchState):
 class RaceState(AllocationState):
     """A step is a round that ends at the B-th result; the rest of the allocation is cancelled."""
 
+    forms: ClassVar[tuple[str, ...]] = ("allocation", "shares")
     _space = RaceAllocation
     _simulate = staticmethod(race_round)
 
