@@ -1,0 +1,258 @@
+"""The same interface alone, as a row and in Gymnasium's own vector env; rewards in a unit; checkpoints and resets."""
+
+from __future__ import annotations
+
+from itertools import product
+from math import ceil
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+import ata_policies
+from ata_gym.changes import Redraw, Walk
+from ata_gym.envs.wrappers import LogitActions
+from ata_gym.pools import PoolDistribution, exponential
+from ata_gym.scenarios import Scenario
+from tests.envs.interface.playing import (
+    ALLOCATION,
+    DISPATCH,
+    FORMS,
+    IDS,
+    OBSERVATIONS,
+    RACE,
+    UNITS,
+    WORLDS,
+    Player,
+    row,
+    same,
+    single,
+    vector,
+)
+
+ROWS, SEED = 3, 5
+EVERYTHING = [(*form, observation, unit) for form, observation, unit in product(FORMS, OBSERVATIONS, UNITS)]
+
+
+@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize(("env_id", "action", "observation", "unit"), EVERYTHING)
+def test_rows_equal_gymnasiums_vector_env(env_id: str, action: str, observation: str, unit: str, world: str) -> None:
+    options = {"observation": observation, "action": action, "reward_unit": unit}
+    native = vector(env_id, world, ROWS, **options)
+    sync = SyncVectorEnv(
+        [lambda: single(env_id, world, **options)] * ROWS, autoreset_mode=AutoresetMode.NEXT_STEP
+    )  # fmt: skip
+    assert native.single_observation_space == sync.single_observation_space
+    assert native.single_action_space == sync.single_action_space
+    (seen, info), (others, other_info) = native.reset(seed=SEED), sync.reset(seed=SEED)
+    players = [Player(native.single_action_space, e) for e in range(ROWS)]
+    ends: set[tuple[bool, ...]] = set()
+    for _ in range(120 if action == "assign" else 60):
+        assert native.observation_space.contains(seen)
+        assert same(seen, others)
+        assert ("action_mask" in info) == (action in ("assign", "start")) == ("action_mask" in other_info)
+        masks = info.get("action_mask")
+        if masks is not None:
+            assert same(masks, other_info["action_mask"])
+            assert same(native.action_masks(), masks > 0)
+        acts = np.array([play(None if masks is None else masks[e]) for e, play in enumerate(players)])
+        seen, reward, _, truncated, info = native.step(acts)
+        others, other_reward, _, other_truncated, other_info = sync.step(acts)
+        assert same(reward, other_reward)
+        assert same(truncated, other_truncated)
+        ends.add(tuple(truncated.tolist()))
+    assert len(ends) > 1
+    if world == "ending":
+        assert any(len(set(one)) == 2 for one in ends)  # rows were out of phase
+
+
+@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("observation", OBSERVATIONS)
+@pytest.mark.parametrize(("env_id", "action"), FORMS)
+def test_rows_that_are_reset_by_a_mask_equal_single_envs(
+    env_id: str, action: str, observation: str, world: str
+) -> None:
+    options = {"observation": observation, "action": action, "reward_unit": "first round"}
+    native = vector(env_id, world, ROWS, autoreset_mode="Disabled", **options)
+    alone = [single(env_id, world, **options) for _ in range(ROWS)]
+    seen, _ = native.reset(seed=SEED)
+    own = [env.reset(seed=SEED + e)[0] for e, env in enumerate(alone)]
+    players = [Player(native.single_action_space, e) for e in range(ROWS)]
+    due = np.zeros(ROWS, np.bool_)
+    for k in range(60):
+        if k % 17 == 16:
+            due[k % ROWS] = True  # in the midst of an episode, and of a choice
+        if due.any():
+            seen, info = native.reset(options={"reset_mask": due})
+            for e in np.flatnonzero(due):
+                own[e] = alone[e].reset()[0]
+        assert all(same(row(seen, e), own[e]) for e in range(ROWS))
+        masks = native.action_masks() if action in ("assign", "start") else None
+        acts = [play(None if masks is None else masks[e].astype(np.int8)) for e, play in enumerate(players)]
+        seen, reward, _, due, info = native.step(np.array(acts))
+        for e, env in enumerate(alone):
+            own[e], reward_alone, _, over, info_alone = env.step(acts[e])
+            assert (reward[e], due[e]) == (reward_alone, over)
+            for name in info_alone.keys() - {"action_mask"}:
+                assert info[f"_{name}"][e]
+                assert info[name][e] == info_alone[name]
+            if not info_alone.keys() - {"action_mask"}:
+                assert not info.get("_runtime", due)[e]
+        due = due.copy()
+
+
+@pytest.mark.parametrize("observation", OBSERVATIONS)
+@pytest.mark.parametrize(("env_id", "action"), FORMS)
+def test_it_goes_on_from_a_checkpoint_bit_for_bit(env_id: str, action: str, observation: str) -> None:
+    options = {"observation": observation, "action": action, "reward_unit": "first round"}
+    for steps in (0, 2, 5, 11):  # some of them in the midst of a choice
+        first, second = (vector(env_id, "drawn", ROWS, **options) for _ in range(2))
+        first.reset(seed=SEED)
+        second.reset(seed=SEED + 100)
+        player = Player(first.action_space, 1)
+        for _ in range(steps):
+            first.step(player())
+            second.step(first.action_space.sample())
+        second.restore(first.checkpoint())
+        second._ended[:] = first._ended
+        for _ in range(30):
+            act = player()
+            one, other = first.step(act), second.step(act)
+            assert same(one[0], other[0])
+            assert same(one[1], other[1])
+            assert same(one[3], other[3])
+    with pytest.raises(ValueError, match="this checkpoint does not fit the env"):
+        second.restore(vector(env_id, "drawn", ROWS + 1, **options).checkpoint())
+
+
+@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize(("env_id", "action"), FORMS)
+def test_rewards_in_the_unit_follow_from_what_was_seen(env_id: str, action: str, world: str) -> None:
+    env = single(env_id, world, action=action, reward_unit="first round")
+    plain = single(env_id, world, action=action)
+    scenario, player = WORLDS[world], Player(env.action_space, 3)
+    budget = scenario.budget
+    for episode in range(6):
+        seen, _ = env.reset(seed=SEED if episode == 0 else None)
+        plain.reset(seed=SEED if episode == 0 else None)
+        present = seen["present"].sum() if "present" in seen else scenario.pool.n
+        price = plain.conditions().price if world == "drawn" else scenario.price
+        first: list[float] = []
+        rounds, over = 0, False
+        while not over:
+            act = player(env.action_masks().astype(np.int8) if action in ("assign", "start") else None)
+            seen, reward, _, over, info = env.step(act)
+            usual = plain.step(act)[1]
+            if "runtime" not in info:
+                assert reward == usual == 0.0
+                continue
+            if rounds == 0:
+                first += [t for i, t in zip(seen["worker"], seen["duration"], strict=True) if i >= 0]
+            rounds += info.get("round_over", True)
+            unit = np.mean(first) * (ceil(budget / present) + price * budget)
+            assert reward * unit == pytest.approx(usual)
+
+
+@pytest.mark.parametrize("env_id", IDS)
+def test_an_env_is_made_for_what_a_reset_asks(env_id: str) -> None:
+    """Options of a reset give the env that is made with them."""
+    before = Scenario(exponential([1.0, 2.0, 3.0]), 3, 4)
+    given: dict[str, Any] = {
+        "pool": exponential([5.0, 4.0, 1.0]), "changes": [Walk(0.2, 1.0)], "price": 2.5, "horizon": 2,
+    }  # fmt: skip
+    for observation, unit in product(OBSERVATIONS, UNITS):
+        options = {"observation": observation, "reward_unit": unit}
+        env, rows = single(env_id, before, **options), vector(env_id, before, 2, **options)
+        env.reset(seed=1)
+        env.step(env.action_space.sample())
+        made = single(env_id, Scenario(given["pool"], 3, 2, (Walk(0.2, 1.0),), price=2.5), **options)
+        player = Player(made.action_space, 2)
+        expected, seen = made.reset(seed=SEED)[0], env.reset(seed=SEED, options=given)[0]
+        in_rows = rows.reset(seed=SEED, options=given)[0]
+        over = False
+        while not over:
+            assert same(expected, seen)
+            assert same(expected, row(in_rows, 0))
+            act = player()
+            expected, reward, _, over, _ = made.step(act)
+            seen, other, _, ended, _ = env.step(act)
+            in_rows, in_row, *_ = rows.step(np.stack([act, act]))
+            assert (reward, over) == (other, ended)
+            assert reward == in_row[0]
+        assert (env.scenario.price, env.scenario.horizon, env.scenario.name) == (2.5, 2, "")
+
+
+def test_an_option_stays_and_the_next_episode_follows() -> None:
+    env = single(ALLOCATION, Scenario(exponential([1.0, 2.0]), 2, 1))
+    env.reset(seed=1)
+    env.step(np.array([1, 1]))
+    env.reset(options={"price": 3.0})
+    assert env.checkpoint()["episode"].tolist() == [1]
+    with_price = env.step(np.array([1, 1]))
+    assert with_price[1] == -(with_price[4]["round_time"] + 3.0 * with_price[4]["worker_time"])
+    env.reset()
+    assert env.price == 3.0
+
+
+def test_other_workers_are_not_drawn_anew() -> None:
+    env = single(ALLOCATION, Scenario(PoolDistribution(2), 2, 1, (Redraw(PoolDistribution(2)), Walk(0.1, 1.0))))  # type: ignore[arg-type]
+    env.reset(seed=1, options={"pool": exponential([1.0, 2.0])})
+    assert env.scenario.changes == (Walk(0.1, 1.0),)
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"colour": 1, "price": 1.0}, "reset takes the options pool, changes, price, horizon, not colour"),
+        ({"pool": exponential([1.0] * 4)}, "must have 5 workers"),
+        ({"price": -1.0}, "price must be"),
+        ({"horizon": 0}, "horizon must be"),
+        ({"changes": [{"change": "nothing"}]}, "a change is a mapping"),
+        ({"changes": ()}, "the observations would have other keys"),
+    ],
+)
+def test_options_that_do_not_fit_change_nothing(given: dict[str, Any], sentence: str) -> None:
+    for make in (single, vector):
+        env = make(DISPATCH, "drawn", **({"rows": 2} if make is vector else {}))
+        before, _ = env.reset(seed=SEED)
+        kept = env.checkpoint()
+        with pytest.raises(ValueError, match=sentence):
+            env.reset(seed=SEED + 1, options=given)
+        assert env.scenario is WORLDS["drawn"]
+        assert same(env.checkpoint(), kept)
+        assert same(env.reset(seed=SEED)[0], before)
+
+
+@pytest.mark.parametrize(
+    ("env_id", "options"),
+    [
+        *((env_id, {"observation": name}) for env_id in IDS for name in ("workers", "flat")),
+        *((env_id, {"reward_unit": "first round"}) for env_id in IDS),
+        *((ALLOCATION, {"action": name}) for name in ("shares", "assign")),
+        (RACE, {"action": "shares"}),
+        (DISPATCH, {"action": "start"}),
+    ],
+)
+def test_policies_play_the_env_as_it_is_by_default_only(env_id: str, options: dict[str, str]) -> None:
+    policy = {ALLOCATION: "uta", RACE: "gta", DISPATCH: "dispatch-gta"}[env_id]
+    for make in (single, vector):
+        rows = {"rows": 2} if make is vector else {}
+        with pytest.raises(ValueError, match="policies play the actions and observations that"):
+            ata_policies.make(policy, make(env_id, "ending", **rows, **options))
+        assert ata_policies.make(policy, make(env_id, "ending", **rows))
+
+
+def test_policies_refuse_wrapped_actions() -> None:
+    env = gym.make(ALLOCATION, scenario=WORLDS["ending"])
+    assert ata_policies.make("uta", env)
+    with pytest.raises(ValueError, match="without wrappers of actions"):
+        ata_policies.make("uta", LogitActions(env))
+
+
+@pytest.mark.parametrize("name", ["observation", "action", "reward_unit"])
+def test_an_unknown_name_is_said(name: str) -> None:
+    for env_id in IDS:
+        with pytest.raises(ValueError, match=" 'other'"):
+            gym.make(env_id, scenario=WORLDS["ending"], **{name: "other"})

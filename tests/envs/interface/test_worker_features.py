@@ -1,0 +1,194 @@
+"""Features of workers: what they say, that no unit or order of workers enters, and that policies can compute them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from numpy.typing import NDArray
+
+from ata_gym.changes import Redraw, Spot
+from ata_gym.envs.interface.interface import flat
+from ata_gym.envs.interface.worker_features import (
+    LARGEST,
+    OF_ROUND,
+    OF_WORKER,
+    WIDTH,
+    RoundFeatures,
+    WorkerMemory,
+)
+from ata_gym.pools import PoolDistribution, deterministic, exponential, gamma, log_normal
+from ata_gym.scenarios import Scenario
+from tests.envs.interface.playing import ALLOCATION, DISPATCH, FORMS, IDS, RACE, WORLDS, Player, same, single, vector
+
+COLUMN = {name: k for k, name in enumerate((*OF_WORKER, *OF_ROUND))}
+N = 4
+times = st.floats(1e-12, 1e12)
+feedback = st.lists(st.tuples(st.integers(-1, N - 1), times), min_size=1, max_size=12)
+
+
+def remembered(
+    results: list[tuple[int, float]], elapsed: NDArray[np.float64], asked: NDArray[np.int64]
+) -> WorkerMemory:
+    """What one row remembers of two equal steps."""
+    memory = WorkerMemory.empty(1, len(elapsed))
+    worker, duration = (np.array([part]) for part in zip(*results, strict=True))
+    for _ in range(2):
+        memory = memory.asked(asked[None]).observe(worker, duration, elapsed[None])
+    return memory
+
+
+def features(memory: WorkerMemory, in_round: dict[str, Any]) -> NDArray[np.float32]:
+    of_round = RoundFeatures(budget=6, price=0.1, horizon=10).of(np.array([3]), np.array([2]), n=N)
+    return memory.encode(of_round, **{name: part[None] for name, part in in_round.items()})[0]
+
+
+arrays = st.fixed_dictionaries(
+    {
+        "running": hnp.arrays(np.int8, N, elements=st.integers(0, 1)),
+        "started": hnp.arrays(np.float64, N, elements=st.floats(0, 1)),
+        "age": hnp.arrays(np.float64, N, elements=st.just(0.0) | times),
+        "present": hnp.arrays(np.bool_, N),
+    }
+)
+waits = hnp.arrays(np.float64, N, elements=st.just(0.0) | times)
+tasks = hnp.arrays(np.int64, N, elements=st.integers(0, 6))
+
+
+@given(feedback, waits, tasks, arrays)
+def test_features_are_finite_and_bounded(
+    results: list[tuple[int, float]], elapsed: Any, asked: Any, in_round: dict[str, Any]
+) -> None:
+    found = features(remembered(results, elapsed, asked), in_round)
+    assert (found.shape, found.dtype) == ((N, WIDTH), np.float32)
+    assert (np.abs(found) <= LARGEST).all()  # no NaN either
+
+
+@given(feedback, waits, tasks, arrays, st.sampled_from([2.0**20, 2.0**-20, 3.7, 1e-6]))
+def test_the_unit_of_time_does_not_enter(
+    results: list[tuple[int, float]], elapsed: Any, asked: Any, in_round: dict[str, Any], unit: float
+) -> None:
+    found = features(remembered(results, elapsed, asked), in_round)
+    scaled = remembered([(i, unit * t) for i, t in results], unit * elapsed, asked)
+    others = features(scaled, {**in_round, "age": unit * in_round["age"]})
+    np.testing.assert_allclose(found, others, rtol=1e-5, atol=1e-5)
+
+
+@given(feedback, waits, tasks, arrays, st.permutations(range(N)))
+def test_the_order_of_workers_does_not_enter(
+    results: list[tuple[int, float]], elapsed: Any, asked: Any, in_round: dict[str, Any], order: list[int]
+) -> None:
+    found = features(remembered(results, elapsed, asked), in_round)
+    to = [*np.argsort(order), -1]  # the new number of each worker
+    moved = remembered([(int(to[i]), t) for i, t in results], elapsed[order], asked[order])
+    others = features(moved, {name: part[order] for name, part in in_round.items()})
+    np.testing.assert_allclose(found[order], others, rtol=1e-5, atol=1e-5)
+
+
+@given(st.lists(st.floats(1e-3, 1e3), min_size=3, max_size=20))
+def test_moments_of_a_worker_are_numpys(durations: list[float]) -> None:
+    other = 2.0
+    memory = remembered([(0, t) for t in durations] + [(1, other)], np.zeros(N), np.ones(N, np.int64))
+    seen = np.array(durations * 2)
+    unit = (np.log(seen.mean()) + np.log(other)) / 2
+    recent = 0.0
+    for k, t in enumerate(seen):
+        recent += max(1 / (k + 1), 0.25) * (t - recent)
+    found = features(memory, {})[0]
+    expected = {
+        "log count": np.log1p(len(seen)) / 5,
+        "log mean": np.log(seen.mean()) - unit,
+        "log recent": np.log(recent) - unit,
+        "spread": np.log(seen).std(ddof=1),
+        "last duration": np.log(seen[-1]) - unit,
+        "untried": 0.0, "waited": 0.0, "running": 0.0, "started": 0.0, "available": 1.0,
+        "progress": 0.3, "missing": 2 / 6, "log workers": np.log2(N) / 10, "log budget": np.log2(6) / 10,
+        "log price": np.log10(0.101) / 3,
+    }  # fmt: skip
+    assert expected.keys() == COLUMN.keys()
+    for name, value in expected.items():
+        assert found[COLUMN[name]] == pytest.approx(np.clip(value, -LARGEST, LARGEST), abs=2e-5)
+
+
+@pytest.mark.parametrize("unit", [2.0**30, 2.0**-30, 3.7])
+@pytest.mark.parametrize(("env_id", "action"), FORMS)
+def test_an_agent_cannot_tell_the_unit_of_time(env_id: str, action: str, unit: float) -> None:
+    """Neither observations nor rewards in the unit of the first round depend on it."""
+
+    def pool(scale: float) -> Any:
+        times = scale * np.array([1.0, 3.0])
+        return (
+            exponential(times, shift=times) + gamma(2.5, scale) + log_normal(np.log(scale), 1.0) + deterministic(times)
+        )
+
+    options = {"observation": "workers", "action": action, "reward_unit": "first round"}
+    envs = [single(env_id, Scenario(pool(scale), 5, 9, price=0.2), **options) for scale in (1.0, unit)]
+    for seed in range(3):
+        one, other = (env.reset(seed=seed)[0] for env in envs)
+        player, over = Player(envs[0].action_space, seed), False
+        while not over:
+            np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
+            act = player(envs[0].action_masks().astype(np.int8) if action in ("assign", "start") else None)
+            (one, reward, _, over, _), (other, others, *_) = (env.step(act) for env in envs)
+            assert reward == pytest.approx(others, rel=1e-9)
+
+
+@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("env_id", IDS)
+def test_a_policy_computes_the_features_of_the_env(env_id: str, world: str) -> None:
+    """From the feedback alone, with what it asked for; a flat observation holds the same numbers."""
+    rows, scenario = 3, WORLDS[world]
+    shown, feedback, in_one = (
+        vector(env_id, world, rows, observation=name, autoreset_mode="SameStep")
+        for name in ("workers", "feedback", "flat")
+    )
+    n, player = scenario.pool.n, Player(feedback.action_space, 1)
+    (found, _), (seen, _), (flattened, _) = (env.reset(seed=9) for env in (shown, feedback, in_one))
+    memory, rounds = WorkerMemory.empty(rows, n), np.zeros(rows, np.int64)
+    for _ in range(40):
+        present = seen["present"] > 0 if "present" in seen else None
+        drawn = feedback.conditions().price  # the env shows it as a feature alone
+        in_round: dict[str, Any] = {}
+        missing = np.full(rows, scenario.budget)
+        if env_id == DISPATCH:
+            in_round = {"running": seen["running"], "started": seen["started"] / scenario.budget, "age": seen["age"]}
+            missing = seen["missing"][:, 0]
+        of_round = RoundFeatures(scenario.budget, scenario.price if drawn is None else drawn, scenario.horizon)
+        own = memory.encode(of_round.of(rounds, missing, present, n), present=present, **in_round)
+        assert same(own, found)
+        assert same(flat(own), flattened)
+        act = player()
+        (found, *_), (seen, _, _, over, info), (flattened, *_) = (env.step(act) for env in (shown, feedback, in_one))
+        memory = memory.asked(act).observe(seen["worker"], seen["duration"], seen["elapsed"])
+        rounds += info.get("round_over", ~over)
+        rounds[over], memory.workers[over] = 0, 0.0
+
+
+def test_who_runs_a_task_is_available_and_who_is_away_is_not() -> None:
+    env = single(DISPATCH, Scenario(deterministic([1.0, 3.0, 9.0]), 3, 2), observation="workers")
+    env.reset(seed=0)
+    for _ in range(6):
+        seen = env.step(np.ones(3, np.int64))[0]
+        assert (seen[:, COLUMN["available"]] == 1.0).all()
+    for env_id in (ALLOCATION, RACE):
+        away = Scenario(deterministic([1.0, 1.0, 1.0]), 3, None, (Spot(0.3, 0.3),))
+        env = single(env_id, away, observation="workers")
+        env.reset(seed=0)
+        for _ in range(30):
+            gone = np.isinf(env.means())
+            seen = env.step(np.array([1, 1, 1]))[0]
+            assert (seen[:, COLUMN["available"]] == ~gone).all()
+
+
+def test_empty_places_are_not_available_and_do_not_count() -> None:
+    pools = PoolDistribution(6, fewest=1)
+    env = vector(ALLOCATION, Scenario(pools.typical(), 3, 2, (Redraw(pools),)), 30, observation="workers")
+    seen, _ = env.reset(seed=0)
+    present = env.conditions().present
+    assert (seen[..., COLUMN["available"]] == present).all()
+    assert seen[:, 0, COLUMN["log workers"]] == pytest.approx(np.log2(present.sum(axis=1)) / 10)
+    assert len(np.unique(seen[:, 0, COLUMN["log workers"]])) == 6
