@@ -197,7 +197,7 @@ class VectorEnv(EnvProperties, gym.vector.VectorEnv[Observation, NDArray[Any], N
             **_only(info, ~rows),
             "final_obs": final_obs,
             "_final_obs": rows.copy(),
-            "final_info": _only(info, rows),
+            "final_info": _only(info | self._masks(rows), rows),
             "_final_info": rows.copy(),
         }
 
@@ -212,4 +212,7 @@ def _autoreset_mode(given: object) -> AutoresetMode:
 
 def _only(info: Mapping[str, NDArray[Any]], rows: Mask) -> dict[str, Any]:
     """Keep the entries of some rows, with zeros elsewhere; in the masks too."""
-    return {name: np.where(rows, value, value.dtype.type(0)) for name, value in info.items()}
+    return {
+        name: np.where(rows.reshape(-1, *[1] * (value.ndim - 1)), value, value.dtype.type(0))
+        for name, value in info.items()
+    }

@@ -1,0 +1,167 @@
+"""Stable-Baselines3 drives every form whose actions it knows, through its own vector envs and through our bridge."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from ata_gym.pools import trace
+from tests.rl.libraries.forms import FORMS, LISTED, name, row, same, vector
+
+sb3 = pytest.importorskip("stable_baselines3", reason="extra rl is not installed")
+
+every_form = pytest.mark.parametrize("form", FORMS, ids=name)
+every_listed_form = pytest.mark.parametrize("form", LISTED, ids=name)
+ENDING: dict[str, Any] = {"pool": trace([[1.0] * 9, [2.0] * 9], end="truncate"), "budget": 3}
+"""Rows that use this trace unevenly end apart."""
+
+
+def bridge(form: dict[str, str], rows: int = 3, **options: Any) -> Any:
+    from ata_gym.rl.sb3.vec_env import make_vec_env
+
+    env_id, arguments = vector(form)
+    return make_vec_env(env_id, n_envs=rows, **arguments, **options)
+
+
+def monitored(form: dict[str, str], rows: int = 3, **options: Any) -> Any:
+    """SB3's own vector env of as many single envs."""
+    from stable_baselines3.common.monitor import Monitor
+    from stable_baselines3.common.vec_env import DummyVecEnv
+
+    return DummyVecEnv([lambda: Monitor(gym.make(**form, **options))] * rows)
+
+
+def policy_for(form: dict[str, str]) -> str:
+    return "MultiInputPolicy" if form["observation"] == "feedback" else "MlpPolicy"
+
+
+@every_form
+def test_the_checker_advises_against_matrices_only(form: dict[str, str]) -> None:
+    from stable_baselines3.common.env_checker import check_env
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        check_env(gym.make(**form))
+    said = [str(warning.message) for warning in caught]
+    assert len(said) == (form["observation"] == "workers")
+    assert all("unconventional shape" in sentence for sentence in said)
+
+
+@every_form
+def test_the_bridge_gives_what_monitored_single_envs_give(form: dict[str, str]) -> None:
+    ours, theirs = bridge(form, **ENDING), monitored(form, **ENDING)
+    chance = gym.make(**form, **ENDING).action_space
+    chance.seed(1)
+    assert ours.seed(7) == theirs.seed(7)
+    first, expected = ours.reset(), theirs.reset()
+    assert same(dict(first), dict(expected)) if isinstance(first, dict) else same(first, expected)
+    ends = 0
+    for _ in range(60):
+        actions = np.stack([chance.sample() for _ in range(3)])
+        observation, rewards, dones, infos = ours.step(actions)
+        expected, other_rewards, other_dones, other_infos = theirs.step(actions)
+        for e, (info, other) in enumerate(zip(infos, other_infos, strict=True)):
+            assert same(row(observation, e), row(expected, e))
+            if dones[e]:
+                ends += 1
+                assert same(info["terminal_observation"], other["terminal_observation"])
+                assert info["TimeLimit.truncated"] is other["TimeLimit.truncated"] is True
+                np.testing.assert_allclose(info["episode"]["r"], other["episode"]["r"], atol=1e-6)  # theirs: rounded
+                assert info["episode"]["l"] == other["episode"]["l"]
+        assert rewards.tobytes() == other_rewards.tobytes()
+        assert dones.tolist() == other_dones.tolist()
+    assert ends > 3
+
+
+@every_form
+def test_the_bridge_answers_for_its_rows(form: dict[str, str]) -> None:
+    from stable_baselines3.common.monitor import Monitor
+
+    ours, theirs = bridge(form), monitored(form)
+    assert ours.observation_space == theirs.observation_space
+    assert ours.action_space == theirs.action_space
+    for envs in (ours, theirs):
+        envs.seed(3)
+        envs.reset()
+    assert ours.get_attr("budget") == theirs.get_attr("budget")
+    assert ours.get_attr("n", indices=[0, 2]) == theirs.get_attr("n", indices=[0, 2])
+    assert same(np.array(ours.env_method("means", indices=1)), np.array(theirs.env_method("means", indices=1)))
+    assert ours.env_is_wrapped(Monitor) == theirs.env_is_wrapped(Monitor)
+    masked = form["action"] in ("assign", "start")
+    assert ours.has_attr("action_masks")
+    if masked:
+        assert same(np.array(ours.env_method("action_masks")), np.array(theirs.env_method("action_masks")))
+    else:
+        with pytest.raises(AttributeError, match="have masks"):
+            ours.env_method("action_masks")
+
+
+@every_listed_form
+@pytest.mark.parametrize("algorithm", ["PPO", "A2C"])
+def test_actor_critics_learn_on_single_envs(form: dict[str, str], algorithm: str) -> None:
+    agent = getattr(sb3, algorithm)(policy_for(form), monitored(form, 2), n_steps=8, seed=0, device="cpu", **(
+        {"batch_size": 16, "n_epochs": 1} if algorithm == "PPO" else {}
+    ))  # fmt: skip
+    before = [weight.clone() for weight in agent.policy.parameters()]
+    agent.learn(32)
+    assert any((a != b).any() for a, b in zip(before, agent.policy.parameters(), strict=True))
+
+
+@pytest.mark.parametrize("form", [form for form in LISTED if form["action"] != "dispatch"], ids=name)
+def test_value_learners_learn_where_the_actions_fit(form: dict[str, str]) -> None:
+    """SAC takes boxes, DQN takes choices."""
+    algorithm = sb3.SAC if form["action"] == "shares" else sb3.DQN
+    agent = algorithm(
+        policy_for(form), monitored(form, 1), learning_starts=8, batch_size=8, buffer_size=64, seed=0, device="cpu",
+        policy_kwargs={"net_arch": [8]},
+    )  # fmt: skip
+    before = [weight.clone() for weight in agent.policy.parameters()]
+    agent.learn(24)
+    assert any((a != b).any() for a, b in zip(before, agent.policy.parameters(), strict=True))
+
+
+@every_listed_form
+def test_an_agent_of_the_bridge_is_saved_loaded_and_evaluated(form: dict[str, str], tmp_path: Path) -> None:
+    from stable_baselines3.common.evaluation import evaluate_policy
+    from stable_baselines3.common.vec_env import VecNormalize
+
+    envs = VecNormalize(bridge(form, seed=1, horizon=2), norm_obs=form["observation"] == "flat")
+    agent = sb3.PPO(policy_for(form), envs, n_steps=8, batch_size=8, n_epochs=1, seed=0, device="cpu")
+    agent.learn(48)
+    assert envs.ret_rms.count > 40
+    agent.save(tmp_path / "agent")
+    envs.save(str(tmp_path / "envs.pkl"))
+    loaded = sb3.PPO.load(tmp_path / "agent", device="cpu")
+    fresh = VecNormalize.load(str(tmp_path / "envs.pkl"), bridge(form, seed=2, horizon=2))
+    fresh.training = False
+    observation = fresh.reset()
+    assert same(agent.predict(observation, deterministic=True)[0], loaded.predict(observation, deterministic=True)[0])
+    results = []
+    for envs in (bridge(form, horizon=2), monitored(form, horizon=2)):
+        envs.seed(9)
+        results.append(evaluate_policy(loaded, envs, n_eval_episodes=3, return_episode_rewards=True, deterministic=True))
+    np.testing.assert_allclose(results[0][0], results[1][0], rtol=1e-5)
+    assert results[0][1] == results[1][1]
+
+
+@pytest.mark.parametrize("form", [form for form in FORMS if form["action"] in ("assign", "start")], ids=name)
+@pytest.mark.parametrize("made", [bridge, monitored])
+def test_maskable_ppo_takes_the_masks(form: dict[str, str], made: Any) -> None:
+    contrib = pytest.importorskip("sb3_contrib", reason="sb3-contrib is not installed")
+    from sb3_contrib.common.maskable.utils import get_action_masks, is_masking_supported
+
+    envs = made(form)
+    assert is_masking_supported(envs)
+    agent = contrib.MaskablePPO(policy_for(form), envs, n_steps=16, batch_size=16, n_epochs=1, seed=0, device="cpu")
+    agent.learn(96)
+    observation = envs.reset()
+    for _ in range(20):
+        masks = get_action_masks(envs)
+        actions, _ = agent.predict(observation, action_masks=masks)
+        assert masks[np.arange(3), actions].all()
+        observation, *_ = envs.step(actions)
