@@ -35,7 +35,7 @@ class EnvProperties:
     _rows: int = 1
     _signals: bool
     _backend: Backend | None = None
-    _form: tuple[str, str | None, str]
+    interface_arguments: tuple[str, str | None, str]
     """The arguments observation, action and reward_unit."""
 
     pool = property(attrgetter("scenario.pool"), doc="The workers and the distributions of their task times.")
@@ -51,7 +51,7 @@ class EnvProperties:
         """Make the rows of a scenario."""
         self.scenario = scenario
         self._state = self._state_class(scenario, self._rows, self._signals, self._backend)
-        self._interface = Interface(self._state, self._rows, *self._form)
+        self._interface = Interface(self._state, self._rows, *self.interface_arguments)
 
     def _take(self, options: Mapping[str, Any] | None) -> None:
         """Change the scenario as the options of a reset say; the noise stays that of the rows' seeds.

@@ -38,7 +38,11 @@ class SingleEnv(EnvProperties, gym.Env[Observation, NDArray[Any]]):
         action: str | None = None,
         reward_unit: str = "time",
     ) -> None:
-        self._signals, self._backend, self._form = flag("signals", signals), backend, (observation, action, reward_unit)
+        self._signals, self._backend, self.interface_arguments = (
+            flag("signals", signals),
+            backend,
+            (observation, action, reward_unit),
+        )
         self._begin(resolve(scenario, pool, budget, horizon, price, changes))
         self._ended = np.ones(1, np.bool_)
         self.observation_space: Space[Any] = self._interface.observation_space()

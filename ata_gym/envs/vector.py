@@ -52,7 +52,7 @@ class VectorEnv(EnvProperties, gym.vector.VectorEnv[Observation, NDArray[Any], N
         self.autoreset_mode = _autoreset_mode(autoreset_mode)
         self.metadata = {**SingleEnv.metadata, "autoreset_mode": self.autoreset_mode}
         self._most_steps = np.inf if max_episode_steps is None else whole_number("max_episode_steps", max_episode_steps)
-        self._signals, self._form = flag("signals", signals), (observation, action, reward_unit)
+        self._signals, self.interface_arguments = flag("signals", signals), (observation, action, reward_unit)
         self._begin(resolve(scenario, pool, budget, horizon, price, changes))
         self._ended = np.zeros(self.num_envs, np.bool_)  # their next step resets these, or they wait for a reset
         self._steps = np.zeros(self.num_envs, np.int64)  # in the episode

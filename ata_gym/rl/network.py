@@ -16,9 +16,10 @@ _AVAILABLE = OF_WORKER.index("available")
 class WorkersNet(nn.Module):
     """Numbers for each worker, and numbers for the row, from the features of the workers.
 
-    Each worker is encoded by the same small network. The mean and the maximum over the available workers are the
-    context; from it and from a worker's own code another small network makes the numbers of the worker, and a third
-    one, from the context alone, those of the row. This is the form of Zaheer et al., "Deep Sets", NeurIPS 2017.
+    Each worker is encoded by the same layer. The mean and the maximum of the codes over the available workers are the
+    context; from it and from a worker's own code the same small network makes the numbers of each worker, and another
+    one, from the context alone, those of the row. This is the form of Zaheer et al., "Deep Sets", NeurIPS 2017. A
+    linear part, which begins at 0, adds what follows directly from a worker's features.
 
     Parameters
     ----------
@@ -37,17 +38,20 @@ class WorkersNet(nn.Module):
 
     def __init__(self, for_worker: int = 1, for_row: int = 1, hidden: int = 32) -> None:
         super().__init__()
-        self.encode = nn.Sequential(nn.Linear(WIDTH, hidden), nn.Tanh(), nn.Linear(hidden, hidden), nn.Tanh())
-        self.of_worker = nn.Sequential(nn.Linear(3 * hidden, hidden), nn.Tanh(), nn.Linear(hidden, for_worker))
-        self.of_row = nn.Sequential(nn.Linear(2 * hidden, hidden), nn.Tanh(), nn.Linear(hidden, for_row))
+        self.encode = nn.Linear(WIDTH, hidden)
+        self.direct = nn.Linear(WIDTH, for_worker, bias=False)
+        self.of_worker = nn.Sequential(nn.Linear(3 * hidden, hidden), nn.ReLU(), nn.Linear(hidden, for_worker))
+        self.of_row = nn.Sequential(nn.Linear(2 * hidden, hidden), nn.ReLU(), nn.Linear(hidden, for_row))
         for module in self.modules():
             if isinstance(module, nn.Linear):
                 nn.init.orthogonal_(module.weight, 2**0.5)
-                nn.init.zeros_(module.bias)
+                if module.bias is not None:
+                    nn.init.zeros_(module.bias)
         self.begin_evenly()
 
     def begin_evenly(self) -> None:
         """Make the last layers small, so that all workers begin with nearly the same numbers."""
+        nn.init.zeros_(self.direct.weight)
         for part in (self.of_worker, self.of_row):
             last = part[-1]
             assert isinstance(last, nn.Linear)
@@ -55,11 +59,11 @@ class WorkersNet(nn.Module):
 
     def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
         """Features (..., n, 15) to numbers of the workers (..., n, for_worker) and of the row (..., for_row)."""
-        codes = self.encode(features)
+        codes = torch.relu(self.encode(features))
         there = features[..., _AVAILABLE : _AVAILABLE + 1]
-        count = there.sum(dim=-2).clamp(min=1.0)
-        mean = (codes * there).sum(dim=-2) / count
-        largest = torch.where(there > 0, codes, -1.0).amax(dim=-2)
+        mean = (codes * there).sum(dim=-2) / there.sum(dim=-2).clamp(min=1.0)
+        largest = (codes * there).amax(dim=-2)
         context = torch.cat([mean, largest], dim=-1)
         around = context.unsqueeze(-2).expand(*codes.shape[:-1], context.shape[-1])
-        return self.of_worker(torch.cat([codes, around], dim=-1)), self.of_row(context)
+        of_workers = self.of_worker(torch.cat([codes, around], dim=-1)) + self.direct(features)
+        return of_workers, self.of_row(context)

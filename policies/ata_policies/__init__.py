@@ -3,6 +3,7 @@
 Users import the names below, and bench and training the registry; the zoo imports the core of ata_gym.
 """
 
+from ata_policies.agent import from_agent
 from ata_policies.allocator.allocator import Allocator
 from ata_policies.allocator.clock import Clock
 from ata_policies.allocator.dispatcher import Dispatcher
@@ -31,6 +32,7 @@ __all__ = [
     "check_policy",
     "default_name",
     "explain_default",
+    "from_agent",
     "load",
     "make",
     "make_for",

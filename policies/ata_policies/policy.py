@@ -110,10 +110,18 @@ class Policy(ABC):
     """Whether it is made for workers that change."""
     belief: ClassVar[type[Any]] = Belief
     """What it remembers: a named tuple with ``empty(rows, n)`` and ``observe``, as this one has them."""
+    only_size: ClassVar[tuple[int, int] | None] = None
+    """The workers n and the budget B that it was made for; None: any."""
     privileged: ClassVar[bool] = False
     """Whether ``predict`` needs the conditions of the coming round: for oracles only."""
 
     def __init__(self, setting: Setting, *, seed: int = 0) -> None:
+        if self.only_size not in (None, (setting.n, setting.budget)):
+            n, budget = self.only_size or (0, 0)
+            raise ValueError(
+                f"{type(self).__name__} was made for {n} workers and a budget of {budget}, not for {setting.n} and "
+                f"{setting.budget}"
+            )
         self.setting, self.seed = setting, whole_number("seed", seed, least=0)
 
     @classmethod

@@ -67,6 +67,7 @@ class Preset:
     knows = property(lambda self: self._say("knows"))
     assumes = property(lambda self: self._say("assumes"))
     env_id = property(attrgetter("build.env_id"))
+    only_size = property(attrgetter("build.only_size"))
     learns = property(attrgetter("build.learns"))
     priced = property(attrgetter("build.priced"))
     privileged = property(attrgetter("build.privileged"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import torch
@@ -9,8 +10,11 @@ from gymnasium import spaces
 from stable_baselines3.common.policies import ActorCriticPolicy
 from torch import Tensor, nn
 
-from ata_gym.envs.interface.worker_features import WIDTH
+from ata_gym.envs.interface.shares import SCALE
+from ata_gym.envs.interface.worker_features import OF_WORKER, WIDTH
 from ata_gym.rl.network import WorkersNet
+
+PRIOR = float(os.environ.get("PRIOR", "0"))
 
 
 class _Workers(nn.Module):
@@ -21,29 +25,29 @@ class _Workers(nn.Module):
     def __init__(self, n: int, for_worker: int, for_row: int, hidden: int) -> None:
         super().__init__()
         self.n, self.for_row = n, for_row
-        self.actor = WorkersNet(for_worker, max(1, for_row), hidden)
-        self.critic = WorkersNet(1, 1, hidden)
+        self.net = WorkersNet(for_worker, for_row + 1, hidden)
 
     def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
-        """Numbers for the actions, and the value."""
-        return self.forward_actor(features), self.forward_critic(features)
+        """Numbers for the actions, (E, k), of each worker in turn and then of the row; and the value, (E, 1)."""
+        of_workers, of_row = self.net(features.reshape(-1, self.n, WIDTH))
+        numbers = of_workers.flatten(1)
+        return torch.cat([numbers, of_row[:, 1:]], dim=1) if self.for_row else numbers, of_row[:, :1]
 
     def forward_actor(self, features: Tensor) -> Tensor:
-        """Numbers for the actions, (E, k): those of each worker in turn, then those of the row."""
-        of_workers, of_row = self.actor(features.reshape(-1, self.n, WIDTH))
-        numbers = of_workers.flatten(1)
-        return torch.cat([numbers, of_row], dim=1) if self.for_row else numbers
+        """Numbers for the actions."""
+        numbers: Tensor = self(features)[0]
+        return numbers
 
     def forward_critic(self, features: Tensor) -> Tensor:
-        """The value, (E, 1)."""
-        value: Tensor = self.critic(features.reshape(-1, self.n, WIDTH))[1]
+        """The value."""
+        value: Tensor = self(features)[1]
         return value
 
 
 class WorkersPolicy(ActorCriticPolicy):
     """An actor and a critic for ``observation="workers"`` with any form of actions; for PPO and A2C.
 
-    Both are a ``WorkersNet``. No weight depends on the number of workers, so ``set_parameters`` of an agent for n
+    They share a ``WorkersNet``. No weight depends on the number of workers, so ``set_parameters`` of an agent for n
     workers takes those of one for another number.
 
     Parameters
@@ -52,6 +56,9 @@ class WorkersPolicy(ActorCriticPolicy):
         Width of the layers.
     log_std_init
         Logarithm of the first standard deviation of ``action="shares"``.
+    power
+        With ``action="shares"`` an agent begins as the rule that shares the budget in proportion to mean^-power of the
+        times seen so far, and learns what to add to it (residual policy learning, Silver et al., 2018); 0: evenly.
     kwargs
         Those of ``ActorCriticPolicy``, without ``net_arch``, which has no meaning here.
 
@@ -65,12 +72,14 @@ class WorkersPolicy(ActorCriticPolicy):
     (8, 5)
     """
 
-    def __init__(self, *args: Any, hidden: int = 32, log_std_init: float = -1.0, **kwargs: Any) -> None:
-        self._hidden = hidden
+    def __init__(
+        self, *args: Any, hidden: int = 32, log_std_init: float = -2.0, power: float = 1.5, **kwargs: Any
+    ) -> None:
+        self._hidden, self._power = hidden, power
         super().__init__(*args, **kwargs | {"log_std_init": log_std_init})
 
     def _get_constructor_parameters(self) -> dict[str, Any]:
-        return super()._get_constructor_parameters() | {"hidden": self._hidden}
+        return super()._get_constructor_parameters() | {"hidden": self._hidden, "power": self._power}
 
     def _build_mlp_extractor(self) -> None:
         shape = self.observation_space.shape
@@ -83,10 +92,11 @@ class WorkersPolicy(ActorCriticPolicy):
         super()._build(lr_schedule)
         self.action_net, self.value_net = nn.Identity(), nn.Identity()  # type: ignore[assignment]
         workers: Any = self.mlp_extractor
-        for net in (workers.actor, workers.critic):  # where the class has given all layers the same scale
-            net.begin_evenly()
-        if isinstance(self.action_space, spaces.Box):  # one for all workers
-            self.log_std = nn.Parameter(torch.full((1,), float(self.log_std_init)))
+        workers.net.begin_evenly()  # where the class has given all layers the same scale
+        if isinstance(self.action_space, spaces.Box):
+            with torch.no_grad():
+                workers.net.direct.weight[0, OF_WORKER.index("log mean")] = -self._power / SCALE
+            self.log_std = nn.Parameter(torch.full((1,), float(self.log_std_init)))  # one for all workers
         make: Any = self.optimizer_class
         self.optimizer = make(self.parameters(), lr=lr_schedule(1), **self.optimizer_kwargs)
 

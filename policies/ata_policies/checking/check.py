@@ -116,6 +116,9 @@ def examine(
     if kind.env_id not in env_ids():
         return CheckResult((f"its env_id must be {' or '.join(env_ids())}, not {kind.env_id!r}",), advice)
     scenarios = _SCENARIOS if given is kind else ((given.setting, ()),)
+    if kind.only_size is not None:
+        n, budget = kind.only_size
+        scenarios = ((Setting(n, budget, price=0.1, pool=exponential(np.arange(1.0, n + 1))), ()),)
     if env is not None:
         check_env_id(kind, env)
         bare: Any = env.unwrapped

@@ -1,0 +1,175 @@
+"""Agents of RL libraries as policies: for the benchmarks, the leaderboard and loops that do real work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import gymnasium as gym
+import numpy as np
+from numpy.typing import NDArray
+
+from ata_gym.envs.interface.interface import flat
+from ata_gym.envs.interface.shares import SCALE, checked_reals, race_of_shares, tasks_of_shares
+from ata_gym.envs.interface.worker_features import RoundFeatures, WorkerMemory
+from ata_gym.typing import Floats, Ints
+from ata_policies.observations import Observation
+from ata_policies.policy import DispatchPolicy, Policy, Setting, State
+from ata_policies.registry import id_of
+
+
+class Agent(Protocol):
+    """What agents of Stable-Baselines3 and sb3-contrib have; a function of the observations will do as well."""
+
+    def predict(self, observation: NDArray[Any], deterministic: bool = False) -> Any:
+        """Actions of a batch of observations, maybe with a state after them."""
+
+
+def from_agent(
+    agent: Agent | Callable[[NDArray[np.float32]], Any],
+    env: gym.Env[Any, Any] | gym.vector.VectorEnv[Any, Any, Any],
+    *,
+    any_size: bool = False,
+    masked: bool = False,
+) -> type[Policy]:
+    """A class of policies that play as an agent does which was trained in ``env``.
+
+    Put the class into a module of your own, and name it ``package.module:Class`` in ``ata-gym bench`` and
+    ``ata-gym leaderboard``. The agent acts without its own randomness (``deterministic=True``).
+
+    Parameters
+    ----------
+    agent
+        It has ``predict(observation, deterministic=True)``, as agents of Stable-Baselines3 have, or it is a function
+        from a batch of observations, (E, ...) float32, to actions, (E, ...), such as a torch module behind
+        ``torch.no_grad``.
+    env
+        An env as it was trained in, with ``observation="workers"`` or ``"flat"``: its id, its forms of observations
+        and actions, n and B count.
+    any_size
+        Whether it plays any n and B, as an agent with ``WorkersNet`` does. By default n and B are those of ``env``, and
+        another setting raises ValueError.
+    masked
+        Whether ``predict`` takes ``action_masks``, as agents of sb3-contrib do.
+
+    Raises
+    ------
+    ValueError
+        If the env is not one of this project, or shows the feedback itself.
+
+    Examples
+    --------
+    >>> import ata_gym
+    >>> env = gym.make("ata_gym/TaskAllocation-v0", observation="workers", action="shares")
+    >>> class Fastest(from_agent(lambda workers: -workers[..., 1], env)):
+    ...     '''Shares that fall with the mean.'''
+    >>> policy = Fastest(Setting.of(env))
+    >>> policy.predict(gym.make("ata_gym/TaskAllocation-v0").reset(seed=0)[0])[0]
+    array([2, 2, 2, 1, 1])
+    """
+    env_id, bare = id_of(env), getattr(env, "unwrapped", None)
+    observation, action, _ = bare.interface_arguments  # type: ignore[union-attr]
+    if observation == "feedback":
+        raise ValueError('an agent sees features: make the env with observation="workers" or "flat"')
+    size = None if any_size else (Setting.of(env).n, Setting.of(env).budget)
+    contract = DispatchPolicy if env_id == DispatchPolicy.env_id else Policy
+    members = {
+        "__doc__": "An agent of an RL library.",
+        "__module__": __name__,
+        "env_id": env_id,
+        "only_size": size,
+        "agent": _Answers(agent, masked),
+        "form": (observation, action),
+    }
+    return type("AgentPolicy", (_AgentPolicy, contract), members)
+
+
+class _Answers:
+    """An agent, whatever it is, as a function from observations and masks to actions."""
+
+    def __init__(self, agent: Any, masked: bool) -> None:
+        self._agent, self._masked = agent, masked
+
+    def __call__(self, observation: NDArray[np.float32], mask: NDArray[np.bool_] | None = None) -> NDArray[Any]:
+        predict = getattr(self._agent, "predict", None)
+        if predict is None:
+            return np.asarray(self._agent(observation))
+        masks = {"action_masks": mask} if self._masked and mask is not None else {}
+        actions = predict(observation, deterministic=True, **masks)
+        return np.asarray(actions[0] if isinstance(actions, tuple) else actions)
+
+
+class _AgentPolicy(Policy):
+    """Computes the features from the feedback as the env does, asks the agent, and reads its form of actions."""
+
+    source = "an agent of an RL library"
+    constants = "those of the agent"
+    assumes = "workers like those that it was trained on"
+    priced = True
+    nonstationary = True
+    belief = WorkerMemory
+    agent: _Answers
+    form: tuple[str, str]
+
+    def act(self, state: State, seen: Observation) -> tuple[Ints, State]:
+        """Ask the agent, once or for one worker after the other."""
+        read = {"shares": self._shares, "assign": self._assign, "start": self._start}.get(self.form[1], self._own)
+        action = read(state, seen)
+        return action, state._replace(belief=state.belief.asked(action))
+
+    def _own(self, state: State, seen: Observation) -> Ints:
+        return self.agent(self._observed(state, seen)).astype(np.int64)
+
+    def _shares(self, state: State, seen: Observation) -> Ints:
+        features = self._observed(state, seen)
+        race = self.env_id == "ata_gym/TaskRace-v0"
+        shares: Floats = checked_reals(self.agent(features), (len(features), self.setting.n + race))
+        return (race_of_shares if race else tasks_of_shares)(shares, self.setting.budget, SCALE, _there(seen))
+
+    def _assign(self, state: State, seen: Observation) -> Ints:
+        rows = np.arange(len(state.round))
+        tasks = np.zeros((len(rows), self.setting.n), np.int64)
+        present = _there(seen)
+        mask = np.ones(tasks.shape, np.bool_) if present is None else present
+        for _ in range(self.setting.budget):
+            tasks[rows, self.agent(self._observed(state, seen, tasks), mask)] += 1
+        return tasks
+
+    def _start(self, state: State, seen: Observation) -> Ints:
+        rows, n = np.arange(len(state.round)), self.setting.n
+        started = np.zeros((len(rows), n), np.int64)
+        present = _there(seen)
+        free = (seen["running"] == 0) & (True if present is None else present)
+        going = free.any(axis=1)
+        for _ in range(n):
+            idle = free & (started == 0)
+            works = np.any((~free | (started > 0)) & (True if present is None else present), axis=1, keepdims=True)
+            chosen = self.agent(self._observed(state, seen, started), np.concatenate([idle, works], axis=1))
+            going = going & (chosen < n) & np.append(idle, np.zeros((len(rows), 1), np.bool_), axis=1)[rows, chosen]
+            started[rows[going], chosen[going]] = 1
+            if not going.any():
+                break
+        return started
+
+    def _observed(self, state: State, seen: Observation, added: Ints | None = None) -> NDArray[np.float32]:
+        """What the env would show: ``added`` are the tasks that were picked in this step so far, (E, n)."""
+        setting, present = self.setting, seen.get("present")
+        picked = np.zeros((len(state.round), setting.n), np.int64) if added is None else added
+        in_round: dict[str, Any] = {"started": picked / setting.budget}
+        missing = setting.budget - picked.sum(axis=1)
+        if "running" in seen:
+            in_round = {
+                "running": seen["running"] + picked,
+                "started": (seen["started"] + picked) / setting.budget,
+                "age": seen["age"],
+            }
+            missing = seen["missing"][:, 0]
+        of_round = RoundFeatures(setting.budget, setting.price, setting.horizon)
+        features: NDArray[np.float32] = state.belief.encode(
+            of_round.of(state.round - 1, missing, present, setting.n), present=present, **in_round
+        )
+        return features if self.form[0] == "workers" else flat(features)
+
+
+def _there(seen: Observation) -> NDArray[np.bool_] | None:
+    return seen["present"] > 0 if "present" in seen else None

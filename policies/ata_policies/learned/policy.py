@@ -1,0 +1,96 @@
+"""Policies whose decisions come from a network over workers that was trained before."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ata_gym.envs.interface.shares import tasks_of_shares
+from ata_gym.envs.interface.worker_features import Features, RoundFeatures, WorkerMemory
+from ata_gym.typing import Floats, Ints
+from ata_policies.learned.network import Network, read_network
+from ata_policies.observations import Observation
+from ata_policies.policy import DispatchPolicy, Policy, Setting, State
+
+WEIGHTS = Path(__file__).parent / "weights"
+_MOST_LOGS = 1.2
+"""The feature "log count" is bounded by this, as of 400 results: training saw few larger counts."""
+
+
+class _Learned(Policy):
+    """What both have in common: the network, and the features that it reads.
+
+    Parameters
+    ----------
+    weights
+        A safetensors file of a ``WorkersNet`` with one number for each worker; by default the one that is shipped.
+    """
+
+    source = "ours"
+    knows = "nothing"
+    assumes = "workers like those that it was trained on"
+    priced = True
+    nonstationary = True
+    belief = WorkerMemory
+    shipped = ""
+
+    def __init__(
+        self, setting: Setting, *, weights: str | Path | None = None, network: Network | None = None, seed: int = 0
+    ) -> None:
+        super().__init__(setting, seed=seed)
+        self.network = network or read_network(WEIGHTS / self.shipped if weights is None else Path(weights))
+        if self.network.last_bias.shape != (1,):
+            raise ValueError(f"the network must give one number for each worker, not {self.network.last_bias.shape[0]}")
+        self._of_round = RoundFeatures(setting.budget, setting.price, setting.horizon)
+
+    def features(self, state: State, seen: Observation) -> Features:
+        """What the network reads, shape (E, n, 15)."""
+        budget, present = self.setting.budget, seen.get("present")
+        in_round: dict[str, Any] = {}
+        missing = np.full(len(state.round), budget)
+        if "running" in seen:
+            in_round = {"running": seen["running"], "started": seen["started"] / budget, "age": seen["age"]}
+            missing = seen["missing"][:, 0]
+        of_round = self._of_round.of(state.round - 1, missing, present, self.setting.n)
+        features: Features = state.belief.encode(of_round, present=present, **in_round)
+        features[..., 0] = np.minimum(features[..., 0], _MOST_LOGS)
+        return features
+
+
+class LearnedAllocation(_Learned):
+    """Shares of the budget from a network that was trained on workers drawn at random. Ours.
+
+    The network gives a logit for each worker, from what was seen of it and of the others; the budget is shared by
+    softmax and the method of largest remainders.
+    """
+
+    constants = "weights of a network"
+    shipped = "learned.safetensors"
+
+    def act(self, state: State, seen: Observation) -> tuple[Ints, State]:
+        """Share the budget."""
+        logits: Floats = self.network(self.features(state, seen))[..., 0].astype(np.float64)
+        tasks = tasks_of_shares(logits, self.setting.budget, 1.0, _present(seen))
+        return tasks, state._replace(belief=state.belief.asked(tasks))
+
+
+class LearnedDispatch(_Learned, DispatchPolicy):
+    """Who should be working, from a network that was trained on workers drawn at random. Ours.
+
+    The network gives a logit for each worker, from what was seen of it and of the others and from the state of the
+    round; workers with a positive one should be working.
+    """
+
+    constants = "weights of a network"
+    shipped = "learned-dispatch.safetensors"
+
+    def act(self, state: State, seen: Observation) -> tuple[Ints, State]:
+        """Look at each worker's logit."""
+        action = (self.network(self.features(state, seen))[..., 0] > 0).astype(np.int64)
+        return action, state._replace(belief=state.belief.asked(action))
+
+
+def _present(seen: Observation) -> Any:
+    return seen["present"] > 0 if "present" in seen else None
