@@ -35,8 +35,8 @@ class Conditions(NamedTuple):
     low: float = 0.0
     high: float = 0.0
     """The shortest and the longest outlier, in medians of its worker's distribution."""
-    deadline: float = 0.0
-    """From this time of the round on, tasks of dead workers are handed on."""
+    deadline: Floats | float = 0.0
+    """From this time of the round on, tasks of dead workers are handed on; (E,) where rows may have different ones."""
     price: Floats | None = None
     """(E,) what one unit of worker time costs in units of runtime; None: the scenario's price."""
     present: Mask | None = None
@@ -59,9 +59,11 @@ class Conditions(NamedTuple):
         chosen: dict[str, Any] = {
             name: np.where(rows.reshape(-1, *[1] * (own.ndim - 1)), getattr(other, name), own)
             for name, own in self._asdict().items()
-            if isinstance(own, np.ndarray)
+            if isinstance(own, np.ndarray) and name != "deadline"
         }
-        return self._replace(**chosen, deadline=max(self.deadline, other.deadline))
+        if not np.array_equal(self.deadline, other.deadline):
+            chosen["deadline"] = np.where(rows, other.deadline, self.deadline)
+        return self._replace(**chosen)
 
     def with_survivor(self) -> Conditions:
         """The same, but where all workers of a row would die, the last one (of equals the lowest) lives."""

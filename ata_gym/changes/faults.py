@@ -23,7 +23,9 @@ from ata_gym.utils.validation import whole_number
 
 def _with_deaths(conditions: Conditions, dies: Floats, deadline: float) -> Conditions:
     """The conditions with these deaths too: of several faults the first death and the last deadline count."""
-    return conditions._replace(dies=np.minimum(conditions.dies, dies), deadline=max(conditions.deadline, deadline))
+    return conditions._replace(
+        dies=np.minimum(conditions.dies, dies), deadline=np.maximum(conditions.deadline, deadline)
+    )
 
 
 @dataclass(frozen=True)

@@ -112,6 +112,11 @@ class Scenario:
         return catalogue(self.pool, self.changes)
 
     @property
+    def drawn(self) -> bool:
+        """Whether the workers are drawn anew in each episode; then the pool is only a typical one."""
+        return any(isinstance(change, Redraw) for change in self.changes)
+
+    @property
     def ends(self) -> bool:
         """Whether an episode ends with the recorded times of the pool."""
         return bool(self.pool.distributions.limit.min() < NEVER)

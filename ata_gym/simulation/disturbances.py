@@ -18,8 +18,8 @@ class Disturbances(NamedTuple):
     own normal noise, and what is added to that."""
     dies: Floats
     """(E, n) when each worker dies, counted from the round's start; 0: it is away, inf: it lives."""
-    deadline: float
-    """From this time of the round on, tasks of dead workers are handed on."""
+    deadline: Floats | float
+    """From this time of the round on, tasks of dead workers are handed on; (E,), or alike in all rows."""
 
 
 @cache

@@ -36,7 +36,7 @@ class Setting(NamedTuple):
     pool: Pool | None = None
     """The distributions of the task times: for oracles, and for the psi1 norms where none were published.
 
-    Where workers are drawn anew, these are the distributions that they are drawn from, with mean 1.
+    Where workers are drawn anew, these are the distributions that they are drawn from, each of mean 1.
     """
     alpha: float | None = None
     """The published hyperparameter of ATA, where there is one."""
@@ -44,6 +44,8 @@ class Setting(NamedTuple):
     """The published hyperparameter of ATA-Empirical, where there is one."""
     horizon: int | None = None
     """Rounds in an episode, where that is known: what is left of them bounds what a try of a worker can be worth."""
+    drawn: bool = False
+    """Whether workers are drawn anew, from the distributions of ``pool``; these may be more or fewer than n."""
 
     @classmethod
     def of(cls, env: gym.Env[Any, Any] | gym.vector.VectorEnv[Any, Any, Any]) -> Setting:
@@ -52,16 +54,17 @@ class Setting(NamedTuple):
         scenario = getattr(bare, "scenario", None)
         try:
             known = {name: getattr(scenario, name) for name in ("budget", "price", "alpha", "eta", "horizon")}
-            n, pool = scenario.pool.n, scenario.catalogue  # type: ignore[union-attr]
+            known |= {"pool": scenario.catalogue, "drawn": scenario.drawn}  # type: ignore[union-attr]
+            n = scenario.pool.n  # type: ignore[union-attr]
         except AttributeError:
             raise ValueError(f"{env} is not an env of ata_gym: make one with gymnasium.make") from None
-        return cls(n, pool=pool, **known)
+        return cls(n, **known)
 
     def known_pool(self, policy: str, dynamic: bool = False) -> Pool:
         """The pool (if ``dynamic``: or what workers are drawn from), or a ValueError that says that one is needed."""
         if self.pool is None:
             raise ValueError(f"{policy} knows the workers: it needs an env whose pool is known")
-        if not dynamic and self.pool.n != self.n:
+        if not dynamic and self.drawn:
             raise ValueError(f"{policy} knows the workers, and here they are drawn anew: use a dynamic oracle")
         return self.pool
 

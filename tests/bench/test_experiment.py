@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ata_gym.bench.experiment.experiment import Experiment, recorded_rounds
-from ata_gym.pools import trace
+from ata_gym.changes import Redraw
+from ata_gym.pools import PoolDistribution, trace
+from ata_gym.scenarios import Scenario
 
 REGRET = "icml2025-regret"
 
@@ -30,6 +33,18 @@ def test_a_scenario_gives_rounds_and_budget_unless_told():
     assert (experiment.rounds, experiment.scenario.budget) == (4_000_000, 5)
     envs = Experiment.on_scenario(REGRET, seeds=2, budget=7).make_envs("ata_gym/TaskAllocation-v0")
     assert envs.unwrapped.budget == 7
+
+
+def test_workers_that_are_drawn_anew_are_played_and_prices_are_not():
+    pools = PoolDistribution(3, fewest=2)
+    drawn = Experiment.on_scenario(Scenario(pools, 4, 6), seeds=2, seed=7, price=0.5)
+    others = Scenario(PoolDistribution(3, fewest=1), 4, 6)
+    assert Experiment.on_scenario(others, seeds=2, seed=7, price=0.5).config() != drawn.config()
+    drawn.try_out("distribution-learner")
+    drawn.try_out("dispatch-dynamic-oracle")
+    for priced in ((0.1, 1.0), (0.5, 0.5)):
+        with pytest.raises(ValueError, match="policies know one price, and this scenario draws one for each episode"):
+            Experiment.on_scenario(Scenario(pools, 4, 6, (Redraw(pools, price=priced),)), seeds=2)
 
 
 def test_the_configuration_is_plain_data_and_tells_experiments_apart():

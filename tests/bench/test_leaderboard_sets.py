@@ -10,19 +10,24 @@ import pytest
 
 import ata_policies
 from ata_gym.bench.experiment.experiment import predict
+from ata_gym.bench.experiment.jobs import play_jobs
+from ata_gym.bench.leaderboard.experiment import Competitor, Leaderboard, finals
 from ata_gym.bench.leaderboard.sets.changing import CHANGING
+from ata_gym.bench.leaderboard.sets.drawn import DRAWN
 from ata_gym.bench.leaderboard.sets.players import DYNAMIC_ORACLES, FOLLOWERS
 from ata_gym.bench.leaderboard.sets.registry import SETS
 from ata_gym.bench.leaderboard.sets.scenario_set import ScenarioSet
 from ata_gym.bench.leaderboard.sets.steady import STEADY
 from ata_gym.bench.leaderboard.sets.unseen import UNSEEN
 from ata_gym.changes import Change, Redraw
+from ata_gym.scenarios.for_agents import SPLITS
 from ata_policies.registry import DEFAULTS
 
 FINGERPRINTS = {
     ("steady", "1"): "7174e5b0b20b73a81402aa974b7e65edfd8336710c0343cabc515f09fa6e8d2b",
     ("changing", "1"): "ce4c064ddd8c72fa06081803800021c1f933fd2afe71459460609740493e593a",
     ("unseen", "1"): "51986051939977b7855bf4d30304a962c32a5adc5c4b18305ea70dc6b0f309dc",
+    ("drawn", "1"): "17983f9e7404e98ed51476472541371fa59f236bef5fab97e768c37165491ada",
 }
 """What each version stands for: a change of a set needs a new version, and a new line here."""
 
@@ -75,7 +80,7 @@ def test_who_plays_can_be_loaded_and_is_named_once(chosen: ScenarioSet) -> None:
 def test_all_races_and_dispatch_play_where_workers_change() -> None:
     learned = {name for name in ata_policies.names() if ata_policies.load(name).knows == "nothing"}
     others = {name for name in learned if ata_policies.load(name).env_id != "ata_gym/TaskAllocation-v0"}
-    for one in (CHANGING, UNSEEN):
+    for one in (CHANGING, UNSEEN, DRAWN):
         assert {*others, *DYNAMIC_ORACLES} <= set(one.players())
         assert not {"ofta", "oracle", "race-oracle", "dispatch-oracle"} & set(one.players())
 
@@ -105,6 +110,22 @@ def test_scenarios_and_prices_are_as_announced() -> None:
         pool = STEADY.find(heavy).pool
         assert pool.mean()[[0, -1]] == pytest.approx([10.0, 200.0])
         assert (pool.sd() > 2 * pool.mean()).all()
+
+
+def test_drawn_workers_are_those_of_seeds_that_no_policy_was_trained_on(tmp_path) -> None:
+    found = DRAWN.find("drawn-6-v1")
+    board = Leaderboard(DRAWN, [found], (0.0,), [Competitor.of("dynamic-ofta")], 3, tmp_path)
+    (job,) = board.jobs()
+    assert play_jobs([job.job], processes=1) == {}
+    ends = finals([job])
+    assert ends["seed"].to_list() == [*SPLITS["test"][:3]]
+    assert ends["runtime"].n_unique() == 3
+    assert set(SPLITS["test"]).isdisjoint([*SPLITS["train"][:2], SPLITS["train"][-1], *SPLITS["validation"][-2:]])
+    for name in DRAWN.built:
+        (redraw,) = DRAWN.find(name).changes
+        assert isinstance(redraw, Redraw)
+        assert redraw.price is None  # each is played at the set's prices
+    assert all(one.first_seed == 0 for one in SETS.values() if one is not DRAWN)
 
 
 def test_unseen_records_are_as_announced() -> None:

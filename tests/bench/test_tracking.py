@@ -16,8 +16,8 @@ from ata_gym.bench.report import style
 from ata_gym.bench.tracking import picture as tracking_picture
 from ata_gym.bench.tracking.experiment import ORACLES, SCHEMA, ExpectedTimes, TrackedRun, Tracking, abrupt_changes
 from ata_gym.bench.tracking.report import BLOCK, NEVER, WITHIN, delay, delays, summarise
-from ata_gym.changes import Change, Jump, Outliers, Switch, Walk
-from ata_gym.pools import gamma, trace
+from ata_gym.changes import Change, Jump, Outliers, Redraw, Switch, Walk
+from ata_gym.pools import PoolDistribution, gamma, trace
 from ata_gym.pools.pool import Pool
 from ata_gym.scenarios import Scenario
 from ata_gym.theory.round_time.expected import expected_round_time
@@ -53,6 +53,20 @@ def test_windows_end_where_another_change_or_the_episode_does():
     early = tracked(before=70, after=10)
     assert early.windows() == [(0, 50, 60), (50, 100, 110)]
     assert early.rounds == 110
+
+
+def test_expected_times_of_workers_that_are_drawn_anew_are_those_of_the_draw(play):
+    pools = PoolDistribution(3, families=("gamma", "uniform"), cv=(0.3, 0.6))
+    drawn = experiment(pools.typical(), Redraw(pools), Switch(every=6), rounds=12)
+    tracking = Tracking.around(drawn, before=4, after=4)
+    records = play(tracking, "dynamic-ofta")
+    env = tracking.make_envs("ata_gym/TaskAllocation-v0").unwrapped
+    env.reset(seed=3)
+    conditions = env.conditions()
+    for e in range(2):
+        first = records.filter(pl.col("seed") == 3 + e).row(0, named=True)
+        pool = conditions.row(e).pool(drawn.scenario.catalogue)  # until the switch
+        assert first["expected"] == pytest.approx(expected_round_time(pool, first["tasks"]), rel=0.03)
 
 
 def test_the_records_are_those_of_single_envs_played_by_hand(play):

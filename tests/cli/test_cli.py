@@ -177,9 +177,9 @@ def test_leaderboard_ranks_policies_of_every_env(run, refused, tmp_path):
     assert "another configuration: seeds is 2 there and 3 here" in refused(line.replace("--seeds 2", "--seeds 3"))
 
 
-@pytest.mark.parametrize("of", ["changing", "unseen"])
+@pytest.mark.parametrize("of", ["changing", "unseen", "drawn"])
 def test_leaderboard_has_sets_of_scenarios(run, tmp_path, of):
-    scenario = {"changing": "spot", "unseen": "walk"}[of]
+    scenario = {"changing": "spot", "unseen": "walk", "drawn": "drawn-6-v1"}[of]
     line = (
         f"leaderboard --set {of} --quick --scenarios {scenario} --prices 0.1 --seeds 2 --jobs 1 --out out "
         "--policies lb-bsp-ema,uta,race-fastest,dispatch-gta,dynamic-ofta"

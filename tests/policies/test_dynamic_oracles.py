@@ -10,8 +10,9 @@ import pytest
 
 import ata_policies
 from ata_gym.bench.experiment.experiment import predict
-from ata_gym.changes import Outliers, Periodic, Spot, Switch
-from ata_gym.pools import exponential, trace
+from ata_gym.changes import Outliers, Periodic, Redraw, Spot, Switch
+from ata_gym.pools import PoolDistribution, exponential, trace
+from ata_gym.scenarios import Scenario, scenario
 from ata_policies.policy import DispatchPolicy
 
 MEANS = np.arange(1.0, 9.0)
@@ -86,3 +87,86 @@ def test_it_knows_the_times_of_a_round_that_is_replayed(name: str) -> None:
     fast, slow = [1.0, 1.0, 50.0, 50.0], [50.0, 50.0, 1.0, 1.0]
     run = play(name, 40, 1.0, trace([fast, slow, [80.0]], replay="round"))
     assert not run.actions[run.means >= 50.0].any()
+
+
+DRAWN = PoolDistribution(5, families=("gamma", "log-normal"), heterogeneity=(2.0, 9.0), cv=(0.2, 1.0))
+PADDED = PoolDistribution(16, fewest=3, families="gamma")  # with as many distributions as places
+ORACLES = {"dynamic-ofta": "ofta", "dynamic-oracle": "oracle", RACE: "race-oracle", DISPATCH: "dispatch-oracle"}
+
+
+def costs(name: str, env: Any, seed: int, rounds: int = 20) -> Any:
+    """What each row costs, and the last state."""
+    policy = ata_policies.make(name, env)
+    (observation, _), state = env.reset(seed=seed), None
+    for _ in range(rounds * (env.unwrapped.budget if isinstance(policy, DispatchPolicy) else 1)):
+        action, state = predict(policy, env, observation, state)
+        observation, _, _, _, info = env.step(action)
+    return info["runtime"] + env.unwrapped.price * info["total_worker_time"], state
+
+
+def drawn(name: str, rows: int, pools: PoolDistribution = DRAWN, price: float = 0.1, **options: Any) -> Any:
+    changes = [Redraw(pools, **options)]
+    one = {"pool": pools, "budget": BUDGET, "price": price, "changes": changes}
+    return gym.make_vec(ata_policies.load(name).env_id, num_envs=rows, **one)
+
+
+@pytest.mark.parametrize("price", [0.0, 0.1, 1.0])
+@pytest.mark.parametrize(("dynamic", "plain"), ORACLES.items())
+def test_where_workers_are_drawn_it_is_the_oracle_of_each_draw(dynamic: str, plain: str, price: float) -> None:
+    env = drawn(dynamic, 3, price=price)
+    ours, _ = costs(dynamic, env, seed=4)
+    for e in range(3):
+        env.reset(seed=4)
+        pool = env.unwrapped.conditions().row(e).pool(env.unwrapped.scenario.catalogue)
+        alone = Scenario(pool, BUDGET, price=price)
+        fixed, _ = costs(plain, gym.make_vec(ata_policies.load(plain).env_id, num_envs=1, scenario=alone), seed=4 + e)
+        assert ours[e] == pytest.approx(fixed[0], rel=0.08 if dynamic == RACE else 1e-9)
+
+
+def test_the_shadow_price_is_chosen_for_each_draw_and_kept_in_between() -> None:
+    kept = drawn(DISPATCH, 4, among=((Switch(every=3),),))
+    state = costs(DISPATCH, kept, seed=0, rounds=1)[1]
+    later = costs(DISPATCH, kept, seed=0, rounds=8)[1]
+    np.testing.assert_array_equal(state.plan.shadow, later.plan.shadow)
+    assert len(np.unique(state.plan.shadow)) == 4
+    anew = drawn(DISPATCH, 4, every=3)
+    shadows = [costs(DISPATCH, anew, seed=0, rounds=rounds)[1].plan.shadow for rounds in (3, 4)]
+    assert (shadows[0] != shadows[1]).all()
+
+
+def test_a_row_does_not_depend_on_its_batch() -> None:
+    together, state = costs(DISPATCH, drawn(DISPATCH, 3, PADDED), seed=2)
+    for e in range(3):
+        alone, own = costs(DISPATCH, drawn(DISPATCH, 1, PADDED), seed=2 + e)
+        assert alone[0] == together[e]
+        assert own.plan.shadow[0] == state.plan.shadow[e]
+
+
+@pytest.mark.parametrize("name", ORACLES)
+def test_empty_places_get_nothing(name: str) -> None:
+    env = drawn(name, 4, PADDED)
+    policy = ata_policies.make(name, env)
+    (observation, _), state = env.reset(seed=1), None
+    for _ in range(10):
+        action, state = predict(policy, env, observation, state)
+        assert not action[observation["present"] == 0].any()
+        assert action.any(axis=1).all() or name == DISPATCH
+        observation, *_ = env.step(action)
+    assert not observation["present"].all()
+
+
+@pytest.mark.parametrize("plain", ORACLES.values())
+def test_oracles_of_one_pool_say_that_workers_are_drawn_anew(plain: str) -> None:
+    for pools in (DRAWN, PADDED):
+        with pytest.raises(ValueError, match=r"the workers, and here they are drawn anew: use a dynamic oracle"):
+            ata_policies.make(plain, drawn(plain, 1, pools))
+
+
+def test_ata_needs_a_bound_where_workers_are_drawn_anew() -> None:
+    env = drawn("ata", 1, PADDED)
+    with pytest.raises(ValueError, match=r"give alpha=.*the workers are drawn anew"):
+        ata_policies.make("ata", env)
+    assert ata_policies.make("ata", env, alpha=3.0)
+    assert ata_policies.make("ata-empirical", env)  # how variable they are is known
+    named = gym.make_vec("ata_gym/TaskAllocation-v0", num_envs=1, scenario="drawn-6-v1")
+    assert ata_policies.make("ata", named).setting.alpha == scenario("drawn-6-v1").alpha

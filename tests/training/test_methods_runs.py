@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from ata_gym.pools import deterministic, exponential, trace
+from ata_gym.pools import PoolDistribution, deterministic, exponential, trace
 from ata_gym.training import Classification, Trainer
 from ata_gym.training.methods import METHODS, MethodRun, ParameterServer, UpdateRecord, run_method
 from ata_gym.training.methods.clock import WorkerClock
@@ -190,6 +190,11 @@ def test_a_method_of_ones_own_that_starts_nothing():
 def test_bad_arguments(kwargs, sentence):
     with pytest.raises(ValueError, match=sentence):
         run(kwargs.pop("name", "rennala"), **kwargs)
+
+
+def test_workers_that_are_drawn_anew_are_refused():
+    with pytest.raises(ValueError, match="a method plays one pool, which no PoolDistribution is"):
+        MethodRun("rennala", PoolDistribution(3), Quadratic(3), budget=3)
 
 
 def test_without_torch_the_error_is_one_sentence():

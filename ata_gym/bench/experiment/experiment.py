@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 import ata_gym
 import ata_policies
-from ata_gym.changes import Load
+from ata_gym.changes import Load, Redraw
 from ata_gym.pools import Pool, read_trace
 from ata_gym.scenarios import Scenario, resolve
 from ata_gym.utils.validation import whole_number
@@ -28,8 +28,8 @@ Config = dict[str, Any]
 class Experiment:
     """A scenario, a number of rounds, and a batch of seeds; make one with :meth:`on_scenario` or :meth:`on_trace`.
 
-    Policies of all env ids play it. ValueError if a number is out of range, or the observations would not fit into the
-    machine's memory.
+    Policies of all env ids play it. ValueError if a number is out of range, the scenario draws prices, or the
+    observations would not fit into the machine's memory.
 
     >>> experiment = Experiment.on_scenario("icml2025-regret", rounds=1000, seeds=4)
     >>> experiment.scenario.budget, experiment.record_at()[-3:]
@@ -54,6 +54,11 @@ class Experiment:
         whole_number("points", self.points, 1)
         if not all(1 <= whole_number("also", each) <= self.rounds for each in self.also):
             raise ValueError(f"also must name rounds from 1 to {self.rounds:,}, not {self.also}")
+        if any(isinstance(change, Redraw) and change.price is not None for change in self.scenario.changes):
+            raise ValueError(
+                "policies know one price, and this scenario draws one for each episode: leave out price=... of Redraw, "
+                "and give the scenario, or the experiment, a price"
+            )
         need = self.seeds * (16 * self.scenario.budget + 8 * self.scenario.pool.n)  # for an observation alone
         there = _memory()
         if need > there:

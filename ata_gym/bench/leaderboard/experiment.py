@@ -104,7 +104,7 @@ class Leaderboard:
         return [(price, (price,)) for price in sorted({*self.prices, *more})]
 
     def _experiment(self, scenario: Scenario, price: float) -> Experiment:
-        return Experiment.on_scenario(scenario, seeds=self.seeds, price=price)
+        return Experiment.on_scenario(scenario, seeds=self.seeds, seed=self.set.first_seed, price=price)
 
 
 def finals(jobs: Sequence[PricedJob]) -> pl.DataFrame:

@@ -156,7 +156,7 @@ class TrackedRun(PolicyRun):
 
     def __init__(self, experiment: Experiment, policy: str) -> None:
         super().__init__(experiment, policy)
-        pool, budget = experiment.scenario.pool, experiment.scenario.budget
+        pool, budget = experiment.scenario.catalogue, experiment.scenario.budget
         by_round = set(pool.families) == {"trace-by-round"}
         self.expected_times = None if by_round else ExpectedTimes(pool, budget)
         self.oracles: list[Any] = [ata_policies.make(oracle, self.envs) for oracle in ORACLES]

@@ -31,6 +31,7 @@ class SetName(StrEnum):
     steady = "steady"
     changing = "changing"
     unseen = "unseen"
+    drawn = "drawn"
 
 
 def leaderboard(
@@ -38,8 +39,8 @@ def leaderboard(
         SetName,
         typer.Option(
             "--set",
-            help="Scenarios whose workers stay as they are, scenarios that change, or a check on kinds of workers that "
-            "no policy was tuned on.",
+            help="Scenarios whose workers stay as they are, scenarios that change, a check on kinds of workers that "
+            "no policy was tuned on, or workers that are drawn anew for each seed.",
         ),
     ] = SetName.steady,
     quick: Annotated[
@@ -59,7 +60,10 @@ def leaderboard(
     prices: Annotated[str | None, typer.Option(help="Separated by commas; by default those of the set.")] = None,
     data: Annotated[Path | None, typer.Option(help="The folder of the recordings that some scenarios replay.")] = None,
     seeds: Annotated[
-        int | None, typer.Option(help="Paired episodes in each scenario; by default 8 for steady, else 4; quick 4.")
+        int | None,
+        typer.Option(
+            help="Paired episodes in each scenario; by default 8 for steady, 32 for drawn, else 4; quick 4, or 8."
+        ),
     ] = None,
     jobs: Jobs = None,
     save_every: SaveEvery = 10.0,
@@ -77,6 +81,7 @@ def leaderboard(
     ata-gym leaderboard --data recordings --out results/leaderboard
     ata-gym leaderboard --set changing --data recordings
     ata-gym leaderboard --set unseen --scenarios walk,lomax --prices 0 --policies restarting-beta,distribution-learner
+    ata-gym leaderboard --set drawn --quick
     ata-gym leaderboard --policies ata-icml,thompson,my_package.my_module:MyPolicy:shape=4
     ```
     """

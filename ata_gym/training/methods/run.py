@@ -84,8 +84,8 @@ class MethodRun(Iterator[UpdateRecord]):
     Raises
     ------
     ValueError, FloatingPointError
-        If there is no such method or hyperparameter, or for a bad argument; from ``next``, if the loss is NaN or
-        infinite: the weights stay as they were.
+        If there is no such method or hyperparameter, for a bad argument, or for workers that are drawn anew; from
+        ``next``, if the loss is NaN or infinite: the weights stay as they were.
 
     Examples
     --------
@@ -106,7 +106,12 @@ class MethodRun(Iterator[UpdateRecord]):
         seed: int = 0,
         **arguments: Any,
     ) -> None:
-        checked = resolve(None, pool, budget).pool
+        given = resolve(None, pool, budget)
+        if given.changes:
+            raise ValueError(
+                "a method plays one pool, which no PoolDistribution is: give a pool, such as its typical()"
+            )
+        checked = given.pool
         settings = {"optimizer": "sgd", "seed": seed} | {k: v for k, v in arguments.items() if k in _SETTINGS}
         found = find_method(method)
         try:

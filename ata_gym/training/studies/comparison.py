@@ -72,7 +72,7 @@ class MethodChoice:
         one of Rennala's or of a policy's. The tuned rates of Ringmaster ASGD (ICML 2025) agree: 0.2 for one gradient,
         and 1 for Rennala's 6. Theory's are half as large for asynchronous methods where noise dominates: its constants
         are not tight. ``"theory"`` asks for these, with the problem's L and sigma^2, and eps = sigma^2 / B, since B is
-        sigma^2 / eps there; ValueError if the problem does not know them.
+        sigma^2 / eps there; ValueError if the problem does not know them, or if workers are drawn anew.
 
         >>> from ata_gym.training.problems.quadratic import Quadratic
         >>> experiment = Experiment.on_scenario("icml2025-cifar100", seeds=1)
@@ -82,6 +82,11 @@ class MethodChoice:
         >>> round(MethodChoice.parse("rennala=theory").rate(experiment, Quadratic(), 0.46), 3)
         0.5
         """
+        if experiment.scenario.drawn:
+            raise ValueError(
+                f"methods play one pool, and the workers of {experiment.scenario.name} are drawn anew in each episode: "
+                "leave the methods out, or choose another scenario"
+            )
         if isinstance(self.lr, float):
             return self.lr
         budget = experiment.scenario.budget

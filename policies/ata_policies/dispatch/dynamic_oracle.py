@@ -2,27 +2,44 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from ata_gym.changes import Conditions
 from ata_gym.theory.simulated.slices import known_sample
-from ata_gym.typing import Ints
-from ata_policies.dispatch.oracles import DispatchOracle
+from ata_gym.typing import Floats, Ints
+from ata_policies.dispatch.oracles import best_shadow
 from ata_policies.dispatch.rules import Workers, at_work, by_margin
 from ata_policies.observations import Observation
-from ata_policies.policy import Setting, State
+from ata_policies.policy import DispatchPolicy, Setting, State
 
 _SLICES = 64
 
 
-class DispatchDynamicOracle(DispatchOracle):
+class KnownRound(NamedTuple):
+    """What the rule is applied to in E rows."""
+
+    workers: Workers
+    """Those of the round; infinite times of those who are away."""
+    shadow: Floats
+    """(E,) the shadow price"""
+    drawn: Ints
+    """(E, n) for which distributions it was chosen, sorted, where workers are drawn anew; -1: not yet."""
+
+
+class DispatchDynamicOracle(DispatchPolicy):
     """The rule of ``dispatch-oracle`` under the distributions of each round. Ours.
 
-    The shadow price is chosen once, for the workers as they are without changes. Noise in common and outliers are left
-    out; workers that are away start nothing.
+    The shadow price is chosen once, for the workers as they are without changes; where workers are drawn anew, for each
+    draw, as they are in its first round. Noise in common and outliers are left out; workers that are away start
+    nothing.
     """
 
+    source = "ours"
+    constants = "64 slices, 1536 simulated rounds"
     knows = "the distributions, of each round"
+    priced = True
     nonstationary = True
     privileged = True
 
@@ -31,10 +48,15 @@ class DispatchDynamicOracle(DispatchOracle):
         self.pool = setting.known_pool("dispatch-dynamic-oracle", dynamic=True)
         self.times = known_sample(self.pool, _SLICES)
         self.by_round = np.array([family == "trace-by-round" for family in self.pool.families])
+        self.shadow = (
+            np.ones(1) if setting.drawn else best_shadow(Workers.of(self.times[None], setting.budget), setting)
+        )
 
-    def first_plan(self, rows: int) -> Workers:
+    def first_plan(self, rows: int) -> KnownRound:
         """Nothing is known yet."""
-        return Workers.of(np.full((rows, self.setting.n, _SLICES), np.inf), self.setting.budget)
+        n, budget = self.setting.n, self.setting.budget
+        workers = Workers.of(np.full((rows, n, _SLICES), np.inf), budget)
+        return KnownRound(workers, np.tile(self.shadow, rows), np.full((rows, n), -1))
 
     def act(self, state: State, seen: Observation) -> tuple[Ints, State]:
         """Not used: it acts on the conditions of the round."""
@@ -48,10 +70,24 @@ class DispatchDynamicOracle(DispatchOracle):
             times = self.times[who] * conditions.factor[fresh, :, None]
             times = np.where(self.by_round[who][..., None], mean[..., None], times)
             now = Workers.of(np.where(np.isinf(mean)[..., None], np.inf, times), self.setting.budget)
-            plan = Workers._make(part.copy() for part in state.plan)
-            for old, new in zip(plan, now, strict=True):
+            workers = Workers._make(part.copy() for part in state.plan.workers)
+            for old, new in zip(workers, now, strict=True):
                 old[fresh] = new
+            plan = self._follow_draws(state.plan._replace(workers=workers), fresh, np.sort(who, axis=1))
             state = state._replace(plan=plan)
-        known: Workers = state.plan
+        known: Workers = state.plan.workers
         there = np.isfinite(known.mean)
-        return by_margin(known, self.shadow, *at_work(seen)).astype(np.int64) * there, state
+        return by_margin(known, state.plan.shadow, *at_work(seen)).astype(np.int64) * there, state
+
+    def _follow_draws(self, plan: KnownRound, fresh: Ints, drawn: Ints) -> KnownRound:
+        """Choose the shadow price anew in rows that have got other distributions; a switch only permutes them."""
+        if not self.setting.drawn:
+            return plan
+        other = (drawn != plan.drawn[fresh]).any(axis=1)
+        again = fresh[other]
+        if not again.size:
+            return plan
+        shadow, known = plan.shadow.copy(), plan.drawn.copy()
+        shadow[again] = best_shadow(Workers._make(part[again] for part in plan.workers), self.setting)
+        known[again] = drawn[other]
+        return plan._replace(shadow=shadow, drawn=known)

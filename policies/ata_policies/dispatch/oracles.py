@@ -6,7 +6,7 @@ import numpy as np
 
 from ata_gym.theory.simulated.races import best_race, race_allocation
 from ata_gym.theory.simulated.slices import known_sample
-from ata_gym.typing import Ints
+from ata_gym.typing import Floats, Ints
 from ata_gym.utils.validation import whole_number
 from ata_policies.dispatch.rules import Workers, at_work, by_margin
 from ata_policies.dispatch.shadow import ShadowSearch
@@ -14,6 +14,14 @@ from ata_policies.observations import Observation
 from ata_policies.policy import DispatchPolicy, Setting, State
 
 _SLICES, _SIMULATED = 64, 1536
+
+
+def best_shadow(workers: Workers, setting: Setting) -> Floats:
+    """The shadow prices, (E,), that are chosen for E rows of known workers; see ``ShadowSearch``."""
+    search = ShadowSearch.start(len(workers.mean), setting.n, setting.price)
+    for _ in range(_SIMULATED):
+        search = search.go_on(workers, setting.budget, setting.price)
+    return search.shadow()
 
 
 class DispatchOracle(DispatchPolicy):
@@ -32,10 +40,7 @@ class DispatchOracle(DispatchPolicy):
         super().__init__(setting, seed=seed)
         times = known_sample(setting.known_pool("dispatch-oracle"), _SLICES)
         self.workers = Workers.of(times[None], setting.budget)
-        search = ShadowSearch.start(1, setting.n, setting.price)
-        for _ in range(_SIMULATED):
-            search = search.go_on(self.workers, setting.budget, setting.price)
-        self.shadow = search.shadow()
+        self.shadow = best_shadow(self.workers, setting)
 
     def act(self, state: State, seen: Observation) -> tuple[Ints, State]:
         """Apply the rule."""

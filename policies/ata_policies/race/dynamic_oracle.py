@@ -21,9 +21,9 @@ class RaceDynamicOracle(DynamicAllocation):
     """The best race for the price under the distributions of the coming round. Ours.
 
     Workers are ranked by their means. How many of the fastest race, and for how many tasks, is searched
-    (``choose_race``) for the workers as they are without changes, and from there again where a mean differs from the
-    one planned for by more than the tolerance. Noise in common and outliers are left out; workers that are away start
-    nothing.
+    (``choose_race``) for the workers as they are without changes, or for all that they are drawn from, and from there
+    again where a mean differs from the one planned for by more than the tolerance. Noise in common and outliers are
+    left out; workers that are away start nothing.
     """
 
     env_id = "ata_gym/TaskRace-v0"

@@ -128,6 +128,17 @@ def test_the_rate_of_theory_is_that_of_the_method_for_the_constants_of_the_probl
         MethodChoice.parse("ssp=theory").rate(EXPERIMENT, Trainer("digits", 1).problem, 1.0)
 
 
+def test_methods_do_not_play_workers_that_are_drawn_anew(tmp_path):
+    drawn = Experiment.on_scenario("drawn-6-v1", rounds=ROUNDS, seeds=1)
+    for text in ("rennala", "rennala=0.1", "rennala=theory"):
+        with pytest.raises(ValueError, match="the workers of drawn-6-v1 are drawn anew in each episode"):
+            MethodChoice.parse(text).rate(drawn, Quadratic(), 0.46)
+    line = "train --scenario drawn-6-v1 --problem quadratic --rounds 3 --policies uta --methods rennala --out"
+    told = CliRunner().invoke(app, [*line.split(), str(tmp_path / "out")])
+    assert told.exit_code != 0
+    assert not (tmp_path / "out").exists()
+
+
 def test_tuning_chooses_the_rate_that_reaches_the_loss_first(tmp_path):
     arguments = ["train", "--problem", "quadratic", "--lr", "0.2", "--rounds", "60", "--policies", "gta", "--tune"]
     arguments += ["--scenario", "icml2025-regret", "--methods", "rennala,ringmaster=0.01", "--out", str(tmp_path)]

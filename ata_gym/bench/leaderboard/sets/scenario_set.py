@@ -47,6 +47,8 @@ class ScenarioSet:
     seeds: int = 8
     """Paired episodes in each scenario by default."""
     quick_seeds: int = 4
+    first_seed: int = 0
+    """Of the episodes; the others follow it."""
 
     def names(self) -> tuple[str, ...]:
         """The names of all scenarios of the set, those of recorded times last."""
@@ -87,7 +89,7 @@ class ScenarioSet:
     def fingerprint(self) -> str:
         """A hash of all that the version stands for; its keys and their order are part of it."""
         built = [self.find(name) for name in self.built]
-        data = {
+        data: dict[str, object] = {
             "prices": self.prices,
             "worlds": [
                 [s.name, s.pool.to_data(), s.budget, s.horizon, s.alpha, s.eta, *(c.to_data() for c in s.changes)]
@@ -99,6 +101,8 @@ class ScenarioSet:
             ],
             "quick": [self.quick_prices, dict(self.quick)],
         }
+        if self.first_seed:
+            data["first seed"] = self.first_seed
         return fingerprint_of(data)
 
     @property

@@ -67,14 +67,16 @@ class _ConfidenceBound(Estimate):
         name, value = self.bound, getattr(self, self.bound)
         if value is None:
             value = getattr(setting, name)
-        if value is None and setting.pool is not None:
+        unbounded = setting.drawn and name == "alpha"  # the pool tells how workers vary, not how slow they are
+        if value is None and setting.pool is not None and not unbounded:
             norms = setting.pool.psi1_norm(centred=self.version == "icml")
             value = float(np.max(norms if name == "alpha" else norms / setting.pool.mean()))
         try:
             fitted: dict[str, Any] = {name: real(name, value)}
         except ValueError:
             what = "psi1 norm" if name == "alpha" else "psi1 norm divided by the mean"
-            found = "no pool or scenario is known" if value is None else f"here it is {value!r}"
+            unknown = "the workers are drawn anew" if unbounded else "no pool or scenario is known"
+            found = unknown if value is None else f"here it is {value!r}"
             raise ValueError(f"give {name}=..., a positive bound on every worker's {what}: {found}") from None
         return replace(self, **fitted)
 
