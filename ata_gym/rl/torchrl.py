@@ -22,9 +22,7 @@ try:
 except ModuleNotFoundError as error:
     if error.name not in {"tensordict", "torchrl"}:
         raise
-    raise MissingExtraError(
-        "ata_gym.rl.torchrl needs TorchRL: pip install torchrl", name=error.name
-    ) from None
+    raise MissingExtraError("ata_gym.rl.torchrl needs TorchRL: pip install torchrl", name=error.name) from None
 
 _DTYPES = {np.dtype(name): getattr(torch, name) for name in ("float32", "float64", "int8", "int64")}
 
@@ -142,6 +140,10 @@ def _spec(space: spaces.Space[Any], rows: int, device: torch.device | str) -> An
         return Categorical(2, shape=(rows, *space.shape), device=device)
     if isinstance(space, spaces.Box):
         dtype = _DTYPES[space.dtype]
-        low, high = (torch.as_tensor(bound, dtype=dtype).expand(rows, *space.shape) for bound in (space.low, space.high))
+        low, high = (
+            torch.as_tensor(bound, dtype=dtype).expand(rows, *space.shape) for bound in (space.low, space.high)
+        )
         return Bounded(low, high, shape=(rows, *space.shape), dtype=dtype, device=device)
-    raise ValueError(f'TorchRL has no spec for {space}: make the env with action="shares", or "assign" in TaskAllocation')
+    raise ValueError(
+        f'TorchRL has no spec for {space}: make the env with action="shares", or "assign" in TaskAllocation'
+    )

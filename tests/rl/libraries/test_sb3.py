@@ -144,7 +144,9 @@ def test_an_agent_of_the_bridge_is_saved_loaded_and_evaluated(form: dict[str, st
     results = []
     for envs in (bridge(form, horizon=2), monitored(form, horizon=2)):
         envs.seed(9)
-        results.append(evaluate_policy(loaded, envs, n_eval_episodes=3, return_episode_rewards=True, deterministic=True))
+        results.append(
+            evaluate_policy(loaded, envs, n_eval_episodes=3, return_episode_rewards=True, deterministic=True)
+        )
     np.testing.assert_allclose(results[0][0], results[1][0], rtol=1e-5)
     assert results[0][1] == results[1][1]
 
