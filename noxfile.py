@@ -1,6 +1,7 @@
 """The tests on several versions of Python, with the oldest and the newest versions of the packages that are needed.
 
-Extras that hold torch are left out: their tests are run by ``make test``, on one version.
+Extras that hold torch are left out: their tests are run by ``make test``, on one version. The sessions ``torchrl``,
+``tianshou`` and ``rllib`` run the tests of these libraries, each in an environment of its own, as their needs differ.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from pathlib import Path
 import nox
 
 nox.options.default_venv_backend = "uv"
+nox.options.sessions = ["tests"]
 nox.options.error_on_missing_interpreters = False
 nox.options.stop_on_first_error = False
 
@@ -28,5 +30,37 @@ def tests(session: nox.Session, versions: str) -> None:
     session.run("uv", "pip", "list")
     session.run(
         "pytest", "-n", "2", "-m", "not benchmark and not gpu", "--ignore=tests/training", "--ignore=ata_gym/training",
-        *session.posargs,
+        "--ignore=ata_gym/rl", "--ignore=tests/rl", *session.posargs,
+    )  # fmt: skip
+
+
+@nox.session(python="3.11")
+def torchrl(session: nox.Session) -> None:
+    """Run the tests of TorchRL."""
+    _library(session, "torchrl", "torchrl==0.14.1", "gymnasium==1.4.0")
+
+
+@nox.session(python="3.11")
+def tianshou(session: nox.Session) -> None:
+    """Run the tests of Tianshou."""
+    _library(session, "tianshou", "tianshou==2.0.1", "gymnasium==1.4.0")
+
+
+@nox.session(python="3.11")
+def rllib(session: nox.Session) -> None:
+    """Run the tests of RLlib, which asks for one version of gymnasium."""
+    _library(session, "rllib", "ray[rllib]==2.60.0", "gymnasium==1.2.2")
+
+
+def _library(session: nox.Session, name: str, *requirements: str) -> None:
+    """Install a library with torch, numpy, scipy and numba as in constraints.txt, and run its tests."""
+    pins = Path(session.create_tmp(), "pins.txt")
+    pinned = ("torch", "numpy", "scipy", "numba", "llvmlite", "pytest", "hypothesis")
+    lines = Path("constraints.txt").read_text(encoding="utf-8").splitlines()
+    pins.write_text("\n".join(line for line in lines if line.split("==")[0] in pinned), encoding="utf-8")
+    session.install("-c", str(pins), *requirements, "torch", "pytest", "hypothesis", "-e", ".")
+    session.run("uv", "pip", "list")
+    session.run(
+        "pytest", f"tests/rl/libraries/test_{name}.py", "tests/rl/libraries/test_agents.py", "-m", "library",
+        "-k", name, *session.posargs, env={"RAY_USAGE_STATS_ENABLED": "0"},
     )  # fmt: skip

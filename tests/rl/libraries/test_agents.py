@@ -1,0 +1,76 @@
+"""The scripts in notebooks/agents: each runs, and its agent is better than uniform; the table there names real tests."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+AGENTS = ROOT / "notebooks" / "agents"
+NEEDS = {
+    "sb3": "stable_baselines3", "sb3_contrib": "sb3_contrib", "cleanrl": "torch",
+    "torchrl": "torchrl", "tianshou": "tianshou", "rllib": "ray",
+}  # fmt: skip
+ELSEWHERE = ("torchrl", "tianshou", "rllib")
+"""They have environments of their own."""
+
+
+def marked(library: str) -> Any:
+    missing = importlib.util.find_spec(NEEDS[library]) is None
+    marks = [pytest.mark.skipif(missing, reason=f"{NEEDS[library]} is not installed")]
+    return pytest.param(library, marks=[*marks, pytest.mark.library] if library in ELSEWHERE else marks)
+
+
+def test_each_library_has_one() -> None:
+    assert {path.name for path in AGENTS.glob("*.py")} == {f"with_{library}.py" for library in NEEDS}
+
+
+@pytest.mark.parametrize("library", NEEDS)
+def test_each_is_short(library: str) -> None:
+    assert len((AGENTS / f"with_{library}.py").read_text(encoding="utf-8").splitlines()) <= 40
+
+
+@pytest.mark.parametrize("library", [marked(library) for library in NEEDS])
+def test_each_agent_learns(library: str, tmp_path: Path) -> None:
+    path = os.pathsep.join([str(ROOT), str(ROOT / "policies"), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [sys.executable, str(AGENTS / f"with_{library}.py")], cwd=tmp_path, capture_output=True, text=True, check=False,
+        env=os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "RAY_USAGE_STATS_ENABLED": "0"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    returns = [float(number) for number in re.findall(r"^\w+: (-\d+\.\d+)$", done.stdout, re.MULTILINE)]
+    assert len(returns) == 2, done.stdout
+    assert returns[0] > 0.97 * returns[1]
+
+
+def rows_of_the_table() -> list[list[str]]:
+    lines = (AGENTS / "README.md").read_text(encoding="utf-8").splitlines()
+    first = next(k for k, line in enumerate(lines) if line.startswith("| Library | Env |"))
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[first + 2 :] if line]
+
+
+def test_the_table_names_tests_that_there_are() -> None:
+    rows = rows_of_the_table()
+    assert len(rows) >= 15
+    for row in rows:
+        for file, test in re.findall(r"`(test_\w+)::(test_\w+)`", row[-1]):
+            assert f"def {test}(" in (Path(__file__).parent / f"{file}.py").read_text(encoding="utf-8")
+        assert "::" in row[-1]
+
+
+def test_the_table_has_the_versions_that_are_installed_for_the_tests() -> None:
+    """Those of constraints.txt, or of the sessions of nox."""
+    pins = (ROOT / "constraints.txt").read_text(encoding="utf-8") + (ROOT / "noxfile.py").read_text(encoding="utf-8")
+    for row in rows_of_the_table():
+        library, version = row[0], row[3]
+        name = {"Stable-Baselines3": "stable_baselines3", "sb3-contrib": "sb3-contrib", "RLlib": "ray[rllib]"}
+        if library == "sb3-contrib" or library.startswith("CleanRL"):  # without a version of their own
+            continue
+        assert f"{name.get(library, library.lower())}=={version}" in pins

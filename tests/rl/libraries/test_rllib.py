@@ -1,0 +1,82 @@
+"""RLlib trains on the envs by their ids, with its new API stack. Run by ``nox -s rllib``."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.rl.libraries.forms import FORMS, name, vector
+
+if importlib.util.find_spec("ray") is None:
+    pytest.skip("ray is not installed", allow_module_level=True)
+
+pytestmark = [pytest.mark.library, pytest.mark.filterwarnings("default")]
+STEPS = 128
+FLAT = [form for form in FORMS if form["observation"] == "flat" and form["action"] != "allocation"]
+
+
+@pytest.fixture(scope="module")
+def started() -> Iterator[Any]:
+    import ray
+
+    ray.init(num_cpus=2, include_dashboard=False, logging_level="error", log_to_driver=False)
+    yield ray
+    ray.shutdown()
+
+
+def trained(form: dict[str, str], processes: int = 0, prefix: str = "", **env_runners: Any) -> dict[str, Any]:
+    """What RLlib tells of the envs after one iteration of PPO."""
+    from ray.rllib.algorithms.ppo import PPOConfig
+    from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
+
+    env_id, arguments = vector(form)
+    config = (
+        PPOConfig()
+        .environment(prefix + env_id, env_config={**arguments, "horizon": 2})
+        .env_runners(num_env_runners=processes, num_envs_per_env_runner=2, **env_runners)
+        .rl_module(model_config=DefaultModelConfig(fcnet_hiddens=[16]))
+        .training(train_batch_size=STEPS, minibatch_size=32, num_epochs=1)
+        .debugging(seed=0)
+    )
+    agent = config.build_algo()
+    try:
+        told: dict[str, Any] = agent.train()["env_runners"]
+    finally:
+        agent.stop()
+    return told
+
+
+def check(told: dict[str, Any]) -> None:
+    assert told["num_env_steps_sampled"] >= STEPS
+    assert told["num_episodes"] > 0
+    assert np.isfinite(told["episode_return_mean"])
+    assert told["episode_return_mean"] < 0
+
+
+@pytest.mark.parametrize("form", FLAT, ids=name)
+def test_ppo_trains(started: Any, form: dict[str, str]) -> None:
+    check(trained(form))
+
+
+@pytest.mark.parametrize("form", FLAT, ids=name)
+def test_ppo_trains_on_the_native_rows(started: Any, form: dict[str, str]) -> None:
+    check(trained(form, gym_env_vectorize_mode="vector_entry_point"))
+
+
+def test_ppo_trains_on_envs_in_processes(started: Any) -> None:
+    check(trained(FLAT[0], gym_env_vectorize_mode="async"))
+
+
+def test_another_process_imports_the_package_that_the_id_names(started: Any) -> None:
+    """A process of Ray has not imported it; Gymnasium does so for an id that begins with the package."""
+    check(trained(FLAT[0], processes=1, prefix="ata_gym:"))
+
+
+def test_features_of_workers_need_to_be_flat(started: Any) -> None:
+    """RLlib has default networks for vectors and pictures, not for matrices."""
+    with pytest.raises(ValueError, match="2D Box"):
+        trained(FLAT[0] | {"observation": "workers"})

@@ -1,0 +1,200 @@
+"""TorchRL drives the envs through its own wrapper and through ours. Run by ``nox -s torchrl``."""
+
+from __future__ import annotations
+
+import doctest
+import importlib.util
+import sys
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from ata_gym.pools import trace
+from ata_gym.utils.extras import MissingExtraError
+from tests.rl.libraries.forms import FORMS, LISTED, name, same, vector
+
+here = importlib.util.find_spec("torchrl") is not None
+library = [
+    pytest.mark.library,
+    pytest.mark.filterwarnings("default"),
+    pytest.mark.skipif(not here, reason="torchrl is not installed"),
+]
+MASKED = [form for form in FORMS if form["action"] in ("assign", "start")]
+ENDING: dict[str, Any] = {"pool": trace([[1.0] * 9, [2.0] * 9], end="truncate"), "budget": 3}
+"""Rows that use this trace unevenly end apart."""
+
+
+def on(marks: list[Any], forms: list[dict[str, str]]) -> Any:
+    return pytest.mark.parametrize("form", [pytest.param(form, marks=marks, id=name(form)) for form in forms])
+
+
+def native(form: dict[str, str], rows: int = 3, **options: Any) -> Any:
+    from ata_gym.rl.torchrl import make_env
+
+    env_id, arguments = vector(form)
+    return make_env(env_id, n_envs=rows, **arguments, **options)
+
+
+def shown(observation: Any) -> dict[str, Any]:
+    return observation if isinstance(observation, dict) else {"observation": observation}
+
+
+@pytest.mark.filterwarnings("default")
+def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch")
+    monkeypatch.delitem(sys.modules, "ata_gym.rl.torchrl", raising=False)
+    monkeypatch.setitem(sys.modules, "tensordict", None)
+    with pytest.raises(MissingExtraError, match=r"ata_gym\.rl\.torchrl needs TorchRL: pip install torchrl"):
+        importlib.import_module("ata_gym.rl.torchrl")
+
+
+@on(library, LISTED)
+def test_its_own_wrapper_passes_its_check(form: dict[str, str]) -> None:
+    from torchrl.envs.libs.gym import GymEnv
+    from torchrl.envs.utils import check_env_specs
+
+    env_id, arguments = vector(form)
+    check_env_specs(GymEnv(env_id, **arguments))
+
+
+@on(library, [LISTED[0], MASKED[-1]])
+def test_its_own_wrapper_takes_envs_in_processes(form: dict[str, str]) -> None:
+    from torchrl.envs import ParallelEnv
+    from torchrl.envs.libs.gym import GymEnv
+
+    env_id, arguments = vector(form)
+    envs = ParallelEnv(2, lambda: GymEnv(env_id, **arguments), mp_start_method="fork")
+    try:
+        assert envs.rollout(5).batch_size == (2, 5)
+    finally:
+        envs.close()
+
+
+@on(library, LISTED)
+def test_the_native_rows_pass_its_check(form: dict[str, str]) -> None:
+    from torchrl.envs.utils import check_env_specs
+
+    check_env_specs(native(form))
+
+
+@on(library, LISTED)
+def test_a_rollout_is_that_of_single_envs(form: dict[str, str]) -> None:
+    """Rows end apart; TorchRL resets those that have ended, and shows what they saw last."""
+    steps = native(form, seed=5, **ENDING).rollout(60, break_when_any_done=False)
+    ends = 0
+    for e in range(3):
+        env = gym.make(**form, **ENDING)
+        observation, _ = env.reset(seed=5 + e)
+        for k in range(60):
+            now = steps[e, k]
+            assert same({key: now[key].numpy() for key in shown(observation)}, shown(observation))
+            observation, reward, terminated, truncated, info = env.step(now["action"].numpy())
+            after = now["next"]
+            assert same({key: after[key].numpy() for key in shown(observation)}, shown(observation))
+            assert after["reward"].item() == np.float32(reward)
+            assert [after[flag].item() for flag in ("terminated", "truncated", "done")] == [
+                terminated, truncated, truncated,
+            ]  # fmt: skip
+            if "action_mask" in info:
+                assert after["action_mask"].numpy().tolist() == (info["action_mask"] > 0).tolist()
+            if truncated:
+                ends += 1
+                observation, _ = env.reset()
+    assert ends > 3
+
+
+@on(library, MASKED)
+def test_masks_are_kept(form: dict[str, str]) -> None:
+    from torchrl.envs import ActionMask, TransformedEnv
+
+    env = TransformedEnv(native(form, seed=0, scenario="drawn-3-to-16-v1"), ActionMask())
+    steps = env.rollout(30, break_when_any_done=False)
+    assert not steps["action_mask"].all()
+    assert steps["action_mask"].gather(-1, steps["action"].unsqueeze(-1)).all()
+
+
+@on(library, [form for form in FORMS if form["action"] == "allocation"])
+def test_allocations_have_no_spec(form: dict[str, str]) -> None:
+    with pytest.raises(ValueError, match="TorchRL has no spec for"):
+        native(form)
+
+
+@on(library, LISTED[:1])
+def test_wrong_envs_are_refused(form: dict[str, str]) -> None:
+    from ata_gym.rl.torchrl import NativeTorchEnv
+
+    env_id, arguments = vector(form)
+    with pytest.raises(ValueError, match="must be a native vector env"):
+        NativeTorchEnv(gym.make_vec(env_id, 2, vectorization_mode="sync", **arguments))
+    with pytest.raises(ValueError, match="autoreset_mode"):
+        NativeTorchEnv(gym.make_vec(env_id, 2, **arguments))
+
+
+@on(library, LISTED[:1])
+def test_seeds_give_the_same_rows_again(form: dict[str, str]) -> None:
+    first = [native(form, seed=4).reset() for _ in range(2)]
+    again = native(form)
+    again.set_seed(4)
+    steps = []
+    for env in (native(form, seed=4), again):
+        td = env.reset()
+        steps.append(env.step(td.set("action", env.action_spec.zero()))["next", "reward"])
+    assert (first[0] == first[1]).all()
+    assert steps[0].tolist() == steps[1].tolist()
+    assert len(set(steps[0].flatten().tolist())) == 3
+
+
+@on(library, [form for form in LISTED if form["observation"] == "flat"])
+def test_a_step_of_ppo_changes_the_weights(form: dict[str, str]) -> None:
+    import torch
+    from tensordict.nn import NormalParamExtractor, TensorDictModule
+    from torch import nn
+    from torchrl.collectors import Collector
+    from torchrl.modules import MaskedCategorical, ProbabilisticActor, TanhNormal, ValueOperator
+    from torchrl.objectives import ClipPPOLoss
+    from torchrl.objectives.value import GAE
+
+    env = native(form, seed=0, horizon=2)
+    inputs = env.observation_spec["observation"].shape[-1]
+    keys, distribution, last = ["logits"], torch.distributions.Categorical, nn.Identity()
+    if form["action"] == "shares":
+        outputs, keys, distribution = 2 * env.action_spec.shape[-1], ["loc", "scale"], TanhNormal
+        last = NormalParamExtractor()
+    elif form["action"] == "dispatch":
+        outputs, last = 2 * env.action_spec.shape[-1], nn.Unflatten(-1, (-1, 2))
+    else:
+        outputs = int(env.action_spec.n)
+    net = TensorDictModule(nn.Sequential(nn.Linear(inputs, outputs), last), ["observation"], keys)
+    told: dict[str, Any] = {"in_keys": keys, "distribution_class": distribution}
+    if form["action"] in ("assign", "start"):
+        told = {"in_keys": {"logits": "logits", "mask": "action_mask"}, "distribution_class": MaskedCategorical}
+    if form["action"] == "dispatch":
+        told["distribution_class"] = lambda logits: torch.distributions.Independent(
+            torch.distributions.Categorical(logits=logits), 1
+        )
+    actor = ProbabilisticActor(net, spec=env.action_spec, return_log_prob=True, **told)
+    critic = ValueOperator(nn.Linear(inputs, 1), in_keys=["observation"])
+    loss = ClipPPOLoss(actor, critic)
+    optimizer = torch.optim.Adam(loss.parameters(), lr=1e-2)
+    before = [weight.clone() for weight in net.parameters()]
+    collector = Collector(env, actor, frames_per_batch=48, total_frames=96)
+    for steps in collector:
+        GAE(gamma=0.99, lmbda=0.95, value_network=critic)(steps)
+        values = loss(steps)
+        optimizer.zero_grad()
+        sum(values[key] for key in ("loss_objective", "loss_critic", "loss_entropy")).backward()
+        optimizer.step()
+    collector.shutdown()
+    assert any((a != b).any() for a, b in zip(before, net.parameters(), strict=True))
+
+
+@pytest.mark.library
+@pytest.mark.filterwarnings("default")
+@pytest.mark.skipif(not here, reason="torchrl is not installed")
+def test_the_example_of_the_env() -> None:
+    import ata_gym.rl.torchrl
+
+    failed, tried = doctest.testmod(ata_gym.rl.torchrl)
+    assert (failed, tried > 0) == (0, True)
