@@ -79,7 +79,8 @@ class TaskAllocationVectorEnv(VectorEnv):
     num_envs
         How many rows E; the other parameters are those of the single env, without ``backend``.
     autoreset_mode
-        ``NEXT_STEP`` (the step after an episode's end ignores the row's action and resets it) or ``SAME_STEP``.
+        ``NEXT_STEP`` (the step after an episode's end ignores the row's action and resets it), ``SAME_STEP`` or
+        ``DISABLED`` (``reset(options={"reset_mask": ...})`` resets the rows of the mask).
 
     Examples
     --------

@@ -27,7 +27,7 @@ envs = DummyVectorEnv([lambda: gym.make(ID, **ENV)] * 16)
 envs.seed(0)
 agent.run_training(Params(
     training_collector=Collector(agent, envs, VectorReplayBuffer(1280, 16)), max_epochs=1, epoch_num_steps=7_680,
-    collection_step_num_env_steps=1280, batch_size=128, update_step_num_repetitions=6, show_progress=False, verbose=False,
+    collection_step_num_env_steps=1280, batch_size=128, update_step_num_repetitions=6, show_progress=False,
 ))  # fmt: skip
 for name, chosen in (("PPO", lambda seen: policy(Batch(obs=seen, info={})).act.numpy()), ("uniform", None)):
     rows = gym.make_vec(ID, num_envs=64, **ENV)

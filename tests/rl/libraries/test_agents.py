@@ -1,4 +1,4 @@
-"""The scripts in notebooks/agents: each runs, and its agent is better than uniform; the table there names real tests."""
+"""The scripts in notebooks/agents: each runs, and its agent beats uniform; the table there names tests that exist."""
 
 from __future__ import annotations
 

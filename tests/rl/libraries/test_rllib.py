@@ -19,12 +19,12 @@ STEPS = 128
 FLAT = [form for form in FORMS if form["observation"] == "flat" and form["action"] != "allocation"]
 
 
-@pytest.fixture(scope="module")
-def started() -> Iterator[Any]:
+@pytest.fixture(scope="module", autouse=True)
+def started() -> Iterator[None]:
     import ray
 
     ray.init(num_cpus=2, include_dashboard=False, logging_level="error", log_to_driver=False)
-    yield ray
+    yield
     ray.shutdown()
 
 
@@ -58,25 +58,25 @@ def check(told: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("form", FLAT, ids=name)
-def test_ppo_trains(started: Any, form: dict[str, str]) -> None:
+def test_ppo_trains(form: dict[str, str]) -> None:
     check(trained(form))
 
 
 @pytest.mark.parametrize("form", FLAT, ids=name)
-def test_ppo_trains_on_the_native_rows(started: Any, form: dict[str, str]) -> None:
+def test_ppo_trains_on_the_native_rows(form: dict[str, str]) -> None:
     check(trained(form, gym_env_vectorize_mode="vector_entry_point"))
 
 
-def test_ppo_trains_on_envs_in_processes(started: Any) -> None:
+def test_ppo_trains_on_envs_in_processes() -> None:
     check(trained(FLAT[0], gym_env_vectorize_mode="async"))
 
 
-def test_another_process_imports_the_package_that_the_id_names(started: Any) -> None:
+def test_another_process_imports_the_package_that_the_id_names() -> None:
     """A process of Ray has not imported it; Gymnasium does so for an id that begins with the package."""
     check(trained(FLAT[0], processes=1, prefix="ata_gym:"))
 
 
-def test_features_of_workers_need_to_be_flat(started: Any) -> None:
+def test_features_of_workers_need_to_be_flat() -> None:
     """RLlib has default networks for vectors and pictures, not for matrices."""
     with pytest.raises(ValueError, match="2D Box"):
         trained(FLAT[0] | {"observation": "workers"})
