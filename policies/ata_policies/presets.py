@@ -20,6 +20,7 @@ from ata_policies.dispatch.oracles import DispatchCaps, DispatchGta, DispatchOra
 from ata_policies.dispatch.remaining_time import DispatchRest
 from ata_policies.lb_bsp.cpu import LbBsp
 from ata_policies.lb_bsp.gpu import LbBspGpu, LbBspProfiled
+from ata_policies.learned.policy import LearnedAllocation, LearnedDispatch
 from ata_policies.policy import Policy, Setting
 from ata_policies.race.dynamic_oracle import RaceDynamicOracle
 from ata_policies.race.fixed import RaceBackup, RaceCaps, RaceFastest, RaceOracle
@@ -153,6 +154,7 @@ _PRESETS = (
     _plain("explore-then-commit", ExploreThenCommit),
     # the expected cost itself, and oracles
     _plain("distribution-learner", DistributionLearner),
+    _plain("learned", LearnedAllocation),
     _plain("oracle", Oracle),
     _plain("dynamic-ofta", DynamicOfta),
     _plain("dynamic-oracle", DynamicOracle),
@@ -246,6 +248,7 @@ _PRESETS = (
     _plain("dispatch-gta", DispatchGta),
     _plain("dispatch-oracle", DispatchOracle),
     _plain("dispatch-dynamic-oracle", DispatchDynamicOracle),
+    _plain("learned-dispatch", LearnedDispatch),
 )
 PRESETS: Mapping[str, Preset] = MappingProxyType({preset.name: preset for preset in _PRESETS})
 """The presets by name."""

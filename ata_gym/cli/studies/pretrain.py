@@ -1,0 +1,62 @@
+"""``ata-gym pretrain``: the training of the learned policies of the zoo."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ata_gym.cli.console import progress_bars, say
+from ata_gym.utils.extras import require
+
+
+class Learned(StrEnum):
+    """The policies that can be trained."""
+
+    ALLOCATION = "learned"
+    DISPATCH = "learned-dispatch"
+
+
+def pretrain(
+    policy: Annotated[Learned, typer.Argument(help="The policy whose network is trained.")],
+    out: Annotated[Path, typer.Option(help="The file of the weights; it ends in .safetensors.")],
+    iterations: Annotated[
+        int | None, typer.Option(min=1, help="Of play and gradients; by default 60, or 30 for learned-dispatch.")
+    ] = None,
+    generations: Annotated[int, typer.Option(min=0, help="Of the search over episodes, for learned.")] = 24,
+    seed: Annotated[int, typer.Option(min=0, help="Of the network and of the workers that it meets.")] = 0,
+) -> None:
+    r"""Train the network of a learned policy on workers drawn at random, and write its weights.
+
+    The defaults are those of the weights that are shipped. It takes some ten minutes on one core, and starts over when
+    it is stopped. The same command gives the same weights on the same machine.
+
+    ```
+    ata-gym pretrain learned --out learned.safetensors
+    ata-gym bench --policies learned:weights=learned.safetensors,thompson-beta --scenario drawn-6-v1 --out results/own
+    ```
+    """
+    require("torch", extra="train", purpose="The training of a policy")
+    if out.suffix != ".safetensors":
+        raise ValueError(f"out must be a file that ends in .safetensors, not {out}")
+    import torch  # noqa: PLC0415 - importing torch takes a second
+
+    from ata_gym.rl.pretraining import learned, learned_dispatch  # noqa: PLC0415
+    from ata_gym.training.checkpoint import save_weights  # noqa: PLC0415
+
+    torch.set_num_threads(1)  # so that the sums do not depend on the number of cores
+    if policy is Learned.ALLOCATION:
+        rounds = iterations or 60
+        steps, training = rounds + generations, learned.train(rounds, generations, seed)
+    else:
+        steps = iterations or 30
+        training = learned_dispatch.train(steps, seed)
+    with progress_bars({policy.value: steps}) as progress:
+        for done, (_, trained) in enumerate(training, 1):
+            progress(policy.value, done)
+            net = trained
+    out.parent.mkdir(parents=True, exist_ok=True)
+    save_weights(out, net)
+    say(f"{policy.value} is trained: {out}")

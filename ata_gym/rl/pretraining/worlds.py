@@ -1,0 +1,57 @@
+"""The workers that learned policies are trained on: drawn anew in each episode, in pools of many kinds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from ata_gym.changes import Change, OnOff, Redraw, Switch, Walk
+from ata_gym.pools import PoolDistribution
+from ata_gym.scenarios import SPLITS, Scenario
+
+_WIDE = ("exponential", "gamma", "log-normal", "uniform", "weibull")
+_HEAVY = ("log-normal", "pareto", "weibull")
+_CHANGING: tuple[tuple[Change, ...], ...] = (
+    (), (), (Switch(every=50),), (Walk(0.05, 1.0),), (OnOff(6.0, 0.01, 0.05),)
+)  # fmt: skip
+_PRICES = (0.0, 0.01, 0.03, 0.1, 0.3, 1.0)
+
+
+def _world(
+    pools: PoolDistribution, budget: int, horizon: int, price: float = 0.0, among: tuple[tuple[Change, ...], ...] = ()
+) -> Scenario:
+    return Scenario(pools.typical(), budget, horizon, (Redraw(pools, among=among),), price)
+
+
+WORLDS: tuple[Scenario, ...] = (
+    _world(PoolDistribution(6, None, _WIDE, (1.5, 30), (0.1, 1.5)), 8, 50),
+    _world(PoolDistribution(6, None, _WIDE, (1.5, 30), (0.1, 1.5)), 8, 50, price=0.1),
+    _world(PoolDistribution(4, None, _WIDE, (1.5, 30), (0.1, 1.5)), 16, 100, price=0.02),
+    _world(PoolDistribution(12, None, _WIDE, (1.5, 30), (0.1, 1.5)), 24, 100, price=0.01),
+    _world(PoolDistribution(12, None, _WIDE, (1.5, 30), (0.1, 1.5)), 12, 100, price=0.3),
+    _world(PoolDistribution(16, 3, _WIDE, (1.5, 30), (0.1, 1.5)), 32, 100),
+    _world(PoolDistribution(30, None, _WIDE, (2, 60), (0.1, 1.5)), 20, 100),
+    _world(PoolDistribution(51, None, _WIDE, (2, 60), (0.1, 1.5)), 23, 150),
+    _world(PoolDistribution(51, None, _WIDE, (2, 60), (0.1, 1.5)), 23, 100, price=0.1),
+    _world(PoolDistribution(8, None, _HEAVY, (2, 20), (1, 4)), 12, 150),
+    _world(PoolDistribution(12, None, _WIDE, (1.5, 30), (0.1, 1.0)), 24, 150, among=_CHANGING),
+    _world(PoolDistribution(10, None, _WIDE, (1.5, 30), (0.1, 1.5)), 60, 80, price=0.03),
+    _world(PoolDistribution(20, None, _WIDE, (1.5, 30), (0.1, 1.5)), 64, 80),
+    _world(PoolDistribution(24, None, _WIDE, (1.5, 30), (0.1, 1.5)), 10, 100, price=1.0),
+)
+"""Their names would be too many: each is a kind of pool, a budget, a number of rounds and a price."""
+
+
+def some_worlds(rng: np.random.Generator, count: int, any_price: float) -> Iterator[Scenario]:
+    """Some of the worlds in random order, each with another price with probability ``any_price``."""
+    for k in rng.permutation(len(WORLDS))[:count].tolist():
+        other = rng.random() < any_price
+        yield replace(WORLDS[k], price=float(rng.choice(_PRICES))) if other else WORLDS[k]
+
+
+def training_seed(rng: np.random.Generator, rows: int) -> int:
+    """The first seed of some rows, all of the split "train"."""
+    seeds = SPLITS["train"]
+    return int(rng.integers(seeds.start, seeds.stop - rows))

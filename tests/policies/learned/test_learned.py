@@ -1,0 +1,207 @@
+"""Learned policies: the network without torch, the weights that are shipped, and agents that become policies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+import ata_policies
+from ata_gym.envs.interface.worker_features import WIDTH
+from ata_policies import Setting, check_policy, from_agent
+from ata_policies.learned.network import Network, read_network
+from ata_policies.learned.policy import WEIGHTS
+
+safetensors = pytest.importorskip("safetensors.numpy", reason="extra rl is not installed")
+
+ALLOCATION, RACE, DISPATCH = (f"ata_gym/Task{name}-v0" for name in ("Allocation", "Race", "Dispatch"))
+
+
+def tensors(hidden: int = 8, outputs: int = 1) -> dict[str, Any]:
+    """Random weights, as torch names and lays them out."""
+    rng = np.random.default_rng(0)
+    shapes = {
+        "encode.weight": (hidden, WIDTH), "encode.bias": (hidden,), "direct.weight": (outputs, WIDTH),
+        "of_worker.0.weight": (hidden, 3 * hidden), "of_worker.0.bias": (hidden,),
+        "of_worker.2.weight": (outputs, hidden), "of_worker.2.bias": (outputs,),
+    }  # fmt: skip
+    return {name: rng.normal(0, 0.4, shape).astype(np.float32) for name, shape in shapes.items()}
+
+
+def plainly(given: dict[str, Any], features: Any) -> Any:
+    """The network by matrix products, from the definition."""
+    codes = np.maximum(features @ given["encode.weight"].T + given["encode.bias"], 0)
+    there = features[..., 9:10]
+    mean = (codes * there).sum(axis=-2) / np.maximum(there.sum(axis=-2), 1)
+    context = np.concatenate([mean, (codes * there).max(axis=-2)], axis=-1)[..., None, :]
+    around = np.broadcast_to(context, (*codes.shape[:-1], context.shape[-1]))
+    layer = np.concatenate([codes, around], axis=-1) @ given["of_worker.0.weight"].T + given["of_worker.0.bias"]
+    last = np.maximum(layer, 0) @ given["of_worker.2.weight"].T + given["of_worker.2.bias"]
+    return last + features @ given["direct.weight"].T
+
+
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_the_compiled_network_equals_matrix_products(outputs: int) -> None:
+    given, rng = tensors(outputs=outputs), np.random.default_rng(1)
+    features = rng.normal(size=(6, 11, WIDTH)).astype(np.float32)
+    features[..., 9] = rng.random((6, 11)) < 0.7
+    np.testing.assert_allclose(Network.of(given)(features), plainly(given, features), rtol=1e-4, atol=1e-5)
+
+
+def test_it_equals_the_torch_module() -> None:
+    torch = pytest.importorskip("torch", reason="extra train is not installed")
+    from ata_gym.rl.network import WorkersNet
+
+    net = WorkersNet(1, 1, hidden=16)
+    for parameter in net.parameters():
+        torch.nn.init.normal_(parameter, 0.0, 0.3)
+    features = np.random.default_rng(0).normal(size=(5, 9, WIDTH)).astype(np.float32)
+    features[..., 9] = 1.0
+    own = Network.of({name: tensor.detach().numpy() for name, tensor in net.state_dict().items()})(features)
+    np.testing.assert_allclose(own, net(torch.from_numpy(features))[0].detach().numpy(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda given: given.pop("encode.bias"), "'encode.bias' is missing"),
+        (
+            lambda given: given.update({"direct.weight": np.ones((1, 3), np.float32)}),
+            r"direct must be finite, of shape",
+        ),
+        (lambda given: given["encode.weight"].fill(np.nan), "encode must be finite"),
+    ],
+)
+def test_wrong_weights_are_refused(change: Callable[[dict[str, Any]], Any], sentence: str) -> None:
+    given = tensors()
+    change(given)
+    with pytest.raises(ValueError, match=sentence):
+        Network.of(given)
+
+
+def test_files_that_hold_no_weights_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "no.safetensors").write_bytes(b"\x80\x04not weights")
+    safetensors.save_file(tensors(outputs=2), tmp_path / "two.safetensors")
+    setting = Setting(5, 8)
+    for name, sentence in (
+        ("no", "cannot read the weights"),
+        ("none", "cannot read the weights"),
+        ("two", "one number"),
+    ):
+        with pytest.raises(ValueError, match=sentence):
+            ata_policies.make_for("learned", setting, ALLOCATION, weights=str(tmp_path / f"{name}.safetensors"))
+
+
+@pytest.mark.parametrize("name", ["learned", "learned-dispatch"])
+def test_the_shipped_weights_are_small(name: str) -> None:
+    path = WEIGHTS / f"{name}.safetensors"
+    assert path.stat().st_size < 100_000
+    assert read_network(path).last_bias.shape == (1,)
+
+
+def mean_cost(name: str, env_id: str, scenario: str, **more: Any) -> float:
+    """The mean logarithm of what episodes of the test split cost."""
+    envs = gym.make_vec(env_id, num_envs=32, scenario=scenario, **more)
+    policy, state = ata_policies.make(name, envs), None
+    observation, _ = envs.reset(seed=2 * 10**6)
+    cost = np.zeros(32)
+    while True:
+        action, state = policy.predict(observation, state)
+        observation, reward, _, truncated, _ = envs.step(action)
+        cost -= reward
+        if truncated.all():
+            return float(np.log(cost).mean())
+
+
+def test_learned_costs_less_than_what_it_is_compared_with() -> None:
+    for scenario in ("drawn-6-v1", "drawn-3-to-16-v1"):
+        costs = {name: mean_cost(name, ALLOCATION, scenario) for name in ("learned", "thompson-beta", "ata-icml")}
+        assert costs["learned"] < min(costs["thompson-beta"], costs["ata-icml"])
+
+
+def test_learned_dispatch_costs_little_more_than_the_planner() -> None:
+    costs = [mean_cost(name, DISPATCH, "drawn-6-v1", price=0.1) for name in ("learned-dispatch", "dispatch")]
+    assert costs[0] < costs[1] + np.log(1.05)
+
+
+# --- agents ---
+
+
+def by_hand(env_id: str, action: str, n: int) -> Callable[[Any], Any]:
+    """An agent that is a function of the features of workers alone."""
+
+    def act(seen: Any) -> Any:
+        workers = seen if seen.ndim == 3 else seen[:, : 10 * n].reshape(-1, n, 10)
+        slow = workers[..., 1] + 0.1 * np.arange(n) + 2.0 * workers[..., 8]  # started: so that picks are spread
+        if action == "assign":
+            return slow.argmin(axis=1)
+        if action == "start":
+            idle = np.where(workers[..., 7] > 0, np.inf, slow)
+            return np.where(idle.min(axis=1) < 1.0, idle.argmin(axis=1), n)
+        if action == "dispatch":
+            return (slow < 1.0).astype(np.int64)
+        shares = np.tanh(-slow / 3)
+        return np.append(shares, np.zeros((len(shares), 1)), axis=1) if env_id == RACE else shares
+
+    return act
+
+
+FORMS = [
+    (ALLOCATION, "shares"), (ALLOCATION, "assign"), (RACE, "shares"), (DISPATCH, "dispatch"), (DISPATCH, "start"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("scenario", ["five-workers", "drawn-3-to-16-v1", "changing-spot"])
+@pytest.mark.parametrize("observation", ["workers", "flat"])
+@pytest.mark.parametrize(("env_id", "action"), FORMS)
+def test_an_agent_as_a_policy_does_what_it_does_in_its_env(
+    env_id: str, action: str, observation: str, scenario: str
+) -> None:
+    rounds = 6
+    form = {"scenario": scenario, "horizon": rounds}
+    env = gym.make_vec(env_id, num_envs=1, observation=observation, action=action, **form)
+    n = env.unwrapped.n  # type: ignore[attr-defined]
+    agent = by_hand(env_id, action, n)
+    policy: Any = from_agent(agent, env)(Setting.of(env))
+    plain, state = gym.make_vec(env_id, num_envs=1, **form), None
+    seen, _ = env.reset(seed=5)
+    feedback, _ = plain.reset(seed=5)
+    played = ended = False
+    for _ in range(2000):
+        decision = agent(seen)
+        decision = decision.astype(np.float32) if action == "shares" else decision
+        seen, _, _, truncated, _ = env.step(decision)
+        if truncated.any():
+            ended = True
+            break
+    while not played:
+        chosen, state = policy.predict(feedback, state)
+        feedback, _, _, truncated, _ = plain.step(chosen)
+        played = bool(truncated.any())
+    own = env.unwrapped.checkpoint()  # type: ignore[attr-defined]
+    its = plain.unwrapped.checkpoint()  # type: ignore[attr-defined]
+    assert ended
+    for name in ("runtime", "total_worker_time", "started"):
+        assert np.array_equal(own[name], its[name]), name
+
+
+def test_an_agent_has_one_size_unless_it_says_otherwise() -> None:
+    env = gym.make(ALLOCATION, observation="workers", action="shares")
+    kind = from_agent(by_hand(ALLOCATION, "shares", 5), env)
+    assert kind.only_size == (5, 8)
+    with pytest.raises(ValueError, match="was made for 5 workers and a budget of 8, not for 6 and 8"):
+        kind(Setting(6, 8))
+    any_size = from_agent(lambda workers: -workers[..., 1], env, any_size=True)
+    assert any_size(Setting(51, 23)).setting.n == 51
+    with pytest.raises(ValueError, match="an agent sees features"):
+        from_agent(by_hand(ALLOCATION, "shares", 5), gym.make(ALLOCATION))
+
+
+@pytest.mark.filterwarnings("ignore:give the class a docstring")
+def test_the_check_of_policies_knows_the_size() -> None:
+    env = gym.make(ALLOCATION, observation="workers", action="shares")
+    check_policy(from_agent(lambda workers: -workers[..., 1] / 3, env))

@@ -1,0 +1,125 @@
+"""The network for workers and the policy class: who is in which place makes no difference, and any number will do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="extra train is not installed")
+sb3 = pytest.importorskip("stable_baselines3", reason="extra rl is not installed")
+
+if True:  # after the check that they are installed
+    from gymnasium import spaces
+
+    from ata_gym.envs.interface.worker_features import OF_WORKER, WIDTH
+    from ata_gym.rl.network import WorkersNet
+    from ata_gym.rl.sb3.policy import WorkersPolicy, numbers_of
+    from ata_gym.rl.sb3.vec_env import make_vec_env
+
+IDS = {"shares": "TaskAllocation", "assign": "TaskAllocation", "dispatch": "TaskDispatch", "start": "TaskDispatch"}
+AVAILABLE = OF_WORKER.index("available")
+
+
+def features(rows: int, n: int, seed: int = 0) -> Any:
+    """Random features with some workers that are away."""
+    rng = np.random.default_rng(seed)
+    drawn = rng.normal(size=(rows, n, WIDTH)).astype(np.float32)
+    drawn[..., AVAILABLE] = rng.random((rows, n)) < 0.8
+    return torch.from_numpy(drawn)
+
+
+def random_net() -> WorkersNet:
+    """One whose workers get different numbers."""
+    torch.manual_seed(0)
+    net = WorkersNet(for_worker=2, for_row=3, hidden=16)
+    for parameter in net.parameters():
+        torch.nn.init.normal_(parameter, 0.0, 0.3)
+    return net
+
+
+@pytest.mark.parametrize("n", [1, 5, 51, 500])
+def test_permuted_workers_have_permuted_numbers(n: int) -> None:
+    net, seen = random_net(), features(4, n)
+    order = torch.from_numpy(np.random.default_rng(1).permutation(n))
+    of_workers, of_row = net(seen)
+    permuted, same = net(seen[:, order])
+    torch.testing.assert_close(permuted, of_workers[:, order], rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(same, of_row, rtol=1e-5, atol=1e-5)
+    assert n == 1 or of_workers.std(dim=1).min() > 0.01
+
+
+def test_workers_that_are_away_do_not_touch_the_others() -> None:
+    net, seen = random_net(), features(4, 9)
+    away = seen[..., AVAILABLE] == 0
+    other = seen.clone()
+    other[away] = torch.randn_like(other[away])
+    other[..., AVAILABLE] = seen[..., AVAILABLE]
+    first, second = net(seen), net(other)
+    assert torch.equal(first[1], second[1])
+    assert torch.equal(first[0][~away], second[0][~away])
+
+
+@pytest.mark.parametrize("action", IDS)
+def test_permuted_workers_permute_the_distribution_of_actions(action: str) -> None:
+    n = 7
+    pool = {"family": "exponential", "scale": np.arange(1.0, n + 1).tolist()}
+    envs = make_vec_env(
+        f"ata_gym/{IDS[action]}-v0", 2, pool=pool, budget=8, horizon=5, observation="workers", action=action
+    )
+    agent = sb3.PPO(WorkersPolicy, envs, n_steps=8, batch_size=8, seed=0, device="cpu")
+    for parameter in agent.policy.parameters():
+        torch.nn.init.normal_(parameter, 0.0, 0.3)
+    seen = features(2, n)
+    order = np.random.default_rng(2).permutation(n)
+    actions = [envs.action_space.sample() for _ in range(20)]
+    for one in actions:
+        given = np.asarray(one)
+        moved = given[order] if given.ndim else np.asarray(list(order).index(given) if given < n else given)
+        log = [
+            agent.policy.get_distribution(where).log_prob(torch.from_numpy(np.stack([what, what])))
+            for where, what in ((seen, given), (seen[:, order], moved))
+        ]
+        torch.testing.assert_close(log[0], log[1], rtol=1e-4, atol=1e-5)
+
+
+def test_the_weights_of_one_agent_play_any_number_of_workers() -> None:
+    def agent(n: int) -> Any:
+        pool = {"family": "exponential", "scale": np.linspace(1.0, 9.0, n).tolist()}
+        envs = make_vec_env(
+            "ata_gym/TaskAllocation-v0", 2, pool=pool, budget=2 * n, horizon=5, observation="workers", action="shares"
+        )
+        return sb3.PPO(WorkersPolicy, envs, n_steps=8, batch_size=16, seed=0, device="cpu")
+
+    trained = agent(5).learn(32)
+    for n in (51, 500):
+        larger = agent(n)
+        larger.set_parameters(trained.get_parameters())
+        actions, _ = larger.predict(larger.env.reset(), deterministic=True)
+        assert actions.shape == (2, n)
+        for mine, its in zip(larger.policy.parameters(), trained.policy.parameters(), strict=True):
+            assert torch.equal(mine, its)
+
+
+def test_an_agent_begins_as_shares_that_fall_with_the_mean() -> None:
+    envs = make_vec_env("ata_gym/TaskAllocation-v0", 1, observation="workers", action="shares", seed=0)
+    agent = sb3.PPO(WorkersPolicy, envs, n_steps=8, batch_size=8, seed=0, device="cpu")
+    observation = envs.reset()
+    for _ in range(5):
+        observation, *_ = envs.step(np.zeros((1, 5), np.float32))
+    mean = np.asarray(observation)[0, :, OF_WORKER.index("log mean")]
+    shares = agent.predict(observation, deterministic=True)[0][0]
+    assert np.argsort(shares).tolist() == np.argsort(-mean).tolist()
+
+
+def test_it_reads_features_of_workers_only() -> None:
+    envs = make_vec_env("ata_gym/TaskAllocation-v0", 1, observation="flat", action="shares")
+    with pytest.raises(ValueError, match='WorkersPolicy needs an env with observation="workers"'):
+        sb3.PPO(WorkersPolicy, envs, device="cpu")
+
+
+def test_forms_of_actions_need_these_numbers() -> None:
+    assert numbers_of(spaces.Box(-1, 1, (6,)), 5) == (1, 1)
+    assert numbers_of(spaces.Box(-1, 1, (5,)), 5) == (1, 0)
+    assert numbers_of(spaces.Discrete(5), 5) == (1, 0)
