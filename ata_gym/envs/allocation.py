@@ -14,9 +14,10 @@ class TaskAllocationEnv(SingleEnv):
     Parameters
     ----------
     scenario
-        A scenario or its name (see ``ata-gym scenarios``); or else
+        A scenario or its name (see ``ata-gym scenarios``), without a pool by default ``five-workers``; or else
     pool, budget
-        the workers, as a ``Pool`` or as plain data, and the results B that a round needs.
+        the workers, as a ``Pool`` or as plain data, and the results B that a round needs. A ``PoolDistribution`` draws
+        workers anew in each episode.
     changes
         How the workers change from round to round, applied in this order (see ``ata_gym.changes``); by default the
         scenario's, or none.
@@ -30,10 +31,24 @@ class TaskAllocationEnv(SingleEnv):
     backend
         What runs the tasks of a round in place of the simulation, such as tasks on real devices; called as
         ``ata_gym.simulation.rounds.race_round`` is, with one row. An error that it raises leaves the env as it was.
+    observation
+        "feedback", a dict: the workers and durations of the results, and the times of cancelled tasks. "workers":
+        float32 features, shape (n, 15), from -10 to 10, the same in any unit of time; their names are in
+        ``ata_gym.envs.interface.worker_features``. "flat": the same in one row.
+    action
+        "allocation". "shares": a number from -1 to 1 for each worker, rounded by the method of largest remainders; in a
+        race one more number for the total. "assign": one worker at a time, B times, then the round is played; with
+        masks (``action_masks()``, ``info["action_mask"]``).
+    reward_unit
+        "time", or "first round": rewards are divided by what an even round would cost with the mean duration of the
+        episode's first results, so that agents learn from workers of any speed.
 
     Notes
     -----
     Arguments and actions that are not legal raise ValueError, and leave the env as it was.
+
+    ``reset(options={"pool": ..., "changes": ..., "price": ..., "horizon": ...})`` goes on with another pool of as many
+    workers, other changes, another price or horizon; other options raise ValueError.
 
     Where workers may die (`ata_gym.changes.Spot` and `Crash`), a round still gives exactly B results: tasks that dead
     workers leave undone are handed on. The time of a task that was lost is its worker's ``elapsed``, and

@@ -126,9 +126,17 @@ class TaskDispatchEnv(SingleEnv):
 
     Parameters
     ----------
-    scenario, pool, budget, horizon, price, signals
-        As for ``TaskAllocationEnv``. That env and ``TaskRaceEnv`` are the special case "1 while ``started`` is below
-        the allocation", with the same task times, round times and worker times, bit for bit.
+    scenario, pool, budget, horizon, price, signals, observation, reward_unit
+        As for ``TaskAllocationEnv``; but the limit ``max_episode_steps`` of ``gymnasium.make`` counts steps, B in each
+        round.
+    action
+        "dispatch", or "start": one worker at a time starts a task; the number n, or a worker that is not idle, lets
+        time pass. It has masks.
+
+    Notes
+    -----
+    ``TaskAllocationEnv`` and ``TaskRaceEnv`` are the special case "1 while ``started`` is below the allocation", with
+    the same task times, round times and worker times, bit for bit.
 
     Examples
     --------

@@ -23,7 +23,7 @@ def pretrain(
     policy: Annotated[Learned, typer.Argument(help="The policy whose network is trained.")],
     out: Annotated[Path, typer.Option(help="The file of the weights; it ends in .safetensors.")],
     iterations: Annotated[
-        int | None, typer.Option(min=1, help="Of play and gradients; by default 60, or 30 for learned-dispatch.")
+        int | None, typer.Option(min=1, help="Of play and gradients; by default 60, or 24 for learned-dispatch.")
     ] = None,
     generations: Annotated[int, typer.Option(min=0, help="Of the search over episodes, for learned.")] = 24,
     seed: Annotated[int, typer.Option(min=0, help="Of the network and of the workers that it meets.")] = 0,
@@ -51,7 +51,7 @@ def pretrain(
         rounds = iterations or 60
         steps, training = rounds + generations, learned.train(rounds, generations, seed)
     else:
-        steps = iterations or 30
+        steps = iterations or 24
         training = learned_dispatch.train(steps, seed)
     with progress_bars({policy.value: steps}) as progress:
         for done, (_, trained) in enumerate(training, 1):

@@ -37,7 +37,7 @@ class Decisions(NamedTuple):
     """(m, n) 1 where that makes a difference: the worker is idle and present."""
 
 
-def train(iterations: int, seed: int = 0, hidden: int = 32) -> Iterator[tuple[str, WorkersNet]]:
+def train(iterations: int, seed: int = 0, hidden: int = 16) -> Iterator[tuple[str, WorkersNet]]:
     """Train; after each iteration a line on it, and the network as it is."""
     rng, net = np.random.default_rng(seed), new_net(seed, hidden)
     optimizer, data = torch.optim.Adam(net.parameters(), _RATE), list[Decisions]()

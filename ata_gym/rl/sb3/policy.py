@@ -11,10 +11,13 @@ from stable_baselines3.common.policies import ActorCriticPolicy
 from torch import Tensor, nn
 
 from ata_gym.envs.interface.shares import SCALE
-from ata_gym.envs.interface.worker_features import OF_WORKER, WIDTH
+from ata_gym.envs.interface.worker_features import OF_ROUND, OF_WORKER, WIDTH
 from ata_gym.rl.network import WorkersNet
 
 PRIOR = float(os.environ.get("PRIOR", "0"))
+
+
+_MEAN, _MISSING = OF_WORKER.index("log mean"), len(OF_WORKER) + OF_ROUND.index("missing")
 
 
 class _Workers(nn.Module):
@@ -56,9 +59,11 @@ class WorkersPolicy(ActorCriticPolicy):
         Width of the layers.
     log_std_init
         Logarithm of the first standard deviation of ``action="shares"``.
-    power
-        With ``action="shares"`` an agent begins as the rule that shares the budget in proportion to mean^-power of the
-        times seen so far, and learns what to add to it (residual policy learning, Silver et al., 2018); 0: evenly.
+    from_rule
+        Whether an agent begins as a rule, and learns what to add to it (residual policy learning, Silver et al., 2018).
+        The rule of ``action="shares"`` is in proportion to mean^-1.5 of the times seen so far, in races with some half
+        of the largest total; that of ``action="dispatch"`` starts workers whose mean is at most some twice the row's,
+        more of them while more results are missing. All other agents begin evenly.
     kwargs
         Those of ``ActorCriticPolicy``, without ``net_arch``, which has no meaning here.
 
@@ -73,13 +78,13 @@ class WorkersPolicy(ActorCriticPolicy):
     """
 
     def __init__(
-        self, *args: Any, hidden: int = 32, log_std_init: float = -2.0, power: float = 1.5, **kwargs: Any
+        self, *args: Any, hidden: int = 32, log_std_init: float = -2.0, from_rule: bool = True, **kwargs: Any
     ) -> None:
-        self._hidden, self._power = hidden, power
+        self._hidden, self._from_rule = hidden, from_rule
         super().__init__(*args, **kwargs | {"log_std_init": log_std_init})
 
     def _get_constructor_parameters(self) -> dict[str, Any]:
-        return super()._get_constructor_parameters() | {"hidden": self._hidden, "power": self._power}
+        return super()._get_constructor_parameters() | {"hidden": self._hidden, "from_rule": self._from_rule}
 
     def _build_mlp_extractor(self) -> None:
         shape = self.observation_space.shape
@@ -93,12 +98,27 @@ class WorkersPolicy(ActorCriticPolicy):
         self.action_net, self.value_net = nn.Identity(), nn.Identity()  # type: ignore[assignment]
         workers: Any = self.mlp_extractor
         workers.net.begin_evenly()  # where the class has given all layers the same scale
+        if self._from_rule:
+            _begin_as_rule(workers.net, self.action_space)
         if isinstance(self.action_space, spaces.Box):
-            with torch.no_grad():
-                workers.net.direct.weight[0, OF_WORKER.index("log mean")] = -self._power / SCALE
             self.log_std = nn.Parameter(torch.full((1,), float(self.log_std_init)))  # one for all workers
         make: Any = self.optimizer_class
         self.optimizer = make(self.parameters(), lr=lr_schedule(1), **self.optimizer_kwargs)
+
+
+def _begin_as_rule(net: WorkersNet, space: spaces.Space[Any]) -> None:
+    """Set the linear part; the constants are those of least cost on a coarse grid, on drawn workers."""
+    last, last_of_row = net.of_worker[-1], net.of_row[-1]
+    assert isinstance(last, nn.Linear)
+    assert isinstance(last_of_row, nn.Linear)
+    with torch.no_grad():
+        if isinstance(space, spaces.Box):
+            net.direct.weight[0, _MEAN] = -1.5 / SCALE
+            if last_of_row.bias.shape[0] > 1:  # after the value
+                last_of_row.bias[1] = 0.2
+        elif isinstance(space, spaces.MultiDiscrete):  # the numbers of waiting and of working
+            net.direct.weight[1, _MEAN], net.direct.weight[1, _MISSING] = -3.0, 1.5
+            last.bias[1] = 1.65
 
 
 def numbers_of(space: spaces.Space[Any], n: int) -> tuple[int, int]:
