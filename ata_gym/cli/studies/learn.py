@@ -9,12 +9,10 @@ from typing import Annotated, Any
 
 import typer
 
-from ata_gym.cli.console import progress_bars, say, say_error, say_files, show_report
+from ata_gym.cli.console import named_failure, progress_bars, say, say_error, say_files, show_report
 from ata_gym.cli.options import Effort, Out, RerunChanged, Rounds, SaveEvery
 from ata_gym.utils.extras import require
 from ata_gym.utils.validation import short
-
-_TRAINING = "training"
 
 
 def learn(
@@ -67,7 +65,7 @@ def learn(
     from ata_gym.rl.agent import policy_name  # noqa: PLC0415
     from ata_gym.rl.learning.experiment import Learning  # noqa: PLC0415
     from ata_gym.rl.learning.report import report  # noqa: PLC0415
-    from ata_gym.rl.learning.run import agent_file, parts_of  # noqa: PLC0415
+    from ata_gym.rl.learning.run import agent_file, make_agent, parts_of  # noqa: PLC0415
     from ata_gym.rl.learning.run import learn as train  # noqa: PLC0415
     from ata_gym.rl.learning.specification import AgentSpec  # noqa: PLC0415
     from ata_gym.scenarios import resolve  # noqa: PLC0415
@@ -77,10 +75,12 @@ def learn(
     found = resolve(scenario, price=price)
     found = found if rounds is None else replace(found, horizon=rounds)
     learning = Learning(spec, found, steps, rows, evaluations, validation, test)
+    make_agent(learning)  # which refuses hyperparameters before there is a folder
     folder, made_by = open_folder(out, learning.config()), provenance_of("ata_gym")
     check_code([Made(part, files, made_by) for part, files in parts_of(folder).items()], effort.rerun_changed)
     compared = len(learning.references())
-    with progress_bars({"references": compared, _TRAINING: steps, "test": compared + 1}) as progress:
+    bars = {"references": compared, "training": steps, "test": compared + 1}
+    with named_failure(f"the training of {algorithm}"), progress_bars(bars) as progress:
         learned = train(
             learning, folder, made_by, lambda part, done: progress(part, min(done, steps)), effort.save_every
         )

@@ -54,6 +54,12 @@ def agent_file(folder: Path) -> Path:
     return folder / "agent.zip"
 
 
+def make_agent(learning: Learning) -> Any:
+    """The untrained agent on its rows. ValueError if the algorithm does not take the hyperparameters."""
+    spec = learning.agent
+    return spec.make(make_vec_env(spec.env_id, learning.rows, scenario=learning.scenario, **spec.form()))
+
+
 def learn(
     learning: Learning,
     folder: Folder,
@@ -81,9 +87,7 @@ def learn(
         After a checkpoint, if Ctrl-C or SIGTERM came.
     """
     with deterministic():
-        spec = learning.agent
-        envs = make_vec_env(spec.env_id, learning.rows, scenario=learning.scenario, **spec.form())
-        agent = spec.make(envs)
+        agent = make_agent(learning)
         references = partial(_references, learning, folder, made_by)
         validation, left_out = references("validation", lambda done: progress("references", done))
         if not finished(folder.result("curve")):
@@ -92,11 +96,11 @@ def learn(
         test, also_left_out = references("test", lambda done: progress("test", done))
         if AGENT not in names_in(test):
             agent.set_parameters(str(agent_file(folder.path)), device="cpu")
-            mine = play(spec.player(agent, envs.bare), learning.test)
+            mine = play(learning.agent.player(agent, agent.env.bare), learning.test)
             test = pl.concat([mine, test])
             write_frame(folder.result("test"), test, {**made_by, **_note(also_left_out)})
         progress("test", len(learning.references()) + 1)
-        envs.close()
+        agent.env.close()
     return Learned(read_frame(folder.result("curve")), validation, test, left_out | also_left_out)
 
 
