@@ -52,9 +52,10 @@ def draw(learned: Learned, title: str, stem: Path) -> list[Path]:
     with style.figure(7.5, 3.8) as picture:
         axes = picture.subplots()
         own = learned.curve[uniform].to_numpy()
-        axes.plot(steps, own, color="black", marker="o", markersize=3, label="agent", zorder=3)
+        colour = style.OKABE_ITO[0]
+        axes.plot(steps, own, color=colour, marker="o", markersize=3, label="agent", zorder=3)
         best = best_of(learned.curve)
-        axes.plot([best], [own.min()], "o", color="black", markersize=8, markerfacecolor="white", zorder=4)
+        axes.plot([best], [own.min()], "o", color=colour, markersize=8, markerfacecolor="white", zorder=4)
         for name in names:
             mine = learned.validation.filter(pl.col("policy") == name)
             axes.axhline(ratios(learned.validation, mine)[UNIFORM][0], label=name, **looks[name])

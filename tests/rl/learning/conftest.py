@@ -12,7 +12,7 @@ import pytest
 SHORT = {"n_steps": 8, "batch_size": 16, "n_epochs": 2, "learning_rate": 0.02}
 TINY: dict[str, dict[str, Any]] = {
     "ppo": SHORT,
-    "a2c": {"learning_rate": 0.05},
+    "a2c": {"n_steps": 7, "learning_rate": 0.05},
     "maskable-ppo": SHORT,
     "dqn": {"learning_starts": 16, "batch_size": 8, "buffer_size": 200, "learning_rate": 0.02},
 }

@@ -8,7 +8,6 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -42,15 +41,17 @@ def same_results(one: Path, other: Path) -> bool:
     return all((one / name).read_bytes() == (other / name).read_bytes() for name in FILES)
 
 
-def weights(folder: Path) -> Any:
+def same_agents(one: Path, other: Path) -> bool:
+    """Whether the best agents are the same, and the optimizers as the last rollout left them."""
+    import torch
     from stable_baselines3.common.save_util import load_from_zip_file
 
-    return load_from_zip_file(folder / "agent.zip", load_data=False)[1]["policy"]
+    from ata_gym.utils.trees import leaves
 
-
-def same_weights(one: Path, other: Path) -> bool:
-    mine, theirs = weights(one), weights(other)
-    return mine.keys() == theirs.keys() and all((mine[name] == theirs[name]).all() for name in mine)
+    mine, theirs = (leaves(load_from_zip_file(folder / "agent.zip", load_data=False)[1]) for folder in (one, other))
+    pairs = [(torch.as_tensor(a), torch.as_tensor(b)) for (_, a), (_, b) in zip(mine, theirs, strict=True)
+             if not isinstance(a, bool | str | type(None))]  # fmt: skip
+    return len(pairs) > 20 and all(torch.equal(a, b) for a, b in pairs)
 
 
 def test_the_curve_begins_before_training_and_has_an_evaluation_at_each_part_of_it(trained):
@@ -137,7 +138,7 @@ def test_each_algorithm_goes_on_after_a_kill_and_ends_with_the_same_bytes(
         assert not (parts / "results" / "curve.parquet").exists()
     learn_in(tiny, parts)
     assert same_results(whole, parts)
-    assert same_weights(whole, parts)
+    assert same_agents(whole, parts)
     assert not list((parts / "checkpoints").iterdir())
     before = {name: (parts / name).stat().st_mtime_ns for name in (*FILES, "agent.zip")}
     learn_in(tiny, parts)
@@ -181,5 +182,5 @@ def test_a_command_that_is_really_killed_goes_on_and_ends_with_the_same_bytes(tm
         done = CliRunner().invoke(app, [*LINE.split(), "--out", str(out)])
         assert done.exit_code == 0, done.output
     assert same_results(whole, parts)
-    assert same_weights(whole, parts)
+    assert same_agents(whole, parts)
     assert pl.read_parquet(whole / "results" / "curve.parquet")["steps"].to_list() == [0, 320, 640, 960]
