@@ -45,7 +45,7 @@ def test_learn_refuses_another_configuration_in_the_same_folder(run, refused):
 @pytest.mark.usefixtures("rl")
 def test_learn_says_where_rollouts_are_longer_than_evaluations_are_apart(run):
     line = f"{TINY} {SHORT}".replace("n_steps=8", "n_steps=16")
-    assert "a rollout is longer than the steps between two" in run(line).stderr
+    assert "a rollout of 64 steps is longer than the steps between two" in run(line).stderr
 
 
 @pytest.mark.usefixtures("rl")

@@ -52,7 +52,7 @@ def learn(
     `tensorboard --logdir OUT/tensorboard`.
 
     ```
-    ata-gym learn --price 0.1 --out results/learned --hyperparameter n_steps=50 --hyperparameter batch_size=800
+    ata-gym learn --price 0.1 --out results/learned --hyperparameter n_steps=10 --hyperparameter batch_size=320
     ata-gym learn dispatch --algorithm maskable-ppo --action start --out results/starts
     ata-gym bench --scenario drawn-6-v1 --policies uta,ata_gym.rl.agent:LearnedAgent:folder=results/learned --out bench
     ```
@@ -65,7 +65,7 @@ def learn(
     from ata_gym.rl.agent import policy_name  # noqa: PLC0415
     from ata_gym.rl.learning.experiment import Learning  # noqa: PLC0415
     from ata_gym.rl.learning.report import report  # noqa: PLC0415
-    from ata_gym.rl.learning.run import agent_file, make_agent, parts_of  # noqa: PLC0415
+    from ata_gym.rl.learning.run import agent_file, make_agent, parts_of, rollout  # noqa: PLC0415
     from ata_gym.rl.learning.run import learn as train  # noqa: PLC0415
     from ata_gym.rl.learning.specification import AgentSpec  # noqa: PLC0415
     from ata_gym.scenarios import resolve  # noqa: PLC0415
@@ -75,19 +75,19 @@ def learn(
     found = resolve(scenario, price=price)
     found = found if rounds is None else replace(found, horizon=rounds)
     learning = Learning(spec, found, steps, rows, evaluations, validation, test)
-    make_agent(learning)  # which refuses hyperparameters before there is a folder
+    between = rollout(learning, make_agent(learning))  # it refuses hyperparameters before there is a folder
     folder, made_by = open_folder(out, learning.config()), provenance_of("ata_gym")
     check_code([Made(part, files, made_by) for part, files in parts_of(folder).items()], effort.rerun_changed)
+    if between * evaluations > steps:
+        say_error(
+            f"{evaluations} evaluations were asked for, and a rollout of {between:,} steps is longer than the steps "
+            "between two: give fewer --rows, or a smaller n_steps as --hyperparameter"
+        )
     compared = len(learning.references())
     bars = {"references": compared, "training": steps, "test": compared + 1}
     with named_failure(f"the training of {algorithm}"), progress_bars(bars) as progress:
         learned = train(
             learning, folder, made_by, lambda part, done: progress(part, min(done, steps)), effort.save_every
-        )
-    if len(learned.curve) <= min(evaluations, steps):
-        say_error(
-            f"{evaluations} evaluations were asked for, and a rollout is longer than the steps between two: "
-            "give fewer --rows, or a smaller n_steps as --hyperparameter"
         )
     show_report(report(learning, learned, folder.path))
     say_files("agent", [agent_file(folder.path)])

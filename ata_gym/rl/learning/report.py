@@ -62,6 +62,7 @@ def draw(learned: Learned, title: str, stem: Path) -> list[Path]:
         axes.set(xlabel="steps of training (circle: the agent that is kept)", title=f"cost / cost of {UNIFORM}")
         axes.margins(x=0.02)
         style.plain_numbers(axes)
+        axes.yaxis.set_major_formatter("{x:.3g}")
         lines = [line for line in axes.get_lines() if not str(line.get_label()).startswith("_")]
         by_end = sorted(lines, key=lambda line: -np.asarray(line.get_ydata())[-1])
         picture.legend(handles=by_end, loc="outside right upper", handlelength=2.6)

@@ -60,6 +60,12 @@ def make_agent(learning: Learning) -> Any:
     return spec.make(make_vec_env(spec.env_id, learning.rows, scenario=learning.scenario, **spec.form()))
 
 
+def rollout(learning: Learning, agent: Any) -> int:
+    """Steps over all rows between two moments at which the agent may be evaluated."""
+    steps = agent.n_steps if hasattr(agent, "rollout_buffer") else agent.train_freq.frequency
+    return int(steps) * learning.rows
+
+
 def learn(
     learning: Learning,
     folder: Folder,
@@ -90,7 +96,9 @@ def learn(
         agent = make_agent(learning)
         references = partial(_references, learning, folder, made_by)
         validation, left_out = references("validation", lambda done: progress("references", done))
-        if not finished(folder.result("curve")):
+        if finished(folder.result("curve")):
+            discard(parts_of(folder)["training"][1])  # of a run that was killed between the two
+        else:
             _train(learning, folder, agent, validation, made_by, lambda done: progress("training", done), save_every)
         progress("training", learning.steps)
         test, also_left_out = references("test", lambda done: progress("test", done))
