@@ -14,6 +14,7 @@ from ata_gym.cli.listings.scenarios import scenarios
 from ata_gym.cli.studies.bench import bench
 from ata_gym.cli.studies.demo import demo
 from ata_gym.cli.studies.leaderboard import leaderboard
+from ata_gym.cli.studies.learn import learn
 from ata_gym.cli.studies.predictors import predictors
 from ata_gym.cli.studies.pretrain import pretrain
 from ata_gym.cli.studies.reproduce import reproduce
@@ -34,6 +35,6 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 _listings = (policies, methods, scenarios)
-_studies = (bench, track, predictors, leaderboard, reproduce, train, pretrain, demo)
+_studies = (bench, track, predictors, leaderboard, reproduce, train, learn, pretrain, demo)
 for _command in (*_listings, *_studies, explain, check, trace, measure, verify):
     app.command()(plain_errors(_command))

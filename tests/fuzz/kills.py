@@ -18,7 +18,9 @@ _COMMANDS = {
     "bench": "bench --scenario icml2025-regret --rounds 4000 --seeds 2 --policies ata,gta,uta --jobs {jobs}",
     "leaderboard": "leaderboard --quick --scenarios regret --policies uta,gta,dispatch-gta --seeds 1 --jobs {jobs}",
     "train": "train --scenario icml2025-regret --rounds 150 --policies uta,ata",
+    "learn": "learn --rounds 5 --steps 2000 --rows 4 --evaluations 4 --validation 3 --test 3 --algorithm a2c",
 }
+_NEEDS = {"train": "torch", "learn": "stable_baselines3"}
 _CODES = {signal.SIGKILL: -9, signal.SIGTERM: 143, signal.SIGINT: 130}
 _MOST = 4
 """Kills of one command."""
@@ -26,7 +28,7 @@ _MOST = 4
 
 def attempt(rng: np.random.Generator, folder: Path) -> None:
     """Kill a command some times, then let it end."""
-    commands = [name for name in _COMMANDS if name != "train" or find_spec("torch")]
+    commands = [name for name in _COMMANDS if name not in _NEEDS or find_spec(_NEEDS[name])]
     name, jobs = str(rng.choice(commands)), int(rng.choice([1, 2]))
     expected, seconds = _reference(name)
     out = folder / "out"

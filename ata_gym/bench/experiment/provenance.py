@@ -28,7 +28,8 @@ def provenance(policy: str) -> Provenance:
     Parameters
     ----------
     policy
-        Its name, with hyperparameters; one that names a file stands for the file's content.
+        Its name, with hyperparameters; one that names a file stands for the file's content, and one
+        that names a folder of ``ata-gym learn`` for its agent.
 
     Returns
     -------
@@ -80,7 +81,8 @@ def _sources(module: str) -> list[Path]:
 
 
 def _files(hyperparameters: dict[str, Any]) -> list[Path]:
-    return [Path(value) for value in hyperparameters.values() if isinstance(value, str) and Path(value).is_file()]
+    named = [Path(value) for value in hyperparameters.values() if isinstance(value, str)]
+    return [file for path in named for file in (path, path / "agent.zip") if file.is_file()]
 
 
 @cache

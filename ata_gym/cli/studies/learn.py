@@ -1,0 +1,112 @@
+"""``ata-gym learn``: train an agent of Stable-Baselines3, and compare it with policies on seeds that it never saw."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Annotated, Any
+
+import typer
+
+from ata_gym.cli.console import named_failure, progress_bars, say, say_error, say_files, show_report
+from ata_gym.cli.options import Effort, Out, RerunChanged, Rounds, SaveEvery
+from ata_gym.utils.extras import require
+from ata_gym.utils.validation import short
+
+
+def learn(
+    out: Out,
+    env: Annotated[str, typer.Argument(metavar="ENV", help="allocation, race or dispatch.")] = "allocation",
+    scenario: Annotated[
+        str,
+        typer.Option(help="A named scenario; `ata-gym scenarios` lists them. Those called drawn-... are for agents."),
+    ] = "drawn-6-v1",
+    price: Annotated[
+        float | None, typer.Option(help="What one unit of worker time costs in units of runtime; else the scenario's.")
+    ] = None,
+    rounds: Rounds = None,
+    algorithm: Annotated[str, typer.Option(help="ppo, a2c, maskable-ppo or dqn.")] = "ppo",
+    action: Annotated[
+        str | None,
+        typer.Option(help="shares or assign in allocation, shares in a race, dispatch or start in dispatch."),
+    ] = None,
+    hyperparameter: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="Of the algorithm, again for each; else those of the library."),
+    ] = None,
+    steps: Annotated[int, typer.Option(help="Steps of training, over all rows.")] = 500_000,
+    rows: Annotated[int, typer.Option(help="Episodes side by side in training.")] = 64,
+    seed: Annotated[int, typer.Option(help="Of the agent, and of the first row in training.")] = 0,
+    evaluations: Annotated[int, typer.Option(help="Evaluations in training, evenly spaced.")] = 20,
+    validation: Annotated[int, typer.Option(help="Seeds of each evaluation; the best agent on them is kept.")] = 64,
+    test: Annotated[int, typer.Option(help="Seeds on which that one is played at the end.")] = 256,
+    save_every: SaveEvery = 10.0,
+    rerun_changed: RerunChanged = False,
+) -> None:
+    r"""Train an agent of Stable-Baselines3 or sb3-contrib, and compare it with policies on other seeds.
+
+    The cost is runtime + price x worker time of an episode. It is compared on the same seeds with those of a uniform
+    allocation, ATA, the recommended policy and an oracle that knows the workers. After a kill the same command goes on
+    where it stopped, with the same result. OUT holds the curve, a table, a picture, and the log for
+    `tensorboard --logdir OUT/tensorboard`.
+
+    ```
+    ata-gym learn --price 0.1 --out results/learned --hyperparameter n_steps=10 --hyperparameter batch_size=320
+    ata-gym learn dispatch --algorithm maskable-ppo --action start --out results/starts
+    ata-gym bench --scenario drawn-6-v1 --policies uta,ata_gym.rl.agent:LearnedAgent:folder=results/learned --out bench
+    ```
+    """
+    for module in ("stable_baselines3", "sb3_contrib", "tensorboard"):
+        require(module, extra="rl", purpose="The command learn")
+    from ata_gym.bench.experiment.outdated import Made, check_code  # noqa: PLC0415 - these imports take seconds
+    from ata_gym.bench.experiment.provenance import provenance_of  # noqa: PLC0415
+    from ata_gym.bench.experiment.store import open_folder  # noqa: PLC0415
+    from ata_gym.rl.agent import policy_name  # noqa: PLC0415
+    from ata_gym.rl.learning.experiment import Learning  # noqa: PLC0415
+    from ata_gym.rl.learning.report import report  # noqa: PLC0415
+    from ata_gym.rl.learning.run import agent_file, make_agent, parts_of, rollout  # noqa: PLC0415
+    from ata_gym.rl.learning.run import learn as train  # noqa: PLC0415
+    from ata_gym.rl.learning.specification import AgentSpec  # noqa: PLC0415
+    from ata_gym.scenarios import resolve  # noqa: PLC0415
+
+    effort = Effort.checked(None, save_every, rerun_changed)
+    spec = AgentSpec(env, algorithm, action or "", seed, split_hyperparameters(hyperparameter or ()))
+    found = resolve(scenario, price=price)
+    found = found if rounds is None else replace(found, horizon=rounds)
+    learning = Learning(spec, found, steps, rows, evaluations, validation, test)
+    between = rollout(learning, make_agent(learning))  # it refuses hyperparameters before there is a folder
+    folder, made_by = open_folder(out, learning.config()), provenance_of("ata_gym")
+    check_code([Made(part, files, made_by) for part, files in parts_of(folder).items()], effort.rerun_changed)
+    if between * evaluations > steps:
+        say_error(
+            f"{evaluations} evaluations were asked for, and a rollout of {between:,} steps is longer than the steps "
+            "between two: give fewer --rows, or a smaller n_steps as --hyperparameter"
+        )
+    compared = len(learning.references())
+    bars = {"references": compared, "training": steps, "test": compared + 1}
+    with named_failure(f"the training of {algorithm}"), progress_bars(bars) as progress:
+        learned = train(
+            learning, folder, made_by, lambda part, done: progress(part, min(done, steps)), effort.save_every
+        )
+    show_report(report(learning, learned, folder.path))
+    say_files("agent", [agent_file(folder.path)])
+    say(f"play it as {policy_name(env, out)}")
+
+
+def split_hyperparameters(texts: Sequence[str]) -> dict[str, Any]:
+    """Hyperparameters from NAME=VALUE; a value is a literal of Python, or text. ValueError for anything else.
+
+    >>> split_hyperparameters(["n_steps=50", "ent_coef=1e-3", "policy_kwargs={'hidden': 64}"])
+    {'n_steps': 50, 'ent_coef': 0.001, 'policy_kwargs': {'hidden': 64}}
+    """
+    found: dict[str, Any] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not (equals and name.isidentifier() and value) or name in found:
+            raise ValueError(f"a hyperparameter is given as NAME=VALUE, each once, not as {short(text)}")
+        try:
+            found[name] = ast.literal_eval(value)
+        except (ValueError, SyntaxError, RecursionError, MemoryError):
+            found[name] = value
+    return found

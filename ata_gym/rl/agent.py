@@ -1,0 +1,112 @@
+"""Trained agents as policies with a name, for ``ata-gym bench``, ``ata-gym leaderboard`` and loops with real work.
+
+``ata_gym.rl.agent:LearnedAgent:folder=DIR`` plays the agent in the folder of ``ata-gym learn``; ``LearnedRaceAgent``
+and ``LearnedDispatchAgent`` are the same for races and for dispatch. It needs the extra ``rl``.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from ata_gym.envs.interface.worker_features import WorkerMemory
+from ata_gym.pools import deterministic
+from ata_gym.rl.learning.specification import ENVS, AgentSpec
+from ata_gym.typing import Ints
+from ata_gym.utils.extras import require
+from ata_policies.observations import Observation
+from ata_policies.policy import DispatchPolicy, Policy, Setting, State
+
+_NAMES = {"allocation": "LearnedAgent", "race": "LearnedRaceAgent", "dispatch": "LearnedDispatchAgent"}
+
+
+class LearnedAgent(Policy):
+    """The agent in a folder of ``ata-gym learn``; it plays without its own randomness.
+
+    Of the folder it reads ``config.json`` and ``agent.zip``, from this the weights alone, which runs no code.
+
+    Parameters
+    ----------
+    folder
+        The results folder of ``ata-gym learn``.
+
+    Raises
+    ------
+    ValueError
+        If there is no trained agent in the folder, it plays another env, or it has a network for another number of
+        workers or another budget. Agents of ppo and a2c play any.
+    MissingExtraError
+        If the extra ``rl`` is not installed.
+    """
+
+    source = "an agent trained by `ata-gym learn`"
+    constants = "its weights"
+    assumes = "workers like those that it was trained on"
+    priced = True
+    nonstationary = True
+    belief = WorkerMemory
+
+    def __init__(self, setting: Setting, *, seed: int = 0, folder: str) -> None:
+        super().__init__(setting, seed=seed)
+        self._player = _player(Path(folder), self.env_id, setting)(setting, seed=seed)
+
+    def act(self, state: State, seen: Observation) -> tuple[Ints, State]:
+        """Ask the agent."""
+        return self._player.act(state, seen)
+
+
+class LearnedRaceAgent(LearnedAgent):
+    """As ``LearnedAgent``, for races."""
+
+    env_id = ENVS["race"]
+
+
+class LearnedDispatchAgent(LearnedAgent, DispatchPolicy):
+    """As ``LearnedAgent``, for dispatch."""
+
+    env_id = ENVS["dispatch"]
+
+
+def policy_name(env: str, folder: Path) -> str:
+    """The name of the agent in a folder for ``ata-gym bench`` and ``ata_policies.make``; ``env`` is a short name.
+
+    >>> policy_name("race", Path("results"))
+    'ata_gym.rl.agent:LearnedRaceAgent:folder=results'
+    """
+    return f"{__name__}:{_NAMES[env]}:folder={folder.as_posix()}"
+
+
+def _player(folder: Path, env_id: str, setting: Setting) -> type[Policy]:
+    """The class of policies that plays the agent in a folder; errors are those of ``LearnedAgent``."""
+    require("stable_baselines3", extra="rl", purpose="A trained agent")
+    from ata_gym.rl.sb3.vec_env import make_vec_env  # noqa: PLC0415 - it imports Stable-Baselines3
+
+    config, weights = _config(folder), folder / "agent.zip"
+    spec = AgentSpec(**{name: config[name] for name in ("env", "algorithm", "action", "seed", "hyperparameters")})
+    if spec.env_id != env_id:
+        raise ValueError(f"the agent in {folder} plays {spec.env_id}: name it {policy_name(spec.env, folder)}")
+    if not spec.any_size and (config["n"], config["budget"]) != (setting.n, setting.budget):
+        raise ValueError(
+            f"the agent in {folder} has a network for {config['n']} workers and a budget of {config['budget']}, not "
+            f"for {setting.n} and {setting.budget}"
+        )
+    alike = deterministic([1.0] * setting.n)  # only the spaces of this env are used
+    envs = make_vec_env(env_id, 1, pool=alike, budget=setting.budget, **spec.form())
+    agent = spec.to_play(envs)
+    try:
+        agent.set_parameters(str(weights), device="cpu")
+    except Exception as error:  # another file may raise anything
+        raise ValueError(f"{weights} does not hold the weights of this agent: {error}") from error
+    return spec.player(agent, envs.bare)
+
+
+def _config(folder: Path) -> dict[str, Any]:
+    """The configuration of a training that has ended."""
+    try:
+        config = json.loads((folder / "config.json").read_text("utf-8"))
+        if (folder / "agent.zip").is_file() and {"env", "algorithm", "action", "hyperparameters"} <= config.keys():
+            return dict(config)
+    except (OSError, ValueError, AttributeError):
+        pass
+    raise ValueError(f"{folder} holds no trained agent: give the folder of an `ata-gym learn` that has ended")

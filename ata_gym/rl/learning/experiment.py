@@ -1,0 +1,180 @@
+"""A training as data: the agent, the scenario, and how long; and the policies that it is compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+import ata_policies
+from ata_gym.bench.experiment.experiment import Config, Experiment, predict
+from ata_gym.bench.report.statistics import estimate
+from ata_gym.envs.spaces.dispatch import Dispatch
+from ata_gym.rl.learning.specification import AgentSpec
+from ata_gym.scenarios import Scenario
+from ata_gym.scenarios.for_agents import SPLITS
+from ata_gym.typing import Floats
+from ata_gym.utils.validation import whole_number
+from ata_policies.policy import Policy
+from ata_policies.registry import default_name, load
+
+UNIFORM = "uta"
+"""The policy to whose cost the others are compared: every worker gets the same."""
+
+_PUBLISHED = "ata-icml"
+_ORACLES: Mapping[str, str] = MappingProxyType(
+    {"allocation": "dynamic-oracle", "race": "race-dynamic-oracle", "dispatch": "dispatch-dynamic-oracle"}
+)
+_PLAIN: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {"allocation": (), "race": ("gta",), "dispatch": ("dispatch-gta",)}
+)
+
+AGENT = "agent"
+"""The name of the trained agent among policies."""
+
+SCHEMA: dict[str, Any] = {
+    "policy": pl.String,
+    "seed": pl.Int64,  # of the row
+    "runtime": pl.Float64,  # of the whole episode
+    "total_worker_time": pl.Float64,
+    "cost": pl.Float64,  # runtime + price x total worker time
+}
+"""The columns of what policies did on a split: a row for each policy and seed."""
+
+
+@dataclass(frozen=True)
+class Learning:
+    """An agent, a scenario with a horizon, and how it is trained and evaluated.
+
+    ValueError if a number is out of range: the seeds of each split are a million.
+    """
+
+    agent: AgentSpec
+    scenario: Scenario
+    steps: int
+    """Steps of training over all rows; the last rollout is finished."""
+    rows: int = 64
+    """Episodes side by side in training, of the seeds from the agent's on, of the split "train"."""
+    evaluations: int = 20
+    """Evaluations in training, one before it not counted; at most one after each rollout."""
+    validation_rows: int = 64
+    test_rows: int = 256
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "rows", "evaluations", "validation_rows", "test_rows"):
+            whole_number(name.replace("_", "-"), getattr(self, name))
+        whole_number("seed", self.agent.seed, 0)
+        last = {"train": self.agent.seed + self.rows, "validation": self.validation_rows, "test": self.test_rows}
+        for split, rows in last.items():
+            if rows > len(SPLITS[split]):
+                raise ValueError(f"the split {split} has {len(SPLITS[split]):,} seeds, and {rows:,} were asked for")
+        if self.scenario.horizon is None:
+            raise ValueError(f"an agent is trained in episodes, and {self.scenario.name} has no horizon: give --rounds")
+        if self.evaluations > self.steps:
+            raise ValueError(f"evaluations must be at most the steps, {self.steps}, not {self.evaluations}")
+
+    def config(self) -> Config:
+        """Everything that the results depend on, as plain data."""
+        data = self.on("train", 1).config()
+        for name in ("seeds", "points", "seed"):
+            del data[name]
+        numbers = ("steps", "rows", "evaluations", "validation_rows", "test_rows")
+        own = {name: getattr(self, name) for name in numbers}
+        return {**data, "n": self.scenario.pool.n, **self.agent.config(), **own}
+
+    def on(self, split: str, rows: int) -> Experiment:
+        """The first episodes of a split, as an experiment that policies of any env play."""
+        horizon = self.scenario.horizon
+        assert horizon is not None
+        return Experiment(self.scenario, horizon, rows, SPLITS[split].start)
+
+    @cached_property
+    def validation(self) -> Experiment:
+        """The episodes on which the best agent is chosen."""
+        return self.on("validation", self.validation_rows)
+
+    @cached_property
+    def test(self) -> Experiment:
+        """The episodes that are played once, at the end."""
+        return self.on("test", self.test_rows)
+
+    def roles(self) -> dict[str, str]:
+        """The policies whose cost is divided by, by what they are for the env: uniform, default and oracle."""
+        return {"uniform": UNIFORM, "default": default_name(self.agent.env_id), "oracle": _ORACLES[self.agent.env]}
+
+    def references(self) -> tuple[str, ...]:
+        """Policies that the agent is compared with: uniform, ATA, plain ones of the env, its default and its oracle."""
+        roles = self.roles()
+        return (roles["uniform"], _PUBLISHED, *_PLAIN[self.agent.env], roles["default"], roles["oracle"])
+
+    def due(self, steps: int) -> int:
+        """How many evaluations are due after so many steps, beside the one before training."""
+        return min(steps, self.steps) * self.evaluations // self.steps
+
+
+def play(policy: str | type[Policy], experiment: Experiment, name: str = AGENT) -> pl.DataFrame:
+    """Play each episode to its end; the columns are those of ``SCHEMA``. A policy is a name, or a class and a name."""
+    made: Any = load(policy) if isinstance(policy, str) else policy
+    envs = experiment.make_envs(made.env_id)
+    try:
+        player: Policy
+        if isinstance(policy, str):
+            name, player = policy, ata_policies.make(policy, envs, seed=experiment.seed)
+        else:
+            player = policy(ata_policies.Setting.of(envs), seed=experiment.seed)
+        (observation, info), state = envs.reset(seed=experiment.seed), None
+        steps = experiment.scenario.budget if isinstance(envs.single_action_space, Dispatch) else 1
+        for _ in range(experiment.rounds * steps):
+            action, state = predict(player, envs, observation, state)
+            observation, _, _, _, info = envs.step(action)
+    finally:
+        envs.close()
+    rows, price = experiment.seeds, experiment.scenario.price
+    runtime, worker_time = info["runtime"], info["total_worker_time"]
+    columns = [[name] * rows, experiment.seed + np.arange(rows), runtime, worker_time, runtime + price * worker_time]
+    return pl.DataFrame(dict(zip(SCHEMA, columns, strict=True)), SCHEMA)
+
+
+def play_references(
+    learning: Learning, experiment: Experiment, progress: Callable[[int], None] = lambda _: None
+) -> tuple[pl.DataFrame, dict[str, str]]:
+    """Play the references that can play, and say why the others cannot; ``progress`` gets how many are done."""
+    frames, left_out = [], {}
+    for done, name in enumerate(learning.references(), start=1):
+        try:
+            experiment.try_out(name)
+        except ValueError as error:
+            left_out[name] = str(error)
+        else:
+            frames.append(play(name, experiment))
+        progress(done)
+    return pl.concat(frames), left_out
+
+
+def ratios(played: pl.DataFrame, mine: pl.DataFrame, quantity: str = "cost") -> dict[str, tuple[float, float, float]]:
+    """Geometric means over seeds of one policy's values over those of each played one, with 95 % intervals.
+
+    Both frames have the columns of ``SCHEMA`` and the same seeds; without an interval, for one seed, its ends are NaN.
+    """
+    own = _logarithms(mine, mine["policy"][0], quantity)
+    found = {}
+    for name in played["policy"].unique(maintain_order=True):
+        mean, half = estimate(own - _logarithms(played, name, quantity))
+        found[name] = (float(np.exp(mean)), float(np.exp(mean - half)), float(np.exp(mean + half)))
+    return found
+
+
+def names_in(played: pl.DataFrame) -> Sequence[str]:
+    """The policies of a frame, in its order."""
+    names: Sequence[str] = played["policy"].unique(maintain_order=True).to_list()
+    return names
+
+
+def _logarithms(played: pl.DataFrame, policy: str, quantity: str) -> Floats:
+    values: Floats = played.filter(pl.col("policy") == policy).sort("seed")[quantity].to_numpy()
+    return np.log(values)

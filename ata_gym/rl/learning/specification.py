@@ -1,0 +1,153 @@
+"""What an agent is: an env, an algorithm, a form of actions and hyperparameters; and how it is made and played."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+
+from ata_gym.utils.extras import require
+from ata_gym.utils.validation import unknown
+from ata_policies.agent import from_agent
+from ata_policies.policy import Policy
+
+ENVS: Mapping[str, str] = MappingProxyType(
+    {
+        "allocation": "ata_gym/TaskAllocation-v0",
+        "race": "ata_gym/TaskRace-v0",
+        "dispatch": "ata_gym/TaskDispatch-v0",
+    }
+)
+"""Ids of envs by their short names."""
+
+ACTIONS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {"allocation": ("shares", "assign"), "race": ("shares",), "dispatch": ("dispatch", "start")}
+)
+"""Forms of actions that agents are trained with, by env."""
+
+
+class _Algorithm(NamedTuple):
+    module: str
+    name: str
+    workers: bool
+    """Whether it takes ``WorkersPolicy``; else it gets a network of layers and the features in one row."""
+    masked: bool
+    actions: tuple[str, ...] = ("shares", "assign", "dispatch", "start")
+
+
+_CHOICES = ("assign", "start")
+_ALGORITHMS: Mapping[str, _Algorithm] = MappingProxyType(
+    {
+        "ppo": _Algorithm("stable_baselines3", "PPO", workers=True, masked=False),
+        "a2c": _Algorithm("stable_baselines3", "A2C", workers=True, masked=False),
+        "maskable-ppo": _Algorithm("sb3_contrib", "MaskablePPO", workers=False, masked=True, actions=_CHOICES),
+        "dqn": _Algorithm("stable_baselines3", "DQN", workers=False, masked=False, actions=_CHOICES),
+    }
+)
+
+ALGORITHMS = tuple(_ALGORITHMS)
+"""Names of the algorithms."""
+
+_GIVEN = {
+    *("self", "policy", "env", "seed", "device", "verbose", "tensorboard_log", "_init_setup_model"),
+    *("use_sde", "sde_sample_freq"),  # they draw numbers between rollouts, where a run is saved
+    *("rollout_buffer_class", "rollout_buffer_kwargs", "replay_buffer_class", "replay_buffer_kwargs"),
+    *("monitor_wrapper", "optimize_memory_usage"),
+}
+"""Parameters of the algorithms that are no hyperparameters here."""
+
+
+@dataclass(frozen=True)
+class AgentSpec:
+    """An agent before it is trained.
+
+    ValueError for a name or a hyperparameter that there is not, or an action that the algorithm does not take;
+    MissingExtraError if the extra ``rl`` is not installed.
+
+    >>> AgentSpec("allocation", "ppo", hyperparameters={"gamma": 0.9}).action
+    'shares'
+    """
+
+    env: str
+    """A short name: allocation, race or dispatch."""
+    algorithm: str = "ppo"
+    action: str = ""
+    """A form of actions; by default the first one of the env that the algorithm takes."""
+    seed: int = 0
+    hyperparameters: Mapping[str, Any] = field(default_factory=dict)
+    """Those that differ from the library's."""
+
+    def __post_init__(self) -> None:
+        if self.env not in ENVS:
+            raise unknown("env", self.env, ENVS)
+        if self.algorithm not in _ALGORITHMS:
+            raise unknown("algorithm", self.algorithm, _ALGORITHMS)
+        usable = [action for action in ACTIONS[self.env] if action in self._kind.actions]
+        if not usable:
+            raise ValueError(f"{self.algorithm} takes none of the actions of {self.env}: use ppo or a2c")
+        if not self.action:
+            object.__setattr__(self, "action", usable[0])
+        if self.action not in usable:
+            raise unknown(f"action of {self.algorithm} in {self.env}", self.action, usable)
+        known = [name for name in inspect.signature(self._class()).parameters if name not in _GIVEN]
+        for name in self.hyperparameters:
+            if name not in known:
+                raise unknown(f"hyperparameter of {self.algorithm}", name, known)
+
+    @property
+    def _kind(self) -> _Algorithm:
+        return _ALGORITHMS[self.algorithm]
+
+    def _class(self) -> Any:
+        return getattr(
+            require(self._kind.module, extra="rl", purpose=f"The algorithm {self.algorithm}"), self._kind.name
+        )
+
+    @property
+    def env_id(self) -> str:
+        """The id of the env."""
+        return ENVS[self.env]
+
+    @property
+    def any_size(self) -> bool:
+        """Whether it plays with any number of workers and any budget."""
+        return self._kind.workers
+
+    def form(self) -> dict[str, Any]:
+        """Arguments of the env: observations, actions and the unit of rewards."""
+        observation = "workers" if self._kind.workers else "flat"
+        return {"observation": observation, "action": self.action, "reward_unit": "first round"}
+
+    def config(self) -> dict[str, Any]:
+        """All of it as plain data."""
+        own = {"env": self.env, "algorithm": self.algorithm, "action": self.action, "seed": self.seed}
+        return {**own, "hyperparameters": dict(self.hyperparameters)}
+
+    def make(self, envs: Any) -> Any:
+        """The untrained agent on a ``VecEnv``, on the CPU. ValueError for a hyperparameter that it does not take."""
+        try:
+            return self._class()(self._policy(), envs, seed=self.seed, device="cpu", **self.hyperparameters)
+        except (TypeError, ValueError, AssertionError, AttributeError, KeyError) as error:
+            reason = " ".join(str(error).split()) or type(error).__name__
+            raise ValueError(f"{self.algorithm} does not take these hyperparameters: {reason}") from error
+
+    def to_play(self, envs: Any) -> Any:
+        """An agent for loaded weights: of the hyperparameters it has those of the network alone."""
+        networks = {name: value for name, value in self.hyperparameters.items() if name == "policy_kwargs"}
+        memory = {"buffer_size": 1} if self.algorithm == "dqn" else {}
+        return self._class()(self._policy(), envs, seed=self.seed, device="cpu", **networks, **memory)
+
+    def player(self, agent: Any, env: gym.Env[Any, Any] | gym.vector.VectorEnv[Any, Any, Any]) -> type[Policy]:
+        """A class of policies that play as the agent does, as it is at the time of each decision."""
+        return from_agent(agent, env, any_size=self.any_size, masked=self._kind.masked)
+
+    def _policy(self) -> Any:
+        if not self._kind.workers:
+            return "MlpPolicy"
+        from ata_gym.rl.sb3.policy import WorkersPolicy  # noqa: PLC0415 - it imports torch
+
+        return WorkersPolicy

@@ -1,0 +1,92 @@
+"""``ata-gym learn``, as a user gives it."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from ata_gym.cli.studies.learn import split_hyperparameters
+from ata_gym.utils.extras import MissingExtraError
+
+TINY = "learn --rounds 4 --steps 64 --rows 4 --evaluations 2 --validation 2 --test 2 --save-every 0"
+SHORT = "--hyperparameter n_steps=8 --hyperparameter batch_size=16 --out out"
+
+
+@pytest.fixture
+def rl() -> None:
+    pytest.importorskip("stable_baselines3", reason="extra rl is not installed")
+    pytest.importorskip("sb3_contrib", reason="extra rl is not installed")
+    pytest.importorskip("tensorboard", reason="extra rl is not installed")
+
+
+@pytest.mark.usefixtures("rl")
+def test_learn_leaves_a_table_a_picture_a_log_and_an_agent_that_bench_plays(run, tmp_path):
+    first, second = run(f"{TINY} {SHORT}"), run(f"{TINY} {SHORT}")
+    assert first.stdout == second.stdout
+    for name in ("agent", "uta", "ata-icml", "distribution-learner", "dynamic-oracle"):
+        assert f" {name} " in first.stdout
+    for name in ("table.md", "table.csv", "curve.csv", "learning.png", "learning.svg", "agent.zip", "config.json"):
+        assert (tmp_path / "out" / name).stat().st_size > 0
+    (log,) = (tmp_path / "out" / "tensorboard").iterdir()
+    assert b"validation/cost/uta" in log.read_bytes()
+    name = first.stdout.splitlines()[-1].removeprefix("play it as ")
+    benched = run(f"bench --scenario drawn-6-v1 --rounds 3 --seeds 2 --jobs 1 --policies uta,{name} --out benched")
+    assert "LearnedAgent:folder=out" in benched.stdout
+
+
+@pytest.mark.usefixtures("rl")
+def test_learn_refuses_another_configuration_in_the_same_folder(run, refused):
+    run(f"{TINY} {SHORT}")
+    assert 'hyperparameters is {"n_steps": 8, "batch_size": 16} there' in refused(f"{TINY} --out out")
+    assert "price is 0.0 there and 0.5 here" in refused(f"{TINY} {SHORT} --price 0.5")
+
+
+@pytest.mark.usefixtures("rl")
+def test_learn_says_where_rollouts_are_longer_than_evaluations_are_apart(run):
+    line = f"{TINY} {SHORT}".replace("n_steps=8", "n_steps=16")
+    assert "a rollout of 64 steps is longer than the steps between two" in run(line).stderr
+
+
+@pytest.mark.usefixtures("rl")
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ("swarm", "env"),
+        ("--algorithm sac", "algorithm"),
+        ("dispatch --action shares", "action of ppo in dispatch"),
+        ("race --algorithm dqn", "use ppo or a2c"),
+        ("--hyperparameter n_stepps=8", "n_steps"),
+        ("--hyperparameter n_steps", "NAME=VALUE"),
+        ("--hyperparameter n_steps=many", "ppo does not take these hyperparameters"),
+        ("--scenario drawn-7", "drawn-6-v1"),
+        ("--price -1", "price"),
+        ("--seed -1", "seed"),
+        ("--save-every -1", "save-every"),
+    ],
+)
+def test_learn_refuses_what_there_is_not(refused, tmp_path, options, says):
+    assert says in refused(f"{TINY} {options} --out out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.usefixtures("rl")
+def test_learn_says_what_went_wrong_in_training(refused):
+    assert "the training of ppo failed: TypeError" in refused(f"{TINY} {SHORT} --hyperparameter ent_coef=much")
+
+
+def test_learn_says_which_extra_it_needs(run, monkeypatch):
+    monkeypatch.setitem(sys.modules, "stable_baselines3", None)
+    with pytest.raises(MissingExtraError, match=r'The command learn needs stable_baselines3: pip .*"ata-gym\[rl\]"'):
+        run(f"{TINY} --out out")
+
+
+@pytest.mark.parametrize("text", ["gamma", "=0.9", "gamma=", "a b=1"])
+def test_hyperparameters_are_given_as_name_and_value(text):
+    with pytest.raises(ValueError, match="NAME=VALUE, each once"):
+        split_hyperparameters([text])
+
+
+def test_hyperparameters_are_given_once():
+    with pytest.raises(ValueError, match="each once"):
+        split_hyperparameters(["gamma=1", "gamma=2"])

@@ -1,0 +1,56 @@
+"""Tiny trainings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SHORT = {"n_steps": 8, "batch_size": 16, "n_epochs": 2, "learning_rate": 0.02}
+TINY: dict[str, dict[str, Any]] = {
+    "ppo": SHORT,
+    "a2c": {"n_steps": 7, "learning_rate": 0.05},
+    "maskable-ppo": SHORT,
+    "dqn": {"learning_starts": 16, "batch_size": 8, "buffer_size": 200, "learning_rate": 0.02},
+}
+"""Hyperparameters with which a few hundred steps change what an agent does."""
+
+
+@pytest.fixture(scope="session")
+def learning() -> Callable[..., Any]:
+    """A training of 256 steps on episodes of 5 rounds."""
+    from ata_gym.rl.learning.experiment import Learning
+    from ata_gym.rl.learning.specification import AgentSpec
+    from ata_gym.scenarios import resolve
+
+    def make(env: str = "allocation", algorithm: str = "ppo", action: str = "", **others: Any) -> Learning:
+        spec = AgentSpec(env, algorithm, action, 3, TINY[algorithm])
+        sizes = {"rows": 4, "evaluations": 4, "validation_rows": 3, "test_rows": 4} | others
+        return Learning(spec, replace(resolve("drawn-6-v1", price=0.1), horizon=5), sizes.pop("steps", 256), **sizes)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def learn_in() -> Callable[..., Any]:
+    """Train in a folder; the results."""
+    from ata_gym.bench.experiment.provenance import provenance_of
+    from ata_gym.bench.experiment.store import open_folder
+    from ata_gym.rl.learning.run import learn
+
+    def run(learning: Any, path: Path, **options: Any) -> Any:
+        return learn(learning, open_folder(path, learning.config()), provenance_of("ata_gym"), **options)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def trained(
+    learning: Callable[..., Any], learn_in: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Any, Any, Path]:
+    """A training of PPO, its results and its folder."""
+    path = tmp_path_factory.mktemp("trained")
+    return learning(), learn_in(learning(), path), path

@@ -1,0 +1,186 @@
+"""A training and its results: they are what was played, and a kill changes nothing."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from ata_gym.scenarios.for_agents import SPLITS
+from tests.fuzz.kills import wait_for_group
+
+pytest.importorskip("stable_baselines3", reason="extra rl is not installed")
+pytest.importorskip("sb3_contrib", reason="extra rl is not installed")
+pytest.importorskip("tensorboard", reason="extra rl is not installed")
+
+FILES = ("results/curve.parquet", "results/validation.parquet", "results/test.parquet")
+
+
+class KilledError(Exception):
+    """Ends a run at any moment."""
+
+
+def killer(at: int) -> Callable[[str, int], None]:
+    """Progress that ends a run in training."""
+
+    def progress(part: str, done: int) -> None:
+        if part == "training" and done >= at:
+            raise KilledError
+
+    return progress
+
+
+def same_results(one: Path, other: Path) -> bool:
+    return all((one / name).read_bytes() == (other / name).read_bytes() for name in FILES)
+
+
+def same_agents(one: Path, other: Path) -> bool:
+    """Whether the best agents are the same, and the optimizers as the last rollout left them."""
+    import torch
+    from stable_baselines3.common.save_util import load_from_zip_file
+
+    from ata_gym.utils.trees import leaves
+
+    mine, theirs = (leaves(load_from_zip_file(folder / "agent.zip", load_data=False)[1]) for folder in (one, other))
+    pairs = [(torch.as_tensor(a), torch.as_tensor(b)) for (_, a), (_, b) in zip(mine, theirs, strict=True)
+             if not isinstance(a, bool | str | type(None))]  # fmt: skip
+    return len(pairs) > 20 and all(torch.equal(a, b) for a, b in pairs)
+
+
+def test_the_curve_begins_before_training_and_has_an_evaluation_at_each_part_of_it(trained):
+    _, learned, _ = trained
+    assert learned.curve["steps"].to_list() == [0, 64, 128, 192, 256]
+    assert learned.curve.columns[:3] == ["steps", "cost/uta", "cost/ata-icml"]
+    assert learned.curve["cost/uta"].n_unique() > 1
+
+
+def test_the_splits_are_played_on_their_seeds_by_agent_and_references(trained):
+    learning, learned, _ = trained
+    for split, played, more in (("validation", learned.validation, []), ("test", learned.test, ["agent"])):
+        assert played["policy"].unique(maintain_order=True).to_list() == [*more, *learning.references()]
+        seeds = [SPLITS[split].start + e for e in range(len(played) // played["policy"].n_unique())]
+        assert played["seed"].unique().sort().to_list() == seeds
+    assert learned.left_out == {}
+
+
+def test_the_best_agent_on_validation_is_kept_and_plays_by_name_as_in_the_results(trained):
+    from ata_gym.rl.agent import policy_name
+    from ata_gym.rl.learning.experiment import play, ratios
+
+    learning, learned, path = trained
+    name = policy_name("allocation", path)
+    on_test = play(name, learning.test)
+    assert on_test["cost"].to_list() == learned.test.filter(policy="agent")["cost"].to_list()
+    on_validation = ratios(learned.validation, play(name, learning.validation))
+    for reference, (mean, _, _) in on_validation.items():
+        assert mean == learned.curve[f"cost/{reference}"].min()
+
+
+def test_the_summary_holds_geometric_means_of_ratios_and_the_oracle_costs_least(trained, tmp_path):
+    from ata_gym.rl.learning.report import report
+
+    learning, learned, _ = trained
+    made = report(learning, learned, tmp_path)
+    cost = {name: learned.test.filter(policy=name)["cost"].to_numpy() for name in ("agent", "uta", "dynamic-oracle")}
+    rows = made.summary.filter(quantity="cost", over="uta")
+    means = dict(zip(rows["policy"], rows["mean"], strict=True))
+    assert means["uta"] == 1
+    assert means["agent"] == pytest.approx(np.prod(cost["agent"] / cost["uta"]) ** 0.25)
+    assert means["dynamic-oracle"] == min(means.values())
+    assert (rows["low"] <= rows["mean"]).all()
+    assert (rows["mean"] <= rows["high"]).all()
+    text = (tmp_path / "table.md").read_text("utf-8")
+    assert f"{means['agent']:.3f}" in text
+    assert "oracle is dynamic-oracle" in text
+    for name in ("learning.png", "learning.svg", "table.csv", "curve.csv"):
+        assert (tmp_path / name).stat().st_size > 0
+
+
+def test_a_reference_that_cannot_play_is_left_out_and_said(learning, learn_in, tmp_path, monkeypatch):
+    from ata_gym.rl.learning.report import report
+
+    monkeypatch.setattr("ata_gym.rl.learning.experiment._ORACLES", {"allocation": "oracle"})
+    small = learning(steps=32, evaluations=1)
+    for _ in range(2):  # the second time it is read from the files
+        learned = learn_in(small, tmp_path / "out")
+        assert "dynamic oracle" in learned.left_out["oracle"]
+    made = report(small, learned, tmp_path / "out")
+    assert "oracle" not in made.summary["policy"].to_list()
+    assert "left out: oracle" in made.remark
+
+
+@pytest.mark.parametrize(
+    ("env", "algorithm", "action"),
+    [
+        ("allocation", "ppo", "assign"),
+        ("race", "a2c", "shares"),
+        ("dispatch", "maskable-ppo", "start"),
+        ("allocation", "dqn", "assign"),
+    ],
+)
+def test_each_algorithm_goes_on_after_a_kill_and_ends_with_the_same_bytes(
+    learning, learn_in, tmp_path, env, algorithm, action
+):
+    tiny = learning(env, algorithm, action, steps=160, evaluations=2)
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    learn_in(tiny, whole)
+    for at, save_every in ((60, 0.0), (130, 1e9)):
+        with pytest.raises(KilledError):
+            learn_in(tiny, parts, save_every=save_every, progress=killer(at))
+        assert (parts / "checkpoints" / "training.pt").exists()
+        assert not (parts / "results" / "curve.parquet").exists()
+    learn_in(tiny, parts)
+    assert same_results(whole, parts)
+    assert same_agents(whole, parts)
+    assert not list((parts / "checkpoints").iterdir())
+    before = {name: (parts / name).stat().st_mtime_ns for name in (*FILES, "agent.zip")}
+    learn_in(tiny, parts)
+    assert before == {name: (parts / name).stat().st_mtime_ns for name in before}
+
+
+HYPERPARAMETERS = ("n_steps=8", "batch_size=16", "learning_rate=0.02", "n_epochs=2")
+LINE = "learn --rounds 5 --price 0.1 --steps 960 --rows 4 --evaluations 3 --validation 3 --test 4 --seed 3 " + " ".join(
+    f"--hyperparameter {one}" for one in HYPERPARAMETERS
+)
+
+
+def command(out: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "ata_gym", *LINE.split(), "--save-every", "0", "--out", str(out)],
+        start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs the signals of POSIX")
+def test_a_command_that_is_really_killed_goes_on_and_ends_with_the_same_bytes(tmp_path):
+    from typer.testing import CliRunner
+
+    from ata_gym.cli import app
+
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    for how, code in (("kill", -9), ("terminate", 143)):
+        process = command(parts)
+        before = (parts / "checkpoints" / "training.pt").stat().st_mtime_ns if how == "terminate" else 0
+        while not (saved := parts / "checkpoints" / "training.pt").exists() or saved.stat().st_mtime_ns == before:
+            assert process.poll() is None, process.communicate()
+            time.sleep(0.005)
+        time.sleep(int.from_bytes(os.urandom(1)) / 1000)  # any moment will do
+        getattr(process, how)()
+        _, errors = process.communicate(timeout=60)
+        assert process.returncode == code, errors
+        wait_for_group(process.pid)
+        assert not (parts / "results" / "curve.parquet").exists()
+    assert errors.endswith("ata-gym: stopped by SIGTERM; the same command goes on from here\n")
+    for out in (parts, whole):
+        done = CliRunner().invoke(app, [*LINE.split(), "--out", str(out)])
+        assert done.exit_code == 0, done.output
+    assert same_results(whole, parts)
+    assert same_agents(whole, parts)
+    assert pl.read_parquet(whole / "results" / "curve.parquet")["steps"].to_list() == [0, 320, 640, 960]
