@@ -14,17 +14,17 @@ from ata_gym.cli.listings.scenarios import scenarios
 from ata_gym.cli.studies.bench import bench
 from ata_gym.cli.studies.demo import demo
 from ata_gym.cli.studies.leaderboard import leaderboard
-from ata_gym.cli.studies.learn import learn
 from ata_gym.cli.studies.predictors import predictors
-from ata_gym.cli.studies.pretrain import pretrain
 from ata_gym.cli.studies.reproduce import reproduce
 from ata_gym.cli.studies.track import track
-from ata_gym.cli.studies.train import train
 from ata_gym.cli.tools.check import check
 from ata_gym.cli.tools.explain import explain
 from ata_gym.cli.tools.measure import measure
 from ata_gym.cli.tools.trace import trace
 from ata_gym.cli.tools.verify import verify
+from ata_gym.cli.training.learn import learn
+from ata_gym.cli.training.pretrain import pretrain
+from ata_gym.cli.training.train import train
 
 app = typer.Typer(
     help="Adaptive task allocation: which of several unequal workers computes how many stochastic gradients.",

@@ -31,7 +31,7 @@ def test_the_installed_command_is_this_one():
     helped = subprocess.run([sys.executable, "-m", "ata_gym", "--help"], capture_output=True, text=True, check=True)
     commands = (
         "policies methods scenarios check bench track predictors leaderboard explain reproduce trace measure train "
-        "demo learn"
+        "demo learn pretrain"
     )
     for name in commands.split():
         assert name in helped.stdout
@@ -40,7 +40,7 @@ def test_the_installed_command_is_this_one():
 def test_help_imports_nothing_heavy():
     code = "import sys; from ata_gym.cli import app; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    assert "ata_gym.cli.studies.train" in loaded
+    assert "ata_gym.cli.training.train" in loaded
     assert not {"torch", "polars", "matplotlib", "sklearn"} & set(loaded)
 
 

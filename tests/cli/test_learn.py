@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from ata_gym.cli.studies.learn import split_hyperparameters
+from ata_gym.cli.training.learn import split_hyperparameters
 from ata_gym.utils.extras import MissingExtraError
 
 TINY = "learn --rounds 4 --steps 64 --rows 4 --evaluations 2 --validation 2 --test 2 --save-every 0"

@@ -10,7 +10,7 @@ import typer
 from ata_gym.cli.console import say, say_files
 from ata_gym.cli.options import PUBLISHED, Effort, Out, Seeds
 from ata_gym.cli.studies.bench import run_and_report
-from ata_gym.cli.studies.train import train
+from ata_gym.cli.training.train import train
 
 _SCENARIO = "icml2025-cifar100"
 _TRAINED = "gta,ofta,ata-empirical-icml,uta"  # training is short: ata has not begun to learn by then

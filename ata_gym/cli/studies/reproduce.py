@@ -11,7 +11,7 @@ from ata_gym import __version__
 from ata_gym.cli.console import say, say_files, show, show_report
 from ata_gym.cli.options import PUBLISHED, Effort, Jobs, OutOrDefault, RerunChanged, SaveEvery
 from ata_gym.cli.studies.bench import end_with, play, run_and_report
-from ata_gym.cli.studies.train import train_with_progress
+from ata_gym.cli.training.train import train_with_progress
 from ata_gym.utils.extras import require
 from ata_gym.utils.validation import whole_number
 

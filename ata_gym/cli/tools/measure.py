@@ -12,7 +12,7 @@ import typer
 
 from ata_gym.cli.console import named_failure, progress_bars, say, say_error, show
 from ata_gym.cli.options import ProblemData
-from ata_gym.cli.studies.train import ProblemName
+from ata_gym.cli.training.train import ProblemName
 from ata_gym.typing import Floats
 from ata_gym.utils.atomic import check_place, write_whole
 from ata_gym.utils.extras import require
