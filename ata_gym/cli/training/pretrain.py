@@ -23,9 +23,9 @@ def pretrain(
     policy: Annotated[Learned, typer.Argument(help="The policy whose network is trained.")],
     out: Annotated[Path, typer.Option(help="The file of the weights; it ends in .safetensors.")],
     iterations: Annotated[
-        int | None, typer.Option(min=1, help="Of play and gradients; by default 60, or 24 for learned-dispatch.")
+        int | None, typer.Option(min=1, help="Of play and gradients; by default 44, or 24 for learned-dispatch.")
     ] = None,
-    generations: Annotated[int, typer.Option(min=0, help="Of the search over episodes, for learned.")] = 24,
+    generations: Annotated[int, typer.Option(min=0, help="Of the search over episodes, for learned.")] = 18,
     seed: Annotated[int, typer.Option(min=0, help="Of the network and of the workers that it meets.")] = 0,
 ) -> None:
     r"""Train the network of a learned policy on workers drawn at random, and write its weights.
@@ -48,7 +48,7 @@ def pretrain(
 
     torch.set_num_threads(1)  # so that the sums do not depend on the number of cores
     if policy is Learned.ALLOCATION:
-        rounds = iterations or 60
+        rounds = iterations or 44
         steps, training = rounds + generations, learned.train(rounds, generations, seed)
     else:
         steps = iterations or 24

@@ -35,7 +35,7 @@ _UPDATES, _RATE, _LAST_RATE = 300, 1e-3, 3e-5
 _POWER = 1.5
 """It begins as shares in proportion to mean^-1.5."""
 
-_POPULATION, _ELITE, _SEARCH_ROWS, _SEARCH_WORLDS = 20, 5, 24, 5
+_POPULATION, _ELITE, _SEARCH_ROWS, _WITH_MANY, _SEARCH_WORLDS = 20, 5, 24, 2, 5
 _SPREAD = {"log count": 0.4, "log mean": 0.4, "log recent": 0.4, "spread": 0.2, "untried": 0.4, "last duration": 0.4}
 """First standard deviation of the search for each feature's weight."""
 _LONGEST = 200
@@ -127,9 +127,10 @@ def _search(rng: np.random.Generator, net: WorkersNet, added: Floats, generation
     middle = added
     spread = np.array([_SPREAD.get(name, 0.0) for name in OF_WORKER] + [0.0] * (WIDTH - len(OF_WORKER)))
     longer = [replace(world, horizon=min(2 * (world.horizon or _LONGEST), _LONGEST)) for world in WORLDS]
-    many = max(longer, key=lambda world: world.pool.n)  # where there is most to explore
+    many = [world for world in longer if world.pool.n == max(one.pool.n for one in longer)]  # most to explore
     for g in range(generations):
-        worlds = [many, *(longer[k] for k in rng.permutation(len(longer))[:_SEARCH_WORLDS])]
+        chosen = [(many, _WITH_MANY), (longer, _SEARCH_WORLDS)]
+        worlds = [these[k] for these, count in chosen for k in rng.permutation(len(these))[:count]]
         seed = training_seed(rng, _SEARCH_ROWS)
         tried = middle + spread * rng.standard_normal((_POPULATION, WIDTH))
         tried[0] = middle

@@ -1,14 +1,16 @@
-"""The workers that learned policies are trained on: drawn anew in each episode, in pools of many kinds."""
+"""The workers that learned policies are trained on: drawn anew in each episode, or with means that grow steadily."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ata_gym.changes import Change, OnOff, Redraw, Switch, Walk
-from ata_gym.pools import PoolDistribution
+from ata_gym.pools import Pool, PoolDistribution, shifted_exponential
 from ata_gym.scenarios import SPLITS, Scenario
 
 _WIDE = ("exponential", "gamma", "log-normal", "uniform", "weibull")
@@ -16,6 +18,8 @@ _HEAVY = ("log-normal", "pareto", "weibull")
 _CHANGING: tuple[tuple[Change, ...], ...] = (
     (), (), (Switch(every=50),), (Walk(0.05, 1.0),), (OnOff(6.0, 0.01, 0.05),)
 )  # fmt: skip
+_ORDER = np.random.default_rng(0).permutation(51)
+"""Of workers whose means grow with their number, so that the first ones are not the fastest."""
 _PRICES = (0.0, 0.01, 0.03, 0.1, 0.3, 1.0)
 
 
@@ -23,6 +27,11 @@ def _world(
     pools: PoolDistribution, budget: int, horizon: int, price: float = 0.0, among: tuple[tuple[Change, ...], ...] = ()
 ) -> Scenario:
     return Scenario(pools.typical(), budget, horizon, (Redraw(pools, among=among),), price)
+
+
+def _growing(place: NDArray[np.floating[Any]], power: float) -> Pool:
+    """Shifted exponential times whose means grow with a power of the worker's place, as in published scenarios."""
+    return shifted_exponential(place**power, place**power)
 
 
 WORLDS: tuple[Scenario, ...] = (
@@ -40,6 +49,9 @@ WORLDS: tuple[Scenario, ...] = (
     _world(PoolDistribution(10, None, _WIDE, (1.5, 30), (0.1, 1.5)), 60, 80, price=0.03),
     _world(PoolDistribution(20, None, _WIDE, (1.5, 30), (0.1, 1.5)), 64, 80),
     _world(PoolDistribution(24, None, _WIDE, (1.5, 30), (0.1, 1.5)), 10, 100, price=1.0),
+    *(Scenario(_growing(_ORDER + 1.0, order), 23, 150) for order in (1.0, 0.5)),
+    Scenario(_growing(_ORDER[_ORDER < 17] + 1.0, 1.0), 23, 100),
+    Scenario(_growing(np.where(_ORDER[_ORDER < 36] < 4, 1.0, 12.0), 1.0), 18, 150),
 )
 """Their names would be too many: each is a kind of pool, a budget, a number of rounds and a price."""
 
