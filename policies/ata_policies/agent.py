@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ata_gym.envs.interface.interface import flat
 from ata_gym.envs.interface.shares import SCALE, checked_reals, race_of_shares, tasks_of_shares
-from ata_gym.envs.interface.worker_features import RoundFeatures, WorkerMemory
+from ata_gym.envs.interface.worker_features import RoundFeatures, WorkerMemory, features_of
 from ata_gym.typing import Floats, Ints
 from ata_policies.observations import Observation
 from ata_policies.policy import DispatchPolicy, Policy, Setting, State
@@ -153,21 +153,9 @@ class _AgentPolicy(Policy):
 
     def _observed(self, state: State, seen: Observation, added: Ints | None = None) -> NDArray[np.float32]:
         """What the env would show: ``added`` are the tasks that were picked in this step so far, (E, n)."""
-        setting, present = self.setting, seen.get("present")
-        picked = np.zeros((len(state.round), setting.n), np.int64) if added is None else added
-        in_round: dict[str, Any] = {"started": picked / setting.budget}
-        missing = setting.budget - picked.sum(axis=1)
-        if "running" in seen:
-            in_round = {
-                "running": seen["running"] + picked,
-                "started": (seen["started"] + picked) / setting.budget,
-                "age": seen["age"],
-            }
-            missing = seen["missing"][:, 0]
+        setting = self.setting
         of_round = RoundFeatures(setting.budget, setting.price, setting.horizon)
-        features: NDArray[np.float32] = state.belief.encode(
-            of_round.of(state.round - 1, missing, present, setting.n), present=present, **in_round
-        )
+        features: NDArray[np.float32] = features_of(state.belief, of_round, state.round - 1, seen, added)
         return features if self.form[0] == "workers" else flat(features)
 
 

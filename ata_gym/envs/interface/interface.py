@@ -17,6 +17,7 @@ from ata_gym.envs.interface.worker_features import (
     Features,
     RoundFeatures,
     WorkerMemory,
+    features_of,
 )
 from ata_gym.typing import Floats, Mask
 from ata_gym.utils.validation import unknown
@@ -153,18 +154,9 @@ class Interface:
             elif picks is not None:
                 seen["started"], seen["missing"] = picks.copy(), self._left(picks)
             return seen
-        scenario, present = self._state.scenario, self._state.present()
-        budget = scenario.budget
-        added = np.zeros((self._rows, scenario.pool.n), np.int64) if picks is None else picks
-        in_round: dict[str, NDArray[Any]] = {"started": added / budget}
-        missing = self._left(added)[:, 0]
-        if "running" in seen:
-            in_round = {"running": seen["running"] + added, "started": (seen["started"] + added) / budget}
-            in_round["age"], missing = seen["age"], seen["missing"][:, 0]
-        of_round = RoundFeatures(budget, self._state.prices, scenario.horizon)
-        features = self._memory.encode(
-            of_round.of(self._state.round, missing, present, scenario.pool.n), present=present, **in_round
-        )
+        scenario = self._state.scenario
+        of_round = RoundFeatures(scenario.budget, self._state.prices, scenario.horizon)
+        features = features_of(self._memory, of_round, self._state.round, seen, picks)
         return features if self._kind == "workers" else flat(features)
 
     def _left(self, picks: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -6,6 +6,7 @@ The env with ``observation="workers"`` and policies that play a trained agent co
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -173,3 +174,34 @@ class RoundFeatures(NamedTuple):
         for k, column in enumerate(columns):
             out[:, k] = column
         return out
+
+
+def features_of(
+    memory: WorkerMemory,
+    of_round: RoundFeatures,
+    round: Ints,
+    seen: Mapping[str, NDArray[Any]],
+    picked: Ints | None = None,
+) -> Features:
+    """The features, shape (E, n, 15), from what is remembered and the feedback of the last step.
+
+    Parameters
+    ----------
+    memory, of_round
+        What was seen of the workers in the episode, and what is known of the round.
+    round
+        (E,) the coming round, or the one that has begun, counted from 0.
+    seen
+        The feedback of the env, with a row axis: in dispatch it holds the state of the round.
+    picked
+        (E, n) tasks that were picked since, where an agent picks one worker at a time.
+    """
+    budget, n = of_round.budget, memory.workers.shape[1]
+    added = np.zeros(memory.workers.shape[:2], np.int64) if picked is None else picked
+    in_round: dict[str, NDArray[Any]] = {"started": added / budget}
+    missing = budget - added.sum(axis=1)
+    if "running" in seen:
+        in_round = {"running": seen["running"] + added, "started": (seen["started"] + added) / budget}
+        in_round["age"], missing = seen["age"], seen["missing"][:, 0]
+    present = seen["present"] > 0 if "present" in seen else None
+    return memory.encode(of_round.of(round, missing, present, n), present=present, **in_round)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ata_gym.envs.interface.shares import tasks_of_shares
-from ata_gym.envs.interface.worker_features import Features, RoundFeatures, WorkerMemory
+from ata_gym.envs.interface.worker_features import Features, RoundFeatures, WorkerMemory, features_of
 from ata_gym.typing import Floats, Ints
 from ata_policies.learned.network import Network, read_network
 from ata_policies.observations import Observation
@@ -47,14 +47,7 @@ class _Learned(Policy):
 
     def features(self, state: State, seen: Observation) -> Features:
         """What the network reads, shape (E, n, 15)."""
-        budget, present = self.setting.budget, seen.get("present")
-        in_round: dict[str, Any] = {}
-        missing = np.full(len(state.round), budget)
-        if "running" in seen:
-            in_round = {"running": seen["running"], "started": seen["started"] / budget, "age": seen["age"]}
-            missing = seen["missing"][:, 0]
-        of_round = self._of_round.of(state.round - 1, missing, present, self.setting.n)
-        features: Features = state.belief.encode(of_round, present=present, **in_round)
+        features: Features = features_of(state.belief, self._of_round, state.round - 1, seen)
         features[..., 0] = np.minimum(features[..., 0], _MOST_LOGS)
         return features
 
