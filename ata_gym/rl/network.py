@@ -5,7 +5,10 @@ A plain torch module for agents of any library; ``ata_gym.rl.sb3.policy`` makes 
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
+from gymnasium import spaces
 from torch import Tensor, nn
 
 from ata_gym.envs.interface.worker_features import OF_WORKER, WIDTH
@@ -67,3 +70,15 @@ class WorkersNet(nn.Module):
         around = context.unsqueeze(-2).expand(*codes.shape[:-1], context.shape[-1])
         of_workers = self.of_worker(torch.cat([codes, around], dim=-1)) + self.direct(features)
         return of_workers, self.of_row(context)
+
+
+def numbers_of(space: spaces.Space[Any], n: int) -> tuple[int, int]:
+    """How many numbers a form of actions needs for each of n workers, and for the row.
+
+    >>> numbers_of(spaces.Discrete(6), n=5), numbers_of(spaces.MultiDiscrete([2] * 5), n=5)
+    ((1, 1), (2, 0))
+    """
+    if isinstance(space, spaces.MultiDiscrete):
+        return 2, 0
+    size = int(space.n) if isinstance(space, spaces.Discrete) else spaces.flatdim(space)
+    return 1, size - n

@@ -14,8 +14,8 @@ if True:  # after the check that they are installed
     from gymnasium import spaces
 
     from ata_gym.envs.interface.worker_features import OF_WORKER, WIDTH
-    from ata_gym.rl.network import WorkersNet
-    from ata_gym.rl.sb3.policy import WorkersPolicy, numbers_of
+    from ata_gym.rl.network import WorkersNet, numbers_of
+    from ata_gym.rl.sb3.policy import WorkersPolicy
     from ata_gym.rl.sb3.vec_env import make_vec_env
 
 IDS = {"shares": "TaskAllocation", "assign": "TaskAllocation", "dispatch": "TaskDispatch", "start": "TaskDispatch"}

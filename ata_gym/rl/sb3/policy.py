@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ata_gym.envs.interface.shares import SCALE
 from ata_gym.envs.interface.worker_features import OF_ROUND, OF_WORKER, WIDTH
-from ata_gym.rl.network import WorkersNet
+from ata_gym.rl.network import WorkersNet, numbers_of
 
 PRIOR = float(os.environ.get("PRIOR", "0"))
 
@@ -119,15 +119,3 @@ def _begin_as_rule(net: WorkersNet, space: spaces.Space[Any]) -> None:
         elif isinstance(space, spaces.MultiDiscrete):  # the numbers of waiting and of working
             net.direct.weight[1, _MEAN], net.direct.weight[1, _MISSING] = -3.0, 1.5
             last.bias[1] = 1.65
-
-
-def numbers_of(space: spaces.Space[Any], n: int) -> tuple[int, int]:
-    """How many numbers a form of actions needs for each of n workers, and for the row.
-
-    >>> numbers_of(spaces.Discrete(6), n=5), numbers_of(spaces.MultiDiscrete([2] * 5), n=5)
-    ((1, 1), (2, 0))
-    """
-    if isinstance(space, spaces.MultiDiscrete):
-        return 2, 0
-    size = int(space.n) if isinstance(space, spaces.Discrete) else spaces.flatdim(space)
-    return 1, size - n

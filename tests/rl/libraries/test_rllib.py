@@ -18,6 +18,8 @@ pytestmark = [pytest.mark.library, pytest.mark.filterwarnings("default")]
 STEPS = 128
 FLAT = [form for form in FORMS if form["observation"] == "flat" and form["action"] != "allocation"]
 
+WORKERS = [form for form in FORMS if form["observation"] == "workers" and form["action"] != "allocation"]
+
 
 @pytest.fixture(scope="module", autouse=True)
 def started() -> Iterator[None]:
@@ -28,17 +30,20 @@ def started() -> Iterator[None]:
     ray.shutdown()
 
 
-def trained(form: dict[str, str], processes: int = 0, prefix: str = "", **env_runners: Any) -> dict[str, Any]:
-    """What RLlib tells of the envs after one iteration of PPO."""
+def trained(
+    form: dict[str, str], processes: int = 0, prefix: str = "", module: Any = None, **env_runners: Any
+) -> dict[str, Any]:
+    """What RLlib tells of the envs after one iteration of PPO, by default with a network of its own."""
     from ray.rllib.algorithms.ppo import PPOConfig
     from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
 
+    network = {"model_config": DefaultModelConfig(fcnet_hiddens=[16])} if module is None else {"rl_module_spec": module}
     env_id, arguments = vector(form)
     config = (
         PPOConfig()
         .environment(prefix + env_id, env_config={**arguments, "horizon": 2})
         .env_runners(num_env_runners=processes, num_envs_per_env_runner=2, **env_runners)
-        .rl_module(model_config=DefaultModelConfig(fcnet_hiddens=[16]))
+        .rl_module(**network)
         .training(train_batch_size=STEPS, minibatch_size=32, num_epochs=1)
         .debugging(seed=0)
     )
@@ -65,6 +70,15 @@ def test_ppo_trains(form: dict[str, str]) -> None:
 @pytest.mark.parametrize("form", FLAT, ids=name)
 def test_ppo_trains_on_the_native_rows(form: dict[str, str]) -> None:
     check(trained(form, gym_env_vectorize_mode="vector_entry_point"))
+
+
+@pytest.mark.parametrize("form", WORKERS, ids=name)
+def test_the_network_for_workers_trains(form: dict[str, str]) -> None:
+    from ray.rllib.core.rl_module.rl_module import RLModuleSpec
+
+    from ata_gym.rl.rllib import WorkersModule
+
+    check(trained(form, module=RLModuleSpec(module_class=WorkersModule, model_config={"hidden": 8})))
 
 
 def test_ppo_trains_on_envs_in_processes() -> None:
