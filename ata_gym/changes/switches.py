@@ -203,12 +203,12 @@ class Redraw(Change):
     @property
     def slots(self) -> int:  # type: ignore[override]
         """Its own numbers, and those of the changes of which an episode has some."""
-        return _OWN + sum(change.slots for changes in self.among for change in changes)
+        return _OWN + sum(change.slots for change in self._within)
 
     @property
     def timed(self) -> bool:  # type: ignore[override]
         """Whether one of those is."""
-        return any(change.timed for changes in self.among for change in changes)
+        return any(change.timed for change in self._within)
 
     @property
     def pads(self) -> bool:  # type: ignore[override]
@@ -218,7 +218,12 @@ class Redraw(Change):
     @property
     def faulty(self) -> bool:  # type: ignore[override]
         """Whether places may be empty, or one of those is."""
-        return self.pads or any(change.faulty for changes in self.among for change in changes)
+        return self.pads or any(change.faulty for change in self._within)
+
+    @property
+    def _within(self) -> list[Change]:
+        """The changes of all lists, in order."""
+        return [change for changes in self.among for change in changes]
 
     def catalogue(self, pool: Pool) -> Pool:
         """That of the drawn pools."""
@@ -230,9 +235,8 @@ class Redraw(Change):
             raise ValueError(
                 f"Redraw draws {self.pools.n} workers, and the pool has {n}: give pool=PoolDistribution(...)"
             )
-        for changes in self.among:
-            for change in changes:
-                change.fit(n)
+        for change in self._within:
+            change.fit(n)
 
     def longest(self, time: float) -> float:
         """That of the slowest worker that can be drawn, under the worst list of changes."""
@@ -258,11 +262,12 @@ class Redraw(Change):
 
     def next(self, now: RoundContext, memory: Floats) -> Floats:
         """Draw again where it is time; else only the changes inside go on."""
-        parts, start = [memory[:, :_OWN]], _OWN
+        parts, start, same = [memory[:, :_OWN]], _OWN, True
         for change, at in self._inside(now):
-            parts.append(change.next(at, memory[:, start : start + change.slots]))
-            start += change.slots
-        after = np.concatenate(parts, axis=1) if self.among else memory
+            own = memory[:, start : start + change.slots]
+            parts.append(change.next(at, own))
+            start, same = start + change.slots, same and parts[-1] is own
+        after = memory if same else np.concatenate(parts, axis=1)
         if self.every is None:
             return after
         due = now.round % self.every == 0
@@ -270,8 +275,7 @@ class Redraw(Change):
 
     def _inside(self, now: RoundContext) -> list[tuple[Change, RoundContext]]:
         """The changes inside, each with random numbers of its own."""
-        inside = [change for changes in self.among for change in changes]
-        return [(change, now._replace(place=(now.place + 1) * _PLACES + k)) for k, change in enumerate(inside)]
+        return [(change, now._replace(place=(now.place + 1) * _PLACES + k)) for k, change in enumerate(self._within)]
 
     def apply(self, conditions: Conditions, memory: Floats) -> Conditions:
         """The drawn distributions and means; empty places are away. Then the list of changes that was drawn."""

@@ -85,6 +85,16 @@ class EnvProperties:
         space: Any = getattr(self, "action_space")  # noqa: B009 - of the single or the vector env
         return self._interface.form.check(actions, space.shape)
 
+    def action_masks(self) -> Mask:
+        """Which actions are of use in the next step, (k,), or (E, k) of a vector env, as sb3-contrib asks for them.
+
+        AttributeError where the actions have no mask.
+        """
+        mask = self._interface.form.mask()
+        if mask is None:
+            raise AttributeError('only the actions "assign" and "start" have masks')
+        return mask.astype(np.bool_)
+
     def conditions(self) -> Conditions:
         """Privileged information: what the workers are like in the coming round, or in the one that has begun.
 

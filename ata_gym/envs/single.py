@@ -15,7 +15,7 @@ from ata_gym.envs.batch_state import Backend
 from ata_gym.envs.interface.interface import Observation, chosen
 from ata_gym.envs.properties import EnvProperties
 from ata_gym.scenarios import PoolData, Scenario, resolve
-from ata_gym.typing import Floats
+from ata_gym.typing import Floats, Mask
 from ata_gym.utils.validation import flag
 
 
@@ -55,16 +55,9 @@ class SingleEnv(EnvProperties, gym.Env[Observation, NDArray[Any]]):
         means: Floats = super().means()[0]
         return means
 
-    def action_masks(self) -> NDArray[np.bool_]:
-        """Which actions are of use in the next step, (k,), as sb3-contrib asks for them.
-
-        AttributeError where the actions have no mask.
-        """
-        mask = self._interface.form.mask()
-        if mask is None:
-            raise AttributeError('only the actions "assign" and "start" have masks')
-        useful: NDArray[np.bool_] = mask[0] > 0
-        return useful
+    def action_masks(self) -> Mask:  # noqa: D102
+        mask: Mask = super().action_masks()[0]
+        return mask
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None

@@ -171,13 +171,6 @@ class VectorEnv(EnvProperties, gym.vector.VectorEnv[Observation, NDArray[Any], N
         """The attribute of that name, for each row."""
         return self.call(name)
 
-    def action_masks(self) -> NDArray[np.bool_]:
-        """Which actions are of use in the next step, (E, k); AttributeError where the actions have no mask."""
-        mask = self._interface.form.mask()
-        if mask is None:
-            raise AttributeError('only the actions "assign" and "start" have masks')
-        return mask.astype(np.bool_)
-
     def _masks(self, rows: Mask) -> dict[str, Any]:
         masks = self._interface.masks()
         return masks | {f"_{name}": rows for name in masks}

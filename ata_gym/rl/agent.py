@@ -12,11 +12,12 @@ from typing import Any
 
 from ata_gym.envs.interface.worker_features import WorkerMemory
 from ata_gym.pools import deterministic
-from ata_gym.rl.learning.specification import ENVS, AgentSpec
+from ata_gym.rl.learning.specification import AgentSpec
 from ata_gym.typing import Ints
 from ata_gym.utils.extras import require
 from ata_policies.observations import Observation
 from ata_policies.policy import DispatchPolicy, Policy, Setting, State
+from ata_policies.registry import ids_by_name
 
 _NAMES = {"allocation": "LearnedAgent", "race": "LearnedRaceAgent", "dispatch": "LearnedDispatchAgent"}
 
@@ -59,13 +60,13 @@ class LearnedAgent(Policy):
 class LearnedRaceAgent(LearnedAgent):
     """As ``LearnedAgent``, for races."""
 
-    env_id = ENVS["race"]
+    env_id = ids_by_name()["race"]
 
 
 class LearnedDispatchAgent(LearnedAgent, DispatchPolicy):
     """As ``LearnedAgent``, for dispatch."""
 
-    env_id = ENVS["dispatch"]
+    env_id = ids_by_name()["dispatch"]
 
 
 def policy_name(env: str, folder: Path) -> str:

@@ -1,6 +1,7 @@
 """A network over workers: who is in which place makes no difference, and there may be any number of them.
 
-A plain torch module for agents of any library; ``ata_gym.rl.sb3.policy`` makes a policy class of it.
+Plain torch modules for agents of any library; ``ata_gym.rl.sb3.policy`` makes a policy class of them, and
+``ata_gym.rl.rllib`` an RLModule.
 """
 
 from __future__ import annotations
@@ -70,6 +71,38 @@ class WorkersNet(nn.Module):
         around = context.unsqueeze(-2).expand(*codes.shape[:-1], context.shape[-1])
         of_workers = self.of_worker(torch.cat([codes, around], dim=-1)) + self.direct(features)
         return of_workers, self.of_row(context)
+
+
+class WorkersActorCritic(nn.Module):
+    """The numbers of a form of actions and the value of the row, from one ``WorkersNet``.
+
+    ``observations`` must be the space of ``observation="workers"``, ``actions`` any other than allocations; ValueError
+    otherwise, about the class ``asked_by``. ``hidden`` is the width of the layers.
+
+    >>> features = spaces.Box(-10, 10, (5, WIDTH))
+    >>> numbers, value = WorkersActorCritic(features, spaces.Discrete(6))(torch.zeros(4, 5, WIDTH))
+    >>> numbers.shape, value.shape
+    (torch.Size([4, 6]), torch.Size([4, 1]))
+    """
+
+    def __init__(
+        self,
+        observations: spaces.Space[Any],
+        actions: spaces.Space[Any],
+        hidden: int = 32,
+        asked_by: str = "WorkersActorCritic",
+    ) -> None:
+        super().__init__()
+        shape = observations.shape
+        if shape is None or len(shape) != 2 or shape[1] != WIDTH:
+            raise ValueError(f'{asked_by} needs an env with observation="workers", not {observations}')
+        self.n, (for_worker, for_row) = shape[0], numbers_of(actions, shape[0])
+        self.net = WorkersNet(for_worker, 1 + for_row, hidden)
+
+    def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        """Features (E, n, 15) to numbers (E, k), of each worker in turn and then of the row; and to values (E, 1)."""
+        of_workers, of_row = self.net(features)
+        return torch.cat([of_workers.flatten(1), of_row[:, 1:]], dim=1), of_row[:, :1]
 
 
 def numbers_of(space: spaces.Space[Any], n: int) -> tuple[int, int]:

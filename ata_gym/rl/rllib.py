@@ -8,8 +8,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from ata_gym.envs.interface.worker_features import WIDTH
-from ata_gym.rl.network import WorkersNet, numbers_of
+from ata_gym.rl.network import WorkersActorCritic
 from ata_gym.utils.extras import MissingExtraError
 
 try:
@@ -33,26 +32,21 @@ class WorkersModule(TorchRLModule, ValueFunctionAPI):  # type: ignore[misc]
 
     def setup(self) -> None:
         """Make the network."""
-        shape = self.observation_space.shape
-        if shape is None or len(shape) != 2 or shape[1] != WIDTH:
-            raise ValueError(f'WorkersModule needs an env with observation="workers", not {self.observation_space}')
-        for_worker, self._for_row = numbers_of(self.action_space, shape[0])
-        self.net = WorkersNet(for_worker, 1 + self._for_row, int(self.model_config.get("hidden", 32)))
+        self.networks = WorkersActorCritic(
+            self.observation_space, self.action_space, int(self.model_config.get("hidden", 32)), type(self).__name__
+        )
         if isinstance(self.action_space, spaces.MultiDiscrete):  # for which there is no default
-            self.action_dist_cls = TorchMultiCategorical.get_partial_dist_cls(input_lens=[2] * shape[0])
+            self.action_dist_cls = TorchMultiCategorical.get_partial_dist_cls(input_lens=[2] * self.networks.n)
         real = isinstance(self.action_space, spaces.Box)
         self.log_std = nn.Parameter(torch.full((1,), -1.0)) if real else None
 
     def _forward(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
-        of_workers, of_row = self.net(batch[Columns.OBS])
-        numbers = of_workers.flatten(1)
-        if self._for_row:
-            numbers = torch.cat([numbers, of_row[:, 1:]], dim=1)
+        numbers, _ = self.networks(batch[Columns.OBS])
         if self.log_std is not None:
             numbers = torch.cat([numbers, self.log_std.expand_as(numbers)], dim=1)
         return {Columns.ACTION_DIST_INPUTS: numbers}
 
     def compute_values(self, batch: dict[str, Any], embeddings: Any = None) -> Tensor:
         """The value of each row, (E,)."""
-        value: Tensor = self.net(batch[Columns.OBS])[1][:, 0]
+        value: Tensor = self.networks(batch[Columns.OBS])[1][:, 0]
         return value

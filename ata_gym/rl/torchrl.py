@@ -11,9 +11,8 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from ata_gym.envs.vector import VectorEnv
+from ata_gym.rl.native_rows import native_rows
 from ata_gym.utils.extras import MissingExtraError
-from ata_gym.utils.validation import short
 
 try:
     from tensordict import TensorDict
@@ -58,11 +57,7 @@ class NativeTorchEnv(EnvBase):  # type: ignore[misc]
     """
 
     def __init__(self, envs: gym.vector.VectorEnv[Any, Any, Any], device: torch.device | str = "cpu") -> None:
-        bare = envs.unwrapped
-        if not isinstance(bare, VectorEnv):
-            raise ValueError(f"envs must be a native vector env of this package, as make_vec gives, not {short(envs)}")  # noqa: TRY004
-        if bare.autoreset_mode is not gym.vector.AutoresetMode.DISABLED:
-            raise ValueError('envs must have autoreset_mode="Disabled", as TorchRL says which rows are reset')
+        bare = native_rows(envs, gym.vector.AutoresetMode.DISABLED, "TorchRL says which rows are reset")
         rows = envs.num_envs
         super().__init__(device=device, batch_size=torch.Size([rows]))
         self.envs, self.bare = envs, bare

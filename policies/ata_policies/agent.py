@@ -9,9 +9,10 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
+from ata_gym.envs.interface.actions import all_or, pick_idle, start_mask
 from ata_gym.envs.interface.interface import flat
 from ata_gym.envs.interface.shares import SCALE, checked_reals, race_of_shares, tasks_of_shares
-from ata_gym.envs.interface.worker_features import RoundFeatures, WorkerMemory, features_of
+from ata_gym.envs.interface.worker_features import RoundFeatures, WorkerMemory, features_of, present_in
 from ata_gym.typing import Floats, Ints
 from ata_policies.observations import Observation
 from ata_policies.policy import DispatchPolicy, Policy, Setting, State
@@ -124,31 +125,25 @@ class _AgentPolicy(Policy):
         features = self._observed(state, seen)
         race = self.env_id == "ata_gym/TaskRace-v0"
         shares: Floats = checked_reals(self.agent(features), (len(features), self.setting.n + race))
-        return (race_of_shares if race else tasks_of_shares)(shares, self.setting.budget, SCALE, _there(seen))
+        return (race_of_shares if race else tasks_of_shares)(shares, self.setting.budget, SCALE, present_in(seen))
 
     def _assign(self, state: State, seen: Observation) -> Ints:
         rows = np.arange(len(state.round))
         tasks = np.zeros((len(rows), self.setting.n), np.int64)
-        present = _there(seen)
-        mask = np.ones(tasks.shape, np.bool_) if present is None else present
+        mask = all_or(present_in(seen), tasks.shape)
         for _ in range(self.setting.budget):
             tasks[rows, self.agent(self._observed(state, seen, tasks), mask)] += 1
         return tasks
 
     def _start(self, state: State, seen: Observation) -> Ints:
-        rows, n = np.arange(len(state.round)), self.setting.n
-        started = np.zeros((len(rows), n), np.int64)
-        present = _there(seen)
-        free = (seen["running"] == 0) & (True if present is None else present)
-        going = free.any(axis=1)
-        for _ in range(n):
-            idle = free & (started == 0)
-            works = np.any((~free | (started > 0)) & (True if present is None else present), axis=1, keepdims=True)
-            chosen = self.agent(self._observed(state, seen, started), np.concatenate([idle, works], axis=1))
-            going = going & (chosen < n) & np.append(idle, np.zeros((len(rows), 1), np.bool_), axis=1)[rows, chosen]
-            started[rows[going], chosen[going]] = 1
-            if not going.any():
-                break
+        started = np.zeros((len(state.round), self.setting.n), np.int64)
+        present = all_or(present_in(seen), started.shape)
+        going = np.ones(len(started), np.bool_)  # rows that have not let time pass
+        while going.any():
+            idle = present & (seen["running"] == 0) & (started == 0)
+            going &= idle.any(axis=1)
+            chosen = self.agent(self._observed(state, seen, started), start_mask(idle, present))
+            going &= pick_idle(idle & going[:, None], chosen, started)
         return started
 
     def _observed(self, state: State, seen: Observation, added: Ints | None = None) -> NDArray[np.float32]:
@@ -157,7 +152,3 @@ class _AgentPolicy(Policy):
         of_round = RoundFeatures(setting.budget, setting.price, setting.horizon)
         features: NDArray[np.float32] = features_of(state.belief, of_round, state.round - 1, seen, added)
         return features if self.form[0] == "workers" else flat(features)
-
-
-def _there(seen: Observation) -> NDArray[np.bool_] | None:
-    return seen["present"] > 0 if "present" in seen else None

@@ -215,6 +215,20 @@ def env_ids() -> tuple[str, ...]:
     return tuple(env_id for env_id, spec in gym.registry.items() if spec.namespace == "ata_gym")
 
 
+def short_name(env_id: str) -> str:
+    """The short name of an env.
+
+    >>> short_name("ata_gym/TaskRace-v0")
+    'race'
+    """
+    return gym.spec(env_id).name.removeprefix("Task").lower()
+
+
+def ids_by_name() -> dict[str, str]:
+    """The ids of the envs that policies play, by their short names."""
+    return {short_name(env_id): env_id for env_id in env_ids()}
+
+
 def id_of(env: gym.Env[Any, Any] | gym.vector.VectorEnv[Any, Any, Any]) -> str:
     """The id of ours that a single or a vector env plays by, however it was made and wrapped.
 

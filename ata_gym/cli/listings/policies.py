@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Annotated
 
-import gymnasium as gym
 import typer
 
 import ata_policies
 from ata_gym.cli.console import progress_bars, say, show
 from ata_gym.utils.validation import unknown
-from ata_policies.registry import env_ids
+from ata_policies.registry import ids_by_name, short_name
 
 COLUMNS = ("policy", "plays", "source", "must know beforehand", "assumes", "constants")
 """What the table of policies says of each, beside its cost."""
@@ -33,11 +32,11 @@ def policies(
     The scenarios named icml2025 were published with the constants of the preprint: ata and ata-empirical. Those of
     the ICML version are in ata-icml and ata-empirical-icml.
     """
-    ids = {short(env_id): env_id for env_id in env_ids()}
+    ids = ids_by_name()
     if env is not None and env not in {*ids, *ids.values()}:
         raise unknown("env", env, ids)
     found = {name: ata_policies.load(name) for name in ata_policies.names()}
-    found = {name: policy for name, policy in found.items() if env in {None, policy.env_id, short(policy.env_id)}}
+    found = {name: policy for name, policy in found.items() if env in {None, policy.env_id, short_name(policy.env_id)}}
     costs = _measured(list(found)) if cost else {}
     if markdown:
         say(markdown_table(found, costs))
@@ -53,15 +52,6 @@ def policies(
             show(Table(f"{env_id} ({word})", columns, rows))
 
 
-def short(env_id: str) -> str:
-    """The short name of an env.
-
-    >>> short("ata_gym/TaskRace-v0")
-    'race'
-    """
-    return gym.spec(env_id).name.removeprefix("Task").lower()
-
-
 def markdown_table(names: Iterable[str], costs: Mapping[str, float]) -> str:
     """The table of policies/README.md, with the costs where there are any.
 
@@ -73,7 +63,7 @@ def markdown_table(names: Iterable[str], costs: Mapping[str, float]) -> str:
     rows = []
     for name in names:
         policy = ata_policies.load(name)
-        facts = (name, short(policy.env_id), policy.source, policy.knows, policy.assumes, policy.constants)
+        facts = (name, short_name(policy.env_id), policy.source, policy.knows, policy.assumes, policy.constants)
         rows.append([*(fact.replace("|", r"\|") for fact in facts), *_cost(costs, name)])
     titles = (*COLUMNS, "cost") if costs else COLUMNS
     first, *others = [f"| {' | '.join(row)} |" for row in (titles, *rows)]

@@ -9,9 +9,8 @@ import typer
 import ata_policies
 from ata_gym.cli import options
 from ata_gym.cli.console import named_failure, progress_bars, say, show
-from ata_gym.cli.listings.policies import short
 from ata_gym.utils.validation import unknown, whole_number
-from ata_policies.registry import env_ids
+from ata_policies.registry import ids_by_name
 
 
 def explain(
@@ -39,7 +38,7 @@ def explain(
     from ata_gym.bench.report.table import LEFT, Table, right  # noqa: PLC0415
     from ata_gym.scenarios.recorded import find_scenario  # noqa: PLC0415
 
-    ids = {short(env_id): env_id for env_id in env_ids()}
+    ids = ids_by_name()
     if env not in ids:
         raise unknown("env", env, ids)
     whole_number("workers", workers)

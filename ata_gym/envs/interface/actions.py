@@ -39,6 +39,9 @@ class ActionForm(ABC):
     def decode(self, actions: Actions) -> tuple[Actions, Mask | None]:
         """The env's actions, (E, n), and in which rows the env takes its step; None: in all."""
 
+    picks: Ints | None = None
+    """(E, n) tasks that were picked since the last step; None where an action is a whole decision."""
+
     def start_episode(self, rows: Mask | slice) -> None:  # noqa: B027 - most remember nothing
         """Forget what some rows have picked."""
 
@@ -98,10 +101,11 @@ class Picks(ActionForm):
     """One worker at a time; the env takes its step when the picks of a row are complete."""
 
     masked = True
+    picks: Ints
 
     def __init__(self, state: Any, rows: int) -> None:
         super().__init__(state, rows)
-        self.picks: Ints = np.zeros((rows, self.n), np.int64)
+        self.picks = np.zeros((rows, self.n), np.int64)
 
     def check(self, actions: object, shape: tuple[int, ...]) -> Actions:
         """Whole numbers of the space."""
@@ -130,8 +134,7 @@ class Picks(ActionForm):
 
     @property
     def _present(self) -> Mask:
-        present: Mask | None = self.state.present()
-        return np.ones((self.rows, self.n), np.bool_) if present is None else present
+        return all_or(self.state.present(), self.picks.shape)
 
 
 class Assign(Picks):
@@ -167,10 +170,7 @@ class Start(Picks):
 
     def decode(self, actions: Actions) -> tuple[Actions, Mask | None]:
         """One more worker each, or go on."""
-        useful = np.concatenate([self._idle(), np.zeros((self.rows, 1), np.bool_)], axis=1)
-        every = np.arange(self.rows)
-        started = useful[every, actions]
-        self.picks[every[started], actions[started]] = 1
+        started = pick_idle(self._idle(), actions, self.picks)
         ready = ~started | ~self._idle().any(axis=1)
         working: Bits = (self.picks > 0).astype(np.int8)
         self.picks[ready] = 0
@@ -182,9 +182,25 @@ class Start(Picks):
 
     def mask(self) -> NDArray[np.int8]:
         """The workers that are idle; waiting, unless nobody works."""
-        idle = self._idle()
-        works = np.any(self._present & ~idle, axis=1, keepdims=True)
-        return np.concatenate([idle, works], axis=1).astype(np.int8)
+        return start_mask(self._idle(), self._present).astype(np.int8)
+
+
+def all_or(present: Mask | None, shape: tuple[int, ...]) -> Mask:
+    """Places that hold a worker, where None stands for all."""
+    return np.ones(shape, np.bool_) if present is None else present
+
+
+def pick_idle(idle: Mask, actions: Ints, picks: Ints) -> Mask:
+    """Add the workers that actions (E,) of "start" name to the picks (E, n), where they are idle; (E,) where so."""
+    every = np.arange(len(actions))
+    started: Mask = np.append(idle, np.zeros((len(actions), 1), np.bool_), axis=1)[every, actions]
+    picks[every[started], actions[started]] = 1
+    return started
+
+
+def start_mask(idle: Mask, present: Mask) -> Mask:
+    """Actions of "start" that are of use, (E, n + 1): idle workers, and waiting where somebody works."""
+    return np.append(idle, np.any(present & ~idle, axis=1, keepdims=True), axis=1)
 
 
 FORMS: dict[str, type[ActionForm]] = {

@@ -65,10 +65,10 @@ class Interface:
     def __init__(
         self, state: Any, rows: int, observation: str = "feedback", action: str | None = None, reward_unit: str = "time"
     ) -> None:
-        forms = state.forms
+        form = state.forms[0] if action is None else action
         for argument, name, known in (
             ("observation", observation, OBSERVATIONS),
-            ("action of this env", forms[0] if action is None else action, forms),
+            ("action of this env", form, state.forms),
             ("reward_unit", reward_unit, REWARD_UNITS),
         ):
             if name not in known:
@@ -76,8 +76,8 @@ class Interface:
         if state.shows_signals and observation != "feedback":
             raise ValueError(f'signals=True shows the loads in observation="feedback", not in {observation!r}')
         self._state, self._rows, self._kind = state, rows, observation
-        self.form = FORMS[forms[0] if action is None else action](state, rows)
-        self.own = observation == "feedback" and action in (None, forms[0]) and reward_unit == "time"
+        self.form = FORMS[form](state, rows)
+        self.own = observation == "feedback" and form == state.forms[0] and reward_unit == "time"
         """Whether policies of the zoo can play: observations, actions and rewards are the env's own."""
         self._in_unit = reward_unit != "time"
         self._first = np.zeros((2, rows))  # of the first round: durations added up, and how many
@@ -123,12 +123,10 @@ class Interface:
         """Act in every row with actions, (E, ...), that the form has checked."""
         state, price = self._state, self._state.prices
         decided, ready = self.form.decode(actions)
-        waiting = ready is not None and not ready.all()
+        if ready is not None and ready.all():
+            ready = None
         first = state.round == 0 if self._in_unit else None
-        if waiting and ready is not None:
-            result = state.step_some(decided, ready)
-        else:
-            result, ready = state.step(decided), None
+        result = state.step(decided) if ready is None else state.step_some(decided, ready)
         seen = result.observation
         cost = result.time + price * result.worker_time
         if first is not None:
@@ -140,12 +138,12 @@ class Interface:
                 remembered = WorkerMemory(np.where(ready[:, None, None], remembered.workers, self._memory.workers))
                 seen = {k: np.where(ready[:, None], field, self._seen[k]) for k, field in seen.items()}
             self._memory, self._seen = remembered, seen
-            return self._shown(seen), Played(-cost, result.info, ready, result.ended)
+            seen = self._shown(seen)
         return seen, Played(-cost, result.info, ready, result.ended)
 
     def _shown(self, seen: dict[str, NDArray[Any]]) -> Observation:
         """What the agent sees of the feedback, in fresh arrays."""
-        picks = getattr(self.form, "picks", None)
+        picks = self.form.picks
         if self._kind == "feedback":
             seen = {name: field.copy() for name, field in seen.items()}
             if "running" in seen and picks is not None:

@@ -176,6 +176,11 @@ class RoundFeatures(NamedTuple):
         return out
 
 
+def present_in(seen: Mapping[str, NDArray[Any]]) -> Mask | None:
+    """Places that hold a worker, of the shape of the feedback's ``present``; None: all."""
+    return seen["present"] > 0 if "present" in seen else None
+
+
 def features_of(
     memory: WorkerMemory,
     of_round: RoundFeatures,
@@ -203,5 +208,5 @@ def features_of(
     if "running" in seen:
         in_round = {"running": seen["running"] + added, "started": (seen["started"] + added) / budget}
         in_round["age"], missing = seen["age"], seen["missing"][:, 0]
-    present = seen["present"] > 0 if "present" in seen else None
+    present = present_in(seen)
     return memory.encode(of_round.of(round, missing, present, n), present=present, **in_round)

@@ -10,24 +10,19 @@ from typing import Any, NamedTuple
 
 import gymnasium as gym
 
+from ata_gym.envs.batch_state import AllocationState, RaceState
+from ata_gym.envs.dispatch import DispatchState
 from ata_gym.utils.extras import require
 from ata_gym.utils.validation import unknown
 from ata_policies.agent import from_agent
 from ata_policies.policy import Policy
+from ata_policies.registry import ids_by_name
 
-ENVS: Mapping[str, str] = MappingProxyType(
-    {
-        "allocation": "ata_gym/TaskAllocation-v0",
-        "race": "ata_gym/TaskRace-v0",
-        "dispatch": "ata_gym/TaskDispatch-v0",
-    }
-)
-"""Ids of envs by their short names."""
-
+_STATES = {"allocation": AllocationState, "race": RaceState, "dispatch": DispatchState}
 ACTIONS: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {"allocation": ("shares", "assign"), "race": ("shares",), "dispatch": ("dispatch", "start")}
+    {env: tuple(form for form in state.forms if form != "allocation") for env, state in _STATES.items()}
 )
-"""Forms of actions that agents are trained with, by env."""
+"""Forms of actions that agents are trained with, by the short name of the env: no library knows allocations."""
 
 
 class _Algorithm(NamedTuple):
@@ -82,8 +77,8 @@ class AgentSpec:
     """Those that differ from the library's."""
 
     def __post_init__(self) -> None:
-        if self.env not in ENVS:
-            raise unknown("env", self.env, ENVS)
+        if self.env not in ACTIONS:
+            raise unknown("env", self.env, ACTIONS)
         if self.algorithm not in _ALGORITHMS:
             raise unknown("algorithm", self.algorithm, _ALGORITHMS)
         usable = [action for action in ACTIONS[self.env] if action in self._kind.actions]
@@ -110,7 +105,7 @@ class AgentSpec:
     @property
     def env_id(self) -> str:
         """The id of the env."""
-        return ENVS[self.env]
+        return ids_by_name()[self.env]
 
     @property
     def any_size(self) -> bool:

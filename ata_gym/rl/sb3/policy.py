@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import torch
@@ -12,39 +11,27 @@ from torch import Tensor, nn
 
 from ata_gym.envs.interface.shares import SCALE
 from ata_gym.envs.interface.worker_features import OF_ROUND, OF_WORKER, WIDTH
-from ata_gym.rl.network import WorkersNet, numbers_of
-
-PRIOR = float(os.environ.get("PRIOR", "0"))
-
+from ata_gym.rl.network import WorkersActorCritic, WorkersNet
 
 _MEAN, _MISSING = OF_WORKER.index("log mean"), len(OF_WORKER) + OF_ROUND.index("missing")
 
 
-class _Workers(nn.Module):
-    """What ``ActorCriticPolicy`` asks of its networks: both read the features themselves."""
+class _Workers(WorkersActorCritic):
+    """What ``ActorCriticPolicy`` asks of the networks before its last layers, of which it gets none."""
 
-    latent_dim_pi = latent_dim_vf = 1  # not used: ``_Head`` and ``_Value`` have no layers of their own
-
-    def __init__(self, n: int, for_worker: int, for_row: int, hidden: int) -> None:
-        super().__init__()
-        self.n, self.for_row = n, for_row
-        self.net = WorkersNet(for_worker, for_row + 1, hidden)
+    latent_dim_pi = latent_dim_vf = 1  # of the layers that ``WorkersPolicy`` leaves out
 
     def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
-        """Numbers for the actions, (E, k), of each worker in turn and then of the row; and the value, (E, 1)."""
-        of_workers, of_row = self.net(features.reshape(-1, self.n, WIDTH))
-        numbers = of_workers.flatten(1)
-        return torch.cat([numbers, of_row[:, 1:]], dim=1) if self.for_row else numbers, of_row[:, :1]
+        """Numbers for the actions, and the value, from features in one row for each env."""
+        return super().forward(features.reshape(-1, self.n, WIDTH))
 
     def forward_actor(self, features: Tensor) -> Tensor:
         """Numbers for the actions."""
-        numbers: Tensor = self(features)[0]
-        return numbers
+        return self.forward(features)[0]
 
     def forward_critic(self, features: Tensor) -> Tensor:
         """The value."""
-        value: Tensor = self(features)[1]
-        return value
+        return self.forward(features)[1]
 
 
 class WorkersPolicy(ActorCriticPolicy):
@@ -87,11 +74,8 @@ class WorkersPolicy(ActorCriticPolicy):
         return super()._get_constructor_parameters() | {"hidden": self._hidden, "from_rule": self._from_rule}
 
     def _build_mlp_extractor(self) -> None:
-        shape = self.observation_space.shape
-        if shape is None or len(shape) != 2 or shape[1] != WIDTH:
-            raise ValueError(f'WorkersPolicy needs an env with observation="workers", not {self.observation_space}')
-        n, for_worker, for_row = shape[0], *numbers_of(self.action_space, shape[0])
-        self.mlp_extractor = _Workers(n, for_worker, for_row, self._hidden).to(self.device)  # type: ignore[assignment]
+        networks: Any = _Workers(self.observation_space, self.action_space, self._hidden, type(self).__name__)
+        self.mlp_extractor = networks.to(self.device)
 
     def _build(self, lr_schedule: Any) -> None:
         super()._build(lr_schedule)

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from stable_baselines3.common.vec_env import VecEnv
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvIndices, VecEnvObs, VecEnvStepReturn
 
-from ata_gym.envs.vector import VectorEnv
-from ata_gym.utils.validation import short
+from ata_gym.rl.native_rows import native_rows
 
 
 class NativeVecEnv(VecEnv):
@@ -42,11 +41,8 @@ class NativeVecEnv(VecEnv):
     """
 
     def __init__(self, envs: gym.vector.VectorEnv[Any, Any, Any]) -> None:
-        bare = envs.unwrapped
-        if not isinstance(bare, VectorEnv):
-            raise ValueError(f"envs must be a native vector env of this package, as make_vec gives, not {short(envs)}")  # noqa: TRY004
-        if bare.autoreset_mode is not gym.vector.AutoresetMode.SAME_STEP:
-            raise ValueError('envs must have autoreset_mode="SameStep", as Stable-Baselines3 resets its envs')
+        mode = gym.vector.AutoresetMode.SAME_STEP
+        bare = native_rows(envs, mode, "Stable-Baselines3 resets its envs")
         self.envs, self.bare = envs, bare
         self.info: dict[str, Any] = {}
         self._actions: NDArray[Any] = np.empty(0)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from ata_gym.envs.interface.shares import tasks_of_shares
-from ata_gym.envs.interface.worker_features import Features, RoundFeatures, WorkerMemory, features_of
+from ata_gym.envs.interface.worker_features import Features, RoundFeatures, WorkerMemory, features_of, present_in
 from ata_gym.typing import Floats, Ints
 from ata_policies.learned.network import Network, read_network
 from ata_policies.observations import Observation
@@ -65,7 +64,7 @@ class LearnedAllocation(_Learned):
     def act(self, state: State, seen: Observation) -> tuple[Ints, State]:
         """Share the budget."""
         logits: Floats = self.network(self.features(state, seen))[..., 0].astype(np.float64)
-        tasks = tasks_of_shares(logits, self.setting.budget, 1.0, _present(seen))
+        tasks = tasks_of_shares(logits, self.setting.budget, 1.0, present_in(seen))
         return tasks, state._replace(belief=state.belief.asked(tasks))
 
 
@@ -83,7 +82,3 @@ class LearnedDispatch(_Learned, DispatchPolicy):
         """Look at each worker's logit."""
         action = (self.network(self.features(state, seen))[..., 0] > 0).astype(np.int64)
         return action, state._replace(belief=state.belief.asked(action))
-
-
-def _present(seen: Observation) -> Any:
-    return seen["present"] > 0 if "present" in seen else None
