@@ -66,8 +66,8 @@ class SingleEnv(EnvProperties, gym.Env[Observation, NDArray[Any]]):
 
         ``options`` may hold another pool (with as many workers), changes, price or horizon, from this episode on.
         """
+        super().reset(seed=seed, options=options)  # refuses a bad seed before anything is changed
         self._take(options)
-        super().reset(seed=seed, options=options)
         if seed is not None or not self._state.seeded():
             self.np_random  # noqa: B018 - draws a seed where none was given
             self._state.seed_row(0, self.np_random_seed)

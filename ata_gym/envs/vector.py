@@ -71,6 +71,7 @@ class VectorEnv(EnvProperties, gym.vector.VectorEnv[Observation, NDArray[Any], N
         ``options`` are those of the single env, for all rows, or ``reset_mask``, (E,), the rows to reset: the others go
         on as they were.
         """
+        seeds = self._row_seeds(seed)  # refuses a bad one before anything is changed
         rows: Mask | slice = slice(None)
         if options and "reset_mask" in options:
             rows = self._rows_to_reset(options)
@@ -78,7 +79,7 @@ class VectorEnv(EnvProperties, gym.vector.VectorEnv[Observation, NDArray[Any], N
             self._take(options)
         chosen_rows = np.zeros(self.num_envs, np.bool_)
         chosen_rows[rows] = True
-        for row, own in enumerate(self._row_seeds(seed)):
+        for row, own in enumerate(seeds):
             if own is not None and chosen_rows[row]:
                 self._state.seed_row(row, own)
         self._interface.start_episode(rows)
@@ -170,6 +171,10 @@ class VectorEnv(EnvProperties, gym.vector.VectorEnv[Observation, NDArray[Any], N
     def get_attr(self, name: str) -> tuple[Any, ...]:
         """The attribute of that name, for each row."""
         return self.call(name)
+
+    def _remembered(self) -> dict[str, NDArray[Any]]:
+        counted = {} if self._most_steps == np.inf else {"steps": self._steps}
+        return super()._remembered() | counted
 
     def _masks(self, rows: Mask) -> dict[str, Any]:
         masks = self._interface.masks()

@@ -256,3 +256,27 @@ def test_an_unknown_name_is_said(name: str) -> None:
     for env_id in IDS:
         with pytest.raises(ValueError, match=" 'other'"):
             gym.make(env_id, scenario=WORLDS["ending"], **{name: "other"})
+
+
+def test_a_bad_seed_changes_nothing_of_what_the_options_ask() -> None:
+    for make in (single, vector):
+        env = make(ALLOCATION, "drawn", **({"rows": 2} if make is vector else {}))
+        env.reset(seed=SEED)
+        kept = env.checkpoint()
+        with pytest.raises(gym.error.Error):
+            env.reset(seed=-1, options={"price": 3.0})
+        assert env.scenario is WORLDS["drawn"]
+        assert same(env.checkpoint(), kept)
+
+
+def test_a_limit_of_steps_goes_on_from_a_checkpoint() -> None:
+    limited = {"num_envs": 2, "scenario": "five-workers", "max_episode_steps": 4}
+    env, other = (gym.make_vec(ALLOCATION, **limited) for _ in range(2))
+    for one in (env, other):
+        one.reset(seed=SEED)
+    even = np.tile([2, 2, 2, 1, 1], (2, 1))
+    for _ in range(3):
+        env.step(even)
+    bare: Any = other.unwrapped
+    bare.restore(env.unwrapped.checkpoint())  # type: ignore[attr-defined]
+    assert other.step(even)[3].tolist() == [True, True]
