@@ -64,7 +64,7 @@ def train(iterations: int, generations: int, seed: int = 0, hidden: int = 32) ->
     added = np.zeros(WIDTH)
     for k in range(iterations):
         network = weights_of(_with(net, added))
-        for world in some_worlds(rng, len(WORLDS) if k == 0 else 6, any_price=0.5):
+        for world in some_worlds(rng, WORLDS, len(WORLDS) if k == 0 else 6, any_price=0.5):
             data.append(_played(rng, network, world))
         del data[:-_ROLLOUTS]
         for group in optimizer.param_groups:

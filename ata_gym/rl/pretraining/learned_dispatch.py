@@ -16,7 +16,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from ata_gym.rl.network import WorkersNet
 from ata_gym.rl.pretraining.rollouts import new_net, rollout, weights_of
-from ata_gym.rl.pretraining.worlds import WORLDS, some_worlds, training_seed
+from ata_gym.rl.pretraining.worlds import DRAWN, some_worlds, training_seed
 from ata_gym.scenarios import Scenario
 from ata_policies.learned.network import Network
 from ata_policies.learned.policy import LearnedDispatch
@@ -43,7 +43,7 @@ def train(iterations: int, seed: int = 0, hidden: int = 16) -> Iterator[tuple[st
     optimizer, data = torch.optim.Adam(net.parameters(), _RATE), list[Decisions]()
     for k in range(iterations):
         network = weights_of(net)
-        for world in some_worlds(rng, len(WORLDS) if k == 0 else _WORLDS, any_price=1.0):
+        for world in some_worlds(rng, DRAWN, len(DRAWN) if k == 0 else _WORLDS, any_price=1.0):
             data.append(_played(rng, network, world))
         del data[:-_ROLLOUTS]
         for group in optimizer.param_groups:
@@ -77,4 +77,4 @@ def _update(rng: np.random.Generator, net: WorkersNet, optimizer: torch.optim.Op
     optimizer.zero_grad()
     loss.backward()  # type: ignore[no-untyped-call]
     optimizer.step()
-    return float(loss)
+    return loss.item()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -34,7 +34,7 @@ def _growing(place: NDArray[np.floating[Any]], power: float) -> Pool:
     return shifted_exponential(place**power, place**power)
 
 
-WORLDS: tuple[Scenario, ...] = (
+DRAWN: tuple[Scenario, ...] = (
     _world(PoolDistribution(6, None, _WIDE, (1.5, 30), (0.1, 1.5)), 8, 50),
     _world(PoolDistribution(6, None, _WIDE, (1.5, 30), (0.1, 1.5)), 8, 50, price=0.1),
     _world(PoolDistribution(4, None, _WIDE, (1.5, 30), (0.1, 1.5)), 16, 100, price=0.02),
@@ -49,18 +49,25 @@ WORLDS: tuple[Scenario, ...] = (
     _world(PoolDistribution(10, None, _WIDE, (1.5, 30), (0.1, 1.5)), 60, 80, price=0.03),
     _world(PoolDistribution(20, None, _WIDE, (1.5, 30), (0.1, 1.5)), 64, 80),
     _world(PoolDistribution(24, None, _WIDE, (1.5, 30), (0.1, 1.5)), 10, 100, price=1.0),
-    *(Scenario(_growing(_ORDER + 1.0, order), 23, 150) for order in (1.0, 0.5)),
+)
+"""Pools of many kinds, drawn anew in each episode: each with a budget, a number of rounds and a price."""
+
+WORLDS: tuple[Scenario, ...] = (
+    *DRAWN,
+    *(Scenario(_growing(_ORDER + 1.0, power), 23, 150) for power in (1.0, 0.5)),
     Scenario(_growing(_ORDER[_ORDER < 17] + 1.0, 1.0), 23, 100),
     Scenario(_growing(np.where(_ORDER[_ORDER < 36] < 4, 1.0, 12.0), 1.0), 18, 150),
 )
-"""Their names would be too many: each is a kind of pool, a budget, a number of rounds and a price."""
+"""The same, and pools where the fastest worker, or a few, have a large share of the best allocation."""
 
 
-def some_worlds(rng: np.random.Generator, count: int, any_price: float) -> Iterator[Scenario]:
-    """Some of the worlds in random order, each with another price with probability ``any_price``."""
-    for k in rng.permutation(len(WORLDS))[:count].tolist():
+def some_worlds(
+    rng: np.random.Generator, worlds: Sequence[Scenario], count: int, any_price: float
+) -> Iterator[Scenario]:
+    """Some worlds in random order, each with another price with probability ``any_price``."""
+    for k in rng.permutation(len(worlds))[:count].tolist():
         other = rng.random() < any_price
-        yield replace(WORLDS[k], price=float(rng.choice(_PRICES))) if other else WORLDS[k]
+        yield replace(worlds[k], price=float(rng.choice(_PRICES))) if other else worlds[k]
 
 
 def training_seed(rng: np.random.Generator, rows: int) -> int:

@@ -1,0 +1,68 @@
+"""The training of the learned policies, with two small worlds: it repeats itself, and improves what it looks at."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+torch = pytest.importorskip("torch", reason="extra train is not installed")
+pytest.importorskip("safetensors", reason="extra rl is not installed")
+
+if True:  # after the check that they are installed
+    from ata_gym.cli import app
+    from ata_gym.rl.pretraining import learned, learned_dispatch
+    from ata_gym.rl.pretraining.rollouts import cost_of, weights_of
+    from ata_gym.rl.pretraining.worlds import DRAWN, WORLDS
+    from ata_policies.learned.network import read_network
+    from ata_policies.learned.policy import LearnedAllocation, LearnedDispatch
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(learned, "WORLDS", WORLDS[:2])
+    monkeypatch.setattr(learned_dispatch, "DRAWN", DRAWN[1:2])
+    monkeypatch.setattr(learned_dispatch, "_ROWS", 16)
+    monkeypatch.setattr(learned_dispatch, "_UPDATES", 200)
+    monkeypatch.setattr(learned, "_POPULATION", 6)
+    monkeypatch.setattr(learned, "_UPDATES", 150)
+    torch.set_num_threads(1)
+
+
+def test_learned_gets_better_and_repeats_itself() -> None:
+    steps = [list(learned.train(2, 2, seed=1, hidden=8)) for _ in range(2)]
+    lines, nets = zip(*steps[0], strict=True)
+    assert [line.partition(" ")[0] for line in lines] == ["iteration", "generation", "iteration", "generation"]
+    assert [line for line, _ in steps[1]] == list(lines)
+    for name, tensor in nets[-1].state_dict().items():
+        assert torch.equal(tensor, steps[1][-1][1].state_dict()[name])
+    untrained = next(learned.train(1, 0, seed=1, hidden=8))[1]
+    for part in untrained.parameters():
+        torch.nn.init.zeros_(part)
+    costs = [cost_of(LearnedAllocation, weights_of(net), WORLDS[0], 64, 10**6) for net in (nets[-1], untrained)]
+    assert costs[0] < costs[1] - 0.2  # shares in proportion to nothing are even
+
+
+def test_learned_dispatch_imitates_the_planner() -> None:
+    *_, (line, net) = learned_dispatch.train(4, seed=1)
+    assert float(line.rpartition(" ")[2]) < 0.5  # guessing costs log 2 = 0.69
+    everybody = weights_of(net)
+    everybody = everybody._replace(
+        last=0 * everybody.last, direct=0 * everybody.direct, last_bias=np.ones(1, np.float32)
+    )
+    costs = [cost_of(LearnedDispatch, one, DRAWN[1], 64, 10**6) for one in (weights_of(net), everybody)]
+    assert costs[0] < costs[1]  # at this price it does not pay that everybody works
+
+
+@pytest.mark.parametrize("policy", ["learned", "learned-dispatch"])
+def test_the_command_writes_weights_that_the_zoo_reads(policy: str, tmp_path: Path) -> None:
+    arguments: list[Any] = ["pretrain", policy, "--iterations", "1", "--generations", "0", "--out"]
+    done = CliRunner().invoke(app, [*arguments, str(tmp_path / "some" / "own.safetensors")])
+    assert done.exit_code == 0, done.output
+    assert read_network(tmp_path / "some" / "own.safetensors").last_bias.shape == (1,)
+    refused = CliRunner().invoke(app, [*arguments, str(tmp_path / "own.pt")])
+    assert refused.exit_code == 2
+    assert not (tmp_path / "own.pt").exists()
