@@ -1,0 +1,35 @@
+"""Real workers: policies that allocate tasks to processes under torchrun, and to actors on a Ray cluster.
+
+Users import the names below. They are loaded when they are first used, since importing torch or Ray takes a while;
+where one is not installed, that raises an ``ImportError`` with the install command.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from ata_gym.utils.extras import require
+
+if TYPE_CHECKING:
+    from ata_gym.cluster.round_record import RoundRecord
+    from ata_gym.cluster.torchrun.task_sampler import TaskSampler
+    from ata_gym.cluster.torchrun.torch_allocator import TorchAllocator
+
+__all__ = ["RoundRecord", "TaskSampler", "TorchAllocator"]
+
+_HOMES = {
+    "RoundRecord": (None, "round_record"),
+    "TaskSampler": ("torch", "torchrun.task_sampler"),
+    "TorchAllocator": ("torch", "torchrun.torch_allocator"),
+}
+"""The package that each name needs, and its module."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    package, home = _HOMES[name]
+    if package is not None:
+        require(package, extra="cluster", purpose=f"ata_gym.cluster.{name}")
+    return getattr(importlib.import_module(f"{__name__}.{home}"), name)

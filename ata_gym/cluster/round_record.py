@@ -1,0 +1,126 @@
+"""What one round on real workers was like, for people who watch: a line of text, scalars, and a trace's rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+Worker = str | int
+
+
+@dataclass(frozen=True)
+class RoundRecord:
+    """A round that has ended. Times are in seconds; workers are those that the policy knows.
+
+    Examples
+    --------
+    >>> record = RoundRecord(3, {"a": 2, "b": 1}, {"a": (0.5, 0.5), "b": (1.5,)}, round_time=1.6, estimates={"b": 1.2})
+    >>> record.waited_for, record.worker_time, round(record.idle["a"], 3)
+    ('b', 2.5, 0.5)
+    >>> print(record)
+    round 3: 1.6 s, waited for b; a 2 in 1 s, b 1 in 1.5 s (1.2 expected)
+    """
+
+    round: int
+    """Counted from 1, over restarts."""
+    tasks: Mapping[Worker, int]
+    """The tasks that each worker was given; workers that got none are in it with 0."""
+    seconds: Mapping[Worker, tuple[float, ...]]
+    """The task times of each worker's results, in the order of their starts."""
+    round_time: float
+    """From the round's start until its last needed result was in, communication included."""
+    estimates: Mapping[Worker, float] = field(default_factory=dict)
+    """What the policy believed the mean task time of a worker to be when it decided, where it believed anything."""
+    communication: float = 0.0
+    """The part of the round time in which all workers waited for the network."""
+    wasted: Mapping[Worker, float] = field(default_factory=dict)
+    """Worker time without a result that counts: tasks that were cancelled, late or lost."""
+    away: Mapping[Worker, str] = field(default_factory=dict)
+    """Workers that are away, and why."""
+    loss: float | None = None
+    """The mean loss of the tasks, where it is known."""
+
+    @property
+    def busy(self) -> dict[Worker, float]:
+        """How long each worker computed results that count."""
+        return {worker: sum(self.seconds.get(worker, ())) for worker in self.tasks}
+
+    @property
+    def worker_time(self) -> float:
+        """Time that all workers were busy, with what was wasted."""
+        return sum(self.busy.values()) + sum(self.wasted.values())
+
+    @property
+    def waited_for(self) -> Worker | None:
+        """The worker whose results took longest; None if there were none."""
+        busy = self.busy
+        return max(busy, key=busy.__getitem__) if any(busy.values()) else None
+
+    @property
+    def idle(self) -> dict[Worker, float]:
+        """How long each worker waited for the slowest one."""
+        longest = max(self.busy.values(), default=0.0)
+        return {worker: longest - busy for worker, busy in self.busy.items()}
+
+    def scalars(self) -> dict[str, float]:
+        """Everything as named numbers, as ``SummaryWriter.add_scalar`` takes them one by one.
+
+        >>> RoundRecord(1, {"a": 1}, {"a": (2.0,)}, round_time=2.5, communication=0.5).scalars()["time/idle/a"]
+        0.0
+        """
+        named: dict[str, float] = {
+            "time/round": self.round_time,
+            "time/communication": self.communication,
+            "time/worker_time": self.worker_time,
+            "time/wasted": float(sum(self.wasted.values())),
+            "workers/away": float(len(self.away)),
+        }
+        if self.loss is not None:
+            named["loss"] = self.loss
+        idle, busy = self.idle, self.busy
+        for worker, count in self.tasks.items():
+            named |= {f"tasks/{worker}": float(count), f"time/busy/{worker}": busy[worker]}
+            named[f"time/idle/{worker}"] = idle[worker]
+            if own := self.seconds.get(worker):
+                named[f"task_time/{worker}"] = busy[worker] / len(own)
+            if worker in self.estimates:
+                named[f"task_time/{worker}/expected"] = self.estimates[worker]
+        return named
+
+    def write(self, writer: Any) -> None:
+        """Give the scalars to a ``torch.utils.tensorboard.SummaryWriter``, or to what has its ``add_scalar``."""
+        for name, value in self.scalars().items():
+            writer.add_scalar(name, value, self.round)
+
+    def __str__(self) -> str:
+        said = [f"round {self.round}: {self.round_time:.3g} s"]
+        if self.waited_for is not None:
+            said[0] += f", waited for {self.waited_for}"
+        if self.communication:
+            said[0] += f", communication {self.communication:.2g} s"
+        if any(self.wasted.values()):
+            said[0] += f", wasted {sum(self.wasted.values()):.3g} s"
+        if self.loss is not None:
+            said[0] += f", loss {self.loss:.4g}"
+        said.append(_few([self._of(worker) for worker in self.tasks if worker not in self.away]))
+        said += [f"away: {_few([f'{worker} ({why})' for worker, why in self.away.items()])}"] if self.away else []
+        return "; ".join(said)
+
+    def _of(self, worker: Worker) -> str:
+        own = self.seconds.get(worker, ())
+        text = f"{worker} {self.tasks[worker]}"
+        if len(own) != self.tasks[worker]:
+            text += f", {len(own)} done"
+        if own:
+            text += f" in {sum(own):.3g} s"
+            if worker in self.estimates:
+                text += f" ({self.estimates[worker] * len(own):.3g} expected)"
+        return text
+
+
+def _few(texts: Iterable[str], most: int = 16) -> str:
+    """Texts with commas; of many only the first, and how many more there are."""
+    texts = list(texts)
+    more = f" and {len(texts) - most} more" if len(texts) > most else ""
+    return ", ".join(texts[:most]) + more
