@@ -1,0 +1,133 @@
+"""The part of a round that one rank computes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from torch import Tensor, nn
+
+from ata_gym.cluster.torchrun.stopwatch import Mark, Stopwatch
+from ata_gym.utils.validation import whole_number
+
+
+class Share:
+    """What ``TorchAllocator.round`` gives to a rank: its number of tasks, and the way to compute them.
+
+    Attributes
+    ----------
+    tasks
+        How many tasks of the round are this rank's; maybe 0.
+    first
+        The number of the first of them among the B of the round; those of a rank are neighbours.
+    """
+
+    def __init__(
+        self,
+        tasks: int,
+        first: int,
+        budget: int,
+        watch: Stopwatch,
+        batches: Callable[[Any], Iterator[tuple[Any, int]]],
+        reduce: Callable[[nn.Module], None],
+    ) -> None:
+        self.tasks, self.first = tasks, first
+        self._budget, self._watch, self._batches, self._reduce = budget, watch, batches, reduce
+        self._timed: list[tuple[int, Mark, Mark]] = []
+        """For each batch: its tasks, and when it began and ended."""
+        self._now = 0
+        """Tasks of the batch that is being computed."""
+        self._loss: Tensor | None = None
+        self.began = watch.mark()
+        """When the round began."""
+        self.computed: Mark | None = None
+        """When this rank began to reduce."""
+        self.reduced: Mark | None = None
+        """When the gradient was reduced."""
+
+    @property
+    def done(self) -> int:
+        """Tasks that are computed so far."""
+        return sum(tasks for tasks, _, _ in self._timed)
+
+    def take(self, loader: Any) -> Iterator[Any]:
+        """The batches of this share, each timed from the moment it is asked for until the next one is.
+
+        A loader with a ``TaskSampler`` gives this rank's samples of the round. Of any other loader a batch is a task,
+        the next one of each round goes on where the last one stopped, and it starts over at its end; which samples
+        a rank gets is then up to the loader.
+        """
+        batches = self._batches(loader)
+        while self.done < self.tasks:
+            start = self._watch.mark()
+            batch, tasks = next(batches)
+            with self._timing(tasks, start):
+                yield batch
+
+    @contextmanager
+    def timed(self, tasks: int = 1) -> Iterator[None]:
+        """Time so many tasks, for loops that find their own samples in place of ``take``."""
+        with self._timing(whole_number("tasks", tasks), self._watch.mark()):
+            yield
+
+    @contextmanager
+    def _timing(self, tasks: int, start: Mark) -> Iterator[None]:
+        if self._now:
+            raise RuntimeError("the tasks of a share are computed one after the other: end the last one first")
+        if self.reduced is not None or self.done + tasks > self.tasks:
+            raise RuntimeError(f"this share has {self.tasks} tasks, and {self.done} are done: {tasks} more is too many")
+        self._now = tasks
+        try:
+            yield
+        finally:
+            self._now = 0
+        self._timed.append((tasks, start, self._watch.mark()))
+
+    def backward(self, loss: Tensor, **arguments: Any) -> None:
+        """The backward pass of a batch, whose ``loss`` is the mean over its samples; it adds loss / B for each task.
+
+        Further arguments are those of ``Tensor.backward``. A loss that was scaled, as for float16, stays scaled.
+        """
+        if not self._now:
+            raise RuntimeError("call backward inside the loop over share.take(loader), or inside share.timed()")
+        if loss.ndim:
+            raise ValueError(f"the loss must be a scalar, the mean over the batch, not of shape {tuple(loss.shape)}")
+        weighted = loss * (self._now / self._budget)
+        weighted.backward(**arguments)  # type: ignore[no-untyped-call]
+        part = weighted.detach()
+        self._loss = part if self._loss is None else self._loss + part
+
+    def reduce(self, *models: nn.Module) -> None:
+        """Make the gradient of each model the mean over the B tasks of the round, on every rank.
+
+        Every rank calls it once with the same models, those without tasks too. RuntimeError if tasks are left, or none
+        of them had its ``backward``.
+        """
+        if self.reduced is not None:
+            raise RuntimeError("a round is reduced once: give all models to one reduce(...)")
+        if self.done < self.tasks:
+            raise RuntimeError(
+                f"{self.done} of the {self.tasks} tasks of this share are computed: loop over share.take(loader) to "
+                "its end, and reduce after it"
+            )
+        if self.tasks and self._loss is None:
+            raise RuntimeError("no task had a backward pass: call share.backward(loss) in place of loss.backward()")
+        self.computed = self._watch.mark()
+        for model in models:
+            self._reduce(model)
+        self.reduced = self._watch.mark()
+
+    def seconds(self) -> list[float]:
+        """The time of each task; tasks that were computed together have equal parts of their time."""
+        return [self._watch.seconds(start, end) / tasks for tasks, start, end in self._timed for _ in range(tasks)]
+
+    def loss(self) -> float:
+        """The part of the mean loss that its tasks have."""
+        return 0.0 if self._loss is None else float(self._loss)
+
+    def between(self, start: Mark | None, end: Mark | None) -> float:
+        """Seconds between two marks."""
+        assert start is not None
+        assert end is not None
+        return self._watch.seconds(start, end)

@@ -1,0 +1,116 @@
+"""Which samples each rank computes: every sample once in an epoch, whatever the allocations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sized
+from typing import TYPE_CHECKING
+
+import numpy as np
+from torch.utils.data import Sampler
+
+from ata_gym.simulation.keys import derive_keys, stream_keys, uniforms
+from ata_gym.typing import Ints
+from ata_gym.utils.validation import flag, whole_number
+
+if TYPE_CHECKING:
+    from ata_gym.cluster.torchrun.torch_allocator import TorchAllocator
+
+_ORDER = 3
+"""The stream of keys for the orders of epochs."""
+
+
+class TaskSampler(Sampler[list[int]]):
+    """The ``batch_sampler`` of a ``DataLoader`` whose batches are the tasks of a rank's share.
+
+    All ranks follow one order of samples. Task t of the whole training, t = k B + b for task b of round k, has the
+    samples from t ``samples`` on in it, and the allocation says which rank computes it. So what a round computes does
+    not depend on who computes it: with any allocation, and any number of ranks, the gradient is that of one process
+    with the same B. The order is one epoch after the other, each with every sample once. A round in which an epoch ends
+    goes on in the next one, with none of the samples that it has already, as long as two rounds fit into an epoch.
+
+    It has no state but the allocator's rounds, which are part of ``TorchAllocator.state_dict``.
+
+    Parameters
+    ----------
+    allocator
+        Whose rounds it follows; each ``iter`` of the loader belongs to the round that is open. With worker processes,
+        let the loader keep them (``persistent_workers=True``).
+    dataset
+        What the loader reads, or its number of samples.
+    samples
+        Samples of a task.
+    together
+        Tasks that are computed in one pass, so that a batch has up to ``together * samples`` samples. Their times are
+        then known together only, and each counts as an equal part.
+    shuffle, seed
+        Whether each epoch has an order of its own, and the seed of these.
+
+    Raises
+    ------
+    ValueError
+        For a number that is no whole number of at least 1, or a dataset without samples.
+
+    Examples
+    --------
+    >>> from types import SimpleNamespace
+    >>> allocator = SimpleNamespace(budget=3, rounds=1, share=SimpleNamespace(tasks=2, first=1))  # as in round 1
+    >>> list(TaskSampler(allocator, 10, samples=2, shuffle=False)), list(TaskSampler(allocator, 10, together=2))
+    ([[8, 9], [0, 1]], [[0, 7]])
+    """
+
+    def __init__(
+        self,
+        allocator: TorchAllocator,
+        dataset: Sized | int,
+        *,
+        samples: int = 1,
+        together: int = 1,
+        shuffle: bool = True,
+        seed: int = 0,
+    ) -> None:
+        self._allocator = allocator
+        self._size = whole_number("the number of samples", dataset if isinstance(dataset, int) else len(dataset))
+        self._samples, self.together = whole_number("samples", samples), whole_number("together", together)
+        self._shuffle, self._key = flag("shuffle", shuffle), stream_keys(whole_number("seed", seed, 0), stream=_ORDER)
+        self._of_round = allocator.budget * self._samples
+        self._orders: dict[int, Ints] = {}
+
+    def __iter__(self) -> Iterator[list[int]]:
+        """The samples of this rank's batches in the round that is open."""
+        share = self._allocator.share
+        start = self._allocator.rounds * self._of_round + share.first * self._samples
+        own = self.samples_from(start, share.tasks * self._samples)
+        step = self.together * self._samples
+        for begin in range(0, len(own), step):
+            yield own[begin : begin + step]
+
+    @property
+    def epoch(self) -> int:
+        """Epochs that have ended, from the rounds that have."""
+        return self._allocator.rounds * self._of_round // self._size
+
+    def samples_from(self, start: int, number: int) -> list[int]:
+        """So many samples of the order of the whole training, from one of them on."""
+        places = np.arange(start, start + number)
+        epochs = places // self._size
+        parts = [self._order(epoch)[places[epochs == epoch] % self._size] for epoch in np.unique(epochs).tolist()]
+        return [sample for part in parts for sample in part.tolist()]
+
+    def _order(self, epoch: int) -> Ints:
+        """The order of an epoch."""
+        if epoch not in self._orders:
+            order = self._shuffled(epoch)
+            had = epoch * self._size % self._of_round  # samples of the epoch before, in the round where this one begins
+            if had and self._shuffle and self._size >= 2 * self._of_round:
+                head = order[: self._of_round]  # which does not reach the end, where the next epoch looks
+                again = np.isin(head, self._shuffled(epoch - 1)[-had:])
+                order[: self._of_round] = np.concatenate([head[~again], head[again]])
+            self._orders = {known: self._orders[known] for known in self._orders if known >= epoch - 1}
+            self._orders[epoch] = order
+        return self._orders[epoch]
+
+    def _shuffled(self, epoch: int) -> Ints:
+        if not self._shuffle:
+            return np.arange(self._size)
+        numbers = uniforms(derive_keys(self._key, epoch, 0), self._size)[0]
+        return np.argsort(numbers, kind="stable")

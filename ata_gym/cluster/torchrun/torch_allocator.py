@@ -1,0 +1,299 @@
+"""Allocation inside ``torch.distributed``: how many tasks of each round are whose, and the mean of their gradients."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from ata_gym import __version__
+from ata_gym.cluster.round_record import RoundRecord
+from ata_gym.cluster.torchrun.gradients import TaskGradients
+from ata_gym.cluster.torchrun.ranks import Part, Ranks
+from ata_gym.cluster.torchrun.share import Share
+from ata_gym.cluster.torchrun.stopwatch import Stopwatch
+from ata_gym.cluster.torchrun.task_sampler import TaskSampler
+from ata_gym.training.devices.device import find_device
+from ata_gym.typing import Ints
+from ata_gym.utils.validation import whole_number
+from ata_policies import Allocator
+
+_LEFT = "it said that it takes no tasks"
+
+
+class TorchAllocator:
+    """Shares the B tasks of each training step out to the ranks of a process group, and learns their speeds.
+
+    Training stays synchronous and data parallel, and exact: after each round every rank has the mean gradient of B
+    tasks, as one process would. There is no coordinator. Every rank runs the same policy on the same times, which are
+    exchanged in one small collective at the round's end, so all know each allocation. A checksum of the allocation
+    travels with the times in each round, and one of the policy's whole state now and then.
+
+    The user's script starts the process group, under torchrun or otherwise, and makes the allocator on every rank.
+
+    Parameters
+    ----------
+    budget
+        Tasks B of a round: gradients that a step needs. A task is one batch of the loader.
+    policy
+        The name of a policy of ``ata_gym/TaskAllocation-v0``; hyperparameters may follow it.
+    group
+        The process group of the data-parallel ranks; None is the default one.
+    name
+        This rank's worker, the same after a restart: what is known of a worker is kept by its name. By default the
+        host's name and the local rank.
+    device
+        Where the tasks are computed, for honest times; by default the current CUDA device with NCCL, else the CPU.
+    warm_up
+        Rounds after the start, or a restart, whose times do not count: in the first one libraries are loaded and
+        kernels compiled.
+    check_every
+        Rounds between two checks that the policies' states are the same on all ranks.
+    price, seed, horizon, hyperparameters
+        As of ``ata_policies.Allocator``.
+
+    Raises
+    ------
+    RuntimeError
+        If there is no process group.
+    ValueError
+        For a bad argument, and on every rank if ranks were given different ones.
+
+    Notes
+    -----
+    A round costs one all-reduce of the gradient, as without us, and one of B + 5 n numbers of 8 bytes for n ranks.
+    Running statistics of batch norm are those of each rank's own samples during a round, and means after it. The first
+    reduction of a ``DistributedDataParallel`` or ``fully_shard`` model must know the model when the round begins:
+    ``allocator.round(model)``.
+
+    Examples
+    --------
+    A process group of one rank, which computes all tasks itself; under torchrun nothing else is different.
+
+    >>> import tempfile, torch.distributed as dist
+    >>> from torch.utils.data import DataLoader, TensorDataset
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> dist.init_process_group("gloo", init_method=f"file://{folder.name}/store", rank=0, world_size=1)
+    >>> allocator = TorchAllocator(budget=4, name="gpu0")
+    >>> data, model = TensorDataset(torch.ones(10, 2), torch.arange(10.0)), nn.Linear(2, 1)
+    >>> loader = DataLoader(data, batch_sampler=TaskSampler(allocator, data))
+    >>> with allocator.round() as share:
+    ...     for x, y in share.take(loader):
+    ...         share.backward((model(x)[:, 0] - y).square().mean())
+    ...     share.reduce(model)
+    >>> allocator.last.tasks, allocator.last.loss is not None, model.weight.grad is not None
+    ({'gpu0': 4}, True, True)
+    >>> dist.destroy_process_group()
+    >>> folder.cleanup()
+    """
+
+    rounds: int
+    """Rounds that have ended, over restarts."""
+    last: RoundRecord | None = None
+    """What the last round was like, the same on every rank."""
+
+    def __init__(
+        self,
+        budget: int,
+        policy: str = "default",
+        *,
+        group: dist.ProcessGroup | None = None,
+        name: str | None = None,
+        device: str | torch.device | None = None,
+        warm_up: int = 1,
+        check_every: int = 100,
+        price: float = 0.0,
+        seed: int = 0,
+        horizon: int | None = None,
+        **hyperparameters: Any,
+    ) -> None:
+        self._warm_up = whole_number("warm_up", warm_up, 0)
+        self._check_every = whole_number("check_every", check_every)
+        agreed = {
+            "budget": budget, "policy": policy, "warm_up": warm_up, "check_every": check_every, "price": price,
+            "seed": seed, "horizon": horizon, **hyperparameters, "the version of ata_gym": __version__,
+        }  # fmt: skip
+        self._ranks = Ranks(group, name, None if device is None else find_device(device), agreed)
+        self._watch = Stopwatch(self._ranks.device)
+        self._allocator = Allocator(
+            self._ranks.names, budget, policy, price=price, seed=seed, horizon=horizon, **hyperparameters
+        )
+        self.rounds = self._since_start = 0
+        self._leaves = False
+        self._share: Share | None = None
+        self._models: tuple[nn.Module, ...] = ()
+        self._iterators: WeakKeyDictionary[Any, Iterator[Any]] = WeakKeyDictionary()
+
+    @property
+    def budget(self) -> int:
+        """Tasks B of a round."""
+        return self._allocator.budget
+
+    @property
+    def name(self) -> str:
+        """The worker of this rank."""
+        return self._ranks.name
+
+    @property
+    def share(self) -> Share:
+        """The part of this rank in the round that is open; RuntimeError if there is none."""
+        if self._share is None:
+            raise RuntimeError("no round is open: take the tasks inside `with allocator.round() as share:`")
+        return self._share
+
+    @contextmanager
+    def round(self, *models: nn.Module) -> Iterator[Share]:
+        """One round: the share of this rank inside, and in the end what all ranks learn from it.
+
+        ``models`` are those that ``share.reduce`` will be given; by default those of the last round. They must be told
+        here before they compute anything if they communicate in their backward passes, and where gradients of earlier
+        rounds are to be kept and added to. After an error inside, the round has not been: nothing is learned, and the
+        next call begins it again.
+        """
+        if self._share is not None:
+            raise RuntimeError("a round is open: end it before the next one begins")
+        tasks = self._allocator.allocate()
+        expected = self._allocator.expected_times()
+        shares = np.array([tasks.get(name, 0) for name in self._ranks.names])
+        own, first = int(shares[self._ranks.rank]), int(shares[: self._ranks.rank].sum())
+        with ExitStack() as stack:
+            gradients = {model: stack.enter_context(self._gradients(model)) for model in models or self._models}
+
+            def reduce(model: nn.Module) -> None:
+                if model not in gradients:
+                    gradients[model] = self._gradients(model)
+                    if gradients[model].communicates:
+                        raise ValueError(
+                            f"a {type(model).__name__} communicates in its backward pass, unless it is told not to "
+                            "before the first task: begin the round with allocator.round(model)"
+                        )
+                gradients[model].reduce(own / self.budget)
+
+            self._share = Share(own, first, self.budget, self._watch, self._batches, reduce)
+            try:
+                yield self._share
+                self._end(self._share, shares, expected)
+                self._models = tuple(gradients)
+            finally:
+                self._share = None
+
+    def leave(self) -> None:
+        """From the next round on give this rank no tasks, until it joins; it still takes part in each round."""
+        self._leaves = True
+
+    def join(self) -> None:
+        """From the next round on give this rank tasks again."""
+        self._leaves = False
+
+    def state_dict(self) -> dict[str, Any]:
+        """The rounds, and what is known of the workers, in plain numbers and text; the same on every rank.
+
+        Keep it in the checkpoint that holds the model. RuntimeError inside a round.
+        """
+        if self._share is not None:
+            raise RuntimeError("a round is open: save the state between rounds")
+        return {"rounds": self.rounds, "allocator": self._allocator.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state, maybe with another number of ranks; every rank calls it with the same state.
+
+        What is known of workers that are back is used, those that are gone are away, and new ones are to be learned.
+        ValueError if it is the state of another budget or policy; nothing has changed then.
+        """
+        if self._share is not None:
+            raise RuntimeError("a round is open: load the state between rounds")
+        try:
+            rounds, allocator = whole_number("rounds", state["rounds"], 0), state["allocator"]
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"this is no state of TorchAllocator: {error}") from error
+        self._allocator.load_state_dict(allocator)
+        self.rounds, self._since_start, self._leaves, self.last = rounds, 0, False, None
+        self._let_in(set(self._ranks.names))
+
+    def _gradients(self, model: nn.Module) -> TaskGradients:
+        return TaskGradients(model, self._ranks.group)
+
+    def _batches(self, loader: Any) -> Iterator[tuple[Any, int]]:
+        """Batches of a loader, and the tasks of each."""
+        sampler = getattr(loader, "batch_sampler", None)
+        if isinstance(sampler, TaskSampler):
+            left = self.share.tasks
+            for batch in loader:
+                tasks = min(sampler.together, left)
+                left -= tasks
+                yield batch, tasks
+            return
+        while True:
+            if loader not in self._iterators:
+                self._iterators[loader] = iter(loader)
+            batch = next(self._iterators[loader], None)
+            if batch is None:
+                del self._iterators[loader]
+            else:
+                yield batch, 1
+
+    def _end(self, share: Share, shares: Ints, expected: Mapping[Any, float]) -> None:
+        """Tell the other ranks of this one's part, and learn from all parts."""
+        if share.reduced is None:
+            raise RuntimeError("call share.reduce(model) inside the round, on every rank")
+        told = Part(
+            elapsed=share.between(share.began, share.reduced),
+            waited=share.between(share.computed, share.reduced),
+            loss=share.loss(),
+            leaves=float(self._leaves),
+            checksum=float(self._checksum(shares)),
+        )
+        seconds, parts = self._ranks.exchange(share.seconds(), told, shares)
+        self._check(told, parts)
+        names = self._ranks.names
+        times: dict[str | int, list[float]] = {
+            name: own.tolist() for name, own in zip(names, seconds, strict=True) if len(own)
+        }
+        counts = self._since_start >= self._warm_up
+        self._allocator.observe(times if counts else {}, lost=() if counts else list(times))
+        present = self._allocator.workers
+        self._let_in({name for name, leaves in zip(names, parts.leaves, strict=True) if not leaves})
+        self.rounds += 1
+        self._since_start += 1
+        self.last = RoundRecord(
+            self.rounds,
+            dict(zip(names, shares.tolist(), strict=True)),
+            {name: tuple(own) for name, own in times.items()},
+            round_time=float(parts.elapsed.max()),
+            estimates=dict(expected),
+            communication=float(parts.waited.min()),
+            away={name: _LEFT for name in names if name not in present},
+            loss=float(parts.loss.sum()),
+        )
+
+    def _let_in(self, names: set[str]) -> None:
+        """Let these workers be there, and no others."""
+        present = set(self._allocator.workers)
+        for worker in sorted(present - names, key=str):
+            self._allocator.leave(worker)
+        for name in sorted(names - present):
+            self._allocator.join(name)
+
+    def _checksum(self, shares: Ints) -> int:
+        """Of an allocation; in the first round since the start, and now and then, also of the policy's state."""
+        whole = self._since_start == 0 or self.rounds % self._check_every == 0
+        state = json.dumps(self._allocator.state_dict()).encode() if whole else b""
+        return zlib.crc32(state, zlib.crc32(shares.tobytes()))
+
+    def _check(self, told: Part, parts: Part) -> None:
+        """RuntimeError on every rank if they do not know the same allocation."""
+        others = [name for name, each in zip(self._ranks.names, parts.checksum, strict=True) if each != told.checksum]
+        if len(set(parts.checksum)) > 1:
+            raise RuntimeError(
+                f"round {self.rounds + 1}: the ranks decided on different allocations; {self.name} does not agree with "
+                f"{', '.join(others) or 'itself'}. The step is not taken. Load the same state on every rank, and use "
+                "the same versions of ata-gym, numpy and numba, on processors of one kind"
+            )

@@ -1,0 +1,105 @@
+"""The gradient of a round is that of one process, whatever the split and however the model is wrapped."""
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+
+from tests.cluster.torchrun.processes import on_ranks
+from tests.cluster.torchrun.training import train
+
+
+def alone(budget, rounds):
+    (only,) = on_ranks(1, train, "plain", "uta", budget, rounds)
+    return only
+
+
+def assert_alike(ranks, one):
+    for rank in ranks:
+        assert rank["allocations"] == ranks[0]["allocations"]
+        np.testing.assert_allclose(rank["losses"], one["losses"], rtol=1e-5)
+        for ours, theirs in zip(rank["weights"], one["weights"], strict=True):
+            np.testing.assert_allclose(ours, theirs, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["plain", "ddp", "fsdp"])
+def test_training_is_that_of_one_process(kind):
+    one = alone(8, 15)
+    ranks = on_ranks(3, train, kind, "thompson", 8, 15)
+    assert_alike(ranks, one)
+    assert {sum(shares) for shares in ranks[0]["allocations"]} == {8}
+    assert len(set(ranks[0]["allocations"])) > 1  # with one split there would be little to see
+    if kind != "fsdp":
+        assert [gradient is None for gradient in ranks[0]["gradients"]] == [False] * 4 + [True] * 2  # the unused layer
+
+
+@pytest.mark.parametrize("kind", ["plain", "fsdp"])
+def test_ranks_without_tasks_take_part(kind):
+    ranks = on_ranks(3, train, kind, "uta", 1, 10)
+    assert_alike(ranks, alone(1, 10))
+    assert {max(shares) for shares in ranks[0]["allocations"]} == {1}
+
+
+def several_forms():
+    """Trainings of other forms, one after the other in the same processes."""
+    forms = {"together": {"together": 3}, "samples": {"samples": 2}, "accumulated": {"accumulate": 3}}
+    kinds = ("plain", "ddp", "fsdp")
+    return {(form, kind): train(kind, "uta", 7, 9, **forms[form]) for form in forms for kind in kinds}
+
+
+def test_tasks_computed_together_larger_tasks_and_gradients_of_several_rounds():
+    (one,) = on_ranks(1, several_forms)
+    ranks = on_ranks(2, several_forms)
+    for form, kind in one:
+        assert_alike([rank[form, kind] for rank in ranks], one[form, "plain"])
+    assert not np.allclose(one["together", "plain"]["weights"][0], one["accumulated", "plain"]["weights"][0])
+
+
+def normalised():
+    """Running statistics after a round of 3 tasks, of 2 samples each, on this rank; and the number of its tasks."""
+    import torch
+    from torch import nn
+    from torch.utils.data import DataLoader
+
+    from ata_gym.cluster import TaskSampler, TorchAllocator
+    from tests.cluster.torchrun.training import data
+
+    pairs, model, allocator = data(), nn.BatchNorm1d(5), TorchAllocator(3, "uta")
+    loader = DataLoader(pairs, batch_sampler=TaskSampler(allocator, pairs, samples=2))
+    with allocator.round() as share:
+        own = nn.BatchNorm1d(5)
+        for x, _ in share.take(loader):
+            own(x)
+            share.backward(model(x).square().mean())
+        share.reduce(model)
+    assert torch.isfinite(model.weight.grad).all()
+    return share.tasks, own.running_mean.numpy(), model.running_mean.numpy()
+
+
+def test_running_statistics_are_means_over_the_tasks():
+    ranks = on_ranks(2, normalised)
+    expected = sum(tasks * own for tasks, own, _ in ranks) / 3
+    for _, _, after in ranks:
+        np.testing.assert_allclose(after, expected, atol=1e-7)
+
+
+def wrapped_but_not_told():
+    import torch
+    from torch.nn.functional import cross_entropy
+    from torch.utils.data import DataLoader
+
+    from ata_gym.cluster import TaskSampler, TorchAllocator
+    from tests.cluster.torchrun.training import build, data
+
+    pairs, model, allocator = data(), build("ddp"), TorchAllocator(2, "uta")
+    loader = DataLoader(pairs, batch_sampler=TaskSampler(allocator, pairs))
+    with allocator.round() as share:
+        for x, y in share.take(loader):
+            share.backward(cross_entropy(model(x), y))
+        share.reduce(model)
+    return torch.zeros(1)
+
+
+def test_a_model_that_communicates_must_be_told_of():
+    with pytest.raises(RuntimeError, match=r"begin the round with allocator.round\(model\)"):
+        on_ranks(2, wrapped_but_not_told)

@@ -1,0 +1,85 @@
+"""A small training that runs on each rank."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.nn.functional import cross_entropy
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, TensorDataset
+
+from ata_gym.cluster import TaskSampler, TorchAllocator
+
+SAMPLES = 50
+
+
+def data() -> TensorDataset:
+    generator = torch.Generator().manual_seed(1)
+    return TensorDataset(torch.randn(SAMPLES, 5, generator=generator), torch.arange(SAMPLES) % 3)
+
+
+class Net(nn.Module):
+    """A network, one of whose layers is never used."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.last, self.unused = nn.Linear(5, 7), nn.Linear(7, 3), nn.Linear(3, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(self.first(x).relu())
+
+
+def build(kind: str) -> nn.Module:
+    model: nn.Module = Net()
+    if kind == "ddp":
+        return DistributedDataParallel(model)
+    if kind == "fsdp":
+        mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+        for layer in (model.first, model.last):
+            fully_shard(layer, mesh=mesh)
+        fully_shard(model, mesh=mesh)
+    return model
+
+
+def whole(tensor: Any) -> np.ndarray:
+    tensor = tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+    return tensor.detach().clone().numpy()
+
+
+def train(
+    kind: str, policy: str, budget: int, rounds: int, *, together: int = 1, samples: int = 1, accumulate: int = 1
+) -> dict[str, Any]:
+    """Losses, allocations, weights and gradients of a training."""
+    model, pairs = build(kind), data()
+    allocator = TorchAllocator(budget, policy, warm_up=0, check_every=1)
+    loader = DataLoader(pairs, batch_sampler=TaskSampler(allocator, pairs, together=together, samples=samples))
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=0.01
+    )  # it decays weights without use, unless they have no grad
+    losses, allocations = [], []
+    for number in range(1, rounds + 1):
+        with allocator.round(model) as share:
+            for x, y in share.take(loader):
+                share.backward(cross_entropy(model(x), y))
+            share.reduce(model)
+        assert allocator.last is not None
+        losses.append(allocator.last.loss)
+        allocations.append(tuple(allocator.last.tasks.values()))
+        if number % accumulate == 0:
+            gradients = [None if p.grad is None else whole(p.grad) for p in model.parameters()]
+            optimizer.step()
+            optimizer.zero_grad()
+    return {
+        "losses": losses,
+        "allocations": allocations,
+        "weights": [whole(p) for p in model.parameters()],
+        "gradients": gradients,
+        "record": str(allocator.last),
+    }
