@@ -3,20 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sized
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 from torch.utils.data import Sampler
 
+from ata_gym.cluster.torchrun.share import Share
 from ata_gym.simulation.keys import derive_keys, stream_keys, uniforms
 from ata_gym.typing import Ints
 from ata_gym.utils.validation import flag, whole_number
 
-if TYPE_CHECKING:
-    from ata_gym.cluster.torchrun.torch_allocator import TorchAllocator
-
 _ORDER = 3
 """The stream of keys for the orders of epochs."""
+
+
+class Allocated(Protocol):
+    """What is asked of a ``TorchAllocator``."""
+
+    @property
+    def budget(self) -> int:
+        """Tasks B of a round."""
+
+    @property
+    def rounds(self) -> int:
+        """Rounds that have ended."""
+
+    @property
+    def share(self) -> Share:
+        """The part of this rank in the round that is open."""
 
 
 class TaskSampler(Sampler[list[int]]):
@@ -60,7 +74,7 @@ class TaskSampler(Sampler[list[int]]):
 
     def __init__(
         self,
-        allocator: TorchAllocator,
+        allocator: Allocated,
         dataset: Sized | int,
         *,
         samples: int = 1,

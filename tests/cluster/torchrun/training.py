@@ -60,9 +60,7 @@ def train(
     model, pairs = build(kind), data()
     allocator = TorchAllocator(budget, policy, warm_up=0, check_every=1)
     loader = DataLoader(pairs, batch_sampler=TaskSampler(allocator, pairs, together=together, samples=samples))
-    optimizer = torch.optim.AdamW(
-        model.parameters(), lr=0.01
-    )  # it decays weights without use, unless they have no grad
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)  # decays what has a gradient
     losses, allocations = [], []
     for number in range(1, rounds + 1):
         with allocator.round(model) as share:
