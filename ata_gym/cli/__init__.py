@@ -13,6 +13,7 @@ from ata_gym.cli.listings.policies import policies
 from ata_gym.cli.listings.scenarios import scenarios
 from ata_gym.cli.studies.bench import bench
 from ata_gym.cli.studies.demo import demo
+from ata_gym.cli.studies.emulate import emulate
 from ata_gym.cli.studies.leaderboard import leaderboard
 from ata_gym.cli.studies.predictors import predictors
 from ata_gym.cli.studies.reproduce import reproduce
@@ -35,6 +36,6 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 _listings = (policies, methods, scenarios)
-_studies = (bench, track, predictors, leaderboard, reproduce, train, learn, pretrain, demo)
+_studies = (bench, track, predictors, leaderboard, reproduce, train, learn, pretrain, emulate, demo)
 for _command in (*_listings, *_studies, explain, check, trace, measure, verify):
     app.command()(plain_errors(_command))

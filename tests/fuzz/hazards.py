@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 
+from tests.cluster.torchrun import kills as ranks
 from tests.fuzz import damage, inputs, kernels, kills, policies
 
 Hazard = Callable[[np.random.Generator, Path], None]
@@ -17,10 +19,15 @@ HAZARDS: dict[str, Hazard] = {
     "inputs: mutated traces and archives": inputs.attempt,
     "damage: mutated files of results": damage.attempt,
     "kills: SIGKILL, SIGTERM, Ctrl-C at any moment": kills.attempt,
+    "ranks: SIGKILL of processes under torchrun": ranks.attempt,
     "kernels: six processes fill an empty cache": kernels.attempt,
 }
+NEEDS = {"ranks: SIGKILL of processes under torchrun": "torch"}
+for _name, _package in NEEDS.items():
+    if find_spec(_package) is None:
+        del HAZARDS[_name]
 
-SMALL = dict(zip(HAZARDS, (8, 60, 12, 1, 0), strict=True))
+SMALL = {"policies": 8, "inputs": 60, "damage": 12, "kills": 1, "ranks": 1, "kernels": 0}
 """How often each is tried in the test run; the last has a test of its own, with smaller kernels."""
 
 

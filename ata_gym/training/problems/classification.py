@@ -8,6 +8,7 @@ from typing import NamedTuple, Self
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
@@ -87,8 +88,12 @@ class Classification:
 
     def draw(self, keys: Keys) -> Samples:
         """One training sample for each key."""
+        return self.at((uniforms(keys, 1)[:, 0] * self.size).astype(np.int64))
+
+    def at(self, indices: ArrayLike) -> Samples:
+        """The training samples of these numbers, from 0 to N - 1."""
         inputs, labels = self._train
-        chosen = torch.from_numpy((uniforms(keys, 1)[:, 0] * len(labels)).astype(np.int64)).to(labels.device)
+        chosen = torch.as_tensor(indices, device=labels.device)
         return Samples(inputs.index_select(0, chosen), labels.index_select(0, chosen))
 
     def loss(self, model: nn.Module, batch: Samples) -> Tensor:

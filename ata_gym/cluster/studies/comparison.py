@@ -1,0 +1,95 @@
+"""Policies on an emulated cluster, one after the other: each trains the same model in real processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from time import sleep
+from typing import Any
+
+import polars as pl
+
+from ata_gym.cluster.studies.emulation import Emulation
+from ata_gym.cluster.studies.rank import Work
+
+SCHEMA: dict[str, Any] = {
+    "policy": pl.String,
+    "round": pl.Int64,
+    "seconds": pl.Float64,  # from the end of the round before, on the clock of the first rank
+    "communication": pl.Float64,
+    "loss": pl.Float64,
+    "tasks": pl.List(pl.Int64),  # of each worker
+    "busy": pl.List(pl.Float64),
+}
+"""The columns of what is recorded, a row for each round."""
+
+ALONE = "one process"
+"""In the place of a policy: the same training without a cluster."""
+
+
+def run(
+    emulation: Emulation,
+    policy: str,
+    problem: str,
+    data: Path | None,
+    seed: int,
+    progress: Callable[[int], None] = lambda _: None,
+) -> pl.DataFrame:
+    """Train with a policy, or ``ALONE``; columns as in ``SCHEMA``. RuntimeError if a process fails."""
+    alone = policy == ALONE
+    place = None if data is None else str(data.resolve())
+    work = Work(emulation.config(), "uta" if alone else policy, problem, place, seed, waits=not alone)
+    size = 1 if alone else len(emulation.times)
+    with tempfile.TemporaryDirectory() as folder:
+        told, out, errors = Path(folder, "work.json"), Path(folder, "rounds.jsonl"), Path(folder, "errors.txt")
+        told.write_text(json.dumps(work._asdict()), "utf-8")
+        with errors.open("w+", encoding="utf-8") as stderr:
+            process = subprocess.Popen(
+                [
+                    *(sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={size}"),
+                    *("-m", "ata_gym.cluster.studies.rank", str(told), str(out)),
+                ],
+                env=os.environ | {"OMP_NUM_THREADS": "1"},
+                stdout=stderr,
+                stderr=stderr,
+                start_new_session=True,
+            )
+            try:
+                while process.poll() is None:
+                    sleep(0.2)
+                    progress(_lines(out))
+            finally:
+                _end(process)
+            if process.returncode:
+                raise RuntimeError(f"a process of the emulated cluster failed: {_reason(errors)}")
+        progress(emulation.rounds)
+        rows = [json.loads(line) for line in out.read_text("utf-8").splitlines()]
+    return pl.DataFrame([row | {"policy": policy} for row in rows], schema=SCHEMA)
+
+
+def _lines(path: Path) -> int:
+    return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End the processes that are still there."""
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGTERM)
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def _reason(errors: Path) -> str:
+    """The last line in which a rank says what went wrong."""
+    lines = [line.strip() for line in errors.read_text("utf-8").splitlines()]
+    said = [line.partition(": ")[2] if line.startswith("[rank") else line for line in lines if "Error: " in line]
+    return next((line for line in said if "ChildFailedError" not in line), lines[-1] if lines else "it said nothing")

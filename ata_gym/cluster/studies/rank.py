@@ -1,0 +1,90 @@
+"""What each process of an emulated cluster does, started by torchrun with this module.
+
+It trains a real model on real samples. A task that is computed before its emulated time has passed waits for the rest.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from time import perf_counter, sleep
+from typing import Any, NamedTuple
+
+import torch
+import torch.distributed as dist
+from torch.utils.data import DataLoader
+
+from ata_gym.cluster.studies.emulation import Emulation
+from ata_gym.cluster.torchrun.task_sampler import TaskSampler
+from ata_gym.cluster.torchrun.torch_allocator import TorchAllocator
+from ata_gym.training.problems.classification import Classification
+from ata_gym.training.problems.problem import make_problem
+
+
+class Work(NamedTuple):
+    """What the processes are told, as JSON."""
+
+    emulation: dict[str, Any]
+    policy: str
+    problem: str
+    data: str | None
+    seed: int
+    waits: bool
+    """Whether tasks take their emulated times; if not, only losses are asked for."""
+
+
+def samples_of(problem: str, data: str | Path | None) -> Classification:
+    """The problem of that name; ValueError as of ``make_problem``, or if it has no labelled samples."""
+    made = make_problem(problem, data)
+    if not isinstance(made, Classification):
+        raise ValueError(f"the problem must have labelled samples, as digits and cifar100 have, and {problem} has none")  # noqa: TRY004
+    return made
+
+
+def play(work: Work, out: Path) -> None:
+    """Train for all rounds; the first rank writes a line of JSON for each."""
+    emulation = Emulation.of(work.emulation)
+    torch.set_num_threads(1)
+    torch.manual_seed(work.seed)
+    problem = samples_of(work.problem, work.data)
+    model = problem.build()
+    optimizer = torch.optim.Adam(model.parameters(), lr=problem.learning_rates["adam"])
+    rank = dist.get_rank()
+    allocator = TorchAllocator(emulation.budget, work.policy, name=f"worker {rank}", seed=work.seed)
+    sampler = TaskSampler(allocator, problem.size, seed=work.seed)
+    loader: DataLoader[Any] = DataLoader(range(problem.size), batch_sampler=sampler, collate_fn=problem.at)  # type: ignore[arg-type]
+    with out.open("w", encoding="utf-8") if rank == 0 else Path("/dev/null").open("w") as file:
+        last = perf_counter()
+        for number in range(1, emulation.rounds + 1):
+            if emulation.is_away(number + 1) == rank:  # a rank says so one round before
+                allocator.leave()
+            else:
+                allocator.join()
+            seconds = float(emulation.task_times(number)[rank]) if work.waits else 0.0
+            stall = emulation.stalls(number, rank) if work.waits else 0.0
+            with allocator.round() as share:
+                for batch in share.take(loader):
+                    began = perf_counter()
+                    share.backward(problem.loss(model, batch).mean())
+                    sleep(max(0.0, began + seconds + stall - perf_counter()))
+                    stall = 0.0
+                share.reduce(model)
+            optimizer.step()
+            optimizer.zero_grad()
+            now = perf_counter()
+            record = allocator.last
+            assert record is not None
+            told = {"tasks": list(record.tasks.values()), "busy": list(record.busy.values())}
+            line = {"round": number, "seconds": now - last, "communication": record.communication, **told}
+            file.write(json.dumps(line | {"loss": record.loss}) + "\n")
+            file.flush()
+            last = now
+
+
+if __name__ == "__main__":
+    dist.init_process_group("gloo")
+    try:
+        play(Work(**json.loads(Path(sys.argv[1]).read_text("utf-8"))), Path(sys.argv[2]))
+    finally:
+        dist.destroy_process_group()
