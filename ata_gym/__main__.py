@@ -10,7 +10,10 @@ from ata_gym.utils.signals import quiet_start
 
 
 def main() -> None:
-    """Run the command line; a missing extra is one sentence on stderr and exit code 1, no traceback."""
+    """Run the command line; a missing extra is one sentence on stderr and exit code 1, no traceback.
+
+    The sentence names the command that lists what else is missing, since it needs no extra.
+    """
     try:
         with quiet_start():
             for module in ("typer", "rich", "polars", "matplotlib"):
@@ -20,7 +23,7 @@ def main() -> None:
 
             app(prog_name="ata-gym")
     except MissingExtraError as error:
-        sys.exit(str(error))
+        sys.exit(f"{error} (python -m ata_gym.cluster.doctor lists what else is missing)")
 
 
 if __name__ == "__main__":

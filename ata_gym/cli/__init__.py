@@ -19,6 +19,7 @@ from ata_gym.cli.studies.predictors import predictors
 from ata_gym.cli.studies.reproduce import reproduce
 from ata_gym.cli.studies.track import track
 from ata_gym.cli.tools.check import check
+from ata_gym.cli.tools.doctor import doctor
 from ata_gym.cli.tools.explain import explain
 from ata_gym.cli.tools.measure import measure
 from ata_gym.cli.tools.trace import trace
@@ -37,5 +38,5 @@ app = typer.Typer(
 )
 _listings = (policies, methods, scenarios)
 _studies = (bench, track, predictors, leaderboard, reproduce, train, learn, pretrain, emulate, demo)
-for _command in (*_listings, *_studies, explain, check, trace, measure, verify):
+for _command in (*_listings, *_studies, explain, check, trace, measure, verify, doctor):
     app.command()(plain_errors(_command))

@@ -31,7 +31,7 @@ def test_the_installed_command_is_this_one():
     helped = subprocess.run([sys.executable, "-m", "ata_gym", "--help"], capture_output=True, text=True, check=True)
     commands = (
         "policies methods scenarios check bench track predictors leaderboard explain reproduce trace measure train "
-        "demo learn pretrain"
+        "demo learn pretrain doctor"
     )
     for name in commands.split():
         assert name in helped.stdout

@@ -49,7 +49,8 @@ def test_the_command_without_its_extra_says_one_sentence_and_exits_1(missing):
     code = f"import sys; sys.modules[{missing!r}] = None; from ata_gym.__main__ import main; main()"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert done.stderr == f'The command ata-gym needs {missing}: pip install "ata-gym[bench]"\n'
+    cure = 'pip install "ata-gym[bench]" (python -m ata_gym.cluster.doctor lists what else is missing)'
+    assert done.stderr == f"The command ata-gym needs {missing}: {cure}\n"
     assert done.stdout == ""
 
 

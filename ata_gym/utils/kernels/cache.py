@@ -68,13 +68,22 @@ def _folder(loop: Callable[..., None], options: tuple[object, ...]) -> Path | No
     except OSError:  # typed in at a prompt
         return None
     key = hashlib.sha256(repr((str(source), text, loop.__qualname__, options, _machine())).encode())
+    room = kept_in(source)
+    return None if room is None else room / f"{source.stem}.{loop.__name__}-{key.hexdigest()[:20]}"
+
+
+def kept_in(source: Path) -> Path | None:
+    """The folder that keeps the machine code of the kernels in a source file; None if no place for it can be written.
+
+    It is made if it is not there.
+    """
     for room in _rooms(source):
         try:
             room.mkdir(parents=True, exist_ok=True)
         except OSError:
             continue
         if os.access(room, os.W_OK):
-            return room / f"{source.stem}.{loop.__name__}-{key.hexdigest()[:20]}"
+            return room
     return None
 
 

@@ -1,0 +1,64 @@
+"""What the doctor found out about one thing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+State = Literal["ok", "missing", "broken"]
+"""Missing is what is not installed, or not on this machine; broken is what is there and does not work."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing, its state, and what to do about it.
+
+    Examples
+    --------
+    >>> print(Finding("extra train", "missing", "not installed: torch", 'pip install "ata-gym[train]"'))
+    missing  extra train: not installed: torch
+             -> pip install "ata-gym[train]"
+    """
+
+    subject: str
+    """What was looked at: a package, an extra, a device, a backend, a node."""
+    state: State
+    detail: str
+    """What was seen, in one sentence or less."""
+    cure: str = ""
+    """The command or the change that mends it; empty if nothing is to be done."""
+
+    def __str__(self) -> str:
+        cure = f"\n{'':9}-> {self.cure}" if self.cure else ""
+        return f"{self.state:7}  {self.subject}: {self.detail}{cure}"
+
+
+def exit_code(findings: Iterable[Finding]) -> int:
+    """1 if something that is installed is broken, otherwise 0.
+
+    >>> exit_code([Finding("extra rl", "missing", ""), Finding("numpy", "ok", "2.4.6")])
+    0
+    """
+    return int(any(finding.state == "broken" for finding in findings))
+
+
+def as_json(findings: Iterable[Finding]) -> str:
+    """All findings as one JSON document.
+
+    >>> print(as_json([Finding("numpy", "ok", "2.4.6")]))
+    {
+      "works": true,
+      "findings": [
+        {
+          "subject": "numpy",
+          "state": "ok",
+          "detail": "2.4.6",
+          "cure": ""
+        }
+      ]
+    }
+    """
+    found = list(findings)
+    return json.dumps({"works": exit_code(found) == 0, "findings": [asdict(finding) for finding in found]}, indent=2)

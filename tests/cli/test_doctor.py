@@ -1,0 +1,61 @@
+"""``ata-gym doctor`` shows what was found; tests/cluster looks at what is found."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+
+from ata_gym.cli import console
+from ata_gym.cluster.doctor import __main__ as plain
+from ata_gym.cluster.doctor import examination
+from ata_gym.cluster.doctor.finding import Finding
+
+GOOD = [Finding("ata-gym", "ok", "0.1.0 from " + "/a/long/path" * 9), Finding("extra all", "ok", "bench, cluster")]
+LACKING = Finding("extra integrations", "missing", "not installed: torch", 'pip install "ata-gym[integrations]"')
+BROKEN = Finding("backend gloo", "broken", "no name [Errno 1]", "let the name resolve")
+
+
+@pytest.fixture
+def found(monkeypatch):
+    """Say what is found; the list keeps the arguments with which it was asked for."""
+    asked = []
+
+    def say(*findings):
+        for module in (examination, plain):
+            monkeypatch.setattr(module, "examine", lambda *given: asked.append(given) or list(findings))
+        return asked
+
+    return say
+
+
+@pytest.mark.parametrize(("findings", "code"), [([*GOOD, LACKING], 0), ([*GOOD, LACKING, BROKEN], 1)])
+def test_the_same_findings_are_shown_in_every_form(run, found, findings, code, monkeypatch, capsys):
+    monkeypatch.setattr(console, "_WIDTH", 80)
+    found(*findings)
+    table = run("doctor", code).stdout
+    assert max(map(len, table.splitlines())) <= 80
+    document = json.loads(run("doctor --json", code).stdout)
+    assert [Finding(**finding) for finding in document["findings"]] == findings
+    assert document["works"] == (code == 0)
+    monkeypatch.setattr(sys, "argv", ["doctor"])
+    assert plain.main() == code
+    lines = capsys.readouterr().out
+    squeezed = "".join(table.split())
+    for finding in findings:
+        assert f"{finding.subject}{finding.state}".replace(" ", "") in squeezed
+        assert "".join(f"{finding.detail}->{finding.cure}".removesuffix("->").split()) in squeezed
+        assert str(finding) in lines
+    assert '-> pip install "ata-gym[integrations]"' in table  # the command on one line, with its brackets
+
+
+def test_flags_and_addresses_are_handed_on(run, found):
+    asked = found(*GOOD)
+    run("doctor --ray --address 10.0.0.1:6379")
+    run("doctor")
+    assert asked == [(True, "10.0.0.1:6379"), (False, None)]
+
+
+def test_a_bad_address_is_refused(refused):
+    assert "must be HOST:PORT or ray://HOST:PORT, not 'head'" in refused("doctor --address head")
