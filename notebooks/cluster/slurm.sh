@@ -30,6 +30,7 @@ TRAIN=(--steps 10000 --budget 64 --policy default --checkpoint "$CHECKPOINT")  #
 export PATH="$VENV/bin:$PATH"
 export OMP_NUM_THREADS="$(( ${SLURM_CPUS_PER_TASK:-$WORKERS_PER_NODE} / WORKERS_PER_NODE ))"
 export TORCH_ELASTIC_SHUTDOWN_TIMEOUT=120  # seconds to save in; torch before this variable allows 30
+export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1  # else a restarted group may read addresses of the one before it
 # export GLOO_SOCKET_IFNAME=ib0 NCCL_SOCKET_IFNAME=ib0  # EDIT where the name of a node leads to a slow network
 
 # The first node holds the rendezvous, at a port that no other job of ours on it has.

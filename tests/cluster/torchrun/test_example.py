@@ -1,0 +1,41 @@
+"""The example script under torchrun: it learns who is slow, and a checkpoint goes on with another number of workers."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("sklearn")
+pytest.importorskip("tensorboard")
+
+SCRIPT = Path(__file__).parents[3] / "notebooks" / "cluster" / "train.py"
+
+
+def torchrun(processes, folder, *arguments):
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+    done = subprocess.run(
+        [*command, str(SCRIPT), *arguments],
+        cwd=folder, env=environment, capture_output=True, text=True, timeout=180, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_it_learns_saves_and_goes_on(tmp_path):
+    common = ("--budget", "12", "--emulate", "0.002,0.008", "--policy", "certainty-equivalence", "--save-every", "7")
+    lines = torchrun(2, tmp_path, *common, "--steps", "21", "--tensorboard", "board")
+    assert [line.partition(":")[0] for line in lines] == ["round 1", "round 21"]
+    tasks = [[int(count) for count in re.findall(r"/\d (\d+)", line.partition("; ")[2])] for line in lines]
+    assert tasks[0] == [6, 6]
+    assert tasks[1][0] > tasks[1][1]
+    state = torch.load(tmp_path / "checkpoint.pt", weights_only=True)
+    assert state["allocator"]["rounds"] == 21
+    (board,) = (tmp_path / "board").iterdir()
+    assert board.stat().st_size > 1000
+    (line,) = torchrun(1, tmp_path, *common, "--steps", "41")
+    assert re.match(r"round 41: .*/0 12 in", line)
