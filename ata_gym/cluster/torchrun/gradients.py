@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator
 from contextlib import ExitStack
-from typing import Any, Self
+from typing import Self
 
 import torch
 import torch.distributed as dist
@@ -14,12 +12,11 @@ from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
-_BUCKET = 25 * 2**20
-"""Bytes that are reduced at once: while one bucket travels, the next is filled."""
+from ata_gym.cluster.torchrun.buckets import Buckets
 
 
 class TaskGradients:
-    """The gradient that the tasks of one round leave in a model.
+    """The gradient that the tasks of a round leave in a model; one object serves all rounds.
 
     Inside the context no backward pass communicates, whatever the number of tasks, and gradients that were there before
     are set aside. ``reduce`` sums over the ranks, each of which has divided its tasks' losses by B, and adds what was
@@ -29,13 +26,22 @@ class TaskGradients:
     A ``DistributedDataParallel`` model is in its ``no_sync`` in the meantime, so its hooks for communication do
     nothing. A model with ``fully_shard`` has its parameters whole during the round, and its gradient too; between
     rounds parameters, gradient and the optimiser's state are sharded.
+
+    The gradients are views of memory that the next round uses again, so they hold until then.
     """
 
     def __init__(self, model: nn.Module, group: dist.ProcessGroup | None) -> None:
         self._model, self._group = model, group
         self._sharded = [module for module in model.modules() if isinstance(module, FSDPModule)]
         self._parallel = [module for module in model.modules() if isinstance(module, DistributedDataParallel)]
-        self._before: dict[str, Tensor] = {}
+        self._statistics = [
+            statistic
+            for module in model.modules()
+            for name in ("running_mean", "running_var")
+            if isinstance(statistic := getattr(module, name, None), Tensor)
+        ]
+        self._before: list[Tensor | None] = []
+        self._buckets: Buckets | None = None
         self._stack = ExitStack()
 
     @property
@@ -44,9 +50,10 @@ class TaskGradients:
         return bool(self._sharded or self._parallel)
 
     def __enter__(self) -> Self:
-        for name, parameter in self._model.named_parameters():
-            if parameter.grad is not None:
-                self._before[name], parameter.grad = parameter.grad, None
+        parameters = self._trained()
+        self._before = [None if one.grad is None else one.grad.clone() for one in parameters]
+        for parameter in parameters:
+            parameter.grad = None
         for ddp in self._parallel:
             self._stack.enter_context(ddp.no_sync())
             ddp.require_forward_param_sync = False  # else its first forward pass broadcasts buffers
@@ -62,83 +69,42 @@ class TaskGradients:
         for module in self._sharded:
             module.reshard()
 
+    @torch.no_grad()
     def reduce(self, weight: float) -> None:
         """Sum the gradient over the ranks; ``weight`` is this rank's part of the tasks."""
-        with torch.no_grad():
-            whole = {name: each for name, each in self._model.named_parameters() if each.requires_grad}
-            reduced = dict(zip(whole, self._summed(list(whole.values())), strict=True))
-            statistics = list(_running_statistics(self._model))
-            means = self._sums([statistic * weight for statistic in statistics])
-            for statistic, mean in zip(statistics, means, strict=True):
-                statistic.copy_(mean)
-            for parameter in whole.values():
-                parameter.grad = None
-            for module in self._sharded:
-                module.reshard()
-            for name, parameter in self._model.named_parameters():
-                self._set(parameter, name, reduced.get(name))
-
-    def _set(self, parameter: Tensor, name: str, gradient: Tensor | None) -> None:
-        before = self._before.pop(name, None)
-        if gradient is not None and isinstance(parameter, DTensor):
-            mesh, placements = parameter.device_mesh, parameter.placements
-            gradient = distribute_tensor(gradient, mesh, placements, src_data_rank=None)
-        if gradient is not None:
-            gradient = gradient.to(parameter.dtype)
-        parameter.grad = gradient if before is None else before if gradient is None else before.add_(gradient)
-
-    def _summed(self, parameters: list[Tensor]) -> list[Tensor | None]:
-        """The gradients summed over the ranks, with a number for each that says how many ranks have one."""
+        parameters = self._trained()  # whole ones, where they are sharded otherwise
         gradients = [parameter.grad for parameter in parameters]
         if any(gradient is not None and gradient.layout is not torch.strided for gradient in gradients):
             raise ValueError("a gradient is sparse, and only dense ones are summed: make the layers with sparse=False")
-        present = torch.tensor([float(gradient is not None) for gradient in gradients])
-        dense = [
+        present = torch.tensor([gradient is not None for gradient in gradients], dtype=torch.float32)
+        tensors = [
             torch.zeros_like(parameter) if gradient is None else gradient
             for parameter, gradient in zip(parameters, gradients, strict=True)
         ]
-        home = dense[0].device if dense else torch.device("cpu")
-        *sums, counts = self._sums([*dense, present.to(home)])
-        known = counts.tolist()
-        return [each if count else None for each, count in zip(sums, known, strict=True)]
+        tensors += [statistic * weight for statistic in self._statistics]
+        tensors.append(present.to(tensors[0].device if tensors else present.device))
+        if self._buckets is None or not self._buckets.fit(tensors):  # as where layers were frozen
+            self._buckets = Buckets(tensors, self._group)
+        *sums, counts = self._buckets.sum(tensors)
+        for statistic, mean in zip(self._statistics, sums[len(parameters) :], strict=True):
+            statistic.copy_(mean)
+        for parameter in parameters:
+            parameter.grad = None
+        for module in self._sharded:
+            module.reshard()
+        reached = zip(sums, counts.tolist(), strict=False)
+        before = self._before or [None] * len(parameters)
+        for parameter, (gradient, count), old in zip(self._trained(), reached, before, strict=True):
+            self._set(parameter, gradient if count else None, old)
+        self._before = []
 
-    def _sums(self, tensors: list[Tensor]) -> list[Tensor]:
-        """Sums over the ranks, in buckets of tensors of one dtype and device."""
-        alike: dict[Any, list[int]] = defaultdict(list)
-        for place, tensor in enumerate(tensors):
-            alike[tensor.dtype, tensor.device].append(place)
-        running = []
-        for places in alike.values():
-            for bucket in _buckets(places, tensors):
-                flat = torch.cat([tensors[place].reshape(-1) for place in bucket])
-                running.append((bucket, flat, dist.all_reduce(flat, group=self._group, async_op=True)))
-        sums = list(tensors)
-        for bucket, flat, work in running:
-            if work is not None:
-                work.wait()
-            parts = torch.split(flat, [tensors[place].numel() for place in bucket])
-            for place, part in zip(bucket, parts, strict=True):
-                sums[place] = part.view(tensors[place].shape)
-        return sums
+    def _trained(self) -> list[nn.Parameter]:
+        return [parameter for parameter in self._model.parameters() if parameter.requires_grad]
 
-
-def _buckets(places: list[int], tensors: list[Tensor]) -> Iterator[list[int]]:
-    """The places of tensors that are reduced together."""
-    bucket: list[int] = []
-    size = 0
-    for place in places:
-        bucket.append(place)
-        size += tensors[place].numel() * tensors[place].element_size()
-        if size >= _BUCKET:
-            yield bucket
-            bucket, size = [], 0
-    if bucket:
-        yield bucket
-
-
-def _running_statistics(model: nn.Module) -> Iterator[Tensor]:
-    for module in model.modules():
-        for name in ("running_mean", "running_var"):
-            statistic = getattr(module, name, None)
-            if isinstance(statistic, Tensor):
-                yield statistic
+    def _set(self, parameter: Tensor, gradient: Tensor | None, before: Tensor | None) -> None:
+        if gradient is not None:
+            if isinstance(parameter, DTensor):
+                mesh, placements = parameter.device_mesh, parameter.placements
+                gradient = distribute_tensor(gradient, mesh, placements, src_data_rank=None)
+            gradient = gradient.to(parameter.dtype)
+        parameter.grad = gradient if before is None else before if gradient is None else before.add_(gradient)

@@ -22,7 +22,7 @@ from ata_gym.cluster.torchrun.share import Share
 from ata_gym.cluster.torchrun.stopwatch import Stopwatch
 from ata_gym.cluster.torchrun.task_sampler import TaskSampler
 from ata_gym.training.devices.device import find_device
-from ata_gym.typing import Ints
+from ata_gym.typing import Floats, Ints
 from ata_gym.utils.validation import whole_number
 from ata_policies import Allocator
 
@@ -129,7 +129,7 @@ class TorchAllocator:
         self.rounds = self._since_start = 0
         self._leaves = False
         self._share: Share | None = None
-        self._models: tuple[nn.Module, ...] = ()
+        self._models: dict[nn.Module, TaskGradients] = {}
         self._iterators: WeakKeyDictionary[Any, Iterator[Any]] = WeakKeyDictionary()
 
     @property
@@ -165,11 +165,12 @@ class TorchAllocator:
         shares = np.array([tasks.get(name, 0) for name in self._ranks.names])
         own, first = int(shares[self._ranks.rank]), int(shares[: self._ranks.rank].sum())
         with ExitStack() as stack:
-            gradients = {model: stack.enter_context(self._gradients(model)) for model in models or self._models}
+            told = {model: self._known(model) for model in models} or self._models
+            gradients = {model: stack.enter_context(known) for model, known in told.items()}
 
             def reduce(model: nn.Module) -> None:
                 if model not in gradients:
-                    gradients[model] = self._gradients(model)
+                    gradients[model] = self._known(model)
                     if gradients[model].communicates:
                         raise ValueError(
                             f"a {type(model).__name__} communicates in its backward pass, unless it is told not to "
@@ -181,7 +182,7 @@ class TorchAllocator:
             try:
                 yield self._share
                 self._end(self._share, shares, expected)
-                self._models = tuple(gradients)
+                self._models = gradients
             finally:
                 self._share = None
 
@@ -218,8 +219,9 @@ class TorchAllocator:
         self.rounds, self._since_start, self._leaves, self.last = rounds, 0, False, None
         self._let_in(set(self._ranks.names))
 
-    def _gradients(self, model: nn.Module) -> TaskGradients:
-        return TaskGradients(model, self._ranks.group)
+    def _known(self, model: nn.Module) -> TaskGradients:
+        """The gradients of a model, those of the last round if it had any."""
+        return self._models.get(model) or TaskGradients(model, self._ranks.group)
 
     def _batches(self, loader: Any) -> Iterator[tuple[Any, int]]:
         """Batches of a loader, and the tasks of each."""
@@ -254,9 +256,7 @@ class TorchAllocator:
         seconds, parts = self._ranks.exchange(share.seconds(), told, shares)
         self._check(told, parts)
         names = self._ranks.names
-        times: dict[str | int, list[float]] = {
-            name: own.tolist() for name, own in zip(names, seconds, strict=True) if len(own)
-        }
+        times: dict[str | int, Floats] = {name: own for name, own in zip(names, seconds, strict=True) if len(own)}
         counts = self._since_start >= self._warm_up
         self._allocator.observe(times if counts else {}, lost=() if counts else list(times))
         present = self._allocator.workers
@@ -266,7 +266,7 @@ class TorchAllocator:
         self.last = RoundRecord(
             self.rounds,
             dict(zip(names, shares.tolist(), strict=True)),
-            {name: tuple(own) for name, own in times.items()},
+            {name: tuple(own.tolist()) for name, own in times.items()},
             round_time=float(parts.elapsed.max()),
             estimates=dict(expected),
             communication=float(parts.waited.min()),

@@ -239,6 +239,10 @@ def _collection(name: str, given: Any) -> Collection[Any]:
 
 
 def _times(worker: Worker, given: Any) -> list[float]:
+    if isinstance(given, np.ndarray) and given.dtype == np.float64 and given.ndim == 1:
+        right = np.isfinite(given) & (given >= 0.0)
+        if right.all():  # else the first wrong one is named below
+            return given.tolist()  # type: ignore[no-any-return]
     try:
         times = list(given)
     except TypeError:

@@ -103,3 +103,38 @@ def wrapped_but_not_told():
 def test_a_model_that_communicates_must_be_told_of():
     with pytest.raises(RuntimeError, match=r"begin the round with allocator.round\(model\)"):
         on_ranks(2, wrapped_but_not_told)
+
+
+def frozen_and_thawed():
+    import torch
+    from torch.utils.data import DataLoader
+
+    from ata_gym.cluster import TaskSampler, TorchAllocator
+    from tests.cluster.torchrun.training import Net, data, whole
+
+    pairs, model, allocator, seen = data(), Net(), TorchAllocator(3, "uta"), []
+    loader = DataLoader(pairs, batch_sampler=TaskSampler(allocator, pairs))
+    for trained in (True, False, True):
+        model.first.requires_grad_(trained)
+        with allocator.round() as share:
+            for x, _ in share.take(loader):
+                share.backward(model(x).square().mean())
+            share.reduce(model)
+        seen.append([None if p.grad is None else whole(p.grad) for p in model.parameters()])
+        model.zero_grad()
+    return torch.is_grad_enabled(), seen
+
+
+def test_layers_may_be_frozen_and_thawed_between_rounds():
+    (_, one), (_, other), ((_, alone),) = *on_ranks(2, frozen_and_thawed), on_ranks(1, frozen_and_thawed)
+    assert [[gradient is None for gradient in step[:3]] for step in one] == [
+        [False] * 3,
+        [True, True, False],
+        [False] * 3,
+    ]
+    for ranks in zip(one, other, alone, strict=True):
+        for first, second, expected in zip(*ranks, strict=True):
+            assert (first is None) == (second is None) == (expected is None)
+            if expected is not None:
+                np.testing.assert_allclose(first, expected, atol=1e-6)
+                np.testing.assert_array_equal(first, second)
