@@ -44,10 +44,13 @@ class TaskGradients:
         self._buckets: Buckets | None = None
         self._stack = ExitStack()
 
-    @property
-    def communicates(self) -> bool:
-        """Whether the model communicates in a backward pass, unless it is told not to."""
-        return bool(self._sharded or self._parallel)
+    def check_unprepared(self) -> None:
+        """ValueError if the model has communicated in backward passes, since it was not told not to."""
+        if self._sharded or self._parallel:
+            raise ValueError(
+                f"a {type(self._model).__name__} communicates in its backward pass, unless it is told not to before "
+                "the first task: begin the round with allocator.round(model)"
+            )
 
     def __enter__(self) -> Self:
         parameters = self._trained()
@@ -70,8 +73,12 @@ class TaskGradients:
             module.reshard()
 
     @torch.no_grad()
-    def reduce(self, weight: float) -> None:
-        """Sum the gradient over the ranks; ``weight`` is this rank's part of the tasks."""
+    def reduce(self, weight: float, told: Tensor | None = None) -> Tensor | None:
+        """Sum the gradient over the ranks; ``weight`` is this rank's part of the tasks.
+
+        ``told`` are numbers that travel with the gradient, in the same collective if the dtypes are the same; their sum
+        is returned.
+        """
         parameters = self._trained()  # whole ones, where they are sharded otherwise
         gradients = [parameter.grad for parameter in parameters]
         if any(gradient is not None and gradient.layout is not torch.strided for gradient in gradients):
@@ -82,11 +89,13 @@ class TaskGradients:
             for parameter, gradient in zip(parameters, gradients, strict=True)
         ]
         tensors += [statistic * weight for statistic in self._statistics]
-        tensors.append(present.to(tensors[0].device if tensors else present.device))
+        home = tensors[0].device if tensors else present.device
+        tensors += [present.to(home), *(() if told is None else (told.to(home),))]
         if self._buckets is None or not self._buckets.fit(tensors):  # as where layers were frozen
             self._buckets = Buckets(tensors, self._group)
-        *sums, counts = self._buckets.sum(tensors)
-        for statistic, mean in zip(self._statistics, sums[len(parameters) :], strict=True):
+        sums = self._buckets.sum(tensors)
+        counts = sums[len(parameters) + len(self._statistics)]
+        for statistic, mean in zip(self._statistics, sums[len(parameters) :], strict=False):
             statistic.copy_(mean)
         for parameter in parameters:
             parameter.grad = None
@@ -97,6 +106,7 @@ class TaskGradients:
         for parameter, (gradient, count), old in zip(self._trained(), reached, before, strict=True):
             self._set(parameter, gradient if count else None, old)
         self._before = []
+        return None if told is None else sums[-1]
 
     def _trained(self) -> list[nn.Parameter]:
         return [parameter for parameter in self._model.parameters() if parameter.requires_grad]

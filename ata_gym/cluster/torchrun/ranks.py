@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 import torch.distributed as dist
-from numpy.typing import NDArray
 
 from ata_gym.typing import Floats, Ints
 
@@ -20,15 +19,13 @@ class Part(NamedTuple):
     """What a rank tells of its part of a round. With all ranks' parts, each field has an axis of ranks, (n,)."""
 
     elapsed: Any
-    """Seconds from the round's start until the gradient was reduced."""
-    waited: Any
-    """Of these, seconds in the reduction: for slower ranks, and for the network."""
+    """Seconds from the round's start until the rank had computed its tasks."""
     loss: Any
-    """Its part of the mean loss of the tasks; NaN where none is known."""
+    """Its part of the mean loss of the tasks."""
     leaves: Any
     """1 if it takes no tasks from the next round on, else 0."""
     checksum: Any
-    """Of the allocation that it knows, and now and then of the policy's state: 32 bits."""
+    """Of the allocation that it knows, and now and then of the policy's state: 24 bits, which a float32 can hold."""
 
 
 class Ranks:
@@ -79,24 +76,30 @@ class Ranks:
         return self.names[self.rank]
 
     def sum(self, values: torch.Tensor) -> torch.Tensor:
-        """The sum over all ranks, which wait for each other."""
+        """The sum over all ranks."""
         values = values.to(self._transport)
         dist.all_reduce(values, group=self.group)
-        return values.cpu()
+        return values
 
-    def exchange(self, seconds: list[float], part: Part, shares: Ints) -> tuple[list[Floats], Part]:
-        """The task times of each rank, and the parts of all ranks, in one collective of B + 5 n numbers of 8 bytes.
+    def packed(self, seconds: list[float], part: Part, shares: Ints) -> torch.Tensor:
+        """What this rank tells, in a tensor of B + 4 n float32 that is 0 where others tell.
 
         ``shares``, (n,), are the tasks of each rank; ``seconds`` has as many times as this rank's share.
         """
         ends = np.cumsum(shares)
         budget = int(ends[-1])
-        values = np.zeros(budget + len(part) * self.size)
+        values = np.zeros(budget + len(part) * self.size, np.float32)
         values[ends[self.rank] - shares[self.rank] : ends[self.rank]] = seconds
-        table: NDArray[np.float64] = values[budget:].reshape(len(part), self.size)
-        table[:, self.rank] = part
-        summed = self.sum(torch.from_numpy(values)).numpy()
-        return np.split(summed[:budget], ends[:-1]), Part(*summed[budget:].reshape(len(part), self.size))
+        values[budget:].reshape(len(part), self.size)[:, self.rank] = part
+        return torch.from_numpy(values)
+
+    def unpacked(self, summed: torch.Tensor, shares: Ints) -> tuple[list[Floats], Part]:
+        """The task times of each rank, and the parts of all, from the sum of what all have told."""
+        values = summed.cpu().numpy().astype(np.float64)
+        ends = np.cumsum(shares)
+        budget = int(ends[-1])
+        table = values[budget:].reshape(len(Part._fields), self.size)
+        return np.split(values[:budget], ends[:-1]), Part(*table)
 
 
 def _check_alike(names: tuple[str, ...], agreed: list[dict[str, Any]]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -30,7 +30,7 @@ class Share:
         budget: int,
         watch: Stopwatch,
         batches: Callable[[Any], Iterator[tuple[Any, int]]],
-        reduce: Callable[[nn.Module], None],
+        reduce: Callable[[Sequence[nn.Module]], None],
     ) -> None:
         self.tasks, self.first = tasks, first
         self._budget, self._watch, self._batches, self._reduce = budget, watch, batches, reduce
@@ -114,8 +114,7 @@ class Share:
         if self.tasks and self._loss is None:
             raise RuntimeError("no task had a backward pass: call share.backward(loss) in place of loss.backward()")
         self.computed = self._watch.mark()
-        for model in models:
-            self._reduce(model)
+        self._reduce(models)
         self.reduced = self._watch.mark()
 
     def seconds(self) -> list[float]:

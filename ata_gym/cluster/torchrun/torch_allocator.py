@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import torch
 import torch.distributed as dist
-from torch import nn
+from torch import Tensor, nn
 
 from ata_gym import __version__
 from ata_gym.cluster.round_record import RoundRecord
@@ -33,9 +33,9 @@ class TorchAllocator:
     """Shares the B tasks of each training step out to the ranks of a process group, and learns their speeds.
 
     Training stays synchronous and data parallel, and exact: after each round every rank has the mean gradient of B
-    tasks, as one process would. There is no coordinator. Every rank runs the same policy on the same times, which are
-    exchanged in one small collective at the round's end, so all know each allocation. A checksum of the allocation
-    travels with the times in each round, and one of the policy's whole state now and then.
+    tasks, as one process would. There is no coordinator. Every rank runs the same policy on the same times, which
+    travel with the gradient, so all know each allocation. A checksum of the allocation goes with them in each round,
+    and one of the policy's whole state now and then.
 
     The user's script starts the process group, under torchrun or otherwise, and makes the allocator on every rank.
 
@@ -69,7 +69,8 @@ class TorchAllocator:
 
     Notes
     -----
-    A round costs one all-reduce of the gradient, as without us, and one of B + 5 n numbers of 8 bytes for n ranks.
+    A round costs what the all-reduce of the gradient costs after the last backward pass, with B + 4 n numbers of 4
+    bytes more for n ranks; where the gradient is not float32, these travel in a collective of their own.
     Running statistics of batch norm are those of each rank's own samples during a round, and means after it. The first
     reduction of a ``DistributedDataParallel`` or ``fully_shard`` model must know the model when the round begins:
     ``allocator.round(model)``.
@@ -98,7 +99,7 @@ class TorchAllocator:
     rounds: int
     """Rounds that have ended, over restarts."""
     last: RoundRecord | None = None
-    """What the last round was like, the same on every rank."""
+    """What the last round was like: the same on every rank, but for the time of communication, which each measures."""
 
     def __init__(
         self,
@@ -165,23 +166,27 @@ class TorchAllocator:
         shares = np.array([tasks.get(name, 0) for name in self._ranks.names])
         own, first = int(shares[self._ranks.rank]), int(shares[: self._ranks.rank].sum())
         with ExitStack() as stack:
-            told = {model: self._known(model) for model in models} or self._models
-            gradients = {model: stack.enter_context(known) for model, known in told.items()}
+            begun = {model: self._known(model) for model in models} or self._models
+            gradients = {model: stack.enter_context(known) for model, known in begun.items()}
+            summed: list[Tensor] = []
 
-            def reduce(model: nn.Module) -> None:
-                if model not in gradients:
-                    gradients[model] = self._known(model)
-                    if gradients[model].communicates:
-                        raise ValueError(
-                            f"a {type(model).__name__} communicates in its backward pass, unless it is told not to "
-                            "before the first task: begin the round with allocator.round(model)"
-                        )
-                gradients[model].reduce(own / self.budget)
+            def reduce(models: Sequence[nn.Module]) -> None:
+                told = self._ranks.packed(share.seconds(), self._part(share, shares), shares)
+                for model in models:
+                    if model not in gradients:
+                        gradients[model] = self._known(model)
+                        gradients[model].check_unprepared()
+                reduced = [gradients[model].reduce(own / self.budget, told) for model in models[:1]]
+                for model in models[1:]:
+                    gradients[model].reduce(own / self.budget)
+                summed.extend([one for one in reduced if one is not None] or [self._ranks.sum(told)])
 
-            self._share = Share(own, first, self.budget, self._watch, self._batches, reduce)
+            share = self._share = Share(own, first, self.budget, self._watch, self._batches, reduce)
             try:
-                yield self._share
-                self._end(self._share, shares, expected)
+                yield share
+                if not summed:
+                    raise RuntimeError("call share.reduce(model) inside the round, on every rank")
+                self._learn(share, *self._ranks.unpacked(summed[0], shares), shares, expected)
                 self._models = gradients
             finally:
                 self._share = None
@@ -242,19 +247,16 @@ class TorchAllocator:
             else:
                 yield batch, 1
 
-    def _end(self, share: Share, shares: Ints, expected: Mapping[Any, float]) -> None:
-        """Tell the other ranks of this one's part, and learn from all parts."""
-        if share.reduced is None:
-            raise RuntimeError("call share.reduce(model) inside the round, on every rank")
-        told = Part(
-            elapsed=share.between(share.began, share.reduced),
-            waited=share.between(share.computed, share.reduced),
-            loss=share.loss(),
-            leaves=float(self._leaves),
-            checksum=float(self._checksum(shares)),
-        )
-        seconds, parts = self._ranks.exchange(share.seconds(), told, shares)
-        self._check(told, parts)
+    def _part(self, share: Share, shares: Ints) -> Part:
+        """What this rank tells the others of its part of a round."""
+        elapsed = share.between(share.began, share.computed)
+        return Part(elapsed, share.loss(), float(self._leaves), float(self._checksum(shares)))
+
+    def _learn(
+        self, share: Share, seconds: list[Floats], parts: Part, shares: Ints, expected: Mapping[Any, float]
+    ) -> None:
+        """Learn from what all ranks have told."""
+        self._check(self._checksum(shares), parts)
         names = self._ranks.names
         times: dict[str | int, Floats] = {name: own for name, own in zip(names, seconds, strict=True) if len(own)}
         counts = self._since_start >= self._warm_up
@@ -263,13 +265,16 @@ class TorchAllocator:
         self._let_in({name for name, leaves in zip(names, parts.leaves, strict=True) if not leaves})
         self.rounds += 1
         self._since_start += 1
+        slowest = float(parts.elapsed.max())
+        waited = slowest - float(parts.elapsed[self._ranks.rank])
+        communication = max(share.between(share.computed, share.reduced) - waited, 0.0)
         self.last = RoundRecord(
             self.rounds,
             dict(zip(names, shares.tolist(), strict=True)),
             {name: tuple(own.tolist()) for name, own in times.items()},
-            round_time=float(parts.elapsed.max()),
+            round_time=slowest + communication,
             estimates=dict(expected),
-            communication=float(parts.waited.min()),
+            communication=communication,
             away={name: _LEFT for name in names if name not in present},
             loss=float(parts.loss.sum()),
         )
@@ -286,11 +291,11 @@ class TorchAllocator:
         """Of an allocation; in the first round since the start, and now and then, also of the policy's state."""
         whole = self._since_start == 0 or self.rounds % self._check_every == 0
         state = json.dumps(self._allocator.state_dict()).encode() if whole else b""
-        return zlib.crc32(state, zlib.crc32(shares.tobytes()))
+        return zlib.crc32(state, zlib.crc32(shares.tobytes())) & 0xFFFFFF
 
-    def _check(self, told: Part, parts: Part) -> None:
+    def _check(self, own: int, parts: Part) -> None:
         """RuntimeError on every rank if they do not know the same allocation."""
-        others = [name for name, each in zip(self._ranks.names, parts.checksum, strict=True) if each != told.checksum]
+        others = [name for name, each in zip(self._ranks.names, parts.checksum, strict=True) if each != own]
         if len(set(parts.checksum)) > 1:
             raise RuntimeError(
                 f"round {self.rounds + 1}: the ranks decided on different allocations; {self.name} does not agree with "

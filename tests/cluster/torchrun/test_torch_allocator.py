@@ -55,7 +55,7 @@ def coming_and_going():
 def test_a_rank_that_leaves_gets_no_tasks_until_it_joins():
     (first, line), (second, other) = on_ranks(2, coming_and_going)
     assert first == second == [(3, False), (3, False), (0, True), (0, True), (3, False)]
-    assert line == other
+    assert line.partition(";")[2] == other.partition(";")[2]
     assert re.fullmatch(
         r"round 5: .* s, waited for [ab], communication .* s, loss 1; a 3 in .* s.*, b 3 in .* s.*", line
     )
