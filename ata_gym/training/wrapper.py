@@ -94,7 +94,6 @@ class TrainingWrapper(gym.Wrapper[Observation, NDArray[Any], Observation, NDArra
         if self._clock is None:
             self.trainer = Trainer("digits" if problem is None else problem, env.unwrapped.budget, **settings)
         else:
-            self._clock.check(env.unwrapped.scenario)
             if problem is not None or settings:
                 raise ValueError("the env's device clock has its own trainer: leave out the problem and its settings")
             self.trainer = self._clock.trainer
