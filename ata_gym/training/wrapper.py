@@ -54,7 +54,7 @@ class TrainingWrapper(gym.Wrapper[Observation, NDArray[Any], Observation, NDArra
     TypeError
         If the env is another one, or a vector env.
     ValueError
-        For a bad argument (see ``Trainer`` and ``DeviceClock.check``). ``step`` raises it for a bad action, and leaves
+        For a bad argument (see ``Trainer``). ``step`` raises it for a bad action, and leaves
         everything as it was.
     FloatingPointError, MemoryError
         From ``step``, as in ``Trainer.step``; after ``reset`` the env is usable again.

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tests.fuzz import damage, inputs, kernels, kills, policies
+from tests.fuzz import actors, damage, inputs, kernels, kills, policies
 
 Hazard = Callable[[np.random.Generator, Path], None]
 """Takes a generator and an empty folder."""
@@ -18,10 +18,11 @@ HAZARDS: dict[str, Hazard] = {
     "damage: mutated files of results": damage.attempt,
     "kills: SIGKILL, SIGTERM, Ctrl-C at any moment": kills.attempt,
     "kernels: six processes fill an empty cache": kernels.attempt,
+    "actors: SIGKILL of Ray's actors in the midst of rounds": actors.attempt,
 }
 
-SMALL = dict(zip(HAZARDS, (8, 60, 12, 1, 0), strict=True))
-"""How often each is tried in the test run; the last has a test of its own, with smaller kernels."""
+SMALL = dict(zip(HAZARDS, (8, 60, 12, 1, 0, 0), strict=True))
+"""How often each is tried in the test run; the last two have smaller tests of their own."""
 
 
 def try_out(hazard: str, seed: int, folder: Path) -> None:

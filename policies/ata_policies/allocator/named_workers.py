@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import cached_property
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -136,6 +137,11 @@ class NamedWorkers(ABC):
         self._state = told_who_is_there(self._state, ~there, np.zeros_like(there))
         if for_good:
             self._rename((*self._names[:place], None, *self._names[place + 1 :]))
+
+    def expected_times(self) -> dict[Worker, float]:
+        """What the policy believed the mean task time of each worker to be at its last decision, if anything."""
+        means = zip(self._names, self.policy.estimated(self._state)[0][0].tolist(), strict=True)
+        return {name: mean for name, mean in means if name is not None and 0.0 < mean < inf}
 
     def explain(self) -> Explanation:
         """What was behind the policy's last decision; the workers are numbered by ``places``."""
