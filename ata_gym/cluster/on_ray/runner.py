@@ -230,8 +230,10 @@ class RayRunner:
                     tasks.close()
                 ages = tasks.cancelled if dispatcher.missing == 1 else tasks.ages()
                 over = dispatcher.finished(event.task.worker, event.seconds, ages)
-            elif isinstance(event, Lost) and event.worker in dispatcher.running:
-                dispatcher.lost(event.worker, event.seconds)
+            elif isinstance(event, Lost):
+                if event.worker in dispatcher.running:
+                    dispatcher.lost(event.worker, event.seconds)
+                self._meet()  # it leaves before a new actor can be there: so it may start again in this round
 
 
 def _run_shares(tasks: TaskRound, shares: Mapping[Worker, int], allocator: Allocator) -> None:
