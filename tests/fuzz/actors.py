@@ -29,7 +29,7 @@ def attempt(rng: np.random.Generator, folder: Path) -> None:
     if find_spec("ray") is None:
         return
     with local_cluster(), watched_runner(str(rng.choice(MODES)), budget=int(rng.integers(1, 9))) as watched:
-        watched.play_with_kills(rng, rounds=60, kills=int(rng.integers(1, 9)))
+        watched.play_with_kills(rng, rounds=60, kills=int(rng.integers(1, 9)), pause=1.5)
 
 
 @contextlib.contextmanager
@@ -121,6 +121,8 @@ class Watched:
         told = [value[1:4] for value in done.values]
         assert told == [(argument, *own) for own in zip(done.indices, done.workers, strict=True)]
         assert list(done.indices) == sorted(set(done.indices) - set(self.used)), "a sample was used twice"
+        if self.runner.mode == "allocation":
+            assert done.indices == tuple(range(number * self.budget, (number + 1) * self.budget))
         counts = {worker: len(times) for worker, times in record.seconds.items()}
         assert counts == {worker: done.workers.count(worker) for worker in set(done.workers)}
         for worker, times in record.seconds.items():
@@ -146,19 +148,23 @@ class Watched:
             time.sleep(0.02)
         raise AssertionError("it did not happen")
 
-    def play_with_kills(self, rng: np.random.Generator, rounds: int, kills: int) -> None:
-        """Play while processes of actors are killed at random moments; what is believed is what was seen."""
+    def play_with_kills(self, rng: np.random.Generator, rounds: int, kills: int, pause: float = 0.3) -> None:
+        """Play while processes of actors are killed at random moments; what is believed is what was seen.
+
+        After each kill at most so many seconds pass before the next round.
+        """
         when = set(rng.choice(np.arange(1, rounds), kills, replace=False).tolist())
         for k in range(rounds):
-            if k in when:
-                pid = self.processes[str(rng.choice(list(self.processes)))]
+            killer = None
+            if k in when and self.processes:
+                pid = self.processes.pop(str(rng.choice(list(self.processes))))
                 killer = threading.Timer(rng.uniform(0, 0.03), kill, (pid,))
                 killer.start()
             before = {worker: np.mean(times) for worker, times in self.times.items()}
             done = self.round(k)
-            if k in when:
+            if killer is not None:
                 killer.join()
-                time.sleep(rng.uniform(0, 0.3))
+                time.sleep(rng.uniform(0, pause))
             if type(self.runner._decider.policy).__name__ == "CertaintyEquivalence":
                 for worker, expected in done.record.estimates.items():
                     np.testing.assert_allclose(expected, before[worker], err_msg=worker)

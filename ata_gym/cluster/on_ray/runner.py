@@ -36,10 +36,10 @@ class RayRunner:
     """Runs rounds of B tasks on the actors of a Ray cluster, and lets a policy decide who computes how many.
 
     Every round gives exactly B results of its own payload. A task takes the smallest free index of a sample when it
-    starts, and the index of one that is cancelled or lost is free again: in the modes "allocation" and "dispatch"
-    without cancelled tasks, round k has the samples kB, ..., kB + B - 1, and in a race the first B results count
-    whichever they are, so that over a run each index is used once, in nearly the given order. A result that comes after
-    its round, or from an actor that was given up, is dropped.
+    starts, and the index of one that is cancelled or lost is free again. So round k of the mode "allocation" has the
+    samples kB to kB + B - 1; in a race and in dispatch the first B results count whichever they are, and over a run
+    each index is used once, in nearly the given order. A result that comes after its round, or from an actor that was
+    given up, is dropped.
 
     Parameters
     ----------
@@ -103,6 +103,7 @@ class RayRunner:
         if mode not in ("allocation", "race", "dispatch"):
             raise ValueError(f'mode must be "allocation", "race" or "dispatch", not {short(mode)}')
         options = with_options(workers)
+        self.mode = mode
         settings: dict[str, Any] = {"price": price, "seed": seed, "horizon": horizon, **hyperparameters}
         self._decider: Allocator | Dispatcher
         if mode == "dispatch":
@@ -156,15 +157,15 @@ class RayRunner:
                 _run_shares(tasks, shares, self._decider)
             else:
                 self._run_dispatched(tasks, self._decider)
+            record = tasks.record(self._rounds + 1, tasks.given, estimates)
+            indices = tuple(sorted(tasks.results))
+            workers, values = zip(*(tasks.results[index] for index in indices), strict=True)
+            self._rounds += 1
         except BaseException:
             self._decider, self._samples = before, samples
             if tasks is not None:
                 tasks.abandon()
             raise
-        self._rounds += 1
-        record = tasks.record(self._rounds, tasks.given, estimates)
-        indices = tuple(sorted(tasks.results))
-        workers, values = zip(*(tasks.results[index] for index in indices), strict=True)
         return RayRound(values, indices, workers, record)
 
     def join(self, worker: Worker, options: Mapping[str, Any] | None = None) -> None:
