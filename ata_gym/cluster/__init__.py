@@ -12,16 +12,34 @@ from typing import TYPE_CHECKING, Any
 from ata_gym.utils.extras import require
 
 if TYPE_CHECKING:
+    from ata_gym.cluster.on_ray.actor import cancelled
+    from ata_gym.cluster.on_ray.backend import ClusterBackend
+    from ata_gym.cluster.on_ray.runner import RayRound, RayRunner
     from ata_gym.cluster.round_record import RoundRecord
     from ata_gym.cluster.torchrun.task_sampler import TaskSampler
     from ata_gym.cluster.torchrun.torch_allocator import TorchAllocator
+    from ata_gym.cluster.trace_recorder import TraceRecorder
 
-__all__ = ["RoundRecord", "TaskSampler", "TorchAllocator"]
+__all__ = [
+    "ClusterBackend",
+    "RayRound",
+    "RayRunner",
+    "RoundRecord",
+    "TaskSampler",
+    "TorchAllocator",
+    "TraceRecorder",
+    "cancelled",
+]
 
 _HOMES = {
+    "ClusterBackend": ("ray", "on_ray.backend"),
+    "RayRound": ("ray", "on_ray.runner"),
+    "RayRunner": ("ray", "on_ray.runner"),
     "RoundRecord": (None, "round_record"),
     "TaskSampler": ("torch", "torchrun.task_sampler"),
     "TorchAllocator": ("torch", "torchrun.torch_allocator"),
+    "TraceRecorder": (None, "trace_recorder"),
+    "cancelled": (None, "on_ray.actor"),
 }
 """The package that each name needs, and its module."""
 

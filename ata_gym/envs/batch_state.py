@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple
+from collections.abc import Callable, Iterable
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 from gymnasium import spaces
@@ -16,6 +16,7 @@ from ata_gym.changes.process import ChangeProcess
 from ata_gym.envs.spaces import Allocation, Dispatch, RaceAllocation
 from ata_gym.pools.families import CODES
 from ata_gym.scenarios import Scenario
+from ata_gym.simulation.dispatch import Completion
 from ata_gym.simulation.keys import stream_keys
 from ata_gym.simulation.rounds import RoundResult, allocation_round, race_round
 from ata_gym.typing import Floats, Ints, Mask
@@ -25,11 +26,22 @@ Observation = dict[str, NDArray[Any]]
 Backend = Callable[..., RoundResult]
 """What runs the tasks of a round: called as ``ata_gym.simulation.rounds.race_round`` is, with one row."""
 
+
+class DispatchBackend(Protocol):
+    """What runs the tasks of a round of dispatch, from one decision to the next result."""
+
+    @property
+    def dispatch(self) -> Callable[..., Completion]:
+        """Goes on to the next result; called as ``ata_gym.simulation.dispatch.dispatch_step`` is, with one row."""
+
+
 LARGEST = float(np.finfo(np.float32).max)
 """The upper bound of times in observation spaces: float32 must hold it."""
 _NEVER = 2**63 - 1
 """The round at which an episode without a horizon ends."""
 _TASK_NOISE = 0  # the stream of keys for task times
+_TIMES = {"duration", "elapsed", "age", "round_time", "worker_time"}
+"""What a backend gives in seconds."""
 
 
 class StepResult(NamedTuple):
@@ -198,6 +210,7 @@ class AllocationState(BatchState):
                 "backend must be a function that runs a round, called as ata_gym.simulation.rounds.race_round is, "
                 f"not {short(backend)}"
             )
+        check_fit(backend, scenario)
         super().__init__(scenario, rows, scenario.budget, signals)
         self.backend: Backend = self._simulate if backend is None else backend
         self._simulated = backend is None
@@ -255,16 +268,27 @@ def _check_memory(scenario: Scenario, rows: int, results: int) -> None:
         )
 
 
+def check_fit(backend: object, scenario: Scenario) -> None:
+    """Let a backend that has ``check`` raise ValueError unless it can run the rounds of a scenario."""
+    check = getattr(backend, "check", None)
+    if check is not None:
+        check(scenario)
+
+
 def _check_backend_result(result: RoundResult, action: NDArray[Any], budget: int) -> None:
     """ValueError unless a backend gave what ``race_round`` would: shapes, workers, and finite times of at least 0."""
     rows, n = action.shape
     shapes = ((rows, budget), (rows, budget), (rows, n), (rows, n), (rows,), (rows,))
-    for name, field, shape in zip(RoundResult._fields, result, shapes, strict=False):
+    check_measured(result, shapes, n)
+
+
+def check_measured(result: Any, shapes: Iterable[tuple[int, ...]], n: int) -> None:
+    """ValueError unless the first fields of a backend's result have these shapes, n workers and possible times."""
+    for name, field, shape in zip(result._fields, result, shapes, strict=False):
         if np.shape(field) != shape:
             raise ValueError(f"the backend's {name} must have shape {shape}, not {np.shape(field)}")
-    for name in ("duration", "elapsed", "round_time", "worker_time"):
-        times = np.asarray(getattr(result, name))
-        if not (np.isfinite(times) & (times >= 0)).all():
-            raise ValueError(f"the backend's {name} must be finite and at least 0, not {times.tolist()}")
-    if not ((result.worker >= 0) & (result.worker < n)).all():
-        raise ValueError(f"the backend's worker must be from 0 to {n - 1}, not {result.worker.tolist()}")
+        values = np.asarray(field)
+        if name in _TIMES and not (np.isfinite(values) & (values >= 0)).all():
+            raise ValueError(f"the backend's {name} must be finite and at least 0, not {values.tolist()}")
+        if name == "worker" and not ((values >= 0) & (values < n)).all():
+            raise ValueError(f"the backend's worker must be from 0 to {n - 1}, not {values.tolist()}")

@@ -10,13 +10,22 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from ata_gym.envs.batch_state import LARGEST, Backend, BatchState, Observation, StepResult
+from ata_gym.envs.batch_state import (
+    LARGEST,
+    BatchState,
+    DispatchBackend,
+    Observation,
+    StepResult,
+    check_fit,
+    check_measured,
+)
 from ata_gym.envs.single import SingleEnv
 from ata_gym.envs.spaces.dispatch import Dispatch, checked_dispatch
 from ata_gym.envs.vector import VectorEnv
 from ata_gym.scenarios import Scenario
-from ata_gym.simulation.dispatch import RoundState, dispatch_step
+from ata_gym.simulation.dispatch import Completion, RoundState, dispatch_step
 from ata_gym.typing import Floats, Mask
+from ata_gym.utils.validation import short
 
 
 class DispatchState(BatchState):
@@ -24,10 +33,18 @@ class DispatchState(BatchState):
 
     forms: ClassVar[tuple[str, ...]] = ("dispatch", "start")
 
-    def __init__(self, scenario: Scenario, rows: int, signals: bool = False, backend: Backend | None = None) -> None:
-        if backend is not None:
-            raise ValueError("TaskDispatch-v0 takes no backend: use one with TaskAllocation-v0 or TaskRace-v0")
+    def __init__(
+        self, scenario: Scenario, rows: int, signals: bool = False, backend: DispatchBackend | None = None
+    ) -> None:
+        if backend is not None and not callable(getattr(backend, "dispatch", None)):
+            raise ValueError(
+                "the backend of TaskDispatch-v0 must have a method dispatch, called as "
+                f"ata_gym.simulation.dispatch.dispatch_step is, and {short(backend)} has none"
+            )
+        check_fit(backend, scenario)
         super().__init__(scenario, rows, 1, signals)
+        self._go_on: Callable[..., Completion] = dispatch_step if backend is None else backend.dispatch
+        self._simulated = backend is None
         self.round_state = RoundState.start(rows, scenario.pool.n, scenario.budget)
 
     def action_space(self) -> Dispatch:
@@ -70,7 +87,9 @@ class DispatchState(BatchState):
         before = self.round_state
         process = self.process
         now = process.distributions, self.keys, self.episode, self.round, self.started
-        at = dispatch_step(*now, before, action, self.scenario.budget, process.disturbances)
+        at = self._go_on(*now, before, action, self.scenario.budget, process.disturbances)
+        if not self._simulated:
+            _check_completion(at, before, self.scenario.budget)
         self.started, self.round_state = at.started, at.round_state
         runtime, total = self.runtime + at.round_time, self.total_worker_time + at.worker_time
         ended = at.round_over
@@ -94,6 +113,29 @@ class DispatchState(BatchState):
     def remembered(self) -> dict[str, NDArray[Any]]:
         """That of every env, and where the rows are in their rounds."""
         return super().remembered() | self.round_state._asdict()
+
+
+def _check_completion(at: Completion, before: RoundState, budget: int) -> None:
+    """ValueError unless a backend gave what ``dispatch_step`` would: one result more, and no time less."""
+    rows, n = before.running.shape
+    shapes = ((rows,), (rows,), (rows, n), (rows, n), (rows,), (rows,), (rows,), (rows, n))
+    check_measured(at, shapes, n)
+    over = before.missing == 1
+    missing = np.where(over, budget, before.missing - 1)
+    state = at.round_state
+    if not (np.array_equal(at.round_over, over) and np.array_equal(state.missing, missing)):
+        raise ValueError(
+            f"the backend must give one result of the {before.missing.tolist()} that are missing, so that "
+            f"{missing.tolist()} are, not {np.asarray(state.missing).tolist()}"
+        )
+    for name, field in before._asdict().items():
+        given = np.shape(getattr(state, name))
+        if given != field.shape:
+            raise ValueError(f"the backend's {name} must have shape {field.shape}, not {given}")
+    if (at.round_time < before.now).any() or (at.worker_time < before.spent).any():
+        raise ValueError("the backend's round_time and worker_time must not become less within a round")
+    if not ((state.tasks >= 0) & (state.tasks <= budget) & (state.running >= 0) & (state.running <= 1)).all():
+        raise ValueError(f"the backend's tasks must be from 0 to {budget}, and running 0 or 1")
 
 
 def _seen(round_state: RoundState, age: Floats) -> Observation:
@@ -129,6 +171,10 @@ class TaskDispatchEnv(SingleEnv):
     scenario, pool, budget, horizon, price, signals, observation, reward_unit
         As for ``TaskAllocationEnv``; but the limit ``max_episode_steps`` of ``gymnasium.make`` counts steps, B in each
         round.
+    backend
+        What runs the tasks in place of the simulation: its method ``dispatch`` is called as
+        ``ata_gym.simulation.dispatch.dispatch_step`` is, with one row. An error that it raises leaves the env as it
+        was.
     action
         "dispatch", or "start": one worker at a time starts a task; the number n, or a worker that is not idle, lets
         time pass. It has masks.

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ata_gym.changes import Conditions, Redraw
-from ata_gym.envs.batch_state import Backend, BatchState
+from ata_gym.envs.batch_state import Backend, BatchState, DispatchBackend
 from ata_gym.envs.interface.interface import Interface
 from ata_gym.scenarios import Scenario
 from ata_gym.typing import Floats, Mask
@@ -34,7 +34,7 @@ class EnvProperties:
     """(E,) rows that need a reset before their next step."""
     _rows: int = 1
     _signals: bool
-    _backend: Backend | None = None
+    _backend: Backend | DispatchBackend | None = None
     interface_arguments: tuple[str, str | None, str]
     """The arguments observation, action and reward_unit."""
 

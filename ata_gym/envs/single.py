@@ -11,7 +11,7 @@ from gymnasium.spaces import Space
 from numpy.typing import NDArray
 
 from ata_gym.changes import Change, Conditions
-from ata_gym.envs.batch_state import Backend
+from ata_gym.envs.batch_state import Backend, DispatchBackend
 from ata_gym.envs.interface.interface import Observation, chosen
 from ata_gym.envs.properties import EnvProperties
 from ata_gym.scenarios import PoolData, Scenario, resolve
@@ -33,7 +33,7 @@ class SingleEnv(EnvProperties, gym.Env[Observation, NDArray[Any]]):
         price: float | None = None,
         changes: Iterable[Change | Mapping[str, Any]] | None = None,
         signals: bool = False,
-        backend: Backend | None = None,
+        backend: Backend | DispatchBackend | None = None,
         observation: str = "feedback",
         action: str | None = None,
         reward_unit: str = "time",

@@ -54,7 +54,7 @@ class TrainingWrapper(gym.Wrapper[Observation, NDArray[Any], Observation, NDArra
     TypeError
         If the env is another one, or a vector env.
     ValueError
-        For a bad argument (see ``Trainer`` and ``DeviceClock.check``). ``step`` raises it for a bad action, and leaves
+        For a bad argument (see ``Trainer``). ``step`` raises it for a bad action, and leaves
         everything as it was.
     FloatingPointError, MemoryError
         From ``step``, as in ``Trainer.step``; after ``reset`` the env is usable again.
@@ -94,7 +94,6 @@ class TrainingWrapper(gym.Wrapper[Observation, NDArray[Any], Observation, NDArra
         if self._clock is None:
             self.trainer = Trainer("digits" if problem is None else problem, env.unwrapped.budget, **settings)
         else:
-            self._clock.check(env.unwrapped.scenario)
             if problem is not None or settings:
                 raise ValueError("the env's device clock has its own trainer: leave out the problem and its settings")
             self.trainer = self._clock.trainer

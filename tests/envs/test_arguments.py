@@ -13,6 +13,7 @@ import ata_gym.envs.allocation
 from ata_gym import Scenario
 from ata_gym.changes import Periodic
 from ata_gym.pools import trace
+from ata_gym.simulation.dispatch import Completion, RoundState, dispatch_step
 from ata_gym.simulation.rounds import RoundResult, race_round
 
 IDS = ["ata_gym/TaskAllocation-v0", "ata_gym/TaskRace-v0"]
@@ -151,8 +152,69 @@ def test_a_backend_that_cannot_be_used_is_refused() -> None:
     for env_id in IDS:
         with pytest.raises(ValueError, match=r"backend must be a function .* not 3"):
             gym.make(env_id, pool=POOL, budget=3, backend=3)
-    with pytest.raises(ValueError, match=r"TaskDispatch-v0 takes no backend: use one with TaskAllocation-v0"):
+    with pytest.raises(ValueError, match=r"backend of TaskDispatch-v0 must have a method dispatch, .* has none"):
         gym.make("ata_gym/TaskDispatch-v0", pool=POOL, budget=3, backend=race_round)
+
+
+class Simulated:
+    """The simulation as a backend of all three ids; what it gives in dispatch may be changed."""
+
+    def __init__(self, **wrong: Any) -> None:
+        self.wrong = wrong
+
+    def check(self, scenario: Scenario) -> None:
+        if scenario.budget != 3:
+            raise ValueError(f"it has B = 3, not {scenario.budget}")
+
+    def __call__(self, *arguments: Any) -> RoundResult:
+        return race_round(*arguments)
+
+    def dispatch(self, *arguments: Any) -> Completion:
+        return dispatch_step(*arguments)._replace(**self.wrong)
+
+
+def test_a_backend_runs_dispatch() -> None:
+    env, plain = (
+        gym.make("ata_gym/TaskDispatch-v0", pool=POOL, budget=3, price=0.5, backend=backend, changes=[Periodic(5, 0.5)])
+        for backend in (Simulated(), None)
+    )
+    env.reset(seed=2)
+    plain.reset(seed=2)
+    for k in range(9):
+        seen, expected = (each.step(np.array([1, k % 2, 1])) for each in (env, plain))
+        assert all(seen[0][name].tobytes() == field.tobytes() for name, field in expected[0].items())
+        assert seen[1:] == expected[1:]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"age": np.array([[0.0, -1.0, 0.0]])}, "backend's age must be finite and at least 0"),
+        ({"worker": np.array([3])}, "backend's worker must be from 0 to 2"),
+        ({"round_over": np.array([True])}, r"one result of the \[2\] that are missing, so that \[1\] are"),
+        ({"round_time": np.zeros(1)}, "must not become less within a round"),
+        ({"round_state": RoundState.start(1, 3, 1)._replace(missing=np.array([1, 1]))}, "one result of the"),
+        ({"round_state": RoundState.start(1, 3, 1)._replace(lost=np.zeros(2))}, r"lost must have shape \(1,\)"),
+        ({"round_state": RoundState.start(1, 3, 1)._replace(tasks=np.array([[0, 4, 0]]))}, "tasks must be from 0 to 3"),
+    ],
+)
+def test_what_a_backend_of_dispatch_gives_is_checked(wrong: dict[str, Any], message: str) -> None:
+    backend = Simulated()
+    env = gym.make("ata_gym/TaskDispatch-v0", pool=POOL, budget=3, backend=backend)
+    env.reset(seed=0)
+    env.step(np.array([1, 1, 1]))
+    before = env.unwrapped.checkpoint()  # type: ignore[attr-defined]
+    backend.wrong = wrong
+    with pytest.raises(ValueError, match=message):
+        env.step(np.array([1, 1, 1]))
+    after = env.unwrapped.checkpoint()  # type: ignore[attr-defined]
+    assert all(after[name].tobytes() == field.tobytes() for name, field in before.items())
+
+
+@pytest.mark.parametrize("env_id", [*IDS, "ata_gym/TaskDispatch-v0"])
+def test_a_backend_that_does_not_fit_is_refused_when_the_env_is_made(env_id: str) -> None:
+    with pytest.raises(ValueError, match="it has B = 3, not 4"):
+        gym.make(env_id, pool=POOL, budget=4, backend=Simulated())
 
 
 @pytest.mark.parametrize("env_id", IDS)

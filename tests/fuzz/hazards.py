@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from tests.cluster.torchrun import kills as ranks
-from tests.fuzz import damage, inputs, kernels, kills, policies
+from tests.fuzz import actors, damage, inputs, kernels, kills, policies
 
 Hazard = Callable[[np.random.Generator, Path], None]
 """Takes a generator and an empty folder."""
@@ -21,14 +21,14 @@ HAZARDS: dict[str, Hazard] = {
     "kills: SIGKILL, SIGTERM, Ctrl-C at any moment": kills.attempt,
     "ranks: SIGKILL of processes under torchrun": ranks.attempt,
     "kernels: six processes fill an empty cache": kernels.attempt,
+    "actors: SIGKILL of Ray's actors in the midst of rounds": actors.attempt,
 }
-NEEDS = {"ranks: SIGKILL of processes under torchrun": "torch"}
-for _name, _package in NEEDS.items():
-    if find_spec(_package) is None:
-        del HAZARDS[_name]
+_NEEDS = {"ranks": "torch", "actors": "ray"}
+for _name in [name for name in HAZARDS if find_spec(_NEEDS.get(name.partition(":")[0], "numpy")) is None]:
+    del HAZARDS[_name]
 
-SMALL = {"policies": 8, "inputs": 60, "damage": 12, "kills": 1, "ranks": 1, "kernels": 0}
-"""How often each is tried in the test run; the last has a test of its own, with smaller kernels."""
+SMALL = {"policies": 8, "inputs": 60, "damage": 12, "kills": 1, "ranks": 1, "kernels": 0, "actors": 0}
+"""How often each is tried in the test run; those that are not have smaller tests of their own."""
 
 
 def try_out(hazard: str, seed: int, folder: Path) -> None:

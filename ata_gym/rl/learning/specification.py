@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import gymnasium as gym
 
-from ata_gym.envs.batch_state import AllocationState, RaceState
+from ata_gym.envs.batch_state import AllocationState, BatchState, RaceState
 from ata_gym.envs.dispatch import DispatchState
 from ata_gym.utils.extras import require
 from ata_gym.utils.validation import unknown
@@ -18,7 +18,11 @@ from ata_policies.agent import from_agent
 from ata_policies.policy import Policy
 from ata_policies.registry import ids_by_name
 
-_STATES = {"allocation": AllocationState, "race": RaceState, "dispatch": DispatchState}
+_STATES: Mapping[str, type[BatchState]] = {
+    "allocation": AllocationState,
+    "race": RaceState,
+    "dispatch": DispatchState,
+}
 ACTIONS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {env: tuple(form for form in state.forms if form != "allocation") for env, state in _STATES.items()}
 )

@@ -84,7 +84,7 @@ class DeviceClock:
         return deterministic(np.ones(len(self.workers)))
 
     def check(self, scenario: Scenario) -> None:
-        """Raise ValueError unless this clock can run the rounds of a scenario."""
+        """Raise ValueError unless this clock can run the rounds of a scenario; an env asks when it is made."""
         n, budget = len(self.workers), self.trainer.budget
         if scenario.pool.n != n:
             raise ValueError(f"the env has {scenario.pool.n} workers, but its device clock has {n}")

@@ -143,9 +143,9 @@ class NamedWorkers(ABC):
         return replace(told, away=told.away | ~self._round.there)
 
     def expected_times(self) -> dict[Worker, float]:
-        """The mean task time of each worker that is there, where the policy believes to know it."""
-        believed = zip(self._names, self._round.there, self.policy.estimated(self._state)[0][0], strict=True)
-        return {name: float(mean) for name, there, mean in believed if there and name is not None and mean < np.inf}
+        """The mean task time of each worker that is there, as believed at the last decision, where anything was."""
+        believed = zip(self._names, self._round.there, self.policy.estimated(self._state)[0][0].tolist(), strict=True)
+        return {name: mean for name, there, mean in believed if there and name is not None and 0.0 < mean < np.inf}
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that is remembered, as numbers in nested lists, and text.

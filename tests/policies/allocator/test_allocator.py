@@ -319,3 +319,13 @@ def test_a_policy_that_is_made_already_has_its_workers() -> None:
         Allocator(2, 4, policy)
     allocator.leave("a")
     assert allocator.allocate() == {"b": 3}
+
+
+def test_it_tells_what_it_expected_of_each_worker() -> None:
+    allocator = Allocator(["a", "b", "c"], 4, policy="certainty-equivalence")
+    allocator.leave("c")
+    allocator.allocate()
+    assert allocator.expected_times() == {}
+    allocator.observe({"a": [1.0, 2.0], "b": [4.0, 4.0]})
+    allocator.allocate()
+    assert allocator.expected_times() == {"a": 1.5, "b": 4.0}

@@ -1,0 +1,129 @@
+"""What runs in a worker's process: one task at a time, and a second thread in which a round can be cancelled.
+
+It imports Ray where it needs it, since drivers and task functions import this file too.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+Worker = str | int
+Task = Callable[[Any, int], Any]
+"""Computes the value of a sample: called with the payload of the round and the sample's index."""
+MakeTask = Callable[[Worker], Task]
+"""Called once in each actor, with the worker's name."""
+CONTROL = "control"
+"""The concurrency group whose thread cancels; tasks have that of Ray's default group to themselves."""
+
+
+class Running(NamedTuple):
+    """A task that an actor runs, and for how long."""
+
+    stamp: int
+    """The round's stamp."""
+    sample: int
+    seconds: float
+
+
+class _Process:
+    """What a process knows of the task that it runs; the two threads of its actor share it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._now: tuple[int, int, float] | None = None
+        self._cancelled = -1  # rounds up to this stamp are over
+
+    def begin(self, stamp: int, sample: int) -> bool:
+        """Begin a task now, and say so; False, and nothing begins, if its round is over."""
+        with self._lock:
+            if self.over(stamp):
+                return False
+            self._now = stamp, sample, time.perf_counter()
+            return True
+
+    def end(self) -> float:
+        """The time of the task that ends now."""
+        end = time.perf_counter()
+        with self._lock:
+            begun = 0.0 if self._now is None else self._now[2]
+            self._now = None
+        return end - begun
+
+    def cancel(self, stamp: int) -> Running | None:
+        """End the rounds up to a stamp; the task that runs now."""
+        with self._lock:
+            self._cancelled = max(self._cancelled, stamp)
+            if self._now is None:
+                return None
+            own, sample, begun = self._now
+            return Running(own, sample, time.perf_counter() - begun)
+
+    def over(self, stamp: int) -> bool:
+        """Whether the round with this stamp is over."""
+        return stamp <= self._cancelled
+
+    def cancelled(self) -> bool:
+        """Whether a task runs whose round is over."""
+        now = self._now
+        return now is not None and self.over(now[0])
+
+
+_PROCESS = _Process()
+
+
+def cancelled() -> bool:
+    """Whether the round of the task that calls this is over, so that its result is not needed any more.
+
+    Ray does not interrupt a task that runs in an actor, and the worker is not free before it ends: a long task of a
+    race should ask between its steps, and return anything as soon as this is True. Outside of an actor it is False.
+
+    >>> cancelled()
+    False
+    """
+    return _PROCESS.cancelled()
+
+
+class TaskActor:
+    """The actor of a worker. ``run`` is called in one thread, one call after the other, ``cancel`` in another."""
+
+    def __init__(self) -> None:
+        self._task: Task | None = None
+        self._payload: tuple[int, Any] = (-1, None)
+
+    def begin(self, make_task: MakeTask, worker: Worker) -> None:
+        """Make the task function, in the thread that will call it."""
+        self._task = make_task(worker)
+
+    def run(self, stamp: int, sample: int, payload: list[Any]) -> tuple[float | None, Any]:
+        """The time of a task and its value; None and None where its round was over before it began.
+
+        ``payload`` holds a reference to the payload of the round, or nothing. It is read once for all tasks of a round,
+        before the time of the first one begins.
+        """
+        if self._task is None:
+            raise RuntimeError("begin was not called")
+        if self._payload[0] != stamp and not _PROCESS.over(stamp):
+            self._payload = stamp, _fetched(payload)
+        if not _PROCESS.begin(stamp, sample):
+            return None, None
+        try:
+            value = self._task(self._payload[1], sample)
+        finally:
+            seconds = _PROCESS.end()
+        return seconds, value
+
+    def cancel(self, stamp: int) -> Running | None:
+        """End the rounds up to a stamp: their queued tasks do not begin. The task that runs now."""
+        return _PROCESS.cancel(stamp)
+
+
+def _fetched(payload: list[Any]) -> Any:
+    """What the reference in a list refers to; None without one."""
+    if not payload:
+        return None
+    import ray  # noqa: PLC0415 - here only, see above
+
+    return ray.get(payload[0])

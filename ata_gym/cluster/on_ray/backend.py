@@ -1,0 +1,252 @@
+"""A live Ray cluster as the backend of an env: any policy or agent allocates real tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Self
+
+import numpy as np
+
+from ata_gym.cluster.on_ray.actor import MakeTask, Worker
+from ata_gym.cluster.on_ray.crew import Answered, Crew
+from ata_gym.cluster.on_ray.sample_queue import SampleQueue
+from ata_gym.cluster.on_ray.task_round import TaskRound
+from ata_gym.cluster.on_ray.worker_actor import with_options
+from ata_gym.cluster.round_record import RoundRecord
+from ata_gym.cluster.trace_recorder import TraceRecorder
+from ata_gym.pools import Pool, deterministic
+from ata_gym.scenarios import Scenario
+from ata_gym.simulation.dispatch import Completion, RoundState
+from ata_gym.simulation.rounds import RoundResult
+from ata_gym.typing import Bits, Floats, Ints
+from ata_gym.utils.validation import whole_number
+
+
+class ClusterBackend:
+    """The ``backend`` of an env whose tasks are really run, by the actors of a Ray cluster.
+
+    ``gymnasium.make(id, pool=backend.pool, budget=backend.budget, backend=backend)`` works for ``TaskAllocation-v0``,
+    ``TaskRace-v0`` and ``TaskDispatch-v0``: any policy or agent allocates real tasks then. Times are in seconds; the
+    round time is that of the driver, communication included. The env's workers are in the order of ``workers``.
+
+    A task that a lost worker left undone is handed on, as is one for a worker that is away; in dispatch a 1 for a
+    worker that is away has no effect. ``info`` has no ``lost``, which is for simulated deaths; ``record`` says more.
+
+    Parameters
+    ----------
+    make_task, workers, deadline, on_loss, restarts, start_timeout
+        As for ``RayRunner``. Each round uses the smallest samples that are free.
+    budget
+        Results B that a round needs.
+    recorder
+        What each round's times are added to, if given.
+
+    Raises
+    ------
+    ValueError
+        For bad arguments.
+
+    Notes
+    -----
+    One env at a time can use it, and a copy of the env's spec shares it. Agents whose learning takes long between two
+    steps of a round of dispatch let its tasks run meanwhile.
+    """
+
+    payload: Any = None
+    """What the tasks of the coming rounds get, such as weights."""
+    record: RoundRecord | None = None
+    """What the last round was like."""
+
+    def __init__(
+        self,
+        make_task: MakeTask,
+        workers: int | Iterable[Worker] | Mapping[Worker, Mapping[str, Any]],
+        budget: int,
+        *,
+        deadline: float | None = None,
+        on_loss: str = "replace",
+        restarts: int = 5,
+        start_timeout: float = 60.0,
+        recorder: TraceRecorder | None = None,
+    ) -> None:
+        self.budget, self._recorder = whole_number("budget", budget), recorder
+        options = with_options(workers)
+        self.workers = tuple(options)
+        """The names of the env's workers."""
+        self._crew = Crew(
+            make_task, options, deadline=deadline, on_loss=on_loss, restarts=restarts, start_timeout=start_timeout
+        )
+        self._samples, self._before, self._rounds = SampleQueue(), SampleQueue(), 0
+        self._running: TaskRound | None = None
+        self._last: TaskRound | None = None
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self
+
+    @property
+    def pool(self) -> Pool:
+        """A pool of as many workers, for ``gymnasium.make``; its task times do not matter."""
+        return deterministic(np.ones(len(self.workers)))
+
+    @property
+    def indices(self) -> tuple[int, ...]:
+        """The B samples of the last round, in order."""
+        return () if self._last is None else tuple(sorted(self._last.results))
+
+    @property
+    def values(self) -> tuple[Any, ...]:
+        """Their values."""
+        return () if self._last is None else tuple(self._last.results[index][1] for index in self.indices)
+
+    def check(self, scenario: Scenario) -> None:
+        """Raise ValueError unless this cluster can run the rounds of a scenario; an env asks when it is made."""
+        n = len(self.workers)
+        if scenario.pool.n != n:
+            raise ValueError(f"the env has {scenario.pool.n} workers, but its cluster has {n}")
+        if scenario.budget != self.budget:
+            raise ValueError(f"the env has budget {scenario.budget}, but its cluster has {self.budget}")
+        if scenario.changes:
+            raise ValueError("a cluster has real workers, which no changes=... can change: leave them out")
+
+    def __call__(
+        self, _distributions: Any, _keys: Any, _episode: Any, _round: Any, started: Ints, allocation: Ints, _budget: int
+    ) -> RoundResult:
+        """Run a round; the arguments are those of ``race_round`` with one row.
+
+        An error that a task function raises is raised here; RuntimeError if no worker is there.
+        """
+        tasks = self._begin()
+        try:
+            for worker, share in zip(self.workers, allocation[0].tolist(), strict=True):
+                tasks.give(worker, share)
+            tasks.run()
+            self._end(tasks)
+        except BaseException:
+            self._abandon()
+            raise
+        times = [tasks.seconds.get(worker, []) for worker in self.workers]
+        elapsed = self._array(_elapsed(tasks))
+        return RoundResult(
+            worker=np.repeat(np.arange(len(times)), [len(own) for own in times])[None],
+            duration=np.array([[time for own in times for time in own]]),
+            elapsed=elapsed,
+            started=started + self._array(tasks.started).astype(np.int64),
+            round_time=np.array([tasks.round_time]),
+            worker_time=np.array([sum(map(sum, times)) + elapsed.sum()]),
+            lost=np.array([tasks.lost_tasks]),
+        )
+
+    def dispatch(
+        self,
+        _distributions: Any,
+        _keys: Any,
+        _episode: Any,
+        _round: Any,
+        started: Ints,
+        round_state: RoundState,
+        action: Bits,
+        _budget: int,
+        _disturbances: Any = None,
+    ) -> Completion:
+        """Go on to the next result; the arguments are those of ``dispatch_step`` with one row.
+
+        Of the ``round_state``, only what an agent may see, the times and the losses are kept. Errors are as for a call;
+        after one, the round can be gone on with.
+        """
+        missing = int(round_state.missing[0]) - 1
+        if missing + 1 == self.budget:
+            self._begin()
+        tasks = self._running
+        if tasks is None or self.budget - len(tasks.results) != missing + 1:
+            raise ValueError("this env is within a round that the cluster does not run: reset it")
+        sent = self._array(tasks.started)
+        event = self._next_result(tasks, [self.workers[i] for i in np.flatnonzero(action[0])])
+        place, over = self.workers.index(event.task.worker), missing == 0
+        if over:
+            self._end(tasks)
+        ages = {} if over else tasks.ages()
+        now = max(tasks.round_time, float(round_state.now[0]))
+        spent = sum(map(sum, tasks.seconds.values())) + sum((*_elapsed(tasks).values(), *ages.values()))
+        spent = max(spent, float(round_state.spent[0]))
+        age, at, there = self._array(ages), np.array([now]), RoundState.start(1, len(self.workers), self.budget)
+        there = there._replace(lost=np.array([tasks.lost_tasks]))
+        if not over:
+            running = self._array(dict.fromkeys(ages, 1)).astype(np.int8)
+            there = there._replace(
+                missing=np.array([missing]),
+                tasks=np.minimum(self._array(tasks.given), self.budget).astype(np.int64),
+                running=running,
+                begun=np.where(running, now - age, 0.0),
+                now=at.copy(),
+                spent=np.array([spent]),
+            )
+        return Completion(
+            worker=np.array([place]),
+            duration=np.array([event.seconds]),
+            elapsed=self._array(_elapsed(tasks) if over else {}),
+            age=age,
+            round_over=np.array([over]),
+            round_time=at,
+            worker_time=np.array([spent]),
+            started=started + (self._array(tasks.started) - sent).astype(np.int64),
+            round_state=there,
+        )
+
+    def close(self) -> None:
+        """Kill the actors; Ray goes on."""
+        self._running = None
+        self._crew.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def _begin(self) -> TaskRound:
+        """Begin a round; one that an env left before its end is abandoned."""
+        self._abandon()
+        self._crew.gather()
+        self._before = self._samples.copy()
+        self._running = TaskRound(self._crew, self._samples, self.budget, self.payload)
+        return self._running
+
+    def _abandon(self) -> None:
+        if self._running is not None:
+            self._running.abandon()
+            self._running, self._samples = None, self._before
+
+    def _next_result(self, tasks: TaskRound, starting: list[Worker]) -> Answered:
+        """Let workers start if they are idle, or all if nobody would run a task, and wait for the next result."""
+        for worker in starting:
+            if worker in self._crew.ready and not tasks.owes(worker):
+                tasks.give(worker, 1)
+        while True:
+            self._crew.wait_for_one()
+            if not any(map(tasks.owes, self._crew.ready)):
+                for worker in self._crew.ready:
+                    tasks.give(worker, 1)
+            event = tasks.next()
+            if isinstance(event, Answered):
+                return event
+
+    def _end(self, tasks: TaskRound) -> None:
+        """End a round whose results are in."""
+        tasks.close()
+        self._running, self._last = None, tasks
+        self._rounds += 1
+        self.record = tasks.record(self._rounds, tasks.given)
+        if self._recorder is not None:
+            self._recorder.add(self.record)
+
+    def _array(self, values: Mapping[Worker, float]) -> Floats:
+        """Numbers by worker as an array, (1, n); 0 where there is none."""
+        return np.array([[float(values.get(worker, 0.0)) for worker in self.workers]])
+
+
+def _elapsed(tasks: TaskRound) -> dict[Worker, float]:
+    """How long tasks without a result had run when they were cancelled or lost."""
+    elapsed = dict(tasks.lost)
+    for worker, ran in tasks.cancelled.items():
+        elapsed[worker] = elapsed.get(worker, 0.0) + ran
+    return elapsed

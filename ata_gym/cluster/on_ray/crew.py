@@ -1,0 +1,311 @@
+"""The workers of a run as Ray actors: who is there, who is away and why, and what happens next on the cluster."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from math import inf
+from typing import Any, NamedTuple
+
+from ata_gym.cluster.on_ray.actor import CONTROL, MakeTask, Running, TaskActor, Worker
+from ata_gym.cluster.on_ray.worker_actor import Started, WorkerActor, with_options
+from ata_gym.utils.extras import require
+from ata_gym.utils.validation import real, short, whole_number
+
+_REPLY = 0.1
+"""Seconds within which an actor says how long its cancelled task has run. If its code holds the interpreter for longer,
+the driver's own clock counts, which began when the task was sent."""
+_LONGEST_PAUSE = 60.0
+
+
+class Ready(NamedTuple):
+    """A worker can start tasks: its actor is there, or has ended a task of an earlier round."""
+
+    worker: Worker
+
+
+class Answered(NamedTuple):
+    """The result of a task."""
+
+    task: Started
+    seconds: float
+    value: Any
+
+
+class Failed(NamedTuple):
+    """A task function raised an error."""
+
+    task: Started
+    error: Exception
+
+
+class Lost(NamedTuple):
+    """A worker's actor is given up."""
+
+    worker: Worker
+    tasks: tuple[Started, ...]
+    """What it had not answered, in the order of the starts."""
+    seconds: float
+    """How long the first of them had run, by the driver's clock."""
+
+
+Event = Ready | Answered | Failed | Lost
+
+
+class Crew:
+    """The actors of the workers.
+
+    An actor that dies, or gives no answer within the deadline, is killed. Ray would restart actors too
+    (``max_restarts``), but not one that hangs, and under the same handle: here each new actor has a handle of its own,
+    so that no answer of one that was given up can be taken for its successor's. Where a new actor is placed, and when
+    there is room for it, is Ray's decision, by the options of the worker.
+
+    Parameters
+    ----------
+    make_task, deadline, on_loss, restarts, start_timeout
+        As for ``RayRunner``.
+    workers
+        The options of each worker's actor.
+    """
+
+    def __init__(
+        self,
+        make_task: MakeTask,
+        workers: Mapping[Worker, Mapping[str, Any]],
+        *,
+        deadline: float | None,
+        on_loss: str,
+        restarts: int,
+        start_timeout: float,
+    ) -> None:
+        self._ray = require("ray", extra="cluster", purpose="A crew of Ray actors")
+        if not callable(make_task):
+            what = "a function that makes a task function"
+            raise ValueError(f"make_task must be {what}, not {short(make_task)}")  # noqa: TRY004 - as for any argument
+        if on_loss not in ("replace", "leave"):
+            raise ValueError(f'on_loss must be "replace" or "leave", not {short(on_loss)}')
+        self._deadline = inf if deadline is None else real("deadline", deadline)
+        self.start_timeout = real("start_timeout", start_timeout)
+        self._restarts = whole_number("restarts", restarts, least=0) if on_loss == "replace" else 0
+        self._class = self._ray.remote(concurrency_groups={CONTROL: 1})(TaskActor)
+        actors = [WorkerActor(name, own, self._class) for name, own in workers.items()]
+        self._workers = {one.name: one for one in actors}
+        self._make_task = self._ray.put(make_task)
+        self._stamp, self._wasted = 0, dict[Worker, float]()
+        for one in actors:
+            one.launch(self._make_task)
+        self._all_until = time.monotonic() + self.start_timeout
+
+    @property
+    def names(self) -> tuple[Worker, ...]:
+        """All workers, those that are away too."""
+        return tuple(self._workers)
+
+    @property
+    def ready(self) -> tuple[Worker, ...]:
+        """Workers that are there."""
+        return tuple(name for name, one in self._workers.items() if not one.why)
+
+    @property
+    def away(self) -> dict[Worker, str]:
+        """Workers that are away, and why."""
+        return {name: one.why for name, one in self._workers.items() if one.why}
+
+    def add(self, name: Worker, options: Mapping[str, Any] | None) -> None:
+        """A worker comes, or comes back; without options it has its earlier ones. ValueError if it has not left."""
+        old = self._workers.get(name)
+        if old is not None and (old.actor is not None or old.due < inf):
+            raise ValueError(f"worker {name!r} has not left")
+        earlier = {} if old is None else old.options
+        ((name, own),) = with_options({name: earlier if options is None else options}).items()
+        one = WorkerActor(name, own, self._class)
+        one.launch(self._make_task)
+        self._workers[name] = one
+
+    def remove(self, name: Worker) -> None:
+        """A worker leaves. ValueError if there is none of that name."""
+        if name not in self._workers:
+            raise ValueError(f"there is no worker {short(name)}; there are {short(list(self._workers))}")
+        self._workers[name].give_up(self._ray, "it has left", inf)
+
+    def close(self) -> None:
+        """Kill all actors, unless Ray has been shut down."""
+        for one in self._workers.values() if self._ray.is_initialized() else ():
+            one.give_up(self._ray, "the run is over", inf)
+
+    def stamp(self) -> int:
+        """The stamp of a new round; no two have the same, though a round may be played again."""
+        self._stamp += 1
+        return self._stamp
+
+    def put(self, payload: Any) -> list[Any]:
+        """A reference to a payload in Ray's object store, in a list, so that Ray hands it on as it is."""
+        return [] if payload is None else [self._ray.put(payload)]
+
+    def gather(self) -> None:
+        """Take note of what happened since the last round, and wait until a worker is there.
+
+        In the ``start_timeout`` after the start, wait for all. RuntimeError if none comes within that time.
+        """
+        while self.next(0.0) is not None:
+            pass
+        while self._coming() and (left := self._all_until - time.monotonic()) > 0.0:
+            self.next(left)
+        self._all_until = -inf
+        self.wait_for_one()
+
+    def wait_for_one(self) -> None:
+        """Wait until a worker is there; RuntimeError if none comes within ``start_timeout``."""
+        end = time.monotonic() + self.start_timeout
+        while not self.ready:
+            left = end - time.monotonic()
+            coming = self._coming()
+            if left <= 0.0 or not coming:
+                said = "; ".join(f"{name}: {why}" for name, why in self.away.items())
+                waited = f" after {self.start_timeout:g} s" if coming else ""
+                raise RuntimeError(f"no worker is there{waited} ({said})")
+            self.next(left)
+
+    def has_room(self, name: Worker) -> bool:
+        """Whether a worker can be sent a task: one runs and one is queued at most, and none is of an earlier round."""
+        one = self._workers[name]
+        return not one.why and len(one.tasks) < 2 and not any(task.late for task in one.tasks)
+
+    def likely_first(self) -> list[Worker]:
+        """Workers that are there; first those whose next task is the least likely to be cancelled."""
+        return sorted(self.ready, key=lambda name: self._workers[name].cancels)
+
+    def send(self, name: Worker, stamp: int, sample: int, payload: list[Any]) -> None:
+        """Send a task to a worker that has room for it."""
+        self._workers[name].send(stamp, sample, payload)
+
+    def unanswered(self, name: Worker) -> tuple[Started, ...]:
+        """The tasks of the running round that a worker was sent and has not answered."""
+        one = self._workers.get(name)
+        return () if one is None else tuple(task for task in one.tasks if not task.late)
+
+    def cancel(self, stamp: int, workers: Iterable[Worker], wait: bool = True) -> dict[Worker, float]:
+        """End the rounds up to a stamp at some workers; how long the running task of each has run.
+
+        What was counted already is left out. A task that runs goes on until it ends, unless it asks ``cancelled()``;
+        its result will be dropped.
+        """
+        busy = [one for name in workers if (one := self._workers[name]).tasks]
+        for one in busy:
+            one.cancels += 1
+            for task in one.tasks:
+                task.late, task.value = True, None
+        control = {"concurrency_group": CONTROL}
+        replies = [one.actor.cancel.options(**control).remote(stamp) for one in busy]
+        if not wait or not replies:
+            return {}
+        there, _ = self._ray.wait(replies, num_returns=len(replies), timeout=_REPLY)
+        come = set(there)
+        return {
+            one.name: self._ran(one, reply if reply in come else None) for one, reply in zip(busy, replies, strict=True)
+        }
+
+    def wasted(self) -> dict[Worker, float]:
+        """Worker time of tasks that ended after their round, since this was last asked."""
+        wasted, self._wasted = self._wasted, {}
+        return wasted
+
+    def next(self, timeout: float | None = None) -> Event | None:
+        """What happens next; None if nothing does within so many seconds, or nothing can.
+
+        An error that ``make_task`` raises is raised here.
+        """
+        end = inf if timeout is None else time.monotonic() + timeout
+        while True:
+            now = time.monotonic()
+            for one in self._workers.values():
+                if one.due <= now:
+                    one.launch(self._make_task)
+            awaited = {ref: one for one in self._workers.values() if (ref := one.awaited()) is not None}
+            until = min(end, self._soonest())
+            pause = None if until == inf else max(until - now, 0.0)
+            if awaited:
+                there, _ = self._ray.wait(list(awaited), num_returns=1, timeout=pause)
+                event = self._news(awaited[there[0]]) if there else self._overdue()
+                if event is not None:
+                    return event
+            elif pause is None:
+                return None
+            else:
+                time.sleep(pause)
+            if time.monotonic() >= end:
+                return None
+
+    def _coming(self) -> bool:
+        """Whether an actor is starting, or is to be made."""
+        return any(one.beginning is not None or one.due < inf for one in self._workers.values())
+
+    def _soonest(self) -> float:
+        """When an actor is to be made, or a task is overdue."""
+        dues = [one.due for one in self._workers.values()]
+        return min([*dues, *(one.tasks[0].begun + self._deadline for one in self._workers.values() if one.tasks)])
+
+    def _overdue(self) -> Event | None:
+        """Give up a worker whose task is overdue. One whose value is still on its way is waited for."""
+        now = time.monotonic()
+        for one in self._workers.values():
+            if one.tasks and now >= one.tasks[0].begun + self._deadline:
+                there, _ = self._ray.wait([one.tasks[0].report], timeout=_REPLY)
+                return self._news(one) if there else self._lose(one, f"it gave no answer for {self._deadline:g} s")
+        return None
+
+    def _news(self, one: WorkerActor) -> Event | None:
+        """What an actor has told."""
+        errors = self._ray.exceptions
+        try:
+            if one.beginning is not None:
+                self._ray.get(one.beginning)
+                one.arrive()
+                return Ready(one.name)
+            task = one.tasks[0]
+            seconds = self._ray.get(task.report)
+            value = None if task.late else self._ray.get(task.value)
+        except errors.RayTaskError as error:
+            if one.beginning is not None:
+                one.give_up(self._ray, "its make_task raised an error", inf)
+                error.add_note(f"make_task raised it for worker {one.name!r}")
+                raise
+            one.answered()
+            error.add_note(f"worker {one.name!r} raised it in the task of sample {task.sample}")
+            return Ready(one.name) if task.late else Failed(task, error)
+        except errors.RayError as error:
+            return self._lose(one, f"it was lost: {type(error).__name__}")
+        one.answered()
+        if not task.late:
+            return Answered(task, seconds, value)
+        self._wasted[one.name] = self._wasted.get(one.name, 0.0) + max((seconds or 0.0) - task.counted, 0.0)
+        return Ready(one.name)
+
+    def _lose(self, one: WorkerActor, why: str) -> Lost:
+        """Give up an actor, and say when a new one is made."""
+        now = time.monotonic()
+        ran = now - one.tasks[0].begun if one.tasks and not one.tasks[0].late else 0.0
+        one.losses += 1
+        if one.losses > self._restarts:
+            again = f"; {one.losses} actors were lost in a row without a result" if self._restarts else ""
+            return Lost(one.name, one.give_up(self._ray, f"{why}{again}", inf), ran)
+        pause = 0.0 if one.losses == 1 else min(2.0 ** (one.losses - 2), _LONGEST_PAUSE)
+        return Lost(one.name, one.give_up(self._ray, why, now + pause), ran)
+
+    def _ran(self, one: WorkerActor, reply: Any) -> float:
+        """How long the running task of an actor has run, less what is counted already, which it is from now on."""
+        running = None
+        if reply is None:
+            first = one.tasks[0]
+            running = Running(first.stamp, first.sample, time.monotonic() - first.begun)
+        else:
+            try:
+                running = self._ray.get(reply)
+            except self._ray.exceptions.RayError:  # its loss is found next
+                return 0.0
+        for task in one.tasks:
+            if running is not None and (task.stamp, task.sample) == running[:2]:
+                more = max(running.seconds - task.counted, 0.0)
+                task.counted += more
+                return more
+        return 0.0

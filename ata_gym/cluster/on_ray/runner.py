@@ -1,0 +1,247 @@
+"""Rounds on a Ray cluster, allocated by a policy: races, dispatch, and clusters whose workers fail."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+from ata_gym.cluster.on_ray.actor import MakeTask, Worker
+from ata_gym.cluster.on_ray.crew import Answered, Crew, Lost
+from ata_gym.cluster.on_ray.sample_queue import SampleQueue
+from ata_gym.cluster.on_ray.task_round import TaskRound
+from ata_gym.cluster.on_ray.worker_actor import with_options
+from ata_gym.cluster.round_record import RoundRecord
+from ata_gym.utils.validation import short, whole_number
+from ata_policies import Allocator, Dispatcher
+from ata_policies.policy import Policy
+
+
+@dataclass(frozen=True)
+class RayRound:
+    """The results of one round, ordered by sample."""
+
+    values: tuple[Any, ...]
+    """The B values."""
+    indices: tuple[int, ...]
+    """The B samples that they belong to."""
+    workers: tuple[Worker, ...]
+    """Who computed each."""
+    record: RoundRecord
+    """Who was given how many tasks, and all times."""
+
+
+class RayRunner:
+    """Runs rounds of B tasks on the actors of a Ray cluster, and lets a policy decide who computes how many.
+
+    Every round gives exactly B results of its own payload. A task takes the smallest free index of a sample when it
+    starts, and the index of one that is cancelled or lost is free again. So round k of the mode "allocation" has the
+    samples kB to kB + B - 1; in a race and in dispatch the first B results count whichever they are, and over a run
+    each index is used once, in nearly the given order. A result that comes after its round, or from an actor that was
+    given up, is dropped.
+
+    Parameters
+    ----------
+    make_task
+        Called once in each actor, as ``make_task(worker)``; there it can load data and build a model. It returns the
+        task function, called as ``task(payload, index)``: its result is the value of sample ``index``, such as the
+        gradient under the weights in ``payload``, which it must not change. A long task of a race should ask
+        ``ata_gym.cluster.cancelled()`` between its steps, and stop if its result is not needed any more: Ray does not
+        interrupt it, and its worker is not free before it ends.
+    workers
+        How many there are, their names, or a dict of Ray's actor options by name, such as ``{"num_gpus": 1}``,
+        resources, a placement strategy or a ``runtime_env``. A worker has one CPU unless its options say otherwise.
+    budget
+        Results B that a round needs.
+    policy, price, seed, horizon, hyperparameters
+        As for ``ata_policies.Allocator``, or for ``Dispatcher`` in the mode "dispatch".
+    mode
+        "allocation": the policy shares out B tasks. "race": it may share out more, the round ends with the B-th result,
+        and the rest is cancelled. "dispatch": at each result it says who starts one more task.
+    deadline
+        Seconds after which a task without an answer is taken as hung, and its actor is killed. None: never.
+    on_loss
+        What becomes of a worker whose actor died or was killed. "replace": a new actor is made, as soon as Ray finds
+        room for it; what the policy knows of the worker is kept. "leave": it is left out.
+    restarts
+        How many actors of a worker in a row may be lost without a result before it is left out. The first is replaced
+        at once, the others after pauses of 1, 2, 4, ... and at most 60 seconds.
+    start_timeout
+        Seconds that the first round waits for all workers, and any round for one.
+
+    Raises
+    ------
+    ValueError
+        For bad arguments.
+
+    Notes
+    -----
+    If no Ray cluster is connected, Ray connects to the one in ``RAY_ADDRESS``, or starts one on this machine.
+
+    Times are measured in the actors, from the beginning of the task itself: what Ray takes for scheduling and for
+    transfers is part of the round time only. An actor has one task that runs and one that waits at most.
+    """
+
+    def __init__(
+        self,
+        make_task: MakeTask,
+        workers: int | Iterable[Worker] | Mapping[Worker, Mapping[str, Any]],
+        budget: int,
+        policy: str | Policy = "default",
+        *,
+        mode: str = "allocation",
+        price: float = 0.0,
+        seed: int = 0,
+        horizon: int | None = None,
+        deadline: float | None = None,
+        on_loss: str = "replace",
+        restarts: int = 5,
+        start_timeout: float = 60.0,
+        **hyperparameters: Any,
+    ) -> None:
+        if mode not in ("allocation", "race", "dispatch"):
+            raise ValueError(f'mode must be "allocation", "race" or "dispatch", not {short(mode)}')
+        options = with_options(workers)
+        self.mode = mode
+        settings: dict[str, Any] = {"price": price, "seed": seed, "horizon": horizon, **hyperparameters}
+        self._decider: Allocator | Dispatcher
+        if mode == "dispatch":
+            self._decider = Dispatcher(options, budget, policy, **settings)
+        else:
+            self._decider = Allocator(options, budget, policy, start_more=mode == "race", **settings)
+        self._crew = Crew(
+            make_task, options, deadline=deadline, on_loss=on_loss, restarts=restarts, start_timeout=start_timeout
+        )
+        self._samples, self._rounds, self._closed = SampleQueue(), 0, False
+
+    @property
+    def rounds(self) -> int:
+        """Rounds so far, over restarts."""
+        return self._rounds
+
+    @property
+    def workers(self) -> tuple[Worker, ...]:
+        """The workers that are there."""
+        return self._crew.ready
+
+    @property
+    def away(self) -> dict[Worker, str]:
+        """The workers that are away, and why."""
+        return self._crew.away
+
+    def round(self, payload: Any = None) -> RayRound:
+        """Run a round; ``payload`` is put in Ray's object store once, for all of its tasks.
+
+        An error that a task function raises is raised here, with a note that names the worker. After any error the
+        runner is as it was before the round: the next call runs this round again, with the same samples.
+
+        Raises
+        ------
+        ValueError
+            If the runner is closed.
+        RuntimeError
+            If no worker is there, and none comes within ``start_timeout``.
+        """
+        if self._closed:
+            raise ValueError("this runner is closed: make another one")
+        self._crew.gather()
+        before, samples = copy.copy(self._decider), self._samples.copy()
+        tasks: TaskRound | None = None
+        try:
+            self._meet()
+            shares = self._decider.allocate() if isinstance(self._decider, Allocator) else {}
+            estimates = self._decider.expected_times()
+            tasks = TaskRound(self._crew, self._samples, self._decider.budget, payload)
+            if isinstance(self._decider, Allocator):
+                _run_shares(tasks, shares, self._decider)
+            else:
+                self._run_dispatched(tasks, self._decider)
+            record = tasks.record(self._rounds + 1, tasks.given, estimates)
+            indices = tuple(sorted(tasks.results))
+            workers, values = zip(*(tasks.results[index] for index in indices), strict=True)
+            self._rounds += 1
+        except BaseException:
+            self._decider, self._samples = before, samples
+            if tasks is not None:
+                tasks.abandon()
+            raise
+        return RayRound(values, indices, workers, record)
+
+    def join(self, worker: Worker, options: Mapping[str, Any] | None = None) -> None:
+        """A worker comes, or comes back: it takes part as soon as its actor is there.
+
+        ``options`` are Ray's for its actor; by default those that it had. ValueError if it is there, or the policy
+        cannot be made for one worker more.
+        """
+        if worker not in self._decider.workers:
+            copy.copy(self._decider).join(worker)
+        self._crew.add(worker, options)
+
+    def leave(self, worker: Worker) -> None:
+        """A worker leaves: its actor is killed, and what is known of it is kept. ValueError if there is none."""
+        self._crew.remove(worker)
+
+    def state_dict(self) -> dict[str, Any]:
+        """What the policy learned, the rounds and the samples to come, as numbers in nested lists, and text."""
+        return {"rounds": self._rounds, **self._samples.state_dict(), **self._decider.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from the ``state_dict`` of a runner with the same arguments; the workers may differ.
+
+        ValueError if it does not fit, and nothing changes.
+        """
+        samples = SampleQueue.restored(state)
+        rounds = whole_number("rounds", state.get("rounds"), least=0)
+        self._decider.load_state_dict(state)
+        self._samples, self._rounds = samples, rounds
+
+    def close(self) -> None:
+        """Kill the actors; Ray goes on."""
+        self._closed = True
+        self._crew.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def _meet(self) -> None:
+        """Tell the policy who is there."""
+        ready, known = self._crew.ready, self._decider.workers
+        for worker in ready:
+            if worker not in known:
+                self._decider.join(worker)
+        for worker in known:
+            if worker not in ready:
+                self._decider.leave(worker)
+
+    def _run_dispatched(self, tasks: TaskRound, dispatcher: Dispatcher) -> None:
+        """Ask the policy at each result who starts one more task."""
+        over = False
+        while not over:
+            self._crew.wait_for_one()
+            self._meet()
+            for worker in dispatcher.start():
+                tasks.give(worker, 1)
+            event = tasks.next()
+            if isinstance(event, Answered):
+                if dispatcher.missing == 1:
+                    tasks.close()
+                ages = tasks.cancelled if dispatcher.missing == 1 else tasks.ages()
+                over = dispatcher.finished(event.task.worker, event.seconds, ages)
+            elif isinstance(event, Lost):
+                if event.worker in dispatcher.running:
+                    dispatcher.lost(event.worker, event.seconds)
+                self._meet()  # it leaves before a new actor can be there: so it may start again in this round
+
+
+def _run_shares(tasks: TaskRound, shares: Mapping[Worker, int], allocator: Allocator) -> None:
+    """Run the shares of a round, and let the policy learn from their times."""
+    for worker, share in shares.items():
+        tasks.give(worker, share)
+    tasks.run()
+    tasks.close()
+    cancelled = {worker: ran for worker, ran in tasks.cancelled.items() if tasks.given.get(worker)}
+    allocator.observe(tasks.seconds, cancelled, tuple(tasks.lost))

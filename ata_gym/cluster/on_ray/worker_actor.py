@@ -1,0 +1,125 @@
+"""One worker: the actor that it is now, and the tasks that this actor was sent."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from math import inf
+from typing import Any
+
+from ata_gym.cluster.on_ray.actor import Worker
+from ata_gym.utils.validation import short, whole_number
+
+_OURS = {
+    *("name", "lifetime", "get_if_exists", "max_restarts", "max_task_retries"),  # an actor is replaced by another
+    *("max_concurrency", "concurrency_groups", "allow_out_of_order_execution"),  # one task after the other
+}
+
+
+@dataclass
+class Started:
+    """A task that an actor was sent and has not answered."""
+
+    worker: Worker
+    incarnation: int
+    """Which of the worker's actors has it, counted from 1."""
+    stamp: int
+    """The round's."""
+    sample: int
+    report: Any
+    """Ray's reference to the task time."""
+    value: Any
+    """Ray's reference to the value; None where it is not needed any more."""
+    begun: float
+    """When it was sent, or became the first that the actor has not answered, by the driver's clock."""
+    late: bool = False
+    """Whether its round is over."""
+    counted: float = 0.0
+    """The part of its time that is counted in an earlier round."""
+
+
+class WorkerActor:
+    """A worker's actor and how it is made anew; ``actor_class`` is a class of Ray."""
+
+    def __init__(self, name: Worker, options: Mapping[str, Any], actor_class: Any) -> None:
+        self.name, self.options = name, dict(options)
+        if ours := sorted(_OURS & self.options.keys()):
+            raise ValueError(f"worker {name!r}: the option {ours[0]} is set here; leave it out")
+        try:
+            self._class = actor_class.options(**{"num_cpus": 1} | self.options)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"worker {name!r}: {error}") from error
+        self.incarnation, self.losses, self.cancels = 0, 0, 0
+        """``losses`` and ``cancels``: actors that were lost and rounds that were cancelled since the last result."""
+        self.actor: Any = None
+        self.beginning: Any = None
+        """Ray's reference to the end of ``begin``, while the actor is not there."""
+        self.tasks: deque[Started] = deque()
+        self.why, self.due = "", inf
+        """Why it is away (empty: it is there), and when a new actor is made."""
+
+    def launch(self, make_task: Any) -> None:
+        """Make an actor; it is there when ``begin`` has ended. ``make_task`` is a reference."""
+        self.why, self.due = f"{self.why}; a new actor is starting" if self.why else "its actor is starting", inf
+        self.incarnation += 1
+        self.actor = self._class.remote()
+        self.beginning = self.actor.begin.remote(make_task, self.name)
+
+    def arrive(self) -> None:
+        """The actor is there."""
+        self.why, self.beginning = "", None
+
+    def send(self, stamp: int, sample: int, payload: list[Any]) -> None:
+        """Send a task."""
+        report, value = self.actor.run.options(num_returns=2).remote(stamp, sample, payload)
+        self.tasks.append(Started(self.name, self.incarnation, stamp, sample, report, value, time.monotonic()))
+
+    def answered(self) -> None:
+        """The first task is answered; the next one begins."""
+        if not self.tasks.popleft().late:
+            self.losses = self.cancels = 0
+        if self.tasks:
+            self.tasks[0].begun = time.monotonic()
+
+    def awaited(self) -> Any:
+        """The reference that tells the next news of the actor; None if there is none to come.
+
+        A value is awaited where it is needed, so that Ray fetches it meanwhile.
+        """
+        if self.beginning is not None or not self.tasks:
+            return self.beginning
+        first = self.tasks[0]
+        return first.report if first.late else first.value
+
+    def give_up(self, ray: Any, why: str, due: float) -> tuple[Started, ...]:
+        """Kill the actor; the tasks that it has not answered. A new one is to be made at ``due``."""
+        tasks = tuple(self.tasks)
+        if self.actor is not None:
+            ray.kill(self.actor)
+        self.actor = self.beginning = None
+        self.tasks.clear()
+        self.why, self.due = why, due
+        return tasks
+
+
+def with_options(
+    workers: int | Iterable[Worker] | Mapping[Worker, Mapping[str, Any]],
+) -> dict[Worker, Mapping[str, Any]]:
+    """The options of each worker, from a number, names, or the options by name; ValueError for anything else."""
+    if isinstance(workers, Mapping):
+        options = dict(workers)
+    elif isinstance(workers, str) or not isinstance(workers, Iterable):
+        options = {name: {} for name in range(whole_number("workers", workers))}
+    else:
+        names = list(workers)
+        options = {name: {} for name in names}
+        if len(options) < len(names):
+            raise ValueError(f"each worker must have a name of its own; of {short(names)}, two are the same")
+    for name, own in options.items():
+        if type(name) not in (str, int) or not isinstance(own, Mapping):
+            raise ValueError(f"workers must be names, or a dict of Ray's actor options by name, not {short(workers)}")
+    if not options:
+        raise ValueError("there must be one worker at least")
+    return options

@@ -1,0 +1,96 @@
+"""The task times of real workers in a CSV file, for envs and experiments that replay them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from os import PathLike
+from pathlib import Path
+from typing import Self
+
+from ata_gym.cluster.round_record import RoundRecord
+
+COLUMNS = ("worker", "round", "duration")
+
+
+class TraceRecorder:
+    """Appends the times of each round's results to a CSV file with the columns worker, round and duration.
+
+    ``ata_gym.pools.read_trace(path, worker="worker", duration="duration")`` replays it in an env, and so does
+    ``ata-gym bench --trace``. There the workers are in the order of their names, and each task takes its worker's next
+    time; a worker without results has no place.
+
+    Every round is written and flushed at once, so that a kill loses one round at most. A file that is there already is
+    gone on with, and a last line that was cut off is removed. Close it at the end, or use it in a ``with`` statement.
+
+    Parameters
+    ----------
+    path
+        The file, whose name should end in .csv.
+
+    Raises
+    ------
+    ValueError
+        If the file holds something else.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from ata_gym.pools import read_trace
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> path = Path(folder.name, "times.csv")
+    >>> with TraceRecorder(path) as recorder:
+    ...     recorder.add(RoundRecord(1, {"a": 2, "b": 1}, {"a": (0.5, 0.25), "b": (1.5,)}, round_time=1.6))
+    >>> print(path.read_text(encoding="utf-8"), end="")
+    worker,round,duration
+    a,1,0.5
+    a,1,0.25
+    b,1,1.5
+    >>> read_trace(path, worker="worker", duration="duration").mean()
+    array([0.375, 1.5  ])
+    >>> folder.cleanup()
+    """
+
+    def __init__(self, path: str | PathLike[str]) -> None:
+        self.path = Path(path)
+        whole = _checked_end(self.path) if self.path.exists() else 0
+        self._file = self.path.open("ab")
+        self._file.truncate(whole)
+        if not whole:
+            self._write([COLUMNS])
+
+    def add(self, record: RoundRecord) -> None:
+        """Write the times of a round. ValueError if the recorder is closed, or a worker's name has a line break."""
+        for worker in record.seconds:
+            if len(str(worker).splitlines()) > 1:
+                raise ValueError(f"the name of a worker in a trace must be one line, not {worker!r}")
+        self._write([(worker, record.round, time) for worker, times in record.seconds.items() for time in times])
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def _write(self, rows: list[tuple[object, ...]]) -> None:
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows(rows)
+        self._file.write(text.getvalue().encode())
+        self._file.flush()
+
+
+def _checked_end(path: Path) -> int:
+    """The length of a trace's whole lines in bytes; ValueError if it is no trace of this kind."""
+    header, block = ",".join(COLUMNS).encode() + b"\n", 2**16
+    with path.open("rb") as file:
+        begin = file.read(len(header))
+        if not header.startswith(begin):
+            raise ValueError(f"{path} holds something else than the columns {', '.join(COLUMNS)}: give another file")
+        size = file.seek(0, os.SEEK_END)
+        first = file.seek(max(size - block, 0))
+        return first + file.read().rfind(b"\n") + 1

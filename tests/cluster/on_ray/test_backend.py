@@ -1,0 +1,218 @@
+"""A live cluster as the backend of an env: policies and agents allocate real tasks."""
+
+from __future__ import annotations
+
+import copy
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+pytest.importorskip("ray", reason="the extra cluster")
+
+import ata_policies
+from ata_gym.changes import Periodic
+from ata_gym.cluster import ClusterBackend, TraceRecorder
+from ata_gym.pools import read_trace
+from tests.fuzz.actors import make_caller, make_sleep
+
+B, SLEEPS = 4, {"a": 0.002, "b": 0.005, "c": 0.01}
+IDS = ["ata_gym/TaskAllocation-v0", "ata_gym/TaskRace-v0", "ata_gym/TaskDispatch-v0"]
+SLEEP = make_sleep(SLEEPS)
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory):
+    return tmp_path_factory.mktemp("trace") / "times.csv"
+
+
+@pytest.fixture(scope="module")
+def backend(cluster, recorded):  # noqa: ARG001 - it must be there
+    workers = {name: {"num_cpus": 0.5} for name in SLEEPS}
+    with (
+        TraceRecorder(recorded) as recorder,
+        ClusterBackend(make_caller(), workers, B, deadline=5.0, recorder=recorder) as backend,
+    ):
+        yield backend
+
+
+def make(env_id, backend, **options):
+    return gym.make(env_id, pool=backend.pool, budget=B, backend=backend, **options)
+
+
+def over(info):
+    """Whether a step was the last of its round."""
+    return "round_time" in info and info.get("round_over", True)
+
+
+def all_there(backend):
+    """Wait for actors that are made anew."""
+    while backend._crew.away:
+        backend._crew.next(0.1)
+
+
+def play(env, backend, choose, rounds=5):
+    """Play rounds and check each; ``choose`` gives the action for an observation."""
+    observation, _ = env.reset(seed=1)
+    used, played, waited = set(backend.indices), 0, 0.0
+    while played < rounds:
+        backend.payload = SLEEP, played
+        observation, reward, _, _, info = env.step(choose(observation))
+        assert env.observation_space.contains(observation)
+        waited -= reward
+        if over(info):
+            played += 1
+            record = backend.record
+            assert [value[1] for value in backend.values] == [played - 1] * B
+            assert [value[2] for value in backend.values] == list(backend.indices)
+            assert len(set(backend.indices) - used) == B
+            used |= set(backend.indices)
+            assert info["round_time"] == pytest.approx(record.round_time)
+            assert info["worker_time"] >= sum(record.busy.values()) * (1 - 1e-9)
+            assert waited == pytest.approx(info["runtime"])
+    return info
+
+
+@pytest.mark.parametrize("env_id", IDS)
+def test_a_policy_of_the_zoo_plays(backend, env_id):
+    env = make(env_id, backend)
+    policy, state = ata_policies.make("default", env, seed=0), None
+
+    def choose(observation):
+        nonlocal state
+        action, state = policy.predict(observation, state)
+        if "duration" in observation:
+            told = observation["duration"][observation["worker"] >= 0]
+            assert all(time >= SLEEPS["a"] for time in told)
+        return action
+
+    play(env, backend, choose)
+
+
+@pytest.mark.parametrize("env_id", IDS)
+def test_a_random_agent_plays_with_features_and_another_plays_on(backend, env_id):
+    """The second episode begins within a round, where there is dispatch."""
+    action = "start" if "Dispatch" in env_id else "shares"
+    env = make(env_id, backend, observation="workers", action=action)
+    env.action_space.seed(0)
+    play(env, backend, lambda _: env.action_space.sample())
+    env.step(env.action_space.sample())
+    play(env, backend, lambda _: env.action_space.sample(), rounds=2)
+
+
+@pytest.mark.parametrize("env_id", IDS[:2])
+def test_results_are_those_of_the_allocation(backend, env_id):
+    env = make(env_id, backend)
+    env.reset(seed=0)
+    all_there(backend)
+    backend.payload = SLEEP, None
+    seen, *_, info = env.step(np.array([1, 0, 3]))
+    assert seen["worker"].tolist() == [0, 2, 2, 2]
+    assert seen["elapsed"].tolist() == [0.0] * 3
+    assert info["worker_time"] == pytest.approx(seen["duration"].sum())
+    assert backend.record.tasks == {"a": 1, "b": 0, "c": 3}
+
+
+def test_a_cancelled_task_is_seen_as_elapsed(backend):
+    slow = make_sleep({"a": 0.001, "b": 0.001, "c": 60.0})
+    for env_id, action in ((IDS[1], np.array([B, 0, 1])), (IDS[2], np.array([1, 0, 1]))):
+        env = make(env_id, backend)
+        env.reset(seed=0)
+        backend.payload = slow, None
+        info = {}
+        while not over(info):
+            seen, *_, info = env.step(action)
+        assert seen["elapsed"][:2].tolist() == [0.0, 0.0]
+        assert 0.0 < seen["elapsed"][2] <= info["round_time"]
+        assert info["worker_time"] >= seen["elapsed"][2]
+
+
+def test_a_task_of_a_worker_that_dies_is_handed_on(backend, tmp_path):
+    path, sleep = tmp_path / "once", make_sleep(dict.fromkeys("abc", 0.005))
+
+    def dies(worker, *_):
+        import os
+
+        if worker == "b" and not path.exists():
+            path.touch()
+            os.kill(os.getpid(), 9)
+        sleep(worker)
+
+    for env_id, action in zip(IDS, ([1, 2, 1], [1, 4, 0], [0, 1, 0]), strict=True):
+        path.unlink(missing_ok=True)
+        env = make(env_id, backend)
+        all_there(backend)
+        env.reset(seed=0)
+        backend.payload = dies, None
+        info = {}
+        while not over(info):
+            seen, *_, info = env.step(np.array(action))
+            assert env.observation_space.contains(seen)
+        assert backend.record.away["b"].startswith("it was lost")
+        assert len(backend.values) == B
+
+
+def test_an_error_of_a_task_leaves_the_env_as_it_was(backend):
+    def fails(*_):
+        raise ZeroDivisionError
+
+    for env_id in IDS:
+        env = make(env_id, backend)
+        env.reset(seed=0)
+        before = env.unwrapped.checkpoint()
+        backend.payload = fails, None
+        with pytest.raises(ZeroDivisionError):
+            env.step(np.array([1, 1, 2 if env_id != IDS[2] else 1]))
+        after = env.unwrapped.checkpoint()
+        assert all(after[name].tobytes() == field.tobytes() for name, field in before.items())
+        backend.payload = SLEEP, "good"
+        while not over(env.step(np.array([1, 1, 2 if env_id != IDS[2] else 1]))[-1]):
+            pass
+        assert {value[1] for value in backend.values} == {"good"}
+
+
+def test_an_agent_of_stable_baselines3_learns_on_it(backend):
+    stable_baselines3 = pytest.importorskip("stable_baselines3", reason="the extra rl")
+    env = make(IDS[0], backend, observation="flat", action="shares", horizon=4)
+    backend.payload, rounds = (SLEEP, "agent"), backend._rounds
+    stable_baselines3.A2C("MlpPolicy", env, n_steps=3, device="cpu").learn(6)
+    assert backend._rounds >= rounds + 6
+
+
+def test_the_recorded_times_are_replayed(backend, recorded):
+    pytest.importorskip("polars")
+    env = make(IDS[0], backend)
+    env.reset(seed=0)
+    all_there(backend)
+    backend.payload = SLEEP, None
+    for _ in range(3):
+        seen = env.step(np.array([2, 1, 1]))[0]
+    pool = read_trace(recorded, worker="worker", duration="duration")
+    assert [pool.record(i)[-1] for i in (1, 2)] == seen["duration"][2:].tolist()
+    replay = gym.make(IDS[0], pool=pool, budget=B)
+    replay.reset(seed=0)
+    assert replay.step(np.array([2, 1, 1]))[0]["duration"][0] == pool.record(0)[0]
+
+
+def test_what_does_not_fit_is_refused(backend):
+    assert copy.deepcopy(backend) is backend
+    for env_id in IDS:
+        for options, message in (
+            ({"pool": [1.0, 2.0]}, "the env has 2 workers, but its cluster has 3"),
+            ({"budget": 5}, "the env has budget 5, but its cluster has 4"),
+            ({"changes": [Periodic(5, 0.5)]}, "real workers, which no changes=... can change"),
+        ):
+            given = {"pool": backend.pool, "budget": B, "backend": backend} | options
+            if "pool" in options:
+                given["pool"] = {"family": "deterministic", "scale": options["pool"]}
+            with pytest.raises(ValueError, match=message):
+                gym.make(env_id, **given)
+    one, other = make(IDS[2], backend), make(IDS[2], backend)
+    one.reset(seed=0)
+    other.reset(seed=0)
+    backend.payload = SLEEP, None
+    one.step(np.ones(3, np.int8))
+    one.step(np.ones(3, np.int8))
+    other.step(np.ones(3, np.int8))
+    with pytest.raises(ValueError, match="within a round that the cluster does not run: reset it"):
+        one.step(np.ones(3, np.int8))

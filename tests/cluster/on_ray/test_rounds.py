@@ -1,0 +1,132 @@
+"""Rounds on a Ray cluster in all modes: exactly B results of their own, whatever the workers or the user do."""
+
+from __future__ import annotations
+
+import _thread
+import json
+import threading
+
+import numpy as np
+import pytest
+
+pytest.importorskip("ray", reason="the extra cluster")
+
+from ata_policies import Allocator, Dispatcher
+from tests.fuzz.actors import SLEEPS, make_sleep
+
+
+def test_every_round_has_b_results_of_its_own(watched):
+    for k in range(10):
+        done = watched.round(k)
+        assert done.record.tasks.keys() == SLEEPS.keys()
+    assert done.record.away == {}
+    assert done.record.estimates.keys() == SLEEPS.keys()
+    watched.check_samples()
+
+
+def test_values_are_those_of_a_direct_computation(watched):
+    def gradient(_, weights, sample):
+        import numpy as np
+
+        data = np.random.default_rng(sample).normal(size=3)
+        return (data @ np.array(weights) - 1.0) * data
+
+    weights = (1.0, 2.0, 3.0)
+    for _ in range(2):
+        done = watched.round(weights, gradient)
+        values = np.array([value[0] for value in done.values])
+        assert np.array_equal(values, [gradient("here", weights, sample) for sample in done.indices])
+        weights = tuple((weights - 0.1 * values.mean(axis=0)).tolist())
+
+
+def test_an_error_of_a_task_names_the_worker_and_ends_the_round(watched):
+    def fails(_worker, _argument, sample):
+        raise ZeroDivisionError(f"sample {sample}")
+
+    state = watched.runner.state_dict()
+    with pytest.raises(ZeroDivisionError, match=r"worker '[ab]' raised it in the task of sample \d"):
+        watched.round("bad", fails)
+    assert watched.runner.state_dict() == state
+    watched.round("good")
+
+
+def test_an_interrupt_leaves_the_runner_usable(watched):
+    rng, sleep = np.random.default_rng(0), make_sleep({"a": 0.1, "b": 0.1})
+
+    def interrupted_round():
+        threading.Timer(rng.uniform(0.01, 0.1), _thread.interrupt_main).start()
+        watched.runner.round((sleep, "interrupted"))
+
+    for k in range(2):
+        state = watched.runner.state_dict()
+        with pytest.raises(KeyboardInterrupt):
+            interrupted_round()
+        assert watched.runner.state_dict() == state
+        watched.round(k)
+
+
+def test_it_goes_on_from_its_state(watched):
+    watched.round("before")
+    state = json.loads(json.dumps(watched.runner.state_dict()))
+    first = watched.runner.round((make_sleep(), 0))
+    assert watched.runner.state_dict() != state
+    watched.runner.load_state_dict(state)
+    assert watched.runner.state_dict() == state
+    again = watched.round("again")
+    assert again.record.round == first.record.round
+    assert again.record.estimates == first.record.estimates
+    assert {index for index in again.indices if index < state["next_sample"]} <= set(state["returned_samples"])
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"rounds": -1}, "rounds must be a whole number from 0"),
+        ({"next_sample": 1.5}, "next_sample must be a whole number"),
+        ({"returned_samples": [10**9]}, "one was returned that was never taken"),
+        ({"returned_samples": None}, "this is no state of a queue of samples"),
+        (Allocator(["a", "b"], 5, "uta").state_dict(), "this is no state of"),
+        (Dispatcher(["a", "b"], 5).state_dict(), "this is no state of"),
+    ],
+)
+def test_a_state_that_does_not_fit_is_refused(watched, wrong, message):
+    state = watched.runner.state_dict()
+    with pytest.raises(ValueError, match=message):
+        watched.runner.load_state_dict(state | wrong)
+    assert watched.runner.state_dict() == state
+
+
+@pytest.mark.parametrize("how", ["dies", "hangs"])
+def test_tasks_of_a_lost_worker_are_handed_on_in_the_same_round(watched, tmp_path, how):
+    """Worker b dies or hangs in one task, and comes back."""
+    path, sleep = tmp_path / "once", make_sleep({"a": 0.03, "b": 0.001})
+
+    def happens(worker, argument, sample):
+        import os
+        import time
+
+        if worker == "b" and not path.exists():
+            path.touch()
+            time.sleep(600.0 if how == "hangs" else 0.0)
+            os.kill(os.getpid(), 9)
+        sleep(worker, argument, sample)
+
+    done = watched.until(lambda done: "b" in done.record.away, happens)
+    why = "it gave no answer for 1.5 s" if how == "hangs" else "it was lost: ActorDiedError"
+    assert done.record.away["b"].startswith(why)
+    watched.until(lambda done: "b" in done.workers, happens)
+
+
+def test_actors_that_are_killed_at_random_moments(watched):
+    watched.play_with_kills(np.random.default_rng(watched.used[-1]), rounds=20, kills=2)
+    watched.until(lambda done: not done.record.away)
+
+
+def test_a_sample_that_was_cancelled_is_not_put_off_for_ever(watched):
+    """The first worker is so slow that no result of its own is in time."""
+    sleep = make_sleep({"a": 0.05, "b": 0.001})
+    watched.round("slow", sleep)
+    free = watched.runner.state_dict()["returned_samples"]
+    for k in range(12):
+        watched.round(k, sleep)
+    assert set(free) <= set(watched.used)
