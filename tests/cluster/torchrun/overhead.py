@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from time import perf_counter
+from contextlib import nullcontext
+from time import perf_counter, process_time
 from typing import Any
 
 import numpy as np
 import torch
 import torch.distributed as dist
-from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, TensorDataset
@@ -17,44 +17,52 @@ from ata_gym.cluster import TaskSampler, TorchAllocator
 from ata_gym.training.problems.cifar100 import _cnn
 
 
-def steps(policy: str, budget: int, turns: int, length: int) -> dict[str, Any]:
-    """Seconds of ``turns`` times ``length`` steps of each, in turn; and what is told of the last round."""
+def steps(policy: str, budget: int, together: int, turns: int, length: int) -> dict[str, Any]:
+    """In ``turns`` times ``length`` steps of each, in turn: seconds per step, and seconds of processor time; shares.
+
+    Both compute ``together`` tasks of one sample in each pass; DDP accumulates the gradients of its passes.
+    """
     rank, size = dist.get_rank(), dist.get_world_size()
     torch.manual_seed(0)
-    images, labels = torch.randn(5000, 3, 32, 32), torch.randint(100, (5000,))
-    data = TensorDataset(images, labels)
-    models: list[nn.Module] = [DistributedDataParallel(_cnn()), _cnn()]
-    optimizers = [torch.optim.Adam(model.parameters(), lr=8e-5) for model in models]
+    data = TensorDataset(torch.randn(5000, 3, 32, 32), torch.randint(100, (5000,)))
+    parallel, plain = DistributedDataParallel(_cnn()), _cnn()
+    optimizers = [torch.optim.Adam(model.parameters(), lr=8e-5) for model in (parallel, plain)]
     allocator = TorchAllocator(budget, policy, name=f"worker {rank}")
-    loader = DataLoader(data, batch_sampler=TaskSampler(allocator, data, together=budget))
-    plain = iter(DataLoader(data, batch_size=budget // size, shuffle=True))
+    ours = DataLoader(data, batch_sampler=TaskSampler(allocator, data, together=together))
+    theirs = _endless(DataLoader(data, batch_size=min(together, budget // size), shuffle=True, drop_last=True))
+    passes = budget // size // min(together, budget // size)
+    tasks: list[list[int]] = []
 
-    def ddp() -> None:
-        nonlocal plain
-        batch = next(plain, None)
-        if batch is None or len(batch[0]) < budget // size:
-            plain = iter(DataLoader(data, batch_size=budget // size, shuffle=True))
-            batch = next(plain)
-        cross_entropy(models[0](batch[0]), batch[1]).backward()
+    def step_of_ddp() -> None:
+        for left in reversed(range(passes)):
+            x, y = next(theirs)
+            with parallel.no_sync() if left else nullcontext():
+                (cross_entropy(parallel(x), y) / passes).backward()
         optimizers[0].step()
         optimizers[0].zero_grad()
 
-    def ours() -> None:
+    def step_of_ours() -> None:
         with allocator.round() as share:
-            for x, y in share.take(loader):
-                share.backward(cross_entropy(models[1](x), y))
-            share.reduce(models[1])
+            for x, y in share.take(ours):
+                share.backward(cross_entropy(plain(x), y))
+            share.reduce(plain)
         optimizers[1].step()
         optimizers[1].zero_grad()
+        tasks.append(list(allocator.last.tasks.values()))
 
-    seconds: dict[str, list[float]] = {"ddp": [], "ours": []}
+    seconds: dict[str, list[tuple[float, float]]] = {"ddp": [], "ours": []}
     for turn in range(turns + 1):
-        for name, step in (("ddp", ddp), ("ours", ours)):
+        for name, step in (("ddp", step_of_ddp), ("ours", step_of_ours)):
             dist.barrier()
-            start = perf_counter()
+            start, busy = perf_counter(), process_time()
             for _ in range(length):
                 step()
             dist.barrier()
             if turn:  # the first warms up
-                seconds[name].append((perf_counter() - start) / length)
-    return {"seconds": {name: np.array(each) for name, each in seconds.items()}, "record": str(allocator.last)}
+                seconds[name].append(((perf_counter() - start) / length, (process_time() - busy) / length))
+    return {**{name: np.array(each) for name, each in seconds.items()}, "tasks": np.array(tasks)}
+
+
+def _endless(loader: DataLoader[Any]) -> Any:
+    while True:
+        yield from loader
