@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
@@ -9,10 +10,20 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from ata_gym.cli.console import say, say_error
+from ata_gym.cluster.on_ray.connection import check_address, quiet_ray
 from ata_gym.utils.validation import whole_number
 
 if TYPE_CHECKING:
     from ata_gym.bench.experiment.experiment import Experiment
+    from ata_gym.bench.experiment.jobs import Runner
+
+
+class Where(StrEnum):
+    """Where the policies of a study run."""
+
+    local = "local"
+    ray = "ray"
+
 
 PUBLISHED = "gta,ofta,ata-empirical,ata,uta"
 """The five policies of the published figures."""
@@ -42,8 +53,23 @@ Rounds = Annotated[int | None, typer.Option(help="By default the scenario's hori
 Seed = Annotated[int, typer.Option(help="The first seed.")]
 Policies = Annotated[str, typer.Option(help="Names separated by commas; also package.module:Class.")]
 Seeds = Annotated[int, typer.Option(help="Episodes, side by side, of neighbouring seeds.")]
-Jobs = Annotated[int | None, typer.Option(help="Processes; by default one for each policy, up to one per processor.")]
+Jobs = Annotated[
+    int | None,
+    typer.Option(
+        help="Policies at once, each in a process; by default all, up to one per processor of the machine or cluster."
+    ),
+]
 SaveEvery = Annotated[float, typer.Option(help="Seconds between checkpoints.")]
+Workers = Annotated[
+    Where, typer.Option("--workers", help="Where policies run: in processes of this machine, or on a Ray cluster.")
+]
+Address = Annotated[
+    str | None,
+    typer.Option(
+        metavar="auto|HOST:PORT",
+        help="With --workers ray: a running cluster of which this machine is a node; by default one is started here.",
+    ),
+]
 RerunChanged = Annotated[
     bool, typer.Option("--rerun-changed", help="Play anew what was played by other code; without it that is refused.")
 ]
@@ -71,15 +97,37 @@ class Effort(NamedTuple):
     jobs: int | None = None
     save_every: float = 10.0
     rerun_changed: bool = False
+    workers: Where = Where.local
+    address: str | None = None
 
     @classmethod
-    def checked(cls, jobs: int | None, save_every: float, rerun_changed: bool) -> Effort:
-        """Refuse a number of processes, or of seconds between checkpoints, that makes no sense."""
+    def checked(
+        cls,
+        jobs: int | None,
+        save_every: float,
+        rerun_changed: bool,
+        workers: Where = Where.local,
+        address: str | None = None,
+    ) -> Effort:
+        """Refuse what makes no sense: a number of processes, of seconds between checkpoints, an address of Ray."""
         if jobs is not None:
             whole_number("jobs", jobs)
         if not save_every >= 0:
             raise ValueError(f"save-every must be at least 0 seconds, not {save_every}")
-        return cls(jobs, save_every, rerun_changed)
+        if workers is Where.ray:
+            quiet_ray("--workers ray")
+            if address is not None:
+                check_address(address, "--address")
+        elif address is not None:
+            raise ValueError("--address only goes with --workers ray")
+        return cls(jobs, save_every, rerun_changed, workers, address)
+
+    def runner(self) -> Runner:
+        """What runs the jobs."""
+        from ata_gym.bench.experiment.jobs import on_this_machine  # noqa: PLC0415 - these imports take a second
+        from ata_gym.cluster.on_ray.sweep import play_on_ray  # noqa: PLC0415
+
+        return on_this_machine if self.workers is Where.local else partial(play_on_ray, address=self.address)
 
 
 USUAL = Effort()

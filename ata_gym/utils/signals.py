@@ -79,6 +79,15 @@ def stop_requested() -> Iterator[Callable[[], bool]]:
 
 
 @contextmanager
+def handlers_kept() -> Iterator[None]:
+    """Undo what a library does to the handlers of Ctrl-C and SIGTERM inside the block."""
+    mine = {which: signal.getsignal(which) for which in (signal.SIGINT, signal.SIGTERM)}
+    main = threading.current_thread() is threading.main_thread()
+    with _handled({which: handler for which, handler in mine.items() if main and handler is not None}):
+        yield
+
+
+@contextmanager
 def _handled(handlers: Mapping[signal.Signals, Any]) -> Iterator[None]:
     """Handle signals in this way inside the block."""
     before = {which: signal.signal(which, handler) for which, handler in handlers.items()}

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 
 import pytest
 
 from ata_gym.bench.experiment.experiment import Experiment
 from ata_gym.bench.experiment.jobs import play_all
-from ata_gym.bench.experiment.provenance import provenance
+from ata_gym.bench.experiment.provenance import provenance, provenance_of
 from ata_gym.bench.experiment.store import open_folder
 
 EVEN = """
@@ -62,3 +63,15 @@ def test_a_file_that_a_hyperparameter_names_counts(tmp_path):
     provenance.cache_clear()
     assert provenance(f"ata:memory={prior}")["user"] != before["user"]
     assert provenance("ata")["user"] == provenance("uta")["user"]
+
+
+def test_a_folder_that_is_on_the_path_twice_counts_once(tmp_path, monkeypatch):
+    (tmp_path / "policies_of_a_user").mkdir()
+    (tmp_path / "policies_of_a_user" / "even.py").write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    once = provenance_of("policies_of_a_user.even")
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    importlib.invalidate_caches()
+    monkeypatch.delitem(sys.modules, "policies_of_a_user")
+    assert len(importlib.import_module("policies_of_a_user").__path__) == 2
+    assert provenance_of("policies_of_a_user.even") == once

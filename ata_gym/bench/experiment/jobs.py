@@ -1,4 +1,4 @@
-"""Jobs side by side, in processes of one job at a time.
+"""Jobs side by side, by default in processes of this machine, of one job at a time.
 
 Each process is an executor of its own: larger pools end all processes when the system kills one, and do not tell which
 job it had.
@@ -18,6 +18,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, contextmanager
 from functools import partial
 from multiprocessing.connection import wait as wait_for_any
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from ata_gym.bench.experiment.experiment import Experiment
@@ -48,7 +49,10 @@ Failures = dict[Job, Exception]
 Outcomes = Generator[tuple[Job, float | Exception | None]]
 """Jobs as they end, and the seconds that each took, or what went wrong, or None for one that was stopped."""
 Progress = Callable[[Job, int], None]
-"""Called with a job and the number of rounds that it has played, several times a second."""
+"""Called with a job and the number of rounds that it has played, about twice a second or more often."""
+Runner = Callable[[list[Job], int | None, float, Progress], Outcomes]
+"""What runs jobs: it gets them, how many may run at once (None: as many as it has processors for), the seconds between
+checkpoints, and what to call with the progress. It leaves results and checkpoints in the folders of the jobs."""
 
 
 class KilledError(RuntimeError):
@@ -61,6 +65,14 @@ class KilledError(RuntimeError):
         )
 
 
+def on_this_machine(todo: list[Job], processes: int | None, save_every: float, progress: Progress) -> Outcomes:
+    """The usual runner; a single job, or a single process, needs none but this one."""
+    processes = min(len(todo), processes or os.cpu_count() or 1)
+    if processes > 1:
+        return _side_by_side(todo, processes, save_every, progress)
+    return _in_turn(todo, save_every, progress)
+
+
 def play_all(
     experiment: Experiment,
     policies: Sequence[str],
@@ -71,10 +83,15 @@ def play_all(
     save_every: float = 10.0,
     progress: Callable[[str, int], None] = lambda _policy, _rounds: None,
     rerun_changed: bool = False,
+    runner: Runner = on_this_machine,
 ) -> dict[str, Exception]:
     """Play every policy of an experiment, as :func:`play_jobs`; policies take the place of jobs."""
     jobs = [Job(experiment, policy, folder, run_of) for policy in dict.fromkeys(policies)]
-    failures = play_jobs(jobs, processes, save_every, lambda job, rounds: progress(job.policy, rounds), rerun_changed)
+
+    def tell(job: Job, rounds: int) -> None:
+        progress(job.policy, rounds)
+
+    failures = play_jobs(jobs, processes, save_every, tell, rerun_changed, runner)
     return {job.policy: error for job, error in failures.items()}
 
 
@@ -84,13 +101,15 @@ def play_jobs(
     save_every: float = 10.0,
     progress: Progress = lambda _job, _rounds: None,
     rerun_changed: bool = False,
+    runner: Runner = on_this_machine,
 ) -> Failures:
     """Play every job that has not finished yet; return what went wrong, for each that failed.
 
-    Results do not depend on ``processes``: how many run side by side, by default one for each job, but no more than
-    there are processors. With one, the jobs are done one after the other in this process. On Ctrl-C, and after a kill,
-    the same call goes on from the checkpoints, which are saved every ``save_every`` seconds. What was played by other
-    code than there is now is refused with a ValueError, or played anew with ``rerun_changed``.
+    Results depend neither on the runner nor on ``processes``: how many run side by side, by default one for each job,
+    but no more than there are processors. On this machine and with one, the jobs are done one after the other in this
+    process. On Ctrl-C, and after a kill, the same call goes on from the checkpoints, which are saved every
+    ``save_every`` seconds. What was played by other code than there is now is refused with a ValueError, or played anew
+    with ``rerun_changed``.
     """
     check_code((job.made() for job in jobs), rerun_changed)
     todo = []
@@ -99,12 +118,8 @@ def play_jobs(
             progress(job, job.experiment.rounds)
         else:
             todo.append(job)
-    processes = min(len(todo), processes or os.cpu_count() or 1)
-    outcomes = (
-        _side_by_side(todo, processes, save_every, progress) if processes > 1 else _in_turn(todo, save_every, progress)
-    )
     failures: Failures = {}
-    with closing(outcomes):
+    with closing(runner(todo, processes, save_every, progress)) as outcomes:
         for job, outcome in outcomes:
             note = job.folder.failure(job.policy)
             if isinstance(outcome, Exception):
@@ -121,7 +136,7 @@ def _in_turn(todo: list[Job], save_every: float, progress: Progress) -> Outcomes
     with stop_requested() as stop:
         for job in todo:
             try:
-                outcome: float | Exception | None = _play(job, save_every, partial(progress, job), stop)
+                outcome: float | Exception | None = play_job(job, save_every, partial(progress, job), stop)
             except Exception as error:  # a policy of the user's may raise anything
                 outcome = error
             yield job, outcome
@@ -177,12 +192,16 @@ def _interrupts_held() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _play(
-    job: Job, save_every: float, progress: Callable[[int], None], stop: Callable[[], bool] = lambda: False
+def play_job(
+    job: Job,
+    save_every: float,
+    progress: Callable[[int], None],
+    stop: Callable[[], bool] = lambda: False,
+    saved: Callable[[Path], None] = lambda _: None,
 ) -> float | None:
-    """Play a job; seconds spent, or None if it was stopped."""
+    """Play a job as :func:`ata_gym.bench.experiment.run.play_to_end` does; sys.exit in a policy is an error."""
     try:
-        return play_to_end(*job, save_every=save_every, progress=progress, stop=stop)
+        return play_to_end(*job, save_every=save_every, progress=progress, stop=stop, saved=saved)
     except SystemExit as error:  # it would end the command, and the other jobs with it
         raise RuntimeError(f"the policy called sys.exit({error.code!r})") from error
 
@@ -211,4 +230,4 @@ def _work(place: int, job: Job, save_every: float) -> float | None:
     def progress(rounds: int) -> None:
         _shared[place] = rounds
 
-    return _play(job, save_every, progress, stop=lambda: bool(_shared[-1]))
+    return play_job(job, save_every, progress, stop=lambda: bool(_shared[-1]))

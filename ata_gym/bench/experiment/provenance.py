@@ -77,7 +77,8 @@ def _sources(module: str) -> list[Path]:
     rooms = getattr(found, "__path__", None)
     if rooms is None:
         return [Path(found.__file__)] if getattr(found, "__file__", None) else []
-    return [path for room in rooms for path in sorted(Path(room).rglob("*.py"))]
+    each_once = dict.fromkeys(Path(room) for room in rooms)  # Ray's workers have folders on their path twice
+    return [path for room in each_once for path in sorted(room.rglob("*.py"))]
 
 
 def _files(hyperparameters: dict[str, Any]) -> list[Path]:

@@ -153,28 +153,30 @@ def play_to_end(
     save_every: float = 10.0,
     progress: Callable[[int], None] = lambda _: None,
     stop: Callable[[], bool] = lambda: False,
+    saved: Callable[[Path], None] = lambda _: None,
 ) -> float | None:
     """Play a policy from its checkpoint, if there is one, to the last round, and leave its results in the folder.
 
     Every few milliseconds ``progress`` is called with the number of rounds played, and ``stop``: if it returns True,
-    the run saves a checkpoint and ends. Checkpoints are also saved every ``save_every`` seconds. Returns the seconds
-    spent playing, or None if it was stopped.
+    the run saves a checkpoint and ends. Checkpoints are also saved every ``save_every`` seconds; ``saved`` is called
+    with the path of each. Returns the seconds spent playing, or None if it was stopped.
     """
-    run, saved = run_of(experiment, policy), folder.checkpoint(policy)
+    run, checkpoint = run_of(experiment, policy), folder.checkpoint(policy)
     made_by = provenance(policy)
-    before = run.restore(saved)
+    before = run.restore(checkpoint)
     if not run.round:
-        begin(saved, made_by)
+        begin(checkpoint, made_by)
     start = last = perf_counter()
     while run.round < experiment.rounds:
         run.play(max(1, _STRIDE // run.steps))
         progress(run.round)
         now, stopped = perf_counter(), stop()
         if stopped or now - last >= save_every:
-            run.save(saved, before + now - start)
+            run.save(checkpoint, before + now - start)
+            saved(checkpoint)
             last = perf_counter()
         if stopped:
             return None
     write_frame(folder.result(policy), run.results(), made_by)
-    discard(saved)
+    discard(checkpoint)
     return before + perf_counter() - start

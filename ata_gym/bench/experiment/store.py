@@ -124,8 +124,13 @@ def write_frame(path: Path, frame: pl.DataFrame, about: Mapping[str, str]) -> No
     """Write a Parquet file, and beside it, as JSON, its checksum and what there is to say about it."""
     content = io.BytesIO()
     frame.write_parquet(content)
-    write_whole(path, lambda part: part.write_bytes(content.getbuffer()))
-    write_json(path.with_suffix(".json"), {"sha256": _sha256(content.getvalue()), **about})
+    write_frame_content(path, content.getvalue(), about)
+
+
+def write_frame_content(path: Path, content: bytes, about: Mapping[str, str]) -> None:
+    """As :func:`write_frame`, with the content of a file that it wrote elsewhere."""
+    write_whole(path, lambda part: part.write_bytes(content))
+    write_json(path.with_suffix(".json"), {"sha256": _sha256(content), **about})
 
 
 def begin(path: Path, made_by: Provenance) -> None:

@@ -34,6 +34,8 @@ def bench(
     price: Annotated[float, typer.Option(help="What one unit of worker time costs in units of runtime.")] = 0.0,
     jobs: options.Jobs = None,
     save_every: options.SaveEvery = 10.0,
+    workers: options.Workers = options.Where.local,
+    address: options.Address = None,
     rerun_changed: options.RerunChanged = False,
 ) -> None:
     r"""Run policies on a scenario or a trace; leave tables, pictures and records in a folder.
@@ -44,13 +46,15 @@ def bench(
     ```
     ata-gym bench --scenario icml2025-regret --rounds 100000 --out results/regret
     ata-gym bench --scenario alibaba-4 --data recordings --out results/alibaba
+    ata-gym bench --scenario icml2025-regret --out results/regret --workers ray --address 10.0.0.1:6379
     ata-gym bench --trace times.csv --worker-column machine --duration-column seconds \
         --round-column step --budget 10 --out results/times
     ```
     """
     columns = worker_column, duration_column, round_column
     experiment = options.find_experiment(scenario, trace, columns, budget, rounds, seeds, seed, price, data)
-    run_and_report(experiment, policies, out, options.Effort.checked(jobs, save_every, rerun_changed))
+    effort = options.Effort.checked(jobs, save_every, rerun_changed, workers, address)
+    run_and_report(experiment, policies, out, effort)
 
 
 def run_and_report(
@@ -96,6 +100,7 @@ def play(
         failures = play_all(
             experiment, policies, folder, run_of or PolicyRun,
             processes=effort.jobs, save_every=effort.save_every, progress=progress, rerun_changed=effort.rerun_changed,
+            runner=effort.runner(),
         )  # fmt: skip
     return folder, [policy for policy in policies if policy not in failures], failures
 

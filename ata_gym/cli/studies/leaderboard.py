@@ -13,7 +13,17 @@ import gymnasium as gym
 import typer
 
 from ata_gym.cli.console import progress_bars, show_report
-from ata_gym.cli.options import Effort, Jobs, OutOrDefault, RerunChanged, SaveEvery, split_names
+from ata_gym.cli.options import (
+    Address,
+    Effort,
+    Jobs,
+    OutOrDefault,
+    RerunChanged,
+    SaveEvery,
+    Where,
+    Workers,
+    split_names,
+)
 from ata_gym.cli.studies.bench import say_failure
 from ata_gym.utils.validation import non_negative, whole_number
 from ata_policies.registry import DEFAULTS
@@ -67,6 +77,8 @@ def leaderboard(
     ] = None,
     jobs: Jobs = None,
     save_every: SaveEvery = 10.0,
+    workers: Workers = Where.local,
+    address: Address = None,
     rerun_changed: RerunChanged = False,
 ) -> None:
     r"""Rank policies by cost = runtime + price x worker time, on a fixed set of scenarios with a version.
@@ -81,7 +93,7 @@ def leaderboard(
     ata-gym leaderboard --data recordings --out results/leaderboard
     ata-gym leaderboard --set changing --data recordings
     ata-gym leaderboard --set unseen --scenarios walk,lomax --prices 0 --policies restarting-beta,distribution-learner
-    ata-gym leaderboard --set drawn --quick
+    ata-gym leaderboard --set drawn --quick --workers ray --address auto
     ata-gym leaderboard --policies ata-icml,thompson,my_package.my_module:MyPolicy:shape=4
     ```
     """
@@ -90,7 +102,7 @@ def leaderboard(
     from ata_gym.bench.leaderboard.report import report  # noqa: PLC0415
     from ata_gym.bench.leaderboard.sets.registry import SETS  # noqa: PLC0415
 
-    effort, known = Effort.checked(jobs, save_every, rerun_changed), SETS[set_]
+    effort, known = Effort.checked(jobs, save_every, rerun_changed, workers, address), SETS[set_]
     chosen, notes = known.choose(None if scenarios is None else split_names(scenarios, "scenario"), data, quick)
     names = known.players() if policies is None else split_names(policies)
     usual_prices, usual_seeds = (known.quick_prices, known.quick_seeds) if quick else (known.prices, known.seeds)
@@ -160,4 +172,4 @@ def _play(todo: Sequence[Job], effort: Effort) -> Failures:
             played[job] = rounds
             show_progress(scenario, done[scenario])
 
-        return play_jobs(todo, effort.jobs, effort.save_every, progress, effort.rerun_changed)
+        return play_jobs(todo, effort.jobs, effort.save_every, progress, effort.rerun_changed, effort.runner())

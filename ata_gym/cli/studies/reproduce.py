@@ -9,7 +9,7 @@ import typer
 
 from ata_gym import __version__
 from ata_gym.cli.console import say, say_files, show, show_report
-from ata_gym.cli.options import PUBLISHED, Effort, Jobs, OutOrDefault, RerunChanged, SaveEvery
+from ata_gym.cli.options import PUBLISHED, Address, Effort, Jobs, OutOrDefault, RerunChanged, SaveEvery, Where, Workers
 from ata_gym.cli.studies.bench import end_with, play, run_and_report
 from ata_gym.cli.training.train import train_with_progress
 from ata_gym.utils.extras import require
@@ -86,6 +86,8 @@ def reproduce(
     out: OutOrDefault = None,
     jobs: Jobs = None,
     save_every: SaveEvery = 10.0,
+    workers: Workers = Where.local,
+    address: Address = None,
     rerun_changed: RerunChanged = False,
 ) -> None:
     """Run policies on a published scenario, and draw its figure.
@@ -110,7 +112,7 @@ def reproduce(
     seeds = whole_number("seeds", (REGRET_SEEDS if figure == REGRET else 8) if seeds is None else seeds)
     kind = f"{figure}-{growth or 'linear'}" if figure == QUADRATIC else figure
     where = Path("results", f"{kind}-{count}-rounds-{seeds}-seeds") if out is None else out
-    plan = _Plan(count, seeds, where, Effort.checked(jobs, save_every, rerun_changed))
+    plan = _Plan(count, seeds, where, Effort.checked(jobs, save_every, rerun_changed, workers, address))
     if figure == QUADRATIC:
         _quadratic(plan, sizes or _SIZES, growth or "linear")
     elif figure == REGRET:

@@ -34,6 +34,8 @@ def track(
     seed: options.Seed = 0,
     jobs: options.Jobs = None,
     save_every: options.SaveEvery = 10.0,
+    workers: options.Workers = options.Where.local,
+    address: options.Address = None,
     rerun_changed: options.RerunChanged = False,
 ) -> None:
     r"""Measure how many rounds policies need to follow an abrupt change, and draw what they do meanwhile.
@@ -45,6 +47,7 @@ def track(
     ```
     ata-gym track --scenario changing-permuted-linear-n51 --rounds 22000 --out results/permuted
     ata-gym track --scenario alibaba-4 --data recordings --change 1873 --after 300 --out results/alibaba
+    ata-gym track --scenario changing-permuted-linear-n51 --out results/permuted --workers ray --address auto
     ata-gym track --trace times.csv --worker-column machine --duration-column seconds \
         --round-column step --budget 10 --change 1873 --out results/times
     ```
@@ -55,5 +58,5 @@ def track(
     columns = worker_column, duration_column, round_column
     experiment = options.find_experiment(scenario, trace, columns, budget, rounds, seeds, seed, data=data)
     tracking = Tracking.around(experiment, change or None, before=before, after=after)
-    effort = options.Effort.checked(jobs, save_every, rerun_changed)
+    effort = options.Effort.checked(jobs, save_every, rerun_changed, workers, address)
     run_and_report(tracking, policies, out, effort, TrackedRun, report)

@@ -1,0 +1,161 @@
+"""What a sweep sends to the nodes of a Ray cluster: the mailbox, and the function that plays a job.
+
+They are sent as code, and import ata-gym only where they use it, since a node may have another ata-gym, or none.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import platform
+import traceback
+from collections import Counter
+from importlib import import_module
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import monotonic
+from typing import Any
+
+MOST_STARTS = 2
+"""Starts of a job on one node without a new checkpoint; where a node was lost, there is but one."""
+
+_TELL_EVERY = 0.5
+"""Seconds between two reports of the rounds played."""
+
+
+class Mailbox:
+    """Between the driver, on whose node it is, and the nodes: checkpoints, rounds played, and whether to stop.
+
+    Jobs are known by their place in the driver's list. A job that is tried again, since its node was lost, goes on from
+    the newest checkpoint here.
+    """
+
+    def __init__(self, checkpoints: dict[int, bytes]) -> None:
+        self.newest = checkpoints
+        self.unread: set[int] = set()
+        self.rounds: dict[int, int] = {}
+        self.starts: dict[int, Counter[str]] = {}
+        self.stopped = False
+
+    def begin(self, place: int, node: str) -> tuple[bytes | None, bool]:
+        """A job begins on a node: its newest checkpoint, and whether its process was killed too often."""
+        starts = self.starts.setdefault(place, Counter())
+        starts[node] += 1
+        return self.newest.get(place), starts[node] > MOST_STARTS
+
+    def tell(self, place: int, rounds: int) -> bool:
+        """Note how many rounds a job has played; whether it shall stop."""
+        self.rounds[place] = rounds
+        return self.stopped
+
+    def keep(self, place: int, checkpoint: bytes) -> None:
+        """Keep a checkpoint in place of the one before."""
+        self.newest[place] = checkpoint
+        self.unread.add(place)
+        self.starts[place] = Counter()
+
+    def read(self) -> tuple[dict[int, int], dict[int, bytes]]:
+        """The rounds played and the checkpoints that came since the last call."""
+        rounds, checkpoints = self.rounds, {place: self.newest[place] for place in self.unread}
+        self.rounds, self.unread = {}, set()
+        return rounds, checkpoints
+
+    def forget(self, place: int) -> None:
+        """Drop the checkpoint of a job that has ended."""
+        self.newest.pop(place, None)
+        self.unread.discard(place)
+
+    def stop(self) -> set[int]:
+        """Ask all jobs to save a checkpoint and end; those that have begun."""
+        self.stopped = True
+        return set(self.starts)
+
+
+def play_there(
+    mailbox: Any, place: int, policy: str, needed: dict[str, str], threads: dict[str, str | None], save_every: float,
+    pickled: bytes,
+) -> dict[str, Any] | None:  # fmt: skip
+    """Play a job in a temporary folder of this node, from its newest checkpoint.
+
+    Parameters
+    ----------
+    mailbox, place
+        Where to send what there is to tell, and the job's place in it.
+    policy
+        Its name.
+    needed
+        The provenance that it must have here; of the machine, only the kind.
+    threads
+        Variables of the environment of which numerical libraries read how many threads they may use, as they are where
+        the driver is; Ray has changed them.
+    save_every
+        Seconds between checkpoints.
+    pickled
+        The experiment, and what is recorded.
+
+    Returns
+    -------
+    None if it was asked to stop. ``{"refused": reason, "node": name}`` where the code is another one, ``{"killed":
+    True}`` if its process was killed too often, else its result, the seconds spent and the machine.
+    """
+    ray: Any = import_module("ray")
+
+    for name, value in threads.items():
+        os.environ.pop(name, None)
+        if value is not None:
+            os.environ[name] = value
+    reason, machine = _unlike(policy, needed)
+    if reason:
+        return {"refused": reason, "node": f"{platform.node()} ({ray.util.get_node_ip_address()})"}
+    from ata_gym.bench.experiment.jobs import Job, play_job  # noqa: PLC0415
+    from ata_gym.bench.experiment.store import Folder, check_frame  # noqa: PLC0415
+    from ata_gym.utils.sealed import read_sealed, save_checkpoint  # noqa: PLC0415
+
+    newest, killed = ray.get(mailbox.begin.remote(place, ray.get_runtime_context().get_node_id()))
+    if killed:
+        return {"killed": True}
+    stop, told = False, monotonic()
+
+    def progress(rounds: int) -> None:
+        nonlocal stop, told
+        if monotonic() - told >= _TELL_EVERY:
+            stop, told = ray.get(mailbox.tell.remote(place, rounds)), monotonic()
+
+    def saved(path: Path) -> None:
+        ray.get(mailbox.keep.remote(place, read_sealed(path)))
+
+    experiment, run_of = pickle.loads(pickled)
+    with TemporaryDirectory(prefix="ata-gym-") as temporary:
+        folder = Folder(Path(temporary))
+        result, checkpoint = folder.result(policy), folder.checkpoint(policy)
+        for file in (result, checkpoint):
+            file.parent.mkdir()
+        if newest is not None:
+            save_checkpoint(checkpoint, newest)
+        try:
+            seconds = play_job(Job(experiment, policy, folder, run_of), save_every, progress, lambda: stop, saved)
+        except Exception as error:  # a policy of the user's may raise anything
+            error.add_note(f"On the node, this was:\n{traceback.format_exc()}")  # Python itself sends no traceback
+            raise
+        if seconds is None:
+            return None
+        return {"seconds": seconds, "machine": machine, "result": check_frame(result)}
+
+
+def _unlike(policy: str, needed: dict[str, str]) -> tuple[str, str]:
+    """In which respects the code of this node is another one, in words, or nothing; and this machine."""
+    try:
+        from ata_gym.bench.experiment.provenance import provenance  # noqa: PLC0415
+
+        found = provenance(policy)
+    except Exception as error:  # a user's module may raise anything
+        return f"{policy} cannot be made there ({type(error).__name__}: {error})", ""
+    machine = found["machine"]
+    found = {**found, "machine": machine.partition(",")[0]}
+    words = {"engine": "the code of ata-gym is another one", "user": f"the code of {policy} is another one"}
+    unlike = [
+        words.get(key, f"{key} is {found.get(key)} there and {value} here")
+        for key, value in needed.items()
+        if found.get(key) != value
+    ]
+    return ", ".join(unlike), machine

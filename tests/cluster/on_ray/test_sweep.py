@@ -1,0 +1,246 @@
+"""A sweep on a real Ray cluster of several nodes: what comes, goes or dies there leaves the bytes of a local run."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from ata_gym.bench.experiment.experiment import Experiment
+from ata_gym.bench.experiment.jobs import Job, KilledError, play_all, play_jobs
+from ata_gym.bench.experiment.store import open_folder
+from ata_gym.cli import app
+from ata_gym.cluster.on_ray import sweep
+from ata_gym.cluster.on_ray.connection import connected, quiet_ray
+from ata_gym.cluster.on_ray.sweep import play_on_ray
+from ata_gym.utils.extras import MissingExtraError
+from ata_gym.utils.sealed import read_sealed
+from ata_policies import AllocationPolicy
+
+pytestmark = pytest.mark.skipif(os.name == "nt", reason="Ray's test clusters need POSIX")
+
+POLICIES = ["ata", "ata-empirical-icml"]
+ROUNDS = 3_000
+LINE = f"bench --scenario icml2025-regret --rounds {ROUNDS} --seeds 2 --policies {','.join(POLICIES)} --save-every 0.05"
+
+
+class Broken(AllocationPolicy):
+    """Plays some rounds, then fails in one of two ways."""
+
+    def __init__(self, setting, *, kill=False, seed=0):
+        super().__init__(setting, seed=seed)
+        self.kill = kill
+
+    def allocate(self, state):
+        if state.round[0] > 3:
+            if self.kill:
+                os.kill(os.getpid(), signal.SIGKILL)
+            raise RuntimeError("no idea")
+        return np.tile(np.eye(1, self.setting.n, dtype=np.int64) * self.setting.budget, (len(state.round), 1))
+
+
+class Gated(AllocationPolicy):
+    """Waits in the middle until there is a folder ``gate``; notes in which round each of its processes began."""
+
+    def __init__(self, setting, *, gate, seed=0):
+        super().__init__(setting, seed=seed)
+        self.gate, self.calls = Path(gate), 0
+
+    def allocate(self, state):
+        self.calls += 1
+        if self.calls == 2:  # the first may ask for the form of a checkpoint
+            with self.gate.with_suffix(".txt").open("a") as file:
+                file.write(f"{state.round[0]}\n")
+        while state.round[0] > ROUNDS / 2 and not self.gate.is_dir():
+            time.sleep(0.01)
+        return np.tile(np.eye(1, self.setting.n, dtype=np.int64) * self.setting.budget, (len(state.round), 1))
+
+
+@pytest.fixture(scope="module")
+def short() -> Iterator[str]:
+    """A folder with a short name, in which Ray keeps its sockets."""
+    with (
+        TemporaryDirectory(prefix="r", dir="/tmp", ignore_cleanup_errors=True) as folder,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        patch.setenv("RAY_TMPDIR", folder)
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        patch.delenv("RAY_ADDRESS", raising=False)
+        yield folder
+
+
+MEMORY = {"object_store_memory": 80_000_000}
+
+
+@pytest.fixture(scope="module")
+def cluster(short: str) -> Iterator[Any]:  # noqa: ARG001
+    """Two nodes of one CPU; this process has joined them, and so do the commands."""
+    quiet_ray("The test")
+    utils = pytest.importorskip("ray.cluster_utils")
+    soon = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 500, "health_check_failure_threshold": 2}
+    head = {"num_cpus": 1, "include_dashboard": False, "_system_config": soon, **MEMORY}
+    cluster = utils.Cluster(True, head_node_args=head)
+    cluster.add_node(num_cpus=1, **MEMORY)
+    with connected(cluster.address):
+        yield cluster
+    cluster.shutdown()
+
+
+def experiment(rounds: int = ROUNDS, scenario: str = "icml2025-regret") -> Experiment:
+    return Experiment.on_scenario(scenario, rounds=rounds, seeds=2)
+
+
+def jobs(out: Path) -> list[Job]:
+    """Policies on two scenarios."""
+    played = experiment(300, "changing-permuted-linear-n51"), experiment()
+    folders = [open_folder(out / str(k), each.config()) for k, each in enumerate(played)]
+    return [Job(each, policy, folder) for each, folder in zip(played, folders, strict=True) for policy in POLICIES]
+
+
+def contents(path: Path) -> dict[str, bytes]:
+    """All files of a folder but that of wall-clock times, and those that say whose it is."""
+    files = [file for file in path.rglob("*") if file.is_file() and ".ata-gym." not in file.name]
+    return {str(file.relative_to(path)): file.read_bytes() for file in files if file.name != "timings.json"}
+
+
+@pytest.fixture(scope="module")
+def local(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a local run."""
+    out = tmp_path_factory.mktemp("local")
+    assert play_jobs(jobs(out), processes=1) == {}
+    return out
+
+
+@pytest.mark.usefixtures("cluster")
+def test_nodes_leave_the_bytes_of_a_local_run(local, tmp_path):
+    told = []
+    assert play_jobs(jobs(tmp_path)[:3], progress=lambda *now: told.append(now), runner=play_on_ray) == {}
+    expected = contents(local)
+    assert {name: expected[name] for name in contents(tmp_path)} == contents(tmp_path)
+    assert {(job.policy, rounds) for job, rounds in told} >= {*((policy, 300) for policy in POLICIES), ("ata", ROUNDS)}
+
+
+def test_where_a_node_is_lost_its_job_goes_on_from_the_checkpoint_on_another(cluster, tmp_path):
+    played, gates = experiment(), [tmp_path / "a", tmp_path / "b"]
+    policies = [f"{__name__}:Gated:gate={gate}" for gate in gates]
+    folder = open_folder(tmp_path / "ray", played.config())
+    reached = [0]
+    with ThreadPoolExecutor(1) as beside:
+        playing = beside.submit(play_all, played, policies, folder, save_every=0.0, runner=play_on_ray)
+        while min(reached) < ROUNDS / 3 and not playing.done():  # then each node plays one
+            time.sleep(0.01)
+            reached = [rounds_of(folder.checkpoint(policy)) for policy in policies]
+        for node in list(cluster.worker_nodes):
+            cluster.remove_node(node, allow_graceful=False)
+        for gate in gates:
+            gate.mkdir()
+        assert playing.result() == {}
+    begun = [[int(line) for line in gate.with_suffix(".txt").read_text().split()] for gate in gates]
+    assert sorted(map(len, begun)) == [1, 2]
+    assert all(rounds[0] < 3 for rounds in begun)
+    assert all(again > before for (_, *rest), before in zip(begun, reached, strict=True) for again in rest)
+    assert play_all(played, policies, open_folder(tmp_path / "local", played.config()), processes=1) == {}
+    assert contents(tmp_path / "ray") == contents(tmp_path / "local")
+
+
+def rounds_of(checkpoint: Path) -> int:
+    """How many rounds a checkpoint has played."""
+    try:
+        with np.load(io.BytesIO(read_sealed(checkpoint))) as file:
+            return int(file["tree.1"])
+    except FileNotFoundError:  # also while one takes the place of the one before
+        return 0
+
+
+@pytest.mark.parametrize("how", ["KILL", "TERM"])
+def test_a_local_run_goes_on_where_the_driver_was_ended(cluster, local, tmp_path, how):
+    command = [sys.executable, "-m", "ata_gym", *LINE.split(), "--out", str(tmp_path)]
+    on_ray = [*command, "--workers", "ray", "--address", cluster.address]
+    process = subprocess.Popen(on_ray, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    while not list(tmp_path.rglob("*.npz")):
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.005)
+    process.send_signal(signal.Signals[f"SIG{how}"])
+    output = process.communicate(timeout=60)
+    stopped = "ata-gym: stopped by SIGTERM; the same command goes on from here\n"
+    assert (process.returncode, output) == {"KILL": (-9, ("", "")), "TERM": (143, ("", stopped))}[how]
+    before = contents(tmp_path)
+    assert any(name.startswith("checkpoints") for name in before)
+    played = experiment()
+    assert play_all(played, POLICIES, open_folder(tmp_path, played.config()), processes=1) == {}
+    assert contents(tmp_path) == contents(local / "1")
+
+
+@pytest.mark.usefixtures("short")
+def test_what_fails_is_told_as_on_this_machine(tmp_path):
+    raises, dies = f"{__name__}:Broken", f"{__name__}:Broken:kill=True"
+    line = (
+        f"bench --scenario icml2025-regret --rounds 50 --seeds 2 --policies {raises},{dies},uta --workers ray --jobs 2"
+    )
+    command = [sys.executable, "-m", "ata_gym", *line.split(), "--out", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    notes = {file.stem: file for file in (tmp_path / "failures").iterdir()}
+    assert sorted(done.stderr.splitlines()) == [
+        f"ata-gym: {raises} failed: RuntimeError: no idea (see {notes[quote(raises)]})",
+        f"ata-gym: {dies} failed: {KilledError()} (see {notes[quote(dies)]})",
+    ]
+    assert done.returncode == 1
+    assert "raylet" not in done.stdout
+    assert ", in allocate\n" in notes[quote(raises)].read_text("utf-8")
+    assert {name for name in contents(tmp_path) if "results" in name} == {"results/uta.json", "results/uta.parquet"}
+
+
+@pytest.mark.usefixtures("cluster")
+def test_a_node_with_other_code_is_refused(tmp_path, monkeypatch):
+    there = sweep.provenance("uta")
+    monkeypatch.setattr(sweep, "provenance", lambda _: {**there, "engine": "another", "numpy": "1.0"})
+    folder = open_folder(tmp_path, experiment(50).config())
+    with pytest.raises(
+        ValueError, match=r"the node .+ has other code .+: the code of ata-gym is another one, numpy is "
+    ):
+        play_all(experiment(50), ["uta"], folder, runner=play_on_ray)
+    assert not contents(tmp_path).keys() - {"config.json"}
+
+
+def free_port() -> int:
+    with socket.socket() as open_one:
+        open_one.bind(("127.0.0.1", 0))
+        return int(open_one.getsockname()[1])
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ("--address auto", "--address only goes with --workers ray"),
+        ("--workers ray --address here", "--address must be auto, or host:port of a Ray cluster's head"),
+        (f"--workers ray --address 127.0.0.1:{free_port()}", "no Ray cluster can be joined at 127.0.0.1:"),
+    ],
+)
+def test_mistakes_are_one_sentence(tmp_path, options, sentence):
+    result = CliRunner().invoke(app, [*LINE.split(), "--out", str(tmp_path / "out"), *options.split()])
+    assert result.exit_code == 2
+    assert result.stderr.startswith("ata-gym: ")
+    assert sentence in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_without_ray_the_extra_is_named(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    result = CliRunner().invoke(app, [*LINE.split(), "--out", str(tmp_path / "out"), "--workers", "ray"])
+    assert isinstance(result.exception, MissingExtraError)
+    assert str(result.exception) == '--workers ray needs ray: pip install "ata-gym[cluster]"'
+    assert not (tmp_path / "out").exists()
