@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from ata_gym.cli.console import say, say_error
-from ata_gym.cluster.on_ray.connection import check_address, quiet_ray
+from ata_gym.cluster.on_ray.sweeps.connection import check_address, quiet_ray
 from ata_gym.utils.validation import whole_number
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ class Effort(NamedTuple):
     def runner(self) -> Runner:
         """What runs the jobs."""
         from ata_gym.bench.experiment.jobs import on_this_machine  # noqa: PLC0415 - these imports take a second
-        from ata_gym.cluster.on_ray.sweep import play_on_ray  # noqa: PLC0415
+        from ata_gym.cluster.on_ray.sweeps.sweep import play_on_ray  # noqa: PLC0415
 
         return on_this_machine if self.workers is Where.local else partial(play_on_ray, address=self.address)
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from ata_gym.utils.extras import require
 
 if TYPE_CHECKING:
-    from ata_gym.cluster.on_ray.actor import cancelled
-    from ata_gym.cluster.on_ray.backend import ClusterBackend
-    from ata_gym.cluster.on_ray.runner import RayRound, RayRunner
+    from ata_gym.cluster.on_ray.rounds.actor import cancelled
+    from ata_gym.cluster.on_ray.rounds.backend import ClusterBackend
+    from ata_gym.cluster.on_ray.rounds.runner import RayRound, RayRunner
     from ata_gym.cluster.round_record import RoundRecord
     from ata_gym.cluster.torchrun.task_sampler import TaskSampler
     from ata_gym.cluster.torchrun.torch_allocator import TorchAllocator
@@ -32,14 +32,14 @@ __all__ = [
 ]
 
 _HOMES = {
-    "ClusterBackend": ("ray", "on_ray.backend"),
-    "RayRound": ("ray", "on_ray.runner"),
-    "RayRunner": ("ray", "on_ray.runner"),
+    "ClusterBackend": ("ray", "on_ray.rounds.backend"),
+    "RayRound": ("ray", "on_ray.rounds.runner"),
+    "RayRunner": ("ray", "on_ray.rounds.runner"),
     "RoundRecord": (None, "round_record"),
     "TaskSampler": ("torch", "torchrun.task_sampler"),
     "TorchAllocator": ("torch", "torchrun.torch_allocator"),
     "TraceRecorder": (None, "trace_recorder"),
-    "cancelled": (None, "on_ray.actor"),
+    "cancelled": (None, "on_ray.rounds.actor"),
 }
 """The package that each name needs, and its module."""
 

@@ -25,8 +25,8 @@ from ata_gym.bench.experiment.jobs import Job, KilledError, play_all, play_jobs
 from ata_gym.bench.experiment.store import open_folder
 from ata_gym.cli import app
 from ata_gym.cluster.on_ray import sweep
-from ata_gym.cluster.on_ray.connection import connected, quiet_ray
-from ata_gym.cluster.on_ray.sweep import play_on_ray
+from ata_gym.cluster.on_ray.sweeps.connection import connected, quiet_ray
+from ata_gym.cluster.on_ray.sweeps.sweep import play_on_ray
 from ata_gym.utils.extras import MissingExtraError
 from ata_gym.utils.sealed import read_sealed
 from ata_policies import AllocationPolicy

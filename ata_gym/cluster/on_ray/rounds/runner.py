@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
-from ata_gym.cluster.on_ray.actor import MakeTask, Worker
-from ata_gym.cluster.on_ray.crew import Answered, Crew, Lost
-from ata_gym.cluster.on_ray.sample_queue import SampleQueue
-from ata_gym.cluster.on_ray.task_round import TaskRound
-from ata_gym.cluster.on_ray.worker_actor import with_options
+from ata_gym.cluster.on_ray.rounds.actor import MakeTask, Worker
+from ata_gym.cluster.on_ray.rounds.crew import Answered, Crew, Lost
+from ata_gym.cluster.on_ray.rounds.sample_queue import SampleQueue
+from ata_gym.cluster.on_ray.rounds.task_round import TaskRound
+from ata_gym.cluster.on_ray.rounds.worker_actor import with_options
 from ata_gym.cluster.round_record import RoundRecord
 from ata_gym.utils.validation import short, whole_number
 from ata_policies import Allocator, Dispatcher

@@ -9,9 +9,9 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from ata_gym.cluster.on_ray.actor import Worker
-from ata_gym.cluster.on_ray.crew import Answered, Crew, Failed, Lost, Ready
-from ata_gym.cluster.on_ray.sample_queue import SampleQueue
+from ata_gym.cluster.on_ray.rounds.actor import Worker
+from ata_gym.cluster.on_ray.rounds.crew import Answered, Crew, Failed, Lost, Ready
+from ata_gym.cluster.on_ray.rounds.sample_queue import SampleQueue
 from ata_gym.cluster.round_record import RoundRecord
 
 _MOMENT = 1e-6
