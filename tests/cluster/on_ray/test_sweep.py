@@ -24,7 +24,7 @@ from ata_gym.bench.experiment.experiment import Experiment
 from ata_gym.bench.experiment.jobs import Job, KilledError, play_all, play_jobs
 from ata_gym.bench.experiment.store import open_folder
 from ata_gym.cli import app
-from ata_gym.cluster.on_ray import sweep
+from ata_gym.cluster.on_ray.sweeps import sweep
 from ata_gym.cluster.on_ray.sweeps.connection import connected, quiet_ray
 from ata_gym.cluster.on_ray.sweeps.sweep import play_on_ray
 from ata_gym.utils.extras import MissingExtraError
