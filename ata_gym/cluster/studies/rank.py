@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
+from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from ata_gym.cluster.studies.emulation import Emulation
@@ -34,6 +35,23 @@ class Work(NamedTuple):
     """Whether tasks take their emulated times; if not, only losses are asked for."""
 
 
+class Double(nn.Module):
+    """A model in double precision, for inputs of any.
+
+    Adam makes the rounding of float32 grow from step to step where gradients are small; here what is left of a
+    difference between two splits of the tasks is a mistake.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model.double()
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """The model's outputs."""
+        outputs: Tensor = self.model(inputs.double())
+        return outputs
+
+
 def samples_of(problem: str, data: str | Path | None) -> Classification:
     """The problem of that name; ValueError as of ``make_problem``, or if it has no labelled samples."""
     made = make_problem(problem, data)
@@ -48,7 +66,7 @@ def play(work: Work, out: Path) -> None:
     torch.set_num_threads(1)
     torch.manual_seed(work.seed)
     problem = samples_of(work.problem, work.data)
-    model = problem.build()
+    model = Double(problem.build())
     optimizer = torch.optim.Adam(model.parameters(), lr=problem.learning_rates["adam"])
     rank = dist.get_rank()
     allocator = TorchAllocator(emulation.budget, work.policy, name=f"worker {rank}", seed=work.seed)

@@ -92,6 +92,8 @@ def _followed(emulation: Emulation, seconds: Floats) -> float | None:
 def _draw(emulation: Emulation, records: Mapping[str, pl.DataFrame], title: str, folder: Path) -> list[Path]:
     """For each policy the tasks of each worker, and how long rounds are."""
     least = [emulation.least(number) for number in range(1, emulation.rounds + 1)]
+    usual = [np.quantile(frame["seconds"].to_numpy(), 0.95) for frame in records.values()]  # the first rounds compile
+    highest = 1.25 * max([*usual, *least])
     with style.figure(1.4 + 2.6 * len(records), 4.6) as picture:
         grid = picture.subplots(2, len(records), sharex=True, sharey="row", squeeze=False)
         for (policy, frame), (above, below) in zip(records.items(), grid.T, strict=True):
@@ -101,7 +103,7 @@ def _draw(emulation: Emulation, records: Mapping[str, pl.DataFrame], title: str,
             above.set(title=policy, xlim=(1, emulation.rounds), ylim=(0, emulation.budget))
             below.plot(rounds, frame["seconds"].to_numpy(), color="#333333", linewidth=0.9, label="a round")
             below.plot(rounds, least, color="#D55E00", linewidth=1.2, linestyle=(0, (4, 2)), label="best split")
-            below.set(xlabel="round", **({"yscale": "log"} if emulation.stall else {"ylim": (0, None)}))
+            below.set(xlabel="round", **({"yscale": "log"} if emulation.stall else {"ylim": (0, highest)}))
         grid[0, 0].set_ylabel("tasks of each worker")
         grid[1, 0].set_ylabel("seconds")
         grid[0, -1].legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))

@@ -76,8 +76,8 @@ class TaskGradients:
     def reduce(self, weight: float, told: Tensor | None = None) -> Tensor | None:
         """Sum the gradient over the ranks; ``weight`` is this rank's part of the tasks.
 
-        ``told`` are numbers that travel with the gradient, in the same collective if the dtypes are the same; their sum
-        is returned.
+        ``told`` are numbers that travel with the gradient, in the same collective if it is float32 or float64, and in
+        one of their own, as float32, otherwise; their sum is returned.
         """
         parameters = self._trained()  # whole ones, where they are sharded otherwise
         gradients = [parameter.grad for parameter in parameters]
@@ -90,7 +90,8 @@ class TaskGradients:
         ]
         tensors += [statistic * weight for statistic in self._statistics]
         home = tensors[0].device if tensors else present.device
-        tensors += [present.to(home), *(() if told is None else (told.to(home),))]
+        kind = tensors[0].dtype if tensors and tensors[0].dtype == torch.float64 else torch.float32
+        tensors += [one.to(home, kind) for one in (present, told) if one is not None]
         if self._buckets is None or not self._buckets.fit(tensors):  # as where layers were frozen
             self._buckets = Buckets(tensors, self._group)
         sums = self._buckets.sum(tensors)

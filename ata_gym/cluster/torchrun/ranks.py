@@ -77,25 +77,25 @@ class Ranks:
 
     def sum(self, values: torch.Tensor) -> torch.Tensor:
         """The sum over all ranks."""
-        values = values.to(self._transport)
+        values = values.to(self._transport, copy=True)
         dist.all_reduce(values, group=self.group)
         return values
 
     def packed(self, seconds: list[float], part: Part, shares: Ints) -> torch.Tensor:
-        """What this rank tells, in a tensor of B + 4 n float32 that is 0 where others tell.
+        """What this rank tells, in a tensor of B + 4 n float64 that is 0 where others tell; float32 can hold all.
 
         ``shares``, (n,), are the tasks of each rank; ``seconds`` has as many times as this rank's share.
         """
         ends = np.cumsum(shares)
         budget = int(ends[-1])
-        values = np.zeros(budget + len(part) * self.size, np.float32)
+        values = np.zeros(budget + len(part) * self.size)
         values[ends[self.rank] - shares[self.rank] : ends[self.rank]] = seconds
         values[budget:].reshape(len(part), self.size)[:, self.rank] = part
         return torch.from_numpy(values)
 
     def unpacked(self, summed: torch.Tensor, shares: Ints) -> tuple[list[Floats], Part]:
         """The task times of each rank, and the parts of all, from the sum of what all have told."""
-        values = summed.cpu().numpy().astype(np.float64)
+        values = summed.double().cpu().numpy()
         ends = np.cumsum(shares)
         budget = int(ends[-1])
         table = values[budget:].reshape(len(Part._fields), self.size)
