@@ -40,7 +40,7 @@ class TaskGradients:
             for name in ("running_mean", "running_var")
             if isinstance(statistic := getattr(module, name, None), Tensor)
         ]
-        self._before: list[Tensor | None] = []
+        self._before: list[Tensor | None] | None = None
         self._buckets: Buckets | None = None
         self._stack = ExitStack()
 
@@ -71,6 +71,10 @@ class TaskGradients:
         self._stack.close()
         for module in self._sharded:
             module.reshard()
+        if self._before is not None:  # the round failed: its own gradients do not count
+            for parameter, old in zip(self._trained(), self._before, strict=False):
+                parameter.grad = old
+            self._before = None
 
     @torch.no_grad()
     def reduce(self, weight: float, told: Tensor | None = None) -> Tensor | None:
@@ -103,10 +107,10 @@ class TaskGradients:
         for module in self._sharded:
             module.reshard()
         reached = zip(sums, counts.tolist(), strict=False)
-        before = self._before or [None] * len(parameters)
+        before = [None] * len(parameters) if self._before is None else self._before
         for parameter, (gradient, count), old in zip(self._trained(), reached, before, strict=True):
             self._set(parameter, gradient if count else None, old)
-        self._before = []
+        self._before = None
         return None if told is None else sums[-1]
 
     def _trained(self) -> list[nn.Parameter]:

@@ -156,8 +156,8 @@ class TorchAllocator:
 
         ``models`` are those that ``share.reduce`` will be given; by default those of the last round. They must be told
         here before they compute anything if they communicate in their backward passes, and where gradients of earlier
-        rounds are to be kept and added to. After an error inside, the round has not been: nothing is learned, and the
-        next call begins it again.
+        rounds are to be kept and added to. After an error inside, the round has not been: nothing is learned, the
+        models that it knew have the gradients of before, and the next call begins it again.
         """
         if self._share is not None:
             raise RuntimeError("a round is open: end it before the next one begins")
