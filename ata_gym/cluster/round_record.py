@@ -44,7 +44,7 @@ class RoundRecord:
     @property
     def busy(self) -> dict[Worker, float]:
         """How long each worker computed results that count."""
-        return {worker: sum(self.seconds.get(worker, ())) for worker in self.tasks}
+        return {worker: sum(self.seconds.get(worker, ()), 0.0) for worker in self.tasks}
 
     @property
     def worker_time(self) -> float:

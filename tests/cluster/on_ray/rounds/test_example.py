@@ -11,7 +11,7 @@ import pytest
 
 ray = pytest.importorskip("ray", reason="the extra cluster")
 
-SCRIPT = Path(__file__).parents[3] / "notebooks" / "cluster" / "train_on_ray.py"
+SCRIPT = Path(__file__).parents[4] / "notebooks" / "cluster" / "train_on_ray.py"
 
 
 @pytest.mark.usefixtures("cluster")

@@ -1,6 +1,6 @@
 """``leaderboard --quick`` on this machine, and on a Ray cluster that loses one of its two nodes: the same bytes?
 
-    python -m tests.cluster.on_ray.two_nodes --scenarios regret,sqrt --policies uta,ata
+    python -m tests.cluster.on_ray.sweeps.two_nodes --scenarios regret,sqrt --policies uta,ata
 
 All arguments go to both commands. It takes as long as both; the folders are left for a look.
 """
