@@ -25,7 +25,9 @@ def packages(notebook):
 
 
 def printed(notebook):
-    return ["".join(out.text for out in cell.outputs if out.output_type == "stream") for cell in code(notebook)]
+    """What each cell writes to stdout; libraries write warnings to stderr, which differ from machine to machine."""
+    streams = [[out for out in cell.outputs if out.output_type == "stream"] for cell in code(notebook)]
+    return ["".join(out.text for out in outputs if out.name == "stdout") for outputs in streams]
 
 
 def pictures(notebook):

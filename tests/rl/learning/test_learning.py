@@ -167,8 +167,9 @@ def test_a_command_that_is_really_killed_goes_on_and_ends_with_the_same_bytes(tm
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     for how, code in (("kill", -9), ("terminate", 143)):
         process = command(parts)
-        before = (parts / "checkpoints" / "training.pt").stat().st_mtime_ns if how == "terminate" else 0
-        while not (saved := parts / "checkpoints" / "training.pt").exists() or saved.stat().st_mtime_ns == before:
+        saved = parts / "checkpoints" / "training.pt"  # not there if the kill came while a new one was put in its place
+        before = saved.stat().st_mtime_ns if saved.exists() else 0
+        while not saved.exists() or saved.stat().st_mtime_ns == before:
             assert process.poll() is None, process.communicate()
             time.sleep(0.005)
         time.sleep(int.from_bytes(os.urandom(1)) / 1000)  # any moment will do

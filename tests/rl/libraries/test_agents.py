@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[3]
 AGENTS = ROOT / "notebooks" / "agents"
 NEEDS = {
     "sb3": "stable_baselines3", "sb3_contrib": "sb3_contrib", "cleanrl": "torch",
-    "torchrl": "torchrl", "tianshou": "tianshou", "rllib": "ray",
+    "torchrl": "torchrl", "tianshou": "tianshou", "rllib": "tree",
 }  # fmt: skip
 ELSEWHERE = ("torchrl", "tianshou", "rllib")
 """They have environments of their own."""

@@ -11,8 +11,8 @@ import pytest
 
 from tests.rl.libraries.forms import FORMS, name, vector
 
-if importlib.util.find_spec("ray") is None:
-    pytest.skip("ray is not installed", allow_module_level=True)
+if importlib.util.find_spec("ray") is None or importlib.util.find_spec("tree") is None:  # RLlib needs dm-tree
+    pytest.skip("ray[rllib] is not installed", allow_module_level=True)
 
 pytestmark = [pytest.mark.library, pytest.mark.filterwarnings("default")]
 STEPS = 128

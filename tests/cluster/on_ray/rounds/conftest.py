@@ -1,4 +1,4 @@
-"""A small Ray cluster on this machine, and a runner of each mode, for all tests of this folder."""
+"""A small Ray cluster on this machine, and a runner of each mode, for the tests of a file."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from tests.fuzz.actors import MODES, local_cluster, watched_runner
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def cluster():
     """Four logical CPUs."""
     pytest.importorskip("ray", reason="the extra cluster")
@@ -15,7 +15,7 @@ def cluster():
         yield
 
 
-@pytest.fixture(scope="package", params=MODES)
+@pytest.fixture(scope="module", params=MODES)
 def watched(cluster, request):  # noqa: ARG001 - it must be there
     """A runner with the workers a and b, whose rounds are checked; it must be left usable."""
     with watched_runner(request.param) as watched:
