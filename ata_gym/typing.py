@@ -1,4 +1,4 @@
-"""Aliases for arrays by dtype; functions give the shapes in their docstrings."""
+"""Aliases for arrays by dtype, whose shapes functions give in their docstrings, and for the names of workers."""
 
 from __future__ import annotations
 
@@ -13,3 +13,5 @@ Bits: TypeAlias = NDArray[np.int8]
 Mask: TypeAlias = NDArray[np.bool_]
 Keys: TypeAlias = NDArray[np.uint64]
 """Keys of a counter-based random generator."""
+Worker: TypeAlias = str | int
+"""The name of a worker."""

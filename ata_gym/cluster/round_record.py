@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-Worker = str | int
+from ata_gym.typing import Worker
 
 
 @dataclass(frozen=True)

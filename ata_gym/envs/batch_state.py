@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, NamedTuple, Protocol
@@ -20,6 +20,7 @@ from ata_gym.simulation.dispatch import Completion
 from ata_gym.simulation.keys import stream_keys
 from ata_gym.simulation.rounds import RoundResult, allocation_round, race_round
 from ata_gym.typing import Floats, Ints, Mask
+from ata_gym.utils.memory import installed_memory
 from ata_gym.utils.validation import short
 
 Observation = dict[str, NDArray[Any]]
@@ -257,10 +258,8 @@ class RaceState(AllocationState):
 def _check_memory(scenario: Scenario, rows: int, results: int) -> None:
     """ValueError if observations and the bounds of their space, some 64 bytes per entry, exceed the memory."""
     needed = 64 * rows * (results + scenario.pool.n)
-    try:
-        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):  # not on every system
-        memory = 2**36
+    memory = installed_memory()
+    memory = memory if memory < math.inf else 2.0**36
     if needed > memory:
         raise ValueError(
             f"the feedback of {rows} rows with {results} results each needs about {needed / 1e9:,.0f} GB of memory, "

@@ -18,6 +18,7 @@ import ata_policies
 from ata_gym.changes import Load, Redraw
 from ata_gym.pools import Pool, read_trace
 from ata_gym.scenarios import Scenario, resolve
+from ata_gym.utils.memory import installed_memory
 from ata_gym.utils.validation import whole_number
 from ata_policies.policy import Policy
 
@@ -60,7 +61,7 @@ class Experiment:
                 "and give the scenario, or the experiment, a price"
             )
         need = self.seeds * (16 * self.scenario.budget + 8 * self.scenario.pool.n)  # for an observation alone
-        there = _memory()
+        there = installed_memory()
         if need > there:
             raise ValueError(
                 f"the results of one round, budget {self.scenario.budget:,} for {self.seeds:,} seeds, need "
@@ -193,11 +194,3 @@ def recorded_rounds(pool: Pool, budget: int) -> int:
     lengths = pool.distributions.length
     by_round = all(family == "trace-by-round" for family in pool.families)
     return int(lengths.min()) if by_round else max(1, int(lengths.sum()) // budget)
-
-
-def _memory() -> float:
-    """Bytes of memory that the machine has, infinite where it cannot be asked."""
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):
-        return float("inf")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -77,7 +78,7 @@ def emulate(
     for name in names:
         Allocator(len(emulation.times), budget, name)
     samples_of(problem, problem_data)
-    folder = open_folder(out, {"study": "emulated", **emulation.config(), "problem": problem, "seed": seed})
+    folder = open_folder(out, {"study": "emulated", **asdict(emulation), "problem": problem, "seed": seed})
     made = [Made(one, (folder.result(one),), provenance("uta" if one == ALONE else one)) for one in (*names, ALONE)]
     check_code(made, rerun_changed)
     records: dict[str, pl.DataFrame] = {}

@@ -18,6 +18,7 @@ from ata_gym.cluster.doctor.finding import Finding
 from ata_gym.simulation import kernels
 from ata_gym.utils.compiled import helper
 from ata_gym.utils.kernels.cache import kept_in
+from ata_gym.utils.memory import installed_memory
 
 _config: Any = numba.config
 _REINSTALL = "pip install --force-reinstall numba llvmlite"
@@ -55,12 +56,8 @@ def processors(groups: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/se
 
 def memory(groups: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> float:
     """Bytes of memory that this process may use, by the machine and its control group; infinite if nothing says it."""
-    try:
-        size: float = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):  # not on every system
-        size = math.inf
     limits = (*_limits("memory.max", groups, own), _text(groups / "memory" / "memory.limit_in_bytes"))
-    return min(size, *(int(limit) if limit.isdigit() else math.inf for limit in limits))
+    return min(installed_memory(), *(int(limit) if limit.isdigit() else math.inf for limit in limits))
 
 
 def _limits(name: str, groups: Path, own: Path) -> Iterator[str]:

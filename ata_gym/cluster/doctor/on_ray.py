@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import platform
 import re
-import socket
 from collections.abc import Iterator
 from importlib import metadata
 from typing import Any
@@ -12,8 +11,8 @@ from typing import Any
 import ata_gym
 from ata_gym.cluster.doctor.child_processes import Trial
 from ata_gym.cluster.doctor.finding import Finding
+from ata_gym.cluster.on_ray.sweeps.connection import find
 
-_CONNECT_SECONDS = 10.0
 _START_SECONDS = 120.0
 _NODE_SECONDS = 60.0
 _INSTALL = 'pip install "ata-gym[cluster]"'
@@ -72,10 +71,9 @@ def _nodes(address: str) -> Iterator[Finding]:
 
 
 def _unheard(address: str) -> str:
-    """Why nobody listens at an address; empty if somebody does. Ray itself would try for minutes."""
-    host, _, port = address.removeprefix("ray://").rpartition(":")
+    """Why nobody listens at an address; empty if somebody does."""
     try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_SECONDS).close()
+        find(address.removeprefix("ray://"))
     except (OSError, OverflowError) as error:
         return f"{type(error).__name__}: {error}"
     return ""

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from time import sleep
 from typing import Any
@@ -29,6 +30,9 @@ SCHEMA: dict[str, Any] = {
 }
 """The columns of what is recorded, a row for each round."""
 
+_ENDS_WITHIN = 45.0
+"""Seconds; torchrun gives its ranks 30 to end, and kills them then."""
+
 ALONE = "one process"
 """In the place of a policy: the same training without a cluster."""
 
@@ -44,7 +48,7 @@ def run(
     """Train with a policy, or ``ALONE``; columns as in ``SCHEMA``. RuntimeError if a process fails."""
     alone = policy == ALONE
     place = None if data is None else str(data.resolve())
-    work = Work(emulation.config(), "uta" if alone else policy, problem, place, seed, waits=not alone)
+    work = Work(asdict(emulation), "uta" if alone else policy, problem, place, seed, waits=not alone)
     size = 1 if alone else len(emulation.times)
     with tempfile.TemporaryDirectory() as folder:
         told, out, errors = Path(folder, "work.json"), Path(folder, "rounds.jsonl"), Path(folder, "errors.txt")
@@ -78,11 +82,11 @@ def _lines(path: Path) -> int:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End the processes that are still there."""
+    """End torchrun, which ends its ranks: they have sessions of their own, and would outlive it if it were killed."""
     if process.poll() is None:
         os.killpg(process.pid, signal.SIGTERM)
         try:
-            process.wait(10)
+            process.wait(_ENDS_WITHIN)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()

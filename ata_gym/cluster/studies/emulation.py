@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -45,23 +44,27 @@ class Emulation:
             raise ValueError("there must be at least one worker: give its task time")
         for time in self.times:
             real("each task time", time)
-        for name, event, last in (("stall", self.stall, 2), ("away", self.away, 3)):
-            if event is not None:
-                for number in event[: last - 1]:
-                    whole_number(name, number, 0)
-                worker = event[1] if name == "stall" else event[2]
-                if not 0 <= worker < len(self.times):
-                    raise ValueError(f"{name} must name a worker from 0 to {len(self.times) - 1}, not {worker}")
+        if self.stall is not None:
+            self._check_event("stall", self.stall[:1], self.stall[1])
+        if self.away is not None:
+            self._check_event("away", self.away[:2], self.away[2])
+
+    def _check_event(self, name: str, rounds: Iterable[int], worker: int) -> None:
+        for number in rounds:
+            whole_number(name, number, 0)
+        if not 0 <= worker < len(self.times):
+            raise ValueError(f"{name} must name a worker from 0 to {len(self.times) - 1}, not {worker}")
 
     def task_times(self, number: int) -> Floats:
         """Seconds that a task of each worker takes in a round, (n,); infinite for who is away."""
         changed = self.change_at is not None and number >= self.change_at
         times = np.array(self.times[::-1] if changed else self.times)
-        if self.is_away(number) is not None:
-            times[self.is_away(number)] = np.inf
+        absent = self.absent(number)
+        if absent is not None:
+            times[absent] = np.inf
         return times
 
-    def is_away(self, number: int) -> int | None:
+    def absent(self, number: int) -> int | None:
         """Who is away in a round."""
         return self.away[2] if self.away is not None and self.away[0] <= number <= self.away[1] else None
 
@@ -75,14 +78,9 @@ class Emulation:
         there = times[np.isfinite(times)]
         return float(proxy_loss(allocate(there, self.budget), there))
 
-    def config(self) -> dict[str, Any]:
-        """As JSON can hold it."""
-        known: dict[str, Any] = json.loads(json.dumps(asdict(self)))
-        return known
-
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Self:
-        """What ``config`` gave."""
+        """From its fields, as JSON may have held them."""
         pairs = ((key, tuple(value) if isinstance(value, list) else value) for key, value in config.items())
         given: dict[str, Any] = dict(pairs)
         return cls(**given)

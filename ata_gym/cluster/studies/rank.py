@@ -6,6 +6,7 @@ It trains a real model on real samples. A task that is computed before its emula
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from time import perf_counter, sleep
@@ -72,10 +73,10 @@ def play(work: Work, out: Path) -> None:
     allocator = TorchAllocator(emulation.budget, work.policy, name=f"worker {rank}", seed=work.seed)
     sampler = TaskSampler(allocator, problem.size, seed=work.seed)
     loader: DataLoader[Any] = DataLoader(range(problem.size), batch_sampler=sampler, collate_fn=problem.at)  # type: ignore[arg-type]
-    with out.open("w", encoding="utf-8") if rank == 0 else Path("/dev/null").open("w") as file:
+    with Path(out if rank == 0 else os.devnull).open("w", encoding="utf-8") as file:
         last = perf_counter()
         for number in range(1, emulation.rounds + 1):
-            if emulation.is_away(number + 1) == rank:  # a rank says so one round before
+            if emulation.absent(number + 1) == rank:  # a rank says so one round before
                 allocator.leave()
             else:
                 allocator.join()

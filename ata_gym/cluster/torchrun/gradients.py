@@ -77,11 +77,11 @@ class TaskGradients:
             self._before = None
 
     @torch.no_grad()
-    def reduce(self, weight: float, told: Tensor | None = None) -> Tensor | None:
+    def reduce(self, weight: float, told: Tensor) -> Tensor:
         """Sum the gradient over the ranks; ``weight`` is this rank's part of the tasks.
 
         ``told`` are numbers that travel with the gradient, in the same collective if it is float32 or float64, and in
-        one of their own, as float32, otherwise; their sum is returned.
+        another one, as float32, otherwise; their sum is returned.
         """
         parameters = self._trained()  # whole ones, where they are sharded otherwise
         gradients = [parameter.grad for parameter in parameters]
@@ -95,12 +95,11 @@ class TaskGradients:
         tensors += [statistic * weight for statistic in self._statistics]
         home = tensors[0].device if tensors else present.device
         kind = tensors[0].dtype if tensors and tensors[0].dtype == torch.float64 else torch.float32
-        tensors += [one.to(home, kind) for one in (present, told) if one is not None]
+        tensors += [one.to(home, kind) for one in (present, told)]
         if self._buckets is None or not self._buckets.fit(tensors):  # as where layers were frozen
             self._buckets = Buckets(tensors, self._group)
-        sums = self._buckets.sum(tensors)
-        counts = sums[len(parameters) + len(self._statistics)]
-        for statistic, mean in zip(self._statistics, sums[len(parameters) :], strict=False):
+        *sums, counts, told = self._buckets.sum(tensors)
+        for statistic, mean in zip(self._statistics, sums[len(parameters) :], strict=True):
             statistic.copy_(mean)
         for parameter in parameters:
             parameter.grad = None
@@ -111,7 +110,7 @@ class TaskGradients:
         for parameter, (gradient, count), old in zip(self._trained(), reached, before, strict=True):
             self._set(parameter, gradient if count else None, old)
         self._before = None
-        return None if told is None else sums[-1]
+        return told
 
     def _trained(self) -> list[nn.Parameter]:
         return [parameter for parameter in self._model.parameters() if parameter.requires_grad]

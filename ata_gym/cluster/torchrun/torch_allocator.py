@@ -22,7 +22,7 @@ from ata_gym.cluster.torchrun.share import Share
 from ata_gym.cluster.torchrun.stopwatch import Stopwatch
 from ata_gym.cluster.torchrun.task_sampler import TaskSampler
 from ata_gym.training.devices.device import find_device
-from ata_gym.typing import Floats, Ints
+from ata_gym.typing import Floats, Ints, Worker
 from ata_gym.utils.validation import whole_number
 from ata_policies import Allocator
 
@@ -176,10 +176,10 @@ class TorchAllocator:
                     if model not in gradients:
                         gradients[model] = self._known(model)
                         gradients[model].check_unprepared()
-                reduced = [gradients[model].reduce(own / self.budget, told) for model in models[:1]]
-                for model in models[1:]:
-                    gradients[model].reduce(own / self.budget)
-                summed.extend([one for one in reduced if one is not None] or [self._ranks.sum(told)])
+                messages = [told, *[told[:0]] * (len(models) - 1)]  # what is told travels with the first model
+                sent = zip(models, messages, strict=False)
+                sums = [gradients[model].reduce(own / self.budget, message) for model, message in sent]
+                summed.append(sums[0] if sums else self._ranks.sum(told))
 
             share = self._share = Share(own, first, self.budget, self._watch, self._batches, reduce)
             try:
@@ -253,12 +253,15 @@ class TorchAllocator:
         return Part(elapsed, share.loss(), float(self._leaves), float(self._checksum(shares)))
 
     def _learn(
-        self, share: Share, seconds: list[Floats], parts: Part, shares: Ints, expected: Mapping[Any, float]
+        self, share: Share, seconds: list[Floats], parts: Part, shares: Ints, expected: Mapping[Worker, float]
     ) -> None:
         """Learn from what all ranks have told."""
-        self._check(self._checksum(shares), parts)
+        self._check(parts)
         names = self._ranks.names
-        times: dict[str | int, Floats] = {name: own for name, own in zip(names, seconds, strict=True) if len(own)}
+        times: dict[Worker, list[float]] = {}
+        for name, own in zip(names, seconds, strict=True):
+            if len(own):
+                times[name] = own.tolist()
         counts = self._since_start >= self._warm_up
         self._allocator.observe(times if counts else {}, lost=() if counts else list(times))
         present = self._allocator.workers
@@ -271,7 +274,7 @@ class TorchAllocator:
         self.last = RoundRecord(
             self.rounds,
             dict(zip(names, shares.tolist(), strict=True)),
-            {name: tuple(own.tolist()) for name, own in times.items()},
+            {name: tuple(own) for name, own in times.items()},
             round_time=slowest + communication,
             estimates=dict(expected),
             communication=communication,
@@ -293,8 +296,9 @@ class TorchAllocator:
         state = json.dumps(self._allocator.state_dict()).encode() if whole else b""
         return zlib.crc32(state, zlib.crc32(shares.tobytes())) & 0xFFFFFF
 
-    def _check(self, own: int, parts: Part) -> None:
+    def _check(self, parts: Part) -> None:
         """RuntimeError on every rank if they do not know the same allocation."""
+        own = parts.checksum[self._ranks.rank]
         others = [name for name, each in zip(self._ranks.names, parts.checksum, strict=True) if each != own]
         if len(set(parts.checksum)) > 1:
             raise RuntimeError(

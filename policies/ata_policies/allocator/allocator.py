@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ata_gym.envs.spaces import Allocation, RaceAllocation
-from ata_gym.typing import Floats, Ints, Mask
+from ata_gym.typing import Floats, Ints, Mask, Worker
 from ata_gym.utils.validation import flag, short
-from ata_policies.allocator.named_workers import NamedWorkers, Worker, checked_seconds
+from ata_policies.allocator.named_workers import NamedWorkers, checked_seconds
 from ata_policies.policy import Policy
 
 
@@ -239,10 +239,6 @@ def _collection(name: str, given: Any) -> Collection[Any]:
 
 
 def _times(worker: Worker, given: Any) -> list[float]:
-    if isinstance(given, np.ndarray) and given.dtype == np.float64 and given.ndim == 1:
-        right = np.isfinite(given) & (given >= 0.0)
-        if right.all():  # else the first wrong one is named below
-            return given.tolist()  # type: ignore[no-any-return]
     try:
         times = list(given)
     except TypeError:

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ata_gym.typing import Bits, Floats, Ints, Mask
-from ata_policies.allocator.named_workers import NamedWorkers, Worker, checked_seconds
+from ata_gym.typing import Bits, Floats, Ints, Mask, Worker
+from ata_policies.allocator.named_workers import NamedWorkers, checked_seconds
 from ata_policies.policy import Policy
 
 

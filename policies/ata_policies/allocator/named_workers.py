@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ata_gym.typing import Ints, Mask
+from ata_gym.typing import Ints, Mask, Worker
 from ata_gym.utils.validation import as_float, non_negative, short, whole_number
 from ata_policies.allocator.state import plain, renewed, restored, told_who_is_there, widened
 from ata_policies.beliefs.distributions.bins import SLOTS
@@ -19,9 +19,6 @@ from ata_policies.explanation import Explanation
 from ata_policies.observations import Observation
 from ata_policies.policy import Policy, Setting, State
 from ata_policies.registry import default_name, load, make_for, parse
-
-Worker = str | int
-"""A worker's name."""
 
 _MADE_BY = {
     "ata_gym/TaskAllocation-v0": "Allocator(...)",

@@ -10,7 +10,8 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-Worker = str | int
+from ata_gym.typing import Worker
+
 Task = Callable[[Any, int], Any]
 """Computes the value of a sample: called with the payload of the round and the sample's index."""
 MakeTask = Callable[[Worker], Task]

@@ -7,7 +7,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from ata_gym.cluster.on_ray.rounds.actor import MakeTask, Worker
+from ata_gym.cluster.on_ray.rounds.actor import MakeTask
 from ata_gym.cluster.on_ray.rounds.crew import Answered, Crew
 from ata_gym.cluster.on_ray.rounds.sample_queue import SampleQueue
 from ata_gym.cluster.on_ray.rounds.task_round import TaskRound
@@ -18,7 +18,7 @@ from ata_gym.pools import Pool, deterministic
 from ata_gym.scenarios import Scenario
 from ata_gym.simulation.dispatch import Completion, RoundState
 from ata_gym.simulation.rounds import RoundResult
-from ata_gym.typing import Bits, Floats, Ints
+from ata_gym.typing import Bits, Floats, Ints, Worker
 from ata_gym.utils.validation import whole_number
 
 

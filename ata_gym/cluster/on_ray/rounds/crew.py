@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping
 from math import inf
 from typing import Any, NamedTuple
 
-from ata_gym.cluster.on_ray.rounds.actor import CONTROL, MakeTask, Running, TaskActor, Worker
+from ata_gym.cluster.on_ray.rounds.actor import CONTROL, MakeTask, Running, TaskActor
 from ata_gym.cluster.on_ray.rounds.worker_actor import Started, WorkerActor, with_options
+from ata_gym.typing import Worker
 from ata_gym.utils.extras import require
 from ata_gym.utils.validation import real, short, whole_number
 

@@ -7,12 +7,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
-from ata_gym.cluster.on_ray.rounds.actor import MakeTask, Worker
+from ata_gym.cluster.on_ray.rounds.actor import MakeTask
 from ata_gym.cluster.on_ray.rounds.crew import Answered, Crew, Lost
 from ata_gym.cluster.on_ray.rounds.sample_queue import SampleQueue
 from ata_gym.cluster.on_ray.rounds.task_round import TaskRound
 from ata_gym.cluster.on_ray.rounds.worker_actor import with_options
 from ata_gym.cluster.round_record import RoundRecord
+from ata_gym.typing import Worker
 from ata_gym.utils.validation import short, whole_number
 from ata_policies import Allocator, Dispatcher
 from ata_policies.policy import Policy

@@ -9,10 +9,10 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from ata_gym.cluster.on_ray.rounds.actor import Worker
 from ata_gym.cluster.on_ray.rounds.crew import Answered, Crew, Failed, Lost, Ready
 from ata_gym.cluster.on_ray.rounds.sample_queue import SampleQueue
 from ata_gym.cluster.round_record import RoundRecord
+from ata_gym.typing import Worker
 
 _MOMENT = 1e-6
 """The time in seconds of a cancelled task that had hardly begun: a time of 0 would say that its worker was away."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any
 
-from ata_gym.cluster.on_ray.rounds.actor import Worker
+from ata_gym.typing import Worker
 from ata_gym.utils.validation import short, whole_number
 
 _OURS = {

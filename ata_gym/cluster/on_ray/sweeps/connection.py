@@ -14,7 +14,7 @@ from ata_gym.utils.extras import require
 from ata_gym.utils.signals import TerminatedError, handlers_kept
 
 _ANSWERS_WITHIN = 10.0
-"""Seconds; Ray itself would try for minutes."""
+"""Seconds."""
 
 
 def check_address(address: str, what: str) -> None:
@@ -73,7 +73,7 @@ def connected(address: str | None = None, processes: int | None = None) -> Itera
         with handlers_kept():
             if given:
                 check_address(given, "address" if address else "RAY_ADDRESS")
-                _find(given)
+                find(given)
                 ray.init(given, **quiet)
             else:
                 ray.init("local", num_cpus=processes, include_dashboard=False, **quiet)
@@ -88,8 +88,11 @@ def connected(address: str | None = None, processes: int | None = None) -> Itera
         ray.shutdown()
 
 
-def _find(address: str) -> None:
-    """OSError if nothing listens at an address."""
+def find(address: str) -> None:
+    """OSError if nothing listens at an address, OverflowError if it has no possible port; ``"auto"`` is not looked for.
+
+    Ray itself would try for minutes.
+    """
     if address != "auto":
         host, _, port = address.rpartition(":")
         socket.create_connection((host.strip("[]"), int(port)), _ANSWERS_WITHIN).close()

@@ -1,0 +1,19 @@
+"""How much memory there is."""
+
+from __future__ import annotations
+
+import math
+import os
+
+
+def installed_memory() -> float:
+    """Bytes of memory that the machine has; infinite where it cannot be asked.
+
+    >>> installed_memory() > 2**20
+    True
+    """
+    try:
+        size: float = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):  # not on every system
+        return math.inf
+    return size
