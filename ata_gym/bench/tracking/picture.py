@@ -53,7 +53,8 @@ def draw(records: pl.DataFrame, tracking: Tracking, folder: Path) -> list[Path]:
         axes[0].annotate("the workers change", (0, 1.0), (4, 2), **here)
         axes[-1].set(xlabel=f"rounds since the change, before which {change:,} were played")
         picture.legend(loc="outside lower center", ncols=4, handlelength=2.6)
-        title = f"{tracking.about}; tasks of seed {tracking.seed}, round times of {plural(tracking.seeds, 'seed')}"
+        seeds = f"tasks of seed {tracking.seed}, round times of {plural(tracking.seeds, 'seed')}"
+        title = f"Who notices that the workers have changed?\n{tracking.about}; {seeds}"
         return style.save(picture, folder / "change", title)
 
 
