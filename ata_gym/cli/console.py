@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
+import json
+import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import typer
 from rich.console import Console
@@ -25,6 +27,9 @@ R = TypeVar("R")
 
 _WIDTH = 100
 """Columns of what is written to a file or a pipe."""
+
+LIST_WIDTH = 80
+"""Columns of lists, whose entries take one line, and of cards, where stdout is no terminal."""
 
 LINE_EVERY = 30.0
 """Seconds between two lines of progress where stderr is no terminal."""
@@ -59,9 +64,32 @@ def say(sentence: str = "") -> None:
     typer.echo(sentence)
 
 
-def show(*tables: Table) -> None:
-    """Write tables to stdout."""
-    console = Console(width=None if sys.stdout.isatty() else _WIDTH)
+def say_json(document: Any) -> None:
+    """Write one JSON document to stdout; what is no finite number becomes null."""
+    typer.echo(json.dumps(_finite(document), indent=2, ensure_ascii=False, allow_nan=False))
+
+
+def _finite(document: Any) -> Any:
+    if isinstance(document, Mapping):
+        return {key: _finite(value) for key, value in document.items()}
+    if isinstance(document, list | tuple):
+        return [_finite(value) for value in document]
+    return None if isinstance(document, float) and not math.isfinite(document) else document
+
+
+def list_width() -> int:
+    """The columns that a line of a list may have: those of the terminal, and at least 80."""
+    return max(LIST_WIDTH, Console().width) if sys.stdout.isatty() else LIST_WIDTH
+
+
+def narrow() -> Console:
+    """A console for text to be read: as wide as the terminal, and at most 100 columns."""
+    return Console(width=min(Console().width, _WIDTH) if sys.stdout.isatty() else LIST_WIDTH, highlight=False)
+
+
+def show(*tables: Table, width: int | None = None) -> None:
+    """Write tables to stdout, as wide as the terminal where no width is given."""
+    console = Console(width=width or (None if sys.stdout.isatty() else _WIDTH))
     for table in tables:
         console.print(table)
 

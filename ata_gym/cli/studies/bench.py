@@ -38,17 +38,20 @@ def bench(
     address: options.Address = None,
     rerun_changed: options.RerunChanged = False,
 ) -> None:
-    r"""Run policies on a scenario or a trace; leave tables, pictures and records in a folder.
+    r"""Run policies on a scenario or a trace, and report on them.
 
-    After a kill the same command continues where it stopped, with the same result. Policies may be added later: those
-    that have finished are not run again.
+    Tables, pictures and records are left in a folder. After a kill the same command continues where it stopped, with
+    the same result. Policies may be added later: those that have finished are not run again.
 
     ```
-    ata-gym bench --scenario icml2025-regret --rounds 100000 --out results/regret
+    ata-gym bench --scenario icml2025-regret --rounds 100000 \
+        --out results/regret
     ata-gym bench --scenario alibaba-4 --data recordings --out results/alibaba
-    ata-gym bench --scenario icml2025-regret --out results/regret --workers ray --address 10.0.0.1:6379
-    ata-gym bench --trace times.csv --worker-column machine --duration-column seconds \
-        --round-column step --budget 10 --out results/times
+    ata-gym bench --scenario icml2025-regret --out results/regret \
+        --workers ray --address 10.0.0.1:6379
+    ata-gym bench --trace times.csv --worker-column machine \
+        --duration-column seconds --round-column step --budget 10 \
+        --out results/times
     ```
     """
     columns = worker_column, duration_column, round_column

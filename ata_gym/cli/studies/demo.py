@@ -21,7 +21,16 @@ def demo(
     rounds: Annotated[int, typer.Option(help="Rounds of the published scenario, which has 750,000.")] = 100_000,
     seeds: Seeds = 8,
 ) -> None:
-    """Run the published policies and the default ones on the published scenario, and train a small model on clocks."""
+    """Run the published policies and ours, and train a model.
+
+    The defaults of allocation and of races run beside the published policies, on their scenario; the model is a small
+    network on real images of digits. Tables and pictures are left in a folder, here demo/.
+
+    ```
+    ata-gym demo
+    ata-gym demo --rounds 10000 --out results/demo
+    ```
+    """
     from ata_gym.bench.experiment.experiment import Experiment  # noqa: PLC0415 - it takes a second to import
     from ata_policies.registry import DEFAULTS  # noqa: PLC0415
 

@@ -22,6 +22,7 @@ from ata_gym.cli.options import (
     SaveEvery,
     Where,
     Workers,
+    policies_option,
     split_names,
 )
 from ata_gym.cli.studies.bench import say_failure
@@ -59,7 +60,7 @@ def leaderboard(
     out: OutOrDefault = None,
     policies: Annotated[
         str | None,
-        typer.Option(
+        policies_option(
             help="Names separated by commas, also package.module:Class; by default those of the set: steady has all "
             "for workers that stay as they are, and some that follow changes."
         ),
@@ -81,20 +82,22 @@ def leaderboard(
     address: Address = None,
     rerun_changed: RerunChanged = False,
 ) -> None:
-    r"""Rank policies by cost = runtime + price x worker time, on a fixed set of scenarios with a version.
+    r"""Rank policies by cost on a fixed set of scenarios.
 
-    All policies are played on the same random task times; every ratio is one of values on the same seeds, with its 95 %
-    confidence interval. Learners are ranked; oracles, which know what these must learn, and baselines are shown beside
-    them. Decisions are timed, too. After a kill the same command continues where it stopped, with the same result;
-    policies may be added later.
+    The cost is runtime + price x worker time, and a set has a version. All policies are played on the same random task
+    times; every ratio is one of values on the same seeds, with its 95 % confidence interval. Learners are ranked;
+    oracles, which know what these must learn, and baselines are shown beside them. Decisions are timed, too. After a
+    kill the same command continues where it stopped, with the same result; policies may be added later.
 
     ```
     ata-gym leaderboard --quick
     ata-gym leaderboard --data recordings --out results/leaderboard
     ata-gym leaderboard --set changing --data recordings
-    ata-gym leaderboard --set unseen --scenarios walk,lomax --prices 0 --policies restarting-beta,distribution-learner
+    ata-gym leaderboard --set unseen --scenarios walk,lomax --prices 0 \
+        --policies restarting-beta,distribution-learner
     ata-gym leaderboard --set drawn --quick --workers ray --address auto
-    ata-gym leaderboard --policies ata-icml,thompson,my_package.my_module:MyPolicy:shape=4
+    ata-gym leaderboard \
+        --policies ata-icml,thompson,my_package.my_module:MyPolicy:shape=4
     ```
     """
     from ata_gym.bench.experiment.claim import claim  # noqa: PLC0415 - these imports take a second
