@@ -1,4 +1,4 @@
-"""``ata-gym demo``: the whole project in a minute."""
+"""``ata-gym demo``: the whole project in minutes."""
 
 from __future__ import annotations
 
