@@ -23,8 +23,9 @@ FOLDERS = ("ata_gym", "policies", "tests", "notebooks")
 PAGES = sorted([*ROOT.glob("*.md"), *(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.md"))])
 NOTEBOOKS = sorted((ROOT / "notebooks").rglob("*.ipynb"))
 WRITTEN = [path for path in (*PAGES, *NOTEBOOKS) if ".ipynb_checkpoints" not in path.parts]
+SOURCES = {f"/{path.relative_to(ROOT).as_posix()}" for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")}
 UNDER_REVISION = {ROOT / "README.md"}
-"""Their lines and commands may have faults that are known."""
+"""Its lines and commands have faults that are known; ``test_readme.py`` runs its Python."""
 
 COMMANDS: dict[str, Any] = dict(typer.main.get_command(app).commands)
 
@@ -88,13 +89,41 @@ def test_lines_can_be_read_without_scrolling(page: Path) -> None:
     assert not long
 
 
+ENTRY_POINTS = {"ata_gym.policies"}
+"""Groups of entry points, which look like modules."""
+
+
+def spans(text: str) -> list[str]:
+    """What stands between single backticks."""
+    return [" ".join(span.split()) for span in re.findall(r"`([^`]+)`", FENCE.sub("", text))]
+
+
+def is_there(dotted: str) -> bool:
+    """Whether a module has a name, as its file says: importing all of them would take long, and need every extra."""
+    parts = dotted.split(".")
+    for k in range(len(parts), 0, -1):
+        folder = ROOT / ("policies" if parts[0] == "ata_policies" else "") / Path(*parts[:k])
+        file = folder / "__init__.py" if folder.is_dir() else folder.with_suffix(".py")
+        if file.is_file():
+            return k == len(parts) or bool(re.search(rf"\b{parts[k]}\b", file.read_text(encoding="utf-8")))
+    return False
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=name_of)
+def test_names_and_files_of_the_packages_exist(page: Path) -> None:
+    found = spans(text_of(page))
+    names = {dotted[0] for span in found if (dotted := re.match(r"(?:ata_gym|ata_policies)(?:\.[A-Za-z_]\w*)+", span))}
+    assert not [name for name in sorted(names - ENTRY_POINTS) if not is_there(name)]
+    files = {span.partition("::")[0] for span in found if re.fullmatch(r"(?!my_)[\w/]+/\w+\.py(::\w+)?", span)}
+    assert not [file for file in sorted(files) if not any(f"/{file}" in path for path in SOURCES)]
+
+
 def commands(text: str) -> Iterator[tuple[str, bool]]:
     """Every call of ``ata-gym``, and whether it is in a block of shell; the others are in spans of code."""
     shell = "\n".join(blocks(text, "sh", "")).replace("\\\n", " ")
     for line in shell.splitlines():
         yield from ((part.strip(), True) for part in re.split(r"(?=\bata-gym )|;", line) if part.startswith("ata-gym "))
-    spans = re.findall(r"`(ata-gym [^`]+)`", FENCE.sub("", text))
-    yield from ((" ".join(span.split()), False) for span in spans)
+    yield from ((span, False) for span in spans(text) if span.startswith("ata-gym "))
 
 
 def fault_of(call: str, complete: bool) -> str | None:
@@ -126,7 +155,10 @@ def test_commands_and_their_options_exist(page: Path) -> None:
     assert not [fault for fault in faults if fault]
 
 
-def test_a_command_that_is_wrong_is_found() -> None:
+def test_what_is_wrong_is_found() -> None:
+    assert is_there("ata_gym.rl.torchrl.make_env")
+    assert not is_there("ata_gym.rl.torchrl.make_envs")
+    assert not is_there("ata_gym.pool")
     assert "no such command" in str(fault_of("ata-gym banch --out results", complete=True))
     assert "--rownds" in str(fault_of("ata-gym bench --out results --rownds 5", complete=False))
     assert "out" in str(fault_of("ata-gym bench --scenario icml2025-regret", complete=True))
@@ -134,8 +166,7 @@ def test_a_command_that_is_wrong_is_found() -> None:
     assert sum(1 for page in WRITTEN for _ in commands(text_of(page))) > 50
 
 
-PYTHON = [page for page in PAGES if blocks(text_of(page), "python") and page != ROOT / "README.md"]
-"""``test_readme.py`` has the README."""
+PYTHON = [page for page in revised(PAGES) if blocks(text_of(page), "python")]
 
 SAID: dict[str, Callable[[dict[str, Any]], bool]] = {
     "policies/README.md": lambda names: names["shares"] == {"gpu0": 6, "gpu1": 5, "cpu": 5},
@@ -149,36 +180,39 @@ SAID: dict[str, Callable[[dict[str, Any]], bool]] = {
 def test_the_python_of_a_page_runs(page: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     """One block after the other, in one namespace that has what the page takes for granted."""
     python = blocks(text_of(page), "python")
-    names: dict[str, Any] = {"__name__": "page"}
-    if any("ata_gym.cluster" in block for block in python):
-        names |= given_on_a_cluster(tmp_path, request)
-    if any("stable_baselines3" in block for block in python):
+    text, names = "\n".join(python), {"__name__": "page"}
+    if re.search(r"\bmy_|stable_baselines3|ata_gym\.cluster", text):
+        names |= your_own(request)
+    if "stable_baselines3" in text:
         pytest.importorskip("stable_baselines3")
-        one_thread(request)
+    if "ata_gym.cluster" in text:
+        start_a_cluster(tmp_path, request)
     for number, block in enumerate(python, 1):
         exec(compile(block, f"{name_of(page)}, block {number}", "exec"), names)
-    assert SAID[name_of(page)](names)
+    assert SAID.get(name_of(page), bool)(names)
 
 
-def one_thread(request: pytest.FixtureRequest) -> None:
-    """Small networks train many times as slowly in threads that share few cores."""
+def your_own(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """What a reader has: a model, its data and its loss. Torch gets one thread, as networks are small."""
     torch = pytest.importorskip("torch")
     request.addfinalizer(partial(torch.set_num_threads, torch.get_num_threads()))
     torch.set_num_threads(1)
+    samples = torch.utils.data.TensorDataset(torch.randn(64, 5), torch.arange(64) % 3)
+    model = torch.nn.Linear(5, 3)
+    return {
+        "my_data": samples,
+        "my_loader": torch.utils.data.DataLoader(samples, batch_size=8),
+        "my_model": model,
+        "my_module": torch.nn.Linear(5, 3),
+        "my_optimizer": torch.optim.SGD(model.parameters(), lr=0.1),
+        "cross_entropy": torch.nn.functional.cross_entropy,
+    }
 
 
-def given_on_a_cluster(tmp_path: Path, request: pytest.FixtureRequest) -> dict[str, Any]:
-    """A process group of one rank, a small Ray cluster, and a model with its data."""
-    torch = pytest.importorskip("torch")
-    ray = pytest.importorskip("ray")
+def start_a_cluster(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    """A process group of one rank, and Ray on two processors."""
+    torch, ray = pytest.importorskip("torch"), pytest.importorskip("ray")
     ray.init(num_cpus=2, include_dashboard=False, object_store_memory=80 * 2**20, log_to_driver=False)
     request.addfinalizer(ray.shutdown)
     torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
     request.addfinalizer(torch.distributed.destroy_process_group)
-    model = torch.nn.Linear(5, 3)
-    return {
-        "my_data": torch.utils.data.TensorDataset(torch.randn(64, 5), torch.arange(64) % 3),
-        "my_model": model,
-        "my_optimizer": torch.optim.SGD(model.parameters(), lr=0.1),
-        "cross_entropy": torch.nn.functional.cross_entropy,
-    }
