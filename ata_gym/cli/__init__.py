@@ -20,6 +20,7 @@ from ata_gym.cli.studies.demo import demo
 from ata_gym.cli.studies.emulate import emulate
 from ata_gym.cli.studies.leaderboard import leaderboard
 from ata_gym.cli.studies.predictors import predictors
+from ata_gym.cli.studies.report import report
 from ata_gym.cli.studies.reproduce import reproduce
 from ata_gym.cli.studies.track import track
 from ata_gym.cli.tools.check import check
@@ -34,7 +35,7 @@ from ata_gym.cli.training.train import train
 
 PANELS: dict[str, tuple[Callable[..., None], ...]] = {
     "See what there is": (demo, policies, scenarios, methods, explain),
-    "Compare policies": (bench, leaderboard, track, reproduce, predictors),
+    "Compare policies": (bench, report, leaderboard, track, reproduce, predictors),
     "Train": (train, learn, pretrain),
     "Run on real workers": (emulate, measure),
     "Tools": (check, trace, verify, doctor),

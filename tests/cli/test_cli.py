@@ -157,7 +157,7 @@ def test_leaderboard_ranks_policies_of_every_env(run, refused, tmp_path):
     assert "(quick look): 2 of " in first.stdout
     for name in ("TaskAllocation", "TaskRace", "ofta", "ata-icml:alpha=20", "out/leaderboard.{md,csv}"):
         assert name in first.stdout
-    results = sorted(path.name for path in (tmp_path / "out").rglob("*.parquet"))
+    results = sorted(path.name for path in (tmp_path / "out").rglob("results/*.parquet"))
     assert len(results) == 2 * 5  # the policies, and ofta, which all are compared with
     assert "another configuration: seeds is 2 there and 3 here" in refused(line.replace("--seeds 2", "--seeds 3"))
 
@@ -175,7 +175,7 @@ def test_leaderboard_has_sets_of_scenarios(run, tmp_path, of):
     assert "(quick look): 1 of " in first.stdout
     for name in ("dynamic-ofta", "ms a", "out/leaderboard.{md,csv}", "out/timings/leaderboard.md"):
         assert name in first.stdout
-    assert len([*(tmp_path / "out").rglob("*.parquet")]) == 5
+    assert len([*(tmp_path / "out").rglob("results/*.parquet")]) == 5
 
 
 def test_explain_plays_and_tells_what_the_policy_thinks(run):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import gymnasium as gym
 import typer
 
-from ata_gym.cli.console import progress_bars, show_report
+from ata_gym.cli.console import command_line, progress_bars, show_report
 from ata_gym.cli.options import (
     Address,
     Effort,
@@ -26,6 +26,7 @@ from ata_gym.cli.options import (
     split_names,
 )
 from ata_gym.cli.studies.bench import say_failure
+from ata_gym.cli.studies.report import pages
 from ata_gym.utils.validation import non_negative, whole_number
 from ata_policies.registry import DEFAULTS
 
@@ -102,8 +103,10 @@ def leaderboard(
     """
     from ata_gym.bench.experiment.claim import claim  # noqa: PLC0415 - these imports take a second
     from ata_gym.bench.leaderboard.experiment import Competitor, Leaderboard  # noqa: PLC0415
-    from ata_gym.bench.leaderboard.report import report  # noqa: PLC0415
+    from ata_gym.bench.leaderboard.page import about  # noqa: PLC0415
+    from ata_gym.bench.leaderboard.report import heading, report  # noqa: PLC0415
     from ata_gym.bench.leaderboard.sets.registry import SETS  # noqa: PLC0415
+    from ata_gym.bench.page.note import write_note  # noqa: PLC0415
 
     effort, known = Effort.checked(jobs, save_every, rerun_changed, workers, address), SETS[set_]
     chosen, notes = known.choose(None if scenarios is None else split_names(scenarios, "scenario"), data, quick)
@@ -125,11 +128,13 @@ def leaderboard(
     board = replace(board, competitors=[one for one in board.competitors if one.policy not in unable])
     claimed = claim(board.out)
     played = board.jobs()
+    write_note(board.out, "leaderboard", command_line(), about(board, played, heading(board), notes))
     failures = _play([one.job for one in played], effort)
     finished = [one for one in played if one.job not in failures]
     if finished:
         recommended = {gym.spec(env_id).name: name for env_id, name in DEFAULTS.items()}
-        show_report(report(board, finished, recommended, notes, _timed(board, finished)))
+        made = report(board, finished, recommended, notes, _timed(board, finished))
+        show_report(made._replace(files=[*made.files, *pages(board.out)]))
     for job, error in failures.items():
         say_failure(f"{job.policy} in {job.experiment.scenario.name}", error, job.folder.failure(job.policy))
     del claimed
