@@ -15,9 +15,9 @@ from ata_gym.bench.experiment.store import Folder, finished, read_frame, read_js
 from ata_gym.bench.page import figures
 from ata_gym.bench.page.note import Note
 from ata_gym.bench.page.sections import Cell, Chart, Column, Page, Player, Tables, TableView, View
-from ata_gym.bench.page.wording import lead
-from ata_gym.bench.report.statistics import CONFIDENCE, summarise
-from ata_gym.bench.report.summary_tables import TITLES, show, title_of
+from ata_gym.bench.page.wording import best_of, lead
+from ata_gym.bench.report.statistics import BASELINES, CONFIDENCE, summarise
+from ata_gym.bench.report.summary_tables import TITLES, scaled, show
 from ata_gym.typing import Floats
 
 BAND = f"The band is the {CONFIDENCE:.0%} interval of the mean over the seeds."
@@ -70,7 +70,10 @@ def experiment_page(note: Note, records: pl.DataFrame | None, tasks: Mapping[str
     if not records["regret"].is_null().all():
         sections.append(regret([View(figures.curves(records, "regret", places))]))
     sizes = np.diff(edges(note["workers"])).tolist()
-    maps = [View(figures.heat(*tasks[name], sizes, note["budget"]), {"policy": name}) for name in tasks]
+    kinds = {player.name: player.kind for player in players}
+    best = best_of(summary, kinds)
+    order = sorted(tasks, key=lambda name: name != best)
+    maps = [View(figures.heat(*tasks[name], sizes, note["budget"]), {"policy": name}) for name in order]
     sections += [allocations(maps)] if maps else []
     if note["seeds"] > 1:
         quantities = {"runtime": "runtime", "total_worker_time": "worker time"}
@@ -84,7 +87,7 @@ def experiment_page(note: Note, records: pl.DataFrame | None, tasks: Mapping[str
     return Page(
         "bench",
         note["title"],
-        lead(summary, {player.name: player.kind for player in players}),
+        lead(summary, kinds),
         facts(note),
         players,
         sections,
@@ -111,17 +114,24 @@ def facts(note: Note) -> list[tuple[str, str]]:
 def overview(summary: pl.DataFrame, note: Note, rounds: int) -> Tables:
     """The table of all quantities, with intervals."""
     present = summary["quantity"].unique(maintain_order=True).to_list()
-    ratios = [name for name in present if "/" in name and summary["policy"].n_unique() > 1]
-    quantities = [*(name for name in TITLES if name in present), *ratios]
-    quantities = [name for name in quantities if summary.filter(quantity=name)["mean"].is_not_null().any()]
-    of = {(policy, name): cells for policy, name, *cells in summary.select("policy", "quantity", "mean", "high").rows()}
+    beside = next((name for name in BASELINES if f"runtime/{name}" in present), "")  # all ratios are in table.csv
+    ratios = [name for name in present if name.partition("/")[2] == beside and summary["policy"].n_unique() > 1]
+    quantities = dict.fromkeys([*(name for name in TITLES if name in present), *(ratios if beside else [])])
+    of: dict[str, dict[str, Cell]] = {}
+    titles = []
+    for quantity in quantities:
+        found = summary.filter(quantity=quantity)
+        if found["mean"].is_not_null().any():
+            title, unit = scaled(quantity, found)
+            titles.append(title)
+            for policy, mean, high in found.select("policy", "mean", "high").rows():
+                of.setdefault(policy, {})[title] = Cell(show(mean, high, unit), mean)
     rows = []
     for one in note["policies"]:
-        if (one["name"], "runtime") in of:
-            cells = [of.get((one["name"], name), (None, None)) for name in quantities]
-            figures_ = [Cell(show(mean, high), mean) for mean, high in cells]
-            rows.append([Cell(one["name"]), Cell(one["kind"]), *figures_])
-    columns = [Column("policy", False), Column("kind", False), *(Column(title_of(name)) for name in quantities)]
+        if one["name"] in of:
+            cells = [of[one["name"]].get(title, Cell("-")) for title in titles]
+            rows.append([Cell(one["name"]), Cell(one["kind"]), *cells])
+    columns = [Column("policy", False), Column("kind", False), *map(Column, titles)]
     cost = f" Cost is runtime + {note['price']:g} x worker time." if note["price"] > 0 else ""
     about = (
         f"After {rounds:,} rounds: the mean over {note['seeds']} seeds and half its {CONFIDENCE:.0%} interval; less is "

@@ -25,11 +25,9 @@ def lead(summary: pl.DataFrame, kinds: Mapping[str, str]) -> str:
     figures = {
         (policy, quantity): mean for policy, quantity, mean in summary.select("policy", "quantity", "mean").rows()
     }
-    main = "cost" if "cost" in summary["quantity"] else "runtime"
-    ends = {name: mean for (name, quantity), mean in figures.items() if quantity == main and mean is not None}
+    main, ends, learners = _compared(summary, kinds)
     if not ends:
         return "There is nothing to compare yet."
-    learners = [name for name in ends if kinds.get(name) == "learner"] or list(ends)
     best = min(learners, key=ends.__getitem__)
     if len(ends) == 1:
         return f"{best} played alone: there is nothing to compare it with."
@@ -49,3 +47,17 @@ def lead(summary: pl.DataFrame, kinds: Mapping[str, str]) -> str:
     cost = f", {share('cost')} of its cost" if main == "cost" else ""
     busy = f"{cost}, and {share('total_worker_time')} of its worker time"
     return f"{name} needs {share('runtime')} of the time of {said}{busy}."
+
+
+def best_of(summary: pl.DataFrame, kinds: Mapping[str, str]) -> str | None:
+    """The learner, or player where none learns, of the least cost or runtime; None if none has any."""
+    _, ends, learners = _compared(summary, kinds)
+    return min(learners, key=ends.__getitem__, default=None)
+
+
+def _compared(summary: pl.DataFrame, kinds: Mapping[str, str]) -> tuple[str, dict[str, float], list[str]]:
+    """The quantity that counts, who has how much of it, and who is ranked."""
+    main = "cost" if "cost" in summary["quantity"] else "runtime"
+    known = summary.filter(pl.col("mean").is_not_null(), pl.col("quantity") == main)
+    ends: dict[str, float] = dict(known.select("policy", "mean").rows())
+    return main, ends, [name for name in ends if kinds.get(name) == "learner"] or list(ends)

@@ -77,6 +77,7 @@ def run_and_report(
     report_on: Callable[[Any, list[str], Folder], Report] | None = None,
     *,
     study: str = "bench",
+    about: Callable[[Any, list[str]], dict[str, Any]] | None = None,
     live: bool = False,
 ) -> Report:
     """As ``play``, then show the report on those that have finished; exit code 1 after it if a policy failed.
@@ -88,7 +89,7 @@ def run_and_report(
     from ata_gym.bench.report.report import report  # noqa: PLC0415
 
     def begun(folder: Folder, policies: list[str]) -> Callable[[str, int], object]:
-        note = about_experiment(experiment, policies)
+        note = (about or about_experiment)(experiment, policies)
         write_note(folder.path, study, command_line(), note)
         if not live:
             return lambda _policy, _rounds: None

@@ -9,13 +9,13 @@ from typing import Annotated, Any
 import typer
 
 from ata_gym.cli.console import say, say_error
-from ata_gym.utils.extras import MissingExtraError
+from ata_gym.utils.extras import MissingExtraError, require
 
 PAGES = {
     "bench": "ata_gym.bench.page.experiment_page",
     "leaderboard": "ata_gym.bench.leaderboard.page",
     "track": "ata_gym.bench.tracking.page",
-    "train": "ata_gym.training.studies.loss_report",
+    "train": "ata_gym.training.page",
     "learn": "ata_gym.rl.learning.page",
 }
 """The modules that make the pages of studies: ``page(folder, note)``."""
@@ -57,6 +57,8 @@ def write_page(folder: Path, out: Path | None = None) -> Path:
             f"{folder} holds the results of {note['study']!r}, which has no page here: there are pages of "
             f"{', '.join(PAGES)}"
         )
+    if note["study"] == "train":
+        require("torch", extra="train", purpose="The page of a training")
     module: Any = import_module(PAGES[note["study"]])
     try:
         made = module.page(folder, note)

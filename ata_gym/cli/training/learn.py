@@ -10,8 +10,9 @@ from typing import Annotated, Any
 import typer
 
 from ata_gym.cli import completion
-from ata_gym.cli.console import named_failure, progress_bars, say, say_error, say_files, show_report
+from ata_gym.cli.console import command_line, named_failure, progress_bars, say, say_error, say_files, show_report
 from ata_gym.cli.options import Effort, Out, RerunChanged, Rounds, SaveEvery
+from ata_gym.cli.studies.report import pages
 from ata_gym.utils.extras import require
 from ata_gym.utils.validation import short
 
@@ -72,8 +73,10 @@ def learn(
     from ata_gym.bench.experiment.outdated import Made, check_code  # noqa: PLC0415 - these imports take seconds
     from ata_gym.bench.experiment.provenance import provenance_of  # noqa: PLC0415
     from ata_gym.bench.experiment.store import open_folder  # noqa: PLC0415
+    from ata_gym.bench.page.note import write_note  # noqa: PLC0415
     from ata_gym.rl.agent import policy_name  # noqa: PLC0415
     from ata_gym.rl.learning.experiment import Learning  # noqa: PLC0415
+    from ata_gym.rl.learning.page import about  # noqa: PLC0415
     from ata_gym.rl.learning.report import report  # noqa: PLC0415
     from ata_gym.rl.learning.run import agent_file, make_agent, parts_of, rollout  # noqa: PLC0415
     from ata_gym.rl.learning.run import learn as train  # noqa: PLC0415
@@ -99,7 +102,10 @@ def learn(
         learned = train(
             learning, folder, made_by, lambda part, done: progress(part, min(done, steps)), effort.save_every
         )
-    show_report(report(learning, learned, folder.path))
+    play_it = f"ata-gym bench --scenario {scenario} --policies uta,{policy_name(env, out)} --out results/agent"
+    write_note(folder.path, "learn", command_line(), about(learning, play_it))
+    made = report(learning, learned, folder.path)
+    show_report(made._replace(files=[*made.files, *pages(folder.path)]))
     say_files("agent", [agent_file(folder.path)])
     say(f"play it as {policy_name(env, out)}")
 

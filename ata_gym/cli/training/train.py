@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from ata_gym.cli import completion
-from ata_gym.cli.console import loss_bar, named_failure, progress_bars, say_error, say_files, show_report
+from ata_gym.cli.console import command_line, loss_bar, named_failure, progress_bars, say_error, say_files, show_report
 from ata_gym.cli.options import (
     PUBLISHED,
     USUAL,
@@ -25,6 +25,7 @@ from ata_gym.cli.options import (
     split_names,
 )
 from ata_gym.cli.studies.bench import end_with
+from ata_gym.cli.studies.report import pages
 from ata_gym.training.problems.problem import problem_names
 from ata_gym.utils.extras import require
 from ata_gym.utils.validation import whole_number
@@ -143,6 +144,8 @@ def train(
     require("torch", extra="train", purpose="The command train")
     from ata_gym.bench.experiment.experiment import Experiment  # noqa: PLC0415 - these imports take seconds
     from ata_gym.bench.experiment.jobs import play_all  # noqa: PLC0415
+    from ata_gym.bench.page.note import write_note  # noqa: PLC0415
+    from ata_gym.training.page import about  # noqa: PLC0415
     from ata_gym.training.problems.problem import make_problem  # noqa: PLC0415
     from ata_gym.training.studies.comparison import MethodChoice, best, result  # noqa: PLC0415
     from ata_gym.training.studies.curves import LossReading, goal  # noqa: PLC0415
@@ -204,7 +207,10 @@ def train(
                 label: why for label, why in diverged.items() if label not in [choice.label for choice in choices]
             }
     if finished:
-        show_report(report(experiment, finished, folder, trajectory, trainer, frames))
+        note = about(experiment, names, [choice.label for choice in frames], trainer.problem)
+        write_note(folder.path, "train", command_line(), note)
+        made_report = report(experiment, finished, folder, trajectory, trainer, frames)
+        show_report(made_report._replace(files=[*made_report.files, *pages(folder.path)]))
         say_files("trajectory and final weights", [folder.path / name for name in ("training.parquet", "weights.pt")])
         if frames:
             say_files("methods", [result(folder, entry) for entry in frames])

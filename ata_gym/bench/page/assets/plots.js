@@ -15,11 +15,12 @@ function colours(dark) {
   return found;
 }
 
-function axis(title, log, theme) {
+function axis(title, log, theme, values = []) {
+  const span = log ? Math.max(...values) / Math.min(...values) : 1;
   return {
     title: { text: label(title), font: { size: 12, color: theme.quiet }, standoff: 8 }, type: log ? "log" : "linear", automargin: true,
     gridcolor: theme.line, linecolor: theme.line, zeroline: false, tickfont: { size: 11, color: theme.quiet },
-    exponentformat: "SI", minexponent: 4, nticks: 7,
+    exponentformat: "SI", minexponent: 4, nticks: 7, ...(span > 4 && span < 300 ? { dtick: "D2" } : {}),
   };
 }
 
@@ -60,7 +61,7 @@ const drawings = {
     }
     const shapes = (data.marks || []).map((at) => ({ type: "line", x0: at, x1: at, y0: 0, y1: 1, yref: "paper", line: { color: theme.quiet, width: 1, dash: "4px,3px" } }));
     const title = spec.perRound ? `${spec.y}, mean per round` : spec.y;
-    return { traces: [...bands, ...lines], layout: frame(theme, axis(spec.x, spec.logX, theme), axis(title, spec.logY, theme), { shapes }) };
+    return { traces: [...bands, ...lines], layout: frame(theme, axis(spec.x, spec.logX, theme), axis(title, spec.logY, theme, lines.flatMap((line) => line.y)), { shapes }) };
   },
 
   front(spec, data, players, theme, width, height) {
@@ -82,7 +83,7 @@ const drawings = {
         hovertemplate: `<b>${label(who.name)}</b> ${label(who.kind)}<br>${label(spec.x)} ${short(point.x[0])}<br>${label(spec.y)} ${short(point.y[0])}<extra></extra>`,
       };
     });
-    const x = axis(spec.x, spec.logX, theme), y = axis(spec.y, spec.logY, theme);
+    const x = axis(spec.x, spec.logX, theme, points.map((point) => point.x[0])), y = axis(spec.y, spec.logY, theme, points.map((point) => point.y[0]));
     const to = (log) => (value) => (log ? Math.log10(value) : value);
     x.range = padded(points.map((point) => point.x[0]).map(to(spec.logX)));
     y.range = padded(points.map((point) => point.y[0]).map(to(spec.logY)));
@@ -94,7 +95,8 @@ const drawings = {
   heat(spec, data, players, theme) {
     const { rounds, sizes, top } = data, bytes = Uint8Array.from(atob(data.cells), (c) => c.charCodeAt(0));
     const cells = new Uint16Array(bytes.buffer), share = (k, g) => (cells[k * sizes.length + g] / 65535) * top;
-    const edges = rounds.slice(1).map((round, k) => Math.sqrt(round * rounds[k]));
+    const between = spec.logX ? (a, b) => Math.sqrt(a * b) : (a, b) => (a + b) / 2;
+    const edges = rounds.slice(1).map((round, k) => between(round, rounds[k]));
     const x = [rounds[0] * (spec.logX ? 0.8 : 1), ...edges, rounds[rounds.length - 1]];
     const y = sizes.reduce((sums, size) => [...sums, sums[sums.length - 1] + size], [0]);
     const custom = sizes.map((_, g) => rounds.map((_, k) => share(k, g)));
@@ -106,7 +108,7 @@ const drawings = {
     const workers = sizes.map((size, g) => (size === 1 ? `worker ${y[g] + 1}` : `workers ${y[g] + 1} to ${y[g + 1]}`));
     const trace = {
       type: "heatmap", x, y, z, zmin: 0, zmax: Math.sqrt(most), colorscale: scale, customdata: custom,
-      text: workers.map((name) => rounds.map((round) => `${name} of ${y[y.length - 1]}, by mean task time<br>round ${round.toLocaleString("en")}`)),
+      text: workers.map((name) => rounds.map((round) => `${name} of ${y[y.length - 1]}, by mean task time<br>${label(spec.x)} ${round.toLocaleString("en")}`)),
       hovertemplate: "%{text}<br>share of B: %{customdata:.2%}<extra></extra>",
       colorbar: {
         title: { text: "share of B<br>of a worker", font: { size: 11, color: theme.quiet } }, thickness: 10, outlinewidth: 0, tickvals: ticks.map(Math.sqrt),
