@@ -19,7 +19,7 @@ from ata_gym.bench.page.note import Note, about_experiment
 from ata_gym.bench.page.numbers import compact
 from ata_gym.bench.page.sections import Cell, Chart, Column, Page, Player, Tables, TableView, View
 from ata_gym.bench.report.statistics import estimate
-from ata_gym.bench.report.summary_tables import show
+from ata_gym.bench.report.summary_tables import scaled, show
 from ata_gym.bench.tracking.experiment import ORACLES, Tracking
 from ata_gym.bench.tracking.picture import means_before, smooth
 from ata_gym.bench.tracking.report import BLOCK, WITHIN, delays, summarise, waiting
@@ -61,14 +61,15 @@ def page(folder: Path, note: Note) -> Page:
     low, change, end = windows[0]
     first = records.filter((pl.col("round") > low) & (pl.col("round") <= end))
     since = np.arange(low - change, end - change)
-    maps = [View(_heat(first.filter(policy=name), note, since), {"policy": name}) for name in done]
+    order = sorted(done, key=lambda name: _median(found, name, note["after"]))
+    maps = [View(_heat(first.filter(policy=name), note, since), {"policy": name}) for name in order]
     sections: list[Tables | Chart] = [
         overview(found, summary, note),
         _round_times(first, places, since),
         _delays(found, places, note["after"]),
         _tasks(maps, note["first_seed"]),
     ]
-    changes = ("changes", f"{len(windows)}, the first after {change:,} rounds")
+    changes = ("changes", f"{len(windows)}{', the first' * (len(windows) > 1)} after {change:,} rounds")
     return Page(
         "track",
         note["title"],
@@ -84,11 +85,7 @@ def page(folder: Path, note: Note) -> Page:
 
 def lead(found: pl.DataFrame, after: int) -> str:
     """Who follows a change the soonest, by the median delay."""
-    mine = found.filter(oracle=_ORACLE)
-    medians = {
-        str(policy): float(np.median(of["delay"].fill_null(after + 1).to_numpy()))
-        for (policy,), of in mine.group_by("policy", maintain_order=True)
-    }
+    medians = {name: _median(found, name, after) for name in found["policy"].unique(maintain_order=True)}
     others = {name: rounds for name, rounds in medians.items() if name not in ORACLES} or medians
     best = min(others, key=others.__getitem__)
     if others[best] > after:
@@ -98,32 +95,36 @@ def lead(found: pl.DataFrame, after: int) -> str:
     return f"{best} follows a change the soonest, {plural(round(others[best]), 'round')} after it in the median{rest}."
 
 
+def _median(found: pl.DataFrame, policy: str, after: int) -> float:
+    """The median delay; one that is not known is longer than ``after`` rounds."""
+    return float(np.median(found.filter(oracle=_ORACLE, policy=policy)["delay"].fill_null(after + 1).to_numpy()))
+
+
 def overview(found: pl.DataFrame, summary: pl.DataFrame, note: Note) -> Tables:
     """The table of delays and costs."""
     after = note["after"]
     of = {(policy, name): cells for policy, name, *cells in summary.select("policy", "quantity", "mean", "high").rows()}
-    titles = (
-        "median\ndelay",
-        "longest\ndelay",
-        "never",
-        "before\n/ oracle",
-        "after\n/ oracle",
-        "proxy regret\nof a change",
-    )
+    shown = {"before": f"before/{_ORACLE}", "after": f"after/{_ORACLE}", "regret": "regret"}
+    units = dict.fromkeys(shown, 1.0)
+    regret, units["regret"] = scaled("regret", summary.filter(quantity="regret"))
     rows = []
     for (policy,), mine in found.filter(oracle=_ORACLE).group_by("policy", maintain_order=True):
         middle, longest = waiting(mine["delay"], after)
         known = mine["delay"].fill_null(after + 1).to_numpy()
-        costs = [of[policy, name] for name in (f"before/{_ORACLE}", f"after/{_ORACLE}", "regret")]
         cells = [Cell(middle, float(np.median(known))), Cell(longest, float(known.max()))]
         cells.append(Cell(f"{mine['delay'].null_count()} of {len(mine)}", mine["delay"].null_count()))
-        rows.append([Cell(str(policy)), *cells, *(Cell(show(mean, high), mean) for mean, high in costs)])
+        costs = []
+        for name, quantity in shown.items():
+            mean, high = of[policy, quantity]
+            costs.append(Cell(show(mean, high, units[name]), mean))
+        rows.append([Cell(str(policy)), *cells, *costs])
     said = (
         f"Delay: rounds after a change until the expected round time is within {WITHIN:.0%} of the least possible one, "
         f"on average over {BLOCK} rounds. Before and after: round times over those of the oracle that knows the "
         "distributions of each round; 1 is best. Less is better in every column. Click on a title to sort."
     )
-    columns = [Column("policy", False), *map(Column, titles)]
+    titles = ("median\ndelay", "longest\ndelay", "never", "before\n/ oracle", "after\n/ oracle")
+    columns = [Column("policy", False), *map(Column, (*titles, f"{regret}\nof a change"))]
     return Tables("overview", "How soon each policy follows", said, [TableView(columns, rows)])
 
 
@@ -171,6 +172,6 @@ def _tasks(views: Sequence[View], seed: int) -> Chart:
         f"Seed {seed}: each row is a worker, the fastest before the change at the bottom; the colour is its share of "
         "the budget. After the dashed line, a good policy moves its tasks to the workers that are fast now."
     )
-    settings = {"x": "rounds since the change", "y": "worker, by its mean task time before"}
-    settings_ = {**settings, "top": max(view.data["top"] for view in views)}
-    return Chart("allocations", "Who gets the tasks around the change", note, "heat", views, settings_)
+    top = max(view.data["top"] for view in views)
+    settings = {"x": "rounds since the change", "y": "worker, by its mean task time before", "top": top}
+    return Chart("allocations", "Who gets the tasks around the change", note, "heat", views, settings)

@@ -136,7 +136,8 @@ def _front(test: pl.DataFrame, places: Mapping[str, int]) -> Chart:
         mine = test.filter(policy=name)
         x, y = (ratios(test, mine, quantity)[UNIFORM] for quantity in ("runtime", "total_worker_time"))
         points.append({"p": places[name], "x": compact(x), "y": compact(y)})
-    return front_chart([View({"points": points})], f" / that of {UNIFORM}")
+    made = front_chart([View({"points": points})], f" / that of {UNIFORM}")
+    return made._replace(settings={**made.settings, "half": False})
 
 
 def _spreads(test: pl.DataFrame, places: Mapping[str, int]) -> Sequence[View]:

@@ -16,12 +16,26 @@ function colours(dark) {
 }
 
 function axis(title, log, theme, values = []) {
-  const span = log ? Math.max(...values) / Math.min(...values) : 1;
   return {
     title: { text: label(title), font: { size: 12, color: theme.quiet }, standoff: 8 }, type: log ? "log" : "linear", automargin: true,
     gridcolor: theme.line, linecolor: theme.line, zeroline: false, tickfont: { size: 11, color: theme.quiet },
-    exponentformat: "SI", minexponent: 4, nticks: 7, ...(span > 4 && span < 300 ? { dtick: "D2" } : {}),
+    exponentformat: "SI", minexponent: 4, nticks: 7, ...(log ? ticks(values) : {}),
   };
+}
+
+// Ticks of a logarithmic axis at 1, 2 and 5 times powers of ten, or at these alone where there are many.
+function ticks(values) {
+  const low = Math.min(...values), high = Math.max(...values);
+  if (!(low > 0) || high < 3 * low) return {};
+  const parts = high < 300 * low ? [1, 2, 5] : [1], at = [];
+  for (let power = Math.floor(Math.log10(low)) - 1; power <= Math.log10(high) + 1; power++) at.push(...parts.map((part) => part * 10 ** power));
+  return { tickvals: at, ticktext: at.map(si) };
+}
+function si(number) {
+  for (const [unit, name] of [[1e9, "G"], [1e6, "M"], [1e4, "k"]]) {
+    if (number >= unit) return `${Number((number / (name === "k" ? 1e3 : unit)).toPrecision(3))}${name}`;
+  }
+  return String(Number(number.toPrecision(3)));
 }
 
 function frame(theme, x, y, more) {
@@ -61,7 +75,7 @@ const drawings = {
     }
     const shapes = (data.marks || []).map((at) => ({ type: "line", x0: at, x1: at, y0: 0, y1: 1, yref: "paper", line: { color: theme.quiet, width: 1, dash: "4px,3px" } }));
     const title = spec.perRound ? `${spec.y}, mean per round` : spec.y;
-    return { traces: [...bands, ...lines], layout: frame(theme, axis(spec.x, spec.logX, theme), axis(title, spec.logY, theme, lines.flatMap((line) => line.y)), { shapes }) };
+    return { traces: [...bands, ...lines], layout: frame(theme, axis(spec.x, spec.logX, theme, lines.flatMap((line) => line.x)), axis(title, spec.logY, theme, lines.flatMap((line) => line.y)), { shapes }) };
   },
 
   front(spec, data, players, theme, width, height) {
@@ -85,8 +99,9 @@ const drawings = {
     });
     const x = axis(spec.x, spec.logX, theme, points.map((point) => point.x[0])), y = axis(spec.y, spec.logY, theme, points.map((point) => point.y[0]));
     const to = (log) => (value) => (log ? Math.log10(value) : value);
-    x.range = padded(points.map((point) => point.x[0]).map(to(spec.logX)));
-    y.range = padded(points.map((point) => point.y[0]).map(to(spec.logY)));
+    const ends = (axis, log) => points.flatMap((point) => point[axis]).filter((value) => value !== null && !(log && value <= 0)).map(to(log));
+    x.range = padded(ends("x", spec.logX));
+    y.range = padded(ends("y", spec.logY));
     const named = points.map((point) => ({ name: players[point.p].name, x: to(spec.logX)(point.x[0]), y: to(spec.logY)(point.y[0]) }));
     const annotations = place(named, x.range, y.range, width - 75, height - 60, theme);
     return { traces: [line, ...traces], layout: frame(theme, x, y, { annotations }) };
@@ -117,7 +132,7 @@ const drawings = {
     };
     const mark = (data.marks || []).map((at) => ({ type: "line", x0: at, x1: at, y0: 0, y1: 1, yref: "paper", line: { color: theme.ink, width: 1, dash: "4px,3px" } }));
     const vertical = { ...axis(spec.y, false, theme), showgrid: false };
-    return { traces: [trace], layout: frame(theme, { ...axis(spec.x, spec.logX, theme), showgrid: false }, vertical, { shapes: mark }) };
+    return { traces: [trace], layout: frame(theme, { ...axis(spec.x, spec.logX, theme, rounds), showgrid: false }, vertical, { shapes: mark }) };
   },
 
   spread(spec, data, players, theme) {
@@ -132,11 +147,12 @@ const drawings = {
     });
     const vertical = { ...axis("", false, theme), type: "category", showgrid: false, tickfont: { size: 12, color: theme.ink }, nticks: 0, tickmode: "linear" };
     const name = data.x || spec.x || "";
-    return { traces, layout: frame(theme, axis(name, spec.logX, theme), vertical), height: 80 + 34 * Math.max(1, series.length) };
+    return { traces, layout: frame(theme, axis(name, spec.logX, theme, series.flatMap((one) => one.values)), vertical), height: 80 + 34 * Math.max(1, series.length) };
   },
 };
 
 function padded(values) {
+  if (values.length === 0) return [0, 1];
   const low = Math.min(...values), high = Math.max(...values), room = (high - low || Math.abs(high) || 1) * 0.16;
   return [low - room, high + room];
 }
