@@ -7,7 +7,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint benchmark fuzz versions clean
+.PHONY: help demo test lint docs benchmark fuzz versions clean
 
 help:  ## list these commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
@@ -23,6 +23,9 @@ lint: .venv/installed  ## check style, format and types
 	$(RUN) ruff check .
 	$(RUN) ruff format --check .
 	$(RUN) mypy
+
+docs: .venv/installed  ## build the API reference: build/docs/index.html
+	$(RUN) docs build/docs
 
 benchmark: .venv/installed  ## measure speed, one benchmark after the other
 	$(RUN) pytest tests/benchmarks -m benchmark -s

@@ -11,6 +11,63 @@ from ata_gym.envs.vector import VectorEnv
 class TaskAllocationEnv(SingleEnv):
     """A round needs B results; the action says how many tasks each of n workers runs, and sums to B.
 
+    Description
+    -----------
+    A task is one stochastic gradient, the unit of work. In each round every worker runs its tasks one after the other,
+    all workers at the same time, and the round ends when the B-th result is in. How long a task takes is random; its
+    distribution is its worker's, is not known to the agent, and may change from round to round. The j-th task of a
+    worker in an episode has the same noise for every policy.
+
+    Action Space
+    ------------
+    ``Allocation(n, B)``: a vector of n integers a_i >= 0 that sum to B, dtype int64; a_i is the tasks of worker i. The
+    argument ``action`` gives other forms. A step with anything else (shape, dtype, a negative number, the sum), or
+    before a reset or after the end, raises ValueError that says what was wrong, and leaves the env as it was.
+
+    Observation Space
+    -----------------
+    A ``Dict`` of the feedback of the last round, one entry for each result, ordered by worker, then by start:
+
+    | key | shape | dtype | meaning |
+    |---|---|---|---|
+    | ``worker`` | (B,) | int64 | who computed the result, from 0 to n - 1; -1 after a reset |
+    | ``duration`` | (B,) | float64 | how long its task took, in units of time; 0 after a reset |
+    | ``elapsed`` | (n,) | float64 | the time of each worker's cancelled or lost task, else 0 |
+    | ``signal`` | (n, 2) | float64 | with ``signals=True``: loads of cpu and memory in the coming round, 0 to 1 |
+    | ``present`` | (n,) | int8 | where fewer workers may be drawn: which places hold a worker, 0 or 1 |
+
+    Here ``elapsed`` is 0 unless a worker died. The argument ``observation`` gives other forms.
+
+    Rewards
+    -------
+    -(round time + price * worker time). The round time runs until the B-th result; the worker time is the time that all
+    workers were busy. The argument ``reward_unit`` gives another unit.
+
+    Starting State
+    --------------
+    No feedback: ``worker`` is -1, and ``duration`` and ``elapsed`` are 0. Workers are as at the start of the scenario;
+    where they are drawn anew in each episode, they are drawn now.
+
+    Episode End
+    -----------
+    Truncation after ``horizon`` rounds; without a horizon there is no end. An episode is never terminated.
+
+    Information
+    -----------
+    | key | meaning |
+    |---|---|
+    | ``round_time``, ``worker_time`` | of the round |
+    | ``runtime``, ``total_worker_time`` | the same, added up over the episode |
+    | ``lost`` | where workers may die: tasks that were lost in the round |
+    | ``action_mask`` | with ``action="assign"``: which actions are of use |
+
+    After a reset there is at most the mask.
+
+    Arguments
+    ---------
+    ``gymnasium.make("ata_gym/TaskAllocation-v0", scenario="icml2025-cifar100", price=0.1)``, and the same for
+    ``gymnasium.make_vec`` with ``num_envs``. What is not legal raises ValueError.
+
     Parameters
     ----------
     scenario
@@ -24,17 +81,16 @@ class TaskAllocationEnv(SingleEnv):
     horizon
         Rounds in an episode; by default the scenario's, or no end.
     price
-        What one unit of worker time costs in units of runtime; the reward is -(round time + price * worker time).
+        What one unit of worker time costs in units of runtime; by default the scenario's, or 0.
     signals
-        Whether the observation has the key ``signal``, shape (n, 2): each worker's load of cpu and memory in the coming
-        round, from 0 to 1. It drives the speed under ``ata_gym.changes.Load``; without that change it is 0.
+        Whether the observation has the key ``signal``: each worker's load of cpu and memory in the coming round. It
+        drives the speed under ``ata_gym.changes.Load``; without that change it is 0.
     backend
         What runs the tasks of a round in place of the simulation, such as tasks on real devices; called as
         ``ata_gym.simulation.rounds.race_round`` is, with one row. An error that it raises leaves the env as it was.
     observation
-        "feedback", a dict: the workers and durations of the results, and the times of cancelled tasks. "workers":
-        float32 features, shape (n, 15), from -10 to 10, the same in any unit of time; their names are in
-        ``ata_gym.envs.interface.worker_features``. "flat": the same in one row.
+        "feedback", the dict above. "workers": float32 features, shape (n, 15), from -10 to 10, the same in any unit of
+        time; their names are in ``ata_gym.envs.interface.worker_features``. "flat": the same in one row.
     action
         "allocation". "shares": a number from -1 to 1 for each worker, rounded by the method of largest remainders; in a
         race one more number for the total. "assign": one worker at a time, B times, then the round is played; with
@@ -43,16 +99,15 @@ class TaskAllocationEnv(SingleEnv):
         "time", or "first round": rewards are divided by what an even round would cost with the mean duration of the
         episode's first results, so that agents learn from workers of any speed.
 
-    Notes
-    -----
-    Arguments and actions that are not legal raise ValueError, and leave the env as it was.
-
+    Reset options
+    -------------
     ``reset(options={"pool": ..., "changes": ..., "price": ..., "horizon": ...})`` goes on with another pool of as many
     workers, other changes, another price or horizon; other options raise ValueError.
 
+    Notes
+    -----
     Where workers may die (`ata_gym.changes.Spot` and `Crash`), a round still gives exactly B results: tasks that dead
-    workers leave undone are handed on. The time of a task that was lost is its worker's ``elapsed``, and
-    ``info["lost"]`` counts such tasks.
+    workers leave undone are handed on. The time of a task that was lost is its worker's ``elapsed``.
 
     Examples
     --------
@@ -64,6 +119,10 @@ class TaskAllocationEnv(SingleEnv):
     array([0, 0, 1])
     >>> reward == -info["round_time"]
     True
+
+    Version History
+    ---------------
+    v0: the first version.
     """
 
     _state_class = AllocationState
@@ -79,8 +138,61 @@ class TaskAllocationEnv(SingleEnv):
 class TaskRaceEnv(TaskAllocationEnv):
     """More is started than needed: 0 <= a_i <= B, the sum is at least B, and the round ends at the B-th result.
 
-    The rest is cancelled; its time so far counts as worker time and is seen as ``elapsed``. GTA is a = (B, ..., B). The
-    arguments are those of ``TaskAllocationEnv``.
+    Description
+    -----------
+    As in ``TaskAllocationEnv``, but the action may ask for more tasks than the round needs results. Of results at the
+    same moment the lowest worker's counts first. The rest is cancelled; its time so far counts as worker time and is
+    seen as ``elapsed``. A worker that has finished all its a_i is idle. GTA is a = (B, ..., B). Where the sum is B, the
+    round and the observation are those of ``TaskAllocationEnv``, bit for bit.
+
+    Action Space
+    ------------
+    ``RaceAllocation(n, B)``: a vector of n integers, 0 <= a_i <= B, that sum to B or more, dtype int64. Anything else
+    raises ValueError, and leaves the env as it was.
+
+    Observation Space
+    -----------------
+    The ``Dict`` of ``TaskAllocationEnv``: the B results that counted, in ``worker`` and ``duration``, both (B,), and in
+    ``elapsed``, (n,), how long the task of each worker had run that was cancelled, 0 where none was. Without it a
+    learner that sees only finished tasks would think slow workers fast.
+
+    Rewards
+    -------
+    -(round time + price * worker time); the time of cancelled tasks counts as worker time.
+
+    Starting State
+    --------------
+    No feedback: ``worker`` is -1, and ``duration`` and ``elapsed`` are 0.
+
+    Episode End
+    -----------
+    Truncation after ``horizon`` rounds; an episode is never terminated.
+
+    Information
+    -----------
+    ``round_time``, ``worker_time``, ``runtime``, ``total_worker_time``, and ``lost`` where workers may die.
+
+    Arguments
+    ---------
+    Those of ``TaskAllocationEnv``, such as ``gymnasium.make("ata_gym/TaskRace-v0", scenario="five-workers")``; the
+    forms of ``action`` are "allocation", "shares" and "assign".
+
+    Reset options
+    -------------
+    ``pool``, ``changes``, ``price`` and ``horizon``, as in ``TaskAllocationEnv``.
+
+    Examples
+    --------
+    >>> import gymnasium as gym, numpy as np, ata_gym
+    >>> env = gym.make("ata_gym/TaskRace-v0", pool={"family": "deterministic", "scale": [2.0, 3.0]}, budget=3)
+    >>> _ = env.reset(seed=0)
+    >>> feedback, _, _, _, info = env.step(np.array([3, 3]))
+    >>> feedback["worker"], feedback["elapsed"], info["round_time"], info["worker_time"]
+    (array([0, 0, 1]), array([0., 1.]), 4.0, 8.0)
+
+    Version History
+    ---------------
+    v0: the first version.
     """
 
     _state_class = RaceState

@@ -151,26 +151,70 @@ def _seen(round_state: RoundState, age: Floats) -> Observation:
 class TaskDispatchEnv(SingleEnv):
     """A round needs B results; at each one the action says which idle workers start one more task.
 
-    The action is a vector of n zeros and ones. An idle worker with a 1 starts one task now; the entry of a worker that
-    is running a task has no effect. If no worker would be running a task, all start one. Then time passes until the
-    next result; of results at the same moment the lowest worker's comes first, in a step of its own. At the B-th result
-    the round ends: tasks that are still running are cancelled, their time so far counts as worker time and is seen as
-    ``elapsed``, and all workers are idle.
+    Description
+    -----------
+    An idle worker that is asked to starts one task now; then time passes until the next result. Of results at the same
+    moment the lowest worker's comes first, in a step of its own. At the B-th result the round ends: tasks that are
+    still running are cancelled, their time so far counts as worker time and is seen as ``elapsed``, and all workers are
+    idle. A step is one result, so that a round takes B steps.
 
-    The feedback of a step is one result: ``worker``, ``duration`` and ``elapsed`` as in the other envs. The observation
-    holds besides: the results still ``missing`` (B at a round's start), the tasks ``started`` by each worker in the
-    round, whether each is ``running`` one, and that task's ``age``. ``info`` holds the round time and worker time so
-    far, and ``round_over``. The rewards of a round add up to -(round time + price * worker time). The horizon counts
-    rounds.
+    ``TaskAllocationEnv`` and ``TaskRaceEnv`` are the special case "1 while ``started`` is below the allocation", with
+    the same task times, round times and worker times, bit for bit.
 
-    A worker that dies (`ata_gym.changes.Spot` and `Crash`) is no longer running, and a 1 for it has no effect. The time
-    of the task that it lost is its ``elapsed`` at the round's end; ``info["lost"]`` counts such tasks of the round.
+    Action Space
+    ------------
+    ``Dispatch(n)``: a vector of n zeros and ones; it batches and flattens as ``MultiDiscrete`` does. The entry of a
+    worker that is running a task has no effect, and neither has a 1 for a dead one. If no worker would be running a
+    task, all start one. Anything else raises ValueError, and leaves the env as it was.
+
+    Observation Space
+    -----------------
+    A ``Dict`` of the last result, and of where the round is:
+
+    | key | shape | dtype | meaning |
+    |---|---|---|---|
+    | ``worker`` | (1,) | int64 | who computed the result; -1 after a reset |
+    | ``duration`` | (1,) | float64 | how long its task took; 0 after a reset |
+    | ``elapsed`` | (n,) | float64 | at a round's end, the time of each worker's cancelled or lost task, else 0 |
+    | ``missing`` | (1,) | int64 | results that the round still needs; B at its start |
+    | ``started`` | (n,) | int64 | tasks that each worker has started in the round |
+    | ``running`` | (n,) | int8 | whether each worker is running a task, 0 or 1 |
+    | ``age`` | (n,) | float64 | for how long that task has been running |
+
+    ``signal`` and ``present`` are there as in ``TaskAllocationEnv``.
+
+    Rewards
+    -------
+    Of a step: -(time that passed + price * worker time in it). Those of a round add up to
+    -(round time + price * worker time).
+
+    Starting State
+    --------------
+    No feedback, all workers idle, and all B results missing.
+
+    Episode End
+    -----------
+    Truncation at the end of the round with the number ``horizon``, which counts rounds; an episode is never terminated.
+    The limit ``max_episode_steps`` of ``gymnasium.make`` counts steps, B in each round.
+
+    Information
+    -----------
+    | key | meaning |
+    |---|---|
+    | ``round_time``, ``worker_time`` | of the round so far |
+    | ``runtime``, ``total_worker_time`` | of the episode so far |
+    | ``round_over`` | whether this result was the B-th |
+    | ``lost`` | where workers may die: tasks that were lost in the round so far |
+    | ``action_mask`` | with ``action="start"``: which actions are of use |
+
+    Arguments
+    ---------
+    ``gymnasium.make("ata_gym/TaskDispatch-v0", scenario="five-workers", price=0.1)``.
 
     Parameters
     ----------
-    scenario, pool, budget, horizon, price, signals, observation, reward_unit
-        As for ``TaskAllocationEnv``; but the limit ``max_episode_steps`` of ``gymnasium.make`` counts steps, B in each
-        round.
+    scenario, pool, budget, changes, horizon, price, signals, observation, reward_unit
+        As for ``TaskAllocationEnv``.
     backend
         What runs the tasks in place of the simulation: its method ``dispatch`` is called as
         ``ata_gym.simulation.dispatch.dispatch_step`` is, with one row. An error that it raises leaves the env as it
@@ -179,10 +223,14 @@ class TaskDispatchEnv(SingleEnv):
         "dispatch", or "start": one worker at a time starts a task; the number n, or a worker that is not idle, lets
         time pass. It has masks.
 
+    Reset options
+    -------------
+    ``pool``, ``changes``, ``price`` and ``horizon``, as in ``TaskAllocationEnv``.
+
     Notes
     -----
-    ``TaskAllocationEnv`` and ``TaskRaceEnv`` are the special case "1 while ``started`` is below the allocation", with
-    the same task times, round times and worker times, bit for bit.
+    A worker that dies (`ata_gym.changes.Spot` and `Crash`) is no longer running. The time of the task that it lost is
+    its ``elapsed`` at the round's end.
 
     Examples
     --------
@@ -195,6 +243,10 @@ class TaskDispatchEnv(SingleEnv):
     >>> observation, reward, _, _, info = env.step(np.array([0, 1]))
     >>> reward, info["round_time"], info["worker_time"], info["round_over"]
     (-1.0, 3.0, 5.0, True)
+
+    Version History
+    ---------------
+    v0: the first version.
     """
 
     _state_class = DispatchState

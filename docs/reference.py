@@ -1,0 +1,160 @@
+"""All modules of both packages as HTML, by pdoc, and beside them the pages of ``pages``."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import shutil
+import sys
+import types
+import warnings
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import is_dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pdoc.doc
+import pdoc.render
+from jinja2 import pass_context
+from jinja2.runtime import Context
+from markupsafe import Markup
+from pdoc.render_helpers import link, relative_link
+
+import ata_gym
+import ata_policies
+from docs import pages
+from docs.links import faults
+
+TEMPLATES = Path(__file__).parent / "templates"
+
+
+class Built(NamedTuple):
+    """What a build left."""
+
+    pages: int
+    """How many HTML files."""
+    left_out: dict[str, str]
+    """Modules that cannot be imported here, each with the reason."""
+    faults: list[str]
+    """Warnings of pdoc and links that lead nowhere; empty if all is well."""
+
+
+def build(folder: Path, without: Collection[str] = ()) -> Built:
+    """Build the reference into a folder, in place of what an earlier build left there.
+
+    ``without`` names modules to leave out, with all below them. ValueError if the folder holds anything else.
+    """
+    _make_room(folder)
+    left_out = dict.fromkeys(without, "not asked for")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of libraries, when they are imported
+        names = [*_found(ata_gym, left_out), *_found(ata_policies, left_out)]
+    pdoc.render.configure(
+        docformat="numpy",
+        include_undocumented=False,
+        show_source=False,
+        template_directory=TEMPLATES,
+        footer_text=f"ata-gym {ata_gym.__version__}",
+    )
+    pdoc.render.env.globals["relative"] = relative_link
+    pdoc.render.env.filters |= {
+        "link": _link,
+        "has_constructor": _has_constructor,
+        "parts_of": _parts_of,
+        "passed_on": _passed_on,
+        "address": lambda name: _address(name, names),
+        "first_sentence": lambda text: " ".join(text.split("\n\n")[0].split()),
+    }
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        modules = {name: _resolve(importlib.import_module(name)) for name in names}
+        texts = {f"{name.replace('.', '/')}.html": pdoc.render.html_module(it, modules) for name, it in modules.items()}
+        for page in pages.every(names):
+            texts[page.file] = _render(page, modules)
+        texts["search.js"] = pdoc.render.search_index(modules)
+    for file, text in texts.items():
+        (folder / file).parent.mkdir(parents=True, exist_ok=True)
+        (folder / file).write_text(text, encoding="utf-8")
+    return Built(len(texts) - 1, left_out, [*sorted({str(one.message) for one in told}), *faults(texts)])
+
+
+def _make_room(folder: Path) -> None:
+    """Remove an earlier build."""
+    if folder.is_dir() and any(folder.iterdir()):
+        if not (folder / "search.js").is_file():
+            raise ValueError(f"{folder} holds files that are not of an API reference: name another folder")
+        shutil.rmtree(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+
+
+def _found(package: types.ModuleType, left_out: dict[str, str]) -> Iterator[str]:
+    """The names of a package and all public modules in it; those that cannot be imported go to ``left_out``."""
+    yield package.__name__
+    for found in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+        if found.name in left_out or found.name.rpartition(".")[2].startswith("_"):
+            continue
+        try:
+            module = importlib.import_module(found.name)
+        except ImportError as error:  # it needs an extra
+            left_out[found.name] = str(error)
+            continue
+        if found.ispkg:
+            yield from _found(module, left_out)
+        else:
+            yield found.name
+
+
+def _resolve(module: types.ModuleType) -> pdoc.doc.Module:
+    """A module as pdoc sees it, once it has what it loads on first use, and the types of inherited fields."""
+    for name in getattr(module, "__all__", ()):
+        setattr(module, name, getattr(module, name))
+    for kind in [one for one in vars(module).values() if is_dataclass(one) and isinstance(one, type)]:
+        for base in kind.__mro__[1:-1]:
+            held = vars(sys.modules[base.__module__]).items()
+            vars(module).update({name: it for name, it in held if isinstance(it, type) and name not in vars(module)})
+    return pdoc.doc.Module(module)
+
+
+def _has_constructor(one: pdoc.doc.Doc[Any]) -> bool:
+    """Whether a class takes arguments in its own way: a NamedTuple takes its fields."""
+    return getattr(one.obj, "__name__", "") == "__init__" and isinstance(one.obj, types.FunctionType)
+
+
+def _parts_of(modules: Iterable[str], name: str) -> list[str]:
+    """The modules right below a package."""
+    return [one for one in modules if one.rpartition(".")[0] == name]
+
+
+def _passed_on(module: pdoc.doc.Module, modules: Mapping[str, pdoc.doc.Module]) -> list[tuple[str, str, str]]:
+    """Name, address and docstring of what a package passes on that is defined in another module."""
+    found, listed = [], getattr(module.obj, "__all__", ())
+    for one in module.own_members:
+        where, name = one.taken_from
+        if one.kind != "module" and where != module.modulename and where in modules and one.name in listed:
+            found.append((one.name, f"{relative_link(module.modulename, where)}#{name}", one.docstring))
+    return found
+
+
+@pass_context
+def _link(context: Context, to: tuple[str, str], text: str | None = None) -> Markup:
+    """A link to what is shown, as pdoc makes it, and plain text where it is not: private bases, for example."""
+    (name, path), modules = to, context["all_modules"]
+    parts = path.split(".") if path else []
+    shown = name in modules
+    for end in range(1, len(parts) + 1):
+        one = modules[name].get(".".join(parts[:end])) if shown else None
+        shown = one is not None and bool(context["is_public"](one).strip())
+    return link(context, to, text) if shown else Markup.escape(text or f"{name}.{path}".strip("."))
+
+
+def _address(name: str, modules: Iterable[str]) -> str:
+    """Where a class is shown, as seen from a page at the top; empty if it is not."""
+    module, _, attribute = name.rpartition(".")
+    return f"{module.replace('.', '/')}.html#{attribute}" if module in modules else ""
+
+
+def _render(page: pages.Page, modules: dict[str, pdoc.doc.Module]) -> str:
+    """A page that is no module, in the form of those that are."""
+    context: dict[str, Any] = {"module": pdoc.doc.Module(types.ModuleType("index")), "all_modules": modules}
+    of_modules: Any = pdoc.render.env.get_template("module.html.jinja2").make_module(context)
+    return pdoc.render.env.get_template(page.template).render(page=page, is_public=of_modules.is_public, **context)

@@ -1,0 +1,104 @@
+"""The API reference: built without a warning, every link leads somewhere, and nothing is loaded from elsewhere."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from html import unescape
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pdoc", reason="the extra dev")
+
+import ata_gym
+import ata_policies
+from ata_gym.cli import PANELS
+from ata_gym.scenarios.recorded import RECORDINGS
+from ata_policies.registry import env_ids, ids_by_name
+
+ROOT = Path(__file__).parents[1]
+HEAVY = ("ata_gym.training", "ata_gym.rl", "ata_gym.cluster", "ata_gym.bench")
+"""Left out here, as torch and Ray take long to import; `make docs` builds them, and checks the same."""
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The built pages by their paths; a warning or a dead link would have been an exit code of 1."""
+    folder = tmp_path_factory.mktemp("docs") / "reference"
+    without = [word for name in HEAVY for word in ("--without", name)]
+    command = [sys.executable, "-m", "docs", str(folder), *without]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert all(f"left out: {name} (not asked for)\n" in done.stdout for name in HEAVY)
+    return {path.relative_to(folder).as_posix(): path.read_text("utf-8") for path in folder.rglob("*.html")}
+
+
+def anchors(page: str) -> set[str]:
+    return {unescape(anchor) for anchor in re.findall(r'id="([^"]+)"', page)}
+
+
+def test_everything_that_has_a_name_has_its_place(pages):
+    assert set(env_ids()) <= anchors(pages["index.html"])
+    assert set(ata_policies.names()) <= anchors(pages["policies.html"])
+    assert {*ata_gym.scenario_names(), *RECORDINGS} <= anchors(pages["scenarios.html"])
+    assert {command.__name__ for panel in PANELS.values() for command in panel} <= anchors(pages["commands.html"])
+
+
+def test_every_public_module_has_a_page_but_those_left_out(pages):
+    packages = {"ata_gym": ROOT / "ata_gym", "ata_policies": ROOT / "policies" / "ata_policies"}
+    for name, folder in packages.items():
+        for path in folder.rglob("*.py"):
+            parts = [part for part in (name, *path.relative_to(folder).with_suffix("").parts) if part != "__init__"]
+            module = ".".join(parts)
+            shown = not parts[-1].startswith("_") and not f"{module}.".startswith(tuple(f"{one}." for one in HEAVY))
+            assert (f"{'/'.join(parts)}.html" in pages) == shown, module
+
+
+SECTIONS = (
+    "Description",
+    "Action Space",
+    "Observation Space",
+    "Rewards",
+    "Starting State",
+    "Episode End",
+    "Information",
+    "Arguments",
+    "Reset options",
+    "Version History",
+)
+
+
+@pytest.mark.parametrize("name", ids_by_name())
+def test_the_page_of_an_env_has_gymnasiums_sections_and_its_example(pages, name):
+    env = f"Task{name.title()}Env"
+    file = "dispatch" if name == "dispatch" else "allocation"
+    shown = pages[f"ata_gym/envs/{file}.html"].partition(f'<section id="{env}">')[2].partition("</section>")[0]
+    assert [title for title in re.findall(r"<h6[^>]*>([^<]+)</h6>", shown) if title in SECTIONS] == list(SECTIONS)
+    assert f"ata_gym/Task{name.title()}-v0" in re.sub(r"<[^>]+>", "", shown).partition("Examples")[2]
+
+
+def test_a_fault_is_found_and_said():
+    from docs.links import faults
+
+    pages = {
+        "index.html": '<a href="a/b.html#x">b</a><a href="#top">t</a><link href="https://example.org/a.css">',
+        "a/b.html": '<p id="x"><a href="../index.html">i</a><a href="c.html">c</a><img src="https://example.org/p.png">',
+    }
+    assert faults(pages) == [
+        "index.html: #top leads nowhere",
+        "index.html: https://example.org/a.css is not part of the reference",
+        "a/b.html: c.html leads nowhere",
+        "a/b.html: https://example.org/p.png is not part of the reference",
+    ]
+
+
+def test_a_folder_of_something_else_is_left_alone(tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    done = subprocess.run(
+        [sys.executable, "-m", "docs", str(tmp_path)], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert done.stderr == f"{tmp_path} holds files that are not of an API reference: name another folder\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
