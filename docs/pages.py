@@ -22,6 +22,7 @@ from ata_policies.presets import Preset
 from ata_policies.registry import env_ids, load
 
 ROOMS = {
+    "At the top": "ata_gym",
     "Envs": "ata_gym.envs",
     "Pools": "ata_gym.pools",
     "Changes": "ata_gym.changes",
@@ -81,8 +82,12 @@ def _contents(modules: Collection[str]) -> Page:
     """The front page: an example, the envs, and the chapters."""
     envs = [(env_id, env_class(env_id), summary(_object(env_class(env_id)))) for env_id in env_ids()]
     others = [
-        ("policies.html", "Policies", f"the cards of all {len(ata_policies.names())}"),
-        ("scenarios.html", "Scenarios", f"the cards of all {len(ata_gym.scenario_names())}, and what is recorded"),
+        ("policies.html", "Policies", f"a card for each of {len(ata_policies.names())}"),
+        (
+            "scenarios.html",
+            "Scenarios",
+            f"a card for each of {len(ata_gym.scenario_names())}, and for those of recorded speeds",
+        ),
         ("commands.html", "Commands", "every command of `ata-gym`, with its options"),
     ]
     rooms = [(title, name, summary(importlib.import_module(name))) for title, name in ROOMS.items() if name in modules]

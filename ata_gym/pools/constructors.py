@@ -42,7 +42,9 @@ def gamma(shape: ArrayLike, scale: ArrayLike, shift: ArrayLike = 0.0) -> Pool:
 
 
 def uniform(low: ArrayLike, high: ArrayLike) -> Pool:
-    """Task times uniform between ``low`` and ``high``.
+    """Task times uniform between ``low`` and ``high``, in units of time.
+
+    ValueError unless ``low`` is below ``high`` for every worker.
 
     >>> uniform(1, [3, 5]).mean()
     array([2., 3.])
@@ -116,6 +118,11 @@ def trace(times: Sequence[ArrayLike], replay: str = "task", end: str = "wrap") -
         take its k-th recorded time.
     end
         "wrap": start over at the end of a record. "truncate": end the episode before a round that it cannot fill.
+
+    Raises
+    ------
+    ValueError
+        For another ``replay`` or ``end``, or times that are negative, not finite, or all zero.
 
     Examples
     --------

@@ -18,7 +18,7 @@ def play_prior(
     """Let a policy play some rounds of an env, and save what it learned for later runs.
 
     The env, single or vector (rows are added up), is reset with ``seed``, and the rounds are played within one episode.
-    ``policy`` names one that learns counts and totals.
+    ``policy`` names one that learns counts and totals. ValueError if the episode ends before the rounds are played.
 
     >>> import gymnasium, ata_gym, tempfile
     >>> from pathlib import Path

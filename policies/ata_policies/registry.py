@@ -232,6 +232,8 @@ def ids_by_name() -> dict[str, str]:
 def id_of(env: gym.Env[Any, Any] | gym.vector.VectorEnv[Any, Any, Any]) -> str:
     """The id of ours that a single or a vector env plays by, however it was made and wrapped.
 
+    ValueError if it is none of ours.
+
     >>> import gymnasium as gym, ata_gym
     >>> id_of(gym.make_vec("ata_gym/TaskRace-v0", num_envs=2, scenario="icml2025-regret"))
     'ata_gym/TaskRace-v0'

@@ -20,7 +20,7 @@ def simulate_dispatch(times: ArrayLike, rules: Sequence[Rule], budget: int, repl
 
     The rounds are those of ``ata_gym.simulation.dispatch.dispatch_step``, on the task times of
     ``ata_gym.theory.simulated.costs.simulate``, which are the same for every rule. The times have shape (n, S), finite
-    and at least 0, and ``replicates`` is best a multiple of S.
+    and at least 0, and ``replicates`` is best a multiple of S. ValueError for other times.
 
     Everybody always works, or only worker 0 does:
 

@@ -168,7 +168,7 @@ def run_method(
 ) -> MethodResult:
     """Run a method for so many updates at most, and before the first that is later than ``runtime``.
 
-    The other arguments and the errors are those of ``MethodRun``.
+    The other arguments and the errors are those of ``MethodRun``; ValueError, too, for a runtime that is not positive.
 
     >>> from ata_gym.pools import deterministic
     >>> result = run_method("minibatch", deterministic([1.0, 2.0]), "quadratic", updates=3, budget=2)
