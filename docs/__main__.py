@@ -23,7 +23,7 @@ def main() -> None:
     for name, reason in built.left_out.items():
         print(f"left out: {name} ({reason})")
     if built.faults:
-        sys.exit("\n".join(built.faults))
+        sys.exit("\n".join([*built.faults, 'The reference is whole with all extras: pip install "ata-gym[all,dev]"']))
     print(f"{built.pages} pages: {folder / 'index.html'}")
 
 

@@ -95,6 +95,8 @@ def _found(package: types.ModuleType, left_out: dict[str, str]) -> Iterator[str]
             continue
         try:
             module = importlib.import_module(found.name)
+            for name in getattr(module, "__all__", ()):  # what it loads on first use may need an extra, too
+                setattr(module, name, getattr(module, name))
         except ImportError as error:  # it needs an extra
             left_out[found.name] = str(error)
             continue
@@ -105,9 +107,7 @@ def _found(package: types.ModuleType, left_out: dict[str, str]) -> Iterator[str]
 
 
 def _resolve(module: types.ModuleType) -> pdoc.doc.Module:
-    """A module as pdoc sees it, once it has what it loads on first use, and the types of inherited fields."""
-    for name in getattr(module, "__all__", ()):
-        setattr(module, name, getattr(module, name))
+    """A module as pdoc sees it, once it has the types of inherited fields."""
     for kind in [one for one in vars(module).values() if is_dataclass(one) and isinstance(one, type)]:
         for base in kind.__mro__[1:-1]:
             held = vars(sys.modules[base.__module__]).items()

@@ -98,6 +98,9 @@ class TaskAllocationEnv(SingleEnv):
     reward_unit
         "time", or "first round": rewards are divided by what an even round would cost with the mean duration of the
         episode's first results, so that agents learn from workers of any speed.
+    render_mode
+        How ``render`` shows the last round: "ansi", a text; "rgb_array", pixels; "human", a window that is drawn after
+        each reset and step. None: not at all.
 
     Reset options
     -------------

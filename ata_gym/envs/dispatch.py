@@ -213,7 +213,7 @@ class TaskDispatchEnv(SingleEnv):
 
     Parameters
     ----------
-    scenario, pool, budget, changes, horizon, price, signals, observation, reward_unit
+    scenario, pool, budget, changes, horizon, price, signals, observation, reward_unit, render_mode
         As for ``TaskAllocationEnv``.
     backend
         What runs the tasks in place of the simulation: its method ``dispatch`` is called as

@@ -86,6 +86,11 @@ def local_search(
     moves
         Most steps.
 
+    Raises
+    ------
+    ValueError
+        For an argument of another shape or out of these bounds.
+
     Examples
     --------
     >>> found = local_search([[1.0, 1.0], [2.0, 2.0], [9.0, 9.0]], [0, 0, 7])
