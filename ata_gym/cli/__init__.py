@@ -53,6 +53,8 @@ stochastic gradients? Environments, policies, and what it takes to compare them.
   ata-gym bench --scenario five-workers --out results/mine \\
       --policies uta,ata-icml,package.module:MyPolicy
       a policy of your own beside those of the zoo
+  ata-gym report results/mine
+      its results as one page for a browser
 
 All commands: ata-gym --help. One of them: ata-gym COMMAND --help.
 TAB completes names after: ata-gym --install-completion"""

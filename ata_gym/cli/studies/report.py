@@ -25,10 +25,10 @@ def report(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The results folder of a command.")],
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="By default report.html in the folder.")] = None,
 ) -> None:
-    """Write one HTML page with all results of a folder: tables, pictures, cards and how to reproduce them.
+    """Write one HTML page with all results of a folder.
 
-    It needs no network, and may be sent as it is. For folders of bench, leaderboard, track, train and learn, which also
-    write it themselves when they end.
+    It has tables, pictures, cards and how to reproduce them. It needs no network, and may be sent as it is. For folders
+    of bench, leaderboard, track, train and learn, which also write it themselves when they end.
 
     ```
     ata-gym bench --scenario icml2025-regret --rounds 1000 --out results/regret
