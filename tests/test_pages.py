@@ -129,6 +129,8 @@ def commands(text: str) -> Iterator[tuple[str, bool]]:
 def fault_of(call: str, complete: bool) -> str | None:
     """What the command line would say of a call; None if nothing. The call is read, not run."""
     name, *words = shlex.split(call, comments=True)[1:]
+    if name in {"--help", "-h"}:
+        return None
     if name not in COMMANDS:
         return f"{call}: no such command"
     try:
