@@ -1,40 +1,41 @@
-"""The Python of the README runs as it stands there, one block after the other."""
+"""The README stays short, and its policy is played by the command below it; ``test_pages.py`` runs the rest."""
+
+from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
-torch = pytest.importorskip("torch")
+from ata_gym.cli import app
 
-from torch import nn  # noqa: E402
-from torch.nn.functional import cross_entropy  # noqa: E402
-from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
-
-from ata_gym.utils.extras import require  # noqa: E402
-
-README = Path(__file__).parents[1] / "README.md"
-BLOCKS = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+README = Path(__file__).parents[1].joinpath("README.md").read_text(encoding="utf-8")
 
 
-def test_every_block_runs(capsys, tmp_path, request):
-    assert len(BLOCKS) >= 4
-    samples = TensorDataset(torch.randn(64, 5), torch.arange(64) % 3)
-    theirs = {
-        "my_module": nn.Linear(5, 3),
-        "my_loader": DataLoader(samples, batch_size=8),
-        "cross_entropy": cross_entropy,
-        "my_data": samples,
-        "my_model": (model := nn.Linear(5, 3)),
-        "my_optimizer": torch.optim.SGD(model.parameters(), lr=0.1),
-    }
-    ray = require("ray", extra="cluster", purpose="The README")
-    ray.init(num_cpus=2, include_dashboard=False, object_store_memory=80 * 2**20, log_to_driver=False)
-    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
-    request.addfinalizer(torch.distributed.destroy_process_group)
-    request.addfinalizer(ray.shutdown)
-    for number, block in enumerate(BLOCKS):
-        exec(compile(block, f"README.md, block {number}", "exec"), theirs)
-    assert theirs["shares"] == {"gpu0": 6, "gpu1": 5, "cpu": 5}  # as the comment says
-    assert len(capsys.readouterr().out.splitlines()) == 3
-    assert len(theirs["done"].values) == 8
+def test_it_fits_on_a_few_screens() -> None:
+    assert len(README.splitlines()) <= 150
+    blocks = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    assert len(blocks) == 4  # a round, and a door for each kind of user
+    assert all(len([line for line in block.splitlines() if line.strip()]) <= 10 for block in blocks)
+
+
+def test_a_policy_saved_as_told_is_played_by_the_command_below_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved = re.search(
+        r"Save this as `(.*?)`:\n\n```python\n(.*?)```\n\n```sh\n(ata-gym bench .*?)```", README, re.DOTALL
+    )
+    assert saved is not None
+    name, block, command = saved.groups()
+    (tmp_path / name).write_text(block)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    words = shlex.split(re.sub("--rounds [0-9]+", "--rounds 40 --jobs 1", command.replace("\\\n", " ")))
+    done = CliRunner().invoke(app, words[1:])
+    assert done.exit_code == 0, done.output
+    assert f"{Path(name).stem}:" in done.stdout
+    page = re.search(r"`(results/\S*?report.html)`", README)
+    assert page is not None
+    assert name.removesuffix(".py") in (tmp_path / page[1]).read_text(encoding="utf-8")

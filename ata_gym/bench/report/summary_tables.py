@@ -60,8 +60,8 @@ def summary_table(title: str, summary: pl.DataFrame, quantities: Sequence[str]) 
     columns, cells = {"policy": LEFT}, []
     for quantity in quantities:
         found = summary.filter(pl.col("quantity") == quantity)
-        title, scale = scaled(quantity, found)
-        columns[title] = RIGHT
+        heading, scale = scaled(quantity, found)
+        columns[heading] = RIGHT
         cells.append({row["policy"]: show(row["mean"], row["high"], scale) for row in found.to_dicts()})
     names = summary["policy"].unique(maintain_order=True)
     return Table(title, columns, [(name, *(column[name] for column in cells)) for name in names])
