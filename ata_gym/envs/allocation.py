@@ -42,6 +42,9 @@ class TaskAllocationEnv(SingleEnv):
     reward_unit
         "time", or "first round": rewards are divided by what an even round would cost with the mean duration of the
         episode's first results, so that agents learn from workers of any speed.
+    render_mode
+        How ``render`` shows the last round: "ansi", a text; "rgb_array", pixels; "human", a window that is drawn after
+        each reset and step. None: not at all.
 
     Notes
     -----
@@ -92,7 +95,7 @@ class TaskAllocationVectorEnv(VectorEnv):
     Parameters
     ----------
     num_envs
-        How many rows E; the other parameters are those of the single env, without ``backend``.
+        How many rows E; the other parameters are those of the single env, without ``backend`` and without windows.
     autoreset_mode
         ``NEXT_STEP`` (the step after an episode's end ignores the row's action and resets it), ``SAME_STEP`` or
         ``DISABLED`` (``reset(options={"reset_mask": ...})`` resets the rows of the mask).

@@ -228,15 +228,15 @@ def _sift_down(heap: Ints, size: int, at: int, finish: Floats) -> None:
 
 @gufunc(
     f"void({_DISTRIBUTIONS}uint64[:],int64[:],int64[:],int64[:],int64[:],float64[:],float64[:],"
-    "int64[:],float64[:],float64[:],int64[:],float64[:],float64[:],int64[:])",
-    f"{_DISTRIBUTIONS_LAYOUT}(),(),(),(n),(n),(n),(),(b),(b)->(n),(n),(),(),()",
-    (15, 16),
+    "int64[:],float64[:],float64[:],float64[:],int64[:],float64[:],float64[:],int64[:])",
+    f"{_DISTRIBUTIONS_LAYOUT}(),(),(),(n),(n),(n),(),(b),(b),(b)->(n),(n),(),(),()",
+    (15, 16, 17),
 )
 def run_race(
     family: Ints, shift: Floats, scale: Floats, shape: Floats, table: Floats, first: Ints, length: Ints, noise: Floats,
     key: Keys, episode: Ints, round_index: Ints, started: Ints, allocation: Ints, dies: Floats, deadline: Floats,
-    worker: Ints, time: Floats, elapsed: Floats, started_after: Ints, round_time: Floats, worker_time: Floats,
-    lost: Ints,
+    worker: Ints, time: Floats, start: Floats, elapsed: Floats, started_after: Ints, round_time: Floats,
+    worker_time: Floats, lost: Ints,
 ) -> None:  # fmt: skip
     """The round ends at the B-th result, tasks that are running then are cancelled, and workers may die."""
     budget, n = len(worker), len(allocation)
@@ -265,7 +265,7 @@ def run_race(
             started_after[i] += 1
     for at in range(size // 2 - 1, -1, -1):
         _sift_down(heap, size, at, finish)
-    arrived_from, arrived_time = np.empty(budget, np.int64), np.empty(budget)
+    arrived_from, arrived = np.empty(budget, np.int64), np.empty((2, budget))
     now = 0.0
     while b < budget:
         i = -1  # the worker that starts a task now
@@ -290,7 +290,7 @@ def run_race(
             i = heap[0]
             now = finish[i]
             if now < dies[i] or not begun[i] + duration[i] > now:  # NaN counts as a result
-                arrived_from[b], arrived_time[b] = i, duration[i]
+                arrived_from[b], arrived[0, b], arrived[1, b] = i, duration[i], begun[i]
                 done[i] += 1
                 b += 1
             else:
@@ -321,7 +321,7 @@ def run_race(
         total += (now if running else finish[i]) - idle[i]
     for b in range(budget):
         i = arrived_from[b]
-        worker[place[i]], time[place[i]] = i, arrived_time[b]
+        worker[place[i]], time[place[i]], start[place[i]] = i, arrived[0, b], arrived[1, b]
         place[i] += 1
     round_time[0] = now
     worker_time[0] = total

@@ -143,11 +143,51 @@ def race_round(
     >>> round.worker, round.elapsed, round.round_time, round.worker_time, round.lost
     (array([[0, 1, 1, 1]]), array([[1., 0.]]), array([8.]), array([10.5]), array([1]))
     """
+    now = distributions, keys, episode, round_index, started, allocation, budget, disturbances
+    return _race(*now)[0]
+
+
+def task_starts(
+    distributions: Distributions,
+    keys: Keys,
+    episode: Ints,
+    round_index: Ints,
+    started: Ints,
+    allocation: Ints,
+    budget: int,
+    disturbances: Disturbances | None = None,
+) -> Floats:
+    """When the task of each result of a round was started, shape (E, B), counted from the round's start.
+
+    The parameters, and the order of the results, are those of :func:`race_round`, and of :func:`allocation_round`.
+
+    >>> from ata_gym.pools import deterministic
+    >>> from ata_gym.simulation.keys import stream_keys
+    >>> distributions, keys, zero = deterministic([2.0, 2.5]).distributions, stream_keys(0), np.zeros(1, np.int64)
+    >>> disturbances = undisturbed(2)._replace(dies=np.array([[3.0, np.inf]]))
+    >>> started, allocation = np.zeros((1, 2), np.int64), np.array([[3, 1]])
+    >>> task_starts(distributions, keys, zero, zero, started, allocation, 4, disturbances)  # handed on at 3
+    array([[0. , 0. , 3. , 5.5]])
+    """
+    return _race(distributions, keys, episode, round_index, started, allocation, budget, disturbances)[1]
+
+
+def _race(
+    distributions: Distributions,
+    keys: Keys,
+    episode: Ints,
+    round_index: Ints,
+    started: Ints,
+    allocation: Ints,
+    budget: int,
+    disturbances: Disturbances | None,
+) -> tuple[RoundResult, Floats]:
+    """The round, and when the task of each result was started."""
     noise, dies, deadline = checked(disturbances, allocation.shape[1])
     of_tasks = kernels.distribution_arguments(distributions, noise)
     rows = len(allocation)
-    worker, duration = np.empty((rows, budget), np.int64), np.empty((rows, budget))
+    worker, duration, start = np.empty((rows, budget), np.int64), *np.empty((2, rows, budget))
     rest = kernels.run_race(
-        *of_tasks, keys, episode, round_index, started, allocation, dies, deadline, worker, duration
+        *of_tasks, keys, episode, round_index, started, allocation, dies, deadline, worker, duration, start
     )
-    return RoundResult(worker, duration, *rest)
+    return RoundResult(worker, duration, *rest), start
