@@ -18,6 +18,7 @@ from ata_gym.cli.studies.leaderboard import leaderboard
 from ata_gym.cli.studies.predictors import predictors
 from ata_gym.cli.studies.reproduce import reproduce
 from ata_gym.cli.studies.track import track
+from ata_gym.cli.studies.watch import watch
 from ata_gym.cli.tools.check import check
 from ata_gym.cli.tools.doctor import doctor
 from ata_gym.cli.tools.explain import explain
@@ -37,6 +38,6 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 _listings = (policies, methods, scenarios)
-_studies = (bench, track, predictors, leaderboard, reproduce, train, learn, pretrain, emulate, demo)
+_studies = (watch, bench, track, predictors, leaderboard, reproduce, train, learn, pretrain, emulate, demo)
 for _command in (*_listings, *_studies, explain, check, trace, measure, verify, doctor):
     app.command()(plain_errors(_command))

@@ -40,6 +40,7 @@ def _folder(name: str | Path) -> Path:
 _out = partial(typer.Option, parser=_folder, metavar="FOLDER")
 Out = Annotated[Path, _out(help="The results folder.")]
 OutOrDefault = Annotated[Path | None, _out(help="The results folder; by default one under results/.")]
+OutForPictures = Annotated[Path | None, _out(help="Write pictures into this folder, and show nothing live.")]
 Scenario = Annotated[str | None, typer.Option(help="A named scenario; `ata-gym scenarios` lists them.")]
 Data = Annotated[Path | None, typer.Option(help="The folder with the file of a recorded scenario.")]
 Trace = Annotated[Path | None, typer.Option(help="Recorded task times, CSV or Parquet, in place of a scenario.")]

@@ -30,8 +30,8 @@ def test_the_installed_command_is_this_one():
     assert script.value == "ata_gym.__main__:main"
     helped = subprocess.run([sys.executable, "-m", "ata_gym", "--help"], capture_output=True, text=True, check=True)
     commands = (
-        "policies methods scenarios check bench track predictors leaderboard explain reproduce trace measure train "
-        "demo learn pretrain doctor"
+        "policies methods scenarios check watch bench track predictors leaderboard explain reproduce trace measure "
+        "train demo learn pretrain doctor"
     )
     for name in commands.split():
         assert name in helped.stdout

@@ -13,12 +13,14 @@ _END_OF_TASK = "▉"
 _WAITING, _AWAY = "·", " "
 _BAR = 46
 """Columns of time."""
-_MOST = 16
+MOST = 16
 """Workers shown."""
 
 
-def as_text(timeline: Timeline) -> str:
-    """The round, a line for each worker, and what the marks mean; the right end of a bar is the round's end.
+def as_text(timeline: Timeline, most: int = MOST) -> str:
+    """The round, a line for each of the ``most`` busiest workers, and what the marks mean.
+
+    The right end of a bar is the round's end.
 
     >>> import gymnasium, ata_gym
     >>> pool = {"family": "deterministic", "scale": [1.0, 2.0, 6.0]}
@@ -33,7 +35,7 @@ def as_text(timeline: Timeline) -> str:
           2     5 ▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒         -        6
     █ done  ▒ cancelled  · waiting
     """
-    shown = timeline.shown(_MOST)
+    shown = timeline.shown(most)
     rows = [_row(timeline, worker) for worker in shown.tolist()]
     rest = timeline.about_rest(shown)
     kinds = {DONE, CANCELLED, *timeline.kind.tolist()}

@@ -61,10 +61,13 @@ class Timeline(NamedTuple):
         return busy
 
     @property
-    def wasted(self) -> float:
-        """Worker time of tasks that gave no result and will give none."""
+    def wasted_by(self) -> Floats:
+        """How long each worker was busy with tasks that gave no result and will give none, (n,)."""
         unused = (self.kind == CANCELLED) | (self.kind == LOST)
-        return float((self.end - self.start)[unused].sum())
+        wasted: Floats = np.bincount(
+            self.worker[unused], (self.end - self.start)[unused], minlength=len(self.tasks)
+        ).astype(np.float64)
+        return wasted
 
     @property
     def away(self) -> Mask:
