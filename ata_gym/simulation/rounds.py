@@ -143,8 +143,14 @@ def race_round(
     >>> round.worker, round.elapsed, round.round_time, round.worker_time, round.lost
     (array([[0, 1, 1, 1]]), array([[1., 0.]]), array([8.]), array([10.5]), array([1]))
     """
-    now = distributions, keys, episode, round_index, started, allocation, budget, disturbances
-    return _race(*now)[0]
+    noise, dies, deadline = checked(disturbances, allocation.shape[1])
+    of_tasks = kernels.distribution_arguments(distributions, noise)
+    rows = len(allocation)
+    worker, duration = np.empty((rows, budget), np.int64), np.empty((rows, budget))
+    rest = kernels.run_race(
+        *of_tasks, keys, episode, round_index, started, allocation, dies, deadline, worker, duration
+    )
+    return RoundResult(worker, duration, *rest)
 
 
 def task_starts(
@@ -169,25 +175,11 @@ def task_starts(
     >>> task_starts(distributions, keys, zero, zero, started, allocation, 4, disturbances)  # handed on at 3
     array([[0. , 0. , 3. , 5.5]])
     """
-    return _race(distributions, keys, episode, round_index, started, allocation, budget, disturbances)[1]
-
-
-def _race(
-    distributions: Distributions,
-    keys: Keys,
-    episode: Ints,
-    round_index: Ints,
-    started: Ints,
-    allocation: Ints,
-    budget: int,
-    disturbances: Disturbances | None,
-) -> tuple[RoundResult, Floats]:
-    """The round, and when the task of each result was started."""
     noise, dies, deadline = checked(disturbances, allocation.shape[1])
     of_tasks = kernels.distribution_arguments(distributions, noise)
-    rows = len(allocation)
-    worker, duration, start = np.empty((rows, budget), np.int64), *np.empty((2, rows, budget))
-    rest = kernels.run_race(
+    duration, start = np.empty((2, len(allocation), budget))
+    worker = np.empty(start.shape, np.int64)
+    kernels.run_race_with_starts(
         *of_tasks, keys, episode, round_index, started, allocation, dies, deadline, worker, duration, start
     )
-    return RoundResult(worker, duration, *rest), start
+    return start
