@@ -25,6 +25,8 @@ WATCHED = "uta,gta,ata-empirical-icml,default"
 """An even share, everybody at once, the published policy and our own."""
 _ANIMATED = 500
 """Rounds of the animation at most."""
+_COLUMNS, _BETWEEN, _AROUND = 80, 2, 7
+"""Columns of a round, and between two; lines around its workers."""
 
 
 def watch(
@@ -94,28 +96,28 @@ def _show_live(players: Sequence[Player], about: str, pause: float) -> None:
             for player in players:
                 with named_failure(f"the policy {player.name}"):
                     rounds.append(player.play_round())
-            live.update(_panels(players, rounds, about, console.size), refresh=True)
+            live.update(_screen(players, rounds, about, console.size), refresh=True)
             sleep(pause)
 
 
-def _panels(
+def _screen(
     players: Sequence[Player], rounds: Sequence[Timeline], about: str, size: ConsoleDimensions
 ) -> RenderableType:
-    """The round of each player in a panel, as many beside each other as there is room for."""
+    """The round of each player under its name, as many beside each other as there is room for."""
     from rich.columns import Columns  # noqa: PLC0415
     from rich.console import Group  # noqa: PLC0415
-    from rich.panel import Panel  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
-    wide = min(84, size.width)  # a text of 80 columns and its frame
-    stacked = -(-len(players) // max(1, size.width // wide))
-    workers = max(1, size.height // stacked - 8)  # 8 lines are around the workers
-    texts = [Text(as_text(played, min(MOST, workers)), no_wrap=True) for played in rounds]
-    titles = [player.name for player in players]
-    panels = [
-        Panel(text, title=title, title_align="left", width=wide) for text, title in zip(texts, titles, strict=True)
+    beside = max(1, size.width // (_COLUMNS + _BETWEEN))
+    stacked = -(-len(players) // beside)
+    workers = max(1, min(MOST, (size.height - 2) // stacked - _AROUND))
+    texts = [
+        Text.assemble((player.name, "bold"), "\n", as_text(played, workers), "\n", no_wrap=True)
+        for player, played in zip(players, rounds, strict=True)
     ]
-    return Group(Text(about), Columns(panels, width=wide))
+    if beside == 1:
+        return Group(Text(about), *texts)
+    return Group(Text(about), Columns(texts, width=_COLUMNS, padding=(0, _BETWEEN)))
 
 
 def _say_totals(players: Sequence[Player]) -> None:
