@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
+INDEX = (Path(__file__).parents[1] / "notebooks" / "README.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture(params=NOTEBOOKS, ids=lambda path: path.stem)
@@ -36,6 +37,23 @@ def pictures(notebook):
 
 def test_there_are_notebooks():
     assert NOTEBOOKS
+
+
+def test_each_opens_with_a_question_and_ends_with_where_to_go(notebook):
+    first, last = notebook.cells[0].source, notebook.cells[-1].source
+    title, question, _ = first.split("\n\n", 2)
+    assert title.startswith("# ")
+    assert re.fullmatch(r"\*\*[A-Z].+\?\*\*", question)
+    assert "## Where to go next\n" in last
+    assert f"| {question.strip('*')} |" in INDEX
+
+
+def test_the_index_has_each_with_its_picture():
+    for path in NOTEBOOKS:
+        assert re.search(
+            rf'^\| \[{path.name}\]\({path.name}\) .*<img src="pictures/notebook-{path.stem}.png"', INDEX, re.M
+        )
+    assert INDEX.count("<img ") == len(NOTEBOOKS)
 
 
 def test_each_is_committed_with_the_output_of_one_run(notebook):

@@ -81,7 +81,7 @@ def test_the_wheel_holds_both_packages_and_nothing_else(tmp_path):
         path.relative_to(parent).as_posix()
         for parent, package in ((ROOT, "ata_gym"), (ROOT / "policies", "ata_policies"))
         for path in (parent / package).rglob("*")
-        if path.suffix in {".py", ".typed", ".csv"}
+        if path.suffix in {".py", ".typed", ".csv", ".html", ".css", ".js"}
     }
     assert {"ata_gym/py.typed", "ata_policies/py.typed"} <= sources <= packed
     assert not any("__pycache__" in name for name in packed)

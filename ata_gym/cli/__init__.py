@@ -5,9 +5,13 @@ This is the top room: it imports from every other, and nothing imports from it b
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Annotated
+
 import typer
 
-from ata_gym.cli.console import plain_errors
+from ata_gym import __version__
+from ata_gym.cli.console import plain_errors, say
 from ata_gym.cli.listings.methods import methods
 from ata_gym.cli.listings.policies import policies
 from ata_gym.cli.listings.scenarios import scenarios
@@ -16,28 +20,70 @@ from ata_gym.cli.studies.demo import demo
 from ata_gym.cli.studies.emulate import emulate
 from ata_gym.cli.studies.leaderboard import leaderboard
 from ata_gym.cli.studies.predictors import predictors
+from ata_gym.cli.studies.report import report
 from ata_gym.cli.studies.reproduce import reproduce
 from ata_gym.cli.studies.track import track
-from ata_gym.cli.studies.watch import watch
 from ata_gym.cli.tools.check import check
 from ata_gym.cli.tools.doctor import doctor
 from ata_gym.cli.tools.explain import explain
 from ata_gym.cli.tools.measure import measure
 from ata_gym.cli.tools.trace import trace
 from ata_gym.cli.tools.verify import verify
+from ata_gym.cli.tools.watch import watch
 from ata_gym.cli.training.learn import learn
 from ata_gym.cli.training.pretrain import pretrain
 from ata_gym.cli.training.train import train
 
+PANELS: dict[str, tuple[Callable[..., None], ...]] = {
+    "See what there is": (demo, watch, policies, scenarios, methods, explain),
+    "Compare policies": (bench, report, leaderboard, track, reproduce, predictors),
+    "Train": (train, learn, pretrain),
+    "Run on real workers": (emulate, measure),
+    "Tools": (check, trace, verify, doctor),
+}
+"""The commands, by what they are for."""
+
+GREETING = f"""\
+ata-gym {__version__}: which of several unequal workers computes how many
+stochastic gradients? Environments, policies, and what it takes to compare them.
+
+  ata-gym demo
+      the published policies and ours, and a small training, in minutes
+  ata-gym explain --scenario five-workers --rounds 20
+      a look at a round: the decision, and what the policy knows by then
+  ata-gym bench --scenario five-workers --out results/mine \\
+      --policies uta,ata-icml,package.module:MyPolicy
+      a policy of your own beside those of the zoo
+
+All commands: ata-gym --help. One of them: ata-gym COMMAND --help.
+TAB completes names after: ata-gym --install-completion"""
+"""What ``ata-gym`` says that is called with nothing."""
+
 app = typer.Typer(
-    help="Adaptive task allocation: which of several unequal workers computes how many stochastic gradients.",
-    no_args_is_help=True,
     rich_markup_mode="markdown",
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-_listings = (policies, methods, scenarios)
-_studies = (watch, bench, track, predictors, leaderboard, reproduce, train, learn, pretrain, emulate, demo)
-for _command in (*_listings, *_studies, explain, check, trace, measure, verify, doctor):
-    app.command()(plain_errors(_command))
+
+
+def _tell_version(wanted: bool) -> None:
+    if wanted:
+        say(f"ata-gym {__version__}")
+        raise typer.Exit
+
+
+@app.callback(invoke_without_command=True)
+def greet(
+    context: typer.Context,
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_tell_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Adaptive task allocation: which of several unequal workers computes how many stochastic gradients."""
+    if context.invoked_subcommand is None:
+        say(GREETING)
+
+
+for _panel, _commands in PANELS.items():
+    for _command in _commands:
+        app.command(rich_help_panel=_panel)(plain_errors(_command))

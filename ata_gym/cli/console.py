@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import functools
+import inspect
+import json
+import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
+from enum import Enum
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, get_type_hints
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from typer.models import ArgumentInfo
 
 from ata_gym.utils.signals import TerminatedError, raising
 
@@ -26,6 +32,12 @@ R = TypeVar("R")
 _WIDTH = 100
 """Columns of what is written to a file or a pipe."""
 
+LIST_WIDTH = 80
+"""Columns of lists, whose entries take one line, and of cards, where stdout is no terminal."""
+
+_words: ContextVar[tuple[str, ...]] = ContextVar("words", default=("ata-gym",))
+"""Of the command that runs."""
+
 LINE_EVERY = 30.0
 """Seconds between two lines of progress where stderr is no terminal."""
 
@@ -35,6 +47,7 @@ def plain_errors(command: Callable[P, R]) -> Callable[P, R]:
 
     @functools.wraps(command)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
+        _words.set(tuple(words_of(command, kwargs)))
         try:
             with raising():
                 return command(*args, **kwargs)
@@ -54,14 +67,66 @@ def say_error(sentence: str) -> None:
     typer.echo(f"ata-gym: {' '.join(sentence.split())}", err=True)
 
 
+def command_line() -> list[str]:
+    """The words of the command that runs, with the options that differ from their defaults."""
+    return list(_words.get())
+
+
+def words_of(command: Callable[..., object], given: Mapping[str, object]) -> list[str]:
+    """The words of a command with these values of its parameters.
+
+    >>> from ata_gym.cli.studies.leaderboard import SetName, leaderboard
+    >>> words_of(leaderboard, {"set_": SetName.drawn, "quick": True, "seeds": 6, "policies": None})
+    ['ata-gym', 'leaderboard', '--set', 'drawn', '--quick', '--seeds', '6']
+    """
+    words, hints = ["ata-gym", command.__name__], get_type_hints(command, include_extras=True)
+    for name, parameter in inspect.signature(command).parameters.items():
+        value = given.get(name, parameter.default)
+        if value is None or value == parameter.default:
+            continue
+        how: object = next(iter(getattr(hints[name], "__metadata__", ())), None)
+        declared = [getattr(how, "default", None), *(getattr(how, "param_decls", None) or ()), f"--{name}"]
+        named = next(one for one in declared if isinstance(one, str) and one.startswith("-")).replace("_", "-")
+        option = [] if isinstance(how, ArgumentInfo) else [named]
+        if isinstance(value, bool):
+            words += option
+        else:
+            for one in value if isinstance(value, list | tuple) else [value]:
+                words += [*option, str(one.value if isinstance(one, Enum) else one)]
+    return words
+
+
 def say(sentence: str = "") -> None:
     """Write a line to stdout, as it is."""
     typer.echo(sentence)
 
 
-def show(*tables: Table) -> None:
-    """Write tables to stdout."""
-    console = Console(width=None if sys.stdout.isatty() else _WIDTH)
+def say_json(document: Any) -> None:
+    """Write one JSON document to stdout; what is no finite number becomes null."""
+    typer.echo(json.dumps(_finite(document), indent=2, ensure_ascii=False, allow_nan=False))
+
+
+def _finite(document: Any) -> Any:
+    if isinstance(document, Mapping):
+        return {key: _finite(value) for key, value in document.items()}
+    if isinstance(document, list | tuple):
+        return [_finite(value) for value in document]
+    return None if isinstance(document, float) and not math.isfinite(document) else document
+
+
+def list_width() -> int:
+    """The columns that a line of a list may have: those of the terminal, and at least 80."""
+    return max(LIST_WIDTH, Console().width) if sys.stdout.isatty() else LIST_WIDTH
+
+
+def narrow() -> Console:
+    """A console for text to be read: as wide as the terminal, and at most 100 columns."""
+    return Console(width=min(Console().width, _WIDTH) if sys.stdout.isatty() else LIST_WIDTH, highlight=False)
+
+
+def show(*tables: Table, width: int | None = None) -> None:
+    """Write tables to stdout, as wide as the terminal where no width is given."""
+    console = Console(width=width or (None if sys.stdout.isatty() else _WIDTH))
     for table in tables:
         console.print(table)
 

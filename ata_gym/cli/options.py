@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
+from ata_gym.cli import completion
 from ata_gym.cli.console import say, say_error
 from ata_gym.cluster.on_ray.sweeps.connection import check_address, quiet_ray
 from ata_gym.utils.validation import whole_number
@@ -41,7 +42,9 @@ _out = partial(typer.Option, parser=_folder, metavar="FOLDER")
 Out = Annotated[Path, _out(help="The results folder.")]
 OutOrDefault = Annotated[Path | None, _out(help="The results folder; by default one under results/.")]
 OutForPictures = Annotated[Path | None, _out(help="Write pictures into this folder, and show nothing live.")]
-Scenario = Annotated[str | None, typer.Option(help="A named scenario; `ata-gym scenarios` lists them.")]
+_named = partial(typer.Option, autocompletion=completion.scenario)
+Scenario = Annotated[str | None, _named(help="A named scenario; `ata-gym scenarios` lists them.")]
+OneScenario = Annotated[str, _named(help="A named scenario; `ata-gym scenarios` lists them.")]
 Data = Annotated[Path | None, typer.Option(help="The folder with the file of a recorded scenario.")]
 Trace = Annotated[Path | None, typer.Option(help="Recorded task times, CSV or Parquet, in place of a scenario.")]
 WorkerColumn = Annotated[str | None, typer.Option(help="The trace's column that names the worker.")]
@@ -52,32 +55,35 @@ RoundColumn = Annotated[
 Budget = Annotated[int | None, typer.Option(help="Results B that a round needs; by default the scenario's.")]
 Rounds = Annotated[int | None, typer.Option(help="By default the scenario's horizon, or what the trace holds.")]
 Seed = Annotated[int, typer.Option(help="The first seed.")]
-Policies = Annotated[str, typer.Option(help="Names separated by commas; also package.module:Class.")]
+policies_option = partial(typer.Option, autocompletion=completion.policies)
+Policies = Annotated[str, policies_option(help="Names separated by commas; also package.module:Class.")]
 Seeds = Annotated[int, typer.Option(help="Episodes, side by side, of neighbouring seeds.")]
+_running = partial(typer.Option, rich_help_panel="How it is run")
 Jobs = Annotated[
     int | None,
-    typer.Option(
+    _running(
         help="Policies at once, each in a process; by default all, up to one per processor of the machine or cluster."
     ),
 ]
-SaveEvery = Annotated[float, typer.Option(help="Seconds between checkpoints.")]
+SaveEvery = Annotated[float, _running(help="Seconds between checkpoints.")]
 Workers = Annotated[
-    Where, typer.Option("--workers", help="Where policies run: in processes of this machine, or on a Ray cluster.")
+    Where, _running("--workers", help="Where policies run: in processes of this machine, or on a Ray cluster.")
 ]
 Address = Annotated[
     str | None,
-    typer.Option(
+    _running(
         metavar="auto|HOST:PORT",
         help="With --workers ray: a running cluster of which this machine is a node; by default one is started here.",
     ),
 ]
 RerunChanged = Annotated[
-    bool, typer.Option("--rerun-changed", help="Play anew what was played by other code; without it that is refused.")
+    bool, _running("--rerun-changed", help="Play anew what was played by other code; without it that is refused.")
 ]
 ProblemData = Annotated[
     Path | None,
     typer.Option(help="For a problem that reads data (cifar100: the python or binary archive, its folder, or an npz)."),
 ]
+Json = Annotated[bool, typer.Option("--json", help="Write one JSON document.")]
 
 
 def split_names(names: str, what: str = "policy") -> list[str]:

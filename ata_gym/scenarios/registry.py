@@ -14,12 +14,22 @@ from ata_gym.scenarios.published import PUBLISHED
 from ata_gym.scenarios.scenario import PoolData, Scenario
 from ata_gym.utils.validation import short, unknown
 
-_BUILDERS = {**PUBLISHED, **CHANGING, **STRAGGLERS, **FOR_AGENTS}
+_GROUPS = {"published": PUBLISHED, "changing": CHANGING, "stragglers": STRAGGLERS, "small or for agents": FOR_AGENTS}
+_BUILDERS = {name: build for group in _GROUPS.values() for name, build in group.items()}
 
 
 def scenario_names() -> tuple[str, ...]:
     """The names of all scenarios."""
     return tuple(_BUILDERS)
+
+
+def scenario_groups() -> dict[str, tuple[str, ...]]:
+    """The names of all scenarios, by what they are for.
+
+    >>> scenario_groups()["stragglers"][0]
+    'stragglers-homo'
+    """
+    return {title: tuple(group) for title, group in _GROUPS.items()}
 
 
 @cache

@@ -46,6 +46,9 @@ def check_stops(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., None]
         else:
             assert play_to_end(experiment, policy, parts, run_of) is not None
         assert parts.result(policy).read_bytes() == whole.result(policy).read_bytes()
+        tasks = [path.read_bytes() for where in (whole, parts) for path in where.path.glob("allocations/*.parquet")]
+        assert len(tasks) in {0, 2}
+        assert tasks[:1] == tasks[1:]
         assert not list(parts.path.rglob("*.npz"))
 
     return check

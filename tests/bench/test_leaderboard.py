@@ -250,6 +250,14 @@ def test_a_policy_is_compared_with_the_best_other_that_is_no_oracle():
     assert ranking.to_best_other(ends.filter(pl.col("policy") == "good"), "good").is_empty()
 
 
+def test_a_default_that_plays_alone_is_compared_with_nobody():
+    alone = synthetic().filter(pl.col("policy") == "good")
+    by_scenario = ranking.by_scenario(ranking.ratios(alone, "ofta"))
+    (compared,) = defaults.tables(by_scenario, alone, {"TaskAllocation": "good"})
+    assert "the best of 1 learner in" in compared.title
+    assert {cell for row in compared.rows for cell in row[1:]} <= {"-", ""}
+
+
 def test_each_cell_where_a_default_is_not_near_the_best_is_named():
     ends = synthetic()
     by_scenario = ranking.by_scenario(ranking.ratios(ends, "ofta"))

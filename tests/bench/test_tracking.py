@@ -101,7 +101,7 @@ def test_the_records_are_those_of_single_envs_played_by_hand(play):
 def test_oracles_have_followed_at_once_and_have_no_regret(play):
     tracking = tracked()
     records = play(tracking, *ORACLES, "uta")
-    found, summary = delays(records, tracking), summarise(records, tracking)
+    found, summary = delays(records, tracking.windows()), summarise(records, tracking.windows())
     assert found.height == 3 * 2 * 2 * 2
     for oracle in ORACLES:
         mine = found.filter((pl.col("policy") == oracle) & (pl.col("oracle") == oracle))

@@ -38,7 +38,7 @@ def test_the_table_has_every_policy_as_it_describes_itself() -> None:
 
 def test_the_list_is_readable_and_can_be_of_one_env() -> None:
     everything = CliRunner().invoke(app, ["policies"]).stdout
-    assert max(map(len, everything.splitlines())) <= 100
+    assert max(map(len, everything.splitlines())) <= 80
     for env_id, word in [("ata_gym/TaskRace-v0", "race"), ("ata_gym/TaskAllocation-v0", "allocation")]:
         for env in (env_id, word):
             table = CliRunner().invoke(app, ["policies", "--env", env]).stdout

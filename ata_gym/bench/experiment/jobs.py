@@ -41,7 +41,8 @@ class Job(NamedTuple):
 
     def made(self) -> Made:
         """What it makes."""
-        files = self.folder.result(self.policy), self.folder.checkpoint(self.policy)
+        folder, name = self.folder, self.policy
+        files = folder.result(name), folder.allocations(name), folder.checkpoint(name)
         return Made(self.policy, files, provenance(self.policy))
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 import ata_policies
 from ata_gym.bench.experiment.experiment import Experiment, predict
-from ata_gym.bench.experiment.provenance import provenance
+from ata_gym.bench.experiment.provenance import Provenance, provenance
 from ata_gym.bench.experiment.store import Folder, begin, discard, load_tree, save_tree, write_frame
 from ata_gym.envs.spaces.allocation import Allocation, RaceAllocation
 from ata_gym.envs.spaces.dispatch import Dispatch
@@ -30,6 +30,9 @@ SCHEMA: dict[str, Any] = {
 }
 """The columns of a policy's results, one row for each seed and recorded round."""
 
+GROUPS = 100
+"""Groups of workers, at most, of which the tasks are recorded."""
+
 _STRIDE = 256
 """Steps between two readings of the clock; a round that has more steps is played to its end first."""
 
@@ -41,6 +44,11 @@ class PolicyRun:
     loss that any allocation has under them. Where workers change, these are the means after the changes; where a trace
     is replayed by round, the times recorded for the round. Regret is null where allocations need not sum to B, and
     where workers may be away or die.
+
+    The tasks that workers start in a recorded round are kept beside the records, as means over the seeds, where these
+    do not hold them: ``allocations`` of shape (recorded rounds, groups). The workers stand in the order of their mean
+    task times, the fastest first, where they are drawn anew in the order of each seed's own; ``edges`` says where
+    groups begin and end, of one worker each up to ``GROUPS`` workers.
     """
 
     schema: ClassVar[dict[str, Any]] = SCHEMA
@@ -60,6 +68,11 @@ class PolicyRun:
         }
         space = self.envs.single_action_space
         scenario = experiment.scenario
+        self.edges = edges(scenario.pool.n)
+        means = self.bare.means() if scenario.drawn else scenario.pool.mean()[None]  # type: ignore[attr-defined]
+        self.order = np.argsort(means, axis=1, kind="stable")
+        recorded_already = "tasks" in self.recorded
+        self.allocations = None if recorded_already else np.zeros((len(self.record_at), len(self.edges) - 1))
         self.steps = scenario.budget if isinstance(space, Dispatch) else 1  # of each round
         sums_to_budget = isinstance(space, Allocation) and not isinstance(space, RaceAllocation)
         finite = bool(np.isfinite(scenario.pool.mean()).any())
@@ -85,6 +98,9 @@ class PolicyRun:
             measured = self.measure()
             for name, records in self.recorded.items():
                 records[point] = measured[name]
+            if self.allocations is not None:
+                mean = np.take_along_axis(measured["tasks"], self.order, axis=1).mean(axis=0)
+                self.allocations[point] = np.add.reduceat(mean, self.edges[:-1])
 
     def measure(self) -> dict[str, NDArray[Any]]:
         """Play one round; return its quantities."""
@@ -125,13 +141,15 @@ class PolicyRun:
         tree = load_tree(path, self._tree(0.0, state))
         if tree is None:
             return 0.0
-        seconds, played, self.regret, self.recorded, self.observation, self.state, envs = tree
+        seconds, played, self.regret, records, self.observation, self.state, envs = tree
+        self.recorded, self.allocations = records
         self.round = int(played)
         self.bare.restore(envs)
         return float(seconds)
 
     def _tree(self, seconds: float, state: Any) -> tuple[Any, ...]:
-        return seconds, self.round, self.regret, self.recorded, self.observation, state, self.bare.checkpoint()
+        records = self.recorded, self.allocations
+        return seconds, self.round, self.regret, records, self.observation, state, self.bare.checkpoint()
 
     def results(self) -> pl.DataFrame:
         """The records, by seed and round, as the schema says."""
@@ -142,6 +160,31 @@ class PolicyRun:
         if not self.has_regret:
             frame = frame.with_columns(regret=None)
         return frame.select(pl.col(name).cast(kind) for name, kind in self.schema.items())
+
+    def write(self, folder: Folder, made_by: Provenance) -> None:
+        """Leave the records in a folder, those that say that the run has finished at last."""
+        if self.allocations is not None:
+            path = folder.allocations(self.name)
+            path.parent.mkdir(exist_ok=True)
+            write_frame(path, allocation_frame(self.record_at, self.allocations), made_by)
+        write_frame(folder.result(self.name), self.results(), made_by)
+
+
+def edges(n: int) -> NDArray[np.int64]:
+    """Where the groups of ``n`` workers begin, and at last ``n``; they differ by one worker at most.
+
+    >>> edges(4).tolist(), np.unique(np.diff(edges(250))).tolist()
+    ([0, 1, 2, 3, 4], [2, 3])
+    """
+    groups = min(n, GROUPS)
+    return np.arange(groups + 1) * n // groups
+
+
+def allocation_frame(rounds: NDArray[np.int64], allocations: NDArray[np.float64]) -> pl.DataFrame:
+    """Columns round and tasks, a list of the tasks that each group of workers started in it, mean over the seeds."""
+    return pl.DataFrame(
+        {"round": rounds, "tasks": allocations.tolist()}, {"round": pl.Int64, "tasks": pl.List(pl.Float64)}
+    )
 
 
 def play_to_end(
@@ -177,6 +220,6 @@ def play_to_end(
             last = perf_counter()
         if stopped:
             return None
-    write_frame(folder.result(policy), run.results(), made_by)
+    run.write(folder, made_by)
     discard(checkpoint)
     return before + perf_counter() - start

@@ -39,6 +39,10 @@ class Folder:
         """Where the records of a finished policy are."""
         return self._file("results", policy, "parquet")
 
+    def allocations(self, policy: str) -> Path:
+        """Where the tasks of the workers are, of a finished policy."""
+        return self._file("allocations", policy, "parquet")
+
     def checkpoint(self, policy: str) -> Path:
         """Where an unfinished policy goes on from."""
         return self._file("checkpoints", policy, "npz")
@@ -86,8 +90,10 @@ def open_folder(path: str | os.PathLike[str], config: Config) -> Folder:
             raise ValueError(
                 f"{path} holds the results of another configuration: {differences}; choose another folder, or delete it"
             )
-    for room in (path, path / "results", path / "checkpoints"):
+    rooms = path, path / "results", path / "checkpoints"
+    for room in rooms:
         room.mkdir(exist_ok=True)
+    for room in (*rooms, path / "allocations"):
         for half_written in room.glob(".part-*"):  # by a run that was killed
             half_written.unlink(missing_ok=True)
     if not known.exists():

@@ -10,7 +10,7 @@ from ata_gym.bench.experiment.claim import is_ours
 from ata_gym.bench.experiment.store import check_frame, finished, read_json
 from ata_gym.utils.sealed import DamagedError, read_sealed
 
-_PLAIN = ("config.json", "timings.json")
+_PLAIN = ("config.json", "timings.json", "about.json")
 
 
 class Checked(NamedTuple):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -112,14 +112,19 @@ def finals(jobs: Sequence[PricedJob]) -> pl.DataFrame:
 
     Columns env, scenario, policy, kind, price, seed, runtime, total_worker_time, cost.
     """
+    return pl.concat(
+        costs(job.folder.results([competitor.policy]), competitor, job.experiment.scenario.name, prices)
+        for competitor, job, prices in jobs
+    )
+
+
+def costs(records: pl.DataFrame, competitor: Competitor, scenario: str, prices: Iterable[float]) -> pl.DataFrame:
+    """What a competitor's records of a scenario say that it cost in the end, at each price: as :func:`finals`."""
+    last = records.filter(pl.col("round") == pl.col("round").max())
+    about = {"env": competitor.env, "scenario": scenario, "policy": competitor.policy, "kind": competitor.kind}
     frames = []
-    for competitor, job, prices in jobs:
-        records = job.folder.results([competitor.policy])
-        last = records.filter(pl.col("round") == pl.col("round").max())
-        scenario = job.experiment.scenario.name
-        about = {"env": competitor.env, "scenario": scenario, "policy": competitor.policy, "kind": competitor.kind}
-        for price in prices:
-            who = (pl.lit(value).alias(name) for name, value in (about | {"price": price}).items())
-            cost = pl.col("runtime") + price * pl.col("total_worker_time")
-            frames.append(last.select(*who, "seed", "runtime", "total_worker_time", cost=cost))
+    for price in prices:
+        who = (pl.lit(value).alias(name) for name, value in (about | {"price": price}).items())
+        cost = pl.col("runtime") + price * pl.col("total_worker_time")
+        frames.append(last.select(*who, "seed", "runtime", "total_worker_time", cost=cost))
     return pl.concat(frames)

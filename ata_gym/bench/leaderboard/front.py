@@ -35,6 +35,9 @@ _WIDTH, _CHARACTER = 9.6, 0.075
 
 _GREY = "#333333"
 
+_PUBLISHED = ("uta", "gta", "ofta", "ata", "ata-icml", "ata-empirical", "ata-empirical-icml")
+"""Policies that readers know have their names beside them, too."""
+
 Label = tuple[str, str, float, float]
 """Text, colour and the point that it belongs to."""
 
@@ -43,14 +46,14 @@ def draw(points: pl.DataFrame, title: str, stem: Path) -> list[Path]:
     """Draw runtime against worker time, both over OFTA's, as PNG and SVG; points as of ``ranking.by_scenario``.
 
     A policy that looks at the price has a point for each, joined by a line; so has an oracle, whose line is a front.
-    Learners are filled, the others hollow. Learners that no other learner beats in both have their names beside them;
-    the rest have numbers, which are listed at the right.
+    Learners are filled, the others hollow. Published policies, and learners that no other learner beats in both, have
+    their names beside them; the rest have numbers, which are listed at the right.
     """
     groups = sorted(
         (list(LOOKS).index(str(env)), group[RUNTIME].min(), str(policy), str(kind), group)
         for (env, policy, kind), group in points.group_by("env", "policy", "kind", maintain_order=True)
     )
-    best = unbeaten(points)
+    best = unbeaten(points) | set(_PUBLISHED)
     with style.figure(_WIDTH, max(6.2, 0.14 * (len(groups) + 6))) as picture:
         list_width = _CHARACTER * max((len(policy) + 4 for *_, policy, _, _ in groups if policy not in best), default=0)
         axes, margin = picture.subplots(1, 2, width_ratios=[_WIDTH - list_width, max(list_width, 1.0)])
@@ -73,13 +76,19 @@ def draw(points: pl.DataFrame, title: str, stem: Path) -> list[Path]:
                 listed.append((env, colour, policy))
                 numbers.append((str(len(listed)), _GREY, *at))
         _scales(axes)
-        axes.set(xlabel="worker time / OFTA", ylabel="runtime / OFTA", title=title)
+        axes.set(
+            xlabel="work spent: worker time / OFTA    (further left is cheaper)",
+            ylabel="time needed: runtime / OFTA    (lower is faster)",
+            title=title,
+        )
+        _better(axes)
         _list(margin, listed)
         handles = _legend(points)
         picture.legend(handles=handles, loc="outside lower center", ncols=6, handlelength=1.2, columnspacing=1.2)
         picture.draw_without_rendering()  # the layout, before labels are placed in it
         picture.set_layout_engine("none")
-        place_labels(picture, axes, [*names, *_joined(axes, numbers, 5.0 * picture.dpi / 72)])
+        near = 5.0 * picture.dpi / 72
+        place_labels(picture, axes, [*_joined(axes, names, near, ", "), *_joined(axes, numbers, near, " ")])
         return style.save(picture, stem)
 
 
@@ -104,7 +113,15 @@ def _list(margin: Axes, listed: Sequence[tuple[str, str, str]]) -> None:
         margin.text(0, y, text, color=colour, weight=weight, size=_SIZE, va="top", transform=margin.transAxes)
 
 
-def _joined(axes: Axes, labels: Sequence[Label], near: float) -> list[Label]:
+def _better(axes: Axes) -> None:
+    """An arrow into the corner of least time and least work."""
+    axes.annotate(
+        "better", (0.012, 0.015), (0.075, 0.085), xycoords="axes fraction", textcoords="axes fraction", fontsize=10,
+        color="#777777", arrowprops={"arrowstyle": "-|>", "color": "#777777", "linewidth": 1.2},
+    )  # fmt: skip
+
+
+def _joined(axes: Axes, labels: Sequence[Label], near: float, between: str) -> list[Label]:
     """Labels of points that lie within so many pixels of another made one."""
     joined: list[Label] = []
     for label in labels:
@@ -113,7 +130,7 @@ def _joined(axes: Axes, labels: Sequence[Label], near: float) -> list[Label]:
         if k is None:
             joined.append(label)
         else:
-            joined[k] = (f"{joined[k][0]} {label[0]}", *joined[k][1:])
+            joined[k] = (f"{joined[k][0]}{between}{label[0]}", *joined[k][1:])
     return joined
 
 

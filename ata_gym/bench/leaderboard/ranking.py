@@ -113,5 +113,6 @@ def _estimates(ratios: pl.DataFrame, by: Sequence[str], quantities: Sequence[str
             for name, value in (("", mean), ("_low", mean - half), ("_high", mean + half)):
                 row[quantity + name] = float(np.exp(value))
         rows.append(row)
-    names = [*by, *(quantity + part for quantity in quantities for part in ("", "_low", "_high"))]
-    return pl.DataFrame(rows, None if rows else dict.fromkeys(names, pl.Float64)).fill_nan(None)
+    names = [quantity + part for quantity in quantities for part in ("", "_low", "_high")]
+    kinds = {name: ratios.schema[name] for name in by} | dict.fromkeys(names, pl.Float64())
+    return pl.DataFrame(rows, kinds).fill_nan(None)

@@ -49,23 +49,23 @@ def report(
     at_all_prices = ranking.overall(ranked, by_price=False)
     compared = ends.filter(pl.col("price").is_in(list(board.prices)))
     short = [*overview(by_price, at_all_prices), *defaults.tables(by_scenario, compared, recommended)]
-    heading, pictures = _heading(board), []
+    title, pictures = heading(board), []
     if board.set.front in [scenario.name for scenario in board.scenarios]:
         points = ranking.by_scenario(everything.filter(pl.col("scenario") == board.set.front))
-        pictures = front.draw(points, f"{board.set.front}, {heading}", board.out / "front")
+        pictures = front.draw(points, f"{board.set.front}, {title}", board.out / "front")
     shown = [f"![Runtime against worker time of every policy]({path.name})\n" for path in pictures[:1]]
     notes_below = [f"{note}\n" for note in (*notes, LEGEND)]
     long = markdown([*details(by_price), played(board.scenarios)])
     compact = markdown([side_by_side(at_all_prices, recommended)])
-    text = "\n".join([f"## {heading}\n", *notes_below, compact, markdown(short), *shown, long])
+    text = "\n".join([f"## {title}\n", *notes_below, compact, markdown(short), *shown, long])
     files = write(board.out, {"leaderboard.md": text, "leaderboard.csv": by_price, "scenarios.csv": by_scenario})
     if times is not None:
         short = [*overview(by_price, at_all_prices, times), *defaults.tables(by_scenario, compared, recommended, times)]
         files += write(board.out / FOLDER, {"leaderboard.md": markdown(short), "decisions.csv": times})
-    return Report(by_price, short, files, pictures, "\n".join([heading, *notes]))
+    return Report(by_price, short, files, pictures, "\n".join([title, *notes]))
 
 
-def _heading(board: Leaderboard) -> str:
+def heading(board: Leaderboard) -> str:
     """The set and its version, and what was played of it."""
     quick = " (quick look)" * board.quick
     several = f"{len(board.scenarios)} of {len(board.set.names())} scenarios"

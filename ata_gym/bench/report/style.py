@@ -20,6 +20,13 @@ from ata_gym.utils.atomic import write_whole
 
 OKABE_ITO = colours.OKABE_ITO
 
+ON_DARK = dict(
+    zip(
+        OKABE_ITO, ("#2F8FD8", "#F0743A", "#2BBE93", "#DD93BC", "#F2B632", "#9AD6FA", "#F2F2F2", "#D6C71E"), strict=True
+    )
+)
+"""The same eight on a dark page."""
+
 _DASHES: tuple[Any, ...] = (
     "solid", (0, (7, 3)), (0, (1, 1)), (0, (4, 1.5, 1, 1.5)), (0, (3, 3)), (0, (7, 1)), (0, (1, 3)), (0, (9, 2, 1, 2)),
 )  # fmt: skip

@@ -60,12 +60,17 @@ def summary_table(title: str, summary: pl.DataFrame, quantities: Sequence[str]) 
     columns, cells = {"policy": LEFT}, []
     for quantity in quantities:
         found = summary.filter(pl.col("quantity") == quantity)
-        scale = _scale(found["mean"].max() if "/" not in quantity else 1.0)
-        unit = "" if scale == 0 else f"\n(1e{scale})"
-        columns[title_of(quantity) + unit] = RIGHT
-        cells.append({row["policy"]: show(row["mean"], row["high"], 10.0**scale) for row in found.to_dicts()})
+        title, scale = scaled(quantity, found)
+        columns[title] = RIGHT
+        cells.append({row["policy"]: show(row["mean"], row["high"], scale) for row in found.to_dicts()})
     names = summary["policy"].unique(maintain_order=True)
     return Table(title, columns, [(name, *(column[name] for column in cells)) for name in names])
+
+
+def scaled(quantity: str, found: pl.DataFrame) -> tuple[str, float]:
+    """The title of a column, and the power of ten that divides its numbers; ``found`` is a part of a summary."""
+    power = _scale(found["mean"].max() if "/" not in quantity else 1.0)
+    return title_of(quantity) + ("" if power == 0 else f"\n(1e{power})"), 10.0**power
 
 
 def _scale(largest: object) -> int:

@@ -47,11 +47,14 @@ def draw(records: pl.DataFrame, tracking: Tracking, folder: Path) -> list[Path]:
         _round_times(axes[-1], inside, style.lines(policies), since)
         for panel in axes:
             panel.axvline(0, color="black", linewidth=1.0, linestyle=(0, (4, 3)))
-        picture.supylabel("workers, the fastest before the change at the bottom", fontsize=10)
+        picture.supylabel("who works: a line for each worker, the fastest before the change at the bottom", fontsize=10)
         picture.colorbar(image, ax=axes[:-1], label="tasks of a worker in a round", fraction=0.03, pad=0.01)
+        here = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points", "fontsize": 9}
+        axes[0].annotate("the workers change", (0, 1.0), (4, 2), **here)
         axes[-1].set(xlabel=f"rounds since the change, before which {change:,} were played")
         picture.legend(loc="outside lower center", ncols=4, handlelength=2.6)
-        title = f"{tracking.about}; tasks of seed {tracking.seed}, round times of {plural(tracking.seeds, 'seed')}"
+        seeds = f"tasks of seed {tracking.seed}, round times of {plural(tracking.seeds, 'seed')}"
+        title = f"Who notices that the workers have changed?\n{tracking.about}; {seeds}"
         return style.save(picture, folder / "change", title)
 
 
@@ -88,7 +91,7 @@ def _round_times(axes: Axes, inside: pl.DataFrame, looks: Mapping[str, Mapping[s
         ratio = (expected / best).mean(axis=0)
         axes.plot(since, smooth(ratio, int((since < 0).sum())), label=policy, **line)
     axes.set(yscale="log", xlim=(since[0], since[-1] + 1))
-    axes.set_title("round time / least possible", fontweight="bold")
+    axes.set_title("time of a round / least possible: 1 is best", fontweight="bold")
     style.plain_numbers(axes)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import polars as pl
 
@@ -13,6 +15,8 @@ from ata_gym.bench.report.table import LEFT, Table, markdown, right
 from ata_gym.bench.tracking import picture
 from ata_gym.bench.tracking.experiment import ORACLES, Tracking
 from ata_gym.typing import Floats, Ints
+
+Windows = Sequence[tuple[int, int, int]]
 
 WITHIN = 0.1
 """How near the oracle's expected round time counts as having followed, as a share of it."""
@@ -29,7 +33,8 @@ _SHORT = {"dynamic-oracle": "oracle", "dynamic-ofta": "OFTA"}
 def report(tracking: Tracking, policies: list[str], folder: Folder) -> Report:
     """Summarise finished policies in the order given, and leave tables, delays and the picture in their folder."""
     records = folder.results(policies)
-    found, summary = delays(records, tracking), summarise(records, tracking)
+    windows = tracking.windows()
+    found, summary = delays(records, windows), summarise(records, windows)
     tables = [_delays(found, tracking), _costs(summary, tracking)]
     files = write(folder.path, {"table.md": markdown(tables), "table.csv": summary, "delays.csv": found})
     return Report(summary, tables, files, picture.draw(records, tracking, folder.path / "plots"))
@@ -105,14 +110,14 @@ def delay(expected: Floats, best: Floats, block: int = BLOCK) -> Ints:
     return np.where(near.any(axis=-1), near.argmax(axis=-1), NEVER)
 
 
-def delays(records: pl.DataFrame, tracking: Tracking) -> pl.DataFrame:
-    """The delays in records as of ``experiment.SCHEMA``.
+def delays(records: pl.DataFrame, windows: Windows) -> pl.DataFrame:
+    """The delays in records as of ``experiment.SCHEMA``, in windows as ``Tracking.windows`` gives them.
 
     Columns policy, seed, change (the rounds before it), oracle, delay (null: never).
     """
     rows = []
     for (policy,), mine in records.group_by("policy", maintain_order=True):
-        for _, change, end in tracking.windows():
+        for _, change, end in windows:
             after = _between(mine, change, end)
             seeds = after["seed"].unique(maintain_order=True).to_list()
             for oracle in ORACLES:
@@ -123,19 +128,19 @@ def delays(records: pl.DataFrame, tracking: Tracking) -> pl.DataFrame:
     return found.with_columns(delay=pl.when(pl.col("delay") != NEVER).then("delay"))
 
 
-def summarise(records: pl.DataFrame, tracking: Tracking) -> pl.DataFrame:
+def summarise(records: pl.DataFrame, windows: Windows) -> pl.DataFrame:
     """What a policy's changes have in common: columns policy, quantity, and mean, low, high over seeds.
 
     The quantities are ``before/dynamic-oracle``, ``after/dynamic-oracle``, ... (the expected round times in all windows
     before or after the changes, added up, over those of the oracle) and ``regret`` (proxy regret from a change to the
     end of its window, mean over changes).
     """
-    before = [(low, change) for low, change, _ in tracking.windows()]
-    after = [(change, end) for _, change, end in tracking.windows()]
+    before = [(low, change) for low, change, _ in windows]
+    after = [(change, end) for _, change, end in windows]
     samples: list[tuple[object, ...]] = []
     for (policy,), mine in records.group_by("policy", maintain_order=True):
-        for part, windows in (("before", before), ("after", after)):
-            sums = np.sum([_sums(mine, low, end) for low, end in windows], axis=0)
+        for part, rounds in (("before", before), ("after", after)):
+            sums = np.sum([_sums(mine, low, end) for low, end in rounds], axis=0)
             samples += [(policy, f"{part}/{oracle}", sums[0] / sums[k]) for k, oracle in enumerate(ORACLES, 1)]
         regrets = [_regret(mine, end) - _regret(mine, change) for change, end in after]
         samples.append((policy, "regret", np.mean(regrets, axis=0)))

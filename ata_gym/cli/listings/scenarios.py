@@ -1,36 +1,94 @@
-"""``ata-gym scenarios``: the tables of named and recorded scenarios."""
+"""``ata-gym scenarios``: the named and recorded scenarios as a list, and the card of one."""
 
 from __future__ import annotations
 
-from ata_gym.changes import Redraw
-from ata_gym.cli.console import show
-from ata_gym.scenarios import Scenario, scenario, scenario_names
-from ata_gym.scenarios.recorded import RECORDINGS
+import re
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from ata_gym.cli import completion, options
+from ata_gym.cli.cards import cut, show_card
+from ata_gym.cli.console import list_width, say, say_json, show
+from ata_gym.scenarios import scenario, scenario_groups, scenario_names
+from ata_gym.scenarios.card import scenario_card, workers
+from ata_gym.scenarios.recorded import RECORDINGS, find_scenario
 
 
-def scenarios() -> None:
-    """List the named scenarios: n workers, B results a round, and the published hyperparameters alpha and eta.
+def scenarios(
+    name: Annotated[
+        str | None, typer.Argument(help="A scenario to show in full.", autocompletion=completion.scenario)
+    ] = None,
+    data: options.Data = None,
+    json: options.Json = False,
+) -> None:
+    """List the scenarios, or show all there is to say of one.
 
-    Below them the recorded ones: `ata-gym bench` and `track` make them of a file in the folder given as --data.
+    n is the number of workers, B that of results in a round. The recorded scenarios, below the others, are made of a
+    file in the folder given as --data.
+
+    ```
+    ata-gym scenarios
+    ata-gym scenarios icml2025-cifar100
+    ata-gym scenarios alibaba-4 --data recordings
+    ```
     """
-    from ata_gym.bench.report.table import LEFT, WRAP, Table, right  # noqa: PLC0415 - the bench takes a second
+    if name is not None:
+        card = scenario_card(find_scenario(name, data))
+        if json:
+            say_json(card.to_data())
+            return
+        show_card(card)
+        return
+    if data is not None:
+        raise ValueError("--data goes with the name of a recorded scenario")
+    if json:
+        named = [scenario_card(scenario(name)).to_data() for name in scenario_names()]
+        recorded = [
+            {"name": name, "summary": one.summary, "file": one.file, "budget": one.budget, "rounds": one.rounds}
+            for name, one in RECORDINGS.items()
+        ]
+        say_json({"scenarios": named, "recorded": recorded})
+        return
+    for title, names in scenario_groups().items():
+        found = [scenario(name) for name in names]
+        _show(title, [(s.name, workers(s), str(s.budget), _count(s.horizon), s.summary) for s in found])
+    rows = [(name, "", str(r.budget), _count(r.rounds), r.summary) for name, r in RECORDINGS.items()]
+    _show("recorded: made of a file in the folder --data; without it the name tells which", rows)
+    say("One of them in full: ata-gym scenarios NAME")
 
-    rows = []
-    for name in scenario_names():
-        s = scenario(name)
-        numbers = s.budget, *(_number(value) for value in (s.horizon, s.alpha, s.eta))
-        rows.append((name, _workers(s), *map(str, numbers), s.summary))
-    titles = right(("n", "B", "rounds", "alpha", "eta"))
-    show(Table("", {"scenario": LEFT, **titles, "task times": WRAP}, rows))
-    rows = [(name, str(r.budget), f"{r.rounds:,}", r.file, r.summary) for name, r in RECORDINGS.items()]
-    show(Table("", {"recorded": LEFT, **right(("B", "rounds")), "file": WRAP, "task times": WRAP}, rows))
+
+def _show(title: str, rows: Sequence[tuple[str, str, str, str, str]]) -> None:
+    """A line for each row, whose last cell is cut to what is left of it."""
+    from ata_gym.bench.report.table import LEFT, Table, right  # noqa: PLC0415 - the bench takes a second
+
+    columns = {"scenario": LEFT, **right(("n", "B", "rounds")), "task times": LEFT}
+    widths = [max(map(len, cells)) for cells in zip(columns, *rows, strict=True)][:-1]
+    left = list_width() - sum(widths) - 2 * len(columns)
+    lines = [(*row[:-1], _beginning(row[-1], left)) for row in rows]
+    show(Table(title, columns, lines), width=list_width())
 
 
-def _workers(s: Scenario) -> str:
-    """How many workers there are; where they are drawn anew, the fewest and the most."""
-    fewest = [change.pools.fewest for change in s.changes if isinstance(change, Redraw)]
-    return f"{fewest[0]}-{s.pool.n}" if fewest and fewest[0] != s.pool.n else str(s.pool.n)
+def _beginning(summary: str, width: int) -> str:
+    """A summary of at most so many columns: what it says first is left out before what it adds.
+
+    >>> _beginning("c + Exp(c), c = 29 i; all speeds permuted every 20,000 rounds", 30)
+    '… all speeds permuted every …'
+    """
+    _, *added = re.split(r"(?<=\S)[;:] ", summary, maxsplit=1)
+    return cut(f"… {added[0]}" if len(summary) > width and added else summary, width)
 
 
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:,}" if isinstance(value, int) else f"{value:.6g}"
+def _count(rounds: int | None) -> str:
+    """A number of rounds, shortly where nothing is lost.
+
+    >>> _count(750_000), _count(4_000_000), _count(2_182), _count(None)
+    ('750k', '4M', '2182', '-')
+    """
+    if rounds is None:
+        return "-"
+    for unit, size in (("M", 1_000_000), ("k", 1_000)):
+        if rounds % size == 0:
+            return f"{rounds // size}{unit}"
+    return str(rounds)

@@ -9,13 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ata_gym.cli import options
-from ata_gym.cli.console import progress_bars, say_error, show_report
+from ata_gym.cli.console import command_line, progress_bars, say, say_error, show_report
+from ata_gym.cli.studies.report import pages
 
 if TYPE_CHECKING:
     from ata_gym.bench.experiment.experiment import Experiment
     from ata_gym.bench.experiment.run import PolicyRun
     from ata_gym.bench.experiment.store import Folder
     from ata_gym.bench.report.report import Report
+
+LIVE_EVERY = 5.0
+"""Seconds between checkpoints of a run whose page is followed, at most."""
 
 
 def bench(
@@ -37,24 +41,31 @@ def bench(
     workers: options.Workers = options.Where.local,
     address: options.Address = None,
     rerun_changed: options.RerunChanged = False,
+    live: Annotated[
+        bool, typer.Option("--live", help="Write OUT/report.html every few seconds; it follows by itself in a browser.")
+    ] = False,
 ) -> None:
-    r"""Run policies on a scenario or a trace; leave tables, pictures and records in a folder.
+    r"""Run policies on a scenario or a trace, and report on them.
 
-    After a kill the same command continues where it stopped, with the same result. Policies may be added later: those
-    that have finished are not run again.
+    Tables, pictures and records are left in a folder. After a kill the same command continues where it stopped, with
+    the same result. Policies may be added later: those that have finished are not run again.
 
     ```
-    ata-gym bench --scenario icml2025-regret --rounds 100000 --out results/regret
+    ata-gym bench --scenario icml2025-regret --rounds 100000 \
+        --out results/regret
+    ata-gym bench --scenario icml2025-cifar100 --live --out results/cifar100
     ata-gym bench --scenario alibaba-4 --data recordings --out results/alibaba
-    ata-gym bench --scenario icml2025-regret --out results/regret --workers ray --address 10.0.0.1:6379
-    ata-gym bench --trace times.csv --worker-column machine --duration-column seconds \
-        --round-column step --budget 10 --out results/times
+    ata-gym bench --scenario icml2025-regret --out results/regret \
+        --workers ray --address 10.0.0.1:6379
+    ata-gym bench --trace times.csv --worker-column machine \
+        --duration-column seconds --round-column step --budget 10 \
+        --out results/times
     ```
     """
     columns = worker_column, duration_column, round_column
     experiment = options.find_experiment(scenario, trace, columns, budget, rounds, seeds, seed, price, data)
     effort = options.Effort.checked(jobs, save_every, rerun_changed, workers, address)
-    run_and_report(experiment, policies, out, effort)
+    run_and_report(experiment, policies, out, effort, live=live)
 
 
 def run_and_report(
@@ -64,14 +75,34 @@ def run_and_report(
     effort: options.Effort = options.USUAL,
     run_of: type[PolicyRun] | None = None,
     report_on: Callable[[Any, list[str], Folder], Report] | None = None,
+    *,
+    study: str = "bench",
+    about: Callable[[Any, list[str]], dict[str, Any]] | None = None,
+    live: bool = False,
 ) -> Report:
-    """As ``play``, then show the report on those that have finished; exit code 1 after it if a policy failed."""
-    from ata_gym.bench.report.report import report  # noqa: PLC0415 - these imports take a second
+    """As ``play``, then show the report on those that have finished; exit code 1 after it if a policy failed.
 
-    folder, finished, failures = play(experiment, names, out, effort, run_of)
+    The page of the study is left in the folder, and with ``live`` also while the policies run.
+    """
+    from ata_gym.bench.page.live import Live  # noqa: PLC0415 - these imports take a second
+    from ata_gym.bench.page.note import about_experiment, write_note  # noqa: PLC0415
+    from ata_gym.bench.report.report import report  # noqa: PLC0415
+
+    def begun(folder: Folder, policies: list[str]) -> Callable[[str, int], object]:
+        note = (about or about_experiment)(experiment, policies)
+        write_note(folder.path, study, command_line(), note)
+        if not live:
+            return lambda _policy, _rounds: None
+        followed = Live(experiment, folder, note | {"command": command_line()})
+        say(f"the report while it runs: {followed.path.resolve().as_uri()}")
+        return followed.update
+
+    if live:
+        effort = effort._replace(save_every=min(effort.save_every, LIVE_EVERY))
+    folder, finished, failures = play(experiment, names, out, effort, run_of, begun)
     if finished:
         made = (report_on or report)(experiment, finished, folder)
-        show_report(made)
+        show_report(made._replace(files=[*made.files, *pages(folder.path)]))
     end_with(failures, folder)
     return made
 
@@ -82,8 +113,11 @@ def play(
     out: Path,
     effort: options.Effort = options.USUAL,
     run_of: type[PolicyRun] | None = None,
+    begun: Callable[[Folder, list[str]], Callable[[str, int], object]] | None = None,
 ) -> tuple[Folder, list[str], dict[str, Exception]]:
     """Run what has not finished yet, with a progress bar for each policy; the names are separated by commas.
+
+    ``begun`` is called when the folder is open, and returns what is also called with the progress.
 
     Returns the results folder, the policies that have finished, in the order given, and what went wrong for each other.
     ValueError for an unknown policy, one that fails in its first round, or a folder of another configuration.
@@ -96,7 +130,14 @@ def play(
     for policy in policies:
         experiment.try_out(policy)
     folder = open_folder(out, experiment.config())
-    with progress_bars(dict.fromkeys(policies, experiment.rounds)) as progress:
+    also = begun(folder, policies) if begun else None
+    with progress_bars(dict.fromkeys(policies, experiment.rounds)) as show_progress:
+
+        def progress(policy: str, rounds: int) -> None:
+            show_progress(policy, rounds)
+            if also:
+                also(policy, rounds)
+
         failures = play_all(
             experiment, policies, folder, run_of or PolicyRun,
             processes=effort.jobs, save_every=effort.save_every, progress=progress, rerun_changed=effort.rerun_changed,

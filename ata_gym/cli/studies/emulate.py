@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ata_gym.cli import options
+from ata_gym.cli import completion, options
 from ata_gym.cli.console import progress_bars, show_report
 from ata_gym.utils.extras import require
 from ata_policies import Allocator
@@ -29,7 +29,10 @@ def emulate(
     policies: options.Policies = _POLICIES,
     budget: Annotated[int, typer.Option(help="Tasks B of a round, of one sample each.")] = 64,
     rounds: Annotated[int, typer.Option(help="Training steps.")] = 200,
-    problem: Annotated[str, typer.Option(help="digits or cifar100, or a classification of yours.")] = "digits",
+    problem: Annotated[
+        str,
+        typer.Option(help="digits or cifar100, or a classification of yours.", autocompletion=completion.problem),
+    ] = "digits",
     problem_data: options.ProblemData = None,
     change_at: Annotated[
         int | None, typer.Option(help="The round from which on the workers have each other's speeds, in reverse.")
@@ -43,17 +46,20 @@ def emulate(
     seed: options.Seed = 0,
     rerun_changed: options.RerunChanged = False,
 ) -> None:
-    r"""Train a real model in real processes of this machine, some of which are emulated to be slow.
+    r"""Train in processes of this machine, some of them slow.
 
-    The processes run under torchrun with gloo, wait where a slower worker would compute, and take no processor time
-    while they wait. Each policy trains the same model on the same samples; one process alone does, too, and the losses
-    must be equal. Shown are the median time of a round once a policy has settled, beside that of the first policy and
-    that of the best split of whole tasks, and how many rounds it takes to follow a change.
+    A real model is trained in real processes, some of which are emulated to be slow. They run under torchrun with gloo,
+    wait where a slower worker would compute, and take no processor time while they wait. Each policy trains the same
+    model on the same samples; one process alone does, too, and the losses must be equal. Shown are the median time of a
+    round once a policy has settled, beside that of the first policy and that of the best split of whole tasks, and how
+    many rounds it takes to follow a change.
 
     ```
     ata-gym emulate --out results/emulated
-    ata-gym emulate --problem cifar100 --problem-data cifar100.npz --out results/cifar100
-    ata-gym emulate --rounds 400 --change-at 200 --stall 120,0,5 --away 280,320,1 --out results/changes
+    ata-gym emulate --problem cifar100 --problem-data cifar100.npz \
+        --out results/cifar100
+    ata-gym emulate --rounds 400 --change-at 200 --stall 120,0,5 \
+        --away 280,320,1 --out results/changes
     ```
     """
     require("torch", extra="cluster", purpose="Training in several processes")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import gymnasium as gym
 import typer
 
-from ata_gym.cli.console import progress_bars, show_report
+from ata_gym.cli.console import command_line, progress_bars, show_report
 from ata_gym.cli.options import (
     Address,
     Effort,
@@ -22,9 +22,11 @@ from ata_gym.cli.options import (
     SaveEvery,
     Where,
     Workers,
+    policies_option,
     split_names,
 )
 from ata_gym.cli.studies.bench import say_failure
+from ata_gym.cli.studies.report import pages
 from ata_gym.utils.validation import non_negative, whole_number
 from ata_policies.registry import DEFAULTS
 
@@ -59,7 +61,7 @@ def leaderboard(
     out: OutOrDefault = None,
     policies: Annotated[
         str | None,
-        typer.Option(
+        policies_option(
             help="Names separated by commas, also package.module:Class; by default those of the set: steady has all "
             "for workers that stay as they are, and some that follow changes."
         ),
@@ -81,26 +83,30 @@ def leaderboard(
     address: Address = None,
     rerun_changed: RerunChanged = False,
 ) -> None:
-    r"""Rank policies by cost = runtime + price x worker time, on a fixed set of scenarios with a version.
+    r"""Rank policies by cost on a fixed set of scenarios.
 
-    All policies are played on the same random task times; every ratio is one of values on the same seeds, with its 95 %
-    confidence interval. Learners are ranked; oracles, which know what these must learn, and baselines are shown beside
-    them. Decisions are timed, too. After a kill the same command continues where it stopped, with the same result;
-    policies may be added later.
+    The cost is runtime + price x worker time, and a set has a version. All policies are played on the same random task
+    times; every ratio is one of values on the same seeds, with its 95 % confidence interval. Learners are ranked;
+    oracles, which know what these must learn, and baselines are shown beside them. Decisions are timed, too. After a
+    kill the same command continues where it stopped, with the same result; policies may be added later.
 
     ```
     ata-gym leaderboard --quick
     ata-gym leaderboard --data recordings --out results/leaderboard
     ata-gym leaderboard --set changing --data recordings
-    ata-gym leaderboard --set unseen --scenarios walk,lomax --prices 0 --policies restarting-beta,distribution-learner
+    ata-gym leaderboard --set unseen --scenarios walk,lomax --prices 0 \
+        --policies restarting-beta,distribution-learner
     ata-gym leaderboard --set drawn --quick --workers ray --address auto
-    ata-gym leaderboard --policies ata-icml,thompson,my_package.my_module:MyPolicy:shape=4
+    ata-gym leaderboard \
+        --policies ata-icml,thompson,my_package.my_module:MyPolicy:shape=4
     ```
     """
     from ata_gym.bench.experiment.claim import claim  # noqa: PLC0415 - these imports take a second
     from ata_gym.bench.leaderboard.experiment import Competitor, Leaderboard  # noqa: PLC0415
-    from ata_gym.bench.leaderboard.report import report  # noqa: PLC0415
+    from ata_gym.bench.leaderboard.page import about  # noqa: PLC0415
+    from ata_gym.bench.leaderboard.report import heading, report  # noqa: PLC0415
     from ata_gym.bench.leaderboard.sets.registry import SETS  # noqa: PLC0415
+    from ata_gym.bench.page.note import write_note  # noqa: PLC0415
 
     effort, known = Effort.checked(jobs, save_every, rerun_changed, workers, address), SETS[set_]
     chosen, notes = known.choose(None if scenarios is None else split_names(scenarios, "scenario"), data, quick)
@@ -122,11 +128,13 @@ def leaderboard(
     board = replace(board, competitors=[one for one in board.competitors if one.policy not in unable])
     claimed = claim(board.out)
     played = board.jobs()
+    write_note(board.out, "leaderboard", command_line(), about(board, played, heading(board), notes))
     failures = _play([one.job for one in played], effort)
     finished = [one for one in played if one.job not in failures]
     if finished:
         recommended = {gym.spec(env_id).name: name for env_id, name in DEFAULTS.items()}
-        show_report(report(board, finished, recommended, notes, _timed(board, finished)))
+        made = report(board, finished, recommended, notes, _timed(board, finished))
+        show_report(made._replace(files=[*made.files, *pages(board.out)]))
     for job, error in failures.items():
         say_failure(f"{job.policy} in {job.experiment.scenario.name}", error, job.folder.failure(job.policy))
     del claimed

@@ -25,14 +25,16 @@ def predictors(
     seeds: options.Seeds = 8,
     seed: options.Seed = 0,
 ) -> None:
-    r"""Measure the errors of LB-BSP's predictors of each worker's speed in the next round.
+    r"""Measure the errors of LB-BSP's predictors of speeds.
 
-    All predict the same rounds of an even allocation; a speed is results per unit of time. The errors are the root mean
-    square of error / the worker's mean speed, and the mean of |error| / speed. Both contain the noise of the speeds,
-    which cannot be predicted, and which is smaller the more tasks a worker has in a round.
+    They predict each worker's speed in the next round. All predict the same rounds of an even allocation; a speed is
+    results per unit of time. The errors are the root mean square of error / the worker's mean speed, and the mean of
+    |error| / speed. Both contain the noise of the speeds, which cannot be predicted, and which is smaller the more
+    tasks a worker has in a round.
 
     ```
-    ata-gym predictors --scenario changing-load --budget 5100 --rounds 2000 --out results/predictors
+    ata-gym predictors --scenario changing-load --budget 5100 \
+        --rounds 2000 --out results/predictors
     ```
     """
     from ata_gym.bench.experiment.claim import claim  # noqa: PLC0415

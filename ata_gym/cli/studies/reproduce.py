@@ -57,7 +57,13 @@ class _Plan(NamedTuple):
 
 
 def reproduce(
-    figure: Annotated[str, typer.Argument(help=f"The published figure: {CIFAR100}, {QUADRATIC} or {REGRET}.")],
+    figure: Annotated[
+        str,
+        typer.Argument(
+            help=f"The published figure: {CIFAR100}, {QUADRATIC} or {REGRET}.",
+            autocompletion=lambda incomplete: [name for name in _ONLY if name.startswith(incomplete)],
+        ),
+    ],
     rounds: Annotated[
         int | None,
         typer.Option(
@@ -90,13 +96,20 @@ def reproduce(
     address: Address = None,
     rerun_changed: RerunChanged = False,
 ) -> None:
-    """Run policies on a published scenario, and draw its figure.
+    r"""Run policies on a published scenario, and draw its figure.
 
     icml2025-cifar100 prints our end points beside the published ones; with --train it trains the paper's network and
     draws its loss and accuracy against the runtimes, also those of newer policies. icml2025-quadratic trains the
     paper's quadratic once, and draws f - f*, round times and regret for several numbers of workers. icml2025-regret
     draws the proxy regret against ln K, and says whether its slope is constant. After a kill the same command continues
     where it stopped.
+
+    ```
+    ata-gym reproduce icml2025-regret
+    ata-gym reproduce icml2025-quadratic --sizes 17,51 --growth sqrt
+    ata-gym reproduce icml2025-cifar100 --train --data cifar100.npz \
+        --device cuda
+    ```
     """
     from ata_gym.bench.paper import end_points  # noqa: PLC0415 - it takes a second to import
 

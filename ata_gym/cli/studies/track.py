@@ -38,25 +38,31 @@ def track(
     address: options.Address = None,
     rerun_changed: options.RerunChanged = False,
 ) -> None:
-    r"""Measure how many rounds policies need to follow an abrupt change, and draw what they do meanwhile.
+    r"""Measure how many rounds policies need to follow a change.
 
-    A policy has followed when the expected round time of its allocations is within 10 % of the least possible one, on
-    average over 20 rounds. For policies whose allocations sum to the budget. After a kill the same command continues
-    where it stopped, with the same result; policies may be added later.
+    The change is abrupt, and what they do meanwhile is drawn. A policy has followed when the expected round time of its
+    allocations is within 10 % of the least possible one, on average over 20 rounds. For policies whose allocations sum
+    to the budget. After a kill the same command continues where it stopped, with the same result; policies may be added
+    later.
 
     ```
-    ata-gym track --scenario changing-permuted-linear-n51 --rounds 22000 --out results/permuted
-    ata-gym track --scenario alibaba-4 --data recordings --change 1873 --after 300 --out results/alibaba
-    ata-gym track --scenario changing-permuted-linear-n51 --out results/permuted --workers ray --address auto
-    ata-gym track --trace times.csv --worker-column machine --duration-column seconds \
-        --round-column step --budget 10 --change 1873 --out results/times
+    ata-gym track --scenario changing-permuted-linear-n51 \
+        --rounds 22000 --out results/permuted
+    ata-gym track --scenario alibaba-4 --data recordings --change 1873 \
+        --after 300 --out results/alibaba
+    ata-gym track --scenario changing-permuted-linear-n51 \
+        --out results/permuted --workers ray --address auto
+    ata-gym track --trace times.csv --worker-column machine \
+        --duration-column seconds --round-column step --budget 10 \
+        --change 1873 --out results/times
     ```
     """
     from ata_gym.bench.tracking.experiment import TrackedRun, Tracking  # noqa: PLC0415 - these imports take a second
+    from ata_gym.bench.tracking.page import about  # noqa: PLC0415
     from ata_gym.bench.tracking.report import report  # noqa: PLC0415
 
     columns = worker_column, duration_column, round_column
     experiment = options.find_experiment(scenario, trace, columns, budget, rounds, seeds, seed, data=data)
     tracking = Tracking.around(experiment, change or None, before=before, after=after)
     effort = options.Effort.checked(jobs, save_every, rerun_changed, workers, address)
-    run_and_report(tracking, policies, out, effort, TrackedRun, report)
+    run_and_report(tracking, policies, out, effort, TrackedRun, report, study="track", about=about)

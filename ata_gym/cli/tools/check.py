@@ -8,29 +8,47 @@ import gymnasium as gym
 import typer
 
 import ata_policies
-from ata_gym.cli.console import named_failure, say
+from ata_gym.cli import completion, options
+from ata_gym.cli.console import named_failure, say, say_json
 from ata_policies.checking.check import examine
 
 
 def check(
-    policy: Annotated[str, typer.Argument(help="A policy's name, or package.module:Class; :key=value may follow.")],
+    policy: Annotated[
+        str,
+        typer.Argument(
+            help="A policy's name, or package.module:Class; :key=value may follow.", autocompletion=completion.policy
+        ),
+    ],
     scenario: Annotated[
-        str | None, typer.Option(help="The scenario to play; by default small ones of 5, 12 and 1 workers.")
+        str | None,
+        typer.Option(
+            help="The scenario to play; by default small ones of 5, 12 and 1 workers.",
+            autocompletion=completion.scenario,
+        ),
     ] = None,
     rounds: Annotated[int, typer.Option(help="Rounds to play, in two episodes.")] = 40,
+    json: options.Json = False,
 ) -> None:
-    """Play a policy and write one sentence for each fault found; exit code 1 if there is one.
+    """Find the faults of a policy of one's own.
+
+    It is played, and each fault found is one sentence; the exit code is 1 if there is one.
 
     ```
     ata-gym check my_package.my_module:MyPolicy
+    ata-gym check my_package.my_module:MyPolicy --rounds 200 --json
     ```
     """
     env = None if scenario is None else gym.make(ata_policies.load(policy).env_id, scenario=scenario)
     with named_failure(f"the policy {policy}"):
         faults, advice = examine(policy, env, rounds)
-    for kind, sentences in (("fault", faults), ("advice", advice)):
-        for sentence in sentences:
-            say(f"{kind}: {sentence}")
+    if json:
+        say_json({"policy": policy, "faults": faults, "advice": advice})
+    else:
+        for kind, sentences in (("fault", faults), ("advice", advice)):
+            for sentence in sentences:
+                say(f"{kind}: {sentence}")
+        if not faults:
+            say(f"{policy} keeps the contract of a policy")
     if faults:
         raise typer.Exit(1)
-    say(f"{policy} keeps the contract of a policy")

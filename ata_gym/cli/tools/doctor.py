@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from ata_gym.cli import options
 from ata_gym.cli.console import say, show
 
 
@@ -14,12 +15,12 @@ def doctor(
     address: Annotated[
         str | None, typer.Option(metavar="HOST:PORT", help="Of a running Ray cluster: look at its nodes, too.")
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Write one JSON document.")] = False,
+    json: options.Json = False,
 ) -> None:
-    """Say what is installed, which devices, backends and engines work, and what to install for the rest.
+    """Say what is installed, what works, and what to install.
 
-    The exit code is 1 if something that is installed is broken. Where only the base packages are installed,
-    `python -m ata_gym.cluster.doctor` says the same without a table.
+    Looked at are packages, devices, backends and engines. The exit code is 1 if something that is installed is broken.
+    Where only the base packages are installed, `python -m ata_gym.cluster.doctor` says the same without a table.
 
     ```
     ata-gym doctor

@@ -37,18 +37,20 @@ def measure(
     precision: Annotated[str, typer.Option(help="float32, or mixed with bfloat16 or float16.")] = "float32",
     seed: Annotated[int, typer.Option(help="Of the weights and the gradients.")] = 0,
 ) -> None:
-    """Run tasks of a problem on real devices, and keep their times as a trace that a pool can replay.
+    r"""Measure the task times of real devices, as a trace.
 
-    A task is one stochastic gradient; a worker of DEVICE:WORK really computes each WORK times, so that some are slower.
-    The workers take turns, task by task, so that load on the machine slows all of them alike; workers that name the
-    same GPU each have it to themselves. The data of a task is on its device before its time begins.
+    A pool can replay the trace. A task is one stochastic gradient; a worker of DEVICE:WORK really computes each WORK
+    times, so that some are slower. The workers take turns, task by task, so that load on the machine slows all of them
+    alike; workers that name the same GPU each have it to themselves. The data of a task is on its device before its
+    time begins.
 
     One sample of a small model on a GPU measures how fast work is launched, and little else: give --micro-batch and
     --precision as they are in your training.
 
     ```
-    ata-gym measure --problem digits --workers "cpu:1,cpu:2,cpu:4" --out trace.csv
-    ata-gym measure --problem digits --workers "cuda:0,cuda:1,cpu" --micro-batch 256 --precision bfloat16 --out gpus.csv
+    ata-gym measure --workers "cpu:1,cpu:2,cpu:4" --out trace.csv
+    ata-gym measure --problem digits --workers "cuda:0,cuda:1,cpu" \
+        --micro-batch 256 --precision bfloat16 --out gpus.csv
     ```
     """
     require("torch", extra="train", purpose="The command measure")

@@ -9,18 +9,25 @@ from typing import Annotated, Any
 
 import typer
 
-from ata_gym.cli.console import named_failure, progress_bars, say, say_error, say_files, show_report
+from ata_gym.cli import completion
+from ata_gym.cli.console import command_line, named_failure, progress_bars, say, say_error, say_files, show_report
 from ata_gym.cli.options import Effort, Out, RerunChanged, Rounds, SaveEvery
+from ata_gym.cli.studies.report import pages
 from ata_gym.utils.extras import require
 from ata_gym.utils.validation import short
 
 
 def learn(
     out: Out,
-    env: Annotated[str, typer.Argument(metavar="ENV", help="allocation, race or dispatch.")] = "allocation",
+    env: Annotated[
+        str, typer.Argument(metavar="ENV", help="allocation, race or dispatch.", autocompletion=completion.env)
+    ] = "allocation",
     scenario: Annotated[
         str,
-        typer.Option(help="A named scenario; `ata-gym scenarios` lists them. Those called drawn-... are for agents."),
+        typer.Option(
+            help="A named scenario; `ata-gym scenarios` lists them. Those called drawn-... are for agents.",
+            autocompletion=completion.scenario,
+        ),
     ] = "drawn-6-v1",
     price: Annotated[
         float | None, typer.Option(help="What one unit of worker time costs in units of runtime; else the scenario's.")
@@ -44,17 +51,21 @@ def learn(
     save_every: SaveEvery = 10.0,
     rerun_changed: RerunChanged = False,
 ) -> None:
-    r"""Train an agent of Stable-Baselines3 or sb3-contrib, and compare it with policies on other seeds.
+    r"""Train an RL agent, and compare it with the policies.
 
-    The cost is runtime + price x worker time of an episode. It is compared on the same seeds with those of a uniform
-    allocation, ATA, the recommended policy and an oracle that knows the workers. After a kill the same command goes on
-    where it stopped, with the same result. OUT holds the curve, a table, a picture, and the log for
-    `tensorboard --logdir OUT/tensorboard`.
+    The agent is one of Stable-Baselines3 or sb3-contrib, and the comparison is on other seeds. The cost is runtime +
+    price x worker time of an episode. It is compared on the same seeds with those of a uniform allocation, ATA, the
+    recommended policy and an oracle that knows the workers. After a kill the same command goes on where it stopped,
+    with the same result. OUT holds the curve, a table, a picture, and the log for `tensorboard --logdir
+    OUT/tensorboard`.
 
     ```
-    ata-gym learn --price 0.1 --out results/learned --hyperparameter n_steps=10 --hyperparameter batch_size=320
-    ata-gym learn dispatch --algorithm maskable-ppo --action start --out results/starts
-    ata-gym bench --scenario drawn-6-v1 --policies uta,ata_gym.rl.agent:LearnedAgent:folder=results/learned --out bench
+    ata-gym learn --price 0.1 --out results/learned \
+        --hyperparameter n_steps=10 --hyperparameter batch_size=320
+    ata-gym learn dispatch --algorithm maskable-ppo --action start \
+        --out results/starts
+    ata-gym bench --scenario drawn-6-v1 --out results/own --policies \
+        uta,ata_gym.rl.agent:LearnedAgent:folder=results/learned
     ```
     """
     for module in ("stable_baselines3", "sb3_contrib", "tensorboard"):
@@ -62,8 +73,10 @@ def learn(
     from ata_gym.bench.experiment.outdated import Made, check_code  # noqa: PLC0415 - these imports take seconds
     from ata_gym.bench.experiment.provenance import provenance_of  # noqa: PLC0415
     from ata_gym.bench.experiment.store import open_folder  # noqa: PLC0415
+    from ata_gym.bench.page.note import write_note  # noqa: PLC0415
     from ata_gym.rl.agent import policy_name  # noqa: PLC0415
     from ata_gym.rl.learning.experiment import Learning  # noqa: PLC0415
+    from ata_gym.rl.learning.page import about  # noqa: PLC0415
     from ata_gym.rl.learning.report import report  # noqa: PLC0415
     from ata_gym.rl.learning.run import agent_file, make_agent, parts_of, rollout  # noqa: PLC0415
     from ata_gym.rl.learning.run import learn as train  # noqa: PLC0415
@@ -89,7 +102,10 @@ def learn(
         learned = train(
             learning, folder, made_by, lambda part, done: progress(part, min(done, steps)), effort.save_every
         )
-    show_report(report(learning, learned, folder.path))
+    play_it = f"ata-gym bench --scenario {scenario} --policies uta,{policy_name(env, out)} --out results/agent"
+    write_note(folder.path, "learn", command_line(), about(learning, play_it))
+    made = report(learning, learned, folder.path)
+    show_report(made._replace(files=[*made.files, *pages(folder.path)]))
     say_files("agent", [agent_file(folder.path)])
     say(f"play it as {policy_name(env, out)}")
 

@@ -28,14 +28,16 @@ def pretrain(
     generations: Annotated[int, typer.Option(min=0, help="Of the search over episodes, for learned.")] = 18,
     seed: Annotated[int, typer.Option(min=0, help="Of the network and of the workers that it meets.")] = 0,
 ) -> None:
-    r"""Train the network of a learned policy on workers drawn at random, and write its weights.
+    r"""Train the network of a learned policy.
 
-    The defaults are those of the weights that are shipped. It takes some ten minutes on one core, and starts over when
-    it is stopped. The same command gives the same weights on the same machine.
+    It meets workers drawn at random, and its weights are written to a file. The defaults are those of the weights that
+    are shipped. It takes some ten minutes on one core, and starts over when it is stopped. The same command gives the
+    same weights on the same machine.
 
     ```
     ata-gym pretrain learned --out learned.safetensors
-    ata-gym bench --policies learned:weights=learned.safetensors,thompson-beta --scenario drawn-6-v1 --out results/own
+    ata-gym bench --scenario drawn-6-v1 --out results/own \
+        --policies learned:weights=learned.safetensors,thompson-beta
     ```
     """
     require("torch", extra="train", purpose="The training of a policy")

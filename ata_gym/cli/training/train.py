@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from ata_gym.cli.console import loss_bar, named_failure, progress_bars, say_error, say_files, show_report
+from ata_gym.cli import completion
+from ata_gym.cli.console import command_line, loss_bar, named_failure, progress_bars, say_error, say_files, show_report
 from ata_gym.cli.options import (
     PUBLISHED,
     USUAL,
     Effort,
+    OneScenario,
     Out,
     Policies,
     ProblemData,
@@ -23,6 +25,7 @@ from ata_gym.cli.options import (
     split_names,
 )
 from ata_gym.cli.studies.bench import end_with
+from ata_gym.cli.studies.report import pages
 from ata_gym.training.problems.problem import problem_names
 from ata_gym.utils.extras import require
 from ata_gym.utils.validation import whole_number
@@ -43,7 +46,8 @@ ProblemName = Annotated[
     str,
     typer.Option(
         help=f"{', '.join(problem_names())}; or one of yours: package.module:function returns a problem, "
-        "torch:package.module:function a module and its data."
+        "torch:package.module:function a module and its data.",
+        autocompletion=completion.problem,
     ),
 ]
 
@@ -71,7 +75,7 @@ _ALONE = TrainingOptions()
 
 
 def train(
-    scenario: Annotated[str, typer.Option(help="A named scenario; `ata-gym scenarios` lists them.")],
+    scenario: OneScenario,
     out: Out,
     policies: Policies = PUBLISHED,
     methods: Annotated[
@@ -115,10 +119,11 @@ def train(
     save_every: SaveEvery = 10.0,
     rerun_changed: RerunChanged = False,
 ) -> None:
-    """Train a model once, and draw its loss against the runtime and the worker time of each policy.
+    r"""Train a model once, and draw its loss for each policy.
 
-    The allocation decides when a gradient is there, never what it is: one trajectory serves all policies. After a kill
-    the same command continues where it stopped, with the same result; policies and methods may be added later.
+    The loss is drawn against the runtime and the worker time. The allocation decides when a gradient is there, never
+    what it is: one trajectory serves all policies. After a kill the same command continues where it stopped, with the
+    same result; policies and methods may be added later.
 
     Methods take the same pool, problem, optimiser and seed. Each ends when it has used as many gradients as the
     policies, rounds x B. Its learning rate is --lr in proportion to the gradients of an update; NAME=RATE gives
@@ -127,10 +132,20 @@ def train(
 
     With --clock device each policy trains anew, on the B of the scenario, and its tasks are run one by one on real
     devices: `--clock device --workers cuda:0,cuda:1,cpu:2`. Its times are measured, and not the same the next time.
+
+    ```
+    ata-gym train --scenario icml2025-cifar100 --out results/digits
+    ata-gym train --scenario icml2025-cifar100 --out results/digits \
+        --methods rennala,ringmaster=theory --problem quadratic
+    ata-gym train --scenario five-workers --out results/devices \
+        --clock device --workers cpu:1,cpu:1,cpu:2,cpu:3,cpu:6
+    ```
     """
     require("torch", extra="train", purpose="The command train")
     from ata_gym.bench.experiment.experiment import Experiment  # noqa: PLC0415 - these imports take seconds
     from ata_gym.bench.experiment.jobs import play_all  # noqa: PLC0415
+    from ata_gym.bench.page.note import write_note  # noqa: PLC0415
+    from ata_gym.training.page import about  # noqa: PLC0415
     from ata_gym.training.problems.problem import make_problem  # noqa: PLC0415
     from ata_gym.training.studies.comparison import MethodChoice, best, result  # noqa: PLC0415
     from ata_gym.training.studies.curves import LossReading, goal  # noqa: PLC0415
@@ -192,7 +207,10 @@ def train(
                 label: why for label, why in diverged.items() if label not in [choice.label for choice in choices]
             }
     if finished:
-        show_report(report(experiment, finished, folder, trajectory, trainer, frames))
+        note = about(experiment, names, [choice.label for choice in frames], trainer.problem)
+        write_note(folder.path, "train", command_line(), note)
+        made_report = report(experiment, finished, folder, trajectory, trainer, frames)
+        show_report(made_report._replace(files=[*made_report.files, *pages(folder.path)]))
         say_files("trajectory and final weights", [folder.path / name for name in ("training.parquet", "weights.pt")])
         if frames:
             say_files("methods", [result(folder, entry) for entry in frames])

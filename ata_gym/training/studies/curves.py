@@ -24,6 +24,7 @@ _SHOWN = 1000
 """The pictures begin at the longest time divided by this; before, little happens."""
 
 CLOCKS = ("runtime", "total_worker_time")
+_TITLES = ("how long training takes (left is faster)", "how much work it costs (left is cheaper)")
 
 
 @dataclass(frozen=True)
@@ -159,8 +160,9 @@ def draw(
                 _lines(axes, frame, clock, quantity, policies)
                 finish(axes, curves[clock], frame[quantity])
             panels[0].set_ylabel(name)
-        for axes, clock in zip(grid[-1], CLOCKS, strict=True):
-            axes.set_xlabel(clock.replace("_", " "))
+        for top, bottom, clock, title_of_clock in zip(grid[0], grid[-1], CLOCKS, _TITLES, strict=True):
+            top.set_title(title_of_clock)
+            bottom.set_xlabel(clock.replace("_", " "))
         picture.align_ylabels(grid[:, 0])
         picture.legend(*grid[0, 0].get_legend_handles_labels(), loc="outside right upper", handlelength=2.6)
         picture.suptitle(title, x=0.01, ha="left", fontsize=10, fontweight="bold")

@@ -14,7 +14,7 @@ from ata_gym.bench.report.statistics import summarise
 from ata_gym.bench.report.summary_tables import summary_tables
 from ata_gym.bench.report.table import markdown
 from ata_gym.training.studies import comparison
-from ata_gym.training.studies.curves import LossReading, draw, goal, lay, lay_evaluations, on_each_other
+from ata_gym.training.studies.curves import Goal, LossReading, draw, goal, lay, lay_evaluations, on_each_other
 from ata_gym.training.studies.methods_picture import draw_methods
 from ata_gym.training.trainer import Trainer
 
@@ -34,10 +34,7 @@ def report(
     problem, reading = trainer.problem.name, LossReading.of(trainer.problem, experiment.rounds)
     records, low = folder.results(policies), goal(trajectory, reading)
     curves = lay(trajectory, records, reading)
-    clocks = records.filter(pl.col("round") <= low.round)
-    if frames:
-        clocks = pl.concat([clocks, comparison.reached(frames, low, experiment, reading)], how="diagonal")
-    summary = summarise(clocks).filter(~pl.col("quantity").is_in(["regret", "support"]))
+    summary = to_goal(records, low, experiment, reading, frames)
     missed = " (-: not reached)" if summary["mean"].is_null().any() else ""
     title = f"{problem} to loss {low.loss:.3g}{missed}\non {experiment.about}"
     tables = summary_tables(summary, replace(experiment, rounds=low.round), title)
@@ -60,3 +57,17 @@ def report(
         methods = comparison.lay(frames, experiment, reading)
         pictures += draw_methods(methods, curves.filter(policy=beside), as_many, title, plots / "methods")
     return Report(summary, tables, files, pictures, remark="\n".join(filter(None, (remark, note))))
+
+
+def to_goal(
+    records: pl.DataFrame,
+    low: Goal,
+    experiment: Experiment,
+    reading: LossReading,
+    frames: Mapping[comparison.MethodChoice, pl.DataFrame],
+) -> pl.DataFrame:
+    """The clocks of policies and methods at a low loss, summarised as ``statistics.summarise`` does."""
+    clocks = records.filter(pl.col("round") <= low.round)
+    if frames:
+        clocks = pl.concat([clocks, comparison.reached(frames, low, experiment, reading)], how="diagonal")
+    return summarise(clocks).filter(~pl.col("quantity").is_in(["regret", "support"]))

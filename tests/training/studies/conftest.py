@@ -12,11 +12,13 @@ from ata_gym.training import Trainer
 
 @pytest.fixture(scope="session")
 def contents():
-    """A hash of each file of a folder by its name; timings differ from run to run, and locks say nothing."""
+    """A hash of each file of a folder by its name; timings and commands differ, and locks say nothing."""
 
     def hashes(out):
         files = [
-            file for file in out.rglob("*") if file.is_file() and not file.name.startswith(("timings.", ".ata-gym"))
+            file
+            for file in out.rglob("*")
+            if file.is_file() and not file.name.startswith(("timings.", "about.", "report.", ".ata-gym"))
         ]
         return {str(file.relative_to(out)): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
 

@@ -96,7 +96,8 @@ def play_there(
     Returns
     -------
     None if it was asked to stop. ``{"refused": reason, "node": name}`` where the code is another one, ``{"killed":
-    True}`` if its process was killed too often, else its result, the seconds spent and the machine.
+    True}`` if its process was killed too often, else its result, the tasks of the workers (None where these are in the
+    result), the seconds spent and the machine.
     """
     ray: Any = import_module("ray")
 
@@ -139,7 +140,9 @@ def play_there(
             raise
         if seconds is None:
             return None
-        return {"seconds": seconds, "machine": machine, "result": check_frame(result)}
+        tasks = folder.allocations(policy)
+        allocations = check_frame(tasks) if tasks.exists() else None
+        return {"seconds": seconds, "machine": machine, "result": check_frame(result), "allocations": allocations}
 
 
 def _unlike(policy: str, needed: dict[str, str]) -> tuple[str, str]:

@@ -139,6 +139,10 @@ class _Sweep:
         if "killed" in answer:
             return KilledError()
         made_by = {**provenance(job.policy), "machine": answer["machine"]}
+        if answer["allocations"] is not None:
+            path = job.folder.allocations(job.policy)
+            path.parent.mkdir(exist_ok=True)
+            write_frame_content(path, answer["allocations"], made_by)
         write_frame_content(job.folder.result(job.policy), answer["result"], made_by)
         discard(_checkpoint(job))
         self.progress(job, job.experiment.rounds)

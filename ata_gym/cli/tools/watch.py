@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ata_gym.cli import options
+from ata_gym.cli import completion, options
 from ata_gym.cli.console import named_failure, progress_bars, say, say_files
 from ata_gym.envs.rendering.renderer import FRAMES_PER_SECOND
 from ata_gym.envs.rendering.text import MOST, as_text
@@ -30,7 +30,10 @@ _COLUMNS, _BETWEEN, _AROUND = 80, 2, 7
 
 
 def watch(
-    scenario: Annotated[str, typer.Argument(help="A named scenario; `ata-gym scenarios` lists them.")] = "five-workers",
+    scenario: Annotated[
+        str,
+        typer.Argument(help="A named scenario; `ata-gym scenarios` lists them.", autocompletion=completion.scenario),
+    ] = "five-workers",
     policies: options.Policies = WATCHED,
     rounds: Annotated[int, typer.Option(help="Rounds to play.")] = 200,
     seed: Annotated[int, typer.Option(help="Of the episode, the same for all policies.")] = 0,

@@ -1,0 +1,247 @@
+"""The page of a leaderboard."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from ata_gym.bench.experiment.run import edges
+from ata_gym.bench.experiment.store import Folder, finished
+from ata_gym.bench.leaderboard import ranking
+from ata_gym.bench.leaderboard.experiment import LEARNER, Competitor, Leaderboard, PricedJob, costs
+from ata_gym.bench.leaderboard.ranking import COST, RUNTIME, TO_ORACLE, WORKER_TIME
+from ata_gym.bench.page import experiment_page as charts
+from ata_gym.bench.page import figures
+from ata_gym.bench.page.note import Note, about_policy
+from ata_gym.bench.page.numbers import compact
+from ata_gym.bench.page.sections import Cell, Chart, Choice, Column, Page, Player, Tables, TableView, View
+from ata_gym.bench.report.summary_tables import show, title_of
+from ata_gym.scenarios.card import scenario_card
+
+POINTS, GROUPS, ROUNDS = 60, 25, 40
+"""Points of a curve, and groups of workers and rounds of a heat map, at most: there are many of them."""
+
+_ALL = "all prices"
+_EVERYWHERE = "all scenarios"
+_DARKEST = 4.0
+"""The ratio from which on a cell is as dark as can be."""
+
+
+def about(board: Leaderboard, jobs: Sequence[PricedJob], title: str, remarks: Sequence[str]) -> Note:
+    """What the page needs to know of a leaderboard."""
+    return {
+        "title": title,
+        "reference": board.set.reference,
+        "seeds": board.seeds,
+        "first_seed": board.set.first_seed,
+        "prices": list(board.prices),
+        "remarks": list(remarks),
+        "scenarios": [
+            {"name": one.name, "workers": one.pool.n, "budget": one.budget, "card": scenario_card(one).to_data()}
+            for one in board.scenarios
+        ],
+        "policies": [about_policy(one.policy) for one in board.competitors],
+        "jobs": [
+            {
+                "policy": job.policy,
+                "scenario": job.experiment.scenario.name,
+                "folder": job.folder.path.relative_to(board.out).as_posix(),
+                "prices": [price for price in prices if price in board.prices],
+            }
+            for _, job, prices in jobs
+            if set(prices) & set(board.prices)
+        ],
+    }
+
+
+def page(folder: Path, note: Note) -> Page:
+    """The page of the jobs that have finished.
+
+    Raises
+    ------
+    ValueError
+        If the reference has finished nowhere, or a file is damaged.
+    """
+    done = [job for job in note["jobs"] if Folder(folder / job["folder"]).finished(job["policy"])]
+    with_reference = {job["scenario"] for job in done if job["policy"] == note["reference"]}
+    shown = [job for job in done if job["scenario"] in with_reference]
+    if not shown:
+        raise ValueError(
+            f"{note['reference']}, with which all are compared, has finished no scenario in {folder}: run the command "
+            f"again, and it goes on where it stopped: {shlex.join(note['command'])}"
+        )
+    players = [Player(one["name"], one["kind"]) for one in note["policies"]]
+    places = {player.name: place for place, player in enumerate(players)}
+    who = {one["name"]: Competitor(one["name"], one["env"], one["kind"], priced=False) for one in note["policies"]}
+    records = {id(job): Folder(folder / job["folder"]).results([job["policy"]]) for job in shown}
+    ends = pl.concat(costs(records[id(job)], who[job["policy"]], job["scenario"], job["prices"]) for job in shown)
+    ratios = ranking.ratios(ends, note["reference"])
+    by_scenario, by_price = ranking.by_scenario(ratios), ranking.overall(ratios)
+    at_all_prices = ranking.overall(ratios, by_price=False)
+    sections: list[Tables | Chart] = [
+        overview(by_price, at_all_prices),
+        matrix(by_scenario, by_price),
+        front(by_scenario, by_price, places),
+        spread(ratios, places),
+        *charts.clocks([_curves(shown, records, name, places) for name in ("runtime", "total_worker_time")]),
+    ]
+    sizes = {one["name"]: (one["workers"], one["budget"]) for one in note["scenarios"]}
+    maps = [view for job in shown for view in _heat(folder, job, *sizes[job["scenario"]])]
+    sections += [charts.allocations(maps)] if maps else []
+    files = [Folder(folder / job["folder"]).result(job["policy"]) for job in shown]
+    missing = len(note["jobs"]) - len(shown)
+    unfinished = [f"{missing} of {len(note['jobs'])} runs have not finished, and are not shown: run the command again."]
+    return Page(
+        "leaderboard",
+        note["title"],
+        lead(at_all_prices),
+        [
+            ("scenarios", f"{len(note['scenarios'])}"),
+            ("policies", f"{len(players)}"),
+            ("seeds", f"{note['seeds']} ({note['first_seed']} to {note['first_seed'] + note['seeds'] - 1})"),
+            ("prices", ", ".join(f"{price:g}" for price in note["prices"])),
+        ],
+        players,
+        sections,
+        [*(one["card"] for one in note["scenarios"]), *(one["card"] for one in note["policies"])],
+        note["command"],
+        charts.origin(files),
+        [*note["remarks"], *(unfinished if missing else [])],
+    )
+
+
+def lead(at_all_prices: pl.DataFrame) -> str:
+    """The best learner of each env."""
+    said = []
+    for (env,), ranked in at_all_prices.group_by("env", maintain_order=True):
+        learners = ranked.filter(kind=LEARNER)
+        if learners.is_empty():
+            continue
+        best = learners.row(0, named=True)
+        among = f"is the best of {len(learners)} learners" if len(learners) > 1 else "is the only learner"
+        cost = "as much as" if best[COST] < 1.005 else f"{best[COST]:.2f} times as much as"
+        oracle = "" if best[TO_ORACLE] is None else f", and {best[TO_ORACLE]:.2f} times as much as the best oracle"
+        over = "over all scenarios and prices it costs"
+        said.append(f"In {env}, {best['policy']} {among}: {over} {cost} the best learner of each{oracle}.")
+    return " ".join(said) or "No learner was played: oracles and baselines are shown beside each other."
+
+
+def overview(by_price: pl.DataFrame, at_all_prices: pl.DataFrame) -> Tables:
+    """A table for each env and price, and over all prices."""
+    titles = (
+        "cost\n/ best learner",
+        "cost\n/ best oracle",
+        title_of(RUNTIME),
+        title_of(WORKER_TIME),
+        "worst\nscenario",
+    )
+    columns = [Column("policy", False), Column("rank"), Column("kind", False), *map(Column, titles)]
+    columns.append(Column("which", False))
+    ranked_by = (COST, TO_ORACLE, RUNTIME, WORKER_TIME)
+    parts = [(str(env), _ALL, ranked) for (env,), ranked in at_all_prices.group_by("env", maintain_order=True)]
+    for (env, price), ranked in by_price.group_by("env", "price", maintain_order=True):
+        parts.append((str(env), f"{price:g}", ranked))
+    views = []
+    for env, price, ranked in parts:
+        rows = []
+        for row in ranked.to_dicts():
+            cells = [Cell(show(row[name], row[f"{name}_high"]), row[name]) for name in ranked_by]
+            worst = Cell("-") if row["worst"] is None else Cell(f"{row['worst']:.3g}", row["worst"])
+            rank = Cell("-" if row["rank"] is None else str(row["rank"]), row["rank"])
+            rows.append([Cell(row["policy"]), rank, Cell(row["kind"]), *cells, worst, Cell(row["where"] or "-")])
+        views.append(TableView(columns, rows, {"env": env, "price": price}))
+    note = (
+        "Cost is runtime + price x worker time. Cells are geometric means, over scenarios and seeds, of ratios on the "
+        "same seeds, and half their 95 % intervals: 1 is as good as the best, and less is better. Oracles know what "
+        "learners must learn; baselines neither know nor learn. Click on a title to sort."
+    )
+    return Tables("overview", "All policies beside each other", note, views)
+
+
+def matrix(by_scenario: pl.DataFrame, by_price: pl.DataFrame) -> Tables:
+    """A table for each env and price: costs of policies in scenarios, coloured."""
+    scenarios = by_scenario["scenario"].unique(maintain_order=True).to_list()
+    columns = [Column("policy", False), *(Column(name.replace("-", "-\u200b")) for name in scenarios)]
+    views = []
+    for (env, price), there in by_scenario.group_by("env", "price", maintain_order=True):
+        of = {(row["policy"], row["scenario"]): row for row in there.to_dicts()}
+        ranked = by_price.filter(env=env, price=price)["policy"].to_list()
+        names = list(dict.fromkeys([*ranked, *there["policy"]]))
+        rows = [[Cell(name), *(_ratio(of.get((name, one))) for one in scenarios)] for name in names]
+        views.append(TableView(columns, rows, {"env": str(env), "price": f"{price:g}"}))
+    note = (
+        "The cost of each policy in each scenario, divided by that of the best learner there, on the same seeds: 1 is "
+        "the best learner, an oracle may be below. The darker, the worse."
+    )
+    return Tables("matrix", "Where each policy is good", note, views)
+
+
+def _ratio(row: Mapping[str, Any] | None) -> Cell:
+    if row is None or row[COST] is None:
+        return Cell("-")
+    shade = min(1.0, max(0.0, float(np.log(row[COST]) / np.log(_DARKEST))))
+    return Cell(f"{row[COST]:.3g}", row[COST], shade)
+
+
+def front(by_scenario: pl.DataFrame, by_price: pl.DataFrame, places: Mapping[str, int]) -> Chart:
+    """Runtime against worker time over those of OFTA, in each scenario and over all."""
+    views = []
+    for (price,), there in by_price.group_by("price", maintain_order=True):
+        views.append(_front(there, places, {"scenario": _EVERYWHERE, "price": f"{price:g}"}))
+    for (scenario, price), there in by_scenario.group_by("scenario", "price", maintain_order=True):
+        views.append(_front(there, places, {"scenario": str(scenario), "price": f"{price:g}"}))
+    made = charts.front_chart(views, " / that of OFTA")
+    return made._replace(settings={**made.settings, "half": False})
+
+
+def _front(there: pl.DataFrame, places: Mapping[str, int], choice: Choice) -> View:
+    points = []
+    for row in there.to_dicts():
+        x, y = ([row[f"{name}{end}"] for end in ("", "_low", "_high")] for name in (RUNTIME, WORKER_TIME))
+        if x[0] is not None and y[0] is not None:
+            points.append({"p": places[row["policy"]], "x": compact(x), "y": compact(y)})
+    return View({"points": points}, choice)
+
+
+def spread(ratios: pl.DataFrame, places: Mapping[str, int]) -> Chart:
+    """The costs on each seed, over that of the best learner."""
+    views = []
+    for (scenario, price), there in ratios.drop_nulls(COST).group_by("scenario", "price", maintain_order=True):
+        series = [
+            {"p": places[str(policy)], "values": compact(np.exp(mine[COST].to_numpy()))}
+            for (policy,), mine in there.group_by("policy", maintain_order=True)
+        ]
+        data = {"x": "cost / best learner", "series": series}
+        views.append(View(data, {"scenario": str(scenario), "price": f"{price:g}"}))
+    return charts.spread(views)
+
+
+def _curves(
+    jobs: Sequence[Mapping[str, Any]], records: Mapping[int, pl.DataFrame], quantity: str, places: Mapping[str, int]
+) -> list[View]:
+    """A view for each scenario and price."""
+    of: dict[tuple[str, float], list[pl.DataFrame]] = {}
+    for job in jobs:
+        for price in job["prices"]:
+            of.setdefault((job["scenario"], price), []).append(records[id(job)])
+    return [
+        View(figures.curves(pl.concat(frames), quantity, places, POINTS), {"scenario": scenario, "price": f"{price:g}"})
+        for (scenario, price), frames in of.items()
+    ]
+
+
+def _heat(folder: Path, job: Mapping[str, Any], workers: int, budget: int) -> list[View]:
+    """The tasks of the workers in a job, if they were recorded: a view for each of its prices, or one for all."""
+    path = Folder(folder / job["folder"]).allocations(job["policy"])
+    if not finished(path):
+        return []
+    rounds, tasks = charts.read_tasks(path)
+    data = figures.heat(rounds, *figures.merged(tasks, np.diff(edges(workers)).tolist(), GROUPS), budget, ROUNDS)
+    choice = {"scenario": job["scenario"], "policy": job["policy"]}
+    alone = len(job["prices"]) == 1
+    return [View(data, {**choice, "price": f"{job['prices'][0]:g}"} if alone else choice)]

@@ -1,0 +1,245 @@
+"use strict";
+// The switches of the page. What a reader has chosen is kept in the session, so that a reload changes nothing.
+
+const $ = (selector, root = document) => root.querySelector(selector);
+const $$ = (selector, root = document) => [...root.querySelectorAll(selector)];
+const config = JSON.parse($("#config").textContent);
+const KEY = `ata-gym ${location.pathname}`;
+const state = { theme: null, off: [], switches: {}, choices: {}, sort: {}, open: [], scroll: 0, ...saved() };
+
+function saved() {
+  try {
+    return JSON.parse(sessionStorage.getItem(KEY)) || {};
+  } catch {
+    return {};
+  }
+}
+function save() {
+  try {
+    sessionStorage.setItem(KEY, JSON.stringify({ ...state, scroll: scrollY }));
+  } catch {
+    // Where the session cannot be kept, a reload starts anew.
+  }
+}
+
+// Light and dark.
+const prefers = matchMedia("(prefers-color-scheme: dark)");
+let printing = false;
+const isDark = () => !printing && (state.theme ? state.theme === "dark" : prefers.matches);
+function applyTheme() {
+  if (state.theme && !printing) document.documentElement.dataset.theme = state.theme;
+  else if (printing) document.documentElement.dataset.theme = "light";
+  else delete document.documentElement.dataset.theme;
+  $("#theme").textContent = isDark() ? "light" : "dark";
+}
+
+// Players: their colours wherever their names stand, and who is shown.
+const byName = new Map(config.players.map((player, place) => [player.name, place]));
+function paint() {
+  for (const button of $$(".player")) {
+    const player = config.players[button.dataset.player];
+    button.style.setProperty("--light", player.light);
+    button.style.setProperty("--dark", player.dark);
+  }
+  for (const element of $$("[data-name]")) {
+    const player = config.players[byName.get(element.dataset.name)], dot = $(".dot", element);
+    if (!player || !dot) continue;
+    dot.style.setProperty("--light", player.light);
+    dot.style.setProperty("--dark", player.dark);
+  }
+}
+function applyPlayers() {
+  for (const button of $$(".player")) {
+    button.setAttribute("aria-pressed", String(!state.off.includes(config.players[button.dataset.player].name)));
+  }
+  for (const row of $$("tbody tr")) row.classList.toggle("off", state.off.includes($("th", row).dataset.name));
+  $("#everyone").hidden = state.off.length === 0;
+}
+const players = () =>
+  config.players.map((player) => ({ ...player, colour: isDark() ? player.dark : player.light, off: state.off.includes(player.name) }));
+
+// Charts are drawn when they come into view, and again when something that they show has changed.
+const stale = new Set(Object.keys(config.charts)), near = new Set(), known = {};
+function data(id, place) {
+  return (known[`${id}-${place}`] ??= JSON.parse($(`#data-${CSS.escape(id)}-${place}`).textContent));
+}
+// The view that agrees with most of what was chosen, what is listed first counting most.
+function viewOf(views) {
+  let left = views.map((_, place) => place);
+  for (const name of new Set(views.flatMap(Object.keys))) {
+    const agree = left.filter((place) => [undefined, state.choices[name]].includes(views[place][name]));
+    if (agree.length) left = agree;
+  }
+  return left[0] || 0;
+}
+function draw(id) {
+  const chart = config.charts[id], section = $(`[data-chart="${CSS.escape(id)}"]`), plot = $(".plot", section);
+  stale.delete(id);
+  const place = viewOf(chart.views), spec = { ...chart, ...switchesOf(id) };
+  for (const select of $$("select", section)) select.value = chart.views[place][select.dataset.choose] ?? select.value;
+  for (const button of $$(".switch", section)) button.setAttribute("aria-pressed", String(Boolean(spec[button.dataset.switch])));
+  const theme = colours(isDark());
+  const { traces, layout, height } = drawings[chart.kind](spec, data(id, place), players(), theme, plot.clientWidth, plot.clientHeight);
+  if (height) plot.style.height = `${height}px`;
+  Plotly.react(plot, traces, { ...layout, autosize: true }, { responsive: true, displaylogo: false, displayModeBar: false, staticPlot: printing });
+}
+const switchesOf = (id) => {
+  const { perRound, logX, logY } = config.charts[id];
+  return { perRound, logX, logY, ...state.switches[id] };
+};
+function redraw(ids = Object.keys(config.charts)) {
+  for (const id of ids) stale.add(id);
+  for (const id of near) if (stale.has(id)) draw(id);
+  save();
+}
+const watcher = new IntersectionObserver(
+  (entries) => {
+    for (const { target, isIntersecting } of entries) {
+      const id = target.dataset.chart;
+      if (isIntersecting) near.add(id);
+      else near.delete(id);
+      if (isIntersecting && stale.has(id)) draw(id);
+    }
+  },
+  { rootMargin: "150px" },
+);
+
+// Tables: the one chosen, and its order.
+function applyTables() {
+  for (const section of $$(".tables")) {
+    const views = $$(".scroll", section), choices = views.map((view) => JSON.parse(view.dataset.view));
+    const place = viewOf(choices);
+    views.forEach((view, k) => (view.hidden = k !== place));
+    for (const select of $$("select", section)) select.value = choices[place][select.dataset.choose];
+    const [column, direction] = state.sort[section.id] || [];
+    if (column !== undefined) sort(views[place], column, direction);
+  }
+}
+function sort(view, column, direction) {
+  const heads = $$("thead th", view), body = $("tbody", view), numeric = heads[column]?.classList.contains("number");
+  if (!heads[column]) return;
+  const value = (row) => {
+    const cell = row.children[column];
+    return numeric ? parseFloat(cell.dataset.value ?? "NaN") : cell.textContent.trim();
+  };
+  const sign = direction === "ascending" ? 1 : -1;
+  const rows = [...body.rows].sort((a, b) => {
+    const [x, y] = [value(a), value(b)];
+    if (!numeric) return sign * x.localeCompare(y);
+    if (Number.isNaN(x) || Number.isNaN(y)) return Number.isNaN(x) - Number.isNaN(y);
+    return sign * (x - y);
+  });
+  body.append(...rows);
+  for (const head of heads) head.removeAttribute("aria-sort");
+  heads[column].setAttribute("aria-sort", direction);
+}
+
+// What readers do.
+document.addEventListener("click", ({ target }) => {
+  const button = target.closest("button");
+  if (!button) return;
+  if (button.id === "theme") {
+    state.theme = isDark() ? "light" : "dark";
+    applyTheme();
+    redraw();
+  } else if (button.id === "everyone") {
+    state.off = [];
+    applyPlayers();
+    redraw();
+  } else if (button.matches(".player")) {
+    const { name } = config.players[button.dataset.player];
+    state.off = state.off.includes(name) ? state.off.filter((other) => other !== name) : [...state.off, name];
+    applyPlayers();
+    redraw();
+  } else if (button.matches(".switch")) {
+    const id = button.closest("[data-chart]").dataset.chart, name = button.dataset.switch;
+    state.switches[id] = { ...state.switches[id], [name]: !switchesOf(id)[name] };
+    redraw([id]);
+  } else if (button.matches("thead button")) {
+    const head = button.closest("th"), view = button.closest(".scroll"), column = [...head.parentNode.children].indexOf(head);
+    const direction = head.getAttribute("aria-sort") === "ascending" ? "descending" : "ascending";
+    state.sort[button.closest("section").id] = [column, direction];
+    sort(view, column, direction);
+    save();
+  } else if (button.matches(".copy")) {
+    copy($("code", button.parentNode)).then(() => {
+      button.textContent = $("#said").textContent = "copied";
+      setTimeout(() => (button.textContent = "copy"), 1500);
+    });
+  } else if (button.id === "unfold") {
+    const fold = $$(".card").every((card) => card.open);
+    for (const card of $$(".card")) card.open = !fold;
+  }
+});
+async function copy(element) {
+  try {
+    await navigator.clipboard.writeText(element.textContent);
+  } catch {
+    getSelection().selectAllChildren(element);
+    document.execCommand("copy");
+    getSelection().removeAllRanges();
+  }
+}
+document.addEventListener("change", ({ target }) => {
+  if (!target.dataset.choose) return;
+  state.choices[target.dataset.choose] = target.value;
+  applyTables();
+  redraw();
+});
+document.addEventListener(
+  "toggle",
+  () => {
+    if (printing) return;
+    state.open = $$(".card[open]").map((card) => card.id);
+    const all = $$(".card").every((card) => card.open);
+    if ($("#unfold")) {
+      $("#unfold").textContent = all ? "fold all" : "unfold all";
+      $("#unfold").setAttribute("aria-expanded", String(all));
+    }
+    save();
+  },
+  true,
+);
+prefers.addEventListener("change", () => {
+  applyTheme();
+  redraw();
+});
+addEventListener("pagehide", save);
+
+// On paper: light, all charts drawn and as wide as the paper, all cards open.
+addEventListener("beforeprint", () => {
+  printing = true;
+  applyTheme();
+  for (const card of $$(".card")) card.open = true;
+  for (const plot of $$(".plot")) plot.style.width = "690px";
+  for (const id of Object.keys(config.charts)) draw(id);
+});
+addEventListener("afterprint", () => {
+  printing = false;
+  applyTheme();
+  for (const card of $$(".card")) card.open = state.open.includes(card.id);
+  for (const plot of $$(".plot")) plot.style.width = "";
+  redraw();
+});
+
+// A page of a run that goes on is read again every few seconds; where it is old, its process may have ended.
+function follow({ every, written }) {
+  const age = Date.now() / 1000 - written, old = age > Math.max(30, 6 * every);
+  $("#banner").classList.toggle("stale", old);
+  $("#age").textContent = old
+    ? `Nothing was written for ${Math.round(age / 60) || "under 1"} minutes, so this may be stale: the process may have ended. The same command goes on from its checkpoints.`
+    : "This page follows by itself.";
+  setTimeout(() => (save(), location.reload()), 1000 * (old ? Math.max(20, every) : every));
+}
+
+paint();
+applyTheme();
+applyPlayers();
+applyTables();
+for (const id of state.open) if (document.getElementById(id)) document.getElementById(id).open = true;
+for (const section of $$("[data-chart]")) watcher.observe(section);
+if (config.running) {
+  if ("scrollRestoration" in history) history.scrollRestoration = "manual";
+  scrollTo(0, state.scroll);
+  follow(config.running);
+}

@@ -1,0 +1,213 @@
+"""The page of an experiment: policies on one scenario."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from ata_gym.bench.experiment.run import edges
+from ata_gym.bench.experiment.store import Folder, finished, read_frame, read_json
+from ata_gym.bench.page import figures
+from ata_gym.bench.page.note import Note
+from ata_gym.bench.page.sections import Cell, Chart, Column, Page, Player, Tables, TableView, View
+from ata_gym.bench.page.wording import best_of, lead
+from ata_gym.bench.report.statistics import BASELINES, CONFIDENCE, summarise
+from ata_gym.bench.report.summary_tables import TITLES, scaled, show
+from ata_gym.typing import Floats
+
+BAND = f"The band is the {CONFIDENCE:.0%} interval of the mean over the seeds."
+
+
+def page(folder: Path, note: Note) -> Page:
+    """The page of the policies that have finished, in the order of the command.
+
+    Raises
+    ------
+    ValueError
+        If none has finished, or a file is damaged.
+    """
+    store = Folder(folder)
+    names = [one["name"] for one in note["policies"]]
+    done = [name for name in names if store.finished(name)]
+    if not done:
+        raise ValueError(
+            f"no policy has finished in {folder}, so there is nothing to show yet: run the command again, and it goes "
+            f"on where it stopped: {shlex.join(note['command'])}"
+        )
+    tasks = {name: read_tasks(store.allocations(name)) for name in done if finished(store.allocations(name))}
+    made = experiment_page(note, store.results(done), tasks)
+    missing = [name for name in names if name not in done]
+    remarks = (
+        [f"Not finished, and not shown: {', '.join(missing)}. The same command goes on with them."] if missing else []
+    )
+    return made._replace(origin=origin([store.result(name) for name in done]), remarks=remarks)
+
+
+def read_tasks(path: Path) -> tuple[list[int], Floats]:
+    """The recorded rounds, and the tasks of each group of workers in them."""
+    frame = read_frame(path)
+    return frame["round"].to_list(), np.array(frame["tasks"].to_list(), np.float64)
+
+
+def experiment_page(note: Note, records: pl.DataFrame | None, tasks: Mapping[str, tuple[list[int], Floats]]) -> Page:
+    """The page of records, which may end at different rounds and may be none, and of the tasks of workers."""
+    players = [Player(one["name"], one["kind"]) for one in note["policies"]]
+    cards = [note["scenario"], *(one["card"] for one in note["policies"])]
+    if records is None:
+        said = "No policy has played a recorded round yet."
+        return Page("bench", note["title"], said, facts(note), players, [], cards, note["command"], ())
+    places = {player.name: place for place, player in enumerate(players)}
+    common = figures.last_common(records)
+    summary = summarise(records.filter(pl.col("round") <= common), note["price"])
+    sections: list[Tables | Chart] = [overview(summary, note, common)]
+    sections += clocks([[View(figures.curves(records, name, places))] for name in ("runtime", "total_worker_time")])
+    sections.append(front_of(summary, places))
+    if not records["regret"].is_null().all():
+        sections.append(regret([View(figures.curves(records, "regret", places))]))
+    sizes = np.diff(edges(note["workers"])).tolist()
+    kinds = {player.name: player.kind for player in players}
+    best = best_of(summary, kinds)
+    order = sorted(tasks, key=lambda name: name != best)
+    maps = [View(figures.heat(*tasks[name], sizes, note["budget"]), {"policy": name}) for name in order]
+    sections += [allocations(maps)] if maps else []
+    if note["seeds"] > 1:
+        quantities = {"runtime": "runtime", "total_worker_time": "worker time"}
+        if note["price"] > 0:
+            quantities["cost"] = "cost"
+        views = []
+        for name, said in quantities.items():
+            data = figures.spread(records, name, places, note["price"])
+            views.append(View(data | {"x": said}, {"quantity": said}))
+        sections.append(spread(views))
+    return Page(
+        "bench",
+        note["title"],
+        lead(summary, kinds),
+        facts(note),
+        players,
+        sections,
+        cards,
+        note["command"],
+        (),
+    )
+
+
+def facts(note: Note) -> list[tuple[str, str]]:
+    """The sizes of an experiment."""
+    first, seeds = note["first_seed"], note["seeds"]
+    named = f"{first}" if seeds == 1 else f"{first} to {first + seeds - 1}"
+    return [
+        ("workers n", f"{note['workers']:,}"),
+        ("budget B", f"{note['budget']:,}"),
+        ("rounds", f"{note['rounds']:,}"),
+        ("seeds", f"{seeds:,} ({named})"),
+        ("price", f"{note['price']:g}"),
+        ("policies", f"{len(note['policies'])}"),
+    ]
+
+
+def overview(summary: pl.DataFrame, note: Note, rounds: int) -> Tables:
+    """The table of all quantities, with intervals."""
+    present = summary["quantity"].unique(maintain_order=True).to_list()
+    beside = next((name for name in BASELINES if f"runtime/{name}" in present), "")  # all ratios are in table.csv
+    ratios = [name for name in present if name.partition("/")[2] == beside and summary["policy"].n_unique() > 1]
+    quantities = dict.fromkeys([*(name for name in TITLES if name in present), *(ratios if beside else [])])
+    of: dict[str, dict[str, Cell]] = {}
+    titles = []
+    for quantity in quantities:
+        found = summary.filter(quantity=quantity)
+        if found["mean"].is_not_null().any():
+            title, unit = scaled(quantity, found)
+            titles.append(title)
+            for policy, mean, high in found.select("policy", "mean", "high").rows():
+                of.setdefault(policy, {})[title] = Cell(show(mean, high, unit), mean)
+    rows = []
+    for one in note["policies"]:
+        if one["name"] in of:
+            cells = [of[one["name"]].get(title, Cell("-")) for title in titles]
+            rows.append([Cell(one["name"]), Cell(one["kind"]), *cells])
+    columns = [Column("policy", False), Column("kind", False), *map(Column, titles)]
+    cost = f" Cost is runtime + {note['price']:g} x worker time." if note["price"] > 0 else ""
+    about = (
+        f"After {rounds:,} rounds: the mean over {note['seeds']} seeds and half its {CONFIDENCE:.0%} interval; less is "
+        f"better in every column but support, the workers that got tasks in the last round. Ratios are of the same "
+        f"seeds.{cost} Click on a title to sort."
+    )
+    return Tables("overview", "All policies beside each other", about, [TableView(columns, rows)])
+
+
+def clocks(views: Sequence[Sequence[View]]) -> list[Chart]:
+    """Two charts, of runtime and of worker time against the round, each with its views."""
+    named = [
+        ("runtime", "Runtime", "The time until all rounds so far were over"),
+        ("worker-time", "Worker time", "The time that all workers together were busy"),
+    ]
+    return [
+        Chart(
+            id,
+            f"{title}: lower is better",
+            f"{said}, or its mean per round, which falls while a policy learns. {BAND}",
+            "curves",
+            shown,
+            {"x": "round", "y": title.lower(), "perRound": True, "logX": True, "logY": True, "half": True},
+        )
+        for (id, title, said), shown in zip(named, views, strict=True)
+    ]
+
+
+def regret(views: Sequence[View]) -> Chart:
+    """The chart of the proxy regret."""
+    note = (
+        "The proxy loss above the least possible one, added up over the rounds: a curve that becomes flat has found "
+        f"the best allocation. {BAND}"
+    )
+    settings = {"x": "round", "y": "proxy regret", "perRound": True, "logX": True, "logY": False, "half": True}
+    return Chart("regret", "Proxy regret: lower is better", note, "curves", views, settings)
+
+
+def front_of(summary: pl.DataFrame, places: Mapping[str, int]) -> Chart:
+    """The chart of runtime against worker time, over those of OFTA where it was played."""
+    over = "/ofta" if "runtime/ofta" in summary["quantity"] else ""
+    data = figures.front(summary, places, f"runtime{over}", f"total_worker_time{over}")
+    return front_chart([View(data)], " / that of OFTA" if over else "")
+
+
+def front_chart(views: Sequence[View], over: str) -> Chart:
+    """The chart of runtime against worker time."""
+    note = (
+        "Each point is a policy, with its intervals. The line joins those that no other beats in both; the lower left "
+        "corner is best."
+    )
+    settings = {"x": f"runtime{over}", "y": f"worker time{over}", "logX": True, "logY": True, "half": True}
+    return Chart("front", "Runtime against worker time: lower left is better", note, "front", views, settings)
+
+
+def allocations(views: Sequence[View]) -> Chart:
+    """The chart of who gets how many tasks."""
+    note = (
+        "Each row is a worker, the fastest by mean task time at the bottom, or a group of neighbours where there are "
+        "more than 100; the colour is its share of the budget, mean over the seeds. A good policy soon leaves the slow "
+        "workers without tasks."
+    )
+    tops = [view.data["top"] for view in views]
+    top = min(max(tops), 2 * float(np.median(tops)))  # races start many tasks in vain, and would set the scale
+    settings = {"x": "round", "y": "worker, by its mean task time", "logX": True, "top": top}
+    return Chart("allocations", "Who gets the tasks, round by round", note, "heat", views, settings)
+
+
+def spread(views: Sequence[View]) -> Chart:
+    """The chart of the single seeds."""
+    note = "Each point is one seed; the box holds the middle half of them, and its line is the median. Left is better."
+    return Chart("spread", "Each seed by itself: left is better", note, "spread", views, {"logX": False})
+
+
+def origin(files: Sequence[Path]) -> list[tuple[str, str]]:
+    """Versions, commit and machine, as noted beside results; all of them where they differ."""
+    notes: list[dict[str, Any]] = [read_json(file.with_suffix(".json")) for file in files]
+    keys = dict.fromkeys(key for note in notes for key in note if key not in {"sha256", "engine", "user"})
+    return [(key, "; ".join(dict.fromkeys(str(note.get(key, "-")) for note in notes))) for key in keys]

@@ -1,0 +1,104 @@
+"""The data of the pictures on a page, from records as of ``run.SCHEMA``; players are named by their places."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from ata_gym.bench.page.numbers import compact
+from ata_gym.bench.report.statistics import estimate, values
+from ata_gym.typing import Floats
+
+Data = dict[str, Any]
+
+
+def curves(records: pl.DataFrame, quantity: str, places: Mapping[str, int], most: int = 200) -> Data:
+    """Mean and half the interval of a quantity in each recorded round, at most about ``most`` of them.
+
+    A policy may have fewer rounds than others, as one that is still being played has; it is left out where the
+    quantity is null.
+    """
+    series: list[Data] = []
+    for (policy,), mine in records.group_by("policy", maintain_order=True):
+        sample = values(mine, str(policy), quantity)
+        if np.isnan(sample).all():
+            continue
+        rounds = mine["round"].unique().sort().to_numpy()
+        shown = thinned(len(rounds), most)
+        mean, half = estimate(sample[:, shown])
+        band = None if np.isnan(half).all() else half
+        series.append({"p": places[str(policy)], "x": rounds[shown], "mean": mean, "half": band})
+    longest: Sequence[int] = max((one["x"].tolist() for one in series), key=len, default=[])
+    for one in series:
+        if one["x"].tolist() == longest:
+            del one["x"]
+    return {"x": longest, "series": compact(series)}
+
+
+def thinned(points: int, most: int) -> list[int]:
+    """Places of at most ``most`` of ``points``, evenly spaced, the last among them.
+
+    >>> thinned(3, 10), thinned(10, 4)
+    ([0, 1, 2], [0, 3, 6, 9])
+    """
+    if points <= most:
+        return list(range(points))
+    return [int(place) for place in np.unique(np.linspace(0, points - 1, most).round())]
+
+
+def spread(records: pl.DataFrame, quantity: str, places: Mapping[str, int], price: float = 0.0) -> Data:
+    """The value of each seed in the last round that all have played."""
+    ends = records.filter(pl.col("round") == last_common(records))
+    ends = ends.with_columns(cost=pl.col("runtime") + price * pl.col("total_worker_time"))
+    of = {str(policy): mine[quantity] for (policy,), mine in ends.group_by("policy", maintain_order=True)}
+    return {"series": [{"p": places[name], "values": compact(sample.to_numpy())} for name, sample in of.items()]}
+
+
+def last_common(records: pl.DataFrame) -> int:
+    """The last round that all policies have played."""
+    rounds = records.group_by("policy").agg(pl.col("round").max())["round"].to_numpy()
+    return int(rounds.min())
+
+
+def front(summary: pl.DataFrame, places: Mapping[str, int], x: str, y: str) -> Data:
+    """Two quantities of a summary, with their intervals: a point for each policy that has both."""
+    points = []
+    for (policy,), mine in summary.group_by("policy", maintain_order=True):
+        of = {name: tuple(figures) for name, *figures in mine.select("quantity", "mean", "low", "high").rows()}
+        if None not in (of.get(x, (None,))[0], of.get(y, (None,))[0]):
+            points.append({"p": places[str(policy)], "x": compact(of[x]), "y": compact(of[y])})
+    return {"points": points}
+
+
+def heat(rounds: Sequence[int], tasks: Floats, sizes: Sequence[int], budget: int, most: int = 80) -> Data:
+    """Tasks of groups of workers, shape (rounds, groups), as shares of the budget; columns at most about ``most``.
+
+    Groups of ``sizes`` workers each; the share is that of one worker of a group. Cells are 16-bit whole numbers, little
+    first, a round after the other: shares of the largest one, ``top``.
+    """
+    shown = thinned(len(rounds), most)
+    share = tasks[shown] / (np.asarray(sizes) * budget)
+    top = float(share.max(initial=0.0)) or 1.0
+    cells = np.round(share / top * 65535).astype("<u2")
+    return {
+        "rounds": [int(rounds[k]) for k in shown],
+        "sizes": list(sizes),
+        "top": compact(top),
+        "cells": base64.b64encode(cells.tobytes()).decode("ascii"),
+    }
+
+
+def merged(tasks: Floats, sizes: Sequence[int], most: int) -> tuple[Floats, list[int]]:
+    """Neighbouring groups put together until there are at most ``most``.
+
+    >>> merged(np.array([[1.0, 2.0, 3.0, 4.0]]), [1, 1, 1, 1], 2)
+    (array([[3., 7.]]), [2, 2])
+    """
+    if len(sizes) <= most:
+        return tasks, list(sizes)
+    starts = np.arange(most) * len(sizes) // most
+    return np.add.reduceat(tasks, starts, axis=1), np.add.reduceat(np.asarray(sizes), starts).tolist()

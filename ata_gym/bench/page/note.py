@@ -1,0 +1,75 @@
+"""What a study notes in its folder for its page, since a configuration holds a pool as a hash only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ata_gym.bench.experiment.claim import is_ours
+from ata_gym.bench.experiment.experiment import Experiment
+from ata_gym.bench.experiment.store import read_json, write_json
+from ata_gym.bench.leaderboard.experiment import Competitor
+from ata_gym.scenarios.card import scenario_card
+from ata_gym.utils.sealed import DamagedError
+from ata_policies.card import policy_card
+
+NOTE = "about.json"
+"""Its name in a results folder."""
+
+Note = dict[str, Any]
+
+
+def write_note(folder: Path, study: str, command: Sequence[str], note: Mapping[str, Any]) -> None:
+    """Leave a note in a results folder: the study, the words of its command, and what its page needs to know."""
+    write_json(folder / NOTE, {"study": study, "command": list(command), **note})
+
+
+def read_note(folder: Path) -> Note:
+    """The note in a results folder.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no such folder.
+    ValueError
+        If it holds no results, or those of a command that leaves no note.
+    DamagedError
+        If it cannot be read.
+    """
+    if not folder.is_dir():
+        raise FileNotFoundError(f"there is no folder {folder}")
+    path = folder / NOTE
+    if not path.exists():
+        if not is_ours(folder):
+            raise ValueError(f"{folder} holds no results of ata-gym: name the folder that a command got as --out")
+        raise ValueError(
+            f"{folder} has no {NOTE}, so nothing says what was studied: it was made by a command that has no report "
+            "page, or by an older version; run the command again with the same --out, and it adds what is missing"
+        )
+    note = read_json(path)
+    if not isinstance(note.get("study"), str) or not isinstance(note.get("command"), list):
+        raise DamagedError(f"{path} is damaged (it names no study): run the command again with the same --out")
+    return note
+
+
+def about_experiment(experiment: Experiment, policies: Iterable[str]) -> Note:
+    """What the page of an experiment needs: names, sizes, and the cards of the scenario and the policies."""
+    scenario = experiment.scenario
+    return {
+        "title": scenario.name or "a scenario without a name",
+        "workers": scenario.pool.n,
+        "budget": scenario.budget,
+        "price": scenario.price,
+        "rounds": experiment.rounds,
+        "seeds": experiment.seeds,
+        "first_seed": experiment.seed,
+        "scenario": scenario_card(scenario).to_data(),
+        "policies": [about_policy(policy) for policy in policies],
+    }
+
+
+def about_policy(policy: str) -> Note:
+    """What there is to say of a policy: its name, its env, learner or oracle or baseline, and its card."""
+    who = Competitor.of(policy)
+    return {"name": policy, "env": who.env, "kind": who.kind, "card": policy_card(policy).to_data()}

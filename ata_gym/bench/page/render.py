@@ -1,0 +1,173 @@
+"""A page as one HTML file: the template, the style and the scripts of ``assets``, and plotly's script, all inlined."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+import shlex
+from functools import cache
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from ata_gym.bench.page.numbers import compact, script_json
+from ata_gym.bench.page.sections import Chart, Page
+from ata_gym.bench.report import style
+from ata_gym.utils.atomic import check_place, write_whole
+from ata_gym.utils.extras import require
+
+NAME = "report.html"
+"""Of the page in a results folder."""
+
+_ASSETS = Path(__file__).parent / "assets"
+_SCRIPTS = ("plots.js", "page.js")
+
+
+def write(page: Page, path: Path) -> Path:
+    """Write a page, whole or not at all; the same bytes each time.
+
+    Raises
+    ------
+    MissingExtraError
+        If Jinja2 or plotly is not installed.
+    OSError
+        If the file cannot be written.
+    """
+    text = render(page)
+    check_place(path)
+    write_whole(path, lambda part: part.write_text(text, "utf-8", newline="\n"))
+    return path
+
+
+def render(page: Page) -> str:
+    """The HTML of a page.
+
+    Texts are escaped by the template; those that scripts read stand as JSON in which nothing ends an element. The
+    content security policy allows the scripts of this file by their hashes, and no request to any place.
+    """
+    jinja: Any = require("jinja2", extra="bench", purpose="The report page")
+    markup: Any = require("markupsafe", extra="bench", purpose="The report page").Markup
+    environment = jinja.Environment(
+        autoescape=True, undefined=jinja.StrictUndefined, trim_blocks=True, lstrip_blocks=True,
+        loader=jinja.FileSystemLoader(_ASSETS),
+    )  # fmt: skip
+    environment.filters |= {"blocks": blocks, "pieces": pieces, "dict": dict}
+    scripts = [_plotly(), *(_asset(name) for name in _SCRIPTS)]
+    allowed = " ".join(map(_hash, scripts))
+    policy = f"default-src 'none'; style-src 'unsafe-inline'; img-src data: blob:; script-src {allowed}"
+    return str(
+        environment.get_template("page.html").render(
+            page=page,
+            policy=policy,
+            style=markup(_asset("page.css")),
+            scripts=[markup(script) for script in scripts],
+            icon=_icon(),
+            config=markup(script_json(config(page))),
+            data={
+                f"{chart.id}-{place}": markup(script_json(compact(view.data)))
+                for chart in page.sections
+                if isinstance(chart, Chart)
+                for place, view in enumerate(chart.views)
+            },
+            players=looks(page),
+            choices=choices(page),
+            command=shlex.join(page.command),
+        )
+    )
+
+
+def config(page: Page) -> dict[str, Any]:
+    """What the scripts need to know from the beginning."""
+    charts = {
+        chart.id: {"kind": chart.kind, "views": [dict(view.choice) for view in chart.views], **chart.settings}
+        for chart in page.sections
+        if isinstance(chart, Chart)
+    }
+    running = page.running and {"every": page.running.every, "written": round(page.running.written)}
+    return {"players": looks(page), "charts": charts, "running": running}
+
+
+def looks(page: Page) -> list[dict[str, str]]:
+    """The name, kind, colours and dashes of each player, as in all pictures of the project."""
+    drawn = style.lines([player.name for player in page.players])
+    return [
+        {
+            "name": player.name,
+            "kind": player.kind,
+            "light": drawn[player.name]["color"],
+            "dark": style.ON_DARK[drawn[player.name]["color"]],
+            "dash": _dash(drawn[player.name]["linestyle"]),
+        }
+        for player in page.players
+    ]
+
+
+def choices(page: Page) -> dict[str, dict[str, list[str]]]:
+    """For each section, what may be chosen in it: the names of the choices, and their options."""
+    found: dict[str, dict[str, list[str]]] = {}
+    for section in page.sections:
+        options: dict[str, dict[str, None]] = {}
+        for view in section.views:
+            for name, option in view.choice.items():
+                options.setdefault(name, {})[option] = None
+        found[section.id] = {name: list(values) for name, values in options.items() if len(values) > 1}
+    return found
+
+
+def blocks(text: str) -> list[tuple[str, str]]:
+    r"""The paragraphs of a docstring, each with its kind: ``text``, ``title``, ``code`` or ``terms``.
+
+    >>> blocks("One\ntwo.\n\nParameters\n----------\nweight\n    Above 0.\n\n>>> 1 + 1\n2")
+    [('text', 'One two.'), ('title', 'Parameters'), ('terms', 'weight\n    Above 0.'), ('code', '>>> 1 + 1\n2')]
+    """
+    found: list[tuple[str, str]] = []
+    for part in re.split(r"\n\s*\n", re.sub(r"(?m)^(.+)\n-{3,}$", r"\1\n\n", text.strip("\n"))):
+        titled = f"{part.strip()}\n---" in text
+        if titled:
+            found.append(("title", part.strip()))
+        elif part.lstrip().startswith(">>>") or all(line.startswith("    ") for line in part.splitlines()):
+            found.append(("code", part))
+        elif "\n    " in part and not part.startswith(" "):
+            found.append(("terms", part))
+        elif part.strip():
+            found.append(("text", " ".join(part.split())))
+    return found
+
+
+def pieces(text: str) -> list[tuple[bool, str]]:
+    """The pieces of a paragraph, each with whether it is code, which stands in double backquotes.
+
+    >>> pieces("of ``a_i`` tasks")
+    [(False, 'of '), (True, 'a_i'), (False, ' tasks')]
+    """
+    return [(place % 2 == 1, piece) for place, piece in enumerate(text.split("``")) if piece]
+
+
+def _dash(linestyle: Any) -> str:
+    """Dashes of Matplotlib, in widths of the line, as plotly and SVG take them."""
+    return "solid" if linestyle == "solid" else ",".join(f"{2 * length:g}px" for length in linestyle[1])
+
+
+@cache
+def _asset(name: str) -> str:
+    return (_ASSETS / name).read_text("utf-8")
+
+
+@cache
+def _plotly() -> str:
+    offline: Any = require("plotly.offline", extra="bench", purpose="The report page")
+    return str(offline.get_plotlyjs())
+
+
+@cache
+def _hash(script: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
+
+
+def _icon() -> str:
+    bars = "".join(
+        f'<rect x="{x}" y="{16 - h}" width="3" height="{h}" rx="1" fill="{colour}"/>'
+        for x, h, colour in zip((1, 6, 11), (7, 15, 11), style.OKABE_ITO, strict=False)
+    )
+    return "data:image/svg+xml," + quote(f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16">{bars}</svg>')

@@ -1,0 +1,108 @@
+"""What a page holds, as data: no HTML and no colours; the template and the scripts set it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+Choice = Mapping[str, str]
+"""For which scenario, price or policy something is shown; empty where there is nothing to choose."""
+
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+class Player(NamedTuple):
+    """A policy, or a training method, that has a colour and can be switched off."""
+
+    name: str
+    kind: str = ""
+    """Such as learner, oracle or baseline; may be empty."""
+
+
+class Cell(NamedTuple):
+    """A cell of a table."""
+
+    text: str
+    value: float | None = None
+    """By which rows are sorted; by the text where it is None and the column is not ``numeric``."""
+    shade: float | None = None
+    """From 0, good, to 1, bad: its background."""
+
+
+class Column(NamedTuple):
+    """A column of a table."""
+
+    title: str
+    numeric: bool = True
+
+
+class TableView(NamedTuple):
+    """One table of a section."""
+
+    columns: Sequence[Column]
+    rows: Sequence[Sequence[Cell]]
+    """The text of the first cell is the name of a player."""
+    choice: Choice = _NOTHING
+
+
+class Tables(NamedTuple):
+    """A section of tables of which one is shown at a time."""
+
+    id: str
+    title: str
+    note: str
+    """What one sees, and which direction is good."""
+    views: Sequence[TableView]
+
+
+class View(NamedTuple):
+    """One picture of a chart."""
+
+    data: Mapping[str, Any]
+    """What the script of this kind of chart draws."""
+    choice: Choice = _NOTHING
+
+
+class Chart(NamedTuple):
+    """A section with a picture."""
+
+    id: str
+    title: str
+    """What one sees, and which direction is good."""
+    note: str
+    kind: str
+    """``curves``, ``front``, ``heat`` or ``spread``."""
+    views: Sequence[View]
+    settings: Mapping[str, Any] = _NOTHING
+    """Titles of the axes, and whether they may be logarithmic."""
+
+
+class Running(NamedTuple):
+    """How far an unfinished run is."""
+
+    text: str
+    share: float
+    every: float
+    """Seconds between two pages."""
+    written: float
+    """Seconds since 1970."""
+
+
+class Page(NamedTuple):
+    """Everything on a page."""
+
+    study: str
+    title: str
+    lead: str
+    """One sentence: what was compared, and who is best."""
+    facts: Sequence[tuple[str, str]]
+    players: Sequence[Player]
+    sections: Sequence[Tables | Chart]
+    cards: Sequence[Mapping[str, Any]]
+    """Of the scenarios and the policies, as ``Card.to_data`` gives them."""
+    command: Sequence[str]
+    origin: Sequence[tuple[str, str]]
+    """Versions, commit and machine."""
+    remarks: Sequence[str] = ()
+    running: Running | None = None

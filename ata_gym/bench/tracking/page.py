@@ -1,0 +1,177 @@
+"""The page of tracked policies: how soon they follow a change, and what they do meanwhile."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from ata_gym.bench.experiment.experiment import plural
+from ata_gym.bench.experiment.run import edges
+from ata_gym.bench.experiment.store import Folder
+from ata_gym.bench.page import figures
+from ata_gym.bench.page.experiment_page import BAND, facts, origin
+from ata_gym.bench.page.note import Note, about_experiment
+from ata_gym.bench.page.numbers import compact
+from ata_gym.bench.page.sections import Cell, Chart, Column, Page, Player, Tables, TableView, View
+from ata_gym.bench.report.statistics import estimate
+from ata_gym.bench.report.summary_tables import scaled, show
+from ata_gym.bench.tracking.experiment import ORACLES, Tracking
+from ata_gym.bench.tracking.picture import means_before, smooth
+from ata_gym.bench.tracking.report import BLOCK, WITHIN, delays, summarise, waiting
+
+_ORACLE = ORACLES[0]
+
+_POINTS = 200
+"""Of a curve and of a heat map, at most."""
+
+
+def about(tracking: Tracking, policies: Sequence[str]) -> Note:
+    """What the page needs to know of an experiment around changes."""
+    return {
+        **about_experiment(tracking, policies),
+        "windows": tracking.windows(),
+        "after": tracking.after,
+        "order": np.argsort(means_before(tracking), kind="stable").tolist(),
+    }
+
+
+def page(folder: Path, note: Note) -> Page:
+    """The page of the policies that have finished.
+
+    Raises
+    ------
+    ValueError
+        If none has finished, or a file is damaged.
+    """
+    store = Folder(folder)
+    done = [one["name"] for one in note["policies"] if store.finished(one["name"])]
+    if not done:
+        raise ValueError(
+            f"no policy has finished in {folder}, so there is nothing to show yet: run the command again, and it goes "
+            f"on where it stopped: {shlex.join(note['command'])}"
+        )
+    records, players = store.results(done), [Player(one["name"], one["kind"]) for one in note["policies"]]
+    places, windows = {player.name: place for place, player in enumerate(players)}, [*map(tuple, note["windows"])]
+    found, summary = delays(records, windows), summarise(records, windows)
+    low, change, end = windows[0]
+    first = records.filter((pl.col("round") > low) & (pl.col("round") <= end))
+    since = np.arange(low - change, end - change)
+    order = sorted(done, key=lambda name: _median(found, name, note["after"]))
+    maps = [View(_heat(first.filter(policy=name), note, since), {"policy": name}) for name in order]
+    sections: list[Tables | Chart] = [
+        overview(found, summary, note),
+        _round_times(first, places, since),
+        _delays(found, places, note["after"]),
+        _tasks(maps, note["first_seed"]),
+    ]
+    changes = ("changes", f"{len(windows)}{', the first' * (len(windows) > 1)} after {change:,} rounds")
+    return Page(
+        "track",
+        note["title"],
+        lead(found, note["after"]),
+        [*facts(note), changes],
+        players,
+        sections,
+        [note["scenario"], *(one["card"] for one in note["policies"])],
+        note["command"],
+        origin([store.result(name) for name in done]),
+    )
+
+
+def lead(found: pl.DataFrame, after: int) -> str:
+    """Who follows a change the soonest, by the median delay."""
+    medians = {name: _median(found, name, after) for name in found["policy"].unique(maintain_order=True)}
+    others = {name: rounds for name, rounds in medians.items() if name not in ORACLES} or medians
+    best = min(others, key=others.__getitem__)
+    if others[best] > after:
+        return f"No policy follows the change within {after:,} rounds in the median."
+    late = sum(rounds > after for rounds in others.values())
+    rest = f"; {late} of {len(others)} do not within {after:,} rounds" if late else ""
+    return f"{best} follows a change the soonest, {plural(round(others[best]), 'round')} after it in the median{rest}."
+
+
+def _median(found: pl.DataFrame, policy: str, after: int) -> float:
+    """The median delay; one that is not known is longer than ``after`` rounds."""
+    return float(np.median(found.filter(oracle=_ORACLE, policy=policy)["delay"].fill_null(after + 1).to_numpy()))
+
+
+def overview(found: pl.DataFrame, summary: pl.DataFrame, note: Note) -> Tables:
+    """The table of delays and costs."""
+    after = note["after"]
+    of = {(policy, name): cells for policy, name, *cells in summary.select("policy", "quantity", "mean", "high").rows()}
+    shown = {"before": f"before/{_ORACLE}", "after": f"after/{_ORACLE}", "regret": "regret"}
+    units = dict.fromkeys(shown, 1.0)
+    regret, units["regret"] = scaled("regret", summary.filter(quantity="regret"))
+    rows = []
+    for (policy,), mine in found.filter(oracle=_ORACLE).group_by("policy", maintain_order=True):
+        middle, longest = waiting(mine["delay"], after)
+        known = mine["delay"].fill_null(after + 1).to_numpy()
+        cells = [Cell(middle, float(np.median(known))), Cell(longest, float(known.max()))]
+        cells.append(Cell(f"{mine['delay'].null_count()} of {len(mine)}", mine["delay"].null_count()))
+        costs = []
+        for name, quantity in shown.items():
+            mean, high = of[policy, quantity]
+            costs.append(Cell(show(mean, high, units[name]), mean))
+        rows.append([Cell(str(policy)), *cells, *costs])
+    said = (
+        f"Delay: rounds after a change until the expected round time is within {WITHIN:.0%} of the least possible one, "
+        f"on average over {BLOCK} rounds. Before and after: round times over those of the oracle that knows the "
+        "distributions of each round; 1 is best. Less is better in every column. Click on a title to sort."
+    )
+    titles = ("median\ndelay", "longest\ndelay", "never", "before\n/ oracle", "after\n/ oracle")
+    columns = [Column("policy", False), *map(Column, (*titles, f"{regret}\nof a change"))]
+    return Tables("overview", "How soon each policy follows", said, [TableView(columns, rows)])
+
+
+def _round_times(first: pl.DataFrame, places: Mapping[str, int], since: Any) -> Chart:
+    shown, series, change = figures.thinned(len(since), _POINTS), [], int((since < 0).sum())
+    for (policy,), mine in first.group_by("policy", maintain_order=True):
+        expected, best = (mine[name].to_numpy().reshape(-1, len(since)) for name in ("expected", _ORACLE))
+        ratio = np.array([smooth(row, change) for row in expected / best])
+        mean, half = (part[shown] for part in estimate(ratio))
+        series.append({"p": places[str(policy)], "mean": mean, "half": None if np.isnan(half).all() else half})
+    data = {"x": since[shown], "series": compact(series), "marks": [0]}
+    note = (
+        "The expected time of a round over the least possible one, mean over the 20 rounds before; the workers change "
+        f"at the dashed line. A good policy comes back to 1 soon. {BAND}"
+    )
+    settings = {"x": "rounds since the change", "y": "round time / least possible", "logY": True}
+    return Chart(
+        "times", "The time of a round around the change: lower is better", note, "curves", [View(data)], settings
+    )
+
+
+def _delays(found: pl.DataFrame, places: Mapping[str, int], after: int) -> Chart:
+    series = [
+        {"p": places[str(policy)], "values": mine["delay"].fill_null(after + 1).to_list()}
+        for (policy,), mine in found.filter(oracle=_ORACLE).group_by("policy", maintain_order=True)
+    ]
+    note = f"Each point is one change of one seed. Those at {after + 1:,} did not follow before the window ended."
+    data = {"x": "rounds until it follows", "series": series}
+    return Chart("delays", "The delay of each change: left is better", note, "spread", [View(data)], {"logX": False})
+
+
+def _heat(mine: pl.DataFrame, note: Note, since: Any) -> dict[str, Any]:
+    """Tasks of the first seed around the first change."""
+    tasks = np.array(mine.filter(seed=note["first_seed"])["tasks"].to_list(), np.float64)[:, note["order"]]
+    bounds = edges(note["workers"])
+    shown = np.unique(np.linspace(0, len(since), _POINTS + 1).astype(np.int64))  # each cell is the mean over its rounds
+    means = np.add.reduceat(tasks, shown[:-1], axis=0) / np.diff(shown)[:, None]
+    grouped = np.add.reduceat(means, bounds[:-1], axis=1)
+    rounds = since[shown[:-1]].tolist()
+    return {**figures.heat(rounds, grouped, np.diff(bounds).tolist(), note["budget"], _POINTS), "marks": [0]}
+
+
+def _tasks(views: Sequence[View], seed: int) -> Chart:
+    note = (
+        f"Seed {seed}: each row is a worker, the fastest before the change at the bottom; the colour is its share of "
+        "the budget. After the dashed line, a good policy moves its tasks to the workers that are fast now."
+    )
+    top = max(view.data["top"] for view in views)
+    settings = {"x": "rounds since the change", "y": "worker, by its mean task time before", "top": top}
+    return Chart("allocations", "Who gets the tasks around the change", note, "heat", views, settings)

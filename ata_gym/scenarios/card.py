@@ -1,0 +1,68 @@
+"""The card of a scenario."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ata_gym.changes import Change, Redraw
+from ata_gym.scenarios.scenario import Scenario
+from ata_gym.typing import Floats
+from ata_gym.utils.card import Card
+
+
+def scenario_card(scenario: Scenario) -> Card:
+    """What there is to say of a scenario that has a name, or has none.
+
+    >>> from ata_gym.scenarios import scenario
+    >>> card = scenario_card(scenario("five-workers"))
+    >>> card.facts["workers"]
+    '5: exponential, mean times 2 to 12'
+    >>> card.facts["slowest / fastest"]
+    '6 by mean time'
+    """
+    pool, mean = scenario.pool, scenario.pool.mean()
+    with np.errstate(divide="ignore", invalid="ignore"):  # recorded times may be 0
+        ratio, spread = mean.max() / mean.min(), pool.sd() / mean
+    families = ", ".join(dict.fromkeys(pool.families))
+    drawn = ", drawn anew in each episode" * scenario.drawn
+    facts = {
+        "workers": f"{workers(scenario)}: {families}, {_range('mean time', mean)}{drawn}",
+        "slowest / fastest": f"{ratio:.3g} by mean time",
+        "spread": _range("standard deviation / mean", spread),
+        "budget B": f"{scenario.budget:,} results a round",
+        "horizon": "no end" if scenario.horizon is None else f"{scenario.horizon:,} rounds",
+        "price": f"{scenario.price:g} of worker time",
+        "changes": "; ".join(map(_change, scenario.changes)) or "none: workers stay as they are",
+        "alpha, eta": f"{_number(scenario.alpha)}, {_number(scenario.eta)}",
+        "source": scenario.source or "not told",
+    }
+    name = scenario.name or "a scenario without a name"
+    command = f"ata-gym bench --scenario {name} --policies uta,ata-icml,distribution-learner,ofta --out results/{name}"
+    return Card(name, f"{scenario.summary}." if scenario.summary else "", facts, "", command)
+
+
+def workers(scenario: Scenario) -> str:
+    """How many workers there are; where they are drawn anew, the fewest and the most.
+
+    >>> from ata_gym.scenarios import scenario
+    >>> workers(scenario("drawn-3-to-16-v1"))
+    '3-16'
+    """
+    fewest = [change.pools.fewest for change in scenario.changes if isinstance(change, Redraw)]
+    return f"{fewest[0]}-{scenario.pool.n}" if fewest and fewest[0] != scenario.pool.n else str(scenario.pool.n)
+
+
+def _change(change: Change) -> str:
+    """A change by its name, and for most its settings."""
+    if isinstance(change, Redraw):
+        return "Redraw, workers drawn anew" + f", then one of {len(change.among)} kinds of change" * bool(change.among)
+    return str(change)
+
+
+def _range(what: str, numbers: Floats) -> str:
+    low, high = f"{numbers.min():.4g}", f"{numbers.max():.4g}"
+    return f"{what} {low}" if low == high else f"{what}s {low} to {high}"
+
+
+def _number(value: float | None) -> str:
+    return "from the pool" if value is None else f"{value:.6g}"

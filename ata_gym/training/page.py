@@ -1,0 +1,130 @@
+"""The page of a training: the loss against the clocks of policies and methods."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import polars as pl
+
+from ata_gym.bench.experiment.experiment import Experiment
+from ata_gym.bench.experiment.store import Folder, finished, read_frame
+from ata_gym.bench.page import experiment_page as charts
+from ata_gym.bench.page import figures
+from ata_gym.bench.page.note import Note, about_experiment
+from ata_gym.bench.page.numbers import compact
+from ata_gym.bench.page.sections import Chart, Page, Player, Tables, View
+from ata_gym.bench.page.wording import lead
+from ata_gym.training.problems.problem import Problem
+from ata_gym.training.studies import comparison
+from ata_gym.training.studies.curves import CLOCKS, LossReading, goal, lay, lay_evaluations, on_each_other
+from ata_gym.training.studies.loss_report import to_goal
+from ata_gym.training.studies.trajectory import trajectory_files
+from ata_gym.training.tasks import Tasks
+
+_SHOWN = 1000
+"""The pictures begin at the longest time divided by this; before, little happens."""
+
+
+def about(experiment: Experiment, policies: Sequence[str], methods: Sequence[str], problem: Problem | Tasks) -> Note:
+    """What the page needs to know of a training; ``methods`` are the labels of those that are shown."""
+    reading = LossReading.of(problem, experiment.rounds)
+    note = about_experiment(experiment, policies)
+    return {
+        **note,
+        "problem": problem.name,
+        "points": experiment.points,
+        "reading": asdict(reading),
+        "methods": [*methods],
+    }
+
+
+def page(folder: Path, note: Note) -> Page:
+    """The page of the policies and methods that have finished.
+
+    Raises
+    ------
+    ValueError
+        If no policy has finished, or a file is damaged.
+    """
+    store = Folder(folder)
+    made = charts.page(folder, note)  # its clocks; it refuses a folder without results
+    done = [one["name"] for one in note["policies"] if store.finished(one["name"])]
+    records, trajectory = store.results(done), read_frame(trajectory_files(store)[0])
+    reading = LossReading(**note["reading"])
+    low = goal(trajectory, reading)
+    experiment = Experiment.on_scenario(
+        note["title"], rounds=note["rounds"], budget=note["budget"], seeds=note["seeds"], seed=note["first_seed"]
+    )
+    experiment = replace(experiment, points=note["points"])
+    choices = [comparison.MethodChoice.parse(label) for label in note["methods"]]
+    frames = {one: read_frame(path) for one in choices if finished(path := comparison.result(store, one))}
+    summary = to_goal(records, low, experiment, reading, frames)
+    players = [*made.players, *(Player(one.label, "method") for one in frames)]
+    places = {player.name: place for place, player in enumerate(players)}
+    laid = lay(trajectory, records, reading)
+    if frames:
+        laid = pl.concat([laid, comparison.lay(frames, experiment, reading)], how="diagonal_relaxed")
+    sections: list[Tables | Chart] = [_overview(summary, note, players, low.loss)]
+    sections += _against_clocks(laid, "loss", reading.label().replace("\n", " "), places)
+    if not reading.exact:
+        evaluations = lay_evaluations(trajectory, records)
+        for name in (name for name in evaluations.columns if name not in {"policy", "round", *CLOCKS}):
+            sections += _against_clocks(evaluations, name, name.replace("_", " "), places)
+    clocks = {"runtime", "worker-time", "allocations"}
+    end = trajectory.row(-1, named=True)
+    figures_ = [(name.replace("_", " "), f"{end[name]:.4g}") for name in trajectory.columns[2:]]
+    together = on_each_other(records)
+    return made._replace(
+        study="train",
+        title=f"{note['problem']} on {note['title']}",
+        lead=f"To a loss of {low.loss:.3g}: {lead(summary, {player.name: player.kind for player in players})}",
+        facts=[*made.facts, *figures_],
+        players=players,
+        sections=[*sections, *(section for section in made.sections if section.id in clocks)],
+        remarks=[*made.remarks, *([together] if together else [])],
+    )
+
+
+def _overview(summary: pl.DataFrame, note: Note, players: Sequence[Player], loss: float) -> Tables:
+    """The clocks at the loss."""
+    named = {**note, "policies": [player._asdict() for player in players]}
+    made = charts.overview(summary, named, note["rounds"])
+    said = (
+        f"The time until the loss is {loss:.3g}, and the time that all workers were busy until then; less is better, "
+        "- where it was not reached. Ratios are of the same seed. Click on a title to sort."
+    )
+    return made._replace(title=f"How soon each reaches a loss of {loss:.3g}", note=said)
+
+
+def _against_clocks(laid: pl.DataFrame, quantity: str, label: str, places: Mapping[str, int]) -> list[Tables | Chart]:
+    """A figure against runtime and against worker time."""
+    better = "lower" if "loss" in quantity or "error" in quantity else "higher"
+    logarithmic = better == "lower" and bool((laid[quantity].drop_nulls() > 0).all())
+    sections: list[Tables | Chart] = []
+    for clock in CLOCKS:
+        said, least = clock.replace("total_", "").replace("_", " "), float(laid[clock].to_numpy().max()) / _SHOWN
+        series = []
+        for (policy,), mine in laid.drop_nulls(quantity).group_by("policy", maintain_order=True):
+            late = mine.filter(pl.col(clock) >= least)
+            shown = late[figures.thinned(len(late), 250)]
+            data = {"x": shown[clock].to_numpy(), "mean": shown[quantity].to_numpy(), "half": None}
+            series.append({"p": places[str(policy)], **compact(data)})
+        note = (
+            "The trajectory is the same for all policies: they differ in when its gradients are there. "
+            f"{better.title()} and further left is better."
+        )
+        settings = {"x": said, "y": label, "logX": True, "logY": logarithmic, "half": True}
+        title = f"{quantity.replace('_', ' ').capitalize()} against {said}: {better} is better"
+        sections.append(
+            Chart(
+                f"{quantity}-{said.replace(' ', '-')}",
+                title,
+                note,
+                "curves",
+                [View({"x": [], "series": series})],
+                settings,
+            )
+        )
+    return sections

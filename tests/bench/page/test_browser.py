@@ -1,0 +1,252 @@
+"""Pages as a reader sees and uses them, in a real browser."""
+
+from __future__ import annotations
+
+import base64
+import json
+import shutil
+import time
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ata_gym.bench.page.render import write
+from ata_gym.bench.page.sections import Running
+
+NAMES = ["ofta", "mine", "uta"]
+HOSTILE = [
+    "</script><img src=x onerror=alert(1)>",
+    "<b>bold</b>%{x}&lt;i&gt;<a href='javascript:alert(2)'>link</a>",
+    "'\"><svg onload=alert(3)>\u2028{{ 7 * 7 }}",
+]
+CHARTS = ["runtime", "worker-time", "front", "regret", "allocations", "spread"]
+
+
+@pytest.fixture(scope="module")
+def made(page_of: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write(page_of(NAMES), tmp_path_factory.mktemp("page") / "report.html")
+
+
+@pytest.fixture
+def usual(made: Path, tmp_path: Path) -> Path:
+    """A page of which the browser remembers nothing."""
+    return shutil.copy(made, tmp_path / made.name)
+
+
+def wait(browser: Any, script: str) -> Any:
+    """What a script returns, once it is true."""
+    end = time.monotonic() + 10
+    while not (found := browser.execute_script(f"return {script}")):
+        assert time.monotonic() < end, script
+        time.sleep(0.02)
+    return found
+
+
+def plots(browser: Any) -> None:
+    wait(
+        browser,
+        "document.querySelectorAll('.plot > .plot-container').length === document.querySelectorAll('.plot').length",
+    )
+
+
+def click(browser: Any, selector: str) -> None:
+    browser.execute_script("document.querySelector(arguments[0]).click()", selector)
+
+
+def column(browser: Any, place: int) -> list[str]:
+    rows = "[...document.querySelectorAll('#overview tbody tr')]"
+    return list(browser.execute_script(f"return {rows}.map((row) => row.children[{place}].textContent.trim())"))
+
+
+def test_a_page_says_nothing_to_the_console_and_asks_no_network(look, usual):
+    browser = look(usual)
+    for log in ("browser", "performance"):
+        browser.get_log(log)
+    browser.refresh()
+    plots(browser)
+    assert browser.get_log("browser") == []
+    messages = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
+    asked = [one["params"]["request"]["url"] for one in messages if one["method"] == "Network.requestWillBeSent"]
+    assert usual.as_uri() in asked
+    assert {url.partition(":")[0] for url in asked} <= {"file", "data", "blob"}
+
+
+@pytest.mark.parametrize("keyboard", [False, True])
+def test_columns_are_sorted_by_click_and_by_keyboard(look, usual, keyboard):
+    browser = look(usual)
+    button = browser.find_elements("css selector", "#overview thead button")[2]
+    act = (lambda: button.send_keys("\ue007")) if keyboard else button.click
+    for direction, names in (("ascending", NAMES), ("descending", NAMES[::-1])):
+        act()
+        assert column(browser, 0) == names
+        sorted_by = browser.find_elements("css selector", "#overview th[aria-sort]")
+        assert [one.get_attribute("aria-sort") for one in sorted_by] == [direction]
+
+
+def test_switches_change_axes_and_outlast_a_reload(look, usual):
+    browser = look(usual)
+    plots(browser)
+    axes = "['xaxis', 'yaxis'].map((axis) => document.querySelector('#runtime .plot').layout[axis].type).join()"
+    assert browser.execute_script(f"return {axes}") == "log,log"
+    click(browser, "#runtime [data-switch=logX]")
+    wait(browser, f"{axes} === 'linear,log'")
+    first = "document.querySelector('#runtime .plot').data.at(-1).y.at(-1)"
+    per_round = browser.execute_script(f"return {first}")
+    click(browser, "#runtime [data-switch=perRound]")
+    assert wait(browser, first) == pytest.approx(1000 * per_round)
+    browser.refresh()
+    plots(browser)
+    assert browser.execute_script(f"return {axes}") == "linear,log"
+    pressed = "document.querySelector('#runtime [data-switch=logX]').getAttribute('aria-pressed')"
+    assert browser.execute_script(f"return {pressed}") == "false"
+
+
+def test_a_policy_that_is_switched_off_is_in_no_picture(look, usual):
+    browser = look(usual)
+    plots(browser)
+    click(browser, ".player[data-player='1']")
+    shown = (
+        "[...document.querySelectorAll('.plot.curves, .plot.spread, .plot.front')].map((plot) => "
+        "plot.data.filter((trace) => JSON.stringify(trace.hovertemplate || '').includes('mine')).length)"
+    )
+    wait(browser, f"{shown}.every((count) => count === 0)")
+    assert browser.execute_script("return document.querySelectorAll('tr.off').length") == 1
+    click(browser, "#everyone")
+    wait(browser, f"{shown}.every((count) => count === 1)")
+
+
+def test_the_tasks_of_another_policy_are_chosen(look, usual):
+    browser = look(usual)
+    plots(browser)
+    (select,) = browser.find_elements("css selector", "#allocations select")
+    assert select.get_property("value") == "mine"  # the best that learns comes first
+    shares = "document.querySelector('#allocations .plot').data[0].customdata"
+    first, *_, last = [row[0] for row in browser.execute_script(f"return {shares}")]
+    assert (first, last) == (pytest.approx(1.0, rel=1e-4), 0.0)
+    browser.execute_script(
+        "arguments[0].value = 'uta'; arguments[0].dispatchEvent(new Event('change', {bubbles: true}))", select
+    )
+    wait(browser, "document.querySelector('#allocations select').value === 'uta'")
+
+
+def test_cards_unfold(look, usual):
+    browser = look(usual)
+    opened = "document.querySelectorAll('.card[open]').length"
+    click(browser, "#card-1 summary")
+    assert browser.execute_script(f"return {opened}") == 1
+    click(browser, "#unfold")
+    assert wait(browser, opened) == 1 + len(NAMES)
+
+
+def test_on_paper_all_is_drawn_and_unfolded(look, usual):
+    browser = look(usual, height=800)
+    paper = base64.b64decode(browser.print_page())
+    assert paper.startswith(b"%PDF")
+    drawn = browser.execute_script(
+        "return [...document.querySelectorAll('[data-chart]')].map((one) => Boolean(one.querySelector('.main-svg')))"
+    )
+    assert drawn == [True] * len(CHARTS)
+    wait(browser, "!printing && document.querySelectorAll('.card[open]').length === 0")
+
+
+@pytest.mark.parametrize("width", [390, 1600])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_nothing_is_wider_than_the_window(look, usual, width, scheme):
+    browser = look(usual, width, scheme=scheme)
+    plots(browser)
+    wide, has = browser.execute_script("return [document.documentElement.scrollWidth, innerWidth]")
+    assert wide <= has == width
+    paper = "getComputedStyle(document.body).backgroundColor"
+    before = browser.execute_script(f"return {paper}")
+    assert (before == "rgb(255, 255, 255)") == (scheme == "light")
+    click(browser, "#theme")
+    assert browser.execute_script(f"return {paper}") != before
+
+
+def test_text_for_people_and_machines_is_there(look, usual):
+    browser = look(usual)
+    levels = browser.execute_script("return [...document.querySelectorAll('h1, h2, h3')].map((one) => +one.tagName[1])")
+    assert levels[0] == 1
+    assert all(after <= before + 1 for before, after in pairwise(levels))
+    named = "[...document.querySelectorAll('button, select, [role=img]')]"
+    unnamed = f"{named}.filter((one) => !(one.textContent.trim() || one.ariaLabel))"
+    assert browser.execute_script(f"return {unnamed}.length") == 0
+
+
+def test_names_that_are_code_stay_names(look, page_of, tmp_path):
+    title = f"{HOSTILE[0]} on <i>"
+    page = page_of(HOSTILE, title=title, command=["ata-gym", "bench", "--policies", HOSTILE[0]])
+    browser = look(write(page._replace(remarks=[HOSTILE[2]]), tmp_path / "report.html"))
+    plots(browser)  # an alert would be an error here
+    assert browser.find_element("css selector", "h1").text == title
+    names = [one.get_attribute("textContent") for one in browser.find_elements("css selector", ".player span")]
+    assert names == HOSTILE
+    ticks = browser.execute_script(
+        "return [...document.querySelectorAll('#spread .ytick text')].map((one) => one.textContent)"
+    )
+    plain = [name.replace("\u2028", "") for name in HOSTILE]
+    assert [tick.replace("\u2028", "") for tick in ticks] == plain[::-1]
+    assert (
+        browser.execute_script(
+            "return document.querySelectorAll('.plot a, .plot img, main img, [onload], [onerror]').length"
+        )
+        == 0
+    )
+    for chart in ("runtime", "front"):
+        trace = browser.execute_script(
+            "const plot = document.querySelector(arguments[0]);"
+            "const at = plot.data.findLastIndex((one) => one.hovertemplate);"
+            "Plotly.Fx.hover(plot, [{curveNumber: at, pointNumber: 0}]); return at",
+            f"#{chart} .plot",
+        )
+        said = wait(browser, f"document.querySelector('#{chart} .hoverlayer').textContent")
+        assert trace >= 0
+        assert any(name in said.replace("\u2028", "") for name in plain), said
+    assert not [entry for entry in browser.get_log("browser") if "alert" in entry["message"]]
+
+
+def test_a_choice_of_scenarios_holds_for_the_whole_page(look, page_of, tmp_path):
+    page = page_of(NAMES)
+    sections = []
+    for section in page.sections:
+        views = [view._replace(choice={"scenario": name}) for name in ("one", "two") for view in section.views[:1]]
+        sections.append(section._replace(views=views))
+    browser = look(write(page._replace(sections=sections), tmp_path / "report.html"))
+    plots(browser)
+    values = "[...document.querySelectorAll('select')].map((one) => one.value)"
+    assert set(browser.execute_script(f"return {values}")) == {"one"}
+    select = browser.find_element("css selector", "#front select")
+    browser.execute_script(
+        "arguments[0].value = 'two'; arguments[0].dispatchEvent(new Event('change', {bubbles: true}))", select
+    )
+    wait(browser, f"{values}.every((value) => value === 'two')")
+    assert browser.execute_script(
+        "return [...document.querySelectorAll('#overview .scroll')].map((one) => one.hidden)"
+    ) == [True, False]
+
+
+def test_a_page_of_a_run_follows_it_and_keeps_its_place(look, page_of, tmp_path):
+    page, path = page_of(NAMES), tmp_path / "report.html"
+    running = Running("Running: 43%, 1 of 3 policies finished.", 0.43, 0.4, time.time())
+    browser = look(write(page._replace(running=running), path), height=700)
+    assert "43%" in browser.find_element("css selector", "#banner").text
+    twice = "const button = document.querySelectorAll('#overview thead button')[2]; button.click(); button.click();"
+    browser.execute_script(f"{twice} scrollTo(0, 400); window.before = true")
+    write(page._replace(running=running._replace(text="Running: 77%", share=0.77, written=time.time())), path)
+    wait(browser, "!window.before && document.querySelector('#banner').textContent.includes('77%')")
+    wait(browser, "Math.abs(scrollY - 400) < 3")
+    assert column(browser, 0) == NAMES[::-1]
+    write(page, path)
+    wait(browser, "!document.querySelector('#banner')")
+    browser.execute_script("window.before = true")
+    time.sleep(0.6)
+    assert browser.execute_script("return window.before")  # a finished page is not read again
+
+
+def test_a_page_of_a_run_that_died_says_so(look, page_of, tmp_path):
+    dead = Running("Running: 43%", 0.43, 5.0, time.time() - 600)
+    browser = look(write(page_of(NAMES)._replace(running=dead), tmp_path / "report.html"))
+    assert "Nothing was written for 10 minutes" in browser.find_element("css selector", "#banner.stale").text

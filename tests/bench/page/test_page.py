@@ -1,0 +1,126 @@
+"""What a page holds, the same bytes each time; and folders that have none."""
+
+from __future__ import annotations
+
+import json
+import re
+from html import unescape
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from ata_gym.bench.experiment.experiment import Experiment
+from ata_gym.bench.experiment.run import GROUPS, edges, play_to_end
+from ata_gym.bench.experiment.store import open_folder, read_frame
+from ata_gym.bench.page.live import Live
+from ata_gym.bench.page.note import about_experiment, write_note
+from ata_gym.bench.page.render import render
+from ata_gym.bench.page.wording import lead
+from ata_gym.bench.report import style
+from ata_gym.bench.report.statistics import summarise
+from ata_gym.cli.studies.report import write_page
+from ata_gym.pools import exponential
+from ata_gym.scenarios import Scenario
+
+NAMES = ["ofta", "mine", "uta"]
+
+
+def parts(html: str) -> dict[str, Any]:
+    """The JSON in a page, by the ids of its elements."""
+    found = re.findall(r'<script type="application/json" id="([^"]+)">(.*?)</script>', html, re.DOTALL)
+    return {name: json.loads(text) for name, text in found}
+
+
+def test_a_page_is_the_same_bytes_each_time_and_names_no_place_of_the_network(page_of):
+    html = render(page_of(NAMES))
+    assert html == render(page_of(NAMES))
+    scripts = re.sub(r"<script>.*?</script>", "", html, flags=re.DOTALL)
+    assert not re.search(r"(?:src|href)=[\"'](?!data:|#)", scripts)
+    assert "default-src 'none'" in unescape(scripts)
+
+
+def test_numbers_in_pictures_are_those_of_the_records(page_of, records_of):
+    there = parts(render(page_of(NAMES)))
+    runtime = there["data-runtime-0"]
+    assert runtime["x"] == [1, 10, 100, 1000]
+    for place, name in enumerate(NAMES):
+        mean = (
+            records_of([*NAMES])
+            .filter(policy=name)
+            .group_by("round", maintain_order=True)
+            .agg(pl.col("runtime").mean())
+        )
+        assert runtime["series"][place]["mean"] == pytest.approx(mean["runtime"].to_list(), rel=1e-4)
+    assert {player["name"] for player in there["config"]["players"]} == set(NAMES)
+
+
+def test_every_colour_has_one_for_dark_pages():
+    assert set(style.ON_DARK) == set(style.OKABE_ITO)
+    assert len(set(style.ON_DARK.values())) == len(style.OKABE_ITO)
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        (["ofta", "mine", "uta"], "mine, the best of 2 that learn, needs 2.00 of the time of OFTA"),
+        (["slow"], "slow played alone"),
+        (["first", "second"], "second needs 2.00 of the time of first"),
+    ],
+)
+def test_the_sentence_at_the_top(names, said, records_of):
+    kinds = {name: "learner" if place else "oracle" for place, name in enumerate(names)}
+    assert said in lead(summarise(records_of(names)), kinds)
+
+
+@pytest.mark.parametrize("name", ["icml2025-regret", "drawn-6-v1", "changing-spot"])
+@pytest.mark.parametrize("policy", ["uta", "dynamic-ofta"])
+def test_the_tasks_of_workers_that_are_recorded_sum_to_the_budget(tmp_path, name, policy):
+    experiment = Experiment.on_scenario(name, rounds=20, seeds=3)
+    folder = open_folder(tmp_path, experiment.config())
+    play_to_end(experiment, policy, folder)
+    frame = read_frame(folder.allocations(policy))
+    assert frame["round"].to_list() == experiment.record_at().tolist()
+    tasks = np.array(frame["tasks"].to_list())
+    assert tasks.shape[1] == experiment.scenario.pool.n
+    assert tasks.sum(axis=1) == pytest.approx(experiment.scenario.budget)
+    if policy != "uta" and experiment.scenario.stationary and not experiment.scenario.drawn:
+        assert (np.diff(tasks, axis=1) <= 0).all()  # the fastest stand first, and get the most
+
+
+def test_many_workers_are_recorded_in_groups(tmp_path):
+    pool = exponential(np.linspace(9.0, 1.0, 250))
+    experiment = Experiment.on_scenario(Scenario(pool, 250, alpha=9.0), rounds=3, seeds=2)
+    folder = open_folder(tmp_path, experiment.config())
+    play_to_end(experiment, "uta", folder)
+    tasks = np.array(read_frame(folder.allocations("uta"))["tasks"].to_list())
+    assert tasks.tolist() == [np.diff(edges(250)).tolist()] * 3
+    assert tasks.shape[1] == GROUPS
+
+
+def test_a_run_on_its_way_shows_what_is_finished_and_what_is_saved(tmp_path):
+    experiment, names = Experiment.on_scenario("icml2025-regret", rounds=600, seeds=2), ["ofta", "uta", "ata"]
+    folder = open_folder(tmp_path, experiment.config())
+    live = Live(experiment, folder, about_experiment(experiment, names) | {"command": ["ata-gym", "bench"]})
+    live.update("ofta", 0)  # nothing is there yet
+    assert "no policy has played" in live.path.read_text("utf-8").lower()
+    play_to_end(experiment, "ofta", folder)
+    looks = iter([False] * 20 + [True])
+    assert play_to_end(experiment, "uta", folder, stop=lambda: next(looks)) is None
+    live.update("ofta", 600)
+    live.update("uta", 512)
+    live.write()
+    html = live.path.read_text("utf-8")
+    runtime = parts(html)["data-runtime-0"]
+    longest, saved = runtime["x"], runtime["series"][1]["x"]
+    assert longest == experiment.record_at().tolist()
+    assert saved == longest[: len(saved)]
+    assert 1 < len(saved) < len(longest)
+    assert "1 of 3 policies finished" in html
+    assert parts(html)["config"]["running"]["every"] > 0
+    play_to_end(experiment, "uta", folder)
+    play_to_end(experiment, "ata", folder)
+    write_note(tmp_path, "bench", ["ata-gym", "bench"], about_experiment(experiment, names))
+    write_page(tmp_path)
+    assert parts(live.path.read_text("utf-8"))["config"]["running"] is None

@@ -1,0 +1,158 @@
+"""What a stranger meets first: the greeting, the help of every command, its examples, and completion in a shell."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+from typer.main import get_command
+
+import ata_gym
+import ata_policies
+from ata_gym.cli import GREETING, app
+from ata_gym.scenarios.recorded import RECORDINGS
+from ata_gym.training.problems.problem import problem_names
+
+COMMANDS = get_command(app).commands
+"""Every command, by name."""
+
+
+def examples(text: str) -> list[str]:
+    """The commands that a text shows, each on one line."""
+    return re.findall(r"^ *(ata-gym \S.*)$", re.sub(r" \\\n +", " ", text), re.MULTILINE)
+
+
+def parse(line: str) -> None:
+    """Fail unless the command line names a command and gives options and arguments that it takes."""
+    name, *arguments = shlex.split(line)[1:]
+    COMMANDS[name].make_context(name, arguments)
+
+
+def test_nothing_but_the_name_greets_with_commands_that_can_be_typed(run):
+    told = run("").stdout
+    assert told.strip() == GREETING
+    assert max(map(len, told.splitlines())) <= 80
+    shown = [line for line in examples(GREETING) if not line.startswith("ata-gym 0")]
+    assert len(shown) >= 3
+    for line in shown:
+        parse(line)
+
+
+def test_the_version_is_told(run):
+    assert run("--version").stdout == f"ata-gym {ata_gym.__version__}\n"
+
+
+def test_the_list_of_commands_has_a_line_for_each(run, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = run("--help").stdout.splitlines()
+    assert max(map(len, lines)) <= 80
+    for name, command in COMMANDS.items():
+        first = command.help.splitlines()[0]
+        (line,) = [line for line in lines if line.startswith(f"│ {name} ")]
+        assert first in line
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_help_of_a_command_is_short_first_and_has_examples_that_parse(name):
+    told = COMMANDS[name].help
+    first, blank, *_ = [*told.splitlines(), ""]
+    assert len(first) <= 60
+    assert first.endswith(".")
+    assert not blank
+    code = "\n".join(re.findall(r"^```\n(.*?)^```", told, re.MULTILINE | re.DOTALL))
+    assert max(map(len, code.splitlines())) <= 76  # no line is broken in a terminal of 80 columns
+    shown = examples(code)
+    assert any(line.startswith(f"ata-gym {name}") for line in shown)
+    for line in shown:
+        parse(line)
+
+
+def test_an_example_that_does_not_parse_is_found():
+    with pytest.raises(Exception, match="No such option"):
+        parse("ata-gym bench --scenarios five-workers --out out")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_help_of_a_command_fits_80_columns(run, monkeypatch, name):
+    monkeypatch.setenv("COLUMNS", "80")
+    told = run(f"{name} --help").stdout
+    assert max(map(len, told.splitlines())) <= 80
+    flags = [flag for option in COMMANDS[name].params for flag in option.opts if flag.startswith("--")]
+    assert flags
+    for flag in flags:
+        assert f" {flag} " in told  # whole, not cut
+
+
+def complete(line: str, **env: str) -> subprocess.CompletedProcess[str]:
+    """What bash is told of the last word of a line; the process is one of its own, and says what it imports."""
+    words = line.split(" ")
+    asked = {"_ATA_GYM_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)}
+    command = [sys.executable, "-X", "importtime", "-m", "ata_gym"]
+    return subprocess.run(command, env=os.environ | asked | env, capture_output=True, text=True, check=True)
+
+
+def test_a_shell_completes_without_importing_anything_heavy():
+    done = complete("ata-gym bench --policies ofta,ata-i")
+    assert done.stdout.split() == ["ofta,ata-icml"]
+    loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+    assert "ata_gym.cli.completion" in loaded
+    assert not loaded & {"torch", "polars", "matplotlib", "plotly", "ray", "sklearn", "stable_baselines3"}
+
+
+@pytest.mark.parametrize(
+    ("option", "names"),
+    [
+        ("--policies", ata_policies.names()),
+        ("--policy", ata_policies.names()),
+        ("--scenario", (*ata_gym.scenario_names(), *RECORDINGS)),
+        ("--problem", problem_names()),
+        ("--env", ("allocation", "race", "dispatch")),
+    ],
+)
+def test_every_option_that_takes_a_name_completes_it(option, names):
+    found = [
+        (command, parameter)
+        for command in COMMANDS.values()
+        for parameter in command.params
+        if option in parameter.opts
+    ]
+    assert found
+    for command, parameter in found:
+        context = typer.Context(command, resilient_parsing=True)
+        assert sorted(item.value for item in parameter.shell_complete(context, "")) == sorted(names), command.name
+        first = names[0]
+        assert first in [item.value for item in parameter.shell_complete(context, first[:-1])]
+        assert parameter.shell_complete(context, "no-such-name") == []
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+def test_bash_completes_for_real(tmp_path):
+    ask = (
+        'eval "$(ata-gym --show-completion bash)"; COMP_WORDS=(ata-gym explain --scenario fiv); COMP_CWORD=3; '
+        '_ata_gym_completion ata-gym; echo "${COMPREPLY[@]}"'
+    )
+    script = tmp_path / "ata-gym"
+    script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m ata_gym "$@"\n')
+    script.chmod(0o755)
+    told = {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}", "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
+    done = subprocess.run(
+        ["bash", "--norc", "-c", ask], env=os.environ | told, capture_output=True, text=True, check=True, cwd=tmp_path
+    )
+    assert done.stdout == "five-workers\n"
+
+
+def test_completion_installs_itself(tmp_path):
+    told = {"HOME": str(tmp_path), "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
+    subprocess.run(
+        [sys.executable, "-m", "ata_gym", "--install-completion", "bash"],
+        env=os.environ | told, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    sourced = (tmp_path / ".bashrc").read_text().split("source ")[1].strip().strip("'\"")
+    assert "_ATA_GYM_COMPLETE=complete_bash" in Path(sourced).read_text()

@@ -1,0 +1,148 @@
+"""Lists of one line an entry, cards, and documents for scripts."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import ata_gym
+import ata_policies
+from ata_gym.cli import console
+from ata_gym.scenarios.card import scenario_card
+from ata_gym.scenarios.recorded import RECORDINGS
+from ata_policies.card import policy_card
+
+MINE = """
+from ata_policies.allocation.baselines import Uta
+
+class Mine(Uta):
+    \"\"\"Gives tasks to anybody. Mine.
+
+    See ``Uta``.
+
+    Parameters
+    ----------
+    seed
+        Of its randomness, which is
+        not much.
+    \"\"\"
+"""
+
+
+def squeezed(text: str) -> str:
+    return " ".join(text.split())
+
+
+def test_a_list_has_one_line_for_each_and_fits_80_columns(run):
+    for command, names in (
+        ("policies", ata_policies.names()),
+        ("scenarios", (*ata_gym.scenario_names(), *RECORDINGS)),
+    ):
+        lines = run(command).stdout.splitlines()
+        assert max(map(len, lines)) <= 80
+        for name in names:
+            (line,) = [line for line in lines if line.startswith(f" {name} ")]
+            assert len(line.split()) > 3
+        cells = [line for line in lines if line.startswith(" ") and not line.startswith(" ─") and line.strip()]
+        assert len([line for line in cells if not line.startswith((" policy ", " scenario "))]) == len(names)
+
+
+def test_a_wide_terminal_shows_more(run, monkeypatch):
+    narrow = run("policies").stdout
+    for module in ("policies", "scenarios"):
+        monkeypatch.setattr(f"ata_gym.cli.listings.{module}.list_width", lambda: 200)
+    wide = run("policies").stdout
+    assert wide.count("…") < narrow.count("…") / 2
+    assert max(map(len, wide.splitlines())) <= 200
+
+
+@pytest.mark.parametrize("name", ata_policies.names())
+def test_the_card_of_a_policy_says_everything(run, name):
+    card, told = policy_card(name), run(f"policies {name}").stdout
+    assert max(map(len, told.splitlines()[:-1])) <= 80
+    assert told.splitlines()[-1].strip() == card.command
+    for fact, said in card.facts.items():
+        assert f"{fact} " in told
+        assert all(word in told for word in said.split())
+    plain = squeezed(told)
+    for word in card.text.replace("``", "").split():
+        assert set(word) == {"-"} or ":" in word or word in plain, word
+
+
+def test_the_card_of_a_scenario_says_everything(run):
+    for name in ata_gym.scenario_names():
+        card, told = scenario_card(ata_gym.scenario(name)), run(f"scenarios {name}").stdout
+        assert max(map(len, told.splitlines()[:-1])) <= 80
+        for fact, said in card.facts.items():
+            assert f"{fact} " in told
+            assert all(word in told for word in said.split())
+    assert "5916, 2" in run("scenarios icml2025-cifar100").stdout
+
+
+def test_a_recorded_scenario_has_a_card_where_its_file_is(run, refused, shared_data):
+    assert "a training job of 10 near-equal workers" in run(f"scenarios alibaba-1 --data {shared_data}").stdout
+    assert "made of alibaba_job_1.csv: give the folder of that file (--data)" in refused("scenarios alibaba-1")
+
+
+def test_a_policy_of_ones_own_has_a_card(run, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "mine_with_a_card.py").write_text(MINE)
+    told = run("policies mine_with_a_card:Mine").stdout
+    assert told.startswith("mine_with_a_card:Mine\nGives tasks to anybody. Mine.\n")
+    assert "See Uta." in told
+    assert "    Of its randomness, which is not much." in told
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("policies atta", "there is no policy 'atta'; did you mean ata"),
+        ("policies default", "which policy is the default depends on the env"),
+        ("policies ata --env race", "are for the list: give them without a name"),
+        ("scenarios five-worker", "there is no scenario 'five-worker'; did you mean five-workers"),
+        ("scenarios five-workers --data .", "five-workers needs no data"),
+        ("scenarios --data .", "--data goes with the name of a recorded scenario"),
+    ],
+)
+def test_what_is_not_there_is_one_sentence(refused, line, sentence):
+    assert sentence in refused(line)
+
+
+def document(run, line: str, code: int = 0):
+    """The one JSON document that a command writes; nothing else is on stdout."""
+    return json.loads(run(f"{line} --json", code).stdout)
+
+
+def test_scripts_get_one_document(run, tmp_path):
+    policies = document(run, "policies")
+    assert [policy["name"] for policy in policies] == list(ata_policies.names())
+    assert document(run, "policies ata") == policy_card("ata").to_data()
+    assert {policy["facts"]["plays"].split(",")[0] for policy in document(run, "policies --env race")} == {"race"}
+    scenarios = document(run, "scenarios")
+    assert [one["name"] for one in scenarios["scenarios"]] == list(ata_gym.scenario_names())
+    assert [one["file"] for one in scenarios["recorded"]] == [one.file for one in RECORDINGS.values()]
+    assert document(run, "scenarios five-workers") == scenario_card(ata_gym.scenario("five-workers")).to_data()
+    assert document(run, "check uta --scenario five-workers --rounds 4")["faults"] == []
+    told = document(run, "explain --scenario five-workers --rounds 1 --policy uta")
+    assert (told["round"], len(told["workers"]["mean"]), sum(told["workers"]["tasks"] or [8])) == (1, 5, 8)
+    (tmp_path / "t.csv").write_text("worker,seconds\na,1\nb,2\n")
+    assert document(run, "trace t.csv o.csv --worker-column worker --duration seconds")["mean_task_times"] == [1, 2]
+    run("bench --scenario five-workers --policies uta --rounds 3 --seeds 1 --jobs 1 --out out")
+    assert document(run, "verify out")["damaged"] == []
+    records = tmp_path / "out" / "results" / "uta.parquet"
+    records.write_bytes(records.read_bytes()[:100])
+    (fault,) = document(run, "verify out", code=1)["damaged"]
+    assert fault["file"] == "out/results/uta.parquet"
+
+
+def test_a_document_has_null_where_a_number_is_none(capsys):
+    console.say_json({"mean": [1.0, float("nan"), (float("inf"),)]})
+    assert json.loads(capsys.readouterr().out) == {"mean": [1.0, None, [None]]}
+
+
+def test_the_training_methods_are_listed(run):
+    pytest.importorskip("torch")
+    from ata_gym.training.methods import METHODS
+
+    assert [method["name"] for method in document(run, "methods")] == list(METHODS)

@@ -1,0 +1,73 @@
+"""``ata-gym report`` and the pages that commands leave."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+from ata_gym.bench.page.note import NOTE, read_note, write_note
+from ata_gym.bench.page.render import NAME
+from ata_gym.cli.studies.report import PAGES
+
+
+def parts(html: str) -> dict[str, Any]:
+    """The JSON in a page, by the ids of its elements."""
+    found = re.findall(r'<script type="application/json" id="([^"]+)">(.*?)</script>', html, re.DOTALL)
+    return {name: json.loads(text) for name, text in found}
+
+
+def test_the_command_writes_the_page_that_report_writes(run, tmp_path):
+    line = (
+        "bench --scenario icml2025-regret --rounds 20 --seeds 2 --jobs 1 --policies ofta,uta --out 'my results' --live"
+    )
+    told = run(line).stdout
+    assert "my results/report.html" in told
+    assert (tmp_path / "my results" / NAME).as_uri() in told
+    html = (tmp_path / "my results" / NAME).read_text("utf-8")
+    assert parts(html)["config"]["running"] is None
+    words = shlex.split(unescape(re.search(r'id="reproduce".*?<code>(.*?)</code>', html, re.DOTALL)[1]))
+    assert sorted(words) == sorted(["ata-gym", *shlex.split(line)])
+    assert "other.html" in run("report 'my results' --out deep/other.html").stdout
+    assert (tmp_path / "deep" / "other.html").read_text("utf-8") == html
+
+
+def test_a_leaderboard_has_a_page(run, tmp_path):
+    run("leaderboard --quick --scenarios near-equal,regret --seeds 2 --jobs 1 --policies uta,ata-icml --out out")
+    there = parts((tmp_path / "out" / NAME).read_text("utf-8"))
+    scenarios = [view["scenario"] for view in there["config"]["charts"]["runtime"]["views"]]
+    assert list(dict.fromkeys(scenarios)) == ["near-equal", "regret"]
+    assert len(there["config"]["charts"]["allocations"]["views"]) == 2 * 3
+    run("report out")
+
+
+def test_folders_without_a_page_are_refused_with_what_to_do(run, refused, tmp_path):
+    (tmp_path / "empty").mkdir()
+    run("bench --scenario icml2025-regret --rounds 5 --seeds 2 --jobs 1 --policies uta --out out")
+    note = read_note(Path("out"))
+    assert "there is no folder nowhere" in refused("report nowhere")
+    assert "empty holds no results of ata-gym" in refused("report empty")
+    for content, said in (
+        ("{", "about.json is damaged"),
+        ("{}", "names no study"),
+        (json.dumps({**note, "study": "cooking"}), "'cooking', which has no page here"),
+        (json.dumps({"study": "bench", "command": []}), "another version of ata-gym"),
+    ):
+        Path("out", NOTE).write_text(content)
+        assert said in refused("report out")
+    Path("out", NOTE).unlink()
+    assert "run the command again with the same --out" in refused("report out")
+    write_note(Path("out"), note.pop("study"), note.pop("command"), note)
+    whole = Path("out/results/uta.parquet").read_bytes()
+    Path("out/results/uta.parquet").write_bytes(whole[:-9])
+    assert "uta.parquet is damaged" in refused("report out")
+    Path("out/results/uta.json").unlink()
+    assert "no policy has finished in out" in refused("report out")
+
+
+def test_every_study_that_has_a_page_is_named(run):
+    told = run("report --help").stdout
+    assert all(study in told for study in PAGES)

@@ -1,0 +1,218 @@
+"""The pages of the project, notebooks included: links lead somewhere, commands exist, and Python runs."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+
+import ata_policies
+from ata_gym.cli import app
+from ata_gym.scenarios import scenario_names
+from ata_gym.scenarios.recorded import RECORDINGS
+
+ROOT = Path(__file__).parents[1]
+FOLDERS = ("ata_gym", "policies", "tests", "notebooks")
+PAGES = sorted([*ROOT.glob("*.md"), *(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.md"))])
+NOTEBOOKS = sorted((ROOT / "notebooks").rglob("*.ipynb"))
+WRITTEN = [path for path in (*PAGES, *NOTEBOOKS) if ".ipynb_checkpoints" not in path.parts]
+SOURCES = {f"/{path.relative_to(ROOT).as_posix()}" for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")}
+UNDER_REVISION = {ROOT / "README.md"}
+"""Its lines and commands have faults that are known; ``test_readme.py`` runs its Python."""
+
+COMMANDS: dict[str, Any] = dict(typer.main.get_command(app).commands)
+
+WIDEST = 150
+"""Characters of a line of prose."""
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def text_of(path: Path) -> str:
+    """A page, or the markdown cells of a notebook."""
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".md":
+        return text
+    cells = (cell for cell in json.loads(text)["cells"] if cell["cell_type"] == "markdown")
+    return "\n\n".join("".join(cell["source"]) for cell in cells)
+
+
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+def blocks(text: str, *languages: str) -> list[str]:
+    return [body for language, body in FENCE.findall(text) if language in languages]
+
+
+def targets(text: str) -> Iterator[str]:
+    """What the links and pictures of a page lead to within the project."""
+    prose = re.sub(r"`[^`\n]*`", "", FENCE.sub("", text))
+    found = re.findall(r"\]\(([^()\s]+)\)", prose) + re.findall(r"<img[^>]* src=\"([^\"]+)\"", prose)
+    yield from (target for target in found if not re.match(r"[a-z]+:", target))
+
+
+def anchors(text: str) -> set[str]:
+    """The headings of a page, as links name them."""
+    headings = re.findall(r"^#+ (.*)$", FENCE.sub("", text), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=name_of)
+def test_links_and_pictures_lead_somewhere(page: Path) -> None:
+    broken = []
+    for target in targets(text_of(page)):
+        where, _, heading = target.partition("#")
+        found = (page.parent / where).resolve() if where else page
+        known = found.exists() and found.is_relative_to(ROOT)
+        if not known or (heading and heading not in anchors(text_of(found))):
+            broken.append(target)
+    assert not broken
+
+
+def revised(pages: list[Path]) -> list[Path]:
+    return [page for page in pages if page not in UNDER_REVISION]
+
+
+@pytest.mark.parametrize("page", revised(PAGES), ids=name_of)
+def test_lines_can_be_read_without_scrolling(page: Path) -> None:
+    lines = FENCE.sub("", text_of(page)).splitlines()
+    long = [line for line in lines if len(line) > WIDEST and not line.startswith("|")]
+    assert not long
+
+
+ENTRY_POINTS = {"ata_gym.policies"}
+"""Groups of entry points, which look like modules."""
+
+
+def spans(text: str) -> list[str]:
+    """What stands between single backticks."""
+    return [" ".join(span.split()) for span in re.findall(r"`([^`]+)`", FENCE.sub("", text))]
+
+
+def is_there(dotted: str) -> bool:
+    """Whether a module has a name, as its file says: importing all of them would take long, and need every extra."""
+    parts = dotted.split(".")
+    for k in range(len(parts), 0, -1):
+        folder = ROOT / ("policies" if parts[0] == "ata_policies" else "") / Path(*parts[:k])
+        file = folder / "__init__.py" if folder.is_dir() else folder.with_suffix(".py")
+        if file.is_file():
+            return k == len(parts) or bool(re.search(rf"\b{parts[k]}\b", file.read_text(encoding="utf-8")))
+    return False
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=name_of)
+def test_names_and_files_of_the_packages_exist(page: Path) -> None:
+    found = spans(text_of(page))
+    names = {dotted[0] for span in found if (dotted := re.match(r"(?:ata_gym|ata_policies)(?:\.[A-Za-z_]\w*)+", span))}
+    assert not [name for name in sorted(names - ENTRY_POINTS) if not is_there(name)]
+    files = {span.partition("::")[0] for span in found if re.fullmatch(r"(?!my_)[\w/]+/\w+\.py(::\w+)?", span)}
+    assert not [file for file in sorted(files) if not any(f"/{file}" in path for path in SOURCES)]
+
+
+def commands(text: str) -> Iterator[tuple[str, bool]]:
+    """Every call of ``ata-gym``, and whether it is in a block of shell; the others are in spans of code."""
+    shell = "\n".join(blocks(text, "sh", "")).replace("\\\n", " ")
+    for line in shell.splitlines():
+        yield from ((part.strip(), True) for part in re.split(r"(?=\bata-gym )|;", line) if part.startswith("ata-gym "))
+    yield from ((span, False) for span in spans(text) if span.startswith("ata-gym "))
+
+
+def fault_of(call: str, complete: bool) -> str | None:
+    """What the command line would say of a call; None if nothing. The call is read, not run."""
+    name, *words = shlex.split(call, comments=True)[1:]
+    if name not in COMMANDS:
+        return f"{call}: no such command"
+    try:
+        read = COMMANDS[name].make_context(name, words).params
+    except Exception as error:  # of click, or of the copy of click that typer has
+        partial = type(error).__name__ in {"MissingParameter", "BadOptionUsage"}  # such as "--trace" without a file
+        return None if partial and not complete else f"{call}: {error}"
+    known = {
+        "scenario": lambda: (*scenario_names(), *RECORDINGS),
+        "policies": lambda: (*ata_policies.names(), "default"),
+    }
+    for option, names in known.items():
+        written = [part.partition(":")[0] for part in str(read.get(option) or "").split(",")]
+        unknown = [word for word in written if re.fullmatch(r"[a-z][a-z\d-]*", word) and word not in names()]
+        if unknown:
+            return f"{call}: no {option} named {unknown}"
+    return None
+
+
+@pytest.mark.parametrize("page", revised(WRITTEN), ids=name_of)
+def test_commands_and_their_options_exist(page: Path) -> None:
+    """In a block a command is complete; in a sentence what is required may be missing."""
+    faults = [fault_of(call, complete) for call, complete in commands(text_of(page))]
+    assert not [fault for fault in faults if fault]
+
+
+def test_what_is_wrong_is_found() -> None:
+    assert is_there("ata_gym.rl.torchrl.make_env")
+    assert not is_there("ata_gym.rl.torchrl.make_envs")
+    assert not is_there("ata_gym.pool")
+    assert "no such command" in str(fault_of("ata-gym banch --out results", complete=True))
+    assert "--rownds" in str(fault_of("ata-gym bench --out results --rownds 5", complete=False))
+    assert "out" in str(fault_of("ata-gym bench --scenario icml2025-regret", complete=True))
+    assert "utah" in str(fault_of("ata-gym bench --out results --policies utah,gta", complete=True))
+    assert sum(1 for page in WRITTEN for _ in commands(text_of(page))) > 50
+
+
+PYTHON = [page for page in revised(PAGES) if blocks(text_of(page), "python")]
+
+SAID: dict[str, Callable[[dict[str, Any]], bool]] = {
+    "policies/README.md": lambda names: names["shares"] == {"gpu0": 6, "gpu1": 5, "cpu": 5},
+    "notebooks/cluster/README.md": lambda names: len(names["done"].values) == 8 and names["allocator"].rounds == 10,
+    "notebooks/agents/README.md": lambda names: names["agent"].num_timesteps == 4096,
+}
+"""What pages say of the names in their Python."""
+
+
+@pytest.mark.parametrize("page", PYTHON, ids=name_of)
+def test_the_python_of_a_page_runs(page: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    """One block after the other, in one namespace that has what the page takes for granted."""
+    python = blocks(text_of(page), "python")
+    text, names = "\n".join(python), {"__name__": "page"}
+    if re.search(r"\bmy_|stable_baselines3|ata_gym\.cluster", text):
+        names |= your_own(request)
+    if "stable_baselines3" in text:
+        pytest.importorskip("stable_baselines3")
+    if "ata_gym.cluster" in text:
+        start_a_cluster(tmp_path, request)
+    for number, block in enumerate(python, 1):
+        exec(compile(block, f"{name_of(page)}, block {number}", "exec"), names)
+    assert SAID.get(name_of(page), bool)(names)
+
+
+def your_own(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """What a reader has: a model, its data and its loss. Torch gets one thread, as networks are small."""
+    torch = pytest.importorskip("torch")
+    request.addfinalizer(partial(torch.set_num_threads, torch.get_num_threads()))
+    torch.set_num_threads(1)
+    samples = torch.utils.data.TensorDataset(torch.randn(64, 5), torch.arange(64) % 3)
+    model = torch.nn.Linear(5, 3)
+    return {
+        "my_data": samples,
+        "my_loader": torch.utils.data.DataLoader(samples, batch_size=8),
+        "my_model": model,
+        "my_module": torch.nn.Linear(5, 3),
+        "my_optimizer": torch.optim.SGD(model.parameters(), lr=0.1),
+        "cross_entropy": torch.nn.functional.cross_entropy,
+    }
+
+
+def start_a_cluster(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    """A process group of one rank, and Ray on two processors."""
+    torch, ray = pytest.importorskip("torch"), pytest.importorskip("ray")
+    ray.init(num_cpus=2, include_dashboard=False, object_store_memory=80 * 2**20, log_to_driver=False)
+    request.addfinalizer(ray.shutdown)
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    request.addfinalizer(torch.distributed.destroy_process_group)
