@@ -42,16 +42,16 @@ def watch(
     speed: Annotated[float, typer.Option(help="Rounds in a second, where a terminal shows them.")] = FRAMES_PER_SECOND,
     out: options.OutForPictures = None,
 ) -> None:
-    """Watch policies play the same workers: who works, who waits, and whose work is thrown away.
+    """See who works, who waits, and whose work is thrown away.
 
-    In a terminal the rounds pass by; elsewhere the last round of each policy is written. Each policy plays its own env,
+    Policies play the same workers, side by side. In a terminal the rounds pass by; elsewhere the last round of each policy is written. Each policy plays its own env,
     and `default` the default of TaskAllocation; a worker's j-th task has the same noise for all of them. With `--out`
     there are two pictures instead: `who-waits`, a typical round of each policy with averages over the second half of
     the rounds, as PNG and SVG, and `learning.gif`, the first rounds of the policies that learn.
 
     ```
     ata-gym watch
-    ata-gym watch changing-spot --policies ata,restarting-beta,race,dispatch --rounds 500
+    ata-gym watch changing-spot --policies ata,race,dispatch --rounds 500
     ata-gym watch five-workers --rounds 2000 --out notebooks/pictures
     ```
     """
