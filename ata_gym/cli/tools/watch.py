@@ -44,10 +44,11 @@ def watch(
 ) -> None:
     """See who works, who waits, and whose work is thrown away.
 
-    Policies play the same workers, side by side. In a terminal the rounds pass by; elsewhere the last round of each policy is written. Each policy plays its own env,
-    and `default` the default of TaskAllocation; a worker's j-th task has the same noise for all of them. With `--out`
-    there are two pictures instead: `who-waits`, a typical round of each policy with averages over the second half of
-    the rounds, as PNG and SVG, and `learning.gif`, the first rounds of the policies that learn.
+    Policies play the same workers, side by side. In a terminal the rounds pass by; elsewhere the last round of each
+    policy is written. Each policy plays its own env, and `default` the default of TaskAllocation; a worker's j-th task
+    has the same noise for all of them. With `--out` there are two pictures instead: `who-waits`, a typical round of
+    each policy with averages over the second half of the rounds, as PNG and SVG, and `learning.gif`, the first rounds
+    of the policies that learn.
 
     ```
     ata-gym watch
