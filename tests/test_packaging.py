@@ -19,6 +19,7 @@ ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 HEAVY = {"matplotlib", "pandas", "polars", "pyarrow", "ray", "rich", "sklearn", "stable_baselines3"}
+HEAVY |= {"moviepy", "PIL", "pygame"}
 HEAVY |= {"accelerate", "lightning", "torch", "tqdm", "transformers", "typer"}
 
 

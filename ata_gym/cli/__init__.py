@@ -29,12 +29,13 @@ from ata_gym.cli.tools.explain import explain
 from ata_gym.cli.tools.measure import measure
 from ata_gym.cli.tools.trace import trace
 from ata_gym.cli.tools.verify import verify
+from ata_gym.cli.tools.watch import watch
 from ata_gym.cli.training.learn import learn
 from ata_gym.cli.training.pretrain import pretrain
 from ata_gym.cli.training.train import train
 
 PANELS: dict[str, tuple[Callable[..., None], ...]] = {
-    "See what there is": (demo, policies, scenarios, methods, explain),
+    "See what there is": (demo, watch, policies, scenarios, methods, explain),
     "Compare policies": (bench, report, leaderboard, track, reproduce, predictors),
     "Train": (train, learn, pretrain),
     "Run on real workers": (emulate, measure),
@@ -48,8 +49,8 @@ stochastic gradients? Environments, policies, and what it takes to compare them.
 
   ata-gym demo
       the published policies and ours, and a small training, in minutes
-  ata-gym explain --scenario five-workers --rounds 20
-      a look at a round: the decision, and what the policy knows by then
+  ata-gym watch five-workers
+      rounds of four policies side by side: who works, who waits
   ata-gym bench --scenario five-workers --out results/mine \\
       --policies uta,ata-icml,package.module:MyPolicy
       a policy of your own beside those of the zoo

@@ -41,6 +41,7 @@ def _folder(name: str | Path) -> Path:
 _out = partial(typer.Option, parser=_folder, metavar="FOLDER")
 Out = Annotated[Path, _out(help="The results folder.")]
 OutOrDefault = Annotated[Path | None, _out(help="The results folder; by default one under results/.")]
+OutForPictures = Annotated[Path | None, _out(help="Write pictures into this folder, and show nothing live.")]
 _named = partial(typer.Option, autocompletion=completion.scenario)
 Scenario = Annotated[str | None, _named(help="A named scenario; `ata-gym scenarios` lists them.")]
 OneScenario = Annotated[str, _named(help="A named scenario; `ata-gym scenarios` lists them.")]

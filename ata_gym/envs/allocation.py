@@ -207,7 +207,7 @@ class TaskAllocationVectorEnv(VectorEnv):
     Parameters
     ----------
     num_envs
-        How many rows E; the other parameters are those of the single env, without ``backend``.
+        How many rows E; the other parameters are those of the single env, without ``backend`` and without windows.
     autoreset_mode
         ``NEXT_STEP`` (the step after an episode's end ignores the row's action and resets it), ``SAME_STEP`` or
         ``DISABLED`` (``reset(options={"reset_mask": ...})`` resets the rows of the mask).

@@ -214,7 +214,7 @@ class AllocationState(BatchState):
         check_fit(backend, scenario)
         super().__init__(scenario, rows, scenario.budget, signals)
         self.backend: Backend = self._simulate if backend is None else backend
-        self._simulated = backend is None
+        self.simulated = backend is None
 
     def action_space(self) -> Allocation:
         """Allocations."""
@@ -229,7 +229,7 @@ class AllocationState(BatchState):
         process, budget = self.process, self.scenario.budget
         now = process.distributions, self.keys, self.episode, self.round, self.started, action, budget
         result = self.backend(*now) if process.disturbances is None else self.backend(*now, process.disturbances)
-        if not self._simulated:
+        if not self.simulated:
             _check_backend_result(result, action, budget)
         self.started = result.started
         self.runtime += result.round_time

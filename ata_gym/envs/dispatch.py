@@ -44,7 +44,7 @@ class DispatchState(BatchState):
         check_fit(backend, scenario)
         super().__init__(scenario, rows, 1, signals)
         self._go_on: Callable[..., Completion] = dispatch_step if backend is None else backend.dispatch
-        self._simulated = backend is None
+        self.simulated = backend is None
         self.round_state = RoundState.start(rows, scenario.pool.n, scenario.budget)
 
     def action_space(self) -> Dispatch:
@@ -88,7 +88,7 @@ class DispatchState(BatchState):
         process = self.process
         now = process.distributions, self.keys, self.episode, self.round, self.started
         at = self._go_on(*now, before, action, self.scenario.budget, process.disturbances)
-        if not self._simulated:
+        if not self.simulated:
             _check_completion(at, before, self.scenario.budget)
         self.started, self.round_state = at.started, at.round_state
         runtime, total = self.runtime + at.round_time, self.total_worker_time + at.worker_time

@@ -13,6 +13,9 @@ from numpy.typing import NDArray
 from ata_gym.changes import Conditions, Redraw
 from ata_gym.envs.batch_state import Backend, BatchState, DispatchBackend
 from ata_gym.envs.interface.interface import Interface
+from ata_gym.envs.rendering.recorder import Recorder
+from ata_gym.envs.rendering.renderer import Renderer
+from ata_gym.envs.rendering.timeline import Timeline
 from ata_gym.scenarios import Scenario
 from ata_gym.typing import Floats, Mask
 from ata_gym.utils.validation import short
@@ -37,6 +40,8 @@ class EnvProperties:
     _backend: Backend | DispatchBackend | None = None
     interface_arguments: tuple[str, str | None, str]
     """The arguments observation, action and reward_unit."""
+    _renderer: Renderer | None
+    """What shows the rounds; None where nothing does."""
 
     pool = property(attrgetter("scenario.pool"), doc="The workers and the distributions of their task times.")
     n = property(attrgetter("scenario.pool.n"), doc="How many workers there are.")
@@ -52,6 +57,8 @@ class EnvProperties:
         self.scenario = scenario
         self._state = self._state_class(scenario, self._rows, self._signals, self._backend)
         self._interface = Interface(self._state, self._rows, *self.interface_arguments)
+        if self._renderer is not None:
+            self._interface.recorder = Recorder(self._state, self._rows)
 
     def _take(self, options: Mapping[str, Any] | None) -> None:
         """Change the scenario as the options of a reset say; the noise stays that of the rows' seeds.
@@ -110,6 +117,34 @@ class EnvProperties:
         """
         return self._state.conditions().means(self.scenario.catalogue)
 
+    def show_estimates(self, estimates: Floats | None) -> None:
+        """Show these estimates of the mean task times, (n,) or (E, n), when the rounds are rendered; NaN: unknown.
+
+        They stay until others are given or the episode ends. Without them, and after None, the mean of each worker's
+        results of the episode is shown. Nothing happens in an env that is not rendered. ValueError for another shape.
+        """
+        shape = self._rows, self.n
+        if estimates is not None and np.shape(estimates) not in (shape, shape[1:]):
+            raise ValueError(f"estimates must have shape {shape[1:]} or {shape}, not {np.shape(estimates)}")
+        if self._interface.recorder is not None:
+            self._interface.recorder.show_estimates(estimates)
+
+    def timeline(self, row: int = 0) -> Timeline:
+        """What each worker did in the last round of a row, or in the one that is on: what ``render`` shows.
+
+        ValueError if the env was made without ``render_mode``, as then nothing is recorded.
+
+        >>> import gymnasium, ata_gym
+        >>> pool = {"family": "deterministic", "scale": [2.0, 3.0]}
+        >>> env = gymnasium.make("ata_gym/TaskAllocation-v0", pool=pool, budget=3, render_mode="ansi").unwrapped
+        >>> _ = env.reset(seed=0), env.step(np.array([2, 1]))
+        >>> env.timeline().worker, env.timeline().start, env.timeline().end
+        (array([0, 0, 1]), array([0., 2., 0.]), array([2., 4., 3.]))
+        """
+        if self._interface.recorder is None:
+            raise ValueError('what workers do is recorded where it is rendered: make the env with render_mode="ansi"')
+        return self._interface.recorder.timeline(row)
+
     def checkpoint(self) -> dict[str, NDArray[Any]]:
         """Everything that the env remembers, as arrays to save; after ``restore`` it goes on bit for bit."""
         return {name: field.copy() for name, field in self._remembered().items()}
@@ -126,6 +161,8 @@ class EnvProperties:
         for name, field in here.items():
             field[...] = checkpoint[name]
         self._state.process.update_conditions(self._state.round)
+        if self._interface.recorder is not None:
+            self._interface.recorder.start_episode(slice(None))
 
     def _remembered(self) -> dict[str, NDArray[Any]]:
         return self._state.remembered() | self._interface.remembered() | {"over": self._ended}

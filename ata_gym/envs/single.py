@@ -14,6 +14,7 @@ from ata_gym.changes import Change, Conditions
 from ata_gym.envs.batch_state import Backend, DispatchBackend
 from ata_gym.envs.interface.interface import Observation, chosen
 from ata_gym.envs.properties import EnvProperties
+from ata_gym.envs.rendering.renderer import FRAMES_PER_SECOND, MODES, Frame, renderer
 from ata_gym.scenarios import PoolData, Scenario, resolve
 from ata_gym.typing import Floats, Mask
 from ata_gym.utils.validation import flag
@@ -22,7 +23,7 @@ from ata_gym.utils.validation import flag
 class SingleEnv(EnvProperties, gym.Env[Observation, NDArray[Any]]):
     """One row, without the row axis."""
 
-    metadata: ClassVar[dict[str, Any]] = {"render_modes": []}  # type: ignore[misc]
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": list(MODES), "render_fps": FRAMES_PER_SECOND}  # type: ignore[misc]
 
     def __init__(
         self,
@@ -37,7 +38,9 @@ class SingleEnv(EnvProperties, gym.Env[Observation, NDArray[Any]]):
         observation: str = "feedback",
         action: str | None = None,
         reward_unit: str = "time",
+        render_mode: str | None = None,
     ) -> None:
+        self.render_mode, self._renderer = render_mode, renderer(render_mode)
         self._signals, self._backend, self.interface_arguments = (
             flag("signals", signals),
             backend,
@@ -74,6 +77,8 @@ class SingleEnv(EnvProperties, gym.Env[Observation, NDArray[Any]]):
         self._interface.start_episode(slice(None))
         self._ended[:] = False
         masks = {name: field[0] for name, field in self._interface.masks().items()}
+        if self.render_mode == "human":
+            self.render()
         return chosen(self._interface.observation(), 0), masks
 
     def step(self, action: NDArray[Any]) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
@@ -86,4 +91,23 @@ class SingleEnv(EnvProperties, gym.Env[Observation, NDArray[Any]]):
         self._ended = played.ended
         info = {} if played.known is not None else {name: value.item() for name, value in played.info.items()}
         info |= {name: field[0] for name, field in interface.masks().items()}
+        if self.render_mode == "human":
+            self.render()
         return chosen(observation, 0), played.reward.item(), False, played.ended.item(), info
+
+    def render(self) -> Frame | None:
+        """Show the last round, or in dispatch the one that is on, in the way of ``render_mode``.
+
+        "ansi": a text of up to 80 columns. "rgb_array": pixels, shape (540, 960, 3). "human": a window, which ``reset``
+        and ``step`` draw by themselves. Without a mode nothing is shown, with a warning.
+        """
+        if self._renderer is None:
+            name = "" if self.spec is None else f'"{self.spec.id}", '
+            gym.logger.warn(f'nothing is rendered without a mode: gymnasium.make({name}render_mode="rgb_array")')
+            return None
+        return self._renderer.show(self.timeline())
+
+    def close(self) -> None:
+        """Close the window, if there is one."""
+        if self._renderer is not None:
+            self._renderer.close()

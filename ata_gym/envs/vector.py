@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ata_gym.changes import Change
 from ata_gym.envs.interface.interface import Observation, chosen, merged
 from ata_gym.envs.properties import EnvProperties
-from ata_gym.envs.single import SingleEnv
+from ata_gym.envs.rendering.renderer import FRAMES_PER_SECOND, VECTOR_MODES, Frame, renderer
 from ata_gym.scenarios import PoolData, Scenario, resolve
 from ata_gym.typing import Mask
 from ata_gym.utils.validation import flag, short, whole_number
@@ -41,16 +41,16 @@ class VectorEnv(EnvProperties, gym.vector.VectorEnv[Observation, NDArray[Any], N
         action: str | None = None,
         reward_unit: str = "time",
         max_episode_steps: int | None = None,
-        render_mode: None = None,
+        render_mode: str | None = None,
     ) -> None:
         if backend is not None:
             raise ValueError("a backend runs the tasks of a single env: use gymnasium.make, not make_vec")
-        if render_mode is not None:
-            raise ValueError(f"render_mode must be None, as this env draws no pictures, not {short(render_mode)}")
         self.num_envs = self._rows = whole_number("num_envs", num_envs)
-        self.render_mode = render_mode
+        self.render_mode, self._renderer = render_mode, renderer(render_mode, VECTOR_MODES)
         self.autoreset_mode = _autoreset_mode(autoreset_mode)
-        self.metadata = {**SingleEnv.metadata, "autoreset_mode": self.autoreset_mode}
+        self.metadata = {
+            "render_modes": list(VECTOR_MODES), "render_fps": FRAMES_PER_SECOND, "autoreset_mode": self.autoreset_mode,
+        }  # fmt: skip
         self._most_steps = np.inf if max_episode_steps is None else whole_number("max_episode_steps", max_episode_steps)
         self._signals, self.interface_arguments = flag("signals", signals), (observation, action, reward_unit)
         self._begin(resolve(scenario, pool, budget, horizon, price, changes))
@@ -154,6 +154,13 @@ class VectorEnv(EnvProperties, gym.vector.VectorEnv[Observation, NDArray[Any], N
             self._last = chosen(observation, np.arange(self.num_envs))
         info |= self._masks(np.ones(self.num_envs, np.bool_))
         return observation, reward, np.zeros(self.num_envs, np.bool_), truncated, info
+
+    def render(self) -> tuple[Frame, ...] | None:
+        """The frame of each row, as ``SyncVectorEnv`` gives them; those of a row are those of a single env."""
+        if self._renderer is None:
+            gym.logger.warn('nothing is rendered without a mode: gymnasium.make_vec(..., render_mode="rgb_array")')
+            return None
+        return tuple(self._renderer.frame(self.timeline(row)) for row in range(self.num_envs))
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         """What the method or attribute of that name gives for each row, as Gymnasium's vector envs answer.

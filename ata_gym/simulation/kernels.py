@@ -226,19 +226,17 @@ def _sift_down(heap: Ints, size: int, at: int, finish: Floats) -> None:
     heap[at] = moved
 
 
-@gufunc(
-    f"void({_DISTRIBUTIONS}uint64[:],int64[:],int64[:],int64[:],int64[:],float64[:],float64[:],"
-    "int64[:],float64[:],float64[:],int64[:],float64[:],float64[:],int64[:])",
-    f"{_DISTRIBUTIONS_LAYOUT}(),(),(),(n),(n),(n),(),(b),(b)->(n),(n),(),(),()",
-    (15, 16),
-)
-def run_race(
+@inlined
+def _race(
     family: Ints, shift: Floats, scale: Floats, shape: Floats, table: Floats, first: Ints, length: Ints, noise: Floats,
     key: Keys, episode: Ints, round_index: Ints, started: Ints, allocation: Ints, dies: Floats, deadline: Floats,
-    worker: Ints, time: Floats, elapsed: Floats, started_after: Ints, round_time: Floats, worker_time: Floats,
-    lost: Ints,
+    worker: Ints, time: Floats, start: Floats, elapsed: Floats, started_after: Ints, round_time: Floats,
+    worker_time: Floats, lost: Ints,
 ) -> None:  # fmt: skip
-    """The round ends at the B-th result, tasks that are running then are cancelled, and workers may die."""
+    """The round ends at the B-th result, tasks that are running then are cancelled, and workers may die.
+
+    ``start``, of length B or 0, takes when the task of each result was started.
+    """
     budget, n = len(worker), len(allocation)
     floats, counts = np.zeros((5, n)), np.zeros((4, n), np.int64)
     begun, duration, finish, idle = floats[0], floats[1], floats[2], floats[3]  # finish: its task ends, or it dies
@@ -265,7 +263,7 @@ def run_race(
             started_after[i] += 1
     for at in range(size // 2 - 1, -1, -1):
         _sift_down(heap, size, at, finish)
-    arrived_from, arrived_time = np.empty(budget, np.int64), np.empty(budget)
+    arrived_from, arrived_time, arrived_start = np.empty(budget, np.int64), np.empty(budget), np.empty(len(start))
     now = 0.0
     while b < budget:
         i = -1  # the worker that starts a task now
@@ -291,6 +289,8 @@ def run_race(
             now = finish[i]
             if now < dies[i] or not begun[i] + duration[i] > now:  # NaN counts as a result
                 arrived_from[b], arrived_time[b] = i, duration[i]
+                if len(start) > 0:
+                    arrived_start[b] = begun[i]
                 done[i] += 1
                 b += 1
             else:
@@ -322,9 +322,49 @@ def run_race(
     for b in range(budget):
         i = arrived_from[b]
         worker[place[i]], time[place[i]] = i, arrived_time[b]
+        if len(start) > 0:
+            start[place[i]] = arrived_start[b]
         place[i] += 1
     round_time[0] = now
     worker_time[0] = total
+
+
+@gufunc(
+    f"void({_DISTRIBUTIONS}uint64[:],int64[:],int64[:],int64[:],int64[:],float64[:],float64[:],"
+    "int64[:],float64[:],float64[:],int64[:],float64[:],float64[:],int64[:])",
+    f"{_DISTRIBUTIONS_LAYOUT}(),(),(),(n),(n),(n),(),(b),(b)->(n),(n),(),(),()",
+    (15, 16),
+)
+def run_race(
+    family: Ints, shift: Floats, scale: Floats, shape: Floats, table: Floats, first: Ints, length: Ints, noise: Floats,
+    key: Keys, episode: Ints, round_index: Ints, started: Ints, allocation: Ints, dies: Floats, deadline: Floats,
+    worker: Ints, time: Floats, elapsed: Floats, started_after: Ints, round_time: Floats, worker_time: Floats,
+    lost: Ints,
+) -> None:  # fmt: skip
+    """The round ends at the B-th result, tasks that are running then are cancelled, and workers may die."""
+    _race(
+        family, shift, scale, shape, table, first, length, noise, key, episode, round_index, started, allocation, dies,
+        deadline, worker, time, np.empty(0), elapsed, started_after, round_time, worker_time, lost,
+    )  # fmt: skip
+
+
+@gufunc(
+    f"void({_DISTRIBUTIONS}uint64[:],int64[:],int64[:],int64[:],int64[:],float64[:],float64[:],"
+    "int64[:],float64[:],float64[:],float64[:],int64[:],float64[:],float64[:],int64[:])",
+    f"{_DISTRIBUTIONS_LAYOUT}(),(),(),(n),(n),(n),(),(b),(b),(b)->(n),(n),(),(),()",
+    (15, 16, 17),
+)
+def run_race_with_starts(
+    family: Ints, shift: Floats, scale: Floats, shape: Floats, table: Floats, first: Ints, length: Ints, noise: Floats,
+    key: Keys, episode: Ints, round_index: Ints, started: Ints, allocation: Ints, dies: Floats, deadline: Floats,
+    worker: Ints, time: Floats, start: Floats, elapsed: Floats, started_after: Ints, round_time: Floats,
+    worker_time: Floats, lost: Ints,
+) -> None:  # fmt: skip
+    """As ``run_race``; tells besides when the task of each result was started."""
+    _race(
+        family, shift, scale, shape, table, first, length, noise, key, episode, round_index, started, allocation, dies,
+        deadline, worker, time, start, elapsed, started_after, round_time, worker_time, lost,
+    )  # fmt: skip
 
 
 @gufunc(

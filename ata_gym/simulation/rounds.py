@@ -151,3 +151,35 @@ def race_round(
         *of_tasks, keys, episode, round_index, started, allocation, dies, deadline, worker, duration
     )
     return RoundResult(worker, duration, *rest)
+
+
+def task_starts(
+    distributions: Distributions,
+    keys: Keys,
+    episode: Ints,
+    round_index: Ints,
+    started: Ints,
+    allocation: Ints,
+    budget: int,
+    disturbances: Disturbances | None = None,
+) -> Floats:
+    """When the task of each result of a round was started, shape (E, B), counted from the round's start.
+
+    The parameters, and the order of the results, are those of :func:`race_round`, and of :func:`allocation_round`.
+
+    >>> from ata_gym.pools import deterministic
+    >>> from ata_gym.simulation.keys import stream_keys
+    >>> distributions, keys, zero = deterministic([2.0, 2.5]).distributions, stream_keys(0), np.zeros(1, np.int64)
+    >>> disturbances = undisturbed(2)._replace(dies=np.array([[3.0, np.inf]]))
+    >>> started, allocation = np.zeros((1, 2), np.int64), np.array([[3, 1]])
+    >>> task_starts(distributions, keys, zero, zero, started, allocation, 4, disturbances)  # handed on at 3
+    array([[0. , 0. , 3. , 5.5]])
+    """
+    noise, dies, deadline = checked(disturbances, allocation.shape[1])
+    of_tasks = kernels.distribution_arguments(distributions, noise)
+    duration, start = np.empty((2, len(allocation), budget))
+    worker = np.empty(start.shape, np.int64)
+    kernels.run_race_with_starts(
+        *of_tasks, keys, episode, round_index, started, allocation, dies, deadline, worker, duration, start
+    )
+    return start

@@ -15,10 +15,10 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
 
+from ata_gym.utils import colours
 from ata_gym.utils.atomic import write_whole
 
-OKABE_ITO = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#B8A800")
-"""Eight colours that the colour-blind tell apart (Okabe and Ito, 2008; the yellow darkened for white paper)."""
+OKABE_ITO = colours.OKABE_ITO
 
 ON_DARK = dict(
     zip(

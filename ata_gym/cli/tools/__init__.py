@@ -1,4 +1,4 @@
-"""Commands for what is a user's own: a policy, recorded data, workers, results.
+"""Commands to look closely: at rounds, at a policy, at recorded data, workers and results of a user's own.
 
 The room ``cli`` makes them commands.
 """

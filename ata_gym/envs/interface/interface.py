@@ -19,6 +19,7 @@ from ata_gym.envs.interface.worker_features import (
     WorkerMemory,
     features_of,
 )
+from ata_gym.envs.rendering.recorder import Recorder
 from ata_gym.typing import Floats, Mask
 from ata_gym.utils.validation import unknown
 
@@ -84,6 +85,8 @@ class Interface:
         self._keeps = observation != "feedback" or self.form.masked
         self._memory = WorkerMemory.empty(rows, state.scenario.pool.n)
         self._seen: dict[str, NDArray[Any]] = {}
+        self.recorder: Recorder | None = None
+        """What keeps the last rounds to be rendered; None: nothing does."""
 
     def observation_space(self) -> spaces.Space[Any]:
         """The space of one row's observations."""
@@ -104,6 +107,8 @@ class Interface:
         self._state.start_episode(rows)
         self.form.start_episode(rows)
         self._first[:, rows] = 0.0
+        if self.recorder is not None:
+            self.recorder.start_episode(rows)
         if self._keeps:
             blank = self._state.no_feedback(rows)
             if not self._seen:
@@ -126,8 +131,12 @@ class Interface:
         if ready is not None and ready.all():
             ready = None
         first = state.round == 0 if self._in_unit else None
+        if self.recorder is not None:
+            self.recorder.begin_step()
         result = state.step(decided) if ready is None else state.step_some(decided, ready)
         seen = result.observation
+        if self.recorder is not None:
+            self.recorder.end_step(decided, ready, seen, result.info)
         cost = result.time + price * result.worker_time
         if first is not None:
             cost /= self._unit(seen, first if ready is None else first & ready, price)

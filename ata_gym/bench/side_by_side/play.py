@@ -1,0 +1,121 @@
+"""One policy on one scenario, round by round, for people who watch."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import replace
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+import ata_policies
+from ata_gym.bench.experiment.experiment import predict
+from ata_gym.envs.rendering.timeline import Timeline
+from ata_gym.scenarios import Scenario
+from ata_gym.utils.validation import whole_number
+from ata_policies.registry import default_name, load
+
+ALLOCATION = "ata_gym/TaskAllocation-v0"
+"""The env of the policy "default"."""
+_RECENT = 200
+"""Rounds that are kept, of which one is typical."""
+_PLAIN = {
+    "uta": ("Share evenly", "all wait for the slowest"),
+    "gta": ("Everybody works,\nthe first {budget} count", "the rest is for nothing"),
+    "ata-icml": ("ATA (ICML 2025)", "learns who is fast"),
+    "ata-empirical-icml": ("ATA (ICML 2025)", "learns who is fast (ATA-Empirical)"),
+    "default": ("ata-gym's default", "learns how fast, and how steady"),
+}
+"""What policies are called, and what they do, in plain words."""
+
+
+class Player:
+    """A policy in its own env; players of one seed have the same task times for the same tasks of the same worker.
+
+    Parameters
+    ----------
+    policy
+        A name, or "default": that of TaskAllocation-v0.
+    scenario, rounds, seed
+        What is played, in place of the scenario's horizon how long, and the seed of the episode and of the policy.
+    remember
+        How many of the first rounds are remembered worker by worker: see ``by_worker``.
+
+    Raises
+    ------
+    ValueError
+        If there is no such policy, it cannot play the scenario, or rounds or seed is no such number.
+    """
+
+    def __init__(self, policy: str, scenario: Scenario, rounds: int, seed: int = 0, remember: int = 0) -> None:
+        self.name, self.rounds = policy, whole_number("rounds", rounds)
+        env_id = ALLOCATION if policy == "default" else load(policy).env_id
+        self._env: Any = gym.make(
+            env_id, scenario=replace(scenario, horizon=self.rounds), render_mode="ansi", disable_env_checker=True
+        )
+        self._policy = ata_policies.make(policy, self._env, seed=whole_number("seed", seed, 0))
+        self.learns = load(default_name(env_id) if policy == "default" else policy).learns
+        """Whether the policy learns."""
+        self._observation, _ = self._env.reset(seed=seed)
+        self._state: Any = None
+        self.by_worker = np.zeros((3, min(remember, rounds), scenario.pool.n))
+        """(3, remember, n) of each of the first rounds: tasks of each worker, its worker time, and the wasted part."""
+        self.recent: deque[Timeline] = deque(maxlen=_RECENT)
+        """The last rounds."""
+        self.times: list[float] = []
+        """The round times."""
+        self.worker_times: list[float] = []
+        """The worker times of the rounds."""
+        self.wasted: list[float] = []
+        """The part of each worker time that gave no result."""
+
+    @property
+    def budget(self) -> int:
+        """Results that a round needs."""
+        budget: int = self._env.unwrapped.budget
+        return budget
+
+    def plain_words(self) -> tuple[str, str]:
+        """What the policy is called, maybe in two lines, and what it does; of most its name alone."""
+        title, gloss = _PLAIN.get(self.name, (self.name, ""))
+        return title.format(budget=self.budget), gloss
+
+    def play_round(self) -> Timeline:
+        """Play one round to its end, and tell what happened in it."""
+        env = self._env.unwrapped
+        over = False
+        while not over:
+            action, self._state = predict(self._policy, self._env, self._observation, self._state)
+            env.show_estimates(self._policy.estimated(self._state)[0])
+            self._observation, _, _, _, info = self._env.step(action)
+            over = info.get("round_over", True)
+        timeline: Timeline = env.timeline()
+        self.recent.append(timeline)
+        if timeline.round <= self.by_worker.shape[1]:
+            self.by_worker[:, timeline.round - 1] = timeline.tasks, timeline.busy, timeline.wasted_by
+        self.times.append(timeline.time)
+        self.worker_times.append(timeline.worker_time)
+        self.wasted.append(float(timeline.wasted_by.sum()))
+        return timeline
+
+    @property
+    def settled(self) -> slice:
+        """The rounds that averages are over: the second half of those played, when learning has mostly been done."""
+        return slice(len(self.times) // 2, None)
+
+    def averages(self) -> tuple[float, float, float]:
+        """Mean round time and mean worker time of these rounds, and the share of the worker time without a result."""
+        time, work, wasted = (float(np.mean(v[self.settled])) for v in (self.times, self.worker_times, self.wasted))
+        return time, work, wasted / work if work > 0 else 0.0
+
+    def typical(self) -> Timeline:
+        """Of the last rounds, the one whose round time and worker times are closest to the averages."""
+        time, work, share = self.averages()
+        far = [
+            abs(played.time / time - 1)
+            + abs(played.worker_time / work - 1)
+            + abs(played.wasted_by.sum() / work - share)
+            for played in self.recent
+        ]
+        return self.recent[int(np.argmin(far))]

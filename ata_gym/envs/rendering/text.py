@@ -1,0 +1,73 @@
+"""A round as text of up to 80 columns, without colours."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ata_gym.envs.rendering.timeline import CANCELLED, DONE, KINDS, RUNNING, Timeline, number
+
+_MARKS = "█▒╳▓"
+"""Of each kind of segment, in the order of ``timeline.KINDS``."""
+_END_OF_TASK = "▉"
+"""The last cell of a result: a thin gap shows where a task ends."""
+_WAITING, _AWAY = "·", " "
+_BAR = 46
+"""Columns of time."""
+MOST = 16
+"""Workers shown."""
+
+
+def as_text(timeline: Timeline, most: int = MOST) -> str:
+    """The round, a line for each of the ``most`` busiest workers, and what the marks mean.
+
+    The right end of a bar is the round's end.
+
+    >>> import gymnasium, ata_gym
+    >>> pool = {"family": "deterministic", "scale": [1.0, 2.0, 6.0]}
+    >>> env = gymnasium.make("ata_gym/TaskRace-v0", pool=pool, budget=5, render_mode="ansi")
+    >>> _ = env.reset(seed=0), env.step(np.array([5, 5, 5]))
+    >>> print(env.render())  # doctest: +NORMALIZE_WHITESPACE
+    Round 1: 4 until 5 results were in
+    worker time 12, runtime so far 4
+     worker tasks                                                  estimate    mean
+          0     5 ███████████▉██████████▉██████████▉███████████▉         1        1
+          1     5 ██████████████████████▉▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒         2        2
+          2     5 ▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒         -        6
+    █ done  ▒ cancelled  · waiting
+    """
+    shown = timeline.shown(most)
+    rows = [_row(timeline, worker) for worker in shown.tolist()]
+    rest = timeline.about_rest(shown)
+    kinds = {DONE, CANCELLED, *timeline.kind.tolist()}
+    legend = [f"{_MARKS[kind]} {KINDS[kind]}" for kind in sorted(kinds)]
+    title = f"{'worker':>7} {'tasks':>5} {'':{_BAR}} {'estimate':>9} {'mean':>9}"
+    lines = [*timeline.headings(), title, *rows, *([rest] if rest else []), "  ".join([*legend, f"{_WAITING} waiting"])]
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _row(timeline: Timeline, worker: int) -> str:
+    estimate, mean = (
+        "-" if np.isnan(value) else "away" if np.isinf(value) else number(value)
+        for value in (timeline.estimate[worker], timeline.mean[worker])
+    )
+    return f"{worker:>7} {timeline.tasks[worker]:>5} {_bar(timeline, worker)} {estimate:>9} {mean:>9}"
+
+
+def _bar(timeline: Timeline, worker: int) -> str:
+    """What a worker did from the round's start to its end."""
+    if timeline.time <= 0:
+        return _WAITING * _BAR if timeline.round else " " * _BAR
+    alive = _cell(timeline, min(float(timeline.dies[worker]), timeline.time))
+    cells = list(_WAITING * alive + _AWAY * (_BAR - alive))
+    for k in np.flatnonzero(timeline.worker == worker):
+        first = min(_cell(timeline, timeline.start[k]), _BAR - 1)
+        last = max(_cell(timeline, timeline.end[k]), first + 1)
+        kind = timeline.kind[k]
+        cells[first:last] = _MARKS[kind] * (last - first)
+        if last - first > 1 and kind != RUNNING:
+            cells[last - 1] = _END_OF_TASK if kind == DONE else _MARKS[kind]
+    return "".join(cells)
+
+
+def _cell(timeline: Timeline, moment: float) -> int:
+    return round(_BAR * float(moment) / timeline.time)

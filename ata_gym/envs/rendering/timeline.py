@@ -1,0 +1,128 @@
+"""What happened in a round of one row: which worker was busy with a task when, and what came of it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ata_gym.typing import Floats, Ints, Mask
+
+KINDS = ("done", "cancelled", "lost", "running")
+"""What came of a task: a result; cancelled as the round ended; lost as its worker died; not known yet (dispatch)."""
+DONE, CANCELLED, LOST, RUNNING = range(4)
+
+
+class Timeline(NamedTuple):
+    """The last round of a row of n workers, or in dispatch the one that is on. Times count from the round's start."""
+
+    round: int
+    """Its number, counted from 1; 0 if none has begun, and then there are no segments."""
+    budget: int
+    """Results B that it needs."""
+    over: bool
+    """Whether all B results are in."""
+    worker: Ints
+    """(k,) the worker of each segment, in ascending order, those of a worker in the order of their starts."""
+    start: Floats
+    """(k,) when the task was started."""
+    end: Floats
+    """(k,) when its result was in, or it was cancelled or lost; of a running task, the present."""
+    kind: NDArray[np.int8]
+    """(k,) which of ``KINDS``."""
+    time: float
+    """The round time; in dispatch, so far."""
+    worker_time: float
+    """How long all workers were busy in it."""
+    runtime: float
+    """Round times of the episode added up, with this one."""
+    total_worker_time: float
+    """Worker times of the episode added up, with this one."""
+    price: float
+    """What one unit of worker time costs in units of runtime."""
+    tasks: Ints
+    """(n,) the allocation; in dispatch, tasks started in the round."""
+    estimate: Floats
+    """(n,) what is thought of the mean task times; NaN where nothing is."""
+    mean: Floats
+    """(n,) exact mean task times in the round; inf for workers that are away from its start."""
+    dies: Floats
+    """(n,) when each worker dies; 0: it is away, inf: it lives."""
+    present: Mask
+    """(n,) places that hold a worker."""
+    longest: float
+    """The longest of the last round times of the episode, for an axis that is steady."""
+
+    @property
+    def busy(self) -> Floats:
+        """How long each worker was busy, (n,)."""
+        busy: Floats = np.bincount(self.worker, self.end - self.start, minlength=len(self.tasks)).astype(np.float64)
+        return busy
+
+    @property
+    def wasted_by(self) -> Floats:
+        """How long each worker was busy with tasks that gave no result and will give none, (n,)."""
+        unused = (self.kind == CANCELLED) | (self.kind == LOST)
+        wasted: Floats = np.bincount(
+            self.worker[unused], (self.end - self.start)[unused], minlength=len(self.tasks)
+        ).astype(np.float64)
+        return wasted
+
+    @property
+    def away(self) -> Mask:
+        """Workers that are away from the round's start, (n,)."""
+        away: Mask = self.present & (self.dies == 0.0)
+        return away
+
+    @property
+    def results(self) -> int:
+        """How many results are in."""
+        return int((self.kind == DONE).sum())
+
+    @property
+    def last(self) -> int:
+        """The worker whose result was the last one to come in (of equals the highest); -1 if there is none."""
+        done = self.kind == DONE
+        return int(self.worker[done & (self.end >= self.end[done].max())].max()) if done.any() else -1
+
+    def shown(self, most: int) -> Ints:
+        """The workers to show, in ascending order: all, or the ``most`` busiest ones (of equals the lowest)."""
+        there = np.flatnonzero(self.present)
+        if len(there) <= most:
+            return there
+        return np.sort(there[np.argsort(-self.busy[there], kind="stable")[:most]])
+
+    def about_rest(self, shown: Ints) -> str:
+        """A line on the workers that are not shown; empty if there are none."""
+        rest = self.present.copy()
+        rest[shown] = False
+        busy = int((self.busy[rest] > 0).sum())
+        away = int(self.away[rest].sum())
+        count = int(rest.sum())
+        away_too = f", {away:,} away" if away else ""
+        return f"+ {count:,} workers: {busy:,} busy, {count - busy - away:,} idle{away_too}" if count else ""
+
+    def headings(self) -> tuple[str, str]:
+        """Two lines: the round and its time; worker time, runtime and price."""
+        if self.round == 0:
+            return "No round was played yet", f"a round needs {_results(self.budget)} of {self.present.sum():,} workers"
+        if self.over:
+            first = f"Round {self.round:,}: {number(self.time)} until {_results(self.budget)} were in"
+        else:
+            first = f"Round {self.round:,}, after {number(self.time)}: {self.results:,} of {_results(self.budget)}"
+        price = f", price {number(self.price)}" if self.price else ""
+        return first, f"worker time {number(self.worker_time)}, runtime so far {number(self.runtime)}{price}"
+
+
+def number(value: float) -> str:
+    """A time in four digits, or in whole thousands.
+
+    >>> number(4.94719), number(123456.7), number(2e6)
+    ('4.947', '123,457', '2e+06')
+    """
+    return f"{value:,.0f}" if 1e3 <= abs(value) < 1e6 else f"{value:.4g}"
+
+
+def _results(count: int) -> str:
+    return f"{count:,} result{'s' * (count != 1)}"

@@ -1,0 +1,92 @@
+"""Policies that are watched: they have the same luck, and the pictures show what they did."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import ata_gym
+from ata_gym.bench.side_by_side import learning, who_waits
+from ata_gym.bench.side_by_side.play import Player
+from ata_gym.scenarios import Scenario
+
+FIVE = ata_gym.scenario("five-workers")
+
+
+def played(policy: str, rounds: int, scenario: Scenario = FIVE, **options: int) -> Player:
+    player = Player(policy, scenario, rounds, **options)
+    for _ in range(rounds):
+        player.play_round()
+    return player
+
+
+@pytest.mark.parametrize("policy", ["uta", "gta", "ata-empirical-icml", "default", "race", "dispatch", "oracle"])
+def test_a_player_plays_whole_rounds_of_its_own_env(policy: str) -> None:
+    player = played(policy, 3, remember=2)
+    assert [timeline.round for timeline in player.recent] == [1, 2, 3]
+    assert all(timeline.over for timeline in player.recent)
+    assert player.times == [timeline.time for timeline in player.recent]
+    assert player.by_worker.shape == (3, 2, 5)
+    tasks, busy, wasted = player.by_worker
+    assert busy.sum(axis=1) == pytest.approx(player.worker_times[:2])
+    assert wasted.sum(axis=1) == pytest.approx(player.wasted[:2])
+    assert (tasks.sum(axis=1) >= player.budget).all()
+
+
+def test_players_of_a_seed_have_the_same_task_times() -> None:
+    """An even share and ATA, which begins with one, have the same first round; another seed has another."""
+    first = [played(policy, 1, seed=7).times for policy in ("uta", "ata-empirical-icml")]
+    assert first[0] == first[1] != played("uta", 1, seed=8).times
+
+
+def test_averages_are_over_the_second_half_and_a_typical_round_is_close_to_them() -> None:
+    player = played("gta", 41)
+    time, work, share = player.averages()
+    assert player.settled == slice(20, None)
+    assert time == pytest.approx(np.mean(player.times[20:]))
+    assert work == pytest.approx(np.mean(player.worker_times[20:]))
+    assert 0 < share == pytest.approx(sum(player.wasted[20:]) / sum(player.worker_times[20:]))
+    typical = player.typical()
+    assert typical.time in player.times
+    assert abs(typical.time - time) < np.std(player.times)
+
+
+def test_the_pictures_are_the_same_bytes_each_time(tmp_path: Path) -> None:
+    sizes = []
+    for name in ("one", "two"):
+        players = [played(policy, 4, remember=4) for policy in ("gta", "default")]
+        png, svg = who_waits.draw(players, FIVE, tmp_path / name / "who-waits")
+        learning.animate(players, tmp_path / name / "learning.gif")
+        sizes.append([path.read_bytes() for path in (png, svg, tmp_path / name / "learning.gif")])
+        with Image.open(png) as picture:
+            assert picture.width == 1600
+    assert sizes[0] == sizes[1]
+    with Image.open(tmp_path / "one" / "learning.gif") as animation:
+        assert animation.n_frames == 4
+        assert animation.info["loop"] == 0
+        frames = []
+        for k in range(4):
+            animation.seek(k)
+            frames.append(np.asarray(animation.convert("RGB")))
+    assert all((one != other).any() for one, other in pairwise(frames))
+    assert (frames[0][2, 2] == 255).all(), "the paper is white"
+
+
+@pytest.mark.parametrize("rounds", [1, 2, 7, 500, 100_000])
+def test_an_animation_has_few_frames_from_the_first_round_to_the_last(rounds: int) -> None:
+    chosen = learning.frame_rounds(rounds)
+    assert chosen == sorted(set(chosen))
+    assert (chosen[0], chosen[-1]) == (1, rounds)
+    assert len(chosen) <= learning.FRAMES
+    assert len(chosen) * learning.SECONDS + learning.LAST_SECONDS <= 12
+
+
+def test_what_a_player_cannot_play_is_refused() -> None:
+    with pytest.raises(ValueError, match="there is no policy 'utta'"):
+        Player("utta", FIVE, 3)
+    with pytest.raises(ValueError, match="rounds must be a whole number"):
+        Player("uta", FIVE, 0)

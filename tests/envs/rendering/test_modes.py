@@ -1,0 +1,270 @@
+"""What ``render`` gives in each mode, on every id, alone and in vector envs, and Gymnasium's videos of it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+from gymnasium.wrappers import RecordVideo
+from gymnasium.wrappers.vector import RecordVideo as RecordVideoOfRows
+
+import ata_gym  # noqa: F401 - registers the ids
+from ata_gym.changes import Spot
+from ata_gym.pools import deterministic
+from ata_gym.scenarios import scenario_names
+from ata_gym.utils import extras
+from ata_gym.utils.extras import MissingExtraError
+
+IDS = [env_id for env_id, spec in gym.registry.items() if spec.namespace == "ata_gym"]
+RACE = "ata_gym/TaskRace-v0"
+SHAPE = (540, 960, 3)
+
+
+@pytest.fixture
+def window(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Windows that nobody sees, without the pause between frames."""
+    monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
+    pygame = pytest.importorskip("pygame")
+    pauses: list[int] = []
+
+    class Clock:
+        def tick(self, frames_per_second: int) -> None:
+            pauses.append(frames_per_second)
+
+    monkeypatch.setattr(pygame.time, "Clock", Clock)
+    pygame.pauses = pauses
+    yield pygame
+    pygame.display.quit()
+    del pygame.pauses
+
+
+def is_frame(frame: Any) -> bool:
+    return isinstance(frame, np.ndarray) and frame.dtype == np.uint8 and frame.shape == SHAPE
+
+
+def test_there_are_three_ids() -> None:
+    assert len(IDS) == 3
+
+
+@pytest.mark.parametrize("env_id", IDS)
+@pytest.mark.usefixtures("window")
+def test_gymnasiums_checker_renders_in_every_mode(env_id: str) -> None:
+    env = gym.make(env_id, render_mode="rgb_array")
+    assert set(env.metadata["render_modes"]) == {"ansi", "rgb_array", "human"}
+    assert env.metadata["render_fps"] == 4
+    check_env(env.unwrapped, skip_render_check=False)
+    env.close()
+
+
+@pytest.mark.parametrize("env_id", IDS)
+def test_frames_are_pixels_of_one_shape_that_show_what_happened(env_id: str) -> None:
+    env = gym.make(env_id, scenario="changing-spot", render_mode="rgb_array")
+    env.reset(seed=0)
+    env.action_space.seed(0)
+    frames: list[Any] = [env.render()]
+    for _ in range(3):
+        env.step(env.action_space.sample())
+        frames += [env.render(), env.render()]
+    assert all(map(is_frame, frames))
+    assert all((one == other).all() for one, other in zip(frames[1::2], frames[2::2], strict=True))
+    assert all((one != other).any() for one, other in zip(frames[:-1:2], frames[1::2], strict=True))
+    frames[0][:] = 0  # it is the user's own
+    assert (env.render() == frames[-1]).all()
+
+
+@pytest.mark.parametrize("env_id", IDS)
+def test_the_picture_of_a_round_does_not_depend_on_what_was_drawn_before(env_id: str) -> None:
+    """Pixels that are kept from frame to frame are drawn anew where they no longer fit."""
+    old, fresh = (gym.make(env_id, scenario="drawn-3-to-16-v1", render_mode="rgb_array") for _ in range(2))
+    for env in (old, fresh):
+        env.reset(seed=1)
+        env.action_space.seed(1)
+    for _ in range(4):
+        for env in (old, fresh):
+            env.step(env.action_space.sample())
+        old.render()
+    assert (old.render() == fresh.render()).all()  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("env_id", IDS)
+def test_gymnasium_records_videos(env_id: str, tmp_path: Path) -> None:
+    moviepy = pytest.importorskip("moviepy")
+    env = RecordVideo(gym.make(env_id, horizon=2, budget=4, render_mode="rgb_array"), str(tmp_path / "video"))
+    env.reset(seed=0)
+    steps = 0
+    while not env.step(env.action_space.sample())[3]:
+        steps += 1
+    env.close()
+    (file,) = (tmp_path / "video").glob("*.mp4")
+    with moviepy.VideoFileClip(str(file)) as clip:
+        assert clip.size == [SHAPE[1], SHAPE[0]]
+        assert clip.fps == 4
+        assert clip.n_frames == steps + 2
+        assert clip.get_frame(0).std() > 1  # not blank
+
+
+@pytest.mark.parametrize(
+    ("env_id", "vectorization_mode"), [*((env_id, "vector_entry_point") for env_id in IDS), (RACE, "sync")]
+)
+def test_vector_envs_give_a_frame_for_each_row(env_id: str, vectorization_mode: str, tmp_path: Path) -> None:
+    moviepy = pytest.importorskip("moviepy")
+    envs = gym.make_vec(env_id, num_envs=2, vectorization_mode=vectorization_mode, render_mode="rgb_array", horizon=9)
+    video = RecordVideoOfRows(envs, str(tmp_path / "video"), video_aspect_ratio=(2, 1), video_length=3)
+    video.reset(seed=4)
+    video.action_space.seed(0)
+    for _ in range(3):
+        video.step(video.action_space.sample())
+    frames = envs.render()
+    assert isinstance(frames, tuple)
+    assert all(map(is_frame, frames))
+    assert len(frames) == 2
+    assert (frames[0] != frames[1]).any()
+    video.close()
+    (file,) = (tmp_path / "video").glob("*.mp4")
+    with moviepy.VideoFileClip(str(file)) as clip:
+        assert clip.size == [2 * SHAPE[1], SHAPE[0]]
+
+
+def test_the_frames_of_both_kinds_of_vector_envs_are_alike() -> None:
+    sync, native = (
+        gym.make_vec(RACE, num_envs=2, vectorization_mode=mode, render_mode="rgb_array")
+        for mode in ("sync", "vector_entry_point")
+    )
+    for envs in (sync, native):
+        envs.reset(seed=4)
+        envs.step(np.array([[2, 2, 2, 2, 2], [8, 0, 0, 0, 1]]))
+    for one, other in zip(sync.render(), native.render(), strict=True):  # type: ignore[arg-type]
+        assert (one == other).all()
+
+
+@pytest.mark.parametrize("env_id", IDS)
+def test_a_window_is_drawn_by_each_reset_and_step_until_it_is_closed(env_id: str, window: Any) -> None:
+    env = gym.make(env_id, render_mode="human")
+    assert window.display.get_surface() is None
+    env.reset(seed=0)
+    assert window.display.get_surface().get_size() == SHAPE[1::-1]
+    empty = window.surfarray.array3d(window.display.get_surface())
+    env.step(env.action_space.sample())
+    assert (window.surfarray.array3d(window.display.get_surface()) != empty).any()
+    assert env.render() is None
+    assert window.pauses == [4, 4, 4]
+    env.close()
+    assert window.display.get_surface() is None
+    env.close()
+
+
+def test_the_text_of_a_small_round() -> None:
+    env = gym.make(
+        RACE, pool=deterministic([1.0, 2.0, 6.0]), budget=3, changes=[Spot(0.5, 0.5)], price=0.5, render_mode="ansi"
+    )
+    env.reset(seed=0)
+    assert str(env.render()).splitlines()[:2] == ["No round was played yet", "a round needs 3 results of 3 workers"]
+    away = env.unwrapped.conditions().dies == 0.0  # type: ignore[attr-defined]
+    assert away.tolist() == [False, False, True]
+    env.step(np.array([1, 3, 3]))
+    bars = "█" * 11 + "▉" + "·" * 34, ("█" * 22 + "▉") * 2, " " * 46
+    assert str(env.render()).splitlines() == [
+        "Round 1: 4 until 3 results were in",
+        "worker time 5, runtime so far 4, price 0.5",
+        " worker tasks                                                 estimate      mean",
+        f"      0     1 {bars[0]}         1         1",
+        f"      1     3 {bars[1]}         2         2",
+        f"      2     3 {bars[2]}         -      away",
+        "█ done  ▒ cancelled  · waiting",
+    ]
+
+
+@pytest.mark.parametrize("env_id", IDS)
+@pytest.mark.parametrize("name", scenario_names())
+def test_texts_fit_a_terminal_in_every_scenario(env_id: str, name: str) -> None:
+    env = gym.make(env_id, scenario=name, render_mode="ansi")
+    env.reset(seed=0)
+    for _ in range(3):
+        env.step(env.action_space.sample())
+        lines = str(env.render()).splitlines()
+        assert max(map(len, lines)) <= 80
+        assert len(lines) <= 22
+        assert lines[0].startswith("Round ")
+
+
+@pytest.mark.parametrize("mode", ["ansi", "rgb_array"])
+def test_of_a_thousand_workers_the_busiest_are_shown_and_the_others_counted(mode: str) -> None:
+    env: Any = gym.make(RACE, pool=deterministic(np.arange(1.0, 1001.0).tolist()), budget=40, render_mode=mode)
+    env.reset(seed=0)
+    action = np.zeros(1000, np.int64)
+    action[100:140] = 1
+    env.step(action)
+    timeline = env.unwrapped.timeline()
+    assert timeline.shown(16).tolist() == list(range(124, 140))
+    assert timeline.about_rest(timeline.shown(16)) == "+ 984 workers: 24 busy, 960 idle"
+    if mode == "ansi":
+        lines = env.render().splitlines()
+        assert "+ 984 workers: 24 busy, 960 idle" in lines
+        assert [int(line[:7]) for line in lines[3:19]] == list(range(124, 140))
+    else:
+        assert is_frame(env.render())
+
+
+def test_a_list_of_frames_is_gathered_by_gymnasium() -> None:
+    env: Any = gym.make(RACE, render_mode="rgb_array_list")
+    env.reset(seed=0)
+    env.step(env.action_space.sample())
+    assert len(env.render()) == 2
+
+
+def test_without_a_mode_nothing_is_rendered_and_a_warning_says_how() -> None:
+    with pytest.warns(UserWarning, match=r'gymnasium.make\("ata_gym/TaskRace-v0", render_mode="rgb_array"\)'):
+        assert gym.make(RACE).unwrapped.render() is None
+    with pytest.warns(UserWarning, match="make_vec"):
+        assert gym.make_vec(RACE, num_envs=2).render() is None
+
+
+@pytest.mark.parametrize("wrong", ["rgb", "depth_array", 1, ["ansi"]])
+def test_an_unknown_mode_is_refused(wrong: Any) -> None:
+    make = gym.envs.registration.load_env_creator(gym.spec(RACE).entry_point)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="render_mode must be None, 'ansi', 'rgb_array' or 'human', not"):
+        make(render_mode=wrong)
+    with pytest.raises(ValueError, match="render_mode must be None, 'ansi' or 'rgb_array', not"):
+        gym.make_vec(RACE, num_envs=2, render_mode=wrong)
+
+
+def test_rows_of_a_native_vector_env_have_no_windows() -> None:
+    with pytest.raises(ValueError, match="must be None, 'ansi' or 'rgb_array', not 'human'"):
+        gym.make_vec(RACE, num_envs=2, render_mode="human")
+
+
+@pytest.mark.parametrize(
+    ("mode", "module"), [("rgb_array", "matplotlib"), ("human", "matplotlib"), ("human", "pygame")]
+)
+def test_a_missing_package_is_named_with_its_extra(mode: str, module: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = extras.importlib.import_module
+
+    def without(name: str) -> Any:
+        if name == module:
+            raise ModuleNotFoundError(name=module)
+        return found(name)
+
+    monkeypatch.setattr(extras.importlib, "import_module", without)
+    with pytest.raises(
+        MissingExtraError, match=rf'render_mode="{mode}" needs {module}: pip install "ata-gym\[render\]"'
+    ):
+        gym.make(RACE, render_mode=mode)
+
+
+def test_text_needs_the_base_alone() -> None:
+    code = """
+import sys, gymnasium, ata_gym
+env = gymnasium.make("ata_gym/TaskDispatch-v0", render_mode="ansi")
+env.reset(seed=0)
+env.step(env.action_space.sample())
+assert env.render().startswith("Round 1")
+print(*{name.partition(".")[0] for name in sys.modules})
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not {"matplotlib", "pygame", "PIL", "rich"} & set(done.stdout.split())

@@ -1,0 +1,210 @@
+"""What is recorded of a round: every task in its place, and together the very round that the env reports."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import ata_gym  # noqa: F401 - registers the ids
+from ata_gym.changes import Change, Crash, Jump, Outliers, Spot, Walk
+from ata_gym.envs.rendering.timeline import CANCELLED, DONE, LOST, RUNNING, Timeline
+from ata_gym.pools import deterministic, exponential, gamma, trace
+
+ALLOCATION, RACE, DISPATCH = IDS = [f"ata_gym/Task{name}-v0" for name in ("Allocation", "Race", "Dispatch")]
+POOL = (
+    exponential([1.0, 2.0], shift=[0.5, 0.0]) + gamma(2.5, 0.7) + trace([[1.0, 0.0, 2.0]]) + deterministic([1.0, 3.0])
+)
+CHANGES: list[list[Change]] = [
+    [],
+    [Spot(0.3, 0.4, deadline=1.0)],
+    [Crash(0.4, within=4.0, away=1)],
+    [Crash(0.6, within=2.0, away=1, deadline=1.5), Spot(0.2, 0.5), Walk(0.3, 0.5)],
+    [Jump(at=1, workers=(0, 3), factor=0.1), Outliers(0.2, 3, 9)],
+]
+
+
+def check(timeline: Timeline, info: dict[str, Any], budget: int, mean: np.ndarray) -> None:
+    """Everything that must be true of a round, or of the part of it that has been."""
+    worker, start, end, kind = timeline.worker, timeline.start, timeline.end, timeline.kind
+    close = 1e-9 * (1 + timeline.time)
+    assert (start >= 0).all()
+    assert (end >= start).all()
+    assert (end <= timeline.time + close).all()
+    assert (np.diff(worker) >= 0).all()
+    neighbours = np.diff(worker) == 0
+    assert (start[1:][neighbours] >= end[:-1][neighbours] - close).all(), "tasks of a worker overlap"
+    assert timeline.time == info["round_time"]
+    assert timeline.runtime == info["runtime"]
+    assert timeline.total_worker_time == info["total_worker_time"]
+    assert timeline.worker_time == pytest.approx(info["worker_time"])
+    assert (end - start).sum() == pytest.approx(info["worker_time"], abs=close)
+    assert timeline.busy.sum() == pytest.approx(info["worker_time"], abs=close)
+    assert end[kind == DONE].max() == pytest.approx(timeline.time, abs=close)
+    assert end[kind == CANCELLED] == pytest.approx(timeline.time, abs=close)
+    assert end[kind == RUNNING] == pytest.approx(timeline.time, abs=close)
+    assert end[kind == LOST] == pytest.approx(timeline.dies[worker[kind == LOST]], abs=close)
+    assert (kind == LOST).sum() == info.get("lost", 0)
+    assert (end <= timeline.dies[worker] + close).all(), "a dead worker works"
+    assert not np.isin(worker, np.flatnonzero(timeline.away)).any()
+    assert timeline.mean.tobytes() == mean.tobytes()
+    if timeline.over:
+        assert (kind == DONE).sum() == budget
+        assert not (kind == RUNNING).any()
+    else:
+        assert not (kind == CANCELLED).any()
+
+
+@pytest.mark.parametrize("env_id", IDS)
+@settings(max_examples=40)
+@given(
+    changes=st.sampled_from(CHANGES),
+    seed=st.integers(0, 2**40),
+    budget=st.integers(1, 9),
+    price=st.sampled_from([0, 0.5]),
+)
+def test_a_round_is_the_sum_of_its_tasks(
+    env_id: str, changes: list[Change], seed: int, budget: int, price: float
+) -> None:
+    env: Any = gym.make(env_id, pool=POOL, budget=budget, changes=changes, price=price, render_mode="ansi").unwrapped
+    env.reset(seed=seed)
+    env.action_space.seed(seed)
+    assert env.timeline().round == len(env.timeline().worker) == 0
+    rounds = 0
+    for _ in range(12):
+        begins, mean = rounds == 0 or env.timeline().over, env.means()
+        action = env.action_space.sample()
+        observation, *_, info = env.step(action)
+        rounds += begins
+        timeline = env.timeline()
+        assert timeline.round == rounds
+        assert timeline.over == info.get("round_over", True)
+        assert timeline.price == price
+        check(timeline, info, budget, mean)
+        if env_id == DISPATCH:
+            ends = timeline.worker[(timeline.kind == DONE) & (timeline.end == timeline.time)]
+            assert observation["worker"][0] in ends
+            assert timeline.last == ends.max()
+            assert timeline.over or (observation["started"] == timeline.tasks).all()
+        else:
+            assert (timeline.tasks == action).all()
+            done = timeline.worker[timeline.kind == DONE]
+            assert (done == observation["worker"]).all()
+            length = (timeline.end - timeline.start)[timeline.kind == DONE]
+            assert length == pytest.approx(observation["duration"], abs=1e-9 * (1 + timeline.time))
+
+
+def test_tasks_that_are_handed_on_start_at_the_deadline() -> None:
+    """Worker 1 dies at once; both of its tasks go to worker 0, idle since 1, at the deadline 4."""
+    env: Any = gym.make(
+        RACE, pool=deterministic([1.0, 2.0]), budget=3, changes=[Spot(1.0, 1e-9, deadline=4.0)], render_mode="ansi"
+    ).unwrapped
+    env.reset(seed=0)
+    (alive,) = np.flatnonzero(np.isinf(env.conditions().dies))
+    allocation = np.array([2, 2])
+    allocation[alive] = 1
+    _, _, _, _, info = env.step(allocation)
+    timeline, time = env.timeline(), float(alive + 1)
+    assert timeline.start.tolist() == [0.0, 4.0, 4.0 + time]
+    assert timeline.time == info["round_time"] == 4.0 + 2 * time
+    assert timeline.away.tolist() == [alive == 1, alive == 0]
+
+
+@pytest.mark.parametrize("env_id", IDS)
+@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.DISABLED])
+def test_each_row_of_a_vector_env_has_the_rounds_of_a_single_env(env_id: str, mode: AutoresetMode) -> None:
+    options: dict[str, Any] = {"pool": POOL, "budget": 3, "changes": CHANGES[3], "render_mode": "ansi"}
+    vector = gym.make_vec(env_id, num_envs=3, autoreset_mode=mode, **options)
+    vector.reset(seed=5)
+    vector.action_space.seed(0)
+    singles: list[Any] = [gym.make(env_id, **options) for _ in range(3)]
+    for row, env in enumerate(singles):
+        env.reset(seed=5 + row)
+    for _ in range(7):
+        actions = vector.action_space.sample()
+        vector.step(actions)
+        for row, env in enumerate(singles):
+            env.step(actions[row])
+        assert vector.render() == tuple(env.render() for env in singles)
+
+
+def test_rows_that_only_choose_a_worker_keep_their_last_round() -> None:
+    env: Any = gym.make(ALLOCATION, pool=POOL, budget=2, action="assign", render_mode="ansi").unwrapped
+    env.reset(seed=0)
+    seen = []
+    for worker in (0, 4, 1, 1, 0):
+        env.step(np.int64(worker))
+        seen.append((env.timeline().round, env.timeline().tasks.tolist()))
+    nothing, first, second = (0, [0] * 6), (1, [1, 0, 0, 0, 1, 0]), (2, [0, 2, 0, 0, 0, 0])
+    assert seen == [nothing, first, first, second, second]
+
+
+@pytest.mark.parametrize("env_id", IDS[:2])
+def test_a_backend_has_its_workers_run_their_tasks_one_after_the_other(env_id: str) -> None:
+    from ata_gym.simulation.rounds import race_round
+
+    options: dict[str, Any] = {"pool": POOL, "budget": 5, "render_mode": "ansi"}
+    by_hand: Any = gym.make(env_id, backend=race_round, **options)
+    simulated: Any = gym.make(env_id, **options)
+    for env in (by_hand, simulated):
+        env.reset(seed=3)
+        env.step(np.array([2, 1, 1, 0, 1, 0]))
+    assert by_hand.render() == simulated.render()
+
+
+def test_estimates_are_the_means_of_results_or_those_that_are_given() -> None:
+    env: Any = gym.make(ALLOCATION, pool=deterministic([1.0, 2.0, 9.0]), budget=3, render_mode="ansi").unwrapped
+    env.reset(seed=0)
+    assert np.isnan(env.timeline().estimate).all()
+    env.step(np.array([1, 2, 0]))
+    assert env.timeline().estimate[:2].tolist() == [1.0, 2.0]
+    assert np.isnan(env.timeline().estimate[2])
+    env.show_estimates(np.array([5.0, 6.0, 7.0]))
+    env.step(np.array([1, 2, 0]))
+    assert env.timeline().estimate.tolist() == [5.0, 6.0, 7.0]
+    env.show_estimates(None)
+    assert env.timeline().estimate[:2].tolist() == [1.0, 2.0]
+    env.show_estimates(np.array([5.0, 6.0, 7.0]))
+    env.reset()
+    assert np.isnan(env.timeline().estimate).all()
+    with pytest.raises(ValueError, match=r"estimates must have shape \(3,\) or \(1, 3\), not \(2,\)"):
+        env.show_estimates(np.ones(2))
+    gym.make(ALLOCATION).unwrapped.show_estimates(np.ones(5))  # nothing shows them
+
+
+def test_after_a_restored_checkpoint_rounds_are_recorded_anew() -> None:
+    env: Any = gym.make(DISPATCH, budget=3, render_mode="ansi").unwrapped
+    env.reset(seed=0)
+    env.step(np.ones(5, np.int8))
+    saved = env.checkpoint()
+    env.restore(saved)
+    assert env.timeline().round == 0
+    env.step(np.ones(5, np.int8))
+    assert (env.timeline().kind == DONE).sum() == 1
+    assert len(env.render().splitlines()) == 9
+
+
+def test_nothing_is_recorded_where_nothing_is_rendered() -> None:
+    env: Any = gym.make(ALLOCATION).unwrapped
+    assert env._interface.recorder is None
+    with pytest.raises(ValueError, match='make the env with render_mode="ansi"'):
+        env.timeline()
+
+
+def test_recording_changes_nothing_of_what_an_env_gives() -> None:
+    for env_id in IDS:
+        options: dict[str, Any] = {"pool": POOL, "budget": 4, "changes": CHANGES[3]}
+        plain, seen = gym.make(env_id, **options), gym.make(env_id, render_mode="ansi", **options)
+        plain.action_space.seed(1)
+        for env in (plain, seen):
+            env.reset(seed=2)
+        for _ in range(9):
+            action = plain.action_space.sample()
+            one, other = plain.step(action), seen.step(action)
+            assert one[1:] == other[1:]
+            assert all(one[0][name].tobytes() == other[0][name].tobytes() for name in one[0])
