@@ -52,7 +52,7 @@ def render(page: Page) -> str:
         autoescape=True, undefined=jinja.StrictUndefined, trim_blocks=True, lstrip_blocks=True,
         loader=jinja.FileSystemLoader(_ASSETS),
     )  # fmt: skip
-    environment.filters |= {"blocks": blocks, "pieces": pieces, "dict": dict}
+    environment.filters |= {"blocks": blocks, "terms": terms, "pieces": pieces, "dict": dict}
     scripts = [_plotly(), *(_asset(name) for name in _SCRIPTS)]
     allowed = " ".join(map(_hash, scripts))
     policy = f"default-src 'none'; style-src 'unsafe-inline'; img-src data: blob:; script-src {allowed}"
@@ -123,6 +123,8 @@ def blocks(text: str) -> list[tuple[str, str]]:
     """
     found: list[tuple[str, str]] = []
     for part in re.split(r"\n\s*\n", re.sub(r"(?m)^(.+)\n-{3,}$", r"\1\n\n", text.strip("\n"))):
+        if not part.strip():
+            continue
         titled = f"{part.strip()}\n---" in text
         if titled:
             found.append(("title", part.strip()))
@@ -130,9 +132,19 @@ def blocks(text: str) -> list[tuple[str, str]]:
             found.append(("code", part))
         elif "\n    " in part and not part.startswith(" "):
             found.append(("terms", part))
-        elif part.strip():
+        else:
             found.append(("text", " ".join(part.split())))
     return found
+
+
+def terms(text: str) -> list[tuple[str, str]]:
+    r"""The names of a list of parameters, each with what is said of it.
+
+    >>> terms("weight\n    Above 0.\nbeta\n    At least\n    1.")
+    [('weight', 'Above 0.'), ('beta', 'At least 1.')]
+    """
+    parts = re.split(r"\n(?! )", text)
+    return [(part.partition("\n")[0], " ".join(part.partition("\n")[2].split())) for part in parts]
 
 
 def pieces(text: str) -> list[tuple[bool, str]]:
