@@ -21,8 +21,6 @@ from ata_gym.bench.leaderboard.ranking import COST, RUNTIME, TO_ORACLE, TO_OTHER
 from ata_gym.bench.leaderboard.report import report
 from ata_gym.bench.leaderboard.sets.players import FOLLOWERS, usual_policies
 from ata_gym.bench.leaderboard.sets.steady import STEADY
-from ata_gym.bench.page.note import NOTE
-from ata_gym.bench.page.render import NAME
 from ata_gym.cli import app
 from ata_policies import AllocationPolicy
 from ata_policies.allocation.baselines import Gta, Ofta
@@ -200,9 +198,8 @@ def test_without_learners_there_is_no_best():
 
 
 def made(out: Path) -> list[bytes]:
-    """The files of a finished report, but those that name the folder."""
-    naming = {NOTE, NAME}
-    return [path.read_bytes() for path in sorted(out.iterdir()) if path.is_file() and path.name not in naming]
+    """The files of a finished report."""
+    return [path.read_bytes() for path in sorted(out.iterdir()) if path.is_file()]
 
 
 def test_tables_and_pictures_say_what_was_played_and_are_the_same_each_time(tmp_path):
