@@ -111,9 +111,10 @@ def jobs(out: Path) -> list[Job]:
 
 
 def contents(path: Path) -> dict[str, bytes]:
-    """All files of a folder but that of wall-clock times, and those that say whose it is."""
+    """All files of a folder but that of wall-clock times, and those that say whose it is or which command made it."""
     files = [file for file in path.rglob("*") if file.is_file() and ".ata-gym." not in file.name]
-    return {str(file.relative_to(path)): file.read_bytes() for file in files if file.name != "timings.json"}
+    told = {"timings.json", "about.json", "report.html"}
+    return {str(file.relative_to(path)): file.read_bytes() for file in files if file.name not in told}
 
 
 @pytest.fixture(scope="module")
