@@ -35,6 +35,9 @@ _WIDTH, _CHARACTER = 9.6, 0.075
 
 _GREY = "#333333"
 
+_FEW = 20
+"""So many policies can all have their names beside them."""
+
 _PUBLISHED = ("uta", "gta", "ofta", "ata", "ata-icml", "ata-empirical", "ata-empirical-icml")
 """Policies that readers know have their names beside them, too."""
 
@@ -47,16 +50,17 @@ def draw(points: pl.DataFrame, title: str, stem: Path) -> list[Path]:
 
     A policy that looks at the price has a point for each, joined by a line; so has an oracle, whose line is a front.
     Learners are filled, the others hollow. Published policies, and learners that no other learner beats in both, have
-    their names beside them; the rest have numbers, which are listed at the right.
+    their names beside them; the rest have numbers, which are listed at the right, or names where they are few.
     """
     groups = sorted(
         (list(LOOKS).index(str(env)), group[RUNTIME].min(), str(policy), str(kind), group)
         for (env, policy, kind), group in points.group_by("env", "policy", "kind", maintain_order=True)
     )
-    best = unbeaten(points) | set(_PUBLISHED)
+    everybody = set(points["policy"].unique())
+    best = everybody if len(everybody) <= _FEW else unbeaten(points) | set(_PUBLISHED)
     with style.figure(_WIDTH, max(6.2, 0.14 * (len(groups) + 6))) as picture:
         list_width = _CHARACTER * max((len(policy) + 4 for *_, policy, _, _ in groups if policy not in best), default=0)
-        axes, margin = picture.subplots(1, 2, width_ratios=[_WIDTH - list_width, max(list_width, 1.0)])
+        axes, margin = picture.subplots(1, 2, width_ratios=[_WIDTH - list_width, max(list_width, 0.1)])
         names, numbers, listed = [], [], []
         for place, _, policy, kind, group in groups:
             colour, marker, env = list(LOOKS.values())[place]
@@ -77,9 +81,9 @@ def draw(points: pl.DataFrame, title: str, stem: Path) -> list[Path]:
                 numbers.append((str(len(listed)), _GREY, *at))
         _scales(axes)
         axes.set(
-            xlabel="work spent: worker time / OFTA    (further left is cheaper)",
-            ylabel="time needed: runtime / OFTA    (lower is faster)",
-            title=title,
+            xlabel="work spent: worker time over that of OFTA, which knows the mean times    (further left is cheaper)",
+            ylabel="time needed: runtime over that of OFTA    (lower is faster)",
+            title=f"Time against work, a point for each policy\n{title}",
         )
         _better(axes)
         _list(margin, listed)
@@ -151,10 +155,11 @@ def _legend(points: pl.DataFrame) -> list[Line2D]:
     entries.append((LEARNER, "o", "#555555", "#555555"))
     if (points["kind"] != LEARNER).any():
         entries.append(("oracle or baseline", "o", "#555555", "white"))
-    return [
+    marks = [
         Line2D([], [], label=label, marker=marker, color=colour, markerfacecolor=inside, linestyle="none")
         for label, marker, colour, inside in entries
     ]
+    return [*marks, Line2D([], [], label="one policy, at several prices of work", color="#555555", linewidth=1.0)]
 
 
 def place_labels(picture: Figure, axes: Axes, labels: Sequence[Label]) -> list[Annotation]:

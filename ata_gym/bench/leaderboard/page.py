@@ -202,7 +202,7 @@ def front(by_scenario: pl.DataFrame, by_price: pl.DataFrame, places: Mapping[str
 def _front(there: pl.DataFrame, places: Mapping[str, int], choice: Choice) -> View:
     points = []
     for row in there.to_dicts():
-        x, y = ([row[f"{name}{end}"] for end in ("", "_low", "_high")] for name in (RUNTIME, WORKER_TIME))
+        x, y = ([row[f"{name}{end}"] for end in ("", "_low", "_high")] for name in (WORKER_TIME, RUNTIME))
         if x[0] is not None and y[0] is not None:
             points.append({"p": places[row["policy"]], "x": compact(x), "y": compact(y)})
     return View({"points": points}, choice)

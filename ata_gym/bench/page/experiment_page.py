@@ -173,7 +173,7 @@ def regret(views: Sequence[View]) -> Chart:
 def front_of(summary: pl.DataFrame, places: Mapping[str, int]) -> Chart:
     """The chart of runtime against worker time, over those of OFTA where it was played."""
     over = "/ofta" if "runtime/ofta" in summary["quantity"] else ""
-    data = figures.front(summary, places, f"runtime{over}", f"total_worker_time{over}")
+    data = figures.front(summary, places, f"total_worker_time{over}", f"runtime{over}")
     return front_chart([View(data)], " / that of OFTA" if over else "")
 
 
@@ -183,7 +183,7 @@ def front_chart(views: Sequence[View], over: str) -> Chart:
         "Each point is a policy, with its intervals. The line joins those that no other beats in both; the lower left "
         "corner is best."
     )
-    settings = {"x": f"runtime{over}", "y": f"worker time{over}", "logX": True, "logY": True, "half": True}
+    settings = {"x": f"worker time{over}", "y": f"runtime{over}", "logX": True, "logY": True, "half": True}
     return Chart("front", "Runtime against worker time: lower left is better", note, "front", views, settings)
 
 

@@ -134,7 +134,7 @@ def _front(test: pl.DataFrame, places: Mapping[str, int]) -> Chart:
     points = []
     for name in names_in(test):
         mine = test.filter(policy=name)
-        x, y = (ratios(test, mine, quantity)[UNIFORM] for quantity in ("runtime", "total_worker_time"))
+        x, y = (ratios(test, mine, quantity)[UNIFORM] for quantity in ("total_worker_time", "runtime"))
         points.append({"p": places[name], "x": compact(x), "y": compact(y)})
     made = front_chart([View({"points": points})], f" / that of {UNIFORM}")
     return made._replace(settings={**made.settings, "half": False})

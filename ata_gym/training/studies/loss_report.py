@@ -48,7 +48,7 @@ def report(
         f"{reading.label().replace(chr(10), ' ')}: {curves['loss'][-1]:.4g}"
     )
     note, plots = on_each_other(records), folder.path / "plots"
-    title = f"{problem} on {experiment.about}"
+    title = f"{problem}, trained on the clocks of the workers of {experiment.about}"
     evaluations = curves.head(0) if reading.exact else lay_evaluations(trajectory, records)
     pictures = draw(curves, evaluations, reading.label(), title, plots / "loss", note)
     if frames:
