@@ -47,7 +47,9 @@ def test_a_policy_that_was_edited_is_refused_or_played_anew(tmp_path, write):
     before = folder.results([NAME])["runtime"][-1], folder.result("uta").stat().st_mtime_ns
     assert play_all(played, [NAME], folder, processes=1) == {}  # as it was
     write(worker=19)
-    with pytest.raises(ValueError, match=r"the code of even_policy_of_a_user:Even has changed .* --rerun-changed"):
+    with pytest.raises(
+        ValueError, match=r"the file or package of even_policy_of_a_user:Even has changed .* --rerun-changed"
+    ):
         play_all(played, [NAME, "uta"], folder, processes=1)
     assert folder.results([NAME])["runtime"][-1] == before[0]
     assert play_all(played, [NAME, "uta"], folder, processes=1, rerun_changed=True) == {}

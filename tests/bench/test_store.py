@@ -152,7 +152,7 @@ def test_what_other_code_has_made_is_told_apart(tmp_path):
     for _ in range(2):
         save_tree(folder.checkpoint("uta"), (1.0,))
     folder.checkpoint("uta").unlink()  # a kill between the two steps of a save leaves the one before
-    assert (ata.changed(), uta.changed()) == ("the code of ata-gym", "the code of uta")
+    assert (ata.changed(), uta.changed()) == ("the code of ata-gym", "the file or package of uta")
     with pytest.raises(ValueError, match=r"the code of ata-gym has changed .* ata, uta .* --rerun-changed"):
         check_code([ata, uta], rerun_changed=False)
     assert folder.finished("ata")

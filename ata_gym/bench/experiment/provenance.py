@@ -64,7 +64,7 @@ def changed(before: Mapping[str, str], now: Provenance, name: str) -> str | None
     >>> changed({**now, "engine": "another"}, now, "ata")
     'the code of ata-gym'
     """
-    what = {"engine": "the code of ata-gym", "user": f"the code of {name}"}
+    what = {"engine": "the code of ata-gym", "user": f"the file or package of {name}"}
     return " and ".join(words for key, words in what.items() if before.get(key) != now[key]) or None
 
 

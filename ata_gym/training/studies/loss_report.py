@@ -36,7 +36,7 @@ def report(
     curves = lay(trajectory, records, reading)
     summary = to_goal(records, low, experiment, reading, frames)
     missed = " (-: not reached)" if summary["mean"].is_null().any() else ""
-    title = f"{problem} to loss {low.loss:.3g}{missed}\non {experiment.about}"
+    title = f"{problem} to loss {low.loss:.3g}, a hundredth of the first or the lowest{missed}\non {experiment.about}"
     tables = summary_tables(summary, replace(experiment, rounds=low.round), title)
     files = write(folder.path, {"table.md": markdown(tables), "table.csv": summary})
     if frames:

@@ -16,7 +16,7 @@ SLEEP = make_sleep(dict.fromkeys("abc", 0.002))
 
 def test_workers_join_leave_and_are_left_out():
     options = {"a": {}, "b": {"resources": {"a machine that is not there": 1}}}
-    with RayRunner(make_caller(), options, 4, "uta", on_loss="leave", start_timeout=4.0) as runner:
+    with RayRunner(make_caller(), options, 4, "uta", on_loss="leave", start_timeout=10.0) as runner:
         watched = Watched(runner, 4)
         done = watched.round(0, SLEEP)
         assert set(done.workers) == {"a"}
