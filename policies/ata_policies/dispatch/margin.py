@@ -268,12 +268,15 @@ def search_step(
     results = max(int(budget[0] / each + 0.5), 1)
     each = max(min(budget[0] / results, float(useful[0])), 1.0)
     replicate = int(moves[0]) * _PAIRS + pair
-    some = np.empty(int(useful[0] / each), np.int64)
+    some, count = np.empty(int(useful[0] / each), np.int64), 0
     offset = ((replicate * 5) % 8 + 0.5) / 8.0
     for p in range(len(some)):
-        some[p] = order[min(int((p + offset) * each), useful[0] - 1)]
+        some[count] = order[min(int((p + offset) * each), useful[0] - 1)]
+        count += mean[some[count]] < math.inf  # a worker may have been forgotten since the order was made
+    if count == 0:
+        return
     cost = np.empty(2)
-    _play(times, sums, mean, some, shadow * each, results, replicate, cost)
+    _play(times, sums, mean, some[:count], shadow * each, results, replicate, cost)
     new_totals[candidate, 0] += cost[0]
     new_totals[candidate, 1] += cost[1] * each
     new_turn[0] += 1

@@ -131,6 +131,18 @@ def test_slow_workers_are_needed_together() -> None:
     assert play(LEARNER, 12, **world)["round_time"].mean() < 1.03 * everybody
 
 
+def test_the_search_leaves_out_who_was_forgotten_since_the_workers_were_ordered() -> None:
+    workers, search = Workers.of(np.array([[[1.0, 2.0], [3.0, 4.0]]]), budget=4), ShadowSearch.start(1, 2, price=0.3)
+    assert workers.order.tolist() == [[0, 1]]
+    forgotten = workers._replace(mean=np.array([[np.inf, 3.5]]))
+    nobody = search.go_on(forgotten._replace(useful=np.array([1])), budget=4, price=0.3)
+    assert all(np.array_equal(before, after) for before, after in zip(search, nobody, strict=True))
+    only_1 = forgotten._replace(order=np.array([[1, 0]]), useful=np.array([1]))
+    both, one = (search.go_on(some, budget=4, price=0.3) for some in (forgotten, only_1))
+    assert np.array_equal(both.totals, one.totals)
+    assert both.turn == one.turn == 1
+
+
 def searched(times: np.ndarray, budget: int, price: float, rounds: int = 640) -> tuple[Workers, ShadowSearch]:
     workers = Workers.of(times[None], budget)
     search = ShadowSearch.start(1, len(times), price)
