@@ -21,8 +21,8 @@ from ata_gym.scenarios.recorded import RECORDINGS
 from ata_policies.registry import env_ids, ids_by_name
 
 ROOT = Path(__file__).parents[1]
-HEAVY = ("ata_gym.training", "ata_gym.rl", "ata_gym.cluster", "ata_gym.bench")
-"""Left out here, as torch and Ray take long to import; `make docs` builds them, and checks the same."""
+HEAVY = ("ata_gym.training", "ata_gym.rl", "ata_gym.cluster", "ata_gym.bench", "ata_gym.theory", "ata_gym.cli")
+"""Left out here, as they take long; `make docs` builds them, and checks the same."""
 
 
 @pytest.fixture(scope="module")

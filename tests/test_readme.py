@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import sys
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,7 @@ def test_a_policy_saved_as_told_is_played_by_the_command_below_it(
     (tmp_path / name).write_text(block)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, name.removesuffix(".py"), raising=False)  # of another test
     words = shlex.split(re.sub("--rounds [0-9]+", "--rounds 40 --jobs 1", command.replace("\\\n", " ")))
     done = CliRunner().invoke(app, words[1:])
     assert done.exit_code == 0, done.output
