@@ -12,8 +12,7 @@ from ata_gym.bench.experiment.experiment import Experiment
 from ata_gym.bench.experiment.store import Folder, finished, read_frame
 from ata_gym.bench.page import experiment_page as charts
 from ata_gym.bench.page import figures
-from ata_gym.bench.page.note import Note, about_experiment
-from ata_gym.bench.page.numbers import compact
+from ata_gym.bench.page.note import Note, about_experiment, finished_policies
 from ata_gym.bench.page.sections import Chart, Page, Player, Tables, View
 from ata_gym.bench.page.wording import lead
 from ata_gym.training.problems.problem import Problem
@@ -48,9 +47,8 @@ def page(folder: Path, note: Note) -> Page:
     ValueError
         If no policy has finished, or a file is damaged.
     """
-    store = Folder(folder)
-    made = charts.page(folder, note)  # its clocks; it refuses a folder without results
-    done = [one["name"] for one in note["policies"] if store.finished(one["name"])]
+    store, done = Folder(folder), finished_policies(folder, note)
+    made = charts.page(folder, note)  # its clocks
     records, trajectory = store.results(done), read_frame(trajectory_files(store)[0])
     reading = LossReading(**note["reading"])
     low = goal(trajectory, reading)
@@ -110,7 +108,7 @@ def _against_clocks(laid: pl.DataFrame, quantity: str, label: str, places: Mappi
             late = mine.filter(pl.col(clock) >= least)
             shown = late[figures.thinned(len(late), 250)]
             data = {"x": shown[clock].to_numpy(), "mean": shown[quantity].to_numpy(), "half": None}
-            series.append({"p": places[str(policy)], **compact(data)})
+            series.append({"p": places[str(policy)], **data})
         note = (
             "The trajectory is the same for all policies: they differ in when its gradients are there. "
             f"{better.title()} and further left is better."

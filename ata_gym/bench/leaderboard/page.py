@@ -18,7 +18,6 @@ from ata_gym.bench.leaderboard.ranking import COST, RUNTIME, TO_ORACLE, WORKER_T
 from ata_gym.bench.page import experiment_page as charts
 from ata_gym.bench.page import figures
 from ata_gym.bench.page.note import Note, about_policy
-from ata_gym.bench.page.numbers import compact
 from ata_gym.bench.page.sections import Cell, Chart, Choice, Column, Page, Player, Tables, TableView, View
 from ata_gym.bench.report.summary_tables import show, title_of
 from ata_gym.scenarios.card import scenario_card
@@ -204,7 +203,7 @@ def _front(there: pl.DataFrame, places: Mapping[str, int], choice: Choice) -> Vi
     for row in there.to_dicts():
         x, y = ([row[f"{name}{end}"] for end in ("", "_low", "_high")] for name in (WORKER_TIME, RUNTIME))
         if x[0] is not None and y[0] is not None:
-            points.append({"p": places[row["policy"]], "x": compact(x), "y": compact(y)})
+            points.append({"p": places[row["policy"]], "x": x, "y": y})
     return View({"points": points}, choice)
 
 
@@ -213,7 +212,7 @@ def spread(ratios: pl.DataFrame, places: Mapping[str, int]) -> Chart:
     views = []
     for (scenario, price), there in ratios.drop_nulls(COST).group_by("scenario", "price", maintain_order=True):
         series = [
-            {"p": places[str(policy)], "values": compact(np.exp(mine[COST].to_numpy()))}
+            {"p": places[str(policy)], "values": np.exp(mine[COST].to_numpy())}
             for (policy,), mine in there.group_by("policy", maintain_order=True)
         ]
         data = {"x": "cost / best learner", "series": series}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ import polars as pl
 from ata_gym.bench.experiment.run import edges
 from ata_gym.bench.experiment.store import Folder, finished, read_frame, read_json
 from ata_gym.bench.page import figures
-from ata_gym.bench.page.note import Note
+from ata_gym.bench.page.note import Note, finished_policies
 from ata_gym.bench.page.sections import Cell, Chart, Column, Page, Player, Tables, TableView, View
 from ata_gym.bench.page.wording import best_of, lead
 from ata_gym.bench.report.statistics import BASELINES, CONFIDENCE, summarise
@@ -31,17 +30,10 @@ def page(folder: Path, note: Note) -> Page:
     ValueError
         If none has finished, or a file is damaged.
     """
-    store = Folder(folder)
-    names = [one["name"] for one in note["policies"]]
-    done = [name for name in names if store.finished(name)]
-    if not done:
-        raise ValueError(
-            f"no policy has finished in {folder}, so there is nothing to show yet: run the command again, and it goes "
-            f"on where it stopped: {shlex.join(note['command'])}"
-        )
+    store, done = Folder(folder), finished_policies(folder, note)
     tasks = {name: read_tasks(store.allocations(name)) for name in done if finished(store.allocations(name))}
     made = experiment_page(note, store.results(done), tasks)
-    missing = [name for name in names if name not in done]
+    missing = [one["name"] for one in note["policies"] if one["name"] not in done]
     remarks = (
         [f"Not finished, and not shown: {', '.join(missing)}. The same command goes on with them."] if missing else []
     )

@@ -36,7 +36,7 @@ def curves(records: pl.DataFrame, quantity: str, places: Mapping[str, int], most
     for one in series:
         if one["x"].tolist() == longest:
             del one["x"]
-    return {"x": longest, "series": compact(series)}
+    return {"x": longest, "series": series}
 
 
 def thinned(points: int, most: int) -> list[int]:
@@ -55,7 +55,7 @@ def spread(records: pl.DataFrame, quantity: str, places: Mapping[str, int], pric
     ends = records.filter(pl.col("round") == last_common(records))
     ends = ends.with_columns(cost=pl.col("runtime") + price * pl.col("total_worker_time"))
     of = {str(policy): mine[quantity] for (policy,), mine in ends.group_by("policy", maintain_order=True)}
-    return {"series": [{"p": places[name], "values": compact(sample.to_numpy())} for name, sample in of.items()]}
+    return {"series": [{"p": places[name], "values": sample.to_numpy()} for name, sample in of.items()]}
 
 
 def last_common(records: pl.DataFrame) -> int:
@@ -70,7 +70,7 @@ def front(summary: pl.DataFrame, places: Mapping[str, int], x: str, y: str) -> D
     for (policy,), mine in summary.group_by("policy", maintain_order=True):
         of = {name: tuple(figures) for name, *figures in mine.select("quantity", "mean", "low", "high").rows()}
         if None not in (of.get(x, (None,))[0], of.get(y, (None,))[0]):
-            points.append({"p": places[str(policy)], "x": compact(of[x]), "y": compact(of[y])})
+            points.append({"p": places[str(policy)], "x": of[x], "y": of[y]})
     return {"points": points}
 
 

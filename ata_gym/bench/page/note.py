@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ata_gym.bench.experiment.claim import is_ours
 from ata_gym.bench.experiment.experiment import Experiment
-from ata_gym.bench.experiment.store import read_json, write_json
+from ata_gym.bench.experiment.store import Folder, read_json, write_json
 from ata_gym.bench.leaderboard.experiment import Competitor
 from ata_gym.scenarios.card import scenario_card
 from ata_gym.utils.sealed import DamagedError
@@ -51,6 +52,18 @@ def read_note(folder: Path) -> Note:
     if not isinstance(note.get("study"), str) or not isinstance(note.get("command"), list):
         raise DamagedError(f"{path} is damaged (it names no study): run the command again with the same --out")
     return note
+
+
+def finished_policies(folder: Path, note: Note) -> list[str]:
+    """The policies of a note that have finished, in its order; ValueError if none has."""
+    store = Folder(folder)
+    done = [one["name"] for one in note["policies"] if store.finished(one["name"])]
+    if not done:
+        raise ValueError(
+            f"no policy has finished in {folder}, so there is nothing to show yet: run the command again, and it goes "
+            f"on where it stopped: {shlex.join(note['command'])}"
+        )
+    return done
 
 
 def about_experiment(experiment: Experiment, policies: Iterable[str]) -> Note:

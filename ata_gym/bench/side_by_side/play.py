@@ -14,7 +14,7 @@ from ata_gym.bench.experiment.experiment import predict
 from ata_gym.envs.rendering.timeline import Timeline
 from ata_gym.scenarios import Scenario
 from ata_gym.utils.validation import whole_number
-from ata_policies.registry import default_name, load
+from ata_policies.registry import load
 
 ALLOCATION = "ata_gym/TaskAllocation-v0"
 """The env of the policy "default"."""
@@ -55,7 +55,7 @@ class Player:
             env_id, scenario=replace(scenario, horizon=self.rounds), render_mode="ansi", disable_env_checker=True
         )
         self._policy = ata_policies.make(policy, self._env, seed=whole_number("seed", seed, 0))
-        self.learns = load(default_name(env_id) if policy == "default" else policy).learns
+        self.learns = self._policy.learns
         """Whether the policy learns."""
         self._observation, _ = self._env.reset(seed=seed)
         self._state: Any = None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,8 +14,7 @@ from ata_gym.bench.experiment.run import edges
 from ata_gym.bench.experiment.store import Folder
 from ata_gym.bench.page import figures
 from ata_gym.bench.page.experiment_page import BAND, facts, origin
-from ata_gym.bench.page.note import Note, about_experiment
-from ata_gym.bench.page.numbers import compact
+from ata_gym.bench.page.note import Note, about_experiment, finished_policies
 from ata_gym.bench.page.sections import Cell, Chart, Column, Page, Player, Tables, TableView, View
 from ata_gym.bench.report.statistics import estimate
 from ata_gym.bench.report.summary_tables import scaled, show
@@ -48,13 +46,7 @@ def page(folder: Path, note: Note) -> Page:
     ValueError
         If none has finished, or a file is damaged.
     """
-    store = Folder(folder)
-    done = [one["name"] for one in note["policies"] if store.finished(one["name"])]
-    if not done:
-        raise ValueError(
-            f"no policy has finished in {folder}, so there is nothing to show yet: run the command again, and it goes "
-            f"on where it stopped: {shlex.join(note['command'])}"
-        )
+    store, done = Folder(folder), finished_policies(folder, note)
     records, players = store.results(done), [Player(one["name"], one["kind"]) for one in note["policies"]]
     places, windows = {player.name: place for place, player in enumerate(players)}, [*map(tuple, note["windows"])]
     found, summary = delays(records, windows), summarise(records, windows)
@@ -135,7 +127,7 @@ def _round_times(first: pl.DataFrame, places: Mapping[str, int], since: Any) -> 
         ratio = np.array([smooth(row, change) for row in expected / best])
         mean, half = (part[shown] for part in estimate(ratio))
         series.append({"p": places[str(policy)], "mean": mean, "half": None if np.isnan(half).all() else half})
-    data = {"x": since[shown], "series": compact(series), "marks": [0]}
+    data = {"x": since[shown], "series": series, "marks": [0]}
     note = (
         "The expected time of a round over the least possible one, mean over the 20 rounds before; the workers change "
         f"at the dashed line. A good policy comes back to 1 soon. {BAND}"

@@ -61,8 +61,8 @@ class Picture:
             if scale != self._scale:
                 self._scale, self._pixels = scale, self._background(*limits, shown, bool(rest))
             self._canvas.restore_region(self._pixels)
-            self._title.set_text(timeline.headings()[0])
-            self._subtitle.set_text(timeline.headings()[1])
+            for text, said in zip((self._title, self._subtitle), timeline.headings(), strict=True):
+                text.set_text(said)
             self._rest.set_text(rest)
             self._place_bars(timeline, shown, limits[0])
             self._exact.set_data(exact, np.arange(len(shown)))

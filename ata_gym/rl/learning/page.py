@@ -12,7 +12,6 @@ import polars as pl
 from ata_gym.bench.experiment.store import Folder, finished, read_frame
 from ata_gym.bench.page.experiment_page import front_chart, origin, spread
 from ata_gym.bench.page.note import Note, about_policy
-from ata_gym.bench.page.numbers import compact
 from ata_gym.bench.page.sections import Cell, Chart, Column, Page, Player, Tables, TableView, View
 from ata_gym.bench.report.summary_tables import show
 from ata_gym.rl.learning.experiment import AGENT, UNIFORM, Learning, names_in, ratios
@@ -126,7 +125,7 @@ def _curve(curve: pl.DataFrame, validation: pl.DataFrame, places: Mapping[str, i
         "learn between episodes, and are lines."
     )
     settings = {"x": "steps of training", "y": f"cost / that of {UNIFORM}", "logX": False, "logY": False}
-    data = {"x": [], "series": compact(series)}
+    data = {"x": [], "series": series}
     return Chart("curve", "How the agent learned: lower is better", note, "curves", [View(data)], settings)
 
 
@@ -135,7 +134,7 @@ def _front(test: pl.DataFrame, places: Mapping[str, int]) -> Chart:
     for name in names_in(test):
         mine = test.filter(policy=name)
         x, y = (ratios(test, mine, quantity)[UNIFORM] for quantity in ("total_worker_time", "runtime"))
-        points.append({"p": places[name], "x": compact(x), "y": compact(y)})
+        points.append({"p": places[name], "x": x, "y": y})
     made = front_chart([View({"points": points})], f" / that of {UNIFORM}")
     return made._replace(settings={**made.settings, "half": False})
 
@@ -146,7 +145,7 @@ def _spreads(test: pl.DataFrame, places: Mapping[str, int]) -> Sequence[View]:
         series = [
             {
                 "p": places[name],
-                "values": compact((test.filter(policy=name).sort("seed")[quantity] / uniform[quantity]).to_numpy()),
+                "values": (test.filter(policy=name).sort("seed")[quantity] / uniform[quantity]).to_numpy(),
             }
             for name in names_in(test)
         ]
