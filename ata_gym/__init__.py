@@ -1,6 +1,9 @@
 """Adaptive task allocation on workers of unequal speeds, as Gymnasium environments.
 
-Importing the package registers ``ata_gym/TaskAllocation-v0``, ``ata_gym/TaskRace-v0`` and ``ata_gym/TaskDispatch-v0``.
+Importing the package registers ``ata_gym/TaskAllocation-v0``, ``ata_gym/TaskRace-v0`` and ``ata_gym/TaskDispatch-v0``,
+and ids such as ``ata_gym/TaskAllocation-flat-shares-v0`` for programs that take an id and no arguments: the same envs
+with ``observation="flat"``, that form of ``action`` and ``reward_unit="first round"``.
+
 The names below are those that users type most; the rooms of the package hold the rest.
 """
 
@@ -30,10 +33,22 @@ __all__ = [
     "threads",
 ]
 
-for _name, _module in (("TaskAllocation", "allocation"), ("TaskRace", "allocation"), ("TaskDispatch", "dispatch")):
-    if f"ata_gym/{_name}-v0" not in gymnasium.registry:
-        gymnasium.register(
-            id=f"ata_gym/{_name}-v0",
-            entry_point=f"ata_gym.envs.{_module}:{_name}Env",
-            vector_entry_point=f"ata_gym.envs.{_module}:{_name}VectorEnv",
-        )
+_FORMS = {
+    "TaskAllocation": ("allocation", ("shares", "assign")),
+    "TaskRace": ("allocation", ("shares",)),
+    "TaskDispatch": ("dispatch", ("dispatch", "start")),
+}
+"""For each env its module, and the forms of actions that have an id without arguments."""
+
+for _name, (_module, _actions) in _FORMS.items():
+    _arguments: dict[str, dict[str, str]] = {"": {}}
+    for _action in _actions:
+        _arguments[f"-flat-{_action}"] = {"observation": "flat", "action": _action, "reward_unit": "first round"}
+    for _form, _kwargs in _arguments.items():
+        if f"ata_gym/{_name}{_form}-v0" not in gymnasium.registry:
+            gymnasium.register(
+                id=f"ata_gym/{_name}{_form}-v0",
+                entry_point=f"ata_gym.envs.{_module}:{_name}Env",
+                vector_entry_point=f"ata_gym.envs.{_module}:{_name}VectorEnv",
+                kwargs=_kwargs,
+            )

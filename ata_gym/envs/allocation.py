@@ -178,7 +178,7 @@ class TaskRaceEnv(TaskAllocationEnv):
     Arguments
     ---------
     Those of ``TaskAllocationEnv``, such as ``gymnasium.make("ata_gym/TaskRace-v0", scenario="five-workers")``; the
-    forms of ``action`` are "allocation", "shares" and "assign".
+    forms of ``action`` are "allocation" and "shares".
 
     Reset options
     -------------

@@ -207,12 +207,12 @@ def _check_plays(policy: PolicyMaker, env_id: str) -> None:
 
 
 def env_ids() -> tuple[str, ...]:
-    """The ids of the envs that policies play.
+    """The ids of the envs that policies play: those with the env's own observations and actions.
 
     >>> env_ids()
     ('ata_gym/TaskAllocation-v0', 'ata_gym/TaskRace-v0', 'ata_gym/TaskDispatch-v0')
     """
-    return tuple(env_id for env_id, spec in gym.registry.items() if spec.namespace == "ata_gym")
+    return tuple(env_id for env_id, spec in gym.registry.items() if spec.namespace == "ata_gym" and not spec.kwargs)
 
 
 def short_name(env_id: str) -> str:

@@ -1,4 +1,4 @@
-"""A policy class of Stable-Baselines3 with a network for workers."""
+"""Policy classes of Stable-Baselines3 with a network for workers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 from gymnasium import spaces
-from stable_baselines3.common.policies import ActorCriticPolicy
+from stable_baselines3.common.policies import ActorCriticPolicy, BasePolicy
 from torch import Tensor, nn
 
 from ata_gym.envs.interface.shares import SCALE
@@ -34,23 +34,65 @@ class _Workers(WorkersActorCritic):
         return self.forward(features)[1]
 
 
-class WorkersPolicy(ActorCriticPolicy):
-    """An actor and a critic for ``observation="workers"`` with any form of actions; for PPO and A2C.
+class WorkersActorCriticPolicy(BasePolicy):
+    """What the policy classes with a network for workers share: their networks in place of those of the class beside.
 
-    They share a ``WorkersNet``. No weight depends on the number of workers, so ``set_parameters`` of an agent for n
-    workers takes those of one for another number.
+    The actor and the critic share a ``WorkersNet``. No weight depends on the number of workers, so ``set_parameters``
+    of an agent for n workers takes those of one for another number.
+    """
+
+    def __init__(self, *args: Any, hidden: int = 32, **kwargs: Any) -> None:
+        self._hidden = hidden
+        super().__init__(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("actor", "q_net"):  # algorithms that learn the value of an action ask for these first
+            raise AttributeError(
+                f"{type(self).__name__} has an actor and a critic of states, for {self._algorithms}; SAC, TD3 and DQN "
+                'learn the value of an action: take "MlpPolicy" and observation="flat" with them'
+            )
+        return super().__getattr__(name)
+
+    _algorithms = "MaskablePPO"
+    action_net: Any
+    value_net: Any
+
+    def _get_constructor_parameters(self) -> dict[str, Any]:
+        return super()._get_constructor_parameters() | {"hidden": self._hidden}
+
+    def _build_mlp_extractor(self) -> None:
+        networks: Any = _Workers(self.observation_space, self.action_space, self._hidden, type(self).__name__)
+        self.mlp_extractor = networks.to(self.device)
+
+    def _build(self, lr_schedule: Any) -> None:
+        parent: Any = super()
+        parent._build(lr_schedule)
+        self.action_net, self.value_net = nn.Identity(), nn.Identity()
+        workers: Any = self.mlp_extractor
+        workers.net.begin_evenly()  # where the class has given all layers the same scale
+        self._begin(workers.net)
+        make: Any = self.optimizer_class
+        self.optimizer = make(self.parameters(), lr=lr_schedule(1), **self.optimizer_kwargs)
+
+    def _begin(self, net: WorkersNet) -> None:
+        """Set the first weights; the network begins evenly."""
+
+
+class WorkersPolicy(WorkersActorCriticPolicy, ActorCriticPolicy):
+    """An actor and a critic for ``observation="workers"`` with any form of actions; for PPO and A2C.
 
     Parameters
     ----------
     hidden
         Width of the layers.
-    log_std_init
-        Logarithm of the first standard deviation of ``action="shares"``.
     from_rule
         Whether an agent begins as a rule, and learns what to add to it (residual policy learning, Silver et al., 2018).
         The rule of ``action="shares"`` is in proportion to mean^-1.5 of the times seen so far, in races with some half
         of the largest total; that of ``action="dispatch"`` starts workers whose mean is at most some twice the row's,
         more of them while more results are missing. All other agents begin evenly.
+    log_std_init
+        Logarithm of the first standard deviation of ``action="shares"``. None: -2 where the agent begins as a rule, and
+        -1 where it does not, as it has to explore more then.
     kwargs
         Those of ``ActorCriticPolicy``, without ``net_arch``, which has no meaning here.
 
@@ -64,30 +106,24 @@ class WorkersPolicy(ActorCriticPolicy):
     (8, 5)
     """
 
+    _algorithms = "PPO and A2C"
+
     def __init__(
-        self, *args: Any, hidden: int = 32, log_std_init: float = -2.0, from_rule: bool = True, **kwargs: Any
+        self, *args: Any, hidden: int = 32, log_std_init: float | None = None, from_rule: bool = True, **kwargs: Any
     ) -> None:
-        self._hidden, self._from_rule = hidden, from_rule
-        super().__init__(*args, **kwargs | {"log_std_init": log_std_init})
+        self._from_rule = from_rule
+        if log_std_init is None:
+            log_std_init = -2.0 if from_rule else -1.0
+        super().__init__(*args, hidden=hidden, **kwargs | {"log_std_init": log_std_init})
 
     def _get_constructor_parameters(self) -> dict[str, Any]:
-        return super()._get_constructor_parameters() | {"hidden": self._hidden, "from_rule": self._from_rule}
+        return super()._get_constructor_parameters() | {"from_rule": self._from_rule}
 
-    def _build_mlp_extractor(self) -> None:
-        networks: Any = _Workers(self.observation_space, self.action_space, self._hidden, type(self).__name__)
-        self.mlp_extractor = networks.to(self.device)
-
-    def _build(self, lr_schedule: Any) -> None:
-        super()._build(lr_schedule)
-        self.action_net, self.value_net = nn.Identity(), nn.Identity()  # type: ignore[assignment]
-        workers: Any = self.mlp_extractor
-        workers.net.begin_evenly()  # where the class has given all layers the same scale
+    def _begin(self, net: WorkersNet) -> None:
         if self._from_rule:
-            _begin_as_rule(workers.net, self.action_space)
+            _begin_as_rule(net, self.action_space)
         if isinstance(self.action_space, spaces.Box):
             self.log_std = nn.Parameter(torch.full((1,), float(self.log_std_init)))  # one for all workers
-        make: Any = self.optimizer_class
-        self.optimizer = make(self.parameters(), lr=lr_schedule(1), **self.optimizer_kwargs)
 
 
 def _begin_as_rule(net: WorkersNet, space: spaces.Space[Any]) -> None:

@@ -20,8 +20,9 @@ from ata_gym.pools import deterministic
 from ata_gym.scenarios import scenario_names
 from ata_gym.utils import extras
 from ata_gym.utils.extras import MissingExtraError
+from ata_policies.registry import env_ids
 
-IDS = [env_id for env_id, spec in gym.registry.items() if spec.namespace == "ata_gym"]
+IDS = env_ids()
 RACE = "ata_gym/TaskRace-v0"
 SHAPE = (540, 960, 3)
 

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +54,8 @@ def test_each_agent_learns(library: str, tmp_path: Path) -> None:
 def rows_of_the_table() -> list[list[str]]:
     lines = (AGENTS / "README.md").read_text(encoding="utf-8").splitlines()
     first = next(k for k, line in enumerate(lines) if line.startswith("| Library | Env |"))
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[first + 2 :] if line]
+    rows = takewhile(lambda line: line.startswith("|"), lines[first + 2 :])
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in rows]
 
 
 def test_the_table_names_tests_that_there_are() -> None:

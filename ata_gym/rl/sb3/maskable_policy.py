@@ -1,0 +1,30 @@
+"""The policy class with a network for workers, for sb3-contrib's MaskablePPO."""
+
+from __future__ import annotations
+
+from sb3_contrib.common.maskable.policies import MaskableActorCriticPolicy
+
+from ata_gym.rl.sb3.policy import WorkersActorCriticPolicy
+
+
+class MaskableWorkersPolicy(WorkersActorCriticPolicy, MaskableActorCriticPolicy):
+    """An actor and a critic for ``observation="workers"`` with ``action="assign"`` or ``"start"``; for MaskablePPO.
+
+    Parameters
+    ----------
+    hidden
+        Width of the layers.
+    kwargs
+        Those of ``MaskableActorCriticPolicy``, without ``net_arch``, which has no meaning here.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sb3_contrib import MaskablePPO
+    >>> from ata_gym.rl.sb3.vec_env import make_vec_env
+    >>> envs = make_vec_env("ata_gym/TaskAllocation-v0", n_envs=8, observation="workers", action="assign")
+    >>> agent = MaskablePPO(MaskableWorkersPolicy, envs, device="cpu")
+    >>> masks = np.array(envs.env_method("action_masks"))
+    >>> agent.predict(envs.reset(), action_masks=masks)[0].shape
+    (8,)
+    """
