@@ -55,10 +55,10 @@ def rllib(session: nox.Session) -> None:
 def _library(session: nox.Session, name: str, *requirements: str) -> None:
     """Install a library with torch, numpy, scipy and numba as in constraints.txt, and run its tests."""
     pins = Path(session.create_tmp(), "pins.txt")
-    pinned = ("torch", "numpy", "scipy", "numba", "llvmlite", "pytest", "hypothesis")
+    pinned = ("torch", "numpy", "scipy", "numba", "llvmlite", "pytest", "pytest-timeout", "hypothesis")
     lines = Path("constraints.txt").read_text(encoding="utf-8").splitlines()
     pins.write_text("\n".join(line for line in lines if line.split("==")[0] in pinned), encoding="utf-8")
-    session.install("-c", str(pins), *requirements, "torch", "pytest", "hypothesis", "-e", ".")
+    session.install("-c", str(pins), *requirements, "torch", "pytest", "pytest-timeout", "hypothesis", "-e", ".")
     session.run("uv", "pip", "list")
     session.run(
         "pytest", f"tests/rl/libraries/test_{name}.py", "tests/rl/libraries/test_agents.py", "-m", "library",

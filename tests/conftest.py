@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,15 @@ def shared_data() -> Path:
     if not folder.is_dir():
         pytest.skip("the real data (shared/data beside the checkout) is not here")
     return folder
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _commands_are_quick() -> Iterator[None]:
+    """Commands in this process write no line of progress, however busy the machine is: their clock stands still."""
+    with pytest.MonkeyPatch.context() as patch:
+        with suppress(ImportError):  # of the extra bench
+            patch.setattr("ata_gym.cli.console.monotonic", lambda: 0.0)
+        yield
 
 
 @pytest.hookimpl(wrapper=True)

@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.waiting import PATIENCE
+
 NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
 INDEX = (Path(__file__).parents[1] / "notebooks" / "README.md").read_text(encoding="utf-8")
 
@@ -77,5 +79,5 @@ def test_each_runs_and_prints_what_is_committed(notebook):
     if missing:
         pytest.skip(f"it needs {', '.join(missing)}")
     before = printed(notebook), pictures(notebook)
-    nbclient.NotebookClient(notebook, timeout=120, kernel_name="python3").execute()
+    nbclient.NotebookClient(notebook, timeout=int(PATIENCE), kernel_name="python3").execute()
     assert (printed(notebook), pictures(notebook)) == before

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from functools import partial
 from itertools import chain, repeat
 from pathlib import Path
@@ -16,6 +18,7 @@ from ata_gym.bench.experiment.experiment import Experiment
 from ata_gym.bench.experiment.jobs import play_all
 from ata_gym.bench.experiment.run import PolicyRun, play_to_end
 from ata_gym.bench.experiment.store import Folder, open_folder
+from tests.waiting import until
 
 
 @pytest.fixture
@@ -55,17 +58,22 @@ def check_stops(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., None]
 
 
 @pytest.fixture
-def start() -> Callable[..., subprocess.Popen[str]]:
+def start() -> Iterator[Callable[..., subprocess.Popen[str]]]:
     """Start a command in a process group of its own, and wait for its first file of a kind."""
+    started = []
 
     def command(line: str, out: Path, pattern: str) -> subprocess.Popen[str]:
         process = subprocess.Popen(
             [sys.executable, "-m", "ata_gym", *line.split(), "--out", str(out)],
             start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
-        while not list(out.rglob(pattern)):
-            assert process.poll() is None, process.communicate()
-            time.sleep(0.005)
+        started.append(process)
+        until(lambda: list(out.rglob(pattern)), process)
         return process
 
-    return command
+    yield command
+    for process in started:
+        if process.poll() is None:  # the test has failed
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()

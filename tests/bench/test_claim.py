@@ -12,6 +12,7 @@ import pytest
 
 from ata_gym.bench.experiment.claim import LOCK, claim
 from ata_gym.bench.experiment.store import open_folder
+from tests.waiting import PATIENCE
 
 CLAIM = """
 import sys
@@ -25,7 +26,8 @@ except ValueError as error:
 
 
 def another_process(path):
-    return subprocess.run([sys.executable, "-c", CLAIM, path], check=False, capture_output=True, text=True, timeout=60)
+    command = [sys.executable, "-c", CLAIM, path]
+    return subprocess.run(command, check=False, capture_output=True, text=True, timeout=PATIENCE)
 
 
 def test_a_folder_is_one_processes_until_it_lets_go(tmp_path):
@@ -62,7 +64,7 @@ sys.stdin.read()
     assert holder.stdout is not None
     assert holder.stdout.readline() == "ready\n"
     assert f"in use by process {holder.pid} " in another_process(tmp_path / "out").stderr
-    holder.communicate(timeout=60)
+    holder.communicate(timeout=PATIENCE)
     assert another_process(tmp_path / "out").returncode == 0
 
 
@@ -111,7 +113,7 @@ def test_of_two_configurations_started_together_one_is_refused_in_words(tmp_path
             )
             for rounds in (20, 30)
         ]  # fmt: skip
-        errors = [process.communicate(timeout=120)[1] for process in started]
+        errors = [process.communicate(timeout=PATIENCE)[1] for process in started]
         codes = [process.returncode for process in started]
         assert sorted(codes) == [0, 2], errors
         assert any(words in errors[codes.index(2)] for words in ("is in use by", "another configuration"))

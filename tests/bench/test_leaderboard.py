@@ -25,6 +25,7 @@ from ata_gym.cli import app
 from ata_policies import AllocationPolicy
 from ata_policies.allocation.baselines import Gta, Ofta
 from ata_policies.registry import DEFAULTS
+from tests.waiting import PATIENCE
 
 
 class Thrifty(AllocationPolicy):
@@ -314,7 +315,7 @@ def test_a_killed_leaderboard_goes_on_and_ends_with_the_same_bytes(start, tmp_pa
     killed.rename(whole)
     process = start(f"{LINE} --jobs 2", killed, "*.parquet")
     os.killpg(process.pid, signal.SIGKILL)
-    process.communicate(timeout=60)
+    process.communicate(timeout=PATIENCE)
     assert not (killed / "leaderboard.md").exists()
     result = CliRunner().invoke(app, command)
     assert (result.exit_code, result.stderr) == (0, "")

@@ -12,6 +12,7 @@ import pytest
 
 from ata_gym.bench.experiment.store import Folder
 from ata_gym.cli import console
+from tests.waiting import PATIENCE, without_progress
 
 MODULES = {
     "syntax_error": "def f(:\n",
@@ -144,12 +145,13 @@ def test_a_killed_worker_process_is_told_and_the_others_go_on(tmp_path):
     policies = "my_policies:Fails:how=kill,uta,ofta,gta"
     line = f"bench --scenario icml2025-regret --rounds 60 --seeds 1 --jobs 2 --out out --policies {policies}"
     command = [sys.executable, "-m", "ata_gym", *line.split()]
-    played = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
+    played = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=PATIENCE)
     assert played.returncode == 1
-    assert played.stderr.startswith(
+    told = without_progress(played.stderr)
+    assert told.startswith(
         "ata-gym: my_policies:Fails:how=kill failed: its worker process was killed by the system, often for lack of "
     )
-    assert played.stderr.count("\n") == 1
+    assert told.count("\n") == 1
     assert all(Folder(tmp_path / "out").finished(policy) for policy in ("uta", "ofta", "gta"))
     assert "ofta" in played.stdout
 

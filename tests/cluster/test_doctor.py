@@ -24,6 +24,7 @@ from ata_gym.cluster.doctor.examination import examine
 from ata_gym.cluster.doctor.finding import Finding, as_json, exit_code
 from ata_gym.cluster.doctor.on_ray import ray_findings
 from ata_gym.cluster.doctor.packages import Requirement
+from tests.waiting import PATIENCE
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -234,9 +235,13 @@ def test_with_the_base_alone_it_says_what_to_install(tmp_path):
 
 def test_a_trial_that_hangs_or_fails_leaves_no_process(site):
     site.add("made-hanging", "1.0", "import signal, time; signal.signal(signal.SIGINT, lambda *_: 0); time.sleep(600)")
-    with Trial([["imports", "math", "made_hanging"]], seconds=2) as trial:
-        (outcome,) = trial.outcomes()
-        assert outcome == Outcome({"math": ""}, "it took longer than 2 s")
+    for seconds in (2, 30, PATIENCE):  # as long as a busy machine needs to come to the module that hangs
+        with Trial([["imports", "math", "made_hanging"]], seconds=seconds) as trial:
+            (outcome,) = trial.outcomes()
+        assert outcome.fault == f"it took longer than {seconds:g} s"
+        if outcome.reports:
+            break
+    assert outcome.reports == {"math": ""}
     with Trial([["imports", "made_hanging"], ["imports", "made_hanging", "wrong"], ["no-trial"]], seconds=600) as trial:
         processes = list(trial._processes)
         first, second, failed = trial.outcomes()
@@ -350,7 +355,7 @@ def test_ray_starts_and_a_cluster_names_its_nodes():
             address = next(line.split()[1] for line in lines if line.startswith("address "))
             found = list(ray_findings(start=False, address=address))
         finally:
-            cluster.communicate("end\n", timeout=60)
+            cluster.communicate("end\n", timeout=PATIENCE)
             shutil.rmtree(folder, ignore_errors=True)
     assert [finding.state for finding in found] == ["ok"] * 3, found
     assert found[0].subject == "ray"

@@ -12,10 +12,11 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from time import sleep
 
 import pytest
 import yaml
+
+from tests.waiting import PATIENCE, until
 
 FOLDER = Path(__file__).parents[2] / "notebooks" / "cluster"
 SLURM = FOLDER / "slurm.sh"
@@ -90,7 +91,7 @@ def save(*_):
     sys.exit(1)
 signal.signal(signal.SIGTERM, save)
 pathlib.Path(f"begun-{rank}").touch()
-time.sleep(300)
+time.sleep(900)
 """
 
 COMMANDS = {
@@ -128,12 +129,9 @@ def test_the_time_limit_saves_and_queues_again_and_the_next_start_ends(slurm, tm
     with (tmp_path / "log").open("wb") as log:
         first = subprocess.Popen(slurm, cwd=tmp_path, env=job, stdout=log, stderr=log)
         try:
-            for _ in range(2000):
-                if first.poll() is not None or all((tmp_path / f"begun-{rank}").exists() for rank in range(2)):
-                    break
-                sleep(0.05)
+            until(lambda: first.poll() is not None or all((tmp_path / f"begun-{rank}").exists() for rank in range(2)))
             first.send_signal(signal.SIGUSR1)
-            assert first.wait(120) == 0, (tmp_path / "log").read_text()
+            assert first.wait(PATIENCE) == 0, (tmp_path / "log").read_text()
         finally:
             first.kill()
             first.wait()
@@ -141,7 +139,7 @@ def test_the_time_limit_saves_and_queues_again_and_the_next_start_ends(slurm, tm
     assert f"scancel --signal=TERM {os.getpid()}\n" in said
     assert f"scontrol requeue {os.getpid()}\n" in said
     assert (tmp_path / f"checkpoint-{os.getpid()}.pt").read_text() == "saved"
-    second = subprocess.run(slurm, cwd=tmp_path, env=job, capture_output=True, timeout=120, check=False)
+    second = subprocess.run(slurm, cwd=tmp_path, env=job, capture_output=True, timeout=PATIENCE, check=False)
     assert second.returncode == 0, second.stderr
     assert (tmp_path / "said").read_text().count("requeue") == 1
 

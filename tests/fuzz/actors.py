@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import shutil
 import signal
@@ -18,9 +19,13 @@ from unittest import mock
 
 import numpy as np
 
+from tests.waiting import until
+
 SLEEPS = {"a": 0.002, "b": 0.008}
 """How long the tasks of the workers take at least."""
 MODES = ("allocation", "race", "dispatch")
+DEADLINE = 5.0
+"""Seconds without an answer after which a worker counts as lost: more than one that is well needs on a busy machine."""
 
 
 def attempt(rng: np.random.Generator, folder: Path) -> None:
@@ -65,7 +70,7 @@ def watched_runner(mode: str, budget: int = 6) -> Iterator[Watched]:
 
     policy, options = "certainty-equivalence" if mode == "allocation" else "default", {"num_cpus": 0.25}
     workers = dict.fromkeys(SLEEPS, options)
-    with RayRunner(make_caller(), workers, budget, policy, mode=mode, deadline=1.5, seed=3) as runner:
+    with RayRunner(make_caller(), workers, budget, policy, mode=mode, deadline=DEADLINE, seed=3) as runner:
         yield Watched(runner, budget)
 
 
@@ -142,11 +147,8 @@ class Watched:
 
     def until(self, happens: Callable[[Any], Any], function: Callable[..., Any] | None = None) -> Any:
         """The first round of which something is true."""
-        for k in range(500):
-            if happens(done := self.round(k, function)):
-                return done
-            time.sleep(0.02)
-        raise AssertionError("it did not happen")
+        numbers = itertools.count()
+        return until(lambda: done if happens(done := self.round(next(numbers), function)) else None)
 
     def play_with_kills(self, rng: np.random.Generator, rounds: int, kills: int, pause: float = 0.3) -> None:
         """Play while processes of actors are killed at random moments; what is believed is what was seen.

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
+from tests.waiting import PATIENCE
+
 _POLICIES = ("ata", "thompson", "race", "dispatch", "distribution-learner", "ata-empirical")
 
 
@@ -27,7 +29,7 @@ def attempt(rng: np.random.Generator, folder: Path) -> None:
                     env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
                 )
             )  # fmt: skip
-        errors = [process.communicate(timeout=900)[1] for process in running]
+        errors = [process.communicate(timeout=PATIENCE)[1] for process in running]
         assert [process.returncode for process in running] == [0] * len(running), errors
         files = sorted(file for file in (folder / "cache").rglob("*") if file.is_file())
         for file in rng.choice(np.array(files, dtype=object), 5, replace=False):

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
+from tests.waiting import PATIENCE, until
+
 _COMMANDS = {
     "bench": "bench --scenario icml2025-regret --rounds 4000 --seeds 2 --policies ata,gta,uta --jobs {jobs}",
     "leaderboard": "leaderboard --quick --scenarios regret --policies uta,gta,dispatch-gta --seeds 1 --jobs {jobs}",
@@ -41,14 +43,14 @@ def attempt(rng: np.random.Generator, folder: Path) -> None:
                 process.kill()
             else:
                 os.killpg(process.pid, which)
-        _, errors = process.communicate(timeout=120)
+        _, errors = process.communicate(timeout=PATIENCE)
         wait_for_group(process.pid)
         about = f"{name} --jobs {jobs}, {which.name}"
         # a signal may come before Python has its handlers, or after the work is done
         assert process.returncode in {0, _CODES[which], -which}, f"{about}: exit code {process.returncode}: {errors}"
         assert "Traceback" not in errors, f"{about}: {errors}"
     process = _start(name, jobs, out)
-    _, errors = process.communicate(timeout=600)
+    _, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, f"{name}: {errors}"
     assert _results(out) == expected, f"{name} --jobs {jobs}: other bytes than without kills"
 
@@ -66,7 +68,7 @@ def _reference(name: str) -> tuple[dict[str, bytes], float]:
     with tempfile.TemporaryDirectory() as folder:
         start = time.monotonic()
         process = _start(name, 1, Path(folder, "out"))
-        _, errors = process.communicate(timeout=600)
+        _, errors = process.communicate(timeout=PATIENCE)
         assert process.returncode == 0, errors
         return _results(Path(folder, "out")), time.monotonic() - start
 
@@ -77,11 +79,12 @@ def _results(out: Path) -> dict[str, bytes]:
 
 def wait_for_group(group: int) -> None:
     """No process outlives its parent for long."""
-    end = time.monotonic() + 10
-    while time.monotonic() < end:
+
+    def gone() -> bool:
         try:
             os.killpg(group, 0)
         except ProcessLookupError:
-            return
-        time.sleep(0.02)
-    raise AssertionError("a process outlived the command")
+            return True
+        return False
+
+    until(gone)

@@ -30,6 +30,7 @@ from ata_gym.pools import (
     uniform,
     weibull,
 )
+from ata_gym.theory.round_time.quadrature import adaptive_rule
 from ata_gym.theory.simulated.races import best_race
 from ata_gym.theory.simulated.slices import known_sample
 
@@ -141,6 +142,18 @@ def test_narrow_weibull_sums(shape):
     assert expected_round_time(pool, [2]) == pytest.approx(mean, rel=1e-10 if shape < 1e9 else 1e-8)
     overtime = expected_round_time(pool + deterministic(mean), [2, 1]) - mean
     assert 0.3 * sd - 1e-8 < overtime < 0.5 * sd + 1e-8
+
+
+@pytest.mark.parametrize("alpha", [1e3, 1e6, 9e8, 1e10, 1e12])
+def test_narrow_pareto_sums(alpha):
+    """The narrowest count as constants."""
+    assert expected_round_time(pareto(alpha, 1.0), [3]) == pytest.approx(3 * alpha / (alpha - 1), rel=1e-8)
+
+
+@pytest.mark.parametrize("tolerance", [1e-2, 1e-4, 1e-6])
+def test_the_stated_error_of_a_quadrature_is_not_less_than_its_error(tolerance):
+    rule = adaptive_rule(lambda t: np.sqrt(t)[None], np.array([0.0, 1.0]), tolerance)  # a kink at an edge
+    assert 0 < abs(rule.values[0] @ rule.weights - 2 / 3) <= rule.error < 2 * tolerance
 
 
 def maximum_with_two_log_normals(sigma: float, d: float) -> float:

@@ -130,6 +130,9 @@ def test_the_beta_rule_by_rows_and_for_workers_never_tried() -> None:
     with_some = allocate_by_cost(np.where(untried, np.nan, mean), spread, 20, keys, untried)
     assert (with_some[:, :4] == 1).all()
     np.testing.assert_array_equal(with_some[:, 4:], allocate_by_cost(mean[:, 4:], spread[:, 4:], 16))
+    few = allocate_by_cost(mean, spread, 2, keys, untried)
+    assert (few[:, :4].sum(axis=1) == 2).all()
+    assert len(np.unique(few, axis=0)) > 1  # in random order, though others were tried
     first = allocate_by_cost(mean, spread, 3, keys, np.ones(9, bool))
     assert (np.sort(first, axis=1) == np.repeat([0, 1], [6, 3])).all()
     assert len(np.unique(first, axis=0)) > 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import shutil
 import time
 from collections.abc import Callable
@@ -15,6 +16,7 @@ import pytest
 
 from ata_gym.bench.page.render import write
 from ata_gym.bench.page.sections import Running
+from tests.waiting import until
 
 NAMES = ["ofta", "mine", "uta"]
 HOSTILE = [
@@ -38,11 +40,7 @@ def usual(made: Path, tmp_path: Path) -> Path:
 
 def wait(browser: Any, script: str) -> Any:
     """What a script returns, once it is true."""
-    end = time.monotonic() + 10
-    while not (found := browser.execute_script(f"return {script}")):
-        assert time.monotonic() < end, script
-        time.sleep(0.02)
-    return found
+    return until(lambda: browser.execute_script(f"return {script}"), about=script)
 
 
 def plots(browser: Any) -> None:
@@ -238,7 +236,7 @@ def test_a_page_of_a_run_follows_it_and_keeps_its_place(look, page_of, tmp_path)
     write(page._replace(running=running._replace(text="Running: 77%", share=0.77, written=time.time())), path)
     wait(browser, "!window.before && document.querySelector('#banner').textContent.includes('77%')")
     wait(browser, "Math.abs(scrollY - 400) < 3")
-    assert column(browser, 0) == NAMES[::-1]
+    until(lambda: column(browser, 0) == NAMES[::-1])
     write(page, path)
     wait(browser, "!document.querySelector('#banner')")
     browser.execute_script("window.before = true")
@@ -249,4 +247,4 @@ def test_a_page_of_a_run_follows_it_and_keeps_its_place(look, page_of, tmp_path)
 def test_a_page_of_a_run_that_died_says_so(look, page_of, tmp_path):
     dead = Running("Running: 43%", 0.43, 5.0, time.time() - 600)
     browser = look(write(page_of(NAMES)._replace(running=dead), tmp_path / "report.html"))
-    assert "Nothing was written for 10 minutes" in browser.find_element("css selector", "#banner.stale").text
+    assert re.search(r"Nothing was written for 1\d minutes", browser.find_element("css selector", "#banner.stale").text)

@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from tests.waiting import PATIENCE
+
 RANKS = 3
-SECONDS = 180
 
 
 def attempt(rng: np.random.Generator, folder: Path, kills: int = 2, rounds: int = 60) -> int:
@@ -33,11 +34,11 @@ def attempt(rng: np.random.Generator, folder: Path, kills: int = 2, rounds: int 
         process = subprocess.Popen(command, env=environment, stdout=output, stderr=output, start_new_session=True)
         try:
             met = sum(_kill(rng, folder, number, process, rounds) for number in range(kills))
-            code = process.wait(SECONDS)
+            code = process.wait(PATIENCE)
         finally:
             if process.poll() is None:
                 process.terminate()  # its ranks have sessions of their own, and would outlive it if it were killed
-                process.wait(SECONDS)
+                process.wait(PATIENCE)
     assert code == 0, (folder / "output.txt").read_text()[-30000:]
     check(folder, rounds)
     return met
@@ -45,7 +46,7 @@ def attempt(rng: np.random.Generator, folder: Path, kills: int = 2, rounds: int 
 
 def _kill(rng: np.random.Generator, folder: Path, number: int, process: Any, rounds: int) -> bool:
     """Kill a rank of an attempt some time after it began; whether it was in its rounds."""
-    end = time.monotonic() + SECONDS
+    end = time.monotonic() + PATIENCE
     while time.monotonic() < end and process.poll() is None:
         told = [line for rank in range(RANKS) for line in _lines(folder / f"told-{number}-{rank}.jsonl")]
         begun = {line["rank"]: line["pid"] for line in told if "began" in line}

@@ -10,8 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-SECONDS = 120
-"""After which processes that gave no answer are ended."""
+from tests.waiting import PATIENCE
 
 _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(["torch.distributed.fsdp", "ata_gym.cluster.torchrun.torch_allocator"])
@@ -47,12 +46,12 @@ def on_ranks(size: int, work: Callable[..., Any], *arguments: Any) -> list[Any]:
 
 def _answer(receiver: Any) -> tuple[bool, Any]:
     try:
-        if receiver.poll(SECONDS):
+        if receiver.poll(PATIENCE):
             good, answer = receiver.recv()
             return good, answer
     except EOFError:
         return False, "a rank ended without an answer"
-    return False, f"a rank gave no answer in {SECONDS} s"
+    return False, f"a rank gave no answer in {PATIENCE:g} s"
 
 
 def _rank(rank: int, size: int, folder: str, sender: Any, work: Callable[..., Any], arguments: Any) -> None:

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.waiting import PATIENCE
+
 torch = pytest.importorskip("torch")
 pytest.importorskip("sklearn")
 pytest.importorskip("tensorboard")
@@ -20,7 +22,7 @@ def torchrun(processes, folder, *arguments):
     environment = os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
     done = subprocess.run(
         [*command, str(SCRIPT), *arguments],
-        cwd=folder, env=environment, capture_output=True, text=True, timeout=180, check=False,
+        cwd=folder, env=environment, capture_output=True, text=True, timeout=PATIENCE, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()

@@ -13,6 +13,8 @@ from ata_gym.pools import exponential, gamma, log_normal, shifted_exponential, t
 from ata_policies import Setting
 from ata_policies.allocation.distribution_learner import DistributionLearner
 from ata_policies.allocation.oracles import Oracle
+from ata_policies.allocation.search import Knowledge, candidates, knowledge
+from ata_policies.beliefs.distributions.bins import DistributionBelief
 
 LEARNER = "distribution-learner"
 POOL = shifted_exponential(np.arange(1.0, 13), np.arange(1.0, 13))
@@ -85,6 +87,41 @@ def test_rows_do_not_depend_on_their_batch(play: Any) -> None:
     for e in range(3):
         alone = play(LEARNER, 120, price=0.1, seed=3 + e, **WORLD | {"rows": 1}).actions
         np.testing.assert_array_equal(alone[:, 0], together[:, e])
+
+
+def known_after(results: list[int], unit: float = 1.0, spread: float = 0.5) -> Knowledge:
+    """What is known of workers of equal means after so many results of each."""
+    worker, n = np.repeat(np.arange(len(results)), results)[None], len(results)
+    times = np.random.default_rng(0).gamma(spread**-2, spread**2, worker.shape)
+    return knowledge(DistributionBelief.empty(1, n).observe(worker, unit * times, np.zeros((1, n))), weight=5.0)
+
+
+def test_the_fewer_results_the_more_a_search_doubts_a_mean() -> None:
+    known = known_after([400, 20, 2])
+    doubt = candidates(known, np.arange(3), np.arange(0), 5).doubt
+    np.testing.assert_array_equal(doubt, np.expm1(known.posterior.spread**2))
+    assert 0.0 < doubt[0] < doubt[1] < doubt[2] < 1.0
+    assert candidates(known_after([1, 1], spread=8.0), np.arange(2), np.arange(0), 5).doubt.max() == 1.0
+
+
+@pytest.mark.parametrize("exponent", [40, 300, -300])
+def test_the_unit_of_time_does_not_matter(exponent: int) -> None:
+    """What is known is the same to the bit in its own unit, and so are the allocations of 60 rounds."""
+    usual, scaled = known_after([30, 4, 0]), known_after([30, 4, 0], 2.0**exponent)
+    for one, other in zip((*usual.posterior, *usual.population), (*scaled.posterior, *scaled.population), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+    def actions(unit: float) -> list[Any]:
+        policy, rng, state, taken = DistributionLearner(Setting(n=8, budget=12)), np.random.default_rng(1), None, []
+        seen = {"worker": np.full(12, -1), "duration": np.zeros(12), "elapsed": np.zeros(8)}
+        for _ in range(60):
+            action, state = policy.predict(seen, state)
+            worker = np.repeat(np.arange(8), action)
+            seen = seen | {"worker": worker, "duration": unit * (1.0 + worker) * rng.gamma(4.0, size=12)}
+            taken.append(action)
+        return taken
+
+    np.testing.assert_array_equal(actions(2.0**exponent), actions(1.0))
 
 
 def test_what_they_need() -> None:

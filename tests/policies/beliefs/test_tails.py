@@ -43,6 +43,15 @@ def test_without_long_times_moments_are_as_they_were() -> None:
         np.testing.assert_array_equal(getattr(moments, name), getattr(belief, name)[0])
 
 
+def test_the_tail_by_hand() -> None:
+    """The median of worker 0 is 2, between the two values in the middle, so its times are cut at 8."""
+    times = np.ones((2, 128))
+    times[0, 64:120], times[0, 120:] = 3.0, 10.0
+    cut = np.minimum(times, 8.0).mean(axis=1)
+    tail = times.mean(axis=1) / cut - 1.0
+    np.testing.assert_allclose(means(times), cut * (1.0 + (128 * tail + 100 * tail.mean()) / 228), rtol=1e-12)
+
+
 def test_one_huge_time_says_little_of_its_worker_and_its_variation_stays() -> None:
     times = np.ones((10, 30))
     times[3, 5] = 30.0

@@ -300,6 +300,12 @@ def test_a_profile_is_fitted() -> None:
     np.testing.assert_allclose(slope[4], slope[:4].mean())  # never measured
 
 
+def test_workers_never_measured_are_as_fast_as_the_only_one_that_was() -> None:
+    points = np.array([[0.0], [2.0], [0.0]])
+    for times, slope in ((3.0 * points, [3.0] * 3), (0.0 * points, [1.0] * 3)):  # and where nobody was measured
+        np.testing.assert_array_equal(fitted(points, times, np.where(times > 0.0, 1.0, 0.0))[2], slope)
+
+
 def test_a_measured_profile_gives_the_optimum() -> None:
     """On deterministic times, after 4 sizes seen twice."""
     times = np.array([1.0, 2.0, 3.0, 6.0])

@@ -191,6 +191,33 @@ def test_more_workers_are_tried_the_longer_it_pays() -> None:
     assert tried[1] > 100
 
 
+def test_the_shapes_that_rates_rest_on_are_from_a_sixteenth_to_16() -> None:
+    """Of coefficients of variation of 0.05, 1 and 8."""
+    each, n = 500, 3
+    rng, policy, state = np.random.default_rng(0), RaceLearner(Setting(n, n * each, price=0.1)), None
+    rare = np.where(np.arange(each) == each // 2, 1.0, 1e-5)
+    seen = {"worker": np.full(n * each, -1), "duration": np.zeros(n * each), "elapsed": np.zeros(n)}
+    for _ in range(8):
+        _, state = policy.predict(seen, state)
+        times = np.concatenate([rng.gamma(400.0, 1 / 400, each), rng.exponential(size=each), 500 * rare])
+        seen = seen | {"worker": np.repeat(np.arange(n), each), "duration": times}
+    assert state.plan.shape[0, [0, 2]].tolist() == [16.0, 1 / 16]
+    assert 0.7 < state.plan.shape[0, 1] < 1.4
+
+
+@pytest.mark.parametrize(("price", "last"), [(1.0, 16), (0.1, None)])
+def test_newcomers_are_tried_while_enough_rounds_are_left(price: float, last: int | None) -> None:
+    """At price 1 each of 3 that were tried asks for one round more, and the try for another; at price 0.1, one is
+    enough. Beyond the horizon the next round counts as the last one."""
+    policy, n = RaceLearner(Setting(60, 8, price=price, horizon=20)), 60
+    seen = {"worker": np.full(8, -1), "duration": np.zeros(8), "elapsed": np.zeros(n)}
+    _, state = policy.predict(seen)
+    seen = seen | {"worker": np.array([0, 0, 0, 1, 1, 1, 2, 2]), "duration": np.ones(8)}
+    _, state = policy.predict(seen, state)
+    tried = [k for k in range(1, 40) if policy.allocate(state._replace(round=np.array([k])))[0, 3:].any()]
+    assert tried == list(range(1, 40 if last is None else last + 1))
+
+
 def test_who_did_nothing_in_a_race_is_out_until_it_is_back() -> None:
     """Worker 0, the fastest, is away for ten rounds: it is asked on, but the others get its tasks, too."""
     policy, state, actions = RaceLearner(Setting(4, 6, price=1.0)), None, []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import time
@@ -15,6 +14,7 @@ import pytest
 
 from ata_gym.scenarios.for_agents import SPLITS
 from tests.fuzz.kills import wait_for_group
+from tests.waiting import PATIENCE, until
 
 pytest.importorskip("stable_baselines3", reason="extra rl is not installed")
 pytest.importorskip("sb3_contrib", reason="extra rl is not installed")
@@ -165,16 +165,15 @@ def test_a_command_that_is_really_killed_goes_on_and_ends_with_the_same_bytes(tm
     from ata_gym.cli import app
 
     whole, parts = tmp_path / "whole", tmp_path / "parts"
+    moments = np.random.default_rng(0)
     for how, code in (("kill", -9), ("terminate", 143)):
         process = command(parts)
         saved = parts / "checkpoints" / "training.pt"  # not there if the kill came while a new one was put in its place
         before = saved.stat().st_mtime_ns if saved.exists() else 0
-        while not saved.exists() or saved.stat().st_mtime_ns == before:
-            assert process.poll() is None, process.communicate()
-            time.sleep(0.005)
-        time.sleep(int.from_bytes(os.urandom(1)) / 1000)  # any moment will do
+        until(lambda: saved.exists() and saved.stat().st_mtime_ns != before, process)  # noqa: B023
+        time.sleep(moments.uniform(0.0, 0.25))  # any moment will do
         getattr(process, how)()
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=PATIENCE)
         assert process.returncode == code, errors
         wait_for_group(process.pid)
         assert not (parts / "results" / "curve.parquet").exists()

@@ -1,5 +1,4 @@
 import os
-import random
 import shutil
 import signal
 import subprocess
@@ -7,6 +6,7 @@ import sys
 import time
 from dataclasses import replace
 
+import numpy as np
 import polars as pl
 import pytest
 import torch
@@ -19,6 +19,7 @@ from ata_gym.cli import app, console
 from ata_gym.training import Trainer, checkpoint
 from ata_gym.training.devices.device import enough_memory
 from ata_gym.training.studies.trajectory import deterministic, train_once
+from tests.waiting import until
 
 ROUNDS = 40
 
@@ -117,14 +118,12 @@ def test_a_run_killed_at_a_random_moment_ends_the_same(tmp_path, contents):
     killed = tmp_path / "killed"
     line = f"-m ata_gym train --scenario icml2025-regret --policies ofta --rounds 400 --out {killed}"
     process = subprocess.Popen([sys.executable, *line.split(), *options])
-    while process.poll() is None and not (killed / "checkpoints" / "training.pt").exists():
-        time.sleep(0.01)
-    wait = random.uniform(0, 0.5)
-    time.sleep(wait)
+    until((killed / "checkpoints" / "training.pt").exists, process)
+    time.sleep(np.random.default_rng(0).uniform(0.0, 0.5))
     process.kill()
     process.wait()
     assert command(killed, *options, policies="ofta", rounds=400).exit_code == 0
-    assert contents(killed) == contents(tmp_path / "alone"), f"killed {wait} s after its first checkpoint"
+    assert contents(killed) == contents(tmp_path / "alone")
 
 
 def scalars(out):

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.waiting import PATIENCE
+
 ray = pytest.importorskip("ray", reason="the extra cluster")
 
 SCRIPT = Path(__file__).parents[4] / "notebooks" / "cluster" / "train_on_ray.py"
@@ -18,7 +20,7 @@ SCRIPT = Path(__file__).parents[4] / "notebooks" / "cluster" / "train_on_ray.py"
 def test_it_trains():
     address = ray.get_runtime_context().gcs_address
     command = [sys.executable, str(SCRIPT), "--address", address, "--workers", "2", "--rounds", "31"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert done.returncode == 0, done.stderr
     losses = [float(loss) for loss in re.findall(r"^loss (\S+); round \d+: ", done.stdout, re.MULTILINE)]
     assert len(losses) == 4

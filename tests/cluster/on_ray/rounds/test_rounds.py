@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("ray", reason="the extra cluster")
 
 from ata_policies import Allocator, Dispatcher
-from tests.fuzz.actors import SLEEPS, make_sleep
+from tests.fuzz.actors import DEADLINE, MODES, SLEEPS, make_sleep
 
 
 def test_every_round_has_b_results_of_its_own(watched):
@@ -112,13 +112,13 @@ def test_tasks_of_a_lost_worker_are_handed_on_in_the_same_round(watched, tmp_pat
         sleep(worker, argument, sample)
 
     done = watched.until(lambda done: "b" in done.record.away, happens)
-    why = "it gave no answer for 1.5 s" if how == "hangs" else "it was lost: ActorDiedError"
+    why = f"it gave no answer for {DEADLINE:g} s" if how == "hangs" else "it was lost: ActorDiedError"
     assert done.record.away["b"].startswith(why)
     watched.until(lambda done: "b" in done.workers, happens)
 
 
 def test_actors_that_are_killed_at_random_moments(watched):
-    watched.play_with_kills(np.random.default_rng(watched.used[-1]), rounds=20, kills=2)
+    watched.play_with_kills(np.random.default_rng(MODES.index(watched.runner.mode)), rounds=20, kills=2)
     watched.until(lambda done: not done.record.away)
 
 

@@ -29,6 +29,7 @@ from ata_gym.cluster.on_ray.sweeps.sweep import play_on_ray
 from ata_gym.utils.extras import MissingExtraError
 from ata_gym.utils.sealed import read_sealed
 from ata_policies import AllocationPolicy
+from tests.waiting import PATIENCE, until, without_progress
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="Ray's test clusters need POSIX")
 
@@ -171,14 +172,11 @@ def test_a_local_run_goes_on_where_the_driver_was_ended(cluster, local, tmp_path
     command = [sys.executable, "-m", "ata_gym", *LINE.split(), "--out", str(tmp_path)]
     on_ray = [*command, "--workers", "ray", "--address", cluster.address]
     process = subprocess.Popen(on_ray, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    while not list(tmp_path.rglob("*.npz")):
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.005)
+    until(lambda: list(tmp_path.rglob("*.npz")), process)
     process.send_signal(signal.Signals[f"SIG{how}"])
-    said, told = process.communicate(timeout=60)
-    told = [line for line in told.splitlines() if "% done after" not in line]  # the progress, where the start was slow
-    stopped = "ata-gym: stopped by SIGTERM; the same command goes on from here"
-    assert (process.returncode, said, told) == {"KILL": (-9, "", []), "TERM": (143, "", [stopped])}[how]
+    said, told = process.communicate(timeout=PATIENCE)
+    stopped = "ata-gym: stopped by SIGTERM; the same command goes on from here\n"
+    assert (process.returncode, said, without_progress(told)) == {"KILL": (-9, "", ""), "TERM": (143, "", stopped)}[how]
     played = experiment()
     assert play_all(played, POLICIES, open_folder(tmp_path, played.config()), processes=1) == {}
     assert contents(tmp_path) == contents(local / "1")
@@ -191,9 +189,9 @@ def test_what_fails_is_told_as_on_this_machine(tmp_path):
         f"bench --scenario icml2025-regret --rounds 50 --seeds 2 --policies {raises},{dies},uta --workers ray --jobs 2"
     )
     command = [sys.executable, "-m", "ata_gym", *line.split(), "--out", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
     notes = {file.stem: file for file in (tmp_path / "failures").iterdir()}
-    assert sorted(done.stderr.splitlines()) == [
+    assert sorted(without_progress(done.stderr).splitlines()) == [
         f"ata-gym: {raises} failed: RuntimeError: no idea (see {notes[quote(raises)]})",
         f"ata-gym: {dies} failed: {KilledError()} (see {notes[quote(dies)]})",
     ]
