@@ -48,7 +48,6 @@ def _small() -> Scenario:
 
 
 def _drawn(name: str) -> Scenario:
-    """Alpha is twice the largest mean that can be drawn, as in the other scenarios of ours."""
     pools, budget, rounds, among, summary = _DRAWN[name]
     return Scenario(
         pools.typical(),
@@ -56,8 +55,6 @@ def _drawn(name: str) -> Scenario:
         rounds,
         (Redraw(pools, among=among),),
         name=name,
-        alpha=2 * pools.heterogeneity[1],
-        eta=2.0,
         summary=f"drawn anew in each episode: {summary}",
         source="ours",
     )
