@@ -41,6 +41,8 @@ class Conditions(NamedTuple):
     """(E,) what one unit of worker time costs in units of runtime; None: the scenario's price."""
     present: Mask | None = None
     """(E, n) places that hold a worker; None: all."""
+    drawn: Floats | None = None
+    """(E, n) the mean that was drawn with each worker's distribution, a part of its factor; None: none was drawn."""
 
     @classmethod
     def unchanged(cls, round: Ints, n: int) -> Conditions:

@@ -47,7 +47,8 @@ def change_from_data(data: Change | Mapping[str, Any]) -> Change:
 def checked_changes(changes: Iterable[Change | Mapping[str, Any]], n: int) -> tuple[Change, ...]:
     """The changes of a pool of n workers, from changes or plain data.
 
-    They are applied in order: factors multiply, and a ``Switch`` permutes the distributions that it finds.
+    They are applied in order: factors multiply, and a ``Switch`` permutes the distributions that it finds, with the
+    means that were drawn with them.
 
     ValueError for anything but changes, a change that does not fit n workers, and a second change of a kind of which
     there can be one only (``Correlated``, ``Outliers``, ``Load``).

@@ -29,6 +29,9 @@ def _whole_numbers(name: str, values: Sequence[int], least: int) -> tuple[int, .
 class Switch(Change):
     """All workers exchange their distributions, every so many rounds or in given ones.
 
+    Of workers that are drawn anew, the drawn mean is a part of the distribution. Factors of other changes stay with
+    their worker, whether these changes stand before or after this one.
+
     Parameters
     ----------
     every
@@ -90,10 +93,13 @@ class Switch(Change):
         return np.where(due[:, None, None], permuted, memory)
 
     def apply(self, conditions: Conditions, memory: Floats) -> Conditions:
-        """Each worker has the distribution of the one that the memory names."""
-        return conditions._replace(
-            distribution=np.take_along_axis(conditions.distribution, memory[:, 0].astype(np.int64), axis=1)
-        )
+        """Each worker has the distribution, and the drawn mean, of the one that the memory names."""
+        order = memory[:, 0].astype(np.int64)
+        changed = conditions._replace(distribution=np.take_along_axis(conditions.distribution, order, axis=1))
+        if conditions.drawn is None:
+            return changed
+        drawn = np.take_along_axis(conditions.drawn, order, axis=1)
+        return changed._replace(drawn=drawn, factor=conditions.factor / conditions.drawn * drawn)
 
 
 @dataclass(frozen=True)
@@ -282,8 +288,10 @@ class Redraw(Change):
         present = memory[:, 2] > 0 if self.pads else None
         dies = conditions.dies if present is None else np.where(present, conditions.dies, 0.0)
         price = conditions.price if self.price is None else memory[:, 3, 0].copy()
-        own = memory[:, 0].astype(np.int64), memory[:, 1].copy()
-        conditions = conditions._replace(distribution=own[0], factor=own[1], dies=dies, price=price, present=present)
+        place, mean = memory[:, 0].astype(np.int64), memory[:, 1].copy()
+        conditions = conditions._replace(
+            distribution=place, factor=mean, drawn=mean, dies=dies, price=price, present=present
+        )
         after, start = conditions, _OWN
         for k, changes in enumerate(self.among):
             changed = conditions

@@ -16,7 +16,7 @@ from ata_gym.envs.interface.interface import Interface
 from ata_gym.envs.rendering.recorder import Recorder
 from ata_gym.envs.rendering.renderer import Renderer
 from ata_gym.envs.rendering.timeline import Timeline
-from ata_gym.scenarios import Scenario
+from ata_gym.scenarios import Published, Scenario
 from ata_gym.typing import Floats, Mask
 from ata_gym.utils.validation import short
 
@@ -71,8 +71,9 @@ class EnvProperties:
         if unknown:
             raise ValueError(f"reset takes the options {', '.join(OPTIONS)}, not {', '.join(unknown)}")
         given = dict(options)
-        if "pool" in given and "changes" not in given:  # the new workers are not drawn anew
-            given["changes"] = tuple(c for c in self.scenario.changes if not isinstance(c, Redraw))
+        if "pool" in given:  # the new workers are not drawn anew, and nothing was published for them
+            unchanged = tuple(c for c in self.scenario.changes if not isinstance(c, Redraw))
+            given = {"changes": unchanged, "published": Published(), **given}
         scenario = replace(self.scenario, **given, name="")
         if scenario.pool.n != self.scenario.pool.n:
             raise ValueError(

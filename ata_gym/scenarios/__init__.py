@@ -7,6 +7,17 @@ imports changes, pools and utils.
 from ata_gym.scenarios.for_agents import SPLITS
 from ata_gym.scenarios.published import PAPER
 from ata_gym.scenarios.registry import resolve, scenario, scenario_groups, scenario_names
-from ata_gym.scenarios.scenario import PoolData, Scenario
+from ata_gym.scenarios.scenario import AtaConstants, PoolData, Published, Scenario
 
-__all__ = ["PAPER", "SPLITS", "PoolData", "Scenario", "resolve", "scenario", "scenario_groups", "scenario_names"]
+__all__ = [
+    "PAPER",
+    "SPLITS",
+    "AtaConstants",
+    "PoolData",
+    "Published",
+    "Scenario",
+    "resolve",
+    "scenario",
+    "scenario_groups",
+    "scenario_names",
+]

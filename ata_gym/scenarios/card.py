@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ata_gym.changes import Change, Redraw
-from ata_gym.scenarios.scenario import Scenario
+from ata_gym.scenarios.scenario import AtaConstants, Published, Scenario
 from ata_gym.typing import Floats
 from ata_gym.utils.card import Card
 
@@ -24,7 +24,7 @@ def scenario_card(scenario: Scenario) -> Card:
     with np.errstate(divide="ignore", invalid="ignore"):  # recorded times may be 0
         ratio, spread = mean.max() / mean.min(), pool.sd() / mean
     families = ", ".join(dict.fromkeys(pool.families))
-    drawn = ", drawn anew in each episode" * scenario.drawn
+    drawn = ", drawn anew in each episode" * bool(scenario.drawn)
     facts = {
         "workers": f"{workers(scenario)}: {families}, {_range('mean time', mean)}{drawn}",
         "slowest / fastest": f"{ratio:.3g} by mean time",
@@ -33,7 +33,7 @@ def scenario_card(scenario: Scenario) -> Card:
         "horizon": "no end" if scenario.horizon is None else f"{scenario.horizon:,} rounds",
         "price": f"{scenario.price:g} of worker time",
         "changes": "; ".join(map(_change, scenario.changes)) or "none: workers stay as they are",
-        "alpha, eta": f"{_number(scenario.alpha)}, {_number(scenario.eta)}",
+        "published alpha, eta": _published(scenario.published),
         "source": scenario.source or "not told",
     }
     name = scenario.name or "a scenario without a name"
@@ -48,8 +48,9 @@ def workers(scenario: Scenario) -> str:
     >>> workers(scenario("drawn-3-to-16-v1"))
     '3-16'
     """
-    fewest = [change.pools.fewest for change in scenario.changes if isinstance(change, Redraw)]
-    return f"{fewest[0]}-{scenario.pool.n}" if fewest and fewest[0] != scenario.pool.n else str(scenario.pool.n)
+    n = scenario.pool.n
+    fewest = scenario.drawn.fewest if scenario.drawn else n
+    return str(n) if fewest == n else f"{fewest}-{n}"
 
 
 def _change(change: Change) -> str:
@@ -64,5 +65,11 @@ def _range(what: str, numbers: Floats) -> str:
     return f"{what} {low}" if low == high else f"{what}s {low} to {high}"
 
 
-def _number(value: float | None) -> str:
-    return "from the pool" if value is None else f"{value:.6g}"
+def _published(published: Published) -> str:
+    """The constants of each version that published some."""
+    said = [
+        f"{', '.join('none' if value is None else f'{value:.6g}' for value in constants)} ({version})"
+        for version, constants in published._asdict().items()
+        if constants != AtaConstants()
+    ]
+    return "; ".join(said) or "none: policies take them from the pool"

@@ -32,7 +32,7 @@ _DRAWN: dict[str, tuple[PoolDistribution, int, int, tuple[tuple[Change, ...], ..
         PoolDistribution(8, None, ("log-normal", "pareto", "weibull"), (2, 20), (1, 4)), 12, 200, (),
         "8 workers with heavy tails, CVs 1 to 4, ratios 2 to 20",
     ),
-    "drawn-changing-12-v1": (
+    "drawn-changing-12-v2": (
         PoolDistribution(12, None, _WIDE, (2, 20), (0.1, 1.0)), 24, 200,
         ((), (Switch(every=50),), (Walk(0.05, 1.0),), (OnOff(6.0, 0.01, 0.05),)),
         "12 workers, ratios 2 to 20, that stay, swap every 50 rounds, drift, or are slow in spells",
@@ -48,7 +48,6 @@ def _small() -> Scenario:
 
 
 def _drawn(name: str) -> Scenario:
-    """Alpha is twice the largest mean that can be drawn, as in the other scenarios of ours."""
     pools, budget, rounds, among, summary = _DRAWN[name]
     return Scenario(
         pools.typical(),
@@ -56,8 +55,6 @@ def _drawn(name: str) -> Scenario:
         rounds,
         (Redraw(pools, among=among),),
         name=name,
-        alpha=2 * pools.heterogeneity[1],
-        eta=2.0,
         summary=f"drawn anew in each episode: {summary}",
         source="ours",
     )

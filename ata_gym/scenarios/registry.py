@@ -42,9 +42,9 @@ def scenario(name: str) -> Scenario:
 
     ValueError is raised if there is none; the message names the nearest.
 
-    >>> published = scenario("icml2025-cifar100")
-    >>> published.pool.n, published.budget, published.alpha, published.eta
-    (51, 23, 5916.0, 2.0)
+    >>> found = scenario("icml2025-cifar100")
+    >>> found.pool.n, found.budget, found.published.preprint
+    (51, 23, AtaConstants(alpha=5916.0, eta=2.0))
     """
     if name not in _BUILDERS:
         raise unknown("scenario", name, _BUILDERS)

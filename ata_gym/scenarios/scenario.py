@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,6 +18,50 @@ from ata_gym.utils.validation import non_negative, real, short, whole_number
 
 _LARGEST = 1e37
 """What a round can take and cost stays below, so that it fits in float32, which RL libraries use."""
+
+
+class AtaConstants(NamedTuple):
+    """The hyperparameters of ATA and ATA-Empirical that one version of the paper published; None: it did not."""
+
+    alpha: float | None = None
+    """ATA's bound on the psi1 norms, in units of time."""
+    eta: float | None = None
+    """ATA-Empirical's bound on psi1 norm / mean."""
+
+
+class Published(NamedTuple):
+    """What was published for a scenario, by the version of ATA that it belongs to.
+
+    They need not be the psi1 norms of the pool (``Pool.psi1_norm``): X itself in the preprint, X - mean at ICML.
+    """
+
+    preprint: AtaConstants = AtaConstants()
+    icml: AtaConstants = AtaConstants()
+
+    @classmethod
+    def from_data(cls, data: Published | Mapping[str, Any]) -> Published:
+        """Make one from what ``to_data`` gives, also after JSON; ValueError for anything else, and values out of range.
+
+        >>> Published.from_data({"preprint": {"alpha": 5916, "eta": 2}}).preprint
+        AtaConstants(alpha=5916.0, eta=2.0)
+        """
+        try:
+            given = data if isinstance(data, Published) else cls(**{k: AtaConstants(**v) for k, v in data.items()})
+            named = [constants._asdict() for constants in given]
+        except (AttributeError, TypeError):
+            raise ValueError(
+                f"published holds alpha and eta by version, which is {' or '.join(cls._fields)}, such as "
+                f'{{"preprint": {{"alpha": 4.0, "eta": 2.0}}}}, not {short(data)}'
+            ) from None
+        checked = ({k: None if v is None else real(k, v) for k, v in constants.items()} for constants in named)
+        return cls(*(AtaConstants(**constants) for constants in checked))
+
+    def to_data(self) -> dict[str, Any]:
+        """Plain data, by version."""
+        return {version: constants._asdict() for version, constants in self._asdict().items()}
+
+
+_NOTHING = Published()
 
 
 @dataclass(frozen=True)
@@ -37,9 +81,9 @@ class Scenario:
         What one unit of worker time costs in units of runtime.
     name, summary, source
         Its name, what it is in a sentence, and where it was published, or that it is ours.
-    alpha, eta
-        Hyperparameters of ATA and ATA-Empirical for it: published ones, which need not be the psi1 norms of the pool
-        (``Pool.psi1_norm``), or ours where ``source`` says so. None: policies compute them from the pool.
+    published
+        Hyperparameters of ATA and ATA-Empirical that were published for it, as ``Published`` or as plain data. Where
+        there are none, these policies take them from the pool.
 
     Raises
     ------
@@ -59,8 +103,7 @@ class Scenario:
     changes: tuple[Change, ...] = ()
     price: float = 0.0
     name: str = ""
-    alpha: float | None = None
-    eta: float | None = None
+    published: Published = _NOTHING
     summary: str = ""
     source: str = ""
 
@@ -78,8 +121,7 @@ class Scenario:
             "horizon": None if self.horizon is None else whole_number("horizon", self.horizon),
             "changes": checked_changes(changes, pool.n),
             "price": non_negative("price", self.price),
-            "alpha": None if self.alpha is None else real("alpha", self.alpha),
-            "eta": None if self.eta is None else real("eta", self.eta),
+            "published": Published.from_data(self.published),
         }
         for name, value in checked.items():
             object.__setattr__(self, name, value)
@@ -112,9 +154,9 @@ class Scenario:
         return catalogue(self.pool, self.changes)
 
     @property
-    def drawn(self) -> bool:
-        """Whether the workers are drawn anew in each episode; then the pool is only a typical one."""
-        return any(isinstance(change, Redraw) for change in self.changes)
+    def drawn(self) -> PoolDistribution | None:
+        """How workers are drawn anew in each episode, where the pool is only a typical one; None: they are not."""
+        return next((change.pools for change in self.changes if isinstance(change, Redraw)), None)
 
     @property
     def ends(self) -> bool:
@@ -133,9 +175,14 @@ class Scenario:
 
     def to_data(self) -> dict[str, Any]:
         """What results depend on, as plain data: all fields but name, summary and source."""
-        fields = ("pool", "budget", "horizon", "changes", "price", "alpha", "eta")
-        data = {name: getattr(self, name) for name in fields}
-        return data | {"pool": self.pool.to_data(), "changes": [change.to_data() for change in self.changes]}
+        return {
+            "pool": self.pool.to_data(),
+            "budget": self.budget,
+            "horizon": self.horizon,
+            "changes": [change.to_data() for change in self.changes],
+            "price": self.price,
+            "published": self.published.to_data(),
+        }
 
 
 def ours(
@@ -147,9 +194,8 @@ def ours(
     source: str = "ours",
     changes: tuple[Change, ...] = (),
 ) -> Scenario:
-    """A scenario of ours, with the alpha of the published figures: twice the largest mean."""
-    alpha = 2 * float(pool.mean().max())
-    return Scenario(pool, budget, rounds, changes, name=name, alpha=alpha, eta=2.0, summary=summary, source=source)
+    """A scenario of ours, for which nothing was published."""
+    return Scenario(pool, budget, rounds, changes, name=name, summary=summary, source=source)
 
 
 PoolData = Pool | PoolDistribution | Mapping[str, Any] | Sequence[Any]

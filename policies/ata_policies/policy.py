@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ata_gym.changes import Conditions
-from ata_gym.pools import Pool
+from ata_gym.pools import Pool, PoolDistribution
+from ata_gym.scenarios import Published
 from ata_gym.simulation.keys import derive_keys, stream_keys
 from ata_gym.typing import Floats, Ints, Keys, Mask
 from ata_gym.utils.trees import choose_rows
@@ -38,14 +39,13 @@ class Setting(NamedTuple):
 
     Where workers are drawn anew, these are the distributions that they are drawn from, each of mean 1.
     """
-    alpha: float | None = None
-    """The published hyperparameter of ATA, where there is one."""
-    eta: float | None = None
-    """The published hyperparameter of ATA-Empirical, where there is one."""
+    published: Published = Published()
+    """The hyperparameters of ATA and ATA-Empirical that were published for the scenario."""
     horizon: int | None = None
     """Rounds in an episode, where that is known: what is left of them bounds what a try of a worker can be worth."""
-    drawn: bool = False
-    """Whether workers are drawn anew, from the distributions of ``pool``; these may be more or fewer than n."""
+    drawn: PoolDistribution | None = None
+    """How workers are drawn anew, from the distributions of ``pool``, which may be more or fewer than n; None: they are
+    those of ``pool``."""
 
     @classmethod
     def of(cls, env: gym.Env[Any, Any] | gym.vector.VectorEnv[Any, Any, Any]) -> Setting:
@@ -53,8 +53,8 @@ class Setting(NamedTuple):
         bare = getattr(env, "unwrapped", None)
         scenario = getattr(bare, "scenario", None)
         try:
-            known = {name: getattr(scenario, name) for name in ("budget", "price", "alpha", "eta", "horizon")}
-            known |= {"pool": scenario.catalogue, "drawn": scenario.drawn}  # type: ignore[union-attr]
+            known = {name: getattr(scenario, name) for name in ("budget", "price", "published", "horizon", "drawn")}
+            known |= {"pool": scenario.catalogue}  # type: ignore[union-attr]
             n = scenario.pool.n  # type: ignore[union-attr]
         except AttributeError:
             raise ValueError(f"{env} is not an env of ata_gym: make one with gymnasium.make") from None

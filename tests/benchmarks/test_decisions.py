@@ -17,8 +17,8 @@ pytestmark = pytest.mark.benchmark
 
 WORLDS = {
     "n = 51, B = 23": (scenario("icml2025-cifar100"), 300),
-    "n = 1,000, B = 500": (Scenario(exponential(np.linspace(1.0, 20.0, 1000)), 500, alpha=20.0), 60),
-    "n = 10,000, B = 23": (Scenario(exponential(np.linspace(1.0, 20.0, 10_000)), 23, alpha=20.0), 60),
+    "n = 1,000, B = 500": (Scenario(exponential(np.linspace(1.0, 20.0, 1000)), 500), 60),
+    "n = 10,000, B = 23": (Scenario(exponential(np.linspace(1.0, 20.0, 10_000)), 23), 60),
 }
 """Worlds, and how many decisions are timed."""
 DEFAULTS = [f"ata_gym/Task{name}-v0" for name in ("Allocation", "Race", "Dispatch")]

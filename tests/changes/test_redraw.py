@@ -19,8 +19,10 @@ from ata_gym.changes import (
     Correlated,
     Crash,
     Jump,
+    Load,
     OnOff,
     Outliers,
+    Periodic,
     Redraw,
     Spot,
     Switch,
@@ -187,6 +189,74 @@ def test_a_drawn_list_does_what_its_changes_do_alone(k: int) -> None:
             assert not same(expected, plain[round]) or round < 2
     deadlines = np.broadcast_to(together[0].deadline, rows)[mine]
     assert (deadlines == {4: 3.0, 5: 1.0}.get(k, 0.0)).all()
+
+
+MOVING: tuple[Change, ...] = (
+    Switch(every=2),
+    Switch(at=(1, 4), permutation=(1, 2, 3, 4, 0)),
+    Jump(at=2, workers=(1, 3), factor=0.05, until=5),
+    Periodic(7, 0.5),
+    Walk(0.3, 0.5),
+    OnOff(5, 0.2, 0.4),
+    Spot(0.2, 0.5),
+    Crash(0.3, within=2, away=2),
+)
+ALONE: tuple[Change, ...] = (Outliers(0.05, 10, 30), Load(0.5, 0.3, 0.2, 0.9))
+WALK, SWAP = MOVING[4], MOVING[0]
+
+
+@pytest.mark.parametrize(
+    ("inside", "beside"),
+    [
+        *(((change,), ()) for change in MOVING),
+        *(((), (change,)) for change in (*MOVING, *ALONE)),
+        *(((WALK, SWAP), ()), ((SWAP, WALK), ()), ((WALK,), (SWAP,)), ((SWAP,), (WALK,)), ((), (WALK, SWAP))),
+        *(((SWAP, WALK), (Switch(at=(3,)),)), ((SWAP, OnOff(5, 0.2, 0.4), Switch(every=3)), ())),
+    ],
+)
+def test_means_move_as_those_of_a_pool_do(inside: tuple[Change, ...], beside: tuple[Change, ...]) -> None:
+    """After the draw, changes do what they do to a pool that has always had these workers."""
+    rows, n, moved = 60, POOLS.n, False
+    redraw = Redraw(POOLS, among=(inside,))
+    keys, zero = stream_keys(0, rows), np.zeros(rows, np.int64)
+    followed = ChangeProcess(POOLS.typical(), [redraw, *beside], rows)
+    followed.start_episode(slice(None), keys, zero, zero)
+    place, drawn = followed.memories[0][:, 0].astype(np.int64), followed.memories[0][:, 1]
+    median = POOLS.catalogue.median()[place] * drawn
+    for k in range(8):
+        if k:
+            followed.next_round(None, keys, zero, zero + k)
+        start, alone = 5, Conditions.unchanged(zero + k, n)
+        for change in inside:
+            alone = change.apply(alone, followed.memories[0][:, start : start + change.slots])
+            start += change.slots
+        for change, memory in zip(beside, followed.memories[1:], strict=True):
+            alone = change.apply(alone, memory)
+        usual = (1 - alone.share) * drawn + alone.share * (alone.low + alone.high) / 2 * median
+        expected = np.take_along_axis(usual, alone.distribution, axis=1) * alone.factor
+        expected = np.where(alone.with_survivor().dies == 0, np.inf, expected)
+        means = followed.conditions.means(POOLS.catalogue)
+        np.testing.assert_allclose(means, expected, rtol=1e-13)
+        moved |= bool((means != drawn).mean() > 0.1)
+    assert moved
+
+
+def test_workers_of_the_scenario_that_swap_exchange_their_speeds() -> None:
+    found = scenario("drawn-changing-12-v2")
+    (redraw,) = found.changes
+    assert isinstance(redraw, Redraw)
+    swapping = [any(isinstance(change, Switch) for change in changes) for changes in redraw.among]
+    keys, zero = stream_keys(0, 40), np.zeros(40, np.int64)
+    followed = ChangeProcess(found.pool, found.changes, 40)
+    followed.start_episode(slice(None), keys, zero, zero)
+    before = followed.conditions.means(found.catalogue)
+    mine = np.isin(followed.memories[0][:, 4, 0], np.flatnonzero(swapping))
+    assert 3 < mine.sum() < 37
+    for k in range(1, 51):
+        followed.next_round(None, keys, zero, zero + k)
+    after = followed.conditions.means(found.catalogue)
+    assert (np.sort(after[mine], axis=1) == np.sort(before[mine], axis=1)).all()
+    assert (after[mine] != before[mine]).mean() > 0.8
 
 
 @pytest.mark.parametrize(("low", "high"), [(0.05, 2.0), (0.0, 0.5), (0.3, 0.3)])

@@ -79,7 +79,7 @@ def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             f"{BENCH} uta,my_policies:Bad",
             "my_policies:Bad fails in the first round: the tasks of row 0 must sum to the",
         ),
-        (f"{BENCH} ata:alpha=nan", "give alpha=..., a positive bound on every worker's psi1 norm: here it is nan"),
+        (f"{BENCH} ata:alpha=nan", "give alpha=..., a positive bound on every worker's psi1 norm of X: here it is nan"),
         (f"{TRAIN} syntax_error:f", "no problem 'syntax_error:f': importing syntax_error failed with SyntaxError"),
         (f"{TRAIN} raises_on_import:f", "failed with RuntimeError: not today"),
         (f"{TRAIN} exits_on_import:f", "failed with SystemExit: 3"),

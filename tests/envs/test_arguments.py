@@ -13,6 +13,7 @@ import ata_gym.envs.allocation
 from ata_gym import Scenario
 from ata_gym.changes import Periodic
 from ata_gym.pools import trace
+from ata_gym.scenarios import AtaConstants, Published
 from ata_gym.simulation.dispatch import Completion, RoundState, dispatch_step
 from ata_gym.simulation.rounds import RoundResult, race_round
 
@@ -87,7 +88,9 @@ def test_a_large_budget_needs_no_memory_in_dispatch() -> None:
 @pytest.mark.parametrize(("name", "value"), [("alpha", "x"), ("alpha", float("nan")), ("eta", 0.0), ("eta", 10**400)])
 def test_hyperparameters_of_a_scenario_are_checked(name: str, value: Any) -> None:
     with pytest.raises(ValueError, match=f"{name} must be a finite number above 0"):
-        Scenario(POOL, 3, **{name: value})  # type: ignore[arg-type]
+        Scenario(POOL, 3, published=Published(icml=AtaConstants(**{name: value})))
+    with pytest.raises(ValueError, match="published holds alpha and eta by version, which is preprint or icml"):
+        Scenario(POOL, 3, published={name: value})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("env_id", IDS)

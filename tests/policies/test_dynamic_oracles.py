@@ -12,7 +12,7 @@ import ata_policies
 from ata_gym.bench.experiment.experiment import predict
 from ata_gym.changes import Outliers, Periodic, Redraw, Spot, Switch
 from ata_gym.pools import PoolDistribution, exponential, trace
-from ata_gym.scenarios import Scenario, scenario
+from ata_gym.scenarios import Scenario
 from ata_policies.policy import DispatchPolicy
 
 MEANS = np.arange(1.0, 9.0)
@@ -160,13 +160,3 @@ def test_oracles_of_one_pool_say_that_workers_are_drawn_anew(plain: str) -> None
     for pools in (DRAWN, PADDED):
         with pytest.raises(ValueError, match=r"the workers, and here they are drawn anew: use a dynamic oracle"):
             ata_policies.make(plain, drawn(plain, 1, pools))
-
-
-def test_ata_needs_a_bound_where_workers_are_drawn_anew() -> None:
-    env = drawn("ata", 1, PADDED)
-    with pytest.raises(ValueError, match=r"give alpha=.*the workers are drawn anew"):
-        ata_policies.make("ata", env)
-    assert ata_policies.make("ata", env, alpha=3.0)
-    assert ata_policies.make("ata-empirical", env)  # how variable they are is known
-    named = gym.make_vec("ata_gym/TaskAllocation-v0", num_envs=1, scenario="drawn-6-v1")
-    assert ata_policies.make("ata", named).setting.alpha == scenario("drawn-6-v1").alpha

@@ -50,7 +50,7 @@ def test_each_is_plain_data_and_says_that_it_is_ours(name: str) -> None:
 @pytest.mark.parametrize("name", CHANGING)
 def test_each_changing_one_is_the_published_setting_before_its_changes(name: str) -> None:
     base, found = scenario("icml2025-quadratic-linear-n51"), scenario(name)
-    assert (found.budget, found.alpha, found.eta) == (base.budget, base.alpha, base.eta)
+    assert found.budget == base.budget
     assert found.horizon == 100_000
     np.testing.assert_allclose(found.pool.mean(), base.pool.mean())
     if name == "changing-outliers-steady":  # but for the noise

@@ -134,8 +134,8 @@ class ComposedPolicy(Policy):
 
     def about(self) -> str:
         """Its three parts."""
-        memory, estimate, rule = (type(part).__name__ for part in (self.memory, self.estimate, self.rule))
-        return f"memory {memory}, estimate {estimate}, rule {rule}"
+        memory, rule = type(self.memory).__name__, type(self.rule).__name__
+        return f"memory {memory}, estimate {self.estimate.about(self.setting)}, rule {rule}"
 
     def plan_in_words(self, state: State, row: int) -> str:
         """What it does about workers that are away."""

@@ -13,6 +13,7 @@ import numpy as np
 
 from ata_gym.changes import Change, Conditions
 from ata_gym.pools import exponential
+from ata_gym.scenarios import Published
 from ata_gym.utils.extras import MissingExtraError
 from ata_gym.utils.trees import difference, map_leaves
 from ata_policies.checking.predict_call import Answer, Array, FaultError, Step, checked_predict, rows_of
@@ -188,7 +189,7 @@ class ContractCheck:
         if self.kind.knows == "nothing":
             sentence = 'it says knows = "nothing", but looks at the pool or the scenario: say what it must know of them'
             try:
-                blind = self.made(pool=None, alpha=None, eta=None)
+                blind = self.made(pool=None, published=Published(), drawn=None)
             except FaultError:
                 raise FaultError(sentence) from None
             self.does_the_same(blind, sentence)

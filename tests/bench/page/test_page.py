@@ -91,7 +91,7 @@ def test_the_tasks_of_workers_that_are_recorded_sum_to_the_budget(tmp_path, name
 
 def test_many_workers_are_recorded_in_groups(tmp_path):
     pool = exponential(np.linspace(9.0, 1.0, 250))
-    experiment = Experiment.on_scenario(Scenario(pool, 250, alpha=9.0), rounds=3, seeds=2)
+    experiment = Experiment.on_scenario(Scenario(pool, 250), rounds=3, seeds=2)
     folder = open_folder(tmp_path, experiment.config())
     play_to_end(experiment, "uta", folder)
     tasks = np.array(read_frame(folder.allocations("uta"))["tasks"].to_list())

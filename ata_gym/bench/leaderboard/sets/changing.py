@@ -47,7 +47,7 @@ _QUARTER = float(np.log(4.0))
 
 CHANGING = ScenarioSet(
     name="changing",
-    version="1",
+    version="2",
     built=MappingProxyType(
         {
             "switch": _many("all speeds permuted every 400 rounds", Switch(every=400), rounds=1_200),

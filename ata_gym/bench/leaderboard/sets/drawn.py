@@ -17,7 +17,7 @@ from ata_gym.scenarios.for_agents import FOR_AGENTS, SMALL, SPLITS
 
 DRAWN = ScenarioSet(
     name="drawn",
-    version="1",
+    version="2",
     built=MappingProxyType({name: scenario for name in FOR_AGENTS if name != SMALL}),
     prices=(0.0, 0.1, 1.0),
     quick=MappingProxyType({"drawn-6-v1": 25, "drawn-3-to-16-v1": 50, "drawn-heavy-8-v1": 50}),

@@ -92,7 +92,7 @@ class ScenarioSet:
         data: dict[str, object] = {
             "prices": self.prices,
             "worlds": [
-                [s.name, s.pool.to_data(), s.budget, s.horizon, s.alpha, s.eta, *(c.to_data() for c in s.changes)]
+                [s.name, s.pool.to_data(), s.budget, s.horizon, s.published, *(c.to_data() for c in s.changes)]
                 for s in built
             ],
             "recordings": [

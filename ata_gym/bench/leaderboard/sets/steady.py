@@ -42,7 +42,7 @@ def _measured(name: str) -> Scenario:
 
 STEADY = ScenarioSet(
     name="steady",
-    version="1",
+    version="2",
     built=MappingProxyType(
         {
             "cifar100": known_as("icml2025-cifar100", 20_000),

@@ -119,7 +119,7 @@ _SCENARIOS = {
 
 UNSEEN = ScenarioSet(
     name="unseen",
-    version="1",
+    version="2",
     built=MappingProxyType(_SCENARIOS),
     prices=(0.0, 0.1, 1.0),
     quick=MappingProxyType({"two-classes": 100, "walk": 200, "fixed-times": 100}),

@@ -9,13 +9,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
+from ata_gym.pools import exponential
 from ata_gym.typing import Floats, Ints, Keys
 from ata_gym.utils.compiled import gufunc
-from ata_gym.utils.validation import real
+from ata_gym.utils.validation import non_negative, real
 from ata_policies.allocation.estimates.estimate import Estimate
 from ata_policies.allocation.rules import Scores
 from ata_policies.beliefs.moments import Belief
@@ -36,8 +37,16 @@ def score(count: Floats, total: Floats, level: Floats, absolute: Floats, relativ
         out[i] = bound if bound > 0.0 else 0.0
 
 
-_FACTORS = {"preprint": 4 * math.e, "icml": 2.0}
-"""What multiplies alpha or eta, by the version of the paper."""
+class _Version(NamedTuple):
+    """What the versions of the paper differ in."""
+
+    factor: float
+    """What multiplies alpha or eta."""
+    centred: bool
+    """Whether these bound the psi1 norms of X - mean, and not of X."""
+
+
+_VERSIONS = {"preprint": _Version(4 * math.e, centred=False), "icml": _Version(2.0, centred=True)}
 
 
 @dataclass(frozen=True)
@@ -59,31 +68,57 @@ class _ConfidenceBound(Estimate):
     )
 
     def __post_init__(self) -> None:
-        if self.version not in _FACTORS:
-            raise ValueError(f"version must be {' or '.join(map(repr, _FACTORS))}, not {self.version!r}")
+        if self.version not in _VERSIONS:
+            raise ValueError(f"version must be {' or '.join(map(repr, _VERSIONS))}, not {self.version!r}")
 
     def fit(self, setting: Setting) -> Self:
-        """Find the bound: as given, or as published, or from the psi1 norms."""
-        name, value = self.bound, getattr(self, self.bound)
-        if value is None:
-            value = getattr(setting, name)
-        unbounded = setting.drawn and name == "alpha"  # the pool tells how workers vary, not how slow they are
-        if value is None and setting.pool is not None and not unbounded:
-            norms = setting.pool.psi1_norm(centred=self.version == "icml")
-            value = float(np.max(norms if name == "alpha" else norms / setting.pool.mean()))
+        """Find the bound: as given, else as published for the version, else from the psi1 norms of the version."""
+        given = getattr(self, self.bound)
+        value, origin = self._found(setting) if given is None else (given, "")
         try:
-            fitted: dict[str, Any] = {name: real(name, value)}
+            fitted: dict[str, Any] = {
+                self.bound: non_negative(self.bound, value) if given is None else real(self.bound, value)
+            }
         except ValueError:
-            what = "psi1 norm" if name == "alpha" else "psi1 norm divided by the mean"
-            unknown = "the workers are drawn anew" if unbounded else "no pool or scenario is known"
-            found = unknown if value is None else f"here it is {value!r}"
-            raise ValueError(f"give {name}=..., a positive bound on every worker's {what}: {found}") from None
+            found = origin if value is None else f"here it is {value!r}"
+            raise ValueError(
+                f"give {self.bound}=..., a positive bound on every worker's {self._norm()}: {found}"
+            ) from None
         return replace(self, **fitted)
+
+    def about(self, setting: Setting) -> str:
+        """With the bound, and where it comes from."""
+        value, (found, origin) = getattr(self, self.bound), self._found(setting)
+        return f"{super().about(setting)} with {self.bound} = {value:.6g} ({origin if value == found else 'as given'})"
+
+    def _found(self, setting: Setting) -> tuple[float | None, str]:
+        """The bound that follows from a setting, and where it comes from; None, and why, where none does."""
+        published: float | None = getattr(getattr(setting.published, self.version), self.bound)
+        if published is not None:
+            return published, "as published"
+        if setting.pool is None:
+            return None, "no pool or scenario is known"
+        centred, mean = _VERSIONS[self.version].centred, setting.pool.mean()
+        norms, stand_in = setting.pool.psi1_norm(centred), exponential([1.0]).psi1_norm(centred)
+        finite, origin = np.isfinite(norms), f"the largest {self._norm()}"
+        if self.bound == "eta":
+            bounds = np.divide(norms, mean, out=np.full_like(norms, stand_in), where=finite)
+        else:
+            slowest = 1.0 if setting.drawn is None else setting.drawn.heterogeneity[1]  # the pool's means are 1 then
+            bounds = np.where(finite, norms, stand_in * mean) * slowest
+        if not finite.all():
+            origin += ", where infinite that of exponential times of the same mean"
+        return float(bounds.max()), origin
+
+    def _norm(self) -> str:
+        """What the bound bounds."""
+        x = "X - mean" if _VERSIONS[self.version].centred else "X"
+        return f"psi1 norm of {x}" if self.bound == "alpha" else f"psi1 norm of ({x}) / mean"
 
     def scores(self, belief: Belief, rounds: Ints | Floats, keys: Keys, kept: Any) -> Scores:
         """The lower bounds, at level ln(2 k^2) in round k."""
         level = np.log(2.0 * np.square(rounds, dtype=np.float64))
-        factor = _FACTORS[self.version] * float(getattr(self, self.bound))
+        factor = _VERSIONS[self.version].factor * float(getattr(self, self.bound))
         absolute, relative = (factor, 0.0) if self.bound == "alpha" else (0.0, factor)
         return Scores(score(belief.counts, belief.totals, level, absolute, relative))
 
@@ -99,7 +134,9 @@ class Ata(_ConfidenceBound):
     version
         "preprint", with which every published figure was made, or "icml".
     alpha
-        The bound, in units of time; by default as published for the scenario, or the largest norm of the pool.
+        The bound, in units of time; by default as published for the scenario with this version, else the largest norm
+        that a worker has, or can have where workers are drawn anew. A norm that is infinite counts as that of
+        exponential times of the same mean: twice the mean in the preprint, 1.53 times the mean at ICML.
     """
 
     alpha: float | None = None
@@ -119,7 +156,9 @@ class AtaEmpirical(_ConfidenceBound):
     version
         "preprint", with which every published figure was made, or "icml".
     eta
-        The bound; by default as published for the scenario, or the largest ratio of the pool.
+        The bound; by default as published for the scenario with this version, else the largest ratio that a worker has,
+        or can have where workers are drawn anew. A ratio that is infinite counts as that of exponential times: 2 in the
+        preprint, 1.53 at ICML.
     """
 
     eta: float | None = None

@@ -43,6 +43,10 @@ class Estimate(ABC):
         """The estimate with the hyperparameters that follow from the setting filled in."""
         return self
 
+    def about(self, setting: Setting) -> str:
+        """Its name, for ``explain``, with what followed from the setting."""
+        return type(self).__name__
+
     def start(self, rows: int, n: int) -> Any:
         """The belief of an estimate with statistics of its own."""
         raise TypeError(f"{type(self).__name__} has no statistics of its own, {rows} rows, {n} workers")

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 import ata_policies
-from ata_gym import allocate, proxy_loss, proxy_optimal
-from ata_gym.pools import log_normal, shifted_exponential
+from ata_gym import allocate, proxy_loss, proxy_optimal, scenario, scenario_names
+from ata_gym.pools import PoolDistribution, deterministic, exponential, log_normal, pareto, shifted_exponential, trace
+from ata_gym.scenarios import AtaConstants, Published, Scenario
 from ata_gym.simulation.keys import stream_keys
 from ata_policies import Belief, Setting
 from ata_policies.allocation.estimates.ata import score
@@ -52,16 +53,87 @@ def test_constants_and_where_they_come_from(refuses: Any, name: str, hyperparame
         return float(v)
 
     env = gym.make("ata_gym/TaskAllocation-v0", scenario="icml2025-cifar100")
-    assert value(ata_policies.make(name, env)) == {"alpha": 5916.0, "eta": 2.0}[hyperparameter]
-    assert value(ata_policies.make(name, env, **{hyperparameter: 3.5})) == 3.5
+    found = ata_policies.make(name, env)
+    by_definition = {"alpha": 1.5313468 * 29 * 51, "eta": 1.5313468 / 2}
+    expected = by_definition if "icml" in name else {"alpha": 5916.0, "eta": 2.0}
+    np.testing.assert_allclose(value(found), expected[hyperparameter], rtol=1e-6)
+    assert ("(as published)" in found.about()) == ("icml" not in name)
+    given = ata_policies.make(name, env, **{hyperparameter: 3.5})
+    assert (value(given), f"{hyperparameter} = 3.5 (as given)" in given.about()) == (3.5, True)
     own = gym.make("ata_gym/TaskAllocation-v0", pool=POOL, budget=3)
     norms = POOL.psi1_norm(centred="icml" in name)
-    expected = norms.max() if hyperparameter == "alpha" else (norms / POOL.mean()).max()
-    np.testing.assert_allclose(value(ata_policies.make(name, own)), expected)
-    heavy = gym.make("ata_gym/TaskAllocation-v0", pool=log_normal([0.0, 1.0], 1.0), budget=3)
-    with pytest.raises(ValueError, match=f"give {hyperparameter}="):
-        ata_policies.make(name, heavy)
-    refuses(name, f"give {hyperparameter}=")
+    largest = norms.max() if hyperparameter == "alpha" else (norms / POOL.mean()).max()
+    assert value(ata_policies.make(name, own)) == largest
+    refuses(name, f"give {hyperparameter}=.*no pool or scenario is known")
+
+
+ALL = ("ata", "ata-icml", "ata-empirical", "ata-empirical-icml")
+OURS = [name for name in scenario_names() if not scenario(name).source.startswith("Maranjyan")]
+
+
+def fitted(name: str, **options: Any) -> tuple[float, str]:
+    """Alpha or eta of a policy, and what it says of itself."""
+    env = gym.make("ata_gym/TaskAllocation-v0", **options)
+    policy: Any = ata_policies.make(name, env)
+    return getattr(policy.estimate, policy.estimate.bound), policy.about()
+
+
+def test_constants_belong_to_a_version() -> None:
+    one = Scenario(POOL, 3, published=Published(AtaConstants(alpha=7.0), AtaConstants(eta=0.5)))
+    assert [fitted(name, scenario=one)[0] for name in ("ata", "ata-empirical-icml")] == [7.0, 0.5]
+    norms = [POOL.psi1_norm(centred=True).max(), (POOL.psi1_norm() / POOL.mean()).max()]
+    assert [fitted(name, scenario=one)[0] for name in ("ata-icml", "ata-empirical")] == norms
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_norm_that_is_infinite_counts_as_that_of_exponential_times_and_is_named(name: str) -> None:
+    light = exponential([10.0, 1.0])
+    heavy, mean = log_normal([0.0, 1.0], 1.0), np.exp([0.5, 1.5])
+    replaced = {"ata": 2.0, "ata-icml": 1.5313468, "ata-empirical": 2.0, "ata-empirical-icml": 1.5313468}[name]
+    value, said = fitted(name, pool=heavy, budget=3)
+    np.testing.assert_allclose(value, replaced * (1.0 if "empirical" in name else mean.max()), rtol=1e-6)
+    assert ", where infinite that of exponential times of the same mean)" in said
+    mixed, _ = fitted(name, pool=heavy + light, budget=3)  # the finite norm of a slower worker still counts
+    np.testing.assert_allclose(mixed, replaced * (1.0 if "empirical" in name else 10.0), rtol=1e-6)
+    assert "infinite" not in fitted(name, pool=light, budget=3)[1]
+    endless = pareto(0.9, [1.0, 2.0])
+    if "empirical" in name:
+        np.testing.assert_allclose(fitted(name, pool=endless, budget=3)[0], replaced, rtol=1e-6)
+    else:
+        with pytest.raises(ValueError, match=r"give alpha=.*every worker's psi1 norm of .*: here it is inf"):
+            fitted(name, pool=endless, budget=3)
+
+
+@pytest.mark.parametrize("families", [("exponential", "uniform"), ("gamma", "log-normal")])
+@pytest.mark.parametrize("name", ALL)
+def test_of_drawn_workers_the_largest_norm_that_can_be_drawn_counts(name: str, families: tuple[str, ...]) -> None:
+    pools = PoolDistribution(40, families=families, heterogeneity=(2.0, 30.0), cv=(0.2, 1.3))
+    value, said = fitted(name, pool=pools, budget=3)
+    norms = pools.catalogue.psi1_norm(centred="icml" in name)
+    assert ("infinite" in said) == bool(np.isinf(norms).any()) == ("log-normal" in families)
+    norms[np.isinf(norms)] = exponential([1.0]).psi1_norm(centred="icml" in name)[0]
+    np.testing.assert_allclose(value, norms.max() * (1.0 if "empirical" in name else 30.0))
+
+
+def test_times_that_do_not_vary_have_a_centred_norm_of_0() -> None:
+    for pool in (deterministic([3.0, 5.0]), trace([[1.0, 1.0], [2.0]])):
+        assert [fitted(name, pool=pool, budget=3)[0] for name in ("ata-icml", "ata-empirical-icml")] == [0.0, 0.0]
+        env = gym.make("ata_gym/TaskAllocation-v0", pool=pool, budget=3)
+        (observation, _), state, policy = env.reset(seed=0), None, ata_policies.make("ata-icml", env)
+        for _ in range(4):
+            action, state = policy.predict(observation, state)
+            observation, *_ = env.step(action)
+        assert action.tolist() == proxy_optimal(pool, 3).tolist()
+
+
+@pytest.mark.parametrize("scenario_name", OURS)
+def test_scenarios_of_ours_have_the_norms_of_their_pools(scenario_name: str) -> None:
+    """Before, twice the largest mean and 2, whatever the distribution."""
+    assert scenario(scenario_name).published == Published()
+    for name in ALL:
+        value, said = fitted(name, scenario=scenario_name)
+        assert np.isfinite(value)
+        assert "(the largest psi1 norm of " in said
 
 
 def test_an_unknown_version(refuses: Any) -> None:
