@@ -30,16 +30,18 @@ class Size(NamedTuple):
     """Results that a round needs."""
 
 
-Bound: TypeAlias = float | Sequence[float] | Callable[[Size], float | Sequence[float]]
-"""A number, one for each entry of the last axis, or a function that gives these."""
+Bound: TypeAlias = float | Sequence[float] | NDArray[Any] | Callable[[Size], float | Sequence[float]]
+"""A number, numbers for the entries of the last axes, or a function that gives these."""
 
 
 @dataclass(frozen=True)
 class Within:
     """The numbers of an array are from ``low`` to ``high``, both of which they may be.
 
-    >>> Within(-1, last_worker).fault(np.array([[0, 1], [-1, 7]]), Size(n=2, budget=5))
-    'must be from -1 to 1, and holds 7'
+    >>> Within(-1, last_worker).check("worker", np.array([[0, 1], [-1, 7]]), Size(n=2, budget=5))
+    Traceback (most recent call last):
+        ...
+    ValueError: worker must be from -1 to 1, and holds 7
     """
 
     low: Bound = 0.0
@@ -51,8 +53,12 @@ class Within:
     together: bool = False
     """Whether the entries of workers make sense together only, so that that of one cannot be taken from elsewhere."""
 
-    def fault(self, array: NDArray[Any], size: Size) -> str | None:
-        """What is wrong with an array, to be said after its name; None where nothing is."""
+    def check(self, name: str, array: NDArray[Any], size: Size) -> None:
+        """ValueError that says what is wrong with an array of this name, unless nothing is."""
+        if fault := self._fault(array, size):
+            raise ValueError(f"{name} {fault}")
+
+    def _fault(self, array: NDArray[Any], size: Size) -> str | None:
         low, high = (np.asarray(bound(size) if callable(bound) else bound) for bound in (self.low, self.high))
         wrong = ~((array >= low) & (array <= high))
         if self.nan:
@@ -87,7 +93,7 @@ Squares: TypeAlias = Annotated[Floats, Within(0.0, math.inf, nan=True)]
 """Squares of times, which may have overflowed."""
 Reals: TypeAlias = Annotated[Floats, Within(-FINITE, FINITE)]
 """Finite numbers."""
-Estimates: TypeAlias = Annotated[Floats, Within(0.0, math.inf, nan=True)]
+Estimates: TypeAlias = Annotated[Floats, Within(0.0, FINITE, nan=True)]
 """Estimates of times or speeds; NaN where nothing is known."""
 Numbers: TypeAlias = Annotated[Floats, Within(-math.inf, math.inf, nan=True)]
 """Any numbers."""
@@ -144,9 +150,8 @@ def check_ranges(tree: Any, size: Size, name: str = "") -> None:
     ValueError: seen.worker must be from -1 to 3, and holds 5
     """
     for leaf_name, leaf, within in declared(tree, name):
-        fault = None if within is None else within.fault(np.asarray(leaf), size)
-        if fault is not None:
-            raise ValueError(f"{leaf_name} {fault}")
+        if within is not None:
+            within.check(leaf_name, np.asarray(leaf), size)
 
 
 def fitted(name: str, given: Any, like: NDArray[Any]) -> NDArray[Any]:

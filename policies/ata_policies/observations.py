@@ -144,8 +144,8 @@ def check_state(state: Any, first: Any, rows: int, size: Size, policy: str) -> N
         if not isinstance(leaf, np.ndarray) or (leaf.shape, leaf.dtype) != (shape, dtype):
             form = f"{leaf.dtype} of shape {leaf.shape}" if isinstance(leaf, np.ndarray) else type(leaf).__name__
             raise ValueError(f"the state's {name} must hold {dtype} of shape {shape}, not {form}")
-        if within is not None and (fault := within.fault(leaf, size)):
-            raise ValueError(f"the state is not one that this {policy} can have: {name} {fault}")
+        if within is not None:
+            within.check(f"the state is not one that this {policy} can have: {name}", leaf, size)
 
 
 def _form(tree: Any) -> Any:

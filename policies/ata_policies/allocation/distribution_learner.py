@@ -98,6 +98,7 @@ class DistributionLearner(Policy):
         anew, forgot = since < plan.since, reach < plan.reach
         plan = plan._replace(since=since, reach=reach, changes=plan.changes + anew)
         again = (state.round >= plan.due) | anew | forgot | (before != now).any(axis=1)
+        again |= ~plan.allocation.any(axis=1)
         if again.any():
             plan = plan._replace(allocation=plan.allocation.copy(), best=plan.best.copy(), due=plan.due.copy())
             for e in np.flatnonzero(again).tolist():

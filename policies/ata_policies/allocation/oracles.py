@@ -73,7 +73,7 @@ class DynamicAllocation(Policy):
         plan: DynamicPlan = state.plan
         others = (plan.distribution != conditions.distribution) | (np.isinf(plan.mean) != np.isinf(mean))
         others |= self._far(plan.factor, conditions.factor) | self._far(plan.mean, mean)
-        again = np.flatnonzero(others.any(axis=1))
+        again = np.flatnonzero(others.any(axis=1) | ~self.legal(plan.allocation.sum(axis=1)))
         if again.size:
             plan = DynamicPlan._make(part.copy() for part in plan)
             now = conditions.distribution[again], conditions.factor[again], mean[again]
@@ -91,6 +91,10 @@ class DynamicAllocation(Policy):
         """Where a value is another than the one that was planned for, by more than the tolerance."""
         far: Mask = (now != planned) & ~(np.abs(now - planned) <= self.tolerance * planned)
         return far
+
+    def legal(self, tasks: Ints) -> Mask:
+        """Whether an allocation may have so many tasks; the first plan has none."""
+        return np.equal(tasks, self.setting.budget)
 
     @abstractmethod
     def plan(self, now: Conditions, mean: Floats) -> Ints:

@@ -8,13 +8,13 @@ fit and its optimum are in ``piecewise_linear``.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from ata_gym.typing import Ints
-from ata_gym.utils.ranges import Allocations, Counts, Times, Unending, Wholes, Whose
+from ata_gym.utils.ranges import Allocations, Counts, Times, Unending, Wholes, Whose, Within, all_tasks
 from ata_gym.utils.validation import real, whole_number
 from ata_policies.lb_bsp.piecewise_linear import balanced, fitted
 from ata_policies.lb_bsp.predictors import LastRound
@@ -24,12 +24,13 @@ from ata_policies.policy import AllocationPolicy, Setting, State
 SOURCE = "Chen et al., LB-BSP, SoCC 2020"
 
 _SIZES = 4
+_Kept: TypeAlias = Annotated[Ints, Within(0, all_tasks, totals=lambda size: (size.budget,), together=True)]
 
 
 class Tuning(NamedTuple):
     """The current allocation, and what the next move depends on."""
 
-    allocation: Allocations  # (E, n) tasks of each worker
+    allocation: _Kept  # (E, n) tasks of each worker
     busy: Unending  # (E, n) time of each worker in the window so far; infinite if it owed results
     rounds: Wholes  # (E,) rounds of the window so far
     step: Wholes  # (E,) tasks that a move shifts
