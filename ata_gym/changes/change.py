@@ -14,6 +14,7 @@ from ata_gym.changes.conditions import Conditions
 from ata_gym.pools import Pool
 from ata_gym.simulation import kernels
 from ata_gym.typing import Floats, Ints, Keys
+from ata_gym.utils.ranges import FINITE
 from ata_gym.utils.validation import as_float, short
 
 
@@ -91,6 +92,10 @@ class Change(ABC):
         """The memory in the coming round, from that in the last one; ``memory`` itself if it stays the same."""
         return memory
 
+    def ranges(self, n: int) -> list[tuple[float, float]]:
+        """The least and the largest number that each slot of the memory can hold, for n workers."""
+        return [(-FINITE, FINITE)] * self.slots
+
     @abstractmethod
     def apply(self, conditions: Conditions, memory: Floats) -> Conditions:
         """The conditions of the round after this change."""
@@ -111,6 +116,10 @@ class TwoStates(Change):
     """Each worker is on or off, by a Markov chain that starts stationary; the memory is 1 where it is on, else 0."""
 
     slots: ClassVar[int] = 1
+
+    def ranges(self, n: int) -> list[tuple[float, float]]:
+        """On or off."""
+        return [(0.0, 1.0)]
 
     @abstractmethod
     def chain(self) -> tuple[float, float]:
@@ -133,6 +142,11 @@ class Autoregressive(Change):
     persistence: float
     """Its correlation from one round to the next."""
 
+    def ranges(self, n: int) -> list[tuple[float, float]]:
+        """As far as the largest numbers in all rounds would lead."""
+        most = 1.01 * LARGEST_NORMAL * ((1 + self.persistence) / (1 - self.persistence)) ** 0.5
+        return [(-most, most)] * self.slots
+
     def first(self, now: RoundContext) -> Floats:
         """Standard normal."""
         return now.normals(self.slots)
@@ -143,6 +157,8 @@ class Autoregressive(Change):
         return after
 
 
+LARGEST_NORMAL = 8.3
+"""No normal number made from noise of 52 bits is larger."""
 PROBABILITY = {"low": 0, "high": 1, "above": True}
 SHARE = {"low": 0, "high": 1, "above": True, "below": True}
 BELOW_1 = {"low": 0, "high": 1, "below": True}

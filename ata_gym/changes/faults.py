@@ -88,6 +88,10 @@ class Crash(Change):
         super().__post_init__()
         object.__setattr__(self, "away", whole_number("away of Crash", self.away, 0))
 
+    def ranges(self, n: int) -> list[tuple[float, float]]:
+        """See the slots."""
+        return [(0.0, self.away), (0.0, np.inf)]
+
     def first(self, now: RoundContext) -> Floats:
         """In the first round all workers are there."""
         return self._fate(now, np.zeros((len(now.keys), now.n)))

@@ -11,6 +11,7 @@ from scipy.special import ndtr
 
 from ata_gym.changes.change import (
     BELOW_1,
+    LARGEST_NORMAL,
     NON_NEGATIVE,
     POSITIVE,
     PROBABILITY,
@@ -25,8 +26,6 @@ from ata_gym.typing import Floats
 
 _SWAPPING = 10.0
 """Factor of the task times on a worker that swaps."""
-_LARGEST_NORMAL = 8.3
-"""No normal number made from noise of 52 bits is larger."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +80,10 @@ class Walk(Change):
     def __post_init__(self) -> None:
         super().__post_init__()
         number(self, "step", 0, 2 * self.bound, above=True)
+
+    def ranges(self, n: int) -> list[tuple[float, float]]:
+        """From bound to bound."""
+        return [(-self.bound, self.bound)]
 
     def next(self, now: RoundContext, memory: Floats) -> Floats:
         """One step, reflected."""
@@ -164,7 +167,7 @@ class Load(Autoregressive):
     def longest(self, time: float) -> float:
         """At full load, swapping if it ever does; beyond exp(700) all is too much."""
         explained = (1.0 if self.swap == 1 else _SWAPPING) / (1 - self.cpu - self.memory)
-        return time * explained * math.exp(min(700.0, _LARGEST_NORMAL * self.unexplained))
+        return time * explained * math.exp(min(700.0, LARGEST_NORMAL * self.unexplained))
 
     def apply(self, conditions: Conditions, memory: Floats) -> Conditions:
         """Set the signals, and multiply by the factor that the loads and the unexplained part give."""

@@ -77,6 +77,10 @@ class Switch(Change):
         if self.permutation is not None and len(self.permutation) != n:
             raise ValueError(f"permutation of Switch must hold each of {n} workers once, not {self.permutation}")
 
+    def ranges(self, n: int) -> list[tuple[float, float]]:
+        """Workers."""
+        return [(0.0, n - 1)]
+
     def first(self, now: RoundContext) -> Floats:
         """In the first round each worker has its own distribution."""
         return np.tile(np.arange(now.n, dtype=np.float64), (len(now.keys), 1, 1))
@@ -254,6 +258,11 @@ class Redraw(Change):
                 times = change.longest(times)
             most = max(most, times)
         return most
+
+    def ranges(self, n: int) -> list[tuple[float, float]]:
+        """Its own numbers, and those of the changes inside."""
+        most = self.pools.catalogue.n - 1, self.pools.heterogeneity[1], 1.0, 1e6, max(len(self.among) - 1, 0)
+        return [*((0.0, high) for high in most), *(bounds for change in self._within for bounds in change.ranges(n))]
 
     def first(self, now: RoundContext) -> Floats:
         """Draw."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
@@ -21,6 +21,7 @@ from ata_gym.simulation.keys import stream_keys
 from ata_gym.simulation.rounds import RoundResult, allocation_round, race_round
 from ata_gym.typing import Floats, Ints, Mask
 from ata_gym.utils.memory import installed_memory
+from ata_gym.utils.ranges import FINITE, Within
 from ata_gym.utils.validation import short
 
 Observation = dict[str, NDArray[Any]]
@@ -191,6 +192,18 @@ class BatchState(ABC):
         needed = np.where(by_round, self.round[:, None] + 1, self.started + self.scenario.budget)
         short: Mask = np.any(needed > distributions.limit, axis=1)
         return short
+
+    def ranges(self) -> dict[str, Within]:
+        """What the numbers of ``remembered`` may be, by name; keys may be any."""
+        time, number = Within(0.0, FINITE), Within()
+        own = {"episode": Within(-1), "round": number, "started": number, "runtime": time, "total_worker_time": time}
+        for k, change in enumerate(self.scenario.changes):
+            low, high = np.reshape(change.ranges(self.scenario.pool.n), (-1, 2, 1)).swapaxes(0, 1)
+            own[f"change_{k}"] = Within(low, high)
+        return own
+
+    def check(self, given: Mapping[str, NDArray[Any]]) -> None:  # noqa: B027 - the ranges say most
+        """ValueError unless numbers within the ``ranges`` can be what is remembered together."""
 
     def remembered(self) -> dict[str, NDArray[Any]]:
         """Everything there is to remember, by name: the arrays themselves."""

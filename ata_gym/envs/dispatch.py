@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, ClassVar
 
@@ -25,6 +25,7 @@ from ata_gym.envs.vector import VectorEnv
 from ata_gym.scenarios import Scenario
 from ata_gym.simulation.dispatch import Completion, RoundState, dispatch_step
 from ata_gym.typing import Floats, Mask
+from ata_gym.utils.ranges import Within, declared
 from ata_gym.utils.validation import short
 
 
@@ -109,6 +110,16 @@ class DispatchState(BatchState):
         feedback = self.feedback(at.worker[:, None], at.duration[:, None], at.elapsed)
         passed, worked = at.round_time - before.now, at.worker_time - before.spent
         return StepResult(feedback | _seen(at.round_state, at.age), passed, worked, info, ended)
+
+    def ranges(self) -> dict[str, Within]:
+        """Those of every env, and of the rounds."""
+        return super().ranges() | {name: within for name, _, within in declared(self.round_state) if within}
+
+    def check(self, given: Mapping[str, NDArray[Any]]) -> None:
+        """A running task has begun, and has not ended."""
+        running, now = given["running"] > 0, given["now"][:, None]
+        if (running & ((given["begun"] > now) | (given["finish"] < now))).any():
+            raise ValueError("'begun' and 'finish' must be before and after 'now' where a task is running")
 
     def remembered(self) -> dict[str, NDArray[Any]]:
         """That of every env, and where the rows are in their rounds."""

@@ -18,6 +18,7 @@ from ata_gym.envs.rendering.renderer import Renderer
 from ata_gym.envs.rendering.timeline import Timeline
 from ata_gym.scenarios import Published, Scenario
 from ata_gym.typing import Floats, Mask
+from ata_gym.utils.ranges import Size, fitted
 from ata_gym.utils.validation import short
 
 OPTIONS = ("pool", "changes", "price", "horizon")
@@ -153,14 +154,18 @@ class EnvProperties:
     def restore(self, checkpoint: Mapping[str, NDArray[Any]]) -> None:
         """Go on from a ``checkpoint`` of an env of the same scenario and as many rows.
 
-        ValueError if it does not fit; the env stays as it was.
+        ValueError if it does not fit, or holds numbers that an env cannot have; the env stays as it was.
         """
-        here = self._remembered()
+        here, ranges = self._remembered(), self._state.ranges() | self._interface.ranges()
+        try:
+            given = {name: fitted(f"{name!r}", checkpoint.get(name), field) for name, field in here.items()}
+            for name in given.keys() & ranges:
+                ranges[name].check(f"{name!r}", given[name], Size(self.n, self.budget))
+            self._state.check(given)
+        except ValueError as error:
+            raise ValueError(f"this checkpoint does not fit the env: {error}") from None
         for name, field in here.items():
-            if name not in checkpoint or np.shape(checkpoint[name]) != field.shape:
-                raise ValueError(f"this checkpoint does not fit the env: {name!r} must have shape {field.shape}")
-        for name, field in here.items():
-            field[...] = checkpoint[name]
+            field[...] = given[name]
         self._state.process.update_conditions(self._state.round)
         if self._interface.recorder is not None:
             self._interface.recorder.start_episode(slice(None))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -10,30 +10,34 @@ from ata_gym.pools.distributions import Distributions
 from ata_gym.simulation import kernels
 from ata_gym.simulation.disturbances import Disturbances, checked
 from ata_gym.typing import Bits, Floats, Ints, Keys, Mask
+from ata_gym.utils.ranges import Flags, Tasks, Wholes, Within, all_tasks
+
+Moments: TypeAlias = Annotated[Floats, Within(0.0, float(np.finfo(np.float32).max))]
+"""Times of a round, which float32 can hold."""
 
 
 class RoundState(NamedTuple):
     """Where E rows are inside their rounds, with n workers."""
 
-    missing: Ints
+    missing: Annotated[Ints, Within(1, all_tasks)]
     """(E,) results that the round still needs; B where it has not begun."""
-    tasks: Ints
+    tasks: Tasks
     """(E, n) tasks that each worker has started in the round."""
-    running: Bits
+    running: Flags
     """(E, n) 1 where a worker is running a task."""
-    begun: Floats
+    begun: Moments
     """(E, n) when each worker's latest task began, counted from the round's start."""
-    duration: Floats
+    duration: Moments
     """(E, n) its task time."""
-    finish: Floats
+    finish: Moments
     """(E, n) when it ends, or ended; 0 before the first."""
-    idle: Floats
+    idle: Moments
     """(E, n) how long the worker had been idle in the round before it."""
-    now: Floats
+    now: Moments
     """(E,) time since the round's start."""
-    spent: Floats
+    spent: Moments
     """(E,) worker time since the round's start."""
-    lost: Ints
+    lost: Wholes
     """(E,) tasks that were lost as their worker died, in this round, or in the last one where it has not begun."""
 
     @classmethod

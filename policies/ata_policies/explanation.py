@@ -1,10 +1,10 @@
-"""What a policy thinks, for people who look into a run: read from its state, whatever that is made of."""
+"""What a policy thinks, for people who look into a run."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -12,10 +12,21 @@ from ata_gym.typing import Floats, Ints, Mask
 
 _SHOWN = 25
 """Workers that are shown at most."""
-_AWAY = ("away", "absent")
-"""Fields that say who is thought to be away."""
-_TASKS = ("asked",)
-"""Fields that hold the last action."""
+
+
+@runtime_checkable
+class Telling(Protocol):
+    """A belief that tells what it knows of each worker."""
+
+    @property
+    def counts(self) -> Floats:
+        """(E, n) results that count."""
+
+    def mean(self) -> Floats:
+        """Mean task times, (E, n); NaN where unknown."""
+
+    def untried(self) -> Mask:
+        """Workers of whom nothing is known, (E, n)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,47 +93,6 @@ def listed(which: Mask) -> str:
     return ", ".join(f"{run[0]}" if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs if len(run))
 
 
-def estimates(belief: Any, plan: Any, shape: tuple[int, int]) -> tuple[Floats, Floats]:
-    """Mean task times (NaN: unknown) and the results behind them, both of this shape (E, n), from a belief.
-
-    The means are those that the belief, or a part of it, gives with ``mean()``, else its time over its results, else
-    the means that are kept in the plan.
-    """
-    counts = _field((belief,), ("counts",), shape)
-    evidence = np.zeros(shape) if counts is None else counts.astype(np.float64)
-    for part in _parts(belief):
-        if callable(getattr(part, "mean", None)):
-            return np.asarray(part.mean(), np.float64), evidence
-    time, kept = _field((belief,), ("busy", "totals"), shape), _field((plan,), ("mean", "means"), shape)
-    known = np.full(shape, np.nan)
-    if time is not None:
-        np.divide(time, evidence, out=known, where=evidence > 0)
-    elif kept is not None:
-        np.copyto(known, kept, where=evidence > 0)
-    return known, evidence
-
-
-def untried(belief: Any, evidence: Floats) -> Mask:
-    """Of whom nothing is known, shape (E, n)."""
-    for part in _parts(belief):
-        if callable(getattr(part, "untried", None)):
-            known: Mask = part.untried()
-            return known
-    return np.equal(evidence, 0.0)
-
-
-def thought_away(belief: Any, plan: Any, shape: tuple[int, int]) -> Mask:
-    """Who is thought to be away, of this shape (E, n); nobody where that is not watched."""
-    found = _field((plan, belief), _AWAY, shape)
-    return np.zeros(shape, np.bool_) if found is None else np.not_equal(found, 0)
-
-
-def last_action(plan: Any, shape: tuple[int, int]) -> Ints | None:
-    """The last action, of this shape (E, n), where the plan holds it."""
-    found: Ints | None = _field((plan,), _TASKS, shape)
-    return found
-
-
 def numbers_of(plan: Any, row: int, rows: int) -> str:
     """The numbers that a plan holds for a row, by name.
 
@@ -151,14 +121,3 @@ def _named(part: Any) -> Iterator[tuple[str, Any]]:
         value = getattr(part, name)
         if isinstance(value, np.ndarray):
             yield name, value
-
-
-def _field(trees: tuple[Any, ...], names: tuple[str, ...], shape: tuple[int, int]) -> Any:
-    """The first attribute of one of these names in some trees that is an array of this shape; None if there is none."""
-    for tree in trees:
-        for part in _parts(tree):
-            for name in names:
-                value = getattr(part, name, None)
-                if isinstance(value, np.ndarray) and value.shape == shape:
-                    return value
-    return None

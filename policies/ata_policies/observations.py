@@ -8,8 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ata_gym.changes import Conditions
 from ata_gym.typing import Bits, Floats, Ints
 from ata_gym.utils.compiled import gufunc
+from ata_gym.utils.ranges import Size, declared
+from ata_gym.utils.validation import short
 
 Observation = dict[str, NDArray[Any]]
 
@@ -114,13 +117,57 @@ def _converted(name: str, field: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[
     return converted
 
 
-def checked_rows(state: Any, rows: int, n: int) -> None:
-    """Raise ValueError unless a state has this many rows and, where its belief counts tasks, this many workers."""
+class LastAnswer:
+    """The state that a policy gave last, which is right as it is; a copy or a pickle of the policy knows of none."""
+
+    state: Any = None
+
+    def __reduce__(self) -> tuple[type[LastAnswer], tuple[()]]:
+        return LastAnswer, ()
+
+
+def check_state(state: Any, first: Any, rows: int, size: Size, policy: str) -> None:
+    """ValueError unless a state from outside is one of a policy, whose ``first`` state of one row shows the form.
+
+    It must have this many rows, the types of tuples and the arrays that the policy's own states have, and no number
+    that its fields do not allow (see ``ata_gym.utils.ranges``).
+    """
     if np.shape(state.round) != (rows,) or np.shape(state.key) != (rows,):
         raise ValueError(f"the state is that of {np.size(state.round)} rows, and the observation has {rows}")
-    counts = getattr(state.belief, "counts", None)
-    if counts is not None and np.shape(counts) != (rows, n):
-        raise ValueError(f"the state's belief has shape {np.shape(counts)}: this policy has {rows} rows of {n} workers")
+    if _form(state) != _form(first):
+        raise ValueError(
+            f"the state is not one of this {policy}: it is another policy's, or its classes are made at each call "
+            "(define the classes of belief and plan at the top of a module)"
+        )
+    for (name, leaf, within), (_, like, _) in zip(declared(state), declared(first), strict=True):
+        shape, dtype = (rows, *np.shape(like)[1:]), np.asarray(like).dtype
+        if not isinstance(leaf, np.ndarray) or (leaf.shape, leaf.dtype) != (shape, dtype):
+            form = f"{leaf.dtype} of shape {leaf.shape}" if isinstance(leaf, np.ndarray) else type(leaf).__name__
+            raise ValueError(f"the state's {name} must hold {dtype} of shape {shape}, not {form}")
+        if within is not None:
+            within.check(f"the state is not one that this {policy} can have: {name}", leaf, size)
+
+
+def _form(tree: Any) -> Any:
+    """The types of the tuples that a state is made of."""
+    return (type(tree), *map(_form, tree)) if isinstance(tree, tuple) else None
+
+
+def checked_conditions(given: Any, rows: int, n: int, policy: str) -> Conditions:
+    """What an oracle is told of the coming round, with a row axis; ValueError if it is not that of so many workers."""
+    if not isinstance(given, Conditions):
+        what = "nothing" if given is None else short(given)
+        raise ValueError(  # noqa: TRY004
+            f"{policy} is an oracle, and privileged is {what}: call predict(..., privileged=env.unwrapped.conditions())"
+        )
+    if given.distribution.ndim == 1:
+        given = Conditions._make(part[None] if isinstance(part, np.ndarray | np.generic) else part for part in given)
+    if given.distribution.shape != (rows, n):
+        raise ValueError(
+            f"privileged must hold the conditions of {rows} rows of {n} workers, not of shape "
+            f"{given.distribution.shape}"
+        )
+    return given
 
 
 def _check_range(field: _Field, values: NDArray[Any], n: int) -> None:

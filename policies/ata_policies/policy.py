@@ -16,11 +16,18 @@ from ata_gym.pools import Pool, PoolDistribution
 from ata_gym.scenarios import Published
 from ata_gym.simulation.keys import derive_keys, stream_keys
 from ata_gym.typing import Floats, Ints, Keys, Mask
+from ata_gym.utils.ranges import Size, Wholes
 from ata_gym.utils.trees import choose_rows
 from ata_gym.utils.validation import whole_number
 from ata_policies.beliefs.moments import Belief
-from ata_policies.explanation import Explanation, estimates, last_action, numbers_of, thought_away, untried
-from ata_policies.observations import Observation, checked_observation, checked_rows
+from ata_policies.explanation import Explanation, Telling, numbers_of
+from ata_policies.observations import (
+    LastAnswer,
+    Observation,
+    check_state,
+    checked_conditions,
+    checked_observation,
+)
 
 _OWN_RANDOMNESS = 1  # the stream of keys for policies; the task times have another
 
@@ -76,9 +83,9 @@ class State(NamedTuple):
     """What was learned: a named tuple of arrays with a leading row axis, by default a ``Belief``."""
     plan: Any
     """What was computed from the belief and is kept for some rounds: likewise, by default empty."""
-    round: Ints
+    round: Wholes
     """(E,) the current round, from 1 on."""
-    episode: Ints
+    episode: Wholes
     """(E,) episodes begun before; with the round, the counter of the row's own randomness."""
     key: Keys
     """(E,) the key of the row's own randomness."""
@@ -112,7 +119,12 @@ class Policy(ABC):
     nonstationary: ClassVar[bool] = False
     """Whether it is made for workers that change."""
     belief: ClassVar[type[Any]] = Belief
-    """What it remembers: a named tuple with ``empty(rows, n)`` and ``observe``, as this one has them."""
+    """What it remembers: a named tuple with ``empty(rows, n)`` and ``observe``, as this one has them.
+
+    Where it has ``counts``, ``mean()`` and ``untried()`` as this one, ``explain`` shows them.
+    """
+    availability: bool | None = None
+    """Whether workers that owe results are left out; None: it has no hyperparameter of this name that would do so."""
     only_size: ClassVar[tuple[int, int] | None] = None
     """The workers n and the budget B that it was made for; None: any."""
     privileged: ClassVar[bool] = False
@@ -172,13 +184,8 @@ class Policy(ABC):
             state = self.first_state(rows)
         elif not isinstance(state, State):
             raise ValueError(f"state must be what predict returned before, or None, not a {type(state).__name__}")
-        else:
-            checked_rows(state, rows, self.setting.n)
-            if _form((state.belief, state.plan)) != self._own_form:
-                raise ValueError(
-                    f"the state is not one of this {type(self).__name__}: it is another policy's, or its classes are "
-                    "made at each call (define the classes of belief and plan at the top of a module)"
-                )
+        elif state is not self._last_answer.state or len(state.round) != rows:
+            self.check_state(state, rows)
         if episode_start is not None:
             start = np.reshape(episode_start, -1)
             if start.shape != (rows,) or start.dtype != np.bool_:
@@ -193,12 +200,21 @@ class Policy(ABC):
             blank = self.first_state(rows)
             belief, plan, round = choose_rows(anew, (blank.belief, blank.plan, blank.round), (belief, plan, round))
             episode = episode + anew
-        conditions = self._conditions(privileged, rows) if self.privileged else None
+        name = type(self).__name__
+        conditions = checked_conditions(privileged, rows, self.setting.n, name) if self.privileged else None
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # squares and ratios of extreme times
             belief = belief.observe(seen["worker"], seen["duration"], seen["elapsed"])
             state = State(belief, plan, round + self.begins(seen), episode, state.key)
             action, state = self.act(state, seen) if conditions is None else self.act_knowing(state, seen, conditions)
+        self._last_answer.state = state
         return action if np.ndim(observation["worker"]) > 1 else action[0], state
+
+    def check_state(self, state: State, rows: int) -> None:
+        """ValueError unless the state is one of this policy, with so many rows and numbers that it can have.
+
+        ``predict`` does so for any state but the very one that it returned last.
+        """
+        check_state(state, self._first, rows, Size(*self.setting[:2]), type(self).__name__)
 
     def explain(self, state: State, row: int = 0) -> Explanation:
         """What was behind the last decision in a row: the round, the plan, and what is thought of each worker.
@@ -223,7 +239,6 @@ class Policy(ABC):
         rows = len(state.round)
         if not -rows <= row < rows:
             raise ValueError(f"row must be one of the state's {rows} rows, counted from 0, not {row}")
-        shape = rows, self.setting.n
         mean, evidence = self.estimated(state)
         tasks = self.last_action(state) if state.round[row] > 0 else None
         return Explanation(
@@ -233,8 +248,8 @@ class Policy(ABC):
             mean=mean[row],
             evidence=evidence[row],
             tasks=None if tasks is None else tasks[row],
-            away=thought_away(state.belief, state.plan, shape)[row],
-            untried=untried(state.belief, evidence)[row],
+            away=self.away(state)[row],
+            untried=self.untried(state)[row],
         )
 
     def about(self) -> str:
@@ -242,36 +257,42 @@ class Policy(ABC):
         return self.summary()
 
     def estimated(self, state: State) -> tuple[Floats, Floats]:
-        """Mean task times, NaN where unknown, and the results behind them, both (E, n), for ``explain``."""
-        return estimates(state.belief, state.plan, (len(state.round), self.setting.n))
+        """Mean task times, NaN where unknown, and the results behind them, both (E, n): by default what belief says."""
+        if isinstance(state.belief, Telling):
+            return state.belief.mean(), np.asarray(state.belief.counts, np.float64)
+        shape = len(state.round), self.setting.n
+        return np.full(shape, np.nan), np.zeros(shape)
+
+    def untried(self, state: State) -> Mask:
+        """Workers of whom nothing is known, (E, n)."""
+        return state.belief.untried() if isinstance(state.belief, Telling) else self.estimated(state)[1] == 0.0
+
+    def away(self, state: State) -> Mask:
+        """Workers that are thought to be away, (E, n): by default none, since nobody watches who is."""
+        return np.zeros((len(state.round), self.setting.n), np.bool_)
+
+    def told(self, state: State, absent: Mask, back: Mask) -> State:
+        """The state of a loop in which workers come and go, where it is known who is ``absent`` and ``back``, (n,).
+
+        By default nothing changes; a policy that watches who is away notes it.
+        """
+        return state
 
     def plan_in_words(self, state: State, row: int) -> str:
         """The plan of a row in words, for ``explain``: by default the numbers in it, by name."""
         return numbers_of(state.plan, row, len(state.round))
 
     def last_action(self, state: State) -> Ints | None:
-        """The action that came with a state, shape (E, n), for ``explain``; None where the state does not tell."""
-        return last_action(state.plan, (len(state.round), self.setting.n))
-
-    def _conditions(self, given: Conditions | None, rows: int) -> Conditions:
-        """The conditions of the coming round, with a row axis."""
-        name = type(self).__name__
-        if given is None:
-            raise ValueError(f"{name} is an oracle: call predict(..., privileged=env.unwrapped.conditions())")
-        if given.distribution.ndim == 1:
-            given = Conditions._make(
-                part[None] if isinstance(part, np.ndarray | np.generic) else part for part in given
-            )
-        if given.distribution.shape != (rows, self.setting.n):
-            raise ValueError(
-                f"privileged must hold the conditions of {rows} rows of {self.setting.n} workers, "
-                f"not of shape {given.distribution.shape}"
-            )
-        return given
+        """The action that came with a state, shape (E, n), for ``explain``; by default None: it does not tell."""
+        return None
 
     @cached_property
-    def _own_form(self) -> Any:
-        return _form((self.first_belief(1), self.first_plan(1)))
+    def _first(self) -> State:
+        return self.first_state(1)
+
+    @cached_property
+    def _last_answer(self) -> LastAnswer:
+        return LastAnswer()
 
     def first_state(self, rows: int) -> State:
         """The state of ``rows`` rows that have seen nothing."""
@@ -298,11 +319,6 @@ class Policy(ABC):
     def act_knowing(self, state: State, seen: Observation, conditions: Conditions) -> tuple[Ints, State]:
         """As ``act``, for policies with ``privileged``; ``conditions`` are those of the coming round, with rows."""
         return self.act(state, seen)
-
-
-def _form(tree: Any) -> Any:
-    """The types of the tuples that a state is made of."""
-    return (type(tree), *map(_form, tree)) if isinstance(tree, tuple) else None
 
 
 class AllocationPolicy(Policy):

@@ -360,7 +360,7 @@ def test_a_checkpoint_goes_on_bit_for_bit(env_id: str, mode: AutoresetMode, worl
         for name in ("round", "over", *(["finish"] if "Dispatch" in env_id else [])):
             fewer = {key: field for key, field in before.items() if key != name}
             for broken in ({**before, "runtime": 7 + before["runtime"], name: np.zeros(5)}, fewer):
-                with pytest.raises(ValueError, match=f"does not fit the env: '{name}' must have shape"):
+                with pytest.raises(ValueError, match=f"does not fit the env: '{name}' must hold"):
                     env.unwrapped.restore(broken)
         assert same(env.unwrapped.checkpoint(), before)
 

@@ -21,6 +21,7 @@ from ata_gym.envs.interface.worker_features import (
 )
 from ata_gym.envs.rendering.recorder import Recorder
 from ata_gym.typing import Floats, Mask
+from ata_gym.utils.ranges import FINITE, Within, all_tasks, declared
 from ata_gym.utils.validation import unknown
 
 Observation = dict[str, NDArray[Any]] | Features
@@ -187,6 +188,14 @@ class Interface:
         """The mask of the actions, for info, if there is one."""
         mask = self.form.mask()
         return {} if mask is None else {"action_mask": mask}
+
+    def ranges(self) -> dict[str, Within]:
+        """What the numbers of ``remembered`` may be, by name."""
+        ranges = {"picks": Within(0, all_tasks), "first_round": Within(0.0, FINITE)}
+        ranges |= {name: within for name, _, within in declared(self._memory) if within}
+        seen: spaces.Dict = self._state.observation_space()
+        boxes: Any = seen.spaces.items()
+        return ranges | {f"seen_{name}": Within(box.low, box.high) for name, box in boxes}
 
     def remembered(self) -> dict[str, NDArray[Any]]:
         """What a checkpoint must hold beside the state of the rows."""

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ata_gym.typing import Floats, Ints, Mask
 from ata_gym.utils.compiled import gufunc
+from ata_gym.utils.ranges import FINITE, Within
 
 Features = NDArray[np.float32]
 
@@ -30,6 +31,8 @@ LARGEST = 10.0
 
 _COUNT, _BUSY, _RECENT, _LOG_MEAN, _LOG_SQUARES, _LAST, _ELAPSED, _SILENT, _ASKED = range(9)
 _COLUMNS = 9
+_LOWEST = tuple(-FINITE if column == _LOG_MEAN else 0.0 for column in range(_COLUMNS))
+"""The least number of each column."""
 _LEAST_WEIGHT = 0.25
 """Of a result in the recent mean of its worker."""
 _SHORTEST = 1e-30
@@ -104,7 +107,7 @@ class WorkerMemory(NamedTuple):
     (1, 2, 15)
     """
 
-    workers: Floats
+    workers: Annotated[Floats, Within(_LOWEST, FINITE)]
     """(E, n, 9), see the names of the columns."""
 
     @classmethod

@@ -8,6 +8,7 @@ import numpy as np
 
 from ata_gym.theory.allocation.proxy_loss import allocate, proxy_optimal
 from ata_gym.typing import Ints
+from ata_gym.utils.ranges import Allocations
 from ata_gym.utils.validation import whole_number
 from ata_policies.allocation.estimates.estimate import plain_means
 from ata_policies.observations import Observation
@@ -62,7 +63,7 @@ class Gta(AllocationPolicy):
 class Commitment(NamedTuple):
     """What explore-then-commit has decided."""
 
-    allocation: Ints
+    allocation: Allocations
     """(E, n) the allocation for good; 0 before."""
 
 
@@ -95,7 +96,7 @@ class ExploreThenCommit(Policy):
     def act(self, state: State, seen: Observation) -> tuple[Ints, State]:
         """Take turns, or commit, or keep to it."""
         n, budget, k = self.setting.n, self.setting.budget, state.round[:, None]
-        now = k == self.rounds + 1
+        now = (k > self.rounds) & ~state.plan.allocation.any(axis=1, keepdims=True)
         if now.any():
             best = allocate(plain_means(state.belief), budget)
             state = state._replace(plan=Commitment(np.where(now, best, state.plan.allocation)))

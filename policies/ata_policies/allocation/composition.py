@@ -7,7 +7,9 @@ from dataclasses import fields
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from ata_gym.typing import Ints
+import numpy as np
+
+from ata_gym.typing import Floats, Ints, Mask
 from ata_gym.utils.validation import flag, unknown
 from ata_policies.allocation.estimates.ata import Ata, AtaEmpirical
 from ata_policies.allocation.estimates.bounds import Cucb, KlGamma, KlLcb, UcbV
@@ -136,6 +138,31 @@ class ComposedPolicy(Policy):
         """Its three parts."""
         memory, rule = type(self.memory).__name__, type(self.rule).__name__
         return f"memory {memory}, estimate {self.estimate.about(self.setting)}, rule {rule}"
+
+    def estimated(self, state: State) -> tuple[Floats, Floats]:
+        """What the estimate says of the belief."""
+        mean = self.estimate.mean(state.belief, state.plan.kept)
+        return np.where(state.belief.untried(), np.nan, mean), state.belief.counts
+
+    def untried(self, state: State) -> Mask:
+        """As the belief says."""
+        untried: Mask = state.belief.untried()
+        return untried
+
+    def last_action(self, state: State) -> Ints | None:
+        """What was asked for, where it is watched who owes results."""
+        return state.plan.availability.asked if self.availability else None
+
+    def away(self, state: State) -> Mask:
+        """Who owes results, where that is watched."""
+        return state.plan.availability.away if self.availability else super().away(state)
+
+    def told(self, state: State, absent: Mask, back: Mask) -> State:
+        """Who is absent owes results, and who is back is probed."""
+        if not self.availability:
+            return state
+        plan: ComposedPlan = state.plan
+        return state._replace(plan=plan._replace(availability=plan.availability.told(absent, back)))
 
     def plan_in_words(self, state: State, row: int) -> str:
         """What it does about workers that are away."""

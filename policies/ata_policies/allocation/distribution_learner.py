@@ -9,7 +9,8 @@ import numpy as np
 from ata_gym.simulation.keys import derive_keys, uniforms
 from ata_gym.theory.allocation.beta_rule import allocate_by_cost
 from ata_gym.theory.optimal.newcomers import thin
-from ata_gym.typing import Floats, Ints, Mask
+from ata_gym.typing import Ints, Mask
+from ata_gym.utils.ranges import Allocations, Counts, Tasks, Wholes
 from ata_gym.utils.validation import real
 from ata_policies.allocation.exploration import choose_tries
 from ata_policies.allocation.search import MOVES, candidates, gain_of_strangers, knowledge, search
@@ -29,17 +30,17 @@ _LONGEST = 0.2
 class AllocationPlan(NamedTuple):
     """What is played until the next plan, for E rows."""
 
-    allocation: Ints
+    allocation: Allocations
     """(E, n)"""
-    best: Ints
+    best: Tasks
     """(E, n) without what is done for the sake of learning: where the next search begins"""
-    due: Ints
+    due: Wholes
     """(E,) the round of the next plan"""
-    since: Floats
+    since: Counts
     """(E,) rounds since everything last began anew, as the belief said in the last round"""
-    reach: Floats
+    reach: Counts
     """(E,) rounds that what counts reached back then"""
-    changes: Floats
+    changes: Counts
     """(E,) how often everything has begun anew"""
     availability: Availability
     """Who is there."""
@@ -97,12 +98,28 @@ class DistributionLearner(Policy):
         anew, forgot = since < plan.since, reach < plan.reach
         plan = plan._replace(since=since, reach=reach, changes=plan.changes + anew)
         again = (state.round >= plan.due) | anew | forgot | (before != now).any(axis=1)
+        again |= ~plan.allocation.any(axis=1)
         if again.any():
             plan = plan._replace(allocation=plan.allocation.copy(), best=plan.best.copy(), due=plan.due.copy())
             for e in np.flatnonzero(again).tolist():
                 self._solve(state, plan, now[e], e)
         there = there._replace(asked=plan.allocation)
         return plan.allocation.copy(), state._replace(plan=plan._replace(availability=there))
+
+    def last_action(self, state: State) -> Ints:
+        """That of the plan, but for workers that have left or come since."""
+        asked: Ints = state.plan.availability.asked
+        return asked
+
+    def away(self, state: State) -> Mask:
+        """Who owes results."""
+        away: Mask = state.plan.availability.away
+        return away
+
+    def told(self, state: State, absent: Mask, back: Mask) -> State:
+        """Who is absent owes results, and who is back is probed."""
+        plan: AllocationPlan = state.plan
+        return state._replace(plan=plan._replace(availability=plan.availability.told(absent, back)))
 
     def plan_in_words(self, state: State, row: int) -> str:
         """How long the allocation is kept, and who is tried for what is learned."""

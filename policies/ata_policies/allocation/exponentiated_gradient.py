@@ -10,6 +10,7 @@ import numpy as np
 from ata_gym.simulation.keys import uniforms
 from ata_gym.typing import Floats, Ints, Mask
 from ata_gym.utils.compiled import gufunc
+from ata_gym.utils.ranges import Counts, Times
 from ata_gym.utils.validation import real
 from ata_policies.beliefs.moments import Belief, never_finished
 from ata_policies.observations import LONGEST
@@ -22,11 +23,11 @@ _RATE = 0.3
 class Penalties(NamedTuple):
     """Penalties of the workers, each of shape (E, n); weights p are their softmax, p_i ~ exp(-rate penalty_i)."""
 
-    counts: Floats
+    counts: Counts
     """Tasks seen."""
-    totals: Floats
+    totals: Times
     """Their times added up."""
-    penalties: Floats
+    penalties: Times
     """The worker's time per task, added up over the rounds in which it was the slowest."""
 
     @classmethod
@@ -42,6 +43,10 @@ class Penalties(NamedTuple):
         """
         seen = Belief(self.counts, self.totals).observe(worker, duration)
         return Penalties(*seen, _penalise(self.penalties, worker, duration))
+
+    def mean(self) -> Floats:
+        """Mean time of each worker's tasks, shape (E, n); NaN for a worker never tried."""
+        return Belief(self.counts, self.totals).mean()
 
     def untried(self) -> Mask:
         """Which workers have never finished a task, shape (E, n)."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from ata_gym.pools import Pool
 from ata_gym.theory.allocation.proxy_loss import allocate
 from ata_gym.theory.optimal.allocation import optimal_allocation
 from ata_gym.typing import Floats, Ints, Mask
+from ata_gym.utils.ranges import Tasks, Unending, Within
 from ata_gym.utils.validation import non_negative
 from ata_policies.observations import Observation
 from ata_policies.policy import AllocationPolicy, Policy, Setting, State
@@ -22,13 +23,13 @@ from ata_policies.policy import AllocationPolicy, Policy, Setting, State
 class DynamicPlan(NamedTuple):
     """The allocation in use, and the conditions that it was made for; each of shape (E, n)."""
 
-    distribution: Ints
+    distribution: Annotated[Ints, Within(-1)]
     """The worker of the pool whose distribution each worker had; -1 before the first round."""
-    factor: Floats
+    factor: Unending
     """What multiplied its task times."""
-    mean: Floats
+    mean: Unending
     """Its mean task time; infinite where it was away."""
-    allocation: Ints
+    allocation: Tasks
     """Tasks."""
 
 
@@ -72,7 +73,7 @@ class DynamicAllocation(Policy):
         plan: DynamicPlan = state.plan
         others = (plan.distribution != conditions.distribution) | (np.isinf(plan.mean) != np.isinf(mean))
         others |= self._far(plan.factor, conditions.factor) | self._far(plan.mean, mean)
-        again = np.flatnonzero(others.any(axis=1))
+        again = np.flatnonzero(others.any(axis=1) | ~self.legal(plan.allocation.sum(axis=1)))
         if again.size:
             plan = DynamicPlan._make(part.copy() for part in plan)
             now = conditions.distribution[again], conditions.factor[again], mean[again]
@@ -90,6 +91,10 @@ class DynamicAllocation(Policy):
         """Where a value is another than the one that was planned for, by more than the tolerance."""
         far: Mask = (now != planned) & ~(np.abs(now - planned) <= self.tolerance * planned)
         return far
+
+    def legal(self, tasks: Ints) -> Mask:
+        """Whether an allocation may have so many tasks; the first plan has none."""
+        return np.equal(tasks, self.setting.budget)
 
     @abstractmethod
     def plan(self, now: Conditions, mean: Floats) -> Ints:

@@ -10,6 +10,7 @@ import numpy as np
 
 from ata_gym.envs.spaces import Allocation, RaceAllocation
 from ata_gym.typing import Floats, Ints, Mask, Worker
+from ata_gym.utils.ranges import Tasks, Times, Whose
 from ata_gym.utils.validation import flag, short
 from ata_policies.allocator.named_workers import NamedWorkers, checked_seconds
 from ata_policies.policy import Policy
@@ -20,17 +21,17 @@ class AllocatedRound(NamedTuple):
 
     there: Mask
     """(n,) which places have a worker that is there."""
-    action: Ints
+    action: Tasks
     """(n,) what the policy decided for the round."""
     decided: Mask
     """Whether it did."""
-    shares: Ints
+    shares: Tasks
     """(n,) tasks that were handed out; all 0 where there is nothing to observe."""
-    worker: Ints
+    worker: Whose
     """(B,) whose results the last round had; -1 where fewer came."""
-    duration: Floats
+    duration: Times
     """(B,) their times."""
-    elapsed: Floats
+    elapsed: Times
     """(n,) how long each worker's cancelled task had run."""
 
 
@@ -121,8 +122,7 @@ class Allocator(NamedWorkers):
             raise ValueError("no worker is there: let one join")
         if not now.decided:
             seen = {"worker": now.worker, "duration": now.duration, "elapsed": now.elapsed}
-            space = (RaceAllocation if self._start_more else Allocation)(len(now.there), self.budget)
-            now = now._replace(action=space.check(self._decide(seen)), decided=np.array(True))
+            now = now._replace(action=self._checked(self._decide(seen)), decided=np.array(True))
         shares = np.where(now.there, now.action, 0)
         missing = self.budget - int(shares.sum())
         if missing > 0:
@@ -182,6 +182,17 @@ class Allocator(NamedWorkers):
     def _first_round(self, n: int) -> AllocatedRound:
         none, results = np.zeros(n, np.int64), np.full(self.budget, -1)
         return AllocatedRound(none == 0, none, np.array(False), none, results, np.zeros(self.budget), np.zeros(n))
+
+    def _checked(self, action: Ints) -> Ints:
+        """What the policy decided; ValueError if that is illegal."""
+        space = (RaceAllocation if self._start_more else Allocation)(len(action), self.budget)
+        checked: Ints = space.check(action)
+        return checked
+
+    def _check_round(self, round: AllocatedRound) -> None:
+        super()._check_round(round)
+        if round.decided:
+            self._checked(round.action)
 
     def _in_use(self) -> Mask:
         now = self._round

@@ -3,20 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
-from numpy.typing import NDArray
 
 from ata_gym.envs.allocation import TaskAllocationEnv
 from ata_gym.envs.dispatch import TaskDispatchEnv
-from ata_gym.typing import Ints
+from ata_gym.typing import Ints, Mask
+from ata_gym.utils.ranges import Size, Times, Wholes, check_ranges
 from ata_gym.utils.validation import whole_number
-from ata_policies.allocator.state import plain, restored
-from ata_policies.observations import Observation
+from ata_policies.allocator.state import check_seal, plain, restored, sealed
+from ata_policies.observations import Observation, checked_observation
 from ata_policies.policy import Policy, State
 from ata_policies.registry import make
+
+
+class Played(NamedTuple):
+    """What a clock has counted."""
+
+    rounds: Wholes
+    runtime: Times
+    total_worker_time: Times
+    ended: Mask
+    """Whether the episode has ended."""
+    allocation: Wholes
+    """(n,)"""
 
 
 class Clock:
@@ -99,34 +111,36 @@ class Clock:
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that is remembered, as numbers in nested lists; see ``Allocator.state_dict``."""
-        return {
-            **plain(self._numbers(), "clock"),
-            **plain(self._bare.checkpoint(), "env"),
-            **plain(self._observation, "observation"),
-            **plain(self._state or self.policy.first_state(1), "policy"),
-        }
+        state = self._state or self.policy.first_state(1)
+        return sealed(_plain(self._played(), self._bare.checkpoint(), self._observation, state))
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on, bit for bit, from the ``state_dict`` of a clock that was made with the same arguments.
 
-        ValueError if it does not fit, and nothing changes.
+        ValueError if it does not fit, holds what no clock can have, or its checksum is that of other values; nothing
+        changes then.
         """
-        numbers = restored(self._numbers(), state, "clock")
+        played = restored(self._played(), state, "clock")
         env = restored(self._bare.checkpoint(), state, "env")
         observation = restored(self._observation, state, "observation")
         learned = restored(self.policy.first_state(1), state, "policy")
+        check_seal(state, _plain(played, env, observation, learned))
+        n, budget = self._bare.n, self._bare.budget
+        check_ranges(played, Size(n, budget), "clock")
+        checked_observation(observation, n, budget, self.policy.env_id)
+        self.policy.check_state(learned, 1)
         self._bare.restore(env)
-        self._observation, self._state = observation, learned if numbers["rounds"] > 0 else None
-        self.rounds, self._ended = int(numbers["rounds"]), bool(numbers["ended"])
-        self.runtime, self.total_worker_time = float(numbers["runtime"]), float(numbers["total_worker_time"])
-        self.allocation = numbers["allocation"] if self.rounds else None
+        self._observation, self._state = observation, learned if played.rounds > 0 else None
+        self.rounds, self._ended = int(played.rounds), bool(played.ended)
+        self.runtime, self.total_worker_time = float(played.runtime), float(played.total_worker_time)
+        self.allocation = played.allocation if self.rounds else None
 
-    def _numbers(self) -> dict[str, NDArray[Any]]:
+    def _played(self) -> Played:
         tasks = np.zeros(self._bare.n, np.int64) if self.allocation is None else self.allocation
-        return {
-            "rounds": np.array(self.rounds),
-            "runtime": np.array(self.runtime),
-            "total_worker_time": np.array(self.total_worker_time),
-            "ended": np.array(self._ended),
-            "allocation": tasks,
-        }
+        counted = self.rounds, self.runtime, self.total_worker_time, self._ended
+        return Played(*(np.array(number) for number in counted), allocation=tasks)
+
+
+def _plain(played: Played, env: Any, observation: Observation, state: State) -> dict[str, Any]:
+    parts = {"clock": played, "env": env, "observation": observation, "policy": state}
+    return {key: value for name, part in parts.items() for key, value in plain(part, name).items()}

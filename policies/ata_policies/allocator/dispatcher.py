@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
-from ata_gym.typing import Bits, Floats, Ints, Mask, Worker
+from ata_gym.typing import Ints, Mask, Worker
+from ata_gym.utils.ranges import Flags, Tasks, Times, Whose, Within, all_tasks
 from ata_policies.allocator.named_workers import NamedWorkers, checked_seconds
 from ata_policies.policy import Policy
 
@@ -19,27 +20,27 @@ class DispatchedRound(NamedTuple):
     """(n,) which places have a worker that is there."""
     due: Mask
     """Whether a decision is to be made."""
-    missing: Ints
+    missing: Annotated[Ints, Within(1, all_tasks)]
     """Results that the round still needs; B where it has not begun."""
-    started: Ints
+    started: Tasks
     """(n,) tasks that each worker has started in the round."""
     recent: Mask
     """(n,) workers with tasks in the round, or in the last one until the first decision after it."""
-    running: Bits
+    running: Flags
     """(n,) 1 where a worker is running a task."""
-    begun: Floats
+    begun: Times
     """(n,) when it began, since the round's start."""
-    now: Floats
+    now: Times
     """Time since the round's start, at the last result."""
     died: Mask
     """(n,) workers that were lost in the round."""
-    worker: Ints
+    worker: Whose
     """(1,) whose result the last one was; -1 before the first."""
-    duration: Floats
+    duration: Times
     """(1,) its time."""
-    elapsed: Floats
+    elapsed: Times
     """(n,) how long each worker's cancelled or lost task had run, for the round's end."""
-    age: Floats
+    age: Times
     """(n,) how long each running task had run at the last result."""
 
 

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 
 from ata_gym.typing import Ints, Mask, Worker
+from ata_gym.utils.ranges import Size, check_ranges
 from ata_gym.utils.validation import as_float, non_negative, short, whole_number
-from ata_policies.allocator.state import plain, renewed, restored, told_who_is_there, widened
+from ata_policies.allocator.state import check_seal, plain, renewed, restored, sealed, widened
 from ata_policies.beliefs.distributions.bins import SLOTS
 from ata_policies.explanation import Explanation
 from ata_policies.observations import Observation
@@ -74,6 +75,10 @@ class NamedWorkers(ABC):
     def _first_round(self, n: int) -> Any:
         """What is remembered before the first round."""
 
+    def _check_round(self, round: Any) -> None:
+        """ValueError unless this can be what is remembered of the round."""
+        check_ranges(round, Size(len(round.there), self.budget), "round")
+
     @abstractmethod
     def _in_use(self) -> Mask:
         """(n,) the places of whose workers the policy has not seen everything."""
@@ -110,7 +115,7 @@ class NamedWorkers(ABC):
             state = renewed(state, place, *(self._made(n).first_state(1) for n in sizes))
         joined = np.arange(len(round.there)) == place
         self.policy, self._round = policy, round._replace(there=round.there | joined)
-        self._state = told_who_is_there(state, ~self._round.there, joined)
+        self._state = policy.told(state, ~self._round.there, joined)
         self._rename((*self._names[:place], name, *self._names[place + 1 :]))
 
     def leave(self, worker: Worker, *, for_good: bool = False) -> None:
@@ -124,13 +129,13 @@ class NamedWorkers(ABC):
         place = self._place(worker)
         if not (self._round.there[place] or for_good):
             raise ValueError(f"worker {worker!r} has left already")
-        if getattr(self.policy, "availability", None) is False and isinstance(self._made_from, str):
+        if self.policy.availability is False and isinstance(self._made_from, str):
             self._hyperparameters = {"availability": True} | self._hyperparameters
             self.policy = self._made(len(self._names))
             self._state = widened(self._state, self.policy.first_state(1))
         there = self._round.there & (np.arange(len(self._names)) != place)
         self._round = self._round._replace(there=there)
-        self._state = told_who_is_there(self._state, ~there, np.zeros_like(there))
+        self._state = self.policy.told(self._state, ~there, np.zeros_like(there))
         if for_good:
             self._rename((*self._names[:place], None, *self._names[place + 1 :]))
 
@@ -150,29 +155,36 @@ class NamedWorkers(ABC):
         ``np.savez``, ``torch.save`` and JSON can hold it, and no code runs when it is read: ``torch.load`` takes it
         with ``weights_only=True``.
         """
+        return sealed(self._plain(self._names, self.policy, self._round, self._state))
+
+    def _plain(self, names: tuple[Worker | None, ...], policy: Policy, round: Any, state: State) -> dict[str, Any]:
         return {
-            "workers": json.dumps(self._names),
+            "workers": json.dumps(names),
             "budget": self.budget,
-            "policy": _kind(self.policy),
-            "watches": bool(getattr(self.policy, "availability", False)),
-            **plain(self._round, "round"),
-            **plain(self._state, "state"),
+            "policy": _kind(policy),
+            "watches": bool(policy.availability),
+            **plain(round, "round"),
+            **plain(state, "state"),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on, bit for bit, from the ``state_dict`` of one that was made with the same arguments; workers may differ.
 
-        The values may be arrays or tensors by now. ValueError if they do not fit, and nothing changes.
+        The values may be arrays or tensors by now. ValueError if they do not fit, are none that a state can have, or
+        the checksum among them is that of others; nothing changes then.
         """
         names, watches = self._saved(state)
         before, policy, first = self._hyperparameters, self.policy, self._first_round(len(names))
-        other = watches != bool(getattr(policy, "availability", False)) and isinstance(self._made_from, str)
+        other = watches != bool(policy.availability) and isinstance(self._made_from, str)
         if other:
             self._hyperparameters = before | {"availability": watches}
         try:
             if other or len(names) != len(self._names):
                 policy = self._made(len(names))
             now = restored(policy.first_state(1), state, "state"), restored(first, state, "round")
+            check_seal(state, self._plain(names, policy, now[1], now[0]))
+            policy.check_state(now[0], 1)
+            self._check_round(now[1])
         except ValueError:
             self._hyperparameters = before
             raise
@@ -218,7 +230,7 @@ class NamedWorkers(ABC):
         """Let the policy decide, once it knows who is there; (n,)."""
         there = self._round.there
         if not there.all():
-            self._state = told_who_is_there(self._state, ~there, np.zeros_like(there))
+            self._state = self.policy.told(self._state, ~there, np.zeros_like(there))
         action, self._state = self.policy.predict(observation, self._state)
         return action
 

@@ -1,26 +1,26 @@
-"""What is done to a policy's state where workers come and go, and states as plain values.
+"""What is done to a policy's state where workers come and go, and states as plain values with a checksum.
 
 A policy keeps arrays with an axis of workers somewhere. Which axes these are shows where the first state for n workers
-is compared with that for n + 1.
+is compared with that for n + 1; which arrays make sense as a whole only, their fields say (``Within``).
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ata_gym.typing import Mask
+from ata_gym.utils.ranges import Within, declared, fitted
 from ata_gym.utils.trees import leaves, rebuild
 
 T = TypeVar("T")
 
-_NEVER = 2**40
-"""Rounds until a worker that has left is probed."""
-_SHARED = ("allocation", "order")
-"""Arrays that make sense as a whole only: a worker's entry cannot be taken from another state."""
+_CHECKSUM = "checksum"
+_FORMS = {"b": "<i8", "i": "<i8", "f": "<f8"}
+"""The bytes in which numbers of a kind enter a checksum."""
 
 
 def widened(tree: T, fresh: T) -> T:
@@ -35,14 +35,15 @@ def widened(tree: T, fresh: T) -> T:
     """
     old = dict(leaves(tree))
 
-    def with_old(name: str, new: NDArray[Any]) -> NDArray[Any]:
+    def with_old(name: str, new: NDArray[Any], within: Within | None) -> NDArray[Any]:
         if name not in old:
             return new
-        wide = np.zeros_like(new) if name.rpartition(".")[2] == "allocation" else new.copy()
+        adds_up = within is not None and within.totals is not None
+        wide = np.zeros_like(new) if adds_up else new.copy()
         wide[tuple(map(slice, old[name].shape))] = old[name]
         return wide
 
-    result: T = rebuild(fresh, [with_old(name, leaf) for name, leaf in leaves(fresh)])
+    result: T = rebuild(fresh, [with_old(*leaf) for leaf in declared(fresh)])
     return result
 
 
@@ -50,42 +51,17 @@ def renewed(tree: T, worker: int, fresh: T, wider: T) -> T:
     """A state in which nothing is known of a worker; ``fresh`` and ``wider`` are first states, for n and n + 1."""
     of_fresh, of_wider = dict(leaves(fresh)), dict(leaves(wider))
 
-    def anew(name: str, leaf: NDArray[Any]) -> NDArray[Any]:
+    def anew(name: str, leaf: NDArray[Any], within: Within | None) -> NDArray[Any]:
         sizes = zip(of_fresh[name].shape, of_wider[name].shape, strict=True)
         own = tuple(worker if size != more else slice(None) for size, more in sizes)
-        if name.rpartition(".")[2] in _SHARED or worker not in own:
+        if (within is not None and within.together) or worker not in own:
             return leaf
         leaf = leaf.copy()
         leaf[own] = of_fresh[name][own]
         return leaf
 
-    result: T = rebuild(tree, [anew(name, leaf) for name, leaf in leaves(tree)])
+    result: T = rebuild(tree, [anew(*leaf) for leaf in declared(tree)])
     return result
-
-
-def told_who_is_there(tree: T, absent: Mask, back: Mask) -> T:
-    """The state of a policy that watches who is away, where it knows who has left and who has just come; masks (n,).
-
-    Other policies have no place for it. A worker that came back is probed at once, where workers are probed.
-    """
-    if not isinstance(tree, tuple):
-        return tree
-    parts = [told_who_is_there(part, absent, back) for part in tree]
-    if not hasattr(tree, "_make"):
-        return type(tree)(parts)
-    told: Any = tree._make(parts)
-    for name in ("away", "absent"):
-        away: Any = getattr(told, name, None)
-        if np.shape(away)[1:] != absent.shape:
-            continue
-        probed = hasattr(told, "wait")
-        news = {name: np.where(absent, True, np.where(back, probed, away)).astype(away.dtype)}
-        if probed:
-            news["wait"] = np.where(absent, _NEVER, np.where(back, 1, told.wait))
-        if hasattr(told, "asked"):
-            news["asked"] = np.where(absent | back, 0, told.asked).astype(told.asked.dtype)
-        told = told._replace(**news)
-    return told  # type: ignore[no-any-return]
 
 
 def plain(tree: Any, name: str) -> dict[str, Any]:
@@ -103,15 +79,44 @@ def restored(like: T, given: Mapping[str, Any], name: str) -> T:
     return result
 
 
+def sealed(state: dict[str, Any]) -> dict[str, Any]:
+    """A state of plain values with its checksum.
+
+    >>> sealed({"round.due": True})["checksum"][:8]
+    '9d0a7e4b'
+    """
+    return {**state, _CHECKSUM: checksum(state)}
+
+
+def check_seal(given: Mapping[str, Any], state: Mapping[str, Any]) -> None:
+    """ValueError unless what was given has the checksum of the ``state``, as plain values, that was read from it."""
+    if _CHECKSUM not in given:
+        raise ValueError(f"this state has no {_CHECKSUM}: load all that state_dict() gave, with every key")
+    if str(np.asarray(given[_CHECKSUM])) != checksum(state):
+        raise ValueError(
+            "this state is not what state_dict() gave: its checksum is that of other values, so that it was changed or "
+            "damaged; load another copy, or begin anew"
+        )
+
+
+def checksum(state: Mapping[str, Any]) -> str:
+    """The SHA-256 of the names and values of a state, which numbers in lists, arrays and tensors have in common."""
+    digest = hashlib.sha256()
+    for name in sorted(state):
+        array = np.asarray(state[name])
+        if array.dtype.kind == "f":
+            array = np.where(np.isnan(array), np.nan, array)  # of one form of NaN: text keeps no other
+        content = str(array).encode() if array.dtype.kind == "U" else array.astype(_FORMS[array.dtype.kind]).tobytes()
+        digest.update(f"{name} {array.shape} ".encode() + content)
+    return digest.hexdigest()
+
+
 def _restored(key: str, like: Any, given: Mapping[str, Any]) -> NDArray[Any]:
-    form = _signed(np.asarray(like))
-    value = np.asarray(given.get(key))
-    if value.dtype.kind in "biuf" and value.shape == form.shape:
-        with np.errstate(invalid="ignore"):
-            array = value.astype(form.dtype)
-        if np.array_equal(array, value, equal_nan=True):
-            return array.view(np.asarray(like).dtype)
-    raise ValueError(f"this state does not fit: {key} must hold {form.dtype} of shape {form.shape}")
+    try:
+        array = fitted(key, given.get(key), _signed(np.asarray(like)))
+    except ValueError as error:
+        raise ValueError(f"this state does not fit: {error}") from None
+    return array.view(np.asarray(like).dtype)
 
 
 def _signed(array: NDArray[Any]) -> NDArray[Any]:

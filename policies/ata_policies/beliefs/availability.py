@@ -8,10 +8,13 @@ import numpy as np
 
 from ata_gym.typing import Bits, Floats, Ints, Mask
 from ata_gym.utils.compiled import gufunc
+from ata_gym.utils.ranges import Tasks, Wholes
 from ata_policies.beliefs.moments import Belief
 
 PAUSE, LONGEST = 8, 64
 """Rounds in which a worker that is away gets nothing by default, at first and at most."""
+_NEVER = 2**40
+"""Rounds until a worker that has left is probed."""
 
 
 def results_of(worker: Ints, n: int) -> Floats:
@@ -49,10 +52,10 @@ class Availability(NamedTuple):
     do its work.
     """
 
-    asked: Ints  # (E, n) tasks of the last allocation
+    asked: Tasks  # (E, n) tasks of the last allocation
     away: Mask  # (E, n) whether the worker owes results of the last allocation in which it had a task
-    pause: Ints  # (E, n) rounds between two probes
-    wait: Ints  # (E, n) rounds until the next probe
+    pause: Wholes  # (E, n) rounds between two probes
+    wait: Wholes  # (E, n) rounds until the next probe
 
     @classmethod
     def full(cls, rows: int, n: int, pause: int) -> Availability:
@@ -73,6 +76,12 @@ class Availability(NamedTuple):
         pauses = np.where(back, pause, np.where(vain, np.minimum(2 * self.pause, longest), self.pause))
         wait = np.where(owing, pauses, np.maximum(self.wait - 1, 0))
         return Availability(self.asked, away & ~away.all(axis=1, keepdims=True), pauses, wait)
+
+    def told(self, absent: Mask, back: Mask) -> Availability:
+        """The same, where it is known who has left and who has just come, (n,), who is probed at once."""
+        away = self.away | absent | back
+        wait = np.where(absent, _NEVER, np.where(back, 1, self.wait))
+        return Availability(np.where(absent | back, 0, self.asked), away, self.pause, wait)
 
     def available(self) -> Mask:
         """Which workers may get tasks: those that are there, and those to be probed, shape (E, n)."""

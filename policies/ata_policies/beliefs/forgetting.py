@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 
 from ata_gym.typing import Floats, Ints, Mask
 from ata_gym.utils.compiled import gufunc
+from ata_gym.utils.ranges import Counts, Squares, Times, Within
 from ata_gym.utils.validation import real, whole_number
 from ata_policies.beliefs.memory import Memory
 from ata_policies.beliefs.moments import Moments, never_finished
@@ -26,12 +27,12 @@ class WindowMoments(NamedTuple):
     W - W / k and W tasks (or rounds), and the state has 3 (k + 1) numbers per worker, whatever W.
     """
 
-    counts: Floats  # (E, n) tasks in the window
-    totals: Floats  # (E, n) their times added up
-    deviations: Floats  # (E, n) their squared deviations from their mean added up
+    counts: Counts  # (E, n) tasks in the window
+    totals: Times  # (E, n) their times added up
+    deviations: Squares  # (E, n) their squared deviations from their mean added up
     blocks: Moments  # (E, n, k) those of each block
-    clock: Floats  # (E, n) the worker's tasks, or the rounds, so far
-    length: Floats  # (E,) W / k, tasks or rounds in a block
+    clock: Counts  # (E, n) the worker's tasks, or the rounds, so far
+    length: Annotated[Floats, Within(1.0)]  # (E,) W / k, tasks or rounds in a block
     by_task: Mask  # (E,) whether W counts tasks of the worker, else rounds
 
     def observe(self, worker: Ints, duration: Floats, elapsed: Floats | None = None) -> WindowMoments:
@@ -40,6 +41,10 @@ class WindowMoments(NamedTuple):
         every_block = Moments(*(part.reshape(len(part), -1) for part in kept)).observe(place, duration)
         blocks = Moments(*(part.reshape(self.blocks.counts.shape) for part in every_block))
         return WindowMoments(*blocks.merged(), blocks, clock, self.length, self.by_task)
+
+    def mean(self) -> Floats:
+        """Mean of the times in the window, shape (E, n); NaN where there are none."""
+        return Moments(*self[:3]).mean()
 
     def untried(self) -> Mask:
         """Which workers have no task in the window, shape (E, n)."""
@@ -78,7 +83,8 @@ def _slide(
     for i in range(n):
         if new_clock[i] > clock[i]:
             begun = np.int64(math.ceil(clock[i] / length[0]))
-            for block in range(begun, np.int64(math.ceil(new_clock[i] / length[0]))):
+            end = np.int64(math.ceil(new_clock[i] / length[0]))
+            for block in range(max(begun, end - k), end):
                 new_counts[i, block % k] = new_totals[i, block % k] = new_deviations[i, block % k] = 0.0
     for b in range(len(worker)):
         i = worker[b]
@@ -126,10 +132,10 @@ class Window(Memory):
 class DiscountedMoments(NamedTuple):
     """Moments in which a task counts ``discount`` times as much with each round that passes."""
 
-    counts: Floats  # (E, n) tasks seen, discounted
-    totals: Floats  # (E, n) their times added up, discounted
-    deviations: Floats  # (E, n) their squared deviations from their mean added up, discounted
-    discount: Floats  # (E,) the discount per round
+    counts: Counts  # (E, n) tasks seen, discounted
+    totals: Times  # (E, n) their times added up, discounted
+    deviations: Squares  # (E, n) their squared deviations from their mean added up, discounted
+    discount: Annotated[Floats, Within(0.0, math.nextafter(1.0, 0.0))]  # (E,) the discount per round
 
     def observe(self, worker: Ints, duration: Floats, elapsed: Floats | None = None) -> DiscountedMoments:
         """Return the belief after a round; the arguments are those of ``Belief.observe``.
@@ -139,6 +145,10 @@ class DiscountedMoments(NamedTuple):
         discount = self.discount[:, None]
         kept = np.where(discount * self.counts >= 0.5, discount, 0.0)
         return DiscountedMoments(*Moments(*self[:3]).scaled(kept).observe(worker, duration), self.discount)
+
+    def mean(self) -> Floats:
+        """Mean of the times, discounted, shape (E, n); NaN where nothing counts any more."""
+        return Moments(*self[:3]).mean()
 
     def untried(self) -> Mask:
         """Which workers have never finished a task, or long ago, shape (E, n)."""

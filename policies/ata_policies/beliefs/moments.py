@@ -8,6 +8,7 @@ import numpy as np
 
 from ata_gym.typing import Floats, Ints, Mask
 from ata_gym.utils.compiled import gufunc
+from ata_gym.utils.ranges import Counts, Squares, Times
 
 
 def never_finished(belief: Any) -> Mask:
@@ -19,8 +20,8 @@ def never_finished(belief: Any) -> Mask:
 class Belief(NamedTuple):
     """Counts and totals of the task times seen, each of shape (E, n)."""
 
-    counts: Floats  # K_i, tasks seen
-    totals: Floats  # their times added up
+    counts: Counts  # K_i, tasks seen
+    totals: Times  # their times added up
 
     @classmethod
     def empty(cls, rows: int, n: int) -> Belief:
@@ -62,8 +63,8 @@ class Exposure(NamedTuple):
     for exponential times, and without cancelled tasks the plain mean.
     """
 
-    counts: Floats  # results K_i
-    busy: Floats  # time of the results and of the cancelled tasks, added up
+    counts: Counts  # results K_i
+    busy: Times  # time of the results and of the cancelled tasks, added up
 
     @classmethod
     def empty(cls, rows: int, n: int) -> Exposure:
@@ -79,6 +80,10 @@ class Exposure(NamedTuple):
         counts, busy = _observe(self.counts, self.busy, worker, duration)
         return Exposure(counts, busy + elapsed)
 
+    def mean(self) -> Floats:
+        """Time spent per result, shape (E, n); NaN for a worker without one."""
+        return Belief(self.counts, self.busy).mean()
+
     def untried(self) -> Mask:
         """Which workers have never finished a task, nor had one cancelled, shape (E, n)."""
         never: Mask = (self.counts == 0) & (self.busy == 0.0)
@@ -92,9 +97,9 @@ class Moments(NamedTuple):
     Technometrics 1962: a total of squares would lose the variance of times that vary little.
     """
 
-    counts: Floats  # K_i, tasks seen
-    totals: Floats  # their times added up
-    deviations: Floats  # their squared deviations from their mean added up
+    counts: Counts  # K_i, tasks seen
+    totals: Times  # their times added up
+    deviations: Squares  # their squared deviations from their mean added up
 
     @classmethod
     def empty(cls, rows: int, n: int) -> Moments:

@@ -13,14 +13,15 @@ import numpy as np
 
 from ata_gym.typing import Floats, Ints, Mask
 from ata_gym.utils.compiled import gufunc, inlined
+from ata_gym.utils.ranges import Counts, Times
 from ata_policies.beliefs.moments import never_finished
 
 
 class Blocks(NamedTuple):
     """Counts of the task times seen, and their sums in k blocks; the j-th time of a worker goes to block j modulo k."""
 
-    counts: Floats  # (E, n) tasks seen
-    sums: Floats  # (E, n, k) their times, added up in blocks
+    counts: Counts  # (E, n) tasks seen
+    sums: Times  # (E, n, k) their times, added up in blocks
 
     @classmethod
     def empty(cls, rows: int, n: int, blocks: int) -> Blocks:
@@ -43,8 +44,8 @@ class Blocks(NamedTuple):
 class BlockMeans(NamedTuple):
     """Robust means, kept until a worker has more results; each of shape (E, n)."""
 
-    counts: Floats  # tasks seen when the mean was worked out
-    means: Floats  # the means; 0 for a worker never tried
+    counts: Counts  # tasks seen when the mean was worked out
+    means: Times  # the means; 0 for a worker never tried
 
 
 def median_of_means(belief: Blocks, known: BlockMeans | None = None) -> Floats:
@@ -168,9 +169,9 @@ def _catoni(count: Floats, sums: Floats, known_count: Floats, known: Floats, mom
 class Truncated(NamedTuple):
     """Counts and totals of the task times seen, long ones clipped when they came in."""
 
-    counts: Floats  # (E, n) tasks seen
-    totals: Floats  # (E, n) their clipped times added up
-    moment: Floats  # (E,) the bound on E X^2 / mean^2 that clips them
+    counts: Counts  # (E, n) tasks seen
+    totals: Times  # (E, n) their clipped times added up
+    moment: Times  # (E,) the bound on E X^2 / mean^2 that clips them
 
     def observe(self, worker: Ints, duration: Floats, elapsed: Floats | None = None) -> Truncated:
         """Return the belief after some results; the arguments are those of ``Belief.observe``.

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 
 from ata_gym.changes import Conditions
 from ata_gym.theory.simulated.slices import known_sample
-from ata_gym.typing import Floats, Ints
+from ata_gym.typing import Ints
+from ata_gym.utils.ranges import Times, Within
 from ata_policies.dispatch.oracles import best_shadow
 from ata_policies.dispatch.rules import Workers, at_work, by_margin
 from ata_policies.observations import Observation
@@ -22,9 +23,9 @@ class KnownRound(NamedTuple):
 
     workers: Workers
     """Those of the round; infinite times of those who are away."""
-    shadow: Floats
+    shadow: Times
     """(E,) the shadow price"""
-    drawn: Ints
+    drawn: Annotated[Ints, Within(-1)]
     """(E, n) for which distributions it was chosen, sorted, where workers are drawn anew; -1: not yet."""
 
 

@@ -6,11 +6,12 @@ What is fixed within a round is computed once, where the round begins.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
-from ata_gym.typing import Bits, Floats, Ints, Keys, Mask
+from ata_gym.typing import Floats, Ints, Keys, Mask
+from ata_gym.utils.ranges import Counts, Flags, Reals, Times, Unending, Whose, Within
 from ata_gym.utils.trees import map_leaves
 from ata_policies.allocation.estimates.thompson import draw_means
 from ata_policies.beliefs.availability import signs_of_life
@@ -32,9 +33,9 @@ class RoundByRound(NamedTuple):
     """A belief about the distributions that learns the results of a round at its end, so that a step costs little."""
 
     distributions: DistributionBelief  # what was learned until the last round's end
-    worker: Ints  # (E, B) the workers of the results since then; -1 where there is none yet
-    duration: Floats  # (E, B) their task times
-    place: Ints  # (E,) how many there are
+    worker: Whose  # (E, B) the workers of the results since then; -1 where there is none yet
+    duration: Times  # (E, B) their task times
+    place: Annotated[Ints, Within(0, lambda size: size.budget - 1)]  # (E,) how many there are
 
     @classmethod
     def empty(cls, rows: int, n: int, budget: int) -> RoundByRound:
@@ -62,18 +63,26 @@ class RoundByRound(NamedTuple):
         """(E, n) results that count, without those of this round."""
         return self.distributions.counts
 
+    def mean(self) -> Floats:
+        """Time spent per result, (E, n), likewise; NaN for a worker never tried."""
+        return self.distributions.mean()
+
+    def untried(self) -> Mask:
+        """Which workers have never finished a task, nor had one cancelled, (E, n), likewise."""
+        return self.distributions.untried()
+
 
 class DispatchPlan(NamedTuple):
     """What is kept from step to step."""
 
     workers: Workers  # what the rule knows of the workers
-    evidence: Floats  # (E, n) how many results that is worth; see ``CensoredDistributions``
-    tasks: Floats  # (E, n) results and cancelled tasks that counted when a worker's times were computed
-    level: Floats  # (E, n) logarithm of its time per result then
-    factor: Floats  # (E, n) multiplies the times; drawn for the round
+    evidence: Unending  # (E, n) how many results that is worth; see ``CensoredDistributions``
+    tasks: Counts  # (E, n) results and cancelled tasks that counted when a worker's times were computed
+    level: Reals  # (E, n) logarithm of its time per result then
+    factor: Times  # (E, n) multiplies the times; drawn for the round
     search: ShadowSearch
-    asked: Bits  # (E, n) who should be working since the last step
-    absent: Bits  # (E, n) 1 for those that showed no sign of life since they were asked to work
+    asked: Flags  # (E, n) who should be working since the last step
+    absent: Flags  # (E, n) 1 for those that showed no sign of life since they were asked to work
 
 
 class DispatchLearner(DispatchPolicy):
@@ -133,6 +142,21 @@ class DispatchLearner(DispatchPolicy):
         if begins:
             action |= fresh[:, None] & to_try_again(belief, price)
         return action, state._replace(plan=plan._replace(search=search, asked=action, absent=absent))
+
+    def last_action(self, state: State) -> Ints:
+        """Who should be working."""
+        asked: Ints = state.plan.asked
+        return asked
+
+    def away(self, state: State) -> Mask:
+        """Who showed no sign of life since it was asked to work."""
+        return np.not_equal(state.plan.absent, 0)
+
+    def told(self, state: State, absent: Mask, back: Mask) -> State:
+        """Nothing is expected of who is absent; who is back is as the others."""
+        plan: DispatchPlan = state.plan
+        away, asked = (plan.absent | absent) & ~back, plan.asked & ~(absent | back)
+        return state._replace(plan=plan._replace(absent=away.astype(np.int8), asked=asked.astype(np.int8)))
 
     def plan_in_words(self, state: State, row: int) -> str:
         """The shadow price."""

@@ -19,7 +19,7 @@ _STEPS = 40
 _AGAIN = 16  # the rest is computed again when one in 16 of those working was started since
 _USEFUL = 2.0  # workers whose shortest time is longer than this many rounds of everybody are not in simulated rounds
 _WORK = 8_000  # workers times results in a simulated round; of more, a part stands for the whole
-_PAIRS = 32  # rounds played with each of two shadow prices that are compared
+PAIRS = 32  # rounds played with each of two shadow prices that are compared
 _TOLERANCE = 0.003  # at price 0 a round may be longer than the shortest by this share, if that saves worker time
 _WORTH = 0.3  # the share of worker time for which it may be longer by that; for less, in proportion
 _LEAST = 3e-4  # at price 0, the least shadow price times the number of useful workers
@@ -267,7 +267,7 @@ def search_step(
     each = max(math.sqrt(useful[0] * budget[0] / _WORK), 1.0)  # how many workers and results one stands for
     results = max(int(budget[0] / each + 0.5), 1)
     each = max(min(budget[0] / results, float(useful[0])), 1.0)
-    replicate = int(moves[0]) * _PAIRS + pair
+    replicate = int(moves[0]) * PAIRS + pair
     some, count = np.empty(int(useful[0] / each), np.int64), 0
     offset = ((replicate * 5) % 8 + 0.5) / 8.0
     for p in range(len(some)):
@@ -280,7 +280,7 @@ def search_step(
     new_totals[candidate, 0] += cost[0]
     new_totals[candidate, 1] += cost[1] * each
     new_turn[0] += 1
-    if new_turn[0] < 2 * _PAIRS:
+    if new_turn[0] < 2 * PAIRS:
         return
     round_time, worker_time = new_totals[:, 0], new_totals[:, 1]
     if price[0] > 0.0:

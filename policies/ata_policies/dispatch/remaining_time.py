@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import math
+from typing import Annotated, NamedTuple
 
 import numpy as np
 
 from ata_gym.typing import Floats, Ints
+from ata_gym.utils.ranges import Order, Within
 from ata_gym.utils.validation import non_negative, whole_number
 from ata_policies.allocation.estimates.thompson import draw_means
 from ata_policies.beliefs.moments import Exposure
@@ -20,8 +22,8 @@ _SHORTEST = 1e-300  # A mean time of 0 counts as this
 class RemainingTimePlan(NamedTuple):
     """What is fixed within a round."""
 
-    mean: Floats  # (E, n) mean task times as drawn; infinite for workers never tried
-    order: Ints  # (E, m) the fastest, in order
+    mean: Annotated[Floats, Within(_SHORTEST, math.inf)]  # (E, n) as drawn; infinite for workers never tried
+    order: Order  # (E, m) the fastest, in order
 
 
 class DispatchRest(DispatchPolicy):

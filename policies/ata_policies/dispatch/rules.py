@@ -7,12 +7,13 @@ consider the next.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 
 from ata_gym.typing import Bits, Floats, Ints
 from ata_gym.utils.compiled import gufunc, inlined
+from ata_gym.utils.ranges import Order, Unending, Within
 from ata_policies.dispatch.margin import by_margin_kernel, paces, useful_workers
 from ata_policies.observations import Observation
 
@@ -42,15 +43,15 @@ def by_remaining_time(mean: Floats, order: Ints, kappa: float, missing: Ints, ru
 class Workers(NamedTuple):
     """What the rule knows of n workers, in E rows."""
 
-    times: Floats
+    times: Unending
     """(E, n, S) equally likely task times of each worker, increasing along a worker; infinite for one never tried"""
-    sums: Floats
+    sums: Unending
     """(E, n, S) the times of each worker added up from the shortest on"""
-    mean: Floats
+    mean: Annotated[Floats, Within(1e-300, math.inf)]
     """(E, n) time per result; infinite for a worker never tried"""
-    order: Ints
+    order: Order
     """(E, n) the workers, fastest first"""
-    useful: Ints
+    useful: Annotated[Ints, Within(0, lambda size: size.n)]
     """(E,) how many of those, from the fastest on, can give results in a round in which everybody works"""
 
     @classmethod

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 
 from ata_gym.typing import Floats, Ints, Mask
-from ata_policies.dispatch.margin import search_step
+from ata_gym.utils.ranges import Counts, Times, Within
+from ata_policies.dispatch.margin import PAIRS, search_step
 from ata_policies.dispatch.rules import Workers
 
 
@@ -31,13 +32,13 @@ class ShadowSearch(NamedTuple):
     k. Ours.
     """
 
-    level: Floats
+    level: Annotated[Floats, Within(-1080.0, 1023.0)]
     """(E,) the binary logarithm of the shadow price"""
-    moves: Floats
+    moves: Counts
     """(E,) how often it moved"""
-    turn: Ints
+    turn: Annotated[Ints, Within(0, 2 * PAIRS - 1)]
     """(E,) rounds that were simulated since then"""
-    totals: Floats
+    totals: Times
     """(E, 2, 2) their round times and worker times added up, with each of the two shadow prices"""
 
     @classmethod

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ata_gym.theory.allocation.proxy_loss import allocate
-from ata_gym.typing import Floats, Ints
+from ata_gym.typing import Floats, Ints, Mask
 from ata_gym.utils.compiled import gufunc
 from ata_gym.utils.validation import flag, unknown, whole_number
 from ata_policies.beliefs.availability import Availability
@@ -127,6 +127,17 @@ class LbBsp(AllocationPolicy):
     def about(self) -> str:
         """The predictor, and what it predicts."""
         return f"LB-BSP: predictor {type(self.predictor).__name__}, of each worker's {self.forecast}"
+
+    def away(self, state: State) -> Mask:
+        """Who owes results, where that is watched."""
+        return state.plan.availability.away if self.availability else super().away(state)
+
+    def told(self, state: State, absent: Mask, back: Mask) -> State:
+        """Who is absent owes results, and who is back is probed."""
+        if not self.availability:
+            return state
+        plan: LoadPlan = state.plan
+        return state._replace(plan=plan._replace(availability=plan.availability.told(absent, back)))
 
     def plan_in_words(self, state: State, row: int) -> str:
         """What it does about workers that are away."""

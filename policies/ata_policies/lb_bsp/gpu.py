@@ -8,12 +8,13 @@ fit and its optimum are in ``piecewise_linear``.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ata_gym.typing import Floats, Ints
+from ata_gym.typing import Ints
+from ata_gym.utils.ranges import Allocations, Counts, Times, Unending, Wholes, Whose, Within, all_tasks
 from ata_gym.utils.validation import real, whole_number
 from ata_policies.lb_bsp.piecewise_linear import balanced, fitted
 from ata_policies.lb_bsp.predictors import LastRound
@@ -23,18 +24,19 @@ from ata_policies.policy import AllocationPolicy, Setting, State
 SOURCE = "Chen et al., LB-BSP, SoCC 2020"
 
 _SIZES = 4
+_Kept: TypeAlias = Annotated[Ints, Within(0, all_tasks, totals=lambda size: (size.budget,), together=True)]
 
 
 class Tuning(NamedTuple):
     """The current allocation, and what the next move depends on."""
 
-    allocation: Ints  # (E, n) tasks of each worker
-    busy: Floats  # (E, n) time of each worker in the window so far; infinite if it owed results
-    rounds: Ints  # (E,) rounds of the window so far
-    step: Ints  # (E,) tasks that a move shifts
-    window: Ints  # (E,) rounds from decision to decision
-    leader: Ints  # (E,) the worker that got tasks in the last move; -1 before the first
-    straggler: Ints  # (E,) the worker that gave them
+    allocation: _Kept  # (E, n) tasks of each worker
+    busy: Unending  # (E, n) time of each worker in the window so far; infinite if it owed results
+    rounds: Wholes  # (E,) rounds of the window so far
+    step: Wholes  # (E,) tasks that a move shifts
+    window: Wholes  # (E,) rounds from decision to decision
+    leader: Whose  # (E,) the worker that got tasks in the last move; -1 before the first
+    straggler: Whose  # (E,) the worker that gave them
 
 
 class LbBspGpu(AllocationPolicy):
@@ -137,10 +139,10 @@ class LbBspGpu(AllocationPolicy):
 class ProfilePlan(NamedTuple):
     """What was measured at each of m batch sizes, and the optimum."""
 
-    sizes: Floats  # (E, n, m) results in rounds of this size, added up
-    times: Floats  # (E, n, m) times of these rounds, added up
-    rounds: Floats  # (E, n, m) how many they were
-    allocation: Ints  # (E, n) the optimum under the profile; 0 while it is measured
+    sizes: Counts  # (E, n, m) results in rounds of this size, added up
+    times: Times  # (E, n, m) times of these rounds, added up
+    rounds: Counts  # (E, n, m) how many they were
+    allocation: Allocations  # (E, n) the optimum under the profile; 0 while it is measured
 
 
 class LbBspProfiled(AllocationPolicy):

@@ -11,14 +11,15 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
 from ata_gym.simulation.keys import stream_keys, uniforms
-from ata_gym.typing import Floats, Ints
+from ata_gym.typing import Floats
 from ata_gym.utils.compiled import gufunc
 from ata_gym.utils.extras import require
+from ata_gym.utils.ranges import FINITE, Estimates, Numbers, Reals, Shares, Wholes, Within
 from ata_gym.utils.validation import real, whole_number
 from ata_policies.lb_bsp.predictors import HIGHEST, LOWEST, SIGNALS, Predictor, averaged, looked_back
 
@@ -30,17 +31,17 @@ _torch = partial(require, "torch", extra="train", purpose="The predictor narx")
 class NarxMemory(NamedTuple):
     """What the network remembers of each row. Its F inputs are the lags, the latest last, and the signals."""
 
-    forecast: Floats  # (E, n) the prediction
-    rounds: Ints  # (E,) rounds played
-    due: Ints  # (E,) how many there are at the next training
-    samples: Ints  # (E, n) rounds with a result
-    level: Floats  # (E, n) running mean of the logarithm of the speed less what the network explains
-    lags: Floats  # (E, n, d) logarithms of the last speeds; where there was no sample, of the prediction
-    loads: Floats  # (E, n, q + 1, 2) signals of the coming round and of the q rounds before it
-    inputs: Floats  # (E, n, F) inputs of the coming round, of which the lags are differences from the level
-    examples: Floats  # (E, m, F + 1) the last inputs and targets of all workers; NaN where there were none yet
-    scale: Floats  # (E,) standard deviation of the targets at the last training
-    weights: Floats  # (E, P) weights of the network that all workers of the row share
+    forecast: Estimates  # (E, n) the prediction
+    rounds: Wholes  # (E,) rounds played
+    due: Wholes  # (E,) how many there are at the next training
+    samples: Wholes  # (E, n) rounds with a result
+    level: Numbers  # (E, n) running mean of the logarithm of the speed less what the network explains
+    lags: Numbers  # (E, n, d) logarithms of the last speeds; where there was no sample, of the prediction
+    loads: Shares  # (E, n, q + 1, 2) signals of the coming round and of the q rounds before it
+    inputs: Numbers  # (E, n, F) inputs of the coming round, of which the lags are differences from the level
+    examples: Numbers  # (E, m, F + 1) the last inputs and targets of all workers; NaN where there were none yet
+    scale: Annotated[Floats, Within(5e-324, FINITE)]  # (E,) standard deviation of the targets at the last training
+    weights: Reals  # (E, P) weights of the network that all workers of the row share
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ import numpy as np
 
 from ata_gym.typing import Floats, Ints, Mask
 from ata_gym.utils.compiled import gufunc
+from ata_gym.utils.ranges import Counts, Estimates, Numbers, Shares, Times, Wholes
 from ata_gym.utils.validation import real, whole_number
 from ata_policies.beliefs.moments import Belief, never_finished
 
@@ -29,9 +30,9 @@ _FASTEST = 1e6  # the regression sees no speed above this many units
 class LastRound(NamedTuple):
     """A belief that remembers the last round alone, the input of a predictor; each of shape (E, n)."""
 
-    counts: Floats  # results seen in the episode
-    tasks: Floats  # results of the last round
-    busy: Floats  # their times added up
+    counts: Counts  # results seen in the episode
+    tasks: Counts  # results of the last round
+    busy: Times  # their times added up
 
     @classmethod
     def empty(cls, rows: int, n: int) -> LastRound:
@@ -75,7 +76,7 @@ class Predictor(ABC):
 class EmaMemory(NamedTuple):
     """What a moving average remembers."""
 
-    forecast: Floats  # (E, n) the average
+    forecast: Estimates  # (E, n) the average
 
 
 @dataclass(frozen=True)
@@ -99,8 +100,8 @@ class Ema(Predictor):
 class MedianMemory(NamedTuple):
     """What a moving median remembers."""
 
-    forecast: Floats  # (E, n) the median
-    samples: Floats  # (E, n, W) the last samples, the latest at the end; NaN where there were none yet
+    forecast: Estimates  # (E, n) the median
+    samples: Estimates  # (E, n, W) the last samples, the latest at the end; NaN where there were none yet
 
 
 @dataclass(frozen=True)
@@ -128,14 +129,14 @@ class Median(Predictor):
 class LinearMemory(NamedTuple):
     """What a linear autoregression remembers, with k coefficients: 1, the lags, the signals (latest last)."""
 
-    forecast: Floats  # (E, n) the prediction
-    ema: Floats  # (E, n) a moving average of the speeds
-    samples: Ints  # (E, n) rounds with a result
-    unit: Floats  # (E, n) what speeds are divided by: the moving average at the end of the warm-up
-    lags: Floats  # (E, n, d) the last speeds; where there was no sample, what was predicted
-    loads: Floats  # (E, n, q + 1, 2) signals of the coming round and of the q rounds before it
-    weights: Floats  # (E, n, k) coefficients
-    spread: Floats  # (E, n, k, k) inverse of the regularised Gram matrix
+    forecast: Estimates  # (E, n) the prediction
+    ema: Estimates  # (E, n) a moving average of the speeds
+    samples: Wholes  # (E, n) rounds with a result
+    unit: Estimates  # (E, n) what speeds are divided by: the moving average at the end of the warm-up
+    lags: Estimates  # (E, n, d) the last speeds; where there was no sample, what was predicted
+    loads: Shares  # (E, n, q + 1, 2) signals of the coming round and of the q rounds before it
+    weights: Numbers  # (E, n, k) coefficients
+    spread: Numbers  # (E, n, k, k) inverse of the regularised Gram matrix
 
 
 @dataclass(frozen=True)

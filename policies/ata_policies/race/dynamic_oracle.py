@@ -7,7 +7,7 @@ import numpy as np
 from ata_gym.changes import Conditions
 from ata_gym.theory.simulated.races import choose_race, race_allocation
 from ata_gym.theory.simulated.slices import known_sample
-from ata_gym.typing import Floats, Ints
+from ata_gym.typing import Floats, Ints, Mask
 from ata_policies.allocation.oracles import DynamicAllocation
 from ata_policies.policy import Setting
 
@@ -39,6 +39,10 @@ class RaceDynamicOracle(DynamicAllocation):
         self.size = choose_race(self.times, self.times.mean(axis=1), setting.budget, setting.price, replicates=rounds)[
             :2
         ]
+
+    def legal(self, tasks: Ints) -> Mask:
+        """In a race there may be more."""
+        return np.greater_equal(tasks, self.setting.budget)
 
     def plan(self, now: Conditions, mean: Floats) -> Ints:
         """Search from the race for the workers without changes; those who are away have no part in it."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 
 from ata_gym.typing import Floats, Ints, Mask
 from ata_gym.utils.compiled import gufunc
+from ata_gym.utils.ranges import Times, Within
 
 _FAR = 4.0
 """Standard deviations of a race of exponential task times, above its mean."""
@@ -33,9 +34,9 @@ class Doubt(NamedTuple):
     (array([False]), array([ True]))
     """
 
-    usual: Floats
+    usual: Times
     """(E,) the usual time of a race; 0 before the first"""
-    races: Ints
+    races: Annotated[Ints, Within(0, _DOUBT)]
     """(E,) how often all workers are still to race"""
 
     @classmethod

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 
 from ata_gym.simulation.keys import derive_keys, uniforms
 from ata_gym.theory.simulated.races import EVERYTHING, STRIDE, choose_race, race_allocation
 from ata_gym.typing import Floats, Ints, Mask
+from ata_gym.utils.ranges import Wholes, Within, all_tasks
 from ata_gym.utils.trees import map_leaves
 from ata_gym.utils.validation import non_negative, whole_number
 from ata_policies.beliefs.availability import signs_of_life
@@ -30,11 +31,11 @@ _MORE = 64  # candidates besides twice as many as are in the race
 class RacePlan(NamedTuple):
     """The race that was chosen last in each row, and what was asked for last."""
 
-    solved: Ints  # (E,) rounds since everything last began anew when it was chosen; 0 before the first
-    stride: Ints  # (E,) steps with which the search goes on in the next round; 0: it is done
-    fastest: Ints  # (E,) workers in the race
-    tasks: Ints  # (E,) tasks shared out among them
-    shape: Floats  # (E, n) 1 / (coefficient of variation)^2 of each worker's task times
+    solved: Wholes  # (E,) rounds since everything last began anew when it was chosen; 0 before the first
+    stride: Annotated[Ints, Within(0, STRIDE)]  # (E,) steps with which the search goes on next; 0: it is done
+    fastest: Annotated[Ints, Within(1, lambda size: size.n)]  # (E,) workers in the race
+    tasks: Annotated[Ints, Within(all_tasks, EVERYTHING)]  # (E,) tasks shared out among them
+    shape: Annotated[Floats, Within(0.01, 100.0)]  # (E, n) 1 / (coefficient of variation)^2 of each worker's task times
     asked: Mask  # (E, n) workers in the last race
     away: Mask  # (E, n) workers that did nothing in the last race that they were in
     doubt: Doubt  # whether so few are still right; without a price only
@@ -118,6 +119,17 @@ class RaceLearner(AllocationPolicy):
             state = state._replace(plan=self._planned(state, rows))
         allocation = self.allocate(state)
         return allocation, state._replace(plan=state.plan._replace(asked=allocation > 0))
+
+    def away(self, state: State) -> Mask:
+        """Who did nothing in the last race that it was in."""
+        away: Mask = state.plan.away
+        return away
+
+    def told(self, state: State, absent: Mask, back: Mask) -> State:
+        """Who is absent is away, and who is back is not."""
+        plan: RacePlan = state.plan
+        away, asked = (plan.away | absent) & ~back, plan.asked & ~(absent | back)
+        return state._replace(plan=plan._replace(away=away, asked=asked))
 
     def plan_in_words(self, state: State, row: int) -> str:
         """The race, and when it was chosen."""

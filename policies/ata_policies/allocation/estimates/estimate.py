@@ -59,6 +59,11 @@ class Estimate(ABC):
         """What it keeps after a round."""
         return kept
 
+    def mean(self, belief: Any, kept: Any) -> Floats:
+        """The mean task times that it goes by, (E, n); of workers never tried they mean nothing."""
+        mean: Floats = belief.mean()
+        return mean
+
     @abstractmethod
     def scores(self, belief: Any, rounds: Ints | Floats, keys: Keys, kept: Any) -> Scores:
         """The scores of all rows.

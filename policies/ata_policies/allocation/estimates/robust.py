@@ -43,13 +43,13 @@ class RobustBound(Estimate):
         real("moment", self.moment)
 
     @abstractmethod
-    def means(self, belief: Any, kept: Any) -> Floats:
+    def mean(self, belief: Any, kept: Any) -> Floats:
         """The robust means, shape (E, n)."""
 
     def scores(self, belief: Any, rounds: Ints | Floats, keys: Keys, kept: Any) -> Scores:
         """The lower bounds."""
         level, width = 2.0 * np.log(rounds) + self.offset, float(self.radius) * math.sqrt(self.width * self.moment)
-        return Scores(_bound(self.means(belief, kept), belief.counts, level, width))
+        return Scores(_bound(self.mean(belief, kept), belief.counts, level, width))
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class _BlockEstimate(RobustBound):
         """No means yet."""
         return BlockMeans(*np.zeros((2, rows, n)))
 
-    def means(self, belief: Blocks, kept: BlockMeans) -> Floats:
+    def mean(self, belief: Blocks, kept: BlockMeans) -> Floats:
         """Those kept."""
         return kept.means
 
@@ -172,7 +172,7 @@ class TruncatedMean(RobustBound):
         counts, totals = np.zeros((2, rows, n))
         return Truncated(counts, totals, np.full(rows, float(self.moment)))
 
-    def means(self, belief: Truncated, kept: Any) -> Floats:
+    def mean(self, belief: Truncated, kept: Any) -> Floats:
         """The truncated means."""
         return belief.mean()
 

@@ -8,12 +8,13 @@ that one threshold fits all workers, and clipped, so that an outlier is no chang
 from __future__ import annotations
 
 import math
-from typing import NamedTuple, Self
+from typing import Annotated, NamedTuple, Self, TypeAlias
 
 import numpy as np
 
 from ata_gym.typing import Floats, Ints, Mask
 from ata_gym.utils.compiled import gufunc
+from ata_gym.utils.ranges import Counts, Squares, Times, Unending, Within
 from ata_policies.beliefs.moments import Belief, Moments, learn_shapes
 
 WEIGHT = 5.0  # tasks that the other workers' shapes count for
@@ -21,20 +22,21 @@ _SURPRISING = 3.0  # the log likelihood ratio at which one short task of a worke
 _DEVIATIONS = 6.0  # standard deviations above the mean that a task counts for at most
 _STEP = 0.34  # the share of its way to the threshold that a task may move a statistic: it takes three
 _TOGETHER = 10.0  # alarms within so many rounds are one event
+_Memory: TypeAlias = Annotated[Floats, Within(1.0, math.inf)]
 
 
 class DetectorConstants(NamedTuple):
     """The constants of a detector, each of shape (E,); with an infinite ``frozen``, ``memory``, ``refresh``: never."""
 
-    threshold: Floats  # what raises an alarm
-    up: Floats  # relative drift that a worker may have upwards without an alarm: CUSUM and Page-Hinkley
-    down: Floats  # the same downwards
-    frozen: Floats  # tasks since the last alarm after which CUSUM's mean to compare with stays as it is
-    least: Floats  # tasks of a worker before it is watched, and its times are clipped
-    clip: Floats  # a task counts at most for 1 + clip means of its worker; and for 6 deviations above it, but 1 + up
-    memory: Floats  # a worker's task counts 1 - 1 / memory times as much with each later one
-    share: Floats  # all of the row start anew when alarms come together from more than this share of those with a task
-    refresh: Floats  # rounds after which workers out of use are tried again
+    threshold: Times  # what raises an alarm
+    up: Times  # relative drift that a worker may have upwards without an alarm: CUSUM and Page-Hinkley
+    down: Times  # the same downwards
+    frozen: Unending  # tasks since the last alarm after which CUSUM's mean to compare with stays as it is
+    least: Counts  # tasks of a worker before it is watched, and its times are clipped
+    clip: Times  # a task counts at most for 1 + clip means of its worker; and for 6 deviations above it, but 1 + up
+    memory: _Memory  # a worker's task counts 1 - 1 / memory times as much with each later one
+    share: Unending  # all of the row start anew if alarms come together from more than this share of those with a task
+    refresh: Unending  # rounds after which workers out of use are tried again
 
 
 _NEVER = dict.fromkeys(("frozen", "memory", "refresh"), math.inf)
@@ -44,14 +46,14 @@ _USUAL = {"up": 0.5, "down": 0.25, "least": 20.0, "clip": 4.0, "share": 0.0, **_
 class MonitoredMoments(NamedTuple):
     """Moments of the task times since the last alarm, and what a detector remembers."""
 
-    counts: Floats  # (E, n) tasks seen, those long past counting less
-    totals: Floats  # (E, n) their clipped times added up, likewise
-    deviations: Floats  # (E, n) the squared deviations of these from their mean added up, likewise
-    marks: Floats  # (E, n, k) what the detector remembers
-    idle: Floats  # (E, n) rounds since the worker's last result
-    since_alarm: Floats  # (E, n) rounds since the worker's last alarm; infinite before, and once all have started anew
-    rounds_since: Floats  # (E,) rounds since everybody started anew
-    alarms: Floats  # (E, n) alarms so far
+    counts: Counts  # (E, n) tasks seen, those long past counting less
+    totals: Times  # (E, n) their clipped times added up, likewise
+    deviations: Squares  # (E, n) the squared deviations of these from their mean added up, likewise
+    marks: Times  # (E, n, k) what the detector remembers
+    idle: Counts  # (E, n) rounds since the worker's last result
+    since_alarm: Unending  # (E, n) rounds since the worker's last alarm; infinite before, and once all start anew
+    rounds_since: Counts  # (E,) rounds since everybody started anew
+    alarms: Counts  # (E, n) alarms so far
     constants: DetectorConstants  # the detector's constants
 
     @classmethod
@@ -113,6 +115,10 @@ class MonitoredMoments(NamedTuple):
         counts, totals, deviations = (np.where(workers, 0.0, part) for part in self[:3])
         marks = np.where(workers[:, :, None], 0.0, self.marks)
         return self._replace(counts=counts, totals=totals, deviations=deviations, marks=marks)
+
+    def mean(self) -> Floats:
+        """Mean of each worker's clipped times, shape (E, n); NaN where nothing counts."""
+        return Moments(*self[:3]).mean()
 
     def untried(self) -> Mask:
         """Which workers have never finished a task, or are to be tried again, shape (E, n).

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
 from ata_gym.theory.simulated.slices import exponential_sample
 from ata_gym.typing import Floats, Ints, Mask
+from ata_gym.utils.ranges import FINITE, Counts, Size, Squares, Times, Within, last_worker
+from ata_gym.utils.validation import LARGEST_COUNT
 from ata_policies.beliefs.distributions.life_table import slices
 from ata_policies.beliefs.distributions.observing import (
     CLOCK,
     FORCE,
+    GAINS,
     HORIZONS,
     MASS,
+    RESULTS,
     ROW,
     SETTLED,
     SINCE,
+    SPREAD,
     TRACKS,
     Places,
     observe_round,
@@ -27,6 +33,21 @@ SLOTS = 1024  # workers whose times are counted in bins, at most
 TRIES = 2000.0  # rounds between two tries of workers out of use, at first
 _SEEN_BEYOND = 8.0  # a slice rests on so many times the results that lie beyond it
 _TRUST = 16.0  # results after the first with which a worker's own distribution counts as much as that of all workers
+
+
+def _last_slot(size: Size) -> int:
+    return min(size.n, SLOTS) - 1
+
+
+def _most_of_row(size: Size) -> Sequence[float]:
+    """What the numbers in ``row`` are at most: the memory in force and the slots taken are places."""
+    most = [FINITE] * ROW
+    most[SINCE] = most[CLOCK] = most[SETTLED] = most[RESULTS] = LARGEST_COUNT
+    most[FORCE], most[FILLED] = len(HORIZONS) - 1, min(size.n, SLOTS)
+    return most
+
+
+_LEAST_OF_ROW = tuple(-FINITE if GAINS <= place < SPREAD else 0.0 for place in range(ROW))
 
 
 class DistributionBelief(NamedTuple):
@@ -65,18 +86,18 @@ class DistributionBelief(NamedTuple):
     data with adaptive windowing", SDM 2007 (a memory as long as the data allow).
     """
 
-    counts: Floats  # (E, n) results that count, K_i
-    totals: Floats  # (E, n) their times added up
-    deviations: Floats  # (E, n) their squared deviations from their mean added up
-    busy: Floats  # (E, n) time of the results and of the cancelled tasks that count, added up
-    cancellations: Floats  # (E, n) cancelled tasks that count
-    anchor: Floats  # (E, n) where the worker's bin 16 begins: its first time above 0; 0 before it
-    last: Floats  # (E, n) the row's round in which the worker last gave a result or had a task cancelled; 0: never
-    slot: Places  # (E, n) where the worker's numbers in slots are, or -1
-    owner: Places  # (E, slots) whose slot it is, or -1
-    bins: Floats  # (E, slots, 3, bins) results and cancelled tasks by time, and the results' times in units of anchor
-    tracks: Floats  # (E, slots, 14) what the memories of the worker hold
-    row: Floats  # (E, 10) what is known of the row
+    counts: Counts  # (E, n) results that count, K_i
+    totals: Times  # (E, n) their times added up
+    deviations: Squares  # (E, n) their squared deviations from their mean added up
+    busy: Times  # (E, n) time of the results and of the cancelled tasks that count, added up
+    cancellations: Counts  # (E, n) cancelled tasks that count
+    anchor: Times  # (E, n) where the worker's bin 16 begins: its first time above 0; 0 before it
+    last: Counts  # (E, n) the row's round in which the worker last gave a result or had a task cancelled; 0: never
+    slot: Annotated[Places, Within(-1, _last_slot)]  # (E, n) where the worker's numbers in slots are, or -1
+    owner: Annotated[Places, Within(-1, last_worker)]  # (E, slots) whose slot it is, or -1
+    bins: Times  # (E, slots, 3, bins) results and cancelled tasks by time, and the results' times in units of anchor
+    tracks: Times  # (E, slots, 14) what the memories of the worker hold
+    row: Annotated[Floats, Within(_LEAST_OF_ROW, _most_of_row)]  # (E, 10) what is known of the row
 
     @classmethod
     def empty(cls, rows: int, n: int) -> DistributionBelief:

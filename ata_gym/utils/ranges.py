@@ -1,0 +1,169 @@
+"""What the numbers in a tuple of arrays may be: said at its fields, and checked where the tuple comes from outside.
+
+A field of a named tuple says so by its type: ``slot: Annotated[Ints, Within(-1, last_worker)]``, or one of the types
+below. A field that says nothing may hold anything.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Annotated, Any, NamedTuple, TypeAlias, get_type_hints
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ata_gym.typing import Bits, Floats, Ints
+from ata_gym.utils.validation import LARGEST_COUNT
+
+FINITE = float(np.finfo(np.float64).max)
+
+
+class Size(NamedTuple):
+    """What bounds may follow from."""
+
+    n: int
+    """Workers."""
+    budget: int
+    """Results that a round needs."""
+
+
+Bound: TypeAlias = float | Sequence[float] | NDArray[Any] | Callable[[Size], float | Sequence[float]]
+"""A number, numbers for the entries of the last axes, or a function that gives these."""
+
+
+@dataclass(frozen=True)
+class Within:
+    """The numbers of an array are from ``low`` to ``high``, both of which they may be.
+
+    >>> Within(-1, last_worker).check("worker", np.array([[0, 1], [-1, 7]]), Size(n=2, budget=5))
+    Traceback (most recent call last):
+        ...
+    ValueError: worker must be from -1 to 1, and holds 7
+    """
+
+    low: Bound = 0.0
+    high: Bound = LARGEST_COUNT
+    nan: bool = False
+    """Whether they may be NaN."""
+    totals: Callable[[Size], Sequence[int]] | None = None
+    """What they may add up to along the last axis; a worker that joins has 0."""
+    together: bool = False
+    """Whether the entries of workers make sense together only, so that that of one cannot be taken from elsewhere."""
+
+    def check(self, name: str, array: NDArray[Any], size: Size) -> None:
+        """ValueError that says what is wrong with an array of this name, unless nothing is."""
+        if fault := self._fault(array, size):
+            raise ValueError(f"{name} {fault}")
+
+    def _fault(self, array: NDArray[Any], size: Size) -> str | None:
+        low, high = (np.asarray(bound(size) if callable(bound) else bound) for bound in (self.low, self.high))
+        wrong = ~((array >= low) & (array <= high))
+        if self.nan:
+            wrong &= ~np.isnan(array)
+        if wrong.any():
+            least, most = (np.broadcast_to(bound, wrong.shape)[wrong][0] for bound in (low, high))
+            return f"must be from {least:.17g} to {most:.17g}, and holds {array[wrong][0]}"
+        if self.totals is not None:
+            allowed, total = self.totals(size), array.sum(axis=-1)
+            if not np.isin(total, allowed).all():
+                return f"must add up to {' or '.join(map(str, allowed))}, not to {total.tolist()}"
+        return None
+
+
+def last_worker(size: Size) -> int:
+    """The last of the workers 0 to n - 1."""
+    return size.n - 1
+
+
+def all_tasks(size: Size) -> int:
+    """The budget."""
+    return size.budget
+
+
+Counts: TypeAlias = Annotated[Floats, Within()]
+"""Numbers of tasks or rounds, of which some may count in part."""
+Times: TypeAlias = Annotated[Floats, Within(0.0, FINITE)]
+"""Finite times."""
+Unending: TypeAlias = Annotated[Floats, Within(0.0, math.inf)]
+"""Times and numbers of rounds that may be infinite."""
+Squares: TypeAlias = Annotated[Floats, Within(0.0, math.inf, nan=True)]
+"""Squares of times, which may have overflowed."""
+Reals: TypeAlias = Annotated[Floats, Within(-FINITE, FINITE)]
+"""Finite numbers."""
+Estimates: TypeAlias = Annotated[Floats, Within(0.0, FINITE, nan=True)]
+"""Estimates of times or speeds; NaN where nothing is known."""
+Numbers: TypeAlias = Annotated[Floats, Within(-math.inf, math.inf, nan=True)]
+"""Any numbers."""
+Shares: TypeAlias = Annotated[Floats, Within(0.0, 1.0)]
+"""Numbers from 0 to 1."""
+Wholes: TypeAlias = Annotated[Ints, Within()]
+"""Whole numbers of at least 0."""
+Flags: TypeAlias = Annotated[Bits, Within(0, 1)]
+"""0 or 1."""
+Tasks: TypeAlias = Annotated[Ints, Within(0, all_tasks)]
+"""Tasks of workers in a round."""
+Allocations: TypeAlias = Annotated[Ints, Within(0, all_tasks, totals=lambda size: (0, size.budget), together=True)]
+"""Allocations of exactly B tasks, (..., n); 0 where there is none yet."""
+Whose: TypeAlias = Annotated[Ints, Within(-1, last_worker)]
+"""Whose something is, from 0 to n - 1; -1: nobody's."""
+Order: TypeAlias = Annotated[Ints, Within(0, last_worker, together=True)]
+"""Workers in an order."""
+
+
+def declared(tree: Any, name: str = "") -> Iterator[tuple[str, Any, Within | None]]:
+    """Yield each leaf of a tree of tuples with its name, as ``leaves`` does, and what its field says of its numbers."""
+    yield from _declared(tree, name, None)
+
+
+def _declared(tree: Any, name: str, within: Within | None) -> Iterator[tuple[str, Any, Within | None]]:
+    if not isinstance(tree, tuple):
+        yield name, tree, within
+        return
+    said, fields = _said(type(tree)), getattr(tree, "_fields", range(len(tree)))
+    for part, child in zip(fields, tree, strict=True):
+        yield from _declared(child, f"{name}.{part}" if name else str(part), said.get(part))
+
+
+@cache
+def _said(kind: type[Any]) -> Mapping[Any, Within]:
+    """What the fields of a class of tuples say; nothing where its types cannot be read, as some of a user's own."""
+    try:
+        hints = get_type_hints(kind, include_extras=True)
+    except (NameError, AttributeError, TypeError):
+        return {}
+    marks = {name: getattr(hint, "__metadata__", ()) for name, hint in hints.items()}
+    return {name: mark for name, found in marks.items() for mark in found if isinstance(mark, Within)}
+
+
+def check_ranges(tree: Any, size: Size, name: str = "") -> None:
+    """ValueError that names the first array of a tree with numbers that its field does not allow.
+
+    >>> from typing import NamedTuple
+    >>> class Seen(NamedTuple):
+    ...     worker: Whose
+    >>> check_ranges(Seen(np.array([5])), Size(n=4, budget=7), name="seen")
+    Traceback (most recent call last):
+        ...
+    ValueError: seen.worker must be from -1 to 3, and holds 5
+    """
+    for leaf_name, leaf, within in declared(tree, name):
+        if within is not None:
+            within.check(leaf_name, np.asarray(leaf), size)
+
+
+def fitted(name: str, given: Any, like: NDArray[Any]) -> NDArray[Any]:
+    """The numbers that were given for an array, in its type; ValueError for another shape, or where some do not fit.
+
+    >>> fitted("round", [3.0], np.zeros(1, np.int64))
+    array([3])
+    """
+    value = np.asarray(given)
+    if value.dtype.kind in "biuf" and value.shape == like.shape:
+        with np.errstate(invalid="ignore"):
+            array = value.astype(like.dtype)
+        if np.array_equal(array, value, equal_nan=True):
+            return array
+    raise ValueError(f"{name} must hold {like.dtype} of shape {like.shape}")

@@ -1,0 +1,179 @@
+"""A state with a wrong number is refused with a sentence, or played on legally: no crash, no hang, nothing illegal.
+
+The states are tried in a process of their own, whose kernels check the bounds of arrays. It says what it is about to
+try, so that what a crash or a hang was about is known.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import warnings
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+
+import ata_policies
+from ata_gym.pools import shifted_exponential
+from ata_gym.utils.ranges import Within, declared
+from ata_gym.utils.trees import leaves, rebuild
+
+N, BUDGET, ROWS, PLAYED, MORE = 4, 5, 2, 6, 3
+COMBINATIONS = (
+    *(
+        "thompson:memory=window",
+        "thompson-beta:memory=window:of=rounds",
+        "ata:memory=discount",
+        "kl-gamma:memory=discount",
+    ),
+    *("thompson:memory=restarting:detector=cusum", "kl-gamma:memory=restarting:detector=glr", "ata:availability=True"),
+    *("certainty-equivalence:memory=prior", "lb-bsp-federated:predictor=linear:forecast=time"),
+)
+"""Parts of policies that no preset has."""
+WRONG = {
+    "i": (-1, -2, 0, 1, 10**6, -(10**6), 2**31 - 1, 2**62, -(2**62)),
+    "f": (np.nan, np.inf, -np.inf, -1.0, 0.0, 5e-324, 1e-300, 0.5, 1e6, 2.0**50, 1e300, -1e300, 1.7e308),
+}
+"""By kind of number; an integer that its type cannot hold is cut to the largest that it can."""
+_WAIT = 900.0
+"""Seconds in which many tries are done, with the compilation of the kernels."""
+
+
+class Try(NamedTuple):
+    """One wrong number in a state."""
+
+    policy: str
+    leaf: str
+    value: float
+    everywhere: bool
+    """Whether all entries have it, or one in the last row."""
+    price: float
+
+
+class Game(NamedTuple):
+    """A policy that has played some rounds."""
+
+    policy: Any
+    env: Any
+    observation: Any
+    state: Any
+    checkpoint: Any
+
+
+@cache
+def played(name: str, price: float) -> Game:
+    """A policy after some rounds of one of the small worlds."""
+    kind = ata_policies.load(name)
+    pool = shifted_exponential(np.arange(1.0, N + 1), np.arange(1.0, N + 1))
+    env: Any = gym.make_vec(kind.env_id, num_envs=ROWS, pool=pool, budget=BUDGET, price=price)
+    policy, (observation, _), state = ata_policies.make(name, env), env.reset(seed=3), None
+    for _ in range(PLAYED):
+        action, state = policy.predict(observation, state, **_told(policy, env))
+        observation = env.step(action)[0]
+    return Game(policy, env, observation, state, env.unwrapped.checkpoint())
+
+
+def _told(policy: Any, env: Any) -> dict[str, Any]:
+    return {"privileged": env.unwrapped.conditions()} if policy.privileged else {}
+
+
+def tries(name: str) -> Iterator[Try]:
+    """Every number of every leaf of integers and floats of a policy's state, one entry or all of them."""
+    for price in (0.1, 0.0) if ata_policies.load(name).priced else (0.1,):
+        for leaf, array in leaves(played(name, price).state):
+            for value in WRONG.get(np.asarray(array).dtype.kind, ()):
+                for everywhere in (False, True):
+                    yield Try(name, leaf, value, everywhere, price)
+
+
+def tampered(game: Game, one: Try) -> Any:
+    """The state with the number in it."""
+    changed = []
+    for name, array in leaves(game.state):
+        leaf = np.array(array)
+        if name == one.leaf and leaf.size:
+            if leaf.dtype.kind == "i":
+                limits = np.iinfo(leaf.dtype)
+                value: Any = min(max(int(one.value), limits.min), limits.max)
+            else:
+                value = one.value
+            leaf[... if one.everywhere else (-1,) * leaf.ndim] = value
+        changed.append(leaf)
+    return rebuild(game.state, changed)
+
+
+def outcome(one: Try) -> str:
+    """What became of it: "refused", "legal", or what went wrong."""
+    game = played(one.policy, one.price)
+    game.env.unwrapped.restore(game.checkpoint)
+    policy, state, observation = game.policy, tampered(game, one), game.observation
+    for k in range(MORE):
+        try:
+            action, state = policy.predict(observation, state, **_told(policy, game.env))
+        except ValueError as error:
+            return "refused" if k == 0 and "the state is not one that this" in str(error) else f"refused later: {error}"
+        except Exception as error:  # whatever it is, it is not what a user should see
+            return f"{type(error).__name__}: {error}"
+        try:
+            observation = game.env.step(action)[0]
+        except ValueError as error:
+            return f"illegal: {error}"
+    return "legal"
+
+
+def undeclared(name: str) -> list[str]:
+    """Leaves of a policy's state whose fields do not say what their numbers may be; keys may be any."""
+    said: Iterator[tuple[str, Any, Within | None]] = declared(played(name, 0.1).state)
+    return [leaf for leaf, array, within in said if within is None and np.asarray(array).dtype.kind in "if"]
+
+
+def in_child(chosen: list[Try], wait: float = _WAIT) -> list[str]:
+    """Try some in a process whose kernels check bounds; a line for each that was neither refused nor legal."""
+    cache_dir = Path(tempfile.gettempdir()) / f"ata-gym-bounds-{os.getuid()}"  # such kernels are no others
+    environment = {**os.environ, "NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(cache_dir)}
+    with tempfile.NamedTemporaryFile("w+") as said:
+        process = subprocess.Popen(
+            [sys.executable, "-X", "faulthandler", "-m", "tests.fuzz.states"],
+            stdin=subprocess.PIPE, stdout=said, stderr=subprocess.DEVNULL, text=True, env=environment,
+        )  # fmt: skip
+        try:
+            process.communicate("\n".join(map(repr, map(tuple, chosen))), timeout=wait)
+            ended = f"ended with {process.returncode}"
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            ended = "did not end"
+        said.seek(0)
+        lines = said.read().splitlines()
+    if lines[-1:] != ["done"]:
+        return [*lines, f"then it {ended}"][-3:]
+    return [line for line in lines if "->" in line]
+
+
+def attempt(rng: np.random.Generator, folder: Path) -> None:
+    """All numbers of one policy's state."""
+    del folder
+    name = str(rng.choice(ata_policies.names()))
+    wrong = in_child(list(tries(name)))
+    assert not wrong, "\n".join(wrong)
+
+
+def _main() -> None:
+    warnings.simplefilter("ignore")
+    for line in sys.stdin:
+        one = Try(*eval(line, {"nan": np.nan, "inf": np.inf}))
+        print(line.strip(), flush=True)
+        found = outcome(one)
+        if found not in ("refused", "legal"):
+            print(f"{one.policy} {one.leaf} {one.value} {one.everywhere} -> {found}", flush=True)
+    print("done", flush=True)
+
+
+if __name__ == "__main__":
+    _main()
