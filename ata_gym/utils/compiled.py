@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from ata_gym.utils.kernels.cache import kernel_cache
 from ata_gym.utils.kernels.threads import run_together, thread_count
+from ata_gym.utils.signals import postponed
 
 Scalar = Callable[..., Any]
 
@@ -51,7 +52,8 @@ class Gufunc:
     def __call__(self, *arrays: Any) -> Any:
         """Run the kernel over the broadcast leading axes of ``arrays``."""
         if self._ufunc is None:
-            self._ufunc = self._compile()
+            with postponed():
+                self._ufunc = self._compile()
         contiguous = np.asarray  # a local name: this line takes a good part of the time of a small step
         inputs = [contiguous(array, order="C") for array in arrays]
         if (count := thread_count()) > 1:
