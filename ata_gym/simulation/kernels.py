@@ -1,8 +1,8 @@
 """Every compiled loop of the simulation: keyed noise, task times from quantiles, and the events of a round.
 
-They share a file because numba's cache does not see an edit in another one. A task's noise is a counter-based uniform
-number: Philox-4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011) with the row's key and
-the counter (task, worker, episode). It depends on nothing else: not on the policy, the batch or the process.
+A task's noise is a counter-based uniform number: Philox-4x32-10 (Salmon et al., "Parallel random numbers: as easy as
+1, 2, 3", SC 2011) with the row's key and the counter (task, worker, episode). It depends on nothing else: not on the
+policy, the batch or the process.
 
 numba takes no tuples here, so each kernel has its arrays one by one, in groups that are in the order of a named tuple's
 fields. ``rounds.py`` and ``dispatch.py`` alone call the kernels that play rounds.

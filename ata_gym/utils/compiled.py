@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from ata_gym.utils.kernels.cache import kernel_cache
 from ata_gym.utils.kernels.threads import run_together, thread_count
+from ata_gym.utils.signals import postponed
 
 Scalar = Callable[..., Any]
 
@@ -26,10 +27,7 @@ inlined: Callable[[Scalar], Scalar] = numba.njit(inline="always")
 
 
 def helper(*fastmath: str) -> Callable[[Scalar], Scalar]:
-    """Compile a helper of a kernel, with LLVM's fast-math flags of these names for the operations inside it.
-
-    Keep helpers in the kernel's own file: numba's cache does not see an edit in another one.
-    """
+    """Compile a helper of kernels, with LLVM's fast-math flags of these names for the operations inside it."""
     decorate: Callable[[Scalar], Scalar] = numba.njit(fastmath=set(fastmath))
     return decorate
 
@@ -38,7 +36,8 @@ class Gufunc:
     """A loop over one row, compiled at the first call into a gufunc that broadcasts over rows.
 
     Arrays are handed over C-contiguous, and the loop is compiled for that, so that it vectorises. The machine code is
-    kept on disk, see ``kernel_cache``; where nothing can be written, each process compiles anew. Within
+    kept on disk, see ``kernel_cache``, and made anew when the loop, or anything that it calls in whatever file, is
+    edited; where nothing can be written, each process compiles anew. Within
     ``ata_gym.threads`` the rows are shared out to several threads.
     """
 
@@ -53,7 +52,8 @@ class Gufunc:
     def __call__(self, *arrays: Any) -> Any:
         """Run the kernel over the broadcast leading axes of ``arrays``."""
         if self._ufunc is None:
-            self._ufunc = self._compile()
+            with postponed():
+                self._ufunc = self._compile()
         contiguous = np.asarray  # a local name: this line takes a good part of the time of a small step
         inputs = [contiguous(array, order="C") for array in arrays]
         if (count := thread_count()) > 1:
@@ -90,7 +90,7 @@ class Gufunc:
         return tuple(results) if len(results) > 1 else results[0] if results else None
 
     def _compile(self) -> Callable[..., Any]:
-        def build(cache: bool) -> Any:
+        def build(loop: Scalar, cache: bool) -> Any:
             decorate = numba.guvectorize(
                 [self._types.replace(":]", "::1]")],
                 self._layout,
@@ -98,13 +98,13 @@ class Gufunc:
                 cache=cache,
                 nopython=True,
             )
-            return decorate(self._loop)
+            return decorate(loop)
 
         try:
-            with kernel_cache(self._loop, self._types, self._layout, self._writable):
-                self._owner = build(cache=True)
-        except (RuntimeError, OSError):  # numba: "no locator available"; or there is no temporary folder
-            self._owner = build(cache=False)
+            with kernel_cache(self._loop, self._types, self._layout, self._writable) as (loop, cached):
+                self._owner = build(loop, cached)
+        except OSError:  # there is no temporary folder, or it is full
+            self._owner = build(self._loop, cache=False)
         ufunc: Callable[..., Any] = self._owner.ufunc  # NumPy's own, without numba's wrapper around it
         return ufunc
 

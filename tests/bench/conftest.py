@@ -59,12 +59,16 @@ def check_stops(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., None]
 
 @pytest.fixture
 def start() -> Iterator[Callable[..., subprocess.Popen[str]]]:
-    """Start a command in a process group of its own, and wait for its first file of a kind."""
+    """Start a command in a process group of its own, and wait for its first file of a kind.
+
+    It ignores signals of these names, as INT where a script starts a command with ``&``.
+    """
     started = []
 
-    def command(line: str, out: Path, pattern: str) -> subprocess.Popen[str]:
+    def command(line: str, out: Path, pattern: str, ignored: str = "") -> subprocess.Popen[str]:
+        without = ["sh", "-c", f'trap "" {ignored}; exec "$@"', "sh"] if ignored else []
         process = subprocess.Popen(
-            [sys.executable, "-m", "ata_gym", *line.split(), "--out", str(out)],
+            [*without, sys.executable, "-m", "ata_gym", *line.split(), "--out", str(out)],
             start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
         started.append(process)

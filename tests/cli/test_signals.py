@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -28,6 +29,26 @@ def test_a_signal_while_the_command_starts_leaves_no_traceback(tmp_path, module,
     assert imported
     assert process.returncode in {-which, 128 + which}
     assert "Traceback" not in rest
+
+
+@pytest.mark.parametrize(("which", "code", "ignored"), [("INT", 130, "QUIT"), ("TERM", 143, "INT")])
+def test_a_signal_while_kernels_are_compiled_stops_the_command_when_they_are_ready(tmp_path, which, code, ignored):
+    """SIGTERM as it comes to a command that a script has started with ``&``: such a one ignores Ctrl-C."""
+    begun, own = tmp_path / "tmp", {"NUMBA_CACHE_DIR": str(tmp_path / "cache"), "TMPDIR": str(tmp_path / "tmp")}
+    begun.mkdir()
+    process = subprocess.Popen(
+        ["sh", "-c", f'trap "" {ignored}; exec "$@"', "sh", sys.executable, *COMMAND, tmp_path / "out"],
+        start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env={**os.environ, **own},
+    )  # fmt: skip
+    while not list(begun.glob("ata-gym-kernel-*")):
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.005)
+    os.killpg(process.pid, signal.Signals[f"SIG{which}"])
+    _, errors = process.communicate(timeout=300)
+    assert errors == f"ata-gym: stopped{' by SIGTERM' * (which == 'TERM')}; the same command goes on from here\n"
+    assert process.returncode == code
+    assert not list(begun.glob("ata-gym-kernel-*"))
+    assert list((tmp_path / "cache").rglob("sha256sums"))
 
 
 def test_importing_the_package_leaves_the_handlers_alone():

@@ -1,10 +1,15 @@
+import itertools
 import os
+import shutil
 import subprocess
 import sys
+import types
 
+import numba
 import pytest
 
-from ata_gym.utils.kernels.cache import SUMS
+from ata_gym.utils.kernels.cache import SUMS, kept_in
+from ata_gym.utils.kernels.identity import identity
 
 SCRIPT = """
 import sys
@@ -31,12 +36,14 @@ def largest(x, out):
 @pytest.fixture
 def run(tmp_path):
     """Start a process that calls both kernels, with a temporary folder of its own, on one cache."""
-    (tmp_path / "kernels.py").write_text(KERNELS)
 
-    def start(compiled_before=0):
+    def start(compiled_before=0, checkout="here"):
+        (tmp_path / checkout).mkdir(exist_ok=True)
+        (tmp_path / checkout / "kernels.py").write_text(KERNELS)
         temporary = tmp_path / f"tmp-{len(list(tmp_path.iterdir()))}"
         temporary.mkdir()
-        paths = {"NUMBA_CACHE_DIR": tmp_path / "cache", "PYTHONPATH": tmp_path, "TMPDIR": temporary}
+        search = os.pathsep.join([str(tmp_path / checkout), os.environ.get("PYTHONPATH", "")])
+        paths = {"NUMBA_CACHE_DIR": tmp_path / "cache", "PYTHONPATH": search, "TMPDIR": temporary}
         environment = {**os.environ, **{name: str(path) for name, path in paths.items()}}
         return subprocess.Popen([sys.executable, "-c", SCRIPT, str(compiled_before)], env=environment)
 
@@ -61,9 +68,10 @@ def test_processes_that_fill_the_cache_together_leave_it_whole(tmp_path, run):
 
 
 def test_a_later_process_compiles_nothing(tmp_path, run):
+    """Nor does one that has the source from another checkout."""
     assert run().wait() == 0
     before = {folder: folder.stat().st_ino for folder in kernels(tmp_path)}
-    assert run(3).wait() == 0
+    assert run(3, checkout="beside").wait() == 0
     assert {folder: folder.stat().st_ino for folder in kernels(tmp_path)} == before
 
 
@@ -84,6 +92,152 @@ def test_a_damaged_cache_is_noticed_and_made_again(tmp_path, run, damage):
     assert run(2).wait() == 0
     for folder, files in kernels(tmp_path).items():
         assert files.keys() == folders[folder].keys()
+
+
+HELPERS = '''
+import enum
+import numpy as np
+from ata_gym.utils.compiled import helper
+
+FACTOR, TABLE = 2.0, np.arange(3.0)
+
+class Mode(enum.IntEnum):
+    EXTRA = 1
+
+@helper()
+def inner(x, more=1.0):
+    """Inner."""
+    if x > 100.0:
+        return inner(x - 100.0)
+    return x * FACTOR * (1 + Mode.EXTRA) + TABLE[1] + more
+
+@helper("nsz")
+def outer(x):
+    return inner(x)  # a comment
+
+def unused(x):
+    return x
+'''
+KERNEL = '''
+import helpers_of_a_test as helpers
+from ata_gym.utils.compiled import gufunc
+
+def make(offset):
+    @gufunc("void(float64[:], float64[:])", "(n)->()")
+    def scaled(x, out):
+        """A kernel."""
+        out[0] = helpers.outer(x[0]) + offset
+    return scaled
+
+scaled = make(1.0)
+'''
+"""Gives 4 x + 3 for numbers up to 100."""
+
+
+def imported(monkeypatch, helpers=HELPERS, kernel=KERNEL, place="/one/checkout"):
+    """The second of two modules, as they are imported anew from a place."""
+    for name, source in (("helpers_of_a_test", helpers), ("kernels_of_a_test", kernel)):
+        module = types.ModuleType(name)
+        monkeypatch.setitem(sys.modules, name, module)
+        exec(compile(source, f"{place}/{name}.py", "exec"), vars(module))
+    return module
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("return x * FACTOR", "return x / FACTOR"),
+        ("FACTOR, TABLE = 2.0", "FACTOR, TABLE = 3.0"),
+        ("np.arange(3.0)", "np.arange(4.0)"),
+        ("EXTRA = 1", "EXTRA = 2"),
+        ("more=1.0", "more=2.0"),
+        ('helper("nsz")', 'helper("contract")'),
+        ("x[0]) + offset", "x[0]) - offset"),
+        ("make(1.0)", "make(2.0)"),
+        ("return inner(x)", "return (lambda y: inner(y) * FACTOR)(x)"),
+    ],
+)
+def test_an_edit_of_what_a_kernel_calls_makes_it_another_one(monkeypatch, before, after):
+    assert before in HELPERS + KERNEL
+    first = identity(imported(monkeypatch).scaled._loop)
+    edited = imported(monkeypatch, HELPERS.replace(before, after), KERNEL.replace(before, after))
+    assert identity(edited.scaled._loop) != first
+
+
+def test_what_changes_no_number_leaves_a_kernel_the_same(monkeypatch):
+    first = identity(imported(monkeypatch).scaled._loop)
+    without = HELPERS.replace('"""Inner."""', '"""Of another text."""\n    # and a comment').replace(
+        "  # a comment", ""
+    )
+    without = without.replace("def unused(x):\n    return x", "")
+    again = imported(monkeypatch, without, "\n\n" + KERNEL.replace("A kernel", "Another text"), "/another/checkout")
+    assert identity(again.scaled._loop) == first
+
+
+@pytest.fixture
+def folders(tmp_path, monkeypatch):
+    """What lists the folders of kernels that this process keeps, in a cache of its own."""
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
+    return lambda: {folder.name for folder in (tmp_path / "ata-gym").glob("*")}
+
+
+def test_a_helper_in_another_file_that_was_edited_is_compiled_anew_and_nothing_else(monkeypatch, folders):
+    """Whichever checkout the files come from."""
+    edited = HELPERS.replace("FACTOR, TABLE = 2.0", "FACTOR, TABLE = 3.0")
+    for text, result in ((HELPERS, 15.0), (edited, 21.0)):
+        for place, anew in (("/one/checkout", True), ("/another", False)):
+            module, before = imported(monkeypatch, text, place=place), folders()
+            assert module.scaled([3.0]) == result
+            assert (folders() != before, bool(module.helpers.outer.overloads)) == (anew, anew)
+
+
+def test_a_constant_that_numba_has_frozen_is_not_kept_under_its_new_value(monkeypatch, folders):
+    module = imported(monkeypatch)
+    assert module.scaled([3.0]) == 15.0
+    before = folders()
+    module.helpers.FACTOR = 3.0
+    assert module.make(2.0)([3.0]) == 16.0  # this process goes on with the helper that it has compiled
+    assert folders() == before
+
+
+def test_kernels_of_one_name_keep_their_own_constants(monkeypatch, folders):
+    """Also where processes that compiled one of them each gave both the same number, which is in their symbols."""
+    module = imported(monkeypatch)
+    for offset in (1.0, 2.0):
+        monkeypatch.setattr("numba.core.bytecode.FunctionIdentity._unique_ids", itertools.count(10**6))
+        assert module.make(offset)([3.0]) == 14.0 + offset
+    assert len(folders()) == 2
+
+
+def test_settings_of_numba_that_change_the_code_make_another_kernel(monkeypatch, folders):
+    for check in (None, 1):
+        monkeypatch.setattr(numba.config, "BOUNDSCHECK", check)
+        assert imported(monkeypatch).scaled([3.0]) == 15.0
+    assert len(folders()) == 2
+
+
+@pytest.mark.parametrize("kernel", [
+    KERNEL.replace("helpers.outer(x[0])", "outer(x[0])").replace("offset):", "offset, outer=helpers.outer):"),
+    KERNEL.replace("helpers.outer(x[0])", "14.0 * ratio(x[0])").replace("def make", """
+import numba
+ratio = numba.vectorize(lambda x: x / x)
+def make"""),
+])  # fmt: skip
+def test_what_cannot_be_told_from_another_is_compiled_and_not_kept(monkeypatch, folders, kernel):
+    """A helper in the closure of a loop, which numba names anew in each process, and an object that is no constant."""
+    assert imported(monkeypatch, kernel=kernel).scaled([3.0]) == 15.0
+    assert not folders()
+
+
+def test_kernels_are_kept_for_the_user_and_else_beside_the_source(monkeypatch, tmp_path):
+    monkeypatch.setattr(numba.config, "CACHE_DIR", "")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user"))
+    monkeypatch.setenv("LOCALAPPDATA", str(tmp_path / "user"))
+    source = tmp_path / "package" / "kernels.py"
+    assert kept_in(source) == tmp_path / "user" / "ata-gym"
+    shutil.rmtree(tmp_path / "user")
+    (tmp_path / "user").write_text("no folder")
+    assert kept_in(source) == tmp_path / "package" / "__pycache__" / "ata-gym"
 
 
 def test_a_kernel_whose_cache_has_no_place_is_compiled_all_the_same():

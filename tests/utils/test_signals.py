@@ -1,18 +1,30 @@
+import ctypes
 import os
 import signal
+import sys
 import threading
 
+import numba
 import pytest
 
-from ata_gym.utils.signals import TerminatedError, raising, stop_requested
+from ata_gym.utils.compiled import gufunc
+from ata_gym.utils.signals import TerminatedError, postponed, quiet_start, raising, stop_requested
+
+
+@pytest.fixture
+def ctrl_c_is():
+    """As the process inherits it."""
+    return signal.default_int_handler
 
 
 @pytest.fixture(autouse=True)
-def _usual_handlers():
+def _usual_handlers(monkeypatch, ctrl_c_is):
     """Those of a command."""
     before = {which: signal.getsignal(which) for which in (signal.SIGINT, signal.SIGTERM)}
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    with raising():
+    monkeypatch.setattr(sys, "orig_argv", ["python", "-m", "ata_gym"])
+    signal.signal(signal.SIGINT, ctrl_c_is)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    with quiet_start(), raising():
         yield
     for which, handler in before.items():
         signal.signal(which, handler)
@@ -35,6 +47,57 @@ def test_a_signal_is_held_back_until_the_end_of_the_block(which, error):
     assert saved
     with pytest.raises(error):
         os.kill(os.getpid(), which)  # held back no longer
+
+
+@pytest.mark.parametrize("ctrl_c_is", [signal.SIG_IGN])
+def test_where_ctrl_c_is_ignored_it_stays_so_and_sigterm_is_heard():
+    """As of a command that a script has started in the background."""
+    heard = []
+
+    def run():
+        with stop_requested() as stop:
+            for which in (signal.SIGINT, signal.SIGTERM):
+                os.kill(os.getpid(), which)
+                heard.append(stop())
+
+    with pytest.raises(TerminatedError):
+        run()
+    assert heard == [False, True]
+
+
+@pytest.mark.parametrize(("which", "error"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, TerminatedError)])
+def test_a_signal_in_a_callback_of_compiled_code_is_raised_after_it(which, error):
+    done = []
+    callback = ctypes.CFUNCTYPE(None)(lambda: os.kill(os.getpid(), which))
+
+    def run():
+        with postponed():
+            callback()
+            done.append(True)
+
+    with pytest.raises(error):
+        run()
+    assert done
+    with pytest.raises(error):
+        os.kill(os.getpid(), which)  # postponed no longer
+
+
+def test_a_signal_while_a_kernel_is_compiled_is_raised_when_it_is_ready(monkeypatch):
+    guvectorize, count = numba.guvectorize, []
+
+    def interrupted(*args, **options):
+        count.append(os.kill(os.getpid(), signal.SIGINT))
+        return guvectorize(*args, **options)
+
+    @gufunc("void(float64[:], float64[:])", "(n)->()")
+    def total(x, out):
+        out[0] = x.sum()
+
+    monkeypatch.setattr(numba, "guvectorize", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        total([1.0, 2.0])
+    assert total([1.0, 2.0]) == 3.0
+    assert len(count) == 1
 
 
 def ctrl_c(times):

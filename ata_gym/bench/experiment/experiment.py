@@ -141,7 +141,7 @@ class Experiment:
     def try_out(self, policy: str) -> None:
         """Take one step: a policy that cannot play raises ValueError before anything is run.
 
-        It also leaves the compiled kernels in numba's cache for the processes that follow.
+        It also leaves the compiled kernels on disk for the processes that follow.
         """
         envs = self.make_envs(ata_policies.load(policy).env_id, rows=1)
         observation, _ = envs.reset(seed=self.seed)

@@ -4,6 +4,10 @@ numba caches a gufunc in files that refer to each other. Where two processes wri
 together, and calling them is a segmentation fault, in every later process too. So numba only ever sees a private copy:
 a folder is copied there if its checksums hold, and a new one is renamed into place as a whole. No process waits for
 another.
+
+The name of a folder stands for the content of the kernel and of all that it calls, for its types and for what compiles
+it, and not for where the source lies. So a checkout that was moved, and another one beside it, find in the user's cache
+what one has compiled.
 """
 
 from __future__ import annotations
@@ -15,65 +19,128 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
-from typing import Any
+from types import FunctionType
+from typing import Any, ClassVar
 
 import numba
+import numpy as np
 from llvmlite import binding
+from numba.core.caching import FunctionCache, _CacheLocator
 from numba.core.compiler_lock import global_compiler_lock
 
+from ata_gym.utils.kernels.identity import UnknownError, identity
+
+Loop = Callable[..., Any]
+
 _config: Any = numba.config
+
+_SWITCHES = (
+    *("BOUNDSCHECK", "CPU_FEATURES", "CPU_NAME", "DEBUGINFO_DEFAULT", "DISABLE_INTEL_SVML", "ENABLE_AVX"),
+    *("LOOP_VECTORIZE", "OPT", "SLP_VECTORIZE"),
+)
+"""The settings of numba that change the machine code."""
 
 SUMS = "sha256sums"
 """The file of checksums in each folder; it is in the format of the command of that name."""
 
 
 @contextmanager
-def kernel_cache(loop: Callable[..., None], *options: object) -> Iterator[None]:
+def kernel_cache(loop: Loop, *options: object) -> Iterator[tuple[Loop, bool]]:
     """Let numba load the kernel of ``loop`` from its folder, or leave it there when it has compiled it.
+
+    The block gets the function to compile, and whether numba shall cache it: not where nothing tells the kernel from
+    another one, see :func:`~ata_gym.utils.kernels.identity.identity`, nor where its own closure holds functions, to
+    which numba gives a new name in each process. A cache that cannot be read or written is no error.
 
     Parameters
     ----------
     loop
-        The function that is compiled inside the block, with ``cache=True``.
+        The function that is compiled inside the block.
     options
         What else decides on the machine code.
 
     Raises
     ------
     OSError
-        If the system has no temporary folder; a cache that cannot be read or written is no error.
+        If the system has no temporary folder, or it is full.
     """
-    kept = _folder(loop, options)
-    with global_compiler_lock, tempfile.TemporaryDirectory(prefix="ata-gym-kernel-") as name:
-        private, before = Path(name), _config.CACHE_DIR
-        loaded = "" if kept is None else _fetch(kept, private)
-        _config.CACHE_DIR = name
+    key = _key(loop, options)
+    if key is None:
+        yield loop, False
+        return
+    source = Path(loop.__code__.co_filename)
+    name = f"{loop.__module__.rpartition('.')[2]}.{loop.__name__}-{key}"
+    with global_compiler_lock, tempfile.TemporaryDirectory(prefix="ata-gym-kernel-") as folder:
+        private = Path(folder)
+        loaded = next((sums for room in _rooms(source) if (sums := _fetch(room / name, private))), "")
+        with _Private.holding(copy := _renamed(loop, key), folder):
+            yield copy, True
+        sums = _sums(private)
+        if sums != loaded and (room := kept_in(source)):
+            _publish(private, sums, room / name)
+
+
+def _key(loop: Loop, options: tuple[object, ...]) -> str | None:
+    """Stands for all that the machine code depends on; None if that cannot be told."""
+    try:
+        whole = identity(loop), options, _machine(), [getattr(_config, name, None) for name in _SWITCHES]
+    except UnknownError:
+        return None
+    if any(callable(cell.cell_contents) for cell in loop.__closure__ or ()):
+        return None
+    return hashlib.sha256(repr(whole).encode()).hexdigest()[:20]
+
+
+def _renamed(loop: Loop, key: str) -> Loop:
+    """A copy with the key in its name, and so in its symbols: those of kernels of one name must not be mixed up."""
+    copy = FunctionType(loop.__code__, loop.__globals__, loop.__name__, loop.__defaults__, loop.__closure__)
+    copy.__module__, copy.__qualname__, copy.__doc__ = loop.__module__, f"{loop.__qualname__}_{key}", loop.__doc__
+    return copy
+
+
+class _Private(_CacheLocator):  # type: ignore[misc]
+    """Tells numba to cache one function in one folder, whatever file it comes from."""
+
+    _held: ClassVar[tuple[Loop, str] | None] = None
+
+    def __init__(self, source: str, folder: str) -> None:
+        self._py_file, self._folder = source, folder  # numba's name for it, which its warnings read
+
+    @classmethod
+    @contextmanager
+    def holding(cls, function: Loop, folder: str) -> Iterator[None]:
+        """In the block, which holds numba's lock, ``function`` is cached in ``folder``; all others as usual."""
+        others, cls._held = getattr(_config, "CACHE_LOCATOR_CLASSES", ""), (function, folder)
+        _config.CACHE_LOCATOR_CLASSES = ""  # since numba 0.61 a user may name some, which come before these
         try:
             yield
         finally:
-            _config.CACHE_DIR = before
-        sums = "" if kept is None else _sums(private)
-        if kept is not None and sums != loaded:
-            _publish(private, sums, kept)
+            cls._held, _config.CACHE_LOCATOR_CLASSES = None, others
+
+    @classmethod
+    def from_function(cls, py_func: Loop, py_file: str) -> _Private | None:
+        if cls._held is None or cls._held[0] is not py_func:
+            return None
+        return cls(py_file, cls._held[1])
+
+    def get_cache_path(self) -> str:
+        return self._folder
+
+    def get_source_stamp(self) -> str:
+        return ""  # the name of the folder stands for the source
+
+    def get_disambiguator(self) -> str:
+        return ""
 
 
-def _folder(loop: Callable[..., None], options: tuple[object, ...]) -> Path | None:
-    """Where a kernel is kept, under a name that stands for all that its machine code depends on; None: nowhere."""
-    source = Path(loop.__code__.co_filename)
-    try:
-        text = source.read_bytes()
-    except OSError:  # typed in at a prompt
-        return None
-    key = hashlib.sha256(repr((str(source), text, loop.__qualname__, options, _machine())).encode())
-    room = kept_in(source)
-    return None if room is None else room / f"{source.stem}.{loop.__name__}-{key.hexdigest()[:20]}"
+FunctionCache._impl_class._locator_classes.insert(0, _Private)
 
 
 def kept_in(source: Path) -> Path | None:
-    """The folder that keeps the machine code of the kernels in a source file; None if no place for it can be written.
+    """The folder where machine code of kernels in a source file is put; None if no place for it can be written.
 
     It is made if it is not there.
     """
@@ -91,17 +158,18 @@ def kept_in(source: Path) -> Path | None:
 def _machine() -> tuple[str, ...]:
     """The processor, and the versions of what compiles."""
     processor = platform.machine(), binding.get_host_cpu_name(), binding.get_host_cpu_features().flatten()
-    return *processor, str(sys.implementation.cache_tag), numba.__version__
+    return *processor, str(sys.implementation.cache_tag), numba.__version__, np.__version__
 
 
 def _rooms(source: Path) -> Iterator[Path]:
-    """Where folders may lie: where the user says, beside the source, or in the user's cache."""
+    """Where folders may lie: where the user says, or in the user's cache and beside the source, in this order."""
     if _config.CACHE_DIR:
         yield Path(_config.CACHE_DIR) / "ata-gym"
         return
-    yield source.parent / "__pycache__" / "ata-gym"
     user = os.environ.get("LOCALAPPDATA" if sys.platform == "win32" else "XDG_CACHE_HOME")
-    yield Path(user or Path.home() / ".cache") / "ata-gym"
+    with suppress(RuntimeError):  # there is no home
+        yield Path(user or Path.home() / ".cache") / "ata-gym"
+    yield source.parent / "__pycache__" / "ata-gym"
 
 
 def _fetch(kept: Path, private: Path) -> str:

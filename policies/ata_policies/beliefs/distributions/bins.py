@@ -14,6 +14,7 @@ from ata_gym.utils.validation import LARGEST_COUNT
 from ata_policies.beliefs.distributions.life_table import slices
 from ata_policies.beliefs.distributions.observing import (
     CLOCK,
+    FILLED,
     FORCE,
     GAINS,
     HORIZONS,

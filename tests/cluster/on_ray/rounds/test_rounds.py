@@ -5,6 +5,7 @@ from __future__ import annotations
 import _thread
 import json
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -50,17 +51,23 @@ def test_an_error_of_a_task_names_the_worker_and_ends_the_round(watched):
     watched.round("good")
 
 
-def test_an_interrupt_leaves_the_runner_usable(watched):
-    rng, sleep = np.random.default_rng(0), make_sleep({"a": 0.1, "b": 0.1})
+def test_an_interrupt_leaves_the_runner_usable(watched, tmp_path):
+    sleep = make_sleep({"a": 60.0, "b": 60.0})
 
-    def interrupted_round():
-        threading.Timer(rng.uniform(0.01, 0.1), _thread.interrupt_main).start()
-        watched.runner.round((sleep, "interrupted"))
+    def begun(worker, argument, _sample):
+        (tmp_path / f"{argument}-{worker}").touch()
+        sleep(worker)
 
-    for k in range(2):
+    def interrupt(k):
+        while len(list(tmp_path.glob(f"interrupted {k}-*"))) <= k:
+            time.sleep(0.001)
+        _thread.interrupt_main()
+
+    for k in range(2):  # when the first task has begun, and the second one
         state = watched.runner.state_dict()
+        threading.Thread(target=interrupt, args=(k,)).start()
         with pytest.raises(KeyboardInterrupt):
-            interrupted_round()
+            watched.runner.round((begun, f"interrupted {k}"))
         assert watched.runner.state_dict() == state
         watched.round(k)
 

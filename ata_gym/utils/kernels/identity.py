@@ -1,0 +1,162 @@
+"""What the machine code of a kernel is made from: the code of its loop and of all that it calls, and their constants.
+
+numba freezes what a loop refers to when it compiles it: helpers in any file, numbers, arrays. Its own cache looks at
+the loop's file alone, and would go on with the machine code of before where a helper in another file is edited.
+"""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+import sys
+from collections.abc import Callable
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numba
+import numpy as np
+
+_KNOWN = sys.stdlib_module_names | {"numba", "numpy", "scipy", "llvmlite"}
+"""Packages whose functions and classes a name stands for, since their versions are compared."""
+
+_PLAIN = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis), np.generic, np.dtype)
+
+
+class UnknownError(Exception):
+    """A kernel refers to something whose content cannot be told."""
+
+
+def identity(loop: Callable[..., Any]) -> str:
+    """A checksum of all that the machine code of ``loop`` is made from, but for its types and the compiler.
+
+    Code counts as bytecode, without docstrings, comments and line numbers. Of what a function refers to by name or from
+    the function around it, functions compiled by numba count with their options, and plain functions; numbers, strings,
+    tuples, dictionaries, arrays and enumerations; and names of the standard library, numpy, scipy and numba. Modules,
+    and what they hold, count by the module's name and not by where its file lies.
+
+    Raises
+    ------
+    UnknownError
+        If it refers to anything else, or belongs to no module that was imported.
+
+    Examples
+    --------
+    >>> from ata_gym.simulation.kernels import philox
+    >>> identity(philox.py_func) == identity(philox.py_func)
+    True
+    """
+    return _function(loop, {})
+
+
+def _function(function: Any, seen: dict[Any, str]) -> str:
+    """A checksum of a function; where it is met inside itself, its name."""
+    if function in seen:
+        return seen[function]
+    seen[function] = f"{function.__module__}.{function.__qualname__}"
+    module = sys.modules.get(function.__module__)
+    if module is None or vars(module) is not function.__globals__:
+        raise UnknownError(f"{function.__qualname__} belongs to no imported module")
+    try:
+        around = [cell.cell_contents for cell in function.__closure__ or ()]
+    except ValueError as error:
+        raise UnknownError(f"{function.__qualname__} refers to a name without a value") from error
+    given = _value((around, function.__defaults__, function.__kwdefaults__), seen)
+    named = _named(function.__globals__, _names(function.__code__), seen)
+    whole = seen[function], _code(function.__code__, function.__doc__, seen), given, named
+    seen[function] = _checksum(whole)
+    return seen[function]
+
+
+def _code(code: CodeType, doc: str | None, seen: dict[Any, str]) -> object:
+    constants = code.co_consts[1:] if doc and code.co_consts[:1] == (doc,) else code.co_consts
+    parts = [_code(each, None, seen) if isinstance(each, CodeType) else _value(each, seen) for each in constants]
+    names = code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars
+    arguments = code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount
+    return code.co_code, code.co_exceptiontable, names, arguments, parts
+
+
+def _names(code: CodeType) -> set[str]:
+    """What code reads by name: globals, attributes of modules, and attributes of other things."""
+    inner = (_names(part) for part in code.co_consts if isinstance(part, CodeType))
+    return {*code.co_names}.union(*inner)
+
+
+def _named(space: dict[str, Any], names: set[str], seen: dict[Any, str]) -> object:
+    """What names stand for, where they do: in a function's globals, and in modules of a user's among these."""
+    found = []
+    for name in sorted(names & space.keys()):
+        value = space[name]
+        if not isinstance(value, ModuleType) or _known(value.__name__):
+            found.append((name, _value(value, seen)))
+        elif value not in seen:
+            seen[value] = value.__name__
+            found.append((name, _named(vars(value), names, seen)))
+    return found
+
+
+def _value(value: Any, seen: dict[Any, str]) -> object:
+    kind = f"{type(value).__module__}.{type(value).__qualname__}"
+    if isinstance(value, enum.Enum):
+        return kind, value.name, _value(value.value, seen)
+    if isinstance(value, _PLAIN):
+        return kind, repr(value)
+    if isinstance(value, tuple | list):
+        return kind, getattr(value, "_fields", ()), [_value(each, seen) for each in value]
+    if isinstance(value, set | frozenset):
+        return kind, sorted(repr(_value(each, seen)) for each in value)
+    if isinstance(value, dict):
+        return kind, [(_value(key, seen), _value(each, seen)) for key, each in value.items()]
+    if isinstance(value, np.ndarray) and not value.dtype.hasobject:
+        return kind, repr(value.dtype), value.shape, value.strides, hashlib.sha256(value.tobytes()).hexdigest()
+    if isinstance(value, numba.types.Type):
+        return kind, str(value), str(getattr(value, "sig", ""))  # a function of another library has a signature
+    if isinstance(value, numba.core.dispatcher.Dispatcher):
+        return kind, _compiled(value, seen)
+    return kind, _by_name(value, seen)
+
+
+def _compiled(helper: Any, seen: dict[Any, str]) -> str:
+    """A checksum of a helper; UnknownError if a process has compiled it with other constants than it has now."""
+    if helper in seen:
+        return seen[helper]
+    seen[helper] = f"{helper.__module__}.{helper.__qualname__}"
+    options = sorted((name, repr(_value(option, seen))) for name, option in helper.targetoptions.items())
+    signatures = [] if helper._can_compile else [str(each) for each in helper.signatures]
+    whole = _checksum((options, signatures, _value(helper.locals, seen), _function(helper.py_func, seen)))
+    if not helper.overloads:
+        _frozen[helper] = whole
+    elif _frozen.setdefault(helper, whole) != whole:
+        raise UnknownError(f"{helper!r} was compiled before what it refers to was changed")
+    seen[helper] = whole
+    return whole
+
+
+_frozen: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
+"""What each helper was when it was compiled: numba keeps its machine code as long as the process lives."""
+
+
+def _by_name(value: Any, seen: dict[Any, str]) -> object:
+    """Modules, functions and classes."""
+    if isinstance(value, ModuleType) and _known(value.__name__):
+        return value.__name__
+    if isinstance(value, np.ufunc) and getattr(np, value.__name__, None) is value:
+        return value.__name__
+    module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
+    if name and module and _known(module):
+        return module, name
+    if isinstance(value, FunctionType):
+        return _function(value, seen)
+    if isinstance(value, type) and issubclass(value, enum.Enum):
+        return module, name, [_value(each, seen) for each in value]
+    if isinstance(value, type) and issubclass(value, tuple) and hasattr(value, "_fields"):
+        return module, name, value._fields
+    raise UnknownError(f"{value!r} cannot be told from another one")
+
+
+def _known(module: str) -> bool:
+    return module.partition(".")[0] in _KNOWN
+
+
+def _checksum(content: object) -> str:
+    return hashlib.sha256(repr(content).encode()).hexdigest()
