@@ -1,4 +1,1 @@
-"""Experiments and studies: run policies on scenarios, keep what they did, and report on it.
-
-The rooms above (training, rl, cluster, cli) import from here; this room imports policies and the core.
-"""
+"""Experiments and studies: policies on scenarios, what they did, and the reports on it."""

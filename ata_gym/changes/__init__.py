@@ -1,7 +1,7 @@
 """How the workers of a pool change from round to round, as data: ``changes=[Switch(every=20_000), Walk(0.01, 0.7)]``.
 
 Changes are applied in the order given, and draw from the row's key, the episode and the round alone, so that all
-policies meet the same rounds. Scenarios and envs import the names below; this room imports simulation, pools and utils.
+policies meet the same rounds.
 """
 
 from ata_gym.changes.change import Change

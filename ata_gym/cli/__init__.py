@@ -1,7 +1,4 @@
-"""The commands of ``ata-gym``, each in a file of its name; ``options`` and ``console`` serve all of them.
-
-This is the top room: it imports from every other, and nothing imports from it but ``python -m ata_gym``.
-"""
+"""The commands of ``ata-gym``, each in a file of its name, and what they share: options, completion and the console."""
 
 from __future__ import annotations
 

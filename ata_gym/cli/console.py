@@ -20,6 +20,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from typer.models import ArgumentInfo
 
+from ata_gym.utils.errors import described, place_of
 from ata_gym.utils.signals import TerminatedError, raising
 
 if TYPE_CHECKING:
@@ -145,16 +146,20 @@ def show_report(report: Report) -> None:
 
 @contextmanager
 def named_failure(what: str) -> Iterator[None]:
-    """Turn whatever a user's own code raises, or sys.exit in it, into a ValueError that names the code.
+    """Turn whatever a user's own code raises, or sys.exit in it, into a ValueError that names the code and the place.
 
-    ValueError, OSError, MemoryError and FloatingPointError pass as they are: they become one sentence anyway.
+    What lack of memory raises passes as it is, and so do ValueError, OSError, ImportError and FloatingPointError that
+    no code of the user's raised: they become one sentence anyway.
     """
     try:
         yield
-    except (ValueError, OSError, MemoryError, ImportError, FloatingPointError, typer.Exit):
+    except (MemoryError, typer.Exit):
         raise
     except (Exception, SystemExit) as error:
-        raise ValueError(f"{what} failed: {type(error).__name__}: {error}") from error
+        sentence = isinstance(error, ValueError | OSError | ImportError | FloatingPointError)
+        if sentence and place_of(error) is None:
+            raise
+        raise ValueError(f"{what} failed: {described(error)}") from error
 
 
 def say_files(what: str, files: Sequence[Path]) -> None:

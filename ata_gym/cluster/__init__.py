@@ -1,7 +1,7 @@
 """Real workers: policies that allocate tasks to processes under torchrun, and to actors on a Ray cluster.
 
-Users import the names below. They are loaded when they are first used, since importing torch or Ray takes a while;
-where one is not installed, that raises an ``ImportError`` with the install command.
+The names below are loaded when they are first used, since importing torch or Ray takes a while; where one is not
+installed, that raises an ``ImportError`` with the install command.
 """
 
 from __future__ import annotations

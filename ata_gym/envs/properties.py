@@ -122,8 +122,10 @@ class EnvProperties:
     def show_estimates(self, estimates: Floats | None) -> None:
         """Show these estimates of the mean task times, (n,) or (E, n), when the rounds are rendered; NaN: unknown.
 
-        They stay until others are given or the episode ends. Without them, and after None, the mean of each worker's
-        results of the episode is shown. Nothing happens in an env that is not rendered. ValueError for another shape.
+        They stay until others are given or the episode ends. Without them, and after None, the time that each worker
+        has spent in the episode over its results is shown, where the time of cancelled tasks counts; and where there is
+        no result, that the mean is at least this time. Nothing happens in an env that is not rendered. ValueError for
+        another shape.
         """
         shape = self._rows, self.n
         if estimates is not None and np.shape(estimates) not in (shape, shape[1:]):

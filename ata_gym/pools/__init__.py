@@ -1,7 +1,4 @@
-"""Pools: the workers, and the distributions of their task times.
-
-Other rooms import the constructors and ``Pool`` from here, and the arrays of ``distributions`` and ``families``.
-"""
+"""Pools: the workers, and the distributions of their task times."""
 
 from ata_gym.pools.constructors import (
     deterministic,

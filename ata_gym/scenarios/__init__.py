@@ -1,8 +1,4 @@
-"""Scenarios as data: pool, changes, budget, horizon, price, and the hyperparameters that a paper published for them.
-
-Envs, bench and training import the names below, and ``recorded`` for scenarios that are read from files. This room
-imports changes, pools and utils.
-"""
+"""Scenarios as data: pool, changes, budget, horizon, price, and the hyperparameters that a paper published for them."""
 
 from ata_gym.scenarios.for_agents import SPLITS
 from ata_gym.scenarios.published import PAPER

@@ -1,5 +1,4 @@
 """Decisions where the distributions of the task times are known or sampled.
 
-Allocating by scores, expected round times, optimal allocations, and costs by simulation; it imports simulation and
-pools, and envs, bench and the policies import it.
+Allocating by scores, expected round times, optimal allocations, and costs by simulation.
 """

@@ -1,7 +1,7 @@
 """Train a real model on the clock of the workers: problems, trainer, methods, and the wrapper of an env.
 
-Users import the names below. They are loaded when they are first used, since importing torch takes a while; without
-torch that raises an ``ImportError`` with the install command.
+The names below are loaded when they are first used, since importing torch takes a while; without torch that raises an
+``ImportError`` with the install command.
 """
 
 from __future__ import annotations

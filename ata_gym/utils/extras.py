@@ -8,6 +8,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from ata_gym.utils.errors import described, note_own, place_of
+
 
 class MissingExtraError(ImportError):
     """An optional dependency is not installed; the message is one sentence with the install command."""
@@ -47,14 +49,15 @@ def load_object(kind: str, name: str) -> Any:
     3.141592653589793
     """
     module, _, attribute = name.partition(":")
+    note_own(module)
     try:
         return getattr(_imported(module), attribute)
     except MissingExtraError:
         raise
     except (ModuleNotFoundError, AttributeError) as error:
-        reason = str(error)
+        reason = str(error) if place_of(error) is None else described(error)
     except (Exception, SystemExit) as error:  # a module may do anything when it is imported
-        reason = f"importing {module} failed with {type(error).__name__}: {error}"
+        reason = f"importing {module} failed with {described(error)}"
     raise ValueError(f"there is no {kind} {name!r}: {reason}")
 
 

@@ -1,7 +1,4 @@
-"""The policy zoo of ata_gym: ATA, what it is compared with, and learners that go further.
-
-Users import the names below, and bench and training the registry; the zoo imports the core of ata_gym.
-"""
+"""The policy zoo of ata_gym: ATA, what it is compared with, and learners that go further."""
 
 from ata_policies.agent import from_agent
 from ata_policies.allocator.allocator import Allocator

@@ -17,11 +17,24 @@ from tests.waiting import PATIENCE, without_progress
 MODULES = {
     "syntax_error": "def f(:\n",
     "raises_on_import": "raise RuntimeError('not today')\n",
+    "lacks_a_name": "import numpy as np\nzeros = np.zeros_\n",
     "exits_on_import": "import sys\nsys.exit(3)\n",
     "my_policies": """
 import os, signal, sys
 import numpy as np
 from ata_policies import AllocationPolicy
+
+class Odd(Exception):
+    def __init__(self, one, other):
+        super().__init__(f"{one} {other}")
+
+class Unmade(AllocationPolicy):
+    def __init__(self, setting, *, seed=0):
+        super().__init__(setting, seed=seed)
+        self.share = self.setting.budget // len(str())
+
+    def allocate(self, state):
+        raise AssertionError
 
 class Bad(AllocationPolicy):
     def allocate(self, state):
@@ -38,6 +51,10 @@ class Fails(AllocationPolicy):
                 sys.exit(7)
             if self.how == "kill":
                 os.kill(os.getpid(), signal.SIGKILL)
+            if self.how == "odd":
+                raise Odd("lost", "its way")
+            if self.how == "shape":
+                np.ones(2) + np.ones(3)
             raise RuntimeError("lost its way")
         everything = np.eye(1, self.setting.n, dtype=np.int64) * self.setting.budget
         return np.tile(everything, (len(state.round), 1))
@@ -57,6 +74,13 @@ MEASURE = "measure --workers cpu:1 --out m.csv --problem"
 TRAIN = "train --scenario icml2025-regret --rounds 3 --out out --problem"
 
 
+def place_of_line(source: str) -> str:
+    """The place of the first such line of ``my_policies``, as a sentence gives it."""
+    lines = MODULES["my_policies"].splitlines()
+    found = next(place for place, line in enumerate(lines) if source in line)
+    return f"my_policies.py, line {found + 1}: {lines[found].strip()}"
+
+
 @pytest.fixture(autouse=True)
 def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Modules in the current folder."""
@@ -71,7 +95,8 @@ def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     [
         (f"{BENCH} syntax_error:X", "no policy 'syntax_error:X': importing syntax_error failed with SyntaxError"),
         (f"{BENCH} raises_on_import:X", "failed with RuntimeError: not today"),
-        (f"{BENCH} exits_on_import:X", "failed with SystemExit: 3"),
+        (f"{BENCH} exits_on_import:X", "failed with SystemExit: 3 (exits_on_import.py, line 2: sys.exit(3))"),
+        (f"{BENCH} lacks_a_name:X", "(lacks_a_name.py, line 2: zeros = np.zeros_)"),
         ("check exits_on_import:X", "failed with SystemExit: 3"),
         ("check my_policies:Fails:how=exit", "the policy my_policies:Fails:how=exit failed: SystemExit: 7"),
         (f"{BENCH} uta,my_policies:Fails:at=1", "my_policies:Fails:at=1 fails in the first round: RuntimeError: lost"),
@@ -99,6 +124,46 @@ def test_a_mistake_is_one_sentence_and_leaves_nothing_behind(refused, tmp_path, 
     assert sentence in refused(line)
     left = {path for path in tmp_path.rglob("*") if "__pycache__" not in path.parts} - before
     assert not [path for path in left if path.is_file() and path.suffix != ".json"]
+
+
+FAILS = "my_policies:Fails:at=1"
+ON = "--scenario icml2025-regret --rounds 9"
+
+
+@pytest.mark.parametrize(
+    ("line", "source"),
+    [
+        (f"{BENCH} uta,{FAILS}", "raise RuntimeError"),
+        (f"{BENCH} uta,{FAILS}:how=shape", "np.ones(2)"),  # a ValueError, as those of ours are
+        (f"{BENCH} uta,{FAILS}:how=exit", "sys.exit(7)"),
+        (f"{BENCH} uta,my_policies:Unmade", "self.share ="),
+        (f"{BENCH} uta,my_policies:Fails:at=None", "state.round[0] >="),
+        ("leaderboard --quick --scenarios regret --out out --policies my_policies:Unmade", "self.share ="),
+        (
+            f"track --scenario changing-permuted-linear-n51 --change 4 --rounds 9 --out out --policies {FAILS}",
+            "raise Ru",
+        ),
+        (f"watch icml2025-regret --rounds 9 --policies {FAILS}:how=shape", "np.ones(2)"),
+        ("watch icml2025-regret --rounds 9 --policies my_policies:Unmade", "self.share ="),
+        (f"explain {ON} --policy {FAILS}:how=shape", "np.ones(2)"),
+        (f"explain {ON} --policy my_policies:Unmade", "self.share ="),
+        (f"{TRAIN} quadratic --policies {FAILS}", "raise RuntimeError"),
+    ],
+)
+def test_a_fault_in_a_users_own_policy_has_a_place(refused, line, source):
+    assert f"({place_of_line(source)})" in refused(line)
+
+
+def test_a_fault_found_by_check_or_in_mid_run_has_a_place(run):
+    assert f"({place_of_line('raise RuntimeError')})" in run(f"check {FAILS}", code=1).stdout
+    assert f"({place_of_line('self.share =')})" in run("check my_policies:Unmade", code=1).stdout
+    later = run(f"{BENCH} uta,my_policies:Fails:how=exit,my_policies:Fails:how=shape", code=1).stderr
+    assert f"({place_of_line('sys.exit(7)')}) (see " in later
+    assert f"({place_of_line('np.ones(2)')}) (see " in later
+    board = (
+        "leaderboard --quick --scenarios regret --seeds 1 --prices 0 --jobs 1 --out board --policies my_policies:Fails"
+    )
+    assert f"RuntimeError: lost its way ({place_of_line('raise RuntimeError')}) (see " in run(board, code=1).stderr
 
 
 LEADERBOARD = "leaderboard --quick --scenarios regret --policies uta --seeds 1 --jobs 1"
@@ -142,16 +207,19 @@ def test_a_policy_that_exits_in_mid_run_leaves_the_others_their_results(run, tmp
 
 @pytest.mark.skipif(os.name == "nt", reason="needs the signals of POSIX")
 def test_a_killed_worker_process_is_told_and_the_others_go_on(tmp_path):
-    policies = "my_policies:Fails:how=kill,uta,ofta,gta"
+    policies = "my_policies:Fails:how=kill,my_policies:Fails:how=odd,my_policies:Fails,uta,ofta,gta"
     line = f"bench --scenario icml2025-regret --rounds 60 --seeds 1 --jobs 2 --out out --policies {policies}"
     command = [sys.executable, "-m", "ata_gym", *line.split()]
     played = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=PATIENCE)
     assert played.returncode == 1
-    told = without_progress(played.stderr)
-    assert told.startswith(
+    odd, killed, raised = sorted(
+        without_progress(played.stderr).splitlines(), key=lambda line: ("odd" not in line, "kill" not in line)
+    )
+    assert killed.startswith(
         "ata-gym: my_policies:Fails:how=kill failed: its worker process was killed by the system, often for lack of "
     )
-    assert told.count("\n") == 1
+    assert f"Odd: lost its way ({place_of_line('raise Odd')}) (see " in odd  # cannot be made again from its message
+    assert f"RuntimeError: lost its way ({place_of_line('raise RuntimeError')}) (see " in raised
     assert all(Folder(tmp_path / "out").finished(policy) for policy in ("uta", "ofta", "gta"))
     assert "ofta" in played.stdout
 

@@ -18,6 +18,7 @@ import ata_policies
 from ata_gym.changes import Load, Redraw
 from ata_gym.pools import Pool, read_trace
 from ata_gym.scenarios import Scenario, resolve
+from ata_gym.utils.errors import explained, place_of
 from ata_gym.utils.memory import installed_memory
 from ata_gym.utils.validation import whole_number
 from ata_policies.policy import Policy
@@ -153,11 +154,10 @@ class Experiment:
         except MemoryError:
             raise
         except (Exception, SystemExit) as error:  # a policy of the user's may raise anything
-            plain = isinstance(error, ValueError)
-            if plain and made is None:
+            if made is None and isinstance(error, ValueError) and place_of(error) is None:
                 raise
-            reason = str(error) if plain else f"{type(error).__name__}: {error}"
-            raise ValueError(f"{policy} fails in the first round: {reason}") from error
+            what = "cannot be made" if made is None else "fails in the first round"
+            raise ValueError(f"{policy} {what}: {explained(error)}") from error
         finally:
             envs.close()
 

@@ -26,6 +26,7 @@ from ata_gym.bench.experiment.outdated import Made, check_code
 from ata_gym.bench.experiment.provenance import provenance
 from ata_gym.bench.experiment.run import PolicyRun, play_to_end
 from ata_gym.bench.experiment.store import Folder
+from ata_gym.utils.errors import portable
 from ata_gym.utils.signals import stop_requested
 
 
@@ -231,4 +232,7 @@ def _work(place: int, job: Job, save_every: float) -> float | None:
     def progress(rounds: int) -> None:
         _shared[place] = rounds
 
-    return play_job(job, save_every, progress, stop=lambda: bool(_shared[-1]))
+    try:
+        return play_job(job, save_every, progress, stop=lambda: bool(_shared[-1]))
+    except Exception as error:  # a policy of the user's may raise anything
+        raise portable(error)  # noqa: B904 - it is the error, or has it as its cause

@@ -17,6 +17,7 @@ from ata_gym.bench.experiment.jobs import Job
 from ata_gym.bench.experiment.store import Folder, open_folder
 from ata_gym.bench.leaderboard.sets.scenario_set import ScenarioSet
 from ata_gym.scenarios import Scenario
+from ata_gym.utils.errors import explained
 
 LEARNER, ORACLE, BASELINE = "learner", "oracle", "baseline"
 
@@ -73,10 +74,8 @@ class Leaderboard:
             envs = experiment.make_envs(ata_policies.load(competitor.policy).env_id, rows=1)
             try:
                 ata_policies.make(competitor.policy, envs)
-            except ValueError as error:
-                reasons[competitor.policy] = str(error)
-            except Exception as error:  # a policy of the user's may raise anything
-                reasons[competitor.policy] = f"{type(error).__name__}: {error}"
+            except (Exception, SystemExit) as error:  # a policy of the user's may raise anything
+                reasons[competitor.policy] = explained(error)
         return reasons
 
     def jobs(self) -> list[PricedJob]:

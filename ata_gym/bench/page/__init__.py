@@ -1,5 +1,5 @@
 """The report page: one HTML file with everything that a results folder holds, which needs no network.
 
 A study notes what it is in its folder (``note``) and makes a ``Page`` of sections; ``write`` sets it with the template,
-the style and the scripts of ``assets``. Studies, training and learning import from here.
+the style and the scripts of ``assets``.
 """

@@ -1,4 +1,1 @@
-"""The published figures and end points, and ours beside them.
-
-The command ``reproduce`` imports from here.
-"""
+"""The published figures and end points, and ours beside them."""

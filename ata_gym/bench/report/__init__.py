@@ -1,4 +1,1 @@
-"""What records of runs say: statistics, tables and pictures, in one style.
-
-All studies and the training room import from here.
-"""
+"""What records of runs say: statistics, a headline, tables and pictures, in one style."""

@@ -1,4 +1,1 @@
-"""Policies side by side on the same workers: what each round looks like, as a picture and as an animation.
-
-The command ``watch`` imports from here.
-"""
+"""Policies side by side on the same workers: what each round looks like, as a picture and as an animation."""

@@ -11,6 +11,7 @@ import typer
 from ata_gym.cli import options
 from ata_gym.cli.console import command_line, progress_bars, say, say_error, show_report
 from ata_gym.cli.studies.report import pages
+from ata_gym.utils.errors import described
 
 if TYPE_CHECKING:
     from ata_gym.bench.experiment.experiment import Experiment
@@ -158,5 +159,5 @@ def say_failure(what: str, error: Exception, note: Path) -> None:
     """Say what failed, why, and where its traceback is."""
     from ata_gym.bench.experiment.jobs import KilledError  # noqa: PLC0415
 
-    kind = "" if isinstance(error, KilledError) else f"{type(error).__name__}: "
-    say_error(f"{what} failed: {kind}{error} (see {note})")
+    said = str(error) if isinstance(error, KilledError) else described(error)
+    say_error(f"{what} failed: {said} (see {note})")

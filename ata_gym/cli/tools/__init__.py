@@ -1,4 +1,1 @@
-"""Commands to look closely: at rounds, at a policy, at recorded data, workers and results of a user's own.
-
-The room ``cli`` makes them commands.
-"""
+"""Commands to look closely: at rounds, at a policy, at recorded data, workers and results of a user's own."""

@@ -54,16 +54,16 @@ def explain(
     envs = experiment.make_envs(ids[env] if policy == "default" else ata_policies.load(policy).env_id)
     if policy == "default" and not json:
         say(ata_policies.explain_default(envs))
-    made = ata_policies.make(policy, envs, seed=seed)
     (observation, _), played = envs.reset(seed=seed), 0
     state: Any = None
     with named_failure(f"the policy {policy}"), progress_bars({policy: rounds}) as progress:
+        made = ata_policies.make(policy, envs, seed=seed)
         while played < rounds:
             action, state = predict(made, envs, observation, state)
             observation, _, _, _, info = envs.step(action)
             played = int(state.round[0])
             progress(policy, played)
-    told = made.explain(state)
+        told = made.explain(state)
     if json:
         say_json(
             {

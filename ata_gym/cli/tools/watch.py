@@ -63,7 +63,10 @@ def watch(
     found = resolve(find_scenario(scenario, data), budget=budget)
     whole_number("rounds", rounds)
     pause = 1.0 / real("speed", speed)
-    players = [Player(name, found, rounds, seed, _ANIMATED) for name in options.split_names(policies)]
+    players = []
+    for name in options.split_names(policies):
+        with named_failure(f"the policy {name}"):
+            players.append(Player(name, found, rounds, seed, _ANIMATED))
     about = f"{found.name or scenario}: {found.pool.n:,} workers, {found.budget:,} results in a round"
     if out is None and sys.stdout.isatty():
         _show_live(players, about, pause)

@@ -1,5 +1,4 @@
 """What works on this machine: packages, kernels, devices, process groups and Ray, and what to install for the rest.
 
-The command ``ata-gym doctor`` shows what ``examination.examine`` finds. ``python -m ata_gym.cluster.doctor`` prints the
-same as plain lines; it needs the base packages alone.
+``python -m ata_gym.cluster.doctor`` prints it as plain lines, and needs the base packages alone.
 """

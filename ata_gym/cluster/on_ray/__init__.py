@@ -1,4 +1,1 @@
-"""Work on a Ray cluster: rounds whose tasks actors compute, and sweeps whose jobs its nodes play.
-
-``ata_gym.cluster`` takes names from ``rounds``, the commands take ``sweeps``; nothing else is imported from outside.
-"""
+"""Work on a Ray cluster: rounds whose tasks actors compute, and sweeps whose jobs its nodes play."""

@@ -1,4 +1,1 @@
-"""Allocation inside ``torch.distributed``: every rank runs the same policy on the same times, without a coordinator.
-
-``ata_gym.cluster`` takes ``TorchAllocator`` and ``TaskSampler`` from here; nothing else is imported from outside.
-"""
+"""Allocation inside ``torch.distributed``: every rank runs the same policy on the same times, without a coordinator."""

@@ -66,7 +66,9 @@ class Picture:
             self._rest.set_text(rest)
             self._place_bars(timeline, shown, limits[0])
             self._exact.set_data(exact, np.arange(len(shown)))
-            self._guess.set_data(np.minimum(timeline.estimate[shown], limits[1]), np.arange(len(shown)))
+            guess, bound = np.minimum(timeline.estimate[shown], limits[1]), timeline.at_least[shown]
+            for points, where in ((self._guess, ~bound), (self._bound, bound)):
+                points.set_data(guess[where], np.flatnonzero(where))
             for artist in self._moving:
                 self._figure.draw_artist(artist)
         return np.asarray(self._canvas.buffer_rgba())[:, :, :3].copy()
@@ -112,9 +114,12 @@ class Picture:
         self._notes = [bars.text(0.0, row, "", va="center", color="#606060", fontsize=8) for row in range(MOST)]
         self._rest = bars.text(0.0, 0.0, "", va="center", color="#404040")
         (self._exact,) = means.plot([], [], linestyle="", **_EXACT)
-        (self._guess,) = means.plot([], [], linestyle="", clip_on=False, **_ESTIMATE)
+        self._guess, self._bound = (
+            means.plot([], [], linestyle="", clip_on=False, **{**_ESTIMATE, "marker": marker})[0]
+            for marker in (_ESTIMATE["marker"], ">")
+        )
         moving = (self._waiting, *self._kinds, self._end, self._last, *self._counts, *self._notes, self._rest)
-        self._moving = (self._title, self._subtitle, *moving, self._exact, self._guess)
+        self._moving = (self._title, self._subtitle, *moving, self._exact, self._guess, self._bound)
         for artist in self._moving:
             artist.set_animated(True)
 

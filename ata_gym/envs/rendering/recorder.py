@@ -28,7 +28,7 @@ class Recorder:
         self._state, self._budget, self._within = state, budget, hasattr(state, "round_state")
         self._worker = np.full((rows, budget), -1)
         self._start, self._end = np.zeros((2, rows, budget))
-        self._elapsed, self._stopped, self._dies, self._mean, self._sums, self._counts = np.zeros((6, rows, n))
+        self._elapsed, self._stopped, self._dies, self._mean, self._spent, self._counts = np.zeros((6, rows, n))
         self._lost, self._running = np.zeros((2, rows, n), np.bool_)
         self._tasks, self._present = np.zeros((rows, n), np.int64), np.ones((rows, n), np.bool_)
         self._given, self._is_given = np.zeros((rows, n)), np.zeros(rows, np.bool_)
@@ -42,7 +42,7 @@ class Recorder:
         """Forget the rounds of some rows: the first of their episodes is to come."""
         self._worker[rows] = -1
         for field in (
-            *(self._elapsed, self._tasks, self._sums, self._counts, self._recent, self._round, self._over),
+            *(self._elapsed, self._tasks, self._spent, self._counts, self._recent, self._round, self._over),
             *(self._time, self._worker_time, self._runtime, self._total, self._is_given, self._lost, self._running),
         ):
             field[rows] = 0
@@ -76,11 +76,12 @@ class Recorder:
             self._tasks[rows], self._over[rows] = action[rows], True
         over = rows & self._over
         self._elapsed[over] = seen["elapsed"][over]
+        self._spent[over] += seen["elapsed"][over]  # else slow workers, whose tasks are cancelled, would look fast
         self._lost[over] = self._lost_ones(info.get("lost", 0))[over]
         self._running[over] = False
         self._recent[over, (self._round[over] - 1) % _RECENT] = self._time[over]
         which, place = np.nonzero(np.where(rows[:, None], seen["worker"], -1) >= 0)
-        np.add.at(self._sums, (which, seen["worker"][which, place]), seen["duration"][which, place])
+        np.add.at(self._spent, (which, seen["worker"][which, place]), seen["duration"][which, place])
         np.add.at(self._counts, (which, seen["worker"][which, place]), 1.0)
 
     def show_estimates(self, estimates: Floats | None) -> None:
@@ -102,8 +103,9 @@ class Recorder:
             [np.full(len(done), DONE), np.where(lost, LOST, np.where(running, RUNNING, CANCELLED))[cut]]
         )
         order = np.argsort(worker, kind="stable")  # what was cut is the last of its worker
-        with np.errstate(invalid="ignore"):
-            own = self._sums[row] / self._counts[row]
+        spent, none = self._spent[row], self._counts[row] == 0
+        own = np.where(none & (spent == 0.0), np.nan, spent / np.maximum(self._counts[row], 1.0))
+        given = bool(self._is_given[row])
         return Timeline(
             round=int(self._round[row]),
             budget=self._budget,
@@ -118,7 +120,8 @@ class Recorder:
             total_worker_time=float(self._total[row]),
             price=float(self._price[row]),
             tasks=np.bincount(worker, minlength=self._tasks.shape[1]) if self._within else self._tasks[row].copy(),
-            estimate=self._given[row].copy() if self._is_given[row] else own,
+            estimate=self._given[row].copy() if given else own,
+            at_least=none & (spent > 0.0) & (not given),
             mean=self._mean[row].copy(),
             dies=self._dies[row].copy(),
             present=self._present[row].copy(),

@@ -31,8 +31,8 @@ def as_text(timeline: Timeline, most: int = MOST) -> str:
     worker time 12, runtime so far 4
      worker tasks                                                  estimate    mean
           0     5 ███████████▉██████████▉██████████▉███████████▉         1        1
-          1     5 ██████████████████████▉▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒         2        2
-          2     5 ▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒         -        6
+          1     5 ██████████████████████▉▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒         4        2
+          2     5 ▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒       ≥ 4        6
     █ done  ▒ cancelled  · waiting
     """
     shown = timeline.shown(most)
@@ -50,6 +50,7 @@ def _row(timeline: Timeline, worker: int) -> str:
         "-" if np.isnan(value) else "away" if np.isinf(value) else number(value)
         for value in (timeline.estimate[worker], timeline.mean[worker])
     )
+    estimate = "≥ " * bool(timeline.at_least[worker]) + estimate
     return f"{worker:>7} {timeline.tasks[worker]:>5} {_bar(timeline, worker)} {estimate:>9} {mean:>9}"
 
 

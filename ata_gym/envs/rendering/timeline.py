@@ -45,6 +45,8 @@ class Timeline(NamedTuple):
     """(n,) the allocation; in dispatch, tasks started in the round."""
     estimate: Floats
     """(n,) what is thought of the mean task times; NaN where nothing is."""
+    at_least: Mask
+    """(n,) whether the estimate is but the time spent on tasks of which none has given a result yet."""
     mean: Floats
     """(n,) exact mean task times in the round; inf for workers that are away from its start."""
     dies: Floats

@@ -1,7 +1,4 @@
-"""Action spaces that check an action and say what is wrong with it, registered with Gymnasium's space functions.
-
-Import the three classes from here; this part of the envs imports utils and typing only.
-"""
+"""Action spaces that check an action and say what is wrong with it, registered with Gymnasium's space functions."""
 
 from ata_gym.envs.spaces import registration
 from ata_gym.envs.spaces.allocation import Allocation, RaceAllocation

@@ -1,4 +1,4 @@
 """How the learned policies of the zoo are trained: on workers drawn at random, before any of them is met.
 
-The command ``pretrain`` imports ``learned`` and ``learned_dispatch`` from here; it needs the extra ``train``.
+It needs the extra ``train``.
 """

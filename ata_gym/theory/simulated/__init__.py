@@ -1,4 +1,1 @@
-"""What allocations, races and dispatch rules cost, by playing rounds on sampled task times.
-
-Policies that plan by simulation and the oracles import from here.
-"""
+"""What allocations, races and dispatch rules cost, by playing rounds on sampled task times."""

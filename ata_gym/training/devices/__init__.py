@@ -1,4 +1,1 @@
-"""Devices: workers whose tasks are run and timed there, the clock of their rounds, CUDA graphs and mixed precision.
-
-The trainer, the wrapper and the command ``measure`` import from here.
-"""
+"""Devices: workers whose tasks are run and timed there, the clock of their rounds, CUDA graphs and mixed precision."""

@@ -1,7 +1,5 @@
 """Training methods on the same clock as the policies: Rennala SGD, Ringmaster ASGD, and what they are compared with.
 
-Users import the names below; ``studies`` compares the methods with policies.
-
 >>> from ata_gym.pools import exponential
 >>> result = run_method("rennala", exponential([1.0, 2.0, 3.0]), "quadratic", updates=10, budget=4)
 >>> bool(result.used[-1] == 40 and result.loss[-1] < result.loss[0])

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 
 from ata_gym.typing import Keys
+from ata_gym.utils.errors import described
 from ata_gym.utils.extras import load_object
 from ata_gym.utils.validation import unknown
 
@@ -122,4 +123,4 @@ def _called(build: Callable[[], Any], name: str) -> Any:
     try:
         return build()
     except (Exception, SystemExit) as error:
-        raise ValueError(f"the problem {name!r} cannot be made: {type(error).__name__}: {error}") from error
+        raise ValueError(f"the problem {name!r} cannot be made: {described(error)}") from error

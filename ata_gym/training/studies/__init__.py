@@ -1,4 +1,1 @@
-"""Studies of training: one trajectory on the clocks of policies, methods beside the policies, the paper's quadratic.
-
-The commands import from here.
-"""
+"""Studies of training: one trajectory on the clocks of policies, methods beside the policies, the paper's quadratic."""

@@ -1,4 +1,1 @@
-"""Checks of a policy of one's own: it is played, and each fault gets a sentence.
-
-``check_policy`` and ``examine`` are the functions to import, from ``check``.
-"""
+"""Checks of a policy of one's own: it is played, and each fault gets a sentence."""

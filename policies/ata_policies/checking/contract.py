@@ -14,6 +14,7 @@ import numpy as np
 from ata_gym.changes import Change, Conditions
 from ata_gym.pools import exponential
 from ata_gym.scenarios import Published
+from ata_gym.utils.errors import described
 from ata_gym.utils.extras import MissingExtraError
 from ata_gym.utils.trees import difference, map_leaves
 from ata_policies.checking.predict_call import Answer, Array, FaultError, Step, checked_predict, rows_of
@@ -233,7 +234,7 @@ class ContractCheck:
             except ValueError:
                 continue
             except Exception as error:
-                raised = f"raises {type(error).__name__}"
+                raised = f"raises {described(error)}"
             else:
                 raised = "says nothing"
             raise FaultError(f"given {what}, predict {raised}: raise ValueError, as Policy.predict does")
@@ -247,7 +248,7 @@ class ContractCheck:
             raise
         except Exception as error:
             where = f"{setting.n} workers and B = {setting.budget}"
-            raise FaultError(f"it cannot be made for {where}: {type(error).__name__}: {error}") from error
+            raise FaultError(f"it cannot be made for {where}: {described(error)}") from error
 
     @cached_property
     def envs(self) -> gym.vector.VectorEnv[Any, Any, Any]:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ata_gym.changes import Conditions
+from ata_gym.utils.errors import described
 from ata_gym.utils.trees import difference, leaves, map_leaves
 from ata_policies.observations import Observation
 from ata_policies.policy import Policy, State
@@ -63,7 +64,7 @@ def checked_predict(
     try:
         answer: Any = policy.predict(seen, state=given, episode_start=start, deterministic=True, **privileged)
     except Exception as error:
-        raise FaultError(f"predict raises {type(error).__name__}: {error}") from error
+        raise FaultError(f"predict raises {described(error)}") from error
     for library, now in _global_generators().items():
         if now != generators[library]:
             faults[

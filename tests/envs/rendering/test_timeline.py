@@ -177,6 +177,29 @@ def test_estimates_are_the_means_of_results_or_those_that_are_given() -> None:
     gym.make(ALLOCATION).unwrapped.show_estimates(np.ones(5))  # nothing shows them
 
 
+@pytest.mark.parametrize("env_id", [RACE, DISPATCH])
+def test_slow_workers_whose_tasks_are_cancelled_do_not_look_fast(env_id: str) -> None:
+    env: Any = gym.make(env_id, pool=exponential([1.0, 8.0]), budget=3, render_mode="ansi").unwrapped
+    env.reset(seed=0)
+    all_work = np.full(2, 3) if env_id == RACE else np.ones(2, np.int8)
+    for _ in range(2000 if env_id == DISPATCH else 700):
+        env.step(all_work)
+    assert env.timeline().estimate == pytest.approx([1.0, 8.0], rel=0.2)  # the means of finished tasks are 1.0 and 1.6
+
+
+@pytest.mark.parametrize("env_id", [RACE, DISPATCH])
+def test_a_worker_without_a_result_takes_at_least_the_time_that_it_has_spent(env_id: str) -> None:
+    env: Any = gym.make(env_id, pool=deterministic([1.0, 6.0]), budget=2, render_mode="ansi").unwrapped
+    env.reset(seed=0)
+    for _ in range(2 if env_id == RACE else 4):
+        env.step(np.array([2, 2]) if env_id == RACE else np.ones(2, np.int8))
+    assert env.timeline().estimate.tolist() == [1.0, 4.0]
+    assert env.timeline().at_least.tolist() == [False, True]
+    assert "≥ 4" in env.render().splitlines()[4]
+    env.show_estimates(np.array([5.0, 6.0]))
+    assert not env.timeline().at_least.any()
+
+
 def test_after_a_restored_checkpoint_rounds_are_recorded_anew() -> None:
     env: Any = gym.make(DISPATCH, budget=3, render_mode="ansi").unwrapped
     env.reset(seed=0)

@@ -1,4 +1,1 @@
-"""The sets of scenarios of the leaderboard, each fixed and with a version.
-
-The leaderboard and its command import from ``registry``.
-"""
+"""The sets of scenarios of the leaderboard, each fixed and with a version."""

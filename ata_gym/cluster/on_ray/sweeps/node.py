@@ -110,6 +110,7 @@ def play_there(
         return {"refused": reason, "node": f"{platform.node()} ({ray.util.get_node_ip_address()})"}
     from ata_gym.bench.experiment.jobs import Job, play_job  # noqa: PLC0415
     from ata_gym.bench.experiment.store import Folder, check_frame  # noqa: PLC0415
+    from ata_gym.utils.errors import portable  # noqa: PLC0415
     from ata_gym.utils.sealed import read_sealed, save_checkpoint  # noqa: PLC0415
 
     newest, killed = ray.get(mailbox.begin.remote(place, ray.get_runtime_context().get_node_id()))
@@ -136,8 +137,9 @@ def play_there(
         try:
             seconds = play_job(Job(experiment, policy, folder, run_of), save_every, progress, lambda: stop, saved)
         except Exception as error:  # a policy of the user's may raise anything
-            error.add_note(f"On the node, this was:\n{traceback.format_exc()}")  # Python itself sends no traceback
-            raise
+            sent = portable(error)
+            sent.add_note(f"On the node, this was:\n{traceback.format_exc()}")  # Python itself sends no traceback
+            raise sent  # noqa: B904 - it is the error, or has it as its cause
         if seconds is None:
             return None
         tasks = folder.allocations(policy)

@@ -1,4 +1,1 @@
-"""Estimates: a score for each worker from what counts.
-
-``composition`` imports them by name; they import beliefs, the rules' types and the core.
-"""
+"""Estimates: a score for each worker from what counts."""

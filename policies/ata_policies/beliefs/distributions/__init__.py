@@ -1,4 +1,4 @@
 """What is known of the whole distribution of each worker's task times.
 
-Counts in bins, with samples of the estimated distribution; policies that plan by simulation import from here.
+Counts in bins, with samples of the estimated distribution.
 """

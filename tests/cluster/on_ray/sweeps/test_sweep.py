@@ -191,8 +191,14 @@ def test_what_fails_is_told_as_on_this_machine(tmp_path):
     command = [sys.executable, "-m", "ata_gym", *line.split(), "--out", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
     notes = {file.stem: file for file in (tmp_path / "failures").iterdir()}
+    source = 'raise RuntimeError("no idea")'
+    number = next(
+        k for k, line in enumerate(Path(__file__).read_text("utf-8").splitlines(), 1) if line.strip() == source
+    )
+    here = Path(__file__).relative_to(Path.cwd()) if Path(__file__).is_relative_to(Path.cwd()) else __file__
+    place = f"{here}, line {number}: {source}"
     assert sorted(without_progress(done.stderr).splitlines()) == [
-        f"ata-gym: {raises} failed: RuntimeError: no idea (see {notes[quote(raises)]})",
+        f"ata-gym: {raises} failed: RuntimeError: no idea ({place}) (see {notes[quote(raises)]})",
         f"ata-gym: {dies} failed: {KilledError()} (see {notes[quote(dies)]})",
     ]
     assert done.returncode == 1

@@ -1,0 +1,79 @@
+"""Where a user's own code failed, said in words that also go to another process."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ata_gym.utils import errors
+from ata_gym.utils.errors import SentError, described, explained, place_of, portable
+from ata_gym.utils.extras import load_object
+from ata_gym.utils.validation import whole_number
+
+
+class TwoPartsError(Exception):
+    """Its class cannot make it again from its message."""
+
+    def __init__(self, one: str, other: str) -> None:
+        super().__init__(f"{one} {other}")
+
+
+def caught(call: Callable[[], object]) -> Exception:
+    try:
+        call()
+    except Exception as error:
+        return error
+    raise AssertionError("nothing was raised")
+
+
+def own(source: str) -> Callable[[], object]:
+    """A function of a user's, in a file of its own."""
+    made: dict[str, object] = {"__name__": "my_policies"}
+    exec(compile(source, __file__, "exec"), made)
+    return made["own"]  # type: ignore[return-value]
+
+
+def test_the_place_is_the_innermost_of_the_users_own() -> None:
+    """Whatever library it calls; the source is that of the file's first lines here."""
+    first = Path(__file__).read_text("utf-8").splitlines()[2].strip()
+    error = caught(own("import json\ndef own():\n    json.loads('{')"))
+    assert described(error).endswith(f"{Path(__file__).name}, line 3: {first})")
+    assert described(error).startswith("JSONDecodeError: Expecting property name")
+    outer = ValueError("a sentence of ours")
+    outer.__cause__ = error
+    assert place_of(outer) == place_of(error)
+
+
+def test_an_error_of_ours_or_of_a_library_has_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(errors, "_INSTALLED", {*errors._INSTALLED, str(Path(__file__).parent)})
+    assert place_of(caught(lambda: json.loads("{"))) is None
+    ours = caught(lambda: whole_number("rounds", 0))
+    assert explained(ours) == str(ours)
+    assert explained(caught(lambda: np.ones(2) + np.ones(3))).startswith("operands could not be broadcast")
+    assert explained(caught(lambda: {}["a"])) == "KeyError: 'a'"
+
+
+def test_what_a_user_names_is_the_users_own_also_where_it_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(errors, "_INSTALLED", {*errors._INSTALLED, str(Path(__file__).parent)})
+    monkeypatch.setattr(errors, "_named", set())
+    failed = caught(own("def own():\n    return 1 / 0"))
+    assert place_of(failed) is None
+    assert caught(lambda: load_object("policy", "my_policies:Missing"))
+    assert f"{Path(__file__).name}, line 2" in str(place_of(failed))
+
+
+@pytest.mark.parametrize("kind", [TwoPartsError, RuntimeError])
+def test_a_place_goes_with_an_error_to_another_process(kind: type[Exception]) -> None:
+    def fail() -> None:
+        raise kind(*["lost", "its way"][: 2 if kind is TwoPartsError else 1])
+
+    error = caught(fail)
+    there = pickle.loads(pickle.dumps(portable(error)))
+    assert isinstance(there, SentError if kind is TwoPartsError else RuntimeError)
+    assert described(there) == described(error)
+    assert "test_errors.py, line" in described(there)
