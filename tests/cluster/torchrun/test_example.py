@@ -29,7 +29,7 @@ def torchrun(processes, folder, *arguments):
 
 
 def test_it_learns_saves_and_goes_on(tmp_path):
-    common = ("--budget", "12", "--emulate", "0.002,0.008", "--policy", "certainty-equivalence", "--save-every", "7")
+    common = ("--budget", "12", "--emulate", "0.002,0.04", "--policy", "certainty-equivalence", "--save-every", "7")
     lines = torchrun(2, tmp_path, *common, "--steps", "21", "--tensorboard", "board")
     assert [line.partition(":")[0] for line in lines] == ["round 1", "round 21"]
     tasks = [[int(count) for count in re.findall(r"/\d (\d+)", line.partition("; ")[2])] for line in lines]

@@ -205,17 +205,17 @@ def test_the_shapes_that_rates_rest_on_are_from_a_sixteenth_to_16() -> None:
     assert 0.7 < state.plan.shape[0, 1] < 1.4
 
 
-@pytest.mark.parametrize(("price", "last"), [(1.0, 16), (0.1, None)])
-def test_newcomers_are_tried_while_enough_rounds_are_left(price: float, last: int | None) -> None:
+@pytest.mark.parametrize(("n", "price", "last"), [(60, 1.0, 16), (10, 1.0, 16), (10, 0.1, 39)])
+def test_newcomers_are_tried_while_enough_rounds_are_left(n: int, price: float, last: int) -> None:
     """At price 1 each of 3 that were tried asks for one round more, and the try for another; at price 0.1, one is
-    enough. Beyond the horizon the next round counts as the last one."""
-    policy, n = RaceLearner(Setting(60, 8, price=price, horizon=20)), 60
-    seen = {"worker": np.full(8, -1), "duration": np.zeros(8), "elapsed": np.zeros(n)}
+    enough. Beyond the horizon each round counts as the last one. A row beside it is in round 17 of 20."""
+    policy, rows = RaceLearner(Setting(n, 8, price=price, horizon=20)), np.ones((2, 1), int)
+    seen = {"worker": np.full((2, 8), -1), "duration": np.zeros((2, 8)), "elapsed": np.zeros((2, n))}
     _, state = policy.predict(seen)
-    seen = seen | {"worker": np.array([0, 0, 0, 1, 1, 1, 2, 2]), "duration": np.ones(8)}
+    seen = seen | {"worker": rows * [0, 0, 0, 1, 1, 1, 2, 2], "duration": np.ones((2, 8))}
     _, state = policy.predict(seen, state)
-    tried = [k for k in range(1, 40) if policy.allocate(state._replace(round=np.array([k])))[0, 3:].any()]
-    assert tried == list(range(1, 40 if last is None else last + 1))
+    try_them = [policy.allocate(state._replace(round=np.array([k, 17])))[:, 3:].any(axis=1) for k in range(1, 40)]
+    assert np.transpose(try_them).tolist() == [[k <= last for k in range(1, 40)], [last > 16] * 39]
 
 
 def test_who_did_nothing_in_a_race_is_out_until_it_is_back() -> None:

@@ -198,7 +198,7 @@ def test_more_work_takes_longer():
     steps = play(make("digits", workers=["cpu:1", "cpu:1", "cpu:20"]), rounds=10)
     seen = [(feedback["worker"], feedback["duration"]) for _, feedback, *_ in steps]
     times = [np.concatenate([time[worker == i] for worker, time in seen]) for i in range(3)]
-    assert times[2].mean() > times[0].mean()
+    assert times[2].min() > times[0].min()  # other processes make some of them longer
     race = make("digits", env_id=IDS[1], workers=["cpu:1", "cpu:1", "cpu:20"])
     results = [feedback["worker"] for _, feedback, *_ in play(race, ata_policies.make("gta", race), rounds=10)]
     assert np.bincount(np.concatenate(results), minlength=3).argmin() == 2

@@ -103,7 +103,7 @@ def test_workers_take_turns_after_a_warm_up_and_more_work_takes_longer(monkeypat
     assert len(gradients) == WARM_UP + 30 * 21
     assert told == list(range(1, 61))
     assert times.shape == (2, 30)
-    assert times[1].sum() > times[0].sum()
+    assert times[1].min() > times[0].min()  # other processes make some of them longer
 
 
 def test_a_task_has_the_samples_and_the_precision_that_are_asked_for(tmp_path, monkeypatch):
