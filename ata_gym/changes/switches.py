@@ -29,8 +29,8 @@ def _whole_numbers(name: str, values: Sequence[int], least: int) -> tuple[int, .
 class Switch(Change):
     """All workers exchange their distributions, every so many rounds or in given ones.
 
-    Of workers that are drawn anew, the drawn mean is a part of the distribution. Factors of other changes stay with
-    their worker, whether these changes stand before or after this one.
+    Of workers that are drawn anew, the drawn mean is a part of the distribution, and empty places take no part. Factors
+    of other changes stay with their worker, whether these changes stand before or after this one.
 
     Parameters
     ----------
@@ -99,6 +99,9 @@ class Switch(Change):
     def apply(self, conditions: Conditions, memory: Floats) -> Conditions:
         """Each worker has the distribution, and the drawn mean, of the one that the memory names."""
         order = memory[:, 0].astype(np.int64)
+        if conditions.present is not None:  # workers stand before empty places, and exchange with none
+            empty = ~np.take_along_axis(conditions.present, order, axis=1)
+            order = np.take_along_axis(order, np.argsort(empty, axis=1, kind="stable"), axis=1)
         changed = conditions._replace(distribution=np.take_along_axis(conditions.distribution, order, axis=1))
         if conditions.drawn is None:
             return changed

@@ -241,6 +241,17 @@ def test_means_move_as_those_of_a_pool_do(inside: tuple[Change, ...], beside: tu
     assert moved
 
 
+def test_workers_exchange_nothing_with_empty_places() -> None:
+    redraw = Redraw(replace(PADDED, fewest=1), among=((Switch(every=1),),))
+    seen = process(redraw, rows=200, rounds=3)
+    means = [now.means(POOLS.catalogue) for now in seen]
+    assert (seen[0].present == seen[2].present).all()  # type: ignore[union-attr]
+    assert len(np.unique(seen[0].present.sum(axis=1))) == 5  # type: ignore[union-attr]
+    for after in means[1:]:
+        assert (np.sort(after, axis=1) == np.sort(means[0], axis=1)).all()  # infinite where a place is empty
+    assert (means[1] != means[0])[np.isfinite(means[0])].mean() > 0.4
+
+
 def test_workers_of_the_scenario_that_swap_exchange_their_speeds() -> None:
     found = scenario("drawn-changing-12-v2")
     (redraw,) = found.changes

@@ -136,8 +136,8 @@ class ComposedPolicy(Policy):
 
     def about(self) -> str:
         """Its three parts."""
-        memory, rule = type(self.memory).__name__, type(self.rule).__name__
-        return f"memory {memory}, estimate {self.estimate.about(self.setting)}, rule {rule}"
+        memory, estimate, rule = (type(part).__name__ for part in (self.memory, self.estimate, self.rule))
+        return f"memory {memory}, estimate {estimate}, rule {rule}"
 
     def estimated(self, state: State) -> tuple[Floats, Floats]:
         """What the estimate says of the belief."""
@@ -165,8 +165,9 @@ class ComposedPolicy(Policy):
         return state._replace(plan=plan._replace(availability=plan.availability.told(absent, back)))
 
     def plan_in_words(self, state: State, row: int) -> str:
-        """What it does about workers that are away."""
-        return "workers that owe results get nothing but a probe at intervals" if self.availability else ""
+        """The hyperparameters that follow from the setting, and what it does about workers that are away."""
+        away = "workers that owe results get nothing but a probe at intervals" if self.availability else ""
+        return "; ".join(filter(None, (self.estimate.in_words(self.setting), away)))
 
     def act(self, state: State, seen: Observation) -> tuple[Ints, State]:
         """Score the workers, and allocate."""

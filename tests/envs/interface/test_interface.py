@@ -15,7 +15,7 @@ import ata_policies
 from ata_gym.changes import Redraw, Walk
 from ata_gym.envs.wrappers import LogitActions
 from ata_gym.pools import PoolDistribution, exponential
-from ata_gym.scenarios import Scenario
+from ata_gym.scenarios import Published, Scenario, scenario
 from tests.envs.interface.playing import (
     ALLOCATION,
     DISPATCH,
@@ -200,6 +200,14 @@ def test_other_workers_are_not_drawn_anew() -> None:
     env = single(ALLOCATION, Scenario(PoolDistribution(2), 2, 1, (Redraw(PoolDistribution(2)), Walk(0.1, 1.0))))  # type: ignore[arg-type]
     env.reset(seed=1, options={"pool": exponential([1.0, 2.0])})
     assert env.scenario.changes == (Walk(0.1, 1.0),)
+
+
+def test_what_was_published_goes_with_its_workers() -> None:
+    env = single(ALLOCATION, scenario("icml2025-regret"))
+    env.reset(seed=1, options={"price": 1.0})
+    assert env.scenario.published.preprint == (40.0, 1.0)
+    env.reset(seed=1, options={"pool": exponential(np.ones(20))})
+    assert env.scenario.published == Published()
 
 
 @pytest.mark.parametrize(

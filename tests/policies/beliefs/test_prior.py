@@ -142,10 +142,10 @@ def test_every_episode_begins_with_the_prior_in_every_row(name: str) -> None:
 
 
 def test_the_gain_of_an_earlier_run(play: Any, tmp_path: Path) -> None:
-    """First 2,000 rounds of the regret setting, after 1,000 rounds of an earlier run with other seeds."""
+    """First 2,000 rounds of the regret setting, after as many rounds of an earlier run with other seeds."""
     env, path = published(4), tmp_path / "prior.csv"
     means = env.unwrapped.pool.mean()
-    play_prior(path, published(1), "ata-icml", rounds=1000, seed=100)
+    play_prior(path, published(1), "ata-icml", rounds=2000, seed=100)
     fixed = play("ofta", 1, env=env).allocations[0]
 
     def gain(name: str, **hyperparameters: Any) -> tuple[float, float]:

@@ -86,10 +86,10 @@ class _ConfidenceBound(Estimate):
             ) from None
         return replace(self, **fitted)
 
-    def about(self, setting: Setting) -> str:
-        """With the bound, and where it comes from."""
+    def in_words(self, setting: Setting) -> str:
+        """The bound, and where it comes from."""
         value, (found, origin) = getattr(self, self.bound), self._found(setting)
-        return f"{super().about(setting)} with {self.bound} = {value:.6g} ({origin if value == found else 'as given'})"
+        return f"{self.bound} = {value:.6g}, {origin if value == found else 'as given'}"
 
     def _found(self, setting: Setting) -> tuple[float | None, str]:
         """The bound that follows from a setting, and where it comes from; None, and why, where none does."""
@@ -100,7 +100,7 @@ class _ConfidenceBound(Estimate):
             return None, "no pool or scenario is known"
         centred, mean = _VERSIONS[self.version].centred, setting.pool.mean()
         norms, stand_in = setting.pool.psi1_norm(centred), exponential([1.0]).psi1_norm(centred)
-        finite, origin = np.isfinite(norms), f"the largest {self._norm()}"
+        finite, origin = np.isfinite(norms), f"the largest {self._norm()}{' that can be drawn' * bool(setting.drawn)}"
         if self.bound == "eta":
             bounds = np.divide(norms, mean, out=np.full_like(norms, stand_in), where=finite)
         else:

@@ -43,9 +43,9 @@ class Estimate(ABC):
         """The estimate with the hyperparameters that follow from the setting filled in."""
         return self
 
-    def about(self, setting: Setting) -> str:
-        """Its name, for ``explain``, with what followed from the setting."""
-        return type(self).__name__
+    def in_words(self, setting: Setting) -> str:
+        """The hyperparameters that follow from the setting, for ``explain``; by default there are none."""
+        return ""
 
     def start(self, rows: int, n: int) -> Any:
         """The belief of an estimate with statistics of its own."""
