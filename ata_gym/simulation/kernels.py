@@ -402,6 +402,8 @@ def run_dispatch(
         for i in range(n):
             if running[i] != 0 and (next_one < 0 or finish[i] < finish[next_one]):
                 next_one = i
+        if everybody and next_one < 0:  # nobody lives, which the callers rule out
+            break
         everybody = next_one < 0  # as no worker is running a task
         if not everybody:
             moment = finish[next_one]

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import hashlib
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
+
+import numpy as np
 
 from ata_gym.utils.atomic import write_whole
 
@@ -17,6 +19,8 @@ T = TypeVar("T")
 
 _MARK = b"\nata-gym sha256 "
 _LENGTH = len(_MARK) + 64
+_FORMS = {"b": "<i8", "i": "<i8", "f": "<f8"}
+"""The bytes in which numbers of a kind enter a checksum."""
 
 
 class DamagedError(ValueError):
@@ -46,6 +50,22 @@ def read_sealed(path: Path) -> bytes:
     if seal.removeprefix(_MARK) != hashlib.sha256(content).hexdigest().encode():
         raise DamagedError("it is damaged: its content does not have the checksum that was written with it")
     return content
+
+
+def checksum(values: Mapping[str, Any]) -> str:
+    """The SHA-256 of the names, shapes and values of arrays, whichever type holds the values: lists, tensors or texts.
+
+    >>> checksum({"time": [1.0, 2.0]}) == checksum({"time": np.array([1.0, 2.0], np.float32)})
+    True
+    """
+    digest = hashlib.sha256()
+    for name in sorted(values):
+        array = np.asarray(values[name])
+        if array.dtype.kind == "f":
+            array = np.where(np.isnan(array), np.nan, array)  # of one form of NaN: text keeps no other
+        content = str(array).encode() if array.dtype.kind == "U" else array.astype(_FORMS[array.dtype.kind]).tobytes()
+        digest.update(f"{name} {array.shape} ".encode() + content)
+    return digest.hexdigest()
 
 
 def save_checkpoint(path: Path, content: bytes) -> None:

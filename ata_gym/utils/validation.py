@@ -65,6 +65,19 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> ValueError:
     return ValueError(f"there is no {kind} {name!r}; did you mean {' or '.join(near)}?")
 
 
+def not_an_env(given: object) -> ValueError:
+    """The error for anything in the place of an env of ours.
+
+    >>> raise not_an_env("ata_gym/TaskRace-v0")
+    Traceback (most recent call last):
+        ...
+    ValueError: an env is needed here, not the text 'ata_gym/TaskRace-v0': make it first, by gymnasium.make
+    """
+    if isinstance(given, str):
+        return ValueError(f"an env is needed here, not the text {short(given)}: make it first, by gymnasium.make")
+    return ValueError(f"{short(given)} is not an env of ata_gym: make one with gymnasium.make")
+
+
 def non_negative(name: str, value: object) -> float:
     """Return ``value`` as a float, or raise ValueError unless it is a finite number of at least 0.
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ata_gym.changes import Conditions
-from ata_gym.typing import Bits, Floats, Ints
+from ata_gym.typing import Bits, Floats, Ints, Mask
 from ata_gym.utils.compiled import gufunc
 from ata_gym.utils.ranges import Size, declared
 from ata_gym.utils.validation import short
@@ -117,40 +117,61 @@ def _converted(name: str, field: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[
     return converted
 
 
-class LastAnswer:
-    """The state that a policy gave last, which is right as it is; a copy or a pickle of the policy knows of none."""
+class Door:
+    """The check of the states that a policy is given.
 
-    state: Any = None
-
-    def __reduce__(self) -> tuple[type[LastAnswer], tuple[()]]:
-        return LastAnswer, ()
-
-
-def check_state(state: Any, first: Any, rows: int, size: Size, policy: str) -> None:
-    """ValueError unless a state from outside is one of a policy, whose ``first`` state of one row shows the form.
-
-    It must have this many rows, the types of tuples and the arrays that the policy's own states have, and no number
-    that its fields do not allow (see ``ata_gym.utils.ranges``).
+    Parameters
+    ----------
+    first
+        The policy's first state of one row, which shows the form of all.
+    size, policy
+        Its workers and budget, and its name.
     """
-    if np.shape(state.round) != (rows,) or np.shape(state.key) != (rows,):
-        raise ValueError(f"the state is that of {np.size(state.round)} rows, and the observation has {rows}")
-    if _form(state) != _form(first):
-        raise ValueError(
-            f"the state is not one of this {policy}: it is another policy's, or its classes are made at each call "
-            "(define the classes of belief and plan at the top of a module)"
-        )
-    for (name, leaf, within), (_, like, _) in zip(declared(state), declared(first), strict=True):
-        shape, dtype = (rows, *np.shape(like)[1:]), np.asarray(like).dtype
-        if not isinstance(leaf, np.ndarray) or (leaf.shape, leaf.dtype) != (shape, dtype):
-            form = f"{leaf.dtype} of shape {leaf.shape}" if isinstance(leaf, np.ndarray) else type(leaf).__name__
-            raise ValueError(f"the state's {name} must hold {dtype} of shape {shape}, not {form}")
-        if within is not None:
-            within.check(f"the state is not one that this {policy} can have: {name}", leaf, size)
+
+    last: Any = None
+    """The state that the policy gave last, which need not be checked; a copy or a pickle knows of none."""
+
+    def __init__(self, first: Any, size: Size, policy: str) -> None:
+        self.first, self.size, self.policy = first, size, policy
+
+    def __reduce__(self) -> tuple[type[Door], tuple[Any, Size, str]]:
+        return Door, (self.first, self.size, self.policy)
+
+    def check(self, state: Any, rows: int) -> None:
+        """ValueError unless the state is one of the policy.
+
+        It must have this many rows, the types of tuples and the arrays that the policy's own states have, and no number
+        that its fields do not allow (see ``ata_gym.utils.ranges``).
+        """
+        if np.shape(state.round) != (rows,) or np.shape(state.key) != (rows,):
+            raise ValueError(f"the state is that of {np.size(state.round)} rows, and the observation has {rows}")
+        if _form(state) != _form(self.first):
+            raise ValueError(
+                f"the state is not one of this {self.policy}: it is another policy's, or its classes are made at each "
+                "call (define the classes of belief and plan at the top of a module)"
+            )
+        for (name, leaf, within), (_, like, _) in zip(declared(state), declared(self.first), strict=True):
+            shape, dtype = (rows, *np.shape(like)[1:]), np.asarray(like).dtype
+            if not isinstance(leaf, np.ndarray) or (leaf.shape, leaf.dtype) != (shape, dtype):
+                form = f"{leaf.dtype} of shape {leaf.shape}" if isinstance(leaf, np.ndarray) else type(leaf).__name__
+                raise ValueError(f"the state's {name} must hold {dtype} of shape {shape}, not {form}")
+            if within is not None:
+                within.check(f"the state is not one that this {self.policy} can have: {name}", leaf, self.size)
 
 
 def _form(tree: Any) -> Any:
     """The types of the tuples that a state is made of."""
     return (type(tree), *map(_form, tree)) if isinstance(tree, tuple) else None
+
+
+def checked_start(given: Any, rows: int) -> Mask:
+    """Which rows begin an episode, (E,); ValueError unless it is a boolean for each."""
+    start: Mask = np.reshape(given, -1)
+    if start.shape != (rows,) or start.dtype != np.bool_:
+        raise ValueError(
+            f"episode_start must be {rows} booleans, one for each row, not {start.dtype} of shape {start.shape}"
+        )
+    return start
 
 
 def checked_conditions(given: Any, rows: int, n: int, policy: str) -> Conditions:

@@ -18,16 +18,10 @@ from ata_gym.simulation.keys import derive_keys, stream_keys
 from ata_gym.typing import Floats, Ints, Keys, Mask
 from ata_gym.utils.ranges import Size, Wholes
 from ata_gym.utils.trees import choose_rows
-from ata_gym.utils.validation import whole_number
+from ata_gym.utils.validation import not_an_env, whole_number
 from ata_policies.beliefs.moments import Belief
 from ata_policies.explanation import Explanation, Telling, numbers_of
-from ata_policies.observations import (
-    LastAnswer,
-    Observation,
-    check_state,
-    checked_conditions,
-    checked_observation,
-)
+from ata_policies.observations import Door, Observation, checked_conditions, checked_observation, checked_start
 
 _OWN_RANDOMNESS = 1  # the stream of keys for policies; the task times have another
 
@@ -64,7 +58,7 @@ class Setting(NamedTuple):
             known |= {"pool": scenario.catalogue}  # type: ignore[union-attr]
             n = scenario.pool.n  # type: ignore[union-attr]
         except AttributeError:
-            raise ValueError(f"{env} is not an env of ata_gym: make one with gymnasium.make") from None
+            raise not_an_env(env) from None
         return cls(n, **known)
 
     def known_pool(self, policy: str, dynamic: bool = False) -> Pool:
@@ -184,15 +178,10 @@ class Policy(ABC):
             state = self.first_state(rows)
         elif not isinstance(state, State):
             raise ValueError(f"state must be what predict returned before, or None, not a {type(state).__name__}")
-        elif state is not self._last_answer.state or len(state.round) != rows:
+        elif state is not self._door.last or len(state.round) != rows:
             self.check_state(state, rows)
         if episode_start is not None:
-            start = np.reshape(episode_start, -1)
-            if start.shape != (rows,) or start.dtype != np.bool_:
-                raise ValueError(
-                    f"episode_start must be {rows} booleans, one for each row, not {start.dtype} of shape {start.shape}"
-                )
-            anew = anew | start
+            anew = anew | checked_start(episode_start, rows)
             seen["worker"] = np.where(anew[:, None], -1, seen["worker"])
             seen["elapsed"] = np.where(anew[:, None], 0.0, seen["elapsed"])
         belief, plan, round, episode = state.belief, state.plan, state.round, state.episode
@@ -206,15 +195,12 @@ class Policy(ABC):
             belief = belief.observe(seen["worker"], seen["duration"], seen["elapsed"])
             state = State(belief, plan, round + self.begins(seen), episode, state.key)
             action, state = self.act(state, seen) if conditions is None else self.act_knowing(state, seen, conditions)
-        self._last_answer.state = state
+        self._door.last = state
         return action if np.ndim(observation["worker"]) > 1 else action[0], state
 
     def check_state(self, state: State, rows: int) -> None:
-        """ValueError unless the state is one of this policy, with so many rows and numbers that it can have.
-
-        ``predict`` does so for any state but the very one that it returned last.
-        """
-        check_state(state, self._first, rows, Size(*self.setting[:2]), type(self).__name__)
+        """ValueError unless it is one of this policy with so many rows; ``predict`` asks so of all but its last one."""
+        self._door.check(state, rows)
 
     def explain(self, state: State, row: int = 0) -> Explanation:
         """What was behind the last decision in a row: the round, the plan, and what is thought of each worker.
@@ -287,12 +273,8 @@ class Policy(ABC):
         return None
 
     @cached_property
-    def _first(self) -> State:
-        return self.first_state(1)
-
-    @cached_property
-    def _last_answer(self) -> LastAnswer:
-        return LastAnswer()
+    def _door(self) -> Door:
+        return Door(self.first_state(1), Size(*self.setting[:2]), type(self).__name__)
 
     def first_state(self, rows: int) -> State:
         """The state of ``rows`` rows that have seen nothing."""

@@ -12,7 +12,7 @@ from typing import Any
 import gymnasium as gym
 
 from ata_gym.utils.extras import load_object
-from ata_gym.utils.validation import unknown
+from ata_gym.utils.validation import not_an_env, unknown
 from ata_policies.policy import Policy, Setting
 from ata_policies.presets import PRESETS, Preset
 
@@ -240,8 +240,8 @@ def id_of(env: gym.Env[Any, Any] | gym.vector.VectorEnv[Any, Any, Any]) -> str:
     """
     ours = [gym.spec(env_id) for env_id in env_ids()]
     ids = {point: spec.id for spec in ours for point in (spec.entry_point, spec.vector_entry_point)}
-    for kind in type(env.unwrapped).__mro__:
+    for kind in type(getattr(env, "unwrapped", None)).__mro__:
         env_id = ids.get(f"{kind.__module__}:{kind.__qualname__}")
         if env_id is not None:
             return env_id
-    raise ValueError(f"{env} is not an env of ata_gym: make one with gymnasium.make")
+    raise not_an_env(env)

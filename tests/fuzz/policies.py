@@ -42,6 +42,7 @@ def attempt(rng: np.random.Generator, folder: Path) -> None:
         now = {"privileged": bare.conditions()} if preset.privileged else {}
         action, state = policy.predict(observation, state, **now)
         bare.checked(action)
+        policy.check_state(state, rows)
         for e in range(rows):
             own = {key: np.asarray(field)[e : e + 1] for key, field in observation.items()}
             mine = {"privileged": _rows_of(now["privileged"], e)} if now else {}

@@ -142,6 +142,15 @@ def test_a_row_does_not_depend_on_its_batch() -> None:
         assert own.plan.shadow[0] == state.plan.shadow[e]
 
 
+@pytest.mark.parametrize("given", [None, {"means": [1.0, 2.0]}, np.ones(2), "conditions", (1, 2)])
+def test_privileged_information_of_another_type_is_refused(given: Any) -> None:
+    env = gym.make("ata_gym/TaskAllocation-v0", pool=exponential([1.0, 2.0]), budget=3)
+    policy = ata_policies.make("dynamic-ofta", env)
+    observation, _ = env.reset(seed=0)
+    with pytest.raises(ValueError, match=r"DynamicOfta is an oracle, and privileged is .*: call predict\(\.\.\., priv"):
+        policy.predict(observation, privileged=given)
+
+
 @pytest.mark.parametrize("name", ORACLES)
 def test_empty_places_get_nothing(name: str) -> None:
     env = drawn(name, 4, PADDED)

@@ -85,6 +85,7 @@ def play(name: str, n: int, budget: int, **hyperparameters: Any) -> None:
         now = {"privileged": env.unwrapped.conditions()} if policy.privileged else {}
         action, state = policy.predict(observation, state, **now)
         env.unwrapped.checked(action)
+        policy.check_state(state, len(CASES))  # it could be saved and loaded
         for part, leaf in leaves(state.belief):
             wrong = np.argwhere(np.isnan(leaf)) if leaf.dtype.kind == "f" else leaf[:0]
             assert not wrong.size, f"round {k + 1}: {part} has NaN, first for {CASES[wrong[0][0]]}"
@@ -130,6 +131,7 @@ def test_actions_of_dispatch_stay_legal(name: str) -> None:
             for done in range(budget):
                 action, state = predict(policy, env, observation, state)
                 bare.checked(action)
+                policy.check_state(state, rows)
                 running = rng.integers(0, 2, (rows, n)).astype(np.int8) * (done > 0)
                 observation = {
                     "worker": rng.integers(0, n, (rows, 1)),

@@ -137,7 +137,8 @@ def test_a_wrong_state_is_refused_and_changes_nothing(name: str) -> None:
     ]
     if "counts" in game.state.belief._fields:
         other = game.state._replace(belief=game.state.belief._replace(counts=np.zeros((3, 6))))
-        cases.append(("of other workers", other, game.observation, "has shape (3, 6): this policy has 3 rows of 5"))
+        said = "the state's belief.counts must hold float64 of shape (3, 5), not float64 of shape (3, 6)"
+        cases.append(("of other workers", other, game.observation, said))
     for what, state, observation, said in cases:
         message = refusal(game, observation, state)
         assert said in message, f"{what}: {message}"

@@ -58,6 +58,15 @@ def test_an_env_of_others() -> None:
         Setting.of(gym.make("CartPole-v1"))
 
 
+@pytest.mark.parametrize("given", ["ata_gym/TaskAllocation-v0", None, 3])
+def test_what_is_no_env_at_all(given: Any) -> None:
+    said = "an env is needed here, not the text 'ata_gym/TaskAllocation-v0': make it first, by gymnasium.make"
+    said = said if isinstance(given, str) else f"{given} is not an env of ata_gym: make one with gymnasium.make"
+    for asked in (lambda: ata_policies.make("ata", given), lambda: Setting.of(given)):
+        with pytest.raises(ValueError, match=f"^{said}$"):
+            asked()
+
+
 def test_a_class_may_be_named_by_its_module() -> None:
     assert ata_policies.load("ata_policies.allocation.baselines:Uta") is Uta
 

@@ -46,7 +46,7 @@ def pretrain(
     import torch  # noqa: PLC0415 - importing torch takes a second
 
     from ata_gym.rl.pretraining import learned, learned_dispatch  # noqa: PLC0415
-    from ata_gym.training.checkpoint import save_weights  # noqa: PLC0415
+    from ata_policies.learned.network import write_network  # noqa: PLC0415
 
     torch.set_num_threads(1)  # so that the sums do not depend on the number of cores
     if policy is Learned.ALLOCATION:
@@ -60,5 +60,5 @@ def pretrain(
             progress(policy.value, done)
             net = trained
     out.parent.mkdir(parents=True, exist_ok=True)
-    save_weights(out, net)
+    write_network(out, {name: tensor.numpy() for name, tensor in net.state_dict().items()})
     say(f"{policy.value} is trained: {out}")

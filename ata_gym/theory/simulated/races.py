@@ -151,6 +151,7 @@ def choose_race(
     table, ranked = np.asarray(times, np.float64), np.asarray(scores, np.float64)
     order = np.argsort(ranked, kind="stable")[: max(1, int((ranked < np.inf).sum()))]
     table, ranked = table[order], ranked[order]
+    stride = max(stride, 1)  # a negative one would never end
     unsure = np.ones((len(order), 1)) if factors is None else factors[order]
     workers, tasks = _scale(min(least, len(order)), len(order)), [*_scale(budget, 4 * budget), EVERYTHING]
     last = len(workers) - 1, len(tasks) - 1

@@ -6,7 +6,6 @@ is compared with that for n + 1; which arrays make sense as a whole only, their 
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
@@ -14,13 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ata_gym.utils.ranges import Within, declared, fitted
+from ata_gym.utils.sealed import checksum
 from ata_gym.utils.trees import leaves, rebuild
 
 T = TypeVar("T")
 
 _CHECKSUM = "checksum"
-_FORMS = {"b": "<i8", "i": "<i8", "f": "<f8"}
-"""The bytes in which numbers of a kind enter a checksum."""
 
 
 def widened(tree: T, fresh: T) -> T:
@@ -97,18 +95,6 @@ def check_seal(given: Mapping[str, Any], state: Mapping[str, Any]) -> None:
             "this state is not what state_dict() gave: its checksum is that of other values, so that it was changed or "
             "damaged; load another copy, or begin anew"
         )
-
-
-def checksum(state: Mapping[str, Any]) -> str:
-    """The SHA-256 of the names and values of a state, which numbers in lists, arrays and tensors have in common."""
-    digest = hashlib.sha256()
-    for name in sorted(state):
-        array = np.asarray(state[name])
-        if array.dtype.kind == "f":
-            array = np.where(np.isnan(array), np.nan, array)  # of one form of NaN: text keeps no other
-        content = str(array).encode() if array.dtype.kind == "U" else array.astype(_FORMS[array.dtype.kind]).tobytes()
-        digest.update(f"{name} {array.shape} ".encode() + content)
-    return digest.hexdigest()
 
 
 def _restored(key: str, like: Any, given: Mapping[str, Any]) -> NDArray[Any]:

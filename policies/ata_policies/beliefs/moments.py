@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
 from ata_gym.typing import Floats, Ints, Mask
 from ata_gym.utils.compiled import gufunc
-from ata_gym.utils.ranges import Counts, Squares, Times
+from ata_gym.utils.ranges import FINITE, Counts, Squares, Times, Within
 
 
 def never_finished(belief: Any) -> Mask:
@@ -20,7 +20,7 @@ def never_finished(belief: Any) -> Mask:
 class Belief(NamedTuple):
     """Counts and totals of the task times seen, each of shape (E, n)."""
 
-    counts: Counts  # K_i, tasks seen
+    counts: Annotated[Floats, Within(0.0, FINITE)]  # K_i, tasks seen, of which a prior may have any number
     totals: Times  # their times added up
 
     @classmethod

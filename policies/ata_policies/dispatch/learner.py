@@ -11,7 +11,7 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 
 from ata_gym.typing import Floats, Ints, Keys, Mask
-from ata_gym.utils.ranges import Counts, Flags, Reals, Times, Unending, Whose, Within
+from ata_gym.utils.ranges import Counts, Flags, Reals, Squares, Times, Whose, Within
 from ata_gym.utils.trees import map_leaves
 from ata_policies.allocation.estimates.thompson import draw_means
 from ata_policies.beliefs.availability import signs_of_life
@@ -76,10 +76,10 @@ class DispatchPlan(NamedTuple):
     """What is kept from step to step."""
 
     workers: Workers  # what the rule knows of the workers
-    evidence: Unending  # (E, n) how many results that is worth; see ``CensoredDistributions``
+    evidence: Squares  # (E, n) how many results that is worth; see ``CensoredDistributions``
     tasks: Counts  # (E, n) results and cancelled tasks that counted when a worker's times were computed
     level: Reals  # (E, n) logarithm of its time per result then
-    factor: Times  # (E, n) multiplies the times; drawn for the round
+    factor: Squares  # (E, n) multiplies the times; drawn for the round
     search: ShadowSearch
     asked: Flags  # (E, n) who should be working since the last step
     absent: Flags  # (E, n) 1 for those that showed no sign of life since they were asked to work

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from ata_policies.lb_bsp.predictors import HIGHEST, LOWEST, SIGNALS, Predictor, 
 
 _WEIGHTS = 2  # the stream of keys for first weights
 _FARTHEST = 4.0  # standard deviations; farther inputs and targets count as this far
+_Logarithms: TypeAlias = Annotated[Floats, Within(-720.0, 700.0, nan=True)]
 _torch = partial(require, "torch", extra="train", purpose="The predictor narx")
 
 
@@ -35,7 +36,7 @@ class NarxMemory(NamedTuple):
     rounds: Wholes  # (E,) rounds played
     due: Wholes  # (E,) how many there are at the next training
     samples: Wholes  # (E, n) rounds with a result
-    level: Numbers  # (E, n) running mean of the logarithm of the speed less what the network explains
+    level: _Logarithms  # (E, n) running mean of the logarithm of the speed less what the network explains
     lags: Numbers  # (E, n, d) logarithms of the last speeds; where there was no sample, of the prediction
     loads: Shares  # (E, n, q + 1, 2) signals of the coming round and of the q rounds before it
     inputs: Numbers  # (E, n, F) inputs of the coming round, of which the lags are differences from the level

@@ -11,9 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ata_gym.envs.interface.worker_features import OF_WORKER, WIDTH, Features
+from ata_gym.utils.atomic import write_whole
 from ata_gym.utils.compiled import gufunc
 from ata_gym.utils.extras import require
+from ata_gym.utils.sealed import checksum
 
+_CHECKSUM = "checksum"
 _AVAILABLE = OF_WORKER.index("available")
 Weights = NDArray[np.float32]
 
@@ -123,12 +126,32 @@ _NAMES = (
 )  # fmt: skip
 
 
+def write_network(path: Path, tensors: Mapping[str, NDArray[Any]]) -> None:
+    """Write the tensors of a ``WorkersNet``, by the names that torch gives them, with their checksum, as safetensors.
+
+    The file is written whole or not at all.
+    """
+    safetensors = require("safetensors.numpy", extra="rl", purpose="A learned policy")
+    arrays = {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}
+    write_whole(path, lambda part: safetensors.save_file(arrays, part, metadata={_CHECKSUM: checksum(arrays)}))
+
+
 @cache
 def read_network(path: Path) -> Network:
-    """The network in a safetensors file; nothing in it is run. ValueError if it holds no ``WorkersNet``."""
-    safetensors = require("safetensors.numpy", extra="rl", purpose="A learned policy")
+    """The network in a file that :func:`write_network` wrote; nothing in it is run.
+
+    ValueError if it holds no ``WorkersNet``, or other weights than were written.
+    """
+    safetensors = require("safetensors", extra="rl", purpose="A learned policy")
     try:
-        tensors = safetensors.load_file(path)
-    except (OSError, ValueError, require("safetensors", extra="rl").SafetensorError) as error:
+        with safetensors.safe_open(path, framework="numpy") as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is no dict
+            said = (file.metadata() or {}).get(_CHECKSUM)
+    except (OSError, ValueError, safetensors.SafetensorError) as error:
         raise ValueError(f"cannot read the weights in {path}: {error}") from error
+    if said != checksum(tensors):
+        wrong = "have no checksum" if said is None else "are damaged: their checksum is that of others"
+        raise ValueError(
+            f"the weights in {path} {wrong}; take another copy, or write them with ata-gym pretrain or write_network"
+        )
     return Network.of(tensors)

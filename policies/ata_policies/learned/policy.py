@@ -24,7 +24,8 @@ class _Learned(Policy):
     Parameters
     ----------
     weights
-        A safetensors file of a ``WorkersNet`` with one number for each worker; by default the one that is shipped.
+        A file of a ``WorkersNet`` with one number for each worker, as ``ata-gym pretrain`` or ``write_network`` writes
+        it; by default the one that is shipped.
     """
 
     source = "ours"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -12,7 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import ata_policies
-from ata_policies import Allocator
+from ata_gym import allocate
+from ata_gym.typing import Floats
+from ata_policies import AllocationPolicy, Allocator
 
 ALLOCATION = [
     name
@@ -329,3 +331,37 @@ def test_it_tells_what_it_expected_of_each_worker() -> None:
     allocator.observe({"a": [1.0, 2.0], "b": [4.0, 4.0]})
     allocator.allocate()
     assert allocator.expected_times() == {"a": 1.5, "b": 4.0}
+
+
+class OwnPlan(NamedTuple):
+    """A user's plan, whose fields have names that our own plans have too."""
+
+    away: Floats
+    absent: Floats
+    wait: Floats
+    asked: Floats
+    mean: Floats
+
+
+class Own(AllocationPolicy):
+    """Even."""
+
+    def first_plan(self, rows: int) -> OwnPlan:
+        return OwnPlan(*(100.0 * k + np.arange(self.setting.n) * np.ones((rows, 1)) for k in range(5)))
+
+    def allocate(self, state: Any) -> Any:
+        return allocate(np.zeros_like(state.belief.totals), self.setting.budget, state.round_keys())
+
+
+def test_the_plan_of_a_users_own_policy_is_left_alone() -> None:
+    allocator = Allocator(["a", "b", "c"], 6, Own(ata_policies.Setting(3, 6)))
+    first = allocator._state.plan
+    told = allocator.explain()
+    assert (told.away.any(), told.tasks, np.isnan(told.mean).all()) == (False, None, True)
+    for _ in range(3):
+        allocator.observe(times_of(allocator.allocate()))
+        allocator.leave("b") if "b" in allocator.workers else allocator.join("b")
+    allocator.allocate()
+    for name, field in first._asdict().items():
+        assert np.array_equal(getattr(allocator._state.plan, name), field), name
+    assert allocator.explain().away.tolist() == [False, True, False]  # the allocator knows that

@@ -16,7 +16,7 @@ import ata_policies
 from ata_gym.changes import Switch, Walk
 from ata_gym.pools import shifted_exponential
 from ata_policies import Allocator, Clock, Dispatcher
-from ata_policies.allocator.state import widened
+from ata_policies.allocator.state import sealed, widened
 from ata_policies.beliefs.distributions.bins import SLOTS, DistributionBelief
 
 N, BUDGET = 4, 6
@@ -185,3 +185,75 @@ def test_a_worker_beyond_those_whose_times_are_kept_takes_the_place_of_a_slower_
     seen = more.observe(np.array([[SLOTS]]), np.array([[1.0]]), np.zeros((1, SLOTS + 1)))
     assert (seen.slot[0, 7], seen.slot[0, SLOTS]) == (-1, 7)
     assert len({*seen.owner[0].tolist()}) == SLOTS
+
+
+def resealed(state: dict[str, Any]) -> dict[str, Any]:
+    """With the checksum of the values that it has now."""
+    return sealed({name: value for name, value in state.items() if name != "checksum"})
+
+
+def changed(leaf: Any, value: Any) -> Any:
+    """Nested lists of numbers, with another first number."""
+    array = np.array(leaf)
+    array.reshape(-1)[0] = value
+    return array.tolist()
+
+
+LOADED = {
+    "ata": ("state.belief.counts", "round.elapsed"),
+    "distribution-learner": ("state.belief.slot", "state.plan.availability.wait"),
+    "dispatch": ("round.begun", "state.belief.distributions.owner"),
+}
+
+
+@pytest.mark.parametrize("name", LOADED)
+@pytest.mark.parametrize("through", [by_array, by_json])
+def test_a_state_that_was_changed_is_refused(name: str, through: Any) -> None:
+    loop = made(name)
+    play(loop, 5)
+    kept = copy.deepcopy(loop.state_dict())
+    other = through({**kept, "state.episode": [7]})
+    with pytest.raises(ValueError, match=r"its checksum is that of other values, .* damaged; load another"):
+        loop.load_state_dict(other)
+    without = {name: value for name, value in kept.items() if name != "checksum"}
+    with pytest.raises(ValueError, match=r"this state has no checksum: load all that state_dict\(\) gave"):
+        loop.load_state_dict(through(without))
+    for key in LOADED[name]:
+        for value in (-2, -1000000):
+            with pytest.raises(ValueError, match=rf"{key.partition('.')[2]} must be from .*, and holds {value}"):
+                loop.load_state_dict(through(resealed({**kept, key: changed(kept[key], value)})))
+    assert loop.state_dict() == kept
+    loop.load_state_dict(through(resealed(kept)))
+
+
+def test_an_illegal_decision_is_refused() -> None:
+    loop = made("ata")
+    play(loop, 2)
+    loop.allocate()
+    kept = copy.deepcopy(loop.state_dict())
+    with pytest.raises(ValueError, match="must sum to the budget of 6, not to"):
+        loop.load_state_dict(resealed({**kept, "round.action": [6, 6, 0, 0]}))
+    assert loop.state_dict() == kept
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("clock.runtime", np.inf),
+        ("clock.total_worker_time", np.nan),
+        ("clock.rounds", -1),
+        ("env.finish", np.nan),
+        ("env.runtime", np.inf),
+        ("observation.duration", np.nan),
+        ("policy.plan.mean", np.nan),
+    ],
+)
+def test_a_clock_does_not_go_on_from_what_no_clock_has(key: str, value: float) -> None:
+    clock = Clock(gym.make("ata_gym/TaskDispatch-v0", pool=POOL, budget=BUDGET), "dispatch-rest", seed=4)
+    play(clock, 3)
+    kept = copy.deepcopy(clock.state_dict())
+    with pytest.raises(ValueError, match=key.rpartition(".")[2]):
+        clock.load_state_dict(resealed({**kept, key: changed(kept[key], value)}))
+    with pytest.raises(ValueError, match="its checksum is that of other values"):
+        clock.load_state_dict({**kept, "clock.runtime": kept["clock.runtime"] / 2})
+    assert text(clock.state_dict()) == text(kept)

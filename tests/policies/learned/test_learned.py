@@ -13,7 +13,7 @@ import pytest
 import ata_policies
 from ata_gym.envs.interface.worker_features import WIDTH
 from ata_policies import Setting, check_policy, from_agent
-from ata_policies.learned.network import Network, read_network
+from ata_policies.learned.network import Network, read_network, write_network
 from ata_policies.learned.policy import WEIGHTS
 
 safetensors = pytest.importorskip("safetensors.numpy", reason="extra rl is not installed")
@@ -85,7 +85,7 @@ def test_wrong_weights_are_refused(change: Callable[[dict[str, Any]], Any], sent
 
 def test_files_that_hold_no_weights_are_refused(tmp_path: Path) -> None:
     (tmp_path / "no.safetensors").write_bytes(b"\x80\x04not weights")
-    safetensors.save_file(tensors(outputs=2), tmp_path / "two.safetensors")
+    write_network(tmp_path / "two.safetensors", tensors(outputs=2))
     setting = Setting(5, 8)
     for name, sentence in (
         ("no", "cannot read the weights"),
@@ -94,6 +94,22 @@ def test_files_that_hold_no_weights_are_refused(tmp_path: Path) -> None:
     ):
         with pytest.raises(ValueError, match=sentence):
             ata_policies.make_for("learned", setting, ALLOCATION, weights=str(tmp_path / f"{name}.safetensors"))
+
+
+def test_weights_that_were_changed_are_refused(tmp_path: Path) -> None:
+    path = WEIGHTS / "learned.safetensors"
+    content = bytearray(path.read_bytes())
+    some = np.random.default_rng(0).integers(len(content) // 2, len(content) // 4 * 4 - 4, 200) // 4 * 4
+    for place in some.tolist():  # the tail holds float32 only; the sign and the exponent stay, so all stays finite
+        content[place] ^= 0xFF
+    (tmp_path / "other.safetensors").write_bytes(content)
+    safetensors.save_file(safetensors.load_file(path), tmp_path / "without.safetensors")
+    for name, sentence in (("other", "are damaged: their checksum is that of others"), ("without", "have no checksum")):
+        given = {"weights": str(tmp_path / f"{name}.safetensors")}
+        with pytest.raises(ValueError, match=f"{sentence}; take another copy, or write them with ata-gym pretrain"):
+            ata_policies.make_for("learned", Setting(5, 8), ALLOCATION, **given)
+    write_network(tmp_path / "again.safetensors", safetensors.load_file(path))
+    assert (tmp_path / "again.safetensors").read_bytes() == path.read_bytes()
 
 
 @pytest.mark.parametrize("name", ["learned", "learned-dispatch"])

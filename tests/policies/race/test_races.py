@@ -52,6 +52,20 @@ def test_everybody_races_in_the_first_round(kind: type) -> None:
     assert action.tolist() == [3] * 5
 
 
+def test_only_who_had_no_task_at_all_is_untried() -> None:
+    """A result, also one that took no time, and a cancelled task are tries: only the last worker never had one."""
+    results = np.array([[0, 1]]), np.array([[3.0, 0.0]]), np.array([[0.0, 0.0, 2.0, 0.0]])
+    belief = Exposure.empty(1, 4).observe(*results)
+    assert belief.untried().tolist() == [[False, False, False, True]]
+    assert Exposure.empty(2, 3).untried().all()
+    policy = RaceFastest(Setting(4, 2), m=1)
+    seen = dict(zip(("worker", "duration", "elapsed"), (part[0] for part in results), strict=True))
+    action, state = policy.predict(seen, policy.first_state(1))
+    assert policy.explain(state).untried.tolist() == [False, False, False, True]
+    assert action[3] == 2  # at once all tasks of a round
+    assert action[2] == 0 or action[0] == 0  # and of the others the one that is fastest by its draw
+
+
 def test_the_best_known_race_and_the_untried_beside_it() -> None:
     """With so much seen the draws are the means 1, 2.1, ?, 4.3 and 9: 6 + 2 tasks are shared out among the three."""
     state = state_of([4e8, 4e8, 0.0, 4e8, 4e8], [4e8, 8.4e8, 0.0, 17.2e8, 36e8])

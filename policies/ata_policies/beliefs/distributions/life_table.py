@@ -74,7 +74,7 @@ def slices(
     piece, used = 0, 0.0  # how much of the piece's chance the slices before took
     for s in range(size):
         need, total = 1.0 / size, 0.0
-        while need > 0.0:
+        while need > 0.0 and piece < pieces:
             last = piece == pieces - 1
             take = need if last else min(need, chance[piece] - used)
             begin = min(used / chance[piece], 1.0)

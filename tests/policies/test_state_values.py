@@ -1,0 +1,134 @@
+"""States from outside: each number of a state says what it may be, and others are refused or played on legally."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import pickle
+from typing import Annotated, Any, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+import ata_policies
+from ata_gym.theory.simulated.races import choose_race
+from ata_gym.typing import Ints
+from ata_gym.utils.ranges import Within, last_worker
+from ata_gym.utils.trees import difference
+from ata_policies import AllocationPolicy, Setting
+from ata_policies.beliefs.forgetting import Window
+from tests.fuzz.states import COMBINATIONS, Try, in_child, played, tampered, tries, undeclared
+
+NAMES = (*ata_policies.names(), *COMBINATIONS)
+LIGHT = ("ata", "explore-then-commit", "lb-bsp-last")
+"""Policies whose kernels are soon compiled."""
+
+
+def test_every_number_of_a_state_says_what_it_may_be() -> None:
+    assert {name: found for name in NAMES if (found := undeclared(name))} == {}
+
+
+@pytest.mark.parametrize("bounds", [True, False])
+def test_wrong_numbers_are_refused_or_played_on_legally(bounds: bool) -> None:
+    """All of some policies by kernels that check bounds, and some of all; the rest is tried by ``make fuzz``."""
+    if bounds:
+        chosen = [one for name in LIGHT for one in tries(name)]
+    else:
+        every = itertools.chain.from_iterable(tries(name) for name in NAMES)
+        chosen = list(itertools.islice(every, 0, None, 17))
+    assert in_child(chosen, bounds) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "leaf", "value"),
+    [
+        ("distribution-learner", "belief.slot", 10**6),
+        ("distribution-learner", "belief.owner", -2),
+        ("distribution-learner", "belief.row", np.inf),
+        ("distribution-learner", "plan.allocation", 1),
+        ("race", "plan.stride", -1000000),
+        ("race", "plan.fastest", 0),
+        ("dispatch", "belief.place", 5),
+        ("dispatch", "plan.workers.order", -1),
+        ("dispatch-rest", "plan.order", 4),
+        ("lb-bsp-gpu", "plan.leader", 4),
+        ("thompson:memory=window", "belief.length", 0.0),
+        ("kl-gamma:memory=discount", "belief.discount", 1.0),
+        ("ata", "belief.counts", np.nan),
+        ("ata", "round", -1),
+    ],
+)
+def test_what_is_wrong_is_named(name: str, leaf: str, value: float) -> None:
+    one = Try(name, leaf, value, everywhere=True, price=0.1)
+    game = played(name, 0.1)
+    with pytest.raises(ValueError, match=rf"the state is not one that this \w+ can have: {leaf} must (be from|add up)"):
+        game.policy.predict(game.observation, tampered(game, one))
+
+
+def test_a_state_that_the_policy_gave_itself_is_not_checked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    game, looked = played("ata", 0.1), []
+    policy = copy.deepcopy(game.policy)
+    check = policy._door.check
+    monkeypatch.setattr(policy._door, "check", lambda state, rows: looked.append(rows) or check(state, rows))
+    state = game.state
+    for _ in range(3):
+        _, state = policy.predict(game.observation, state)
+    assert looked == [2]  # of another policy
+    for foreign in (state._replace(), pickle.loads(pickle.dumps(state)), copy.deepcopy(state)):
+        one, expected = policy.predict(game.observation, foreign), policy.predict(game.observation, state)
+        assert difference(one, expected) is None
+    assert len(looked) > 3
+    assert pickle.loads(pickle.dumps(policy))._door.last is None
+    with pytest.raises(ValueError, match="the state is that of 2 rows, and the observation has 1"):
+        policy.predict(
+            {name: field[:1] for name, field in game.observation.items()}, policy.predict(game.observation)[1]
+        )
+
+
+@pytest.mark.parametrize("change", [np.float32, lambda leaf: leaf[:, :-1], np.ndarray.tolist])
+def test_arrays_of_another_form_are_refused(change: Any) -> None:
+    game = played("ata", 0.1)
+    wrong = game.state._replace(belief=game.state.belief._replace(totals=change(game.state.belief.totals)))
+    with pytest.raises(ValueError, match=r"the state's belief.totals must hold float64 of shape \(2, 4\), not"):
+        game.policy.predict(game.observation, wrong)
+
+
+def test_loops_end_whatever_a_state_holds() -> None:
+    """Behind the door, too."""
+    times = np.arange(1.0, 5.0)[:, None] * np.ones((1, 8))
+    assert choose_race(times, times[:, 0], 5, 0.1, start=(2, 7), stride=-1000000).fastest in range(1, 5)
+    belief = Window().start(1, 2, deviations=True)
+    jumped = belief._replace(clock=np.full((1, 2), 2.0**40), length=np.full(1, 2.0**-20))
+    seen = jumped.observe(np.array([[0, 0]]), np.array([[1.0, 2.0]]))
+    assert seen.counts[0, 0] <= 2.0
+
+
+class Kept(NamedTuple):
+    """A plan of a user's own."""
+
+    favourite: Annotated[Ints, Within(0, last_worker)]
+    anything: Ints
+
+
+class Loyal(AllocationPolicy):
+    """All for one."""
+
+    def first_plan(self, rows: int) -> Kept:
+        return Kept(np.zeros(rows, np.int64), np.zeros(rows, np.int64))
+
+    def allocate(self, state: Any) -> Ints:
+        return self.setting.budget * (np.arange(self.setting.n) == state.plan.favourite[:, None])
+
+
+def test_a_policy_of_ones_own_says_so_too() -> None:
+    setting = Setting(3, 4)
+    policy, other = Loyal(setting), Loyal(setting)
+    env = gym.make("ata_gym/TaskAllocation-v0", pool={"family": "exponential", "scale": [1.0, 1.0, 1.0]}, budget=4)
+    observation, _ = env.reset(seed=0)
+    _, state = policy.predict(observation)
+    moved = state._replace(plan=Kept(np.array([2]), np.array([10**6])))
+    assert other.predict(observation, moved)[0].tolist() == [4, 0, 0]  # an episode begins
+    assert other.predict(observation | {"worker": np.zeros(4, np.int64)}, moved)[0].tolist() == [0, 0, 4]
+    with pytest.raises(ValueError, match=r"this Loyal can have: plan.favourite must be from 0 to 2, and holds 3"):
+        other.predict(observation, state._replace(plan=Kept(np.array([3]), np.array([0]))))
