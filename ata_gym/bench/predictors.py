@@ -9,7 +9,7 @@ import polars as pl
 
 from ata_gym.bench.experiment.experiment import Experiment, plural
 from ata_gym.bench.report.report import Report, write
-from ata_gym.bench.report.statistics import estimates
+from ata_gym.bench.report.statistics import Estimate, estimates
 from ata_gym.bench.report.summary_tables import interval_note, show
 from ata_gym.bench.report.table import LEFT, Table, markdown, right
 from ata_policies.lb_bsp.prediction_errors import prediction_errors, record_speeds
@@ -32,8 +32,12 @@ def measure(
     seen = record_speeds(envs, experiment.rounds, experiment.seed)
     envs.close()
     found = prediction_errors(seen.speed, predictors, seen.signal, skip, experiment.seed, progress)
-    samples = [(name, *item) for name, errors in found.items() for item in errors._asdict().items()]
-    return estimates(samples, ["predictor", "quantity"])
+    rows = [
+        (name, quantity, Estimate.of(sample))
+        for name, errors in found.items()
+        for quantity, sample in errors._asdict().items()
+    ]
+    return estimates(rows, ["predictor", "quantity"])
 
 
 def report(found: pl.DataFrame, experiment: Experiment, skip: int, folder: Path) -> Report:

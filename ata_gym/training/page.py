@@ -12,9 +12,10 @@ from ata_gym.bench.experiment.experiment import Experiment
 from ata_gym.bench.experiment.store import Folder, finished, read_frame
 from ata_gym.bench.page import experiment_page as charts
 from ata_gym.bench.page import figures
-from ata_gym.bench.page.note import Note, about_experiment, finished_policies
+from ata_gym.bench.page.note import Note, about_experiment, competitors, finished_policies
 from ata_gym.bench.page.sections import Chart, Page, Player, Tables, View
-from ata_gym.bench.page.wording import lead
+from ata_gym.bench.report.headline import headline
+from ata_gym.bench.report.statistics import ends
 from ata_gym.training.problems.problem import Problem
 from ata_gym.training.studies import comparison
 from ata_gym.training.studies.curves import CLOCKS, LossReading, goal, lay, lay_evaluations, on_each_other
@@ -52,6 +53,7 @@ def page(folder: Path, note: Note) -> Page:
     records, trajectory = store.results(done), read_frame(trajectory_files(store)[0])
     reading = LossReading(**note["reading"])
     low = goal(trajectory, reading)
+    until = records.filter(pl.col("round") <= low.round)
     experiment = Experiment.on_scenario(
         note["title"], rounds=note["rounds"], budget=note["budget"], seeds=note["seeds"], seed=note["first_seed"]
     )
@@ -77,7 +79,7 @@ def page(folder: Path, note: Note) -> Page:
     return made._replace(
         study="train",
         title=f"{note['problem']} on {note['title']}",
-        lead=f"To a loss of {low.loss:.3g}: {lead(summary, {player.name: player.kind for player in players})}",
+        lead=f"To a loss of {low.loss:.3g}:\n{headline(ends(until), competitors(note))}",
         facts=[*made.facts, *figures_],
         players=players,
         sections=[*sections, *(section for section in made.sections if section.id in clocks)],

@@ -112,7 +112,10 @@ def test_results_are_priced_afterwards_or_played_at_the_price(tmp_path):
 
 
 def test_policies_that_cannot_be_made_are_told(tmp_path):
-    assert board(tmp_path, "uta", NEEDY).unable() == {NEEDY: "give file=..."}
+    ((name, reason),) = board(tmp_path, "uta", NEEDY).unable().items()
+    assert name == NEEDY
+    assert reason.startswith("ValueError: give file=... (")
+    assert reason.endswith('raise ValueError("give file=..."))')
 
 
 def synthetic(seed: int = 0) -> pl.DataFrame:

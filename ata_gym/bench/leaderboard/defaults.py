@@ -10,6 +10,8 @@ import polars as pl
 from ata_gym.bench.leaderboard import ranking
 from ata_gym.bench.leaderboard.experiment import LEARNER
 from ata_gym.bench.leaderboard.ranking import COST, TO_ORACLE, TO_OTHER
+from ata_gym.bench.report.headline import more_or_less
+from ata_gym.bench.report.statistics import Estimate
 from ata_gym.bench.report.table import LEFT, Table, right
 
 NEAR = 1.05
@@ -35,8 +37,9 @@ def tables(
         made.append(_compared(env, policy, mine, others, timed, _learners(of_env)))
         far += [(env, *cell) for cell in _far(of_env, mine)]
     if far:
-        columns = {"env": LEFT, "scenario": LEFT, **right(("price", "default\n/ best learner", "95 % interval"))}
-        columns |= {"best learner": LEFT}
+        intervals = by_scenario[f"{COST}_low"].is_not_null().any()
+        titles = ("price", "default\n/ best learner", *(["95 % interval"] if intervals else []))
+        columns = {"env": LEFT, "scenario": LEFT, **right(titles), "best learner": LEFT}
         made.append(Table(f"where a default is not within {NEAR - 1:.0%} of the best learner", columns, far))
     return made
 
@@ -57,8 +60,9 @@ def _compared(
         over = (others, TO_OTHER), (mine, TO_ORACLE)
         means = [_mean(frame.filter(pl.col("price") == price)[ratio]) for frame, ratio in over for price in prices]
         rows.append(("geometric mean", *means, *([""] * (len(rows[0]) - 1 - len(means)))))
-    near, oracle = (mine[COST] <= NEAR).sum(), _mean(mine[TO_ORACLE])
-    words = "no oracle has played" if oracle == "-" else f"its cost is {oracle} times that of the best oracle"
+    near, oracle = (mine[COST] <= NEAR).sum(), mine[TO_ORACLE]
+    means = Estimate(np.nan if oracle.has_nulls() else float(np.exp(oracle.log().mean())), np.nan, np.nan)
+    words = f"beside the best oracle it has {more}" if (more := more_or_less(means, "cost")) else "no oracle has played"
     about = (
         f"{env}: the default, {policy}, is within {NEAR - 1:.0%} of the best of {learners} learner"
         f"{'s' * (learners != 1)} in {near} of {mine.height};\n{words}. Its cost at each price, over that of the best "
@@ -75,8 +79,9 @@ def _far(of_env: pl.DataFrame, mine: pl.DataFrame) -> list[tuple[str, ...]]:
     found: list[tuple[str, ...]] = []
     for row in mine.filter(pl.col(COST) > NEAR).to_dicts():
         who = best.filter(pl.col("scenario") == row["scenario"], pl.col("price") == row["price"])["policy"]
-        between = f"{_plain(row[f'{COST}_low'])} to {_plain(row[f'{COST}_high'])}"
-        found.append((row["scenario"], f"{row['price']:g}", _plain(row[COST]), between, ", ".join(who)))
+        low, high = (row[f"{COST}_{end}"] for end in ("low", "high"))
+        between = () if low is None else (f"{_plain(low)} to {_plain(high)}",)
+        found.append((row["scenario"], f"{row['price']:g}", _plain(row[COST]), *between, ", ".join(who)))
     return found
 
 

@@ -13,13 +13,14 @@ import polars as pl
 from ata_gym.bench.experiment.run import edges
 from ata_gym.bench.experiment.store import Folder, finished
 from ata_gym.bench.leaderboard import ranking
-from ata_gym.bench.leaderboard.experiment import LEARNER, Competitor, Leaderboard, PricedJob, costs
+from ata_gym.bench.leaderboard.experiment import Leaderboard, PricedJob, costs
 from ata_gym.bench.leaderboard.ranking import COST, RUNTIME, TO_ORACLE, WORKER_TIME
+from ata_gym.bench.leaderboard.report import lead
 from ata_gym.bench.page import experiment_page as charts
 from ata_gym.bench.page import figures
-from ata_gym.bench.page.note import Note, about_policy
+from ata_gym.bench.page.note import Note, about_policy, competitors
 from ata_gym.bench.page.sections import Cell, Chart, Choice, Column, Page, Player, Tables, TableView, View
-from ata_gym.bench.report.summary_tables import show, title_of
+from ata_gym.bench.report.summary_tables import over_seeds, show, title_of
 from ata_gym.scenarios.card import scenario_card
 
 POINTS, GROUPS, ROUNDS = 60, 25, 40
@@ -76,18 +77,18 @@ def page(folder: Path, note: Note) -> Page:
         )
     players = [Player(one["name"], one["kind"]) for one in note["policies"]]
     places = {player.name: place for place, player in enumerate(players)}
-    who = {one["name"]: Competitor(one["name"], one["env"], one["kind"], priced=False) for one in note["policies"]}
+    who = {one.policy: one for one in competitors(note)}
     records = {id(job): Folder(folder / job["folder"]).results([job["policy"]]) for job in shown}
     ends = pl.concat(costs(records[id(job)], who[job["policy"]], job["scenario"], job["prices"]) for job in shown)
     ratios = ranking.ratios(ends, note["reference"])
     by_scenario, by_price = ranking.by_scenario(ratios), ranking.overall(ratios)
-    at_all_prices = ranking.overall(ratios, by_price=False)
+    at_all_prices, seeds = ranking.overall(ratios, by_price=False), note["seeds"]
     sections: list[Tables | Chart] = [
-        overview(by_price, at_all_prices),
+        overview(by_price, at_all_prices, seeds),
         matrix(by_scenario, by_price),
-        front(by_scenario, by_price, places),
+        front(by_scenario, by_price, places, seeds),
         spread(ratios, places),
-        *charts.clocks([_curves(shown, records, name, places) for name in ("runtime", "total_worker_time")]),
+        *charts.clocks([_curves(shown, records, name, places) for name in ("runtime", "total_worker_time")], seeds),
     ]
     sizes = {one["name"]: (one["workers"], one["budget"]) for one in note["scenarios"]}
     maps = [view for job in shown for view in _heat(folder, job, *sizes[job["scenario"]])]
@@ -98,11 +99,11 @@ def page(folder: Path, note: Note) -> Page:
     return Page(
         "leaderboard",
         note["title"],
-        lead(at_all_prices),
+        lead(ratios),
         [
             ("scenarios", f"{len(note['scenarios'])}"),
             ("policies", f"{len(players)}"),
-            ("seeds", f"{note['seeds']} ({note['first_seed']} to {note['first_seed'] + note['seeds'] - 1})"),
+            ("seeds", charts.seeds_of(note)),
             ("prices", ", ".join(f"{price:g}" for price in note["prices"])),
         ],
         players,
@@ -114,23 +115,7 @@ def page(folder: Path, note: Note) -> Page:
     )
 
 
-def lead(at_all_prices: pl.DataFrame) -> str:
-    """The best learner of each env."""
-    said = []
-    for (env,), ranked in at_all_prices.group_by("env", maintain_order=True):
-        learners = ranked.filter(kind=LEARNER)
-        if learners.is_empty():
-            continue
-        best = learners.row(0, named=True)
-        among = f"is the best of {len(learners)} learners" if len(learners) > 1 else "is the only learner"
-        cost = "as much as" if best[COST] < 1.005 else f"{best[COST]:.2f} times as much as"
-        oracle = "" if best[TO_ORACLE] is None else f", and {best[TO_ORACLE]:.2f} times as much as the best oracle"
-        over = "over all scenarios and prices it costs"
-        said.append(f"In {env}, {best['policy']} {among}: {over} {cost} the best learner of each{oracle}.")
-    return " ".join(said) or "No learner was played: oracles and baselines are shown beside each other."
-
-
-def overview(by_price: pl.DataFrame, at_all_prices: pl.DataFrame) -> Tables:
+def overview(by_price: pl.DataFrame, at_all_prices: pl.DataFrame, seeds: int) -> Tables:
     """A table for each env and price, and over all prices."""
     titles = (
         "cost\n/ best learner",
@@ -155,9 +140,9 @@ def overview(by_price: pl.DataFrame, at_all_prices: pl.DataFrame) -> Tables:
             rows.append([Cell(row["policy"]), rank, Cell(row["kind"]), *cells, worst, Cell(row["where"] or "-")])
         views.append(TableView(columns, rows, {"env": env, "price": price}))
     note = (
-        "Cost is runtime + price x worker time. Cells are geometric means, over scenarios and seeds, of ratios on the "
-        "same seeds, and half their 95 % intervals: 1 is as good as the best, and less is better. Oracles know what "
-        "learners must learn; baselines neither know nor learn. Click on a title to sort."
+        "Cost is runtime + price x worker time. Cells are geometric means over the scenarios of ratios on the same "
+        f"seeds: {over_seeds(seeds, 'the geometric mean')}; 1 is as good as the best, and less is better. Oracles know "
+        "what learners must learn; baselines neither know nor learn. Click on a title to sort."
     )
     return Tables("overview", "All policies beside each other", note, views)
 
@@ -187,14 +172,14 @@ def _ratio(row: Mapping[str, Any] | None) -> Cell:
     return Cell(f"{row[COST]:.3g}", row[COST], shade)
 
 
-def front(by_scenario: pl.DataFrame, by_price: pl.DataFrame, places: Mapping[str, int]) -> Chart:
+def front(by_scenario: pl.DataFrame, by_price: pl.DataFrame, places: Mapping[str, int], seeds: int) -> Chart:
     """Runtime against worker time over those of OFTA, in each scenario and over all."""
     views = []
     for (price,), there in by_price.group_by("price", maintain_order=True):
         views.append(_front(there, places, {"scenario": _EVERYWHERE, "price": f"{price:g}"}))
     for (scenario, price), there in by_scenario.group_by("scenario", "price", maintain_order=True):
         views.append(_front(there, places, {"scenario": str(scenario), "price": f"{price:g}"}))
-    made = charts.front_chart(views, " / that of OFTA")
+    made = charts.front_chart(views, " / that of OFTA", seeds)
     return made._replace(settings={**made.settings, "half": False})
 
 

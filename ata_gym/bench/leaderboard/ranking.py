@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 import polars as pl
 
 from ata_gym.bench.leaderboard.experiment import LEARNER, ORACLE
-from ata_gym.bench.report.statistics import estimate
+from ata_gym.bench.report.statistics import Estimate
 
 RUNTIME, WORKER_TIME, COST, TO_ORACLE = "runtime/ofta", "total_worker_time/ofta", "cost/best", "cost/oracle"
 QUANTITIES = (RUNTIME, WORKER_TIME, COST, TO_ORACLE)
@@ -88,9 +87,7 @@ def overall(ratios: pl.DataFrame, by_price: bool = True) -> pl.DataFrame:
     """
     price = ("price",) if by_price else ()
     by = (*price, *_WHO)
-    parts = pl.struct("scenario") if by_price else pl.struct("scenario", "price")
-    everywhere = parts.n_unique().over(by) == parts.n_unique()
-    mean = ratios.filter(everywhere).group_by(*by, "seed", maintain_order=True).agg(pl.col(QUANTITIES).mean())
+    mean = by_seed(ratios, by_price)
     worst = (
         by_scenario(ratios)
         .sort(COST, descending=True, nulls_last=True, maintain_order=True)
@@ -103,15 +100,25 @@ def overall(ratios: pl.DataFrame, by_price: bool = True) -> pl.DataFrame:
     return made.sort(*order, COST, nulls_last=True, maintain_order=True).with_columns(rank)
 
 
+def by_seed(ratios: pl.DataFrame, by_price: bool = False) -> pl.DataFrame:
+    """Mean logarithms over scenarios of each seed, of the policies that have played all of them, for each price or all.
+
+    Columns env, price (if ``by_price``), policy, kind, seed, ``QUANTITIES``.
+    """
+    by = (*(("price",) if by_price else ()), *_WHO)
+    parts = pl.struct("scenario") if by_price else pl.struct("scenario", "price")
+    everywhere = parts.n_unique().over(by) == parts.n_unique()
+    return ratios.filter(everywhere).group_by(*by, "seed", maintain_order=True).agg(pl.col(QUANTITIES).mean())
+
+
 def _estimates(ratios: pl.DataFrame, by: Sequence[str], quantities: Sequence[str] = QUANTITIES) -> pl.DataFrame:
     """Means of the logarithms in each group, and their intervals, back as ratios."""
     rows = []
     for keys, group in ratios.group_by(by, maintain_order=True):
         row = dict(zip(by, keys, strict=True))
         for quantity in quantities:
-            mean, half = estimate(group[quantity].cast(pl.Float64).to_numpy())
-            for name, value in (("", mean), ("_low", mean - half), ("_high", mean + half)):
-                row[quantity + name] = float(np.exp(value))
+            found = Estimate.of_logarithms(group[quantity].cast(pl.Float64).to_numpy())
+            row |= {quantity: found.mean, f"{quantity}_low": found.low, f"{quantity}_high": found.high}
         rows.append(row)
     names = [quantity + part for quantity in quantities for part in ("", "_low", "_high")]
     kinds = {name: ratios.schema[name] for name in by} | dict.fromkeys(names, pl.Float64())

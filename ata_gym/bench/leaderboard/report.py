@@ -5,23 +5,26 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 
+import numpy as np
 import polars as pl
 
 from ata_gym.bench.experiment.experiment import plural
 from ata_gym.bench.leaderboard import defaults, front, ranking
 from ata_gym.bench.leaderboard.decisions import FOLDER
-from ata_gym.bench.leaderboard.experiment import LEARNER, Leaderboard, PricedJob, finals
+from ata_gym.bench.leaderboard.experiment import LEARNER, Competitor, Leaderboard, PricedJob, finals
 from ata_gym.bench.leaderboard.ranking import COST, QUANTITIES, RUNTIME, TO_ORACLE, WORKER_TIME
+from ata_gym.bench.report.headline import in_brackets, leaders, more_or_less, of_game
 from ata_gym.bench.report.report import Report, write
+from ata_gym.bench.report.statistics import Estimate
 from ata_gym.bench.report.summary_tables import show, title_of
 from ata_gym.bench.report.table import LEFT, RIGHT, WRAP, Table, markdown, right
 from ata_gym.scenarios import Scenario
 
 LEGEND = (
     "cost = runtime + price x worker time. A cell is the geometric mean, over scenarios and seeds, of the cost divided "
-    "by that of the best learner of the same env, scenario and price, on the same seeds, and half its 95 % confidence "
-    "interval; columns with / oracle divide by the best oracle instead. Oracles know what learners must learn; "
-    "baselines neither know nor learn. OFTA is that of each round where workers change."
+    "by that of the best learner of the same env, scenario and price, on the same seeds, and with several seeds half "
+    "its 95 % confidence interval; columns with / oracle divide by the best oracle instead. Oracles know what learners "
+    "must learn; baselines neither know nor learn. OFTA is that of each round where workers change."
 )
 
 _WHO = {"rank": LEFT, "policy": LEFT}
@@ -62,7 +65,34 @@ def report(
     if times is not None:
         short = [*overview(by_price, at_all_prices, times), *defaults.tables(by_scenario, compared, recommended, times)]
         files += write(board.out / FOLDER, {"leaderboard.md": markdown(short), "decisions.csv": times})
-    return Report(by_price, short, files, pictures, "\n".join([title, *notes]))
+    return Report(by_price, short, files, pictures, "\n".join([title, *notes]), lead(ranked))
+
+
+def lead(ratios: pl.DataFrame) -> str:
+    """The headline of each env over all scenarios and prices, from what ``ranking.ratios`` returns."""
+    means, lines = ranking.by_seed(ratios), []
+    for (env,), there in means.filter(pl.col(COST).is_not_null()).group_by("env", maintain_order=True):
+        of = {mine["policy"][0]: mine.sort("seed") for _, mine in there.group_by("policy", maintain_order=True)}
+        columns = {"cost": COST, "runtime": RUNTIME, "total_worker_time": WORKER_TIME}
+        samples = {
+            name: {policy: np.exp(mine[column].to_numpy()) for policy, mine in of.items()}
+            for name, column in columns.items()
+        }
+        players = [Competitor(policy, str(env), mine["kind"][0], priced=False) for policy, mine in of.items()]
+        (best,) = leaders(samples, players)
+        to = {"best learner": COST, "best oracle": TO_ORACLE}
+        own = {who: Estimate.of_logarithms(of[best][column].cast(pl.Float64).to_numpy()) for who, column in to.items()}
+        beside = [
+            f"  beside the {who} of each scenario: {said}"
+            for who, one in own.items()
+            if (said := more_or_less(one, "cost"))
+        ]
+        lines += [of_game(samples, players), *beside]
+    if not lines:
+        return "No learner was played: oracles and baselines are shown beside each other."
+    seeds = means["seed"].n_unique()
+    lines = ["Over all scenarios and prices:", *lines]
+    return "\n".join([in_brackets(1), *lines] if seeds == 1 else [*lines, in_brackets(seeds)])
 
 
 def heading(board: Leaderboard) -> str:

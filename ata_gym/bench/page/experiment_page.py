@@ -12,14 +12,12 @@ import polars as pl
 from ata_gym.bench.experiment.run import edges
 from ata_gym.bench.experiment.store import Folder, finished, read_frame, read_json
 from ata_gym.bench.page import figures
-from ata_gym.bench.page.note import Note, finished_policies
+from ata_gym.bench.page.note import Note, competitors, finished_policies
 from ata_gym.bench.page.sections import Cell, Chart, Column, Page, Player, Tables, TableView, View
-from ata_gym.bench.page.wording import best_of, lead
-from ata_gym.bench.report.statistics import BASELINES, CONFIDENCE, summarise
-from ata_gym.bench.report.summary_tables import TITLES, scaled, show
+from ata_gym.bench.report.headline import headline, leaders
+from ata_gym.bench.report.statistics import BASELINES, ends, summarise
+from ata_gym.bench.report.summary_tables import TITLES, band, over_seeds, scaled, show
 from ata_gym.typing import Floats
-
-BAND = f"The band is the {CONFIDENCE:.0%} interval of the mean over the seeds."
 
 
 def page(folder: Path, note: Note) -> Page:
@@ -56,18 +54,19 @@ def experiment_page(note: Note, records: pl.DataFrame | None, tasks: Mapping[str
     places = {player.name: place for place, player in enumerate(players)}
     common = figures.last_common(records)
     summary = summarise(records.filter(pl.col("round") <= common), note["price"])
+    seeds, samples = note["seeds"], ends(records.filter(pl.col("round") <= common), note["price"])
     sections: list[Tables | Chart] = [overview(summary, note, common)]
-    sections += clocks([[View(figures.curves(records, name, places))] for name in ("runtime", "total_worker_time")])
-    sections.append(front_of(summary, places))
+    views = [[View(figures.curves(records, name, places))] for name in ("runtime", "total_worker_time")]
+    sections += clocks(views, seeds)
+    sections.append(front_of(summary, places, seeds))
     if not records["regret"].is_null().all():
-        sections.append(regret([View(figures.curves(records, "regret", places))]))
+        sections.append(regret([View(figures.curves(records, "regret", places))], seeds))
     sizes = np.diff(edges(note["workers"])).tolist()
-    kinds = {player.name: player.kind for player in players}
-    best = best_of(summary, kinds)
-    order = sorted(tasks, key=lambda name: name != best)
+    best = leaders(samples, competitors(note))
+    order = sorted(tasks, key=lambda name: name not in best)
     maps = [View(figures.heat(*tasks[name], sizes, note["budget"]), {"policy": name}) for name in order]
     sections += [allocations(maps)] if maps else []
-    if note["seeds"] > 1:
+    if seeds > 1:
         quantities = {"runtime": "runtime", "total_worker_time": "worker time"}
         if note["price"] > 0:
             quantities["cost"] = "cost"
@@ -79,7 +78,7 @@ def experiment_page(note: Note, records: pl.DataFrame | None, tasks: Mapping[str
     return Page(
         "bench",
         note["title"],
-        lead(summary, kinds),
+        headline(samples, competitors(note)),
         facts(note),
         players,
         sections,
@@ -91,16 +90,20 @@ def experiment_page(note: Note, records: pl.DataFrame | None, tasks: Mapping[str
 
 def facts(note: Note) -> list[tuple[str, str]]:
     """The sizes of an experiment."""
-    first, seeds = note["first_seed"], note["seeds"]
-    named = f"{first}" if seeds == 1 else f"{first} to {first + seeds - 1}"
     return [
         ("workers n", f"{note['workers']:,}"),
         ("budget B", f"{note['budget']:,}"),
         ("rounds", f"{note['rounds']:,}"),
-        ("seeds", f"{seeds:,} ({named})"),
+        ("seeds", seeds_of(note)),
         ("price", f"{note['price']:g}"),
         ("policies", f"{len(note['policies'])}"),
     ]
+
+
+def seeds_of(note: Note) -> str:
+    """How many seeds, and which."""
+    first, seeds = note["first_seed"], note["seeds"]
+    return f"{seeds:,} ({first if seeds == 1 else f'{first} to {first + seeds - 1}'})"
 
 
 def overview(summary: pl.DataFrame, note: Note, rounds: int) -> Tables:
@@ -125,15 +128,15 @@ def overview(summary: pl.DataFrame, note: Note, rounds: int) -> Tables:
             rows.append([Cell(one["name"]), Cell(one["kind"]), *cells])
     columns = [Column("policy", False), Column("kind", False), *map(Column, titles)]
     cost = f" Cost is runtime + {note['price']:g} x worker time." if note["price"] > 0 else ""
+    same = "geometric means of those on the same seeds" if note["seeds"] > 1 else "of the same seed"
     about = (
-        f"After {rounds:,} rounds: the mean over {note['seeds']} seeds and half its {CONFIDENCE:.0%} interval; less is "
-        f"better in every column but support, the workers that got tasks in the last round. Ratios are of the same "
-        f"seeds.{cost} Click on a title to sort."
+        f"After {rounds:,} rounds: {over_seeds(note['seeds'])}; less is better in every column but support, the "
+        f"workers that got tasks in the last round. Ratios are {same}.{cost} Click on a title to sort."
     )
     return Tables("overview", "All policies beside each other", about, [TableView(columns, rows)])
 
 
-def clocks(views: Sequence[Sequence[View]]) -> list[Chart]:
+def clocks(views: Sequence[Sequence[View]], seeds: int) -> list[Chart]:
     """Two charts, of runtime and of worker time against the round, each with its views."""
     named = [
         ("runtime", "Runtime", "The time until all rounds so far were over"),
@@ -143,7 +146,7 @@ def clocks(views: Sequence[Sequence[View]]) -> list[Chart]:
         Chart(
             id,
             f"{title}: lower is better",
-            f"{said}, or its mean per round, which falls while a policy learns. {BAND}",
+            f"{said}, or its mean per round, which falls while a policy learns.{band(seeds)}",
             "curves",
             shown,
             {"x": "round", "y": title.lower(), "perRound": True, "logX": True, "logY": True, "half": True},
@@ -152,28 +155,28 @@ def clocks(views: Sequence[Sequence[View]]) -> list[Chart]:
     ]
 
 
-def regret(views: Sequence[View]) -> Chart:
+def regret(views: Sequence[View], seeds: int) -> Chart:
     """The chart of the proxy regret."""
     note = (
         "The proxy loss above the least possible one, added up over the rounds: a curve that becomes flat has found "
-        f"the best allocation. {BAND}"
+        f"the best allocation.{band(seeds)}"
     )
     settings = {"x": "round", "y": "proxy regret", "perRound": True, "logX": True, "logY": False, "half": True}
     return Chart("regret", "Proxy regret: lower is better", note, "curves", views, settings)
 
 
-def front_of(summary: pl.DataFrame, places: Mapping[str, int]) -> Chart:
+def front_of(summary: pl.DataFrame, places: Mapping[str, int], seeds: int) -> Chart:
     """The chart of runtime against worker time, over those of OFTA where it was played."""
     over = "/ofta" if "runtime/ofta" in summary["quantity"] else ""
     data = figures.front(summary, places, f"total_worker_time{over}", f"runtime{over}")
-    return front_chart([View(data)], " / that of OFTA" if over else "")
+    return front_chart([View(data)], " / that of OFTA" if over else "", seeds)
 
 
-def front_chart(views: Sequence[View], over: str) -> Chart:
+def front_chart(views: Sequence[View], over: str, seeds: int) -> Chart:
     """The chart of runtime against worker time."""
     note = (
-        "Each point is a policy, with its intervals. The line joins those that no other beats in both; the lower left "
-        "corner is best."
+        f"Each point is a policy{', with its intervals' * (seeds > 1)}. The line joins those that no other beats in "
+        "both; the lower left corner is best."
     )
     settings = {"x": f"worker time{over}", "y": f"runtime{over}", "logX": True, "logY": True, "half": True}
     return Chart("front", "Runtime against worker time: lower left is better", note, "front", views, settings)

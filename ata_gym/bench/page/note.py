@@ -54,6 +54,11 @@ def read_note(folder: Path) -> Note:
     return note
 
 
+def competitors(note: Note) -> list[Competitor]:
+    """The policies of a note, in its order."""
+    return [Competitor(one["name"], one["env"], one["kind"], priced=False) for one in note["policies"]]
+
+
 def finished_policies(folder: Path, note: Note) -> list[str]:
     """The policies of a note that have finished, in its order; ValueError if none has."""
     store = Folder(folder)

@@ -95,7 +95,7 @@ class Page(NamedTuple):
     study: str
     title: str
     lead: str
-    """One sentence: what was compared, and who is best."""
+    """What was compared, and who is best in each game, a line each."""
     facts: Sequence[tuple[str, str]]
     players: Sequence[Player]
     sections: Sequence[Tables | Chart]

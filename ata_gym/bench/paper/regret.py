@@ -14,7 +14,7 @@ from ata_gym.bench.experiment.store import Folder
 from ata_gym.bench.report import style
 from ata_gym.bench.report.plots import curve
 from ata_gym.bench.report.report import Report, write
-from ata_gym.bench.report.statistics import estimates, values
+from ata_gym.bench.report.statistics import Estimate, estimates, values
 from ata_gym.bench.report.summary_tables import show
 from ata_gym.bench.report.table import LEFT, Table, markdown, right
 from ata_gym.typing import Floats, Ints
@@ -57,12 +57,13 @@ def slopes(records: pl.DataFrame) -> pl.DataFrame:
     rounds = records["round"].unique().sort().to_numpy()
     last = float(rounds[-1])
     ends = last * 10.0 ** (-0.5 * np.arange(_PARTS, -1, -1))
-    samples = []
+    rows = []
     for policy in records["policy"].unique(maintain_order=True):
         regret = values(records, policy, "regret")
         for part, (low, high) in enumerate([(ends[0], last), *pairwise(ends)]):
-            samples.append((policy, part, low, high, slope(rounds, regret, low * (1 - 1e-9), high * (1 + 1e-9))))
-    found = estimates(samples, ["policy", "part", "from", "to"]).rename({"mean": "slope"})
+            fitted = slope(rounds, regret, low * (1 - 1e-9), high * (1 + 1e-9))
+            rows.append((policy, part, low, high, Estimate.of(fitted)))
+    found = estimates(rows, ["policy", "part", "from", "to"]).rename({"mean": "slope"})
     whole = pl.col("slope").first().over("policy")
     return found.with_columns(deviation=pl.when(whole != 0).then(pl.col("slope") / whole - 1))
 

@@ -11,8 +11,10 @@ import polars as pl
 
 from ata_gym.bench.experiment.experiment import Experiment
 from ata_gym.bench.experiment.store import Folder
+from ata_gym.bench.leaderboard.experiment import Competitor
 from ata_gym.bench.report import plots
-from ata_gym.bench.report.statistics import summarise
+from ata_gym.bench.report.headline import headline
+from ata_gym.bench.report.statistics import ends, summarise
 from ata_gym.bench.report.summary_tables import summary_tables
 from ata_gym.bench.report.table import Table, markdown
 from ata_gym.utils.atomic import write_whole
@@ -40,7 +42,9 @@ def report(experiment: Experiment, policies: list[str], folder: Folder) -> Repor
     summary = summarise(records, experiment.scenario.price)
     tables = summary_tables(summary, experiment)
     files = write(folder.path, {"table.md": markdown(tables), "table.csv": summary})
-    return Report(summary, tables, files, plots.draw(records, experiment, folder.path / "plots"))
+    pictures = plots.draw(records, experiment, folder.path / "plots")
+    said = headline(ends(records, experiment.scenario.price), map(Competitor.of, policies))
+    return Report(summary, tables, files, pictures, remark=said)
 
 
 def write(folder: Path, contents: Mapping[str, str | pl.DataFrame]) -> list[Path]:

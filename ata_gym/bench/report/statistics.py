@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -31,19 +31,49 @@ def estimate(values: Floats) -> tuple[Floats, Floats]:
     return mean, np.asarray(quantile(len(values)) * values.std(axis=0, ddof=1) / len(values) ** 0.5)
 
 
-def estimates(samples: Iterable[tuple[Any, ...]], names: Sequence[str]) -> pl.DataFrame:
-    """Columns of these names, mean, low, high, from rows of their cells with an array of shape (seeds,) at the end.
+class Estimate(NamedTuple):
+    """A mean over seeds, and the ends of its interval; NaN where there is none, as for a single seed."""
 
-    The last three are null for a sample that is not finite; low and high are null for a single seed.
+    mean: float
+    low: float
+    high: float
 
-    >>> estimates([("ata", "runtime", np.array([1.0, 2.0, 3.0]))], ["policy", "quantity"]).row(0)[:3]
-    ('ata', 'runtime', 2.0)
-    """
-    rows = []
-    for *cells, sample in samples:
+    @classmethod
+    def of(cls, sample: Floats) -> Estimate:
+        """That of a sample, shape (seeds,).
+
+        >>> Estimate.of(np.array([1.0, 2.0, 3.0])).mean
+        2.0
+        """
         mean, half = estimate(sample) if np.isfinite(sample).all() else (np.nan, np.nan)
-        rows.append((*cells, float(mean), float(mean - half), float(mean + half)))
-    return pl.DataFrame(rows, [*names, "mean", "low", "high"], orient="row").fill_nan(None)
+        return cls(float(mean), float(mean - half), float(mean + half))
+
+    @classmethod
+    def of_ratio(cls, mine: Floats, theirs: Floats) -> Estimate:
+        """The geometric mean of ratios of values on the same seeds, (seeds,), with Student's interval of the logs.
+
+        So the interval of the inverse ratio is the inverse interval, and a ratio is never below 0.
+
+        >>> Estimate.of_ratio(np.array([1.0, 4.0]), np.array([2.0, 2.0])).mean
+        1.0
+        """
+        with np.errstate(divide="ignore", invalid="ignore"):  # recorded times may be 0
+            return cls.of_logarithms(np.log(mine) - np.log(theirs))
+
+    @classmethod
+    def of_logarithms(cls, sample: Floats) -> Estimate:
+        """The same from the logarithms of the ratios."""
+        return cls(*(float(np.exp(end)) for end in cls.of(sample)))
+
+
+def estimates(rows: Iterable[tuple[Any, ...]], names: Sequence[str]) -> pl.DataFrame:
+    """Columns of these names, mean, low, high, from rows of their cells with an ``Estimate`` at the end; null for NaN.
+
+    >>> estimates([("ata", "runtime", Estimate(2.0, 1.5, 2.5))], ["policy", "quantity"]).row(0)
+    ('ata', 'runtime', 2.0, 1.5, 2.5)
+    """
+    flat = [(*cells, *estimated) for *cells, estimated in rows]
+    return pl.DataFrame(flat, [*names, "mean", "low", "high"], orient="row").fill_nan(None)
 
 
 def quantile(seeds: int) -> float:
@@ -60,20 +90,26 @@ def values(records: pl.DataFrame, policy: str, quantity: str) -> Floats:
 def summarise(records: pl.DataFrame, price: float = 0.0) -> pl.DataFrame:
     """Summarise the last round of records as of ``run.SCHEMA``: columns policy, quantity, mean, low, high.
 
-    Quantities such as ``runtime/ofta`` are means of the ratios of the two policies' values on the same seed; they are
-    there for those of ``BASELINES`` that were played. Where worker time has a price, there is ``cost``, too.
+    Quantities such as ``runtime/ofta`` are ratios of the two policies' values on the same seeds; they are there for
+    those of ``BASELINES`` that were played. Where worker time has a price, there is ``cost``, too.
     """
+    compared = ends(records, price)
     last = records.filter(pl.col("round") == pl.col("round").max())
-    if price > 0:
-        last = last.with_columns(cost=pl.col("runtime") + price * pl.col("total_worker_time"))
-    policies = records["policy"].unique(maintain_order=True).to_list()
-    compared = ["runtime", "total_worker_time", *(["cost"] if price > 0 else [])]
-    samples = []
-    for policy in policies:
-        of = {name: values(last, policy, name)[:, 0] for name in (*compared, "regret", "support")}
+    rows: list[tuple[str, str, Estimate]] = []
+    for policy in records["policy"].unique(maintain_order=True):
+        rows += [(policy, name, Estimate.of(of[policy])) for name, of in compared.items()]
+        rows += [(policy, name, Estimate.of(values(last, policy, name)[:, 0])) for name in ("regret", "support")]
         for baseline in BASELINES:
-            if baseline in policies:
-                with np.errstate(divide="ignore", invalid="ignore"):  # recorded times may be 0
-                    of |= {f"{name}/{baseline}": of[name] / values(last, baseline, name)[:, 0] for name in compared}
-        samples += [(policy, *item) for item in of.items()]
-    return estimates(samples, ["policy", "quantity"])
+            for name, of in compared.items():
+                if baseline in of:
+                    rows.append((policy, f"{name}/{baseline}", Estimate.of_ratio(of[policy], of[baseline])))
+    return estimates(rows, ["policy", "quantity"])
+
+
+def ends(records: pl.DataFrame, price: float = 0.0) -> dict[str, dict[str, Floats]]:
+    """The values of the seeds in the last round of records, by quantity and policy; with a price also ``cost``."""
+    last = records.filter(pl.col("round") == pl.col("round").max())
+    last = last.with_columns(cost=pl.col("runtime") + price * pl.col("total_worker_time"))
+    names = ["runtime", "total_worker_time", *(["cost"] if price > 0 else [])]
+    policies = records["policy"].unique(maintain_order=True)
+    return {name: {policy: values(last, policy, name)[:, 0] for policy in policies} for name in names}

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import polars as pl
 
 from ata_gym.bench.experiment.experiment import Experiment
-from ata_gym.bench.report.statistics import BASELINES
+from ata_gym.bench.report.statistics import BASELINES, CONFIDENCE
 from ata_gym.bench.report.table import LEFT, RIGHT, Table
 
 TITLES = {
@@ -39,7 +39,23 @@ def title_of(quantity: str) -> str:
 
 def interval_note(experiment: Experiment) -> str:
     """What the numbers are, to be added to a title; nothing for a single seed."""
-    return ", mean and 95 % confidence interval" if experiment.seeds > 1 else ""
+    return f", mean and {100 * CONFIDENCE:g} % confidence interval" if experiment.seeds > 1 else ""
+
+
+def over_seeds(seeds: int, mean: str = "the mean") -> str:
+    """What the numbers of a table are, in a sentence.
+
+    >>> over_seeds(8), over_seeds(1)
+    ('the mean over 8 seeds and half its 95 % interval', 'the figures of one seed, which has no interval')
+    """
+    if seeds == 1:
+        return "the figures of one seed, which has no interval"
+    return f"{mean} over {seeds:,} seeds and half its {100 * CONFIDENCE:g} % interval"
+
+
+def band(seeds: int) -> str:
+    """What the bands in a picture of curves are; nothing for a single seed, as there are none."""
+    return "" if seeds == 1 else f" The band is the {100 * CONFIDENCE:g} % interval of the mean over the seeds."
 
 
 def summary_tables(summary: pl.DataFrame, experiment: Experiment, title: str = "") -> list[Table]:
@@ -51,7 +67,8 @@ def summary_tables(summary: pl.DataFrame, experiment: Experiment, title: str = "
     ratios = [quantity for quantity in present if "/" in quantity and summary["policy"].n_unique() > 1]
     ratios.sort(key=lambda quantity: BASELINES.index(quantity.partition("/")[2]))
     about = f"{title or experiment.about}\n{experiment.length}{interval_note(experiment)}{cost}"
-    parts = {about: plain, "ratios, each on the same seeds": ratios}
+    same = "ratios on the same seeds, geometric means" if experiment.seeds > 1 else "ratios on the same seed"
+    parts = {about: plain, same: ratios}
     return [summary_table(title, summary, quantities) for title, quantities in parts.items() if quantities]
 
 

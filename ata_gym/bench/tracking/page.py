@@ -9,18 +9,17 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from ata_gym.bench.experiment.experiment import plural
 from ata_gym.bench.experiment.run import edges
 from ata_gym.bench.experiment.store import Folder
 from ata_gym.bench.page import figures
-from ata_gym.bench.page.experiment_page import BAND, facts, origin
+from ata_gym.bench.page.experiment_page import facts, origin
 from ata_gym.bench.page.note import Note, about_experiment, finished_policies
 from ata_gym.bench.page.sections import Cell, Chart, Column, Page, Player, Tables, TableView, View
 from ata_gym.bench.report.statistics import estimate
-from ata_gym.bench.report.summary_tables import scaled, show
+from ata_gym.bench.report.summary_tables import band, over_seeds, scaled, show
 from ata_gym.bench.tracking.experiment import ORACLES, Tracking
 from ata_gym.bench.tracking.picture import means_before, smooth
-from ata_gym.bench.tracking.report import BLOCK, WITHIN, delays, summarise, waiting
+from ata_gym.bench.tracking.report import BLOCK, WITHIN, after_changes, delays, lead, summarise, waiting
 
 _ORACLE = ORACLES[0]
 
@@ -57,7 +56,7 @@ def page(folder: Path, note: Note) -> Page:
     maps = [View(_heat(first.filter(policy=name), note, since), {"policy": name}) for name in order]
     sections: list[Tables | Chart] = [
         overview(found, summary, note),
-        _round_times(first, places, since),
+        _round_times(first, places, since, note["seeds"]),
         _delays(found, places, note["after"]),
         _tasks(maps, note["first_seed"]),
     ]
@@ -65,7 +64,7 @@ def page(folder: Path, note: Note) -> Page:
     return Page(
         "track",
         note["title"],
-        lead(found, note["after"]),
+        lead(found, after_changes(records, windows), note["after"]),
         [*facts(note), changes],
         players,
         sections,
@@ -73,18 +72,6 @@ def page(folder: Path, note: Note) -> Page:
         note["command"],
         origin([store.result(name) for name in done]),
     )
-
-
-def lead(found: pl.DataFrame, after: int) -> str:
-    """Who follows a change the soonest, by the median delay."""
-    medians = {name: _median(found, name, after) for name in found["policy"].unique(maintain_order=True)}
-    others = {name: rounds for name, rounds in medians.items() if name not in ORACLES} or medians
-    best = min(others, key=others.__getitem__)
-    if others[best] > after:
-        return f"No policy follows the change within {after:,} rounds in the median."
-    late = sum(rounds > after for rounds in others.values())
-    rest = f"; {late} of {len(others)} do not within {after:,} rounds" if late else ""
-    return f"{best} follows a change the soonest, {plural(round(others[best]), 'round')} after it in the median{rest}."
 
 
 def _median(found: pl.DataFrame, policy: str, after: int) -> float:
@@ -113,14 +100,15 @@ def overview(found: pl.DataFrame, summary: pl.DataFrame, note: Note) -> Tables:
     said = (
         f"Delay: rounds after a change until the expected round time is within {WITHIN:.0%} of the least possible one, "
         f"on average over {BLOCK} rounds. Before and after: round times over those of the oracle that knows the "
-        "distributions of each round; 1 is best. Less is better in every column. Click on a title to sort."
+        f"distributions of each round, {over_seeds(note['seeds'], 'the geometric mean')}; 1 is best. Less is better in "
+        "every column. Click on a title to sort."
     )
     titles = ("median\ndelay", "longest\ndelay", "never", "before\n/ oracle", "after\n/ oracle")
     columns = [Column("policy", False), *map(Column, (*titles, f"{regret}\nof a change"))]
     return Tables("overview", "How soon each policy follows", said, [TableView(columns, rows)])
 
 
-def _round_times(first: pl.DataFrame, places: Mapping[str, int], since: Any) -> Chart:
+def _round_times(first: pl.DataFrame, places: Mapping[str, int], since: Any, seeds: int) -> Chart:
     shown, series, change = figures.thinned(len(since), _POINTS), [], int((since < 0).sum())
     for (policy,), mine in first.group_by("policy", maintain_order=True):
         expected, best = (mine[name].to_numpy().reshape(-1, len(since)) for name in ("expected", _ORACLE))
@@ -130,7 +118,7 @@ def _round_times(first: pl.DataFrame, places: Mapping[str, int], since: Any) -> 
     data = {"x": since[shown], "series": series, "marks": [0]}
     note = (
         "The expected time of a round over the least possible one, mean over the 20 rounds before; the workers change "
-        f"at the dashed line. A good policy comes back to 1 soon. {BAND}"
+        f"at the dashed line. A good policy comes back to 1 soon.{band(seeds)}"
     )
     settings = {"x": "rounds since the change", "y": "round time / least possible", "logY": True}
     return Chart(

@@ -9,8 +9,9 @@ import polars as pl
 
 from ata_gym.bench.experiment.experiment import plural
 from ata_gym.bench.experiment.store import Folder
+from ata_gym.bench.report.headline import SAID, Samples, beside, in_brackets, listed
 from ata_gym.bench.report.report import Report, write
-from ata_gym.bench.report.statistics import estimates
+from ata_gym.bench.report.statistics import Estimate, estimates
 from ata_gym.bench.report.table import LEFT, Table, markdown, right
 from ata_gym.bench.tracking import picture
 from ata_gym.bench.tracking.experiment import ORACLES, Tracking
@@ -37,7 +38,49 @@ def report(tracking: Tracking, policies: list[str], folder: Folder) -> Report:
     found, summary = delays(records, windows), summarise(records, windows)
     tables = [_delays(found, tracking), _costs(summary, tracking)]
     files = write(folder.path, {"table.md": markdown(tables), "table.csv": summary, "delays.csv": found})
-    return Report(summary, tables, files, picture.draw(records, tracking, folder.path / "plots"))
+    pictures = picture.draw(records, tracking, folder.path / "plots")
+    return Report(summary, tables, files, pictures, remark=lead(found, after_changes(records, windows), tracking.after))
+
+
+def lead(found: pl.DataFrame, after_change: Samples, after: int) -> str:
+    """Who follows a change the soonest, who as soon, and how long its rounds are meanwhile.
+
+    Of each seed the mean delay of its changes is compared, where one that is not known counts as one round longer than
+    the window, ``after`` rounds: tied are those whose difference from the best, paired by seed, may be 0.
+    """
+    known = found.filter(oracle=ORACLES[0]).with_columns(pl.col("delay").fill_null(after + 1))
+    of = {
+        str(policy): mine.group_by("seed", maintain_order=True).agg(pl.col("delay").mean())["delay"].to_numpy()
+        for (policy,), mine in known.group_by("policy", maintain_order=True)
+    }
+    names = [name for name in of if name not in ORACLES] or list(of)
+    medians = {name: known.filter(policy=name)["delay"].to_numpy() for name in names}
+    in_time = [name for name in names if np.median(medians[name]) <= after]
+    seeds = len(of[names[0]])
+    if not in_time:
+        return f"No policy follows the change within {after:,} rounds in the median."
+    best = min(in_time, key=lambda name: float(of[name].mean()))
+    differences = {name: Estimate.of(of[name] - of[best]) for name in names if name != best}
+    tied = [name for name, more in differences.items() if more.mean == 0.0 or more.low <= 0.0 <= more.high]
+    delay, most = Estimate.of(of[best]), len(names)
+    between = "" if seeds == 1 else f" ({max(delay.low, 0.0):.1f} to {delay.high:.1f})"
+    many = f" of {most}" if most > 1 else ""
+    said = f"{best} follows a change the soonest{many}, after {delay.mean:.1f}{between} rounds on average"
+    said += f", tied with {listed(tied)}" if tied else ""
+    late = most - len(in_time)
+    said += f"; {late} of {most} do not within {after:,} rounds in the median" if late else ""
+    others = {name: SAID[name] for name in (ORACLES[0], "uta", "ata", "ata-icml")}
+    lines = [f"{said}.", *(f"  {line}" for line in beside(after_change, best, others))]
+    return "\n".join([in_brackets(1), *lines] if seeds == 1 else [*lines, in_brackets(seeds)])
+
+
+def after_changes(records: pl.DataFrame, windows: Windows) -> Samples:
+    """Expected round times after the changes, added up: of each policy, and of the oracle of the distributions."""
+    of: dict[str, Floats] = {}
+    for (policy,), mine in records.group_by("policy", maintain_order=True):
+        sums = np.sum([_sums(mine, change, end) for _, change, end in windows], axis=0)
+        of |= {str(policy): sums[0], ORACLES[0]: sums[1]}
+    return {"expected round time": of}
 
 
 def _delays(found: pl.DataFrame, tracking: Tracking) -> Table:
@@ -137,14 +180,16 @@ def summarise(records: pl.DataFrame, windows: Windows) -> pl.DataFrame:
     """
     before = [(low, change) for low, change, _ in windows]
     after = [(change, end) for _, change, end in windows]
-    samples: list[tuple[object, ...]] = []
+    rows: list[tuple[object, ...]] = []
     for (policy,), mine in records.group_by("policy", maintain_order=True):
         for part, rounds in (("before", before), ("after", after)):
             sums = np.sum([_sums(mine, low, end) for low, end in rounds], axis=0)
-            samples += [(policy, f"{part}/{oracle}", sums[0] / sums[k]) for k, oracle in enumerate(ORACLES, 1)]
+            rows += [
+                (policy, f"{part}/{oracle}", Estimate.of_ratio(sums[0], sums[k])) for k, oracle in enumerate(ORACLES, 1)
+            ]
         regrets = [_regret(mine, end) - _regret(mine, change) for change, end in after]
-        samples.append((policy, "regret", np.mean(regrets, axis=0)))
-    return estimates(samples, ["policy", "quantity"])
+        rows.append((policy, "regret", Estimate.of(np.mean(regrets, axis=0))))
+    return estimates(rows, ["policy", "quantity"])
 
 
 def _between(records: pl.DataFrame, low: int, end: int) -> pl.DataFrame:

@@ -13,7 +13,7 @@ import polars as pl
 
 import ata_policies
 from ata_gym.bench.experiment.experiment import Config, Experiment, predict
-from ata_gym.bench.report.statistics import estimate
+from ata_gym.bench.report.statistics import Estimate
 from ata_gym.envs.spaces.dispatch import Dispatch
 from ata_gym.rl.learning.specification import AgentSpec
 from ata_gym.scenarios import Scenario
@@ -26,7 +26,8 @@ from ata_policies.registry import default_name, load
 UNIFORM = "uta"
 """The policy to whose cost the others are compared: every worker gets the same."""
 
-_PUBLISHED = "ata-icml"
+PUBLISHED = "ata-icml"
+"""The published policy among the references."""
 _ORACLES: Mapping[str, str] = MappingProxyType(
     {"allocation": "dynamic-oracle", "race": "race-dynamic-oracle", "dispatch": "dispatch-dynamic-oracle"}
 )
@@ -35,7 +36,9 @@ _PLAIN: Mapping[str, tuple[str, ...]] = MappingProxyType(
 )
 
 AGENT = "agent"
-"""The name of the trained agent among policies."""
+"""The name of the trained agent among policies: as it was best on the validation seeds."""
+START, END = "agent-start", "agent-end"
+"""The agent before training, and after the last step, on the test seeds."""
 
 SCHEMA: dict[str, Any] = {
     "policy": pl.String,
@@ -110,7 +113,7 @@ class Learning:
     def references(self) -> tuple[str, ...]:
         """Policies that the agent is compared with: uniform, ATA, plain ones of the env, its default and its oracle."""
         roles = self.roles()
-        return (roles["uniform"], _PUBLISHED, *_PLAIN[self.agent.env], roles["default"], roles["oracle"])
+        return (roles["uniform"], PUBLISHED, *_PLAIN[self.agent.env], roles["default"], roles["oracle"])
 
     def due(self, steps: int) -> int:
         """How many evaluations are due after so many steps, beside the one before training."""
@@ -156,17 +159,13 @@ def play_references(
     return pl.concat(frames), left_out
 
 
-def ratios(played: pl.DataFrame, mine: pl.DataFrame, quantity: str = "cost") -> dict[str, tuple[float, float, float]]:
-    """Geometric means over seeds of one policy's values over those of each played one, with 95 % intervals.
+def ratios(played: pl.DataFrame, mine: pl.DataFrame, quantity: str = "cost") -> dict[str, Estimate]:
+    """The ratios over the seeds of one policy's values to those of each played one.
 
-    Both frames have the columns of ``SCHEMA`` and the same seeds; without an interval, for one seed, its ends are NaN.
+    Both frames have the columns of ``SCHEMA`` and the same seeds.
     """
-    own = _logarithms(mine, mine["policy"][0], quantity)
-    found = {}
-    for name in played["policy"].unique(maintain_order=True):
-        mean, half = estimate(own - _logarithms(played, name, quantity))
-        found[name] = (float(np.exp(mean)), float(np.exp(mean - half)), float(np.exp(mean + half)))
-    return found
+    own = values(mine, mine["policy"][0], quantity)
+    return {name: Estimate.of_ratio(own, values(played, name, quantity)) for name in names_in(played)}
 
 
 def names_in(played: pl.DataFrame) -> Sequence[str]:
@@ -175,6 +174,7 @@ def names_in(played: pl.DataFrame) -> Sequence[str]:
     return names
 
 
-def _logarithms(played: pl.DataFrame, policy: str, quantity: str) -> Floats:
-    values: Floats = played.filter(pl.col("policy") == policy).sort("seed")[quantity].to_numpy()
-    return np.log(values)
+def values(played: pl.DataFrame, policy: str, quantity: str) -> Floats:
+    """One quantity of one policy, by seed."""
+    found: Floats = played.filter(pl.col("policy") == policy).sort("seed")[quantity].to_numpy()
+    return found

@@ -13,8 +13,9 @@ from ata_gym.bench.experiment.store import Folder, finished, read_frame
 from ata_gym.bench.page.experiment_page import front_chart, origin, spread
 from ata_gym.bench.page.note import Note, about_policy
 from ata_gym.bench.page.sections import Cell, Chart, Column, Page, Player, Tables, TableView, View
-from ata_gym.bench.report.summary_tables import show
-from ata_gym.rl.learning.experiment import AGENT, UNIFORM, Learning, names_in, ratios
+from ata_gym.bench.report.summary_tables import over_seeds, show
+from ata_gym.rl.learning.experiment import AGENT, END, START, UNIFORM, Learning, names_in, ratios
+from ata_gym.rl.learning.headline import lead, steps_of
 from ata_gym.scenarios.card import scenario_card
 from ata_gym.utils.card import Card
 
@@ -29,6 +30,7 @@ def about(learning: Learning, command: str) -> Note:
     card = Card(AGENT, "The agent that was trained, as it was best on the validation seeds.", facts, "", command)
     return {
         "title": f"{agent.algorithm} in {agent.env} on {scenario.name or 'a scenario of one’s own'}",
+        "env": agent.env,
         "steps": learning.steps,
         "workers": scenario.pool.n,
         "budget": scenario.budget,
@@ -64,9 +66,9 @@ def page(folder: Path, note: Note) -> Page:
     places = {player.name: place for place, player in enumerate(players)}
     roles = {role: name for role, name in note["roles"].items() if name in places}
     sections: list[Tables | Chart] = [
-        _overview(test, roles, kinds, note["test_seeds"]),
+        _overview(test, curve, roles, kinds),
         _curve(curve, validation, places),
-        _front(test, places),
+        _front(test, places, note["test_seeds"]),
         spread(_spreads(test, places)),
     ]
     facts = [
@@ -78,36 +80,28 @@ def page(folder: Path, note: Note) -> Page:
         ("test seeds", f"{note['test_seeds']:,}"),
     ]
     cards = [note["scenario"], note["agent"], *(one["card"] for one in note["policies"])]
-    return Page(
-        "learn", note["title"], _lead(test, roles), facts, players, sections, cards, note["command"], origin(files)
-    )
+    said = lead(note["env"], test, curve, roles)
+    return Page("learn", note["title"], said, facts, players, sections, cards, note["command"], origin(files))
 
 
-def _lead(test: pl.DataFrame, roles: Mapping[str, str]) -> str:
-    """The agent beside the others, by cost."""
-    found = ratios(test, test.filter(policy=AGENT))
-    said = {"uniform": "that of the uniform policy", "default": "that of the default", "oracle": "that of the oracle"}
-    parts = [f"{found[name][0]:.2f} times {said[role]}, {name}" for role, name in roles.items()]
-    listed = f"{', '.join(parts[:-1])}, and {parts[-1]}" if len(parts) > 1 else "".join(parts)
-    return f"On seeds that it never saw, the cost of the agent is {listed}."
-
-
-def _overview(test: pl.DataFrame, roles: Mapping[str, str], kinds: Mapping[str, str], seeds: int) -> Tables:
+def _overview(test: pl.DataFrame, curve: pl.DataFrame, roles: Mapping[str, str], kinds: Mapping[str, str]) -> Tables:
     shown = [("cost", role) for role in roles] + [(name, "uniform") for name in ("runtime", "total_worker_time")]
     shown = [(quantity, role) for quantity, role in shown if role in roles]
-    rows = []
+    rows, steps, seeds = [], steps_of(curve), test["seed"].n_unique()
     for name in names_in(test):
         mine, cells = test.filter(policy=name), []
+        cells.append(Cell(f"{steps[name]:,}", steps[name]) if name in steps else Cell("-"))
         for quantity, role in shown:
             mean, _, high = ratios(test, mine, quantity)[roles[role]]
             cells.append(Cell(show(mean, None if np.isnan(high) else high), mean))
         rows.append([Cell(name), Cell(kinds.get(name, "trained")), *cells])
     titles = [f"{_QUANTITIES[quantity]}\n/ {roles[role]}" for quantity, role in shown]
     note = (
-        f"Geometric means over {seeds:,} test seeds of ratios on the same seeds, and half their 95 % intervals; less "
-        "is better. Cost is runtime + price x worker time. Click on a title to sort."
+        f"Ratios on the same test seeds: {over_seeds(seeds, 'the geometric mean')}; less is better. Cost is runtime + "
+        f"price x worker time. {AGENT} is kept, as it was best on the validation seeds; {START} has not been trained, "
+        f"and {END} was trained to the last step. Click on a title to sort."
     )
-    columns = [Column("policy", False), Column("kind", False), *map(Column, titles)]
+    columns = [Column("policy", False), Column("kind", False), *map(Column, ("after\nsteps", *titles))]
     return Tables("overview", "The agent beside the policies", note, [TableView(columns, rows)])
 
 
@@ -129,13 +123,13 @@ def _curve(curve: pl.DataFrame, validation: pl.DataFrame, places: Mapping[str, i
     return Chart("curve", "How the agent learned: lower is better", note, "curves", [View(data)], settings)
 
 
-def _front(test: pl.DataFrame, places: Mapping[str, int]) -> Chart:
+def _front(test: pl.DataFrame, places: Mapping[str, int], seeds: int) -> Chart:
     points = []
     for name in names_in(test):
         mine = test.filter(policy=name)
         x, y = (ratios(test, mine, quantity)[UNIFORM] for quantity in ("total_worker_time", "runtime"))
         points.append({"p": places[name], "x": x, "y": y})
-    made = front_chart([View({"points": points})], f" / that of {UNIFORM}")
+    made = front_chart([View({"points": points})], f" / that of {UNIFORM}", seeds)
     return made._replace(settings={**made.settings, "half": False})
 
 

@@ -12,6 +12,7 @@ from ata_gym.bench.report import style
 from ata_gym.bench.report.report import Report, write
 from ata_gym.bench.report.table import LEFT, Table, markdown, right
 from ata_gym.rl.learning.experiment import UNIFORM, Learning, names_in, ratios
+from ata_gym.rl.learning.headline import best_of, lead, steps_of
 from ata_gym.rl.learning.run import Learned
 
 
@@ -20,9 +21,8 @@ def report(learning: Learning, learned: Learned, folder: Path) -> Report:
     summary = summarise(learned.test)
     table = _table(summary, learning, learned)
     files = write(folder, {"table.md": markdown([table]), "table.csv": summary, "curve.csv": learned.curve})
-    remark = (
-        f"the best agent of {plural(len(learned.curve), 'evaluation')} is that after {best_of(learned.curve):,} steps"
-    )
+    roles = {role: name for role, name in learning.roles().items() if name in names_in(learned.test)}
+    remark = lead(learning.agent.env, learned.test, learned.curve, roles)
     left_out = [f"left out: {name} ({reason})" for name, reason in learned.left_out.items()]
     pictures = draw(learned, _about(learning), folder / "learning")
     return Report(summary, [table], files, pictures, remark="\n".join([remark, *left_out]))
@@ -37,11 +37,6 @@ def summarise(test: pl.DataFrame) -> pl.DataFrame:
             rows += [(name, quantity, over, *figures) for over, figures in ratios(test, mine, quantity).items()]
     columns = ["policy", "quantity", "over", "mean", "low", "high"]
     return pl.DataFrame(rows, columns, orient="row").fill_nan(None)
-
-
-def best_of(curve: pl.DataFrame) -> int:
-    """The steps after which the agent was the best on the validation seeds, the first if there are several."""
-    return int(curve["steps"][int(curve[curve.columns[1]].arg_min() or 0)])
 
 
 def draw(learned: Learned, title: str, stem: Path) -> list[Path]:
@@ -76,15 +71,18 @@ def _about(learning: Learning) -> str:
 
 
 def _table(summary: pl.DataFrame, learning: Learning, learned: Learned) -> Table:
-    names = names_in(learned.test)
+    names, steps = names_in(learned.test), steps_of(learned.curve)
     over = {role: name for role, name in learning.roles().items() if name in names}
     said = ", ".join(f"{role} is {name}" for role, name in over.items())
     title = f"{_about(learning)}\n{plural(learning.test_rows, 'test seed')}, geometric means; {said}"
     shown = [("cost", role) for role in over] + [("runtime", "uniform"), ("total_worker_time", "uniform")]
     columns = [f"{quantity.removeprefix('total_').replace('_', ' ')}\n/ {role}" for quantity, role in shown]
     cells = {row[:3]: _cell(*row[3:]) for row in summary.iter_rows()}
-    rows = [(name, *(cells[name, quantity, over[role]] for quantity, role in shown)) for name in names]
-    return Table(title, {"policy": LEFT, **right(columns)}, rows)
+    rows = [
+        (name, f"{steps[name]:,}" if name in steps else "-", *(cells[name, one, over[role]] for one, role in shown))
+        for name in names
+    ]
+    return Table(title, {"policy": LEFT, **right(("after\nsteps", *columns))}, rows)
 
 
 def _cell(mean: float, low: float | None, high: float | None) -> str:

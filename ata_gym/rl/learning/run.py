@@ -17,7 +17,7 @@ from ata_gym.bench.experiment.experiment import Experiment
 from ata_gym.bench.experiment.provenance import Provenance
 from ata_gym.bench.experiment.store import Folder, begin, discard, finished, read_frame, read_json, write_frame
 from ata_gym.rl.learning.checkpoint import remembered, restore
-from ata_gym.rl.learning.experiment import AGENT, Learning, names_in, play, play_references, ratios
+from ata_gym.rl.learning.experiment import AGENT, END, START, Learning, names_in, play, play_references, ratios
 from ata_gym.rl.sb3.vec_env import make_vec_env
 from ata_gym.training.checkpoint import pack, unpack
 from ata_gym.training.studies.trajectory import deterministic
@@ -37,7 +37,7 @@ class Learned(NamedTuple):
     validation: pl.DataFrame
     """What the references did on the validation seeds; columns as ``experiment.SCHEMA``."""
     test: pl.DataFrame
-    """What the best agent and the references did on the test seeds; the agent comes first."""
+    """What the agents and the references did on the test seeds; the best agent, the first and the last come first."""
     left_out: Mapping[str, str]
     """References that cannot play, and why."""
 
@@ -46,7 +46,7 @@ def parts_of(folder: Folder) -> dict[str, tuple[Path, ...]]:
     """The files that a training makes and checks, by what they are."""
     checkpoint = folder.path / "checkpoints" / "training.pt"
     whole = {name: (folder.result(name),) for name in ("validation", "test")}
-    return {"training": (folder.result("curve"), checkpoint), **whole}
+    return {"training": (folder.result("curve"), folder.result("ends"), checkpoint), **whole}
 
 
 def agent_file(folder: Path) -> Path:
@@ -94,18 +94,20 @@ def learn(
     """
     with deterministic():
         agent = make_agent(learning)
+        start = _weights(agent)
         references = partial(_references, learning, folder, made_by)
         validation, left_out = references("validation", lambda done: progress("references", done))
         if finished(folder.result("curve")):
-            discard(parts_of(folder)["training"][1])  # of a run that was killed between the two
+            discard(parts_of(folder)["training"][-1])  # of a run that was killed between the two
         else:
-            _train(learning, folder, agent, validation, made_by, lambda done: progress("training", done), save_every)
+            trained = partial(progress, "training")
+            _train(learning, folder, agent, start, validation, made_by, trained, save_every)
         progress("training", learning.steps)
         test, also_left_out = references("test", lambda done: progress("test", done))
         if AGENT not in names_in(test):
             agent.set_parameters(str(agent_file(folder.path)), device="cpu")
             mine = play(learning.agent.player(agent, agent.env.bare), learning.test)
-            test = pl.concat([mine, test])
+            test = pl.concat([mine, read_frame(folder.result("ends")), test])
             write_frame(folder.result("test"), test, {**made_by, **_note(also_left_out)})
         progress("test", len(learning.references()) + 1)
         agent.env.close()
@@ -138,13 +140,17 @@ def _train(
     learning: Learning,
     folder: Folder,
     agent: Any,
+    start: Mapping[str, Any],
     validation: pl.DataFrame,
     made_by: Provenance,
     progress: Callable[[int], None],
     save_every: float,
 ) -> None:
-    """Train to the end; leave the best agent and the curve in the folder, or a checkpoint if it was stopped."""
-    _, saved = parts_of(folder)["training"]
+    """Train to the end; leave the best agent, the curve, and what the first and the last agent do on the test seeds.
+
+    A checkpoint is left if it was stopped.
+    """
+    _, ends, saved = parts_of(folder)["training"]
     agent.set_logger(configure(str(folder.path / "tensorboard"), ["tensorboard"]))
     record = _Record(learning, agent, validation, saved)
     tree = load_checkpoint(saved, unpack)
@@ -160,10 +166,20 @@ def _train(
             return  # the end of the block raises what was held back
         record.evaluate_if_due(last=True)
         agent.logger.close()
+        player, played = learning.agent.player(agent, agent.env.bare), []
+        for name, weights in ((START, start), (END, _weights(agent))):
+            agent.policy.load_state_dict(weights)
+            played.append(play(player, learning.test, name))
+        write_frame(ends, pl.concat(played), made_by)
         agent.policy.load_state_dict(record.best)
         write_whole(agent_file(folder.path), agent.save)
         write_frame(folder.result("curve"), pl.DataFrame(record.curve), made_by)
         discard(saved)
+
+
+def _weights(agent: Any) -> dict[str, Any]:
+    """A copy of the weights of an agent."""
+    return {name: part.clone() for name, part in agent.policy.state_dict().items()}
 
 
 class _Record:
@@ -197,7 +213,7 @@ class _Record:
         point = {f"cost/{name}": mean for name, (mean, _, _) in compared.items()}
         first = next(iter(point))
         if not self.curve or point[first] < min(earlier[first] for earlier in self.curve):
-            self.best = {name: part.clone() for name, part in self._agent.policy.state_dict().items()}
+            self.best = _weights(self._agent)
         self.curve.append({"steps": steps, **point})
         for name, ratio in point.items():
             self._agent.logger.record(f"validation/{name}", ratio)

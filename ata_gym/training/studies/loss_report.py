@@ -9,8 +9,10 @@ import polars as pl
 
 from ata_gym.bench.experiment.experiment import Experiment
 from ata_gym.bench.experiment.store import Folder
+from ata_gym.bench.leaderboard.experiment import Competitor
+from ata_gym.bench.report.headline import headline
 from ata_gym.bench.report.report import Report, write
-from ata_gym.bench.report.statistics import summarise
+from ata_gym.bench.report.statistics import ends, summarise
 from ata_gym.bench.report.summary_tables import summary_tables
 from ata_gym.bench.report.table import markdown
 from ata_gym.training.studies import comparison
@@ -56,7 +58,9 @@ def report(
         as_many = reading.stretched(experiment.scenario.budget).label("gradient")
         methods = comparison.lay(frames, experiment, reading)
         pictures += draw_methods(methods, curves.filter(policy=beside), as_many, title, plots / "methods")
-    return Report(summary, tables, files, pictures, remark="\n".join(filter(None, (remark, note))))
+    players = map(Competitor.of, policies)
+    said = f"To the loss {low.loss:.3g}:\n{headline(ends(records.filter(pl.col('round') <= low.round)), players)}"
+    return Report(summary, tables, files, pictures, remark="\n".join(filter(None, (said, remark, note))))
 
 
 def to_goal(

@@ -10,7 +10,10 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from scipy import stats
 
+from ata_gym.bench.report.headline import more_or_less
+from ata_gym.bench.report.statistics import Estimate
 from ata_gym.scenarios.for_agents import SPLITS
 from tests.fuzz.kills import wait_for_group
 from tests.waiting import PATIENCE, until
@@ -20,6 +23,9 @@ pytest.importorskip("sb3_contrib", reason="extra rl is not installed")
 pytest.importorskip("tensorboard", reason="extra rl is not installed")
 
 FILES = ("results/curve.parquet", "results/validation.parquet", "results/test.parquet")
+
+
+ENDS = ["agent-start", "agent-end"]
 
 
 class KilledError(Exception):
@@ -62,7 +68,7 @@ def test_the_curve_begins_before_training_and_has_an_evaluation_at_each_part_of_
 
 def test_the_splits_are_played_on_their_seeds_by_agent_and_references(trained):
     learning, learned, _ = trained
-    for split, played, more in (("validation", learned.validation, []), ("test", learned.test, ["agent"])):
+    for split, played, more in (("validation", learned.validation, []), ("test", learned.test, ["agent", *ENDS])):
         assert played["policy"].unique(maintain_order=True).to_list() == [*more, *learning.references()]
         seeds = [SPLITS[split].start + e for e in range(len(played) // played["policy"].n_unique())]
         assert played["seed"].unique().sort().to_list() == seeds
@@ -80,6 +86,44 @@ def test_the_best_agent_on_validation_is_kept_and_plays_by_name_as_in_the_result
     on_validation = ratios(learned.validation, play(name, learning.validation))
     for reference, (mean, _, _) in on_validation.items():
         assert mean == learned.curve[f"cost/{reference}"].min()
+
+
+def test_the_agents_before_and_after_training_are_played_on_the_test_seeds_too(trained):
+    from ata_gym.rl.learning.experiment import play
+    from ata_gym.rl.learning.run import make_agent
+
+    learning, learned, _ = trained
+    agent = make_agent(learning)
+    fresh = play(learning.agent.player(agent, agent.env.bare), learning.test, "agent-start")
+    agent.env.close()
+    assert fresh.equals(learned.test.filter(policy="agent-start"))
+    costs = {name: learned.test.filter(policy=name)["cost"].to_list() for name in ("agent", *ENDS)}
+    assert costs["agent-start"] != costs["agent-end"]
+    best = int(learned.curve["cost/uta"].arg_min())
+    if best in {0, len(learned.curve) - 1}:
+        assert costs["agent"] == costs[ENDS[best > 0]]
+
+
+@pytest.mark.parametrize("best", [0, 2])
+def test_the_agent_that_is_kept_is_a_row_with_its_steps_beside_the_first_and_the_last(trained, tmp_path, best):
+    from ata_gym.rl.learning.report import report
+
+    learning, learned, _ = trained
+    curve = learned.curve.with_columns(
+        pl.when(pl.int_range(pl.len()) == best).then(0.1).otherwise(1.0).alias("cost/uta")
+    )
+    made = report(learning, learned._replace(curve=curve), tmp_path)
+    rows = {row[0]: row[1] for row in made.tables[0].rows}
+    assert [rows[name] for name in ("agent", *ENDS, "uta")] == [str(64 * best), "0", "256", "-"]
+    kept = "before training, after 0 steps" if best == 0 else "after 128 of 256 steps"
+    assert made.remark.startswith(f"The agent that is kept is that {kept}, the best of 5 evaluations")
+    start, end = (learned.test.filter(policy=name)["cost"].to_numpy() for name in ENDS)
+    logs = np.log(end / start)
+    interval = stats.ttest_1samp(logs, 0.0).confidence_interval(0.95)
+    ratio = Estimate(*np.exp([logs.mean(), interval.low, interval.high]))
+    assert f"  the end beside the start: {more_or_less(ratio, 'cost')}\n" in made.remark
+    assert "  the agent at the start, beside uta, the uniform policy: " in made.remark
+    assert "  the agent at the end, beside uta, the uniform policy: " in made.remark
 
 
 def test_the_summary_holds_geometric_means_of_ratios_and_the_oracle_costs_least(trained, tmp_path):

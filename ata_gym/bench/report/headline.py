@@ -1,0 +1,170 @@
+"""The headline of a study: in each game who is best, who is as good, and beside whom; and what follows from the seeds.
+
+An allocation waits for all that it has started, a race cancels what is late: each game has a sentence of its own, in
+which learners of another one are not named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from ata_gym.bench.leaderboard.experiment import LEARNER, Competitor
+from ata_gym.bench.report.statistics import CONFIDENCE, Estimate
+from ata_gym.typing import Floats
+
+Samples = Mapping[str, Mapping[str, Floats]]
+"""Values of the seeds by quantity and policy, as ``statistics.ends`` gives them; the cost counts, or else the first."""
+
+NOUNS = {"runtime": "runtime", "total_worker_time": "worker time", "cost": "cost"}
+
+SAID = {
+    "ofta": "OFTA, the oracle of the means",
+    "dynamic-ofta": "dynamic-ofta, the oracle of each round's means",
+    "dynamic-oracle": "dynamic-oracle, the oracle of each round's distributions",
+    "uta": "uta, the uniform policy",
+    "ata": "ata, ATA as in the preprint",
+    "ata-icml": "ata-icml, ATA as at ICML",
+    "gta": "GTA, which starts every worker and cancels the rest",
+    "dispatch-gta": "dispatch-gta, which starts every worker and cancels the rest",
+}
+"""The policies that others are set beside, in words."""
+
+_ANY_GAME = (("ofta", "dynamic-ofta", "dynamic-oracle"), ("uta",))
+_OWN = {"TaskAllocation": ("ata", "ata-icml"), "TaskRace": ("gta",), "TaskDispatch": ("dispatch-gta",)}
+"""Beside whom: the first of each that was played. Those of any game do not learn."""
+
+ONE_SEED = "Nothing follows from one seed: its figures have no interval."
+
+
+def headline(samples: Samples, players: Iterable[Competitor]) -> str:
+    """For each game that was played who is best, with a line for each of those beside it; and what the intervals are.
+
+    A policy is tied with the best where the interval of the ratio of what counts, on the same seeds, reaches 1.
+    """
+    counts = what_counts(samples)
+    there = [player for player in players if player.policy in samples[counts]]
+    if not there:
+        return "There is nothing to compare yet."
+    games = dict.fromkeys(player.env for player in there)
+    lines = [of_game(samples, [player for player in there if player.env == game]) for game in games]
+    if len(there) == 1:
+        return lines[0]
+    seeds = len(samples[counts][there[0].policy])
+    return "\n".join([ONE_SEED, *lines] if seeds == 1 else [*lines, in_brackets(seeds)])
+
+
+def leaders(samples: Samples, players: Iterable[Competitor]) -> list[str]:
+    """The best learner of each game, or the best of all where none learns."""
+    of: dict[str, list[Competitor]] = {}
+    for player in players:
+        if player.policy in samples[what_counts(samples)]:
+            of.setdefault(player.env, []).append(player)
+    return [best_of(samples, _ranked(game))[0] for game in of.values()]
+
+
+def best_of(samples: Samples, names: Sequence[str]) -> tuple[str, list[str]]:
+    """The policy with the least geometric mean of what counts, and those that are tied with it."""
+    of = samples[what_counts(samples)]
+    with np.errstate(divide="ignore"):  # recorded times may be 0
+        best = min(names, key=lambda name: float(np.log(of[name]).mean()))
+    return best, [name for name in names if name != best and reaches_1(Estimate.of_ratio(of[name], of[best]))]
+
+
+def reaches_1(ratio: Estimate) -> bool:
+    """Whether the interval of a ratio holds 1, or the ratio of a single seed is 1."""
+    return ratio.mean == 1.0 or ratio.low <= 1.0 <= ratio.high
+
+
+def beside(samples: Samples, name: str, others: Mapping[str, str]) -> list[str]:
+    """What a policy has of each quantity beside each of some others that were played, given with what they are."""
+    found = []
+    for other, words in others.items():
+        quantities = dict.fromkeys([what_counts(samples), *samples])
+        known = [quantity for quantity in quantities if {name, other} <= samples[quantity].keys()]
+        ratios = [(one, Estimate.of_ratio(samples[one][name], samples[one][other])) for one in known]
+        parts = [said for one, ratio in ratios if (said := more_or_less(ratio, NOUNS.get(one, one)))]
+        if other != name and parts:
+            found.append(f"beside {words}: {', '.join(parts)}")
+    return found
+
+
+def more_or_less(ratio: Estimate, noun: str) -> str:
+    """A ratio in words, with its interval; empty if it is not known.
+
+    >>> more_or_less(Estimate(0.5, 0.25, 0.751), "runtime"), more_or_less(Estimate(1.2, np.nan, np.nan), "cost")
+    ('50 % less runtime (25 to 75 %)', '20 % more cost')
+    >>> more_or_less(Estimate(1.02, 0.99, 1.05), "cost"), more_or_less(Estimate(1.0, 1.0, 1.0), "cost")
+    ('about as much cost (1 % less to 5 % more)', 'as much cost')
+    """
+    if not np.isfinite(ratio.mean):
+        return ""
+    if ratio.mean == 1.0 and not ratio.low < ratio.high:
+        return f"as much {noun}"
+    if ratio.low <= 1.0 <= ratio.high:
+        return f"about as much {noun} ({_side(ratio.low)} to {_side(ratio.high)})"
+    ends = sorted((ratio.low, ratio.high), key=lambda end: abs(end - 1.0))
+    between = "" if np.isnan(ratio.low) else f" ({_percent(ends[0])} to {_percent(ends[1])} %)"
+    return f"{_side(ratio.mean)} {noun}{between}"
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names in a sentence.
+
+    >>> listed(["a"]), listed(["a", "b", "c"])
+    ('a', 'a, b and c')
+    """
+    return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0]
+
+
+def in_brackets(seeds: int) -> str:
+    """What the intervals are, or that nothing follows."""
+    return ONE_SEED if seeds == 1 else f"In brackets: {100 * CONFIDENCE:g} % intervals over {seeds:,} paired seeds."
+
+
+def what_counts(samples: Samples) -> str:
+    """The quantity by which policies are ranked."""
+    return "cost" if "cost" in samples else next(iter(samples))
+
+
+def of_game(samples: Samples, players: Sequence[Competitor]) -> str:
+    """The best of a game, the tied, and what it needs beside the policies that all are compared with."""
+    names, counts = _ranked(players), what_counts(samples)
+    best, tied = best_of(samples, names)
+    who = f"{players[0].env.removeprefix('Task').capitalize()}: {best}"
+    learn = any(player.kind == LEARNER for player in players)
+    many = f"of {len(names)} {'that learn' if learn else 'that were played, of which none learns'}"
+    has = f"{who} has the least {NOUNS.get(counts, counts)} {many}" if len(names) > 1 else f"{who} played alone"
+    if len(names) == 1 and len(players) > 1:
+        has = f"{who} is the only one that learns"
+    groups = (*_ANY_GAME, _OWN.get(players[0].env, ()))
+    shown = [next((name for name in group if name in samples[counts] and name != best), None) for group in groups]
+    others = {name: SAID[name] for name in shown if name is not None}
+    if not others and len(players) > 1:
+        rest = [player.policy for player in players if player.policy != best]
+        most = max(rest, key=lambda name: float(samples[counts][name].mean()))
+        others = {most: f"{most}, which has the most {NOUNS.get(counts, counts)} of the others" if rest[1:] else most}
+    with_whom = f", tied with {listed(tied)}" if tied else ""
+    return "\n".join([f"{has}{with_whom}.", *(f"  {line}" for line in beside(samples, best, others))])
+
+
+def _ranked(players: Sequence[Competitor]) -> list[str]:
+    """The learners, or all where none learns."""
+    learners = [player.policy for player in players if player.kind == LEARNER]
+    return learners or [player.policy for player in players]
+
+
+def _side(ratio: float) -> str:
+    return f"{_percent(ratio)} % {'less' if ratio < 1.0 else 'more'}"
+
+
+def _percent(ratio: float) -> str:
+    """How far a ratio is from 1.
+
+    >>> _percent(1.0519), _percent(0.403), _percent(12.5), _percent(0.004), _percent(1.0001)
+    ('5.2', '60', '1,150', '99.6', 'under 0.1')
+    """
+    share = 100.0 * abs(ratio - 1.0)
+    coarse = share >= 9.95 and not 99.0 < share < 100.0
+    return "under 0.1" if 0.0 < share < 0.05 else f"{share:,.{0 if coarse else 1}f}".removesuffix(".0")

@@ -1,0 +1,149 @@
+"""What is said first: one line for each game, who is tied, and that nothing follows from one seed."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import polars as pl
+import pytest
+from scipy import stats
+
+from ata_gym.bench.experiment.experiment import Experiment
+from ata_gym.bench.leaderboard import ranking
+from ata_gym.bench.leaderboard.experiment import Competitor
+from ata_gym.bench.leaderboard.report import lead as lead_of_board
+from ata_gym.bench.page.experiment_page import experiment_page
+from ata_gym.bench.report.headline import ONE_SEED, headline, leaders, more_or_less
+from ata_gym.bench.report.report import report
+from ata_gym.bench.report.statistics import Estimate
+from ata_gym.bench.tracking.report import lead as lead_of_tracking
+
+PLAYERS = [
+    Competitor(name, f"Task{game}", kind, priced=False)
+    for game, kind, names in (
+        ("Allocation", "oracle", ("ofta",)),
+        ("Allocation", "baseline", ("uta",)),
+        ("Allocation", "learner", ("mine", "copy", "near", "ata")),
+        ("Race", "baseline", ("gta",)),
+        ("Race", "learner", ("race",)),
+    )
+    for name in names
+]
+PACE = {"ofta": 1.0, "uta": 4.0, "mine": 1.2, "copy": 1.2, "near": 1.21, "ata": 2.0, "gta": 0.5, "race": 0.6}
+
+
+def samples(seeds: int = 8) -> dict[str, dict[str, np.ndarray]]:
+    """The seeds differ tenfold, and the policies on the same seed by their pace, and a percent of their own."""
+    rng = np.random.default_rng(1)
+    luck, own = rng.uniform(1.0, 10.0, seeds), {name: rng.normal(1.0, 0.02, seeds) for name in PACE}
+    own["copy"] = own["mine"]
+    runtime = {name: luck * pace * own[name] for name, pace in PACE.items()}
+    return {"runtime": runtime, "total_worker_time": {name: 3.0 * sample for name, sample in runtime.items()}}
+
+
+def test_each_game_has_a_line_that_names_no_learner_of_another():
+    said, _, race = headline(samples(), PLAYERS).partition("Race: ")
+    allocation, *beside = said.splitlines()
+    assert allocation == "Allocation: mine has the least runtime of 4 that learn, tied with copy and near."
+    assert "race" not in said
+    assert race.startswith("race is the only one that learns.\n")
+    assert not {"mine", "copy", "near", "ata"} & set(re.findall(r"\w+", race))
+    assert race.endswith("\nIn brackets: 95 % intervals over 8 paired seeds.")
+    others = ("OFTA, the oracle of the means", "uta, the uniform policy", "ata, ATA as in the preprint")
+    assert [line.partition(":")[0] for line in beside] == [f"  beside {other}" for other in others]
+    assert leaders(samples(), PLAYERS) == ["mine", "race"]
+
+
+def test_the_figures_are_paired_by_seed():
+    of = samples()["runtime"]
+    logs = np.log(of["mine"] / of["ofta"])
+    interval = stats.ttest_1samp(logs, 0.0).confidence_interval(0.95)
+    mean, low, high = (f"{100 * (np.exp(end) - 1):.0f}" for end in (logs.mean(), interval.low, interval.high))
+    assert f"{mean} % more runtime ({low} to {high} %)" in headline(samples(), PLAYERS)
+    ratio, turned = Estimate.of_ratio(of["mine"], of["ofta"]), Estimate.of_ratio(of["ofta"], of["mine"])
+    assert (1 / turned.mean, 1 / turned.high, 1 / turned.low) == pytest.approx(ratio)
+
+
+def test_nothing_follows_from_one_seed_and_there_is_no_interval():
+    said = headline(samples(1), PLAYERS)
+    assert said.splitlines()[0] == ONE_SEED
+    assert said.splitlines()[0].startswith("Nothing follows from one seed")
+    assert "(" not in said
+    assert "interval" not in said.replace(ONE_SEED, "")
+    best, copy = ("mine", "copy") if "mine has the least" in said else ("near", "")
+    assert f"{best} has the least runtime of 4 that learn{f', tied with {copy}' * bool(copy)}.\n" in said
+
+
+@pytest.mark.parametrize(
+    ("ratio", "said"),
+    [
+        (Estimate(0.63, 0.6, 0.66), "37 % less runtime (34 to 40 %)"),
+        (Estimate(1.05, 0.99, 1.12), "about as much runtime (1 % less to 12 % more)"),
+        (Estimate(8.7, np.nan, np.nan), "770 % more runtime"),
+        (Estimate(1.0, np.nan, np.nan), "as much runtime"),
+        (Estimate(1.0002, 1.0001, 1.0003), "under 0.1 % more runtime (under 0.1 to under 0.1 %)"),
+        (Estimate(np.nan, np.nan, np.nan), ""),
+    ],
+)
+def test_a_ratio_is_said_as_a_percentage(ratio, said):
+    assert more_or_less(ratio, "runtime") == said
+
+
+def test_a_time_of_0_is_no_ratio_and_no_error():
+    nothing = {"runtime": {"mine": np.array([0.0, 0.0]), "uta": np.array([1.0, 0.0])}}
+    assert headline(nothing, PLAYERS).startswith("Allocation: mine is the only one that learns.\n")
+    assert headline({"runtime": {}}, PLAYERS) == "There is nothing to compare yet."
+
+
+@pytest.mark.parametrize("seeds", [1, 3])
+def test_a_page_and_a_table_speak_of_intervals_only_where_there_are_some(note_of, records_of, played, seeds):
+    names = ["ofta", "mine", "uta"]
+    made = experiment_page(note_of(names, seeds=seeds), records_of(names, seeds=seeds), {})
+    notes = " ".join(section.note for section in made.sections)
+    assert ("interval" in notes.replace("which has no interval", "")) == (seeds > 1)
+    assert made.lead.startswith(ONE_SEED) == (seeds == 1)
+    experiment = Experiment.on_scenario("icml2025-regret", rounds=3, seeds=seeds)
+    shown = report(experiment, ["uta", "ofta"], played(experiment, "uta", "ofta"))
+    assert ONE_SEED in shown.remark if seeds == 1 else "In brackets" in shown.remark
+
+
+def board(seeds: int) -> pl.DataFrame:
+    """What a leaderboard cost in the end, on two scenarios."""
+    of = samples(seeds)
+    rows = []
+    for one in PLAYERS:
+        for scenario, factor in (("first", 1.0), ("second", 7.0)):
+            times = (factor * of["runtime"][one.policy]).tolist()
+            where = one.env, scenario, one.policy, one.kind, 0.0
+            rows += [(*where, seed, time, 1.0, time) for seed, time in enumerate(times)]
+    columns = ["env", "scenario", "policy", "kind", "price", "seed", "runtime", "total_worker_time", "cost"]
+    return ranking.ratios(pl.DataFrame(rows, columns, orient="row"), "ofta")
+
+
+def test_the_headline_of_a_leaderboard_has_ties_and_intervals_too():
+    title, allocation, *beside = lead_of_board(board(8)).splitlines()
+    assert title == "Over all scenarios and prices:"
+    assert allocation == "Allocation: mine has the least cost of 4 that learn, tied with copy and near."
+    assert any(line.startswith("  beside the best oracle of each scenario: 19 % more cost (") for line in beside)
+    race = beside.index("Race: race is the only one that learns.")
+    assert beside[race + 1].startswith("  beside GTA, which starts every worker and cancels the rest: ")
+    assert beside[-1].startswith("In brackets: 95 % intervals")
+    alone = lead_of_board(board(1))
+    assert alone.startswith(ONE_SEED)
+    assert "(" not in alone
+
+
+def test_the_headline_of_tracked_policies_names_the_tied():
+    delays = {"slow": [90, 80, None], "mine": [10, 30, 20], "copy": [10, 30, 20], "near": [12, 25, 29]}
+    rows = [
+        (name, seed, 5, "dynamic-oracle", delay) for name, of in delays.items() for seed, delay in enumerate(of)
+    ]  # fmt: skip
+    found = pl.DataFrame(rows, ["policy", "seed", "change", "oracle", "delay"], orient="row")
+    times = {"expected round time": {name: np.array([1.0, 2.0, 3.0]) for name in (*delays, "dynamic-oracle")}}
+    said = lead_of_tracking(found, times, 100)
+    assert said.startswith("mine follows a change the soonest of 4, after 20.0 (0.0 to 44.8) rounds on average, ")
+    assert "tied with copy and near." in said
+    assert "distributions: as much expected round time" in said
+    one = lead_of_tracking(found.filter(seed=0), {"expected round time": {}}, 100)
+    assert one == f"{ONE_SEED}\nmine follows a change the soonest of 4, after 10.0 rounds on average, tied with copy."
