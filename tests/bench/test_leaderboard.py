@@ -295,7 +295,7 @@ def test_decisions_are_timed_apart_from_the_results(tmp_path):
     assert ((times["mean"] > 0) & (times["mean"] <= times["worst"])).all()
     assert decisions.measure(playing, jobs).equals(times)  # they are kept
     kept = tmp_path / "timings" / "decisions.json"
-    changed = kept.read_text().replace('"engine": "', '"engine": "other', 1)
+    changed = kept.read_text().replace('"code": "', '"code": "other', 1)
     kept.write_text(changed)
     anew = decisions.measure(playing, jobs)
     assert anew["policy"].equals(times["policy"])

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
+import shutil
+import subprocess
 import sys
+from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
+import ata_gym
+import ata_policies
+from ata_gym.bench.experiment import provenance as module
 from ata_gym.bench.experiment.experiment import Experiment
-from ata_gym.bench.experiment.jobs import play_all
-from ata_gym.bench.experiment.provenance import provenance, provenance_of
+from ata_gym.bench.experiment.jobs import Job, play_all, play_jobs
+from ata_gym.bench.experiment.provenance import APART, changed, merged, provenance, provenance_of
+from ata_gym.bench.experiment.run import PolicyRun
 from ata_gym.bench.experiment.store import open_folder
+from ata_policies import registry
+from ata_policies.presets import PRESETS
 
 EVEN = """
 import numpy as np
@@ -18,37 +29,50 @@ from ata_policies import AllocationPolicy
 
 class Even(AllocationPolicy):
     def allocate(self, state):
+        '''All to one worker.'''
+        from const_of_a_user import WORKER
+
         allocation = np.zeros((len(state.round), self.setting.n), np.int64)
-        allocation[:, {worker}] = self.setting.budget
+        allocation[:, WORKER] = self.setting.budget
         return allocation
 """
 NAME = "even_policy_of_a_user:Even"
 
 
-@pytest.fixture
-def write(tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(tmp_path)
-
-    def write_policy(worker: int) -> None:
-        (tmp_path / "even_policy_of_a_user.py").write_text(EVEN.format(worker=worker))
-        sys.modules.pop("even_policy_of_a_user", None)
-        provenance.cache_clear()
-
-    yield write_policy
-    sys.modules.pop("even_policy_of_a_user", None)
+@pytest.fixture(autouse=True)
+def _anew():
+    provenance.cache_clear()
+    yield
     provenance.cache_clear()
 
 
-def test_a_policy_that_was_edited_is_refused_or_played_anew(tmp_path, write):
-    write(worker=0)
+@pytest.fixture
+def write(tmp_path, monkeypatch):
+    """Write modules of a user, which are imported anew."""
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def write_modules(**sources: str) -> None:
+        for name, source in sources.items():
+            (tmp_path / f"{name}_of_a_user.py").write_text(source)
+            monkeypatch.delitem(sys.modules, f"{name}_of_a_user", raising=False)
+        shutil.rmtree(tmp_path / "__pycache__", ignore_errors=True)
+        provenance.cache_clear()
+
+    return write_modules
+
+
+def test_a_policy_whose_helper_was_edited_is_refused_or_played_anew(tmp_path, write):
+    """The helper is a module of its own, and imported when the policy is played."""
+    write(even_policy=EVEN, const="WORKER = 0", other="")
     played = Experiment.on_scenario("icml2025-regret", rounds=20, seeds=1)
     folder = open_folder(tmp_path / "out", played.config())
     assert play_all(played, [NAME, "uta"], folder, processes=1) == {}
     before = folder.results([NAME])["runtime"][-1], folder.result("uta").stat().st_mtime_ns
+    write(even_policy=EVEN.replace("All to", "Everything to"), const="WORKER = 0  # the fastest", other="x = 1")
     assert play_all(played, [NAME], folder, processes=1) == {}  # as it was
-    write(worker=19)
+    write(const="WORKER = 19")
     with pytest.raises(
-        ValueError, match=r"the file or package of even_policy_of_a_user:Even has changed .* --rerun-changed"
+        ValueError, match=rf"the code of {NAME} \(const_of_a_user\) has changed .* of {NAME} were .*--rerun-changed"
     ):
         play_all(played, [NAME, "uta"], folder, processes=1)
     assert folder.results([NAME])["runtime"][-1] == before[0]
@@ -57,21 +81,131 @@ def test_a_policy_that_was_edited_is_refused_or_played_anew(tmp_path, write):
     assert folder.result("uta").stat().st_mtime_ns == before[1]
 
 
-def test_a_file_that_a_hyperparameter_names_counts(tmp_path):
+def test_nothing_is_played_anew_unless_it_is_asked_for(tmp_path, write):
+    write(even_policy=EVEN, const="WORKER = 0")
+    played = Experiment.on_scenario("icml2025-regret", rounds=20, seeds=1)
+    folder = open_folder(tmp_path / "out", played.config())
+    assert play_jobs([Job(played, NAME, folder)]) == {}
+    before = folder.result(NAME).read_bytes()
+    write(const="WORKER = 19")
+    with pytest.raises(ValueError, match="--rerun-changed"):
+        play_jobs([Job(played, NAME, folder)])
+    assert folder.result(NAME).read_bytes() == before
+
+
+@pytest.fixture
+def copied(tmp_path, monkeypatch):
+    """A copy of both packages, whose files count."""
+    for package in (ata_gym, ata_policies):
+        copy = tmp_path / package.__name__
+        shutil.copytree(Path(package.__file__).parent, copy, ignore=shutil.ignore_patterns("__pycache__"))
+        monkeypatch.setattr(package, "__path__", [str(copy)])
+    return tmp_path
+
+
+@pytest.mark.parametrize(("policy", "edits"), [
+    ("uta", {"simulation.kernels": 1, "envs.allocation": 1, "bench.experiment.run": 1, "utils.validation": 1,
+             "cli.tools.check": 0, "envs.dispatch": 0, "scenarios.changing": 0, "bench.experiment.store": 0}),
+    ("dispatch-gta", {"envs.dispatch": 1, "envs.allocation": 0}),
+])  # fmt: skip
+def test_of_our_code_what_a_result_depends_on_counts(copied, policy, edits):
+    before = provenance(policy)
+    files = {name: copied.joinpath("ata_gym", *name.split(".")).with_suffix(".py") for name in edits}
+    for file in (*files.values(), copied / "ata_policies" / "presets.py", copied / "ata_gym" / "__init__.py"):
+        file.write_text('"""Another docstring."""\n# and a comment\n' + file.read_text().partition('"""\n')[2])
+    provenance.cache_clear()
+    assert changed(before, provenance(policy), policy) is None
+    for name, counts in edits.items():
+        text = files[name].read_text()
+        files[name].write_text(text + "\nANOTHER = 1\n")
+        provenance.cache_clear()
+        told = f"the code of ata-gym (ata_gym.{name})" if counts else None
+        assert changed(before, provenance(policy), policy) == told
+        files[name].write_text(text)
+
+
+@pytest.mark.parametrize("policy", ["uta", "ata-icml", "thompson-beta", "race-caps", "dispatch-gta", "ofta"])
+def test_all_that_runs_while_a_policy_plays_counts_or_is_apart(policy):
+    experiment, ran = Experiment.on_scenario("icml2025-regret", rounds=3, seeds=2), set()
+    PolicyRun(experiment, policy).play(3)  # the kernels are compiled
+    sys.setprofile(lambda frame, *_: ran.add(frame.f_globals.get("__name__", "")))
+    try:
+        PolicyRun(experiment, policy).play(3)
+    finally:
+        sys.setprofile(None)
+    ours = {name for name in ran if name.partition(".")[0] in {"ata_gym", "ata_policies"}}
+    apart = {name for name in ours if any(f"{name}.".startswith(f"{one}.") for one in APART)}
+    assert len(ours) > 10
+    assert ours - apart <= provenance(policy)["code"].keys()
+
+
+def test_what_is_apart_is_there():
+    assert all(find_spec(name) for name in APART)
+
+
+def test_the_hyperparameters_of_a_preset_count(monkeypatch):
+    before, ours = provenance("ata"), PRESETS["ata"]
+    edited = dataclasses.replace(ours, about="Another.", hyperparameters={**ours.hyperparameters, "alpha": 2.0})
+    monkeypatch.setattr(registry, "PRESETS", {**PRESETS, "ata": edited})
+    provenance.cache_clear()
+    assert changed(before, provenance("ata"), "ata") == "the code of ata-gym (ata_policies.presets:ata)"
+
+
+def test_another_version_alone_is_no_other_configuration(tmp_path, monkeypatch):
+    played = Experiment.on_scenario("icml2025-regret", rounds=20, seeds=1)
+    first = open_folder(tmp_path / "out", played.config())
+    monkeypatch.setattr(ata_gym, "__version__", "9.9")
+    assert open_folder(tmp_path / "out", played.config()) == first
+
+
+def test_the_commit_of_a_checkout_is_told(tmp_path, monkeypatch):
+    if shutil.which("git") is None:
+        pytest.skip("git is not here")
+
+    def git(*words: str) -> str:
+        who = ("-c", "user.name=a", "-c", "user.email=b")
+        done = subprocess.run(["git", "-C", str(tmp_path), *who, *words], capture_output=True, text=True, check=True)
+        return done.stdout.strip()
+
+    def commit() -> str:
+        module._commit.cache_clear()
+        return provenance_of("ata_gym.typing")["commit"]
+
+    monkeypatch.setattr(ata_gym, "__file__", str(tmp_path / "ata_gym" / "__init__.py"))
+    assert commit() == "none"
+    (tmp_path / "file").write_text("1")
+    for words in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "first"]):
+        git(*words)
+    assert commit() == git("rev-parse", "HEAD")
+    (tmp_path / "file").write_text("2")
+    assert commit() == f"{git('rev-parse', 'HEAD')}-dirty"
+    monkeypatch.undo()
+    module._commit.cache_clear()
+
+
+def test_files_that_are_read_count(tmp_path):
+    """One that a hyperparameter names, and the weights that are shipped."""
     prior = tmp_path / "prior.csv"
     prior.write_text("1")
     before = provenance(f"ata:memory={prior}")
     prior.write_text("2")
     provenance.cache_clear()
-    assert provenance(f"ata:memory={prior}")["user"] != before["user"]
-    assert provenance("ata")["user"] == provenance("uta")["user"]
+    assert changed(before, provenance(f"ata:memory={prior}"), "ata") == "the code of ata (prior.csv)"
+    assert "learned.safetensors" in provenance("learned")["code"]
+
+
+def test_what_several_have_made_depends_on_all():
+    one, other = provenance_of("ata_gym.typing"), provenance_of("ata_gym.simulation.keys")
+    assert merged(one, other)["code"].keys() == one["code"].keys() | other["code"].keys()
 
 
 def test_a_folder_that_is_on_the_path_twice_counts_once(tmp_path, monkeypatch):
     (tmp_path / "policies_of_a_user").mkdir()
     (tmp_path / "policies_of_a_user" / "even.py").write_text("")
     monkeypatch.syspath_prepend(tmp_path)
+    importlib.import_module("policies_of_a_user")
     once = provenance_of("policies_of_a_user.even")
+    assert once["code"].keys() == {"policies_of_a_user.even"}
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     importlib.invalidate_caches()
     monkeypatch.delitem(sys.modules, "policies_of_a_user")

@@ -147,13 +147,14 @@ def test_what_other_code_has_made_is_told_apart(tmp_path):
     experiment = Experiment.on_scenario("icml2025-regret", rounds=10, seeds=2)
     ata, uta = (Job(experiment, name, folder).made() for name in ("ata", "uta"))
     assert (ata.changed(), uta.changed()) == (None, None)
-    write_frame(folder.result("ata"), pl.DataFrame({"policy": ["ata"]}), {**provenance("ata"), "engine": "before"})
-    begin(folder.checkpoint("uta"), {**provenance("uta"), "user": "before"})
+    edited = {**ata.by, "code": {**ata.by["code"], "ata_gym.pools.pool": ""}}
+    write_frame(folder.result("ata"), pl.DataFrame({"policy": ["ata"]}), edited)
+    begin(folder.checkpoint("uta"), {**uta.by, "code": {**uta.by["code"], "my_const": ""}})
     for _ in range(2):
         save_tree(folder.checkpoint("uta"), (1.0,))
     folder.checkpoint("uta").unlink()  # a kill between the two steps of a save leaves the one before
-    assert (ata.changed(), uta.changed()) == ("the code of ata-gym", "the file or package of uta")
-    with pytest.raises(ValueError, match=r"the code of ata-gym has changed .* ata, uta .* --rerun-changed"):
+    assert (ata.changed(), uta.changed()) == ("the code of ata-gym (ata_gym.pools.pool)", "the code of uta (my_const)")
+    with pytest.raises(ValueError, match=r"pool\) .* of ata were made; .*my_const\) .* of uta were .*--rerun-changed"):
         check_code([ata, uta], rerun_changed=False)
     assert folder.finished("ata")
     check_code([ata, uta], rerun_changed=True)

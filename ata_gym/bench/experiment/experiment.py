@@ -13,7 +13,6 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-import ata_gym
 import ata_policies
 from ata_gym.changes import Load, Redraw
 from ata_gym.pools import Pool, read_trace
@@ -122,7 +121,7 @@ class Experiment:
         del data["horizon"]
         ours = {name: getattr(self, name) for name in ("rounds", "seeds", "seed", "points")}
         more = {"also": list(self.also)} if self.also else {}
-        return {"ata-gym": ata_gym.__version__, **data, **ours, **more}
+        return {**data, **ours, **more}
 
     def record_at(self) -> NDArray[np.int64]:
         """The rounds that are recorded, counted from 1: log-spaced up to the last, and those asked for."""

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 from ata_gym.bench.experiment.experiment import Experiment
 from ata_gym.bench.experiment.outdated import Made, check_code
-from ata_gym.bench.experiment.provenance import provenance
+from ata_gym.bench.experiment.provenance import Provenance, provenance
 from ata_gym.bench.experiment.run import PolicyRun, play_to_end
 from ata_gym.bench.experiment.store import Folder
 from ata_gym.utils.errors import portable
@@ -44,7 +44,7 @@ class Job(NamedTuple):
         """What it makes."""
         folder, name = self.folder, self.policy
         files = folder.result(name), folder.allocations(name), folder.checkpoint(name)
-        return Made(self.policy, files, provenance(self.policy))
+        return Made(self.policy, files, provenance(self.policy, self.run_of.__module__))
 
 
 Failures = dict[Job, Exception]
@@ -156,7 +156,7 @@ def _side_by_side(todo: list[Job], processes: int, save_every: float, progress: 
         executor = executor or ProcessPoolExecutor(1, context, _begin, (shared,))
         place, job = waiting.popleft()
         with _interrupts_held():  # the process starts here, and inherits it
-            running[executor.submit(_work, place, job, save_every)] = job, executor
+            running[executor.submit(_work, place, job, save_every, job.made().by)] = job, executor
 
     try:
         for _ in range(processes):
@@ -200,10 +200,11 @@ def play_job(
     progress: Callable[[int], None],
     stop: Callable[[], bool] = lambda: False,
     saved: Callable[[Path], None] = lambda _: None,
+    made_by: Provenance | None = None,
 ) -> float | None:
     """Play a job as :func:`ata_gym.bench.experiment.run.play_to_end` does; sys.exit in a policy is an error."""
     try:
-        return play_to_end(*job, save_every=save_every, progress=progress, stop=stop, saved=saved)
+        return play_to_end(*job, save_every=save_every, progress=progress, stop=stop, saved=saved, made_by=made_by)
     except SystemExit as error:  # it would end the command, and the other jobs with it
         raise RuntimeError(f"the policy called sys.exit({error.code!r})") from error
 
@@ -228,11 +229,11 @@ def _begin(shared: Any) -> None:
     threading.Thread(target=follow, daemon=True).start()
 
 
-def _work(place: int, job: Job, save_every: float) -> float | None:
+def _work(place: int, job: Job, save_every: float, made_by: Provenance) -> float | None:
     def progress(rounds: int) -> None:
         _shared[place] = rounds
 
     try:
-        return play_job(job, save_every, progress, stop=lambda: bool(_shared[-1]))
+        return play_job(job, save_every, progress, stop=lambda: bool(_shared[-1]), made_by=made_by)
     except Exception as error:  # a policy of the user's may raise anything
         raise portable(error)  # noqa: B904 - it is the error, or has it as its cause

@@ -32,13 +32,16 @@ class Made(NamedTuple):
 
 
 def check_code(everything: Iterable[Made], rerun_changed: bool) -> None:
-    """Refuse what other code has made with a ValueError, or remove it."""
+    """Refuse what other code has made with a ValueError that names the results and the modules, or remove it."""
     old = [(made, what) for made in everything if (what := made.changed())]
     if old and not rerun_changed:
-        (first, what), names = old[0], ", ".join(dict.fromkeys(made.name for made, _ in old))
-        raise ValueError(
-            f"{what} has changed since the results of {names} in {first.files[0].parents[1]} were made: make them anew "
-            "with --rerun-changed, or choose another folder"
+        names: dict[str, dict[str, None]] = {}
+        for made, what in old:
+            names.setdefault(what, {})[made.name] = None
+        said = "; ".join(
+            f"{what} has changed since the results of {', '.join(those)} were made" for what, those in names.items()
         )
+        where, others = old[0][0].files[0].parents[1], "which keeps all others, or choose another folder"
+        raise ValueError(f"in {where}: {said}: make these anew with --rerun-changed, {others}")
     for made, _ in old:
         made.remove()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib
 import platform
 import subprocess
 from collections.abc import Iterable, Mapping
@@ -12,17 +11,34 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
+
 import ata_gym
-import ata_policies
+from ata_gym.utils.import_closure import OURS, import_closure
+from ata_policies.learned.policy import WEIGHTS
+from ata_policies.presets import Preset
 from ata_policies.registry import load, parse
 
-Provenance = dict[str, str]
+Provenance = dict[str, Any]
+"""``code``, a checksum of each module and file by name; the commit, the machine, and versions."""
 
 _DEPENDENCIES = ("ata-gym", "gymnasium", "numpy", "scipy", "numba")
 
+APART = (
+    *("ata_policies.presets", "ata_gym.scenarios.registry"),  # lists: an entry counts, or is in the configuration
+    *("ata_gym.bench.experiment.provenance", "ata_gym.bench.experiment.store", "ata_gym.bench.report"),
+    "ata_gym.envs.rendering",
+    *("ata_gym.utils.atomic", "ata_gym.utils.extras", "ata_gym.utils.memory", "ata_gym.utils.sealed"),
+    *("ata_gym.utils.kernels.cache", "ata_gym.utils.kernels.identity", "ata_gym.utils.signals"),
+)
+"""Modules that compute no number of a result: they find, keep, show and stop what others compute."""
+
+_SHOWN = 3
+"""Modules that a sentence names, at most."""
+
 
 @cache
-def provenance(policy: str) -> Provenance:
+def provenance(policy: str, player: str = "ata_gym.bench.experiment.run") -> Provenance:
     """The provenance of a result that a policy gets now.
 
     Parameters
@@ -30,26 +46,32 @@ def provenance(policy: str) -> Provenance:
     policy
         Its name, with hyperparameters; one that names a file stands for the file's content, and one
         that names a folder of ``ata-gym learn`` for its agent.
-
-    Returns
-    -------
-    ``engine``, a hash of the source of ``ata_gym`` and ``ata_policies``; ``user``, one of the source of a policy from
-    elsewhere, and of its files; the commit of a checkout of ata-gym; versions; the machine.
+    player
+        The module that plays it.
 
     Examples
     --------
-    >>> sorted(provenance("ata"))
-    ['ata-gym', 'commit', 'engine', 'gymnasium', 'machine', 'numba', 'numpy', 'python', 'scipy', 'user']
+    >>> made_by = provenance("ata")
+    >>> sorted(made_by)
+    ['ata-gym', 'code', 'commit', 'gymnasium', 'machine', 'numba', 'numpy', 'python', 'scipy']
+    >>> "ata_policies.allocation.estimates.ata" in made_by["code"], "ata_policies.race.learner" in made_by["code"]
+    (True, False)
     """
-    made: Any = load(policy)
-    return provenance_of(getattr(made, "build", made).__module__, _files(parse(policy)[1]))
+    made, hyperparameters = load(policy), parse(policy)[1]
+    build: Any = made.build if isinstance(made, Preset) else made
+    spec = gym.spec(build.env_id)
+    envs = [str(point).partition(":")[0] for point in (spec.entry_point, spec.vector_entry_point)]
+    found = provenance_of(player, *envs, build.__module__, files=_files(hyperparameters, build))
+    if isinstance(made, Preset):
+        entry = repr((build.__qualname__, sorted(made.hyperparameters.items())))
+        found["code"][f"{Preset.__module__}:{made.name}"] = _checksum(entry.encode())
+    return found
 
 
-def provenance_of(module: str, files: Iterable[Path] = ()) -> Provenance:
-    """The provenance of a result of what a module of this name makes from some files."""
+def provenance_of(*modules: str, files: Iterable[Path] = ()) -> Provenance:
+    """The provenance of what modules of these names make, with all that they import, from some files."""
     return {
-        "engine": _engine(),
-        "user": _digest([*_sources(module), *files]),
+        "code": import_closure(modules, APART) | {file.name: _checksum(file.read_bytes()) for file in files},
         "commit": _commit(),
         "python": platform.python_version(),
         **{name: version(name) for name in _DEPENDENCIES},
@@ -57,46 +79,47 @@ def provenance_of(module: str, files: Iterable[Path] = ()) -> Provenance:
     }
 
 
-def changed(before: Mapping[str, str], now: Provenance, name: str) -> str | None:
+def merged(first: Provenance, *more: Provenance) -> Provenance:
+    """The provenance of what several have made together."""
+    return {**first, "code": {name: each for one in (first, *more) for name, each in one["code"].items()}}
+
+
+def in_short(made_by: Provenance) -> Provenance:
+    """A provenance with one checksum of all its code."""
+    return {**made_by, "code": _checksum(repr(sorted(made_by["code"].items())).encode())}
+
+
+def changed(before: Mapping[str, Any], now: Provenance, name: str) -> str | None:
     """Which code has changed between two provenances of ``name``, in words; None if it is the same.
 
     >>> now = provenance("ata")
-    >>> changed({**now, "engine": "another"}, now, "ata")
-    'the code of ata-gym'
+    >>> changed({**now, "code": {**now["code"], "ata_gym.pools.pool": "another"}}, now, "ata")
+    'the code of ata-gym (ata_gym.pools.pool)'
     """
-    what = {"engine": "the code of ata-gym", "user": f"the file or package of {name}"}
-    return " and ".join(words for key, words in what.items() if before.get(key) != now[key]) or None
+    old, new = before.get("code"), now["code"]
+    if old == new:
+        return None
+    old = old if isinstance(old, dict) else {}
+    differing = sorted(each for each in old.keys() | new.keys() if old.get(each) != new.get(each))
+    ours = [each for each in differing if each.partition(".")[0] in OURS]
+    parts = {"ata-gym": ours, name: [each for each in differing if each not in ours]}
+    return " and ".join(f"the code of {whose} ({_some(those)})" for whose, those in parts.items() if those)
 
 
-def _sources(module: str) -> list[Path]:
-    """The source of the package around a module, or of the module where there is none; nothing if it is ours."""
-    top = module.partition(".")[0]
-    if top in {"ata_gym", "ata_policies"}:
-        return []
-    found: Any = importlib.import_module(top)
-    rooms = getattr(found, "__path__", None)
-    if rooms is None:
-        return [Path(found.__file__)] if getattr(found, "__file__", None) else []
-    each_once = dict.fromkeys(Path(room) for room in rooms)  # Ray's workers have folders on their path twice
-    return [path for room in each_once for path in sorted(room.rglob("*.py"))]
+def _some(names: list[str]) -> str:
+    more = len(names) - _SHOWN
+    return ", ".join(names[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
-def _files(hyperparameters: dict[str, Any]) -> list[Path]:
+def _files(hyperparameters: dict[str, Any], build: Any) -> list[Path]:
+    """Files that hyperparameters name, and weights that are shipped with a policy."""
     named = [Path(value) for value in hyperparameters.values() if isinstance(value, str)]
+    named += [WEIGHTS / build.shipped] if getattr(build, "shipped", "") else []
     return [file for path in named for file in (path, path / "agent.zip") if file.is_file()]
 
 
-@cache
-def _engine() -> str:
-    rooms = [Path(str(package.__file__)).parent for package in (ata_gym, ata_policies)]
-    return _digest(path for room in rooms for path in sorted(room.rglob("*.py")) if path.parent.name != "cli")
-
-
-def _digest(files: Iterable[Path]) -> str:
-    whole = hashlib.sha256()
-    for path in files:
-        whole.update(f"{path.name} {hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
-    return whole.hexdigest()
+def _checksum(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:16]
 
 
 @cache

@@ -197,15 +197,17 @@ def play_to_end(
     progress: Callable[[int], None] = lambda _: None,
     stop: Callable[[], bool] = lambda: False,
     saved: Callable[[Path], None] = lambda _: None,
+    made_by: Provenance | None = None,
 ) -> float | None:
     """Play a policy from its checkpoint, if there is one, to the last round, and leave its results in the folder.
 
     Every few milliseconds ``progress`` is called with the number of rounds played, and ``stop``: if it returns True,
     the run saves a checkpoint and ends. Checkpoints are also saved every ``save_every`` seconds; ``saved`` is called
-    with the path of each. Returns the seconds spent playing, or None if it was stopped.
+    with the path of each. ``made_by`` is kept beside the results: by default the provenance that they have now. Returns
+    the seconds spent playing, or None if it was stopped.
     """
     run, checkpoint = run_of(experiment, policy), folder.checkpoint(policy)
-    made_by = provenance(policy)
+    made_by = made_by or provenance(policy, run_of.__module__)
     before = run.restore(checkpoint)
     if not run.round:
         begin(checkpoint, made_by)

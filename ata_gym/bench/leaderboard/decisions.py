@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 
 from ata_gym.bench.decision_cost import decision_times
-from ata_gym.bench.experiment.provenance import changed, provenance
+from ata_gym.bench.experiment.provenance import in_short, provenance
 from ata_gym.bench.experiment.store import read_json, write_json
 from ata_gym.bench.leaderboard.experiment import Leaderboard, PricedJob
 from ata_gym.scenarios import Scenario
@@ -42,8 +42,8 @@ def measure(
     played = dict.fromkeys((one.competitor, one.job.experiment.scenario.name) for one in finished)
     scenarios, rows = {one.name: one for one in board.scenarios}, []
     for done, (who, where) in enumerate(played, 1):
-        found, made_by = known.setdefault(who.policy, {}), provenance(who.policy)
-        if where not in found or changed(found[where], made_by, who.policy):
+        found, made_by = known.setdefault(who.policy, {}), in_short(provenance(who.policy, _timed.__module__))
+        if where not in found or found[where].get("code") != made_by["code"]:
             found[where] = made_by | _timed(who.policy, scenarios[where])
             write_json(path, known)
         rows.append((who.env, who.policy, where, found[where]["mean"], found[where]["worst"]))

@@ -64,12 +64,13 @@ def emulate(
     """
     require("torch", extra="cluster", purpose="Training in several processes")
     from ata_gym.bench.experiment.outdated import Made, check_code  # noqa: PLC0415 - these imports take a second
-    from ata_gym.bench.experiment.provenance import provenance  # noqa: PLC0415
+    from ata_gym.bench.experiment.provenance import merged, provenance  # noqa: PLC0415
     from ata_gym.bench.experiment.store import open_folder, read_frame, write_frame  # noqa: PLC0415
     from ata_gym.cluster.studies.comparison import ALONE, run  # noqa: PLC0415
     from ata_gym.cluster.studies.emulation import Emulation, task_times  # noqa: PLC0415
     from ata_gym.cluster.studies.rank import samples_of  # noqa: PLC0415
     from ata_gym.cluster.studies.report import report  # noqa: PLC0415
+    from ata_gym.training.studies.trajectory import made_by_problem  # noqa: PLC0415
 
     emulation = Emulation(
         budget,
@@ -85,7 +86,11 @@ def emulate(
         Allocator(len(emulation.times), budget, name)
     samples_of(problem, problem_data)
     folder = open_folder(out, {"study": "emulated", **asdict(emulation), "problem": problem, "seed": seed})
-    made = [Made(one, (folder.result(one),), provenance("uta" if one == ALONE else one)) for one in (*names, ALONE)]
+    here = made_by_problem(problem, run.__module__)
+    made = [
+        Made(one, (folder.result(one),), merged(provenance("uta" if one == ALONE else one, run.__module__), here))
+        for one in (*names, ALONE)
+    ]
     check_code(made, rerun_changed)
     records: dict[str, pl.DataFrame] = {}
     with progress_bars(dict.fromkeys((*names, ALONE), rounds)) as progress:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from ata_gym import __version__
 from ata_gym.cli.console import say, say_files, show, show_report
 from ata_gym.cli.options import PUBLISHED, Address, Effort, Jobs, OutOrDefault, RerunChanged, SaveEvery, Where, Workers
 from ata_gym.cli.studies.bench import end_with, play, run_and_report
@@ -243,5 +242,5 @@ def _train(trainer: Trainer, plan: _Plan, problem: str, data: Path | None = None
     from ata_gym.bench.experiment.claim import claim  # noqa: PLC0415 - it takes a second to import
 
     _claimed = claim(plan.out)
-    config, where = {"ata-gym": __version__, "rounds": plan.rounds}, plan.out / "training"
+    config, where = {"rounds": plan.rounds}, plan.out / "training"
     return train_with_progress(trainer, config, where, problem, data, effort=plan.effort)[1]

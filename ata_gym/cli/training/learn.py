@@ -71,7 +71,7 @@ def learn(
     for module in ("stable_baselines3", "sb3_contrib", "tensorboard"):
         require(module, extra="rl", purpose="The command learn")
     from ata_gym.bench.experiment.outdated import Made, check_code  # noqa: PLC0415 - these imports take seconds
-    from ata_gym.bench.experiment.provenance import provenance_of  # noqa: PLC0415
+    from ata_gym.bench.experiment.provenance import merged, provenance, provenance_of  # noqa: PLC0415
     from ata_gym.bench.experiment.store import open_folder  # noqa: PLC0415
     from ata_gym.bench.page.note import write_note  # noqa: PLC0415
     from ata_gym.rl.agent import policy_name  # noqa: PLC0415
@@ -89,7 +89,9 @@ def learn(
     found = found if rounds is None else replace(found, horizon=rounds)
     learning = Learning(spec, found, steps, rows, evaluations, validation, test)
     between = rollout(learning, make_agent(learning))  # it refuses hyperparameters before there is a folder
-    folder, made_by = open_folder(out, learning.config()), provenance_of("ata_gym")
+    folder = open_folder(out, learning.config())
+    played = [provenance(name, Learning.__module__) for name in learning.references()]
+    made_by = merged(provenance_of(train.__module__), *played)
     check_code([Made(part, files, made_by) for part, files in parts_of(folder).items()], effort.rerun_changed)
     if between * evaluations > steps:
         say_error(

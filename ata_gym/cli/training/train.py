@@ -195,7 +195,7 @@ def train(
         )  # fmt: skip
     finished = [name for name in names if name not in failures]
     tried = [entry.tried() if tune else [entry] for entry in entries]
-    made, by = [choice for choices in tried for choice in choices], made_by_problem(problem)
+    made, by = [choice for choices in tried for choice in choices], made_by_problem(problem, best.__module__)
     done, diverged = _run_methods(made, trainer, experiment, folder, by, rerun_changed, options.threads)
     frames = {}
     for choices in tried:

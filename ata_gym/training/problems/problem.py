@@ -108,10 +108,19 @@ def make_problem(name: str, data: str | Path | None = None) -> Problem:
     return made
 
 
+def module_of(name: str) -> str:
+    """The module that makes the problem of this name.
+
+    >>> module_of("digits"), module_of("torch:package.module:function")
+    ('ata_gym.training.problems.digits', 'package.module')
+    """
+    return f"{__package__}.{name}" if name in _SHIPPED else name.removeprefix("torch:").partition(":")[0]
+
+
 def _builder(name: str) -> Callable[..., Any]:
     if name not in _SHIPPED and ":" not in name:
         raise unknown("problem", name, _SHIPPED)
-    path = f"ata_gym.training.problems.{name}:{name}" if name in _SHIPPED else name
+    path = f"{module_of(name)}:{name}" if name in _SHIPPED else name
     found: Callable[..., Any] = load_object("problem", path)
     if not callable(found):
         raise ValueError(f"there is no problem {name!r}: it is no function")  # noqa: TRY004 - the user's input

@@ -12,11 +12,10 @@ import gymnasium as gym
 import numpy as np
 import polars as pl
 
-import ata_gym
 import ata_policies
 from ata_gym.bench.experiment.experiment import plural, predict
 from ata_gym.bench.experiment.outdated import Made, check_code
-from ata_gym.bench.experiment.provenance import Provenance, provenance
+from ata_gym.bench.experiment.provenance import Provenance, merged, provenance
 from ata_gym.bench.experiment.store import Folder, begin, discard, finished, open_folder, read_frame, write_frame
 from ata_gym.bench.report import style
 from ata_gym.bench.report.report import Report, write
@@ -94,9 +93,9 @@ def train_on_devices(
         _check(policy)
     clock = DeviceClock(trainer, workers)
     names = [str(worker) for worker in clock.workers]
-    ours = {"ata-gym": ata_gym.__version__, "clock": "device", "workers": names, "rounds": rounds, "price": price}
+    ours = {"clock": "device", "workers": names, "rounds": rounds, "price": price}
     folder = open_folder(out, ours | training_config(trainer, problem, data))
-    measured, by = folder.path / "measured" / "times.parquet", made_by_problem(problem)
+    measured, by = folder.path / "measured" / "times.parquet", made_by_problem(problem, __name__)
     made = [_made(policy, folder, by) for policy in policies]
     check_code([Made(problem, (measured,), by), *made], rerun_changed)
     try:
@@ -118,9 +117,8 @@ def _check(policy: str) -> None:
 
 def _made(policy: str, folder: Folder, problem: Provenance) -> Made:
     """Its results and checkpoint, which depend on the code of the policy and on that of the problem."""
-    own = provenance(policy)
     files = folder.result(policy), folder.checkpoint(policy).with_suffix(".pt")
-    return Made(policy, files, own | {"user": own["user"] + problem["user"]})
+    return Made(policy, files, merged(provenance(policy, __name__), problem))
 
 
 def _measured_pool(clock: DeviceClock, path: Path, made_by: Provenance) -> Pool:

@@ -18,6 +18,7 @@ from ata_gym.bench.experiment.experiment import Config
 from ata_gym.bench.experiment.provenance import Provenance, provenance_of
 from ata_gym.bench.experiment.store import Folder, begin, discard, finished, read_frame, write_frame
 from ata_gym.training import checkpoint
+from ata_gym.training.problems.problem import module_of
 from ata_gym.training.trainer import Trainer
 from ata_gym.utils.extras import require
 from ata_gym.utils.sealed import load_checkpoint, save_checkpoint
@@ -212,9 +213,9 @@ def training_config(
     return trainer.config() | named | {"evaluate_every": evaluate_every, "threads": threads}
 
 
-def made_by_problem(problem: str) -> Provenance:
-    """The provenance of what is trained on a problem of this name."""
-    return provenance_of(problem.removeprefix("torch:").partition(":")[0] if ":" in problem else "ata_gym")
+def made_by_problem(problem: str, trained_by: str = __name__) -> Provenance:
+    """The provenance of what a module trains on a problem of this name."""
+    return provenance_of(trained_by, module_of(problem))
 
 
 def _digest(data: Path) -> str:

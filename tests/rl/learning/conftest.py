@@ -42,7 +42,7 @@ def learn_in() -> Callable[..., Any]:
     from ata_gym.rl.learning.run import learn
 
     def run(learning: Any, path: Path, **options: Any) -> Any:
-        return learn(learning, open_folder(path, learning.config()), provenance_of("ata_gym"), **options)
+        return learn(learning, open_folder(path, learning.config()), provenance_of(learn.__module__), **options)
 
     return run
 

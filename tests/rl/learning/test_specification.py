@@ -102,5 +102,5 @@ def test_results_of_a_learned_agent_are_told_apart_by_its_weights(trained, tmp_p
     *_, path = trained
     other = shutil.copytree(path, tmp_path / "other")
     (other / "agent.zip").write_bytes(b"other weights")
-    hashes = [provenance(policy_name("allocation", folder))["user"] for folder in (path, other)]
+    hashes = [provenance(policy_name("allocation", folder))["code"] for folder in (path, other)]
     assert hashes[0] != hashes[1]

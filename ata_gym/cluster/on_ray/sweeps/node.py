@@ -72,8 +72,8 @@ class Mailbox:
 
 
 def play_there(
-    mailbox: Any, place: int, policy: str, needed: dict[str, str], threads: dict[str, str | None], save_every: float,
-    pickled: bytes,
+    mailbox: Any, place: int, policy: str, player: str, needed: dict[str, Any], threads: dict[str, str | None],
+    save_every: float, pickled: bytes,
 ) -> dict[str, Any] | None:  # fmt: skip
     """Play a job in a temporary folder of this node, from its newest checkpoint.
 
@@ -81,8 +81,8 @@ def play_there(
     ----------
     mailbox, place
         Where to send what there is to tell, and the job's place in it.
-    policy
-        Its name.
+    policy, player
+        Its name, and that of the module that plays it.
     needed
         The provenance that it must have here; of the machine, only the kind.
     threads
@@ -105,7 +105,7 @@ def play_there(
         os.environ.pop(name, None)
         if value is not None:
             os.environ[name] = value
-    reason, machine = _unlike(policy, needed)
+    reason, machine = _unlike(policy, player, needed)
     if reason:
         return {"refused": reason, "node": f"{platform.node()} ({ray.util.get_node_ip_address()})"}
     from ata_gym.bench.experiment.jobs import Job, play_job  # noqa: PLC0415
@@ -147,20 +147,20 @@ def play_there(
         return {"seconds": seconds, "machine": machine, "result": check_frame(result), "allocations": allocations}
 
 
-def _unlike(policy: str, needed: dict[str, str]) -> tuple[str, str]:
+def _unlike(policy: str, player: str, needed: dict[str, Any]) -> tuple[str, str]:
     """In which respects the code of this node is another one, in words, or nothing; and this machine."""
     try:
-        from ata_gym.bench.experiment.provenance import provenance  # noqa: PLC0415
+        from ata_gym.bench.experiment.provenance import changed, provenance  # noqa: PLC0415
 
-        found = provenance(policy)
+        found = provenance(policy, player)
+        code = changed(found, needed, policy)
     except Exception as error:  # a user's module may raise anything
         return f"{policy} cannot be made there ({type(error).__name__}: {error})", ""
     machine = found["machine"]
     found = {**found, "machine": machine.partition(",")[0]}
-    words = {"engine": "the code of ata-gym is another one", "user": f"the code of {policy} is another one"}
-    unlike = [
-        words.get(key, f"{key} is {found.get(key)} there and {value} here")
+    others = [
+        f"{key} is {found.get(key)} there and {value} here"
         for key, value in needed.items()
-        if found.get(key) != value
+        if key != "code" and found.get(key) != value
     ]
-    return ", ".join(unlike), machine
+    return ", ".join([f"{code} is another one"] * bool(code) + others), machine

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from ata_gym.bench.experiment.jobs import Job, KilledError, Outcomes, Progress
-from ata_gym.bench.experiment.provenance import provenance
 from ata_gym.bench.experiment.store import begin, discard, write_frame_content
 from ata_gym.cluster.on_ray.sweeps import node
 from ata_gym.cluster.on_ray.sweeps.connection import connected
@@ -101,14 +100,15 @@ class _Sweep:
 
     def _start(self, place: int) -> None:
         job = self.todo[place]
-        made_by = provenance(job.policy)
+        made_by = job.made().by
         needed = {key: value for key, value in made_by.items() if key != "commit"}  # the same code may have no commit
         needed["machine"] = made_by["machine"].partition(",")[0]
         content = pickle.dumps((job.experiment, job.run_of))
         if content not in self.sent:
             self.sent[content] = self.ray.put(content)
+        what = job.policy, job.run_of.__module__, needed
         how = self.threads, self.save_every
-        self.running[self.play.remote(self.mailbox, place, job.policy, needed, *how, self.sent[content])] = place
+        self.running[self.play.remote(self.mailbox, place, *what, *how, self.sent[content])] = place
 
     def _read(self, within: float | None = None) -> None:
         """Tell the rounds played, and keep the checkpoints that came, of jobs that have not ended."""
@@ -120,7 +120,7 @@ class _Sweep:
             if place in checkpoints:
                 path = _checkpoint(job)
                 if not has_checkpoint(path):
-                    begin(path, provenance(job.policy))
+                    begin(path, job.made().by)
                 save_checkpoint(path, checkpoints[place])
 
     def _outcome(self, job: Job, task: Any) -> float | Exception | None:
@@ -138,7 +138,7 @@ class _Sweep:
             )
         if "killed" in answer:
             return KilledError()
-        made_by = {**provenance(job.policy), "machine": answer["machine"]}
+        made_by = {**job.made().by, "machine": answer["machine"]}
         if answer["allocations"] is not None:
             path = job.folder.allocations(job.policy)
             path.parent.mkdir(exist_ok=True)

@@ -21,9 +21,9 @@ from typer.testing import CliRunner
 
 from ata_gym.bench.experiment.experiment import Experiment
 from ata_gym.bench.experiment.jobs import Job, KilledError, play_all, play_jobs
+from ata_gym.bench.experiment.provenance import provenance
 from ata_gym.bench.experiment.store import open_folder
 from ata_gym.cli import app
-from ata_gym.cluster.on_ray.sweeps import sweep
 from ata_gym.cluster.on_ray.sweeps.connection import connected, quiet_ray
 from ata_gym.cluster.on_ray.sweeps.sweep import play_on_ray
 from ata_gym.utils.extras import MissingExtraError
@@ -209,11 +209,13 @@ def test_what_fails_is_told_as_on_this_machine(tmp_path):
 
 @pytest.mark.usefixtures("cluster")
 def test_a_node_with_other_code_is_refused(tmp_path, monkeypatch):
-    there = sweep.provenance("uta")
-    monkeypatch.setattr(sweep, "provenance", lambda _: {**there, "engine": "another", "numpy": "1.0"})
+    there = provenance("uta")
+    code = {**there["code"], "ata_gym.pools.pool": "another"}
+    monkeypatch.setattr("ata_gym.bench.experiment.jobs.provenance", lambda *_: {**there, "code": code, "numpy": "1.0"})
     folder = open_folder(tmp_path, experiment(50).config())
     with pytest.raises(
-        ValueError, match=r"the node .+ has other code .+: the code of ata-gym is another one, numpy is "
+        ValueError,
+        match=r"the node .+ has other code .+: the code of ata-gym \(ata_gym.pools.pool\) is another one, numpy is ",
     ):
         play_all(experiment(50), ["uta"], folder, runner=play_on_ray)
     assert not contents(tmp_path).keys() - {"config.json"}

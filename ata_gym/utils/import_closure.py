@@ -1,0 +1,167 @@
+"""The modules that code is made of: those that a module imports, and what they import, as far as a user edits them."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import sys
+from collections.abc import Iterable, Iterator
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NamedTuple
+
+OURS = frozenset({"ata_gym", "ata_policies"})
+
+_INSTALLED = {"site-packages", "dist-packages"}
+
+_Reference = tuple[str, str]
+"""A module, and the name that is taken from it; no name stands for the whole."""
+
+
+class _Source(NamedTuple):
+    """What counts of a file of Python."""
+
+    checksum: str
+    homes: dict[str, _Reference]
+    """Where the names that it imports are from."""
+    imports: tuple[_Reference, ...]
+    uses: tuple[_Reference, ...]
+    """Attributes of what it imports, as in ``package.name``."""
+
+
+def import_closure(roots: Iterable[str], apart: Iterable[str] = ()) -> dict[str, str]:
+    """Checksums of modules, and of all that they import anywhere in their files, by name.
+
+    The source counts without docstrings, comments and layout. The standard library and installed packages are left out,
+    but for ``OURS`` and the packages of the roots. The packages around a module count, since they are run with it; but
+    one of ours only by what it does itself, and by the modules of the names that are taken from it.
+
+    Parameters
+    ----------
+    roots
+        Names of modules.
+    apart
+        Modules and packages that do not count, nor what they alone import.
+
+    Examples
+    --------
+    >>> list(import_closure(["ata_gym.simulation.keys"], apart=["ata_gym.simulation.kernels"]))
+    ['ata_gym.simulation.keys', 'ata_gym.typing']
+    """
+    roots = list(roots)
+    walk = _Walk(OURS | {root.partition(".")[0] for root in roots}, tuple(apart))
+    todo: list[_Reference] = [(root, "") for root in roots]
+    known = set(todo)
+    while todo:
+        more = [each for each in walk.visit(*todo.pop()) if each not in known]
+        todo += more
+        known |= set(more)
+    return dict(sorted(walk.found.items()))
+
+
+class _Walk:
+    def __init__(self, own: frozenset[str], apart: tuple[str, ...]) -> None:
+        self.own, self.apart = own, apart
+        self.found: dict[str, str] = {}
+        self.files: dict[str, Path | None] = {}
+
+    def visit(self, name: str, wanted: str) -> Iterator[_Reference]:
+        """Note the checksum of a module where it counts; what is to be visited next."""
+        if wanted and self.file(f"{name}.{wanted}"):
+            yield f"{name}.{wanted}", ""
+            return
+        file = self.file(name)
+        if file is None or any(f"{name}.".startswith(f"{package}.") for package in self.apart):
+            return
+        package = file.name == "__init__.py"
+        source = _parsed(file.read_bytes(), name, package)
+        more = source.imports + source.uses
+        if package and _ours(name) and wanted in source.homes:
+            yield source.homes[wanted]
+            more = ()
+        elif package and _ours(name) and (not wanted or wanted.startswith("__")):
+            more = tuple(each for each in source.uses if _ours(each[0]))
+        if more or not (package and _ours(name)):
+            self.found[name] = source.checksum
+        yield from more
+        if "." in name:
+            yield name.rpartition(".")[0], ""
+
+    def file(self, name: str) -> Path | None:
+        """The file of a module; None if there is none, or it is installed and not of the own packages."""
+        if name not in self.files:
+            top, *parts = name.split(".")
+            places = [one for one in _places(top) if top in self.own or not _INSTALLED.intersection(one.parts)]
+            within = [place.joinpath(*parts) for place in places]
+            files = [file for one in within for file in (one, one / "__init__.py", one.parent / f"{one.name}.py")]
+            self.files[name] = next((file for file in files if file.is_file()), None)
+        return self.files[name]
+
+
+def _ours(name: str) -> bool:
+    return name.partition(".")[0] in OURS
+
+
+def _places(top: str) -> list[Path]:
+    """The file of a module at the top, or the folders of a package; nothing if it is Python's own."""
+    if top in sys.stdlib_module_names:
+        return []
+    found = sys.modules.get(top)
+    try:
+        spec = find_spec(top) if found is None else None
+    except (ImportError, ValueError):
+        return []
+    folders = getattr(found, "__path__", None) or getattr(spec, "submodule_search_locations", None)
+    file = getattr(found, "__file__", None) or getattr(spec, "origin", None)
+    return [Path(place) for place in folders or ([file] if file else [])]
+
+
+@cache
+def _parsed(content: bytes, name: str, package: bool) -> _Source:
+    """The source of a module; one that is no Python counts as it is."""
+    try:
+        tree = ast.parse(content)
+    except (SyntaxError, ValueError):
+        return _Source(_checksum(content), {}, (), ())
+    inside = name.split(".") if package else name.split(".")[:-1]
+    homes: dict[str, _Reference] = {}
+    imports, uses = dict[_Reference, None](), dict[_Reference, None]()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                imports[alias.name, ""] = None
+                whole = alias.name if alias.asname else alias.name.partition(".")[0]
+                homes[alias.asname or whole] = whole, ""
+        elif isinstance(node, ast.ImportFrom):
+            above = inside[: len(inside) + 1 - node.level] if node.level else []
+            source = ".".join([*above, *([node.module] if node.module else [])])
+            for alias in node.names:
+                reference = source, "" if alias.name == "*" else alias.name
+                imports[reference] = None
+                homes[alias.asname or alias.name] = reference
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and (base := _dotted(node.value, homes)):
+            uses[base, node.attr] = None
+        elif isinstance(getattr(node, "body", None), list):
+            node.body = [each for each in node.body if not _said(each)]  # type: ignore[attr-defined]
+    return _Source(_checksum(ast.unparse(tree).encode()), homes, tuple(imports), tuple(uses))
+
+
+def _dotted(node: ast.expr, homes: dict[str, _Reference]) -> str:
+    """The module, or what looks like one, that an expression such as ``package.module`` stands for."""
+    if isinstance(node, ast.Attribute):
+        base = _dotted(node.value, homes)
+        return base and f"{base}.{node.attr}"
+    if isinstance(node, ast.Name) and node.id in homes:
+        return ".".join(part for part in homes[node.id] if part)
+    return ""
+
+
+def _said(node: ast.stmt) -> bool:
+    """Whether a statement is a text, as docstrings are."""
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+
+
+def _checksum(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:16]
