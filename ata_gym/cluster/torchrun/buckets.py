@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Any
+from functools import cache
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -14,47 +15,80 @@ _SIZE = 25 * 2**20
 """Bytes that are reduced at once: while one bucket travels, the next is filled."""
 
 
+class Form(NamedTuple):
+    """What a tensor is like that is summed again and again, the same on every rank."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: torch.dtype
+    device: torch.device
+
+    @classmethod
+    def of(cls, tensor: Tensor, dtype: torch.dtype | None = None) -> Form:
+        """That of a tensor, in another dtype if one is given; its strides are those of a gradient of it.
+
+        >>> Form.of(torch.ones(2, 3).T).strides, Form.of(torch.ones(3, 4)[:, :2]).strides
+        ((1, 3), (2, 1))
+        """
+        shape = tuple(tensor.shape)
+        return cls(shape, _strides(shape, tensor.stride()), dtype or tensor.dtype, tensor.device)
+
+    @property
+    def numbers(self) -> int:
+        """How many elements it has."""
+        return torch.Size(self.shape).numel()
+
+
+@cache
+def _strides(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...]:
+    """Those of a gradient: a dense tensor's own, where no elements overlap, and contiguous otherwise.
+
+    torch gives these to gradients too, and fused optimisers read both in the order of their memory.
+    """
+    tensor = torch.empty_strided(shape, strides, device="meta")
+    return strides if torch.empty_like(tensor).stride() == strides else torch.empty(shape, device="meta").stride()
+
+
 class Buckets:
-    """Tensors of fixed shapes, which are summed over the ranks again and again.
+    """Tensors of fixed forms, which are summed over the ranks again and again.
 
     They are copied into flat tensors, one for each dtype and device, or several where they are large; the sums are
     views of these, and hold until the next call.
     """
 
-    def __init__(self, like: Sequence[Tensor], group: dist.ProcessGroup | None) -> None:
+    def __init__(self, forms: Sequence[Form], group: dist.ProcessGroup | None) -> None:
         self._group = group
-        self._sums: list[Tensor] = list(like)
+        self.forms = list(forms)
         self._flat: list[tuple[Tensor, list[int]]] = []
         """Each flat tensor, and which tensors it holds."""
         alike: dict[Any, list[list[int]]] = defaultdict(lambda: [[]])
         sizes: dict[Any, int] = defaultdict(int)
-        for place, tensor in enumerate(like):
-            kind = tensor.dtype, tensor.device
+        for place, form in enumerate(forms):
+            kind = form.dtype, form.device
             if sizes[kind] >= _SIZE:
                 alike[kind].append([])
                 sizes[kind] = 0
             alike[kind][-1].append(place)
-            sizes[kind] += tensor.numel() * tensor.element_size()
+            sizes[kind] += form.numbers * form.dtype.itemsize
+        sums: dict[int, Tensor] = {}
         for (dtype, device), buckets in alike.items():
             for places in buckets:
-                lengths = [like[place].numel() for place in places]
+                lengths = [forms[place].numbers for place in places]
                 flat = torch.empty(sum(lengths), dtype=dtype, device=device)
                 for place, part in zip(places, torch.split(flat, lengths), strict=True):
-                    self._sums[place] = part.view(like[place].shape)
+                    sums[place] = part.as_strided(forms[place].shape, forms[place].strides)
                 self._flat.append((flat, places))
+        self._sums = [sums[place] for place in range(len(forms))]
 
-    def fit(self, tensors: Sequence[Tensor]) -> bool:
-        """Whether these have the right shapes, dtypes and devices."""
-        return len(tensors) == len(self._sums) and all(
-            (one.shape, one.dtype, one.device) == (other.shape, other.dtype, other.device)
-            for one, other in zip(tensors, self._sums, strict=True)
-        )
-
-    def sum(self, tensors: Sequence[Tensor]) -> list[Tensor]:
-        """The sums of tensors of these shapes, dtypes and devices."""
+    def sum(self, tensors: Sequence[Tensor | None]) -> list[Tensor]:
+        """The sums of tensors of these shapes and devices; None counts as zeros."""
         running = []
         for flat, places in self._flat:
-            torch.cat([tensors[place].reshape(-1) for place in places], out=flat)
+            here = [(self._sums[place], one) for place in places if (one := tensors[place]) is not None]
+            if len(here) < len(places):
+                flat.zero_()
+            if here:
+                torch._foreach_copy_([into for into, _ in here], [one for _, one in here])
             running.append(dist.all_reduce(flat, group=self._group, async_op=True))
         for work in running:
             if work is not None:

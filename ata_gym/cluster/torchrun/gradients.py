@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
+import zlib
+from collections.abc import Iterator
 from contextlib import ExitStack
-from typing import Self
+from typing import Any, Self
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.fsdp import FSDPModule
+from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
+from torch.nn.utils import get_total_norm
 
-from ata_gym.cluster.torchrun.buckets import Buckets
+from ata_gym.cluster.torchrun.buckets import Buckets, Form
+from ata_gym.cluster.torchrun.ranks import Fault
+from ata_gym.cluster.torchrun.weights import Unchanged, fingerprint, has_hooks
 
 
 class TaskGradients:
     """The gradient that the tasks of a round leave in a model; one object serves all rounds.
 
     Inside the context no backward pass communicates, whatever the number of tasks, and gradients that were there before
-    are set aside. ``reduce`` sums over the ranks, each of which has divided its tasks' losses by B, and adds what was
-    set aside. A rank without tasks takes part with zeros. A parameter that no task of any rank reached has no gradient.
-    The running statistics of batch norm become the means over ranks, weighted by their tasks.
+    are set aside. ``sum`` sums over the ranks, each of which has divided its tasks' losses by B, and ``keep`` gives the
+    model the sums, added to what was set aside. A context that ends without it leaves the gradients and the running
+    statistics of before. A rank without tasks takes part with zeros. A parameter that no task of any rank reached has
+    no gradient. The running statistics of batch norm become the means over ranks, weighted by their tasks.
 
     A ``DistributedDataParallel`` model is in its ``no_sync`` in the meantime, so its hooks for communication do
     nothing. A model with ``fully_shard`` has its parameters whole during the round, and its gradient too; between
@@ -32,93 +38,184 @@ class TaskGradients:
 
     def __init__(self, model: nn.Module, group: dist.ProcessGroup | None) -> None:
         self._model, self._group = model, group
-        self._sharded = [module for module in model.modules() if isinstance(module, FSDPModule)]
-        self._parallel = [module for module in model.modules() if isinstance(module, DistributedDataParallel)]
+        self._buckets: Buckets | None = None
+        self._forms: list[Form] = []
+        self.layout = 0
+        """A checksum of 24 bits of the shapes, strides and dtypes of what is summed, which all ranks must agree on."""
+        self._find()
+
+    def _find(self) -> None:
+        """See what the model is made of, which may have changed; ValueError for what a round cannot respect."""
+        modules = list(self._model.modules())
+        for module in modules:
+            for what, cure in _not_respected(module):
+                raise ValueError(
+                    f"{what} is not respected inside a round, in which backward passes do not communicate, and "
+                    f"gradients are summed once, as they are: {cure}"
+                )
+        self._sharded = [module for module in modules if isinstance(module, FSDPModule)]
+        self._parallel = [module for module in modules if isinstance(module, DistributedDataParallel)]
         self._statistics = [
             statistic
-            for module in model.modules()
+            for module in modules
             for name in ("running_mean", "running_var")
             if isinstance(statistic := getattr(module, name, None), Tensor)
         ]
-        self._before: list[Tensor | None] | None = None
-        self._buckets: Buckets | None = None
+        self._before: list[tuple[nn.Parameter, Tensor | None]] = []
+        """Trained parameters, sharded if they are between rounds, and their gradients before this one."""
+        self._known: list[Tensor] = []
+        """The running statistics before this round."""
+        self._whole: list[nn.Parameter] = []
+        """The trained parameters as they are during the round, in the same order."""
+        self._weights: Unchanged | None = None
+        self._sums: list[Tensor] = []
         self._stack = ExitStack()
 
-    def check_unprepared(self) -> None:
-        """ValueError if the model has communicated in backward passes, since it was not told not to."""
-        if self._sharded or self._parallel:
-            raise ValueError(
-                f"a {type(self._model).__name__} communicates in its backward pass, unless it is told not to before "
-                "the first task: begin the round with allocator.round(model)"
-            )
-
     def __enter__(self) -> Self:
-        parameters = self._trained()
-        self._before = [None if one.grad is None else one.grad.clone() for one in parameters]
-        for parameter in parameters:
+        self._find()
+        self._before = [(one, None if one.grad is None else one.grad.clone()) for one in self._trained()]
+        self._known = [statistic.clone() for statistic in self._statistics]
+        for parameter, _ in self._before:
             parameter.grad = None
         for ddp in self._parallel:
             self._stack.enter_context(ddp.no_sync())
+            self._stack.callback(setattr, ddp, "require_forward_param_sync", ddp.require_forward_param_sync)
             ddp.require_forward_param_sync = False  # else its first forward pass broadcasts buffers
         for module in self._sharded:
+            self._stack.callback(module.set_requires_gradient_sync, True)
+            self._stack.callback(module.set_reshard_after_backward, True)
             module.set_requires_gradient_sync(False)
             module.set_reshard_after_forward(False)
             module.set_reshard_after_backward(False)
             module.unshard()
+        self._begin()
+        self._weights = Unchanged(self._model)
         return self
 
+    def enter_late(self) -> Self:
+        """Begin after tasks were computed; ValueError for a model that had to be told of before.
+
+        If the context fails, the model has no gradient, since what was there before is not known.
+        """
+        self._before = [(parameter, None) for parameter in self._trained()]
+        self._begin()
+        hooked = any(has_hooks(parameter) for parameter in self._model.parameters())
+        if self._sharded or self._parallel or hooked:
+            what = "has hooks on its parameters" if hooked else "communicates in its backward pass, unless told not to"
+            raise ValueError(
+                f"a {type(self._model).__name__} {what}, and must be known before the first task: begin the round with "
+                "allocator.round(model)"
+            )
+        return self
+
+    def _begin(self) -> None:
+        self._whole = self._trained()
+        forms = [Form.of(parameter, _gradient_dtype(parameter)) for parameter in self._whole]
+        if forms != self._forms:  # as where layers were frozen
+            self._forms, self._buckets = forms, None
+            self.layout = zlib.crc32(repr([(*form[:2], form.dtype) for form in forms]).encode()) & 0xFFFFFF
+
     def __exit__(self, *_error: object) -> None:
-        self._stack.close()
+        if self._before:  # the round failed: its own gradients do not count
+            for parameter in self._whole:
+                parameter.grad = None
         for module in self._sharded:
             module.reshard()
-        if self._before is not None:  # the round failed: its own gradients do not count
-            for parameter, old in zip(self._trained(), self._before, strict=False):
-                parameter.grad = old
-            self._before = None
+        for parameter, old in self._before:
+            parameter.grad = old
+        for statistic, known in zip(self._statistics, self._known, strict=False):
+            statistic.copy_(known)
+        self._before, self._known, self._weights = [], [], None
+        self._stack.close()
+
+    def fault(self, *, finite: bool) -> tuple[Fault, int] | None:
+        """What is wrong on this rank, and in which parameter; ``finite`` says whether gradients must be."""
+        if self._weights is not None and (place := self._weights.changed()) is not None:
+            return Fault.CHANGED, place
+        gradients = {place: one.grad for place, one in enumerate(self._model.parameters()) if one.grad is not None}
+        for place, gradient in gradients.items():
+            if gradient.layout is not torch.strided:
+                return Fault.SPARSE, place
+        if finite:
+            some = [gradient.detach() for gradient in gradients.values() if gradient.numel()]
+            if not get_total_norm(some, torch.inf).isfinite():
+                return Fault.GRADIENT, next(place for place, one in gradients.items() if not one.isfinite().all())
+        return None
+
+    @property
+    def parameters(self) -> int:
+        """How many the model has."""
+        return len(list(self._model.parameters()))
+
+    def fingerprint(self) -> float:
+        """Of the weights, which are whole now."""
+        return fingerprint(self._model.parameters())
 
     @torch.no_grad()
-    def reduce(self, weight: float, told: Tensor) -> Tensor:
+    def sum(self, weight: float, told: Tensor) -> Tensor:
         """Sum the gradient over the ranks; ``weight`` is this rank's part of the tasks.
 
         ``told`` are numbers that travel with the gradient, in the same collective if it is float32 or float64, and in
         another one, as float32, otherwise; their sum is returned.
         """
-        parameters = self._trained()  # whole ones, where they are sharded otherwise
-        gradients = [parameter.grad for parameter in parameters]
-        if any(gradient is not None and gradient.layout is not torch.strided for gradient in gradients):
-            raise ValueError("a gradient is sparse, and only dense ones are summed: make the layers with sparse=False")
-        present = torch.tensor([gradient is not None for gradient in gradients], dtype=torch.float32)
-        tensors = [
-            torch.zeros_like(parameter) if gradient is None else gradient
-            for parameter, gradient in zip(parameters, gradients, strict=True)
-        ]
-        tensors += [statistic * weight for statistic in self._statistics]
-        home = tensors[0].device if tensors else present.device
-        kind = tensors[0].dtype if tensors and tensors[0].dtype == torch.float64 else torch.float32
-        tensors += [one.to(home, kind) for one in (present, told)]
-        if self._buckets is None or not self._buckets.fit(tensors):  # as where layers were frozen
-            self._buckets = Buckets(tensors, self._group)
-        *sums, counts, told = self._buckets.sum(tensors)
-        for statistic, mean in zip(self._statistics, sums[len(parameters) :], strict=True):
+        dense = [one.grad if one.grad is not None and one.grad.layout is torch.strided else None for one in self._whole]
+        present = torch.tensor([gradient is not None for gradient in dense], dtype=torch.float32)
+        home = self._forms[0].device if self._forms else present.device
+        kind = torch.float64 if self._forms and self._forms[0].dtype == torch.float64 else torch.float32
+        others = [statistic * weight for statistic in self._statistics]
+        others += [one.to(home, kind) for one in (present, told)]
+        forms = self._forms + [Form.of(one) for one in others]
+        if self._buckets is None or self._buckets.forms != forms:
+            self._buckets = Buckets(forms, self._group)
+        *self._sums, told = self._buckets.sum([*dense, *others])
+        return told
+
+    @torch.no_grad()
+    def keep(self) -> None:
+        """Give the sums to the model."""
+        *sums, counts = self._sums
+        for statistic, mean in zip(self._statistics, sums[len(self._whole) :], strict=True):
             statistic.copy_(mean)
-        for parameter in parameters:
+        for parameter in self._whole:
             parameter.grad = None
         for module in self._sharded:
             module.reshard()
-        reached = zip(sums, counts.tolist(), strict=False)
-        before = [None] * len(parameters) if self._before is None else self._before
-        for parameter, (gradient, count), old in zip(self._trained(), reached, before, strict=True):
-            self._set(parameter, gradient if count else None, old)
-        self._before = None
-        return told
+        for (parameter, old), gradient, count in zip(self._before, sums, counts.tolist(), strict=False):
+            _set(parameter, gradient if count else None, old)
+        self._before, self._known = [], []
 
     def _trained(self) -> list[nn.Parameter]:
         return [parameter for parameter in self._model.parameters() if parameter.requires_grad]
 
-    def _set(self, parameter: Tensor, gradient: Tensor | None, before: Tensor | None) -> None:
-        if gradient is not None:
-            if isinstance(parameter, DTensor):
-                mesh, placements = parameter.device_mesh, parameter.placements
-                gradient = distribute_tensor(gradient, mesh, placements, src_data_rank=None)
-            gradient = gradient.to(parameter.dtype)
-        parameter.grad = gradient if before is None else before if gradient is None else before.add_(gradient)
+
+def _gradient_dtype(parameter: Tensor) -> torch.dtype:
+    return getattr(parameter, "grad_dtype", None) or parameter.dtype
+
+
+def _set(parameter: Tensor, gradient: Tensor | None, before: Tensor | None) -> None:
+    if gradient is not None:
+        if isinstance(parameter, DTensor):
+            mesh, placements = parameter.device_mesh, parameter.placements
+            gradient = distribute_tensor(gradient, mesh, placements, src_data_rank=None)
+        gradient = gradient.to(_gradient_dtype(parameter))
+    parameter.grad = gradient if before is None else before if gradient is None else before.add_(gradient)
+
+
+def _not_respected(module: nn.Module) -> Iterator[tuple[str, str]]:
+    """What of a module's way to communicate would be left out in silence, and what to do about it."""
+    if isinstance(module, DistributedDataParallel):
+        if module.static_graph:
+            yield "DistributedDataParallel(static_graph=True)", "leave static_graph out"
+        if getattr(module, "_comm_hooks", None):
+            yield "a communication hook of DistributedDataParallel", "register none"
+    elif isinstance(module, FullyShardedDataParallel):
+        yield "FullyShardedDataParallel", "use fully_shard, or the plain module"
+    elif isinstance(module, FSDPModule):
+        state: Any = module._get_fsdp_state()
+        policy, dtypes = state._mp_policy, {parameter.dtype for parameter in module.parameters()}
+        if policy.reduce_dtype is not None and {policy.reduce_dtype} != ({policy.param_dtype} - {None} or dtypes):
+            yield f"MixedPrecisionPolicy(reduce_dtype={policy.reduce_dtype}) of fully_shard", "leave reduce_dtype out"
+        groups = getattr(state, "_fsdp_param_groups", None) or [state._fsdp_param_group]
+        for group in filter(None, groups):
+            if any(getattr(group, name, None) is not None for name in ("gradient_divide_factor", "_all_reduce_hook")):
+                yield "a divide factor or all-reduce hook of fully_shard", "set none"

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from enum import IntEnum
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 import torch.distributed as dist
 
+from ata_gym.cluster.torchrun.weights import TOLERANCE
 from ata_gym.typing import Floats, Ints
 
 
@@ -26,6 +28,73 @@ class Part(NamedTuple):
     """1 if it takes no tasks from the next round on, else 0."""
     checksum: Any
     """Of the allocation that it knows, and now and then of the policy's state: 24 bits, which a float32 can hold."""
+    layout: Any
+    """A checksum of what the gradients are like, of 24 bits."""
+    samples: Any
+    """A checksum of the order of samples that it follows, of 24 bits; 0 if it followed none in this round."""
+    weights: Any
+    """A fingerprint of the models' weights now and then, else 0."""
+    fault: Any
+    """What is wrong with its tasks, a ``Fault``, plus ``len(Fault)`` times the place of the parameter concerned."""
+
+
+class Fault(IntEnum):
+    """What may be wrong with the tasks of a rank, so that no rank takes the step."""
+
+    NONE = 0
+    LOSS = 1
+    GRADIENT = 2
+    CHANGED = 3
+    SPARSE = 4
+
+
+_AGREED: Mapping[str, tuple[str, float, str]] = {
+    "checksum": (
+        "the ranks decided on different allocations",
+        0.0,
+        "Load the same state on every rank, and use the same versions of ata-gym, numpy and numba, on processors of "
+        "one kind",
+    ),
+    "layout": (
+        "the ranks train parameters of different shapes, memory formats or dtypes",
+        0.0,
+        "Build, convert and freeze the model alike on every rank",
+    ),
+    "samples": (
+        "the ranks follow different orders of samples",
+        0.0,
+        "Give TaskSampler the same dataset, samples, shuffle and seed on every rank",
+    ),
+    "weights": (
+        "the models have different weights",
+        TOLERANCE,
+        "Seed torch alike on every rank before the model is made, or load the same checkpoint",
+    ),
+}
+"""What all ranks that tell it must agree on: the field, what is said if not, how far they may be apart, the cure."""
+
+_FAULTS: Mapping[Fault, tuple[type[Exception], str]] = {
+    Fault.LOSS: (
+        FloatingPointError,
+        "the loss of {worker} is not finite: look at its samples and the learning rate, or let it through with "
+        "TorchAllocator(allow_nonfinite=True)",
+    ),
+    Fault.GRADIENT: (
+        FloatingPointError,
+        "the gradient of {parameter} on {worker} is not finite: look at its samples and the learning rate, or let it "
+        "through with TorchAllocator(allow_nonfinite=True)",
+    ),
+    Fault.CHANGED: (
+        RuntimeError,
+        "{parameter} was changed inside the round on {worker}, as by an optimizer stepped in a backward hook or by "
+        "Embedding(max_norm=...), before its gradient was that of all tasks: change it after share.reduce(...)",
+    ),
+    Fault.SPARSE: (
+        ValueError,
+        "the gradient of {parameter} on {worker} is sparse, and only dense ones are summed: make its layer with "
+        "sparse=False",
+    ),
+}
 
 
 class Ranks:
@@ -37,8 +106,6 @@ class Ranks:
         The process group; None is the default one.
     name
         This rank's worker. By default the host's name and the local rank that torchrun gives.
-    device
-        Where this rank computes; None: the current CUDA device with NCCL, else the CPU.
     agreed
         What must be the same on all ranks, by name.
 
@@ -50,9 +117,7 @@ class Ranks:
         On every rank, if two have the same name or differ in what must be the same.
     """
 
-    def __init__(
-        self, group: dist.ProcessGroup | None, name: str | None, device: torch.device | None, agreed: Mapping[str, Any]
-    ) -> None:
+    def __init__(self, group: dist.ProcessGroup | None, name: str | None, agreed: Mapping[str, Any]) -> None:
         if not (dist.is_available() and dist.is_initialized()):
             raise RuntimeError(
                 "there is no process group: start the script with torchrun, and call torch.distributed."
@@ -61,8 +126,8 @@ class Ranks:
         self.group = group
         self.rank, self.size = dist.get_rank(group), dist.get_world_size(group)
         on_cpu = "cpu:" in dist.get_backend_config(group)  # such as "cpu:gloo,cuda:nccl"
-        self._transport = torch.device("cpu") if on_cpu else torch.device("cuda", torch.cuda.current_device())
-        self.device = self._transport if device is None else device
+        self.device = torch.device("cpu") if on_cpu else torch.device("cuda", torch.cuda.current_device())
+        """Where the backend takes tensors: the current CUDA device with NCCL alone, else the CPU."""
         own = f"{socket.gethostname()}/{os.environ.get('LOCAL_RANK', self.rank)}" if name is None else name
         told: list[Any] = [None] * self.size
         dist.all_gather_object(told, (own, json.dumps(dict(agreed), default=str)), group)
@@ -77,12 +142,12 @@ class Ranks:
 
     def sum(self, values: torch.Tensor) -> torch.Tensor:
         """The sum over all ranks."""
-        values = values.to(self._transport, copy=True)
+        values = values.to(self.device, copy=True)
         dist.all_reduce(values, group=self.group)
         return values
 
     def packed(self, seconds: list[float], part: Part, shares: Ints) -> torch.Tensor:
-        """What this rank tells, in a tensor of B + 4 n float64 that is 0 where others tell; float32 can hold all.
+        """What this rank tells, in a tensor of B + 8 n float64 that is 0 where others tell; float32 can hold all.
 
         ``shares``, (n,), are the tasks of each rank; ``seconds`` has as many times as this rank's share.
         """
@@ -100,6 +165,25 @@ class Ranks:
         budget = int(ends[-1])
         table = values[budget:].reshape(len(Part._fields), self.size)
         return np.split(values[:budget], ends[:-1]), Part(*table)
+
+    def check(self, number: int, parts: Part, parameters: Sequence[str]) -> None:
+        """Raise the same error on every rank where they do not agree, or where a rank's tasks have a fault.
+
+        ``number`` is that of the round, and ``parameters`` are the names of those of the models.
+        """
+        for field, (what, most, cure) in _AGREED.items():
+            told = [(name, value) for name, value in zip(self.names, getattr(parts, field), strict=True) if value]
+            others = [name for name, value in told if abs(value - told[0][1]) > most]
+            if others:
+                differ = f"{', '.join(others)} differ{'' if len(others) > 1 else 's'} from {told[0][0]}"
+                raise RuntimeError(f"round {number}: {what}; {differ}. The step is not taken. {cure}")
+        for worker, told_fault in zip(self.names, parts.fault.astype(int).tolist(), strict=True):
+            place, fault = divmod(told_fault, len(Fault))
+            if fault:
+                error, sentence = _FAULTS[Fault(fault)]
+                parameter = f"the parameter {parameters[place]}" if place < len(parameters) else "a new parameter"
+                said = sentence.format(worker=worker, parameter=parameter)
+                raise error(f"round {number}: {said}. The step is not taken")
 
 
 def _check_alike(names: tuple[str, ...], agreed: list[dict[str, Any]]) -> None:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import gc
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from contextlib import contextmanager
+from math import prod
 from typing import Any
+from weakref import ReferenceType, ref
 
 from torch import Tensor, nn
+from torch.amp import GradScaler
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from ata_gym.cluster.torchrun.stopwatch import Mark, Stopwatch
 from ata_gym.utils.validation import whole_number
@@ -38,7 +43,14 @@ class Share:
         """For each batch: its tasks, and when it began and ended."""
         self._now = 0
         """Tasks of the batch that is being computed."""
-        self._loss: Tensor | None = None
+        self._losses: list[tuple[Tensor, list[ReferenceType[Tensor]]]] = []
+        """The part that each backward pass had of the mean loss, and what it was multiplied with last."""
+        self._passes = 0
+        """Backward passes that began."""
+        self._torn = False
+        """Whether a batch was left after its backward pass, so that the gradient has too much."""
+        self.orders: list[int] = []
+        """The checksum of each ``TaskSampler`` that was asked for its batches in this round."""
         self.began = watch.mark()
         """When the round began."""
         self.computed: Mark | None = None
@@ -77,9 +89,12 @@ class Share:
             raise RuntimeError("the tasks of a share are computed one after the other: end the last one first")
         if self.reduced is not None or self.done + tasks > self.tasks:
             raise RuntimeError(f"this share has {self.tasks} tasks, and {self.done} are done: {tasks} more is too many")
-        self._now = tasks
+        passes, self._now = self._passes, tasks
         try:
             yield
+        except BaseException:
+            self._torn = self._torn or self._passes > passes
+            raise
         finally:
             self._now = 0
         self._timed.append((tasks, start, self._watch.mark()))
@@ -87,16 +102,17 @@ class Share:
     def backward(self, loss: Tensor, **arguments: Any) -> None:
         """The backward pass of a batch, whose ``loss`` is the mean over its samples; it adds loss / B for each task.
 
-        Further arguments are those of ``Tensor.backward``. A loss that was scaled, as for float16, stays scaled.
+        Further arguments are those of ``Tensor.backward``. A loss that ``GradScaler.scale`` gave stays scaled, and its
+        gradient need not be finite; ``allocator.last.loss`` is the one before.
         """
         if not self._now:
             raise RuntimeError("call backward inside the loop over share.take(loader), or inside share.timed()")
         if loss.ndim:
             raise ValueError(f"the loss must be a scalar, the mean over the batch, not of shape {tuple(loss.shape)}")
-        weighted = loss * (self._now / self._budget)
+        weighted, factors = loss * (self._now / self._budget), _factors(loss)
+        self._passes += 1
         weighted.backward(**arguments)  # type: ignore[no-untyped-call]
-        part = weighted.detach()
-        self._loss = part if self._loss is None else self._loss + part
+        self._losses.append((weighted.detach(), factors))
 
     def reduce(self, *models: nn.Module) -> None:
         """Make the gradient of each model the mean over the B tasks of the round, on every rank.
@@ -111,7 +127,12 @@ class Share:
                 f"{self.done} of the {self.tasks} tasks of this share are computed: loop over share.take(loader) to "
                 "its end, and reduce after it"
             )
-        if self.tasks and self._loss is None:
+        if self._torn:
+            raise RuntimeError(
+                "a batch was left after its backward pass, and then computed again, so that the gradient has a part of "
+                "it too many: end the round with the error, and begin it again"
+            )
+        if self.tasks and not self._losses:
             raise RuntimeError("no task had a backward pass: call share.backward(loss) in place of loss.backward()")
         self.computed = self._watch.mark()
         self._reduce(models)
@@ -121,12 +142,47 @@ class Share:
         """The time of each task; tasks that were computed together have equal parts of their time."""
         return [self._watch.seconds(start, end) / tasks for tasks, start, end in self._timed for _ in range(tasks)]
 
+    @property
+    def scaled(self) -> bool:
+        """Whether a ``GradScaler`` scaled a loss of its tasks."""
+        return any(_scales(factors) for _, factors in self._losses)
+
     def loss(self) -> float:
-        """The part of the mean loss that its tasks have."""
-        return 0.0 if self._loss is None else float(self._loss)
+        """The part of the mean loss that its tasks have, before a ``GradScaler`` scaled it."""
+        parts = [part / prod(scales) if (scales := _scales(factors)) else part for part, factors in self._losses]
+        return float(sum(parts[1:], parts[0])) if parts else 0.0
 
     def between(self, start: Mark | None, end: Mark | None) -> float:
         """Seconds between two marks."""
         assert start is not None
         assert end is not None
         return self._watch.seconds(start, end)
+
+
+def _factors(loss: Tensor) -> list[ReferenceType[Tensor]]:
+    """The numbers on the loss's device that a loss was multiplied with last."""
+    found, node = [], loss.grad_fn
+    while node is not None and node.name() in {"MulBackward0", "DivBackward0"}:
+        factor = node._saved_other  # type: ignore[attr-defined]
+        if isinstance(factor, Tensor) and factor.ndim == 0 and not factor.requires_grad:
+            found.append(ref(factor))
+        node = node.next_functions[0][0]
+    return found
+
+
+def _scales(factors: list[ReferenceType[Tensor]]) -> list[Tensor]:
+    """Those of the factors that are the scale of a ``GradScaler``, which keeps it alive, as most others are not."""
+    alive = [factor for reference in factors if (factor := reference()) is not None]
+    for factor in alive:
+        if factor not in _known:
+            owners = gc.get_referrers(factor)  # takes a hundredth of a second, once for each
+            _known[factor] = any(isinstance(one, GradScaler) or _is_state_of_one(one, factor) for one in owners)
+    return [factor for factor in alive if _known[factor]]
+
+
+def _is_state_of_one(owner: object, factor: Tensor) -> bool:
+    return isinstance(owner, dict) and owner.get("_scale") is factor and "_growth_tracker" in owner
+
+
+_known: MutableMapping[Tensor, bool] = WeakTensorKeyDictionary()
+"""Whether a tensor is the scale of a ``GradScaler``."""

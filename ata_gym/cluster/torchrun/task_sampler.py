@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sized
-from typing import Protocol
+import zlib
+from collections.abc import Iterator, MutableMapping, Sized
+from typing import Any, Protocol
 
 import numpy as np
-from torch.utils.data import Sampler
+from torch.utils.data import DataLoader, IterableDataset, Sampler
 
 from ata_gym.cluster.torchrun.share import Share
 from ata_gym.simulation.keys import derive_keys, stream_keys, uniforms
@@ -15,6 +16,7 @@ from ata_gym.utils.validation import flag, whole_number
 
 _ORDER = 3
 """The stream of keys for the orders of epochs."""
+_END = object()
 
 
 class Allocated(Protocol):
@@ -47,10 +49,10 @@ class TaskSampler(Sampler[list[int]]):
     Parameters
     ----------
     allocator
-        Whose rounds it follows; each ``iter`` of the loader belongs to the round that is open. With worker processes,
-        let the loader keep them (``persistent_workers=True``).
+        Whose rounds it follows; each ``iter`` of the loader belongs to the round that is open, and begins after the
+        tasks that are done. With worker processes, let the loader keep them (``persistent_workers=True``).
     dataset
-        What the loader reads, or its number of samples.
+        What the loader reads, which finds samples by number, or its number of samples.
     samples
         Samples of a task.
     together
@@ -62,12 +64,14 @@ class TaskSampler(Sampler[list[int]]):
     Raises
     ------
     ValueError
-        For a number that is no whole number of at least 1, or a dataset without samples.
+        For a number that is no whole number of at least 1, a dataset without samples, or one whose samples have no
+        numbers, such as an ``IterableDataset``.
 
     Examples
     --------
     >>> from types import SimpleNamespace
-    >>> allocator = SimpleNamespace(budget=3, rounds=1, share=SimpleNamespace(tasks=2, first=1))  # as in round 1
+    >>> share = SimpleNamespace(tasks=2, first=1, done=0, orders=[])
+    >>> allocator = SimpleNamespace(budget=3, rounds=1, share=share)  # as in round 1
     >>> list(TaskSampler(allocator, 10, samples=2, shuffle=False)), list(TaskSampler(allocator, 10, together=2))
     ([[8, 9], [0, 1]], [[0, 7]])
     """
@@ -83,19 +87,27 @@ class TaskSampler(Sampler[list[int]]):
         seed: int = 0,
     ) -> None:
         self._allocator = allocator
-        self._size = whole_number("the number of samples", dataset if isinstance(dataset, int) else len(dataset))
+        self._size = whole_number("the number of samples", dataset if isinstance(dataset, int) else _size_of(dataset))
         self._samples, self.together = whole_number("samples", samples), whole_number("together", together)
         self._shuffle, self._key = flag("shuffle", shuffle), stream_keys(whole_number("seed", seed, 0), stream=_ORDER)
         self._of_round = allocator.budget * self._samples
         self._orders: dict[int, Ints] = {}
+        followed = f"{self._size} {self._samples} {shuffle} {seed}"
+        self.checksum = zlib.crc32(followed.encode()) & 0xFFFFFF or 1
+        """Of what the order of samples follows from, in 24 bits; never 0."""
+        self.given = 0
+        """Batches that it has given in the loop over it that began last."""
 
     def __iter__(self) -> Iterator[list[int]]:
-        """The samples of this rank's batches in the round that is open."""
+        """The samples of this rank's batches in the round that is open, after those of the tasks that are done."""
         share = self._allocator.share
-        start = self._allocator.rounds * self._of_round + share.first * self._samples
-        own = self.samples_from(start, share.tasks * self._samples)
+        share.orders.append(self.checksum)
+        self.given = 0
+        start = self._allocator.rounds * self._of_round + (share.first + share.done) * self._samples
+        own = self.samples_from(start, (share.tasks - share.done) * self._samples)
         step = self.together * self._samples
         for begin in range(0, len(own), step):
+            self.given += 1
             yield own[begin : begin + step]
 
     @property
@@ -128,3 +140,83 @@ class TaskSampler(Sampler[list[int]]):
             return np.arange(self._size)
         numbers = uniforms(derive_keys(self._key, epoch, 0), self._size)[0]
         return np.argsort(numbers, kind="stable")
+
+
+def batches(loader: Any, share: Share, left_off: MutableMapping[Any, Iterator[Any]]) -> Iterator[tuple[Any, int]]:
+    """Batches of a loader, and the tasks of each.
+
+    ``left_off`` are the iterators of loaders without a ``TaskSampler``, which go on in the next round. ValueError for a
+    loader without batches, and for one whose batches are not those of the ``TaskSampler`` that it holds, one for one.
+    """
+    sampler = _sampler_of(loader)
+    if sampler is None:
+        yield from ((batch, 1) for batch in _endless(loader, share, left_off))
+        return
+    sampler.given, left = 0, share.tasks - share.done
+    for number, batch in enumerate(loader):
+        if sampler.given <= number:
+            break
+        tasks = min(sampler.together, left)
+        left -= tasks
+        yield batch, tasks
+    raise _not_understood(loader)
+
+
+def _sampler_of(loader: Any) -> TaskSampler | None:
+    """The ``TaskSampler`` that says which batches a loader reads; None if there is none to be seen.
+
+    Samplers around it that have it as their ``batch_sampler``, as accelerate's have, choose among its batches by rank
+    or by place. The allocation has chosen already, so they are taken out of the loader.
+    """
+    outer = sampler = _outer(loader)
+    while sampler is not None and not isinstance(sampler, TaskSampler):
+        sampler = getattr(sampler, "batch_sampler", None)
+    if sampler is not None and sampler is not outer:
+        home = getattr(loader, "base_dataloader", loader)  # of accelerate
+        if not isinstance(home, DataLoader) or getattr(outer, "split_batches", False):
+            raise _not_understood(loader)
+        vars(home).update(batch_sampler=sampler, _iterator=None)  # a DataLoader refuses to be told by assignment
+    return sampler
+
+
+def _endless(loader: Any, share: Share, left_off: MutableMapping[Any, Iterator[Any]]) -> Iterator[Any]:
+    """The batches of a loader without a ``TaskSampler``, from where the last round stopped, again and again."""
+    asked, new = len(share.orders), False
+    while True:
+        if loader not in left_off:
+            left_off[loader], new = iter(loader), True
+        batch = next(left_off[loader], _END)
+        if len(share.orders) > asked:
+            del left_off[loader]
+            raise _not_understood(loader)
+        if batch is not _END:
+            new = False
+            yield batch
+            continue
+        del left_off[loader]
+        if new:
+            raise ValueError(f"the {type(loader).__name__} has no batches")
+
+
+def _outer(loader: Any) -> Any:
+    """What a ``DataLoader`` asks for the samples of its batches; None for anything else."""
+    sampler = getattr(loader, "batch_sampler", None)
+    return getattr(loader, "sampler", None) if sampler is None else sampler
+
+
+def _not_understood(loader: Any) -> ValueError:
+    sampler = _outer(loader)
+    within = "" if sampler is None or isinstance(sampler, TaskSampler) else f" with a {type(sampler).__name__}"
+    return ValueError(
+        f"the {type(loader).__name__}{within} holds a TaskSampler and does not give its batches one for one: give "
+        "share.take(...) a DataLoader with batch_sampler=TaskSampler(...)"
+    )
+
+
+def _size_of(dataset: Any) -> int:
+    if isinstance(dataset, IterableDataset) or not isinstance(dataset, Sized):
+        raise ValueError(  # noqa: TRY004 - a bad argument, as all others
+            f"TaskSampler finds samples by their numbers, and a {type(dataset).__name__} gives them in an order of its "
+            "own, or does not know how many it has: leave TaskSampler out, and each batch of the loader is a task"
+        )
+    return len(dataset)

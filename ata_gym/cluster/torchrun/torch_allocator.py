@@ -4,26 +4,27 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from math import isfinite
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import nn
 
 from ata_gym import __version__
 from ata_gym.cluster.round_record import RoundRecord
 from ata_gym.cluster.torchrun.gradients import TaskGradients
-from ata_gym.cluster.torchrun.ranks import Part, Ranks
+from ata_gym.cluster.torchrun.ranks import Fault, Part, Ranks
 from ata_gym.cluster.torchrun.share import Share
 from ata_gym.cluster.torchrun.stopwatch import Stopwatch
-from ata_gym.cluster.torchrun.task_sampler import TaskSampler
+from ata_gym.cluster.torchrun.task_sampler import batches
 from ata_gym.training.devices.device import find_device
 from ata_gym.typing import Floats, Ints, Worker
-from ata_gym.utils.validation import whole_number
+from ata_gym.utils.validation import flag, whole_number
 from ata_policies import Allocator
 
 _LEFT = "it said that it takes no tasks"
@@ -51,12 +52,16 @@ class TorchAllocator:
         This rank's worker, the same after a restart: what is known of a worker is kept by its name. By default the
         host's name and the local rank.
     device
-        Where the tasks are computed, for honest times; by default the current CUDA device with NCCL, else the CPU.
+        Where the tasks are computed, for honest times; by default where the models of the round are. Until they are
+        known that is the current CUDA device with NCCL, else the CPU.
     warm_up
         Rounds after the start, or a restart, whose times do not count: in the first one libraries are loaded and
         kernels compiled.
     check_every
-        Rounds between two checks that the policies' states are the same on all ranks.
+        Rounds between two checks that the policies' states, and the models' weights, are the same on all ranks.
+    allow_nonfinite
+        Whether a loss or gradient that is not finite is let through. A gradient of a loss that a ``GradScaler`` scaled
+        always is.
     price, seed, horizon, hyperparameters
         As of ``ata_policies.Allocator``.
 
@@ -69,17 +74,19 @@ class TorchAllocator:
 
     Notes
     -----
-    A round costs what the all-reduce of the gradient costs after the last backward pass, with B + 4 n numbers of 4
+    A round costs what the all-reduce of the gradient costs after the last backward pass, with B + 8 n numbers of 4
     bytes more for n ranks; where the gradient is not float32, these travel in a collective of their own.
     Running statistics of batch norm are those of each rank's own samples during a round, and means after it. The first
     reduction of a ``DistributedDataParallel`` or ``fully_shard`` model must know the model when the round begins:
-    ``allocator.round(model)``.
+    ``allocator.round(model)``. Nobody takes a step that one rank's part would spoil: what is wrong with it travels with
+    the gradient, and ``share.reduce`` raises the same error on every rank, which names the worker.
 
     Examples
     --------
     A process group of one rank, which computes all tasks itself; under torchrun nothing else is different.
 
     >>> import tempfile, torch.distributed as dist
+    >>> from ata_gym.cluster import TaskSampler
     >>> from torch.utils.data import DataLoader, TensorDataset
     >>> folder = tempfile.TemporaryDirectory()
     >>> dist.init_process_group("gloo", init_method=f"file://{folder.name}/store", rank=0, world_size=1)
@@ -111,6 +118,7 @@ class TorchAllocator:
         device: str | torch.device | None = None,
         warm_up: int = 1,
         check_every: int = 100,
+        allow_nonfinite: bool = False,
         price: float = 0.0,
         seed: int = 0,
         horizon: int | None = None,
@@ -118,12 +126,14 @@ class TorchAllocator:
     ) -> None:
         self._warm_up = whole_number("warm_up", warm_up, 0)
         self._check_every = whole_number("check_every", check_every)
+        self._allow_nonfinite = flag("allow_nonfinite", allow_nonfinite)
         agreed = {
             "budget": budget, "policy": policy, "warm_up": warm_up, "check_every": check_every, "price": price,
-            "seed": seed, "horizon": horizon, **hyperparameters, "the version of ata_gym": __version__,
+            "allow_nonfinite": allow_nonfinite, "seed": seed, "horizon": horizon, **hyperparameters,
+            "the version of ata_gym": __version__,
         }  # fmt: skip
-        self._ranks = Ranks(group, name, None if device is None else find_device(device), agreed)
-        self._watch = Stopwatch(self._ranks.device)
+        self._device = None if device is None else find_device(device)
+        self._ranks = Ranks(group, name, agreed)
         self._allocator = Allocator(
             self._ranks.names, budget, policy, price=price, seed=seed, horizon=horizon, **hyperparameters
         )
@@ -131,7 +141,7 @@ class TorchAllocator:
         self._leaves = False
         self._share: Share | None = None
         self._models: dict[nn.Module, TaskGradients] = {}
-        self._iterators: WeakKeyDictionary[Any, Iterator[Any]] = WeakKeyDictionary()
+        self._left_off: WeakKeyDictionary[Any, Iterator[Any]] = WeakKeyDictionary()
 
     @property
     def budget(self) -> int:
@@ -157,7 +167,7 @@ class TorchAllocator:
         ``models`` are those that ``share.reduce`` will be given; by default those of the last round. They must be told
         here before they compute anything if they communicate in their backward passes, and where gradients of earlier
         rounds are to be kept and added to. After an error inside, the round has not been: nothing is learned, the
-        models that it knew have the gradients of before, and the next call begins it again.
+        models that it knew have the gradients and running statistics of before, and the next call begins it again.
         """
         if self._share is not None:
             raise RuntimeError("a round is open: end it before the next one begins")
@@ -167,26 +177,39 @@ class TorchAllocator:
         own, first = int(shares[self._ranks.rank]), int(shares[: self._ranks.rank].sum())
         with ExitStack() as stack:
             begun = {model: self._known(model) for model in models} or self._models
+            _check_apart(begun)
             gradients = {model: stack.enter_context(known) for model, known in begun.items()}
-            summed: list[Tensor] = []
+            device = self._device or _device_of(begun) or self._ranks.device
+            told: list[tuple[list[Floats], Part]] = []
 
-            def reduce(models: Sequence[nn.Module]) -> None:
-                told = self._ranks.packed(share.seconds(), self._part(share, shares), shares)
-                for model in models:
-                    if model not in gradients:
-                        gradients[model] = self._known(model)
-                        gradients[model].check_unprepared()
-                messages = [told, *[told[:0]] * (len(models) - 1)]  # what is told travels with the first model
-                sent = zip(models, messages, strict=False)
-                sums = [gradients[model].reduce(own / self.budget, message) for model, message in sent]
-                summed.append(sums[0] if sums else self._ranks.sum(told))
+            def reduce(reduced: Sequence[nn.Module]) -> None:
+                if left_out := [type(model).__name__ for model in models if model not in reduced]:
+                    raise ValueError(f"a {left_out[0]} was given to round(...), and must be given to reduce(...) too")
+                late = {model: self._known(model) for model in reduced if model not in gradients}
+                for model, known in late.items():
+                    stack.push(known)
+                    gradients[model] = known.enter_late()
+                _check_apart(dict.fromkeys(reduced))
+                if (
+                    self._since_start >= self._warm_up
+                    and self._device is None
+                    and _device_of(late) not in {None, device}
+                ):
+                    raise ValueError(
+                        f"the tasks were timed on {device}, and the model computes on {_device_of(late)}: begin the "
+                        "round with allocator.round(model)"
+                    )
+                told.append(self._reduce(share, shares, {model: gradients[model] for model in reduced}))
 
-            share = self._share = Share(own, first, self.budget, self._watch, self._batches, reduce)
+            def batches_of(loader: Any) -> Iterator[tuple[Any, int]]:
+                return batches(loader, share, self._left_off)
+
+            share = self._share = Share(own, first, self.budget, self._stopwatch(device), batches_of, reduce)
             try:
                 yield share
-                if not summed:
+                if not told:
                     raise RuntimeError("call share.reduce(model) inside the round, on every rank")
-                self._learn(share, *self._ranks.unpacked(summed[0], shares), shares, expected)
+                self._learn(share, *told[0], shares, expected)
                 self._models = gradients
             finally:
                 self._share = None
@@ -228,35 +251,54 @@ class TorchAllocator:
         """The gradients of a model, those of the last round if it had any."""
         return self._models.get(model) or TaskGradients(model, self._ranks.group)
 
-    def _batches(self, loader: Any) -> Iterator[tuple[Any, int]]:
-        """Batches of a loader, and the tasks of each."""
-        sampler = getattr(loader, "batch_sampler", None)
-        if isinstance(sampler, TaskSampler):
-            left = self.share.tasks
-            for batch in loader:
-                tasks = min(sampler.together, left)
-                left -= tasks
-                yield batch, tasks
-            return
-        while True:
-            if loader not in self._iterators:
-                self._iterators[loader] = iter(loader)
-            batch = next(self._iterators[loader], None)
-            if batch is None:
-                del self._iterators[loader]
-            else:
-                yield batch, 1
+    def _stopwatch(self, device: torch.device) -> Stopwatch:
+        return Stopwatch(device)
 
-    def _part(self, share: Share, shares: Ints) -> Part:
+    def _reduce(
+        self, share: Share, shares: Ints, gradients: Mapping[nn.Module, TaskGradients]
+    ) -> tuple[list[Floats], Part]:
+        """Make the gradients those of all tasks; the task times of each rank, and what all have told.
+
+        Nothing has changed where a rank has told of a fault, or where they do not agree.
+        """
+        own = int(shares[self._ranks.rank]) / self.budget
+        told = self._ranks.packed(share.seconds(), self._part(share, shares, gradients.values()), shares)
+        messages = [told, *[told[:0]] * (len(gradients) - 1)]  # what is told travels with the first model
+        sums = [known.sum(own, message) for known, message in zip(gradients.values(), messages, strict=False)]
+        seconds, parts = self._ranks.unpacked(sums[0] if sums else self._ranks.sum(told), shares)
+        names = [name for model in gradients for name, _ in model.named_parameters()]
+        self._ranks.check(self.rounds + 1, parts, names)
+        for known in gradients.values():
+            known.keep()
+        return seconds, parts
+
+    def _part(self, share: Share, shares: Ints, gradients: Collection[TaskGradients]) -> Part:
         """What this rank tells the others of its part of a round."""
-        elapsed = share.between(share.began, share.computed)
-        return Part(elapsed, share.loss(), float(self._leaves), float(self._checksum(shares)))
+        whole = self._since_start == 0 or self.rounds % self._check_every == 0
+        elapsed, loss = share.between(share.began, share.computed), share.loss()
+        layout = zlib.crc32(str([known.layout for known in gradients]).encode()) & 0xFFFFFF
+        weights = sum(known.fingerprint() for known in gradients) if whole else 0.0
+        checksum = self._checksum(shares, whole)
+        samples = share.orders[-1] if share.orders else 0
+        fault = self._fault(share, loss, gradients)
+        return Part(elapsed, loss, float(self._leaves), checksum, layout, samples, weights, fault)
+
+    def _fault(self, share: Share, loss: float, gradients: Iterable[TaskGradients]) -> int:
+        """What is wrong with this rank's tasks, and in which parameter, as one number."""
+        if not (self._allow_nonfinite or isfinite(loss)):
+            return int(Fault.LOSS)
+        finite, before = not (self._allow_nonfinite or share.scaled), 0
+        for known in gradients:
+            if (found := known.fault(finite=finite)) is not None:
+                fault, place = found
+                return fault + len(Fault) * (before + place)
+            before += known.parameters
+        return 0
 
     def _learn(
         self, share: Share, seconds: list[Floats], parts: Part, shares: Ints, expected: Mapping[Worker, float]
     ) -> None:
         """Learn from what all ranks have told."""
-        self._check(parts)
         names = self._ranks.names
         times: dict[Worker, list[float]] = {}
         for name, own in zip(names, seconds, strict=True):
@@ -290,19 +332,25 @@ class TorchAllocator:
         for name in sorted(names - present):
             self._allocator.join(name)
 
-    def _checksum(self, shares: Ints) -> int:
-        """Of an allocation; in the first round since the start, and now and then, also of the policy's state."""
-        whole = self._since_start == 0 or self.rounds % self._check_every == 0
+    def _checksum(self, shares: Ints, whole: bool) -> int:
+        """Of an allocation, and if ``whole`` of the policy's state."""
         state = json.dumps(self._allocator.state_dict()).encode() if whole else b""
         return zlib.crc32(state, zlib.crc32(shares.tobytes())) & 0xFFFFFF
 
-    def _check(self, parts: Part) -> None:
-        """RuntimeError on every rank if they do not know the same allocation."""
-        own = parts.checksum[self._ranks.rank]
-        others = [name for name, each in zip(self._ranks.names, parts.checksum, strict=True) if each != own]
-        if len(set(parts.checksum)) > 1:
-            raise RuntimeError(
-                f"round {self.rounds + 1}: the ranks decided on different allocations; {self.name} does not agree with "
-                f"{', '.join(others) or 'itself'}. The step is not taken. Load the same state on every rank, and use "
-                "the same versions of ata-gym, numpy and numba, on processors of one kind"
-            )
+
+def _check_apart(models: Iterable[nn.Module]) -> None:
+    """ValueError if two models share a parameter, whose gradient would be summed twice."""
+    owners: dict[nn.Parameter, nn.Module] = {}
+    for model in models:
+        for name, parameter in model.named_parameters():
+            if owners.setdefault(parameter, model) is not model:
+                raise ValueError(
+                    f"the parameter {name} belongs to two of the models: give round(...) and reduce(...) one module "
+                    "that holds both, such as torch.nn.ModuleList([...])"
+                )
+
+
+def _device_of(models: Iterable[nn.Module]) -> torch.device | None:
+    """The device on which models compute: the first CUDA device of their parameters, else that of the first."""
+    devices = [parameter.device for model in models for parameter in model.parameters()]
+    return next((device for device in devices if device.type == "cuda"), devices[0] if devices else None)

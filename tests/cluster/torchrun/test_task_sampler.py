@@ -19,7 +19,7 @@ def played(size, budget, rounds, splits, **arguments):
     for number in range(rounds):
         allocator.rounds, first, found = number, 0, []
         for rank, tasks in enumerate(splits(number)):
-            allocator.share = SimpleNamespace(tasks=tasks, first=first)
+            allocator.share = SimpleNamespace(tasks=tasks, first=first, done=0, orders=[])
             first += tasks
             sampler = samplers.setdefault(rank, TaskSampler(allocator, size, **arguments))
             found += [sample for batch in sampler for sample in batch]

@@ -28,14 +28,6 @@ def play(allocator, rounds):
     return shares
 
 
-@pytest.fixture
-def alone(tmp_path):
-    """A process group of one rank."""
-    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
-    yield
-    torch.distributed.destroy_process_group()
-
-
 def coming_and_going():
     import torch.distributed as dist
 
@@ -134,7 +126,7 @@ def with_names(names, state, rounds):
 
     name = names[dist.get_rank()]
     allocator = TorchAllocator(9, "certainty-equivalence", name=name, warm_up=0)
-    allocator._watch = Told({"a": 4.0, "b": 1.0, "c": 2.0, "d": 1.0}[name])
+    allocator._stopwatch = lambda _device: Told({"a": 4.0, "b": 1.0, "c": 2.0, "d": 1.0}[name])
     if state is not None:
         allocator.load_state_dict(state)
     play(allocator, rounds)

@@ -1,0 +1,76 @@
+"""The weights of a model: whether a round leaves them as they are, and whether they are the same on all ranks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+_SAMPLE = 8
+"""Elements in each dimension of a parameter that are looked at."""
+
+
+class Unchanged:
+    """The parameters of a model as they are now, to find out later which of them has changed.
+
+    An operation in place is seen by the tensor's version. Where a parameter has hooks, in which its ``.data`` may be
+    changed without one, some of its elements are compared too.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model = model
+        self._seen = [
+            (parameter, parameter.requires_grad, parameter._version, _bits(parameter) if has_hooks(parameter) else b"")
+            for parameter in model.parameters()
+        ]
+
+    def changed(self) -> int | None:
+        """The place of the first parameter that was changed, replaced, frozen or thawed; None if none was."""
+        now = list(self._model.parameters())
+        for place, (parameter, trained, version, bits) in enumerate(self._seen):
+            if place >= len(now) or now[place] is not parameter or parameter.requires_grad != trained:
+                return place
+            if parameter._version != version or (bits and _bits(parameter) != bits):
+                return place
+        return len(self._seen) if len(now) > len(self._seen) else None
+
+
+def has_hooks(parameter: Tensor) -> bool:
+    """Whether functions of the user run when its gradient is there."""
+    return bool(getattr(parameter, "_post_accumulate_grad_hooks", None) or parameter._backward_hooks)
+
+
+def fingerprint(parameters: Iterable[Tensor]) -> float:
+    """A number that other weights would change by more than ``TOLERANCE``, and another rounding by less.
+
+    >>> ones = torch.ones(3, 2)
+    >>> abs(fingerprint([ones]) - fingerprint([ones * (1 + 1e-6)])) < TOLERANCE
+    True
+    >>> abs(fingerprint([ones]) - fingerprint([ones * 1.1])) > TOLERANCE
+    True
+    """
+    found = 0.0
+    for place, parameter in enumerate(parameters):
+        sample = np.nan_to_num(_sample(parameter).to("cpu", torch.float64).numpy())
+        length = float(np.linalg.norm(sample))
+        if length > 0.0:
+            factors = np.cos(place + np.arange(len(sample)))
+            found += float(factors @ sample) / length + math.cos(place) * math.log(length)
+    return found
+
+
+TOLERANCE = 0.01
+"""Ranks on unlike devices may differ by rounding; with weights of their own they differ by about 1 per parameter."""
+
+
+def _sample(parameter: Tensor) -> Tensor:
+    """Some of its elements, in a vector."""
+    found = parameter.detach()[(slice(_SAMPLE),) * parameter.ndim].flatten()
+    return torch.view_as_real(found).flatten() if found.is_complex() else found
+
+
+def _bits(parameter: Tensor) -> bytes:
+    return _sample(parameter).cpu().contiguous().view(torch.uint8).numpy().tobytes()

@@ -1,0 +1,186 @@
+"""Loaders around a TaskSampler: the samples of the allocation, each once, or an error that names what is in the way."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch.utils.data import DataLoader, IterableDataset, Sampler  # noqa: E402
+
+from ata_gym.cluster import TaskSampler, TorchAllocator  # noqa: E402
+
+SAMPLES, BUDGET = 24, 6
+DATA = torch.arange(float(SAMPLES))
+
+
+def plain(sampler):
+    return DataLoader(DATA, batch_sampler=sampler)
+
+
+def prepared(sampler, **options):
+    """As of the second of two processes."""
+    from accelerate.data_loader import prepare_data_loader
+
+    return prepare_data_loader(plain(sampler), num_processes=2, process_index=1, even_batches=False, **options)
+
+
+def prepared_and_skipped(sampler):
+    from accelerate.data_loader import skip_first_batches
+
+    return skip_first_batches(prepared(sampler), 1)
+
+
+class Every(Sampler):
+    """A sampler of the user's around another one."""
+
+    def __init__(self, batch_sampler):
+        self.batch_sampler = batch_sampler
+
+    def __iter__(self):
+        yield from list(self.batch_sampler)[::2]
+
+
+def around(sampler):
+    return plain(Every(Every(sampler)))
+
+
+def without_batches_of_its_own(sampler):
+    return DataLoader(DATA, sampler=sampler, batch_size=None)
+
+
+def play(allocator, loader):
+    """The samples of two rounds."""
+    seen = []
+    for _ in range(2):
+        with allocator.round() as share:
+            for batch in share.take(loader):
+                seen += batch.tolist()
+                share.backward(torch.ones((), requires_grad=True))
+            share.reduce()
+    return seen
+
+
+@pytest.mark.parametrize("wrap", [plain, prepared, prepared_and_skipped, around, without_batches_of_its_own])
+@pytest.mark.usefixtures("alone")
+def test_a_loader_gives_the_samples_of_the_allocation_whatever_is_around_the_sampler(wrap):
+    if "prepared" in wrap.__name__:
+        pytest.importorskip("accelerate")
+    allocator = TorchAllocator(BUDGET, "uta")
+    sampler = TaskSampler(allocator, DATA, samples=2, together=4)
+    assert play(allocator, wrap(sampler)) == sampler.samples_from(0, SAMPLES)
+
+
+def dispatched(sampler):
+    """As of the first process, which reads for all."""
+    pytest.importorskip("accelerate")
+    from accelerate.data_loader import DataLoaderDispatcher
+
+    class DataLoaderOfTheSecond(DataLoaderDispatcher):
+        def __iter__(self):
+            yield from DATA[:, None]
+
+    return DataLoaderOfTheSecond(DATA, batch_sampler=sampler)
+
+
+def split(sampler):
+    pytest.importorskip("accelerate")
+    sampler.batch_size = 4
+    return prepared(sampler, split_batches=True)
+
+
+def regrouped(sampler):
+    return DataLoader(DATA, sampler=sampler, batch_size=1)
+
+
+class Hidden(Sampler):
+    def __init__(self, inner):
+        self.inner = inner
+
+    def __iter__(self):
+        yield from self.inner
+
+
+class Prefetching:
+    """No DataLoader, but it has one."""
+
+    def __init__(self, loader):
+        self.loader = loader
+
+    def __iter__(self):
+        yield from list(self.loader)
+
+
+@pytest.mark.parametrize(
+    ("wrap", "name"),
+    [
+        (dispatched, "DataLoaderOfTheSecond"),
+        (split, "DataLoaderShard with a BatchSamplerShard"),
+        (regrouped, "DataLoader with a BatchSampler"),
+        (lambda sampler: plain(Hidden(sampler)), "DataLoader with a Hidden"),
+        (lambda sampler: Prefetching(plain(sampler)), "Prefetching"),
+    ],
+)
+@pytest.mark.usefixtures("alone")
+def test_what_is_not_understood_is_refused_by_name(wrap, name):
+    allocator = TorchAllocator(BUDGET, "uta")
+    loader = wrap(TaskSampler(allocator, DATA, samples=4))
+    with pytest.raises(ValueError, match=f"the {name} holds a TaskSampler"):
+        play(allocator, loader)
+    assert allocator.rounds == 0
+
+
+class Endless(IterableDataset):
+    def __iter__(self):
+        yield from range(10)
+
+    def __len__(self):
+        return 10
+
+
+def test_a_dataset_whose_samples_have_no_numbers_is_refused_by_name():
+    allocator = type("", (), {"budget": 4})()
+    for dataset in (Endless(), (number for number in range(3))):
+        with pytest.raises(ValueError, match=f"a {type(dataset).__name__} gives them in an order of its own"):
+            TaskSampler(allocator, dataset)
+
+
+@pytest.mark.usefixtures("alone")
+def test_a_loader_without_batches_is_said_to_have_none():
+    allocator = TorchAllocator(BUDGET, "uta")
+    with pytest.raises(ValueError, match="the DataLoader has no batches"), allocator.round() as share:
+        next(share.take(DataLoader(DATA[:0])))
+
+
+@pytest.mark.usefixtures("alone")
+def test_a_second_loop_in_a_round_goes_on_where_the_first_one_ended():
+    allocator = TorchAllocator(BUDGET, "uta")
+    sampler = TaskSampler(allocator, DATA)
+    loader, seen = DataLoader(DATA, batch_sampler=sampler), []
+    with allocator.round() as share:
+        for batch in share.take(loader):
+            if share.done == 4:
+                break
+            seen += batch.tolist()
+            share.backward(torch.ones((), requires_grad=True))
+        for batch in share.take(loader):
+            seen += batch.tolist()
+            share.backward(torch.ones((), requires_grad=True))
+        share.reduce()
+    assert seen == sampler.samples_from(0, BUDGET)
+
+
+@pytest.mark.usefixtures("alone")
+def test_a_batch_that_is_computed_twice_is_not_in_the_gradient_twice():
+    allocator = TorchAllocator(BUDGET, "uta")
+    loader = DataLoader(DATA, batch_sampler=TaskSampler(allocator, DATA))
+
+    def twice(share):
+        for again in (False, True):
+            for _ in share.take(loader):
+                share.backward(torch.ones((), requires_grad=True))
+                if not again:
+                    break
+        share.reduce()
+
+    with pytest.raises(RuntimeError, match="left after its backward pass"), allocator.round() as share:
+        twice(share)
+    assert allocator.rounds == 0

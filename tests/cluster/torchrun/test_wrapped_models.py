@@ -1,0 +1,161 @@
+"""Models that communicate by themselves, or hold parameters together: right, or refused by name before the round."""
+
+import copy
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook  # noqa: E402
+from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
+from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecisionPolicy, fully_shard  # noqa: E402
+from torch.nn.parallel import DistributedDataParallel  # noqa: E402
+
+from ata_gym.cluster import TorchAllocator  # noqa: E402
+from ata_gym.cluster.torchrun.stopwatch import Stopwatch  # noqa: E402
+
+SAMPLES = torch.arange(9.0).reshape(3, 3)
+
+
+def shard(model, **options):
+    return fully_shard(model, mesh=init_device_mesh("cpu", (1,)), **options)
+
+
+def mixed(parameters, sums):
+    return shard(nn.Linear(3, 2), mp_policy=MixedPrecisionPolicy(param_dtype=parameters, reduce_dtype=sums))
+
+
+def compressed():
+    model = DistributedDataParallel(nn.Linear(3, 2))
+    model.register_comm_hook(None, fp16_compress_hook)
+    return model
+
+
+def divided():
+    model = shard(nn.Linear(3, 2))
+    model.set_gradient_divide_factor(2.0)
+    return model
+
+
+def play(allocator, model, *, fails=False):
+    with allocator.round(model) as share:
+        for x in SAMPLES:
+            with share.timed():
+                share.backward(model(x[None]).float().square().mean())
+        if fails:
+            raise KeyboardInterrupt
+        share.reduce(model)
+    return [parameter.grad for parameter in model.parameters()]
+
+
+def expected(model):
+    model = copy.deepcopy(model)
+    model(SAMPLES).square().mean().backward()
+    return [parameter.grad for parameter in model.parameters()]
+
+
+@pytest.mark.parametrize(
+    ("build", "name"),
+    [
+        (lambda: DistributedDataParallel(nn.Linear(3, 2), static_graph=True), r"DistributedDataParallel\(static_graph"),
+        (compressed, "a communication hook of DistributedDataParallel"),
+        (lambda: FullyShardedDataParallel(nn.Linear(3, 2), device_id=torch.device("cpu")), "FullyShardedDataParallel"),
+        (lambda: mixed(torch.bfloat16, torch.float32), r"MixedPrecisionPolicy\(reduce_dtype=torch.float32\)"),
+        (lambda: mixed(None, torch.bfloat16), r"MixedPrecisionPolicy\(reduce_dtype=torch.bfloat16\)"),
+        (divided, "a divide factor"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:FSDP")
+@pytest.mark.usefixtures("alone")
+def test_what_a_round_would_leave_out_is_refused_by_name(build, name):
+    allocator = TorchAllocator(3, "uta")
+    with pytest.raises(ValueError, match=f"^{name}.* is not respected inside a round"):
+        play(allocator, build())
+    play(allocator, nn.Linear(3, 2))
+    assert allocator.rounds == 1
+
+
+@pytest.mark.parametrize("policy", [(None, None), (None, torch.float32), (torch.bfloat16, torch.bfloat16)])
+@pytest.mark.usefixtures("alone")
+def test_what_changes_nothing_is_not_refused(policy):
+    torch.manual_seed(0)
+    gradients = play(TorchAllocator(3, "uta"), mixed(*policy))
+    assert all(gradient.full_tensor().abs().sum() > 0 for gradient in gradients)
+
+
+@pytest.mark.usefixtures("alone")
+def test_a_failed_round_leaves_nothing_in_sharded_parameters_and_training_without_rounds_communicates():
+    allocator, plain = TorchAllocator(3, "uta"), nn.Linear(3, 2)
+    model = shard(copy.deepcopy(plain))
+    with pytest.raises(KeyboardInterrupt):
+        play(allocator, model, fails=True)
+    gradients = [gradient.full_tensor() for gradient in play(allocator, model)]
+    torch.testing.assert_close(gradients, expected(plain))
+    model.zero_grad()
+    model(SAMPLES).square().mean().backward()  # reduces and shards as before
+    gradients = [parameter.grad.full_tensor() for parameter in model.parameters()]
+    torch.testing.assert_close(gradients, expected(plain))
+    ddp = DistributedDataParallel(plain)
+    play(allocator, ddp)
+    assert ddp.require_forward_param_sync
+
+
+def reduced(model, *models, known=()):
+    """A round of one pass of a model, in which these are reduced."""
+    allocator = TorchAllocator(3, "uta")
+    with allocator.round(*known) as share:
+        with share.timed(3):
+            share.backward(model(SAMPLES).square().mean())
+        share.reduce(*models)
+
+
+@pytest.mark.usefixtures("alone")
+def test_models_that_share_a_parameter_are_refused_by_name():
+    first, second = nn.Linear(3, 3), nn.Linear(3, 3)
+    second.weight = first.weight
+    tied = nn.Sequential(first, second)
+    for known in ((), (first, second)):
+        with pytest.raises(ValueError, match="the parameter weight belongs to two of the models"):
+            reduced(tied, first, second, known=known)
+    reduced(tied, tied, tied, known=[tied])  # the same one twice is no fault
+    torch.testing.assert_close([parameter.grad for parameter in tied.parameters()], expected(tied))
+
+
+@pytest.mark.usefixtures("alone")
+def test_a_model_of_the_round_must_be_reduced():
+    model = nn.Linear(3, 2)
+    with pytest.raises(ValueError, match="a Linear was given to round"):
+        reduced(model, known=[model])
+
+
+class OnCuda(nn.Parameter):
+    """A parameter that says that it is on a GPU."""
+
+    @property
+    def device(self):
+        return torch.device("cuda", 1)
+
+
+@pytest.mark.usefixtures("alone")
+def test_times_are_those_of_the_device_of_the_model(monkeypatch):
+    model, clocks = nn.Linear(3, 2), []
+    model.weight = OnCuda(model.weight.detach())
+    allocator = TorchAllocator(3, "uta", warm_up=0)  # with gloo, as with "cpu:gloo,cuda:nccl"
+    monkeypatch.setattr(Stopwatch, "mark", lambda self: clocks.append(self._device) or 0.0)
+
+    def one_round(*models):
+        with allocator.round(*models) as share:
+            with share.timed(3):
+                share.backward(torch.ones((), requires_grad=True))
+            share.reduce(model)
+
+    with pytest.raises(
+        ValueError, match=r"timed on cpu, and the model computes on cuda:1: .* allocator.round\(model\)"
+    ):
+        one_round()
+    assert {device.type for device in clocks} == {"cpu"}
+    clocks.clear()
+    with pytest.raises(KeyboardInterrupt), allocator.round(model):
+        raise KeyboardInterrupt
+    assert clocks == [torch.device("cuda", 1)]
