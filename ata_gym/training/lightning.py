@@ -15,12 +15,13 @@ from lightning.pytorch import Callback, LightningModule, Trainer  # noqa: E402 -
 
 
 class ClockCallback(Callback):
-    """Plays one round of an env after each optimiser step, and logs what time it is then on the clock of the workers.
+    """Plays one round of an env for each optimiser step, and logs what time it is then on the clock of the workers.
 
     It logs ``runtime/<name>`` and ``total_worker_time/<name>``, in the units of the env's task times. Training is left
     as it is, so several callbacks may run in one ``fit`` and compare policies. Batches whose gradients are only
-    accumulated play no round. The clock is part of Lightning's checkpoints: a resumed run goes on bit for bit, also
-    where the checkpoint is read with ``weights_only=True``. Where several processes train, each plays the same rounds.
+    accumulated play no round; where there are several optimisers, the steps of each count. The clock is part of
+    Lightning's checkpoints: a resumed run goes on bit for bit, also where the checkpoint is read with
+    ``weights_only=True``. Where several processes train, each plays the same rounds.
 
     Parameters
     ----------
@@ -79,11 +80,12 @@ class ClockCallback(Callback):
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Play a round if the optimiser stepped, and log both times."""
+        """Play a round for each step that an optimiser took in this batch, and log both times if there was one."""
         if trainer.global_step == self._steps:
             return
+        for _ in range(trainer.global_step - self._steps):
+            self.clock.tick()
         self._steps = trainer.global_step
-        self.clock.tick()
         times = {"runtime": self.clock.runtime, "total_worker_time": self.clock.total_worker_time}
         pl_module.log_dict({f"{what}/{self.name}": time for what, time in times.items()}, on_step=True, on_epoch=False)
 

@@ -15,8 +15,8 @@ LARGEST_COUNT = 2**50
 """Up to here the sums of two counts fit an int64, and neighbouring multiples of a float differ."""
 
 
-def whole_number(name: str, value: object, least: int = 1) -> int:
-    """Return ``value`` as an int, or raise ValueError unless it is a whole number from ``least`` to 2**50.
+def whole_number(name: str, value: object, least: int = 1, most: int = LARGEST_COUNT) -> int:
+    """Return ``value`` as an int, or raise ValueError unless it is a whole number from ``least`` to ``most``.
 
     Floats are refused, even whole ones, and so are bools.
 
@@ -27,16 +27,17 @@ def whole_number(name: str, value: object, least: int = 1) -> int:
         ...
     ValueError: budget must be a whole number from 1 to 2**50, not 23.0
     """
-    if type(value) is int and least <= value <= LARGEST_COUNT:  # the usual case: the protocol below takes its time
+    if type(value) is int and least <= value <= most:  # the usual case: the protocol below takes its time
         return value
     if not isinstance(value, bool | np.bool_) and isinstance(value, SupportsIndex):
         try:
             number = operator.index(value)
         except TypeError:  # an array of several numbers
             number = least - 1
-        if least <= number <= LARGEST_COUNT:
+        if least <= number <= most:
             return number
-    raise ValueError(f"{name} must be a whole number from {least} to 2**50, not {short(value)}")
+    limit = "2**50" if most == LARGEST_COUNT else most
+    raise ValueError(f"{name} must be a whole number from {least} to {limit}, not {short(value)}")
 
 
 def short(value: object) -> str:

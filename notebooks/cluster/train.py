@@ -8,6 +8,7 @@ other workers.
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import sys
 from pathlib import Path
@@ -34,9 +35,12 @@ parser.add_argument("--tensorboard", type=Path, help="folder for TensorBoard")
 parser.add_argument("--emulate", help="seconds of a task on each worker, such as 0.01,0.01,0.02,0.04, to try it out")
 arguments = parser.parse_args()
 
-dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+device = torch.device("cpu")
+if torch.cuda.is_available():  # each rank has one of its own; CUDA_VISIBLE_DEVICES="" hides them
+    device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+    torch.cuda.set_device(device)
+dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
 rank = dist.get_rank()
-device = torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else torch.device("cpu")
 torch.set_num_threads(1)
 torch.manual_seed(0)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -77,13 +77,13 @@ def emulate(
         task_times(_numbers("--speeds", speeds), task_time),
         rounds,
         change_at,
-        stall=(int(hangs[0]), int(hangs[1]), hangs[2]) if (hangs := _event("--stall", stall)) else None,
-        away=(int(gone[0]), int(gone[1]), int(gone[2])) if (gone := _event("--away", away)) else None,
+        stall=_event("--stall", stall),
+        away=_event("--away", away),
     )
     default = default_name("ata_gym/TaskAllocation-v0")
     names = [default if name == "default" else name for name in options.split_names(policies)]
     for name in names:
-        Allocator(len(emulation.times), budget, name)
+        Allocator(len(emulation.times), budget, name, seed=seed)
     samples_of(problem, problem_data)
     folder = open_folder(out, {"study": "emulated", **asdict(emulation), "problem": problem, "seed": seed})
     here = made_by_problem(problem, run.__module__)
@@ -105,16 +105,17 @@ def emulate(
     show_report(report(emulation, records, about, Path(out)))
 
 
-def _numbers(option: str, text: str) -> list[float]:
+def _numbers(option: str, text: str) -> list[Any]:
+    """Numbers as they are written: an int, or a float, which is no place in a row."""
     try:
-        return [float(part) for part in text.split(",")]
+        return [int(part) if part.strip().removeprefix("-").isdecimal() else float(part) for part in text.split(",")]
     except ValueError:
         raise ValueError(f"{option} must be numbers separated by commas, not {text!r}") from None
 
 
-def _event(option: str, text: str | None) -> list[float]:
-    """The three numbers of an event; none if there is no event."""
-    numbers = [] if text is None else _numbers(option, text)
-    if text is not None and len(numbers) != 3:
+def _event(option: str, text: str | None) -> Any:
+    """The three numbers of an event; None if there is no event."""
+    numbers = None if text is None else tuple(_numbers(option, text))
+    if numbers is not None and len(numbers) != 3:
         raise ValueError(f"{option} must be three numbers separated by commas, not {text!r}")
     return numbers

@@ -45,7 +45,7 @@ def run(
     seed: int,
     progress: Callable[[int], None] = lambda _: None,
 ) -> pl.DataFrame:
-    """Train with a policy, or ``ALONE``; columns as in ``SCHEMA``. RuntimeError if a process fails."""
+    """Train with a policy, or ``ALONE``; columns as in ``SCHEMA``. ChildProcessError if a process fails."""
     alone = policy == ALONE
     place = None if data is None else str(data.resolve())
     work = Work(asdict(emulation), "uta" if alone else policy, problem, place, seed, waits=not alone)
@@ -71,7 +71,7 @@ def run(
             finally:
                 _end(process)
             if process.returncode:
-                raise RuntimeError(f"a process of the emulated cluster failed: {_reason(errors)}")
+                raise ChildProcessError(f"a process of the emulated cluster failed: {_reason(errors)}")
         progress(emulation.rounds)
         rows = [json.loads(line) for line in out.read_text("utf-8").splitlines()]
     return pl.DataFrame([row | {"policy": policy} for row in rows], schema=SCHEMA)

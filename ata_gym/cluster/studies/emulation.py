@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -12,12 +12,16 @@ from ata_gym.theory.allocation.proxy_loss import allocate, proxy_loss
 from ata_gym.typing import Floats
 from ata_gym.utils.validation import real, whole_number
 
+_LONGEST = 1500.0
+"""Seconds of a task or a stall. After 1800 the other processes give up waiting, as torch's process groups do."""
+
 
 @dataclass(frozen=True)
 class Emulation:
     """Task times of workers in each round, which are counted from 1.
 
-    ValueError if a number is out of range.
+    ValueError if a number is out of range. Something may happen from the second round on, since the rounds before it
+    are what policies are measured by, and not after the last one.
 
     >>> emulation = Emulation(4, (0.01, 0.02), rounds=10, change_at=6, stall=(3, 1, 5.0), away=(8, 9, 0))
     >>> emulation.task_times(1).tolist(), emulation.task_times(6).tolist(), emulation.task_times(8).tolist()
@@ -43,17 +47,24 @@ class Emulation:
         if not self.times:
             raise ValueError("there must be at least one worker: give its task time")
         for time in self.times:
-            real("each task time", time)
-        if self.stall is not None:
-            self._check_event("stall", self.stall[:1], self.stall[1])
+            real("each task time", time, up_to=_LONGEST)
+        last_worker = len(self.times) - 1
+        if self.change_at is not None:
+            whole_number("the round of change_at", self.change_at, 2, self.rounds)
         if self.away is not None:
-            self._check_event("away", self.away[:2], self.away[2])
-
-    def _check_event(self, name: str, rounds: Iterable[int], worker: int) -> None:
-        for number in rounds:
-            whole_number(name, number, 0)
-        if not 0 <= worker < len(self.times):
-            raise ValueError(f"{name} must name a worker from 0 to {len(self.times) - 1}, not {worker}")
+            first, last, worker = self.away
+            whole_number("the first round of away", first, 2, self.rounds)
+            whole_number("the last round of away", last, first, self.rounds)
+            whole_number("the worker of away", worker, 0, last_worker)
+            if not last_worker:
+                raise ValueError("away leaves nobody there: give the task times of at least two workers")
+        if self.stall is not None:
+            number, worker, seconds = self.stall
+            whole_number("the round of stall", number, 2, self.rounds)
+            whole_number("the worker of stall", worker, 0, last_worker)
+            real("the seconds of stall", seconds, up_to=_LONGEST)
+            if self.absent(number) == worker:
+                raise ValueError(f"worker {worker} cannot stall in round {number}, as it is away then")
 
     def task_times(self, number: int) -> Floats:
         """Seconds that a task of each worker takes in a round, (n,); infinite for who is away."""

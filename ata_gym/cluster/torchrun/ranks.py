@@ -15,6 +15,7 @@ import torch.distributed as dist
 
 from ata_gym.cluster.torchrun.weights import TOLERANCE
 from ata_gym.typing import Floats, Ints
+from ata_gym.utils.validation import short
 
 
 class Part(NamedTuple):
@@ -123,6 +124,9 @@ class Ranks:
                 "there is no process group: start the script with torchrun, and call torch.distributed."
                 'init_process_group("gloo"), or "nccl" on GPUs, before TorchAllocator'
             )
+        if group is not None and not isinstance(group, dist.ProcessGroup):  # as on ranks that are not in a new group
+            what = "None, or a process group that this rank is in, as torch.distributed.new_group makes"
+            raise ValueError(f"group must be {what}, not {short(group)}")
         self.group = group
         self.rank, self.size = dist.get_rank(group), dist.get_world_size(group)
         on_cpu = "cpu:" in dist.get_backend_config(group)  # such as "cpu:gloo,cuda:nccl"

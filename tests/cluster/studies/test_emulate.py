@@ -1,5 +1,8 @@
 """The study of emulated workers: real processes, a table, a picture; and what is said of wrong options."""
 
+import shutil
+import sys
+
 import numpy as np
 import polars as pl
 import pytest
@@ -58,7 +61,29 @@ def test_what_has_finished_is_not_run_again(emulated):
         ("--speeds fast", "--speeds must be numbers"),
         ("--speeds 1,0", "each relative task time must be a finite number above 0"),
         ("--stall 1,2", "--stall must be three numbers"),
-        ("--stall 1,4,5", "stall must name a worker from 0 to 3, not 4"),
+        ("--stall 3,4,5", "the worker of stall must be a whole number from 0 to 3, not 4"),
+        ("--stall 3,-1,5", "the worker of stall must be a whole number from 0 to 3, not -1"),
+        ("--stall 3,1.5,5", "the worker of stall must be a whole number from 0 to 3, not 1.5"),
+        ("--stall 2.5,1,5", "the round of stall must be a whole number from 2 to 200, not 2.5"),
+        ("--stall 1,0,5", "the round of stall must be a whole number from 2 to 200, not 1"),
+        ("--stall 201,0,5", "the round of stall must be a whole number from 2 to 200, not 201"),
+        ("--stall 3,0,inf", "the seconds of stall must be a finite number above 0 and at most 1500, not inf"),
+        ("--stall 3,0,nan", "the seconds of stall must be a finite number above 0 and at most 1500, not nan"),
+        ("--stall 3,0,-1", "the seconds of stall must be a finite number above 0 and at most 1500, not -1"),
+        ("--stall 3,0,1e9", "the seconds of stall must be a finite number above 0 and at most 1500, not 1000000000"),
+        ("--stall nan,0,1", "the round of stall must be a whole number from 2 to 200, not nan"),
+        ("--stall 5,0,1 --away 4,6,0", "worker 0 cannot stall in round 5, as it is away then"),
+        ("--change-at 1", "the round of change_at must be a whole number from 2 to 200, not 1"),
+        ("--change-at 201", "the round of change_at must be a whole number from 2 to 200, not 201"),
+        ("--change-at -3", "the round of change_at must be a whole number from 2 to 200, not -3"),
+        ("--away 1,2,0", "the first round of away must be a whole number from 2 to 200, not 1"),
+        ("--away 5,4,0", "the last round of away must be a whole number from 5 to 200, not 4"),
+        ("--away 5,201,0", "the last round of away must be a whole number from 5 to 200, not 201"),
+        ("--away 5,6,0.5", "the worker of away must be a whole number from 0 to 3, not 0.5"),
+        ("--away 5,6,0 --speeds 1", "away leaves nobody there"),
+        ("--task-time 1e9", "each task time must be a finite number above 0 and at most 1500, not 1000000000"),
+        ("--task-time nan", "each task time must be a finite number above 0 and at most 1500, not nan"),
+        ("--seed -1", "seed must be a whole number from 0"),
         ("--away 1,2,x", "--away must be numbers"),
         ("--policies nobody", "there is no policy 'nobody'"),
         ("--budget 0", "budget must be a whole number from 1"),
@@ -90,3 +115,11 @@ def test_the_summary_compares_medians_after_settling_and_finds_when_a_change_was
     assert table["over_least"].to_list() == [2.0, 1.0]
     assert table["rounds_to_follow"].to_list() == [None, 5.0]  # from there on the median of five is short
     np.testing.assert_allclose(table["loss_differs"], [0.0, 0.001])
+
+
+@pytest.mark.skipif(shutil.which("false") is None, reason="there is no command that only fails")
+def test_the_failure_of_a_process_is_one_sentence(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "executable", shutil.which("false"))
+    done = CliRunner().invoke(app, [*SMALL.split(), "--out", str(tmp_path / "out")])
+    assert done.exit_code == 2
+    assert done.stderr == "ata-gym: a process of the emulated cluster failed: it said nothing\n"

@@ -16,12 +16,12 @@ _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(["torch.distributed.fsdp", "ata_gym.cluster.torchrun.torch_allocator"])
 
 
-def on_ranks(size: int, work: Callable[..., Any], *arguments: Any) -> list[Any]:
-    """What ``work(*arguments)`` gives on each rank of a gloo group; an exception is raised again as a RuntimeError."""
+def on_ranks(size: int, work: Callable[..., Any], *arguments: Any, backend: str = "gloo") -> list[Any]:
+    """What ``work(*arguments)`` gives on each rank of a group; an exception is raised again as a RuntimeError."""
     with tempfile.TemporaryDirectory() as folder:
         pipes = [_context.Pipe(duplex=False) for _ in range(size)]
         processes = [
-            _context.Process(target=_rank, args=(rank, size, folder, sender, work, arguments), daemon=True)
+            _context.Process(target=_rank, args=(rank, size, folder, sender, work, arguments, backend), daemon=True)
             for rank, (_, sender) in enumerate(pipes)
         ]
         for process in processes:
@@ -54,14 +54,18 @@ def _answer(receiver: Any) -> tuple[bool, Any]:
     return False, f"a rank gave no answer in {PATIENCE:g} s"
 
 
-def _rank(rank: int, size: int, folder: str, sender: Any, work: Callable[..., Any], arguments: Any) -> None:
+def _rank(
+    rank: int, size: int, folder: str, sender: Any, work: Callable[..., Any], arguments: Any, backend: str
+) -> None:
     import torch
     import torch.distributed as dist
 
     os.environ |= {"GLOO_SOCKET_IFNAME": "lo", "LOCAL_RANK": str(rank)}
     torch.set_num_threads(1)
     try:
-        dist.init_process_group("gloo", init_method=f"file://{Path(folder)}/store", rank=rank, world_size=size)
+        if backend == "nccl":
+            torch.cuda.set_device(rank)
+        dist.init_process_group(backend, init_method=f"file://{Path(folder)}/store", rank=rank, world_size=size)
         answer = True, work(*arguments)
     except BaseException:
         answer = False, traceback.format_exc()

@@ -2,6 +2,7 @@
 
 import os
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -20,6 +21,8 @@ SCRIPT = Path(__file__).parents[3] / "notebooks" / "cluster" / "train.py"
 def torchrun(processes, folder, *arguments):
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+    if torch.cuda.device_count() < processes:
+        environment["CUDA_VISIBLE_DEVICES"] = ""
     done = subprocess.run(
         [*command, str(SCRIPT), *arguments],
         cwd=folder, env=environment, capture_output=True, text=True, timeout=PATIENCE, check=False,
@@ -41,3 +44,21 @@ def test_it_learns_saves_and_goes_on(tmp_path):
     assert board.stat().st_size > 1000
     (line,) = torchrun(1, tmp_path, *common, "--steps", "41")
     assert re.match(r"round 41: .*/0 12 in", line)
+
+
+def test_each_rank_takes_a_gpu_of_its_own(monkeypatch):
+    """To torch, this machine has CUDA devices; the script is followed until it starts the process group."""
+    taken = []
+
+    def start(backend):
+        taken.append(backend)
+        raise InterruptedError
+
+    monkeypatch.setenv("LOCAL_RANK", "3")
+    monkeypatch.setattr(sys, "argv", [str(SCRIPT)])
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "set_device", taken.append)
+    monkeypatch.setattr(torch.distributed, "init_process_group", start)
+    with pytest.raises(InterruptedError):
+        runpy.run_path(str(SCRIPT), run_name="__main__")
+    assert taken == [torch.device("cuda:3"), "nccl"]

@@ -317,6 +317,13 @@ def test_without_a_process_group_the_error_says_how_to_get_one():
         TorchAllocator(3)
 
 
+@pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize("group", [3.0, "data", torch.distributed.GroupMember.NON_GROUP_MEMBER])
+def test_a_group_that_is_none_is_refused(group):
+    with pytest.raises(ValueError, match="group must be None, or a process group that this rank is in"):
+        TorchAllocator(3, group=group)
+
+
 @pytest.mark.gpu
 @pytest.mark.usefixtures("alone")
 def test_times_on_cuda_are_those_of_the_device():

@@ -5,6 +5,7 @@ from torch import nn
 
 from ata_gym.training import Classification, DeviceClock, Trainer, Worker
 from ata_gym.training.devices import workers
+from ata_gym.training.devices.device import seeded
 from ata_gym.training.devices.workers import WARM_UP, Replica, TimedTask, add, find_workers, replicate
 from ata_gym.training.trainer import Gradient
 from tests.training.small_problem import SAMPLES
@@ -74,6 +75,21 @@ def test_gpus_are_named_by_their_index():
     )  # fmt: skip
     with pytest.raises(ValueError, match="sees 2 CUDA devices: count from cuda:0 to cuda:1"):
         Worker("cuda:2")
+
+
+def test_a_seed_of_a_gpu_starts_cuda(monkeypatch):
+    """Torch counts devices without a start, and has their generators after it."""
+
+    def start():
+        torch.cuda.default_generators = tuple(torch.Generator() for _ in range(2))
+
+    monkeypatch.setattr(torch.cuda, "default_generators", ())
+    monkeypatch.setattr(torch.cuda, "init", start)
+    with seeded(5, torch.device("cuda:1")):
+        first, second = torch.cuda.default_generators
+        drawn = torch.rand(3, generator=second)
+    assert torch.equal(drawn, torch.rand(3, generator=torch.Generator().manual_seed(5)))
+    assert torch.equal(torch.rand(1, generator=second), torch.rand(1, generator=first))  # as it was before
 
 
 class Counting(Classification):

@@ -96,6 +96,33 @@ def test_batches_that_are_only_accumulated_play_no_round(lightning, module):
     assert [callback.clock.rounds for callback in callbacks] == [2 * BATCHES // 3 + BATCHES] * 2
 
 
+def test_each_optimiser_has_steps_of_its_own(lightning, module, tmp_path):
+    """Two optimisers in turn, and one of them twice in each third batch."""
+
+    class Pair(type(module)):
+        automatic_optimization = False
+
+        def configure_optimizers(self):
+            return [torch.optim.SGD([weights], lr=0.01) for weights in self.parameters()]
+
+        def training_step(self, batch, batch_idx):
+            first, second = self.optimizers()
+            for optimizer in (first, second, second) if batch_idx % 3 == 0 else (first, second):
+                optimizer.zero_grad()
+                self.manual_backward(nn.functional.mse_loss(self.network(batch[0]), batch[1]))
+                optimizer.step()
+
+    steps, (one, again) = 2 * BATCHES + BATCHES // 3, (make_callbacks()[0] for _ in range(2))
+    trainer = make_trainer(lightning, [one], max_epochs=1)
+    trainer.fit(Pair(), make_loader())
+    assert one.clock.rounds == trainer.global_step == steps
+    assert one.clock.runtime == ticks(POLICIES[0], steps)[-1]
+    trainer.save_checkpoint(tmp_path / "run.ckpt")
+    make_trainer(lightning, [again], max_epochs=2).fit(Pair(), make_loader(), ckpt_path=tmp_path / "run.ckpt")
+    assert again.clock.rounds == 2 * steps
+    assert again.clock.runtime == ticks(POLICIES[0], 2 * steps)[-1]
+
+
 @pytest.mark.parametrize("weights_only", [True, False])
 def test_a_resumed_run_goes_on_bit_for_bit(lightning, module, tmp_path, weights_only):
     whole, begun, resumed = (make_callbacks() for _ in range(3))
