@@ -220,7 +220,7 @@ def test_tables_and_pictures_say_what_was_played_and_are_the_same_each_time(tmp_
     assert bytes_of[0] == bytes_of[1]
     assert len(bytes_of[0]) == 5
     text = (tmp_path / "a" / "leaderboard.md").read_text()
-    assert f"Leaderboard steady 1-{STEADY.fingerprint()[:8]}: 2 of {len(STEADY.names())} scenarios, 3 seeds" in text
+    assert f"Leaderboard {STEADY.title}: 2 of {len(STEADY.names())} scenarios, 3 seeds" in text
     assert "A note." in text
     assert "TaskAllocation: the default, uta, is within 5% of the best of 2 learners in" in text
     assert "| TaskAllocation" in text  # the envs side by side
