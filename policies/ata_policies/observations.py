@@ -174,7 +174,7 @@ def checked_start(given: Any, rows: int) -> Mask:
     return start
 
 
-def checked_conditions(given: Any, rows: int, n: int, policy: str) -> Conditions:
+def checked_conditions(given: object, rows: int, n: int, policy: str) -> Conditions:
     """What an oracle is told of the coming round, with a row axis; ValueError if it is not that of so many workers."""
     if not isinstance(given, Conditions):
         what = "nothing" if given is None else short(given)

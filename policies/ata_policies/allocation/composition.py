@@ -159,9 +159,9 @@ class ComposedPolicy(Policy):
 
     def told(self, state: State, absent: Mask, back: Mask) -> State:
         """Who is absent owes results, and who is back is probed."""
-        if not self.availability:
-            return state
         plan: ComposedPlan = state.plan
+        if not isinstance(plan.availability, Availability):
+            return state
         return state._replace(plan=plan._replace(availability=plan.availability.told(absent, back)))
 
     def plan_in_words(self, state: State, row: int) -> str:

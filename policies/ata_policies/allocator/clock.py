@@ -137,8 +137,8 @@ class Clock:
 
     def _played(self) -> Played:
         tasks = np.zeros(self._bare.n, np.int64) if self.allocation is None else self.allocation
-        counted = self.rounds, self.runtime, self.total_worker_time, self._ended
-        return Played(*(np.array(number) for number in counted), allocation=tasks)
+        counted = self.rounds, self.runtime, self.total_worker_time, self._ended, tasks
+        return Played(*map(np.asarray, counted))
 
 
 def _plain(played: Played, env: Any, observation: Observation, state: State) -> dict[str, Any]:

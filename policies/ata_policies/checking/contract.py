@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import pickle
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -53,7 +54,7 @@ class ContractCheck:
             alone = self._pass(self.rows_are_alone, self.goes_on_when_saved)
             if alone and self._pass(self.starts_anew, self.heeds_episode_start):
                 self._pass(self.rows_may_be_mixed)
-            self._pass(self.single_is_a_row, self.knows_what_it_says, self.is_priced)
+            self._pass(self.single_is_a_row, self.knows_what_it_says, self.is_priced, self.may_be_told)
             if not self.faults:
                 self._pass(self.accepts_durations_of_0, self.refuses_what_is_not_its_own)
         return tuple(self.faults)
@@ -200,6 +201,17 @@ class ContractCheck:
         if not self.kind.priced:
             dear = self.made(price=self.setting.price + 1.0)
             self.does_the_same(dear, "what it does depends on the price: set priced = True")
+
+    def may_be_told(self) -> None:
+        """The state that knows who has left is one that it can have, and the state before stays as it was."""
+        policy, before = self.made(), self.steps[-1].answer.state
+        given, absent = copy.deepcopy(before), np.arange(self.setting.n) == self.setting.n - 1
+        try:
+            policy.check_state(policy.told(given, absent, np.zeros_like(absent)), _ROWS)
+        except Exception as error:
+            raise FaultError(f"told that a worker has left, it gives no state that it can have: {error}") from error
+        if (what := difference(before, given)) is not None:
+            raise FaultError(f"told that a worker has left, it changes {what} of the state in place: make new arrays")
 
     def accepts_durations_of_0(self) -> None:
         """Tasks that take no time, which the observation space allows, lead to legal actions."""

@@ -150,7 +150,8 @@ class DispatchLearner(DispatchPolicy):
 
     def away(self, state: State) -> Mask:
         """Who showed no sign of life since it was asked to work."""
-        return np.not_equal(state.plan.absent, 0)
+        absent: Mask = state.plan.absent != 0
+        return absent
 
     def told(self, state: State, absent: Mask, back: Mask) -> State:
         """Nothing is expected of who is absent; who is back is as the others."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import warnings
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
@@ -13,6 +13,7 @@ import pytest
 import ata_policies
 from ata_gym import allocate
 from ata_gym.simulation.keys import uniforms
+from ata_gym.utils.ranges import Within
 from ata_policies import AllocationPolicy, DispatchPolicy, PolicyError, Setting, State, check_policy
 from ata_policies.checking.check import examine
 
@@ -293,6 +294,29 @@ class OfALocalClass(Counting):
         return Local(seen)
 
 
+class Few(NamedTuple):
+    seen: Annotated[Any, Within(0, 4)]
+
+
+class CountsTooFar(Counting):
+    def first_plan(self, rows: int) -> Any:
+        return Few(np.zeros(rows))
+
+    def counted(self, seen: Any) -> Any:
+        return Few(seen + 1)
+
+
+class ForgetsWhoIsTold(Counting):
+    def told(self, state: State, absent: Any, back: Any) -> State:
+        return state._replace(plan=())
+
+
+class IsToldInPlace(Counting):
+    def told(self, state: State, absent: Any, back: Any) -> State:
+        state.plan.seen[:] = 7.0
+        return state
+
+
 class WritesToTheObservation(Sound):
     def act(self, state: State, seen: Any) -> Any:
         seen["elapsed"] += 1.0
@@ -379,6 +403,9 @@ FAULTS: list[tuple[type[Any], str]] = [
     (Grows, r"state.plan.seen must keep .* first_state: it is float64 \(3,\) there, and float64 \(3, 2\) later"),
     (AnotherPlan, r"state.plan.0.seen must keep the form .*: it is not there there|state.plan.0.seen .* missing"),
     (OfALocalClass, "define the classes of belief and plan at the top of a module"),
+    (CountsTooFar, "state is not one that this CountsTooFar can have: plan.seen must be from 0 to 4, and holds 5"),
+    (ForgetsWhoIsTold, "told that a worker has left, it gives no state that it can have: the state is not one of this"),
+    (IsToldInPlace, "told that a worker has left, it changes plan.seen of the state in place: make new arrays"),
     (WritesToTheObservation, r"predict changes observation\['elapsed'\]"),
     (NeverForgets, "where the worker is -1 an episode begins, but the state.plan.seen is not that of a new one"),
     (ForgetsTogether, "where one row begins an episode, the .* of another changes"),
