@@ -61,8 +61,9 @@ def _compared(
         means = [_mean(frame.filter(pl.col("price") == price)[ratio]) for frame, ratio in over for price in prices]
         rows.append(("geometric mean", *means, *([""] * (len(rows[0]) - 1 - len(means)))))
     near, oracle = (mine[COST] <= NEAR).sum(), mine[TO_ORACLE]
-    means = Estimate(np.nan if oracle.has_nulls() else float(np.exp(oracle.log().mean())), np.nan, np.nan)
-    words = f"beside the best oracle it has {more}" if (more := more_or_less(means, "cost")) else "no oracle has played"
+    mean = np.nan if oracle.has_nulls() else float(np.exp(oracle.log().to_numpy().mean()))
+    more = more_or_less(Estimate(mean, np.nan, np.nan), "cost")
+    words = f"beside the best oracle it has {more}" if more else "no oracle has played"
     about = (
         f"{env}: the default, {policy}, is within {NEAR - 1:.0%} of the best of {learners} learner"
         f"{'s' * (learners != 1)} in {near} of {mine.height};\n{words}. Its cost at each price, over that of the best "

@@ -56,8 +56,8 @@ def experiment_page(note: Note, records: pl.DataFrame | None, tasks: Mapping[str
     summary = summarise(records.filter(pl.col("round") <= common), note["price"])
     seeds, samples = note["seeds"], ends(records.filter(pl.col("round") <= common), note["price"])
     sections: list[Tables | Chart] = [overview(summary, note, common)]
-    views = [[View(figures.curves(records, name, places))] for name in ("runtime", "total_worker_time")]
-    sections += clocks(views, seeds)
+    curves = [[View(figures.curves(records, name, places))] for name in ("runtime", "total_worker_time")]
+    sections += clocks(curves, seeds)
     sections.append(front_of(summary, places, seeds))
     if not records["regret"].is_null().all():
         sections.append(regret([View(figures.curves(records, "regret", places))], seeds))

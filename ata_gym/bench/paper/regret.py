@@ -12,6 +12,7 @@ from matplotlib.ticker import EngFormatter
 from ata_gym.bench.experiment.experiment import Experiment
 from ata_gym.bench.experiment.store import Folder
 from ata_gym.bench.report import style
+from ata_gym.bench.report.headline import ONE_SEED
 from ata_gym.bench.report.plots import curve
 from ata_gym.bench.report.report import Report, write
 from ata_gym.bench.report.statistics import Estimate, estimates, values
@@ -83,7 +84,7 @@ def report(experiment: Experiment, policies: list[str], folder: Folder) -> Repor
     tables = [table(found, about)]
     files = write(folder.path, {"slopes.md": markdown(tables), "slopes.csv": found})
     pictures = draw(records, found, about, folder.path / "plots" / "regret")
-    return Report(found, tables, files, pictures, remark=remark(experiment.rounds))
+    return Report(found, tables, files, pictures, remark=remark(experiment.rounds, experiment.seeds))
 
 
 def table(slopes: pl.DataFrame, about: str) -> Table:
@@ -100,10 +101,11 @@ def table(slopes: pl.DataFrame, about: str) -> Table:
     return Table(f"slope dR / d ln K of the proxy regret\n({about})", columns, rows)
 
 
-def remark(rounds: int) -> str:
-    """What a run of so many rounds cannot show."""
+def remark(rounds: int, seeds: int) -> str:
+    """What a run of so many rounds and seeds cannot show."""
+    alone = f" {ONE_SEED}" * (seeds == 1)
     short = "; the preprint's constants (ata) settle only after 1,000,000 rounds" * (rounds < PUBLISHED_ROUNDS)
-    return f"The published run has {PUBLISHED_ROUNDS:,} rounds and {PUBLISHED_SEEDS} seeds{short}."
+    return f"The published run has {PUBLISHED_ROUNDS:,} rounds and {PUBLISHED_SEEDS} seeds{short}.{alone}"
 
 
 def _rounds(number: float) -> str:

@@ -96,14 +96,14 @@ def more_or_less(ratio: Estimate, noun: str) -> str:
     >>> more_or_less(Estimate(0.5, 0.25, 0.751), "runtime"), more_or_less(Estimate(1.2, np.nan, np.nan), "cost")
     ('50 % less runtime (25 to 75 %)', '20 % more cost')
     >>> more_or_less(Estimate(1.02, 0.99, 1.05), "cost"), more_or_less(Estimate(1.0, 1.0, 1.0), "cost")
-    ('about as much cost (1 % less to 5 % more)', 'as much cost')
+    ('no clear difference in cost (1 % less to 5 % more)', 'as much cost')
     """
     if not np.isfinite(ratio.mean):
         return ""
     if ratio.mean == 1.0 and not ratio.low < ratio.high:
         return f"as much {noun}"
     if ratio.low <= 1.0 <= ratio.high:
-        return f"about as much {noun} ({_side(ratio.low)} to {_side(ratio.high)})"
+        return f"no clear difference in {noun} ({_side(ratio.low)} to {_side(ratio.high)})"
     ends = sorted((ratio.low, ratio.high), key=lambda end: abs(end - 1.0))
     between = "" if np.isnan(ratio.low) else f" ({_percent(ends[0])} to {_percent(ends[1])} %)"
     return f"{_side(ratio.mean)} {noun}{between}"

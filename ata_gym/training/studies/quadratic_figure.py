@@ -15,6 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import StrMethodFormatter
 
 from ata_gym.bench.report import statistics, style
+from ata_gym.bench.report.headline import ONE_SEED
 from ata_gym.bench.report.report import Report, write
 from ata_gym.bench.report.summary_tables import summary_table
 from ata_gym.bench.report.table import markdown
@@ -51,6 +52,7 @@ def report(
     files = write(folder, {f"{growth}.md": markdown(tables), f"{growth}.csv": found, f"{growth}-curves.csv": curves})
     pictures = draw(curves, f"icml2025-quadratic, {growth} ({about})", folder / "plots" / growth)
     said = [remark(curves["round"][-1], curves["suboptimality"][-1])]
+    said += [ONE_SEED] * (next(iter(records.values()))["seed"].n_unique() == 1)
     said += [f"n = {n}: {note}" for n, frame in records.items() if (note := on_each_other(frame))]
     return Report(found, tables, files, pictures, remark="\n".join(said))
 
