@@ -104,7 +104,8 @@ def postponed() -> Iterator[None]:
         yield
         return
     came: list[tuple[int, FrameType | None]] = []
-    usual = {which: handler for which in signal.valid_signals() if callable(handler := signal.getsignal(which))}
+    handlers = {int(which): signal.getsignal(which) for which in signal.valid_signals()}
+    usual = {which: handler for which, handler in handlers.items() if callable(handler)}
     try:
         with _handled(dict.fromkeys(usual, lambda which, frame: came.append((which, frame)))):
             yield

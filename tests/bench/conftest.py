@@ -35,19 +35,24 @@ def played(tmp_path: Path) -> Callable[..., Folder]:
 
 @pytest.fixture
 def check_stops(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., None]:
-    """Play a policy once as a whole, and once stopped after so many looks, again and again: the same bytes."""
+    """Play a policy once as a whole, and once stopped after so many looks, again and again: the same bytes.
+
+    No round is played twice.
+    """
 
     def check(experiment: Experiment, policy: str, looks: Iterable[int], run_of: type[PolicyRun] = PolicyRun) -> None:
         whole, parts = (open_folder(tmp_path_factory.mktemp(name), experiment.config()) for name in ("whole", "parts"))
         play_to_end(experiment, policy, whole, run_of)
+        told: list[int] = []
         for most in looks:
             looked = partial(next, chain(repeat(False, most - 1), repeat(True)))
-            seconds = play_to_end(experiment, policy, parts, run_of, stop=looked, save_every=0.0)
+            seconds = play_to_end(experiment, policy, parts, run_of, stop=looked, progress=told.append, save_every=0.0)
             assert (seconds is None) == parts.checkpoint(policy).exists() != parts.finished(policy)
             if seconds is not None:
                 break
         else:
-            assert play_to_end(experiment, policy, parts, run_of) is not None
+            assert play_to_end(experiment, policy, parts, run_of, progress=told.append) is not None
+        assert told == sorted(set(told))
         assert parts.result(policy).read_bytes() == whole.result(policy).read_bytes()
         tasks = [path.read_bytes() for where in (whole, parts) for path in where.path.glob("allocations/*.parquet")]
         assert len(tasks) in {0, 2}

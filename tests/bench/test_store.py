@@ -142,6 +142,14 @@ def test_results_and_their_notes_that_are_cut_or_swapped_are_noticed(tmp_path):
         folder.results(["ata"])
 
 
+@pytest.mark.parametrize("lost", ["parquet", "json"])
+def test_a_result_is_finished_if_it_and_its_note_are_there(tmp_path, lost):
+    folder = played(tmp_path)
+    assert folder.finished("ata")
+    folder.result("ata").with_suffix(f".{lost}").unlink()
+    assert not folder.finished("ata")
+
+
 def test_what_other_code_has_made_is_told_apart(tmp_path):
     folder = played(tmp_path)
     experiment = Experiment.on_scenario("icml2025-regret", rounds=10, seeds=2)

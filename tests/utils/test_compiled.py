@@ -234,6 +234,8 @@ def test_kernels_are_kept_for_the_user_and_else_beside_the_source(monkeypatch, t
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user"))
     monkeypatch.setenv("LOCALAPPDATA", str(tmp_path / "user"))
     source = tmp_path / "package" / "kernels.py"
+    source.parent.mkdir()
+    source.write_text(KERNELS)
     assert kept_in(source) == tmp_path / "user" / "ata-gym"
     shutil.rmtree(tmp_path / "user")
     (tmp_path / "user").write_text("no folder")

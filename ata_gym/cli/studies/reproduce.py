@@ -242,5 +242,5 @@ def _train(trainer: Trainer, plan: _Plan, problem: str, data: Path | None = None
     from ata_gym.bench.experiment.claim import claim  # noqa: PLC0415 - it takes a second to import
 
     _claimed = claim(plan.out)
-    config, where = {"rounds": plan.rounds}, plan.out / "training"
-    return train_with_progress(trainer, config, where, problem, data, effort=plan.effort)[1]
+    where = plan.out / "training"
+    return train_with_progress(trainer, {"rounds": plan.rounds}, where, problem, data, effort=plan.effort)[1]

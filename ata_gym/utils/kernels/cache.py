@@ -101,7 +101,7 @@ def _renamed(loop: Loop, key: str) -> Loop:
     return copy
 
 
-class _Private(_CacheLocator):  # type: ignore[misc]
+class _Private(_CacheLocator):
     """Tells numba to cache one function in one folder, whatever file it comes from."""
 
     _held: ClassVar[tuple[Loop, str] | None] = None
@@ -114,7 +114,7 @@ class _Private(_CacheLocator):  # type: ignore[misc]
     def holding(cls, function: Loop, folder: str) -> Iterator[None]:
         """In the block, which holds numba's lock, ``function`` is cached in ``folder``; all others as usual."""
         others, cls._held = getattr(_config, "CACHE_LOCATOR_CLASSES", ""), (function, folder)
-        _config.CACHE_LOCATOR_CLASSES = ""  # since numba 0.61 a user may name some, which come before these
+        _config.CACHE_LOCATOR_CLASSES = ""  # a user may name some in newer ones of numba, and they come first
         try:
             yield
         finally:
@@ -169,7 +169,8 @@ def _rooms(source: Path) -> Iterator[Path]:
     user = os.environ.get("LOCALAPPDATA" if sys.platform == "win32" else "XDG_CACHE_HOME")
     with suppress(RuntimeError):  # there is no home
         yield Path(user or Path.home() / ".cache") / "ata-gym"
-    yield source.parent / "__pycache__" / "ata-gym"
+    if source.is_file():
+        yield source.parent / "__pycache__" / "ata-gym"
 
 
 def _fetch(kept: Path, private: Path) -> str:

@@ -141,7 +141,7 @@ def _by_name(value: Any, seen: dict[Any, str]) -> object:
     if isinstance(value, ModuleType) and _known(value.__name__):
         return value.__name__
     if isinstance(value, np.ufunc) and getattr(np, value.__name__, None) is value:
-        return value.__name__
+        return repr(value)
     module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
     if name and module and _known(module):
         return module, name
