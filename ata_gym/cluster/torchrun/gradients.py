@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import ExitStack
 from typing import Any, Self
 
@@ -17,7 +17,7 @@ from torch.nn.utils import get_total_norm
 
 from ata_gym.cluster.torchrun.buckets import Buckets, Form
 from ata_gym.cluster.torchrun.ranks import Fault
-from ata_gym.cluster.torchrun.weights import Unchanged, fingerprint, has_hooks
+from ata_gym.cluster.torchrun.weights import Unchanged, has_hooks
 
 
 class TaskGradients:
@@ -25,9 +25,10 @@ class TaskGradients:
 
     Inside the context no backward pass communicates, whatever the number of tasks, and gradients that were there before
     are set aside. ``sum`` sums over the ranks, each of which has divided its tasks' losses by B, and ``keep`` gives the
-    model the sums, added to what was set aside. A context that ends without it leaves the gradients and the running
-    statistics of before. A rank without tasks takes part with zeros. A parameter that no task of any rank reached has
-    no gradient. The running statistics of batch norm become the means over ranks, weighted by their tasks.
+    model the sums, added to what was set aside. A context that ends without it, or with an error, leaves the gradients
+    and the running statistics of before. A rank without tasks takes part with zeros. A parameter that no task of any
+    rank reached has no gradient. The running statistics of batch norm become the means over ranks, weighted by their
+    tasks.
 
     A ``DistributedDataParallel`` model is in its ``no_sync`` in the meantime, so its hooks for communication do
     nothing. A model with ``fully_shard`` has its parameters whole during the round, and its gradient too; between
@@ -61,21 +62,27 @@ class TaskGradients:
             for name in ("running_mean", "running_var")
             if isinstance(statistic := getattr(module, name, None), Tensor)
         ]
+        self.parameters: list[nn.Parameter] = []
+        """All parameters as they are during the round, of which some may be frozen."""
+        self._whole: list[nn.Parameter] = []
+        """Those that are trained."""
         self._before: list[tuple[nn.Parameter, Tensor | None]] = []
-        """Trained parameters, sharded if they are between rounds, and their gradients before this one."""
+        """The same, sharded if they are between rounds, and their gradients before this one."""
         self._known: list[Tensor] = []
         """The running statistics before this round."""
-        self._whole: list[nn.Parameter] = []
-        """The trained parameters as they are during the round, in the same order."""
+        self._kept = False
+        """Whether the model has been given the sums."""
         self._weights: Unchanged | None = None
         self._sums: list[Tensor] = []
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
         self._find()
-        self._before = [(one, None if one.grad is None else one.grad.clone()) for one in self._trained()]
+        parameters = list(self._model.parameters())
+        trained = _trained(parameters)
+        self._before = [(one, None if one.grad is None else one.grad.clone()) for one in trained]
         self._known = [statistic.clone() for statistic in self._statistics]
-        for parameter, _ in self._before:
+        for parameter in trained:
             parameter.grad = None
         for ddp in self._parallel:
             self._stack.enter_context(ddp.no_sync())
@@ -88,8 +95,8 @@ class TaskGradients:
             module.set_reshard_after_forward(False)
             module.set_reshard_after_backward(False)
             module.unshard()
-        self._begin()
-        self._weights = Unchanged(self._model)
+        self._begin(list(self._model.parameters()) if self._sharded else parameters)
+        self._weights = Unchanged(self._model, self.parameters)
         return self
 
     def enter_late(self) -> Self:
@@ -97,9 +104,9 @@ class TaskGradients:
 
         If the context fails, the model has no gradient, since what was there before is not known.
         """
-        self._before = [(parameter, None) for parameter in self._trained()]
-        self._begin()
-        hooked = any(has_hooks(parameter) for parameter in self._model.parameters())
+        self._begin(list(self._model.parameters()))
+        self._before = [(parameter, None) for parameter in self._whole]
+        hooked = any(has_hooks(parameter) for parameter in self.parameters)
         if self._sharded or self._parallel or hooked:
             what = "has hooks on its parameters" if hooked else "communicates in its backward pass, unless told not to"
             raise ValueError(
@@ -108,22 +115,22 @@ class TaskGradients:
             )
         return self
 
-    def _begin(self) -> None:
-        self._whole = self._trained()
+    def _begin(self, parameters: list[nn.Parameter]) -> None:
+        self.parameters, self._whole = parameters, _trained(parameters)
         forms = [Form.of(parameter, _gradient_dtype(parameter)) for parameter in self._whole]
         if forms != self._forms:  # as where layers were frozen
             self._forms, self._buckets = forms, None
             self.layout = zlib.crc32(repr([(*form[:2], form.dtype) for form in forms]).encode()) & 0xFFFFFF
 
-    def __exit__(self, *_error: object) -> None:
-        if self._before:  # the round failed: its own gradients do not count
-            for parameter in self._whole:
-                parameter.grad = None
+    def __exit__(self, error: object, *_trace: object) -> None:
+        failed = error is not None or not self._kept  # then its own gradients do not count
+        for parameter in self._whole if failed else ():
+            parameter.grad = None
         for module in self._sharded:
             module.reshard()
-        for parameter, old in self._before:
+        for parameter, old in self._before if failed else ():
             parameter.grad = old
-        for statistic, known in zip(self._statistics, self._known, strict=False):
+        for statistic, known in zip(self._statistics, self._known, strict=False) if failed else ():
             statistic.copy_(known)
         self._before, self._known, self._weights = [], [], None
         self._stack.close()
@@ -132,24 +139,15 @@ class TaskGradients:
         """What is wrong on this rank, and in which parameter; ``finite`` says whether gradients must be."""
         if self._weights is not None and (place := self._weights.changed()) is not None:
             return Fault.CHANGED, place
-        gradients = {place: one.grad for place, one in enumerate(self._model.parameters()) if one.grad is not None}
+        gradients = {place: one.grad for place, one in enumerate(self.parameters) if one.grad is not None}
         for place, gradient in gradients.items():
             if gradient.layout is not torch.strided:
                 return Fault.SPARSE, place
-        if finite:
-            some = [gradient.detach() for gradient in gradients.values() if gradient.numel()]
-            if not get_total_norm(some, torch.inf).isfinite():
-                return Fault.GRADIENT, next(place for place, one in gradients.items() if not one.isfinite().all())
+        if finite and not get_total_norm(gradients.values()).isfinite():  # or its squares are too large
+            for place, gradient in gradients.items():
+                if not gradient.isfinite().all():
+                    return Fault.GRADIENT, place
         return None
-
-    @property
-    def parameters(self) -> int:
-        """How many the model has."""
-        return len(list(self._model.parameters()))
-
-    def fingerprint(self) -> float:
-        """Of the weights, which are whole now."""
-        return fingerprint(self._model.parameters())
 
     @torch.no_grad()
     def sum(self, weight: float, told: Tensor) -> Tensor:
@@ -182,10 +180,29 @@ class TaskGradients:
             module.reshard()
         for (parameter, old), gradient, count in zip(self._before, sums, counts.tolist(), strict=False):
             _set(parameter, gradient if count else None, old)
-        self._before, self._known = [], []
+        self._kept = True
 
-    def _trained(self) -> list[nn.Parameter]:
-        return [parameter for parameter in self._model.parameters() if parameter.requires_grad]
+
+def check_apart(models: Collection[nn.Module]) -> None:
+    """ValueError if two models share a parameter, whose gradient would be summed twice."""
+    owners: dict[nn.Parameter, nn.Module] = {}
+    for model in models if len(models) > 1 else ():
+        for name, parameter in model.named_parameters():
+            if owners.setdefault(parameter, model) is not model:
+                raise ValueError(
+                    f"the parameter {name} belongs to two of the models: give round(...) and reduce(...) one module "
+                    "that holds both, such as torch.nn.ModuleList([...])"
+                )
+
+
+def device_of(models: Iterable[TaskGradients]) -> torch.device | None:
+    """The device on which models compute: the first CUDA device of their parameters, else that of the first."""
+    devices = [parameter.device for known in models for parameter in known.parameters]
+    return next((device for device in devices if device.type == "cuda"), devices[0] if devices else None)
+
+
+def _trained(parameters: list[nn.Parameter]) -> list[nn.Parameter]:
+    return [parameter for parameter in parameters if parameter.requires_grad]
 
 
 def _gradient_dtype(parameter: Tensor) -> torch.dtype:
@@ -198,7 +215,7 @@ def _set(parameter: Tensor, gradient: Tensor | None, before: Tensor | None) -> N
             mesh, placements = parameter.device_mesh, parameter.placements
             gradient = distribute_tensor(gradient, mesh, placements, src_data_rank=None)
         gradient = gradient.to(_gradient_dtype(parameter))
-    parameter.grad = gradient if before is None else before if gradient is None else before.add_(gradient)
+    parameter.grad = gradient if before is None else before if gradient is None else before + gradient
 
 
 def _not_respected(module: nn.Module) -> Iterator[tuple[str, str]]:

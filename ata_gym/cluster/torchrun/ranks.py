@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import os
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -170,24 +171,31 @@ class Ranks:
         table = values[budget:].reshape(len(Part._fields), self.size)
         return np.split(values[:budget], ends[:-1]), Part(*table)
 
-    def check(self, number: int, parts: Part, parameters: Sequence[str]) -> None:
+    def check(self, number: int, parts: Part, parameters: Iterable[str]) -> None:
         """Raise the same error on every rank where they do not agree, or where a rank's tasks have a fault.
 
         ``number`` is that of the round, and ``parameters`` are the names of those of the models.
         """
-        for field, (what, most, cure) in _AGREED.items():
+        first, *others = _AGREED
+        self._check_agreed(number, parts, [first])
+        for worker, told_fault in zip(self.names, parts.fault.astype(int).tolist(), strict=True):
+            place, fault = divmod(told_fault, len(Fault))
+            if fault:
+                error, sentence = _FAULTS[Fault(fault)]
+                name = next(islice(parameters, place, None), None)
+                parameter = "a new parameter" if name is None else f"the parameter {name}"
+                said = sentence.format(worker=worker, parameter=parameter)
+                raise error(f"round {number}: {said}. The step is not taken")
+        self._check_agreed(number, parts, others)
+
+    def _check_agreed(self, number: int, parts: Part, fields: Sequence[str]) -> None:
+        for field in fields:
+            what, most, cure = _AGREED[field]
             told = [(name, value) for name, value in zip(self.names, getattr(parts, field), strict=True) if value]
             others = [name for name, value in told if abs(value - told[0][1]) > most]
             if others:
                 differ = f"{', '.join(others)} differ{'' if len(others) > 1 else 's'} from {told[0][0]}"
                 raise RuntimeError(f"round {number}: {what}; {differ}. The step is not taken. {cure}")
-        for worker, told_fault in zip(self.names, parts.fault.astype(int).tolist(), strict=True):
-            place, fault = divmod(told_fault, len(Fault))
-            if fault:
-                error, sentence = _FAULTS[Fault(fault)]
-                parameter = f"the parameter {parameters[place]}" if place < len(parameters) else "a new parameter"
-                said = sentence.format(worker=worker, parameter=parameter)
-                raise error(f"round {number}: {said}. The step is not taken")
 
 
 def _check_alike(names: tuple[str, ...], agreed: list[dict[str, Any]]) -> None:

@@ -17,11 +17,12 @@ from torch import nn
 
 from ata_gym import __version__
 from ata_gym.cluster.round_record import RoundRecord
-from ata_gym.cluster.torchrun.gradients import TaskGradients
+from ata_gym.cluster.torchrun.gradients import TaskGradients, check_apart, device_of
 from ata_gym.cluster.torchrun.ranks import Fault, Part, Ranks
 from ata_gym.cluster.torchrun.share import Share
 from ata_gym.cluster.torchrun.stopwatch import Stopwatch
 from ata_gym.cluster.torchrun.task_sampler import batches
+from ata_gym.cluster.torchrun.weights import fingerprint
 from ata_gym.training.devices.device import find_device
 from ata_gym.typing import Floats, Ints, Worker
 from ata_gym.utils.validation import flag, whole_number
@@ -177,9 +178,9 @@ class TorchAllocator:
         own, first = int(shares[self._ranks.rank]), int(shares[: self._ranks.rank].sum())
         with ExitStack() as stack:
             begun = {model: self._known(model) for model in models} or self._models
-            _check_apart(begun)
+            check_apart(begun)
             gradients = {model: stack.enter_context(known) for model, known in begun.items()}
-            device = self._device or _device_of(begun) or self._ranks.device
+            device = self._device or device_of(gradients.values()) or self._ranks.device
             told: list[tuple[list[Floats], Part]] = []
 
             def reduce(reduced: Sequence[nn.Module]) -> None:
@@ -189,22 +190,19 @@ class TorchAllocator:
                 for model, known in late.items():
                     stack.push(known)
                     gradients[model] = known.enter_late()
-                _check_apart(dict.fromkeys(reduced))
-                if (
-                    self._since_start >= self._warm_up
-                    and self._device is None
-                    and _device_of(late) not in {None, device}
-                ):
+                check_apart(reduced)
+                computes, counts = device_of(late.values()), self._since_start >= self._warm_up
+                if counts and self._device is None and computes not in {None, device}:
                     raise ValueError(
-                        f"the tasks were timed on {device}, and the model computes on {_device_of(late)}: begin the "
-                        "round with allocator.round(model)"
+                        f"the tasks were timed on {device}, and the model computes on {computes}: begin the round with "
+                        "allocator.round(model)"
                     )
                 told.append(self._reduce(share, shares, {model: gradients[model] for model in reduced}))
 
             def batches_of(loader: Any) -> Iterator[tuple[Any, int]]:
                 return batches(loader, share, self._left_off)
 
-            share = self._share = Share(own, first, self.budget, self._stopwatch(device), batches_of, reduce)
+            share = self._share = Share(own, first, self.budget, Stopwatch(device), batches_of, reduce)
             try:
                 yield share
                 if not told:
@@ -251,9 +249,6 @@ class TorchAllocator:
         """The gradients of a model, those of the last round if it had any."""
         return self._models.get(model) or TaskGradients(model, self._ranks.group)
 
-    def _stopwatch(self, device: torch.device) -> Stopwatch:
-        return Stopwatch(device)
-
     def _reduce(
         self, share: Share, shares: Ints, gradients: Mapping[nn.Module, TaskGradients]
     ) -> tuple[list[Floats], Part]:
@@ -266,8 +261,7 @@ class TorchAllocator:
         messages = [told, *[told[:0]] * (len(gradients) - 1)]  # what is told travels with the first model
         sums = [known.sum(own, message) for known, message in zip(gradients.values(), messages, strict=False)]
         seconds, parts = self._ranks.unpacked(sums[0] if sums else self._ranks.sum(told), shares)
-        names = [name for model in gradients for name, _ in model.named_parameters()]
-        self._ranks.check(self.rounds + 1, parts, names)
+        self._ranks.check(self.rounds + 1, parts, (name for model in gradients for name, _ in model.named_parameters()))
         for known in gradients.values():
             known.keep()
         return seconds, parts
@@ -277,7 +271,7 @@ class TorchAllocator:
         whole = self._since_start == 0 or self.rounds % self._check_every == 0
         elapsed, loss = share.between(share.began, share.computed), share.loss()
         layout = zlib.crc32(str([known.layout for known in gradients]).encode()) & 0xFFFFFF
-        weights = sum(known.fingerprint() for known in gradients) if whole else 0.0
+        weights = sum(fingerprint(known.parameters) for known in gradients) if whole else 0.0
         checksum = self._checksum(shares, whole)
         samples = share.orders[-1] if share.orders else 0
         fault = self._fault(share, loss, gradients)
@@ -292,7 +286,7 @@ class TorchAllocator:
             if (found := known.fault(finite=finite)) is not None:
                 fault, place = found
                 return fault + len(Fault) * (before + place)
-            before += known.parameters
+            before += len(known.parameters)
         return 0
 
     def _learn(
@@ -336,21 +330,3 @@ class TorchAllocator:
         """Of an allocation, and if ``whole`` of the policy's state."""
         state = json.dumps(self._allocator.state_dict()).encode() if whole else b""
         return zlib.crc32(state, zlib.crc32(shares.tobytes())) & 0xFFFFFF
-
-
-def _check_apart(models: Iterable[nn.Module]) -> None:
-    """ValueError if two models share a parameter, whose gradient would be summed twice."""
-    owners: dict[nn.Parameter, nn.Module] = {}
-    for model in models:
-        for name, parameter in model.named_parameters():
-            if owners.setdefault(parameter, model) is not model:
-                raise ValueError(
-                    f"the parameter {name} belongs to two of the models: give round(...) and reduce(...) one module "
-                    "that holds both, such as torch.nn.ModuleList([...])"
-                )
-
-
-def _device_of(models: Iterable[nn.Module]) -> torch.device | None:
-    """The device on which models compute: the first CUDA device of their parameters, else that of the first."""
-    devices = [parameter.device for model in models for parameter in model.parameters()]
-    return next((device for device in devices if device.type == "cuda"), devices[0] if devices else None)

@@ -20,11 +20,11 @@ class Unchanged:
     changed without one, some of its elements are compared too.
     """
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, parameters: Iterable[nn.Parameter]) -> None:
         self._model = model
         self._seen = [
             (parameter, parameter.requires_grad, parameter._version, _bits(parameter) if has_hooks(parameter) else b"")
-            for parameter in model.parameters()
+            for parameter in parameters
         ]
 
     def changed(self) -> int | None:

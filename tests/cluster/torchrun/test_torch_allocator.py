@@ -11,6 +11,7 @@ from torch import nn  # noqa: E402
 from torch.utils.data import DataLoader, IterableDataset  # noqa: E402
 
 from ata_gym.cluster import TaskSampler, TorchAllocator  # noqa: E402
+from ata_gym.cluster.torchrun import torch_allocator  # noqa: E402
 from tests.cluster.torchrun.processes import on_ranks  # noqa: E402
 from tests.cluster.torchrun.training import data  # noqa: E402
 
@@ -126,7 +127,7 @@ def with_names(names, state, rounds):
 
     name = names[dist.get_rank()]
     allocator = TorchAllocator(9, "certainty-equivalence", name=name, warm_up=0)
-    allocator._stopwatch = lambda _device: Told({"a": 4.0, "b": 1.0, "c": 2.0, "d": 1.0}[name])
+    torch_allocator.Stopwatch = lambda _device: Told({"a": 4.0, "b": 1.0, "c": 2.0, "d": 1.0}[name])
     if state is not None:
         allocator.load_state_dict(state)
     play(allocator, rounds)
@@ -178,13 +179,15 @@ def test_an_error_leaves_the_gradients_of_before():
     allocator, pairs, model = TorchAllocator(3), data(), nn.Linear(5, 1)
     loader = DataLoader(pairs, batch_sampler=TaskSampler(allocator, pairs))
 
-    def one_round(most):
-        with allocator.round(model) as share:
+    def one_round(most, *, known=(model,), fails=False):
+        with allocator.round(*known) as share:
             for done, (x, _) in enumerate(share.take(loader)):
                 if done == most:
                     raise KeyboardInterrupt
                 share.backward(model(x).sum())
             share.reduce(model)
+            if fails:
+                raise KeyboardInterrupt
 
     one_round(3)
     first = model.weight.grad.clone()
@@ -197,6 +200,11 @@ def test_an_error_leaves_the_gradients_of_before():
     assert model.weight.grad is None
     one_round(3)
     samples = torch.tensor(TaskSampler(allocator, pairs).samples_from(3, 3))
+    second = model.weight.grad.clone()
+    for known in ([model], []):
+        with pytest.raises(KeyboardInterrupt):
+            one_round(3, known=known, fails=True)
+        assert torch.equal(model.weight.grad, second)
     torch.testing.assert_close(model.weight.grad[0], pairs.tensors[0][samples].mean(0))
 
 
