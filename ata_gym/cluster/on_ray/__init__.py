@@ -1,4 +1,4 @@
 """Work on a Ray cluster: rounds whose tasks actors compute, and sweeps whose jobs its nodes play.
 
-``ata_gym.cluster`` takes names from ``rounds``, the commands take ``sweeps``; nothing else is imported from outside.
+``ata_gym.cluster`` takes names from ``rounds`` and ``connection``, the commands take ``sweeps`` and ``connection``.
 """

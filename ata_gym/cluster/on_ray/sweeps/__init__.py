@@ -1,4 +1,4 @@
 """Jobs of experiments on the nodes of a Ray cluster, with the results of a local run.
 
-The commands take ``sweep`` and ``connection`` from here; nothing else is imported from outside.
+The commands take ``sweep`` from here; nothing else is imported from outside.
 """
