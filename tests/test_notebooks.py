@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cluster.sockets import listening
 from tests.waiting import PATIENCE
 
 NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
@@ -79,5 +80,8 @@ def test_each_runs_and_prints_what_is_committed(notebook):
     if missing:
         pytest.skip(f"it needs {', '.join(missing)}")
     before = printed(notebook), pictures(notebook)
-    nbclient.NotebookClient(notebook, timeout=int(PATIENCE), kernel_name="python3").execute()
+    with listening() as addresses:
+        nbclient.NotebookClient(notebook, timeout=int(PATIENCE), kernel_name="python3").execute()
+    if "ray" in packages(notebook):
+        addresses.check("gcs_server", "raylet")
     assert (printed(notebook), pictures(notebook)) == before

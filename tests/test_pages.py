@@ -243,6 +243,7 @@ def start_a_group(tmp_path: Path, request: pytest.FixtureRequest) -> None:
 
 def start_ray(request: pytest.FixtureRequest) -> None:
     """Ray on two processors."""
-    ray = pytest.importorskip("ray")
-    ray.init(num_cpus=2, include_dashboard=False, object_store_memory=80 * 2**20, log_to_driver=False)
-    request.addfinalizer(ray.shutdown)
+    pytest.importorskip("ray")
+    from ata_gym.cluster import connect_ray
+
+    request.addfinalizer(connect_ray(num_cpus=2, object_store_memory=80 * 2**20).shutdown)

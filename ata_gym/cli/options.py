@@ -11,7 +11,7 @@ import typer
 
 from ata_gym.cli import completion
 from ata_gym.cli.console import say, say_error
-from ata_gym.cluster.on_ray.sweeps.connection import check_address, quiet_ray
+from ata_gym.cluster.on_ray.connection import check_address, quiet_ray
 from ata_gym.utils.validation import whole_number
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ata_gym.utils.extras import require
 
 if TYPE_CHECKING:
+    from ata_gym.cluster.on_ray.connection import connect_ray
     from ata_gym.cluster.on_ray.rounds.actor import cancelled
     from ata_gym.cluster.on_ray.rounds.backend import ClusterBackend
     from ata_gym.cluster.on_ray.rounds.runner import RayRound, RayRunner
@@ -29,6 +30,7 @@ __all__ = [
     "TorchAllocator",
     "TraceRecorder",
     "cancelled",
+    "connect_ray",
 ]
 
 _HOMES = {
@@ -40,6 +42,7 @@ _HOMES = {
     "TorchAllocator": ("torch", "torchrun.torch_allocator"),
     "TraceRecorder": (None, "trace_recorder"),
     "cancelled": (None, "on_ray.rounds.actor"),
+    "connect_ray": ("ray", "on_ray.connection"),
 }
 """The package that each name needs, and its module."""
 

@@ -5,6 +5,7 @@ None is a tree without leaves. Anything else that is no container is a leaf.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -70,6 +71,15 @@ def choose_rows(rows: ArrayLike, first: Any, second: Any) -> Any:
     return map_leaves(lambda a, b: np.where(mask.reshape(-1, *(1,) * (np.ndim(a) - 1)), a, b), first, second)
 
 
+def finite(tree: Any) -> bool:
+    """Whether no leaf holds NaN or an infinity; leaves that are no numbers, arrays or tensors are not looked into.
+
+    >>> finite((1, {"loss": 0.5, "gradient": np.ones(2)})), finite([np.array([1.0, np.nan])]), finite("nan")
+    (True, False, True)
+    """
+    return all(map(_finite, (leaf for _, leaf in leaves(tree))))
+
+
 def difference(first: Any, second: Any) -> str | None:
     """Return the name of the first leaf that only one tree has, or that differs in dtype, shape or bits; or None.
 
@@ -85,6 +95,18 @@ def difference(first: Any, second: Any) -> str | None:
         if name not in one or name not in other or _bits(one[name]) != _bits(other[name]):
             return name
     return None
+
+
+def _finite(leaf: Any) -> bool:
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(leaf, torch.Tensor):
+        values = leaf if leaf.layout is torch.strided else leaf.to_sparse_coo()._values()
+        return bool(torch.isfinite(values).all())
+    try:
+        array = np.asarray(leaf)
+    except (TypeError, ValueError):  # an object of a user's own, that is no array
+        return True
+    return array.dtype.kind not in "fc" or bool(np.isfinite(array).all())
 
 
 def _bits(leaf: Any) -> tuple[Any, ...]:

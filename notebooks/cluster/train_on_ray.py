@@ -8,9 +8,8 @@ import argparse
 import time
 
 import numpy as np
-import ray
 
-from ata_gym.cluster import RayRunner, cancelled
+from ata_gym.cluster import RayRunner, cancelled, connect_ray
 
 
 def make_task(worker):
@@ -32,12 +31,12 @@ def make_task(worker):
 
 
 parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-parser.add_argument("--address", help="of a Ray cluster; without it, one is started here")
+parser.add_argument("--address", help="of a Ray cluster; without it, one is started here, on loopback only")
 parser.add_argument("--workers", type=int, default=4)
 parser.add_argument("--rounds", type=int, default=100)
 given = parser.parse_args()
 
-ray.init(given.address, log_to_driver=False)
+connect_ray(given.address)
 weights = np.zeros(20)
 with RayRunner(make_task, given.workers, budget=8, mode="race", deadline=30.0) as runner:
     for step in range(given.rounds):

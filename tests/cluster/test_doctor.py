@@ -24,6 +24,7 @@ from ata_gym.cluster.doctor.examination import examine
 from ata_gym.cluster.doctor.finding import Finding, as_json, exit_code
 from ata_gym.cluster.doctor.on_ray import ray_findings
 from ata_gym.cluster.doctor.packages import Requirement
+from tests.cluster.sockets import listening
 from tests.waiting import PATIENCE
 
 ROOT = Path(__file__).parents[2]
@@ -344,7 +345,9 @@ def test_kernels_say_where_they_are_kept_or_what_to_set(tmp_path, monkeypatch):
 
 def test_ray_starts_and_a_cluster_names_its_nodes():
     installed("ray")
-    (started,) = ray_findings(start=True, address=None)
+    with listening() as addresses:
+        (started,) = ray_findings(start=True, address=None)
+    addresses.check("gcs_server", "raylet")
     assert (started.subject, started.state) == ("ray", "ok"), started
     folder = tempfile.mkdtemp(dir="/tmp", prefix="r")
     environment = os.environ | {"RAY_USAGE_STATS_ENABLED": "0", "RAY_TMPDIR": folder, "PYTHONWARNINGS": "ignore"}

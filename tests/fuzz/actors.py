@@ -42,24 +42,17 @@ def local_cluster() -> Iterator[None]:
     """A cluster of four logical CPUs with a folder of its own."""
     import ray
 
-    quiet = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
-    # the paths of sockets must be short
-    folder, handler = tempfile.mkdtemp(prefix="r", dir="/tmp"), signal.getsignal(signal.SIGTERM)
+    from ata_gym.cluster import connect_ray
+
+    quiet = {"RAY_AUTH_MODE": "disabled", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+    folder = tempfile.mkdtemp(prefix="r", dir="/tmp")  # the paths of sockets must be short
     try:
         with mock.patch.dict(os.environ, quiet):
-            ray.init(
-                address="local",
-                num_cpus=4,
-                include_dashboard=False,
-                log_to_driver=False,
-                logging_level="warning",
-                object_store_memory=80_000_000,
-                _temp_dir=folder,
-            )
+            os.environ.pop("RAY_ADDRESS", None)
+            connect_ray(num_cpus=4, object_store_memory=80_000_000, _temp_dir=folder)
         yield
     finally:
         ray.shutdown()
-        signal.signal(signal.SIGTERM, handler)
         shutil.rmtree(folder, ignore_errors=True)
 
 

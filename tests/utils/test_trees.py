@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from ata_gym.utils.trees import choose_rows, difference, leaves, map_leaves, rebuild
+from ata_gym.utils.trees import choose_rows, difference, finite, leaves, map_leaves, rebuild
 
 
 class Pair(NamedTuple):
@@ -44,6 +44,23 @@ def test_leaves_are_mapped_in_place() -> None:
     assert doubled.rest[0]["key"][1] == 8.0
     with pytest.raises(ValueError, match="argument 2"):
         map_leaves(lambda one, other: one + other, TREE, Pair(1, 2))
+
+
+@pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
+def test_a_number_that_is_not_finite_is_found_anywhere(number: float) -> None:
+    good = {"loss": 1.0, "rest": [np.arange(3), None, "nan", object(), np.ones(2, np.complex64), np.array([None])]}
+    assert finite(good)
+    for bad in (number, complex(0, number), np.float16(number), np.array([[0.0, number]])):
+        assert not finite(bad)
+        assert not finite(good | {"last": (TREE, Pair(3, [bad]))})
+
+
+def test_tensors_are_looked_into() -> None:
+    torch = pytest.importorskip("torch")
+    for number, good in ((1.0, True), (np.inf, False)):
+        tensor = torch.tensor([0.0, number], requires_grad=True)
+        assert finite([tensor, torch.tensor([1, 2]), tensor.to(torch.bfloat16)]) is good
+        assert finite(tensor.to_sparse()) is good
 
 
 def test_rows_are_chosen_by_a_mask() -> None:

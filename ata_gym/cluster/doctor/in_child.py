@@ -8,6 +8,7 @@ from __future__ import annotations
 import faulthandler
 import importlib
 import json
+import os
 import platform
 import sys
 from collections.abc import Callable
@@ -98,13 +99,14 @@ def _device(index: int) -> dict[str, Any]:
     return facts
 
 
-def ray_start(report: Report, folder: Path) -> None:
-    """Start a cluster with one processor, run a task, and shut it down."""
+def ray_start(report: Report, folder: Path, environment: str, options: str) -> None:
+    """Start a cluster with one processor, run a task, and shut it down; how a cluster is started is told as JSON."""
+    os.environ |= json.loads(environment)
     ray: Any = importlib.import_module("ray")
 
     try:
         ray.init(
-            address="local", num_cpus=1, object_store_memory=80 * 2**20, include_dashboard=False,
+            **json.loads(options), num_cpus=1, object_store_memory=80 * 2**20,
             log_to_driver=False, logging_level="ERROR", _temp_dir=str(folder / "r"),
         )  # fmt: skip
         total = ray.get(ray.remote(_add).remote(1, 2))

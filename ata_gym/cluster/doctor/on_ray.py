@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import json
 import platform
-import re
 from collections.abc import Iterator
 from importlib import metadata
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 import ata_gym
 from ata_gym.cluster.doctor.child_processes import Trial
 from ata_gym.cluster.doctor.finding import Finding
-from ata_gym.cluster.on_ray.sweeps.connection import find
+from ata_gym.cluster.on_ray.connection import LOCAL, LOOPBACK, find, is_host_and_port
 
 _START_SECONDS = 120.0
 _NODE_SECONDS = 60.0
@@ -28,7 +28,7 @@ def check_address(address: str) -> str:
     ...
     ValueError: the address of a Ray cluster must be HOST:PORT or ray://HOST:PORT, not 'somewhere'
     """
-    if re.fullmatch(r"(ray://)?[^\s/]+:\d{1,5}", address) is None:
+    if not is_host_and_port(address.removeprefix("ray://")):
         raise ValueError(f"the address of a Ray cluster must be HOST:PORT or ray://HOST:PORT, not {address!r}")
     return address
 
@@ -43,7 +43,7 @@ def ray_findings(start: bool, address: str | None) -> Iterator[Finding]:
     if not start:
         yield Finding("ray", "ok", f"{version} is installed; --ray tries whether a cluster starts")
     else:
-        with Trial([["ray-start"]], _START_SECONDS) as trial:
+        with Trial([["ray-start", json.dumps(LOOPBACK), json.dumps(LOCAL)]], _START_SECONDS) as trial:
             (outcome,) = trial.outcomes()
         fault = outcome.fault or outcome.reports["fault"]
         if fault:
@@ -74,7 +74,7 @@ def _unheard(address: str) -> str:
     """Why nobody listens at an address; empty if somebody does."""
     try:
         find(address.removeprefix("ray://"))
-    except (OSError, OverflowError) as error:
+    except OSError as error:
         return f"{type(error).__name__}: {error}"
     return ""
 

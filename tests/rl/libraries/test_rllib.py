@@ -23,9 +23,9 @@ WORKERS = [form for form in FORMS if form["observation"] == "workers" and form["
 
 @pytest.fixture(scope="module", autouse=True)
 def started() -> Iterator[None]:
-    import ray
+    from ata_gym.cluster import connect_ray
 
-    ray.init(num_cpus=2, include_dashboard=False, logging_level="error", log_to_driver=False)
+    ray = connect_ray(num_cpus=2)
     yield
     ray.shutdown()
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from ata_gym.typing import Worker
+from ata_gym.utils.trees import finite
 
 Task = Callable[[Any, int], Any]
 """Computes the value of a sample: called with the payload of the round and the sample's index."""
@@ -85,6 +86,26 @@ def cancelled() -> bool:
     False
     """
     return _PROCESS.cancelled()
+
+
+def checked(make_task: MakeTask) -> MakeTask:
+    """A ``make_task`` whose tasks raise FloatingPointError where a value that is needed holds NaN or an infinity."""
+
+    def make_checked(worker: Worker) -> Task:
+        task = make_task(worker)
+
+        def run(payload: Any, index: int) -> Any:
+            value = task(payload, index)
+            if not cancelled() and not finite(value):
+                raise FloatingPointError(
+                    f"worker {worker!r} computed a value for sample {index} that is not finite; "
+                    "allow_nonfinite=True lets such values through"
+                )
+            return value
+
+        return run
+
+    return make_checked
 
 
 class TaskActor:

@@ -34,7 +34,7 @@ class ClusterBackend:
 
     Parameters
     ----------
-    make_task, workers, deadline, on_loss, restarts, start_timeout
+    make_task, workers, deadline, on_loss, restarts, start_timeout, allow_nonfinite
         As for ``RayRunner``. Each round uses the smallest samples that are free.
     budget
         Results B that a round needs.
@@ -67,6 +67,7 @@ class ClusterBackend:
         on_loss: str = "replace",
         restarts: int = 5,
         start_timeout: float = 60.0,
+        allow_nonfinite: bool = False,
         recorder: TraceRecorder | None = None,
     ) -> None:
         self.budget, self._recorder = whole_number("budget", budget), recorder
@@ -74,8 +75,9 @@ class ClusterBackend:
         self.workers = tuple(options)
         """The names of the env's workers."""
         self._crew = Crew(
-            make_task, options, deadline=deadline, on_loss=on_loss, restarts=restarts, start_timeout=start_timeout
-        )
+            make_task, options, deadline=deadline, on_loss=on_loss, restarts=restarts, start_timeout=start_timeout,
+            allow_nonfinite=allow_nonfinite,
+        )  # fmt: skip
         self._samples, self._before, self._rounds = SampleQueue(), SampleQueue(), 0
         self._running: TaskRound | None = None
         self._last: TaskRound | None = None
@@ -113,7 +115,8 @@ class ClusterBackend:
     ) -> RoundResult:
         """Run a round; the arguments are those of ``race_round`` with one row.
 
-        An error that a task function raises is raised here; RuntimeError if no worker is there.
+        An error that a task function raises is raised here, and FloatingPointError, which names the worker, for a value
+        that holds NaN or an infinity; RuntimeError if no worker is there.
         """
         tasks = self._begin()
         try:

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterable, Mapping
 from math import inf
 from typing import Any, NamedTuple
 
-from ata_gym.cluster.on_ray.rounds.actor import CONTROL, MakeTask, Running, TaskActor
+from ata_gym.cluster.on_ray.connection import connect_ray
+from ata_gym.cluster.on_ray.rounds.actor import CONTROL, MakeTask, Running, TaskActor, checked
 from ata_gym.cluster.on_ray.rounds.worker_actor import Started, WorkerActor, with_options
 from ata_gym.typing import Worker
 from ata_gym.utils.extras import require
-from ata_gym.utils.validation import real, short, whole_number
+from ata_gym.utils.validation import flag, real, short, whole_number
+
+_LOG = logging.getLogger("ata_gym")
 
 _REPLY = 0.1
 """Seconds within which an actor says how long its cancelled task has run. If its code holds the interpreter for longer,
 the driver's own clock counts, which began when the task was sent."""
 _LONGEST_PAUSE = 60.0
+_LOOK_AGAIN = 10.0
+"""Seconds between two looks at the nodes of the cluster, while actors take longer to start than ``start_timeout``."""
 
 
 class Ready(NamedTuple):
@@ -63,7 +69,7 @@ class Crew:
 
     Parameters
     ----------
-    make_task, deadline, on_loss, restarts, start_timeout
+    make_task, deadline, on_loss, restarts, start_timeout, allow_nonfinite
         As for ``RayRunner``.
     workers
         The options of each worker's actor.
@@ -78,6 +84,7 @@ class Crew:
         on_loss: str,
         restarts: int,
         start_timeout: float,
+        allow_nonfinite: bool,
     ) -> None:
         self._ray = require("ray", extra="cluster", purpose="A crew of Ray actors")
         if not callable(make_task):
@@ -88,9 +95,11 @@ class Crew:
         self._deadline = inf if deadline is None else real("deadline", deadline)
         self.start_timeout = real("start_timeout", start_timeout)
         self._restarts = whole_number("restarts", restarts, least=0) if on_loss == "replace" else 0
+        make_task = make_task if flag("allow_nonfinite", allow_nonfinite) else checked(make_task)
         self._class = self._ray.remote(concurrency_groups={CONTROL: 1})(TaskActor)
         actors = [WorkerActor(name, own, self._class) for name, own in workers.items()]
         self._workers = {one.name: one for one in actors}
+        connect_ray(log_to_driver=True)
         self._make_task = self._ray.put(make_task)
         self._stamp, self._wasted = 0, dict[Worker, float]()
         for one in actors:
@@ -146,7 +155,7 @@ class Crew:
     def gather(self) -> None:
         """Take note of what happened since the last round, and wait until a worker is there.
 
-        In the ``start_timeout`` after the start, wait for all. RuntimeError if none comes within that time.
+        In the ``start_timeout`` after the start, wait for all. RuntimeError if none comes.
         """
         while self.next(0.0) is not None:
             pass
@@ -156,16 +165,25 @@ class Crew:
         self.wait_for_one()
 
     def wait_for_one(self) -> None:
-        """Wait until a worker is there; RuntimeError if none comes within ``start_timeout``."""
-        end = time.monotonic() + self.start_timeout
+        """Wait until a worker is there, as long as an actor is starting.
+
+        RuntimeError if none is, or, after ``start_timeout``, if no node of the cluster is large enough for any of them.
+        """
+        begun = time.monotonic()
+        look = begun + self.start_timeout
         while not self.ready:
-            left = end - time.monotonic()
-            coming = self._coming()
-            if left <= 0.0 or not coming:
-                said = "; ".join(f"{name}: {why}" for name, why in self.away.items())
-                waited = f" after {self.start_timeout:g} s" if coming else ""
-                raise RuntimeError(f"no worker is there{waited} ({said})")
-            self.next(left)
+            coming, late, now = self._coming(), "", time.monotonic()
+            if coming and now >= look:
+                look, late = now + _LOOK_AGAIN, f" after {now - begun:.3g} s"
+                nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
+                coming = [one for one in coming if any(map(one.fits, nodes))]
+            said = "; ".join(f"{name}: {why}" for name, why in self.away.items())
+            if not coming:
+                no_room = f"{late}, and no node has what their actors ask for" if late else ""
+                raise RuntimeError(f"no worker is there{no_room} ({said})")
+            if late:
+                _LOG.warning("no worker is there%s, and actors are still starting (%s)", late, said)
+            self.next(look - now)
 
     def has_room(self, name: Worker) -> bool:
         """Whether a worker can be sent a task: one runs and one is queued at most, and none is of an earlier round."""
@@ -237,9 +255,9 @@ class Crew:
             if time.monotonic() >= end:
                 return None
 
-    def _coming(self) -> bool:
-        """Whether an actor is starting, or is to be made."""
-        return any(one.beginning is not None or one.due < inf for one in self._workers.values())
+    def _coming(self) -> list[WorkerActor]:
+        """The workers whose actor is starting, or is to be made."""
+        return [one for one in self._workers.values() if one.beginning is not None or one.due < inf]
 
     def _soonest(self) -> float:
         """When an actor is to be made, or a task is overdue."""

@@ -69,7 +69,10 @@ class RayRunner:
         How many actors of a worker in a row may be lost without a result before it is left out. The first is replaced
         at once, the others after pauses of 1, 2, 4, ... and at most 60 seconds.
     start_timeout
-        Seconds that the first round waits for all workers, and any round for one.
+        Seconds that the first round waits for all workers. Any round waits for one as long as an actor is starting; if
+        no node of the cluster is large enough for any of them, no longer than this.
+    allow_nonfinite
+        Whether values may hold NaN or infinities; if not, a worker that computes one ends the round with an error.
 
     Raises
     ------
@@ -78,7 +81,10 @@ class RayRunner:
 
     Notes
     -----
-    If no Ray cluster is connected, Ray connects to the one in ``RAY_ADDRESS``, or starts one on this machine.
+    If no Ray cluster is connected, this is done as by ``ata_gym.cluster.connect_ray()``: the one in ``RAY_ADDRESS`` is
+    joined, or one is started that listens on loopback only.
+
+    Values are looked into where they are numbers, arrays or tensors, nested in tuples, lists and mappings.
 
     Times are measured in the actors, from the beginning of the task itself: what Ray takes for scheduling and for
     transfers is part of the round time only. An actor has one task that runs and one that waits at most.
@@ -99,6 +105,7 @@ class RayRunner:
         on_loss: str = "replace",
         restarts: int = 5,
         start_timeout: float = 60.0,
+        allow_nonfinite: bool = False,
         **hyperparameters: Any,
     ) -> None:
         if mode not in ("allocation", "race", "dispatch"):
@@ -112,8 +119,9 @@ class RayRunner:
         else:
             self._decider = Allocator(options, budget, policy, start_more=mode == "race", **settings)
         self._crew = Crew(
-            make_task, options, deadline=deadline, on_loss=on_loss, restarts=restarts, start_timeout=start_timeout
-        )
+            make_task, options, deadline=deadline, on_loss=on_loss, restarts=restarts, start_timeout=start_timeout,
+            allow_nonfinite=allow_nonfinite,
+        )  # fmt: skip
         self._samples, self._rounds, self._closed = SampleQueue(), 0, False
 
     @property
@@ -142,7 +150,9 @@ class RayRunner:
         ValueError
             If the runner is closed.
         RuntimeError
-            If no worker is there, and none comes within ``start_timeout``.
+            If no worker is there, and none comes.
+        FloatingPointError
+            If the value of a task holds NaN or an infinity; it names the worker.
         """
         if self._closed:
             raise ValueError("this runner is closed: make another one")

@@ -17,6 +17,9 @@ _OURS = {
     *("max_concurrency", "concurrency_groups", "allow_out_of_order_execution"),  # one task after the other
 }
 
+_RESOURCES = {"num_cpus": "CPU", "num_gpus": "GPU", "memory": "memory"}
+"""The options of an actor that ask for resources of Ray, and the names of these."""
+
 
 @dataclass
 class Started:
@@ -66,6 +69,15 @@ class WorkerActor:
         self.incarnation += 1
         self.actor = self._class.remote()
         self.beginning = self.actor.begin.remote(make_task, self.name)
+
+    def fits(self, resources: Mapping[str, float]) -> bool:
+        """Whether a node with these resources, as ``ray.nodes`` tells them, has room for the actor while it is idle."""
+        given = {"num_cpus": 1} | self.options
+        asked = dict(given.get("resources") or {})
+        asked |= {name: given.get(option) or 0 for option, name in _RESOURCES.items()}
+        if kind := given.get("accelerator_type"):
+            asked[f"accelerator_type:{kind}"] = 0.001
+        return all(resources.get(name, 0.0) >= amount for name, amount in asked.items())
 
     def arrive(self) -> None:
         """The actor is there."""

@@ -15,8 +15,8 @@ from typing import Any
 
 from ata_gym.bench.experiment.jobs import Job, KilledError, Outcomes, Progress
 from ata_gym.bench.experiment.store import begin, discard, write_frame_content
+from ata_gym.cluster.on_ray.connection import connected
 from ata_gym.cluster.on_ray.sweeps import node
-from ata_gym.cluster.on_ray.sweeps.connection import connected
 from ata_gym.utils.sealed import has_checkpoint, load_checkpoint, save_checkpoint
 from ata_gym.utils.signals import stop_requested
 
@@ -44,7 +44,7 @@ def play_on_ray(
     todo, processes, save_every, progress
         As a runner gets them; ``processes`` is the number of jobs at once, by default as many as the cluster has CPUs.
     address
-        As for :func:`ata_gym.cluster.on_ray.sweeps.connection.connected`.
+        As for :func:`ata_gym.cluster.on_ray.connection.connected`.
 
     Raises
     ------

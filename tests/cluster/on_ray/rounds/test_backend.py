@@ -156,12 +156,16 @@ def test_an_error_of_a_task_leaves_the_env_as_it_was(backend):
     def fails(*_):
         raise ZeroDivisionError
 
-    for env_id in IDS:
+    def is_infinite(*_):
+        return 1.0, float("inf")
+
+    cases = [(env_id, fails, ZeroDivisionError) for env_id in IDS] + [(IDS[0], is_infinite, FloatingPointError)]
+    for env_id, wrong, error in cases:
         env = make(env_id, backend)
         env.reset(seed=0)
         before = env.unwrapped.checkpoint()
-        backend.payload = fails, None
-        with pytest.raises(ZeroDivisionError):
+        backend.payload = wrong, None
+        with pytest.raises(error):
             env.step(np.array([1, 1, 2 if env_id != IDS[2] else 1]))
         after = env.unwrapped.checkpoint()
         assert all(after[name].tobytes() == field.tobytes() for name, field in before.items())

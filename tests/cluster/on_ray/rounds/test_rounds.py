@@ -51,6 +51,19 @@ def test_an_error_of_a_task_names_the_worker_and_ends_the_round(watched):
     watched.round("good")
 
 
+def test_a_value_that_is_not_finite_is_refused_with_the_name_of_its_worker(watched):
+    def fails(*_):
+        import numpy as np
+
+        return {"loss": 1.0, "gradient": [np.array([0.0, np.inf], np.float32), None]}
+
+    state = watched.runner.state_dict()
+    with pytest.raises(FloatingPointError, match=r"worker '[ab]' computed a value for sample \d+ that is not finite"):
+        watched.round("bad", fails)
+    assert watched.runner.state_dict() == state
+    watched.round("good")
+
+
 def test_an_interrupt_leaves_the_runner_usable(watched, tmp_path):
     sleep = make_sleep({"a": 60.0, "b": 60.0})
 

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import re
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
 import pytest
 
 pytest.importorskip("ray", reason="the extra cluster")
 
 import ata_policies
 from ata_gym.cluster import RayRunner, cancelled
+from tests.cluster.sockets import Listening
 from tests.fuzz.actors import Watched, kill, make_caller, make_sleep
 
 pytestmark = pytest.mark.usefixtures("cluster")
@@ -41,6 +47,52 @@ def test_workers_join_leave_and_are_left_out():
         runner.join("c")
         assert set(watched.round(3, SLEEP).workers) == {"c"}
         watched.check_samples()
+
+
+def test_what_is_started_here_listens_on_loopback_only():
+    pytest.importorskip("psutil")
+    addresses = Listening()
+    with RayRunner(make_caller(), ["a"], 1, "uta") as runner:
+        runner.round((SLEEP, None))
+        addresses.look()
+    addresses.check("gcs_server", "raylet", "ray::TaskActor")
+
+
+def test_an_actor_that_is_starting_is_waited_for(caplog):
+    """It waits for room that another has, and then takes long to make its task function."""
+
+    def make_slowly(_):
+        import time
+
+        time.sleep(0.5)
+        return lambda *_: 1
+
+    with (
+        RayRunner(make_caller(), {"a": {"num_cpus": 4}}, 1, "uta") as hog,
+        RayRunner(make_slowly, 1, 1, "uta", start_timeout=0.01) as runner,
+        ThreadPoolExecutor(1) as beside,
+    ):
+        waiting = beside.submit(runner.round)
+        while not caplog.records and not waiting.done():
+            time.sleep(0.01)
+        hog.close()
+        assert waiting.result().values == (1,)
+    said = r"no worker is there after \S+ s, and actors are still starting \(0: its actor is starting\)"
+    assert any(re.fullmatch(said, message) for message in caplog.messages)
+
+
+@pytest.mark.parametrize("asked", [{"num_cpus": 5}, {"num_gpus": 1}, {"resources": {"x": 1}}, {"memory": 2**60}])
+def test_an_actor_that_no_node_is_large_enough_for_is_not_waited_for(asked):
+    with (
+        RayRunner(make_caller(), {"a": asked}, 1, "uta", start_timeout=0.01) as runner,
+        pytest.raises(RuntimeError, match=r"after \S+ s, and no node has what their actors ask for \(a: its actor"),
+    ):
+        runner.round((SLEEP, None))
+
+
+def test_a_value_that_is_not_finite_is_let_through_where_that_was_asked_for():
+    with RayRunner(make_caller(), ["a"], 1, "uta", allow_nonfinite=True) as runner:
+        assert np.isnan(runner.round((lambda *_: float("nan"), None)).values[0][0])
 
 
 def test_a_worker_whose_actors_die_in_a_row_is_left_out():
@@ -92,6 +144,7 @@ REFUSED = [
     ({"restarts": -1}, "restarts must be a whole number from 0"),
     ({"price": -1}, "price must be"),
     ({"make_task": 3}, "make_task must be a function"),
+    ({"allow_nonfinite": 1}, "allow_nonfinite must be True or False"),
 ]
 
 

@@ -24,11 +24,12 @@ from ata_gym.bench.experiment.jobs import Job, KilledError, play_all, play_jobs
 from ata_gym.bench.experiment.provenance import provenance
 from ata_gym.bench.experiment.store import open_folder
 from ata_gym.cli import app
-from ata_gym.cluster.on_ray.sweeps.connection import connected, quiet_ray
+from ata_gym.cluster.on_ray.connection import connected, quiet_ray
 from ata_gym.cluster.on_ray.sweeps.sweep import play_on_ray
 from ata_gym.utils.extras import MissingExtraError
 from ata_gym.utils.sealed import read_sealed
 from ata_policies import AllocationPolicy
+from tests.cluster.sockets import listening
 from tests.waiting import PATIENCE, until, without_progress
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="Ray's test clusters need POSIX")
@@ -189,7 +190,9 @@ def test_what_fails_is_told_as_on_this_machine(tmp_path):
         f"bench --scenario icml2025-regret --rounds 50 --seeds 2 --policies {raises},{dies},uta --workers ray --jobs 2"
     )
     command = [sys.executable, "-m", "ata_gym", *line.split(), "--out", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    with listening() as addresses:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    addresses.check("gcs_server", "raylet")
     notes = {file.stem: file for file in (tmp_path / "failures").iterdir()}
     source = 'raise RuntimeError("no idea")'
     number = next(
@@ -226,6 +229,7 @@ def test_a_node_with_other_code_is_refused(tmp_path, monkeypatch):
     [
         ("--address auto", "--address only goes with --workers ray"),
         ("--workers ray --address here", "--address must be auto, or host:port of a Ray cluster's head"),
+        ("--workers ray --address 127.0.0.1:65537", "--address must be auto, or host:port of a Ray cluster's head"),
         ("--workers ray --address 127.0.0.1:1", "no Ray cluster can be joined at 127.0.0.1:1"),
     ],
 )

@@ -1,0 +1,151 @@
+"""The connection with a Ray cluster: one that runs, or one that is started on this machine and ends with the work."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from typing import Any
+
+from ata_gym.utils.extras import require
+from ata_gym.utils.signals import TerminatedError, handlers_kept
+
+LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+"""Where Ray is imported with this in its environment, what it starts listens on loopback only."""
+
+LOCAL = {"address": "local", "include_dashboard": False}
+"""The options of ``ray.init`` with which a cluster is started on this machine."""
+
+_ANSWERS_WITHIN = 10.0
+"""Seconds."""
+
+
+def is_host_and_port(text: str) -> bool:
+    """Whether a text is HOST:PORT, with a port that there is.
+
+    >>> is_host_and_port("10.0.0.1:6379"), is_host_and_port("[::1]:6379"), is_host_and_port("10.0.0.1:99999")
+    (True, True, False)
+    """
+    found = re.fullmatch(r"(?:[^\s:/]+|\[[0-9a-fA-F:.]+\]):([0-9]{1,5})", text)
+    return found is not None and 0 < int(found[1]) < 2**16
+
+
+def check_address(address: str, what: str) -> None:
+    """Refuse an address that no cluster can have with a ValueError that names ``what`` it was given as.
+
+    >>> check_address("10.0.0.1:6379", "address")
+    >>> check_address("10.0.0.1", "--address")
+    Traceback (most recent call last):
+    ...
+    ValueError: --address must be auto, or host:port of a Ray cluster's head, as 10.0.0.1:6379, not '10.0.0.1'
+    """
+    if address != "auto" and not is_host_and_port(address):
+        raise ValueError(
+            f"{what} must be auto, or host:port of a Ray cluster's head, as 10.0.0.1:6379, not {address!r}"
+        )
+
+
+def quiet_ray(purpose: str) -> Any:
+    """The module ``ray``; where it is imported first here, it prints no messages about processes and nodes that ended.
+
+    It also sends no statistics of use. Variables of the environment that the user has set stay as they are.
+    MissingExtraError if it is not installed, which names what needs it.
+    """
+    os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    return require("ray", extra="cluster", purpose=purpose)
+
+
+def connect_ray(address: str | None = None, *, log_to_driver: bool = False, **options: Any) -> Any:
+    """Connect this process with a Ray cluster; the module ``ray``.
+
+    A cluster that is started here listens on loopback only: nobody else in the network can give it work. It ends with
+    this process, or with ``ray.shutdown()``. For workers on several machines, start one with ``ray start`` and give its
+    address.
+
+    Parameters
+    ----------
+    address
+        ``"auto"`` or host:port of a running cluster of which this machine is a node. By default the environment's
+        ``RAY_ADDRESS``, as in jobs that were submitted; without it a cluster is started here. Where this process has
+        joined a cluster already, it is this one.
+    log_to_driver
+        Whether what tasks print is printed here, too. Ray's messages are left to its log files.
+    options
+        As of ``ray.init``, such as ``num_cpus``, for a cluster that is started here.
+
+    Raises
+    ------
+    MissingExtraError
+        If Ray is not installed.
+    ValueError
+        If no cluster can be joined at the address, or none can be started.
+    """
+    purpose = "A connection with Ray"
+    ray: Any = require("ray", extra="cluster", purpose=purpose) if log_to_driver else quiet_ray(purpose)
+    if address is None and ray.is_initialized():
+        return ray
+    given = address or os.environ.get("RAY_ADDRESS")
+    if given:
+        check_address(given, "address" if address else "RAY_ADDRESS")
+    quiet = {"logging_level": logging.ERROR, "log_to_driver": log_to_driver}
+    try:
+        with handlers_kept():
+            if given:
+                find(given)
+                ray.init(given, **quiet)
+            else:
+                with _on_loopback():
+                    ray.init(**LOCAL, **quiet, **options)
+    except SystemExit as error:  # while it connects, Ray handles SIGTERM
+        raise TerminatedError from error
+    except Exception as error:  # Ray raises some that are of no class of their own
+        said = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        if given:
+            raise ValueError(f"no Ray cluster can be joined at {given}: {said}") from error
+        logs = f"its log files, under {os.environ.get('RAY_TMPDIR', '/tmp')}/ray, may say more"
+        raise ValueError(f"Ray cannot be started on this machine: {said} ({logs})") from error
+    return ray
+
+
+@contextmanager
+def connected(address: str | None = None, processes: int | None = None) -> Iterator[Any]:
+    """The module ``ray``, connected as by :func:`connect_ray` inside the block; what was joined for it is left then.
+
+    A cluster that is started here may run so many tasks at once; by default one for each processor.
+    """
+    before = quiet_ray("A sweep on Ray").is_initialized() and address is None
+    ray = connect_ray(address, num_cpus=processes)
+    try:
+        yield ray
+    finally:
+        if not before:
+            ray.shutdown()
+
+
+@contextmanager
+def _on_loopback() -> Iterator[None]:
+    """Let Ray know this machine by its loopback address alone, to which all that it starts is bound then.
+
+    It is what :data:`LOOPBACK` does where Ray is not imported yet.
+    """
+    constants: Any = import_module("ray._private.ray_constants")
+    before, constants.ENABLE_RAY_CLUSTER = constants.ENABLE_RAY_CLUSTER, False
+    try:
+        yield
+    finally:
+        constants.ENABLE_RAY_CLUSTER = before
+
+
+def find(address: str) -> None:
+    """OSError if nothing listens at an address; ``"auto"`` is not looked for.
+
+    Ray itself would try for minutes.
+    """
+    if address != "auto":
+        host, _, port = address.rpartition(":")
+        socket.create_connection((host.strip("[]"), int(port)), _ANSWERS_WITHIN).close()

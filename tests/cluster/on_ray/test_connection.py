@@ -1,0 +1,62 @@
+"""What is said where a Ray cannot be started or joined, and who starts one."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+ray = pytest.importorskip("ray", reason="the extra cluster")
+
+from ray._private import ray_constants  # noqa: E402
+
+from ata_gym.cli import app  # noqa: E402
+from ata_gym.cluster import RayRunner, connect_ray  # noqa: E402
+
+ROOT = Path(__file__).parents[3]
+BENCH = "bench --scenario icml2025-regret --rounds 5 --seeds 1 --policies uta --workers ray"
+SENTENCE = "Ray cannot be started on this machine: The node timed out. (its log files, under "
+
+
+@pytest.fixture(autouse=True)
+def nothing_starts(monkeypatch):
+    """Ray fails as it does where one of its processes gives no answer."""
+
+    def fail(*_, **__):
+        raise Exception("\nThe node timed out.\nIts log ends here")  # noqa: TRY002 - what Ray raises
+
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr(ray, "init", fail)
+
+
+@pytest.mark.parametrize("start", [connect_ray, lambda: RayRunner(lambda _: None, 2, 3, "uta")])
+def test_a_ray_that_does_not_start_is_one_sentence(start):
+    before = ray_constants.ENABLE_RAY_CLUSTER
+    with pytest.raises(ValueError, match=re.escape(SENTENCE)):
+        start()
+    assert before is ray_constants.ENABLE_RAY_CLUSTER
+
+
+def test_a_command_says_it_without_a_traceback(tmp_path):
+    done = CliRunner().invoke(app, [*BENCH.split(), "--out", str(tmp_path / "out")])
+    assert done.exit_code == 2
+    assert done.stderr.startswith(f"ata-gym: {SENTENCE}")
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("address", ["here", "10.0.0.1:99999", "10.0.0.1:0", "ray://10.0.0.1:1"])
+def test_an_address_that_cannot_be_is_refused_at_the_door(monkeypatch, address):
+    with pytest.raises(ValueError, match=r"^address must be auto, or host:port .* not "):
+        connect_ray(address)
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    with pytest.raises(ValueError, match="RAY_ADDRESS must be auto, or host:port"):
+        connect_ray()
+
+
+def test_a_ray_is_started_in_one_place_which_binds_it_to_loopback():
+    """The doctor's trial is told the same environment and options, as it imports nothing of ata_gym."""
+    files = [*ROOT.glob("ata_gym/**/*.py"), *ROOT.glob("notebooks/**/*.py"), *ROOT.glob("notebooks/**/*.ipynb")]
+    starting = {str(file.relative_to(ROOT)) for file in files if "ray.init(" in file.read_text(encoding="utf-8")}
+    assert starting == {"ata_gym/cluster/on_ray/connection.py", "ata_gym/cluster/doctor/in_child.py"}
