@@ -108,6 +108,7 @@ class DistributionBelief(NamedTuple):
         if slots == n:
             slot = owner = np.tile(np.arange(n, dtype=np.int32), (rows, 1))
         bins, tracks, row = np.zeros((rows, slots, 3, BINS)), np.zeros((rows, slots, TRACKS)), np.zeros((rows, ROW))
+        row[:, FILLED] = slots if slots == n else 0
         counts, totals, deviations, busy, cancellations, anchor, last = np.zeros((7, rows, n))
         moments = counts, totals, deviations, busy, cancellations, anchor, last
         return cls(*moments, slot, owner, bins=bins, tracks=tracks, row=row)

@@ -19,8 +19,8 @@ Places = NDArray[np.int32]
 FINISHED, CANCELLED, SUMS = 0, 1, 2  # the three counts in bins
 
 # Where a row's numbers are: rounds since everybody began anew, rounds in all, the memory in force, by how much each
-# shorter memory predicted better than the longest, squared errors of predictions and results in them, slots taken where
-# there are fewer than workers, and rounds since a worker began anew.
+# shorter memory predicted better than the longest, squared errors of predictions and results in them, slots taken, and
+# rounds since a worker began anew.
 SINCE, CLOCK, FORCE, GAINS = 0, 1, 2, 3
 SPREAD, RESULTS, FILLED, SETTLED, ROW = 6, 7, 8, 9, 10
 
