@@ -11,6 +11,7 @@ import polars as pl
 import pytest
 
 from ata_gym.bench.experiment.store import Folder
+from ata_gym.bench.leaderboard.sets.registry import SETS
 from tests.waiting import without_progress
 
 TRACE = "machine,step,seconds\n" + "".join(
@@ -172,7 +173,7 @@ def test_leaderboard_has_sets_of_scenarios(run, tmp_path, of):
     )
     first, second = run(line), run(line)
     assert first.stdout == second.stdout
-    assert f"Leaderboard {of} 1-" in first.stdout
+    assert f"Leaderboard {SETS[of].title} " in first.stdout
     assert "(quick look): 1 of " in first.stdout
     for name in ("dynamic-ofta", "ms a", "out/leaderboard.{md,csv}", "out/timings/leaderboard.md"):
         assert name in first.stdout
