@@ -16,19 +16,19 @@ Hazard = Callable[[np.random.Generator, Path], None]
 
 HAZARDS: dict[str, Hazard] = {
     "policies: any legal observation, any batch": policies.attempt,
-    "states: wrong numbers in a policy's state": states.attempt,
     "inputs: mutated traces and archives": inputs.attempt,
     "damage: mutated files of results": damage.attempt,
     "kills: SIGKILL, SIGTERM, Ctrl-C at any moment": kills.attempt,
     "ranks: SIGKILL of processes under torchrun": ranks.attempt,
     "kernels: six processes fill an empty cache": kernels.attempt,
     "actors: SIGKILL of Ray's actors in the midst of rounds": actors.attempt,
+    "states: wrong numbers in a policy's state": states.attempt,
 }
 _NEEDS = {"ranks": "torch", "actors": "ray"}
 for _name in [name for name in HAZARDS if find_spec(_NEEDS.get(name.partition(":")[0], "numpy")) is None]:
     del HAZARDS[_name]
 
-SMALL = {"policies": 8, "states": 0, "inputs": 60, "damage": 12, "kills": 1, "ranks": 1, "kernels": 0, "actors": 0}
+SMALL = {"policies": 8, "inputs": 60, "damage": 12, "kills": 1, "ranks": 1, "kernels": 0, "actors": 0, "states": 0}
 """How often each is tried in the test run; those that are not have smaller tests of their own."""
 
 

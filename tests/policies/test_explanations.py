@@ -91,7 +91,8 @@ def test_explaining_changes_nothing() -> None:
 
 def test_means_are_those_of_the_times_seen() -> None:
     envs = gym.make("ata_gym/TaskAllocation-v0", pool=deterministic(MEANS), budget=5)
-    for name in ("certainty-equivalence", "distribution-learner", "recent-average", "median-of-means"):
+    named = ("certainty-equivalence", "distribution-learner", "recent-average", "median-of-means")
+    for name in (*named, "thompson:memory=window", "thompson:memory=discount", "restarting-beta"):
         policy = ata_policies.make(name, envs)
         observation, _ = envs.reset(seed=0)
         state: Any = None
