@@ -105,8 +105,9 @@ def more_or_less(ratio: Estimate, noun: str) -> str:
     if ratio.low <= 1.0 <= ratio.high:
         return f"no clear difference in {noun} ({_side(ratio.low)} to {_side(ratio.high)})"
     ends = sorted((ratio.low, ratio.high), key=lambda end: abs(end - 1.0))
-    between = "" if np.isnan(ratio.low) else f" ({_percent(ends[0])} to {_percent(ends[1])} %)"
-    return f"{_side(ratio.mean)} {noun}{between}"
+    fine = _percent(ratio.low) == _percent(ratio.high)  # or they would seem to be one
+    between = "" if np.isnan(ratio.low) else f" ({_percent(ends[0], fine)} to {_percent(ends[1], fine)} %)"
+    return f"{_side(ratio.mean, fine)} {noun}{between}"
 
 
 def listed(names: Sequence[str]) -> str:
@@ -155,16 +156,16 @@ def _ranked(players: Sequence[Competitor]) -> list[str]:
     return learners or [player.policy for player in players]
 
 
-def _side(ratio: float) -> str:
-    return f"{_percent(ratio)} % {'less' if ratio < 1.0 else 'more'}"
+def _side(ratio: float, fine: bool = False) -> str:
+    return f"{_percent(ratio, fine)} % {'less' if ratio < 1.0 else 'more'}"
 
 
-def _percent(ratio: float) -> str:
-    """How far a ratio is from 1.
+def _percent(ratio: float, fine: bool = False) -> str:
+    """How far a ratio is from 1, in whole percent where it is far, or ``fine`` with a decimal.
 
     >>> _percent(1.0519), _percent(0.403), _percent(12.5), _percent(0.004), _percent(1.0001)
     ('5.2', '60', '1,150', '99.6', 'under 0.1')
     """
     share = 100.0 * abs(ratio - 1.0)
-    coarse = share >= 9.95 and not 99.0 < share < 100.0
+    coarse = share >= 9.95 and not (fine or 99.0 < share < 100.0)
     return "under 0.1" if 0.0 < share < 0.05 else f"{share:,.{0 if coarse else 1}f}".removesuffix(".0")
