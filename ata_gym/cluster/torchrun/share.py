@@ -127,10 +127,10 @@ class Share:
                 f"{self.done} of the {self.tasks} tasks of this share are computed: loop over share.take(loader) to "
                 "its end, and reduce after it"
             )
-        if self._torn:
+        if self._torn or self._passes > len(self._losses):
             raise RuntimeError(
-                "a batch was left after its backward pass, and then computed again, so that the gradient has a part of "
-                "it too many: end the round with the error, and begin it again"
+                "a backward pass failed, or its batch was left before the end, so that the gradient has a part too "
+                "many: begin the round again"
             )
         if self.tasks and not self._losses:
             raise RuntimeError("no task had a backward pass: call share.backward(loss) in place of loss.backward()")
