@@ -68,7 +68,9 @@ class Share:
 
         A loader with a ``TaskSampler`` gives this rank's samples of the round. Of any other loader a batch is a task,
         the next one of each round goes on where the last one stopped, and it starts over at its end; which samples
-        a rank gets is then up to the loader.
+        a rank gets is then up to the loader. Samplers that have a ``TaskSampler`` as their ``batch_sampler``, as in a
+        loader that accelerate has prepared, are taken out of the loader, since the allocation says what is whose.
+        ValueError for a loader that holds a ``TaskSampler`` in another way, and for one without batches.
         """
         batches = self._batches(loader)
         while self.done < self.tasks:
@@ -118,7 +120,9 @@ class Share:
         """Make the gradient of each model the mean over the B tasks of the round, on every rank.
 
         Every rank calls it once with the same models, those without tasks too. RuntimeError if tasks are left, or none
-        of them had its ``backward``.
+        of them had its ``backward``. Where a loss or gradient of one rank is not finite, every rank raises the same
+        FloatingPointError, which names the worker; so do other errors that one rank's part would bring into the model.
+        No gradient has changed then.
         """
         if self.reduced is not None:
             raise RuntimeError("a round is reduced once: give all models to one reduce(...)")
@@ -127,10 +131,10 @@ class Share:
                 f"{self.done} of the {self.tasks} tasks of this share are computed: loop over share.take(loader) to "
                 "its end, and reduce after it"
             )
-        if self._torn:
+        if self._torn or self._passes > len(self._losses):
             raise RuntimeError(
-                "a batch was left after its backward pass, and then computed again, so that the gradient has a part of "
-                "it too many: end the round with the error, and begin it again"
+                "a backward pass failed, or its batch was left before the end, so that the gradient has a part too "
+                "many: begin the round again"
             )
         if self.tasks and not self._losses:
             raise RuntimeError("no task had a backward pass: call share.backward(loss) in place of loss.backward()")
@@ -144,7 +148,7 @@ class Share:
 
     @property
     def scaled(self) -> bool:
-        """Whether a ``GradScaler`` scaled a loss of its tasks."""
+        """Whether a ``GradScaler`` scaled a loss of its tasks, so that infinite gradients are its own matter."""
         return any(_scales(factors) for _, factors in self._losses)
 
     def loss(self) -> float:
@@ -160,10 +164,10 @@ class Share:
 
 
 def _factors(loss: Tensor) -> list[ReferenceType[Tensor]]:
-    """The numbers on the loss's device that a loss was multiplied with last."""
+    """The tensors of one number that a loss was multiplied with last."""
     found, node = [], loss.grad_fn
     while node is not None and node.name() in {"MulBackward0", "DivBackward0"}:
-        factor = node._saved_other  # type: ignore[attr-defined]
+        factor = node._saved_other if node.name() == "MulBackward0" else None  # type: ignore[attr-defined]
         if isinstance(factor, Tensor) and factor.ndim == 0 and not factor.requires_grad:
             found.append(ref(factor))
         node = node.next_functions[0][0]

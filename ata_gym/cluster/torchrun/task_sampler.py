@@ -168,15 +168,17 @@ def _sampler_of(loader: Any) -> TaskSampler | None:
     Samplers around it that have it as their ``batch_sampler``, as accelerate's have, choose among its batches by rank
     or by place. The allocation has chosen already, so they are taken out of the loader.
     """
-    outer = sampler = _outer(loader)
+    around: list[Any] = []
+    sampler = _outer(loader)
     while sampler is not None and not isinstance(sampler, TaskSampler):
+        around.append(sampler)
         sampler = getattr(sampler, "batch_sampler", None)
-    if sampler is not None and sampler is not outer:
+    if sampler is not None and around:
         home = getattr(loader, "base_dataloader", loader)  # of accelerate
-        if not isinstance(home, DataLoader) or getattr(outer, "split_batches", False):
+        if not isinstance(home, DataLoader) or any(getattr(one, "split_batches", False) for one in around):
             raise _not_understood(loader)
         vars(home).update(batch_sampler=sampler, _iterator=None)  # a DataLoader refuses to be told by assignment
-    return sampler
+    return sampler if isinstance(sampler, TaskSampler) else None
 
 
 def _endless(loader: Any, share: Share, left_off: MutableMapping[Any, Iterator[Any]]) -> Iterator[Any]:

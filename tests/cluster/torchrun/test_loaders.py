@@ -1,5 +1,7 @@
 """Loaders around a TaskSampler: the samples of the allocation, each once, or an error that names what is in the way."""
 
+import contextlib
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -168,19 +170,35 @@ def test_a_second_loop_in_a_round_goes_on_where_the_first_one_ended():
     assert seen == sampler.samples_from(0, BUDGET)
 
 
+def left(share, loader):
+    """A batch is left after its backward pass, and computed again."""
+    for again in (False, True):
+        for _ in share.take(loader):
+            share.backward(torch.ones((), requires_grad=True))
+            if not again:
+                break
+    share.reduce()
+
+
+def out_of_memory(_gradient):
+    raise MemoryError
+
+
+def failed(share, loader):
+    for _ in share.take(loader):
+        with contextlib.suppress(MemoryError):
+            loss = torch.ones((), requires_grad=True) * 1.0
+            loss.register_hook(out_of_memory)
+            share.backward(loss)
+        share.backward(torch.ones((), requires_grad=True))
+    share.reduce()
+
+
+@pytest.mark.parametrize("work", [left, failed])
 @pytest.mark.usefixtures("alone")
-def test_a_batch_that_is_computed_twice_is_not_in_the_gradient_twice():
+def test_a_batch_is_never_in_the_gradient_twice(work):
     allocator = TorchAllocator(BUDGET, "uta")
     loader = DataLoader(DATA, batch_sampler=TaskSampler(allocator, DATA))
-
-    def twice(share):
-        for again in (False, True):
-            for _ in share.take(loader):
-                share.backward(torch.ones((), requires_grad=True))
-                if not again:
-                    break
-        share.reduce()
-
-    with pytest.raises(RuntimeError, match="left after its backward pass"), allocator.round() as share:
-        twice(share)
+    with pytest.raises(RuntimeError, match="has a part too many"), allocator.round() as share:
+        work(share, loader)
     assert allocator.rounds == 0
