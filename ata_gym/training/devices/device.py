@@ -46,7 +46,7 @@ class seeded:  # noqa: N801 - a context, as a class since that takes a third of 
     def __init__(self, key: int, device: torch.device) -> None:
         self._key, self._generators = key, [torch.default_generator]
         if device.type == "cuda":
-            torch.cuda.init()  # there are no generators before; torch counts devices without it
+            torch.cuda.init()  # type: ignore[no-untyped-call]  # there are no generators before
             self._generators.append(torch.cuda.default_generators[device.index])
 
     def __enter__(self) -> None:
