@@ -185,3 +185,14 @@ def test_a_worker_beyond_those_whose_times_are_kept_takes_the_place_of_a_slower_
     seen = more.observe(np.array([[SLOTS]]), np.array([[1.0]]), np.zeros((1, SLOTS + 1)))
     assert (seen.slot[0, 7], seen.slot[0, SLOTS]) == (-1, 7)
     assert len({*seen.owner[0].tolist()}) == SLOTS
+
+
+@pytest.mark.parametrize("n", [SLOTS - 2, SLOTS])
+def test_workers_that_join_one_by_one_never_share_what_is_kept(n: int) -> None:
+    belief = DistributionBelief.empty(1, n)
+    for more in range(n + 1, SLOTS + 4):
+        belief = widened(belief, DistributionBelief.empty(1, more))
+        belief = belief.observe(np.array([[more - 1]]), np.array([[1.0 / more]]), np.zeros((1, more)))
+        owned = np.flatnonzero(belief.slot[0] >= 0)
+        assert owned.size == min(more, SLOTS)
+        assert belief.owner[0, belief.slot[0, owned]].tolist() == owned.tolist()

@@ -11,7 +11,6 @@ from ata_gym.typing import Floats, Ints, Mask
 from ata_policies.beliefs.distributions.life_table import slices
 from ata_policies.beliefs.distributions.observing import (
     CLOCK,
-    FILLED,
     FORCE,
     HORIZONS,
     MASS,
@@ -77,7 +76,7 @@ class DistributionBelief(NamedTuple):
     owner: Places  # (E, slots) whose slot it is, or -1
     bins: Floats  # (E, slots, 3, bins) results and cancelled tasks by time, and the results' times in units of anchor
     tracks: Floats  # (E, slots, 14) what the memories of the worker hold
-    row: Floats  # (E, 10) what is known of the row
+    row: Floats  # (E, 9) what is known of the row
 
     @classmethod
     def empty(cls, rows: int, n: int) -> DistributionBelief:
@@ -87,7 +86,6 @@ class DistributionBelief(NamedTuple):
         if slots == n:
             slot = owner = np.tile(np.arange(n, dtype=np.int32), (rows, 1))
         bins, tracks, row = np.zeros((rows, slots, 3, BINS)), np.zeros((rows, slots, TRACKS)), np.zeros((rows, ROW))
-        row[:, FILLED] = slots if slots == n else 0
         counts, totals, deviations, busy, cancellations, anchor, last = np.zeros((7, rows, n))
         moments = counts, totals, deviations, busy, cancellations, anchor, last
         return cls(*moments, slot, owner, bins=bins, tracks=tracks, row=row)
