@@ -187,6 +187,17 @@ def test_a_worker_beyond_those_whose_times_are_kept_takes_the_place_of_a_slower_
     assert len({*seen.owner[0].tolist()}) == SLOTS
 
 
+@pytest.mark.parametrize("n", [SLOTS - 2, SLOTS])
+def test_workers_that_join_one_by_one_never_share_what_is_kept(n: int) -> None:
+    belief = DistributionBelief.empty(1, n)
+    for more in range(n + 1, SLOTS + 4):
+        belief = widened(belief, DistributionBelief.empty(1, more))
+        belief = belief.observe(np.array([[more - 1]]), np.array([[1.0 / more]]), np.zeros((1, more)))
+        owned = np.flatnonzero(belief.slot[0] >= 0)
+        assert owned.size == min(more, SLOTS)
+        assert belief.owner[0, belief.slot[0, owned]].tolist() == owned.tolist()
+
+
 def resealed(state: dict[str, Any]) -> dict[str, Any]:
     """With the checksum of the values that it has now."""
     return sealed({name: value for name, value in state.items() if name != "checksum"})

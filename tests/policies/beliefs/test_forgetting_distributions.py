@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ata_gym.typing import Floats
 from ata_policies.beliefs.distributions.bins import SLOTS, DistributionBelief, own_sample, sample
 from ata_policies.beliefs.distributions.censoring import censored_distributions
-from ata_policies.beliefs.distributions.observing import CANCELLED, CLOCK, FILLED, FINISHED, FORCE, GAINS, RESTART, SUMS
+from ata_policies.beliefs.distributions.observing import CANCELLED, CLOCK, FINISHED, FORCE, GAINS, RESTART, SUMS
 
 FAMILIES: dict[str, Any] = {
     "exponential": lambda rng, size: rng.exponential(size=size),
@@ -205,16 +205,6 @@ def test_tries_come_at_growing_intervals() -> None:
     assert 1990 <= gaps[0] <= 2010
     assert (np.diff(gaps) >= -20).all()
     assert 0.07 < gaps[-1] / begins[-1] < 0.11
-
-
-@pytest.mark.parametrize("n", [3, SLOTS, SLOTS + 2])
-def test_slots_are_counted_as_they_are_taken(n: int) -> None:
-    belief = DistributionBelief.empty(1, n)
-    for worker in (n - 1, 0, 1):
-        assert belief.row[0, FILLED] == (belief.owner >= 0).sum()
-        belief = belief.observe(np.array([[worker]]), np.array([[2.0]]), np.zeros((1, n)))
-        assert belief.owner[0, belief.slot[0, worker]] == worker
-    assert belief.row[0, FILLED] == (belief.owner >= 0).sum() == (belief.slot >= 0).sum()
 
 
 def test_with_thousands_of_workers_the_fastest_have_slots() -> None:

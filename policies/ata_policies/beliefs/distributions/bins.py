@@ -14,7 +14,6 @@ from ata_gym.utils.validation import LARGEST_COUNT
 from ata_policies.beliefs.distributions.life_table import slices
 from ata_policies.beliefs.distributions.observing import (
     CLOCK,
-    FILLED,
     FORCE,
     GAINS,
     HORIZONS,
@@ -41,10 +40,10 @@ def _last_slot(size: Size) -> int:
 
 
 def _most_of_row(size: Size) -> Sequence[float]:
-    """What the numbers in ``row`` are at most: the memory in force and the slots taken are places."""
+    """What the numbers in ``row`` are at most: the memory in force is a place."""
     most = [FINITE] * ROW
     most[SINCE] = most[CLOCK] = most[SETTLED] = most[RESULTS] = LARGEST_COUNT
-    most[FORCE], most[FILLED] = len(HORIZONS) - 1, min(size.n, SLOTS)
+    most[FORCE] = len(HORIZONS) - 1
     return most
 
 
@@ -98,7 +97,7 @@ class DistributionBelief(NamedTuple):
     owner: Annotated[Places, Within(-1, last_worker)]  # (E, slots) whose slot it is, or -1
     bins: Times  # (E, slots, 3, bins) results and cancelled tasks by time, and the results' times in units of anchor
     tracks: Times  # (E, slots, 14) what the memories of the worker hold
-    row: Annotated[Floats, Within(_LEAST_OF_ROW, _most_of_row)]  # (E, 10) what is known of the row
+    row: Annotated[Floats, Within(_LEAST_OF_ROW, _most_of_row)]  # (E, 9) what is known of the row
 
     @classmethod
     def empty(cls, rows: int, n: int) -> DistributionBelief:
@@ -108,7 +107,6 @@ class DistributionBelief(NamedTuple):
         if slots == n:
             slot = owner = np.tile(np.arange(n, dtype=np.int32), (rows, 1))
         bins, tracks, row = np.zeros((rows, slots, 3, BINS)), np.zeros((rows, slots, TRACKS)), np.zeros((rows, ROW))
-        row[:, FILLED] = slots if slots == n else 0
         counts, totals, deviations, busy, cancellations, anchor, last = np.zeros((7, rows, n))
         moments = counts, totals, deviations, busy, cancellations, anchor, last
         return cls(*moments, slot, owner, bins=bins, tracks=tracks, row=row)

@@ -19,10 +19,10 @@ Places = NDArray[np.int32]
 FINISHED, CANCELLED, SUMS = 0, 1, 2  # the three counts in bins
 
 # Where a row's numbers are: rounds since everybody began anew, rounds in all, the memory in force, by how much each
-# shorter memory predicted better than the longest, squared errors of predictions and results in them, slots taken, and
-# rounds since a worker began anew.
+# shorter memory predicted better than the longest, squared errors of predictions and results in them, and rounds since
+# a worker began anew.
 SINCE, CLOCK, FORCE, GAINS = 0, 1, 2, 3
-SPREAD, RESULTS, FILLED, SETTLED, ROW = 6, 7, 8, 9, 10
+SPREAD, RESULTS, SETTLED, ROW = 6, 7, 8, 9
 
 # Where a slot's numbers are: first results and time of each memory in turn; then by how much each shorter memory
 # predicted better than that in force, squared errors of predictions, results counted in bins, and when it began anew.
@@ -123,10 +123,10 @@ def observe_round(
         for j in range(news):
             i = who[j]
             if new_slot[i] < 0 and results[j] > 0.0:
-                s = int(new_row[FILLED])
-                if s < slots:
-                    new_row[FILLED] += 1.0
-                else:
+                s = 0
+                while s < slots and new_owner[s] >= 0:
+                    s += 1
+                if s == slots:
                     if len(mean) == 0:
                         mean = np.empty(slots)
                         for k in range(slots):
