@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import gymnasium as gym
 import numpy as np
 import pytest
 
-from ata_gym import scenario, scenario_names
+from ata_gym import Scenario, scenario, scenario_names
 from ata_gym.pools import exponential
 
 
@@ -19,6 +21,7 @@ def test_scenarios_match_their_publication() -> None:
     for name in names:
         published = scenario(name)
         means = published.pool.mean()
+        assert Scenario(**json.loads(json.dumps(published.to_data()))).published == published.published
         (alpha, eta), by_icml = published.published
         assert by_icml == (None, None)
         if name == "icml2025-regret":
