@@ -193,6 +193,7 @@ def test_what_fails_is_told_as_on_this_machine(tmp_path):
     with listening() as addresses:
         done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
     addresses.check("gcs_server", "raylet")
+    assert len(list((tmp_path / "failures").glob("*"))) == 2, done.stderr
     notes = {file.stem: file for file in (tmp_path / "failures").iterdir()}
     source = 'raise RuntimeError("no idea")'
     number = next(
