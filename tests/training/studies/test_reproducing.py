@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import math
 import re
 import shutil
 import subprocess
@@ -85,7 +86,7 @@ def test_the_table_holds_the_ratios_of_the_same_seeds(finished):
     uta, ofta = (frame.filter(round=ROUNDS) for frame in frames)
     for quantity in ("runtime", "total_worker_time"):
         ratio = table.filter(n=51, policy="uta", quantity=f"{quantity}/ofta")["mean"].item()
-        assert ratio == pytest.approx((uta[quantity] / ofta[quantity]).mean())
+        assert ratio == pytest.approx(math.exp((uta[quantity] / ofta[quantity]).log().mean()))
     mean = table.filter(n=51, policy="uta", quantity="round_time")["mean"].item()
     assert mean == pytest.approx(uta["runtime"].mean() / ROUNDS)
 
