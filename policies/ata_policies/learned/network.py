@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ata_gym.envs.interface.worker_features import OF_WORKER, WIDTH, Features
+from ata_gym.utils.atomic import check_source
 from ata_gym.utils.compiled import gufunc
 from ata_gym.utils.extras import require
 
@@ -128,6 +129,7 @@ def read_network(path: Path) -> Network:
     """The network in a safetensors file; nothing in it is run. ValueError if it holds no ``WorkersNet``."""
     safetensors = require("safetensors.numpy", extra="rl", purpose="A learned policy")
     try:
+        check_source(path)
         tensors = safetensors.load_file(path)
     except (OSError, ValueError, require("safetensors", extra="rl").SafetensorError) as error:
         raise ValueError(f"cannot read the weights in {path}: {error}") from error
