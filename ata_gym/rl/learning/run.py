@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from io import BytesIO
 from pathlib import Path
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -21,7 +22,7 @@ from ata_gym.rl.learning.experiment import AGENT, Learning, names_in, play, play
 from ata_gym.rl.sb3.vec_env import make_vec_env
 from ata_gym.training.checkpoint import pack, unpack
 from ata_gym.training.studies.trajectory import deterministic
-from ata_gym.utils.atomic import write_whole
+from ata_gym.utils.manifest import read_listed, write_listed
 from ata_gym.utils.sealed import load_checkpoint, save_checkpoint
 from ata_gym.utils.signals import stop_requested
 
@@ -103,7 +104,7 @@ def learn(
         progress("training", learning.steps)
         test, also_left_out = references("test", lambda done: progress("test", done))
         if AGENT not in names_in(test):
-            agent.set_parameters(str(agent_file(folder.path)), device="cpu")
+            agent.set_parameters(BytesIO(read_listed(agent_file(folder.path))), device="cpu")
             mine = play(learning.agent.player(agent, agent.env.bare), learning.test)
             test = pl.concat([mine, test])
             write_frame(folder.result("test"), test, {**made_by, **_note(also_left_out)})
@@ -161,7 +162,7 @@ def _train(
         record.evaluate_if_due(last=True)
         agent.logger.close()
         agent.policy.load_state_dict(record.best)
-        write_whole(agent_file(folder.path), agent.save)
+        write_listed(agent_file(folder.path), agent.save)
         write_frame(folder.result("curve"), pl.DataFrame(record.curve), made_by)
         discard(saved)
 
