@@ -2,3 +2,9 @@
 
 ``ata_gym.cluster`` takes ``TorchAllocator`` and ``TaskSampler`` from here; nothing else is imported from outside.
 """
+
+from __future__ import annotations
+
+from ata_gym.utils.extras import require
+
+require("torch", extra="cluster", purpose="ata_gym.cluster.torchrun")

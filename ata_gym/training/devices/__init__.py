@@ -2,3 +2,9 @@
 
 The trainer, the wrapper and the command ``measure`` import from here.
 """
+
+from __future__ import annotations
+
+from ata_gym.utils.extras import require
+
+require("torch", extra="train", purpose="ata_gym.training.devices")
