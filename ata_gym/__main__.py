@@ -7,6 +7,7 @@ from importlib.util import find_spec
 
 from ata_gym.utils.extras import MissingExtraError, require
 from ata_gym.utils.signals import quiet_start
+from ata_gym.utils.streams import outlive_readers
 
 
 def main() -> None:
@@ -14,6 +15,7 @@ def main() -> None:
 
     The sentence names the command that lists what else is missing, since it needs no extra.
     """
+    outlive_readers()
     try:
         with quiet_start():
             for module in ("typer", "rich", "polars", "matplotlib"):

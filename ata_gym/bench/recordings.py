@@ -9,7 +9,8 @@ from tempfile import TemporaryDirectory
 import polars as pl
 
 from ata_gym.pools import Pool, read_trace
-from ata_gym.utils.atomic import check_place
+from ata_gym.utils.atomic import check_place, check_source
+from ata_gym.utils.tables import reading
 
 
 def make_trace(
@@ -30,8 +31,7 @@ def make_trace(
         The task time as a SQL expression over the columns, such as ``"items / items_per_second"``.
     """
     source, target = Path(source), Path(target)
-    if not source.exists():
-        raise FileNotFoundError(f"there is no file {source}")
+    check_source(source)
     check_trace_name(target)
     if target.exists() and target.samefile(source):
         raise ValueError(f"{target} is the file to read: choose another name")
@@ -58,17 +58,13 @@ def check_trace_name(target: Path) -> None:
     """Refuse a name that no trace can have."""
     if target.suffix not in (".parquet", ".csv"):
         raise ValueError(f"the trace's name must end in .parquet or .csv, not {target.name!r}")
-    if target.is_dir():
-        raise ValueError(f"{target} is a folder: choose another name")
 
 
 def _read(source: Path) -> pl.DataFrame:
-    try:
+    with reading(f"{source}: the file cannot be read"):
         if source.suffix == ".parquet":
             return pl.read_parquet(source, glob=False)
         rows = pl.read_csv(source, infer_schema_length=None, glob=False)
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:  # some damage is a panic
-        raise ValueError(f"{source}: the file cannot be read: {error}") from error
     texts = [pl.Series(rows.columns), *rows.select(pl.col(pl.String))]
     if any(text.str.contains("\0", literal=True).any() for text in texts):
         raise ValueError(f"{source}: the file holds NUL bytes, so it is no CSV file")
@@ -76,12 +72,8 @@ def _read(source: Path) -> pl.DataFrame:
 
 
 def _durations(rows: pl.DataFrame, expression: str) -> pl.Series:
-    try:
+    with reading(f"the duration {expression!r} cannot be computed", f"; the columns are {rows.columns}"):
         times = rows.select(pl.sql_expr(expression).cast(pl.Float64).alias("duration"))["duration"]
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
-        raise ValueError(
-            f"the duration {expression!r} cannot be computed: {error}; the columns are {rows.columns}"
-        ) from error
     if len(times) != rows.height:
         raise ValueError(f"the duration {expression!r} gives {len(times)} numbers for {rows.height} rows")
     return times

@@ -86,6 +86,18 @@ ProblemData = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Write one JSON document.")]
 
 
+def unrecorded(name: str, command: str) -> str:
+    """The name of a scenario, for a command that plays no recorded ones: ValueError for the name of such a one."""
+    from ata_gym.scenarios.recorded import RECORDINGS  # noqa: PLC0415 - the commands start without it
+
+    if name in RECORDINGS:
+        raise ValueError(
+            f"the scenario {name} is made of recorded times, which {command} does not play: choose another one, or "
+            f"`ata-gym bench --scenario {name} --data FOLDER`"
+        )
+    return name
+
+
 def split_names(names: str, what: str = "policy") -> list[str]:
     """The names in a text, each once; ValueError if there is none.
 

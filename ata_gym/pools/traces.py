@@ -13,7 +13,9 @@ from numpy.typing import NDArray
 from ata_gym.pools.constructors import trace
 from ata_gym.pools.pool import Pool
 from ata_gym.typing import Ints
+from ata_gym.utils.atomic import check_source
 from ata_gym.utils.extras import require
+from ata_gym.utils.tables import reading
 
 if TYPE_CHECKING:
     import polars
@@ -45,8 +47,8 @@ def read_trace(
     FileNotFoundError, ImportError
         If there is no such file, or polars is missing (extra ``bench``).
     ValueError
-        For a file that cannot be read or is empty, unknown columns, missing, negative or infinite durations, and rounds
-        that lack a worker or hold one twice.
+        For what is no file, one that cannot be read or is empty, unknown columns, missing, negative or infinite
+        durations, and rounds that lack a worker or hold one twice.
 
     Examples
     --------
@@ -61,8 +63,8 @@ def read_trace(
     """
     path = Path(path)
     columns = {"worker": worker, "duration": duration} | ({} if round is None else {"round": round})
-    if not path.exists():
-        raise FileNotFoundError(f"there is no file {path}")
+    if not path.is_dir():
+        check_source(path)
     try:
         frame = _read(path, columns)
         times = np.asarray(_numbers(frame["duration"], "Float64").to_numpy())
@@ -107,7 +109,7 @@ def _read(path: Path, columns: dict[str, str]) -> polars.DataFrame:
         raise ValueError("a trace is a file whose name ends in .csv, .csv.gz or .parquet")
     if len(set(columns.values())) < len(columns):
         raise ValueError(f"worker, duration and round must be different columns, got {columns}")
-    try:
+    with reading("the file cannot be read"):
         lazy = (
             pl.scan_parquet(path, glob=False) if parquet else pl.read_csv(path, infer_schema=False, glob=False).lazy()
         )
@@ -120,8 +122,6 @@ def _read(path: Path, columns: dict[str, str]) -> polars.DataFrame:
         # a blank line of a CSV file is a row of nulls
         rows = lazy if parquet else lazy.filter(~pl.all_horizontal(pl.all().is_null()))
         frame: polars.DataFrame = rows.select(pl.col(column).alias(role) for role, column in columns.items()).collect()
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:  # some damage is a panic
-        raise ValueError(f"the file cannot be read: {error}") from error
     if not frame.height:
         raise ValueError("the file holds no rows")
     return frame

@@ -7,6 +7,7 @@ and ``LearnedDispatchAgent`` are the same for races and for dispatch. It needs t
 from __future__ import annotations
 
 import json
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ from ata_gym.pools import deterministic
 from ata_gym.rl.learning.specification import AgentSpec
 from ata_gym.typing import Ints
 from ata_gym.utils.extras import require
+from ata_gym.utils.manifest import read_listed
+from ata_gym.utils.sealed import DamagedError
 from ata_policies.observations import Observation
 from ata_policies.policy import DispatchPolicy, Policy, Setting, State
 from ata_policies.registry import ids_by_name
@@ -95,8 +98,9 @@ def _player(folder: Path, env_id: str, setting: Setting) -> type[Policy]:
     alike = deterministic([1.0] * setting.n)  # only the spaces of this env are used
     envs = make_vec_env(env_id, 1, pool=alike, budget=setting.budget, **spec.form())
     agent = spec.to_play(envs)
+    content = BytesIO(read_listed(weights))
     try:
-        agent.set_parameters(str(weights), device="cpu")
+        agent.set_parameters(content, device="cpu")
     except Exception as error:  # another file may raise anything
         raise ValueError(f"{weights} does not hold the weights of this agent: {error}") from error
     return spec.player(agent, envs.bare)
@@ -105,9 +109,11 @@ def _player(folder: Path, env_id: str, setting: Setting) -> type[Policy]:
 def _config(folder: Path) -> dict[str, Any]:
     """The configuration of a training that has ended."""
     try:
-        config = json.loads((folder / "config.json").read_text("utf-8"))
+        config = json.loads(read_listed(folder / "config.json"))
         if (folder / "agent.zip").is_file() and {"env", "algorithm", "action", "hyperparameters"} <= config.keys():
             return dict(config)
+    except DamagedError:
+        raise
     except (OSError, ValueError, AttributeError):
         pass
     raise ValueError(f"{folder} holds no trained agent: give the folder of an `ata-gym learn` that has ended")

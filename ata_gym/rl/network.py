@@ -8,11 +8,15 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from gymnasium import spaces
-from torch import Tensor, nn
 
 from ata_gym.envs.interface.worker_features import OF_WORKER, WIDTH
+from ata_gym.utils.extras import require
+
+require("torch", extra="rl", purpose="ata_gym.rl.network")
+
+import torch  # noqa: E402 - after the error that names the extra
+from torch import Tensor, nn  # noqa: E402
 
 _AVAILABLE = OF_WORKER.index("available")
 

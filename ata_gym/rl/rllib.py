@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from gymnasium import spaces
-from torch import Tensor, nn
 
 from ata_gym.rl.network import WorkersActorCritic
 from ata_gym.utils.extras import MissingExtraError
 
 try:
+    import torch
     from ray.rllib.core.columns import Columns
     from ray.rllib.core.distribution.torch.torch_distribution import TorchMultiCategorical
     from ray.rllib.core.rl_module.apis.value_function_api import ValueFunctionAPI
     from ray.rllib.core.rl_module.torch import TorchRLModule
+    from torch import Tensor, nn
 except ModuleNotFoundError as error:
     if error.name is None or error.name.partition(".")[0] != "ray":
         raise

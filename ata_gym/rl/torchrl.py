@@ -7,19 +7,19 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-import torch
 from gymnasium import spaces
-from torch import Tensor
 
 from ata_gym.rl.native_rows import native_rows
 from ata_gym.utils.extras import MissingExtraError
 
 try:
+    import torch
     from tensordict import TensorDict
+    from torch import Tensor
     from torchrl.data import Bounded, Categorical, Composite, Unbounded
     from torchrl.envs import EnvBase
 except ModuleNotFoundError as error:
-    if error.name not in {"tensordict", "torchrl"}:
+    if error.name not in {"tensordict", "torch", "torchrl"}:
         raise
     raise MissingExtraError("ata_gym.rl.torchrl needs TorchRL: pip install torchrl", name=error.name) from None
 

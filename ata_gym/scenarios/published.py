@@ -19,12 +19,16 @@ from ata_gym.typing import Floats
 
 PAPER = "Maranjyan et al., ATA, ICML 2025 (arXiv 2502.00775)"
 
-_GROWTH: dict[str, tuple[str, Callable[[Floats], Floats]]] = {
+GROWTH: dict[str, tuple[str, Callable[[Floats], Floats]]] = {
     "sqrt": ("29 sqrt(i)", lambda i: 29 * np.sqrt(i)),
     "linear": ("29 i", lambda i: 29 * i),
     "log": ("29 ln(i + 1)", lambda i: 29 * np.log(i + 1)),
     "square": ("29 i^2", lambda i: 29 * i**2),
 }
+"""How mean task times grow with the worker in the scenarios of the quadratic."""
+
+SIZES = (17, 51, 153, 459)
+"""Their numbers of workers."""
 
 
 def _by_the_preprint(alpha: float, eta: float) -> Published:
@@ -32,7 +36,7 @@ def _by_the_preprint(alpha: float, eta: float) -> Published:
 
 
 def _shifted(name: str, growth: str, n: int, horizon: int) -> Scenario:
-    formula, speed = _GROWTH[growth]
+    formula, speed = GROWTH[growth]
     c = speed(np.arange(1.0, n + 1))
     return Scenario(
         name=name,
@@ -83,8 +87,8 @@ PUBLISHED: Mapping[str, Callable[[], Scenario]] = MappingProxyType(
         **{f"icml2025-mixed-n{n}": partial(_mixed, n) for n in (15, 45, 150)},
         **{
             name: partial(_shifted, name, growth, n, 3_000_000)
-            for growth in _GROWTH
-            for n in (17, 51, 153, 459)
+            for growth in GROWTH
+            for n in SIZES
             for name in [f"icml2025-quadratic-{growth}-n{n}"]
         },
     }

@@ -17,6 +17,7 @@ from ata_gym.pools import Pool, gamma, read_trace, trace
 from ata_gym.scenarios.registry import scenario, scenario_names
 from ata_gym.scenarios.scenario import Scenario, ours
 from ata_gym.utils.extras import require
+from ata_gym.utils.tables import reading
 from ata_gym.utils.validation import unknown
 
 
@@ -50,12 +51,10 @@ def fingerprint_of(data: object) -> str:
 def _mlperf(path: Path) -> Pool:
     """The time of each recorded window of batches, per system and in the order of the file."""
     pl = require("polars", extra="bench", purpose="Reading a recorded scenario")
-    try:
+    with reading(f"{path}: the file cannot be read"):
         samples = (pl.col("batch_to") - pl.col("batch_from")) * pl.col("global_batch_size")
         seconds = (samples / pl.col("samples_per_sec")).alias("seconds")
         rows = pl.read_csv(path, infer_schema_length=None, glob=False).select("system", seconds)
-    except (pl.exceptions.PolarsError, OSError) as error:
-        raise ValueError(f"{path}: the file cannot be read: {error}") from error
     return trace([rows.filter(pl.col("system") == name)["seconds"] for name in rows["system"].unique().sort()])
 
 

@@ -9,6 +9,7 @@ import gymnasium as gym
 from ata_gym.utils.extras import require
 from ata_policies import Clock, Policy
 
+require("torch", extra="integrations", purpose="ClockCallback")
 require("lightning.pytorch", extra="integrations", purpose="ClockCallback")
 
 from lightning.pytorch import Callback, LightningModule, Trainer  # noqa: E402 - after the error that names the extra

@@ -68,9 +68,15 @@ class OptimizerChoice:
         """Make the optimiser of those weights of a model that are trained.
 
         It raises ``TypeError`` if that is no optimiser, and ``ValueError`` for one whose step needs a closure, as that
-        of LBFGS, and for groups with weights that are not the model's, or none that are trained.
+        of LBFGS, for a learning rate that the weights cannot hold, and for groups with weights that are not the
+        model's, or none that are trained.
         """
         trained = trained_weights(model)
+        limit = min((torch.finfo(weights.dtype).max for weights in trained), default=math.inf)
+        if self.lr is not None and self.lr > limit:
+            raise ValueError(
+                f"lr must be at most {limit:.3g}, the largest number that the weights hold, not {self.lr:g}"
+            )
         given: dict[str, Any] = {} if self.lr is None else {"lr": self.lr}
         if self.named and all(weights.is_cuda for weights in trained):
             given["fused"] = True  # one kernel for all weights

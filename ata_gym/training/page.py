@@ -27,8 +27,14 @@ _SHOWN = 1000
 """The pictures begin at the longest time divided by this; before, little happens."""
 
 
-def about(experiment: Experiment, policies: Sequence[str], methods: Sequence[str], problem: Problem | Tasks) -> Note:
-    """What the page needs to know of a training; ``methods`` are the labels of those that are shown."""
+def about(
+    experiment: Experiment,
+    policies: Sequence[str],
+    methods: Sequence[comparison.MethodChoice],
+    problem: Problem | Tasks,
+    kind: str,
+) -> Note:
+    """What the page needs to know of a training; ``kind`` is that of the policies' learning rate."""
     reading = LossReading.of(problem, experiment.rounds)
     note = about_experiment(experiment, policies)
     return {
@@ -36,7 +42,9 @@ def about(experiment: Experiment, policies: Sequence[str], methods: Sequence[str
         "problem": problem.name,
         "points": experiment.points,
         "reading": asdict(reading),
-        "methods": [*methods],
+        "methods": [choice.label for choice in methods],
+        "unlike": (unlike := comparison.unlike(methods, kind)),
+        "unlike_note": comparison.unlike_note(unlike, kind),
     }
 
 
@@ -60,7 +68,7 @@ def page(folder: Path, note: Note) -> Page:
     experiment = replace(experiment, points=note["points"])
     choices = [comparison.MethodChoice.parse(label) for label in note["methods"]]
     frames = {one: read_frame(path) for one in choices if finished(path := comparison.result(store, one))}
-    summary = to_goal(records, low, experiment, reading, frames)
+    summary = to_goal(records, low, experiment, reading, frames, note["unlike"])
     players = [*made.players, *(Player(one.label, "method") for one in frames)]
     places = {player.name: place for place, player in enumerate(players)}
     laid = lay(trajectory, records, reading)
@@ -83,7 +91,7 @@ def page(folder: Path, note: Note) -> Page:
         facts=[*made.facts, *figures_],
         players=players,
         sections=[*sections, *(section for section in made.sections if section.id in clocks)],
-        remarks=[*made.remarks, *([together] if together else [])],
+        remarks=[*made.remarks, *filter(None, (together, note["unlike_note"]))],
     )
 
 

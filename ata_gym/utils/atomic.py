@@ -1,4 +1,4 @@
-"""Files that are written completely or not at all."""
+"""Files that are written completely or not at all, and the doors of files that are read and written."""
 
 from __future__ import annotations
 
@@ -9,7 +9,11 @@ from tempfile import TemporaryFile
 
 
 def write_whole(path: Path, write: Callable[[Path], object]) -> None:
-    """Let ``write`` fill a file beside ``path``, then move it there in one step; an OSError names a file."""
+    """Let ``write`` fill a file beside ``path``, then move it there in one step; an OSError names a file.
+
+    OSError as well where ``path`` is a folder, a device or a pipe, which the step would replace by a file.
+    """
+    _refuse_other_than_file(path)
     part = path.with_name(f".part-{os.getpid()}-{path.name}")
     try:
         write(part)
@@ -25,10 +29,33 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
 
 
 def check_place(path: Path) -> None:
-    """Make the folder of a file to come; OSError unless files can be written there. None is left."""
+    """Make the folder of a file to come; OSError unless the file can be written there. None is left."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with TemporaryFile(dir=path.parent):
             pass
     except OSError as error:
         raise OSError(f"{path} cannot be written: {error}") from error
+    _refuse_other_than_file(path)
+
+
+def check_source(path: Path) -> None:
+    """Refuse what cannot be read as a file: FileNotFoundError if it is not there, ValueError if it is something else.
+
+    A pipe would be waited for without an end.
+    """
+    if not path.exists():
+        raise FileNotFoundError(f"there is no file {path}")
+    if not path.is_file():
+        raise ValueError(f"{path} is {_kind(path)}: name a file")
+
+
+def _refuse_other_than_file(path: Path) -> None:
+    if path.exists() and not path.is_file():
+        raise OSError(f"{path} cannot be written: it is {_kind(path)}; name a file")
+    if path.resolve().parent == Path("/dev"):
+        raise OSError(f"{path} cannot be written: /dev is for devices; name a file elsewhere")
+
+
+def _kind(path: Path) -> str:
+    return "a folder" if path.is_dir() else "a device or a pipe"

@@ -12,6 +12,7 @@ import pytest
 
 from ata_gym.bench.experiment.claim import LOCK, claim
 from ata_gym.bench.experiment.store import open_folder
+from ata_gym.utils import manifest
 from tests.waiting import PATIENCE
 
 CLAIM = """
@@ -42,7 +43,9 @@ def test_a_folder_is_one_processes_until_it_lets_go(tmp_path):
     del folder
     gc.collect()
     assert another_process(path).returncode == 0
-    assert sorted(file.name for file in path.iterdir()) == [LOCK, "checkpoints", "config.json", "results"]
+    assert sorted(file.name for file in path.iterdir()) == [
+        LOCK, ".ata-gym.sums.lock", manifest.NAME, "checkpoints", "config.json", "results",
+    ]  # fmt: skip
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")

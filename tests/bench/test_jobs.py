@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +33,27 @@ class Broken(AllocationPolicy):
         if state.round[0] > 1:
             raise RuntimeError("no idea")
         return np.tile(np.eye(1, self.setting.n, dtype=np.int64) * self.setting.budget, (len(state.round), 1))
+
+
+UNGUARDED = """
+from ata_gym.bench.experiment.experiment import Experiment
+from ata_gym.bench.experiment.jobs import play_all
+from ata_gym.bench.experiment.store import open_folder
+
+experiment = Experiment.on_scenario("icml2025-regret", rounds=5, seeds=1)
+for error in play_all(experiment, ["uta", "ofta"], open_folder("out", experiment.config()), processes=2).values():
+    print(error)
+"""
+
+
+def test_a_script_that_does_not_guard_what_it_runs_is_told_so(tmp_path):
+    """Each process imports the script and fails there; the system has killed none for lack of memory."""
+    (tmp_path / "script.py").write_text(UNGUARDED)
+    ended = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    sentences = ended.stdout.splitlines()
+    assert len(sentences) == 2
+    assert all("ended before it began" in said and "if __name__ == '__main__':" in said for said in sentences)
+    assert "memory" not in ended.stdout
 
 
 def experiment(rounds: int) -> Experiment:

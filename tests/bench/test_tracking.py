@@ -55,6 +55,35 @@ def test_windows_end_where_another_change_or_the_episode_does():
     assert early.rounds == 110
 
 
+def test_no_more_rounds_are_promised_than_there_are():
+    scenario = Scenario(gamma(4.0, MEANS), 3, changes=(Switch(at=(20, 50)),))
+    tracking = Tracking.around(Experiment.on_scenario(scenario, rounds=60, seeds=1), before=500, after=2_000)
+    assert (tracking.before, tracking.after, tracking.uneven) == (30, 30, True)
+    assert tracking.windows() == [(0, 20, 50), (20, 50, 60)]
+    even = Tracking.around(Experiment.on_scenario(scenario, rounds=60, seeds=1), before=5, after=8)
+    assert (even.before, even.after, even.uneven) == (5, 8, False)
+
+
+@pytest.mark.parametrize(
+    ("changes", "at", "told"),
+    [
+        ((), 30, "nothing changes in mine after 30 rounds.*choose a scenario that changes"),
+        ((Switch(at=(20,)),), 30, "nothing changes in mine after 30 rounds.*leave --change out"),
+        ((Switch(at=(20,)),), 20, None),
+        ((Walk(0.1, 1.0),), 30, None),
+    ],
+)
+def test_a_change_that_there_is_not_is_refused(changes, at, told):
+    experiment = Experiment.on_scenario(
+        Scenario(gamma(4.0, MEANS), 3, name="mine", changes=changes), rounds=60, seeds=1
+    )
+    if told is None:
+        assert Tracking.around(experiment, [at], before=5, after=5).changed_at == (at,)
+        return
+    with pytest.raises(ValueError, match=told):
+        Tracking.around(experiment, [at], before=5, after=5)
+
+
 def test_expected_times_of_workers_that_are_drawn_anew_are_those_of_the_draw(play):
     pools = PoolDistribution(3, families=("gamma", "uniform"), cv=(0.3, 0.6))
     drawn = experiment(pools.typical(), Redraw(pools), Switch(every=6), rounds=12)

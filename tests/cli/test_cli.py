@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib.metadata
+import os
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import polars as pl
@@ -12,6 +14,7 @@ import pytest
 
 from ata_gym.bench.experiment.store import Folder
 from ata_gym.bench.leaderboard.sets.registry import SETS
+from tests.flips import unseen
 from tests.waiting import without_progress
 
 TRACE = "machine,step,seconds\n" + "".join(
@@ -68,6 +71,7 @@ def test_track_tells_how_long_a_change_takes_and_goes_on_from_what_is_there(run,
     assert run(f"{line} uta,dynamic-ofta").stdout == second.stdout
     for name in ("table.md", "table.csv", "delays.csv", "results/uta.parquet", "plots/change.png", "plots/change.svg"):
         assert (tmp_path / "out" / name).stat().st_size > 0
+    assert unseen(tmp_path / "out") == []
     delays = pl.read_csv("out/delays.csv")
     assert delays["policy"].to_list() == ["uta"] * 2 + ["dynamic-ofta"] * 2
     assert pl.read_parquet("out/results/uta.parquet")["round"].to_list() == [2, 3, 4, 5, 6]
@@ -160,6 +164,7 @@ def test_leaderboard_ranks_policies_of_every_env(run, refused, tmp_path):
     for name in ("TaskAllocation", "TaskRace", "ofta", "ata-icml:alpha=20", "out/leaderboard.{md,csv}"):
         assert name in first.stdout
     results = sorted(path.name for path in (tmp_path / "out").rglob("results/*.parquet"))
+    assert unseen(tmp_path / "out") == []
     assert len(results) == 2 * 5  # the policies, and ofta, which all are compared with
     assert "another configuration: seeds is 2 there and 3 here" in refused(line.replace("--seeds 2", "--seeds 3"))
 
@@ -253,6 +258,15 @@ TRACED = f"{BENCH} --trace trace.csv --worker-column machine --duration-column s
         (f"{TRACED} --budget 2 --round-column seconds", "must be different columns"),
         (f"{TRACED} --budget 2 --trace nothing.csv", "there is no file nothing.csv"),
         (f"{TRACED} --budget 2 --trace empty.csv", "empty.csv"),
+        (
+            f"{TRACED} --budget 2 --trace ragged.csv",
+            "ragged.csv: the file cannot be read: a line has more fields than the",
+        ),
+        (
+            "trace ragged.csv o.csv --worker-column machine --duration seconds",
+            "a line has more fields than the line of col",
+        ),
+        (f"{TRACED} --budget 2 --trace .", "a trace is a file whose name ends in .csv"),
         (f"{TRACED} --budget 2 --trace noise.parquet", "noise.parquet: the file cannot be read"),
         (f"{TRACED} --budget 2 --trace negative.csv", "not negative; data row 2 has '-1'"),
         (f"{TRACED} --budget 2 --trace nan.csv", "finite number, not negative; data row 1 has 'NaN'"),
@@ -261,6 +275,14 @@ TRACED = f"{BENCH} --trace trace.csv --worker-column machine --duration-column s
         (f"{TRACK} --change 0", "change must be a whole number from 1"),
         (f"{TRACK} --change 6", "change must be below the number of rounds, 6, not 6"),
         (f"{TRACK} --change 3 --after 0", "after must be"),
+        (
+            "track --out out --scenario icml2025-regret --rounds 90 --change 50",
+            "nothing changes in icml2025-regret after",
+        ),
+        (
+            "track --out out --scenario changing-sleeper-linear-n51 --rounds 21500 --change 50",
+            "nothing changes in changing-sleeper-linear-n51 after 50 rounds, so that no policy has anything to follow",
+        ),
         (f"{TRACK} --change 3 --policies race", "race plays ata_gym/TaskRace-v0: only allocations that sum"),
         ("track --out out --scenario changing-spot", "away or die"),
         (f"{BOARD} --policies nobody", "there is no policy 'nobody'"),
@@ -283,6 +305,13 @@ TRACED = f"{BENCH} --trace trace.csv --worker-column machine --duration-column s
         (f"{BOARD} --save-every nan", "save-every must be"),
         ("reproduce icml2025-regret --sizes 17", "--sizes only goes with icml2025-quadratic"),
         ("reproduce icml2025-regret --seeds 0", "seeds must be"),
+        ("reproduce icml2025-quadratic --growth nope", "--growth must be one of sqrt, linear, log, square, not 'nope'"),
+        (
+            "reproduce icml2025-quadratic --sizes 18",
+            "separated by commas, among 17, 51, 153, 459, not '18'",
+        ),
+        ("check ata --scenario alibaba-1", "made of alibaba_job_1.csv: give the folder of that file (--data)"),
+        ("check ata --data .", "--data only goes with --scenario"),
         ("reproduce nips1987", "no published figure 'nips1987' to reproduce"),
         ("reproduce icml2025-cifar100 --rounds 0", "rounds must be"),
         ("trace trace.csv out.parquet --worker-column nobody --duration seconds", "no column 'nobody'"),
@@ -302,9 +331,48 @@ def test_bad_input_is_one_sentence_and_leaves_nothing_behind(refused, tmp_path, 
     (tmp_path / "noise.parquet").write_bytes(b"\0\1\2\3")
     (tmp_path / "negative.csv").write_text("machine,seconds\na,1\nb,-1\n")
     (tmp_path / "nan.csv").write_text("machine,seconds\na,NaN\nb,1\n")
+    (tmp_path / "ragged.csv").write_text("machine,seconds\na,1\nb,1,2\n")
     before = sorted(tmp_path.rglob("*"))
-    assert sentence in refused(line)
+    said = refused(line)
+    assert sentence in said
+    assert not {"truncate_ragged_lines", "infer_schema_length"} & set(said.replace("=", " ").replace("'", " ").split())
     assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes of POSIX")
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        (f"{TRACED} --budget 2 --trace pipe.csv", "pipe.csv is a device or a pipe: name a file"),
+        ("trace pipe.csv out.csv --worker-column machine --duration seconds", "pipe.csv is a device or a pipe"),
+        ("trace trace.csv pipe.csv --worker-column machine --duration seconds", "pipe.csv cannot be written: it is a"),
+        ("trace trace.csv /dev/full.csv --worker-column machine --duration seconds", "/dev is for devices"),
+        ("measure --workers cpu:1 --out pipe.csv", "pipe.csv cannot be written: it is a device or a pipe"),
+        ("pretrain learned --out pipe.safetensors", "pipe.safetensors cannot be written: it is a device or a pipe"),
+        ("pretrain learned --out trace.csv/x.safetensors", "trace.csv/x.safetensors cannot be written"),
+        ("watch five-workers --out trace.csv", "trace.csv/who-waits.png cannot be written"),
+        (
+            "train --scenario icml2025-regret --problem cifar100 --data pipe.csv --out out",
+            "pipe.csv is a device or a pipe",
+        ),
+        (
+            f"{REGRET} --policies learned:weights=pipe.safetensors",
+            "pipe.safetensors is a device or a pipe: name a file",
+        ),
+    ],
+)
+def test_a_pipe_is_neither_waited_for_nor_replaced(refused, tmp_path, monkeypatch, line, sentence):
+    def work(*_: object, **__: object) -> None:
+        raise AssertionError("the work has begun")
+
+    monkeypatch.setattr("ata_gym.bench.side_by_side.play.Player.play_round", work)
+    if find_spec("torch"):
+        monkeypatch.setattr("ata_gym.rl.pretraining.learned.train", work)
+    for name in ("pipe.csv", "pipe.safetensors"):
+        os.mkfifo(tmp_path / name)
+    assert sentence in refused(line)
+    assert (tmp_path / "pipe.csv").is_fifo()
+    assert (tmp_path / "pipe.safetensors").is_fifo()
 
 
 def test_a_folder_of_another_configuration_is_refused_and_left_as_it_was(run, refused, tmp_path):

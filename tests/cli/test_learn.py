@@ -8,6 +8,7 @@ import pytest
 
 from ata_gym.cli.training.learn import split_hyperparameters
 from ata_gym.utils.extras import MissingExtraError
+from tests.flips import unseen
 
 TINY = "learn --rounds 4 --steps 64 --rows 4 --evaluations 2 --validation 2 --test 2 --save-every 0"
 SHORT = "--hyperparameter n_steps=8 --hyperparameter batch_size=16 --out out"
@@ -28,6 +29,7 @@ def test_learn_leaves_a_table_a_picture_a_log_and_an_agent_that_bench_plays(run,
         assert f" {name} " in first.stdout
     for name in ("table.md", "table.csv", "curve.csv", "learning.png", "learning.svg", "agent.zip", "config.json"):
         assert (tmp_path / "out" / name).stat().st_size > 0
+    assert unseen(tmp_path / "out") == []
     (log,) = (tmp_path / "out" / "tensorboard").iterdir()
     assert b"validation/cost/uta" in log.read_bytes()
     name = first.stdout.splitlines()[-1].removeprefix("play it as ")
@@ -60,6 +62,9 @@ def test_learn_says_where_rollouts_are_longer_than_evaluations_are_apart(run):
         ("--hyperparameter n_steps", "NAME=VALUE"),
         ("--hyperparameter n_steps=many", "ppo does not take these hyperparameters"),
         ("--scenario drawn-7", "drawn-6-v1"),
+        ("--scenario alibaba-1", "made of recorded times, which learn does not play"),
+        ("--test 0", "test must be a whole number"),
+        ("--validation 0", "validation must be a whole number"),
         ("--price -1", "price"),
         ("--seed -1", "seed"),
         ("--save-every -1", "save-every"),
@@ -71,8 +76,10 @@ def test_learn_refuses_what_there_is_not(refused, tmp_path, options, says):
 
 
 @pytest.mark.usefixtures("rl")
-def test_learn_says_what_went_wrong_in_training(refused):
+def test_learn_says_what_went_wrong_in_training_and_takes_the_corrected_command(run, refused, tmp_path):
     assert "the training of ppo failed: TypeError" in refused(f"{TINY} {SHORT} --hyperparameter ent_coef=much")
+    assert not (tmp_path / "out" / "config.json").exists()
+    run(f"{TINY} {SHORT}")
 
 
 def test_learn_says_which_extra_it_needs(run, monkeypatch):

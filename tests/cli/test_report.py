@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
+from functools import partial
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ from typing import Any
 from ata_gym.bench.page.note import NOTE, read_note, write_note
 from ata_gym.bench.page.render import NAME
 from ata_gym.cli.studies.report import PAGES
+from ata_gym.utils.manifest import write_listed
 
 
 def parts(html: str) -> dict[str, Any]:
@@ -44,6 +47,22 @@ def test_a_leaderboard_has_a_page(run, tmp_path):
     run("report out")
 
 
+def test_no_page_is_written_from_a_configuration_that_is_cut_in_half_nor_into_a_pipe(run, refused, monkeypatch):
+    run("bench --scenario icml2025-regret --rounds 5 --seeds 2 --jobs 1 --policies uta --out out")
+    before = Path("out", NAME).read_bytes()
+    if hasattr(os, "mkfifo"):
+        os.mkfifo("pipe.html")
+        with monkeypatch.context() as patch:
+            patch.setattr("ata_gym.bench.page.experiment_page.page", None)  # the door is tried before the work
+            assert "pipe.html cannot be written: it is a device or a pipe" in refused("report out --out pipe.html")
+        assert Path("pipe.html").is_fifo()
+    assert "cannot be written: it is a folder" in refused("report out --out .")
+    config = Path("out", "config.json")
+    config.write_bytes(config.read_bytes()[: config.stat().st_size // 2])
+    assert "out/config.json is damaged" in refused("report out")
+    assert Path("out", NAME).read_bytes() == before
+
+
 def test_folders_without_a_page_are_refused_with_what_to_do(run, refused, tmp_path):
     (tmp_path / "empty").mkdir()
     run("bench --scenario icml2025-regret --rounds 5 --seeds 2 --jobs 1 --policies uta --out out")
@@ -56,7 +75,7 @@ def test_folders_without_a_page_are_refused_with_what_to_do(run, refused, tmp_pa
         (json.dumps({**note, "study": "cooking"}), "'cooking', which has no page here"),
         (json.dumps({"study": "bench", "command": []}), "another version of ata-gym"),
     ):
-        Path("out", NOTE).write_text(content)
+        write_listed(Path("out", NOTE), partial(Path.write_text, data=content))
         assert said in refused("report out")
     Path("out", NOTE).unlink()
     assert "run the command again with the same --out" in refused("report out")

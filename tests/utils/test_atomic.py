@@ -1,9 +1,10 @@
 import errno
+import os
 from pathlib import Path
 
 import pytest
 
-from ata_gym.utils.atomic import check_place, write_whole
+from ata_gym.utils.atomic import check_place, check_source, write_whole
 
 
 def test_a_file_appears_whole_or_not_at_all(tmp_path):
@@ -30,6 +31,31 @@ def test_an_error_without_a_file_gets_its_name(tmp_path):
         write_whole(tmp_path / "file", fail)
     with pytest.raises(FileNotFoundError, match=r"No such file .*nowhere.*file"):
         write_whole(tmp_path / "nowhere" / "file", lambda part: part.write_text("new"))
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes of POSIX")
+@pytest.mark.parametrize("door", [check_place, check_source, lambda path: write_whole(path, Path.touch)])
+def test_only_files_are_read_and_replaced(tmp_path, door):
+    pipe, link, folder = (tmp_path / name for name in ("pipe", "link", "folder"))
+    os.mkfifo(pipe)
+    link.symlink_to(pipe)
+    folder.mkdir()
+    for path, what in ((pipe, "a device or a pipe"), (link, "a device or a pipe"), (folder, "a folder")):
+        with pytest.raises((OSError, ValueError), match=f"{path}.* is {what}"):
+            door(path)
+    with pytest.raises((OSError, ValueError), match=r"/dev/null.* a device"):
+        door(Path("/dev/null"))
+    assert sorted(tmp_path.iterdir()) == [folder, link, pipe]
+    assert pipe.is_fifo()
+    assert link.is_symlink()
+    assert Path("/dev/null").is_char_device()
+
+
+def test_nothing_is_written_into_the_folder_of_devices():
+    for door in (check_place, lambda path: write_whole(path, Path.touch)):
+        with pytest.raises(OSError, match="/dev is for devices"):
+            door(Path("/dev/ata-gym.csv"))
+    assert not Path("/dev/ata-gym.csv").exists()
 
 
 def test_a_place_is_tried_before_the_work(tmp_path):

@@ -1,3 +1,4 @@
+import importlib
 import subprocess
 import sys
 from pathlib import Path
@@ -92,3 +93,23 @@ def test_files_in_the_current_folder_are_imported_only_where_they_are_named(tmp_
             [script, *line.split(), policies], cwd=tmp_path, capture_output=True, text=True, check=False
         )
         assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("extra", "modules"),
+    [
+        ("rl", ["ata_gym.rl.sb3.policy", "ata_gym.rl.sb3.vec_env", "ata_gym.rl.network", "ata_gym.rl.rllib"]),
+        ("train", ["ata_gym.rl.pretraining.learned", "ata_gym.training.devices.clock"]),
+        ("cluster", ["ata_gym.cluster.torchrun.task_sampler"]),
+        ("integrations", ["ata_gym.training.lightning"]),
+    ],
+)
+def test_modules_that_need_torch_name_the_extra_where_it_is_missing(extra, modules, monkeypatch):
+    for name in [
+        name for name in sys.modules if name.startswith(("ata_gym.rl", "ata_gym.training", "ata_gym.cluster"))
+    ]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "torch", None)
+    for module in modules:
+        with pytest.raises(MissingExtraError, match=rf'needs torch: pip install "ata-gym\[{extra}\]"$'):
+            importlib.import_module(module)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from ata_gym.utils import manifest
 from ata_gym.utils.atomic import write_whole
 
 LOCK = ".ata-gym.lock"
@@ -46,6 +47,8 @@ def claim(path: Path) -> Claim:
         nothing in it has changed.
     OSError
         If it cannot be written.
+    DamagedError
+        A ValueError, if its manifest is not what was written.
     """
     if path.exists() and not path.is_dir():
         raise ValueError(f"{path} is a file; the results need a folder")
@@ -63,6 +66,7 @@ def claim(path: Path) -> Claim:
     except Timeout:
         raise ValueError(f"{path} is in use by {_holder(path)}: wait until it ends, or choose another folder") from None
     mine = _claims[place] = Claim(place, lock)
+    manifest.begin(place)
     holder = {"process": os.getpid(), "host": platform.node(), "command": " ".join(sys.argv)}
     write_whole(place / HOLDER, lambda part: part.write_text(json.dumps(holder) + "\n", "utf-8"))
     return mine
@@ -74,13 +78,15 @@ def is_ours(path: Path) -> bool:
     >>> is_ours(Path("ata_gym"))
     False
     """
-    return (path / LOCK).exists() or (path / "config.json").exists()
+    return any((path / name).exists() for name in (LOCK, manifest.NAME, "config.json"))
 
 
 def _release(path: Path, lock: FileLock, holder: int) -> None:
     if os.getpid() == holder:  # a fork holds nothing
-        (path / HOLDER).unlink(missing_ok=True)
-        lock.release()
+        try:
+            (path / HOLDER).unlink(missing_ok=True)
+        finally:
+            lock.release()
 
 
 def _holder(path: Path) -> str:

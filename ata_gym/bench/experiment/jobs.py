@@ -27,6 +27,7 @@ from ata_gym.bench.experiment.provenance import Provenance, provenance
 from ata_gym.bench.experiment.run import PolicyRun, play_to_end
 from ata_gym.bench.experiment.store import Folder
 from ata_gym.utils.errors import portable
+from ata_gym.utils.manifest import remove_listed, write_listed
 from ata_gym.utils.signals import stop_requested
 
 
@@ -64,6 +65,16 @@ class KilledError(RuntimeError):
         super().__init__(
             "its worker process was killed by the system, often for lack of memory, or crashed; the same command goes "
             "on from its last checkpoint, and fewer processes (--jobs) need less memory"
+        )
+
+
+class NotStartedError(RuntimeError):
+    """The process of a job ended before it began."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "its worker process ended before it began, as where a script does not guard what it runs: put that under "
+            "if __name__ == '__main__':, since each worker process imports the script, or give processes=1"
         )
 
 
@@ -127,9 +138,10 @@ def play_jobs(
             if isinstance(outcome, Exception):
                 failures[job] = outcome
                 note.parent.mkdir(exist_ok=True)
-                note.write_text("".join(traceback.format_exception(outcome)), "utf-8")
+                told = "".join(traceback.format_exception(outcome)).encode("utf-8", "replace")
+                write_listed(note, partial(Path.write_bytes, data=told))
             elif outcome is not None:
-                note.unlink(missing_ok=True)
+                remove_listed(note)
                 job.folder.note_timing(job.policy, outcome, job.experiment.rounds * job.experiment.seeds)
     return failures
 
@@ -148,7 +160,8 @@ def _in_turn(todo: list[Job], save_every: float, progress: Progress) -> Outcomes
 
 def _side_by_side(todo: list[Job], processes: int, save_every: float, progress: Progress) -> Outcomes:
     context = multiprocessing.get_context("spawn")  # a fork would copy the threads of numerical libraries
-    shared = context.RawArray("q", len(todo) + 1)  # rounds played of each job, and whether to stop
+    shared = context.RawArray("q", [_NOT_BEGUN] * len(todo) + [0])  # rounds played of each job, and whether to stop
+    places = {job: place for place, job in enumerate(todo)}
     waiting = deque(enumerate(todo))
     running: dict[Future[float | None], tuple[Job, ProcessPoolExecutor]] = {}
 
@@ -164,7 +177,7 @@ def _side_by_side(todo: list[Job], processes: int, save_every: float, progress: 
         while running:
             done, _ = wait(running, timeout=0.1, return_when=FIRST_COMPLETED)
             for job, rounds in zip(todo, shared, strict=False):
-                progress(job, rounds)
+                progress(job, max(rounds, 0))
             for future in done:
                 job, executor = running.pop(future)
                 error = future.exception()
@@ -173,7 +186,8 @@ def _side_by_side(todo: list[Job], processes: int, save_every: float, progress: 
                     executor.shutdown()
                 if waiting:
                     start(None if broken else executor)
-                failure = KilledError() if broken else error
+                begun = shared[places[job]] != _NOT_BEGUN
+                failure = (KilledError() if begun else NotStartedError()) if broken else error
                 yield job, failure if isinstance(failure, Exception) else future.result()
     finally:
         shared[-1] = 1
@@ -209,6 +223,8 @@ def play_job(
         raise RuntimeError(f"the policy called sys.exit({error.code!r})") from error
 
 
+_NOT_BEGUN = -1
+
 _shared: Any = None
 """In a worker process: the array that it shares with its parent."""
 
@@ -233,6 +249,7 @@ def _work(place: int, job: Job, save_every: float, made_by: Provenance) -> float
     def progress(rounds: int) -> None:
         _shared[place] = rounds
 
+    progress(0)
     try:
         return play_job(job, save_every, progress, stop=lambda: bool(_shared[-1]), made_by=made_by)
     except Exception as error:  # a policy of the user's may raise anything

@@ -1,16 +1,17 @@
 """A results folder: the configuration, a file for each finished policy, and checkpoints of the others.
 
-Every file appears whole or not at all, so a run may be killed at any moment, and each that counts has a checksum.
+Every file appears whole or not at all, so a run may be killed at any moment. The manifest has the checksum of each, and
+checkpoints carry their own.
 """
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
 import os
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,9 +23,12 @@ import polars as pl
 from ata_gym.bench.experiment.claim import Claim, claim
 from ata_gym.bench.experiment.experiment import Config
 from ata_gym.bench.experiment.provenance import Provenance
-from ata_gym.utils.atomic import write_whole
+from ata_gym.utils.manifest import read_listed, remove_listed, write_listed
 from ata_gym.utils.sealed import DamagedError, load_checkpoint, remove_checkpoint, save_checkpoint
 from ata_gym.utils.trees import leaves, rebuild
+
+_WORK = {".parquet", ".npz", ".pt", ".previous"}
+"""Endings of results and checkpoints."""
 
 
 @dataclass(frozen=True)
@@ -101,6 +105,24 @@ def open_folder(path: str | os.PathLike[str], config: Config) -> Folder:
     return folder
 
 
+@contextmanager
+def withdrawn_on_failure(folder: Folder, *quickly_made: Path) -> Iterator[None]:
+    """Where the block fails and leaves nothing in a folder, take its configuration back, for a corrected command.
+
+    Frames and checkpoints that are ``quickly_made`` count as nothing, and are removed.
+    """
+    try:
+        yield
+    except Exception:
+        rooms = (folder.path / room for room in (".", "results", "checkpoints"))
+        work = {file for room in rooms for file in room.glob("*") if file.suffix in _WORK}
+        if work <= set(quickly_made):
+            for file in quickly_made:
+                discard(file)
+            remove_listed(folder.path / "config.json")
+        raise
+
+
 def _differences(there: Config, here: Config) -> str:
     def shown(value: object) -> str:
         return f"{value[:12]}..." if isinstance(value, str) and len(value) == 64 else json.dumps(value)
@@ -127,7 +149,7 @@ def load_tree(path: Path, like: Any) -> Any:
 
 
 def write_frame(path: Path, frame: pl.DataFrame, about: Mapping[str, str]) -> None:
-    """Write a Parquet file, and beside it, as JSON, its checksum and what there is to say about it."""
+    """Write a Parquet file, and beside it, as JSON, what there is to say about it."""
     content = io.BytesIO()
     frame.write_parquet(content)
     write_frame_content(path, content.getvalue(), about)
@@ -135,8 +157,8 @@ def write_frame(path: Path, frame: pl.DataFrame, about: Mapping[str, str]) -> No
 
 def write_frame_content(path: Path, content: bytes, about: Mapping[str, str]) -> None:
     """As :func:`write_frame`, with the content of a file that it wrote elsewhere."""
-    write_whole(path, lambda part: part.write_bytes(content))
-    write_json(path.with_suffix(".json"), {"sha256": _sha256(content), **about})
+    write_listed(path, lambda part: part.write_bytes(content))
+    write_json(path.with_suffix(".json"), about)
 
 
 def begin(path: Path, made_by: Provenance) -> None:
@@ -146,7 +168,8 @@ def begin(path: Path, made_by: Provenance) -> None:
 
 def discard(path: Path) -> None:
     """Remove a frame or a checkpoint, with the one before it, and the note beside it."""
-    path.with_suffix(".json").unlink(missing_ok=True)
+    remove_listed(path.with_suffix(".json"))
+    remove_listed(path)
     remove_checkpoint(path)
 
 
@@ -156,36 +179,21 @@ def finished(path: Path) -> bool:
 
 
 def read_frame(path: Path) -> pl.DataFrame:
-    """Read what :func:`write_frame` wrote; errors are those of :func:`check_frame`."""
-    return pl.read_parquet(io.BytesIO(check_frame(path)))
-
-
-def check_frame(path: Path) -> bytes:
-    """The content of a file that :func:`write_frame` wrote.
-
-    Raises
-    ------
-    DamagedError
-        If it is something else.
-    """
-    mend = f"delete {path}, and the same command makes it anew"
+    """Read what :func:`write_frame` wrote; DamagedError if it is something else."""
     try:
-        known, content = read_json(path.with_suffix(".json")), path.read_bytes()
+        read_json(path.with_suffix(".json"))
+        content = read_listed(path)
     except OSError as error:
-        raise DamagedError(f"{path} cannot be read ({error}); {mend}") from error
-    if known.get("sha256") != _sha256(content):
-        raise DamagedError(f"{path} is damaged: it does not have the checksum that was written with it; {mend}")
-    return content
-
-
-def _sha256(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
+        raise DamagedError(f"{path} cannot be read ({error}); delete it, and the same command makes it anew") from error
+    return pl.read_parquet(io.BytesIO(content))
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON object; DamagedError if the file holds none."""
+    """Read a JSON object; DamagedError if the file holds none, or another one than was written."""
     try:
-        content: dict[str, Any] = dict(json.loads(path.read_text("utf-8")))
+        content: dict[str, Any] = dict(json.loads(read_listed(path).decode()))
+    except DamagedError:
+        raise
     except (ValueError, TypeError) as error:
         raise DamagedError(f"{path} is damaged ({error}): delete it, and the same command goes on") from error
     return content
@@ -194,4 +202,4 @@ def read_json(path: Path) -> dict[str, Any]:
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
     """Write a JSON object, whole or not at all."""
     text = json.dumps(content, indent=2) + "\n"
-    write_whole(path, lambda part: part.write_text(text, "utf-8"))
+    write_listed(path, lambda part: part.write_bytes(text.encode()))

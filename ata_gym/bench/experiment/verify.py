@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
 from ata_gym.bench.experiment.claim import is_ours
-from ata_gym.bench.experiment.store import check_frame, finished, read_json
+from ata_gym.utils import manifest
 from ata_gym.utils.sealed import DamagedError, read_sealed
-
-_PLAIN = ("config.json", "timings.json", "about.json")
 
 
 class Checked(NamedTuple):
@@ -22,10 +20,9 @@ class Checked(NamedTuple):
 
 
 def verify(path: Path) -> list[Checked]:
-    """Check every file in and below a folder that has a checksum or is read again.
+    """Check every file in and below a folder against the manifest of its results folder, or its own checksum.
 
-    These are the records of policies, methods and training, with their notes; checkpoints, weights and configurations.
-    Tables and pictures are made from these, and are not checked.
+    Not checked are those that ``manifest.LEFT_OUT`` names, and files that are not of ata-gym.
 
     Raises
     ------
@@ -39,21 +36,34 @@ def verify(path: Path) -> list[Checked]:
     rooms = [room for room in (path, *sorted(path.rglob("*"))) if room.is_dir() and is_ours(room)]
     if not rooms:
         raise ValueError(f"{path} holds no results of ata-gym: name the folder that a command got as --out")
-    files = dict.fromkeys(file for room in rooms for file in sorted(room.rglob("*")) if file.is_file())
-    return [checked for file in files for checked in _check(file)]
+    return [checked for room in rooms for checked in _check(room)]
 
 
-def _check(file: Path) -> Iterator[Checked]:
+def _check(room: Path) -> list[Checked]:
+    """The files of one results folder."""
+    whole = room / manifest.NAME
     try:
-        if file.suffix == ".parquet" and finished(file):
-            check_frame(file)
-        elif file.suffix in {".npz", ".pt", ".previous"}:
-            read_sealed(file)
-        elif file.name in _PLAIN or (file.parent.name == "checkpoints" and file.suffix == ".json"):
-            read_json(file)
-        elif file.suffix != ".damaged":
-            return
+        listed = manifest.read(room)
     except (DamagedError, OSError) as error:
-        yield Checked(file, str(error))
-    else:
-        yield Checked(file, "it was set aside, and can be deleted" if file.suffix == ".damaged" else "")
+        return [Checked(whole, str(error) if whole.exists() else "it is missing: bring back a copy of it")]
+    found = [Checked(whole, "")]
+    for name, sums in listed.items():
+        file = room / name
+        if file.exists():
+            found.append(_read(file, manifest.read_listed))
+        elif not manifest.may_be_missing(sums):
+            found.append(Checked(file, "it is missing: the same command makes it anew"))
+    for file in sorted((room / "checkpoints").glob("*")):
+        if file.suffix == ".damaged":
+            found.append(Checked(file, "it was set aside, and can be deleted"))
+        elif manifest.is_sealed(file.relative_to(room)):
+            found.append(_read(file, read_sealed))
+    return found
+
+
+def _read(file: Path, read: Callable[[Path], bytes]) -> Checked:
+    try:
+        read(file)
+    except (DamagedError, OSError) as error:
+        return Checked(file, str(error))
+    return Checked(file, "")

@@ -204,5 +204,5 @@ def spread(views: Sequence[View]) -> Chart:
 def origin(files: Sequence[Path]) -> list[tuple[str, str]]:
     """Versions, commit and machine, as noted beside results; all of them where they differ."""
     notes: list[dict[str, Any]] = [read_json(file.with_suffix(".json")) for file in files]
-    keys = dict.fromkeys(key for note in notes for key in note if key not in {"sha256", "code"})
+    keys = dict.fromkeys(key for note in notes for key in note if key != "code")
     return [(key, "; ".join(dict.fromkeys(str(note.get(key, "-")) for note in notes))) for key in keys]

@@ -49,6 +49,8 @@ def read_note(folder: Path) -> Note:
             "page, or by an older version; run the command again with the same --out, and it adds what is missing"
         )
     note = read_json(path)
+    for known in folder.rglob("config.json"):
+        read_json(known)  # it raises DamagedError
     if not isinstance(note.get("study"), str) or not isinstance(note.get("command"), list):
         raise DamagedError(f"{path} is damaged (it names no study): run the command again with the same --out")
     return note

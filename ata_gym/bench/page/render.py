@@ -14,7 +14,7 @@ from urllib.parse import quote
 from ata_gym.bench.page.numbers import compact, script_json
 from ata_gym.bench.page.sections import Chart, Page
 from ata_gym.bench.report import style
-from ata_gym.utils.atomic import check_place, write_whole
+from ata_gym.utils.atomic import write_whole
 from ata_gym.utils.extras import require
 
 NAME = "report.html"
@@ -35,7 +35,6 @@ def write(page: Page, path: Path) -> Path:
         If the file cannot be written.
     """
     text = render(page)
-    check_place(path)
     write_whole(path, lambda part: part.write_text(text, "utf-8", newline="\n"))
     return path
 

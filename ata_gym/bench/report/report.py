@@ -17,7 +17,7 @@ from ata_gym.bench.report.headline import headline
 from ata_gym.bench.report.statistics import ends, summarise
 from ata_gym.bench.report.summary_tables import summary_tables
 from ata_gym.bench.report.table import Table, markdown
-from ata_gym.utils.atomic import write_whole
+from ata_gym.utils.manifest import write_listed
 
 
 class Report(NamedTuple):
@@ -52,5 +52,5 @@ def write(folder: Path, contents: Mapping[str, str | pl.DataFrame]) -> list[Path
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in contents.items():
         text = content if isinstance(content, str) else content.write_csv()
-        write_whole(folder / name, partial(Path.write_text, data=text, encoding="utf-8", newline="\n"))
+        write_listed(folder / name, partial(Path.write_text, data=text, encoding="utf-8", newline="\n"))
     return [folder / name for name in contents]

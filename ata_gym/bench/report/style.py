@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
 
 from ata_gym.utils import colours
-from ata_gym.utils.atomic import write_whole
+from ata_gym.utils.manifest import write_listed
 
 OKABE_ITO = colours.OKABE_ITO
 
@@ -122,5 +122,5 @@ def save(made: Figure, stem: Path, title: str = "") -> list[Path]:
     paths = {kind: stem.with_name(f"{stem.name}.{kind}") for kind in ("png", "svg")}
     for kind, path in paths.items():
         metadata = {"Date": None} if kind == "svg" else None
-        write_whole(path, partial(made.savefig, format=kind, metadata=metadata))
+        write_listed(path, partial(made.savefig, format=kind, metadata=metadata))
     return list(paths.values())

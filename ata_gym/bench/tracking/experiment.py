@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 import ata_policies
 from ata_gym.bench.experiment.experiment import Config, Experiment, predict
 from ata_gym.bench.experiment.run import PolicyRun
-from ata_gym.changes import Change, Jump, Switch
+from ata_gym.changes import Change, Jump, Redraw, Switch
 from ata_gym.pools import Pool
+from ata_gym.scenarios import Scenario
 from ata_gym.theory.allocation.proxy_loss import proxy_loss
 from ata_gym.theory.simulated.costs import simulate
 from ata_gym.theory.simulated.slices import known_sample
@@ -43,6 +44,15 @@ def abrupt_changes(changes: Iterable[Change], rounds: int) -> tuple[int, ...]:
     return tuple(sorted(change for change in found if 0 < change < rounds))
 
 
+def _steady_between(scenario: Scenario) -> bool:
+    """Whether all that changes within an episode is abrupt; recorded times may change at any moment."""
+    recorded = any(family.startswith("trace") for family in scenario.catalogue.families)
+    return not recorded and all(
+        isinstance(change, Switch | Jump) or (isinstance(change, Redraw) and not change.among and change.every is None)
+        for change in scenario.changes
+    )
+
+
 @dataclass(frozen=True)
 class Tracking(Experiment):
     """An experiment of which the rounds around changes are recorded; it ends with the last of these.
@@ -54,6 +64,7 @@ class Tracking(Experiment):
     """How many rounds are played before each change, increasing."""
     before: int = 0
     after: int = 0
+    """Rounds in the longest window before a change, and after one."""
 
     @classmethod
     def around(
@@ -61,12 +72,15 @@ class Tracking(Experiment):
     ) -> Tracking:
         """Look at ``before`` rounds before and ``after`` rounds after each change, by default at those of the scenario.
 
-        ValueError if nothing changes abruptly, a change is not within the rounds, or workers may be away.
+        ValueError if nothing changes abruptly, or not where it is said, a change is not within the rounds, or workers
+        may be away.
         """
-        if experiment.scenario.faulty:
+        scenario = experiment.scenario
+        if scenario.faulty:
             raise ValueError("workers of this scenario may be away or die: then no round has a best allocation")
+        abrupt = abrupt_changes(scenario.changes, experiment.rounds)
         if changes is None:
-            found = abrupt_changes(experiment.scenario.changes, experiment.rounds)
+            found = abrupt
             if not found:
                 raise ValueError(
                     f"nothing changes abruptly within {experiment.rounds:,} rounds of {experiment.scenario.name}: "
@@ -77,9 +91,23 @@ class Tracking(Experiment):
             found = tuple(sorted({whole_number("change", change) for change in changes}))
             if found[-1] >= experiment.rounds:
                 raise ValueError(f"change must be below the number of rounds, {experiment.rounds:,}, not {found[-1]:,}")
+            other = sorted({*found} - {*abrupt})
+            if other and _steady_between(scenario):
+                raise ValueError(
+                    f"nothing changes in {scenario.name} after {other[0]:,} rounds, so that no policy has anything to "
+                    f"follow: {'leave --change out' if abrupt else 'choose a scenario that changes'}"
+                )
         own = {field.name: getattr(experiment, field.name) for field in fields(Experiment)}
         own["rounds"] = min(experiment.rounds, found[-1] + whole_number("after", after))
-        return cls(**own, changed_at=found, before=whole_number("before", before), after=after)
+        made = cls(**own, changed_at=found, before=whole_number("before", before), after=after)
+        there = [(change - low, end - change) for low, change, end in made.windows()]
+        longest_before, longest_after = map(max, zip(*there, strict=True))
+        return replace(made, before=longest_before, after=longest_after)
+
+    @property
+    def uneven(self) -> bool:
+        """Whether the windows after the changes differ in length."""
+        return len({end - change for _, change, end in self.windows()}) > 1
 
     def windows(self) -> list[tuple[int, int, int]]:
         """The first round, the change and the end of each window, in rounds played before; no change is in another's.

@@ -90,6 +90,8 @@ def _delays(found: pl.DataFrame, tracking: Tracking) -> Table:
         f"{tracking.about}\n{changes} after {tracking.changed_at[0]:,} rounds, {plural(tracking.seeds, 'seed')}\n"
         f"delay: rounds until the expected round time is within {WITHIN:.0%} of the oracle's (or OFTA's),\n"
         f"on average over {BLOCK} rounds; never: not within the {tracking.after:,} rounds after the change"
+        + ", or fewer where the next one is nearer"
+        * tracking.uneven
     )
     parts = ("median delay", "longest", "never")
     titles = [f"{part}\nto {_SHORT[oracle]}" for oracle in ORACLES for part in parts]
@@ -106,7 +108,8 @@ def _delays(found: pl.DataFrame, tracking: Tracking) -> Table:
 def _costs(summary: pl.DataFrame, tracking: Tracking) -> Table:
     """The round times around the changes and the regret after them, a row for each policy."""
     title = (
-        f"expected round times of {tracking.before:,} rounds before a change and {tracking.after:,} after it,\n"
+        f"expected round times of {tracking.before:,} rounds before a change and {tracking.after:,} after it"
+        f"{' at most' * tracking.uneven},\n"
         "divided by those of the oracle that knows the distributions, and of the one that knows the means (OFTA)"
     )
     names = [(f"{part}/{oracle}", f"{part}\n/ {_SHORT[oracle]}") for oracle in ORACLES for part in ("before", "after")]

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from ata_gym.cli.console import say, say_error
+from ata_gym.utils.atomic import check_place
 from ata_gym.utils.extras import MissingExtraError, require
 
 PAGES = {
@@ -51,7 +52,8 @@ def write_page(folder: Path, out: Path | None = None) -> Path:
     from ata_gym.bench.page.note import read_note  # noqa: PLC0415 - these imports take a second
     from ata_gym.bench.page.render import NAME, write  # noqa: PLC0415
 
-    note = read_note(folder)
+    note, target = read_note(folder), folder / NAME if out is None else out
+    check_place(target)
     if note["study"] not in PAGES:
         raise ValueError(
             f"{folder} holds the results of {note['study']!r}, which has no page here: there are pages of "
@@ -67,7 +69,7 @@ def write_page(folder: Path, out: Path | None = None) -> Path:
             f"{folder} was made by another version of ata-gym (its note lacks {error}): run the command again with the "
             "same --out"
         ) from error
-    return write(made, folder / NAME if out is None else out)
+    return write(made, target)
 
 
 def pages(folder: Path) -> list[Path]:

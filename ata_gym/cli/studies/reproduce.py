@@ -11,6 +11,7 @@ from ata_gym.cli.console import say, say_files, show, show_report
 from ata_gym.cli.options import PUBLISHED, Address, Effort, Jobs, OutOrDefault, RerunChanged, SaveEvery, Where, Workers
 from ata_gym.cli.studies.bench import end_with, play, run_and_report
 from ata_gym.cli.training.train import train_with_progress
+from ata_gym.scenarios.published import GROWTH, SIZES
 from ata_gym.utils.extras import require
 from ata_gym.utils.validation import whole_number
 
@@ -140,9 +141,13 @@ def _quadratic(plan: _Plan, sizes: str, growth: str) -> None:
     from ata_gym.training.studies import quadratic_figure  # noqa: PLC0415
     from ata_gym.training.studies.compiled_quadratic import CompiledQuadratic  # noqa: PLC0415
 
-    numbers = [size.strip() for size in sizes.split(",") if size.strip()]
-    if not numbers or not all(number.isdecimal() for number in numbers):
-        raise ValueError(f"sizes must be numbers of workers separated by commas, such as 17,51,153, not {sizes!r}")
+    if growth not in GROWTH:
+        raise ValueError(f"--growth must be one of {', '.join(GROWTH)}, not {growth!r}")
+    numbers, known = [size.strip() for size in sizes.split(",") if size.strip()], [*map(str, SIZES)]
+    if not numbers or not set(numbers) <= set(known):
+        raise ValueError(
+            f"--sizes must be numbers of workers separated by commas, among {', '.join(known)}, not {sizes!r}"
+        )
     experiments = {n: plan.on(f"{QUADRATIC}-{growth}-n{n}") for n in map(int, numbers)}
     first = next(iter(experiments.values()))
     trajectory = _train(CompiledQuadratic(Quadratic(), first.scenario.budget), plan, "quadratic")

@@ -10,6 +10,7 @@ import typer
 import ata_policies
 from ata_gym.cli import completion, options
 from ata_gym.cli.console import named_failure, say, say_json
+from ata_gym.scenarios.recorded import find_scenario
 from ata_policies.checking.check import examine
 
 
@@ -27,6 +28,7 @@ def check(
             autocompletion=completion.scenario,
         ),
     ] = None,
+    data: options.Data = None,
     rounds: Annotated[int, typer.Option(help="Rounds to play, in two episodes.")] = 40,
     json: options.Json = False,
 ) -> None:
@@ -39,7 +41,10 @@ def check(
     ata-gym check my_package.my_module:MyPolicy --rounds 200 --json
     ```
     """
-    env = None if scenario is None else gym.make(ata_policies.load(policy).env_id, scenario=scenario)
+    if scenario is None and data is not None:
+        raise ValueError("--data only goes with --scenario")
+    found = None if scenario is None else find_scenario(scenario, data)
+    env = None if found is None else gym.make(ata_policies.load(policy).env_id, scenario=found)
     with named_failure(f"the policy {policy}"):
         faults, advice = examine(policy, env, rounds)
     if json:

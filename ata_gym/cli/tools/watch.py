@@ -14,6 +14,7 @@ from ata_gym.cli.console import named_failure, progress_bars, say, say_files
 from ata_gym.envs.rendering.renderer import FRAMES_PER_SECOND
 from ata_gym.envs.rendering.text import MOST, as_text
 from ata_gym.envs.rendering.timeline import Timeline, number
+from ata_gym.utils.atomic import check_place
 from ata_gym.utils.validation import real, whole_number
 
 if TYPE_CHECKING:
@@ -62,6 +63,8 @@ def watch(
 
     found = resolve(find_scenario(scenario, data), budget=budget)
     whole_number("rounds", rounds)
+    if out is not None:
+        check_place(out / "who-waits.png")
     pause = 1.0 / real("speed", speed)
     players = []
     for name in options.split_names(policies):

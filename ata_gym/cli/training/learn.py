@@ -11,10 +11,10 @@ import typer
 
 from ata_gym.cli import completion
 from ata_gym.cli.console import command_line, named_failure, progress_bars, say, say_error, say_files, show_report
-from ata_gym.cli.options import Effort, Out, RerunChanged, Rounds, SaveEvery
+from ata_gym.cli.options import Effort, Out, RerunChanged, Rounds, SaveEvery, unrecorded
 from ata_gym.cli.studies.report import pages
 from ata_gym.utils.extras import require
-from ata_gym.utils.validation import short
+from ata_gym.utils.validation import short, whole_number
 
 
 def learn(
@@ -72,7 +72,7 @@ def learn(
         require(module, extra="rl", purpose="The command learn")
     from ata_gym.bench.experiment.outdated import Made, check_code  # noqa: PLC0415 - these imports take seconds
     from ata_gym.bench.experiment.provenance import merged, provenance, provenance_of  # noqa: PLC0415
-    from ata_gym.bench.experiment.store import open_folder  # noqa: PLC0415
+    from ata_gym.bench.experiment.store import open_folder, withdrawn_on_failure  # noqa: PLC0415
     from ata_gym.bench.page.note import write_note  # noqa: PLC0415
     from ata_gym.rl.agent import policy_name  # noqa: PLC0415
     from ata_gym.rl.learning.experiment import Learning  # noqa: PLC0415
@@ -84,8 +84,10 @@ def learn(
     from ata_gym.scenarios import resolve  # noqa: PLC0415
 
     effort = Effort.checked(None, save_every, rerun_changed)
+    for option, number in (("validation", validation), ("test", test)):
+        whole_number(option, number)
     spec = AgentSpec(env, algorithm, action or "", seed, split_hyperparameters(hyperparameter or ()))
-    found = resolve(scenario, price=price)
+    found = resolve(unrecorded(scenario, "learn"), price=price)
     found = found if rounds is None else replace(found, horizon=rounds)
     learning = Learning(spec, found, steps, rows, evaluations, validation, test)
     between = rollout(learning, make_agent(learning))  # it refuses hyperparameters before there is a folder
@@ -100,7 +102,9 @@ def learn(
         )
     compared = len(learning.references())
     bars = {"references": compared, "training": steps, "test": compared + 1}
-    with named_failure(f"the training of {algorithm}"), progress_bars(bars) as progress:
+    first = parts_of(folder)["training"][1]  # the first checkpoint is written before the first step
+    withdrawn = withdrawn_on_failure(folder, first, folder.result("validation"))
+    with withdrawn, named_failure(f"the training of {algorithm}"), progress_bars(bars) as progress:
         learned = train(
             learning, folder, made_by, lambda part, done: progress(part, min(done, steps)), effort.save_every
         )

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from ata_gym.cli.console import progress_bars, say
+from ata_gym.utils.atomic import check_place
 from ata_gym.utils.extras import require
 
 
@@ -43,6 +44,7 @@ def pretrain(
     require("torch", extra="train", purpose="The training of a policy")
     if out.suffix != ".safetensors":
         raise ValueError(f"out must be a file that ends in .safetensors, not {out}")
+    check_place(out)
     import torch  # noqa: PLC0415 - importing torch takes a second
 
     from ata_gym.rl.pretraining import learned, learned_dispatch  # noqa: PLC0415
@@ -59,6 +61,5 @@ def pretrain(
         for done, (_, trained) in enumerate(training, 1):
             progress(policy.value, done)
             net = trained
-    out.parent.mkdir(parents=True, exist_ok=True)
     write_network(out, {name: tensor.numpy() for name, tensor in net.state_dict().items()})
     say(f"{policy.value} is trained: {out}")

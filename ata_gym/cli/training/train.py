@@ -23,6 +23,7 @@ from ata_gym.cli.options import (
     RerunChanged,
     SaveEvery,
     split_names,
+    unrecorded,
 )
 from ata_gym.cli.studies.bench import end_with
 from ata_gym.cli.studies.report import pages
@@ -51,6 +52,9 @@ ProblemName = Annotated[
     ),
 ]
 
+MOST_THREADS = 1024
+"""No machine has more processors for a task; with too many, torch fails in other words."""
+
 Threads = Annotated[int, typer.Option(help="Threads of torch on the CPU; the bits of a result depend on their number.")]
 EvaluateEvery = Annotated[
     int | None,
@@ -66,9 +70,11 @@ class TrainingOptions(NamedTuple):
 
     @classmethod
     def checked(cls, threads: int, evaluate_every: int | None) -> TrainingOptions:
-        """Refuse a number of threads, or of rounds between evaluations, below 1."""
+        """Refuse a number of threads, or of rounds between evaluations, that makes no sense."""
         every = None if evaluate_every is None else whole_number("evaluate-every", evaluate_every)
-        return cls(whole_number("threads", threads), every)
+        if whole_number("threads", threads) > MOST_THREADS:
+            raise ValueError(f"threads must be at most {MOST_THREADS:,}, not {threads:,}")
+        return cls(threads, every)
 
 
 _ALONE = TrainingOptions()
@@ -101,7 +107,12 @@ def train(
     optimizer: Annotated[
         str | None, typer.Option(help="sgd, momentum, adam or adamw; by default the problem's own.")
     ] = None,
-    lr: Annotated[float | None, typer.Option(help="Learning rate; by default the problem's.")] = None,
+    lr: Annotated[
+        str | None,
+        typer.Option(
+            help="Learning rate, or theory: that of Rennala SGD, of which a round is an update; else the problem's."
+        ),
+    ] = None,
     schedule: Annotated[
         str, typer.Option(help="Of the learning rate: constant, cosine:ROUNDS, linear:ROUNDS or warmup:ROUNDS.")
     ] = "constant",
@@ -128,7 +139,8 @@ def train(
     Methods take the same pool, problem, optimiser and seed. Each ends when it has used as many gradients as the
     policies, rounds x B. Its learning rate is --lr in proportion to the gradients of an update; NAME=RATE gives
     another, NAME=theory that of its paper, where the problem's constants are known, and --tune the one among those of
-    the published experiments with which it reaches the loss first.
+    the published experiments with which it reaches the loss first. Ratios to
+    policies are shown where the rates are chosen alike: for all by theory, give --lr theory, too.
 
     With --clock device each policy trains anew, on the B of the scenario, and its tasks are run one by one on real
     devices: `--clock device --workers cuda:0,cuda:1,cpu:2`. Its times are measured, and not the same the next time.
@@ -136,7 +148,7 @@ def train(
     ```
     ata-gym train --scenario icml2025-cifar100 --out results/digits
     ata-gym train --scenario icml2025-cifar100 --out results/digits \
-        --methods rennala,ringmaster=theory --problem quadratic
+        --problem quadratic --lr theory --methods rennala,ringmaster=theory
     ata-gym train --scenario five-workers --out results/devices \
         --clock device --workers cpu:1,cpu:1,cpu:2,cpu:3,cpu:6
     ```
@@ -147,7 +159,7 @@ def train(
     from ata_gym.bench.page.note import write_note  # noqa: PLC0415
     from ata_gym.training.page import about  # noqa: PLC0415
     from ata_gym.training.problems.problem import make_problem  # noqa: PLC0415
-    from ata_gym.training.studies.comparison import MethodChoice, best, result  # noqa: PLC0415
+    from ata_gym.training.studies.comparison import MethodChoice, best, rate_of_policies, result  # noqa: PLC0415
     from ata_gym.training.studies.curves import LossReading, goal  # noqa: PLC0415
     from ata_gym.training.studies.loss_report import report  # noqa: PLC0415
     from ata_gym.training.studies.trajectory import made_by_problem  # noqa: PLC0415
@@ -155,17 +167,20 @@ def train(
 
     effort, options = Effort.checked(1, save_every, rerun_changed), TrainingOptions.checked(threads, evaluate_every)
     names = split_names(policies)
+    unrecorded(scenario, "train")
     experiment = replace(Experiment.on_scenario(scenario, rounds=rounds, seeds=1, seed=seed), points=_POINTS)
     for name in names:
         experiment.try_out(name)
-    entries = [MethodChoice.parse(text) for text in (split_names(methods) if methods else ())]
+    entries = [MethodChoice.parse(text) for text in (split_names(methods, "method") if methods else ())]
     other = {"--schedule": schedule != "constant", "--micro-batch": micro_batch != 1, "--compile": compile_}
     other |= {"--precision": precision != "float32", "--graphs": graphs}
     if entries and any(other.values()):
         raise ValueError(f"--methods goes without {', '.join(option for option, given in other.items() if given)}")
     with named_failure(f"the problem {problem}"):
+        found = make_problem(problem, data)
+        rate, kind = rate_of_policies(lr, experiment, found)
         trainer = Trainer(
-            make_problem(problem, data), experiment.scenario.budget, optimizer=optimizer, lr=lr, schedule=schedule,
+            found, experiment.scenario.budget, optimizer=optimizer, lr=rate, schedule=schedule,
             micro_batch=micro_batch, precision=precision, compile=compile_, graphs=graphs, device=device, seed=seed,
         )  # fmt: skip
     alone = {"--methods": bool(methods), "--tensorboard": tensorboard, "--tune": tune}
@@ -207,9 +222,9 @@ def train(
                 label: why for label, why in diverged.items() if label not in [choice.label for choice in choices]
             }
     if finished:
-        note = about(experiment, names, [choice.label for choice in frames], trainer.problem)
+        note = about(experiment, names, list(frames), trainer.problem, kind)
         write_note(folder.path, "train", command_line(), note)
-        made_report = report(experiment, finished, folder, trajectory, trainer, frames)
+        made_report = report(experiment, finished, folder, trajectory, trainer, frames, kind)
         show_report(made_report._replace(files=[*made_report.files, *pages(folder.path)]))
         say_files("trajectory and final weights", [folder.path / name for name in ("training.parquet", "weights.pt")])
         if frames:
@@ -279,7 +294,7 @@ def train_with_progress(
     finite, or memory is short.
     """
     from ata_gym.bench.experiment.outdated import Made, check_code  # noqa: PLC0415
-    from ata_gym.bench.experiment.store import open_folder  # noqa: PLC0415 - these imports take seconds
+    from ata_gym.bench.experiment.store import open_folder, withdrawn_on_failure  # noqa: PLC0415 - these take seconds
     from ata_gym.training.studies.trajectory import (  # noqa: PLC0415
         made_by_problem,
         tensorboard_log,
@@ -294,7 +309,10 @@ def train_with_progress(
     made_by = made_by_problem(problem)
     check_code([Made(problem, trajectory_files(folder), made_by)], effort.rerun_changed)
     try:
-        with named_failure(f"the problem {problem}"), loss_bar(problem, rounds) as progress, logging as log:
+        with (
+            withdrawn_on_failure(folder), named_failure(f"the problem {problem}"),
+            loss_bar(problem, rounds) as progress, logging as log,
+        ):  # fmt: skip
             save_every = effort.save_every
             return folder, train_once(
                 trainer, rounds, folder, progress,

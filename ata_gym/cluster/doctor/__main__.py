@@ -8,6 +8,7 @@ import sys
 
 from ata_gym.cluster.doctor.examination import examine
 from ata_gym.cluster.doctor.finding import as_json, exit_code
+from ata_gym.utils.streams import outlive_readers
 
 
 def main() -> int:
@@ -27,5 +28,6 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    outlive_readers()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the processes of a trial are ended, too
     sys.exit(main())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from io import BytesIO
 from pathlib import Path
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -21,7 +22,7 @@ from ata_gym.rl.learning.experiment import AGENT, END, START, Learning, names_in
 from ata_gym.rl.sb3.vec_env import make_vec_env
 from ata_gym.training.checkpoint import pack, unpack
 from ata_gym.training.studies.trajectory import deterministic
-from ata_gym.utils.atomic import write_whole
+from ata_gym.utils.manifest import read_listed, write_listed
 from ata_gym.utils.sealed import load_checkpoint, save_checkpoint
 from ata_gym.utils.signals import stop_requested
 
@@ -105,7 +106,7 @@ def learn(
         progress("training", learning.steps)
         test, also_left_out = references("test", lambda done: progress("test", done))
         if AGENT not in names_in(test):
-            agent.set_parameters(str(agent_file(folder.path)), device="cpu")
+            agent.set_parameters(BytesIO(read_listed(agent_file(folder.path))), device="cpu")
             mine = play(learning.agent.player(agent, agent.env.bare), learning.test)
             test = pl.concat([mine, read_frame(folder.result("ends")), test])
             write_frame(folder.result("test"), test, {**made_by, **_note(also_left_out)})
@@ -172,7 +173,7 @@ def _train(
             played.append(play(player, learning.test, name))
         write_frame(ends, pl.concat(played), made_by)
         agent.policy.load_state_dict(record.best)
-        write_whole(agent_file(folder.path), agent.save)
+        write_listed(agent_file(folder.path), agent.save)
         write_frame(folder.result("curve"), pl.DataFrame(record.curve), made_by)
         discard(saved)
 

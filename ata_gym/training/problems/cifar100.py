@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from ata_gym.training.problems.cifar100_archives import MOST, read_archive
 from ata_gym.training.problems.classification import Classification
+from ata_gym.utils.atomic import check_source
 
 _CLASSES = 100
 _PARTS = ("train_x", "train_y", "test_x", "test_y")
@@ -38,8 +39,8 @@ def cifar100(data: str | Path) -> Classification:
         If it cannot be read, lacks a part, or a part has the wrong shape, dtype or classes.
     """
     path = Path(data)
-    if not path.exists():
-        raise FileNotFoundError(f"there is no file {path}")
+    if not path.is_dir():
+        check_source(path)
     parts = read_archive(path) if path.is_dir() or not _is_zip(path) else _read(path)
     train, test = (_checked(parts, which, path) for which in ("train", "test"))
     rates = {"adam": 8e-5, "sgd": 1e-2}

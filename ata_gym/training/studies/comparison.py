@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,9 @@ from ata_gym.training.trainer import Trainer
 GRID = tuple(5.0**power for power in range(-5, 5))
 """The learning rates among which the experiments of Ringmaster ASGD (ICML 2025) choose each method's."""
 
+THEORY, GIVEN, TUNED, DEFAULT = "that of theory", "given", "tuned", "the problem's own"
+"""Kinds of learning rates: clocks are compared where they are of one kind."""
+
 _THEORY = "theory"
 
 
@@ -34,13 +37,15 @@ class MethodChoice:
     """A method of a comparison, with a learning rate if the user gives one, and its label in plots, tables and files.
 
     >>> MethodChoice.parse("ringmaster=0.01")
-    MethodChoice(label='ringmaster=0.01', method='ringmaster', lr=0.01)
+    MethodChoice(label='ringmaster=0.01', method='ringmaster', lr=0.01, tuned=False)
     """
 
     label: str
     method: str
     lr: float | str | None = None
     """A number; ``"theory"``, for the step size that theory gives; or None, for the default."""
+    tuned: bool = False
+    """Whether the number is the best of a grid."""
 
     @classmethod
     def parse(cls, text: str) -> MethodChoice:
@@ -63,7 +68,14 @@ class MethodChoice:
         """The same with each learning rate of the grid, or this alone if it has one of its own."""
         if self.lr is not None:
             return [self]
-        return [replace(self, label=f"{self.method}={lr:g}", lr=lr) for lr in GRID]
+        return [replace(self, label=f"{self.method}={lr:g}", lr=lr, tuned=True) for lr in GRID]
+
+    @property
+    def kind(self) -> str | None:
+        """What kind of learning rate it has; None for one in proportion to that of the policies."""
+        if isinstance(self.lr, float):
+            return TUNED if self.tuned else GIVEN
+        return THEORY if self.lr == _THEORY else None
 
     def rate(self, experiment: Experiment, problem: Problem | Tasks, lr: float | None) -> float | None:
         """The learning rate beside a trainer of the policies with learning rate ``lr``.
@@ -99,9 +111,46 @@ class MethodChoice:
         except AttributeError:
             raise ValueError(
                 f"{self.label} needs a problem whose smoothness and variance are known, as quadratic is: "
-                f"{problem.name} does not say; give a learning rate, {self.method}=RATE"
+                f"{problem.name} does not say; give a learning rate in place of theory"
             ) from None
         return method.step_size(smoothness, variance, variance / budget or 1.0)
+
+
+def rate_of_policies(text: str | None, experiment: Experiment, problem: Problem | Tasks) -> tuple[float | None, str]:
+    """The learning rate of the policies and its kind, from a number, ``"theory"`` or None.
+
+    A round of theirs is an update of Rennala SGD, whose step size ``"theory"`` asks for. ValueError for other texts,
+    and as ``MethodChoice.rate`` raises it.
+    """
+    if text is None:
+        return None, DEFAULT
+    if text == _THEORY:
+        choice = MethodChoice(f"--lr {_THEORY}", "rennala", _THEORY)
+        return choice.rate(experiment, problem, None), THEORY
+    try:
+        return float(text), GIVEN
+    except ValueError:
+        raise ValueError(f"--lr must be a positive number or {_THEORY}, not {text!r}") from None
+
+
+def unlike(choices: Iterable[MethodChoice], kind: str) -> dict[str, str]:
+    """Methods, by label, whose learning rates are of another kind than that of the policies, and of which.
+
+    >>> unlike([MethodChoice.parse(text) for text in ("rennala", "ringmaster=theory", "asgd=0.1")], GIVEN)
+    {'ringmaster=theory': 'that of theory'}
+    """
+    return {choice.label: choice.kind for choice in choices if choice.kind not in {None, kind}}
+
+
+def unlike_note(unlike: Mapping[str, str], kind: str) -> str:
+    """Why there are no ratios for some methods; empty if there are."""
+    if not unlike:
+        return ""
+    said = ", ".join(f"{label} ({which})" for label, which in unlike.items())
+    return (
+        f"no ratios for {said}: the learning rate of the policies is {kind}, and a time to a loss is compared only "
+        "where the learning rates are chosen alike"
+    )
 
 
 def run_once(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from textwrap import wrap
 
 import polars as pl
 
@@ -28,17 +29,21 @@ def report(
     trajectory: pl.DataFrame,
     trainer: Trainer,
     frames: Mapping[comparison.MethodChoice, pl.DataFrame],
+    kind: str = comparison.DEFAULT,
 ) -> Report:
     """Compare policies and methods at a low loss, and leave tables and the picture in the folder.
 
-    ``trajectory`` is what ``trajectory.train_once`` returned, and each of ``frames`` what ``comparison.run_once`` did.
+    ``trajectory`` is what ``trajectory.train_once`` returned, and each of ``frames`` what ``comparison.run_once`` did;
+    ``kind`` is that of the policies' learning rate. Methods with another kind get no ratios.
     """
     problem, reading = trainer.problem.name, LossReading.of(trainer.problem, experiment.rounds)
     records, low = folder.results(policies), goal(trajectory, reading)
     curves = lay(trajectory, records, reading)
-    summary = to_goal(records, low, experiment, reading, frames)
-    missed = " (-: not reached)" if summary["mean"].is_null().any() else ""
+    unlike = comparison.unlike(frames, kind)
+    summary = to_goal(records, low, experiment, reading, frames, unlike)
+    missed = " (-: not reached)" if summary.filter(quantity="runtime")["mean"].is_null().any() else ""
     title = f"{problem} to loss {low.loss:.3g}, a hundredth of the first or the lowest{missed}\non {experiment.about}"
+    title += "".join(f"\n{line}" for line in wrap(comparison.unlike_note(unlike, kind), 96))
     tables = summary_tables(summary, replace(experiment, rounds=low.round), title)
     files = write(folder.path, {"table.md": markdown(tables), "table.csv": summary})
     if frames:
@@ -69,9 +74,15 @@ def to_goal(
     experiment: Experiment,
     reading: LossReading,
     frames: Mapping[comparison.MethodChoice, pl.DataFrame],
+    unlike: Iterable[str] = (),
 ) -> pl.DataFrame:
-    """The clocks of policies and methods at a low loss, summarised as ``statistics.summarise`` does."""
+    """The clocks of policies and methods at a low loss, summarised as ``statistics.summarise`` does.
+
+    The ratios of methods that are ``unlike`` the policies are null.
+    """
     clocks = records.filter(pl.col("round") <= low.round)
     if frames:
         clocks = pl.concat([clocks, comparison.reached(frames, low, experiment, reading)], how="diagonal")
-    return summarise(clocks).filter(~pl.col("quantity").is_in(["regret", "support"]))
+    summary = summarise(clocks).filter(~pl.col("quantity").is_in(["regret", "support"]))
+    ratio = pl.col("quantity").str.contains("/", literal=True) & pl.col("policy").is_in(list(unlike))
+    return summary.with_columns(pl.when(~ratio).then(pl.col("mean", "low", "high")))

@@ -21,6 +21,7 @@ from ata_gym.training import checkpoint
 from ata_gym.training.problems.problem import module_of
 from ata_gym.training.trainer import Trainer
 from ata_gym.utils.extras import require
+from ata_gym.utils.manifest import write_listed
 from ata_gym.utils.sealed import load_checkpoint, save_checkpoint
 from ata_gym.utils.signals import stop_requested
 
@@ -107,7 +108,7 @@ def train_once(
                 last = perf_counter()
             if stopped:
                 break
-    checkpoint.save(folder.path / "weights.pt", trainer.model.state_dict())
+    write_listed(folder.path / "weights.pt", lambda part: checkpoint.save(part, trainer.model.state_dict()))
     trajectory = record.frame()
     write_frame(whole, trajectory, made_by or {})
     discard(saved)

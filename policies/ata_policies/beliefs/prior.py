@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ata_gym.utils.atomic import write_whole
+from ata_gym.utils.atomic import check_source, write_whole
 from ata_gym.utils.validation import non_negative
 from ata_policies.beliefs.memory import Memory
 from ata_policies.beliefs.moments import Belief
@@ -54,6 +54,7 @@ def read_prior(path: str | os.PathLike[str]) -> Belief:
     if not path.exists():
         raise FileNotFoundError(f"there is no file {path}: save_prior writes one")
     try:
+        check_source(path)
         with path.open(encoding="utf-8", newline="") as file:
             lines = [line for line in csv.reader(file, strict=True) if line]
     except (OSError, UnicodeDecodeError, csv.Error) as error:

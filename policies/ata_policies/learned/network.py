@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ata_gym.envs.interface.worker_features import OF_WORKER, WIDTH, Features
-from ata_gym.utils.atomic import write_whole
+from ata_gym.utils.atomic import check_source, write_whole
 from ata_gym.utils.compiled import gufunc
 from ata_gym.utils.extras import require
 from ata_gym.utils.sealed import checksum
@@ -144,6 +144,7 @@ def read_network(path: Path) -> Network:
     """
     safetensors = require("safetensors", extra="rl", purpose="A learned policy")
     try:
+        check_source(path)
         with safetensors.safe_open(path, framework="numpy") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is no dict
             said = (file.metadata() or {}).get(_CHECKSUM)

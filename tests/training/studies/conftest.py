@@ -8,17 +8,18 @@ import types
 import pytest
 
 from ata_gym.training import Trainer
+from ata_gym.utils import manifest
 
 
 @pytest.fixture(scope="session")
 def contents():
-    """A hash of each file of a folder by its name; timings and commands differ, and locks say nothing."""
+    """A hash of each file of a folder by its name; commands and their manifest differ, locks say nothing."""
 
     def hashes(out):
         files = [
             file
             for file in out.rglob("*")
-            if file.is_file() and not file.name.startswith(("timings.", "about.", "report.", ".ata-gym"))
+            if file.is_file() and not file.name.startswith(("timings.", "about.", "report.", ".ata-gym", manifest.NAME))
         ]
         return {str(file.relative_to(out)): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
 

@@ -17,6 +17,7 @@ from ata_gym.cli import app, console
 from ata_gym.training import Trainer, checkpoint
 from ata_gym.training.devices.device import enough_memory
 from ata_gym.training.studies.trajectory import deterministic, train_once
+from tests.flips import unseen
 from tests.waiting import until
 
 ROUNDS = 40
@@ -33,6 +34,10 @@ def test_tables_pictures_and_the_trajectory_are_left(finished, contents):
     for words in ("digits to loss", "on icml2025-regret: n = 20, B = 5", "ofta", "uta", "gta", "accuracy", "pictures:"):
         assert words in result.stdout
     assert "nan" not in result.stdout
+
+
+def test_a_flipped_byte_in_any_file_is_named(finished):
+    assert unseen(finished[0]) == []
 
 
 def test_the_trajectory_and_the_final_weights_are_those_of_a_trainer(finished):
@@ -189,6 +194,29 @@ def test_memory_that_is_not_enough_is_one_sentence(tmp_path, monkeypatch, finish
 
 
 @pytest.mark.parametrize(
+    ("option", "sentence"),
+    [
+        (("--lr", "1e308"), "lr must be at most 3.4e+38, the largest number that the weights hold, not 1e+308"),
+        (("--threads", "100000"), "threads must be at most 1,024, not 100,000"),
+        ((), "the problem digits failed: RuntimeError: no power"),
+    ],
+)
+def test_a_training_that_fails_at_its_beginning_does_not_hold_the_folder(
+    tmp_path, refused, monkeypatch, option, sentence
+):
+    def fail(_):
+        raise RuntimeError("no power")
+
+    with monkeypatch.context() as patch:
+        if not option:
+            patch.setattr(Trainer, "step", fail)
+        result = command(tmp_path / "results", *option, policies="ofta", rounds=2)
+    assert result.stderr == f"ata-gym: {sentence}\n"
+    refused(result, sentence)
+    assert command(tmp_path / "results", "--lr", "0.1", policies="ofta", rounds=2).exit_code == 0
+
+
+@pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
         (("--problem", "digit"), "did you mean digits"),
@@ -209,6 +237,10 @@ def test_memory_that_is_not_enough_is_one_sentence(tmp_path, monkeypatch, finish
         (("--problem", "torch:math:pi"), "there is no problem 'math:pi': it is no function"),
         (("--policies", "ofta,utta"), "there is no policy 'utta'"),
         (("--policies", ","), "name at least one policy"),
+        (("--methods", ","), "name at least one method"),
+        (("--scenario", "alibaba-1"), "made of recorded times, which train does not play"),
+        (("--lr", "fast"), "--lr must be a positive number or theory, not 'fast'"),
+        (("--lr", "theory"), "digits does not say; give a learning rate in place of theory"),
         (("--scenario", "icml"), "there is no scenario 'icml'"),
         (("--methods", "renala"), "there is no method 'renala'; did you mean rennala"),
         (("--methods", "rennala=fast"), "with a positive learning rate, not 'rennala=fast'"),

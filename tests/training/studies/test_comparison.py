@@ -19,7 +19,7 @@ from ata_gym.cli import app
 from ata_gym.training import METHODS, Trainer, run_method
 from ata_gym.training.problems.quadratic import Quadratic
 from ata_gym.training.studies import comparison
-from ata_gym.training.studies.comparison import MethodChoice
+from ata_gym.training.studies.comparison import DEFAULT, GIVEN, THEORY, MethodChoice
 from ata_gym.training.studies.curves import (
     Goal,
     LossReading,
@@ -30,6 +30,8 @@ from ata_gym.training.studies.curves import (
     lay_evaluations,
     on_each_other,
 )
+from ata_gym.training.studies.loss_report import to_goal
+from tests.flips import unseen
 
 ROUNDS, BUDGET = 40, 5
 RUN = "rennala,ringmaster,minibatch,mindflayer,ringmaster=0.02"
@@ -80,6 +82,10 @@ def test_they_are_in_the_tables_and_the_pictures(finished):
     assert "each until it has used 40 x 5 gradients" in result.stdout
     assert "-: not reached" in result.stdout
     assert "nan" not in result.stdout
+
+
+def test_a_flipped_byte_in_any_file_is_named(finished):
+    assert unseen(finished[0]) == []
 
 
 def test_they_take_part_again_without_running_again(finished, monkeypatch, contents):
@@ -159,6 +165,40 @@ def test_tuning_chooses_the_rate_that_reaches_the_loss_first(tmp_path):
     assert f"\n {chosen} " in result.stdout
     assert "ringmaster=0.01" in result.stdout
     assert sum(f"\n rennala={lr:g} " in result.stdout for lr in comparison.GRID) == 1
+
+
+@pytest.mark.parametrize(
+    ("policies", "compared"),
+    [(DEFAULT, {"rennala"}), (GIVEN, {"rennala", "asgd=0.1"}), (THEORY, {"rennala", "ringmaster=theory"})],
+)
+def test_no_ratio_is_shown_where_learning_rates_differ_in_kind(policies, compared):
+    choices = [MethodChoice.parse(text) for text in ("rennala", "asgd=0.1", "ringmaster=theory")]
+    choices.append(MethodChoice.parse("ssp").tried()[0])
+    unlike = comparison.unlike(choices, policies)
+    assert {choice.label for choice in choices} - unlike.keys() == compared
+    frame = pl.DataFrame({"loss": [1.0, 0.5], "runtime": [1.0, 2.0], "total_worker_time": [1.0, 2.0]})
+    frames = dict.fromkeys(choices, frame)
+    records = clocks([1, 2], ofta=1.0).with_columns(regret=pl.lit(None, pl.Float64), support=1)
+    summary = to_goal(records, Goal(0.5, 2), replace(EXPERIMENT, rounds=2), EXACT, frames, unlike)
+    ratios = summary.filter(pl.col("quantity").str.contains("/")).drop_nulls("mean")
+    assert set(ratios["policy"]) == {"ofta", *compared}
+    assert summary.filter(quantity="runtime")["mean"].null_count() == 0
+    note = comparison.unlike_note(unlike, policies)
+    assert all(f"{label} (" in note for label in unlike)
+    assert comparison.unlike_note({}, policies) == ""
+
+
+def test_all_by_theory_are_compared_and_others_are_not(tmp_path):
+    line = "train --scenario five-workers --problem quadratic --rounds 60 --policies ofta"
+    for name, options, ratio in (("mixed", "", False), ("alike", "--lr theory", True)):
+        out = tmp_path / name
+        words = f"{line} {options} --methods rennala,ringmaster=theory --out {out}".split()
+        result = CliRunner().invoke(app, words)
+        assert result.exit_code == 0, result.output
+        table = pl.read_csv(out / "table.csv").filter(policy="ringmaster=theory")
+        assert table.filter(quantity="runtime/ofta")["mean"].is_not_null().all() == ratio
+        for told in (result.stdout, (out / "table.md").read_text(), (out / "report.html").read_text()):
+            assert ("no ratios for ringmaster=theory (that of theory)" in told) != ratio
 
 
 def test_what_is_never_reached_is_null(tmp_path):

@@ -109,7 +109,7 @@ def play_there(
     if reason:
         return {"refused": reason, "node": f"{platform.node()} ({ray.util.get_node_ip_address()})"}
     from ata_gym.bench.experiment.jobs import Job, play_job  # noqa: PLC0415
-    from ata_gym.bench.experiment.store import Folder, check_frame  # noqa: PLC0415
+    from ata_gym.bench.experiment.store import Folder  # noqa: PLC0415
     from ata_gym.utils.errors import portable  # noqa: PLC0415
     from ata_gym.utils.sealed import read_sealed, save_checkpoint  # noqa: PLC0415
 
@@ -143,8 +143,8 @@ def play_there(
         if seconds is None:
             return None
         tasks = folder.allocations(policy)
-        allocations = check_frame(tasks) if tasks.exists() else None
-        return {"seconds": seconds, "machine": machine, "result": check_frame(result), "allocations": allocations}
+        allocations = tasks.read_bytes() if tasks.exists() else None
+        return {"seconds": seconds, "machine": machine, "result": result.read_bytes(), "allocations": allocations}
 
 
 def _unlike(policy: str, player: str, needed: dict[str, Any]) -> tuple[str, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
@@ -39,14 +38,14 @@ def _last_slot(size: Size) -> int:
     return min(size.n, SLOTS) - 1
 
 
-def _most_of_row(size: Size) -> Sequence[float]:
-    """What the numbers in ``row`` are at most: the memory in force is a place."""
-    most = [FINITE] * ROW
-    most[SINCE] = most[CLOCK] = most[SETTLED] = most[RESULTS] = LARGEST_COUNT
-    most[FORCE] = len(HORIZONS) - 1
-    return most
-
-
+_LARGEST = {
+    SINCE: LARGEST_COUNT,
+    CLOCK: LARGEST_COUNT,
+    SETTLED: LARGEST_COUNT,
+    RESULTS: LARGEST_COUNT,
+    FORCE: len(HORIZONS) - 1,
+}
+_MOST_OF_ROW = tuple(_LARGEST.get(place, FINITE) for place in range(ROW))
 _LEAST_OF_ROW = tuple(-FINITE if GAINS <= place < SPREAD else 0.0 for place in range(ROW))
 
 
@@ -97,7 +96,7 @@ class DistributionBelief(NamedTuple):
     owner: Annotated[Places, Within(-1, last_worker)]  # (E, slots) whose slot it is, or -1
     bins: Times  # (E, slots, 3, bins) results and cancelled tasks by time, and the results' times in units of anchor
     tracks: Times  # (E, slots, 14) what the memories of the worker hold
-    row: Annotated[Floats, Within(_LEAST_OF_ROW, _most_of_row)]  # (E, 9) what is known of the row
+    row: Annotated[Floats, Within(_LEAST_OF_ROW, _MOST_OF_ROW)]  # (E, 9) what is known of the row
 
     @classmethod
     def empty(cls, rows: int, n: int) -> DistributionBelief:

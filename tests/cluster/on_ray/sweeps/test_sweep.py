@@ -26,6 +26,7 @@ from ata_gym.bench.experiment.store import open_folder
 from ata_gym.cli import app
 from ata_gym.cluster.on_ray.connection import connected, quiet_ray
 from ata_gym.cluster.on_ray.sweeps.sweep import play_on_ray
+from ata_gym.utils import manifest
 from ata_gym.utils.extras import MissingExtraError
 from ata_gym.utils.sealed import read_sealed
 from ata_policies import AllocationPolicy
@@ -113,9 +114,10 @@ def jobs(out: Path) -> list[Job]:
 
 
 def contents(path: Path) -> dict[str, bytes]:
-    """All files of a folder but that of wall-clock times, and those that say whose it is or which command made it."""
+    """All files of a folder but that of wall-clock times, those that say whose it is or which command made it, and the
+    manifest, which lists these."""
     files = [file for file in path.rglob("*") if file.is_file() and ".ata-gym." not in file.name]
-    told = {"timings.json", "about.json", "report.html"}
+    told = {"timings.json", "about.json", "report.html", manifest.NAME}
     return {str(file.relative_to(path)): file.read_bytes() for file in files if file.name not in told}
 
 

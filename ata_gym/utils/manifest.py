@@ -1,0 +1,178 @@
+"""The manifest of a results folder: the checksum of each of its files, in the lines of ``sha256sum``.
+
+A process may be killed at any moment. So every change of a file has three steps: the manifest gets the new checksum
+beside the old one, the file changes, the old checksum goes. A file belongs to the nearest folder above it that has a
+manifest; elsewhere files are written without one.
+
+Checkpoints are not listed: they are replaced every few seconds, and each carries its own checksum (see ``sealed``). Nor
+are files that no run makes again to the same bytes: figures of a clock, pages that show them, logs and locks.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from fnmatch import fnmatch
+from pathlib import Path
+
+from ata_gym.utils.atomic import write_whole
+from ata_gym.utils.sealed import DamagedError, read_sealed, write_sealed
+
+NAME = "ata-gym.sha256"
+"""Of the manifest in a results folder."""
+
+LEFT_OUT = ("timings.json", "timings/*", "report.html", "tensorboard/*")
+"""Files of a results folder that are not listed, nor are those whose names begin with a dot."""
+
+SEALED = ("checkpoints/*.npz", "checkpoints/*.pt", "checkpoints/*.previous")
+"""Files of a results folder that carry their own checksum."""
+
+_LOCK = ".ata-gym.sums.lock"
+_ABSENT = "-"
+"""In place of a checksum: the file may be missing, at this moment."""
+
+Manifest = dict[str, list[str]]
+"""The checksums that a file may have, by its path in the folder: one, or two while it changes."""
+
+
+def begin(folder: Path) -> None:
+    """Give a folder a manifest, or settle what a killed process left in it; nobody else may be writing there."""
+    if not (folder / NAME).exists():
+        _write(folder, {})
+        return
+    manifest = read(folder)
+    settled = {name: found for name, sums in manifest.items() if (found := _settled(folder / name, sums))}
+    if settled != manifest:
+        _write(folder, settled)
+
+
+def write_listed(path: Path, write: Callable[[Path], object]) -> None:
+    """As ``write_whole``, and list the file in the manifest of its folder, where there is one."""
+    home = home_of(path)
+    if home is None or not is_listed(path.relative_to(home)):
+        write_whole(path, write)
+        return
+    new: list[str] = []
+
+    def fill(part: Path) -> None:
+        write(part)
+        new.append(_sum(part))
+        _change(home, path, lambda sums: [*(sums or [_ABSENT]), *new])
+
+    write_whole(path, fill)
+    _change(home, path, lambda _: new)
+
+
+def remove_listed(path: Path) -> None:
+    """Remove a file, where it exists, from its folder and from the manifest."""
+    home = home_of(path)
+    if home is None or path.relative_to(home).as_posix() not in read(home):
+        path.unlink(missing_ok=True)
+        return
+    _change(home, path, lambda sums: [*sums, _ABSENT])
+    path.unlink(missing_ok=True)
+    _change(home, path, lambda _: [])
+
+
+def read_listed(path: Path) -> bytes:
+    """The content of a file of a results folder, or of one elsewhere, which is not checked.
+
+    Raises
+    ------
+    DamagedError
+        If it is not what was written, or the manifest does not list it.
+    OSError
+        If it cannot be read.
+    """
+    home = home_of(path)
+    if home is None or not is_listed(path.relative_to(home)):
+        return path.read_bytes()
+    name, before = path.relative_to(home).as_posix(), None
+    while True:  # a file that changes between two readings is read again
+        listed = read(home).get(name, [])
+        content = path.read_bytes()
+        if hashlib.sha256(content).hexdigest() in listed:
+            return content
+        if listed == before:
+            raise DamagedError(
+                f"{path} is damaged: it does not have the checksum that was written with it; delete it, and the same "
+                "command makes it anew"
+            )
+        before = listed
+
+
+def may_be_missing(sums: list[str]) -> bool:
+    """Whether a file with these checksums may be missing, since it was about to change when its process was killed."""
+    return _ABSENT in sums
+
+
+def home_of(path: Path) -> Path | None:
+    """The nearest folder above a file that has a manifest; None if there is none in its path."""
+    return next((folder for folder in path.parents if (folder / NAME).exists()), None)
+
+
+def is_listed(name: Path) -> bool:
+    """Whether a file of this path in a results folder is one that the manifest lists.
+
+    >>> is_listed(Path("agent.zip")), is_listed(Path("timings.json")), is_listed(Path("checkpoints/ata.npz"))
+    (True, False, False)
+    """
+    hidden = any(part.startswith(".") for part in name.parts)
+    return not hidden and name.name != NAME and not _matches(name, LEFT_OUT + SEALED)
+
+
+def is_sealed(name: Path) -> bool:
+    """Whether a file of this path in a results folder carries its own checksum."""
+    return _matches(name, SEALED)
+
+
+def read(folder: Path) -> Manifest:
+    """The manifest of a folder; DamagedError if it is not what was written."""
+    path = folder / NAME
+    try:
+        text = read_sealed(path).decode()
+    except (DamagedError, UnicodeDecodeError) as error:
+        raise DamagedError(
+            f"{path} is damaged, so that nothing says whether the other files are whole ({error}): bring back a copy "
+            "of it, or choose another folder"
+        ) from error
+    manifest: Manifest = {}
+    for line in text.splitlines():
+        digest, _, name = line.partition("  ")
+        manifest.setdefault(name, []).append(digest)
+    return manifest
+
+
+def _write(folder: Path, manifest: Manifest) -> None:
+    lines = [f"{digest}  {name}\n" for name in sorted(manifest) for digest in manifest[name]]
+    write_sealed(folder / NAME, "".join(lines).encode())
+
+
+def _change(home: Path, path: Path, change: Callable[[list[str]], list[str]]) -> None:
+    """Change the checksums of one file; processes that write other files of the folder wait for each other."""
+    from filelock import FileLock  # noqa: PLC0415 - of the extra bench, without which no folder has a manifest
+
+    name = path.relative_to(home).as_posix()
+    with FileLock(home / _LOCK):
+        manifest = read(home)
+        manifest[name] = list(dict.fromkeys(change(manifest.get(name, []))))
+        _write(home, {name: sums for name, sums in manifest.items() if sums})
+
+
+def _settled(path: Path, sums: list[str]) -> list[str]:
+    """The checksum of a file after a kill; none where it is missing, all where it is damaged."""
+    if not path.exists():
+        return []
+    if len(sums) == 1:
+        return sums
+    found = _sum(path)
+    return [found] if found in sums else sums
+
+
+def _matches(name: Path, patterns: tuple[str, ...]) -> bool:
+    return any(fnmatch(name.as_posix(), pattern) for pattern in patterns)
+
+
+def _sum(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
