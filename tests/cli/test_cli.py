@@ -217,7 +217,8 @@ def test_a_policy_that_fails_is_named_after_the_report_on_the_others(run, monkey
     monkeypatch.setattr(Uta, "allocate", lambda self, state: good(self, state) if state.round[0] < 5 else fail())
     result = run("bench --scenario icml2025-regret --policies uta,ofta --rounds 9 --seeds 1 --jobs 1 --out out", 1)
     assert "ofta" in result.stdout
-    assert result.stderr == "ata-gym: uta failed: RuntimeError: lost its way (see out/failures/uta.txt)\n"
+    assert result.stderr.startswith(f"ata-gym: uta failed: RuntimeError: lost its way ({__file__}, line ")
+    assert result.stderr.endswith(': raise RuntimeError("lost its way")) (see out/failures/uta.txt)\n')
 
 
 BOARD = "leaderboard --out out"

@@ -105,8 +105,9 @@ def more_or_less(ratio: Estimate, noun: str) -> str:
     if ratio.low <= 1.0 <= ratio.high:
         return f"no clear difference in {noun} ({_side(ratio.low)} to {_side(ratio.high)})"
     ends = sorted((ratio.low, ratio.high), key=lambda end: abs(end - 1.0))
-    fine = _percent(ratio.low) == _percent(ratio.high)  # or they would seem to be one
-    between = "" if np.isnan(ratio.low) else f" ({_percent(ends[0], fine)} to {_percent(ends[1], fine)} %)"
+    alone = bool(np.isnan(ratio.low))
+    fine = not alone and _percent(ratio.low) == _percent(ratio.high)  # or the ends would seem to be one
+    between = "" if alone else f" ({_percent(ends[0], fine)} to {_percent(ends[1], fine)} %)"
     return f"{_side(ratio.mean, fine)} {noun}{between}"
 
 
