@@ -34,6 +34,20 @@ def printed(notebook):
     return ["".join(out.text for out in outputs if out.name == "stdout") for outputs in streams]
 
 
+NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
+
+
+def same(notebook, text, before):
+    """Whether a cell prints what it printed; numbers of a trained agent may be 5 % apart.
+
+    Sums in single precision depend on the processor, and an agent that learns from them goes its own way.
+    """
+    if "stable_baselines3" not in packages(notebook):
+        return text == before
+    numbers, expected = ([float(number) for number in NUMBER.findall(each)] for each in (text, before))
+    return NUMBER.sub("", text) == NUMBER.sub("", before) and numbers == pytest.approx(expected, rel=0.05)
+
+
 def pictures(notebook):
     return [sum("image/png" in out.get("data", {}) for out in cell.outputs) for cell in code(notebook)]
 
@@ -84,4 +98,6 @@ def test_each_runs_and_prints_what_is_committed(notebook):
         nbclient.NotebookClient(notebook, timeout=int(PATIENCE), kernel_name="python3").execute()
     if "ray" in packages(notebook):
         addresses.check("gcs_server", "raylet")
-    assert (printed(notebook), pictures(notebook)) == before
+    assert pictures(notebook) == before[1]
+    for text, expected in zip(printed(notebook), before[0], strict=True):
+        assert same(notebook, text, expected), f"{text}\nin place of\n{expected}"
