@@ -140,7 +140,7 @@ ON = "--scenario icml2025-regret --rounds 9"
         (f"{BENCH} uta,my_policies:Fails:at=None", "state.round[0] >="),
         ("leaderboard --quick --scenarios regret --out out --policies my_policies:Unmade", "self.share ="),
         (
-            f"track --scenario changing-permuted-linear-n51 --change 4 --rounds 9 --out out --policies {FAILS}",
+            f"track --scenario changing-periodic --change 4 --rounds 9 --out out --policies {FAILS}",
             "raise Ru",
         ),
         (f"watch icml2025-regret --rounds 9 --policies {FAILS}:how=shape", "np.ones(2)"),
