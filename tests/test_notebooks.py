@@ -34,18 +34,19 @@ def printed(notebook):
     return ["".join(out.text for out in outputs if out.name == "stdout") for outputs in streams]
 
 
-NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
+NUMBER, PERCENT = re.compile(r"-?\d+(?:[.,]\d+)*"), re.compile(r"(\d+)%")
+TRAINED = "trained-agent"
+"""The tag of a cell that prints what an agent does that was trained in the notebook."""
 
 
-def same(notebook, text, before):
-    """Whether a cell prints what it printed; numbers of a trained agent may be 5 % apart.
+def alike(text, before):
+    """Whether two texts are the same but for numbers, of which percentages are at most 5 apart.
 
     Sums in single precision depend on the processor, and an agent that learns from them goes its own way.
     """
-    if "stable_baselines3" not in packages(notebook):
-        return text == before
-    numbers, expected = ([float(number) for number in NUMBER.findall(each)] for each in (text, before))
-    return NUMBER.sub("", text) == NUMBER.sub("", before) and numbers == pytest.approx(expected, rel=0.05)
+    words, expected = (" ".join(NUMBER.sub(" ", each).split()) for each in (text, before))
+    percent, known = ([int(number) for number in PERCENT.findall(each)] for each in (text, before))
+    return words == expected and percent == pytest.approx(known, abs=5)
 
 
 def pictures(notebook):
@@ -99,5 +100,5 @@ def test_each_runs_and_prints_what_is_committed(notebook):
     if "ray" in packages(notebook):
         addresses.check("gcs_server", "raylet")
     assert pictures(notebook) == before[1]
-    for text, expected in zip(printed(notebook), before[0], strict=True):
-        assert same(notebook, text, expected), f"{text}\nin place of\n{expected}"
+    for cell, text, expected in zip(code(notebook), printed(notebook), before[0], strict=True):
+        assert text == expected or (TRAINED in cell.metadata.get("tags", ()) and alike(text, expected))

@@ -80,7 +80,10 @@ def test_it_needs_the_conditions_of_as_many_rows() -> None:
     )
     env.reset(seed=0)
     policy, (observation, _), bare = ata_policies.make("dynamic-ofta", env), other.reset(seed=0), env.unwrapped
-    with pytest.raises(ValueError, match=r"is an oracle: call predict\(..., privileged=env.unwrapped.conditions\(\)\)"):
+    with pytest.raises(
+        ValueError,
+        match=r"is an oracle, and privileged is nothing: call predict\(..., privileged=env.unwrapped.conditions\(\)\)",
+    ):
         policy.predict(observation)
     with pytest.raises(ValueError, match=r"the conditions of 3 rows of 5 workers, not of shape \(2, 5\)"):
         policy.predict(observation, privileged=bare.conditions())  # type: ignore[attr-defined]

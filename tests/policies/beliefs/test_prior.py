@@ -84,8 +84,8 @@ def test_no_file_a_folder_and_bytes(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="there is no file"):
         read_prior(tmp_path / "nothing.csv")
     (tmp_path / "bytes").write_bytes(b"\xff\xfe\x00")
-    for path in (tmp_path, tmp_path / "bytes"):
-        with pytest.raises(ValueError, match="cannot be read"):
+    for path, says in ((tmp_path, "is a folder: name a file"), (tmp_path / "bytes", "cannot be read")):
+        with pytest.raises(ValueError, match=says):
             read_prior(path)
 
 
