@@ -204,7 +204,7 @@ def test_a_task_that_fails_is_one_sentence(tmp_path, monkeypatch, kwargs, senten
         (("--problem", "digit"), "did you mean digits"),
         (("--problem", "cifar100"), "needs data"),
         (("--out", "trace.txt"), "must end in .parquet or .csv, not 'trace.txt'"),
-        (("--out", "folder.csv"), "folder.csv is a folder"),
+        (("--out", "folder.csv"), "folder.csv cannot be written: it is a folder"),
     ],
 )
 def test_bad_input_is_one_sentence_and_leaves_nothing(tmp_path, monkeypatch, arguments, sentence):
