@@ -51,6 +51,7 @@ def test_the_place_is_the_innermost_of_the_users_own() -> None:
 
 def test_an_error_of_ours_or_of_a_library_has_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(errors, "_INSTALLED", {*errors._INSTALLED, str(Path(__file__).parent)})
+    monkeypatch.setattr(errors, "_named", set())
     assert place_of(caught(lambda: json.loads("{"))) is None
     ours = caught(lambda: whole_number("rounds", 0))
     assert explained(ours) == str(ours)
