@@ -114,8 +114,7 @@ def withdrawn_on_failure(folder: Folder, *quickly_made: Path) -> Iterator[None]:
     try:
         yield
     except Exception:
-        rooms = (folder.path / room for room in (".", "results", "checkpoints"))
-        work = {file for room in rooms for file in room.glob("*") if file.suffix in _WORK}
+        work = {file for file in folder.path.rglob("*") if file.suffix in _WORK}
         if work <= set(quickly_made):
             for file in quickly_made:
                 discard(file)
