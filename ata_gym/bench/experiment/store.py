@@ -114,7 +114,8 @@ def withdrawn_on_failure(folder: Folder, *quickly_made: Path) -> Iterator[None]:
     try:
         yield
     except Exception:
-        work = {file for file in folder.path.rglob("*") if file.suffix in _WORK}
+        rooms = ("*", "results/*", "checkpoints/*", "rates/**/*")
+        work = {file for room in rooms for file in folder.path.glob(room) if file.suffix in _WORK}
         if work <= set(quickly_made):
             for file in quickly_made:
                 discard(file)

@@ -273,6 +273,19 @@ def test_a_tuning_in_which_no_rate_trains_leaves_nothing(tmp_path, monkeypatch, 
     open_folder(tmp_path / "out", {"lr": "of a corrected command"})
 
 
+def test_a_tuning_that_fails_after_a_rate_keeps_its_configuration(tmp_path, monkeypatch, refused):
+    step = Trainer.step
+
+    def fail(trainer):
+        if trainer.optimizer_choice.lr == GRID[1]:
+            raise RuntimeError("no power")
+        return step(trainer)
+
+    monkeypatch.setattr(Trainer, "step", fail)
+    refused(tuned(tmp_path), "the problem quadratic failed: RuntimeError: no power")
+    refused(tuned(tmp_path, "--seed", 1), "seed is 0 there and 1 here")
+
+
 @pytest.mark.parametrize("methods", [(), ("--methods", "asgd=0.1,rennala=theory")])
 def test_tune_is_refused_where_everything_has_a_rate(tmp_path, methods, refused):
     refused(tuned(tmp_path / "out", "--lr", 0.2, *methods), "--tune has nothing to tune where --lr and each")
