@@ -102,7 +102,7 @@ def learn(
         )
     compared = len(learning.references())
     bars = {"references": compared, "training": steps, "test": compared + 1}
-    first = parts_of(folder)["training"][1]  # the first checkpoint is written before the first step
+    first = parts_of(folder)["training"][-1]  # the first checkpoint is written before the first step
     withdrawn = withdrawn_on_failure(folder, first, folder.result("validation"))
     with withdrawn, named_failure(f"the training of {algorithm}"), progress_bars(bars) as progress:
         learned = train(
