@@ -9,6 +9,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import ata_gym.training.needs_torch  # noqa: F401 - before what needs torch
+
 import numpy as np
 import torch
 from torch import Tensor, nn

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
+import ata_gym.training.needs_torch  # noqa: F401 - before what needs torch
+
 import numpy as np
 import torch
 from torch import Tensor, nn

@@ -6,6 +6,8 @@ import copy
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import ata_gym.training.needs_torch  # noqa: F401 - before what needs torch
+
 import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
 
+import ata_gym.training.needs_torch  # noqa: F401 - before what needs torch
+
 import torch
 from torch import Tensor, nn
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
+import ata_gym.training.needs_torch  # noqa: F401 - before what needs torch
+
 import torch
 from torch import nn
 from torch.optim import Optimizer

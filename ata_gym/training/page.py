@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from pathlib import Path
+from pathlib import Path, PurePath
 
 import polars as pl
 
@@ -16,12 +16,11 @@ from ata_gym.bench.page.note import Note, about_experiment, competitors, finishe
 from ata_gym.bench.page.sections import Chart, Page, Player, Tables, View
 from ata_gym.bench.report.headline import headline
 from ata_gym.bench.report.statistics import ends
-from ata_gym.training.problems.problem import Problem
 from ata_gym.training.studies import comparison
 from ata_gym.training.studies.curves import CLOCKS, LossReading, goal, lay, lay_evaluations, on_each_other
 from ata_gym.training.studies.loss_report import to_goal
 from ata_gym.training.studies.trajectory import trajectory_files
-from ata_gym.training.tasks import Tasks
+from ata_gym.training.trainer import Trainer
 
 _SHOWN = 1000
 """The pictures begin at the longest time divided by this; before, little happens."""
@@ -31,15 +30,21 @@ def about(
     experiment: Experiment,
     policies: Sequence[str],
     methods: Sequence[comparison.MethodChoice],
-    problem: Problem | Tasks,
+    trainer: Trainer,
     kind: str,
+    trained_in: PurePath,
 ) -> Note:
-    """What the page needs to know of a training; ``kind`` is that of the policies' learning rate."""
-    reading = LossReading.of(problem, experiment.rounds)
+    """What the page needs to know of a training.
+
+    ``kind`` is that of the policies' learning rate; ``trained_in`` holds their trajectory, relative to the folder.
+    """
+    reading = LossReading.of(trainer.problem, experiment.rounds)
     note = about_experiment(experiment, policies)
     return {
         **note,
-        "problem": problem.name,
+        "problem": trainer.problem.name,
+        "trained_in": trained_in.as_posix(),
+        "rate_note": comparison.rate_note(trainer.optimizer_choice.lr, kind),
         "points": experiment.points,
         "reading": asdict(reading),
         "methods": [choice.label for choice in methods],
@@ -58,7 +63,7 @@ def page(folder: Path, note: Note) -> Page:
     """
     store, done = Folder(folder), finished_policies(folder, note)
     made = charts.page(folder, note)  # its clocks
-    records, trajectory = store.results(done), read_frame(trajectory_files(store)[0])
+    records, trajectory = store.results(done), read_frame(trajectory_files(Folder(folder / note["trained_in"]))[0])
     reading = LossReading(**note["reading"])
     low = goal(trajectory, reading)
     until = records.filter(pl.col("round") <= low.round)
@@ -91,7 +96,7 @@ def page(folder: Path, note: Note) -> Page:
         facts=[*made.facts, *figures_],
         players=players,
         sections=[*sections, *(section for section in made.sections if section.id in clocks)],
-        remarks=[*made.remarks, *filter(None, (together, note["unlike_note"]))],
+        remarks=[*made.remarks, *filter(None, (together, note["rate_note"], note["unlike_note"]))],
     )
 
 

@@ -6,6 +6,8 @@ import copy
 from collections.abc import Callable, Mapping
 from typing import Any, Self
 
+import ata_gym.training.needs_torch  # noqa: F401 - before what needs torch
+
 import torch
 from torch import Tensor, nn
 

@@ -7,10 +7,11 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+import ata_gym.training.needs_torch  # noqa: F401 - before what needs torch
+
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.utils import clip_grad_norm_
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from ata_gym.simulation.keys import derive_keys, stream_keys
@@ -195,7 +196,7 @@ class Trainer:
             weights.grad = part
         if self.settings.clip_norm is not None:
             moved = [weights for group in self._optimizer.param_groups for weights in group["params"]]
-            clip_grad_norm_(moved, self.settings.clip_norm)
+            nn.utils.clip_grad_norm_(moved, self.settings.clip_norm)
         with enough_memory(self.device, f"round {self.round + 1}"):
             self._move(scale)
         self._end_round(gradient.tasks)

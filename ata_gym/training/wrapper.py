@@ -7,6 +7,8 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
+import ata_gym.training.needs_torch  # noqa: F401 - before what needs torch
+
 import gymnasium as gym
 import numpy as np
 from gymnasium.utils import RecordConstructorArgs

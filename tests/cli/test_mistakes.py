@@ -166,6 +166,12 @@ def test_a_fault_found_by_check_or_in_mid_run_has_a_place(run):
     assert f"RuntimeError: lost its way ({place_of_line('raise RuntimeError')}) (see " in run(board, code=1).stderr
 
 
+def test_a_bench_in_which_every_policy_fails_takes_the_corrected_command(run, refused):
+    run(f"{BENCH} my_policies:Fails", code=1)
+    run(f"{BENCH} uta,my_policies:Fails --rounds 8", code=1)
+    assert "rounds is 8 there and 7 here" in refused(f"{BENCH} uta --rounds 7")
+
+
 LEADERBOARD = "leaderboard --quick --scenarios regret --policies uta --seeds 1 --jobs 1"
 PREDICTORS = "predictors --scenario icml2025-regret --rounds 200 --seeds 1"
 

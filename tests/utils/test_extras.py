@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+import ata_gym
 from ata_gym.utils.extras import MissingExtraError, load_object, require
 
 
@@ -113,3 +114,44 @@ def test_modules_that_need_torch_name_the_extra_where_it_is_missing(extra, modul
     for module in modules:
         with pytest.raises(MissingExtraError, match=rf'needs torch: pip install "ata-gym\[{extra}\]"$'):
             importlib.import_module(module)
+
+
+_WITHOUT_TORCH = """
+import importlib, sys
+
+class Nowhere:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "torch":
+            raise ModuleNotFoundError(f"No module named {name!r}", name="torch")
+
+sys.meta_path.insert(0, Nowhere())
+from ata_gym.utils.extras import MissingExtraError
+
+for name in sys.argv[1:]:
+    try:
+        importlib.import_module(name)
+        print(name, "imported")
+    except MissingExtraError as error:
+        print(name, error)
+    except Exception as error:
+        sys.exit(f"{name}: {error!r}")
+"""
+
+
+def test_every_module_for_training_is_imported_or_names_its_extra_without_torch():
+    root = Path(ata_gym.__file__).parent
+    files = [file for room in ("training", "rl", "cluster") for file in sorted((root / room).rglob("*.py"))]
+    names = [".".join(file.relative_to(root.parent).with_suffix("").parts) for file in files]
+    names = [name.removesuffix(".__init__") for name in names]
+    done = subprocess.run(
+        [sys.executable, "-c", _WITHOUT_TORCH, *names], capture_output=True, text=True, check=False, cwd=root.parent
+    )
+    assert done.returncode == 0, done.stderr
+    said = dict(line.split(" ", 1) for line in done.stdout.splitlines())
+    assert list(said) == names
+    assert said["ata_gym.rl.native_rows"] == said["ata_gym.training.problems.problem"] == "imported"
+    for name, extra in {
+        "training.trainer": "train", "training.studies.curves": "train", "training.problems.digits": "train",
+        "rl.learning.run": "rl", "cluster.studies.rank": "cluster",
+    }.items():  # fmt: skip
+        assert said[f"ata_gym.{name}"].endswith(f'needs torch: pip install "ata-gym[{extra}]"')

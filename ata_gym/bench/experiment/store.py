@@ -114,8 +114,8 @@ def withdrawn_on_failure(folder: Folder, *quickly_made: Path) -> Iterator[None]:
     try:
         yield
     except Exception:
-        rooms = (folder.path / room for room in (".", "results", "checkpoints"))
-        work = {file for room in rooms for file in room.glob("*") if file.suffix in _WORK}
+        rooms = ("*", "results/*", "checkpoints/*", "rates/**/*")
+        work = {file for room in rooms for file in folder.path.glob(room) if file.suffix in _WORK}
         if work <= set(quickly_made):
             for file in quickly_made:
                 discard(file)

@@ -148,11 +148,17 @@ def play(
 
 
 def end_with(failures: Mapping[str, Exception], folder: Folder) -> None:
-    """Name each policy that failed; exit with code 1 if there is one."""
+    """Name each policy that failed; exit with code 1 if there is one.
+
+    Where nothing was played, the folder takes a corrected command.
+    """
+    from ata_gym.bench.experiment.store import withdrawn_on_failure  # noqa: PLC0415
+
     for policy, error in failures.items():
         say_failure(policy, error, folder.failure(policy))
     if failures:
-        raise typer.Exit(1)
+        with withdrawn_on_failure(folder):
+            raise typer.Exit(1)
 
 
 def say_failure(what: str, error: Exception, note: Path) -> None:

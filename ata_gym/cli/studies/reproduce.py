@@ -10,7 +10,7 @@ import typer
 from ata_gym.cli.console import say, say_files, show, show_report
 from ata_gym.cli.options import PUBLISHED, Address, Effort, Jobs, OutOrDefault, RerunChanged, SaveEvery, Where, Workers
 from ata_gym.cli.studies.bench import end_with, play, run_and_report
-from ata_gym.cli.training.train import train_with_progress
+from ata_gym.cli.training.trajectory import train_with_progress
 from ata_gym.scenarios.published import GROWTH, SIZES
 from ata_gym.utils.extras import require
 from ata_gym.utils.validation import whole_number
@@ -248,4 +248,4 @@ def _train(trainer: Trainer, plan: _Plan, problem: str, data: Path | None = None
 
     _claimed = claim(plan.out)
     where = plan.out / "training"
-    return train_with_progress(trainer, {"rounds": plan.rounds}, where, problem, data, effort=plan.effort)[1]
+    return train_with_progress(trainer, {"rounds": plan.rounds}, where, problem, data, effort=plan.effort).trajectory

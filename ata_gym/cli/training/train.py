@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ata_gym.cli import completion
-from ata_gym.cli.console import command_line, loss_bar, named_failure, progress_bars, say_error, say_files, show_report
+from ata_gym.cli.console import command_line, named_failure, progress_bars, say_error, say_files, show_report
 from ata_gym.cli.options import (
     PUBLISHED,
-    USUAL,
     Effort,
     OneScenario,
     Out,
@@ -27,9 +24,9 @@ from ata_gym.cli.options import (
 )
 from ata_gym.cli.studies.bench import end_with
 from ata_gym.cli.studies.report import pages
+from ata_gym.cli.training.trajectory import TrainingOptions, train_with_progress
 from ata_gym.training.problems.problem import problem_names
 from ata_gym.utils.extras import require
-from ata_gym.utils.validation import whole_number
 
 if TYPE_CHECKING:
     import polars as pl
@@ -52,32 +49,11 @@ ProblemName = Annotated[
     ),
 ]
 
-MOST_THREADS = 1024
-"""No machine has more processors for a task; with too many, torch fails in other words."""
-
 Threads = Annotated[int, typer.Option(help="Threads of torch on the CPU; the bits of a result depend on their number.")]
 EvaluateEvery = Annotated[
     int | None,
     typer.Option(help="Rounds between evaluations on held-out data; by default at most 16 evaluations, log-spaced."),
 ]
-
-
-class TrainingOptions(NamedTuple):
-    """Options of training on which the bits of a trajectory depend, beside the trainer's settings."""
-
-    threads: int = 1
-    evaluate_every: int | None = None
-
-    @classmethod
-    def checked(cls, threads: int, evaluate_every: int | None) -> TrainingOptions:
-        """Refuse a number of threads, or of rounds between evaluations, that makes no sense."""
-        every = None if evaluate_every is None else whole_number("evaluate-every", evaluate_every)
-        if whole_number("threads", threads) > MOST_THREADS:
-            raise ValueError(f"threads must be at most {MOST_THREADS:,}, not {threads:,}")
-        return cls(threads, every)
-
-
-_ALONE = TrainingOptions()
 
 
 def train(
@@ -93,7 +69,9 @@ def train(
     ] = "",
     tune: Annotated[
         bool,
-        typer.Option("--tune", help="Give each method without a rate the best of 5^-5, ..., 5^4, and run them all."),
+        typer.Option(
+            "--tune", help="Give policies and methods without a rate the best of 5^-5, ..., 5^4, and run them all."
+        ),
     ] = False,
     problem: ProblemName = "digits",
     data: ProblemData = None,
@@ -125,7 +103,7 @@ def train(
     evaluate_every: EvaluateEvery = None,
     device: Annotated[str, typer.Option(help="Where the model is trained: cpu, cuda or cuda:1.")] = "cpu",
     tensorboard: Annotated[
-        bool, typer.Option("--tensorboard", help="Log to OUT/tensorboard, for `tensorboard --logdir`.")
+        bool, typer.Option("--tensorboard", help="Log to OUT, for `tensorboard --logdir OUT`.")
     ] = False,
     save_every: SaveEvery = 10.0,
     rerun_changed: RerunChanged = False,
@@ -139,8 +117,9 @@ def train(
     Methods take the same pool, problem, optimiser and seed. Each ends when it has used as many gradients as the
     policies, rounds x B. Its learning rate is --lr in proportion to the gradients of an update; NAME=RATE gives
     another, NAME=theory that of its paper, where the problem's constants are known, and --tune the one among those of
-    the published experiments with which it reaches the loss first. Ratios to
-    policies are shown where the rates are chosen alike: for all by theory, give --lr theory, too.
+    the published experiments with which it reaches the loss first. Without --lr, --tune chooses the policies' rate in
+    the same way, and OUT/rates keeps the trajectory of each. Ratios to policies are shown where the rates are chosen
+    alike: all tuned, or, with --lr theory, all by theory.
 
     With --clock device each policy trains anew, on the B of the scenario, and its tasks are run one by one on real
     devices: `--clock device --workers cuda:0,cuda:1,cpu:2`. Its times are measured, and not the same the next time.
@@ -149,6 +128,8 @@ def train(
     ata-gym train --scenario icml2025-cifar100 --out results/digits
     ata-gym train --scenario icml2025-cifar100 --out results/digits \
         --problem quadratic --lr theory --methods rennala,ringmaster=theory
+    ata-gym train --scenario icml2025-cifar100 --out results/tuned \
+        --tune --methods rennala,ringmaster
     ata-gym train --scenario five-workers --out results/devices \
         --clock device --workers cpu:1,cpu:1,cpu:2,cpu:3,cpu:6
     ```
@@ -159,7 +140,7 @@ def train(
     from ata_gym.bench.page.note import write_note  # noqa: PLC0415
     from ata_gym.training.page import about  # noqa: PLC0415
     from ata_gym.training.problems.problem import make_problem  # noqa: PLC0415
-    from ata_gym.training.studies.comparison import MethodChoice, best, rate_of_policies, result  # noqa: PLC0415
+    from ata_gym.training.studies.comparison import TUNED, MethodChoice, best, rate_of_policies, result  # noqa: PLC0415
     from ata_gym.training.studies.curves import LossReading, goal  # noqa: PLC0415
     from ata_gym.training.studies.loss_report import report  # noqa: PLC0415
     from ata_gym.training.studies.trajectory import made_by_problem  # noqa: PLC0415
@@ -172,13 +153,15 @@ def train(
     for name in names:
         experiment.try_out(name)
     entries = [MethodChoice.parse(text) for text in (split_names(methods, "method") if methods else ())]
+    if tune and lr is not None and all(entry.lr is not None for entry in entries):
+        raise ValueError("--tune has nothing to tune where --lr and each method give a rate: leave --tune or --lr out")
     other = {"--schedule": schedule != "constant", "--micro-batch": micro_batch != 1, "--compile": compile_}
     other |= {"--precision": precision != "float32", "--graphs": graphs}
     if entries and any(other.values()):
         raise ValueError(f"--methods goes without {', '.join(option for option, given in other.items() if given)}")
     with named_failure(f"the problem {problem}"):
         found = make_problem(problem, data)
-        rate, kind = rate_of_policies(lr, experiment, found)
+        rate, kind = rate_of_policies(lr, experiment, found, tune)
         trainer = Trainer(
             found, experiment.scenario.budget, optimizer=optimizer, lr=rate, schedule=schedule,
             micro_batch=micro_batch, precision=precision, compile=compile_, graphs=graphs, device=device, seed=seed,
@@ -197,9 +180,10 @@ def train(
         return
     for entry in entries:
         entry.rate(experiment, trainer.problem, 1.0)  # refuses those that cannot run on the pool, or on the problem
-    folder, trajectory = train_with_progress(
-        trainer, experiment.config(), out, problem, data, tensorboard=tensorboard, effort=effort, options=options
-    )
+    folder, trajectory, trainer, where = train_with_progress(
+        trainer, experiment.config(), out, problem, data,
+        tune=kind == TUNED, tensorboard=tensorboard, effort=effort, options=options,
+    )  # fmt: skip
     reading = LossReading.of(trainer.problem, rounds)
     low = goal(trajectory, reading)
     experiment = replace(experiment, also=(low.round,))
@@ -222,11 +206,11 @@ def train(
                 label: why for label, why in diverged.items() if label not in [choice.label for choice in choices]
             }
     if finished:
-        note = about(experiment, names, list(frames), trainer.problem, kind)
+        note = about(experiment, names, list(frames), trainer, kind, where.relative_to(folder.path))
         write_note(folder.path, "train", command_line(), note)
         made_report = report(experiment, finished, folder, trajectory, trainer, frames, kind)
         show_report(made_report._replace(files=[*made_report.files, *pages(folder.path)]))
-        say_files("trajectory and final weights", [folder.path / name for name in ("training.parquet", "weights.pt")])
+        say_files("trajectory and final weights", [where / name for name in ("training.parquet", "weights.pt")])
         if frames:
             say_files("methods", [result(folder, entry) for entry in frames])
     for label, failure in diverged.items():
@@ -274,51 +258,3 @@ def _run_methods(
             except FloatingPointError as error:
                 diverged[entry.label] = error
     return frames, diverged
-
-
-def train_with_progress(
-    trainer: Trainer,
-    config: dict[str, object],
-    out: Path,
-    problem: str,
-    data: Path | None,
-    *,
-    tensorboard: bool = False,
-    effort: Effort = USUAL,
-    options: TrainingOptions = _ALONE,
-) -> tuple[Folder, pl.DataFrame]:
-    """Train to the end with a progress bar, or from where a killed run stopped; the results folder and the trajectory.
-
-    The folder's results also depend on ``config``, whose ``rounds`` say how many optimiser steps there are, and on the
-    problem and the data as the user named them. ValueError if the folder is of another configuration, the loss is not
-    finite, or memory is short.
-    """
-    from ata_gym.bench.experiment.outdated import Made, check_code  # noqa: PLC0415
-    from ata_gym.bench.experiment.store import open_folder, withdrawn_on_failure  # noqa: PLC0415 - these take seconds
-    from ata_gym.training.studies.trajectory import (  # noqa: PLC0415
-        made_by_problem,
-        tensorboard_log,
-        train_once,
-        training_config,
-        trajectory_files,
-    )
-
-    rounds = int(str(config["rounds"]))
-    logging = tensorboard_log(out / "tensorboard", rounds) if tensorboard else nullcontext(lambda _: None)
-    folder = open_folder(out, config | training_config(trainer, problem, data, **options._asdict()))
-    made_by = made_by_problem(problem)
-    check_code([Made(problem, trajectory_files(folder), made_by)], effort.rerun_changed)
-    try:
-        with (
-            withdrawn_on_failure(folder), named_failure(f"the problem {problem}"),
-            loss_bar(problem, rounds) as progress, logging as log,
-        ):  # fmt: skip
-            save_every = effort.save_every
-            return folder, train_once(
-                trainer, rounds, folder, progress,
-                save_every=save_every, log=log, made_by=made_by, **options._asdict(),
-            )  # fmt: skip
-    except FloatingPointError as error:
-        raise ValueError(str(error)) from error
-    except MemoryError as error:
-        raise ValueError(f"{error}; the same command goes on from the last checkpoint") from error

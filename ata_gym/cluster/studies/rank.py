@@ -12,6 +12,8 @@ from pathlib import Path
 from time import perf_counter, sleep
 from typing import Any, NamedTuple
 
+import ata_gym.cluster.needs_torch  # noqa: F401 - before what needs torch
+
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn

@@ -1,7 +1,3 @@
 """Allocation inside ``torch.distributed``: every rank runs the same policy on the same times, without a coordinator."""
 
-from __future__ import annotations
-
-from ata_gym.utils.extras import require
-
-require("torch", extra="cluster", purpose="ata_gym.cluster.torchrun")
+import ata_gym.cluster.needs_torch  # noqa: F401 - before what needs it

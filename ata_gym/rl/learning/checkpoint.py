@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import ata_gym.rl.needs_sb3  # noqa: F401 - before what needs torch
+
 import numpy as np
 import torch
 from stable_baselines3.common.buffers import ReplayBuffer

@@ -9,6 +9,8 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, NamedTuple
 
+import ata_gym.rl.needs_sb3  # noqa: F401 - before what needs torch
+
 import polars as pl
 import torch
 from stable_baselines3.common.callbacks import BaseCallback

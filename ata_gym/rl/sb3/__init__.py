@@ -3,9 +3,4 @@
 It needs the extra ``rl``.
 """
 
-from __future__ import annotations
-
-from ata_gym.utils.extras import require
-
-require("torch", extra="rl", purpose="ata_gym.rl.sb3")
-require("stable_baselines3", extra="rl", purpose="ata_gym.rl.sb3")
+import ata_gym.rl.needs_sb3  # noqa: F401 - before what needs it

@@ -1,7 +1,3 @@
 """Devices: workers whose tasks are run and timed there, the clock of their rounds, CUDA graphs and mixed precision."""
 
-from __future__ import annotations
-
-from ata_gym.utils.extras import require
-
-require("torch", extra="train", purpose="ata_gym.training.devices")
+import ata_gym.training.needs_torch  # noqa: F401 - before what needs it

@@ -10,7 +10,6 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-import ata_gym.training.needs_torch  # noqa: F401 - before all that needs torch
 from ata_gym.pools import Pool
 from ata_gym.training.methods.clock import WorkerClock
 from ata_gym.training.models import Weights, copy_weights

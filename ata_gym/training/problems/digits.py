@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ata_gym.training.needs_torch  # noqa: F401 - before what needs torch
+
 import numpy as np
 import torch
 from torch import nn

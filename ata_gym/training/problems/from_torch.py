@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Any
 
+import ata_gym.training.needs_torch  # noqa: F401 - before what needs torch
+
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset

@@ -18,7 +18,7 @@ from ata_gym.bench.report.table import LEFT, Table, right
 from ata_gym.training.methods.method import UpdateRecord
 from ata_gym.training.methods.run import MethodRun, find_method
 from ata_gym.training.problems.problem import Problem
-from ata_gym.training.studies.curves import Goal, LossReading
+from ata_gym.training.studies.curves import Goal, LossReading, goal
 from ata_gym.training.studies.trajectory import deterministic
 from ata_gym.training.tasks import Tasks
 from ata_gym.training.trainer import Trainer
@@ -116,14 +116,17 @@ class MethodChoice:
         return method.step_size(smoothness, variance, variance / budget or 1.0)
 
 
-def rate_of_policies(text: str | None, experiment: Experiment, problem: Problem | Tasks) -> tuple[float | None, str]:
+def rate_of_policies(
+    text: str | None, experiment: Experiment, problem: Problem | Tasks, tune: bool = False
+) -> tuple[float | None, str]:
     """The learning rate of the policies and its kind, from a number, ``"theory"`` or None.
 
-    A round of theirs is an update of Rennala SGD, whose step size ``"theory"`` asks for. ValueError for other texts,
-    and as ``MethodChoice.rate`` raises it.
+    A round of theirs is an update of Rennala SGD, whose step size ``"theory"`` asks for. Where none is given, ``tune``
+    asks for the best of the grid, and the rate is the first of it. ValueError for other texts, and as
+    ``MethodChoice.rate`` raises it.
     """
     if text is None:
-        return None, DEFAULT
+        return (GRID[0], TUNED) if tune else (None, DEFAULT)
     if text == _THEORY:
         choice = MethodChoice(f"--lr {_THEORY}", "rennala", _THEORY)
         return choice.rate(experiment, problem, None), THEORY
@@ -131,6 +134,63 @@ def rate_of_policies(text: str | None, experiment: Experiment, problem: Problem 
         return float(text), GIVEN
     except ValueError:
         raise ValueError(f"--lr must be a positive number or {_THEORY}, not {text!r}") from None
+
+
+def rate_note(lr: float | None, kind: str) -> str:
+    """The learning rate of the policies in words; empty for the problem's own.
+
+    >>> rate_note(0.04, TUNED)
+    'the learning rate of the policies is 0.04, tuned'
+    """
+    return "" if lr is None or kind == DEFAULT else f"the learning rate of the policies is {lr:.3g}, {kind}"
+
+
+def tune_policies(
+    trainer: Trainer, rounds: int, folder: Path, train: Callable[[Trainer, Path], pl.DataFrame]
+) -> tuple[pl.DataFrame, Trainer, Path]:
+    """Choose the learning rate of the policies' trajectory from the grid, as ``best`` does that of a method.
+
+    All policies have the same losses, and their clocks only rise. So the trajectory is the best for each of them that
+    reaches a hundredth of the first loss in the earliest round, or else has the lowest loss; see ``goal``.
+
+    Parameters
+    ----------
+    trainer
+        Its other settings are those of every rate.
+    folder
+        In it each rate gets a folder of its own.
+    train
+        Trains in such a folder to the last round, or reads what is there. A rate at which it raises FloatingPointError
+        is left out.
+
+    Returns
+    -------
+    The chosen trajectory, a trainer with its learning rate, before the first round, and its folder.
+
+    Raises
+    ------
+    FloatingPointError
+        If the loss is NaN or infinite at every rate.
+    """
+    reading = LossReading.of(trainer.problem, rounds)
+    order: dict[float, tuple[float, ...]] = {}
+
+    def at(rate: float) -> tuple[pl.DataFrame, Trainer, Path]:
+        where = folder / f"{rate:g}"
+        one = Trainer(trainer.problem, trainer.budget, **(vars(trainer.settings) | {"lr": rate}))
+        return train(one, where), one, where
+
+    failure = None
+    for rate in GRID:
+        try:
+            trajectory = at(rate)[0]
+        except FloatingPointError as error:
+            failure = error
+        else:
+            order[rate] = (*goal(trajectory, reading), reading(trajectory["loss"])[-1])
+    if not order:
+        raise FloatingPointError(f"no learning rate of --tune trains; at the last one {failure}")
+    return at(min(order, key=order.__getitem__))
 
 
 def unlike(choices: Iterable[MethodChoice], kind: str) -> dict[str, str]:

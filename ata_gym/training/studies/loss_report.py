@@ -43,7 +43,8 @@ def report(
     summary = to_goal(records, low, experiment, reading, frames, unlike)
     missed = " (-: not reached)" if summary.filter(quantity="runtime")["mean"].is_null().any() else ""
     title = f"{problem} to loss {low.loss:.3g}, a hundredth of the first or the lowest{missed}\non {experiment.about}"
-    title += "".join(f"\n{line}" for line in wrap(comparison.unlike_note(unlike, kind), 96))
+    for said in (comparison.rate_note(trainer.optimizer_choice.lr, kind), comparison.unlike_note(unlike, kind)):
+        title += "".join(f"\n{line}" for line in wrap(said, 96))
     tables = summary_tables(summary, replace(experiment, rounds=low.round), title)
     files = write(folder.path, {"table.md": markdown(tables), "table.csv": summary})
     if frames:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from unittest.mock import Mock
 
@@ -19,7 +20,7 @@ from ata_gym.cli import app
 from ata_gym.training import METHODS, Trainer, run_method
 from ata_gym.training.problems.quadratic import Quadratic
 from ata_gym.training.studies import comparison
-from ata_gym.training.studies.comparison import DEFAULT, GIVEN, THEORY, MethodChoice
+from ata_gym.training.studies.comparison import DEFAULT, GIVEN, GRID, THEORY, MethodChoice
 from ata_gym.training.studies.curves import (
     Goal,
     LossReading,
@@ -199,6 +200,96 @@ def test_all_by_theory_are_compared_and_others_are_not(tmp_path):
         assert table.filter(quantity="runtime/ofta")["mean"].is_not_null().all() == ratio
         for told in (result.stdout, (out / "table.md").read_text(), (out / "report.html").read_text()):
             assert ("no ratios for ringmaster=theory (that of theory)" in told) != ratio
+
+
+def tuned(out, *more):
+    line = "train --scenario five-workers --problem quadratic --rounds 15 --policies gta --save-every 0 --tune"
+    return CliRunner().invoke(app, [*line.split(), "--out", str(out), *map(str, more)])
+
+
+def test_tuned_policies_are_compared_with_tuned_methods(tmp_path):
+    result = tuned(tmp_path, "--methods", "rennala,asgd=0.1")
+    assert result.exit_code == 0, result.output
+    rounds = {}
+    for lr in comparison.GRID:
+        trainer = Trainer("quadratic", 8, lr=lr)
+        try:
+            losses = [trainer.step() for _ in range(15)]
+        except FloatingPointError:
+            assert not (tmp_path / f"rates/{lr:g}/training.parquet").exists()
+            continue
+        kept = pl.read_parquet(tmp_path / f"rates/{lr:g}/training.parquet")["loss"].to_list()
+        assert kept == [None, *losses]
+        rounds[lr] = next((k for k, loss in enumerate(losses, start=1) if loss <= losses[0] / 100), np.inf)
+    best = min(rounds, key=rounds.__getitem__)
+    assert list(rounds.values()).count(rounds[best]) == 1
+    assert best not in {GRID[0], GRID[-1]}
+    table = pl.read_csv(tmp_path / "table.csv")
+    both = ["gta", f"rennala={best:g}"]
+    clocks = table.filter(pl.col("policy").is_in(both), quantity="runtime")["mean"].to_list()
+    assert clocks[0] == clocks[1]  # Rennala's updates are GTA's rounds, and the rates are chosen alike
+    assert table.filter(quantity="runtime/gta").drop_nulls("mean")["policy"].to_list() == both
+    for told in (result.stdout, (tmp_path / "table.md").read_text(), (tmp_path / "report.html").read_text()):
+        assert f"the learning rate of the policies is {best:g}, tuned" in told
+        assert "no ratios for asgd=0.1 (given)" in told
+    assert json.loads((tmp_path / "rates" / f"{best:g}" / "config.json").read_text())["lr"] == best
+    assert json.loads((tmp_path / "config.json").read_text())["lr"] == list(GRID)
+
+
+def test_the_lowest_loss_is_chosen_where_no_rate_reaches_a_hundredth_of_the_first(tmp_path):
+    def train(trainer, _where):
+        losses = {GRID[0]: [1.0, 0.9, 0.3], GRID[3]: [1.0, 0.2, 0.4], GRID[5]: [1.0, 0.5, 0.2]}
+        if trainer.optimizer_choice.lr not in losses:
+            raise FloatingPointError("the training loss is inf")
+        return trajectory(losses[trainer.optimizer_choice.lr])
+
+    quadratic = Trainer("quadratic", 8, clip_norm=3.0)
+    found, trainer, where = comparison.tune_policies(quadratic, 3, tmp_path, train)
+    assert found["loss"].to_list() == [None, 1.0, 0.2, 0.4]
+    assert trainer.config() == quadratic.config() | {"lr": GRID[3]}
+    assert where == tmp_path / f"{GRID[3]:g}"
+
+
+def test_a_tuning_that_is_stopped_goes_on_to_the_same_bytes(tmp_path, contents, steps):
+    assert tuned(tmp_path / "whole").exit_code == 0
+    whole, steps.taken = steps.taken, 0
+    for steps.stop_at in (10, 30, 70):  # in the first trajectory and in later ones
+        assert tuned(tmp_path / "stopped").exit_code == 130
+    steps.stop_at = None
+    assert tuned(tmp_path / "stopped").exit_code == 0
+    assert steps.taken < whole + 20
+    assert contents(tmp_path / "stopped") == contents(tmp_path / "whole")
+    assert unseen(tmp_path / "stopped") == []
+
+
+def test_a_tuning_in_which_no_rate_trains_leaves_nothing(tmp_path, monkeypatch, refused):
+    def fail(_):
+        raise FloatingPointError("the training loss is nan")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "step", fail)
+        refused(tuned(tmp_path / "out"), "no learning rate of --tune trains; at the last one the training loss is nan")
+    assert not list((tmp_path / "out").rglob("config.json"))
+    open_folder(tmp_path / "out", {"lr": "of a corrected command"})
+
+
+def test_a_tuning_that_fails_after_a_rate_keeps_its_configuration(tmp_path, monkeypatch, refused):
+    step = Trainer.step
+
+    def fail(trainer):
+        if trainer.optimizer_choice.lr == GRID[1]:
+            raise RuntimeError("no power")
+        return step(trainer)
+
+    monkeypatch.setattr(Trainer, "step", fail)
+    refused(tuned(tmp_path), "the problem quadratic failed: RuntimeError: no power")
+    refused(tuned(tmp_path, "--seed", 1), "seed is 0 there and 1 here")
+
+
+@pytest.mark.parametrize("methods", [(), ("--methods", "asgd=0.1,rennala=theory")])
+def test_tune_is_refused_where_everything_has_a_rate(tmp_path, methods, refused):
+    refused(tuned(tmp_path / "out", "--lr", 0.2, *methods), "--tune has nothing to tune where --lr and each")
+    assert not (tmp_path / "out").exists()
 
 
 def test_what_is_never_reached_is_null(tmp_path):
