@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from ata_gym.bench.experiment.provenance import Provenance, changed
 from ata_gym.bench.experiment.store import discard, read_json
+from ata_gym.utils.manifest import home_of
 from ata_gym.utils.sealed import has_checkpoint
 
 
@@ -41,7 +42,7 @@ def check_code(everything: Iterable[Made], rerun_changed: bool) -> None:
         said = "; ".join(
             f"{what} has changed since the results of {', '.join(those)} were made" for what, those in names.items()
         )
-        where, others = old[0][0].files[0].parents[1], "which keeps all others, or choose another folder"
+        where, others = home_of(old[0][0].files[0]), "which keeps all others, or choose another folder"
         raise ValueError(f"in {where}: {said}: make these anew with --rerun-changed, {others}")
     for made, _ in old:
         made.remove()
