@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +16,7 @@ COMMAND = [sys.executable, "-m", "ata_gym", "methods"]
 
 
 def test_a_closed_stdout_is_no_fault(tmp_path):
-    shell = f"{' '.join(COMMAND)} >&- 2>{tmp_path / 'errors'}"
+    shell = f"{shlex.join(COMMAND)} >&- 2>{shlex.quote(str(tmp_path / 'errors'))}"
     assert subprocess.run(["sh", "-c", shell], check=False).returncode == 0
     assert (tmp_path / "errors").read_text() == ""
 
@@ -35,6 +36,6 @@ def test_a_reader_that_has_gone_is_no_fault(gone):
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_a_full_disk_is_one_sentence(tmp_path):
-    shell = f"{' '.join(COMMAND)} >/dev/full 2>{tmp_path / 'errors'}"
+    shell = f"{shlex.join(COMMAND)} >/dev/full 2>{shlex.quote(str(tmp_path / 'errors'))}"
     assert subprocess.run(["sh", "-c", shell], check=False).returncode == 2
     assert (tmp_path / "errors").read_text() == "ata-gym: [Errno 28] No space left on device\n"
