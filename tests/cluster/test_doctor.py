@@ -18,7 +18,7 @@ import pytest
 from packaging.requirements import Requirement as Published
 
 import ata_gym
-from ata_gym.cluster.doctor import devices, machine, packages
+from ata_gym.cluster.doctor import devices, machine, on_ray, packages
 from ata_gym.cluster.doctor.child_processes import Outcome, Trial
 from ata_gym.cluster.doctor.examination import examine
 from ata_gym.cluster.doctor.finding import Finding, as_json, exit_code
@@ -343,8 +343,10 @@ def test_kernels_say_where_they_are_kept_or_what_to_set(tmp_path, monkeypatch):
     assert "NUMBA_CACHE_DIR" in lost.cure
 
 
-def test_ray_starts_and_a_cluster_names_its_nodes():
+def test_ray_starts_and_a_cluster_names_its_nodes(monkeypatch):
     installed("ray")
+    for limit in ("_START_SECONDS", "_NODE_SECONDS"):
+        monkeypatch.setattr(on_ray, limit, PATIENCE)
     with listening() as addresses:
         (started,) = ray_findings(start=True, address=None)
     addresses.check("gcs_server", "raylet")

@@ -15,6 +15,7 @@ from ata_gym.changes import Periodic
 from ata_gym.cluster import ClusterBackend, TraceRecorder
 from ata_gym.pools import read_trace
 from tests.fuzz.actors import make_caller, make_sleep
+from tests.waiting import PATIENCE
 
 B, SLEEPS = 4, {"a": 0.002, "b": 0.005, "c": 0.01}
 IDS = ["ata_gym/TaskAllocation-v0", "ata_gym/TaskRace-v0", "ata_gym/TaskDispatch-v0"]
@@ -113,9 +114,20 @@ def test_results_are_those_of_the_allocation(backend, env_id):
     assert backend.record.tasks == {"a": 1, "b": 0, "c": 3}
 
 
-def test_a_cancelled_task_is_seen_as_elapsed(backend):
-    slow = make_sleep({"a": 0.001, "b": 0.001, "c": 60.0})
+def test_a_cancelled_task_is_seen_as_elapsed(backend, tmp_path):
+    begun, sleep = tmp_path / "begun", make_sleep({"a": 0.001, "b": 0.001, "c": 2.0 * PATIENCE})
+
+    def slow(worker, *_):
+        import time
+
+        if worker == "c":
+            begun.touch()
+        while not begun.exists():  # the task that will be cancelled begins first
+            time.sleep(0.001)
+        sleep(worker)
+
     for env_id, action in ((IDS[1], np.array([B, 0, 1])), (IDS[2], np.array([1, 0, 1]))):
+        begun.unlink(missing_ok=True)
         env = make(env_id, backend)
         env.reset(seed=0)
         backend.payload = slow, None
