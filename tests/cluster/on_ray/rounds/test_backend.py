@@ -32,7 +32,7 @@ def backend(cluster, recorded):  # noqa: ARG001 - it must be there
     workers = {name: {"num_cpus": 0.5} for name in SLEEPS}
     with (
         TraceRecorder(recorded) as recorder,
-        ClusterBackend(make_caller(), workers, B, deadline=5.0, recorder=recorder) as backend,
+        ClusterBackend(make_caller(), workers, B, deadline=60.0, recorder=recorder) as backend,
     ):
         yield backend
 
