@@ -6,9 +6,10 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
+
+from tests.waiting import PATIENCE, until, without_progress
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="needs the signals of POSIX")
 
@@ -25,7 +26,7 @@ def test_a_signal_while_the_command_starts_leaves_no_traceback(tmp_path, module,
     assert process.stderr is not None
     imported = next(line for line in process.stderr if line.split("|")[-1].strip() == module)
     os.killpg(process.pid, which)
-    rest = process.communicate(timeout=60)[1]
+    rest = process.communicate(timeout=PATIENCE)[1]
     assert imported
     assert process.returncode in {-which, 128 + which}
     assert "Traceback" not in rest
@@ -40,12 +41,11 @@ def test_a_signal_while_kernels_are_compiled_stops_the_command_when_they_are_rea
         ["sh", "-c", f'trap "" {ignored}; exec "$@"', "sh", sys.executable, *COMMAND, tmp_path / "out"],
         start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env={**os.environ, **own},
     )  # fmt: skip
-    while not list(begun.glob("ata-gym-kernel-*")):
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.005)
+    until(lambda: list(begun.glob("ata-gym-kernel-*")), process)
     os.killpg(process.pid, signal.Signals[f"SIG{which}"])
-    _, errors = process.communicate(timeout=300)
-    assert errors == f"ata-gym: stopped{' by SIGTERM' * (which == 'TERM')}; the same command goes on from here\n"
+    _, errors = process.communicate(timeout=PATIENCE)
+    stopped = f"ata-gym: stopped{' by SIGTERM' * (which == 'TERM')}; the same command goes on from here\n"
+    assert without_progress(errors) == stopped
     assert process.returncode == code
     assert not list(begun.glob("ata-gym-kernel-*"))
     assert list((tmp_path / "cache").rglob("sha256sums"))
@@ -54,4 +54,4 @@ def test_a_signal_while_kernels_are_compiled_stops_the_command_when_they_are_rea
 def test_importing_the_package_leaves_the_handlers_alone():
     code = "import signal, ata_gym; assert signal.getsignal(signal.SIGINT) is signal.default_int_handler"
     for arguments in (["-c", code], ["-c", code, "ata-gym"]):
-        subprocess.run([sys.executable, *arguments], check=True, timeout=60)
+        subprocess.run([sys.executable, *arguments], check=True, timeout=PATIENCE)

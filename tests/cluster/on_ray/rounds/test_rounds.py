@@ -14,6 +14,7 @@ pytest.importorskip("ray", reason="the extra cluster")
 
 from ata_policies import Allocator, Dispatcher
 from tests.fuzz.actors import DEADLINE, MODES, SLEEPS, make_sleep
+from tests.waiting import until
 
 
 def test_every_round_has_b_results_of_its_own(watched):
@@ -72,8 +73,7 @@ def test_an_interrupt_leaves_the_runner_usable(watched, tmp_path):
         sleep(worker)
 
     def interrupt(k):
-        while len(list(tmp_path.glob(f"interrupted {k}-*"))) <= k:
-            time.sleep(0.001)
+        until(lambda: len(list(tmp_path.glob(f"interrupted {k}-*"))) > k)
         _thread.interrupt_main()
 
     for k in range(2):  # when the first task has begun, and the second one
@@ -123,7 +123,6 @@ def test_tasks_of_a_lost_worker_are_handed_on_in_the_same_round(watched, tmp_pat
 
     def happens(worker, argument, sample):
         import os
-        import time
 
         if worker == "b" and not path.exists():
             path.touch()
