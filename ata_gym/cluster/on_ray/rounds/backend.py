@@ -27,7 +27,8 @@ class ClusterBackend:
 
     ``gymnasium.make(id, pool=backend.pool, budget=backend.budget, backend=backend)`` works for ``TaskAllocation-v0``,
     ``TaskRace-v0`` and ``TaskDispatch-v0``: any policy or agent allocates real tasks then. Times are in seconds; the
-    round time is that of the driver, communication included. The env's workers are in the order of ``workers``.
+    round time is that of the driver, communication included. A cancelled task runs until its worker hears of it, so its
+    ``elapsed`` can be longer than the round time by that delay. The env's workers are in the order of ``workers``.
 
     A task that a lost worker left undone is handed on, as is one for a worker that is away; in dispatch a 1 for a
     worker that is away has no effect. ``info`` has no ``lost``, which is for simulated deaths; ``record`` says more.

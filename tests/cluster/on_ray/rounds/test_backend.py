@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import time
 
 import gymnasium as gym
 import numpy as np
@@ -131,11 +132,12 @@ def test_a_cancelled_task_is_seen_as_elapsed(backend, tmp_path):
         env = make(env_id, backend)
         env.reset(seed=0)
         backend.payload = slow, None
-        info = {}
+        info, before = {}, time.monotonic()
         while not over(info):
             seen, *_, info = env.step(action)
         assert seen["elapsed"][:2].tolist() == [0.0, 0.0]
-        assert 0.0 < seen["elapsed"][2] <= info["round_time"]
+        # The task runs on until its worker hears of the round's end, so it can last longer than the round.
+        assert 0.0 < seen["elapsed"][2] <= time.monotonic() - before
         assert info["worker_time"] >= seen["elapsed"][2]
 
 
