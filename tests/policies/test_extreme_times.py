@@ -15,7 +15,7 @@ from ata_gym.bench.experiment.experiment import predict
 from ata_gym.pools import shifted_exponential
 from ata_gym.typing import Floats, Ints
 from ata_gym.utils.trees import leaves
-from ata_policies import Belief
+from ata_policies import Totals
 from ata_policies.allocation.composition import ESTIMATES, MEMORIES, RULES, ComposedPolicy
 
 DISPATCH = "ata_gym/TaskDispatch-v0"
@@ -106,7 +106,7 @@ def test_actions_of_every_policy_stay_legal(name: str) -> None:
 def test_actions_of_every_composition_stay_legal(memory: str, estimate: str) -> None:
     parts: dict[str, Any] = {"estimate": estimate, "memory": memory, "availability": True}
     if memory == "prior":
-        parts["prior"] = Belief(
+        parts["prior"] = Totals(
             np.array([[1.0, 0.0, 1e300, 3.0, 1e-300]]), np.array([[0.0, 0.0, 1e300, 1e300, 1e-300]])
         )
     for rule in RULES:
