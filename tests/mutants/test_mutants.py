@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -101,7 +102,8 @@ def test_a_run_finds_what_a_test_holds_shows_what_lives_and_goes_on(checkout):
     shutil.copytree(Path(__file__).parent, checkout / "tests" / "mutants", ignore=shutil.ignore_patterns("test_*"))
     (checkout / ".gitignore").write_text("build/\n__pycache__/\n")
     subprocess.run(["git", "init", "--quiet"], cwd=checkout, check=True)
-    command = [sys.executable, "-m", "tests.mutants", "--jobs", "1"]
+    seed = next(seed for seed in count() if {one.line for one in sample(checkout, 2, seed)} == {9, 10})
+    command = [sys.executable, "-m", "tests.mutants", "--jobs", "1", "--places", "2", "--seed", str(seed)]
     alone = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTEST_ADDOPTS")}
     first, again = (
         subprocess.run(command, cwd=checkout, env=alone, capture_output=True, check=True, text=True) for _ in range(2)
@@ -109,6 +111,6 @@ def test_a_run_finds_what_a_test_holds_shows_what_lives_and_goes_on(checkout):
     assert "Running all tests once" in first.stderr
     assert "Running all tests once" not in again.stderr
     assert first.stdout.endswith(again.stdout[-200:])
-    assert re.search(r"pools\s+│ 5 \s+│ 4", first.stdout), first.stdout
+    assert re.search(r"pools\s+│ 2 \s+│ 1", first.stdout), first.stdout
     assert "ata_gym/pools/pool.py:10" in first.stdout
     assert (checkout / "ata_gym/pools/pool.py").read_text() == SOURCE
