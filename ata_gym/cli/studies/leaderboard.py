@@ -15,7 +15,6 @@ import typer
 from ata_gym.cli.console import command_line, progress_bars, show_report
 from ata_gym.cli.options import (
     Address,
-    Effort,
     Jobs,
     OutOrDefault,
     RerunChanged,
@@ -108,7 +107,7 @@ def leaderboard(
     from ata_gym.bench.leaderboard.sets.registry import SETS  # noqa: PLC0415
     from ata_gym.bench.page.note import write_note  # noqa: PLC0415
 
-    effort, known = Effort.checked(jobs, save_every, rerun_changed, workers, address), SETS[set_]
+    effort, known = checked_effort(jobs, save_every, rerun_changed, workers, address), SETS[set_]
     chosen, notes = known.choose(None if scenarios is None else split_names(scenarios, "scenario"), data, quick)
     names = known.players() if policies is None else split_names(policies)
     usual_prices, usual_seeds = (known.quick_prices, known.quick_seeds) if quick else (known.prices, known.seeds)
@@ -180,4 +179,4 @@ def _play(todo: Sequence[Job], effort: Effort) -> Failures:
             played[job] = rounds
             show_progress(scenario, done[scenario])
 
-        return play_jobs(todo, effort.jobs, effort.save_every, progress, effort.rerun_changed, effort.runner())
+        return play_jobs(todo, effort, progress)

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from ata_gym.cli.console import loss_bar, named_failure
-from ata_gym.cli.options import USUAL, Effort
 from ata_gym.utils.validation import whole_number
 
 if TYPE_CHECKING:
     import polars as pl
 
+    from ata_gym.bench.experiment.jobs import Effort
     from ata_gym.bench.experiment.store import Folder
     from ata_gym.training.trainer import Trainer
 
@@ -59,7 +59,7 @@ def train_with_progress(
     *,
     tune: bool = False,
     tensorboard: bool = False,
-    effort: Effort = USUAL,
+    effort: Effort,
     options: TrainingOptions = _ALONE,
 ) -> Trained:
     """Train to the end with a progress bar, or from where a killed run stopped, with ``tune`` at each rate of the grid.
