@@ -101,8 +101,9 @@ def leaderboard(
         --policies ata-icml,thompson,my_package.my_module:MyPolicy:shape=4
     ```
     """
+    from ata_gym.bench.competitor import Competitor  # noqa: PLC0415
     from ata_gym.bench.experiment.claim import claim  # noqa: PLC0415 - these imports take a second
-    from ata_gym.bench.leaderboard.experiment import Competitor, Leaderboard  # noqa: PLC0415
+    from ata_gym.bench.leaderboard.experiment import Leaderboard  # noqa: PLC0415
     from ata_gym.bench.leaderboard.page import about  # noqa: PLC0415
     from ata_gym.bench.leaderboard.report import heading, report  # noqa: PLC0415
     from ata_gym.bench.leaderboard.sets.registry import SETS  # noqa: PLC0415
