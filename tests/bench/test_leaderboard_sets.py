@@ -10,7 +10,6 @@ import pytest
 
 import ata_policies
 from ata_gym.bench.competitor import Competitor
-from ata_gym.bench.experiment.experiment import predict
 from ata_gym.bench.experiment.jobs import play_jobs
 from ata_gym.bench.leaderboard.experiment import Leaderboard, finals
 from ata_gym.bench.leaderboard.sets.changing import CHANGING
@@ -23,6 +22,7 @@ from ata_gym.bench.leaderboard.sets.unseen import UNSEEN
 from ata_gym.changes import Change, Redraw
 from ata_gym.scenarios.for_agents import SPLITS
 from ata_policies.registry import DEFAULTS
+from ata_policies.steps import decide
 
 FINGERPRINTS = {
     ("steady", "2"): "f0a65dff6f4201eff7cef2ff1a61cff5edb91900133d1a1b44d091e3b5983f84",
@@ -56,7 +56,7 @@ def test_every_scenario_has_its_name_and_can_be_played(of: str, name: str) -> No
     for policy in ("ata", "ata-icml", "ata-empirical", "ata-empirical-icml", "dynamic-ofta", "gta"):
         env = gym.make_vec(ata_policies.load(policy).env_id, num_envs=1, scenario=replace(found, horizon=2))
         observation, _ = env.reset(seed=0)
-        action, _ = predict(ata_policies.make(policy, env), env, observation)
+        action, _ = decide(ata_policies.make(policy, env), env, observation)
         assert env.step(action)[4]["runtime"] > 0
 
 

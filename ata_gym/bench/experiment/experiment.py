@@ -20,7 +20,7 @@ from ata_gym.scenarios import Scenario, resolve
 from ata_gym.utils.errors import explained, place_of
 from ata_gym.utils.memory import installed_memory
 from ata_gym.utils.validation import whole_number
-from ata_policies.policy import Policy
+from ata_policies.steps import play
 
 Config = dict[str, Any]
 
@@ -144,12 +144,10 @@ class Experiment:
         It also leaves the compiled kernels on disk for the processes that follow.
         """
         envs = self.make_envs(ata_policies.load(policy).env_id, rows=1)
-        observation, _ = envs.reset(seed=self.seed)
         made = None
         try:
             made = ata_policies.make(policy, envs, seed=self.seed)
-            action, _ = predict(made, envs, observation)
-            envs.step(action)
+            next(play(made, envs, self.seed))
         except MemoryError:
             raise
         except (Exception, SystemExit) as error:  # a policy of the user's may raise anything
@@ -159,16 +157,6 @@ class Experiment:
             raise ValueError(f"{policy} {what}: {explained(error)}") from error
         finally:
             envs.close()
-
-
-def predict(
-    policy: Policy, envs: gym.vector.VectorEnv[Any, Any, Any], observation: Any, state: Any = None
-) -> tuple[Any, Any]:
-    """The policy's next action and state; an oracle of each round's conditions is given these, no other policy."""
-    if policy.privileged:
-        conditions = envs.unwrapped.conditions()  # type: ignore[attr-defined]
-        return policy.predict(observation, state, privileged=conditions)
-    return policy.predict(observation, state)
 
 
 def plural(number: int, noun: str) -> str:

@@ -12,12 +12,13 @@ import polars as pl
 from numpy.typing import NDArray
 
 import ata_policies
-from ata_gym.bench.experiment.experiment import Experiment, predict
+from ata_gym.bench.experiment.experiment import Experiment
 from ata_gym.bench.experiment.provenance import Provenance, provenance
 from ata_gym.bench.experiment.store import Folder, begin, discard, load_tree, save_tree, write_frame
 from ata_gym.envs.spaces.allocation import Allocation, RaceAllocation
 from ata_gym.envs.spaces.dispatch import Dispatch
 from ata_gym.theory.allocation.proxy_loss import allocate, proxy_loss
+from ata_policies.steps import decide, play_on
 
 SCHEMA: dict[str, Any] = {
     "policy": pl.String,
@@ -111,16 +112,15 @@ class PolicyRun:
 
     def _play(self, rounds: int) -> dict[str, NDArray[Any]]:
         """Play some rounds; return the last info."""
-        observation, state, regret = self.observation, self.state, self.regret
+        steps = play_on(self.policy, self.envs, self.observation, self.state)
         for _ in range(rounds * self.steps):
             if self.has_regret:
                 self._update_means()
-            action, state = predict(self.policy, self.envs, observation, state)
-            observation, _, _, _, info = self.envs.step(action)
+            step = next(steps)
             if self.has_regret:
-                regret += proxy_loss(action, self.means) - self.least
-        self.observation, self.state = observation, state
-        return info
+                self.regret += proxy_loss(step.action, self.means) - self.least
+        self.observation, self.state = step.observation, step.state
+        return step.info
 
     def _update_means(self) -> None:
         """Keep the means of the coming round and the least proxy loss under them up to date."""
@@ -137,7 +137,7 @@ class PolicyRun:
 
     def restore(self, path: Path) -> float:
         """Continue from a checkpoint, if there is one, bit for bit; return the seconds that the run had taken."""
-        _, state = predict(self.policy, self.envs, self.observation)  # of the form of the one to be read
+        _, state = decide(self.policy, self.envs, self.observation)  # of the form of the one to be read
         tree = load_tree(path, self._tree(0.0, state))
         if tree is None:
             return 0.0
