@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ata_gym.bench.progress import progress_bars
 from ata_gym.cli import options
-from ata_gym.cli.console import command_line, progress_bars, say, say_error, show_report
+from ata_gym.cli.console import command_line, say, say_error, show_report
 from ata_gym.cli.studies.report import pages
 from ata_gym.utils.errors import described
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 import gymnasium as gym
 import typer
 
-from ata_gym.cli.console import command_line, progress_bars, show_report
+from ata_gym.bench.progress import progress_bars
+from ata_gym.cli.console import command_line, show_report
 from ata_gym.cli.options import (
     Address,
     Effort,
