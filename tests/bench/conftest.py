@@ -46,7 +46,9 @@ def check_stops(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., None]
         told: list[int] = []
         for most in looks:
             looked = partial(next, chain(repeat(False, most - 1), repeat(True)))
-            seconds = play_to_end(Job(experiment, policy, parts, run_of), stop=looked, progress=told.append, save_every=0.0)
+            seconds = play_to_end(
+                Job(experiment, policy, parts, run_of), stop=looked, progress=told.append, save_every=0.0
+            )
             assert (seconds is None) == parts.checkpoint(policy).exists() != parts.finished(policy)
             if seconds is not None:
                 break

@@ -14,9 +14,10 @@ from scipy import stats
 from typer.testing import CliRunner
 
 import ata_policies
+from ata_gym.bench.competitor import Competitor
 from ata_gym.bench.experiment.jobs import Effort, play_jobs
 from ata_gym.bench.leaderboard import decisions, defaults, ranking
-from ata_gym.bench.leaderboard.experiment import Competitor, Leaderboard, finals
+from ata_gym.bench.leaderboard.experiment import Leaderboard, finals
 from ata_gym.bench.leaderboard.ranking import COST, RUNTIME, TO_ORACLE, TO_OTHER, WORKER_TIME
 from ata_gym.bench.leaderboard.report import report
 from ata_gym.bench.leaderboard.sets.players import FOLLOWERS, usual_policies

@@ -9,8 +9,9 @@ import gymnasium as gym
 import pytest
 
 import ata_policies
+from ata_gym.bench.competitor import Competitor
 from ata_gym.bench.experiment.jobs import Effort, play_jobs
-from ata_gym.bench.leaderboard.experiment import Competitor, Leaderboard, finals
+from ata_gym.bench.leaderboard.experiment import Leaderboard, finals
 from ata_gym.bench.leaderboard.sets.changing import CHANGING
 from ata_gym.bench.leaderboard.sets.drawn import DRAWN
 from ata_gym.bench.leaderboard.sets.players import DYNAMIC_ORACLES, FOLLOWERS

@@ -9,6 +9,8 @@ import pytest
 from ata_gym.bench.experiment.experiment import Experiment
 from ata_gym.bench.report import style
 from ata_gym.bench.report.report import report
+from ata_gym.pools import read_trace
+from ata_gym.scenarios import Scenario
 
 
 def test_pictures_and_tables_are_the_same_bytes_each_time(played):

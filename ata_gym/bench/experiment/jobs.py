@@ -30,7 +30,6 @@ from ata_gym.utils.errors import portable
 from ata_gym.utils.manifest import remove_listed, write_listed
 from ata_gym.utils.signals import stop_requested
 
-
 Failures = dict[Job, Exception]
 Outcomes = Generator[tuple[Job, float | Exception | None]]
 """Jobs as they end, and the seconds that each took, or what went wrong, or None for one that was stopped."""
@@ -101,9 +100,7 @@ def play_all(
     return {job.policy: error for job, error in play_jobs(jobs, effort, tell).items()}
 
 
-def play_jobs(
-    jobs: Sequence[Job], effort: Effort = USUAL, progress: Progress = lambda _job, _rounds: None
-) -> Failures:
+def play_jobs(jobs: Sequence[Job], effort: Effort = USUAL, progress: Progress = lambda _job, _rounds: None) -> Failures:
     """Play every job that has not finished yet; return what went wrong, for each that failed.
 
     On Ctrl-C, and after a kill, the same call goes on from the checkpoints.

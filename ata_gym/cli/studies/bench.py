@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ata_gym.bench.progress import progress_bars
 from ata_gym.cli import options
-from ata_gym.cli.console import command_line, progress_bars, say, say_error, show_report
+from ata_gym.cli.console import command_line, say, say_error, show_report
 from ata_gym.cli.studies.report import pages
 from ata_gym.utils.errors import described
 
 if TYPE_CHECKING:
     from ata_gym.bench.experiment.experiment import Experiment
+    from ata_gym.bench.experiment.jobs import Effort
     from ata_gym.bench.experiment.run import PolicyRun
     from ata_gym.bench.experiment.store import Folder
     from ata_gym.bench.report.report import Report
@@ -74,7 +76,7 @@ def run_and_report(
     experiment: Experiment,
     names: str,
     out: Path,
-    effort: Effort = USUAL,
+    effort: Effort,
     run_of: type[PolicyRun] | None = None,
     report_on: Callable[[Any, list[str], Folder], Report] | None = None,
     *,
@@ -113,7 +115,7 @@ def play(
     experiment: Experiment,
     names: str,
     out: Path,
-    effort: Effort = USUAL,
+    effort: Effort,
     run_of: type[PolicyRun] | None = None,
     begun: Callable[[Folder, list[str]], Callable[[str, int], object]] | None = None,
 ) -> tuple[Folder, list[str], dict[str, Exception]]:
@@ -140,9 +142,7 @@ def play(
             if also:
                 also(policy, rounds)
 
-        failures = play_all(
-            experiment, policies, folder, run_of or PolicyRun, effort, progress
-        )
+        failures = play_all(experiment, policies, folder, run_of or PolicyRun, effort, progress)
     return folder, [policy for policy in policies if policy not in failures], failures
 
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 import gymnasium as gym
 import typer
 
-from ata_gym.cli.console import command_line, progress_bars, show_report
+from ata_gym.bench.progress import progress_bars
+from ata_gym.cli.console import command_line, show_report
 from ata_gym.cli.options import (
     Address,
     Jobs,
@@ -21,6 +22,7 @@ from ata_gym.cli.options import (
     SaveEvery,
     Where,
     Workers,
+    checked_effort,
     policies_option,
     split_names,
 )
@@ -32,7 +34,8 @@ from ata_policies.registry import DEFAULTS
 if TYPE_CHECKING:
     import polars as pl
 
-    from ata_gym.bench.experiment.jobs import Failures, Job
+    from ata_gym.bench.experiment.jobs import Effort, Failures
+    from ata_gym.bench.experiment.run import Job
     from ata_gym.bench.leaderboard.experiment import Leaderboard, PricedJob
 
 
@@ -100,8 +103,9 @@ def leaderboard(
         --policies ata-icml,thompson,my_package.my_module:MyPolicy:shape=4
     ```
     """
+    from ata_gym.bench.competitor import Competitor  # noqa: PLC0415
     from ata_gym.bench.experiment.claim import claim  # noqa: PLC0415 - these imports take a second
-    from ata_gym.bench.leaderboard.experiment import Competitor, Leaderboard  # noqa: PLC0415
+    from ata_gym.bench.leaderboard.experiment import Leaderboard  # noqa: PLC0415
     from ata_gym.bench.leaderboard.page import about  # noqa: PLC0415
     from ata_gym.bench.leaderboard.report import heading, report  # noqa: PLC0415
     from ata_gym.bench.leaderboard.sets.registry import SETS  # noqa: PLC0415

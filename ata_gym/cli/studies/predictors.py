@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 
+from ata_gym.bench.progress import progress_bars
 from ata_gym.cli import options
-from ata_gym.cli.console import progress_bars, show_report
+from ata_gym.cli.console import show_report
 from ata_gym.utils.validation import unknown
 
 

@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from ata_gym.cli.console import say, say_files, show, show_report
-from ata_gym.cli.options import PUBLISHED, Address, Jobs, OutOrDefault, RerunChanged, SaveEvery, Where, Workers, checked_effort
+from ata_gym.cli.options import (
+    PUBLISHED,
+    Address,
+    Jobs,
+    OutOrDefault,
+    RerunChanged,
+    SaveEvery,
+    Where,
+    Workers,
+    checked_effort,
+)
 from ata_gym.cli.studies.bench import end_with, play, run_and_report
 from ata_gym.cli.training.trajectory import train_with_progress
 from ata_gym.scenarios.published import GROWTH, SIZES
@@ -19,6 +29,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from ata_gym.bench.experiment.experiment import Experiment
+    from ata_gym.bench.experiment.jobs import Effort
     from ata_gym.bench.paper.end_points import PublishedFigure
     from ata_gym.training import Trainer
 

@@ -7,8 +7,10 @@ from typing import Annotated, Any
 import typer
 
 import ata_policies
+from ata_gym.bench.progress import progress_bars
 from ata_gym.cli import completion, options
-from ata_gym.cli.console import named_failure, progress_bars, say, say_json, show
+from ata_gym.cli.console import say, say_json, show
+from ata_gym.utils.errors import named_failure
 from ata_gym.utils.validation import unknown, whole_number
 from ata_policies.registry import ids_by_name
 from ata_policies.steps import decide

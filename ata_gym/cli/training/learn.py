@@ -9,10 +9,12 @@ from typing import Annotated, Any
 
 import typer
 
+from ata_gym.bench.progress import progress_bars
 from ata_gym.cli import completion
-from ata_gym.cli.console import command_line, named_failure, progress_bars, say, say_error, say_files, show_report
+from ata_gym.cli.console import command_line, say, say_error, say_files, show_report
 from ata_gym.cli.options import Out, RerunChanged, Rounds, SaveEvery, checked_effort, unrecorded
 from ata_gym.cli.studies.report import pages
+from ata_gym.utils.errors import named_failure
 from ata_gym.utils.extras import require
 from ata_gym.utils.validation import short, whole_number
 

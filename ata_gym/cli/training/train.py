@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ata_gym.bench.progress import progress_bars
 from ata_gym.cli import completion
-from ata_gym.cli.console import command_line, named_failure, progress_bars, say_error, say_files, show_report
+from ata_gym.cli.console import command_line, say_error, say_files, show_report
 from ata_gym.cli.options import (
     PUBLISHED,
     OneScenario,
@@ -26,6 +27,7 @@ from ata_gym.cli.studies.bench import end_with
 from ata_gym.cli.studies.report import pages
 from ata_gym.cli.training.trajectory import TrainingOptions, train_with_progress
 from ata_gym.training.problems.problem import problem_names
+from ata_gym.utils.errors import named_failure
 from ata_gym.utils.extras import require
 
 if TYPE_CHECKING:
@@ -188,9 +190,7 @@ def train(
     low = goal(trajectory, reading)
     experiment = replace(experiment, also=(low.round,))
     with progress_bars(dict.fromkeys(names, rounds)) as progress:
-        failures = play_all(
-            experiment, names, folder, effort=effort, progress=progress
-        )
+        failures = play_all(experiment, names, folder, effort=effort, progress=progress)
     finished = [name for name in names if name not in failures]
     tried = [entry.tried() if tune else [entry] for entry in entries]
     made, by = [choice for choices in tried for choice in choices], made_by_problem(problem, best.__module__)

@@ -21,8 +21,8 @@ from typer.testing import CliRunner
 
 from ata_gym.bench.experiment.experiment import Experiment
 from ata_gym.bench.experiment.jobs import Effort, KilledError, play_all, play_jobs
-from ata_gym.bench.experiment.run import Job
 from ata_gym.bench.experiment.provenance import provenance
+from ata_gym.bench.experiment.run import Job
 from ata_gym.bench.experiment.store import open_folder
 from ata_gym.cli import app
 from ata_gym.cluster.on_ray.connection import connected, quiet_ray
@@ -133,7 +133,7 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.usefixtures("cluster")
 def test_nodes_leave_the_bytes_of_a_local_run(local, tmp_path):
     told = []
-    assert play_jobs(jobs(tmp_path)[:3], progress=lambda *now: told.append(now), effort=Effort(runner=play_on_ray)) == {}
+    assert play_jobs(jobs(tmp_path)[:3], Effort(runner=play_on_ray), lambda *now: told.append(now)) == {}
     expected = contents(local)
     assert {name: expected[name] for name in contents(tmp_path)} == contents(tmp_path)
     assert {(job.policy, rounds) for job, rounds in told} >= {*((policy, 300) for policy in POLICIES), ("ata", ROUNDS)}
