@@ -8,10 +8,11 @@ from itertools import zip_longest
 import numpy as np
 import polars as pl
 
+from ata_gym.bench.competitor import LEARNER, Competitor
 from ata_gym.bench.experiment.experiment import plural
 from ata_gym.bench.leaderboard import defaults, front, ranking
 from ata_gym.bench.leaderboard.decisions import FOLDER
-from ata_gym.bench.leaderboard.experiment import LEARNER, Competitor, Leaderboard, PricedJob, finals
+from ata_gym.bench.leaderboard.experiment import Leaderboard, PricedJob, finals
 from ata_gym.bench.leaderboard.ranking import COST, QUANTITIES, RUNTIME, TO_ORACLE, WORKER_TIME
 from ata_gym.bench.report.headline import in_brackets, leaders, more_or_less, of_game
 from ata_gym.bench.report.report import Report, write
@@ -78,7 +79,7 @@ def lead(ratios: pl.DataFrame) -> str:
             name: {policy: np.exp(mine[column].to_numpy()) for policy, mine in of.items()}
             for name, column in columns.items()
         }
-        players = [Competitor(policy, str(env), mine["kind"][0], priced=False) for policy, mine in of.items()]
+        players = [Competitor(policy, str(env), mine["kind"][0]) for policy, mine in of.items()]
         (best,) = leaders(samples, players)
         to = {"best learner": COST, "best oracle": TO_ORACLE}
         own = {who: Estimate.of_logarithms(of[best][column].cast(pl.Float64).to_numpy()) for who, column in to.items()}

@@ -8,17 +8,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ata_gym.bench.progress import progress_bars
 from ata_gym.cli import completion
-from ata_gym.cli.console import command_line, named_failure, progress_bars, say_error, say_files, show_report
+from ata_gym.cli.console import command_line, say_error, say_files, show_report
 from ata_gym.cli.options import (
     PUBLISHED,
-    Effort,
     OneScenario,
     Out,
     Policies,
     ProblemData,
     RerunChanged,
     SaveEvery,
+    checked_effort,
     split_names,
     unrecorded,
 )
@@ -26,6 +27,7 @@ from ata_gym.cli.studies.bench import end_with
 from ata_gym.cli.studies.report import pages
 from ata_gym.cli.training.trajectory import TrainingOptions, train_with_progress
 from ata_gym.training.problems.problem import problem_names
+from ata_gym.utils.errors import named_failure
 from ata_gym.utils.extras import require
 
 if TYPE_CHECKING:
@@ -146,7 +148,7 @@ def train(
     from ata_gym.training.studies.trajectory import made_by_problem  # noqa: PLC0415
     from ata_gym.training.trainer import Trainer  # noqa: PLC0415
 
-    effort, options = Effort.checked(1, save_every, rerun_changed), TrainingOptions.checked(threads, evaluate_every)
+    effort, options = checked_effort(1, save_every, rerun_changed), TrainingOptions.checked(threads, evaluate_every)
     names = split_names(policies)
     unrecorded(scenario, "train")
     experiment = replace(Experiment.on_scenario(scenario, rounds=rounds, seeds=1, seed=seed), points=_POINTS)
@@ -188,10 +190,7 @@ def train(
     low = goal(trajectory, reading)
     experiment = replace(experiment, also=(low.round,))
     with progress_bars(dict.fromkeys(names, rounds)) as progress:
-        failures = play_all(
-            experiment, names, folder,
-            processes=1, save_every=save_every, progress=progress, rerun_changed=rerun_changed,
-        )  # fmt: skip
+        failures = play_all(experiment, names, folder, effort=effort, progress=progress)
     finished = [name for name in names if name not in failures]
     tried = [entry.tried() if tune else [entry] for entry in entries]
     made, by = [choice for choices in tried for choice in choices], made_by_problem(problem, best.__module__)

@@ -6,13 +6,14 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from ata_gym.cli.console import loss_bar, named_failure
-from ata_gym.cli.options import USUAL, Effort
+from ata_gym.bench.progress import progress_bars
+from ata_gym.utils.errors import named_failure
 from ata_gym.utils.validation import whole_number
 
 if TYPE_CHECKING:
     import polars as pl
 
+    from ata_gym.bench.experiment.jobs import Effort
     from ata_gym.bench.experiment.store import Folder
     from ata_gym.training.trainer import Trainer
 
@@ -59,7 +60,7 @@ def train_with_progress(
     *,
     tune: bool = False,
     tensorboard: bool = False,
-    effort: Effort = USUAL,
+    effort: Effort,
     options: TrainingOptions = _ALONE,
 ) -> Trained:
     """Train to the end with a progress bar, or from where a killed run stopped, with ``tune`` at each rate of the grid.
@@ -88,10 +89,13 @@ def train_with_progress(
         check_code([Made(name, trajectory_files(folder), made_by)], effort.rerun_changed)
         log_to = folder.path / "tensorboard"
         logging = tensorboard_log(log_to, rounds) if tensorboard else nullcontext(lambda _: None)
-        with withdrawn_on_failure(folder), loss_bar(name, rounds) as progress, logging as log:
-            save_every = effort.save_every
+        with withdrawn_on_failure(folder), progress_bars({name: rounds}) as progress, logging as log:
+
+            def tell(done: int, loss: float) -> None:
+                progress(name, done, f"loss {loss:.4g}")
+
             return train_once(
-                trainer, rounds, folder, progress, save_every=save_every, log=log, made_by=made_by, **chosen
+                trainer, rounds, folder, tell, save_every=effort.save_every, log=log, made_by=made_by, **chosen
             )
 
     def train_at(trainer: Trainer, where: Path) -> pl.DataFrame:
