@@ -20,6 +20,7 @@ from ata_gym.utils.extras import require
 if TYPE_CHECKING:
     from ata_gym.bench.experiment.experiment import Experiment
     from ata_gym.training.studies.kept_trajectory import Training
+    from ata_gym.training.studies.loss_study import Outcome
     from ata_gym.training.trainer import Trainer
 
 _POINTS = 500
