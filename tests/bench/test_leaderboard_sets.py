@@ -10,7 +10,7 @@ import pytest
 
 import ata_policies
 from ata_gym.bench.competitor import Competitor
-from ata_gym.bench.experiment.jobs import play_jobs
+from ata_gym.bench.experiment.jobs import Effort, play_jobs
 from ata_gym.bench.leaderboard.experiment import Leaderboard, finals
 from ata_gym.bench.leaderboard.sets.changing import CHANGING
 from ata_gym.bench.leaderboard.sets.drawn import DRAWN
@@ -116,7 +116,7 @@ def test_drawn_workers_are_those_of_seeds_that_no_policy_was_trained_on(tmp_path
     found = DRAWN.find("drawn-6-v1")
     board = Leaderboard(DRAWN, [found], (0.0,), [Competitor.of("dynamic-ofta")], 3, tmp_path)
     (job,) = board.jobs()
-    assert play_jobs([job.job], processes=1) == {}
+    assert play_jobs([job.job], effort=Effort(jobs=1)) == {}
     ends = finals([job])
     assert ends["seed"].to_list() == [*SPLITS["test"][:3]]
     assert ends["runtime"].n_unique() == 3

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -15,7 +13,7 @@ from numpy.typing import NDArray
 
 import ata_policies
 from ata_gym.changes import Load, Redraw
-from ata_gym.pools import Pool, read_trace
+from ata_gym.pools import Pool
 from ata_gym.scenarios import Scenario, resolve
 from ata_gym.utils.errors import explained, place_of
 from ata_gym.utils.memory import installed_memory
@@ -27,7 +25,7 @@ Config = dict[str, Any]
 
 @dataclass(frozen=True)
 class Experiment:
-    """A scenario, a number of rounds, and a batch of seeds; make one with :meth:`on_scenario` or :meth:`on_trace`.
+    """A scenario, a number of rounds, and a batch of seeds; :meth:`on_scenario` makes one.
 
     Policies of all env ids play it. ValueError if a number is out of range, the scenario draws prices, or the
     observations would not fit into the machine's memory.
@@ -80,29 +78,15 @@ class Experiment:
         seed: int = 0,
         price: float | None = None,
     ) -> Experiment:
-        """Play a scenario, given by name or as an object; rounds, budget and price are its own by default."""
+        """Play a scenario, given by name or as an object; rounds, budget and price are its own by default.
+
+        Recorded times without a horizon are played for as many rounds as they hold.
+        """
         found = resolve(scenario, budget=budget, price=price)
         played = found.horizon if rounds is None else rounds
+        if played is None and any(family.startswith("trace") for family in found.pool.families):
+            played = recorded_rounds(found.pool, found.budget)
         return cls(found, whole_number("rounds", played), seeds, seed)
-
-    @classmethod
-    def on_trace(
-        cls,
-        path: str | os.PathLike[str],
-        *,
-        worker: str,
-        duration: str,
-        budget: int,
-        seeds: int,
-        round: str | None = None,
-        rounds: int | None = None,
-        seed: int = 0,
-        price: float = 0.0,
-    ) -> Experiment:
-        """Replay a trace, by round where a round column is named, for as many rounds as it holds unless told."""
-        pool = read_trace(path, worker=worker, duration=duration, round=round)
-        scenario = Scenario(pool, budget, price=price, name=Path(path).name)
-        return cls(scenario, recorded_rounds(pool, budget) if rounds is None else rounds, seeds, seed)
 
     @property
     def about(self) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 import ata_policies
 from ata_gym.bench.experiment.experiment import Experiment
+from ata_gym.bench.experiment.outdated import Made
 from ata_gym.bench.experiment.provenance import Provenance, provenance
 from ata_gym.bench.experiment.store import Folder, begin, discard, load_tree, save_tree, write_frame
 from ata_gym.envs.spaces.allocation import Allocation, RaceAllocation
@@ -187,11 +188,25 @@ def allocation_frame(rounds: NDArray[np.int64], allocations: NDArray[np.float64]
     )
 
 
+class Job(NamedTuple):
+    """A policy to be played on an experiment."""
+
+    experiment: Experiment
+    policy: str
+    folder: Folder
+    """Where its results go."""
+    run_of: type[PolicyRun] = PolicyRun
+    """What is recorded."""
+
+    def made(self) -> Made:
+        """What it makes."""
+        folder, name = self.folder, self.policy
+        files = folder.result(name), folder.allocations(name), folder.checkpoint(name)
+        return Made(self.policy, files, provenance(self.policy, self.run_of.__module__))
+
+
 def play_to_end(
-    experiment: Experiment,
-    policy: str,
-    folder: Folder,
-    run_of: type[PolicyRun] = PolicyRun,
+    job: Job,
     *,
     save_every: float = 10.0,
     progress: Callable[[int], None] = lambda _: None,
@@ -204,24 +219,27 @@ def play_to_end(
     Every few milliseconds ``progress`` is called with the number of rounds played, and ``stop``: if it returns True,
     the run saves a checkpoint and ends. Checkpoints are also saved every ``save_every`` seconds; ``saved`` is called
     with the path of each. ``made_by`` is kept beside the results: by default the provenance that they have now. Returns
-    the seconds spent playing, or None if it was stopped.
+    the seconds spent playing, or None if it was stopped. Where the policy calls sys.exit, that is a RuntimeError.
     """
-    run, checkpoint = run_of(experiment, policy), folder.checkpoint(policy)
-    made_by = made_by or provenance(policy, run_of.__module__)
-    before = run.restore(checkpoint)
-    if not run.round:
-        begin(checkpoint, made_by)
-    start = last = perf_counter()
-    while run.round < experiment.rounds:
-        run.play(max(1, _STRIDE // run.steps))
-        progress(run.round)
-        now, stopped = perf_counter(), stop()
-        if stopped or now - last >= save_every:
-            run.save(checkpoint, before + now - start)
-            saved(checkpoint)
-            last = perf_counter()
-        if stopped:
-            return None
-    run.write(folder, made_by)
-    discard(checkpoint)
-    return before + perf_counter() - start
+    try:
+        run, checkpoint = job.run_of(job.experiment, job.policy), job.folder.checkpoint(job.policy)
+        made_by = made_by or job.made().by
+        before = run.restore(checkpoint)
+        if not run.round:
+            begin(checkpoint, made_by)
+        start = last = perf_counter()
+        while run.round < job.experiment.rounds:
+            run.play(max(1, _STRIDE // run.steps))
+            progress(run.round)
+            now, stopped = perf_counter(), stop()
+            if stopped or now - last >= save_every:
+                run.save(checkpoint, before + now - start)
+                saved(checkpoint)
+                last = perf_counter()
+            if stopped:
+                return None
+        run.write(job.folder, made_by)
+        discard(checkpoint)
+        return before + perf_counter() - start
+    except SystemExit as error:  # it would end the command, and the other jobs with it
+        raise RuntimeError(f"the policy called sys.exit({error.code!r})") from error

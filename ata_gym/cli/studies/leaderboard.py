@@ -16,13 +16,13 @@ from ata_gym.bench.progress import progress_bars
 from ata_gym.cli.console import command_line, show_report
 from ata_gym.cli.options import (
     Address,
-    Effort,
     Jobs,
     OutOrDefault,
     RerunChanged,
     SaveEvery,
     Where,
     Workers,
+    checked_effort,
     policies_option,
     split_names,
 )
@@ -34,7 +34,8 @@ from ata_policies.registry import DEFAULTS
 if TYPE_CHECKING:
     import polars as pl
 
-    from ata_gym.bench.experiment.jobs import Failures, Job
+    from ata_gym.bench.experiment.jobs import Effort, Failures
+    from ata_gym.bench.experiment.run import Job
     from ata_gym.bench.leaderboard.experiment import Leaderboard, PricedJob
 
 
@@ -110,7 +111,7 @@ def leaderboard(
     from ata_gym.bench.leaderboard.sets.registry import SETS  # noqa: PLC0415
     from ata_gym.bench.page.note import write_note  # noqa: PLC0415
 
-    effort, known = Effort.checked(jobs, save_every, rerun_changed, workers, address), SETS[set_]
+    effort, known = checked_effort(jobs, save_every, rerun_changed, workers, address), SETS[set_]
     chosen, notes = known.choose(None if scenarios is None else split_names(scenarios, "scenario"), data, quick)
     names = known.players() if policies is None else split_names(policies)
     usual_prices, usual_seeds = (known.quick_prices, known.quick_seeds) if quick else (known.prices, known.seeds)
@@ -182,4 +183,4 @@ def _play(todo: Sequence[Job], effort: Effort) -> Failures:
             played[job] = rounds
             show_progress(scenario, done[scenario])
 
-        return play_jobs(todo, effort.jobs, effort.save_every, progress, effort.rerun_changed, effort.runner())
+        return play_jobs(todo, effort, progress)

@@ -129,11 +129,8 @@ def train(
     from ata_gym.training.studies.loss_study import LossStudy  # noqa: PLC0415
     from ata_gym.training.trainer import Trainer  # noqa: PLC0415
 
-    options.Effort.checked(1, save_every, rerun_changed)
-    training = Training(
-        problem, data, threads, evaluate_every,
-        tensorboard=tensorboard, save_every=save_every, rerun_changed=rerun_changed,
-    )  # fmt: skip
+    effort = options.checked_effort(1, save_every, rerun_changed)
+    training = Training(problem, data, threads, evaluate_every, tensorboard=tensorboard, effort=effort)
     names = options.split_names(policies)
     options.unrecorded(scenario, "train")
     experiment = replace(Experiment.on_scenario(scenario, rounds=rounds, seeds=1, seed=seed), points=_POINTS)
@@ -182,7 +179,8 @@ def _train_on_devices(
     with named_failure(f"the problem {problem}"), progress_bars(dict.fromkeys(names, rounds)) as progress:
         measured = train_on_devices(
             trainer, workers, names, rounds, out, problem=problem, data=training.data, price=experiment.scenario.price,
-            progress=progress, save_every=training.save_every, rerun_changed=training.rerun_changed,
+            progress=progress, save_every=training.effort.save_every,
+            rerun_changed=training.effort.rerun_changed,
         )  # fmt: skip
     show_report(measured)
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import polars as pl
 
 from ata_gym.bench.experiment.experiment import Config
+from ata_gym.bench.experiment.jobs import USUAL, Effort
 from ata_gym.bench.experiment.outdated import Made, check_code
 from ata_gym.bench.experiment.store import Folder, discard, open_folder, withdrawn_on_failure
 from ata_gym.bench.progress import progress_bars
@@ -44,10 +45,7 @@ class Training:
     """Whether the learning rate is the best of ``GRID``."""
     tensorboard: bool = False
     """Whether there is a log for TensorBoard."""
-    save_every: float = 10.0
-    """Seconds between checkpoints."""
-    rerun_changed: bool = False
-    """Whether what was made by other code is made anew; without it that is refused."""
+    effort: Effort = USUAL
 
     def __post_init__(self) -> None:
         if self.evaluate_every is not None:
@@ -63,12 +61,12 @@ class Training:
     def train(self, trainer: Trainer, rounds: int, folder: Folder, name: str) -> pl.DataFrame:
         """The trajectory in an open folder, with a progress bar of this name."""
         made_by, log_to = made_by_problem(self.problem), folder.path / "tensorboard"
-        check_code([Made(name, trajectory_files(folder), made_by)], self.rerun_changed)
+        check_code([Made(name, trajectory_files(folder), made_by)], self.effort.rerun_changed)
         logging = tensorboard_log(log_to, rounds) if self.tensorboard else nullcontext(lambda _: None)
         with withdrawn_on_failure(folder), progress_bars({name: rounds}) as update, logging as log:
             return train_once(
                 trainer, rounds, folder, lambda done, loss: update(name, done, f"loss {loss:.4g}"),
-                evaluate_every=self.evaluate_every, threads=self.threads, save_every=self.save_every, log=log,
+                evaluate_every=self.evaluate_every, threads=self.threads, save_every=self.effort.save_every, log=log,
                 made_by=made_by,
             )  # fmt: skip
 

@@ -71,10 +71,8 @@ class LossStudy:
         low = goal(trained.trajectory, reading)
         experiment = replace(self.experiment, also=(low.round,))
         with progress_bars(dict.fromkeys(self.policies, experiment.rounds)) as update:
-            failures = play_all(
-                experiment, self.policies, trained.folder, processes=1, save_every=self.training.save_every,
-                progress=update, rerun_changed=self.training.rerun_changed,
-            )  # fmt: skip
+            effort = self.training.effort._replace(jobs=1)
+            failures = play_all(experiment, self.policies, trained.folder, effort=effort, progress=update)
         frames, diverged = self._run_methods(trained, experiment, low, reading)
         made, finished = None, [name for name in self.policies if name not in failures]
         if finished:
@@ -94,7 +92,7 @@ class LossStudy:
         made_by = made_by_problem(self.training.problem, best.__module__)
         everything = [choice for choices in tried for choice in choices]
         files = [(choice.label, (result(trained.folder, choice),)) for choice in everything]
-        check_code([Made(label, paths, made_by) for label, paths in files], self.training.rerun_changed)
+        check_code([Made(label, paths, made_by) for label, paths in files], self.training.effort.rerun_changed)
         total = experiment.rounds * experiment.scenario.budget
         frames: dict[MethodChoice, pl.DataFrame] = {}
         diverged: dict[str, FloatingPointError] = {}
