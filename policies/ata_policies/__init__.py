@@ -11,6 +11,7 @@ from ata_policies.explanation import Explanation
 from ata_policies.policy import AllocationPolicy, DispatchPolicy, Policy, Setting, State
 from ata_policies.presets import Preset
 from ata_policies.registry import default_name, explain_default, load, make, make_for, names
+from ata_policies.steps import Step, play
 
 __all__ = [
     "AllocationPolicy",
@@ -27,6 +28,7 @@ __all__ = [
     "Preset",
     "Setting",
     "State",
+    "Step",
     "Totals",
     "check_policy",
     "default_name",
@@ -36,4 +38,5 @@ __all__ = [
     "make",
     "make_for",
     "names",
+    "play",
 ]

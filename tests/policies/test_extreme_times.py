@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 import ata_policies
-from ata_gym.bench.experiment.experiment import predict
 from ata_gym.pools import shifted_exponential
 from ata_gym.typing import Floats, Ints
 from ata_gym.utils.trees import leaves
 from ata_policies import Totals
 from ata_policies.allocation.composition import ESTIMATES, MEMORIES, RULES, ComposedPolicy
+from ata_policies.steps import decide
 from tests.policies.test_policies import BY_KIND
 
 DISPATCH = "ata_gym/TaskDispatch-v0"
@@ -140,7 +140,7 @@ def test_actions_of_dispatch_stay_legal(name: str) -> None:
         bare: Any = env.unwrapped
         for k in range(0, ROUNDS, 2):
             for done in range(budget):
-                action, state = predict(policy, env, observation, state)
+                action, state = decide(policy, env, observation, state)
                 bare.checked(action)
                 policy.check_state(state, rows)
                 running = rng.integers(0, 2, (rows, n)).astype(np.int8) * (done > 0)
