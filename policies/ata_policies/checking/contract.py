@@ -113,10 +113,14 @@ class ContractCheck:
             )
 
     def rows_may_be_mixed(self) -> None:
-        """A row does not depend on the number of rows beside it, nor on their rounds, episodes and seeds."""
+        """A row does not depend on the number of rows beside it, nor on their rounds, episodes and seeds.
+
+        Steps at which an episode begins are left out: a first state may depend on the row's place in its batch.
+        """
         policy, rng = self.made(), np.random.default_rng(_SEED)
+        within = [k for k, step in enumerate(self.steps) if (step.observation["worker"][:, 0] >= 0).all()]
         for _ in range(_MIXED):
-            places = rng.integers((1, 0), (len(self.steps), _ROWS), (_MIXED_ROWS, 2)).tolist()
+            places = [(within[k], e) for k, e in rng.integers(0, (len(within), _ROWS), (_MIXED_ROWS, 2)).tolist()]
             steps = _stacked([rows_of(self.steps[k]._replace(round=0), e) for k, e in places])
             before = _stacked([rows_of(self.steps[k - 1].answer.state, e) for k, e in places])
             _agree(
@@ -209,13 +213,9 @@ class ContractCheck:
         try:
             policy.check_state(policy.note_absences(given, absent, np.zeros_like(absent)), _ROWS)
         except Exception as error:
-            raise FaultError(
-                f"where a worker has left, note_absences gives no state that it can have: {error}"
-            ) from error
+            raise FaultError(f"note_absences gives no state that it can have: {error}") from error
         if (what := difference(before, given)) is not None:
-            raise FaultError(
-                f"where a worker has left, note_absences changes {what} of the state in place: make new arrays"
-            )
+            raise FaultError(f"note_absences changes {what} of the state in place: make new arrays")
 
     def accepts_durations_of_0(self) -> None:
         """Actions stay legal where tasks take no time, which the observation space allows."""
