@@ -99,17 +99,8 @@ class Allocator(NamedWorkers):
         **hyperparameters: Any,
     ) -> None:
         self._start_more = flag("start_more", start_more)
-        env_id = "ata_gym/TaskRace-v0" if start_more else "ata_gym/TaskAllocation-v0"
-        super().__init__(
-            workers,
-            budget,
-            policy,
-            env_id,
-            price=price,
-            seed=seed,
-            horizon=horizon,
-            hyperparameters=hyperparameters,
-        )
+        self._env_id = "ata_gym/TaskRace-v0" if start_more else "ata_gym/TaskAllocation-v0"
+        super().__init__(workers, budget, policy, price=price, seed=seed, horizon=horizon, **hyperparameters)
 
     def allocate(self) -> dict[Worker, int]:
         """The tasks of each worker that is there; they sum to B, or with ``start_more`` to at least B.

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, NamedTuple
+from collections.abc import Mapping
+from typing import Annotated, NamedTuple
 
 import numpy as np
 
 from ata_gym.typing import Ints, Mask, Worker
 from ata_gym.utils.ranges import Flags, Tasks, Times, Whose, Within, all_tasks
 from ata_policies.allocator.named_workers import NamedWorkers, checked_seconds
-from ata_policies.policy import Policy
 
 
 class DispatchedRound(NamedTuple):
@@ -67,28 +66,7 @@ class Dispatcher(NamedWorkers):
     """
 
     _round: DispatchedRound
-
-    def __init__(
-        self,
-        workers: int | Iterable[Worker],
-        budget: int,
-        policy: str | Policy = "default",
-        *,
-        price: float = 0.0,
-        seed: int = 0,
-        horizon: int | None = None,
-        **hyperparameters: Any,
-    ) -> None:
-        super().__init__(
-            workers,
-            budget,
-            policy,
-            "ata_gym/TaskDispatch-v0",
-            price=price,
-            seed=seed,
-            horizon=horizon,
-            hyperparameters=hyperparameters,
-        )
+    _env_id = "ata_gym/TaskDispatch-v0"
 
     @property
     def missing(self) -> int:

@@ -37,6 +37,8 @@ class NamedWorkers(ABC):
 
     policy: Policy
     """The policy; its workers are numbered by ``places``."""
+    _env_id: str
+    """The env whose policies are driven."""
     _state: State
     _round: Any
     """The memory of the round: a named tuple of arrays, with ``there``, (n,), which says who is there."""
@@ -45,19 +47,17 @@ class NamedWorkers(ABC):
         self,
         workers: int | Iterable[Worker],
         budget: int,
-        policy: str | Policy,
-        env_id: str,
+        policy: str | Policy = "default",
         *,
-        price: float,
-        seed: int,
-        horizon: int | None,
-        hyperparameters: Mapping[str, Any],
+        price: float = 0.0,
+        seed: int = 0,
+        horizon: int | None = None,
+        **hyperparameters: Any,
     ) -> None:
         self._names: tuple[Worker | None, ...] = _checked_names(workers)
         n, horizon = len(self._names), None if horizon is None else whole_number("horizon", horizon)
         self._setting = Setting(n, whole_number("budget", budget), non_negative("price", price), horizon=horizon)
-        self._made_from, self._env_id, self._seed = policy, env_id, seed
-        self._hyperparameters = dict(hyperparameters)
+        self._made_from, self._seed, self._hyperparameters = policy, seed, hyperparameters
         self.policy = self._made(n)
         self._state = self.policy.first_state(1)
         self._round = self._first_round(n)
