@@ -29,6 +29,7 @@ def nothing_starts(monkeypatch):
 
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setattr(ray, "init", fail)
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
 
 
 @pytest.mark.parametrize("start", [connect_ray, lambda: RayRunner(lambda _: None, 2, 3, "uta")])
