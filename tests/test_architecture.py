@@ -42,12 +42,13 @@ ARROWS = {
 }
 """The same for all rooms of ata_gym; the zoo counts as one."""
 
-RULES = {"explanation", "beliefs", "observations", "policy", "allocation"}
+RULES = {"facts", "explanation", "beliefs", "observations", "policy", "allocation"}
 ZOO_ARROWS = {
-    "beliefs": set(),
+    "facts": set(),
+    "beliefs": {"facts"},
     "observations": {"beliefs"},
     "explanation": set(),
-    "policy": {"beliefs", "explanation", "observations"},
+    "policy": {"beliefs", "explanation", "facts", "observations"},
     "allocation": RULES - {"allocation"},
     **dict.fromkeys(("race", "dispatch", "lb_bsp", "learned"), RULES),
 }
