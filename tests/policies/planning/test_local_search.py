@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from ata_gym import expected_round_time, optimal_allocation, scenario
 from ata_gym.pools import Pool, gamma, log_normal, shifted_exponential
 from ata_gym.theory.allocation.beta_rule import allocate_by_cost
-from ata_gym.theory.optimal.local_search import local_search
-from ata_gym.theory.optimal.newcomers import thin
 from ata_gym.theory.simulated.costs import simulate
 from ata_gym.theory.simulated.slices import known_sample
+from ata_policies.planning.exploration import remove_tasks
+from ata_policies.planning.knowledge import Candidates
+from ata_policies.planning.local_search import local_search
 
 SHIFTED = shifted_exponential(np.arange(1.0, 13), np.arange(1.0, 13))
 LONG_TAILS = log_normal(np.full(4, np.log(2.0)), 1.8) + gamma(np.full(4, 50.0), 0.3)
@@ -112,25 +113,11 @@ def test_units_do_not_matter() -> None:
         np.testing.assert_allclose(scaled.cost, plain.cost * unit)
 
 
-@pytest.mark.parametrize(
-    ("times", "allocation", "message"),
-    [
-        (np.ones(3), [1], "times must have shape"),
-        (np.ones((2, 3)), [1], "allocation must be 2 whole numbers"),
-        (np.ones((2, 3)), [0, 0], "allocation must be 2 whole numbers"),
-        (np.full((1, 3), np.inf), [1], "times must be finite"),
-    ],
-)
-def test_what_it_refuses(times: Any, allocation: Any, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        local_search(times, allocation)
-
-
-def test_thinned_rounds_are_shorter_and_ask_more_of_newcomers() -> None:
+def test_rounds_with_fewer_tasks_are_shorter_and_ask_more_of_newcomers() -> None:
     times, allocation = known_sample(SHIFTED, 128), allocate_by_cost(SHIFTED.mean(), 1.5 * SHIFTED.sd(), 15)
-    found = thin(times, allocation, 0.1, np.ones(128), np.zeros(12))
-    np.testing.assert_array_equal(found.taken, [0, 1, 2, 4, 8, 15])
-    np.testing.assert_array_equal(found.allocation.sum(axis=1), 15 - found.taken)
+    found = remove_tasks(Candidates(np.arange(12), times, np.zeros(12), np.zeros(12)), allocation, price=0.1)
+    np.testing.assert_array_equal(found.removed, [0, 1, 2, 4, 8, 15])
+    np.testing.assert_array_equal(found.allocation.sum(axis=1), 15 - found.removed)
     assert (np.diff(found.allocation, axis=0) <= 0).all()
     assert (np.diff(found.cost) < 0).all()
     assert (np.diff(found.limit) < 0).all()

@@ -1,4 +1,4 @@
-"""The population that workers come from, learned from those seen: what it says of each one, and of strangers."""
+"""The population that workers come from, learned from those seen, and what it says of each worker, seen or not."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def posterior(population: Population, seen: Estimates) -> Posterior:
     known = np.flatnonzero(seen.evidence)
     of_known = _posterior(seen.location[known], seen.evidence[known], *population)
     nothing = _posterior(np.zeros(1), np.zeros(1), *population)
-    both = [np.full(seen.location.size, stranger[0]) for stranger in nothing]
+    both = [np.full(seen.location.size, of_unknown[0]) for of_unknown in nothing]
     for every, own in zip(both, of_known, strict=True):
         every[known] = own
     return Posterior(*both)
