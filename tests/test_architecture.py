@@ -59,7 +59,7 @@ FORBIDDEN = {
 }
 NAMED_SO = {"ata_gym/utils/extras.py"}
 """The extras of the package: a forbidden name that is the term of the field there."""
-LONG = {"ata_gym/simulation/kernels.py", "ata_gym/theory/optimal/local_search.py"}
+LONG = {"ata_gym/theory/optimal/local_search.py"}
 """Files that hold many kernels and their helpers."""
 
 
