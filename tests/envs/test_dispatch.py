@@ -17,7 +17,7 @@ from ata_gym.changes import Change, Correlated, Jump, Load, OnOff, Outliers, Per
 from ata_gym.pools import Pool, deterministic, exponential, gamma, log_normal, trace
 from ata_gym.simulation.dispatch import RoundState, dispatch_step
 from ata_gym.simulation.keys import stream_keys
-from ata_gym.simulation.rounds import task_times
+from ata_gym.simulation.task_times import task_times
 
 ID = "ata_gym/TaskDispatch-v0"
 POOL = (
