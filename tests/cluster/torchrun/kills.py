@@ -5,52 +5,47 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import numpy as np
 
+from tests.cluster.torchrun.processes import CONTEXT
 from tests.waiting import PATIENCE, until
 
 
 def attempt(rng: np.random.Generator, folder: Path, ranks: int = 3, kills: int = 2, rounds: int = 60) -> None:
     """Kill random ranks in random moments, and look at what was trained."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
-    script = Path(__file__).with_name("elastic.py")
-    command += [f"--max-restarts={kills}", "--monitor-interval=0.1", str(script), str(folder), str(rounds)]
-    environment = os.environ | {
-        "OMP_NUM_THREADS": "1",
-        "GLOO_SOCKET_IFNAME": "lo",
-        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
-    }
-    environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
-    with (folder / "output.txt").open("w") as output:
-        process = subprocess.Popen(command, env=environment, stdout=output, stderr=output, start_new_session=True)
-        try:
-            for number in range(kills):
-                _kill(rng, folder, ranks, number, process)
-            code = process.wait(PATIENCE)
-        finally:
-            if process.poll() is None:
-                process.terminate()  # its ranks have sessions of their own, and would outlive it if it were killed
-                process.wait(PATIENCE)
-    assert code == 0, (folder / "output.txt").read_text()[-30000:]
+    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+    from tests.cluster.torchrun import elastic
+
+    config = LaunchConfig(
+        1, 1, ranks, rdzv_backend="c10d", rdzv_endpoint="127.0.0.1:0", local_addr="127.0.0.1", run_id=folder.name,
+        max_restarts=kills, monitor_interval=0.1, start_method=CONTEXT.get_start_method(),
+    )  # fmt: skip
+    with mock.patch.dict(os.environ, TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1"), ThreadPoolExecutor(1) as beside:
+        running = beside.submit(elastic_launch(config, elastic.train), folder, rounds)  # as torchrun does
+        for number in range(kills):
+            _kill(rng, folder, ranks, number, running)
+        running.result(PATIENCE)
     _check(folder, ranks, rounds)
 
 
-def _kill(rng: np.random.Generator, folder: Path, ranks: int, number: int, process: Any) -> None:
+def _kill(rng: np.random.Generator, folder: Path, ranks: int, number: int, running: Future[Any]) -> None:
     """Kill a rank of an attempt some time after all have begun."""
 
-    def begun() -> dict[int, int] | None:
+    def begun() -> Any:
         lines = [line for rank in range(ranks) for line in _lines(folder / f"told-{number}-{rank}.jsonl")]
         found = {line["rank"]: line["pid"] for line in lines if "began" in line}
         return found if len(found) == ranks else None
 
-    processes = until(begun, process, about=f"attempt {number}")
+    processes = until(lambda: running.done() or begun(), about=f"attempt {number}")
+    assert not running.done(), running.result()
     time.sleep(rng.uniform(0.0, 0.25))
     os.kill(processes[int(rng.integers(ranks))], signal.SIGKILL)
 
