@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
 
-from tests.rl.libraries.forms import LISTED, name, vector
+from tests.envs.playing import LISTED, arguments, name
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
@@ -30,8 +30,8 @@ def several(form: dict[str, str], **options: Any) -> Any:
 
 
 def native(form: dict[str, str], **options: Any) -> Any:
-    env_id, arguments = vector(form)
-    envs = gym.make_vec(env_id, 4, autoreset_mode=AutoresetMode.SAME_STEP, **arguments, **options)
+    env_id, own = arguments(form)
+    envs = gym.make_vec(env_id, 4, autoreset_mode=AutoresetMode.SAME_STEP, **own, **options)
     return gym.wrappers.vector.RecordEpisodeStatistics(envs)
 
 

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from ata_gym.pools import trace
-from tests.rl.libraries.forms import FORMS, LISTED, name, row, same, vector
+from tests.envs.playing import EVERY_FORM, LISTED, arguments, name, row, same
 
 sb3 = pytest.importorskip("stable_baselines3", reason="extra rl is not installed")
 
-every_form = pytest.mark.parametrize("form", FORMS, ids=name)
+every_form = pytest.mark.parametrize("form", EVERY_FORM, ids=name)
 every_listed_form = pytest.mark.parametrize("form", LISTED, ids=name)
 ENDING: dict[str, Any] = {"pool": trace([[1.0] * 9, [2.0] * 9], end="truncate"), "budget": 3}
 """Rows that use this trace unevenly end apart."""
@@ -24,8 +24,8 @@ ENDING: dict[str, Any] = {"pool": trace([[1.0] * 9, [2.0] * 9], end="truncate"),
 def bridge(form: dict[str, str], rows: int = 3, **options: Any) -> Any:
     from ata_gym.rl.sb3.vec_env import make_vec_env
 
-    env_id, arguments = vector(form)
-    return make_vec_env(env_id, n_envs=rows, **arguments, **options)
+    env_id, own = arguments(form)
+    return make_vec_env(env_id, n_envs=rows, **own, **options)
 
 
 def monitored(form: dict[str, str], rows: int = 3, **options: Any) -> Any:
@@ -151,7 +151,7 @@ def test_an_agent_of_the_bridge_is_saved_loaded_and_evaluated(form: dict[str, st
     assert results[0][1] == results[1][1]
 
 
-@pytest.mark.parametrize("form", [form for form in FORMS if form["action"] in ("assign", "start")], ids=name)
+@pytest.mark.parametrize("form", [form for form in EVERY_FORM if form["action"] in ("assign", "start")], ids=name)
 @pytest.mark.parametrize("made", [bridge, monitored])
 def test_maskable_ppo_takes_the_masks(form: dict[str, str], made: Any) -> None:
     contrib = pytest.importorskip("sb3_contrib", reason="sb3-contrib is not installed")
