@@ -12,7 +12,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import ata_policies
-from ata_gym.bench.experiment.experiment import predict
 from ata_gym.bench.experiment.store import load_tree, save_tree
 from ata_gym.changes import Jump, OnOff, Spot, Switch, Walk
 from ata_gym.pools import concatenate, exponential, gamma, log_normal, shifted_exponential, trace
@@ -20,6 +19,7 @@ from ata_gym.scenarios import AtaConstants, Published, Scenario
 from ata_gym.utils.trees import difference, map_leaves
 from ata_policies import Policy, check_policy
 from ata_policies.policy import DispatchPolicy
+from ata_policies.steps import decide
 
 NAMES = ata_policies.names()
 BY_KIND = (
@@ -72,7 +72,7 @@ def play(name: str, scenario: Scenario, rows: int, seed: int, rounds: int) -> tu
     policy, (observation, _), actions = ata_policies.make(name, envs, seed), envs.reset(seed=seed), []
     state: Any = None
     for _ in range(rounds * (scenario.budget if isinstance(policy, DispatchPolicy) else 1)):
-        action, state = predict(policy, envs, observation, state)
+        action, state = decide(policy, envs, observation, state)
         observation = envs.step(action)[0]
         actions.append(action)
     envs.close()
