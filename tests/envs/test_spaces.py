@@ -68,19 +68,12 @@ class Unreadable:
 INT64 = 2**63 - 1
 WRONG = [
     ([5, 0], r"must have shape \(3,\), not \(2,\)"),
-    ([[5, 0, 0]], r"must have shape \(3,\), not \(1, 3\)"),
     (5, r"must have shape \(3,\), not \(\)"),
-    ([], r"must have shape \(3,\), not \(0,\)"),
     (None, r"must have shape \(3,\), not \(\)"),
-    ("500", r"must have shape \(3,\), not \(\)"),
-    ({"a": 5}, r"must have shape \(3,\), not \(\)"),
     ([[5], [0, 0]], r"must be an array of shape \(3,\): "),
     (Unreadable(), r"must be an array of shape \(3,\): no numbers here"),
     (np.array([5.0, 0.0, 0.0]), "integer dtype such as int64, not float64"),
-    (np.array([5, 0, 0], dtype=np.float32), "integer dtype such as int64, not float32"),
     (np.array([np.nan, 0, 5]), "integer dtype such as int64, not float64"),
-    (np.array([np.inf, 0, 5]), "integer dtype such as int64, not float64"),
-    (np.array([5, 0, 0], dtype=np.complex128), "integer dtype such as int64, not complex128"),
     (np.array([True, False, False]), "integer dtype such as int64, not bool"),
     (np.array([5, 0, 0], dtype=object), "integer dtype such as int64, not object"),
     (np.array([5, 0, 0], dtype="m8[s]"), "integer dtype such as int64, not timedelta64"),
@@ -92,7 +85,6 @@ WRONG = [
     (np.array([2**64 - 1, 6, 0], dtype=np.uint64), f"worker 0 must have at most 5 tasks.* {2**64 - 1}"),
     ([INT64, INT64, 7], f"worker 0 must have at most 5 tasks, the budget, not {INT64}"),
     ([2, 2, 0], "the tasks must sum .* of 5, not to 4"),
-    ([0, 0, 0], "the tasks must sum .* of 5, not to 0"),
 ]
 
 
@@ -149,9 +141,6 @@ def test_the_constructor_refuses_what_is_no_count(space_class, wrong):
             space_class(3, 3, rows=wrong)
 
 
-# --- samples ---
-
-
 @given(st.sampled_from(CLASSES), counts, counts, row_shapes, st.integers(0, 2**32))
 def test_samples_are_elements(space_class, n, budget, rows, seed):
     space = space_class(n, budget, rows=rows, seed=seed)
@@ -192,12 +181,6 @@ def test_rows_and_neighbouring_samples_are_independent():
 
 
 @pytest.mark.parametrize("space_class", CLASSES)
-def test_large_spaces_are_sampled(space_class):
-    space = space_class(100_000, 10_000, seed=0)
-    assert space.sample() in space
-
-
-@pytest.mark.parametrize("space_class", CLASSES)
 @pytest.mark.parametrize("rows", [None, 3])
 def test_seeds_repeat_samples(space_class, rows):
     first, second = space_class(9, 20, rows, seed=11), space_class(9, 20, rows)
@@ -217,9 +200,6 @@ def test_sample_refuses_masks(argument):
         Allocation(3, 5).sample(**{argument: np.ones(3, dtype=np.int8)})
     with pytest.raises(gym.error.Error, match=argument):
         Dict(a=Allocation(3, 5)).sample(**{argument: {"a": np.ones(3, dtype=np.int8)}})
-
-
-# --- dispatch ---
 
 
 @given(
@@ -263,9 +243,6 @@ def test_dispatch_says_what_is_wrong(space, action, sentence):
     assert np.array(action, object) not in space
 
 
-# --- a Python object ---
-
-
 ALLOCATIONS = [c(*a) for c in CLASSES for a in ((3, 5), (3, 5, 4), (3, 6))]
 SPACES = [*ALLOCATIONS, Dispatch(3), Dispatch(4)]
 
@@ -297,14 +274,10 @@ def test_repr_copy_pickle_and_json(space):
     samples = [sample, space.sample()]
     again = space.from_jsonable(json.loads(json.dumps(space.to_jsonable(samples))))
     assert all(a.dtype == space.dtype == b.dtype and np.array_equal(a, b) for a, b in zip(again, samples, strict=True))
-    assert space.dtype == np.int64
     assert all(sample in space for sample in samples)
-
-
-@pytest.mark.parametrize("space", ALLOCATIONS, ids=repr)
-def test_lists_that_are_no_elements_are_refused(space):
-    with pytest.raises(ValueError, match="integer dtype"):
-        space.from_jsonable([(space.sample() / 1).tolist()])
+    if space in ALLOCATIONS:
+        with pytest.raises(ValueError, match="integer dtype"):
+            space.from_jsonable([(space.sample() / 1).tolist()])
 
 
 def test_shape_and_rows_are_fixed():
