@@ -20,7 +20,7 @@ from ata_gym.training.studies import comparison
 from ata_gym.training.studies.curves import CLOCKS, LossReading, goal, lay, lay_evaluations, on_each_other
 from ata_gym.training.studies.loss_report import to_goal
 from ata_gym.training.studies.trajectory import trajectory_files
-from ata_gym.training.trainer import Trainer
+from ata_gym.training.trainer.trainer import Trainer
 
 _SHOWN = 1000
 """The pictures begin at the longest time divided by this; before, little happens."""

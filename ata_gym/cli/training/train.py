@@ -25,7 +25,7 @@ from ata_gym.cli.options import (
 from ata_gym.cli.studies.bench import end_with
 from ata_gym.cli.studies.report import pages
 from ata_gym.cli.training.trajectory import TrainingOptions, train_with_progress
-from ata_gym.training.problems.problem import problem_names
+from ata_gym.training.problem import problem_names
 from ata_gym.utils.extras import require
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ata_gym.bench.experiment.provenance import Provenance
     from ata_gym.bench.experiment.store import Folder
     from ata_gym.training.studies.comparison import MethodChoice
-    from ata_gym.training.trainer import Trainer
+    from ata_gym.training.trainer.trainer import Trainer
 
 _POINTS = 500
 """Rounds at which the clocks are recorded, at most."""
@@ -139,12 +139,12 @@ def train(
     from ata_gym.bench.experiment.jobs import play_all  # noqa: PLC0415
     from ata_gym.bench.page.note import write_note  # noqa: PLC0415
     from ata_gym.training.page import about  # noqa: PLC0415
-    from ata_gym.training.problems.problem import make_problem  # noqa: PLC0415
+    from ata_gym.training.problem import make_problem  # noqa: PLC0415
     from ata_gym.training.studies.comparison import TUNED, MethodChoice, best, rate_of_policies, result  # noqa: PLC0415
     from ata_gym.training.studies.curves import LossReading, goal  # noqa: PLC0415
     from ata_gym.training.studies.loss_report import report  # noqa: PLC0415
     from ata_gym.training.studies.trajectory import made_by_problem  # noqa: PLC0415
-    from ata_gym.training.trainer import Trainer  # noqa: PLC0415
+    from ata_gym.training.trainer.trainer import Trainer  # noqa: PLC0415
 
     effort, options = Effort.checked(1, save_every, rerun_changed), TrainingOptions.checked(threads, evaluate_every)
     names = split_names(policies)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from ata_gym.bench.experiment.store import Folder
-    from ata_gym.training.trainer import Trainer
+    from ata_gym.training.trainer.trainer import Trainer
 
 MOST_THREADS = 1024
 """No machine has more processors for a task; with too many, torch fails in other words."""

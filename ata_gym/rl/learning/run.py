@@ -22,7 +22,7 @@ from ata_gym.bench.experiment.store import Folder, begin, discard, finished, rea
 from ata_gym.rl.learning.checkpoint import remembered, restore
 from ata_gym.rl.learning.experiment import AGENT, END, START, Learning, names_in, play, play_references, ratios
 from ata_gym.rl.sb3.vec_env import make_vec_env
-from ata_gym.training.checkpoint import pack, unpack
+from ata_gym.training.models.checkpoint import pack, unpack
 from ata_gym.training.studies.trajectory import deterministic
 from ata_gym.utils.manifest import read_listed, write_listed
 from ata_gym.utils.sealed import load_checkpoint, save_checkpoint

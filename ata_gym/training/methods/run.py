@@ -16,16 +16,16 @@ from ata_gym.training.methods import asynchronous, synchronous
 from ata_gym.training.methods.clock import WorkerClock
 from ata_gym.training.methods.method import Method, ParameterServer, UpdateRecord
 from ata_gym.training.methods.mindflayer import MindFlayer
-from ata_gym.training.settings import TrainingSettings
-from ata_gym.training.trainer import Trainer
+from ata_gym.training.trainer.settings import TrainingSettings
+from ata_gym.training.trainer.trainer import Trainer
 from ata_gym.typing import Floats, Ints
 from ata_gym.utils.validation import unknown, whole_number
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from ata_gym.training.problems.problem import Problem
-    from ata_gym.training.tasks import Tasks
+    from ata_gym.training.problem import Problem
+    from ata_gym.training.tasks.tasks import Tasks
 
 _SETTINGS = {field.name for field in fields(TrainingSettings)}
 

@@ -17,11 +17,11 @@ from ata_gym.bench.experiment.store import Folder, finished, read_frame, write_f
 from ata_gym.bench.report.table import LEFT, Table, right
 from ata_gym.training.methods.method import UpdateRecord
 from ata_gym.training.methods.run import MethodRun, find_method
-from ata_gym.training.problems.problem import Problem
+from ata_gym.training.problem import Problem
 from ata_gym.training.studies.curves import Goal, LossReading, goal
 from ata_gym.training.studies.trajectory import deterministic
-from ata_gym.training.tasks import Tasks
-from ata_gym.training.trainer import Trainer
+from ata_gym.training.tasks.tasks import Tasks
+from ata_gym.training.trainer.trainer import Trainer
 
 GRID = tuple(5.0**power for power in range(-5, 5))
 """The learning rates among which the experiments of Ringmaster ASGD (ICML 2025) choose each method's."""

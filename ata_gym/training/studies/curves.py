@@ -14,8 +14,8 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import StrMethodFormatter
 
 from ata_gym.bench.report import style
-from ata_gym.training.problems.problem import Problem
-from ata_gym.training.tasks import Tasks
+from ata_gym.training.problem import Problem
+from ata_gym.training.tasks.tasks import Tasks
 
 _SMOOTHED = 50
 """The mean of a noisy loss is over about the number of rounds divided by this."""

@@ -26,7 +26,7 @@ from ata_gym.training.devices.clock import DeviceClock
 from ata_gym.training.devices.workers import measure_times
 from ata_gym.training.studies.curves import LossReading
 from ata_gym.training.studies.trajectory import made_by_problem, training_config
-from ata_gym.training.trainer import Trainer
+from ata_gym.training.trainer.trainer import Trainer
 from ata_gym.training.wrapper import TrainingWrapper
 from ata_gym.utils.signals import stop_requested
 

@@ -19,7 +19,7 @@ from ata_gym.bench.report.table import markdown
 from ata_gym.training.studies import comparison
 from ata_gym.training.studies.curves import Goal, LossReading, draw, goal, lay, lay_evaluations, on_each_other
 from ata_gym.training.studies.methods_picture import draw_methods
-from ata_gym.training.trainer import Trainer
+from ata_gym.training.trainer.trainer import Trainer
 
 
 def report(

@@ -17,9 +17,9 @@ import torch
 from ata_gym.bench.experiment.experiment import Config
 from ata_gym.bench.experiment.provenance import Provenance, provenance_of
 from ata_gym.bench.experiment.store import Folder, begin, discard, finished, read_frame, write_frame
-from ata_gym.training import checkpoint
-from ata_gym.training.problems.problem import module_of
-from ata_gym.training.trainer import Trainer
+from ata_gym.training.models import checkpoint
+from ata_gym.training.problem import module_of
+from ata_gym.training.trainer.trainer import Trainer
 from ata_gym.utils.extras import require
 from ata_gym.utils.manifest import write_listed
 from ata_gym.utils.sealed import load_checkpoint, save_checkpoint

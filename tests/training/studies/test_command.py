@@ -14,8 +14,9 @@ from ata_gym.bench.experiment.experiment import Experiment
 from ata_gym.bench.experiment.run import PolicyRun
 from ata_gym.bench.experiment.store import open_folder
 from ata_gym.cli import app, console
-from ata_gym.training import Trainer, checkpoint
-from ata_gym.training.devices.device import enough_memory
+from ata_gym.training import Trainer
+from ata_gym.training.models import checkpoint
+from ata_gym.training.models.device import enough_memory
 from ata_gym.training.studies.trajectory import deterministic, train_once
 from tests.flips import unseen
 from tests.waiting import until

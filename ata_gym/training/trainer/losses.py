@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
-
-import ata_gym.training.needs_torch  # noqa: F401 - before what needs torch
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from ata_gym.simulation.keys import derive_keys
-from ata_gym.training.devices.device import autocast
-from ata_gym.training.mixing import Compute, apart_and_together
-from ata_gym.training.models import accepting
-from ata_gym.training.problems.problem import Problem
-from ata_gym.training.round_keys import RoundKeys
-from ata_gym.training.settings import TrainingSettings
-from ata_gym.training.tasks import Tasks, joined
+from ata_gym.training.models.device import autocast
+from ata_gym.training.models.model import accepting
+from ata_gym.training.problem import Problem
+from ata_gym.training.tasks.tasks import Tasks, joined
+from ata_gym.training.trainer.mixing import Compute, apart_and_together
+from ata_gym.training.trainer.round_keys import RoundKeys
+from ata_gym.training.trainer.settings import TrainingSettings
 from ata_gym.typing import Keys
+
+Loss = Callable[[nn.Module, Any], Tensor]
+"""Takes a model and what was drawn; gives losses."""
 
 
 class Losses(Protocol):
@@ -33,14 +34,17 @@ class Losses(Protocol):
     def check(self, model: nn.Module) -> None:
         """Raise ValueError if the tasks computed at once would not have the gradients that they have alone."""
 
-    def draw(self, round_index: int, first: int, tasks: Sequence[int]) -> Any:
-        """The data of some tasks of a round, whose task 0 is the ``first`` of the whole training."""
+    def draw(self, problem: Any, round_index: int, first: int, tasks: Sequence[int]) -> Any:
+        """The data of some tasks of a round, whose task 0 is number ``first`` of the whole training.
+
+        ``problem`` is the one of the trainer, or a copy of it on another device.
+        """
 
     def mean(self, model: nn.Module, batch: Any, tasks: int) -> Tensor:
         """The mean loss of the tasks in what ``draw`` gave."""
 
-    def each(self, problem: Any, model: nn.Module, round_index: int, first: int, tasks: Sequence[int]) -> Tensor:
-        """The loss of each task, shape (len(tasks),), for copies of problem and model on another device."""
+    def each(self, problem: Any, model: nn.Module, batch: Any, tasks: int) -> Tensor:
+        """The loss of each task in what ``draw`` gave, shape (tasks,); problem and model may be on another device."""
 
 
 class FusedLosses:
@@ -53,7 +57,7 @@ class FusedLosses:
         self._tasks: Sequence[int] = ()
         self._keys: RoundKeys | None = None
         """For the tasks drawn last."""
-        self._loss = torch.compile(problem.loss) if settings.compile else problem.loss
+        self._loss = compiled(problem.loss, settings)
 
     def check(self, model: nn.Module) -> None:
         """Compare the losses of four samples with those of twice two of them."""
@@ -70,23 +74,20 @@ class FusedLosses:
                 "ata_gym.training.Tasks, where each task has a pass of its own"
             )
 
-    def draw(self, round_index: int, first: int, tasks: Sequence[int]) -> Any:
+    def draw(self, problem: Problem, round_index: int, first: int, tasks: Sequence[int]) -> Any:
         """The samples of the tasks; ``first`` does not matter, since they are drawn with replacement."""
-        return self._draw(self._problem, round_index, tasks)
+        if self._keys is None or self._tasks != tasks:
+            samples = (np.array(tasks)[:, None] * self._size + np.arange(self._size)).ravel()
+            self._tasks, self._keys = tasks, RoundKeys(self._key, samples)
+        return problem.draw(self._keys[round_index])
 
     def mean(self, model: nn.Module, batch: Any, tasks: int) -> Tensor:
         """The mean over all samples, at least in float32."""
         return self._of_tasks(self._loss, model, batch, tasks).mean()
 
-    def each(self, problem: Problem, model: nn.Module, round_index: int, first: int, tasks: Sequence[int]) -> Tensor:
+    def each(self, problem: Problem, model: nn.Module, batch: Any, tasks: int) -> Tensor:
         """From one forward pass."""
-        return self._of_tasks(problem.loss, model, self._draw(problem, round_index, tasks), len(tasks))
-
-    def _draw(self, problem: Problem, round_index: int, tasks: Sequence[int]) -> Any:
-        if self._keys is None or self._tasks != tasks:
-            samples = (np.array(tasks)[:, None] * self._size + np.arange(self._size)).ravel()
-            self._tasks, self._keys = tasks, RoundKeys(self._key, samples)
-        return problem.draw(self._keys[round_index])
+        return self._of_tasks(problem.loss, model, batch, tasks)
 
     def _of_tasks(self, loss: Any, model: nn.Module, batch: Any, tasks: int) -> Tensor:
         with _precision(model, self._precision), accepting(self._problem.name):
@@ -114,11 +115,11 @@ class SeparateLosses:
             )
         self.chunk = tasks.chunk
         self._tasks, self._batches, self._precision = tasks, tasks.batches(key), settings.precision
-        self._loss = torch.compile(tasks.loss) if settings.compile else tasks.loss
+        self._loss = compiled(tasks.loss, settings)
 
     def check(self, model: nn.Module) -> None:
         """With a chunk, compare the mean loss of the first tasks that can be joined with that of each of them."""
-        batches = [] if self.chunk == 1 else self.draw(0, 0, range(self.chunk))
+        batches = [] if self.chunk == 1 else self.draw(self._tasks, 0, 0, range(self.chunk))
         if len(batches) == 0 or joined(batches) is None:
             return
 
@@ -135,7 +136,7 @@ class SeparateLosses:
                 "over samples that do not depend on each other"
             )
 
-    def draw(self, round_index: int, first: int, tasks: Sequence[int]) -> list[Any]:
+    def draw(self, problem: Tasks, round_index: int, first: int, tasks: Sequence[int]) -> list[Any]:
         """A batch for each task."""
         return [self._batches[first + task] for task in tasks]
 
@@ -148,11 +149,11 @@ class SeparateLosses:
                 return self._loss(model, whole)
             return torch.stack([self._loss(model, one) for one in batch]).mean()
 
-    def each(self, problem: Tasks, model: nn.Module, round_index: int, first: int, tasks: Sequence[int]) -> Tensor:
+    def each(self, problem: Tasks, model: nn.Module, batch: list[Any], tasks: int) -> Tensor:
         """From a forward pass for each."""
         versions = [part._version for part in model.buffers()]
         with _precision(model, self._precision):
-            losses = torch.stack([problem.loss(model, one) for one in self.draw(round_index, first, tasks)])
+            losses = torch.stack([problem.loss(model, one) for one in batch])
         if [part._version for part in model.buffers()] != versions:
             raise ValueError(
                 f"a forward pass of the model of {self._tasks.name} changes its buffers, such as the running "
@@ -164,3 +165,14 @@ class SeparateLosses:
 
 def _precision(model: nn.Module, name: str) -> AbstractContextManager[Any]:
     return nullcontext() if name == "float32" else autocast(model, name)
+
+
+def compiled(loss: Loss, settings: TrainingSettings) -> Loss:
+    """A loss as the settings ``compile`` and ``graphs`` ask for it."""
+    if settings.graphs:
+        return (
+            torch.compile(loss, mode="reduce-overhead")
+            if settings.compile
+            else torch.compile(loss, backend="cudagraphs")
+        )
+    return torch.compile(loss) if settings.compile else loss

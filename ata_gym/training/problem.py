@@ -114,7 +114,7 @@ def module_of(name: str) -> str:
     >>> module_of("digits"), module_of("torch:package.module:function")
     ('ata_gym.training.problems.digits', 'package.module')
     """
-    return f"{__package__}.{name}" if name in _SHIPPED else name.removeprefix("torch:").partition(":")[0]
+    return f"{__package__}.problems.{name}" if name in _SHIPPED else name.removeprefix("torch:").partition(":")[0]
 
 
 def _builder(name: str) -> Callable[..., Any]:

@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Protocol
 
-import ata_gym.training.needs_torch  # noqa: F401 - before what needs torch
-
 import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset

@@ -12,7 +12,8 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 import ata_policies
 from ata_gym.pools import deterministic, exponential
 from ata_gym.simulation.keys import derive_keys
-from ata_gym.training import Classification, DeviceClock, Tasks, Trainer, TrainingWrapper, checkpoint, run_method
+from ata_gym.training import Classification, DeviceClock, Tasks, Trainer, TrainingWrapper, run_method
+from ata_gym.training.models import checkpoint
 from tests.training.small_problem import SAMPLES, weights
 
 B = 4

@@ -9,16 +9,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
-import ata_gym.training.needs_torch  # noqa: F401 - before what needs torch
-
 import torch
 from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 
-from ata_gym.training.models import trained_weights
-from ata_gym.training.problems.problem import Problem
-from ata_gym.training.tasks import Tasks
+from ata_gym.training.models.model import trained_weights
+from ata_gym.training.problem import Problem
+from ata_gym.training.tasks.tasks import Tasks
 
 OptimizerFactory = Callable[..., Optimizer]
 """Takes the model's parameters, and ``lr=`` if the user gives one: ``torch.optim.AdamW``, or a function."""

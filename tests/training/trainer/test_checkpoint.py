@@ -1,6 +1,5 @@
 import os
 import pickle
-import sys
 
 import gymnasium as gym
 import numpy as np
@@ -9,9 +8,10 @@ import torch
 from torch import nn, optim
 
 import ata_policies
-from ata_gym.training import Classification, Trainer, TrainingWrapper, checkpoint
+from ata_gym.training import Trainer, TrainingWrapper
+from ata_gym.training.models import checkpoint
 from ata_gym.utils.sealed import write_sealed
-from tests.training.small_problem import SAMPLES, weights
+from tests.training.small_problem import small, weights
 
 POOL = {"family": "exponential", "scale": [1.0, 2.0, 4.0, 8.0]}
 OPTIONS = [
@@ -22,16 +22,13 @@ OPTIONS = [
 ]
 
 
-def small():
-    return Classification(
-        lambda: nn.Sequential(nn.Linear(2, 8), nn.Dropout(0.2), nn.Linear(8, 3)), SAMPLES, SAMPLES, name="small"
-    )
+def network():
+    return nn.Sequential(nn.Linear(2, 8), nn.Dropout(0.2), nn.Linear(8, 3))
 
 
-@pytest.mark.parametrize("options", OPTIONS)
-@pytest.mark.parametrize("rounds", [0, 3])
+@pytest.mark.parametrize(("options", "rounds"), [*((options, 3) for options in OPTIONS), ({}, 0)])
 def test_training_goes_on_bit_for_bit(tmp_path, options, rounds):
-    trainer, later = (Trainer(small(), 6, **options) for _ in range(2))
+    trainer, later = (Trainer(small(network), 6, **options) for _ in range(2))
     for _ in range(rounds):
         trainer.step()
     checkpoint.save(tmp_path / "run.pt", trainer.checkpoint())
@@ -53,12 +50,12 @@ def test_training_goes_on_bit_for_bit(tmp_path, options, rounds):
 )
 def test_a_checkpoint_of_something_else_is_refused(options, sentence):
     with pytest.raises(ValueError, match=sentence):
-        Trainer(small(), 6, **options).restore(Trainer(small(), 6).checkpoint())
+        Trainer(small(network), 6, **options).restore(Trainer(small(network), 6).checkpoint())
 
 
-def make(env_id="ata_gym/TaskAllocation-v0", horizon=20, **options):
+def make(env_id="ata_gym/TaskAllocation-v0", horizon=8, **options):
     env = gym.make(env_id, pool=POOL, budget=6, horizon=horizon)
-    return TrainingWrapper(env, small(), optimizer="adam", evaluate=4, **options)
+    return TrainingWrapper(env, small(network), optimizer="adam", evaluate=3, **options)
 
 
 def play(env, policy, observation, state, rounds):
@@ -70,12 +67,12 @@ def play(env, policy, observation, state, rounds):
     return seen, observation, state
 
 
-@pytest.mark.parametrize("name", ["uta", "ata", "gta"])
+@pytest.mark.parametrize("name", ["ata", "gta"])
 def test_env_policy_and_training_go_on_bit_for_bit(tmp_path, name):
     env_id = ata_policies.load(name).env_id
     env = make(env_id)
     policy = ata_policies.make(name, env, seed=5)
-    _, observation, state = play(env, policy, env.reset(seed=3)[0], None, 7)
+    _, observation, state = play(env, policy, env.reset(seed=3)[0], None, 4)
     env.save(tmp_path / "run.pt", state)
     later = make(env_id)
     again = ata_policies.make(name, later, seed=5)
@@ -83,8 +80,8 @@ def test_env_policy_and_training_go_on_bit_for_bit(tmp_path, name):
     seen, state_there = later.load(str(tmp_path / "run.pt"), like=form)
     assert all(np.array_equal(seen[part], observation[part]) for part in observation)
     assert type(state_there) is type(state)
-    ended = play(later, again, seen, state_there, 13)
-    assert ended[0] == play(env, policy, observation, state, 13)[0]
+    ended = play(later, again, seen, state_there, 4)
+    assert ended[0] == play(env, policy, observation, state, 4)[0]
     assert ended[0][-1][2]  # truncated at the horizon
     assert torch.equal(weights(later.trainer), weights(env.trainer))
     assert all(np.array_equal(a, b) for a, b in zip(later.reset()[0].values(), env.reset()[0].values(), strict=True))
@@ -150,7 +147,7 @@ def test_only_plain_values_are_saved(tmp_path):
     def schedule(optimizer):
         return optim.lr_scheduler.LambdaLR(optimizer, Rate())
 
-    trainer = Trainer(small(), 6, schedule=schedule)
+    trainer = Trainer(small(network), 6, schedule=schedule)
     with pytest.raises(ValueError, match=r"tensors and plain values, but schedule\.lr_lambdas\.0\.made is"):
         checkpoint.save(tmp_path / "run.pt", trainer.checkpoint())
     assert not list(tmp_path.iterdir())
@@ -162,30 +159,3 @@ class Rate:
 
     def __call__(self, _done):
         return 1.0
-
-
-@pytest.mark.parametrize("name", ["weights.pt", "weights.safetensors"])
-def test_weights_for_other_programs(tmp_path, name):
-    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2), nn.BatchNorm1d(2))
-    model[1].weight = model[0].weight  # tied
-    model[1].bias = nn.Parameter(torch.arange(4.0)[::2])  # not contiguous
-    other = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2), nn.BatchNorm1d(2))
-    other[1].weight = other[0].weight
-    if name.endswith(".safetensors"):
-        safetensors = pytest.importorskip("safetensors.torch")
-        checkpoint.save_weights(tmp_path / name, model)
-        safetensors.load_model(other, tmp_path / name)
-    else:
-        checkpoint.save_weights(str(tmp_path / name), model)
-        other.load_state_dict(torch.load(tmp_path / name, weights_only=True))
-    for ours, theirs in zip(other.state_dict().values(), model.state_dict().values(), strict=True):
-        assert torch.equal(ours, theirs)
-    assert [path.name for path in tmp_path.iterdir()] == [name]
-
-
-def test_safetensors_is_asked_for_where_it_is_missing(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "safetensors", None)
-    monkeypatch.setitem(sys.modules, "safetensors.torch", None)
-    with pytest.raises(ImportError, match=r"Writing a .safetensors file needs safetensors"):
-        checkpoint.save_weights(tmp_path / "weights.safetensors", nn.Linear(1, 1))
-    assert not list(tmp_path.iterdir())

@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import io
-import os
 from collections.abc import Mapping
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
-import ata_gym.training.needs_torch  # noqa: F401 - before what needs torch
-
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from ata_gym.utils.atomic import write_whole
-from ata_gym.utils.extras import require
 from ata_gym.utils.sealed import DamagedError, read_sealed, write_sealed
 from ata_gym.utils.trees import leaves, rebuild
 
@@ -47,36 +41,6 @@ def load(path: Path, *parts: str) -> dict[str, Any]:
     if not isinstance(tree, dict) or not tree.keys() >= set(parts):
         raise ValueError(f"{path} is no checkpoint of this kind: it must hold {', '.join(parts)}")
     return tree
-
-
-def save_weights(path: str | os.PathLike[str], model: nn.Module) -> None:
-    """Write the parameters and buffers of a model for other programs, completely or not at all.
-
-    A path that ends in ``.safetensors`` gives such a file, for ``safetensors.torch.load_model``; any other one of
-    torch, for ``torch.load(path, weights_only=True)``. Tied weights are written once in the former.
-
-    Raises
-    ------
-    MissingExtraError
-        An ``ImportError``, for a safetensors file if safetensors is not installed.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> from torch import nn
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     save_weights(f"{folder}/weights.pt", nn.Linear(2, 1))
-    ...     sorted(torch.load(f"{folder}/weights.pt", weights_only=True))
-    ['bias', 'weight']
-    """
-    target = Path(path)
-    if target.suffix == ".safetensors":
-        safetensors = require("safetensors.torch", extra="train", purpose="Writing a .safetensors file")
-        once = {name for name, _ in chain(model.named_parameters(), model.named_buffers())}
-        parts = {name: part.contiguous() for name, part in model.state_dict().items() if name in once}
-        write_whole(target, lambda part: safetensors.save_file(parts, part))
-    else:
-        write_whole(target, lambda part: torch.save(model.state_dict(), part))
 
 
 def pack(tree: Mapping[str, Any]) -> bytes:

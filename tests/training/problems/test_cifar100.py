@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from ata_gym.training import Trainer, make_problem
-from ata_gym.training.problems.cifar100 import cifar100
+from ata_gym.training.problems import cifar100
 
 
 def parts(train=6, test=4):
@@ -32,7 +32,7 @@ def test_the_network_is_the_papers(tmp_path):
 
 
 def test_pixels_are_normalised_as_in_the_paper(tmp_path):
-    problem = cifar100(written(tmp_path))
+    problem = make_problem("cifar100", written(tmp_path))
     pixels = problem._train.inputs
     expected = (pixels / 255 - 0.5) / 0.5
     torch.testing.assert_close(problem._transform(pixels), expected)
@@ -41,15 +41,9 @@ def test_pixels_are_normalised_as_in_the_paper(tmp_path):
     assert pixels.dtype == torch.uint8
 
 
-def test_real_images_are_learned(shared_data):
-    trainer = Trainer(cifar100(shared_data / "cifar100_sub_50x15.npz"), 23, lr=1e-3)
-    before = trainer.evaluate()
-    assert before["test_loss"] == pytest.approx(np.log(100), rel=0.01)
-    losses = [trainer.step() for _ in range(120)]
-    assert np.mean(losses[-30:]) < np.mean(losses[:30]) - 0.1
-    after = trainer.evaluate()
-    assert after["test_loss"] < before["test_loss"] - 0.1
-    assert after["accuracy"] > 0.02
+def test_real_images_begin_at_the_loss_of_guessing(shared_data):
+    trainer = Trainer(make_problem("cifar100", shared_data / "cifar100_sub_50x15.npz"), 23)
+    assert trainer.evaluate()["test_loss"] == pytest.approx(np.log(100), rel=0.01)
 
 
 @pytest.mark.parametrize(
@@ -59,25 +53,22 @@ def test_real_images_are_learned(shared_data):
         ({"train_x": np.zeros((6, 32, 32), np.uint8)}, r"train_x must be uint8 of shape \(N, 32, 32, 3\)"),
         ({"train_x": np.zeros((6, 32, 32, 3))}, "train_x must be uint8"),
         ({"train_x": np.array(3, np.uint8)}, r"train_x must be uint8 of shape .* not uint8 \(\)"),
+        ({"train_x": np.array([{}])}, "it holds Python objects"),
         ({"train_y": np.array(3)}, "train_y must be whole numbers of shape"),
         ({"train_y": np.zeros(5, np.uint8)}, r"train_y must be whole numbers of shape \(6,\)"),
         ({"train_y": np.zeros(6)}, "train_y must be whole numbers"),
         ({"test_y": np.array([0, 1, 2, 100])}, r"classes in test_y must lie in 0\.\.99"),
         ({"test_y": np.array([0, 1, 2, -1])}, r"classes in test_y must lie in 0\.\.99"),
-        (
-            {"test_y": np.array([{}] * 4, object)},
-            "cannot be read as an archive of CIFAR-100 or an npz file of plain arrays",
-        ),
     ],
 )
 def test_bad_files(tmp_path, changes, sentence):
     with pytest.raises(ValueError, match=sentence):
-        cifar100(written(tmp_path, **changes))
+        make_problem("cifar100", written(tmp_path, **changes))
 
 
 def test_unreadable_files(tmp_path):
     with pytest.raises(FileNotFoundError, match="there is no file"):
-        cifar100(tmp_path / "none.npz")
+        make_problem("cifar100", tmp_path / "none.npz")
     whole = written(tmp_path).read_bytes()
     encrypted, odd = bytearray(whole), bytearray(whole)
     for header, offset in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):  # flags, then the method of compression
@@ -86,7 +77,10 @@ def test_unreadable_files(tmp_path):
     for content in (b"", b"no archive", whole[: len(whole) // 2], bytes(encrypted), bytes(odd)):
         (tmp_path / "broken.npz").write_bytes(content)
         with pytest.raises(ValueError, match="cannot be read as an archive"):
-            cifar100(tmp_path / "broken.npz")
-    np.save(tmp_path / "one.npy", np.zeros(3))
-    with pytest.raises(ValueError, match="cannot be read as an archive"):
-        cifar100(tmp_path / "one.npy")
+            make_problem("cifar100", tmp_path / "broken.npz")
+
+
+def test_arrays_that_unpack_to_too_much_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(cifar100, "MOST", 2**15)
+    with pytest.raises(ValueError, match=r"it unpacks to [0-9,]+ bytes, and at most 32,768 are read"):
+        make_problem("cifar100", written(tmp_path, train_x=np.zeros(2**15, np.uint8)))

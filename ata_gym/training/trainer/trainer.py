@@ -7,19 +7,14 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import ata_gym.training.needs_torch  # noqa: F401 - before what needs torch
-
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from ata_gym.simulation.keys import derive_keys, stream_keys
-from ata_gym.training.devices.device import enough_memory, seeded
-from ata_gym.training.devices.graphs import GraphedComputation
-from ata_gym.training.loss_scale import LossScale
-from ata_gym.training.losses import FusedLosses, Losses, SeparateLosses
-from ata_gym.training.models import (
+from ata_gym.training.models.device import enough_memory, seeded
+from ata_gym.training.models.model import (
     Buffers,
     Weights,
     accepting,
@@ -30,11 +25,12 @@ from ata_gym.training.models import (
     put_back,
     trained_weights,
 )
-from ata_gym.training.optimizers import find_optimizer, find_schedule
-from ata_gym.training.problems.problem import Problem, make_problem
-from ata_gym.training.round_keys import RoundKeys
-from ata_gym.training.settings import TrainingSettings
-from ata_gym.training.tasks import Tasks
+from ata_gym.training.problem import Problem, make_problem
+from ata_gym.training.tasks.tasks import Tasks
+from ata_gym.training.trainer.losses import FusedLosses, Losses, SeparateLosses
+from ata_gym.training.trainer.optimizers import find_optimizer, find_schedule
+from ata_gym.training.trainer.round_keys import RoundKeys
+from ata_gym.training.trainer.settings import TrainingSettings
 from ata_gym.typing import Floats
 from ata_gym.utils.validation import whole_number
 
@@ -51,7 +47,7 @@ class Gradient(NamedTuple):
     """The mean loss of their tasks, at the weights where the gradients were taken."""
     parts: Sequence[Tensor | None]
     """One for each of the model's trained weights, None where the loss does not depend on them. With ``graphs=True``
-    they are overwritten by the next gradient."""
+    they may not be read after the next gradient."""
     tasks: int | None = None
     """How many; None for a round's B."""
 
@@ -131,9 +127,8 @@ class Trainer:
         self._clear()
         self._optimizer = self.optimizer_choice(self.model)
         self._schedule = self._make_schedule and self._make_schedule(self._optimizer)
-        self._scale = LossScale(self.device, self.settings.precision)
+        self._scaler = torch.amp.GradScaler(self.device.type, enabled=self.settings.precision == "float16")
         self._average = self._make_average()
-        self._graphed = GraphedComputation(self._compute_anew, self.model) if self.settings.graphs else None
         self.round = 0
         """Rounds done."""
         self._first = 0  # task 0 of the running round, in the whole training
@@ -144,8 +139,7 @@ class Trainer:
         Raises
         ------
         FloatingPointError
-            If the loss is NaN or infinite, or a gradient with float16 at any loss scale; the weights and buffers stay
-            as they were before the round.
+            If the loss is NaN or infinite; the weights and buffers stay as they were before the round.
         MemoryError
             If the round does not fit into the device's memory.
         ValueError
@@ -167,23 +161,14 @@ class Trainer:
         what ``step`` raises.
         """
         count = self.budget if tasks is None else tasks
-        graphed = None if tasks is not None or weights is not None else self._graphed
         with (
             enough_memory(self.device, f"round {self.round + 1}"),
             at_weights(self.model, weights),
             self._buffers,
         ):
-            loss = self._accumulate(count, graphed)
-
-            def again() -> None:
-                self._buffers.rewind()
-                self._accumulate(count, graphed)
-
-            if not self._scale.undo(self._optimizer, again):
-                raise FloatingPointError(
-                    f"the gradient is NaN or infinite in round {self.round + 1} at every loss scale of float16: use "
-                    'precision="bfloat16", or lower lr=...; reset() starts anew'
-                )
+            loss = self._accumulate(count)
+            if self._scaler.is_enabled():
+                self._unscale()
             return Gradient(loss, [part.grad for part in self._trained], count)
 
     def apply(self, gradient: Gradient, scale: float = 1.0) -> float:
@@ -212,9 +197,13 @@ class Trainer:
         """End the running round without a step: nothing moves."""
         self._end_round(0)
 
-    def losses(self, problem: Any, model: nn.Module, tasks: Sequence[int]) -> Tensor:
-        """The losses of some tasks of the running round, shape (len(tasks),), for copies of problem and model."""
-        return self._losses.each(problem, model, self.round, self._first, tasks)
+    def draw(self, problem: Any, tasks: Sequence[int]) -> Any:
+        """The data of some tasks of the running round, on the device of a copy of the problem."""
+        return self._losses.draw(problem, self.round, self._first, tasks)
+
+    def losses(self, problem: Any, model: nn.Module, batch: Any, tasks: int) -> Tensor:
+        """The losses of the tasks in what ``draw`` gave, shape (tasks,), for copies of problem and model."""
+        return self._losses.each(problem, model, batch, tasks)
 
     def layer_key(self, task: int | None = None) -> int:
         """The key that torch draws from in the running round, for all its tasks at once or for a single one."""
@@ -254,7 +243,7 @@ class Trainer:
             "model": self.model.state_dict(),
             "optimizer": self._optimizer.state_dict(),
             "schedule": self._schedule and self._schedule.state_dict(),
-            "scaler": self._scale.state_dict(),
+            "scaler": self._scaler.state_dict(),
             "average": self._average and self._average.state_dict(),
         }
 
@@ -274,7 +263,7 @@ class Trainer:
             self._schedule.load_state_dict(checkpoint["schedule"])
         if self._average is not None:
             self._average.load_state_dict(checkpoint["average"])
-        self._scale.load_state_dict(checkpoint["scaler"])
+        self._scaler.load_state_dict(checkpoint["scaler"])
         self.round, self._first = int(checkpoint["round"]), int(checkpoint["tasks"])
 
     def _key(self, round_index: int, purpose: int) -> int:
@@ -297,31 +286,29 @@ class Trainer:
         for weights in self._trained:
             weights.grad = None
 
-    def _accumulate(self, count: int, graphed: GraphedComputation | None) -> float:
-        """Leave the mean gradient of the round's first tasks in the weights, maybe scaled; their mean loss."""
+    def _accumulate(self, count: int) -> float:
+        """Leave the mean gradient of the round's first tasks in the weights, scaled with float16; their mean loss."""
         self._clear()
         chunk, total = self._losses.chunk, None
         for start in range(0, count, chunk or count):
             tasks = range(start, min(start + (chunk or count), count))
             with seeded(self.layer_key(None if chunk is None else start), self.device):
-                batch = self._losses.draw(self.round, self._first, tasks)
-                loss = graphed(batch) if graphed else self._compute(batch, len(tasks), count)
-            total = loss if total is None else total + loss
+                batch = self.draw(self.problem, tasks)
+                loss = self._losses.mean(self.model, batch, len(tasks))
+                if len(tasks) < count:
+                    loss = loss * (len(tasks) / count)
+                self._scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
+            total = loss.detach() if total is None else total + loss.detach()
         assert total is not None
         return self.finite(total.item())
 
-    def _compute(self, batch: Any, tasks: int, count: int) -> Tensor:
-        """Add the share of some tasks in the mean over ``count`` to the gradients; give their share of the loss."""
-        loss = self._losses.mean(self.model, batch, tasks)
-        if tasks < count:
-            loss = loss * (tasks / count)
-        self._scale.backward(loss)
-        return loss.detach()
-
-    def _compute_anew(self, batch: Any) -> Tensor:
-        """What a graph captures: the whole round."""
-        self._clear()
-        return self._compute(batch, self.budget, self.budget)
+    def _unscale(self) -> None:
+        """Divide the gradient by the loss scale; one that overflowed is dropped, and the next scale is lower."""
+        before = self._scaler.get_scale()
+        self._scaler.unscale_(self._optimizer)
+        self._scaler.update()
+        if self._scaler.get_scale() < before:
+            self._clear()
 
     def _move(self, scale: float) -> None:
         """The optimiser's step."""

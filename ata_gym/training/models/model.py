@@ -7,12 +7,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
 
-import ata_gym.training.needs_torch  # noqa: F401 - before what needs torch
-
 import torch
 from torch import Tensor, nn
 
-from ata_gym.training.devices.device import lacks_memory, seeded
+from ata_gym.training.models.device import lacks_memory, seeded
 
 Weights = tuple[Tensor, ...]
 """A copy of a model's parameters, frozen ones included, in their order."""

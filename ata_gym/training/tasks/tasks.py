@@ -6,12 +6,10 @@ import copy
 from collections.abc import Callable, Mapping
 from typing import Any, Self
 
-import ata_gym.training.needs_torch  # noqa: F401 - before what needs torch
-
 import torch
 from torch import Tensor, nn
 
-from ata_gym.training.batches import Batches, keyed_batches
+from ata_gym.training.tasks.batches import Batches, keyed_batches
 from ata_gym.utils.trees import map_leaves
 from ata_gym.utils.validation import whole_number
 

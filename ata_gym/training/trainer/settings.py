@@ -6,13 +6,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any
 
-import ata_gym.training.needs_torch  # noqa: F401 - before what needs torch
-
 import torch
 from torch import nn
 
-from ata_gym.training.devices.device import find_device, find_precision
-from ata_gym.training.optimizers import OptimizerFactory, ParameterGroups, ScheduleFactory, factory_name, find_schedule
+from ata_gym.training.models.device import find_device, find_precision
+from ata_gym.training.trainer.optimizers import (
+    OptimizerFactory,
+    ParameterGroups,
+    ScheduleFactory,
+    factory_name,
+    find_schedule,
+)
 from ata_gym.utils.validation import flag, real, whole_number
 
 
@@ -57,12 +61,13 @@ class TrainingSettings:
     """How the learning rate changes from round to round: see ``optimizers.find_schedule``; or any of torch's schedules
     that need no metric."""
     precision: str = "float32"
-    """``"float32"``, or ``"bfloat16"`` or ``"float16"``: torch's automatic mixed precision. With ``"float16"`` a round
-    whose gradient overflows is computed again at half the loss scale."""
+    """``"float32"``, or ``"bfloat16"`` or ``"float16"``: torch's automatic mixed precision. With ``"float16"``
+    torch's ``GradScaler`` scales the loss, and a round whose gradient overflows moves no weights."""
     compile: bool = False
     """Whether ``torch.compile`` compiles the model and the loss."""
     graphs: bool = False
-    """On CUDA: whether all kernels of a gradient are launched at once, as a CUDA graph; see ``GraphedComputation``."""
+    """On CUDA: whether ``torch.compile`` captures the passes of a gradient as CUDA graphs, whose kernels are launched
+    together: its backend ``"cudagraphs"``, or with ``compile=True`` its mode ``"reduce-overhead"``."""
     device: str | torch.device = "cpu"
     """``"cpu"``, ``"cuda"`` or ``"cuda:<index>"``. The data is moved there once."""
     seed: int = 0
