@@ -78,7 +78,7 @@ class MethodRun(Iterator[UpdateRecord]):
         Keys the task times, as the seed given to an env's ``reset``, and the weights and gradients, as for ``Trainer``.
     arguments
         The other fields of ``TrainingSettings``, with ``optimizer="sgd"`` by default, the optimiser of all the methods'
-        formulas (``graphs`` has no effect); and the hyperparameters of the method's class, such as ``max_delay`` of
+        formulas, without ``graphs``; and the hyperparameters of the method's class, such as ``max_delay`` of
         Ringmaster ASGD.
 
     Raises
@@ -113,6 +113,8 @@ class MethodRun(Iterator[UpdateRecord]):
             )
         checked = given.pool
         settings = {"optimizer": "sgd", "seed": seed} | {k: v for k, v in arguments.items() if k in _SETTINGS}
+        if settings.get("graphs"):
+            raise ValueError("graphs=True does not go with a method, whose gradients are at other weights each time")
         found = find_method(method)
         try:
             self.method = found(checked, budget, **{k: v for k, v in arguments.items() if k not in _SETTINGS})

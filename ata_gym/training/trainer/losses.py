@@ -16,7 +16,6 @@ from ata_gym.training.models.model import accepting
 from ata_gym.training.problem import Problem
 from ata_gym.training.tasks.tasks import Tasks, joined
 from ata_gym.training.trainer.mixing import Compute, apart_and_together
-from ata_gym.training.trainer.round_keys import RoundKeys
 from ata_gym.training.trainer.settings import TrainingSettings
 from ata_gym.typing import Keys
 
@@ -54,9 +53,6 @@ class FusedLosses:
         self.chunk = settings.chunk
         self._problem, self._key, self._size = problem, key, settings.micro_batch
         self._precision = settings.precision
-        self._tasks: Sequence[int] = ()
-        self._keys: RoundKeys | None = None
-        """For the tasks drawn last."""
         self._loss = compiled(problem.loss, settings)
 
     def check(self, model: nn.Module) -> None:
@@ -76,10 +72,8 @@ class FusedLosses:
 
     def draw(self, problem: Problem, round_index: int, first: int, tasks: Sequence[int]) -> Any:
         """The samples of the tasks; ``first`` does not matter, since they are drawn with replacement."""
-        if self._keys is None or self._tasks != tasks:
-            samples = (np.array(tasks)[:, None] * self._size + np.arange(self._size)).ravel()
-            self._tasks, self._keys = tasks, RoundKeys(self._key, samples)
-        return problem.draw(self._keys[round_index])
+        samples = (np.array(tasks)[:, None] * self._size + np.arange(self._size)).ravel()
+        return problem.draw(derive_keys(self._key, round_index, samples))
 
     def mean(self, model: nn.Module, batch: Any, tasks: int) -> Tensor:
         """The mean over all samples, at least in float32."""

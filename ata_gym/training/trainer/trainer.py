@@ -29,7 +29,6 @@ from ata_gym.training.problem import Problem, make_problem
 from ata_gym.training.tasks.tasks import Tasks
 from ata_gym.training.trainer.losses import FusedLosses, Losses, SeparateLosses
 from ata_gym.training.trainer.optimizers import find_optimizer, find_schedule
-from ata_gym.training.trainer.round_keys import RoundKeys
 from ata_gym.training.trainer.settings import TrainingSettings
 from ata_gym.typing import Floats
 from ata_gym.utils.validation import whole_number
@@ -101,7 +100,6 @@ class Trainer:
         self._make_schedule = find_schedule(self.settings.schedule)
         self._gradient_key = stream_keys(self.settings.seed, stream=_GRADIENT_NOISE)[0]
         self._torch_key = stream_keys(self.settings.seed, stream=_TORCH_NOISE)[0]
-        self._layer_keys = RoundKeys(self._torch_key, np.array([_LAYERS]))
         with enough_memory(self.device, "the model with its data"):
             self.problem = found.to(self.device)
             self._losses = self._find_losses(self.problem)
@@ -207,7 +205,7 @@ class Trainer:
 
     def layer_key(self, task: int | None = None) -> int:
         """The key that torch draws from in the running round, for all its tasks at once or for a single one."""
-        return int(self._layer_keys[self.round][0]) if task is None else self._key(self.round, _TASK + task)
+        return self._key(self.round, _LAYERS if task is None else _TASK + task)
 
     def finite(self, loss: float) -> float:
         """Return the loss, or raise FloatingPointError if it is NaN or infinite."""

@@ -13,8 +13,8 @@ from ata_gym.simulation.rounds import task_times
 from ata_gym.training import Classification, Trainer
 from ata_gym.training.methods import METHODS, MethodRun, run_method
 from ata_gym.training.problems.quadratic import Quadratic
+from tests.training.small_problem import SAMPLES
 
-SAMPLES = torch.linspace(-1, 1, 40).reshape(20, 2), torch.arange(20) % 3
 NETWORK = Classification(
     lambda: nn.Sequential(nn.Linear(2, 8), nn.ReLU(), nn.Dropout(0.3), nn.Linear(8, 3)), SAMPLES, SAMPLES
 )
@@ -55,45 +55,44 @@ def race(pool, each, budget, rounds, seed):
     return [[info[name] for info in infos] for name in CLOCK]
 
 
-@pools
-@pytest.mark.parametrize("budget", [1, 7])
-def test_rennala_is_gta_in_time_to_the_bit(pool, budget):
-    result = run_method("rennala", pool, small(), updates=40, budget=budget, seed=3)
-    np.testing.assert_array_equal(clock(result), race(pool, budget, budget, 40, seed=3))
-    np.testing.assert_array_equal(result.used, budget * np.arange(1, 41))
+@pytest.mark.parametrize(("name", "budget"), [*((name, 7) for name in POOLS), ("mixed", 1)])
+def test_rennala_is_gta_in_time_to_the_bit(name, budget):
+    pool = POOLS[name]
+    result = run_method("rennala", pool, small(), updates=20, budget=budget, seed=3)
+    np.testing.assert_array_equal(clock(result), race(pool, budget, budget, 20, seed=3))
+    np.testing.assert_array_equal(result.used, budget * np.arange(1, 21))
     np.testing.assert_array_equal(result.computed, result.used)
 
 
 @pytest.mark.parametrize(
-    "settings",
+    ("problem", "settings"),
     [
-        {"optimizer": "sgd", "lr": 0.1},
-        {"optimizer": "adam", "lr": 0.1},
-        {"optimizer": "momentum", "micro_batch": 3, "schedule": "linear:9", "precision": "bfloat16"},
+        (small(), {"optimizer": "sgd", "lr": 0.1}),
+        (NETWORK, {"optimizer": "adam", "lr": 0.1}),
+        (NETWORK, {"optimizer": "momentum", "micro_batch": 3, "schedule": "linear:9", "precision": "bfloat16"}),
     ],
 )
-@pytest.mark.parametrize("problem", [small(), NETWORK], ids=["quadratic", "dropout"])
 def test_rennala_is_gta_in_iterates_to_the_bit(problem, settings):
-    result = run_method("rennala", POOLS["mixed"], problem, updates=30, budget=6, seed=5, **settings)
+    result = run_method("rennala", POOLS["mixed"], problem, updates=12, budget=6, seed=5, **settings)
     trainer = Trainer(problem, 6, seed=5, **settings)
-    assert result.loss.tolist() == [trainer.step() for _ in range(30)]
+    assert result.loss.tolist() == [trainer.step() for _ in range(12)]
     assert torch.equal(weights(result.model), weights(trainer.model))
 
 
 @pools
 def test_synchronous_methods_are_races_with_a_task_for_each(pool):
     n = pool.n
-    minibatch = run_method("minibatch", pool, small(), updates=30, budget=9, seed=1)
-    np.testing.assert_array_equal(clock(minibatch), race(pool, 1, n, 30, seed=1))
+    minibatch = run_method("minibatch", pool, small(), updates=15, budget=9, seed=1)
+    np.testing.assert_array_equal(clock(minibatch), race(pool, 1, n, 15, seed=1))
     trainer = Trainer(small(), n, seed=1)
-    assert minibatch.loss.tolist() == [trainer.step() for _ in range(30)]
-    for m in range(1, n + 1):
-        some = run_method("m-synchronous", pool, small(), updates=30, budget=9, seed=1, m=m)
-        np.testing.assert_array_equal(clock(some), race(pool, 1, m, 30, seed=1))
-        np.testing.assert_array_equal(some.used, m * np.arange(1, 31))
+    assert minibatch.loss.tolist() == [trainer.step() for _ in range(15)]
+    for m in range(1, n):
+        some = run_method("m-synchronous", pool, small(), updates=15, budget=9, seed=1, m=m)
+        np.testing.assert_array_equal(clock(some), race(pool, 1, m, 15, seed=1))
+        np.testing.assert_array_equal(some.used, m * np.arange(1, 16))
 
 
-@pools
+@pytest.mark.parametrize("pool", [POOLS["mixed"], POOLS["ties"]], ids=["mixed", "ties"])
 @pytest.mark.parametrize(
     ("name", "hyperparameters", "other"),
     [
@@ -105,17 +104,17 @@ def test_synchronous_methods_are_races_with_a_task_for_each(pool):
     ],
 )
 def test_special_cases_are_other_methods_to_the_bit(pool, name, hyperparameters, other):
-    arguments = {"updates": 100, "budget": 1, "lr": 0.1, "seed": 4}
+    arguments = {"updates": 40, "budget": 1, "lr": 0.1, "seed": 4}
     same(run_method(name, pool, small(), **hyperparameters, **arguments), run_method(other, pool, small(), **arguments))
 
 
 @pytest.mark.parametrize("name", METHODS)
 def test_with_one_worker_and_one_gradient_all_methods_are_sgd(name):
-    result = run_method(name, deterministic([2.0]), NETWORK, updates=20, budget=1)
+    result = run_method(name, deterministic([2.0]), NETWORK, updates=6, budget=1)
     trainer = Trainer(NETWORK, 1, optimizer="sgd")
-    assert result.loss.tolist() == [trainer.step() for _ in range(20)]
+    assert result.loss.tolist() == [trainer.step() for _ in range(6)]
     assert torch.equal(weights(result.model), weights(trainer.model))
-    np.testing.assert_array_equal(clock(result), 2 * [2.0 * np.arange(1, 21)])
+    np.testing.assert_array_equal(clock(result), 2 * [2.0 * np.arange(1, 7)])
 
 
 def brute_force(pool, seed, updates, lr, *, threshold=np.inf, stops=False, batch=1, adaptive=False):
@@ -156,40 +155,41 @@ def brute_force(pool, seed, updates, lr, *, threshold=np.inf, stops=False, batch
     return x, np.array(rows).T
 
 
-@pools
 @pytest.mark.parametrize(
-    ("name", "hyperparameters", "told"),
+    ("pools", "name", "hyperparameters", "told"),
     [
-        ("asgd", {}, {}),
-        ("delay-adaptive-asgd", {}, {"adaptive": True}),
-        ("ringmaster", {"max_delay": 1}, {"threshold": 1}),
-        ("ringmaster", {"max_delay": 2}, {"threshold": 2}),
-        ("ringmaster-stops", {"max_delay": 2}, {"threshold": 2, "stops": True}),
-        ("ringmaster-stops", {"max_delay": 3}, {"threshold": 3, "stops": True}),
-        ("backup-workers", {"backup": 0}, {"threshold": 1}),
-        ("backup-workers", {"backup": 2}, {"threshold": 1}),
+        (("mixed", "by round"), "asgd", {}, {}),
+        (("mixed", "ties"), "delay-adaptive-asgd", {}, {"adaptive": True}),
+        (("mixed", "one"), "ringmaster", {"max_delay": 1}, {"threshold": 1}),
+        (("mixed", "ties", "by task"), "ringmaster", {"max_delay": 2}, {"threshold": 2}),
+        (("mixed", "by round"), "ringmaster-stops", {"max_delay": 2}, {"threshold": 2, "stops": True}),
+        (("ties", "by task"), "ringmaster-stops", {"max_delay": 3}, {"threshold": 3, "stops": True}),
+        (("mixed", "by task"), "backup-workers", {"backup": 0}, {"threshold": 1}),
+        (("mixed", "ties", "by round"), "backup-workers", {"backup": 2}, {"threshold": 1}),
     ],
 )
-def test_times_and_iterates_agree_with_brute_force(pool, name, hyperparameters, told):
-    batch = pool.n - hyperparameters.get("backup", pool.n - 1)
-    if batch < 1:
-        pytest.skip("more backup workers than workers")
-    x, expected = brute_force(pool, seed=6, updates=60, lr=0.2, batch=batch, **told)
-    result = run_method(name, pool, small(), updates=60, budget=2, seed=6, lr=0.2, **hyperparameters)
-    np.testing.assert_allclose([*clock(result), result.computed], expected, rtol=1e-12)
-    np.testing.assert_allclose(result.model.x.detach(), x, rtol=1e-9, atol=1e-12)
+def test_times_and_iterates_agree_with_brute_force(pools, name, hyperparameters, told):
+    for pool in map(POOLS.__getitem__, pools):
+        batch = pool.n - hyperparameters.get("backup", pool.n - 1)
+        x, expected = brute_force(pool, seed=6, updates=40, lr=0.2, batch=batch, **told)
+        result = run_method(name, pool, small(), updates=40, budget=2, seed=6, lr=0.2, **hyperparameters)
+        np.testing.assert_allclose([*clock(result), result.computed], expected, rtol=1e-12)
+        np.testing.assert_allclose(result.model.x.detach(), x, rtol=1e-9, atol=1e-12)
 
 
 def test_naive_optimal_asgd_leaves_slow_workers_idle():
-    naive = run_method("naive-optimal-asgd", deterministic([100.0, 1.0, 2.0]), small(), updates=50, budget=3)
-    same(naive, run_method("asgd", deterministic([1.0, 2.0]), small(), updates=50, budget=3))
+    naive = run_method("naive-optimal-asgd", deterministic([100.0, 1.0, 2.0]), small(), updates=20, budget=3)
+    same(naive, run_method("asgd", deterministic([1.0, 2.0]), small(), updates=20, budget=3))
 
 
-@pools
-@pytest.mark.parametrize("limit", ["median", "best"])
-def test_mindflayer_on_the_clock(pool, limit):
+@pytest.mark.parametrize(
+    ("name", "limit"),
+    [("mixed", "median"), ("mixed", "best"), ("ties", "median"), ("one", "best"), ("by task", "best")],
+)
+def test_mindflayer_on_the_clock(name, limit):
+    pool = POOLS[name]
     run = MethodRun("mindflayer", pool, small(), budget=5, seed=7, limit=limit)
-    method, records = run.method, list(itertools.islice(run, 15))
+    method, records = run.method, list(itertools.islice(run, 8))
     assert method.expected == pytest.approx(method.chances @ method.trials)
     assert 5 - 1e-6 <= method.expected <= 5 + method.chances.sum()
     started, runtime, worker_time, successes, key = np.zeros(pool.n, int), 0.0, 0.0, 0, stream_keys(7)
@@ -207,19 +207,20 @@ def test_mindflayer_on_the_clock(pool, limit):
 
 
 def test_mindflayer_is_unbiased():
-    problem, rate, count = small(noise=0.3), 1e-7, 4000
+    problem, rate, count = small(noise=0.0), 1e-7, 1000
     result = run_method("mindflayer", POOLS["mixed"], problem, updates=count, budget=2, lr=rate)
     start = problem.build()
     (gradient,) = torch.autograd.grad(problem.loss(start, torch.zeros(1)).sum(), start.x)
     mean_step = (start.x - result.model.x).detach() / (rate * count)
-    np.testing.assert_allclose(mean_step, gradient, atol=0.03)
+    np.testing.assert_allclose(mean_step, gradient, atol=0.05)
     assert np.diff(result.used).std() > 0.5
 
 
-@pools
-@pytest.mark.parametrize("staleness", [0, 1, 4])
-def test_ssp_leads_by_no_more_than_its_bound(pool, staleness):
-    delays = []
+@pytest.mark.parametrize(
+    ("name", "staleness"), [("mixed", 0), ("mixed", 1), ("mixed", 4), ("ties", 1), ("by round", 1), ("one", 0)]
+)
+def test_ssp_leads_by_no_more_than_its_bound(name, staleness):
+    pool, delays = POOLS[name], []
 
     class Watched(METHODS["ssp"]):
         def arrive(self, server, task):
@@ -230,16 +231,16 @@ def test_ssp_leads_by_no_more_than_its_bound(pool, staleness):
             assert (self.ended[busy] <= self.ended.min() + staleness).all()
             assert (self.ended[server.idle] > self.ended.min() + staleness).all()  # nobody waits in vain
 
-    run_method(Watched, pool, small(), updates=300, budget=5, lr=0.01, staleness=staleness)
+    run_method(Watched, pool, small(), updates=120, budget=5, lr=0.01, staleness=staleness)
     assert max(delays) <= (pool.n - 1) * (2 * staleness + 1)
 
 
-@pytest.mark.parametrize("name", ["mixed", "ties", "one", "by task"])
+@pytest.mark.parametrize("name", ["mixed", "ties"])
 def test_ssp_without_staleness_is_synchronous(name):
     """The sum of n gradients at the same weights, one after the other, is n times a step along their mean."""
     pool, n, problem = POOLS[name], POOLS[name].n, small(noise=0.0)
-    ssp = run_method("ssp", pool, problem, updates=20 * n, budget=5, lr=0.1, staleness=0)
-    whole = run_method("minibatch", pool, problem, updates=20, budget=5, lr=0.1 * n)
+    ssp = run_method("ssp", pool, problem, updates=8 * n, budget=5, lr=0.1, staleness=0)
+    whole = run_method("minibatch", pool, problem, updates=8, budget=5, lr=0.1 * n)
     np.testing.assert_allclose(weights(ssp.model), weights(whole.model), rtol=1e-12)
     np.testing.assert_allclose(np.array(clock(ssp))[:, n - 1 :: n], clock(whole))
 
@@ -257,11 +258,11 @@ def test_r2sp_updates_in_turn_with_bounded_delays(pool):
                 (worker,) = waiting.keys() - self._waiting.keys()
                 seen.append((worker, before - waiting[worker].update))
 
-    result = run_method(Watched, pool, small(), updates=100, budget=5)
+    result = run_method(Watched, pool, small(), updates=40, budget=5)
     workers, delays = zip(*seen, strict=True)
-    assert list(workers) == [k % pool.n for k in range(100)]
-    assert list(delays) == [min(k, pool.n - 1) for k in range(100)]
-    np.testing.assert_array_equal(result.used, np.arange(1, 101))
+    assert list(workers) == [k % pool.n for k in range(40)]
+    assert list(delays) == [min(k, pool.n - 1) for k in range(40)]
+    np.testing.assert_array_equal(result.used, np.arange(1, 41))
 
 
 def test_r2sp_by_hand():

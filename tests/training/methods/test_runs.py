@@ -2,8 +2,6 @@
 
 import itertools
 import math
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -16,9 +14,9 @@ from ata_gym.training.methods import METHODS, MethodRun, ParameterServer, Update
 from ata_gym.training.methods.clock import WorkerClock
 from ata_gym.training.models.model import copy_weights
 from ata_gym.training.problems.quadratic import Quadratic
+from tests.training.small_problem import SAMPLES
 
 POOL = exponential([1.0, 2.0, 30.0])
-SAMPLES = torch.linspace(-1, 1, 40).reshape(20, 2), torch.arange(20) % 3
 NETWORK = Classification(lambda: nn.Sequential(nn.Dropout(0.2), nn.Linear(2, 3)), SAMPLES, SAMPLES)
 
 
@@ -35,27 +33,21 @@ def weights(model):
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_one_seed_is_one_run_to_the_bit(name):
+def test_one_seed_is_one_run_to_the_bit_and_records_only_grow(name):
     state = torch.get_rng_state()
-    first, again, other = (run(name, problem=NETWORK, seed=seed) for seed in (1, 1, 2))
+    first, again, other = (run(name, 15, problem=NETWORK, seed=seed) for seed in (1, 1, 2))
     assert torch.equal(torch.get_rng_state(), state)
     for mine, yours in zip(columns(first), columns(again), strict=True):
         np.testing.assert_array_equal(mine, yours)
     assert torch.equal(weights(first.model), weights(again.model))
     assert not np.array_equal(first.runtime, other.runtime)
     assert not np.array_equal(first.loss, other.loss)
-
-
-@pytest.mark.parametrize("name", METHODS)
-def test_records_only_grow(name):
-    result = run(name)
-    np.testing.assert_array_equal(result.update, np.arange(1, 61))
-    for column in (result.runtime, result.total_worker_time, result.computed, result.used):
+    np.testing.assert_array_equal(first.update, np.arange(1, 16))
+    for column in (first.runtime, first.total_worker_time, first.computed, first.used):
         assert (np.diff(column) >= 0).all()
-    assert (result.used <= result.computed).all()
-    assert (result.total_worker_time <= 3 * result.runtime * (1 + 1e-12)).all()
-    assert result.loss.dtype == np.float64
-    assert result.used.dtype == np.int64
+    assert (first.used <= first.computed).all()
+    assert (first.total_worker_time <= 3 * first.runtime * (1 + 1e-12)).all()
+    assert (first.loss.dtype, first.used.dtype) == (np.float64, np.int64)
 
 
 def test_a_run_is_an_iterator_with_a_model():
@@ -90,7 +82,7 @@ def test_recorded_times_that_end_stop_the_run(name, replay, updates):
     pool = trace([[1.0, 1.0, 1.0], [2.0, 2.0, 2.0]], replay=replay, end="truncate")
     result = run_method(name, pool, Quadratic(2), updates=100, budget=3)
     assert len(result.loss) == updates
-    assert len(run_method(name, trace([[1.0], [2.0]]), Quadratic(2), updates=100, budget=3).loss) == 100
+    assert len(run_method(name, trace([[1.0], [2.0]]), Quadratic(2), updates=20, budget=3).loss) == 20
 
 
 @pytest.mark.parametrize("stale", [False, True])
@@ -113,18 +105,6 @@ def test_the_scale_is_a_factor_on_the_learning_rate_for_one_update():
     moved = torch.stack(points).diff(dim=0)
     assert moved[0].any()
     torch.testing.assert_close(moved, moved[0] * torch.tensor([[1.0], [0.25], [1.0]]))
-
-
-def test_a_gradient_is_taken_at_the_weights_that_are_given():
-    trainer = Trainer(NETWORK, 2)
-    first, expected = copy_weights(trainer.model), trainer.gradient()
-    trainer.step()
-    before = weights(trainer.model)
-    trainer.round = 0  # for the same samples
-    got = trainer.gradient(first, 2)
-    assert got.loss == expected.loss
-    assert all(torch.equal(a, b) for a, b in zip(got.parts, expected.parts, strict=True))
-    assert torch.equal(weights(trainer.model), before)
 
 
 def test_those_who_start_together_share_one_copy_of_the_weights():
@@ -181,10 +161,9 @@ def test_a_method_of_ones_own_that_starts_nothing():
         ({"name": "backup-workers", "backup": -1}, "backup must be a whole number"),
         ({"name": "ringmaster", "max_delay": 0}, "max_delay must be a whole number"),
         ({"name": "mindflayer", "limit": "mean"}, "limit must be 'median' or 'best', not 'mean'"),
+        ({"graphs": True}, "graphs=True does not go with a method"),
         ({"lr": -1.0}, "lr must be a finite number above 0"),
-        ({"optimizer": "sdg"}, "optimizer must be"),
         ({"problem": "quadratik"}, "did you mean quadratic"),
-        ({"device": "tpu"}, "device must be"),
     ],
 )
 def test_bad_arguments(kwargs, sentence):
@@ -195,13 +174,6 @@ def test_bad_arguments(kwargs, sentence):
 def test_workers_that_are_drawn_anew_are_refused():
     with pytest.raises(ValueError, match="a method plays one pool, which no PoolDistribution is"):
         MethodRun("rennala", PoolDistribution(3), Quadratic(3), budget=3)
-
-
-def test_without_torch_the_error_is_one_sentence():
-    code = "import sys; sys.modules['torch'] = None; import ata_gym.training.methods"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 1
-    assert 'Training needs torch: pip install "ata-gym[train]"' in done.stderr
 
 
 @pytest.mark.gpu

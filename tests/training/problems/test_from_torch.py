@@ -1,11 +1,10 @@
-import subprocess
 import sys
 import types
 
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, Dataset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from ata_gym.training import Trainer, make_problem
 from ata_gym.training.problems.from_torch import from_torch
@@ -44,6 +43,16 @@ def test_loaders_datasets_and_tensors_are_the_same(data):
     both = from_torch(lambda: (module(), data, (INPUTS[:3], LABELS[:3])))
     assert torch.equal(both._train.inputs, INPUTS)
     assert torch.equal(both._test.inputs, INPUTS[:3])
+
+
+def test_an_endless_stream_is_refused():
+    class Endless(IterableDataset):
+        def __iter__(self):
+            while True:
+                yield torch.ones(2), 0
+
+    with pytest.raises(ValueError, match=r"have a length: .*for a stream, see ata_gym.training.Tasks"):
+        from_torch(lambda: (module(), DataLoader(Endless(), 4)))
 
 
 def test_a_shuffled_loader_gives_the_same_order_each_time():
@@ -100,17 +109,15 @@ def test_what_is_no_problem(made, sentence):
         from_torch(lambda: made, "mine")
 
 
-def test_a_model_of_ones_own_in_five_lines(tmp_path):
-    (tmp_path / "mine.py").write_text(
+def test_a_model_of_ones_own_in_five_lines(tmp_path, monkeypatch):
+    (tmp_path / "of_five_lines.py").write_text(
         "import torch\n"
         "def mine():\n"
         "    inputs = torch.randn(50, 4)\n"
         "    model = torch.nn.Linear(4, 2)\n"
         "    return model, (inputs, inputs[:, 0] > 0)\n"
     )
-    command = [sys.executable, "-P", "-m", "ata_gym", "train", "--scenario", "icml2025-regret", "--out", "out"]
-    options = ["--problem", "torch:mine:mine", "--rounds", "3", "--policies", "uta"]
-    done = subprocess.run([*command, *options], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "mine to loss" in done.stdout
-    assert (tmp_path / "out" / "weights.pt").exists()
+    monkeypatch.chdir(tmp_path)  # where it is found
+    problem = make_problem("torch:of_five_lines:mine")
+    assert problem.name == "mine"
+    assert Trainer(problem, 5).step() > 0

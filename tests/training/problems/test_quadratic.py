@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
@@ -33,6 +33,7 @@ def test_it_is_the_published_problem():
     assert math.sqrt(problem.variance) == pytest.approx(0.01)
 
 
+@settings(max_examples=20)
 @given(d=st.integers(1, 30), seed=st.integers(0, 100))
 def test_loss_and_gradients_are_those_of_the_dense_formula(d, seed):
     problem, (a, b) = Quadratic(d, noise=0.5), dense(d)

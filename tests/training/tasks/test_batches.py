@@ -88,7 +88,7 @@ def test_each_batch_depends_on_its_number_and_the_key_alone(source):
     assert np.array_equal(np.random.get_state()[1], states[2])  # noqa: NPY002
 
 
-@pytest.mark.parametrize("name", ["shuffled", "of its own generator", "worker processes", "without batches"])
+@pytest.mark.parametrize("name", ["shuffled", "of its own generator", "without batches"])
 def test_an_epoch_has_each_sample_once_in_an_order_of_its_own(name):
     batches = keyed_batches(SOURCES[name](), 1)
     size = 10 if name == "without batches" else 4
