@@ -169,13 +169,12 @@ def train(
     alone = {"--methods": bool(methods), "--tensorboard": tensorboard, "--tune": tune}
     alone |= {"--threads": threads != 1, "--evaluate-every": evaluate_every is not None}
     if _on_devices(clock, workers, alone):
-        from ata_gym.training.studies.device_training import train_on_devices  # noqa: PLC0415
+        from ata_gym.training.studies.device_training import DeviceStudy  # noqa: PLC0415
 
         with named_failure(f"the problem {problem}"), progress_bars(dict.fromkeys(names, rounds)) as progress:
-            measured = train_on_devices(
-                trainer, workers, names, rounds, out, problem=problem, data=data, price=experiment.scenario.price,
-                progress=progress, save_every=save_every, rerun_changed=rerun_changed,
-            )  # fmt: skip
+            price = experiment.scenario.price
+            study = DeviceStudy(workers, names, rounds, problem, data, price, save_every, rerun_changed)
+            measured = study.run(trainer, out, progress)
         show_report(measured)
         return
     for entry in entries:
@@ -193,7 +192,7 @@ def train(
             processes=1, save_every=save_every, progress=progress, rerun_changed=rerun_changed,
         )  # fmt: skip
     finished = [name for name in names if name not in failures]
-    tried = [entry.tried() if tune else [entry] for entry in entries]
+    tried = [entry.at_each_rate() if tune else [entry] for entry in entries]
     made, by = [choice for choices in tried for choice in choices], made_by_problem(problem, best.__module__)
     done, diverged = _run_methods(made, trainer, experiment, folder, by, rerun_changed, options.threads)
     frames = {}

@@ -72,6 +72,7 @@ def train_with_progress(
     from ata_gym.bench.experiment.store import discard, open_folder, withdrawn_on_failure  # noqa: PLC0415 - slow
     from ata_gym.training.studies.comparison import GRID, tune_policies  # noqa: PLC0415
     from ata_gym.training.studies.trajectory import (  # noqa: PLC0415
+        deterministic,
         made_by_problem,
         tensorboard_log,
         train_once,
@@ -88,10 +89,11 @@ def train_with_progress(
         check_code([Made(name, trajectory_files(folder), made_by)], effort.rerun_changed)
         log_to = folder.path / "tensorboard"
         logging = tensorboard_log(log_to, rounds) if tensorboard else nullcontext(lambda _: None)
-        with withdrawn_on_failure(folder), loss_bar(name, rounds) as progress, logging as log:
-            save_every = effort.save_every
+        same_bits = deterministic(options.threads)
+        with withdrawn_on_failure(folder), loss_bar(name, rounds) as progress, logging as log, same_bits:
+            every, save_every = options.evaluate_every, effort.save_every
             return train_once(
-                trainer, rounds, folder, progress, save_every=save_every, log=log, made_by=made_by, **chosen
+                trainer, rounds, folder, progress, evaluate_every=every, save_every=save_every, log=log, made_by=made_by
             )
 
     def train_at(trainer: Trainer, where: Path) -> pl.DataFrame:
