@@ -213,7 +213,7 @@ def test_tables_and_pictures_say_what_was_played_and_are_the_same_each_time(tmp_
         playing = board(tmp_path / name, "uta", "ata", THRIFTY, KNOWN, "gta", IDLER)
         jobs = playing.jobs()
         assert play_jobs([one.job for one in jobs], effort=Effort(jobs=1)) == {}
-        told = report(playing, jobs, {"TaskAllocation": "uta", "TaskDispatch": "none"}, ["A note."])
+        told = report(replace(playing, notes=["A note."]), jobs, {"TaskAllocation": "uta", "TaskDispatch": "none"})
         bytes_of.append(made(tmp_path / name))
         assert [path.name for path in (*told.files, *told.pictures)] == [
             "leaderboard.md", "leaderboard.csv", "scenarios.csv", "front.png", "front.svg",
@@ -301,7 +301,7 @@ def test_decisions_are_timed_apart_from_the_results(tmp_path):
     anew = decisions.measure(playing, jobs)
     assert anew["policy"].equals(times["policy"])
     assert kept.read_text().count("other") == 0
-    told = report(playing, jobs, {"TaskAllocation": "uta"}, [], times)
+    told = report(playing, jobs, {"TaskAllocation": "uta"}, times)
     assert (tmp_path / "timings" / "leaderboard.md").read_text().count("| ms a decision |") > 0
     assert "ms a" not in (tmp_path / "leaderboard.md").read_text()
     assert any("ms a\ndecision" in table.columns for table in told.tables)

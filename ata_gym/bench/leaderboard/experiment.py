@@ -41,6 +41,8 @@ class Leaderboard:
     out: Path
     quick: bool = False
     """Whether it is the short version."""
+    notes: Sequence[str] = ()
+    """Sentences that a reader of its tables should know."""
 
     def unable(self) -> dict[str, str]:
         """Policies that cannot be made for the first scenario, for instance without a hyperparameter, and why."""

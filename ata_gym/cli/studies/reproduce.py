@@ -20,7 +20,6 @@ from ata_gym.cli.options import (
     checked_effort,
 )
 from ata_gym.cli.studies.bench import end_with, play, run_and_report
-from ata_gym.cli.training.trajectory import train_with_progress
 from ata_gym.scenarios.published import GROWTH, SIZES
 from ata_gym.utils.extras import require
 from ata_gym.utils.validation import whole_number
@@ -255,8 +254,8 @@ def _draw_losses(
 
 def _train(trainer: Trainer, plan: _Plan, problem: str, data: Path | None = None) -> pl.DataFrame:
     """The trajectory of a trainer, kept in a folder of its own beside the clocks."""
-    from ata_gym.bench.experiment.claim import claim  # noqa: PLC0415 - it takes a second to import
+    from ata_gym.bench.experiment.claim import claim  # noqa: PLC0415 - these imports take seconds
+    from ata_gym.training.studies.kept_trajectory import Training, keep_trajectory  # noqa: PLC0415
 
-    _claimed = claim(plan.out)
-    where = plan.out / "training"
-    return train_with_progress(trainer, {"rounds": plan.rounds}, where, problem, data, effort=plan.effort).trajectory
+    _claimed, training = claim(plan.out), Training(problem, data, effort=plan.effort)
+    return keep_trajectory(training, trainer, {"rounds": plan.rounds}, plan.out / "training").trajectory
