@@ -107,21 +107,9 @@ def _record(copy: Path, folder: Path, jobs: int) -> None:
         f"[run]\ndata_file = {folder / COVERAGE}\ndisable_warnings = no-data-collected,module-not-imported\n"
     )
     packages = [f"--cov={copy / source}" for source in SOURCES]
-    command = [
-        *(
-            sys.executable,
-            "-m",
-            "pytest",
-            "-q",
-            "-n",
-            str(jobs),
-            "-m",
-            "not benchmark",
-            "-p",
-            "tests.mutants.recording",
-        ),
-        *(*packages, "--cov-context=test", "--cov-report=", f"--cov-config={config}"),
-    ]
+    pytest = [sys.executable, "-m", "pytest", "-q", "-n", str(jobs if jobs > 1 else 0), "-m", "not benchmark"]
+    coverage = [*packages, "--cov-context=test", "--cov-report=", f"--cov-config={config}"]
+    command = [*pytest, "-p", "tests.mutants.recording", *coverage]
     ended = subprocess.run(command, cwd=copy, env=_environment(copy, **{SAVED_AT: str(folder)}), check=False)
     if ended.returncode not in (0, 1):
         (folder / DURATIONS).unlink(missing_ok=True)
