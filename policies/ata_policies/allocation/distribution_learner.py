@@ -112,16 +112,6 @@ class DistributionLearner(Policy):
         asked: Ints = state.plan.availability.asked
         return asked
 
-    def away(self, state: State) -> Mask:
-        """Who owes results."""
-        away: Mask = state.plan.availability.away
-        return away
-
-    def note_absences(self, state: State, absent: Mask, back: Mask) -> State:
-        """Who is absent owes results, and who is back is probed."""
-        plan: AllocationPlan = state.plan
-        return state._replace(plan=plan._replace(availability=plan.availability.note_absences(absent, back)))
-
     def plan_in_words(self, state: State, row: int) -> str:
         """How long the allocation is kept, and who is tried for what is learned."""
         plan: AllocationPlan = state.plan
