@@ -50,6 +50,7 @@ class SingleEnv(EnvProperties, gym.Env[Observation, NDArray[Any]]):
         self._ended = np.ones(1, np.bool_)
         self.observation_space: Space[Any] = self._interface.observation_space()
         self.action_space: Space[Any] = self._interface.form.space()
+        self._action_shape = self.action_space.shape or ()
 
     def conditions(self) -> Conditions:  # noqa: D102 - the mixin says it
         return super().conditions().row(0)
@@ -86,8 +87,7 @@ class SingleEnv(EnvProperties, gym.Env[Observation, NDArray[Any]]):
         if self._ended[0]:
             raise ValueError("no episode is running: call reset() first")
         interface = self._interface
-        checked = interface.form.check(action, self.action_space.shape or ())
-        observation, played = interface.step(checked[None])
+        observation, played = interface.step(self.checked(action)[None])
         self._ended = played.ended
         info = {} if played.known is not None else {name: value.item() for name, value in played.info.items()}
         info |= {name: field[0] for name, field in interface.masks().items()}
