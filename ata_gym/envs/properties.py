@@ -1,4 +1,4 @@
-"""What single and vector envs share: the scenario, options of a reset, privileged information and checkpoints."""
+"""The part that single and vector envs share: scenario, reset options, privileged information and checkpoints."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ class EnvProperties:
     scenario: Scenario
     """The pool, its changes, the budget, the horizon and the price; its name is "" if it has none."""
     _state_class: type[BatchState]
-    """That of this id."""
+    """The class of states of this id."""
     _state: BatchState
     _interface: Interface
     _action_shape: tuple[int, ...]
-    """That of the action space, which has a row axis in a vector env only."""
+    """The shape of the action space, which has a row axis in a vector env only."""
     _ended: Mask
     """(E,) rows that need a reset before their next step."""
     _rows: int = 1
@@ -47,7 +47,7 @@ class EnvProperties:
     interface_arguments: tuple[str, str | None, str]
     """The arguments observation, action and reward_unit."""
     _renderer: Renderer | None
-    """What shows the rounds; None where nothing does."""
+    """It shows the rounds; None where they are not rendered."""
 
     pool = property(attrgetter("scenario.pool"), doc="The workers and the distributions of their task times.")
     n = property(attrgetter("scenario.pool.n"), doc="How many workers there are.")

@@ -1,4 +1,4 @@
-"""What all single envs share: seeds, resets, rewards and info."""
+"""The part that all single envs share: seeds, resets, rewards and info."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class SingleEnv(EnvProperties, gym.Env[Observation, NDArray[Any]]):
         return chosen(observation, 0), played.reward.item(), False, played.ended.item(), info
 
     def render(self) -> Frame | None:
-        """Show the last round, or in dispatch the one that is on, in the way of ``render_mode``.
+        """Show the last round, or in dispatch the part of a round that has been played, as ``render_mode`` says.
 
         "ansi": a text of up to 80 columns. "rgb_array": pixels, shape (540, 960, 3). "human": a window, which ``reset``
         and ``step`` draw by themselves. Without a mode nothing is shown, with a warning.

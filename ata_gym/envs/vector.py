@@ -1,4 +1,4 @@
-"""What all vector envs share: seeds, autoreset as in Gymnasium's own, rewards and info."""
+"""The part that all vector envs share: seeds, autoreset as in Gymnasium's own, rewards and info."""
 
 from __future__ import annotations
 

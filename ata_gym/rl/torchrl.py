@@ -1,4 +1,4 @@
-"""TorchRL: the native vector env as an env of TorchRL, all rows in one call. It needs torchrl."""
+"""TorchRL: the native vector env as an env of TorchRL, all rows in one call. This module needs torchrl."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scenarios for agents that are trained: a small one, and ones whose workers are drawn anew in each episode. Ours.
+"""Our scenarios for agents that are trained: a small one, and ones whose workers are drawn anew in each episode.
 
 The seeds of drawn scenarios are split: an agent is trained on some, chosen on others and compared on the rest.
 """
@@ -45,7 +45,7 @@ _DRAWN: dict[str, tuple[PoolDistribution, int, int, tuple[tuple[Change, ...], ..
 
 
 def _small() -> Scenario:
-    """Five workers."""
+    """The small one."""
     c = [1.0, 1.5, 2.0, 3.0, 6.0]
     return ours(SMALL, shifted_exponential(c, c), 8, 100, "c + Exp(c), c = 1, 1.5, 2, 3, 6: a small one to begin with")
 

@@ -185,7 +185,7 @@ def all_or(present: Mask | None, shape: tuple[int, ...]) -> Mask:
 
 
 def pick_idle(idle: Mask, actions: Ints, picks: Ints) -> Mask:
-    """Add the workers that actions (E,) of "start" name to the picks (E, n), where they are idle; (E,) where so."""
+    """Add the idle workers that actions of "start", (E,), name to the picks, (E, n); which rows named one, (E,)."""
     every = np.arange(len(actions))
     started: Mask = np.append(idle, np.zeros((len(actions), 1), np.bool_), axis=1)[every, actions]
     picks[every[started], actions[started]] = 1

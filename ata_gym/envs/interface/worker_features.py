@@ -120,7 +120,7 @@ class WorkerMemory(NamedTuple):
         return WorkerMemory(_observe(self.workers, worker, duration, elapsed))
 
     def asked(self, tasks: NDArray[np.integer[Any]]) -> WorkerMemory:
-        """Remember who got tasks, (E, n): who then shows no sign of life at the next result counts as away."""
+        """Remember which workers got tasks, (E, n); one of these without a result or elapsed time counts as away."""
         workers = self.workers.copy()
         workers[..., _ASKED] = tasks
         return WorkerMemory(workers)
