@@ -16,7 +16,7 @@ from ata_gym.changes import Change
 from ata_gym.pools import Pool, deterministic, exponential, gamma, log_normal, trace
 from ata_gym.simulation.dispatch import RoundState, dispatch_step
 from ata_gym.simulation.keys import stream_keys
-from ata_gym.simulation.rounds import task_times
+from ata_gym.simulation.task_times import task_times
 from tests.envs.playing import ALLOCATION, CHANGES, DISPATCH, RACE, same
 
 POOL = (

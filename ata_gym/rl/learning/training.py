@@ -19,7 +19,7 @@ from ata_gym.bench.experiment.store import Folder, begin, discard, write_frame
 from ata_gym.rl.learning.checkpoint import remembered, restore
 from ata_gym.rl.learning.experiment import END, START, Learning, play, ratios
 from ata_gym.rl.sb3.vec_env import make_vec_env
-from ata_gym.training.checkpoint import pack, unpack
+from ata_gym.training.models.checkpoint import pack, unpack
 from ata_gym.utils.manifest import write_listed
 from ata_gym.utils.sealed import load_checkpoint, save_checkpoint
 from ata_gym.utils.signals import stop_requested
