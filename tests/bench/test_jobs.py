@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from ata_gym.bench.cost_regret import CostRun
 from ata_gym.bench.experiment.experiment import Experiment
 from ata_gym.bench.experiment.jobs import Effort, play_all
 from ata_gym.bench.experiment.store import open_folder
@@ -103,7 +104,7 @@ LINE = f"bench --scenario icml2025-regret --rounds {ROUNDS} --seeds 2 --policies
 def uninterrupted(tmp_path_factory) -> dict[str, bytes]:
     out = tmp_path_factory.mktemp("uninterrupted")
     played = experiment(ROUNDS)
-    play_all(played, THREE, open_folder(out, played.config()), effort=Effort(jobs=1))
+    play_all(played, THREE, open_folder(out, played.config()), CostRun, Effort(jobs=1))
     return result_bytes(out)
 
 
@@ -130,6 +131,6 @@ def test_a_killed_command_goes_on_and_ends_with_the_same_bytes(start, tmp_path, 
         assert (again.exit_code, again.stderr) == (0, "")
     else:
         played = experiment(ROUNDS)
-        play_all(played, THREE, open_folder(out, played.config()), effort=Effort(jobs=1))
+        play_all(played, THREE, open_folder(out, played.config()), CostRun, Effort(jobs=1))
     assert result_bytes(out) == uninterrupted
     assert not list(out.glob("checkpoints/*"))
