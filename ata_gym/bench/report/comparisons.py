@@ -54,7 +54,7 @@ def performance_profile(costs: Mapping[str, Sequence[Floats]]) -> pl.DataFrame:
             policy: [mine / np.min([of[k] for of in costs.values()], axis=0) for k, mine in enumerate(each)]
             for policy, each in costs.items()
         }
-    most = max(float(np.nanmax(one)) for each in relative.values() for one in each)
+    most = max(float(np.nan_to_num(one, nan=1.0).max()) for each in relative.values() for one in each)
     ratios = np.geomspace(1.0, most if 1.0 < most < np.inf else 2.0, _RATIOS)
     frames = []
     for policy, each in relative.items():
