@@ -61,10 +61,10 @@ def experiment_page(note: Note, records: pl.DataFrame | None, tasks: Mapping[str
     sections: list[Tables | Chart] = [overview(summary, note, common)]
     curves = [[View(figures.curves(records, name, places))] for name in ("runtime", "total_worker_time")]
     sections += clocks(curves, seeds)
-    sections.append(front_of(summary, places, seeds))
     for chart, quantity in ((regret, "regret"), (cost_regret, "cost_regret")):
         if known(records, quantity):
             sections.append(chart([View(figures.curves(records, quantity, places))], seeds))
+    sections.append(front_of(summary, places, seeds))
     sizes = np.diff(edges(note["workers"])).tolist()
     best = leaders(samples, competitors(note))
     order = sorted(tasks, key=lambda name: name not in best)
