@@ -109,8 +109,9 @@ def uninterrupted(tmp_path_factory) -> dict[str, bytes]:
 
 
 @pytest.mark.skipif(os.name == "nt", reason="needs the signals of POSIX")
-@pytest.mark.parametrize(("how", "when"), [("KILL", "*.npz"), ("INT", "*.previous"), ("TERM", "*.parquet")])
-@pytest.mark.parametrize("jobs", [1, 2])
+@pytest.mark.parametrize(("jobs", "how", "when"), [
+    (1, "KILL", "*.npz"), (1, "INT", "*.previous"), (2, "TERM", "*.parquet"), (2, "KILL", "*.npz"),
+])  # fmt: skip
 def test_a_killed_command_goes_on_and_ends_with_the_same_bytes(start, tmp_path, uninterrupted, jobs, how, when):
     """After a first checkpoint, a second one, and a first result; SIGTERM comes in the background of a script."""
     out, line = tmp_path / "out", f"{LINE} --jobs {jobs}"
