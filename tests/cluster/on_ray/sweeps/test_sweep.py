@@ -21,6 +21,7 @@ import pytest
 from typer.testing import CliRunner
 
 import ata_gym
+from ata_gym.bench.cost_regret import CostRun
 from ata_gym.bench.experiment.experiment import Experiment
 from ata_gym.bench.experiment.jobs import Effort, KilledError, play_all, play_jobs
 from ata_gym.bench.experiment.provenance import provenance
@@ -114,7 +115,9 @@ def jobs(out: Path) -> list[Job]:
     """Policies on two scenarios."""
     played = experiment(300, "changing-permuted-linear-n51"), experiment()
     folders = [open_folder(out / str(k), each.config()) for k, each in enumerate(played)]
-    return [Job(each, policy, folder) for each, folder in zip(played, folders, strict=True) for policy in POLICIES]
+    return [
+        Job(each, policy, folder, CostRun) for each, folder in zip(played, folders, strict=True) for policy in POLICIES
+    ]
 
 
 def contents(path: Path) -> dict[str, bytes]:
@@ -185,7 +188,7 @@ def test_a_local_run_goes_on_where_the_driver_was_ended(cluster, local, tmp_path
     stopped = "ata-gym: stopped by SIGTERM; the same command goes on from here\n"
     assert (process.returncode, said, without_progress(told)) == {"KILL": (-9, "", ""), "TERM": (143, "", stopped)}[how]
     played = experiment()
-    assert play_all(played, POLICIES, open_folder(tmp_path, played.config()), effort=Effort(jobs=1)) == {}
+    assert play_all(played, POLICIES, open_folder(tmp_path, played.config()), CostRun, Effort(jobs=1)) == {}
     assert contents(tmp_path) == contents(local / "1")
 
 
