@@ -9,9 +9,8 @@ from typing import Annotated
 import typer
 
 from ata_gym.cli import options
-from ata_gym.cli.console import command_line, show_report
-from ata_gym.cli.studies.bench import say_failure
-from ata_gym.cli.studies.report import pages
+from ata_gym.cli.console import command_line
+from ata_gym.cli.studies.report import say_failure, show_with_page
 from ata_gym.utils.validation import non_negative
 
 
@@ -93,8 +92,7 @@ def leaderboard(
         out=out,
     )
     ranked = run(board, effort, command_line())
-    if ranked.report is not None:
-        show_report(ranked.report._replace(files=[*ranked.report.files, *pages(board.out)]))
+    show_with_page(ranked.report, board.out)
     for job, error in ranked.failures.items():
         say_failure(f"{job.policy} in {job.experiment.scenario.name}", error, job.folder.failure(job.policy))
     if ranked.failures:

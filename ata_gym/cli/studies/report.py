@@ -1,16 +1,23 @@
-"""``ata-gym report``: the page of a results folder."""
+"""``ata-gym report``: the page of a results folder; and how the command of a study ends, with it and what failed."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ata_gym.cli.console import say, say_error
+from ata_gym.cli.console import say, say_error, show_report
 from ata_gym.utils.atomic import check_place
+from ata_gym.utils.errors import described
 from ata_gym.utils.extras import MissingExtraError, require
+
+if TYPE_CHECKING:
+    from ata_gym.bench.experiment.store import Folder
+    from ata_gym.bench.report.report import Report
+    from ata_gym.bench.study import Studied
 
 PAGES = {
     "bench": "ata_gym.bench.page.experiment_page",
@@ -79,3 +86,37 @@ def pages(folder: Path) -> list[Path]:
     except MissingExtraError as error:
         say_error(str(error))
         return []
+
+
+def show_with_page(report: Report | None, folder: Path) -> None:
+    """Show a report, if there is one, and leave the page in its folder."""
+    if report is not None:
+        show_report(report._replace(files=[*report.files, *pages(folder)]))
+
+
+def show_studied(studied: Studied) -> None:
+    """Show what a study leaves; exit with code 1 if a policy failed."""
+    show_with_page(studied.report, studied.folder.path)
+    end_with(studied.failures, studied.folder)
+
+
+def end_with(failures: Mapping[str, Exception], folder: Folder) -> None:
+    """Name each policy that failed; exit with code 1 if there is one.
+
+    Where nothing was played, the folder takes a corrected command.
+    """
+    from ata_gym.bench.experiment.store import withdrawn_on_failure  # noqa: PLC0415 - it takes a second
+
+    for policy, error in failures.items():
+        say_failure(policy, error, folder.failure(policy))
+    if failures:
+        with withdrawn_on_failure(folder):
+            raise typer.Exit(1)
+
+
+def say_failure(what: str, error: Exception, note: Path) -> None:
+    """Say what failed, why, and where its traceback is."""
+    from ata_gym.bench.experiment.jobs import KilledError  # noqa: PLC0415 - it takes a second
+
+    said = str(error) if isinstance(error, KilledError) else described(error)
+    say_error(f"{what} failed: {said} (see {note})")

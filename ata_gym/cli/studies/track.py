@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 
 from ata_gym.cli import options
-from ata_gym.cli.studies.bench import run_and_report
+from ata_gym.cli.console import command_line
+from ata_gym.cli.studies.report import show_studied
 
 FOLLOWERS = "uta,ata,ata-icml,recent-median,lb-bsp-ema,restarting-beta"
 """Some that use all feedback alike, and some for non-stationary scenarios."""
@@ -57,8 +58,9 @@ def track(
         --change 1873 --out results/times
     ```
     """
-    from ata_gym.bench.experiment.experiment import Experiment  # noqa: PLC0415
-    from ata_gym.bench.tracking.experiment import TrackedRun, Tracking  # noqa: PLC0415 - these imports take a second
+    from ata_gym.bench.experiment.experiment import Experiment  # noqa: PLC0415 - these imports take a second
+    from ata_gym.bench.study import Study, run  # noqa: PLC0415
+    from ata_gym.bench.tracking.experiment import TrackedRun, Tracking  # noqa: PLC0415
     from ata_gym.bench.tracking.page import about  # noqa: PLC0415
     from ata_gym.bench.tracking.report import report  # noqa: PLC0415
 
@@ -67,4 +69,5 @@ def track(
     experiment = Experiment.on_scenario(found, rounds=rounds, seeds=seeds, seed=seed, price=0.0)
     tracking = Tracking.around(experiment, change or None, before=before, after=after)
     effort = options.checked_effort(jobs, save_every, rerun_changed, workers, address)
-    run_and_report(tracking, policies, out, effort, TrackedRun, report, study="track", about=about)
+    study, names = Study("track", TrackedRun, report, about), options.split_names(policies)
+    show_studied(run(study, tracking, names, out, effort, command_line()))

@@ -11,8 +11,7 @@ import typer
 from ata_gym.bench.progress import progress_bars
 from ata_gym.cli import completion, options
 from ata_gym.cli.console import command_line, say_error, say_files, show_report
-from ata_gym.cli.studies.bench import end_with
-from ata_gym.cli.studies.report import pages
+from ata_gym.cli.studies.report import end_with, show_with_page
 from ata_gym.training.problems.problem import problem_names
 from ata_gym.utils.errors import named_failure
 from ata_gym.utils.extras import require
@@ -188,8 +187,8 @@ def _train_on_devices(
 def _show(outcome: Outcome) -> None:
     """Show what a study leaves; exit with code 1 if a policy or a method failed."""
     folder, where = outcome.trained.folder, outcome.trained.where
+    show_with_page(outcome.report, folder.path)
     if outcome.report is not None:
-        show_report(outcome.report._replace(files=[*outcome.report.files, *pages(folder.path)]))
         say_files("trajectory and final weights", [where / name for name in ("training.parquet", "weights.pt")])
         if outcome.methods:
             say_files("methods", outcome.methods)
