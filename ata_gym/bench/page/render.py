@@ -22,7 +22,7 @@ from ata_gym.utils.atomic import write_whole
 from ata_gym.utils.extras import require
 
 NAME = "report.html"
-"""Of the page in a results folder."""
+"""The name of the page in a results folder."""
 
 _ASSETS = Path(__file__).parent / "assets"
 _SCRIPTS = ("plots.js", "page.js")

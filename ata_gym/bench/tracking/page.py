@@ -24,7 +24,7 @@ from ata_gym.bench.tracking.report import BLOCK, WITHIN, after_changes, delays, 
 _ORACLE = ORACLES[0]
 
 _POINTS = 200
-"""Of a curve and of a heat map, at most."""
+"""The largest number of points of a curve, and of columns of a heat map."""
 
 
 def about(tracking: Tracking, policies: Sequence[str]) -> Note:

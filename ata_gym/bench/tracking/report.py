@@ -20,10 +20,10 @@ from ata_gym.typing import Floats, Ints
 Windows = Sequence[tuple[int, int, int]]
 
 WITHIN = 0.1
-"""How near the oracle's expected round time counts as having followed, as a share of it."""
+"""A policy has followed when its expected round time is so near that of the oracle, as a share of it."""
 
 BLOCK = 20
-"""Rounds over which it must be so near, on average: one short round is not enough."""
+"""The rounds over which it must be so near on average: one short round is not enough."""
 
 NEVER = -1
 """The delay of a policy that has not followed before its window ends."""

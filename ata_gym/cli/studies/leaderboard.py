@@ -33,7 +33,7 @@ def leaderboard(
         ),
     ] = SetName.steady,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Two minutes on two cores: few scenarios, rounds, prices and seeds.")
+        bool, typer.Option("--quick", help="Take a quick look of two minutes: few scenarios, rounds, prices and seeds.")
     ] = False,
     out: options.OutOrDefault = None,
     policies: Annotated[
@@ -46,7 +46,9 @@ def leaderboard(
     scenarios: Annotated[
         str | None, typer.Option(help="Scenarios of the set, separated by commas; by default all.")
     ] = None,
-    prices: Annotated[str | None, typer.Option(help="Separated by commas; by default those of the set.")] = None,
+    prices: Annotated[
+        str | None, typer.Option(help="Prices, separated by commas; by default those of the set.")
+    ] = None,
     data: Annotated[Path | None, typer.Option(help="The folder of the recordings that some scenarios replay.")] = None,
     seeds: Annotated[
         int | None,

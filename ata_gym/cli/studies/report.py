@@ -31,12 +31,14 @@ PAGES = {
 
 def report(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The results folder of a command.")],
-    out: Annotated[Path | None, typer.Option(metavar="FILE", help="By default report.html in the folder.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The page to write; by default report.html in the folder.")
+    ] = None,
 ) -> None:
     """Write one HTML page with all results of a folder.
 
-    It has tables, pictures, cards and how to reproduce them. It needs no network, and may be sent as it is. For folders
-    of bench, leaderboard, track, train and learn, which also write it themselves when they end.
+    The page has tables, pictures, cards, and the command that reproduces them. It needs no network, and may be sent as
+    it is. The folders of bench, leaderboard, track, train and learn have one; these commands also write it themselves.
 
     ```
     ata-gym bench --scenario icml2025-regret --rounds 1000 --out results/regret

@@ -36,7 +36,7 @@ NEWER = ("ata-empirical-icml", "ata-icml", "thompson-beta")
 """Drawn beside the published policies, as the default policy is: the ICML poster's constants, and a cheap learner."""
 
 _ONLY = {CIFAR100: ("--train", "--data", "--device"), QUADRATIC: ("--sizes", "--growth"), REGRET: ()}
-"""Options of one figure."""
+"""The options that only one figure has."""
 
 
 def reproduce(
@@ -50,8 +50,8 @@ def reproduce(
     rounds: Annotated[
         int | None,
         typer.Option(
-            help=f"By default the published 750,000 for {CIFAR100}, {QUADRATIC_ROUNDS:,} for {QUADRATIC}, "
-            f"{REGRET_ROUNDS:,} for {REGRET}."
+            help=f"Rounds to play; by default the published 750,000 for {CIFAR100}, {QUADRATIC_ROUNDS:,} for "
+            f"{QUADRATIC}, {REGRET_ROUNDS:,} for {REGRET}."
         ),
     ] = None,
     seeds: Annotated[

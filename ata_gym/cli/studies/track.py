@@ -26,7 +26,7 @@ def track(
     policies: options.Policies = FOLLOWERS,
     change: Annotated[
         list[int] | None,
-        typer.Option(help="Rounds played before a change; repeatable. By default the scenario's."),
+        typer.Option(help="The number of rounds before a change; repeatable. By default the changes of the scenario."),
     ] = None,
     before: Annotated[int, typer.Option(help="Rounds to look at before each change.")] = 500,
     after: Annotated[int, typer.Option(help="Rounds to look at after each change.")] = 2_000,
@@ -42,9 +42,9 @@ def track(
     r"""Measure how many rounds policies need to follow a change.
 
     The change is abrupt, and what they do meanwhile is drawn. A policy has followed when the expected round time of its
-    allocations is within 10 % of the least possible one, on average over 20 rounds. For policies whose allocations sum
-    to the budget. After a kill the same command continues where it stopped, with the same result; policies may be added
-    later.
+    allocations is within 10 % of the least possible one, on average over 20 rounds. Only policies whose allocations sum
+    to the budget can be tracked. After a kill the same command continues where it stopped, with the same result;
+    policies may be added later.
 
     ```
     ata-gym track --scenario changing-permuted-linear-n51 \

@@ -60,7 +60,7 @@ def train(
     workers: Annotated[
         str, typer.Option(help='With --clock device: DEVICE or DEVICE:WORK, such as "cuda:0,cuda:1,cpu:2".')
     ] = "",
-    rounds: Annotated[int, typer.Option(help="Optimiser steps.")] = 2000,
+    rounds: Annotated[int, typer.Option(help="The number of optimiser steps.")] = 2000,
     optimizer: Annotated[
         str | None, typer.Option(help="sgd, momentum, adam or adamw; by default the problem's own.")
     ] = None,
@@ -71,13 +71,14 @@ def train(
         ),
     ] = None,
     schedule: Annotated[
-        str, typer.Option(help="Of the learning rate: constant, cosine:ROUNDS, linear:ROUNDS or warmup:ROUNDS.")
+        str,
+        typer.Option(help="How the learning rate changes: constant, cosine:ROUNDS, linear:ROUNDS or warmup:ROUNDS."),
     ] = "constant",
-    micro_batch: Annotated[int, typer.Option(help="Samples of a task.")] = 1,
+    micro_batch: Annotated[int, typer.Option(help="Samples in each task.")] = 1,
     precision: Annotated[str, typer.Option(help="float32, or mixed with bfloat16 or float16.")] = "float32",
     compile_: Annotated[bool, typer.Option("--compile", help="Let torch.compile fuse the model.")] = False,
     graphs: Annotated[bool, typer.Option("--graphs", help="On CUDA: replay each gradient as a CUDA graph.")] = False,
-    seed: Annotated[int, typer.Option(help="Of the weights, the gradients and the task times.")] = 0,
+    seed: Annotated[int, typer.Option(help="The seed of the weights, the gradients and the task times.")] = 0,
     threads: Annotated[
         int, typer.Option(help="Threads of torch on the CPU; the bits of a result depend on their number.")
     ] = 1,
