@@ -142,7 +142,7 @@ def blocks(text: str) -> list[tuple[str, str]]:
 
 
 def terms(text: str) -> list[tuple[str, str]]:
-    r"""The names of a list of parameters, each with what is said of it.
+    r"""The names of a list of parameters, each with its description.
 
     >>> terms("weight\n    Above 0.\nbeta\n    At least\n    1.")
     [('weight', 'Above 0.'), ('beta', 'At least 1.')]

@@ -65,12 +65,12 @@ def lead(found: pl.DataFrame, after_change: Samples, after: int) -> str:
     delay, most = Estimate.of(of[best]), len(names)
     between = "" if seeds == 1 else f" ({max(delay.low, 0.0):.1f} to {delay.high:.1f})"
     many = f" of {most}" if most > 1 else ""
-    said = f"{best} follows a change the soonest{many}, after {delay.mean:.1f}{between} rounds on average"
-    said += f", tied with {listed(tied)}" if tied else ""
+    sentence = f"{best} follows a change the soonest{many}, after {delay.mean:.1f}{between} rounds on average"
+    sentence += f", tied with {listed(tied)}" if tied else ""
     late = most - len(in_time)
-    said += f"; {late} of {most} do not within {after:,} rounds in the median" if late else ""
+    sentence += f"; {late} of {most} do not within {after:,} rounds in the median" if late else ""
     others = {name: SAID[name] for name in (ORACLES[0], "uta", "ata", "ata-icml")}
-    lines = [f"{said}.", *(f"  {line}" for line in beside(after_change, best, others))]
+    lines = [f"{sentence}.", *(f"  {line}" for line in beside(after_change, best, others))]
     return "\n".join([in_brackets(1), *lines] if seeds == 1 else [*lines, in_brackets(seeds)])
 
 

@@ -1,4 +1,4 @@
-"""``ata-gym emulate``: policies on processes of this machine that are as slow as they are told to be."""
+"""``ata-gym emulate``: policies on processes of this machine of emulated speeds."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def write_page(folder: Path, out: Path | None = None) -> Path:
 
 
 def pages(folder: Path) -> list[Path]:
-    """The page that a command leaves at its end; none where plotly or Jinja2 is missing, which is said."""
+    """The page that a command leaves at its end; none, and a line on stderr, where plotly or Jinja2 is missing."""
     try:
         return [write_page(folder)]
     except MissingExtraError as error:
@@ -120,5 +120,5 @@ def say_failure(what: str, error: Exception, note: Path) -> None:
     """Say what failed, why, and where its traceback is."""
     from ata_gym.bench.experiment.jobs import KilledError  # noqa: PLC0415 - it takes a second
 
-    said = str(error) if isinstance(error, KilledError) else described(error)
-    say_error(f"{what} failed: {said} (see {note})")
+    sentence = str(error) if isinstance(error, KilledError) else described(error)
+    say_error(f"{what} failed: {sentence} (see {note})")
