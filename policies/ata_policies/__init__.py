@@ -4,7 +4,8 @@ from ata_policies.agent import from_agent
 from ata_policies.allocator.allocator import Allocator
 from ata_policies.allocator.clock import Clock
 from ata_policies.allocator.dispatcher import Dispatcher
-from ata_policies.beliefs.moments import Belief, Exposure, Moments
+from ata_policies.beliefs.belief import Belief
+from ata_policies.beliefs.moments import Exposure, Moments, Totals
 from ata_policies.checking.check import PolicyError, check_policy
 from ata_policies.explanation import Explanation
 from ata_policies.policy import AllocationPolicy, DispatchPolicy, Policy, Setting, State
@@ -28,6 +29,7 @@ __all__ = [
     "Setting",
     "State",
     "Step",
+    "Totals",
     "check_policy",
     "default_name",
     "explain_default",

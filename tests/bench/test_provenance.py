@@ -104,7 +104,7 @@ def copied(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(("policy", "edits"), [
-    ("uta", {"simulation.kernels": 1, "envs.allocation": 1, "bench.experiment.run": 1, "utils.validation": 1,
+    ("uta", {"simulation.task_times": 1, "envs.allocation": 1, "bench.experiment.run": 1, "utils.validation": 1,
              "cli.tools.check": 0, "envs.dispatch": 0, "scenarios.changing": 0, "bench.experiment.store": 0}),
     ("dispatch-gta", {"envs.dispatch": 1, "envs.allocation": 0}),
 ])  # fmt: skip

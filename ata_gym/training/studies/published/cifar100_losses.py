@@ -11,10 +11,16 @@ from ata_gym.bench.experiment.store import Folder
 from ata_gym.bench.paper.end_points import PublishedFigure
 from ata_gym.bench.report.report import Report
 from ata_gym.training.problems.cifar100 import cifar100
-from ata_gym.training.studies.curves import LossReading, draw, lay, lay_evaluations, on_each_other
+from ata_gym.training.studies.curves import (
+    LossReading,
+    draw,
+    equal_clocks_note,
+    evaluations_on_clocks,
+    losses_on_clocks,
+)
 from ata_gym.training.studies.kept_trajectory import Trained
 from ata_gym.training.studies.published.plan import Plan
-from ata_gym.training.trainer import Trainer
+from ata_gym.training.trainer.trainer import Trainer
 
 PUBLISHED_IMAGES = 50_000
 
@@ -30,8 +36,8 @@ def report(
     """Draw loss and accuracy on the mean clock of each policy, and say what is not as published."""
     trajectory, records = trained.trajectory, folder.results([*policies])
     reading = LossReading.of(trained.trainer.problem, experiment.rounds)
-    curves, evaluations = lay(trajectory, records, reading), lay_evaluations(trajectory, records)
-    label, note = reading.label(), on_each_other(records)
+    curves, evaluations = losses_on_clocks(trajectory, records, reading), evaluations_on_clocks(trajectory, records)
+    label, note = reading.label(), equal_clocks_note(records)
     problem: Any = trained.trainer.problem
     images: int = problem.size
     said = [

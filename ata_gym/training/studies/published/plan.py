@@ -9,7 +9,7 @@ from ata_gym.bench.experiment.claim import claim
 from ata_gym.bench.experiment.experiment import Experiment
 from ata_gym.bench.experiment.jobs import USUAL, Effort
 from ata_gym.training.studies.kept_trajectory import Trained, Training, keep_trajectory
-from ata_gym.training.trainer import Trainer
+from ata_gym.training.trainer.trainer import Trainer
 
 
 class Plan(NamedTuple):
