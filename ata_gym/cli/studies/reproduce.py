@@ -39,39 +39,47 @@ _ONLY = {CIFAR100: ("--train", "--data", "--device"), QUADRATIC: ("--sizes", "--
 """The options that only one figure has."""
 
 
+_Figure = Annotated[
+    str,
+    typer.Argument(
+        help=f"The published figure: {CIFAR100}, {QUADRATIC} or {REGRET}.",
+        autocompletion=lambda incomplete: [name for name in _ONLY if name.startswith(incomplete)],
+    ),
+]
+_Rounds = Annotated[
+    int | None,
+    typer.Option(
+        help=f"Rounds to play; by default the published 750,000 for {CIFAR100}, {QUADRATIC_ROUNDS:,} for "
+        f"{QUADRATIC}, {REGRET_ROUNDS:,} for {REGRET}."
+    ),
+]
+_Seeds = Annotated[
+    int | None,
+    typer.Option(help=f"Episodes, side by side, of neighbouring seeds: 8 by default, {REGRET_SEEDS} for {REGRET}."),
+]
+_Sizes = Annotated[str | None, typer.Option(help=f"{QUADRATIC}: numbers of workers, by default {_SIZES}; also 459.")]
+_Growth = Annotated[
+    str | None,
+    typer.Option(help=f"{QUADRATIC}: how mean task times grow: linear (the default), sqrt, log or square."),
+]
+_Train = Annotated[bool, typer.Option("--train", help=f"{CIFAR100}: draw the loss curves, too.")]
+_Data = Annotated[
+    Path | None, typer.Option(help="With --train: the images, as for the problem cifar100 of `ata-gym train`.")
+]
+_Device = Annotated[
+    str | None, typer.Option(help="With --train: where the network is trained: cpu, the default, cuda or cuda:1.")
+]
+
+
 def reproduce(
-    figure: Annotated[
-        str,
-        typer.Argument(
-            help=f"The published figure: {CIFAR100}, {QUADRATIC} or {REGRET}.",
-            autocompletion=lambda incomplete: [name for name in _ONLY if name.startswith(incomplete)],
-        ),
-    ],
-    rounds: Annotated[
-        int | None,
-        typer.Option(
-            help=f"Rounds to play; by default the published 750,000 for {CIFAR100}, {QUADRATIC_ROUNDS:,} for "
-            f"{QUADRATIC}, {REGRET_ROUNDS:,} for {REGRET}."
-        ),
-    ] = None,
-    seeds: Annotated[
-        int | None,
-        typer.Option(help=f"Episodes, side by side, of neighbouring seeds: 8 by default, {REGRET_SEEDS} for {REGRET}."),
-    ] = None,
-    sizes: Annotated[
-        str | None, typer.Option(help=f"{QUADRATIC}: numbers of workers, by default {_SIZES}; also 459.")
-    ] = None,
-    growth: Annotated[
-        str | None,
-        typer.Option(help=f"{QUADRATIC}: how mean task times grow: linear (the default), sqrt, log or square."),
-    ] = None,
-    train: Annotated[bool, typer.Option("--train", help=f"{CIFAR100}: draw the loss curves, too.")] = False,
-    data: Annotated[
-        Path | None, typer.Option(help="With --train: the images, as for the problem cifar100 of `ata-gym train`.")
-    ] = None,
-    device: Annotated[
-        str | None, typer.Option(help="With --train: where the network is trained: cpu, the default, cuda or cuda:1.")
-    ] = None,
+    figure: _Figure,
+    rounds: _Rounds = None,
+    seeds: _Seeds = None,
+    sizes: _Sizes = None,
+    growth: _Growth = None,
+    train: _Train = False,
+    data: _Data = None,
+    device: _Device = None,
     out: options.OutOrDefault = None,
     jobs: options.Jobs = None,
     save_every: options.SaveEvery = 10.0,

@@ -35,63 +35,76 @@ ProblemName = Annotated[
 ]
 
 
+_Methods = Annotated[
+    str,
+    typer.Option(
+        help="Training methods to compare with, NAME, NAME=RATE or NAME=theory separated by commas; "
+        "`ata-gym methods` lists them."
+    ),
+]
+_Tune = Annotated[
+    bool,
+    typer.Option(
+        "--tune", help="Give policies and methods without a rate the best of 5^-5, ..., 5^4, and run them all."
+    ),
+]
+_Clock = Annotated[
+    str, typer.Option(help="pool: task times of the scenario; device: of tasks that are really run on --workers.")
+]
+_Workers = Annotated[
+    str, typer.Option(help='With --clock device: DEVICE or DEVICE:WORK, such as "cuda:0,cuda:1,cpu:2".')
+]
+_Rounds = Annotated[int, typer.Option(help="The number of optimiser steps.")]
+_Optimizer = Annotated[str | None, typer.Option(help="sgd, momentum, adam or adamw; by default the problem's own.")]
+_LearningRate = Annotated[
+    str | None,
+    typer.Option(
+        help="Learning rate, or theory: that of Rennala SGD, of which a round is an update; else the problem's."
+    ),
+]
+_Schedule = Annotated[
+    str,
+    typer.Option(help="How the learning rate changes: constant, cosine:ROUNDS, linear:ROUNDS or warmup:ROUNDS."),
+]
+_MicroBatch = Annotated[int, typer.Option(help="Samples in each task.")]
+_Precision = Annotated[str, typer.Option(help="float32, or mixed with bfloat16 or float16.")]
+_Compile = Annotated[bool, typer.Option("--compile", help="Let torch.compile fuse the model.")]
+_Graphs = Annotated[bool, typer.Option("--graphs", help="On CUDA: replay each gradient as a CUDA graph.")]
+_Seed = Annotated[int, typer.Option(help="The seed of the weights, the gradients and the task times.")]
+_Threads = Annotated[
+    int, typer.Option(help="Threads of torch on the CPU; the bits of a result depend on their number.")
+]
+_EvaluateEvery = Annotated[
+    int | None,
+    typer.Option(help="Rounds between evaluations on held-out data; by default at most 16 evaluations, log-spaced."),
+]
+_Device = Annotated[str, typer.Option(help="Where the model is trained: cpu, cuda or cuda:1.")]
+_Tensorboard = Annotated[bool, typer.Option("--tensorboard", help="Log to OUT, for `tensorboard --logdir OUT`.")]
+
+
 def train(
     scenario: options.OneScenario,
     out: options.Out,
     policies: options.Policies = options.PUBLISHED,
-    methods: Annotated[
-        str,
-        typer.Option(
-            help="Training methods to compare with, NAME, NAME=RATE or NAME=theory separated by commas; "
-            "`ata-gym methods` lists them."
-        ),
-    ] = "",
-    tune: Annotated[
-        bool,
-        typer.Option(
-            "--tune", help="Give policies and methods without a rate the best of 5^-5, ..., 5^4, and run them all."
-        ),
-    ] = False,
+    methods: _Methods = "",
+    tune: _Tune = False,
     problem: ProblemName = "digits",
     data: options.ProblemData = None,
-    clock: Annotated[
-        str, typer.Option(help="pool: task times of the scenario; device: of tasks that are really run on --workers.")
-    ] = "pool",
-    workers: Annotated[
-        str, typer.Option(help='With --clock device: DEVICE or DEVICE:WORK, such as "cuda:0,cuda:1,cpu:2".')
-    ] = "",
-    rounds: Annotated[int, typer.Option(help="The number of optimiser steps.")] = 2000,
-    optimizer: Annotated[
-        str | None, typer.Option(help="sgd, momentum, adam or adamw; by default the problem's own.")
-    ] = None,
-    lr: Annotated[
-        str | None,
-        typer.Option(
-            help="Learning rate, or theory: that of Rennala SGD, of which a round is an update; else the problem's."
-        ),
-    ] = None,
-    schedule: Annotated[
-        str,
-        typer.Option(help="How the learning rate changes: constant, cosine:ROUNDS, linear:ROUNDS or warmup:ROUNDS."),
-    ] = "constant",
-    micro_batch: Annotated[int, typer.Option(help="Samples in each task.")] = 1,
-    precision: Annotated[str, typer.Option(help="float32, or mixed with bfloat16 or float16.")] = "float32",
-    compile_: Annotated[bool, typer.Option("--compile", help="Let torch.compile fuse the model.")] = False,
-    graphs: Annotated[bool, typer.Option("--graphs", help="On CUDA: replay each gradient as a CUDA graph.")] = False,
-    seed: Annotated[int, typer.Option(help="The seed of the weights, the gradients and the task times.")] = 0,
-    threads: Annotated[
-        int, typer.Option(help="Threads of torch on the CPU; the bits of a result depend on their number.")
-    ] = 1,
-    evaluate_every: Annotated[
-        int | None,
-        typer.Option(
-            help="Rounds between evaluations on held-out data; by default at most 16 evaluations, log-spaced."
-        ),
-    ] = None,
-    device: Annotated[str, typer.Option(help="Where the model is trained: cpu, cuda or cuda:1.")] = "cpu",
-    tensorboard: Annotated[
-        bool, typer.Option("--tensorboard", help="Log to OUT, for `tensorboard --logdir OUT`.")
-    ] = False,
+    clock: _Clock = "pool",
+    workers: _Workers = "",
+    rounds: _Rounds = 2000,
+    optimizer: _Optimizer = None,
+    lr: _LearningRate = None,
+    schedule: _Schedule = "constant",
+    micro_batch: _MicroBatch = 1,
+    precision: _Precision = "float32",
+    compile_: _Compile = False,
+    graphs: _Graphs = False,
+    seed: _Seed = 0,
+    threads: _Threads = 1,
+    evaluate_every: _EvaluateEvery = None,
+    device: _Device = "cpu",
+    tensorboard: _Tensorboard = False,
     save_every: options.SaveEvery = 10.0,
     rerun_changed: options.RerunChanged = False,
 ) -> None:
@@ -152,16 +165,22 @@ def train(
         )  # fmt: skip
     not_of_devices = {"--methods": bool(methods), "--tensorboard": tensorboard, "--tune": tune}
     not_of_devices |= {"--threads": threads != 1, "--evaluate-every": evaluate_every is not None}
+    if _on_devices(clock, workers, not_of_devices):
+        _train_on_devices(trainer, workers, names, experiment, training, out)
+        return
+    training = replace(training, tune=kind == TUNED)
+    _show(LossStudy(experiment, names, trainer, training, kind, choices, tune).run(out, command_line()))
+
+
+def _on_devices(clock: str, workers: str, others: dict[str, bool]) -> bool:
+    """Whether tasks are run on real workers; ValueError if the options do not fit together."""
     if clock not in {"pool", "device"}:
         raise ValueError(f"--clock must be pool or device, not {clock!r}")
     if (clock == "device") != bool(workers):
         raise ValueError("--clock device and --workers go together: give both, or neither")
     if clock == "device":
-        _refuse("--clock device", not_of_devices)
-        _train_on_devices(trainer, workers, names, experiment, training, out)
-        return
-    training = replace(training, tune=kind == TUNED)
-    _show(LossStudy(experiment, names, trainer, training, kind, choices, tune).run(out, command_line()))
+        _refuse("--clock device", others)
+    return clock == "device"
 
 
 def _refuse(option: str, others: dict[str, bool]) -> None:
