@@ -18,6 +18,7 @@ from ata_gym.utils.extras import require
 
 if TYPE_CHECKING:
     from ata_gym.bench.experiment.experiment import Experiment
+    from ata_gym.training.studies.comparison import MethodChoice
     from ata_gym.training.studies.kept_trajectory import Training
     from ata_gym.training.studies.loss_study import Outcome
     from ata_gym.training.trainer.trainer import Trainer
@@ -137,7 +138,7 @@ def train(
     require("torch", extra="train", purpose="The command train")
     from ata_gym.bench.experiment.experiment import Experiment  # noqa: PLC0415 - these imports take seconds
     from ata_gym.training.problem import make_problem  # noqa: PLC0415
-    from ata_gym.training.studies.comparison import TUNED, MethodChoice, rate_of_policies  # noqa: PLC0415
+    from ata_gym.training.studies.comparison import TUNED, rate_of_policies  # noqa: PLC0415
     from ata_gym.training.studies.kept_trajectory import Training  # noqa: PLC0415
     from ata_gym.training.studies.loss_study import LossStudy  # noqa: PLC0415
     from ata_gym.training.trainer.trainer import Trainer  # noqa: PLC0415
@@ -149,9 +150,7 @@ def train(
     experiment = replace(Experiment.on_scenario(scenario, rounds=rounds, seeds=1, seed=seed), points=_POINTS)
     for name in names:
         experiment.try_out(name)
-    choices = [MethodChoice.parse(text) for text in (options.split_names(methods, "method") if methods else ())]
-    if tune and lr is not None and all(choice.lr is not None for choice in choices):
-        raise ValueError("--tune has nothing to tune where --lr and each method give a rate: leave --tune or --lr out")
+    choices = _choices(methods, tune=tune and lr is not None)
     not_of_methods = {"--schedule": schedule != "constant", "--micro-batch": micro_batch != 1, "--compile": compile_}
     not_of_methods |= {"--precision": precision != "float32", "--graphs": graphs}
     if choices:
@@ -170,6 +169,16 @@ def train(
         return
     training = replace(training, tune=kind == TUNED)
     _show(LossStudy(experiment, names, trainer, training, kind, choices, tune).run(out, command_line()))
+
+
+def _choices(methods: str, tune: bool) -> list[MethodChoice]:
+    """The methods that are named; ValueError where they are to ``tune``, and each has a learning rate."""
+    from ata_gym.training.studies.comparison import MethodChoice  # noqa: PLC0415 - it takes seconds
+
+    choices = [MethodChoice.parse(text) for text in (options.split_names(methods, "method") if methods else ())]
+    if tune and all(choice.lr is not None for choice in choices):
+        raise ValueError("--tune has nothing to tune where --lr and each method give a rate: leave --tune or --lr out")
+    return choices
 
 
 def _on_devices(clock: str, workers: str, others: dict[str, bool]) -> bool:
