@@ -92,5 +92,5 @@ class _Lines:
         self.last = now
         share = sum(self.done.values()) / max(1, sum(self.totals.values()))
         begun = [f"{name} {k:,} of {self.totals[name]:,}" for name, k in self.done.items() if 0 < k < self.totals[name]]
-        told = ", ".join([*begun, *filter(None, [more])])
-        print(f"ata-gym: {share:.0%} done after {(now - self.start) / 60:.1f} minutes ({told})", file=sys.stderr)
+        details = ", ".join([*begun, *filter(None, [more])])
+        print(f"ata-gym: {share:.0%} done after {(now - self.start) / 60:.1f} minutes ({details})", file=sys.stderr)

@@ -25,7 +25,7 @@ class Cell(NamedTuple):
 
     text: str
     value: float | None = None
-    """By which rows are sorted; by the text where it is None and the column is not ``numeric``."""
+    """Rows are sorted by it; where it is None and the column is not ``numeric``, by the text."""
     shade: float | None = None
     """From 0, good, to 1, bad: its background."""
 
