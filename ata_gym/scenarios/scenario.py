@@ -13,7 +13,7 @@ from ata_gym.changes import Change, Redraw, checked_changes
 from ata_gym.changes.change import catalogue
 from ata_gym.pools import Pool, PoolDistribution
 from ata_gym.pools.distributions import NEVER
-from ata_gym.simulation.rounds import longest_times
+from ata_gym.simulation.task_times import longest_times
 from ata_gym.utils.validation import non_negative, real, short, whole_number
 
 _LARGEST = 1e37

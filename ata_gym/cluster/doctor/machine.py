@@ -15,7 +15,7 @@ import numba
 
 import ata_gym
 from ata_gym.cluster.doctor.finding import Finding
-from ata_gym.simulation import kernels
+from ata_gym.simulation import task_times
 from ata_gym.utils.compiled import helper
 from ata_gym.utils.kernels.cache import kept_in
 from ata_gym.utils.memory import installed_memory
@@ -100,7 +100,7 @@ def compiled_kernels() -> Iterator[Finding]:
 
 def _cache_folder() -> Path | None:
     """Where the kernels of the simulation are kept, if a file can be written there."""
-    room = kept_in(Path(kernels.__file__))
+    room = kept_in(Path(task_times.__file__))
     try:
         if room is not None:
             with tempfile.TemporaryFile(dir=room):  # a file system may refuse what its permissions allow

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from ata_gym.pools import Pool
 from ata_gym.pools.families import CODES
 from ata_gym.simulation.keys import stream_keys
-from ata_gym.simulation.rounds import task_times
+from ata_gym.simulation.task_times import task_times
 from ata_gym.typing import Floats, Ints
 
 

@@ -9,7 +9,7 @@ from torch import nn
 
 from ata_gym.pools import deterministic, exponential, gamma, log_normal, trace
 from ata_gym.simulation.keys import derive_keys, stream_keys
-from ata_gym.simulation.rounds import task_times
+from ata_gym.simulation.task_times import task_times
 from ata_gym.training import Classification, Trainer
 from ata_gym.training.methods import METHODS, MethodRun, run_method
 from ata_gym.training.problems.quadratic import Quadratic

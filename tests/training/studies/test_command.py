@@ -12,10 +12,11 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from ata_gym.bench import progress
 from ata_gym.bench.experiment.experiment import Experiment
 from ata_gym.bench.experiment.run import PolicyRun
 from ata_gym.bench.experiment.store import open_folder
-from ata_gym.cli import app, console
+from ata_gym.cli import app
 from ata_gym.training import Trainer
 from ata_gym.training.models import checkpoint
 from ata_gym.training.models.device import enough_memory
@@ -258,7 +259,7 @@ def test_determinism_ends_where_it_should():
 
 
 def test_evaluations_in_so_many_rounds_and_progress_in_lines_where_there_is_no_terminal(tmp_path, monkeypatch):
-    monkeypatch.setattr(console, "LINE_EVERY", 0.0)
+    monkeypatch.setattr(progress, "LINE_EVERY", 0.0)
     result = command(tmp_path, "--evaluate-every", 10, policies="uta")
     assert evaluated(pl.read_parquet(tmp_path / "training.parquet")) == [0, 10, 20, 24]
     for words in (f"digits 20 of {ROUNDS}, loss", f"uta 2 of {ROUNDS}"):
