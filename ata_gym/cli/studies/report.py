@@ -16,7 +16,7 @@ PAGES = {
     "bench": "ata_gym.bench.page.experiment_page",
     "leaderboard": "ata_gym.bench.leaderboard.page",
     "track": "ata_gym.bench.tracking.page",
-    "train": "ata_gym.training.page",
+    "train": "ata_gym.training.studies.page",
     "learn": "ata_gym.rl.learning.page",
 }
 """The modules that make the pages of studies: ``page(folder, note)``."""

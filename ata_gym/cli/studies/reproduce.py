@@ -148,8 +148,8 @@ def _quadratic(plan: _Plan, sizes: str, growth: str) -> None:
     """One trajectory on the clocks of all pools; each pool has a results folder of its own."""
     require("torch", extra="train", purpose=f"The figure {QUADRATIC}")
     from ata_gym.training.problems.quadratic import Quadratic  # noqa: PLC0415 - these imports take seconds
-    from ata_gym.training.studies import quadratic_figure  # noqa: PLC0415
-    from ata_gym.training.studies.compiled_quadratic import CompiledQuadratic  # noqa: PLC0415
+    from ata_gym.training.studies.quadratic import figure  # noqa: PLC0415
+    from ata_gym.training.studies.quadratic.compiled import CompiledQuadratic  # noqa: PLC0415
 
     if growth not in GROWTH:
         raise ValueError(f"--growth must be one of {', '.join(GROWTH)}, not {growth!r}")
@@ -170,7 +170,7 @@ def _quadratic(plan: _Plan, sizes: str, growth: str) -> None:
         records[n] = folder.results(finished)
     about = f"B = {first.scenario.budget}, {first.length}"
     say()
-    show_report(quadratic_figure.report(trajectory, records, growth, about, plan.out))
+    show_report(figure.report(trajectory, records, growth, about, plan.out))
 
 
 def _cifar100(plan: _Plan, train: bool, data: Path | None, device: str | None) -> None:
