@@ -42,12 +42,13 @@ ARROWS = {
 }
 """The same for all rooms of ata_gym; the zoo counts as one."""
 
-RULES = {"facts", "explanation", "beliefs", "observations", "policy", "allocation"}
+RULES = {"facts", "explanation", "beliefs", "observations", "policy", "planning", "allocation"}
 ZOO_ARROWS = {
     "facts": set(),
     "beliefs": {"facts"},
     "observations": {"beliefs"},
     "explanation": set(),
+    "planning": {"beliefs"},
     "policy": {"beliefs", "explanation", "facts", "observations"},
     "allocation": RULES - {"allocation"},
     **dict.fromkeys(("race", "dispatch", "lb_bsp", "learned"), RULES),
@@ -60,7 +61,7 @@ FORBIDDEN = {
 }
 NAMED_SO = {"ata_gym/utils/extras.py"}
 """The extras of the package: a forbidden name that is the term of the field there."""
-LONG = {"ata_gym/theory/optimal/local_search.py"}
+LONG = {"ata_policies/planning/local_search.py"}
 """Files that hold many kernels and their helpers."""
 LONG_KERNELS = {"observe_round"}
 """Kernels of more than 120 lines."""

@@ -48,7 +48,7 @@ def problem(incomplete: str) -> list[str]:
     >>> problem("d")
     ['digits']
     """
-    from ata_gym.training.problems.problem import problem_names  # noqa: PLC0415
+    from ata_gym.training.problem import problem_names  # noqa: PLC0415
 
     return _those(incomplete, problem_names())
 

@@ -17,13 +17,18 @@ from ata_gym.bench.page.sections import Chart, Page, Player, Tables, View
 from ata_gym.bench.report.headline import headline
 from ata_gym.bench.report.statistics import ends
 from ata_gym.training.studies import comparison
-from ata_gym.training.studies.curves import CLOCKS, LossReading, goal, lay, lay_evaluations, on_each_other
+from ata_gym.training.studies.curves import (
+    CLOCKS,
+    SHOWN,
+    LossReading,
+    equal_clocks_note,
+    evaluations_on_clocks,
+    goal,
+    losses_on_clocks,
+)
 from ata_gym.training.studies.loss_report import to_goal
 from ata_gym.training.studies.trajectory import trajectory_files
-from ata_gym.training.trainer import Trainer
-
-_SHOWN = 1000
-"""The pictures begin at the longest time divided by this; before, little happens."""
+from ata_gym.training.trainer.trainer import Trainer
 
 
 def about(
@@ -48,8 +53,8 @@ def about(
         "points": experiment.points,
         "reading": asdict(reading),
         "methods": [choice.label for choice in methods],
-        "unlike": (unlike := comparison.unlike(methods, kind)),
-        "unlike_note": comparison.unlike_note(unlike, kind),
+        "unlike": (unlike := comparison.without_ratio(methods, kind)),
+        "unlike_note": comparison.no_ratio_note(unlike, kind),
     }
 
 
@@ -76,19 +81,19 @@ def page(folder: Path, note: Note) -> Page:
     summary = to_goal(records, low, experiment, reading, frames, note["unlike"])
     players = [*made.players, *(Player(one.label, "method") for one in frames)]
     places = {player.name: place for place, player in enumerate(players)}
-    laid = lay(trajectory, records, reading)
+    curves = losses_on_clocks(trajectory, records, reading)
     if frames:
-        laid = pl.concat([laid, comparison.lay(frames, experiment, reading)], how="diagonal_relaxed")
+        curves = pl.concat([curves, comparison.method_curves(frames, experiment, reading)], how="diagonal_relaxed")
     sections: list[Tables | Chart] = [_overview(summary, note, players, low.loss)]
-    sections += _against_clocks(laid, "loss", reading.label().replace("\n", " "), places)
+    sections += _against_clocks(curves, "loss", reading.label().replace("\n", " "), places)
     if not reading.exact:
-        evaluations = lay_evaluations(trajectory, records)
+        evaluations = evaluations_on_clocks(trajectory, records)
         for name in (name for name in evaluations.columns if name not in {"policy", "round", *CLOCKS}):
             sections += _against_clocks(evaluations, name, name.replace("_", " "), places)
     clocks = {"runtime", "worker-time", "allocations"}
     end = trajectory.row(-1, named=True)
     figures_ = [(name.replace("_", " "), f"{end[name]:.4g}") for name in trajectory.columns[2:]]
-    together = on_each_other(records)
+    together = equal_clocks_note(records)
     return made._replace(
         study="train",
         title=f"{note['problem']} on {note['title']}",
@@ -103,41 +108,34 @@ def page(folder: Path, note: Note) -> Page:
 def _overview(summary: pl.DataFrame, note: Note, players: Sequence[Player], loss: float) -> Tables:
     """The clocks at the loss."""
     named = {**note, "policies": [player._asdict() for player in players]}
-    made = charts.overview(summary, named, note["rounds"])
-    said = (
+    explained = (
         f"The time until the loss is {loss:.3g}, and the time that all workers were busy until then; less is better, "
         "- where it was not reached. Ratios are of the same seed. Click on a title to sort."
     )
-    return made._replace(title=f"How soon each reaches a loss of {loss:.3g}", note=said)
+    made = charts.overview(summary, named, note["rounds"])
+    return made._replace(title=f"How soon each reaches a loss of {loss:.3g}", note=explained)
 
 
-def _against_clocks(laid: pl.DataFrame, quantity: str, label: str, places: Mapping[str, int]) -> list[Tables | Chart]:
-    """A figure against runtime and against worker time."""
+def _against_clocks(curves: pl.DataFrame, quantity: str, label: str, places: Mapping[str, int]) -> list[Tables | Chart]:
+    """A figure against runtime and one against worker time."""
     better = "lower" if "loss" in quantity or "error" in quantity else "higher"
-    logarithmic = better == "lower" and bool((laid[quantity].drop_nulls() > 0).all())
+    logarithmic = better == "lower" and bool((curves[quantity].drop_nulls() > 0).all())
+    explained = (
+        "The trajectory is the same for all policies: they differ in when its gradients are there. "
+        f"{better.title()} and further left is better."
+    )
     sections: list[Tables | Chart] = []
     for clock in CLOCKS:
-        said, least = clock.replace("total_", "").replace("_", " "), float(laid[clock].to_numpy().max()) / _SHOWN
+        time, least = clock.replace("total_", "").replace("_", " "), float(curves[clock].to_numpy().max()) / SHOWN
         series = []
-        for (policy,), mine in laid.drop_nulls(quantity).group_by("policy", maintain_order=True):
+        for (policy,), mine in curves.drop_nulls(quantity).group_by("policy", maintain_order=True):
             late = mine.filter(pl.col(clock) >= least)
-            shown = late[figures.thinned(len(late), 250)]
-            data = {"x": shown[clock].to_numpy(), "mean": shown[quantity].to_numpy(), "half": None}
-            series.append({"p": places[str(policy)], **data})
-        note = (
-            "The trajectory is the same for all policies: they differ in when its gradients are there. "
-            f"{better.title()} and further left is better."
-        )
-        settings = {"x": said, "y": label, "logX": True, "logY": logarithmic, "half": True}
-        title = f"{quantity.replace('_', ' ').capitalize()} against {said}: {better} is better"
-        sections.append(
-            Chart(
-                f"{quantity}-{said.replace(' ', '-')}",
-                title,
-                note,
-                "curves",
-                [View({"x": [], "series": series})],
-                settings,
-            )
-        )
+            points = late[figures.thinned(len(late), 250)]
+            line = {"x": points[clock].to_numpy(), "mean": points[quantity].to_numpy(), "half": None}
+            series.append({"p": places[str(policy)], **line})
+        settings = {"x": time, "y": label, "logX": True, "logY": logarithmic, "half": True}
+        title = f"{quantity.replace('_', ' ').capitalize()} against {time}: {better} is better"
+        view = View({"x": [], "series": series})
+        name = f"{quantity}-{time.replace(' ', '-')}"
+        sections.append(Chart(name, title, explained, "curves", [view], settings))
     return sections

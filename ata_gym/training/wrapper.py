@@ -5,25 +5,25 @@ from __future__ import annotations
 import os
 from collections.abc import Collection
 from pathlib import Path
-from typing import Any
-
-import ata_gym.training.needs_torch  # noqa: F401 - before what needs torch
+from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 import numpy as np
 from gymnasium.utils import RecordConstructorArgs
 from numpy.typing import NDArray
-from torch import Tensor, nn
 
 from ata_gym.envs.allocation import TaskAllocationEnv
 from ata_gym.envs.states.batch_state import Feedback
-from ata_gym.training import checkpoint
 from ata_gym.training.devices.clock import DeviceClock
-from ata_gym.training.problems.problem import Problem
-from ata_gym.training.tasks import Tasks
-from ata_gym.training.trainer import Trainer
+from ata_gym.training.models import checkpoint
+from ata_gym.training.problem import Problem
+from ata_gym.training.tasks.tasks import Tasks
+from ata_gym.training.trainer.trainer import Trainer
 from ata_gym.utils.trees import leaves, map_leaves, rebuild
 from ata_gym.utils.validation import LARGEST_COUNT, whole_number
+
+if TYPE_CHECKING:
+    from torch import nn
 
 
 class TrainingWrapper(gym.Wrapper[Feedback, NDArray[Any], Feedback, NDArray[Any]], RecordConstructorArgs):
@@ -167,11 +167,12 @@ class TrainingWrapper(gym.Wrapper[Feedback, NDArray[Any], Feedback, NDArray[Any]
             If it is damaged, or does not fit; then ``reset`` starts anew.
         """
         tree = checkpoint.load(Path(path), "trainer", "env", "observation", "policy")
-        env, observation, policy = (map_leaves(Tensor.numpy, tree[part]) for part in ("env", "observation", "policy"))
+        parts = {name: map_leaves(lambda part: part.numpy(), tree[name]) for name in ("env", "observation", "policy")}
+        observation, policy = parts["observation"], parts["policy"]
         if dict(leaves(like, "state")).keys() != policy.keys():
             raise ValueError(f"this checkpoint is of another policy: its state has the parts {sorted(policy)}")
         self.env.reset()  # for wrappers in between, which may ask for it
-        self._allocation_env.restore(env)
+        self._allocation_env.restore(parts["env"])
         self.trainer.restore(tree["trainer"])
         self._observation = observation
         return observation, rebuild(like, (policy[name] for name, _ in leaves(like, "state")))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ast
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib.metadata import entry_points
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 
@@ -30,6 +31,36 @@ DEFAULTS: Mapping[str, str] = MappingProxyType(
 
 PolicyMaker = type[Policy] | Preset
 """What makes a policy of a setting, and says what it is."""
+
+
+class Given(NamedTuple):
+    """A policy that is given as an object, and has a name in this process only."""
+
+    maker: PolicyMaker
+    source: str | None = None
+    """All that its decisions depend on, as text: its code and its hyperparameters; None where that is not known."""
+
+
+_given: dict[str, Given] = {}
+
+
+@contextmanager
+def given(policies: Mapping[str, Given]) -> Iterator[None]:
+    """Inside the block, ``load`` and ``make`` find these policies by their names; ValueError if a name is taken."""
+    taken = sorted(policies.keys() & {"default", *names(), *_given})
+    if taken:
+        raise ValueError(f"{', '.join(taken)} is the name of another policy: give yours a name of its own")
+    _given.update(policies)
+    try:
+        yield
+    finally:
+        for name in policies:
+            del _given[name]
+
+
+def source_given(name: str) -> str | None:
+    """The source of a policy that is given as an object; None for all others, which have files."""
+    return _given[name].source if name in _given else None
 
 
 def names() -> tuple[str, ...]:
@@ -107,6 +138,8 @@ def load(name: str) -> PolicyMaker:
     if name == "default":
         known = ", ".join(f"{policy} for {env_id}" for env_id, policy in DEFAULTS.items())
         raise ValueError(f"which policy is the default depends on the env; give its name: {known}")
+    if name in _given:
+        return _given[name].maker
     if ":" in name:
         found = load_object("policy", name)
     else:

@@ -45,8 +45,7 @@ def test_every_class_is_among_the_kinds() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_keeps_the_contract(name: str) -> None:
     """Legal, reproducible, the same alone as in a batch, and more; here its advice is an error too."""
-    # the first weights of a network belong to a place in the batch: with 24 rounds a row would begin anew in another
-    check_policy(name, rounds=40 if name == "lb-bsp-narx" else 24)
+    check_policy(name, rounds=24)
 
 
 WORKERS = st.one_of(

@@ -149,9 +149,9 @@ def test_every_module_for_training_is_imported_or_names_its_extra_without_torch(
     assert done.returncode == 0, done.stderr
     said = dict(line.split(" ", 1) for line in done.stdout.splitlines())
     assert list(said) == names
-    assert said["ata_gym.rl.native_rows"] == said["ata_gym.training.problems.problem"] == "imported"
+    assert said["ata_gym.rl.native_rows"] == said["ata_gym.training.problem"] == "imported"
     for name, extra in {
-        "training.trainer": "train", "training.studies.curves": "train", "training.problems.digits": "train",
+        "training.trainer.trainer": "train", "training.studies.curves": "train", "training.problems.digits": "train",
         "rl.learning.run": "rl", "cluster.studies.rank": "cluster",
     }.items():  # fmt: skip
         assert said[f"ata_gym.{name}"].endswith(f'needs torch: pip install "ata-gym[{extra}]"')

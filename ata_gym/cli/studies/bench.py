@@ -65,6 +65,8 @@ def bench(
         --out results/times
     ```
     """
+    from ata_gym.bench.experiment.experiment import Experiment  # noqa: PLC0415 - it takes a second
+
     columns = worker_column, duration_column, round_column
     found = options.find_scenario(scenario, data, trace, columns, budget, rounds)
     experiment = Experiment.on_scenario(found, rounds=rounds, seeds=seeds, seed=seed, price=price)

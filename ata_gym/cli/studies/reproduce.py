@@ -232,11 +232,17 @@ def _draw_losses(
     """Draw loss and accuracy on the mean clock of each policy, and say what is not as published."""
     from ata_gym.bench.experiment.experiment import plural  # noqa: PLC0415
     from ata_gym.bench.experiment.store import Folder  # noqa: PLC0415
-    from ata_gym.training.studies.curves import LossReading, draw, lay, lay_evaluations, on_each_other  # noqa: PLC0415
+    from ata_gym.training.studies.curves import (  # noqa: PLC0415
+        LossReading,
+        draw,
+        equal_clocks_note,
+        evaluations_on_clocks,
+        losses_on_clocks,
+    )
 
     records, reading = Folder(out).results(names), LossReading.of(trainer.problem, experiment.rounds)
-    curves, evaluations = lay(trajectory, records, reading), lay_evaluations(trajectory, records)
-    label, note = reading.label(), on_each_other(records)
+    curves, evaluations = losses_on_clocks(trajectory, records, reading), evaluations_on_clocks(trajectory, records)
+    label, note = reading.label(), equal_clocks_note(records)
     say(
         f"\nThe paper's network, with Adam at 8e-5: {label.replace(chr(10), ' ')}: {curves['loss'][0]:.4g} in the "
         f"first round, {curves['loss'][-1]:.4g} at the end; on the held-out images: loss "

@@ -61,8 +61,8 @@ def measure(
     from ata_gym.bench.experiment.experiment import plural  # noqa: PLC0415
     from ata_gym.bench.recordings import check_trace_name  # noqa: PLC0415
     from ata_gym.training.devices.workers import autocorrelation, find_workers, measure_times  # noqa: PLC0415
-    from ata_gym.training.problems.problem import make_problem  # noqa: PLC0415
-    from ata_gym.training.trainer import Trainer  # noqa: PLC0415
+    from ata_gym.training.problem import make_problem  # noqa: PLC0415
+    from ata_gym.training.trainer.trainer import Trainer  # noqa: PLC0415
 
     check_trace_name(out)
     whole_number("tasks", tasks, 2)

@@ -13,7 +13,7 @@ from ata_gym.cli import completion, options
 from ata_gym.cli.console import command_line, say_error, say_files, show_report
 from ata_gym.cli.studies.bench import end_with
 from ata_gym.cli.studies.report import pages
-from ata_gym.training.problems.problem import problem_names
+from ata_gym.training.problem import problem_names
 from ata_gym.utils.errors import named_failure
 from ata_gym.utils.extras import require
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ata_gym.bench.experiment.experiment import Experiment
     from ata_gym.training.studies.kept_trajectory import Training
     from ata_gym.training.studies.loss_study import Outcome
-    from ata_gym.training.trainer import Trainer
+    from ata_gym.training.trainer.trainer import Trainer
 
 _POINTS = 500
 """Rounds at which the clocks are recorded, at most."""
@@ -123,11 +123,11 @@ def train(
     """
     require("torch", extra="train", purpose="The command train")
     from ata_gym.bench.experiment.experiment import Experiment  # noqa: PLC0415 - these imports take seconds
-    from ata_gym.training.problems.problem import make_problem  # noqa: PLC0415
+    from ata_gym.training.problem import make_problem  # noqa: PLC0415
     from ata_gym.training.studies.comparison import TUNED, MethodChoice, rate_of_policies  # noqa: PLC0415
     from ata_gym.training.studies.kept_trajectory import Training  # noqa: PLC0415
     from ata_gym.training.studies.loss_study import LossStudy  # noqa: PLC0415
-    from ata_gym.training.trainer import Trainer  # noqa: PLC0415
+    from ata_gym.training.trainer.trainer import Trainer  # noqa: PLC0415
 
     effort = options.checked_effort(1, save_every, rerun_changed)
     training = Training(problem, data, threads, evaluate_every, tensorboard=tensorboard, effort=effort)
@@ -173,15 +173,15 @@ def _refuse(option: str, others: dict[str, bool]) -> None:
 def _train_on_devices(
     trainer: Trainer, workers: str, names: list[str], experiment: Experiment, training: Training, out: Path
 ) -> None:
-    from ata_gym.training.studies.device_training import train_on_devices  # noqa: PLC0415 - it takes seconds
+    from ata_gym.training.studies.device_training import DeviceStudy  # noqa: PLC0415 - it takes seconds
 
     rounds, problem = experiment.rounds, training.problem
     with named_failure(f"the problem {problem}"), progress_bars(dict.fromkeys(names, rounds)) as progress:
-        measured = train_on_devices(
-            trainer, workers, names, rounds, out, problem=problem, data=training.data, price=experiment.scenario.price,
-            progress=progress, save_every=training.effort.save_every,
-            rerun_changed=training.effort.rerun_changed,
-        )  # fmt: skip
+        price, effort = experiment.scenario.price, training.effort
+        study = DeviceStudy(
+            workers, names, rounds, problem, training.data, price, effort.save_every, effort.rerun_changed
+        )
+        measured = study.run(trainer, out, progress)
     show_report(measured)
 
 

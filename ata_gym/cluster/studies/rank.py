@@ -22,8 +22,8 @@ from torch.utils.data import DataLoader
 from ata_gym.cluster.studies.emulation import Emulation
 from ata_gym.cluster.torchrun.task_sampler import TaskSampler
 from ata_gym.cluster.torchrun.torch_allocator import TorchAllocator
+from ata_gym.training.problem import make_problem
 from ata_gym.training.problems.classification import Classification
-from ata_gym.training.problems.problem import make_problem
 
 
 class Work(NamedTuple):

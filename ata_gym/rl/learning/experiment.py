@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -49,6 +49,19 @@ SCHEMA: dict[str, Any] = {
     "cost": pl.Float64,  # runtime + price x total worker time
 }
 """The columns of what policies did on a split: a row for each policy and seed."""
+
+
+class Learned(NamedTuple):
+    """The results of a training."""
+
+    curve: pl.DataFrame
+    """A row for each evaluation: ``steps``, and ``cost/<reference>``, geometric means over the validation seeds."""
+    validation: pl.DataFrame
+    """What the references did on the validation seeds; columns as ``SCHEMA``."""
+    test: pl.DataFrame
+    """What the agents and the references did on the test seeds; the best agent, the first and the last come first."""
+    left_out: Mapping[str, str]
+    """References that cannot play, and why."""
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -151,3 +152,15 @@ class AgentSpec:
         from ata_gym.rl.sb3.policy import WorkersPolicy  # noqa: PLC0415 - it imports torch
 
         return WorkersPolicy
+
+
+_PLAYERS = {"allocation": "LearnedAgent", "race": "LearnedRaceAgent", "dispatch": "LearnedDispatchAgent"}
+
+
+def policy_name(env: str, folder: Path) -> str:
+    """The name of the agent in a folder for ``ata-gym bench`` and ``ata_policies.make``; ``env`` is a short name.
+
+    >>> policy_name("race", Path("results"))
+    'ata_gym.rl.agent:LearnedRaceAgent:folder=results'
+    """
+    return f"ata_gym.rl.agent:{_PLAYERS[env]}:folder={folder.as_posix()}"

@@ -14,7 +14,7 @@ from ata_gym.pools.distributions import Distributions
 from ata_gym.scenarios import Scenario
 from ata_gym.simulation.rounds import RoundResult, race_round
 from ata_gym.training.devices.workers import Worker, add, find_workers, replicate
-from ata_gym.training.trainer import Gradient, Trainer
+from ata_gym.training.trainer.trainer import Gradient, Trainer
 from ata_gym.typing import Ints, Keys
 
 

@@ -12,8 +12,8 @@ import numpy as np
 
 from ata_gym.pools import Pool
 from ata_gym.training.methods.clock import WorkerClock
-from ata_gym.training.models import Weights, copy_weights
-from ata_gym.training.trainer import Trainer
+from ata_gym.training.models.model import Weights, copy_weights
+from ata_gym.training.trainer.trainer import Trainer
 from ata_gym.typing import Floats, Ints
 from ata_gym.utils.validation import whole_number
 

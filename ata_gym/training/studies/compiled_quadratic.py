@@ -9,7 +9,7 @@ import torch
 
 from ata_gym.simulation.keys import derive_keys
 from ata_gym.training.problems.quadratic import Quadratic
-from ata_gym.training.trainer import Trainer
+from ata_gym.training.trainer.trainer import Trainer
 from ata_gym.typing import Floats
 from ata_gym.utils.compiled import gufunc
 

@@ -22,7 +22,7 @@ from ata_gym.training.studies.curves import Goal, LossReading, goal
 from ata_gym.training.studies.kept_trajectory import Trained, Training, keep_trajectory
 from ata_gym.training.studies.loss_report import report
 from ata_gym.training.studies.trajectory import made_by_problem
-from ata_gym.training.trainer import Trainer
+from ata_gym.training.trainer.trainer import Trainer
 
 
 class Outcome(NamedTuple):
@@ -88,7 +88,7 @@ class LossStudy:
         self, trained: Trained, experiment: Experiment, low: Goal, reading: LossReading
     ) -> tuple[dict[MethodChoice, pl.DataFrame], dict[str, FloatingPointError]]:
         """The updates of each method at its best learning rate, and why the others could not continue."""
-        tried = [choice.tried() if self.tune else [choice] for choice in self.methods]
+        tried = [choice.at_each_rate() if self.tune else [choice] for choice in self.methods]
         made_by = made_by_problem(self.training.problem, best.__module__)
         everything = [choice for choices in tried for choice in choices]
         files = [(choice.label, (result(trained.folder, choice),)) for choice in everything]

@@ -19,7 +19,7 @@ from ata_gym.bench.report.headline import ONE_SEED
 from ata_gym.bench.report.report import Report, write
 from ata_gym.bench.report.summary_tables import summary_table
 from ata_gym.bench.report.table import markdown
-from ata_gym.training.studies.curves import on_each_other
+from ata_gym.training.studies.curves import equal_clocks_note
 
 PUBLISHED_ROUNDS = 3_000_000
 
@@ -30,7 +30,7 @@ ROWS = (
     ("round", "round_time", "mean round time"),
     ("round", "mean_regret", "mean proxy regret"),
 )
-"""The rows of the paper's figure, a panel for each number of workers: columns x and y of ``lay``, and the y label."""
+"""The rows of the paper's figure: columns x and y of ``suboptimality_on_clocks``, and the label of y."""
 
 _LEAST_WIDTH = 6.4
 """In inches: title and legend need it where there is one number of workers."""
@@ -44,20 +44,20 @@ def report(
 ) -> Report:
     """Summarise the policies, and leave tables, curves and the picture in a folder, named after the growth.
 
-    ``trajectory`` and ``records`` are as for ``lay``; ``about`` says budget, rounds and seeds in the titles.
+    ``trajectory`` and ``records`` are as for ``suboptimality_on_clocks``; ``about`` names budget, rounds and seeds.
     """
-    curves, found = lay(trajectory, records), summarise(records)
+    curves, found = suboptimality_on_clocks(trajectory, records), summarise(records)
     quantities = ["runtime/ofta", "total_worker_time/ofta", "round_time", "mean_regret"]
     tables = [summary_table(f"n = {n}: {growth}, {about}", found.filter(n=n), quantities) for n in records]
     files = write(folder, {f"{growth}.md": markdown(tables), f"{growth}.csv": found, f"{growth}-curves.csv": curves})
     pictures = draw(curves, f"icml2025-quadratic, {growth} ({about})", folder / "plots" / growth)
-    said = [remark(curves["round"][-1], curves["suboptimality"][-1])]
-    said += [ONE_SEED] * (next(iter(records.values()))["seed"].n_unique() == 1)
-    said += [f"n = {n}: {note}" for n, frame in records.items() if (note := on_each_other(frame))]
-    return Report(found, tables, files, pictures, remark="\n".join(said))
+    sentences = [remark(curves["round"][-1], curves["suboptimality"][-1])]
+    sentences += [ONE_SEED] * (next(iter(records.values()))["seed"].n_unique() == 1)
+    sentences += [f"n = {n}: {note}" for n, frame in records.items() if (note := equal_clocks_note(frame))]
+    return Report(found, tables, files, pictures, remark="\n".join(sentences))
 
 
-def lay(trajectory: pl.DataFrame, records: Mapping[int, pl.DataFrame]) -> pl.DataFrame:
+def suboptimality_on_clocks(trajectory: pl.DataFrame, records: Mapping[int, pl.DataFrame]) -> pl.DataFrame:
     """Join a trajectory of the quadratic with the records of ``ata_gym.bench`` for each n; means over the seeds.
 
     The columns are n, policy, round, runtime, total_worker_time, round_time (the mean of all rounds so far),
@@ -111,7 +111,7 @@ def remark(rounds: int, left: float) -> str:
 
 
 def draw(curves: pl.DataFrame, title: str, stem: Path) -> list[Path]:
-    """Draw what ``lay`` returned as one picture, a column for each number of workers, as PNG and SVG.
+    """Draw the curves as one picture with a column for each number of workers, as PNG and SVG.
 
     Bands are 95 % confidence intervals over seeds: of the mean round time and regret, or of the clock at each round.
     """

@@ -17,9 +17,9 @@ import torch
 from ata_gym.bench.experiment.experiment import Config
 from ata_gym.bench.experiment.provenance import Provenance, provenance_of
 from ata_gym.bench.experiment.store import Folder, begin, discard, finished, read_frame, write_frame
-from ata_gym.training import checkpoint
-from ata_gym.training.problems.problem import module_of
-from ata_gym.training.trainer import Trainer
+from ata_gym.training.models import checkpoint
+from ata_gym.training.problem import module_of
+from ata_gym.training.trainer.trainer import Trainer
 from ata_gym.utils.extras import require
 from ata_gym.utils.manifest import write_listed
 from ata_gym.utils.sealed import load_checkpoint, save_checkpoint
@@ -45,7 +45,6 @@ def train_once(
     progress: Callable[[int, float], None] = lambda _round, _loss: None,
     *,
     evaluate_every: int | None = None,
-    threads: int = 1,
     save_every: float = 10.0,
     log: Log = lambda _: None,
     made_by: Provenance | None = None,
@@ -58,12 +57,9 @@ def train_once(
         A results folder of the trainer's configuration. In the end it holds ``training.parquet``, the trajectory, and
         ``weights.pt``, the final weights, which ``checkpoint.load`` reads.
     progress
-        Called with the number of rounds done, and the last loss: after every round, or after all that the
-        trainer's ``leap`` took at once.
+        Called with the number of rounds done, and the last loss.
     evaluate_every
         Rounds between two evaluations; by default those of ``evaluation_rounds``.
-    threads
-        Of torch; the bits of a result depend on their number.
     save_every
         Seconds between checkpoints.
     log
@@ -88,7 +84,7 @@ def train_once(
         progress(rounds, trajectory["loss"][-1])
         _log_again(trajectory, log)
         return trajectory
-    with deterministic(threads), stop_requested() as stop:
+    with stop_requested() as stop:
         evaluated = sorted(evaluation_rounds(rounds, evaluate_every))
         record = _Record(trainer, set(evaluated), saved, log, made_by or {})
         last = perf_counter()

@@ -8,16 +8,16 @@ import numpy as np
 
 from ata_gym.simulation.keys import derive_keys, uniforms
 from ata_gym.theory.allocation.beta_rule import allocate_by_cost
-from ata_gym.theory.optimal.newcomers import thin
-from ata_gym.typing import Ints, Mask
+from ata_gym.typing import Ints, Keys, Mask
 from ata_gym.utils.ranges import Allocations, Counts, Tasks, Wholes
 from ata_gym.utils.validation import real
-from ata_policies.allocation.exploration import choose_tries
-from ata_policies.allocation.search import MOVES, candidates, gain_of_strangers, knowledge, search
 from ata_policies.beliefs.availability import LONGEST, PAUSE, Availability, results_of
 from ata_policies.beliefs.distributions.bins import DistributionBelief
 from ata_policies.explanation import listed
 from ata_policies.observations import Observation
+from ata_policies.planning.exploration import Trials, explore
+from ata_policies.planning.knowledge import choose_candidates, learn_row
+from ata_policies.planning.local_search import MOVES, search
 from ata_policies.policy import Policy, Setting, State
 
 _FORESEEN = 1_000.0
@@ -92,19 +92,20 @@ class DistributionLearner(Policy):
     def act(self, state: State, seen: Observation) -> tuple[Ints, State]:
         """Make the plan again where it is due, and play it."""
         plan: AllocationPlan = state.plan
-        before, there = plan.availability.available(), plan.availability
-        there = there.after(results_of(seen["worker"], self.setting.n), PAUSE, LONGEST)
-        now, since, reach = there.available(), state.belief.since, state.belief.reach
-        anew, forgot = since < plan.since, reach < plan.reach
+        since, reach = state.belief.since, state.belief.reach
+        before, availability = plan.availability.available(), plan.availability
+        availability = availability.after(results_of(seen["worker"], self.setting.n), PAUSE, LONGEST)
+        there, anew, forgot = availability.available(), since < plan.since, reach < plan.reach
         plan = plan._replace(since=since, reach=reach, changes=plan.changes + anew)
-        again = (state.round >= plan.due) | anew | forgot | (before != now).any(axis=1)
+        again = (state.round >= plan.due) | anew | forgot | (before != there).any(axis=1)
         again |= ~plan.allocation.any(axis=1)
         if again.any():
             plan = plan._replace(allocation=plan.allocation.copy(), best=plan.best.copy(), due=plan.due.copy())
+            keys = state.round_keys()
             for e in np.flatnonzero(again).tolist():
-                self._solve(state, plan, now[e], e)
-        there = there._replace(asked=plan.allocation)
-        return plan.allocation.copy(), state._replace(plan=plan._replace(availability=there))
+                self._plan(state, plan, there[e], keys[e], e)
+        availability = availability._replace(asked=plan.allocation)
+        return plan.allocation.copy(), state._replace(plan=plan._replace(availability=availability))
 
     def last_action(self, state: State) -> Ints:
         """That of the plan, but for workers that have left or come since."""
@@ -128,47 +129,43 @@ class DistributionLearner(Policy):
         words = f"this allocation until round {plan.due[row] - 1}; {state.belief.reach[row]:.0f} rounds count"
         return f"{words}; tried for what is learned: {listed(tried)}" if tried.any() else words
 
-    def _solve(self, state: State, plan: AllocationPlan, there: Mask, e: int) -> None:
-        """Plan row e for the workers that are there, in place."""
-        budget, price, round = self.setting.budget, self.setting.price, int(state.round[e])
-        key = state.round_keys()[e]
+    def _plan(self, state: State, plan: AllocationPlan, there: Mask, key: Keys, e: int) -> None:
+        """Plan row e for the workers that are ``there``, (n,), in place; ``key`` is that of its own randomness."""
+        budget, price, n = self.setting.budget, self.setting.price, self.setting.n
+        plan.due[e] = state.round[e] + 1
         tried = np.flatnonzero(there & (state.belief.counts[e] > 0.0))
-        plan.due[e] = round + 1
         if tried.size == 0:
-            times = np.zeros(there.size)
-            plan.best[e] = 0
+            plan.best[e], times = 0, np.zeros(n)
             plan.allocation[e] = allocate_by_cost(times, times, budget, key, np.ones_like(there), there)
             return
-        known = knowledge(state.belief.rows([e]), self.weight)
-        among = candidates(known, tried, tried[plan.best[e, tried] > 0], budget)
-        luck = uniforms(derive_keys(key, 0, 1), there.size + 2)
-        found = search(among, plan.best[e, among.workers], budget, price, luck[0])
-        allocation, limit, shape = np.zeros(there.size, np.int64), np.empty(there.size), among.shapes().mean(axis=0)
-        allocation[among.workers] = found.allocation
-        plan.best[e] = allocation
-        less = thin(among.times, found.allocation, price, shape, among.doubt)
-        limit[:] = less.limit[1]
-        limit[among.workers] = np.minimum(found.limit, np.where(found.allocation > 0, less.limit[1], np.inf))
-        wide = np.zeros((less.taken.size, there.size), np.int64)
-        wide[:, among.workers] = less.allocation
-        unknown = np.flatnonzero(there & (known.seen.evidence == 0.0))
-        strangers = min(budget, unknown.size)
-        gain = gain_of_strangers(known, among, found, strangers, budget, price) if strangers > 1 else 0.0
-        first = np.argpartition(luck[2:][unknown], min(budget, unknown.size - 1))[:budget] if unknown.size else unknown
-        workers = np.sort(np.append(tried, unknown[first]))
-        since, memory = float(plan.since[e]), float(state.belief.counts[e].sum()) / budget
-        left = self._rounds_left(round, since, float(plan.changes[e])) * min(1.0, 2.0 * memory / max(since, 1.0))
-        tries = choose_tries(less._replace(allocation=wide), known, workers, limit, among, price, left, gain, luck[2:])
-        plan.allocation[e] = tries.allocation
-        plan.allocation[e, tries.workers] += 1
+        draws = uniforms(derive_keys(key, 0, 1), n + 2)
+        known = learn_row(state.belief.rows([e]), self.weight)
+        candidates = choose_candidates(known, tried, tried[plan.best[e, tried] > 0], budget)
+        found = search(candidates, plan.best[e, candidates.workers], budget, price, draws[0])
+        memory = float(state.belief.counts[e].sum()) / budget
+        trials = explore(known, candidates, found, there, price, self._rounds_left(state, plan, e, memory), draws[2:])
+        plan.best[e] = 0
+        plan.best[e, candidates.workers] = found.allocation
+        plan.allocation[e] = trials.allocation
+        plan.allocation[e, trials.workers] += 1
         if found.moves < MOVES:
-            pause = _LONGEST * min(float(plan.reach[e]), memory) * (1.0 + luck[1]) / 2.0
-            plan.due[e] += max(int(min(pause, 0.25 * tries.tasks) if tries.workers.size else pause) - 1, 0)
+            plan.due[e] += _pause(trials, min(float(plan.reach[e]), memory), draws[1])
 
-    def _rounds_left(self, round: int, since: float, changes: float) -> float:
-        """How long things stay as they are, as far as that is known."""
-        horizon = self.setting.horizon
-        left = np.inf if horizon is None else float(max(horizon - round, 0))
+    def _rounds_left(self, state: State, plan: AllocationPlan, e: int, memory: float) -> float:
+        """For how many rounds things stay as they are, as far as that is known, where ``memory`` rounds count."""
+        round, since, changes = float(state.round[e]), float(plan.since[e]), float(plan.changes[e])
+        left = np.inf if self.setting.horizon is None else max(self.setting.horizon - round, 0.0)
         if changes > 0.0:
-            return min(left, max(since, round / changes))
-        return left if horizon is not None else max(since, _FORESEEN)
+            left = min(left, max(since, round / changes))
+        elif self.setting.horizon is None:
+            left = max(since, _FORESEEN)
+        return left * min(1.0, 2.0 * memory / max(since, 1.0))
+
+
+def _pause(trials: Trials, memory: float, draw: float) -> int:
+    """Rounds between the round after this one and the next plan, at random, where ``memory`` rounds count.
+
+    Where workers are tried, the next plan comes no later than a quarter of the tasks that it takes to know them.
+    """
+    pause = _LONGEST * memory * (1.0 + draw) / 2.0
+    return max(int(min(pause, 0.25 * trials.tasks) if trials.workers.size else pause) - 1, 0)

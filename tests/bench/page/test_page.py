@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import re
 from html import unescape
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -21,14 +19,9 @@ from ata_gym.bench.report import style
 from ata_gym.cli.studies.report import write_page
 from ata_gym.pools import exponential
 from ata_gym.scenarios import Scenario
+from tests.page_data import parts
 
 NAMES = ["ofta", "mine", "uta"]
-
-
-def parts(html: str) -> dict[str, Any]:
-    """The JSON in a page, by the ids of its elements."""
-    found = re.findall(r'<script type="application/json" id="([^"]+)">(.*?)</script>', html, re.DOTALL)
-    return {name: json.loads(text) for name, text in found}
 
 
 def test_a_page_is_the_same_bytes_each_time_and_names_no_place_of_the_network(page_of):

@@ -23,7 +23,7 @@ from ata_gym.envs.interface.worker_features import (
 )
 from ata_gym.pools import PoolDistribution, deterministic, exponential, gamma, log_normal
 from ata_gym.scenarios import Scenario
-from tests.envs.interface.playing import ALLOCATION, DISPATCH, FORMS, IDS, RACE, WORLDS, Player, same, single, vector
+from tests.envs.playing import ALLOCATION, DISPATCH, FORMS, IDS, RACE, WORLDS, Player, same, single, vector
 
 COLUMN = {name: k for k, name in enumerate((*OF_WORKER, *OF_ROUND))}
 N = 4

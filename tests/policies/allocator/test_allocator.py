@@ -194,7 +194,7 @@ def test_shares_sum_to_the_budget_whoever_is_there(name: str, data: st.DataObjec
 
 
 @pytest.mark.parametrize("name", ["race", "gta", "race-caps", "race-fastest", "race-backup"])
-@settings(max_examples=6, suppress_health_check=list(HealthCheck))
+@settings(max_examples=4, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_a_race_starts_enough_whoever_is_there(name: str, data: st.DataObject) -> None:
     allocator = Allocator(["a", "b", "c"], 5, name, start_more=True, price=data.draw(st.sampled_from([0.0, 0.2])))

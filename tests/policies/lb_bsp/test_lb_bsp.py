@@ -73,8 +73,8 @@ def batched(seen: Observation) -> Observation:
 
 
 def test_narx_keeps_the_contract_while_it_learns() -> None:
-    """Two episodes of 20 rounds, three trainings in each."""
-    check_policy(LbBsp, predictor=Narx(lags=2, hidden=3, window=8, every=5, steps=2, warm_up=6))
+    """Two episodes of 9 rounds, three trainings in each."""
+    check_policy(LbBsp, rounds=18, predictor=Narx(lags=2, hidden=2, window=8, every=5, steps=1, warm_up=6))
 
 
 @settings(deadline=None)

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-import ata_gym.training.devices.workers
 import ata_policies
 from ata_gym.pools import deterministic, trace
 from ata_gym.training import Classification, Trainer, TrainingWrapper, Worker, make_problem
+from ata_gym.training.devices import workers
 from ata_gym.training.devices.clock import DeviceClock
 from tests.training.small_problem import SAMPLES
 
@@ -67,7 +67,7 @@ def images(tmp_path_factory):
 @pytest.fixture
 def several_devices(monkeypatch):
     """To torch, cpu:0 and cpu:1 are other devices than cpu, on the same processor."""
-    monkeypatch.setattr(ata_gym.training.devices.workers, "find_device", torch.device)
+    monkeypatch.setattr(workers, "find_device", torch.device)
     return [Worker("cpu"), Worker("cpu:0", 2), Worker("cpu:1")]
 
 
@@ -124,8 +124,8 @@ def test_the_weights_are_the_same_where_a_gpu_helps(name, home):
 
 def test_on_one_device_the_trajectory_is_the_same_to_the_bit_whatever_the_times_and_the_allocation():
     runs = []
-    for name, workers in (("uta", WORKERS), ("gta", WORKERS), ("gta", ["cpu:5", "cpu", "cpu"]), (None, "cpu,cpu,cpu")):
-        env = make("digits", env_id=ata_policies.load(name or "uta").env_id, workers=workers, optimizer="adam")
+    for name, listed in (("uta", WORKERS), ("gta", WORKERS), ("gta", ["cpu:5", "cpu", "cpu"]), (None, "cpu,cpu,cpu")):
+        env = make("digits", env_id=ata_policies.load(name or "uta").env_id, workers=listed, optimizer="adam")
         steps = play(env, name and ata_policies.make(name, env))
         runs.append(([info["loss"] for *_, info in steps], weights(env)))
     for losses, end in runs[1:]:

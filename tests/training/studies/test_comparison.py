@@ -26,10 +26,10 @@ from ata_gym.training.studies.curves import (
     LossReading,
     coinciding,
     draw,
+    equal_clocks_note,
+    evaluations_on_clocks,
     goal,
-    lay,
-    lay_evaluations,
-    on_each_other,
+    losses_on_clocks,
 )
 from ata_gym.training.studies.loss_report import to_goal
 from tests.flips import unseen
@@ -154,7 +154,7 @@ def test_tuning_chooses_the_rate_that_reaches_the_loss_first(tmp_path):
     low, reading = goal(pl.read_parquet(tmp_path / "training.parquet"), EXACT), EXACT
     tried = {
         choice: tmp_path / f"methods/rennala%3D{choice.lr:g}.parquet"
-        for choice in MethodChoice.parse("rennala").tried()
+        for choice in MethodChoice.parse("rennala").at_each_rate()
     }
     frames = {choice: pl.read_parquet(path) for choice, path in tried.items() if path.exists()}
     assert 4 < len(frames) < 10  # the largest rates diverge
@@ -174,8 +174,8 @@ def test_tuning_chooses_the_rate_that_reaches_the_loss_first(tmp_path):
 )
 def test_no_ratio_is_shown_where_learning_rates_differ_in_kind(policies, compared):
     choices = [MethodChoice.parse(text) for text in ("rennala", "asgd=0.1", "ringmaster=theory")]
-    choices.append(MethodChoice.parse("ssp").tried()[0])
-    unlike = comparison.unlike(choices, policies)
+    choices.append(MethodChoice.parse("ssp").at_each_rate()[0])
+    unlike = comparison.without_ratio(choices, policies)
     assert {choice.label for choice in choices} - unlike.keys() == compared
     frame = pl.DataFrame({"loss": [1.0, 0.5], "runtime": [1.0, 2.0], "total_worker_time": [1.0, 2.0]})
     frames = dict.fromkeys(choices, frame)
@@ -184,9 +184,9 @@ def test_no_ratio_is_shown_where_learning_rates_differ_in_kind(policies, compare
     ratios = summary.filter(pl.col("quantity").str.contains("/")).drop_nulls("mean")
     assert set(ratios["policy"]) == {"ofta", *compared}
     assert summary.filter(quantity="runtime")["mean"].null_count() == 0
-    note = comparison.unlike_note(unlike, policies)
+    note = comparison.no_ratio_note(unlike, policies)
     assert all(f"{label} (" in note for label in unlike)
-    assert comparison.unlike_note({}, policies) == ""
+    assert comparison.no_ratio_note({}, policies) == ""
 
 
 def test_all_by_theory_are_compared_and_others_are_not(tmp_path):
@@ -298,7 +298,7 @@ def test_what_is_never_reached_is_null(tmp_path):
     frame = comparison.run_once(entry, Trainer("quadratic", BUDGET, lr=0.1), EXPERIMENT, folder)
     assert "suboptimality" in frame.columns
     reading = LossReading.of(Quadratic(), ROUNDS)
-    curves = comparison.lay({entry: frame}, EXPERIMENT, reading)
+    curves = comparison.method_curves({entry: frame}, EXPERIMENT, reading)
     assert curves["round"][-1] == len(frame)
     assert curves["loss"].is_finite().all()
     goals = (Goal(level, 7) for level in (-1.0, 1e9))
@@ -385,7 +385,7 @@ EXACT = LossReading(over=1, exact=True)
 
 
 def test_each_policy_gets_the_one_curve_on_its_own_clock():
-    curves = lay(trajectory(LOSSES), clocks([1, 2, 5], slow=3.0, fast=1.0), EXACT)
+    curves = losses_on_clocks(trajectory(LOSSES), clocks([1, 2, 5], slow=3.0, fast=1.0), EXACT)
     assert curves["policy"].to_list() == ["slow"] * 3 + ["fast"] * 3
     assert curves["loss"].to_list() == [2.0, 1.0, 0.4] * 2
     assert curves["runtime"].to_list() == [3.0, 6.0, 15.0, 1.0, 2.0, 5.0]
@@ -410,7 +410,13 @@ def test_the_goal(losses, expected):
 def test_pictures(tmp_path, losses):
     run = trajectory(losses).with_columns(accuracy=pl.lit(0.5))
     records = clocks(range(1, len(losses) + 1), ata=1.0, mine=2.0)
-    shown = lay(run, records, EXACT), lay_evaluations(run, records), EXACT.label(), "a title", tmp_path / "loss"
+    shown = (
+        losses_on_clocks(run, records, EXACT),
+        evaluations_on_clocks(run, records),
+        EXACT.label(),
+        "a title",
+        tmp_path / "loss",
+    )
     files = draw(*shown, "a note")
     assert [file.name for file in files] == ["loss.png", "loss.svg"]
     assert files[0].read_bytes().startswith(b"\x89PNG")
@@ -421,7 +427,7 @@ def test_pictures(tmp_path, losses):
 
 def test_evaluations_are_laid_on_clocks_that_run_evenly_between_recorded_rounds():
     run = trajectory(LOSSES).with_columns(accuracy=pl.Series([0.1, None, None, 0.3, None, 0.9]))
-    laid = lay_evaluations(run, clocks([1, 2, 5], slow=3.0, fast=1.0))
+    laid = evaluations_on_clocks(run, clocks([1, 2, 5], slow=3.0, fast=1.0))
     assert laid["policy"].to_list() == ["slow", "slow", "fast", "fast"]
     assert laid["accuracy"].to_list() == [0.3, 0.9] * 2
     assert laid["runtime"].to_list() == [9.0, 15.0, 3.0, 5.0]
@@ -430,7 +436,7 @@ def test_evaluations_are_laid_on_clocks_that_run_evenly_between_recorded_rounds(
 def test_policies_whose_clocks_are_equal_are_named():
     records = clocks([1, 5], uta=1.0, gta=2.0, ata=1.0, mine=2.0, other=3.0)
     assert coinciding(records) == [["uta", "ata"], ["gta", "mine"]]
-    first, second = on_each_other(records).removesuffix(".").split(". ")
+    first, second = equal_clocks_note(records).removesuffix(".").split(". ")
     assert first.startswith("uta and ata lie exactly on each other up to round 5: all their scores are still 0")
     assert second == "gta and mine lie exactly on each other up to round 5: their allocations are equal"
-    assert on_each_other(clocks([1, 5], uta=1.0, ata=1.1)) == ""
+    assert equal_clocks_note(clocks([1, 5], uta=1.0, ata=1.1)) == ""
