@@ -5,18 +5,19 @@ from __future__ import annotations
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ata_gym.cli import completion
 from ata_gym.cli.console import say, say_error
 from ata_gym.cluster.on_ray.connection import check_address, quiet_ray
+from ata_gym.pools import read_trace
 from ata_gym.utils.validation import whole_number
 
 if TYPE_CHECKING:
-    from ata_gym.bench.experiment.experiment import Experiment
-    from ata_gym.bench.experiment.jobs import Runner
+    from ata_gym.bench.experiment.jobs import Effort
+    from ata_gym.scenarios import Scenario as ScenarioData
 
 
 class Where(StrEnum):
@@ -110,66 +111,46 @@ def split_names(names: str, what: str = "policy") -> list[str]:
     return found
 
 
-class Effort(NamedTuple):
-    """How the work is done; results do not depend on it."""
+def checked_effort(
+    jobs: int | None = None,
+    save_every: float = 10.0,
+    rerun_changed: bool = False,
+    workers: Where = Where.local,
+    address: str | None = None,
+) -> Effort:
+    """How the work of a command is done; ValueError for a number or an address that makes no sense."""
+    from ata_gym.bench.experiment.jobs import Effort, on_this_machine  # noqa: PLC0415 - these imports take a second
+    from ata_gym.cluster.on_ray.sweeps.sweep import play_on_ray  # noqa: PLC0415
 
-    jobs: int | None = None
-    save_every: float = 10.0
-    rerun_changed: bool = False
-    workers: Where = Where.local
-    address: str | None = None
-
-    @classmethod
-    def checked(
-        cls,
-        jobs: int | None,
-        save_every: float,
-        rerun_changed: bool,
-        workers: Where = Where.local,
-        address: str | None = None,
-    ) -> Effort:
-        """Refuse what makes no sense: a number of processes, of seconds between checkpoints, an address of Ray."""
-        if jobs is not None:
-            whole_number("jobs", jobs)
-        if not save_every >= 0:
-            raise ValueError(f"save-every must be at least 0 seconds, not {save_every}")
-        if workers is Where.ray:
-            quiet_ray("--workers ray")
-            if address is not None:
-                check_address(address, "--address")
-        elif address is not None:
-            raise ValueError("--address only goes with --workers ray")
-        return cls(jobs, save_every, rerun_changed, workers, address)
-
-    def runner(self) -> Runner:
-        """What runs the jobs."""
-        from ata_gym.bench.experiment.jobs import on_this_machine  # noqa: PLC0415 - these imports take a second
-        from ata_gym.cluster.on_ray.sweeps.sweep import play_on_ray  # noqa: PLC0415
-
-        return on_this_machine if self.workers is Where.local else partial(play_on_ray, address=self.address)
+    if jobs is not None:
+        whole_number("jobs", jobs)
+    if not save_every >= 0:
+        raise ValueError(f"save-every must be at least 0 seconds, not {save_every}")
+    if workers is Where.ray:
+        quiet_ray("--workers ray")
+        if address is not None:
+            check_address(address, "--address")
+    elif address is not None:
+        raise ValueError("--address only goes with --workers ray")
+    runner = on_this_machine if workers is Where.local else partial(play_on_ray, address=address)
+    return Effort(jobs, save_every, rerun_changed, runner)
 
 
-USUAL = Effort()
-
-
-def find_experiment(
+def find_scenario(
     scenario: str | None,
+    data: Path | None,
     trace: Path | None,
     columns: tuple[str | None, str | None, str | None],
     budget: int | None,
     rounds: int | None,
-    seeds: int,
-    seed: int,
-    price: float = 0.0,
-    data: Path | None = None,
-) -> Experiment:
-    """The experiment that the options of a command describe; of a trace it says how much it holds.
+) -> ScenarioData:
+    """The scenario that the options of a command describe; of a trace it says how much it holds.
 
-    The columns are those of worker, duration and round. FileNotFoundError if a recorded scenario or a trace is not
-    there, ValueError if the options do not fit together.
+    The columns are those of worker, duration and round. FileNotFoundError is raised if a recorded scenario or a trace
+    is not there, ValueError if the options do not fit together.
     """
-    from ata_gym.bench.experiment.experiment import Experiment, recorded_rounds  # noqa: PLC0415 - it takes a second
-    from ata_gym.scenarios.recorded import find_scenario  # noqa: PLC0415
+    from ata_gym.bench.experiment.experiment import recorded_rounds  # noqa: PLC0415 - it takes a second
+    from ata_gym.scenarios import Scenario, recorded, resolve  # noqa: PLC0415
 
     if (scenario is None) == (trace is None):
         raise ValueError("give either --scenario or --trace, and not both")
@@ -179,19 +160,16 @@ def find_experiment(
         if unused:
             raise ValueError(f"{', '.join(unused)} only goes with --trace")
         assert scenario is not None
-        found = find_scenario(scenario, data)
-        return Experiment.on_scenario(found, rounds=rounds, budget=budget, seeds=seeds, seed=seed, price=price)
+        return resolve(recorded.find_scenario(scenario, data), budget=budget)
     if data is not None:
         raise ValueError("--data only goes with --scenario")
     worker, duration, by = columns
     if worker is None or duration is None or budget is None:
         raise ValueError("--trace needs --worker-column, --duration-column and --budget")
-    experiment = Experiment.on_trace(
-        trace, worker=worker, duration=duration, round=by,
-        budget=budget, rounds=rounds, seeds=seeds, seed=seed, price=price,
-    )  # fmt: skip
-    held = recorded_rounds(experiment.scenario.pool, budget)
+    replayed = Scenario(read_trace(trace, worker=worker, duration=duration, round=by), budget, name=trace.name)
+    held = recorded_rounds(replayed.pool, budget)
+    played = held if rounds is None else rounds
     what = "rounds" if by else "times as many tasks as a round needs"
-    over = "; a record that ends starts over" if experiment.rounds > held or not by else ""
-    say(f"{trace} holds {held:,} {what}; {experiment.rounds:,} rounds are played{over}")
-    return experiment
+    over = "; a record that ends starts over" if played > held or not by else ""
+    say(f"{trace} holds {held:,} {what}; {played:,} rounds are played{over}")
+    return replayed

@@ -11,11 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ata_gym.changes import Conditions, Redraw
-from ata_gym.envs.batch_state import Backend, BatchState, DispatchBackend
 from ata_gym.envs.interface.interface import Interface
 from ata_gym.envs.rendering.recorder import Recorder
 from ata_gym.envs.rendering.renderer import Renderer
 from ata_gym.envs.rendering.timeline import Timeline
+from ata_gym.envs.states.backend import Backend, DispatchBackend
+from ata_gym.envs.states.batch_state import BatchState
 from ata_gym.scenarios import Published, Scenario
 from ata_gym.typing import Floats, Mask
 from ata_gym.utils.ranges import Size, fitted
@@ -30,13 +31,15 @@ class EnvProperties:
 
     scenario: Scenario
     """The pool, its changes, the budget, the horizon and the price; its name is "" if it has none."""
-    _state_class: type[Any]
-    """The ``BatchState`` of this id."""
+    _state_class: type[BatchState]
+    """That of this id."""
     _state: BatchState
     _interface: Interface
     _ended: Mask
     """(E,) rows that need a reset before their next step."""
     _rows: int = 1
+    _shows_again: bool = False
+    """Whether rows that are not reset are shown again, in a vector env whose rows are reset by a mask."""
     _signals: bool
     _backend: Backend | DispatchBackend | None = None
     interface_arguments: tuple[str, str | None, str]
@@ -57,9 +60,9 @@ class EnvProperties:
         """Make the rows of a scenario."""
         self.scenario = scenario
         self._state = self._state_class(scenario, self._rows, self._signals, self._backend)
-        self._interface = Interface(self._state, self._rows, *self.interface_arguments)
+        self._interface = Interface(self._state, *self.interface_arguments, shows_again=self._shows_again)
         if self._renderer is not None:
-            self._interface.recorder = Recorder(self._state, self._rows)
+            self._interface.recorder = Recorder(self._state)
 
     def _take(self, options: Mapping[str, Any] | None) -> None:
         """Change the scenario as the options of a reset say; the noise stays that of the rows' seeds.

@@ -11,10 +11,10 @@ from gymnasium.spaces import Space
 from numpy.typing import NDArray
 
 from ata_gym.changes import Change, Conditions
-from ata_gym.envs.batch_state import Backend, DispatchBackend
 from ata_gym.envs.interface.interface import Observation, chosen
 from ata_gym.envs.properties import EnvProperties
 from ata_gym.envs.rendering.renderer import FRAMES_PER_SECOND, MODES, Frame, renderer
+from ata_gym.envs.states.backend import Backend, DispatchBackend
 from ata_gym.scenarios import PoolData, Scenario, resolve
 from ata_gym.typing import Floats, Mask
 from ata_gym.utils.validation import flag

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ata_gym.envs.allocation import TaskAllocationEnv
-from ata_gym.envs.batch_state import Observation
+from ata_gym.envs.states.batch_state import Feedback
 from ata_gym.training import checkpoint
 from ata_gym.training.devices.clock import DeviceClock
 from ata_gym.training.problems.problem import Problem
@@ -26,7 +26,7 @@ from ata_gym.utils.trees import leaves, map_leaves, rebuild
 from ata_gym.utils.validation import LARGEST_COUNT, whole_number
 
 
-class TrainingWrapper(gym.Wrapper[Observation, NDArray[Any], Observation, NDArray[Any]], RecordConstructorArgs):
+class TrainingWrapper(gym.Wrapper[Feedback, NDArray[Any], Feedback, NDArray[Any]], RecordConstructorArgs):
     """Each round of the env is one real optimiser step on the mean of B stochastic gradients.
 
     Observations, rewards and flags stay as they are. ``info`` gains ``loss``, the mean training loss of the round's B
@@ -74,7 +74,7 @@ class TrainingWrapper(gym.Wrapper[Observation, NDArray[Any], Observation, NDArra
 
     def __init__(
         self,
-        env: gym.Env[Observation, NDArray[Any]],
+        env: gym.Env[Feedback, NDArray[Any]],
         problem: Problem | Tasks | str | None = None,
         *,
         evaluate: int | Collection[int] | None = None,
@@ -90,7 +90,7 @@ class TrainingWrapper(gym.Wrapper[Observation, NDArray[Any], Observation, NDArra
         super().__init__(env)
         self._evaluated = _rounds(evaluate)
         self._allocation_env = env.unwrapped
-        self._observation: Observation | None = None
+        self._observation: Feedback | None = None
         backend = env.unwrapped.backend
         self._clock = backend if isinstance(backend, DeviceClock) else None
         if self._clock is None:
@@ -107,13 +107,13 @@ class TrainingWrapper(gym.Wrapper[Observation, NDArray[Any], Observation, NDArra
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Observation, dict[str, Any]]:
+    ) -> tuple[Feedback, dict[str, Any]]:
         """Start an episode of the env, and training anew from the initial weights."""
         self._observation, info = self.env.reset(seed=seed, options=options)
         self.trainer.reset()
         return self._observation, info | self._evaluation()
 
-    def step(self, action: NDArray[Any]) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+    def step(self, action: NDArray[Any]) -> tuple[Feedback, float, bool, bool, dict[str, Any]]:
         """Run one round with an allocation of shape (n,), then train on its B gradients."""
         self._observation, reward, terminated, truncated, info = self.env.step(action)
         loss = self.trainer.apply((self._clock or self.trainer).gradient())
@@ -153,7 +153,7 @@ class TrainingWrapper(gym.Wrapper[Observation, NDArray[Any], Observation, NDArra
         }
         checkpoint.save(Path(path), tree)
 
-    def load(self, path: str | os.PathLike[str], like: Any = None) -> tuple[Observation, Any]:
+    def load(self, path: str | os.PathLike[str], like: Any = None) -> tuple[Feedback, Any]:
         """Go on from the checkpoint of a wrapper made with the same arguments, bit for bit; reading it runs no code.
 
         ``like`` is any state of the policy, for its form; ``policy.predict`` gives one for any observation. What comes

@@ -1,26 +1,21 @@
-"""Errors in words: what went wrong, and where in a user's own code, which is called from deep inside."""
+"""Errors as text: what went wrong, and where in the code of the user, which is called from deep inside."""
 
 from __future__ import annotations
 
 import linecache
 import pickle
-import sysconfig
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-_OURS = {"ata_gym", "ata_policies"}
-_INSTALLED = {sysconfig.get_path(kind) for kind in ("stdlib", "platstdlib", "purelib", "platlib")}
-_named: set[str] = set()
+from ata_gym.utils.ownership import is_installed, is_named, is_ours
+
 _PLACE = "_ata_gym_place"
 
 
 class SentError(RuntimeError):
-    """What stands for an error that another process could not read: its words are those of ``described``."""
-
-
-def note_own(module: str) -> None:
-    """Note that the user named something in a module: its package is the user's own, even where it is installed."""
-    _named.add(module.partition(".")[0])
+    """Stands for an error that another process could not read; its text is that of ``described``."""
 
 
 def described(error: BaseException) -> str:
@@ -39,13 +34,31 @@ def described(error: BaseException) -> str:
 
 
 def explained(error: BaseException) -> str:
-    """As ``described``; of a ValueError of ours the message alone, since it is a whole sentence.
+    """As ``described``, but a ValueError of ours is its message alone, which is a whole sentence.
 
     >>> explained(ValueError("rounds must be at least 1, not 0"))
     'rounds must be at least 1, not 0'
     """
     plain = isinstance(error, ValueError) and place_of(error) is None
     return str(error) if plain else described(error)
+
+
+@contextmanager
+def named_failure(what: str) -> Iterator[None]:
+    """Turn whatever a user's own code raises, or sys.exit in it, into a ValueError that names the code and the place.
+
+    What lack of memory raises passes as it is, and so do ValueError, OSError, ImportError and FloatingPointError that
+    no code of the user's raised: they become one sentence anyway.
+    """
+    try:
+        yield
+    except MemoryError:
+        raise
+    except (Exception, SystemExit) as error:
+        sentence = isinstance(error, ValueError | OSError | ImportError | FloatingPointError)
+        if sentence and place_of(error) is None:
+            raise
+        raise ValueError(f"{what} failed: {described(error)}") from error
 
 
 def place_of(error: BaseException) -> str | None:
@@ -58,12 +71,12 @@ def place_of(error: BaseException) -> str | None:
         return kept
     found = None
     for frame, line in traceback.walk_tb(error.__traceback__):
-        file, top = frame.f_code.co_filename, str(frame.f_globals.get("__name__")).partition(".")[0]
+        file, module = frame.f_code.co_filename, str(frame.f_globals.get("__name__"))
         linecache.checkcache(file)
         source = linecache.getline(file, line, frame.f_globals).strip()
-        if top in _OURS or (file.startswith("<") and not source):
+        if is_ours(module) or (file.startswith("<") and not source):
             continue
-        if top in _named or not any(Path(file).is_relative_to(room) for room in _INSTALLED):
+        if is_named(module) or not is_installed(file):
             found = f"{_shown(file)}, line {line}{f': {source}' * bool(source)}"
     if found is None and error.__cause__ is not None:
         return place_of(error.__cause__)
@@ -71,9 +84,9 @@ def place_of(error: BaseException) -> str | None:
 
 
 def portable(error: Exception) -> Exception:
-    """What a process sends for an error: the error, with its place, or its words where it could not be read there.
+    """The error that a process sends to another one: the error itself, with its place, or a SentError.
 
-    A traceback does not go with an error, and many a class of a user's own cannot be made again from its message.
+    A traceback is not sent with an error, and many classes of users cannot be made again from a message.
     """
     setattr(error, _PLACE, place_of(error))
     try:
@@ -86,6 +99,6 @@ def portable(error: Exception) -> Exception:
 
 
 def _shown(file: str) -> str:
-    """A path from the current folder on, where it is in there."""
+    """A path relative to the current folder if it lies in there, otherwise as it is."""
     path, here = Path(file), Path.cwd()
     return str(path.relative_to(here)) if path.is_relative_to(here) else file

@@ -8,7 +8,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from ata_gym.utils.errors import described, note_own, place_of
+from ata_gym.utils.errors import described, place_of
+from ata_gym.utils.ownership import note_own
 
 
 class MissingExtraError(ImportError):

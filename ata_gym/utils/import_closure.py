@@ -11,9 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-OURS = frozenset({"ata_gym", "ata_policies"})
-
-_INSTALLED = {"site-packages", "dist-packages"}
+from ata_gym.utils.ownership import is_installed, is_ours
 
 _Reference = tuple[str, str]
 """A module, and the name that is taken from it; no name stands for the whole."""
@@ -33,9 +31,9 @@ class _Source(NamedTuple):
 def import_closure(roots: Iterable[str], apart: Iterable[str] = ()) -> dict[str, str]:
     """Checksums of modules, and of all that they import anywhere in their files, by name.
 
-    The source counts without docstrings, comments and layout. The standard library and installed packages are left out,
-    but for ``OURS`` and the packages of the roots. The packages around a module count, since they are run with it; but
-    one of ours only by what it does itself, and by the modules of the names that are taken from it.
+    The source counts without docstrings, comments and layout. The standard library and installed packages do not count,
+    except ata-gym itself and the packages of the roots. The packages around a module count, since they are run with it;
+    a package of ata-gym counts only by what it does itself, and by the modules of the names that are taken from it.
 
     Parameters
     ----------
@@ -50,7 +48,7 @@ def import_closure(roots: Iterable[str], apart: Iterable[str] = ()) -> dict[str,
     ['ata_gym.simulation.keys', 'ata_gym.typing']
     """
     roots = list(roots)
-    walk = _Walk(OURS | {root.partition(".")[0] for root in roots}, tuple(apart))
+    walk = _Walk({root.partition(".")[0] for root in roots}, tuple(apart))
     todo: list[_Reference] = [(root, "") for root in roots]
     known = set(todo)
     while todo:
@@ -61,7 +59,7 @@ def import_closure(roots: Iterable[str], apart: Iterable[str] = ()) -> dict[str,
 
 
 class _Walk:
-    def __init__(self, own: frozenset[str], apart: tuple[str, ...]) -> None:
+    def __init__(self, own: set[str], apart: tuple[str, ...]) -> None:
         self.own, self.apart = own, apart
         self.found: dict[str, str] = {}
         self.files: dict[str, Path | None] = {}
@@ -77,12 +75,12 @@ class _Walk:
         package = file.name == "__init__.py"
         source = _parsed(file.read_bytes(), name, package)
         more = source.imports + source.uses
-        if package and _ours(name) and wanted in source.homes:
+        if package and is_ours(name) and wanted in source.homes:
             yield source.homes[wanted]
             more = ()
-        elif package and _ours(name) and (not wanted or wanted.startswith("__")):
-            more = tuple(each for each in source.uses if _ours(each[0]))
-        if more or not (package and _ours(name)):
+        elif package and is_ours(name) and (not wanted or wanted.startswith("__")):
+            more = tuple(each for each in source.uses if is_ours(each[0]))
+        if more or not (package and is_ours(name)):
             self.found[name] = source.checksum
         yield from more
         if "." in name:
@@ -92,15 +90,12 @@ class _Walk:
         """The file of a module; None if there is none, or it is installed and not of the own packages."""
         if name not in self.files:
             top, *parts = name.split(".")
-            places = [one for one in _places(top) if top in self.own or not _INSTALLED.intersection(one.parts)]
+            own = is_ours(top) or top in self.own
+            places = [place for place in _places(top) if own or not is_installed(place)]
             within = [place.joinpath(*parts) for place in places]
             files = [file for one in within for file in (one, one / "__init__.py", one.parent / f"{one.name}.py")]
             self.files[name] = next((file for file in files if file.is_file()), None)
         return self.files[name]
-
-
-def _ours(name: str) -> bool:
-    return name.partition(".")[0] in OURS
 
 
 def _places(top: str) -> list[Path]:
@@ -144,7 +139,7 @@ def _parsed(content: bytes, name: str, package: bool) -> _Source:
         if isinstance(node, ast.Attribute) and (base := _dotted(node.value, homes)):
             uses[base, node.attr] = None
         elif isinstance(getattr(node, "body", None), list):
-            node.body = [each for each in node.body if not _said(each)]  # type: ignore[attr-defined]
+            node.body = [each for each in node.body if not _is_docstring(each)]  # type: ignore[attr-defined]
     return _Source(_checksum(ast.unparse(tree).encode()), homes, tuple(imports), tuple(uses))
 
 
@@ -158,8 +153,8 @@ def _dotted(node: ast.expr, homes: dict[str, _Reference]) -> str:
     return ""
 
 
-def _said(node: ast.stmt) -> bool:
-    """Whether a statement is a text, as docstrings are."""
+def _is_docstring(node: ast.stmt) -> bool:
+    """Whether a statement is a text alone, as docstrings are."""
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-
 from ata_gym.utils.card import Card
 from ata_policies.presets import Preset
 from ata_policies.registry import default_name, load, parse, short_name
@@ -29,9 +27,8 @@ def policy_card(name: str) -> Card:
         "for workers that change": "yes" if policy.nonstationary else "no",
         "source": policy.source,
     }
-    documentation = policy.documentation() if isinstance(policy, Preset) else inspect.getdoc(policy) or ""
     summary = policy.summary()
-    text = documentation.removeprefix(summary).strip()
+    text = policy.documentation().removeprefix(summary).strip()
     beside, rounds = _BESIDE[plays]
     players = ",".join(dict.fromkeys((*beside, name)))
     command = f"ata-gym bench --scenario icml2025-cifar100 --rounds {rounds} --policies {players} --out results/try"

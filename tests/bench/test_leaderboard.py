@@ -14,9 +14,10 @@ from scipy import stats
 from typer.testing import CliRunner
 
 import ata_policies
-from ata_gym.bench.experiment.jobs import play_jobs
+from ata_gym.bench.competitor import Competitor
+from ata_gym.bench.experiment.jobs import Effort, play_jobs
 from ata_gym.bench.leaderboard import decisions, defaults, ranking
-from ata_gym.bench.leaderboard.experiment import Competitor, Leaderboard, finals
+from ata_gym.bench.leaderboard.experiment import Leaderboard, finals
 from ata_gym.bench.leaderboard.ranking import COST, RUNTIME, TO_ORACLE, TO_OTHER, WORKER_TIME
 from ata_gym.bench.leaderboard.report import report
 from ata_gym.bench.leaderboard.sets.players import FOLLOWERS, usual_policies
@@ -101,7 +102,7 @@ def test_who_looks_at_the_price_plays_once_for_each(tmp_path):
 
 def test_results_are_priced_afterwards_or_played_at_the_price(tmp_path):
     jobs = board(tmp_path, "uta", THRIFTY).jobs()
-    assert play_jobs([one.job for one in jobs], processes=1) == {}
+    assert play_jobs([one.job for one in jobs], effort=Effort(jobs=1)) == {}
     ends = finals(jobs)
     assert ends.height == 2 * 2 * 3 * 3  # scenarios, prices, policies, seeds
     for row in ends.to_dicts():
@@ -211,8 +212,8 @@ def test_tables_and_pictures_say_what_was_played_and_are_the_same_each_time(tmp_
     for name in "ab":
         playing = board(tmp_path / name, "uta", "ata", THRIFTY, KNOWN, "gta", IDLER)
         jobs = playing.jobs()
-        assert play_jobs([one.job for one in jobs], processes=1) == {}
-        told = report(playing, jobs, {"TaskAllocation": "uta", "TaskDispatch": "none"}, ["A note."])
+        assert play_jobs([one.job for one in jobs], effort=Effort(jobs=1)) == {}
+        told = report(replace(playing, notes=["A note."]), jobs, {"TaskAllocation": "uta", "TaskDispatch": "none"})
         bytes_of.append(made(tmp_path / name))
         assert [path.name for path in (*told.files, *told.pictures)] == [
             "leaderboard.md", "leaderboard.csv", "scenarios.csv", "front.png", "front.svg",
@@ -286,7 +287,7 @@ def test_each_cell_where_a_default_is_not_near_the_best_is_named():
 def test_decisions_are_timed_apart_from_the_results(tmp_path):
     playing = board(tmp_path, "uta", "dispatch-gta", names=("regret",))
     jobs = playing.jobs()
-    assert play_jobs([one.job for one in jobs], processes=1) == {}
+    assert play_jobs([one.job for one in jobs], effort=Effort(jobs=1)) == {}
     before, asked = set(tmp_path.rglob("*.parquet")), []
     times = decisions.measure(playing, jobs, asked.append)
     assert asked == [1, 2, 3]
@@ -300,7 +301,7 @@ def test_decisions_are_timed_apart_from_the_results(tmp_path):
     anew = decisions.measure(playing, jobs)
     assert anew["policy"].equals(times["policy"])
     assert kept.read_text().count("other") == 0
-    told = report(playing, jobs, {"TaskAllocation": "uta"}, [], times)
+    told = report(playing, jobs, {"TaskAllocation": "uta"}, times)
     assert (tmp_path / "timings" / "leaderboard.md").read_text().count("| ms a decision |") > 0
     assert "ms a" not in (tmp_path / "leaderboard.md").read_text()
     assert any("ms a\ndecision" in table.columns for table in told.tables)

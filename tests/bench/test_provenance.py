@@ -16,9 +16,9 @@ import ata_gym
 import ata_policies
 from ata_gym.bench.experiment import provenance as module
 from ata_gym.bench.experiment.experiment import Experiment
-from ata_gym.bench.experiment.jobs import Job, play_all, play_jobs
+from ata_gym.bench.experiment.jobs import Effort, play_all, play_jobs
 from ata_gym.bench.experiment.provenance import APART, changed, merged, provenance, provenance_of
-from ata_gym.bench.experiment.run import PolicyRun
+from ata_gym.bench.experiment.run import Job, PolicyRun
 from ata_gym.bench.experiment.store import open_folder
 from ata_policies import registry
 from ata_policies.presets import PRESETS
@@ -66,17 +66,17 @@ def test_a_policy_whose_helper_was_edited_is_refused_or_played_anew(tmp_path, wr
     write(even_policy=EVEN, const="WORKER = 0", other="")
     played = Experiment.on_scenario("icml2025-regret", rounds=20, seeds=1)
     folder = open_folder(tmp_path / "out", played.config())
-    assert play_all(played, [NAME, "uta"], folder, processes=1) == {}
+    assert play_all(played, [NAME, "uta"], folder, effort=Effort(jobs=1)) == {}
     before = folder.results([NAME])["runtime"][-1], folder.result("uta").stat().st_mtime_ns
     write(even_policy=EVEN.replace("All to", "Everything to"), const="WORKER = 0  # the fastest", other="x = 1")
-    assert play_all(played, [NAME], folder, processes=1) == {}  # as it was
+    assert play_all(played, [NAME], folder, effort=Effort(jobs=1)) == {}  # as it was
     write(const="WORKER = 19")
     with pytest.raises(
         ValueError, match=rf"the code of {NAME} \(const_of_a_user\) has changed .* of {NAME} were .*--rerun-changed"
     ):
-        play_all(played, [NAME, "uta"], folder, processes=1)
+        play_all(played, [NAME, "uta"], folder, effort=Effort(jobs=1))
     assert folder.results([NAME])["runtime"][-1] == before[0]
-    assert play_all(played, [NAME, "uta"], folder, processes=1, rerun_changed=True) == {}
+    assert play_all(played, [NAME, "uta"], folder, effort=Effort(jobs=1, rerun_changed=True)) == {}
     assert folder.results([NAME])["runtime"][-1] > before[0]
     assert folder.result("uta").stat().st_mtime_ns == before[1]
 

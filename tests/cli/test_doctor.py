@@ -58,4 +58,4 @@ def test_flags_and_addresses_are_handed_on(run, found):
 
 
 def test_a_bad_address_is_refused(refused):
-    assert "must be HOST:PORT or ray://HOST:PORT, not 'head'" in refused("doctor --address head")
+    assert "the address must be auto, or host:port of a Ray cluster's head" in refused("doctor --address head")

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from ata_gym.bench import progress
 from ata_gym.bench.experiment.store import Folder
-from ata_gym.cli import console
 from tests.waiting import PATIENCE, without_progress
 
 MODULES = {
@@ -242,7 +242,7 @@ def test_memory_that_is_not_there_is_one_sentence(refused, monkeypatch):
 
 def test_progress_is_a_line_now_and_then_where_stderr_is_no_terminal(run, monkeypatch):
     assert run(f"{BENCH} uta,ofta").stderr == ""  # a short command has nothing to tell
-    monkeypatch.setattr(console, "LINE_EVERY", 0.0)
+    monkeypatch.setattr(progress, "LINE_EVERY", 0.0)
     lines = run("bench --scenario icml2025-regret --rounds 600 --seeds 1 --jobs 1 --out more --policies uta").stderr
     assert lines.splitlines()[0] == "ata-gym: 0% done after 0.0 minutes (uta 1 of 600)"
     assert lines.count("\n") > 50

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 import ata_gym  # noqa: F401 - registers the ids
 from ata_gym.changes import Change, Correlated, Jump, Load, OnOff, Outliers, Periodic, Switch, Walk
-from ata_gym.envs.wrappers import LogitActions
 from ata_gym.pools import Pool, deterministic, exponential, gamma, log_normal, trace
 from ata_gym.simulation.dispatch import RoundState, dispatch_step
 from ata_gym.simulation.keys import stream_keys
@@ -323,8 +322,6 @@ def test_it_is_an_env_like_the_others() -> None:
         make().step(np.ones(N, np.int8))
     with pytest.raises(ValueError, match="call reset"):
         make_vec(2).step(np.ones((2, N), np.int8))
-    with pytest.raises(TypeError, match="allocations"):
-        LogitActions(env)
 
 
 def test_it_is_not_trained_on() -> None:

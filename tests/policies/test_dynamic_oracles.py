@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import ata_policies
-from ata_gym.bench.experiment.experiment import predict
 from ata_gym.changes import Outliers, Periodic, Redraw, Spot, Switch
 from ata_gym.pools import PoolDistribution, exponential, trace
 from ata_gym.scenarios import Scenario
 from ata_policies.policy import DispatchPolicy
+from ata_policies.steps import decide
 
 MEANS = np.arange(1.0, 9.0)
 BUDGET = 6
@@ -36,7 +36,7 @@ def play(name: str, rounds: int, price: float = 0.1, pool: Any = None, **options
     (observation, _), actions, means = env.reset(seed=0), [], []
     state: Any = None
     for _ in range(rounds * (BUDGET if isinstance(policy, DispatchPolicy) else 1)):
-        action, state = predict(policy, env, observation, state)
+        action, state = decide(policy, env, observation, state)
         means.append(np.broadcast_to(env.unwrapped.means(), action.shape))
         actions.append(action)
         observation, _, _, _, info = env.step(action)
@@ -99,7 +99,7 @@ def costs(name: str, env: Any, seed: int, rounds: int = 20) -> Any:
     policy = ata_policies.make(name, env)
     (observation, _), state = env.reset(seed=seed), None
     for _ in range(rounds * (env.unwrapped.budget if isinstance(policy, DispatchPolicy) else 1)):
-        action, state = predict(policy, env, observation, state)
+        action, state = decide(policy, env, observation, state)
         observation, _, _, _, info = env.step(action)
     return info["runtime"] + env.unwrapped.price * info["total_worker_time"], state
 
@@ -157,7 +157,7 @@ def test_empty_places_get_nothing(name: str) -> None:
     policy = ata_policies.make(name, env)
     (observation, _), state = env.reset(seed=1), None
     for _ in range(10):
-        action, state = predict(policy, env, observation, state)
+        action, state = decide(policy, env, observation, state)
         assert not action[observation["present"] == 0].any()
         assert action.any(axis=1).all() or name == DISPATCH
         observation, *_ = env.step(action)

@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
 import ata_policies
-from ata_gym.bench.experiment.experiment import predict
 from ata_gym.changes import Spot
 from ata_gym.pools import deterministic, shifted_exponential
 from ata_policies.allocation.baselines import Uta
 from ata_policies.explanation import Explanation, listed
 from ata_policies.policy import DispatchPolicy, Setting
 from ata_policies.registry import DEFAULTS
+from ata_policies.steps import decide
 
 MEANS = np.array([1.0, 2.0, 3.0, 5.0, 8.0])
 POOL = shifted_exponential(MEANS, 0.1 * MEANS)
@@ -34,7 +34,7 @@ def plays(name: str, rounds: int, rows: int = 2, seed: int = 0) -> Iterator[tupl
     yield policy, state, action
     for _ in range(rounds):
         for _ in range(6 if isinstance(policy, DispatchPolicy) else 1):
-            action, state = predict(policy, envs, observation, state)
+            action, state = decide(policy, envs, observation, state)
             observation, *_ = envs.step(action)
         yield policy, state, action
 

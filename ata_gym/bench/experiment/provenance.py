@@ -14,7 +14,8 @@ from typing import Any
 import gymnasium as gym
 
 import ata_gym
-from ata_gym.utils.import_closure import OURS, import_closure
+from ata_gym.utils.import_closure import import_closure
+from ata_gym.utils.ownership import is_ours
 from ata_policies.learned.policy import WEIGHTS
 from ata_policies.presets import Preset
 from ata_policies.registry import load, parse
@@ -102,7 +103,7 @@ def changed(before: Mapping[str, Any], now: Provenance, name: str) -> str | None
         return None
     old = old if isinstance(old, dict) else {}
     differing = sorted(each for each in old.keys() | new.keys() if old.get(each) != new.get(each))
-    ours = [each for each in differing if each.partition(".")[0] in OURS]
+    ours = [each for each in differing if is_ours(each)]
     parts = {"ata-gym": ours, name: [each for each in differing if each not in ours]}
     return " and ".join(f"the code of {whose} ({_some(those)})" for whose, those in parts.items() if those)
 

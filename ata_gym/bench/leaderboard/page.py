@@ -32,7 +32,7 @@ _DARKEST = 4.0
 """The ratio from which on a cell is as dark as can be."""
 
 
-def about(board: Leaderboard, jobs: Sequence[PricedJob], title: str, remarks: Sequence[str]) -> Note:
+def about(board: Leaderboard, jobs: Sequence[PricedJob], title: str) -> Note:
     """What the page needs to know of a leaderboard."""
     return {
         "title": title,
@@ -40,7 +40,7 @@ def about(board: Leaderboard, jobs: Sequence[PricedJob], title: str, remarks: Se
         "seeds": board.seeds,
         "first_seed": board.set.first_seed,
         "prices": list(board.prices),
-        "remarks": list(remarks),
+        "remarks": list(board.notes),
         "scenarios": [
             {"name": one.name, "workers": one.pool.n, "budget": one.budget, "card": scenario_card(one).to_data()}
             for one in board.scenarios

@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import polars as pl
 
+from ata_gym.bench.competitor import Competitor
 from ata_gym.bench.experiment.experiment import Experiment
 from ata_gym.bench.experiment.store import Folder
-from ata_gym.bench.leaderboard.experiment import Competitor
 from ata_gym.bench.report import plots
 from ata_gym.bench.report.headline import headline
 from ata_gym.bench.report.statistics import ends, summarise

@@ -9,9 +9,10 @@ from typing import Annotated
 import typer
 
 import ata_policies
+from ata_gym.bench.progress import progress_bars
 from ata_gym.cli import completion, options
 from ata_gym.cli.cards import cut, plain, show_card
-from ata_gym.cli.console import list_width, progress_bars, say, say_json, show
+from ata_gym.cli.console import list_width, say, say_json, show
 from ata_gym.utils.validation import unknown
 from ata_policies.card import policy_card
 from ata_policies.registry import PolicyMaker, ids_by_name, short_name

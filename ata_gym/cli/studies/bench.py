@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ata_gym.bench.progress import progress_bars
 from ata_gym.cli import options
-from ata_gym.cli.console import command_line, progress_bars, say, say_error, show_report
+from ata_gym.cli.console import command_line, say, say_error, show_report
 from ata_gym.cli.studies.report import pages
 from ata_gym.utils.errors import described
 
 if TYPE_CHECKING:
     from ata_gym.bench.experiment.experiment import Experiment
+    from ata_gym.bench.experiment.jobs import Effort
     from ata_gym.bench.experiment.run import PolicyRun
     from ata_gym.bench.experiment.store import Folder
     from ata_gym.bench.report.report import Report
@@ -64,8 +66,9 @@ def bench(
     ```
     """
     columns = worker_column, duration_column, round_column
-    experiment = options.find_experiment(scenario, trace, columns, budget, rounds, seeds, seed, price, data)
-    effort = options.Effort.checked(jobs, save_every, rerun_changed, workers, address)
+    found = options.find_scenario(scenario, data, trace, columns, budget, rounds)
+    experiment = Experiment.on_scenario(found, rounds=rounds, seeds=seeds, seed=seed, price=price)
+    effort = options.checked_effort(jobs, save_every, rerun_changed, workers, address)
     run_and_report(experiment, policies, out, effort, live=live)
 
 
@@ -73,7 +76,7 @@ def run_and_report(
     experiment: Experiment,
     names: str,
     out: Path,
-    effort: options.Effort = options.USUAL,
+    effort: Effort,
     run_of: type[PolicyRun] | None = None,
     report_on: Callable[[Any, list[str], Folder], Report] | None = None,
     *,
@@ -112,7 +115,7 @@ def play(
     experiment: Experiment,
     names: str,
     out: Path,
-    effort: options.Effort = options.USUAL,
+    effort: Effort,
     run_of: type[PolicyRun] | None = None,
     begun: Callable[[Folder, list[str]], Callable[[str, int], object]] | None = None,
 ) -> tuple[Folder, list[str], dict[str, Exception]]:
@@ -139,11 +142,7 @@ def play(
             if also:
                 also(policy, rounds)
 
-        failures = play_all(
-            experiment, policies, folder, run_of or PolicyRun,
-            processes=effort.jobs, save_every=effort.save_every, progress=progress, rerun_changed=effort.rerun_changed,
-            runner=effort.runner(),
-        )  # fmt: skip
+        failures = play_all(experiment, policies, folder, run_of or PolicyRun, effort, progress)
     return folder, [policy for policy in policies if policy not in failures], failures
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from ata_gym.cli.console import say, say_files
-from ata_gym.cli.options import PUBLISHED, Effort, Out, Seeds
+from ata_gym.cli.options import PUBLISHED, Out, Seeds, checked_effort
 from ata_gym.cli.studies.bench import run_and_report
 from ata_gym.cli.training.train import train
 
@@ -38,7 +38,7 @@ def demo(
     say(f"The five published policies on {_SCENARIO}, and two of ours: {learner}, which waits for all that it has")
     say(f"started, and {race}, which cancels what is late. Runtime, worker time and regret:\n")
     experiment = Experiment.on_scenario(_SCENARIO, rounds=rounds, seeds=seeds)
-    run_and_report(experiment, f"{PUBLISHED},{learner},{race}", out / "bench", Effort(rerun_changed=True))
+    run_and_report(experiment, f"{PUBLISHED},{learner},{race}", out / "bench", checked_effort(rerun_changed=True))
     say(f"\n{learner} learns the task times from scratch, and OFTA knows their means; none is faster than GTA.")
     say("\nA small network on real images of digits: one training run, its loss against the runtime of each policy.\n")
     train(scenario=_SCENARIO, policies=f"{_TRAINED},{learner}", out=out / "training", rerun_changed=True)

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ata_gym.bench.progress import progress_bars
 from ata_gym.cli import completion, options
-from ata_gym.cli.console import progress_bars, show_report
+from ata_gym.cli.console import show_report
 from ata_gym.utils.extras import require
 from ata_policies import Allocator
 from ata_policies.registry import default_name

@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 
+from ata_gym.bench.progress import progress_bars
 from ata_gym.cli import options
-from ata_gym.cli.console import progress_bars, show_report
+from ata_gym.cli.console import show_report
 from ata_gym.utils.validation import unknown
 
 
@@ -38,6 +39,7 @@ def predictors(
     ```
     """
     from ata_gym.bench.experiment.claim import claim  # noqa: PLC0415
+    from ata_gym.bench.experiment.experiment import Experiment  # noqa: PLC0415
     from ata_gym.bench.predictors import measure, report  # noqa: PLC0415 - these imports take a second
     from ata_policies.lb_bsp.cpu import PREDICTORS  # noqa: PLC0415
     from ata_policies.lb_bsp.prediction_errors import check_skip  # noqa: PLC0415
@@ -47,10 +49,11 @@ def predictors(
         if name not in PREDICTORS:
             raise unknown("predictor", name, PREDICTORS)
     columns = worker_column, duration_column, round_column
-    experiment = options.find_experiment(scenario, trace, columns, budget, rounds, seeds, seed)
+    found = options.find_scenario(scenario, None, trace, columns, budget, rounds)
+    experiment = Experiment.on_scenario(found, rounds=rounds, seeds=seeds, seed=seed, price=0.0)
     check_skip(skip, experiment.rounds)
     claimed = claim(out)
     with progress_bars(dict.fromkeys(chosen, experiment.rounds)) as progress:
-        found = measure(experiment, {name: PREDICTORS[name]() for name in chosen}, skip, progress)
-    show_report(report(found, experiment, skip, out))
+        errors = measure(experiment, {name: PREDICTORS[name]() for name in chosen}, skip, progress)
+    show_report(report(errors, experiment, skip, out))
     del claimed

@@ -8,9 +8,18 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from ata_gym.cli.console import say, say_files, show, show_report
-from ata_gym.cli.options import PUBLISHED, Address, Effort, Jobs, OutOrDefault, RerunChanged, SaveEvery, Where, Workers
+from ata_gym.cli.options import (
+    PUBLISHED,
+    Address,
+    Jobs,
+    OutOrDefault,
+    RerunChanged,
+    SaveEvery,
+    Where,
+    Workers,
+    checked_effort,
+)
 from ata_gym.cli.studies.bench import end_with, play, run_and_report
-from ata_gym.cli.training.trajectory import train_with_progress
 from ata_gym.scenarios.published import GROWTH, SIZES
 from ata_gym.utils.extras import require
 from ata_gym.utils.validation import whole_number
@@ -19,6 +28,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from ata_gym.bench.experiment.experiment import Experiment
+    from ata_gym.bench.experiment.jobs import Effort
     from ata_gym.bench.paper.end_points import PublishedFigure
     from ata_gym.training import Trainer
 
@@ -125,7 +135,7 @@ def reproduce(
     seeds = whole_number("seeds", (REGRET_SEEDS if figure == REGRET else 8) if seeds is None else seeds)
     kind = f"{figure}-{growth or 'linear'}" if figure == QUADRATIC else figure
     where = Path("results", f"{kind}-{count}-rounds-{seeds}-seeds") if out is None else out
-    plan = _Plan(count, seeds, where, Effort.checked(jobs, save_every, rerun_changed, workers, address))
+    plan = _Plan(count, seeds, where, checked_effort(jobs, save_every, rerun_changed, workers, address))
     if figure == QUADRATIC:
         _quadratic(plan, sizes or _SIZES, growth or "linear")
     elif figure == REGRET:
@@ -244,8 +254,8 @@ def _draw_losses(
 
 def _train(trainer: Trainer, plan: _Plan, problem: str, data: Path | None = None) -> pl.DataFrame:
     """The trajectory of a trainer, kept in a folder of its own beside the clocks."""
-    from ata_gym.bench.experiment.claim import claim  # noqa: PLC0415 - it takes a second to import
+    from ata_gym.bench.experiment.claim import claim  # noqa: PLC0415 - these imports take seconds
+    from ata_gym.training.studies.kept_trajectory import Training, keep_trajectory  # noqa: PLC0415
 
-    _claimed = claim(plan.out)
-    where = plan.out / "training"
-    return train_with_progress(trainer, {"rounds": plan.rounds}, where, problem, data, effort=plan.effort).trajectory
+    _claimed, training = claim(plan.out), Training(problem, data, effort=plan.effort)
+    return keep_trajectory(training, trainer, {"rounds": plan.rounds}, plan.out / "training").trajectory

@@ -57,12 +57,14 @@ def track(
         --change 1873 --out results/times
     ```
     """
+    from ata_gym.bench.experiment.experiment import Experiment  # noqa: PLC0415
     from ata_gym.bench.tracking.experiment import TrackedRun, Tracking  # noqa: PLC0415 - these imports take a second
     from ata_gym.bench.tracking.page import about  # noqa: PLC0415
     from ata_gym.bench.tracking.report import report  # noqa: PLC0415
 
     columns = worker_column, duration_column, round_column
-    experiment = options.find_experiment(scenario, trace, columns, budget, rounds, seeds, seed, data=data)
+    found = options.find_scenario(scenario, data, trace, columns, budget, rounds)
+    experiment = Experiment.on_scenario(found, rounds=rounds, seeds=seeds, seed=seed, price=0.0)
     tracking = Tracking.around(experiment, change or None, before=before, after=after)
-    effort = options.Effort.checked(jobs, save_every, rerun_changed, workers, address)
+    effort = options.checked_effort(jobs, save_every, rerun_changed, workers, address)
     run_and_report(tracking, policies, out, effort, TrackedRun, report, study="track", about=about)

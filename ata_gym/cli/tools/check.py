@@ -9,8 +9,9 @@ import typer
 
 import ata_policies
 from ata_gym.cli import completion, options
-from ata_gym.cli.console import named_failure, say, say_json
+from ata_gym.cli.console import say, say_json
 from ata_gym.scenarios.recorded import find_scenario
+from ata_gym.utils.errors import named_failure
 from ata_policies.checking.check import examine
 
 

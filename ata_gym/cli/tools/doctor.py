@@ -13,13 +13,14 @@ from ata_gym.cli.console import say, show
 def doctor(
     ray: Annotated[bool, typer.Option("--ray", help="Start a Ray cluster of one processor for a moment.")] = False,
     address: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="Of a running Ray cluster: look at its nodes, too.")
+        str | None, typer.Option(metavar="HOST:PORT", help="Also look at the nodes of this running Ray cluster.")
     ] = None,
     json: options.Json = False,
 ) -> None:
     """Say what is installed, what works, and what to install.
 
-    Looked at are packages, devices, backends and engines. The exit code is 1 if something that is installed is broken.
+    The doctor looks at packages, devices, backends and engines. The exit code is 1 if something that is installed is
+    broken.
     Where only the base packages are installed, `python -m ata_gym.cluster.doctor` says the same without a table.
 
     ```
@@ -37,8 +38,8 @@ def doctor(
     if json:
         say(as_json(findings))
     else:
-        told = [(f.subject, f.state, f.detail + f"\n-> {f.cure}" * bool(f.cure)) for f in findings]
-        rows = [tuple(map(escape, row)) for row in told]  # an extra's brackets are no markup
+        texts = [(f.subject, f.state, f.detail + f"\n-> {f.cure}" * bool(f.cure)) for f in findings]
+        rows = [tuple(map(escape, row)) for row in texts]  # an extra's brackets are no markup
         show(Table("", {"what": LEFT, "state": LEFT, "what is there, and -> what to do": WRAP}, rows))
     if code := exit_code(findings):
         raise typer.Exit(code)

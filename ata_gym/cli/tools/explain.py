@@ -7,10 +7,13 @@ from typing import Annotated, Any
 import typer
 
 import ata_policies
+from ata_gym.bench.progress import progress_bars
 from ata_gym.cli import completion, options
-from ata_gym.cli.console import named_failure, progress_bars, say, say_json, show
+from ata_gym.cli.console import say, say_json, show
+from ata_gym.utils.errors import named_failure
 from ata_gym.utils.validation import unknown, whole_number
 from ata_policies.registry import ids_by_name
+from ata_policies.steps import decide
 
 
 def explain(
@@ -42,7 +45,7 @@ def explain(
     ata-gym explain --scenario icml2025-cifar100 --env race --price 0.1
     ```
     """
-    from ata_gym.bench.experiment.experiment import Experiment, predict  # noqa: PLC0415 - it takes a second
+    from ata_gym.bench.experiment.experiment import Experiment  # noqa: PLC0415 - it takes a second
     from ata_gym.bench.report.table import LEFT, Table, right  # noqa: PLC0415
     from ata_gym.scenarios.recorded import find_scenario  # noqa: PLC0415
 
@@ -59,7 +62,7 @@ def explain(
     with named_failure(f"the policy {policy}"), progress_bars({policy: rounds}) as progress:
         made = ata_policies.make(policy, envs, seed=seed)
         while played < rounds:
-            action, state = predict(made, envs, observation, state)
+            action, state = decide(made, envs, observation, state)
             observation, _, _, _, info = envs.step(action)
             played = int(state.round[0])
             progress(policy, played)

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 import numpy as np
 import typer
 
-from ata_gym.cli.console import named_failure, progress_bars, say, say_error, show
+from ata_gym.bench.progress import progress_bars
+from ata_gym.cli.console import say, say_error, show
 from ata_gym.cli.options import ProblemData
 from ata_gym.cli.training.train import ProblemName
 from ata_gym.typing import Floats
 from ata_gym.utils.atomic import check_place, write_whole
+from ata_gym.utils.errors import named_failure
 from ata_gym.utils.extras import require
 from ata_gym.utils.validation import whole_number
 

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ata_gym.bench.progress import progress_bars
 from ata_gym.cli import completion, options
-from ata_gym.cli.console import named_failure, progress_bars, say, say_files
+from ata_gym.cli.console import say, say_files
 from ata_gym.envs.rendering.renderer import FRAMES_PER_SECOND
 from ata_gym.envs.rendering.text import MOST, as_text
 from ata_gym.envs.rendering.timeline import Timeline, number
 from ata_gym.utils.atomic import check_place
+from ata_gym.utils.errors import named_failure
 from ata_gym.utils.validation import real, whole_number
 
 if TYPE_CHECKING:

@@ -9,10 +9,12 @@ from typing import Annotated, Any
 
 import typer
 
+from ata_gym.bench.progress import progress_bars
 from ata_gym.cli import completion
-from ata_gym.cli.console import command_line, named_failure, progress_bars, say, say_error, say_files, show_report
-from ata_gym.cli.options import Effort, Out, RerunChanged, Rounds, SaveEvery, unrecorded
+from ata_gym.cli.console import command_line, say, say_error, say_files, show_report
+from ata_gym.cli.options import Out, RerunChanged, Rounds, SaveEvery, checked_effort, unrecorded
 from ata_gym.cli.studies.report import pages
+from ata_gym.utils.errors import named_failure
 from ata_gym.utils.extras import require
 from ata_gym.utils.validation import short, whole_number
 
@@ -83,7 +85,7 @@ def learn(
     from ata_gym.rl.learning.specification import AgentSpec  # noqa: PLC0415
     from ata_gym.scenarios import resolve  # noqa: PLC0415
 
-    effort = Effort.checked(None, save_every, rerun_changed)
+    effort = checked_effort(None, save_every, rerun_changed)
     for option, number in (("validation", validation), ("test", test)):
         whole_number(option, number)
     spec = AgentSpec(env, algorithm, action or "", seed, split_hyperparameters(hyperparameter or ()))

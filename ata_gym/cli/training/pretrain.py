@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from ata_gym.cli.console import progress_bars, say
+from ata_gym.bench.progress import progress_bars
+from ata_gym.cli.console import say
 from ata_gym.utils.atomic import check_place
 from ata_gym.utils.extras import require
 

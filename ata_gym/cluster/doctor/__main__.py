@@ -13,10 +13,10 @@ from ata_gym.utils.streams import outlive_readers
 
 def main() -> int:
     """Examine, print, and return the exit code: 1 if something that is installed is broken, 2 for bad arguments."""
-    told = "What is installed, which devices, backends and engines work, and what to install for the rest."
-    parser = argparse.ArgumentParser(prog="python -m ata_gym.cluster.doctor", description=told)
+    about = "Say what is installed, which devices, backends and engines work, and what to install for the rest."
+    parser = argparse.ArgumentParser(prog="python -m ata_gym.cluster.doctor", description=about)
     parser.add_argument("--ray", action="store_true", help="start a Ray cluster of one processor for a moment")
-    parser.add_argument("--address", metavar="HOST:PORT", help="of a running Ray cluster: look at its nodes")
+    parser.add_argument("--address", metavar="HOST:PORT", help="also look at the nodes of this running Ray cluster")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     given = parser.parse_args()
     try:

@@ -2,11 +2,39 @@
 
 from __future__ import annotations
 
-from ata_gym.cluster.doctor.devices import torch_findings
+import math
+import os
+import platform
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import redirect_stdout
+from importlib import metadata
+from ipaddress import ip_address
+from pathlib import Path
+from tempfile import TemporaryDirectory, TemporaryFile
+from typing import Any
+
+import ata_gym
+import ata_policies
 from ata_gym.cluster.doctor.finding import Finding
-from ata_gym.cluster.doctor.machine import compiled_kernels, machine, package
-from ata_gym.cluster.doctor.on_ray import check_address, ray_findings
-from ata_gym.cluster.doctor.packages import packages, policies
+from ata_gym.cluster.doctor.trials import outcomes
+from ata_gym.cluster.on_ray.connection import check_address
+from ata_gym.simulation import kernels
+from ata_gym.utils.compiled import helper
+from ata_gym.utils.extras import MissingExtraError
+from ata_gym.utils.kernels.cache import kept_in
+from ata_gym.utils.memory import installed_memory
+from ata_policies.registry import GROUP
+
+_SECONDS = 180.0
+"""How long a trial may take; importing large packages from a disk on the network takes a while."""
+_INSTALL = 'pip install "ata-gym[cluster]"'
+_NOT_LOOKED_AT = ("all", "dev")
+"""Extras that consist of others, or serve the work on ata-gym itself."""
+_OTHER_TORCH = "install a torch that is built for the driver of this machine: https://pytorch.org/get-started/locally"
+_GLOO = "let the name of this machine resolve, or set GLOO_SOCKET_IFNAME to a network interface such as lo"
+_NCCL = "run with NCCL_DEBUG=INFO, which says what it lacks"
 
 
 def examine(start_ray: bool = False, address: str | None = None) -> list[Finding]:
@@ -19,7 +47,7 @@ def examine(start_ray: bool = False, address: str | None = None) -> list[Finding
     start_ray
         Whether to start a Ray cluster of one processor on this machine, run a task, and shut it down.
     address
-        HOST:PORT of a running Ray cluster whose nodes are to be looked at.
+        ``"auto"`` or HOST:PORT of a running Ray cluster whose nodes are to be looked at.
 
     Raises
     ------
@@ -35,13 +63,218 @@ def examine(start_ray: bool = False, address: str | None = None) -> list[Finding
         broken = [finding for finding in examine() if finding.state == "broken"]
     """
     if address is not None:
-        check_address(address)
-    return [
-        package(),
-        *machine(),
-        *packages(),
-        *compiled_kernels(),
-        *torch_findings(),
-        *ray_findings(start_ray, address),
-        *policies(),
-    ]
+        check_address(address, "the address")
+    rooms = machine(), packages(), compiled_kernels(), torch_findings(), ray_findings(start_ray, address), policies()
+    return [finding for room in rooms for finding in room]
+
+
+def machine() -> Iterator[Finding]:
+    """Where ata_gym is, Python, the operating system, processors, threads and memory."""
+    yield Finding("ata-gym", "ok", f"{ata_gym.__version__} from {Path(ata_gym.__file__).parent}")
+    yield Finding("python", "ok", f"{platform.python_implementation()} {platform.python_version()}, {sys.executable}")
+    yield Finding("system", "ok", platform.platform())
+    affinity = getattr(os, "sched_getaffinity", None)
+    allowed = len(affinity(0)) if affinity else os.cpu_count()
+    yield Finding("processors", "ok", f"{allowed} of {os.cpu_count()} for this process; ata_gym.threads uses several")
+    limit = Path("/sys/fs/cgroup/memory.max")  # of the container
+    text = limit.read_text("utf-8").strip() if limit.is_file() else ""
+    if (size := min(installed_memory(), float(text) if text.isdigit() else math.inf)) < math.inf:
+        yield Finding("memory", "ok", f"{size / 2**30:.1f} GiB for this process")
+
+
+def packages() -> Iterator[Finding]:
+    """The base packages and those of every extra, against the requirements in the metadata of ata-gym."""
+    try:
+        from packaging.requirements import Requirement  # noqa: PLC0415 - the base does not install it
+        from packaging.utils import canonicalize_name  # noqa: PLC0415
+    except ImportError:
+        extras = ", ".join(metadata.metadata("ata-gym").get_all("Provides-Extra") or ())
+        detail = f"packaging is not installed, so that versions are not compared; there are {extras}"
+        yield Finding("extras", "missing", detail, 'pip install "ata-gym[bench]", or another extra in place of bench')
+        return
+    needed: dict[str, list[Requirement]] = defaultdict(list)
+    for line in map(Requirement, metadata.requires("ata-gym") or ()):
+        extra = str(line.marker or "").partition('extra == "')[2].rstrip('"')
+        if extra not in _NOT_LOOKED_AT:
+            needed[extra].append(line)
+    names = {canonicalize_name(line.name) for lines in needed.values() for line in lines}
+    versions = {canonicalize_name(found.name): found.version for found in metadata.distributions()}
+    modules: dict[str, str] = {}
+    for module, owners in sorted(metadata.packages_distributions().items()):
+        for owner in names & {canonicalize_name(owner) for owner in owners} if module.isidentifier() else ():
+            if owner not in modules or canonicalize_name(module) == owner:
+                modules[owner] = module
+    faults = _import_faults(sorted(modules.values()))
+    for extra, lines in sorted(needed.items()):
+        absent, wrong, fine = [], [], []
+        for line in lines:
+            name, module = canonicalize_name(line.name), modules.get(canonicalize_name(line.name), "")
+            if name not in versions:
+                absent.append(line.name)
+            elif not line.specifier.contains(versions[name], prereleases=True):
+                wrong.append(f"{line.name} {versions[name]} is outside {line.specifier}")
+            elif faults.get(module):
+                wrong.append(f"{line.name} {versions[name]} cannot be imported: {faults[module]}")
+            else:
+                fine.append(f"{line.name} {versions[name]}")
+        # Nobody asked for an extra of which a package is missing, so a wrong package in it breaks nothing yet.
+        state = "missing" if absent and extra else "broken" if absent or wrong else "ok"
+        detail = "; ".join([*wrong, *([f"not installed: {', '.join(absent)}"] if absent else []), ", ".join(fine)])
+        cure = f'pip install --force-reinstall "ata-gym{f"[{extra}]" if extra else ""}"'
+        subject = f"extra {extra}" if extra else "base"
+        yield Finding(subject, state, detail.removesuffix("; "), cure if absent or wrong else "")  # type: ignore[arg-type]
+
+
+def _import_faults(modules: list[str]) -> dict[str, str]:
+    """The first line of the error of each module that cannot be imported; the others have an empty text."""
+    faults: dict[str, str] = {}
+    while left := [module for module in modules if module not in faults]:
+        (found,) = outcomes([["imports", *left]], _SECONDS)
+        fault = found.pop("fault", "")
+        faults |= found
+        if len(found) < len(left):  # the process ended in the middle of the first module without a report
+            faults[left[len(found)]] = fault or "its process ended"
+    return faults
+
+
+def compiled_kernels() -> Iterator[Finding]:
+    """Whether numba compiles here, and where the machine code of our kernels is kept."""
+    try:
+        right = helper()(_double)(21.0) == 42.0
+        fault = "" if right else "a compiled function gives a wrong number"
+    except Exception as error:
+        fault = f"numba does not compile: {type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
+    if fault:
+        yield Finding("kernels", "broken", fault, "pip install --force-reinstall numba llvmlite")
+        return
+    folder = kept_in(Path(kernels.__file__))
+    try:
+        with TemporaryFile(dir=folder):  # a file system may refuse what its permissions allow
+            pass
+    except OSError:
+        folder = None
+    if folder is not None:
+        yield Finding("kernels", "ok", f"they compile, and are kept in {folder}")
+        return
+    cure = "set NUMBA_CACHE_DIR to a folder that can be written"
+    yield Finding("kernels", "missing", "they compile, and no cache can be written: each start takes longer", cure)
+
+
+def torch_findings() -> Iterator[Finding]:
+    """Torch and the driver, the devices, the backends of ``torch.distributed``, and torchrun."""
+    if not _version("torch"):
+        yield Finding("torch", "missing", "not installed; models, devices and process groups need it", _INSTALL)
+        return
+    (facts,) = outcomes([["torch"]], _SECONDS)
+    fault, built, driver = facts.get("fault", ""), facts.get("built for"), facts.get("driver")
+    if "torchrun" not in facts:
+        yield Finding("torch", "broken", f"it does not work: {fault}", "pip install --force-reinstall torch")
+        return
+    seen = f"the driver of the machine is {driver}" if driver else "there is no NVIDIA driver"
+    yield Finding(
+        "torch", "ok", f"{facts['version']}, built {f'for CUDA {built}' if built else 'without CUDA'}; {seen}"
+    )
+    if not facts["devices"]:
+        hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
+        reason = f"CUDA_VISIBLE_DEVICES is {hidden!r}" if hidden is not None else facts.get("start") or fault or seen
+        broken = bool(driver and built) and hidden is None
+        cure = _OTHER_TORCH if driver and hidden is None else ""
+        yield Finding("device cuda", "broken" if broken else "missing", f"torch sees none: {reason}", cure)
+    for name in (f"cuda:{index}" for index in range(facts["devices"])):
+        device, fault_there = facts.get(f"{name} is", name), facts.get(name, fault)
+        if fault_there:
+            yield Finding(f"device {name}", "broken", f"{device}: {fault_there}", _OTHER_TORCH)
+        else:
+            yield Finding(f"device {name}", "ok", f"{device}; it computes right")
+    for backend, cure in (("gloo", _GLOO), ("nccl", _NCCL)):
+        yield _backend(backend, cure, backend in facts["backends"], facts["devices"])
+    module = "python -m torch.distributed.run"
+    if facts["torchrun"]:
+        yield Finding("torchrun", "broken", f"{module} does not start: {facts['torchrun']}", _INSTALL)
+    else:
+        yield Finding("torchrun", "ok", f"{module} runs")
+
+
+def _backend(name: str, cure: str, built: bool, devices: int) -> Finding:
+    """Whether two processes can add their numbers."""
+    if not built:
+        return Finding(f"backend {name}", "missing", "torch is built without it")
+    if name == "nccl" and devices < 2:
+        return Finding(f"backend {name}", "missing", f"not tried: it needs two CUDA devices, and torch sees {devices}")
+    with TemporaryDirectory() as folder:
+        rendezvous = Path(folder, "rendezvous").as_uri()
+        found = outcomes([["all-reduce", name, str(rank), rendezvous] for rank in range(2)], _SECONDS)
+    faults = dict.fromkeys(fault for one in found if (fault := one.get("fault") or one["sum"]))
+    if faults:
+        return Finding(f"backend {name}", "broken", f"two processes could not add: {' and '.join(faults)}", cure)
+    return Finding(f"backend {name}", "ok", "two processes added their numbers")
+
+
+def ray_findings(start: bool, address: str | None) -> Iterator[Finding]:
+    """Ray's version; a trial start if that is asked for; and the nodes of the cluster at an address."""
+    version = _version("ray")
+    if not version:
+        yield Finding("ray", "missing", "not installed", _INSTALL)
+        return
+    if not start:
+        yield Finding("ray", "ok", f"{version} is installed; --ray tries whether a cluster starts")
+    else:
+        (found,) = outcomes([["ray-start"]], _SECONDS)
+        if fault := found.get("fault"):
+            cure = 'pip install --force-reinstall "ray", if the logs under /tmp/ray say nothing else'
+            yield Finding("ray", "broken", f"{version}: a cluster of one processor did not run a task: {fault}", cure)
+        elif not ip_address(found["address"]).is_loopback:
+            yield Finding("ray", "broken", f"{version}: what it starts listens on {found['address']}, not on loopback")
+        else:
+            yield Finding("ray", "ok", f"{version}: a cluster of one processor ran a task, on loopback only")
+    if address is not None:
+        (found,) = outcomes([["ray-nodes", address, f"{_SECONDS / 2:g}"]], _SECONDS)
+        if fault := found.pop("fault", ""):
+            cure = "give the HOST:PORT that `ray start --head` printed, on a machine of the cluster"
+            yield Finding(f"cluster {address}", "broken", f"it cannot be joined: {fault}", cure)
+        yield from (_node(name.rpartition(" ")[0], facts) for name, facts in sorted(found.items()))
+
+
+def _node(host: str, facts: dict[str, Any]) -> Finding:
+    subject, install = f"node {host}", f'pip install "ata-gym[cluster]=={ata_gym.__version__}" on {host}'
+    sizes = {"memory": 2**30, "object_store_memory": 2**30}
+    offers = {name: value for name, value in facts["resources"].items() if not name.startswith("node:")}
+    detail = ", ".join(
+        f"{name} {value / sizes.get(name, 1):.3g}{' GiB' * (name in sizes)}" for name, value in offers.items()
+    )
+    detail = f"{facts['address']}: {detail}"
+    if facts["fault"]:
+        return Finding(subject, "broken", f"{detail}; ata_gym cannot be imported there: {facts['fault']}", install)
+    detail += f"; ata_gym {facts['version']}, Python {facts['python']}"
+    if facts["version"] != ata_gym.__version__:
+        return Finding(subject, "broken", f"{detail}, and here ata_gym is {ata_gym.__version__}", install)
+    return Finding(subject, "ok", detail)
+
+
+def policies() -> Iterator[Finding]:
+    """The policies that packages offer through the entry-point group: which of them load."""
+    points, loaded = metadata.entry_points(group=GROUP), []
+    for name in sorted(points.names):
+        homes = " and ".join(sorted({point.dist.name for point in points.select(name=name) if point.dist is not None}))
+        try:
+            with redirect_stdout(sys.stderr):  # a module may print
+                ata_policies.load(name)
+            loaded.append(name)
+        except MissingExtraError as error:
+            yield Finding(f"policy {name}", "missing", f"of {homes}: {error}", str(error).rpartition(": ")[2])
+        except ValueError as error:
+            reason = str(error).strip().partition("\n")[0]
+            yield Finding(f"policy {name}", "broken", f"of {homes}: {reason}", f"install another version of {homes}")
+    yield Finding("more policies", "ok", ", ".join(loaded) or "no package offers one that loads")
+
+
+def _version(name: str) -> str:
+    """The version of an installed package; empty if it is not installed."""
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def _double(x: float) -> float:
+    return 2.0 * x

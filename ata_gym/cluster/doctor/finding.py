@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Literal
 
@@ -36,29 +36,10 @@ class Finding:
 
 
 def exit_code(findings: Iterable[Finding]) -> int:
-    """1 if something that is installed is broken, otherwise 0.
-
-    >>> exit_code([Finding("extra rl", "missing", ""), Finding("numpy", "ok", "2.4.6")])
-    0
-    """
+    """1 if something that is installed is broken, otherwise 0."""
     return int(any(finding.state == "broken" for finding in findings))
 
 
-def as_json(findings: Iterable[Finding]) -> str:
-    """All findings as one JSON document.
-
-    >>> print(as_json([Finding("numpy", "ok", "2.4.6")]))
-    {
-      "works": true,
-      "findings": [
-        {
-          "subject": "numpy",
-          "state": "ok",
-          "detail": "2.4.6",
-          "cure": ""
-        }
-      ]
-    }
-    """
-    found = list(findings)
-    return json.dumps({"works": exit_code(found) == 0, "findings": [asdict(finding) for finding in found]}, indent=2)
+def as_json(findings: Sequence[Finding]) -> str:
+    """All findings, and whether everything works, as one JSON document."""
+    return json.dumps({"works": not exit_code(findings), "findings": list(map(asdict, findings))}, indent=2)

@@ -14,28 +14,12 @@ from typing import Any
 from ata_gym.utils.extras import require
 from ata_gym.utils.signals import TerminatedError, handlers_kept
 
-LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
-"""Where Ray is imported with this in its environment, what it starts listens on loopback only."""
-
-LOCAL = {"address": "local", "include_dashboard": False}
-"""The options of ``ray.init`` with which a cluster is started on this machine."""
-
 _ANSWERS_WITHIN = 10.0
 """Seconds."""
 
 
-def is_host_and_port(text: str) -> bool:
-    """Whether a text is HOST:PORT, with a port that there is.
-
-    >>> is_host_and_port("10.0.0.1:6379"), is_host_and_port("[::1]:6379"), is_host_and_port("10.0.0.1:99999")
-    (True, True, False)
-    """
-    found = re.fullmatch(r"(?:[^\s:/]+|\[[0-9a-fA-F:.]+\]):([0-9]{1,5})", text)
-    return found is not None and 0 < int(found[1]) < 2**16
-
-
 def check_address(address: str, what: str) -> None:
-    """Refuse an address that no cluster can have with a ValueError that names ``what`` it was given as.
+    """Raise ValueError, which names ``what`` it was given as, for an address that no cluster can have.
 
     >>> check_address("10.0.0.1:6379", "address")
     >>> check_address("10.0.0.1", "--address")
@@ -43,7 +27,8 @@ def check_address(address: str, what: str) -> None:
     ...
     ValueError: --address must be auto, or host:port of a Ray cluster's head, as 10.0.0.1:6379, not '10.0.0.1'
     """
-    if address != "auto" and not is_host_and_port(address):
+    found = re.fullmatch(r"(?:[^\s:/]+|\[[0-9a-fA-F:.]+\]):([0-9]{1,5})", address)
+    if address != "auto" and not (found and 0 < int(found[1]) < 2**16):
         raise ValueError(
             f"{what} must be auto, or host:port of a Ray cluster's head, as 10.0.0.1:6379, not {address!r}"
         )
@@ -96,19 +81,19 @@ def connect_ray(address: str | None = None, *, log_to_driver: bool = False, **op
     try:
         with handlers_kept():
             if given:
-                find(given)
+                _check_that_somebody_listens(given)
                 ray.init(given, **quiet)
             else:
                 with _on_loopback():
-                    ray.init(**LOCAL, **quiet, **options)
+                    ray.init("local", include_dashboard=False, **quiet, **options)
     except SystemExit as error:  # while it connects, Ray handles SIGTERM
         raise TerminatedError from error
     except Exception as error:  # Ray raises some that are of no class of their own
-        said = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
         if given:
-            raise ValueError(f"no Ray cluster can be joined at {given}: {said}") from error
+            raise ValueError(f"no Ray cluster can be joined at {given}: {reason}") from error
         logs = f"its log files, under {os.environ.get('RAY_TMPDIR', '/tmp')}/ray, may say more"
-        raise ValueError(f"Ray cannot be started on this machine: {said} ({logs})") from error
+        raise ValueError(f"Ray cannot be started on this machine: {reason} ({logs})") from error
     return ray
 
 
@@ -129,10 +114,7 @@ def connected(address: str | None = None, processes: int | None = None) -> Itera
 
 @contextmanager
 def _on_loopback() -> Iterator[None]:
-    """Let Ray know this machine by its loopback address alone, to which all that it starts is bound then.
-
-    It is what :data:`LOOPBACK` does where Ray is not imported yet.
-    """
+    """Let Ray know this machine by its loopback address alone, to which all that it starts is bound then."""
     constants: Any = import_module("ray._private.ray_constants")
     before, constants.ENABLE_RAY_CLUSTER = constants.ENABLE_RAY_CLUSTER, False
     try:
@@ -141,11 +123,8 @@ def _on_loopback() -> Iterator[None]:
         constants.ENABLE_RAY_CLUSTER = before
 
 
-def find(address: str) -> None:
-    """OSError if nothing listens at an address; ``"auto"`` is not looked for.
-
-    Ray itself would try for minutes.
-    """
+def _check_that_somebody_listens(address: str) -> None:
+    """Raise OSError if nothing listens at an address, which Ray itself would try for minutes."""
     if address != "auto":
         host, _, port = address.rpartition(":")
         socket.create_connection((host.strip("[]"), int(port)), _ANSWERS_WITHIN).close()

@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from ata_gym.envs.interface.shares import SCALE, checked_reals, race_of_shares, tasks_of_shares
 from ata_gym.envs.spaces import RaceAllocation
 from ata_gym.envs.spaces.allocation import integers
+from ata_gym.envs.states.batch_state import BatchState
+from ata_gym.envs.states.dispatch import DispatchState
 from ata_gym.typing import Bits, Ints, Mask
 
 Actions = NDArray[Any]
@@ -23,9 +25,8 @@ class ActionForm(ABC):
     masked: ClassVar[bool] = False
     """Whether some actions are of no use at times, so that there is a mask."""
 
-    def __init__(self, state: Any, rows: int) -> None:
-        self.state, self.rows = state, rows
-        self.n, self.budget = state.scenario.pool.n, state.scenario.budget
+    def __init__(self, state: BatchState) -> None:
+        self.state, self.n, self.budget = state, state.scenario.pool.n, state.scenario.budget
 
     @abstractmethod
     def space(self) -> Space[Any]:
@@ -57,19 +58,17 @@ class ActionForm(ABC):
 class Own(ActionForm):
     """The env's own actions."""
 
-    def __init__(self, state: Any, rows: int) -> None:
-        super().__init__(state, rows)
-        self._one, self._all = state.action_space(), state.checker(rows)
+    def __init__(self, state: BatchState) -> None:
+        super().__init__(state)
+        self._one, self._all = state.action_space(), state.checker()
 
     def space(self) -> Space[Any]:
         """The env's."""
-        own: Space[Any] = self._one
-        return own
+        return self._one
 
     def check(self, actions: object, shape: tuple[int, ...]) -> Actions:
         """Check by the space."""
-        checked: Actions = self._one.check(actions) if len(shape) == 1 else self._all(actions)
-        return checked
+        return self._one.check(actions) if len(shape) == 1 else self._all(actions)
 
     def decode(self, actions: Actions) -> tuple[Actions, Mask | None]:
         """As they are."""
@@ -79,8 +78,8 @@ class Own(ActionForm):
 class Shares(ActionForm):
     """Real numbers from -1 to 1 for each worker, and in a race one more for the total; see ``tasks_of_shares``."""
 
-    def __init__(self, state: Any, rows: int) -> None:
-        super().__init__(state, rows)
+    def __init__(self, state: BatchState) -> None:
+        super().__init__(state)
         self.race = isinstance(state.action_space(), RaceAllocation)
 
     def space(self) -> Space[Any]:
@@ -103,9 +102,9 @@ class Picks(ActionForm):
     masked = True
     picks: Ints
 
-    def __init__(self, state: Any, rows: int) -> None:
-        super().__init__(state, rows)
-        self.picks = np.zeros((rows, self.n), np.int64)
+    def __init__(self, state: BatchState) -> None:
+        super().__init__(state)
+        self.picks = np.zeros((state.rows, self.n), np.int64)
 
     def check(self, actions: object, shape: tuple[int, ...]) -> Actions:
         """Whole numbers of the space."""
@@ -125,7 +124,7 @@ class Picks(ActionForm):
         """How many actions there are."""
 
     def start_episode(self, rows: Mask | slice) -> None:
-        """No picks."""
+        """Forget the picks."""
         self.picks[rows] = 0
 
     def remembered(self) -> dict[str, NDArray[Any]]:
@@ -142,11 +141,11 @@ class Assign(Picks):
 
     @property
     def _choices(self) -> int:
-        return int(self.n)
+        return self.n
 
     def decode(self, actions: Actions) -> tuple[Actions, Mask | None]:
         """One more task each."""
-        self.picks[np.arange(self.rows), actions] += 1
+        self.picks[np.arange(self.state.rows), actions] += 1
         ready: Mask = self.picks.sum(axis=1) >= self.budget
         tasks = self.picks.copy()
         self.picks[ready] = 0
@@ -164,9 +163,14 @@ class Start(Picks):
     Time passes, too, as soon as no worker is idle.
     """
 
+    def __init__(self, state: BatchState) -> None:
+        super().__init__(state)
+        assert isinstance(state, DispatchState)
+        self._dispatch = state
+
     @property
     def _choices(self) -> int:
-        return int(self.n) + 1
+        return self.n + 1
 
     def decode(self, actions: Actions) -> tuple[Actions, Mask | None]:
         """One more worker each, or go on."""
@@ -177,7 +181,7 @@ class Start(Picks):
         return working, ready
 
     def _idle(self) -> Mask:
-        idle: Mask = self._present & (self.state.round_state.running == 0) & (self.picks == 0)
+        idle: Mask = self._present & (self._dispatch.round_state.running == 0) & (self.picks == 0)
         return idle
 
     def mask(self) -> NDArray[np.int8]:

@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 import ata_policies
-from ata_gym.bench.experiment.experiment import Config, Experiment, predict
+from ata_gym.bench.experiment.experiment import Config, Experiment
 from ata_gym.bench.report.statistics import Estimate
 from ata_gym.envs.spaces.dispatch import Dispatch
 from ata_gym.rl.learning.specification import AgentSpec
@@ -22,6 +22,7 @@ from ata_gym.typing import Floats
 from ata_gym.utils.validation import whole_number
 from ata_policies.policy import Policy
 from ata_policies.registry import default_name, load
+from ata_policies.steps import decide
 
 UNIFORM = "uta"
 """The policy to whose cost the others are compared: every worker gets the same."""
@@ -133,7 +134,7 @@ def play(policy: str | type[Policy], experiment: Experiment, name: str = AGENT) 
         (observation, info), state = envs.reset(seed=experiment.seed), None
         steps = experiment.scenario.budget if isinstance(envs.single_action_space, Dispatch) else 1
         for _ in range(experiment.rounds * steps):
-            action, state = predict(player, envs, observation, state)
+            action, state = decide(player, envs, observation, state)
             observation, _, _, _, info = envs.step(action)
     finally:
         envs.close()

@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 
 import gymnasium as gym
 
-from ata_gym.envs.batch_state import AllocationState, BatchState, RaceState
-from ata_gym.envs.dispatch import DispatchState
+from ata_gym.envs.states.batch_state import BatchState
+from ata_gym.envs.states.dispatch import DispatchState
+from ata_gym.envs.states.rounds import AllocationState, RaceState
 from ata_gym.utils.extras import require
 from ata_gym.utils.validation import unknown
 from ata_policies.agent import from_agent

@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 
 import ata_policies
-from ata_gym.bench.experiment.experiment import plural, predict
+from ata_gym.bench.experiment.experiment import plural
 from ata_gym.bench.experiment.outdated import Made, check_code
 from ata_gym.bench.experiment.provenance import Provenance, merged, provenance
 from ata_gym.bench.experiment.store import Folder, begin, discard, finished, open_folder, read_frame, write_frame
@@ -29,6 +29,7 @@ from ata_gym.training.studies.trajectory import made_by_problem, training_config
 from ata_gym.training.trainer import Trainer
 from ata_gym.training.wrapper import TrainingWrapper
 from ata_gym.utils.signals import stop_requested
+from ata_policies.steps import decide
 
 MEASURED = 30
 """Tasks of each worker that are timed before the first round, for policies that know something of the workers."""
@@ -152,14 +153,14 @@ def _train(
     state: Any = None
     rows: list[list[float]] = []
     if saved.exists():
-        like = predict(policy, env, observation)[1]
+        like = decide(policy, env, observation)[1]
         observation, (state, table) = env.load(saved, like=(like, np.empty(0)))
         rows = table.tolist()
     else:
         begin(saved, made.by)
     last = perf_counter()
     while len(rows) < rounds:
-        action, state = predict(policy, env, observation, state)
+        action, state = decide(policy, env, observation, state)
         observation, _, _, _, info = env.step(action)
         rows.append([info[quantity] for quantity in _RECORDED])
         progress(len(rows))

@@ -115,7 +115,7 @@ class NamedWorkers(ABC):
             state = renewed(state, place, *(self._made(n).first_state(1) for n in sizes))
         joined = np.arange(len(round.there)) == place
         self.policy, self._round = policy, round._replace(there=round.there | joined)
-        self._state = policy.told(state, ~self._round.there, joined)
+        self._state = policy.note_absences(state, ~self._round.there, joined)
         self._rename((*self._names[:place], name, *self._names[place + 1 :]))
 
     def leave(self, worker: Worker, *, for_good: bool = False) -> None:
@@ -135,7 +135,7 @@ class NamedWorkers(ABC):
             self._state = widened(self._state, self.policy.first_state(1))
         there = self._round.there & (np.arange(len(self._names)) != place)
         self._round = self._round._replace(there=there)
-        self._state = self.policy.told(self._state, ~there, np.zeros_like(there))
+        self._state = self.policy.note_absences(self._state, ~there, np.zeros_like(there))
         if for_good:
             self._rename((*self._names[:place], None, *self._names[place + 1 :]))
 
@@ -230,7 +230,7 @@ class NamedWorkers(ABC):
         """Let the policy decide, once it knows who is there; (n,)."""
         there = self._round.there
         if not there.all():
-            self._state = self.policy.told(self._state, ~there, np.zeros_like(there))
+            self._state = self.policy.note_absences(self._state, ~there, np.zeros_like(there))
         action, self._state = self.policy.predict(observation, self._state)
         return action
 

@@ -9,7 +9,7 @@ import numpy as np
 from ata_gym.typing import Bits, Floats, Ints, Mask
 from ata_gym.utils.compiled import gufunc
 from ata_gym.utils.ranges import Tasks, Wholes
-from ata_policies.beliefs.moments import Belief
+from ata_policies.beliefs.moments import Totals
 
 PAUSE, LONGEST = 8, 64
 """Rounds in which a worker that is away gets nothing by default, at first and at most."""
@@ -19,7 +19,7 @@ _NEVER = 2**40
 
 def results_of(worker: Ints, n: int) -> Floats:
     """Results of each worker in a round, shape (E, n), from whose they were, (E, R)."""
-    return Belief.empty(len(worker), n).observe(worker, np.zeros(worker.shape)).counts
+    return Totals.empty(len(worker), n).observe(worker, np.zeros(worker.shape)).counts
 
 
 def signs_of_life(worker: Ints, elapsed: Floats, running: Bits | None = None) -> Mask:
@@ -77,7 +77,7 @@ class Availability(NamedTuple):
         wait = np.where(owing, pauses, np.maximum(self.wait - 1, 0))
         return Availability(self.asked, away & ~away.all(axis=1, keepdims=True), pauses, wait)
 
-    def told(self, absent: Mask, back: Mask) -> Availability:
+    def note_absences(self, absent: Mask, back: Mask) -> Availability:
         """The same, where it is known who has left and who has just come, (n,), who is probed at once."""
         away = self.away | absent | back
         wait = np.where(absent, _NEVER, np.where(back, 1, self.wait))

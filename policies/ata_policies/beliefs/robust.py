@@ -36,10 +36,6 @@ class Blocks(NamedTuple):
         """Which workers have never finished a task, shape (E, n)."""
         return never_finished(self)
 
-    def rounds(self, round: Ints) -> Ints:
-        """All rounds count, shape (E,)."""
-        return round
-
 
 class BlockMeans(NamedTuple):
     """Robust means, kept until a worker has more results; each of shape (E, n)."""
@@ -193,10 +189,6 @@ class Truncated(NamedTuple):
     def untried(self) -> Mask:
         """Which workers have never finished a task, shape (E, n)."""
         return never_finished(self)
-
-    def rounds(self, round: Ints) -> Ints:
-        """All rounds count, shape (E,)."""
-        return round
 
 
 @gufunc(

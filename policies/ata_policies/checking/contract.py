@@ -207,7 +207,7 @@ class ContractCheck:
         policy, before = self.made(), self.steps[-1].answer.state
         given, absent = copy.deepcopy(before), np.arange(self.setting.n) == self.setting.n - 1
         try:
-            policy.check_state(policy.told(given, absent, np.zeros_like(absent)), _ROWS)
+            policy.check_state(policy.note_absences(given, absent, np.zeros_like(absent)), _ROWS)
         except Exception as error:
             raise FaultError(f"told that a worker has left, it gives no state that it can have: {error}") from error
         if (what := difference(before, given)) is not None:

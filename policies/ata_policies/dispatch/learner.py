@@ -153,7 +153,7 @@ class DispatchLearner(DispatchPolicy):
         absent: Mask = state.plan.absent != 0
         return absent
 
-    def told(self, state: State, absent: Mask, back: Mask) -> State:
+    def note_absences(self, state: State, absent: Mask, back: Mask) -> State:
         """Nothing is expected of who is absent; who is back is as the others."""
         plan: DispatchPlan = state.plan
         away, asked = (plan.absent | absent) & ~back, plan.asked & ~(absent | back)

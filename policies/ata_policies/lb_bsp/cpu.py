@@ -132,12 +132,12 @@ class LbBsp(AllocationPolicy):
         """Who owes results, where that is watched."""
         return state.plan.availability.away if self.availability else super().away(state)
 
-    def told(self, state: State, absent: Mask, back: Mask) -> State:
+    def note_absences(self, state: State, absent: Mask, back: Mask) -> State:
         """Who is absent owes results, and who is back is probed."""
         if not self.availability:
             return state
         plan: LoadPlan = state.plan
-        return state._replace(plan=plan._replace(availability=plan.availability.told(absent, back)))
+        return state._replace(plan=plan._replace(availability=plan.availability.note_absences(absent, back)))
 
     def plan_in_words(self, state: State, row: int) -> str:
         """What it does about workers that are away."""

@@ -19,7 +19,7 @@ from ata_gym.typing import Floats, Ints, Mask
 from ata_gym.utils.compiled import gufunc
 from ata_gym.utils.ranges import Counts, Estimates, Numbers, Shares, Times, Wholes
 from ata_gym.utils.validation import real, whole_number
-from ata_policies.beliefs.moments import Belief, never_finished
+from ata_policies.beliefs.moments import Totals, never_finished
 
 SIGNALS = 2  # exogenous signals of each worker: cpu and memory load
 LOWEST, HIGHEST = 0.2, 5.0  # no model predicts less or more than this many times the moving average (ours)
@@ -41,7 +41,7 @@ class LastRound(NamedTuple):
 
     def observe(self, worker: Ints, duration: Floats, elapsed: Floats | None = None) -> LastRound:
         """Return the belief after a round; the arguments are those of ``Belief.observe``."""
-        tasks, busy = Belief.empty(*self.counts.shape).observe(worker, duration)
+        tasks, busy = Totals.empty(*self.counts.shape).observe(worker, duration)
         return LastRound(self.counts + tasks, tasks, busy)
 
     def speed(self) -> Floats:

@@ -125,7 +125,7 @@ class RaceLearner(AllocationPolicy):
         away: Mask = state.plan.away
         return away
 
-    def told(self, state: State, absent: Mask, back: Mask) -> State:
+    def note_absences(self, state: State, absent: Mask, back: Mask) -> State:
         """Who is absent is away, and who is back is not."""
         plan: RacePlan = state.plan
         away, asked = (plan.away | absent) & ~back, plan.asked & ~(absent | back)

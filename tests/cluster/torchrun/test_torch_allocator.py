@@ -2,6 +2,7 @@
 
 import json
 import re
+from unittest import mock
 
 import pytest
 
@@ -128,10 +129,11 @@ def with_names(names, state, rounds):
 
     name = names[dist.get_rank()]
     allocator = TorchAllocator(9, "certainty-equivalence", name=name, warm_up=0)
-    torch_allocator.Stopwatch = lambda _device: Told({"a": 4.0, "b": 1.0, "c": 2.0, "d": 1.0}[name])
     if state is not None:
         allocator.load_state_dict(state)
-    play(allocator, rounds)
+    watch = Told({"a": 4.0, "b": 1.0, "c": 2.0, "d": 1.0}[name])
+    with mock.patch.object(torch_allocator, "Stopwatch", return_value=watch):
+        play(allocator, rounds)
     return allocator.last.tasks, allocator.rounds, allocator.state_dict()
 
 

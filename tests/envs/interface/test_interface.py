@@ -13,7 +13,6 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import ata_policies
 from ata_gym.changes import Redraw, Walk
-from ata_gym.envs.wrappers import LogitActions
 from ata_gym.pools import PoolDistribution, exponential
 from ata_gym.scenarios import Published, Scenario, scenario
 from tests.envs.interface.playing import (
@@ -256,7 +255,7 @@ def test_policies_refuse_wrapped_actions() -> None:
     env = gym.make(ALLOCATION, scenario=WORLDS["ending"])
     assert ata_policies.make("uta", env)
     with pytest.raises(ValueError, match="without wrappers of actions"):
-        ata_policies.make("uta", LogitActions(env))
+        ata_policies.make("uta", gym.wrappers.TransformAction(env, lambda action: action, gym.spaces.Box(-1, 1, (7,))))
 
 
 @pytest.mark.parametrize("name", ["observation", "action", "reward_unit"])

@@ -55,11 +55,12 @@ def test_a_window_holds_the_last_tasks_of_each_worker_or_the_last_rounds(
         assert len(kept) == len(past) or length * (blocks - 1) < len(kept) <= length * blocks
         return kept
 
-    belief = fed(Window(length * blocks, unit, blocks).start(1, N, deviations=True), played)
+    memory = Window(length * blocks, unit, blocks)
+    belief = fed(memory.start(1, N, deviations=True), played)
     counting = in_window(played[1:]) if unit == "rounds" else played
     times = [[x for results in counting for worker, x in results if worker == i] for i in range(N)]
     compare(belief, [[(1.0, x) for x in (in_window(own) if unit == "tasks" else own)] for own in times])
-    assert belief.rounds(np.array([len(played)]))[0] == min(len(played), length * blocks)
+    assert memory.rounds(belief, np.array([len(played)]))[0] == min(len(played), length * blocks)
 
 
 @settings(max_examples=60, deadline=None)
@@ -75,10 +76,11 @@ def test_a_discounted_belief_is_a_weighted_sum(played: Any, discount: float) -> 
             if worth < 0.5:
                 expected[i] = []
             expected[i] += [(1.0, x) for worker, x in results if worker == i]
-    belief = fed(Discount(discount).start(1, N, deviations=True), played)
+    memory = Discount(discount)
+    belief = fed(memory.start(1, N, deviations=True), played)
     compare(belief, expected)
     k = len(played)
-    np.testing.assert_allclose(belief.rounds(np.array([k]))[0], sum(discount**j for j in range(k)))
+    np.testing.assert_allclose(memory.rounds(belief, np.array([k]))[0], sum(discount**j for j in range(k)))
 
 
 @pytest.mark.parametrize("name", NAMES)

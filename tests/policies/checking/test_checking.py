@@ -307,12 +307,12 @@ class CountsTooFar(Counting):
 
 
 class ForgetsWhoIsTold(Counting):
-    def told(self, state: State, absent: Any, back: Any) -> State:
+    def note_absences(self, state: State, absent: Any, back: Any) -> State:
         return state._replace(plan=())
 
 
 class IsToldInPlace(Counting):
-    def told(self, state: State, absent: Any, back: Any) -> State:
+    def note_absences(self, state: State, absent: Any, back: Any) -> State:
         state.plan.seen[:] = 7.0
         return state
 

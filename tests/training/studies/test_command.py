@@ -10,10 +10,11 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from ata_gym.bench import progress
 from ata_gym.bench.experiment.experiment import Experiment
 from ata_gym.bench.experiment.run import PolicyRun
 from ata_gym.bench.experiment.store import open_folder
-from ata_gym.cli import app, console
+from ata_gym.cli import app
 from ata_gym.training import Trainer, checkpoint
 from ata_gym.training.devices.device import enough_memory
 from ata_gym.training.studies.trajectory import deterministic, train_once
@@ -299,7 +300,7 @@ def test_threads_and_evaluations_belong_to_the_configuration(tmp_path, refused):
 
 
 def test_progress_is_lines_where_there_is_no_terminal(tmp_path, monkeypatch):
-    monkeypatch.setattr(console, "LINE_EVERY", 0.0)
+    monkeypatch.setattr(progress, "LINE_EVERY", 0.0)
     result = command(tmp_path)
     for words in (f"digits 20 of {ROUNDS}, loss", "uta 2 of 40"):
         assert words in result.stderr

@@ -15,7 +15,7 @@ import numpy as np
 from ata_gym.typing import Floats, Ints, Mask
 from ata_gym.utils.compiled import gufunc
 from ata_gym.utils.ranges import Counts, Squares, Times, Unending, Within
-from ata_policies.beliefs.moments import Belief, Moments, learn_shapes
+from ata_policies.beliefs.moments import Moments, Totals, learn_shapes, mean_times
 
 WEIGHT = 5.0  # tasks that the other workers' shapes count for
 _SURPRISING = 3.0  # the log likelihood ratio at which one short task of a worker out of use outweighs its past
@@ -76,7 +76,7 @@ class MonitoredMoments(NamedTuple):
         raise NotImplementedError
 
     def observe(self, worker: Ints, duration: Floats, elapsed: Floats | None = None) -> Self:
-        """Return the belief after a round; the arguments are those of ``Belief.observe``.
+        """See ``Belief.observe``; cancelled tasks do not count.
 
         A worker that raises an alarm starts anew with this round's results; so does one out of use whose task is
         surprisingly short, which is an alarm that comes late. At an alarm everybody starts anew if, within 10 rounds,
@@ -89,7 +89,7 @@ class MonitoredMoments(NamedTuple):
         anew = alarm | _surprising(self.counts, self.totals, self.idle, shapes, constants.refresh, worker, duration)
         played = (worker[:, 0] >= 0)[:, None]  # there is no round before the first
         kept = self._replace(since_alarm=np.where(anew, 0.0, self.since_alarm + played), alarms=self.alarms + alarm)
-        tasks, _ = Belief.empty(*anew.shape).observe(worker, duration)
+        tasks, _ = Totals.empty(*anew.shape).observe(worker, duration)
         if anew.any():
             enough = (kept.since_alarm < _TOGETHER).sum(axis=1) > constants.share * (tasks > 0).sum(axis=1)
             everybody = (alarm.any(axis=1) & enough)[:, None]
@@ -118,7 +118,7 @@ class MonitoredMoments(NamedTuple):
 
     def mean(self) -> Floats:
         """Mean of each worker's clipped times, shape (E, n); NaN where nothing counts."""
-        return Moments(*self[:3]).mean()
+        return mean_times(self.counts, self.totals)
 
     def untried(self) -> Mask:
         """Which workers have never finished a task, or are to be tried again, shape (E, n).
@@ -130,10 +130,6 @@ class MonitoredMoments(NamedTuple):
         due = self.idle >= 0.5 * refresh + self.rounds_since[:, None] % refresh
         untried: Mask = due | (self.counts == 0)
         return untried
-
-    def rounds(self, round: Ints) -> Floats:
-        """The round, counted from when everybody started anew, shape (E,)."""
-        return self.rounds_since + 1.0
 
 
 class PageHinkley(MonitoredMoments):

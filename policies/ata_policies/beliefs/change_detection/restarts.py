@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from ata_gym.typing import Floats, Ints
 from ata_gym.utils.validation import real
 from ata_policies.beliefs.change_detection.likelihood_ratio import Glr
 from ata_policies.beliefs.change_detection.page_hinkley import Cusum, MonitoredMoments, PageHinkley
@@ -48,7 +49,6 @@ class Restarts(Memory):
 
     nonstationary = True
     availability = True
-    assumes = "changes that are seldom"
     constants = "Page-Hinkley, 48 / shape, drift 0.5 up and 0.25 down; refresh 2000; pause 8 to 64; 200 effective tasks"
 
     def __post_init__(self) -> None:
@@ -63,7 +63,11 @@ class Restarts(Memory):
                 real(name, given)
 
     def start(self, rows: int, n: int, deviations: bool) -> Any:
-        """Nothing seen yet."""
+        """Nothing is known."""
         given = {"memory": self.effective_tasks, "refresh": self.refresh, "threshold": self.threshold}
         chosen = {name: float(value) for name, value in given.items() if value is not None}
         return DETECTORS[self.detector].empty(rows, n, share=_SHARES[self.restart], **chosen)
+
+    def rounds(self, belief: MonitoredMoments, round: Ints) -> Floats:
+        """The rounds since everybody started anew, shape (E,)."""
+        return belief.rounds_since + 1.0

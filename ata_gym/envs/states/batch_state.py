@@ -1,11 +1,11 @@
-"""What the rows of an env remember of their episodes, and their steps where a step is a round."""
+"""What the rows of an env remember of their episodes."""
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, ClassVar, NamedTuple, Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 from gymnasium import spaces
@@ -13,43 +13,28 @@ from numpy.typing import NDArray
 
 from ata_gym.changes import Conditions
 from ata_gym.changes.process import ChangeProcess
-from ata_gym.envs.spaces import Allocation, Dispatch, RaceAllocation
+from ata_gym.envs.spaces import Allocation, Dispatch
+from ata_gym.envs.states.backend import check_fit
 from ata_gym.pools.families import CODES
 from ata_gym.scenarios import Scenario
-from ata_gym.simulation.dispatch import Completion
 from ata_gym.simulation.keys import stream_keys
-from ata_gym.simulation.rounds import RoundResult, allocation_round, race_round
 from ata_gym.typing import Floats, Ints, Mask
 from ata_gym.utils.memory import installed_memory
 from ata_gym.utils.ranges import FINITE, Within
-from ata_gym.utils.validation import short
 
-Observation = dict[str, NDArray[Any]]
-Backend = Callable[..., RoundResult]
-"""What runs the tasks of a round: called as ``ata_gym.simulation.rounds.race_round`` is, with one row."""
-
-
-class DispatchBackend(Protocol):
-    """What runs the tasks of a round of dispatch, from one decision to the next result."""
-
-    @property
-    def dispatch(self) -> Callable[..., Completion]:
-        """Goes on to the next result; called as ``ata_gym.simulation.dispatch.dispatch_step`` is, with one row."""
-
+Feedback: TypeAlias = dict[str, NDArray[Any]]
 
 LARGEST = float(np.finfo(np.float32).max)
 """The upper bound of times in observation spaces: float32 must hold it."""
 _NEVER = 2**63 - 1
 """The round at which an episode without a horizon ends."""
 _TASK_NOISE = 0  # the stream of keys for task times
-_TIMES = {"duration", "elapsed", "age", "round_time", "worker_time"}
-"""What a backend gives in seconds."""
 
 
 class StepResult(NamedTuple):
     """What one step gave E rows."""
 
-    observation: Observation
+    observation: Feedback
     """Fresh arrays with a leading row axis."""
     time: Floats
     """(E,) time that passed."""
@@ -64,17 +49,24 @@ class StepResult(NamedTuple):
 class BatchState(ABC):
     """What E rows remember of their episodes; the same class serves the single and the vector env of an id.
 
-    Each step's feedback holds ``results`` results, and the workers' loads if ``signals``. ValueError if it does not fit
-    this machine's memory.
+    The feedback of a step holds the workers' loads if ``signals``. ``backend`` runs the tasks; without one they are
+    simulated. ValueError for a backend that cannot be used, and if the rows do not fit this machine's memory.
     """
 
     forms: ClassVar[tuple[str, ...]]
     """The forms of actions, see ``ata_gym.envs.interface.actions``; the first is the env's own."""
+    results: int
+    """Results in the feedback of a step."""
+    simulated: bool
+    """Whether no backend runs the tasks."""
     _FIELDS = ("keys", "episode", "round", "started", "runtime", "total_worker_time")
 
-    def __init__(self, scenario: Scenario, rows: int, results: int, signals: bool) -> None:
-        _check_memory(scenario, rows, results)
-        self.scenario, self.results, self.shows_signals = scenario, results, signals
+    def __init__(self, scenario: Scenario, rows: int, signals: bool = False, backend: Any = None) -> None:
+        self._take_backend(backend)
+        check_fit(backend, scenario)
+        self.scenario, self.rows, self.shows_signals, self.simulated = scenario, rows, signals, backend is None
+        self.results = self._results(scenario.budget)
+        _check_memory(scenario, rows, self.results)
         self.faulty, self._records_end = scenario.faulty, scenario.ends
         self._pads = any(change.pads for change in scenario.changes)
         self._last = np.array(_NEVER if scenario.horizon is None else min(scenario.horizon, _NEVER))
@@ -88,11 +80,19 @@ class BatchState(ABC):
         self.process = ChangeProcess(scenario.pool, scenario.changes, rows)
 
     @abstractmethod
+    def _take_backend(self, backend: Any) -> None:
+        """Keep what runs the tasks, the simulation for None; ValueError for what cannot run them."""
+
+    @abstractmethod
+    def _results(self, budget: int) -> int:
+        """How many results the feedback of a step holds."""
+
+    @abstractmethod
     def action_space(self) -> Allocation | Dispatch:
         """The space of one row's actions."""
 
     @abstractmethod
-    def checker(self, rows: int) -> Callable[[object], NDArray[Any]]:
+    def checker(self) -> Callable[[object], NDArray[Any]]:
         """What checks the actions of a batch, (E, n), and gives them as an array; see ``spaces.Checked``."""
 
     @abstractmethod
@@ -113,15 +113,13 @@ class BatchState(ABC):
             seen["present"] = spaces.Box(0, 1, (n,), np.int8)
         return spaces.Dict(seen)
 
-    def no_feedback(self, rows: Mask | slice) -> Observation:
+    def no_feedback(self, rows: Mask | slice) -> Feedback:
         """What some rows see after their reset."""
         count = len(self.round[rows])
         worker = np.full((count, self.results), -1, np.int64)
         return self.feedback(worker, np.zeros(worker.shape), np.zeros((count, self.scenario.pool.n)), rows)
 
-    def feedback(
-        self, worker: Ints, duration: Floats, elapsed: Floats, rows: Mask | slice = slice(None)
-    ) -> Observation:
+    def feedback(self, worker: Ints, duration: Floats, elapsed: Floats, rows: Mask | slice = slice(None)) -> Feedback:
         """What some rows observe of a step, with the workers' loads where they are shown."""
         seen = {"worker": worker, "duration": duration, "elapsed": elapsed}
         if self.shows_signals:
@@ -211,63 +209,6 @@ class BatchState(ABC):
         return {name: getattr(self, name) for name in self._FIELDS} | changes
 
 
-class AllocationState(BatchState):
-    """A step is a round whose allocation sums to B, and every task is run to its end."""
-
-    forms: ClassVar[tuple[str, ...]] = ("allocation", "shares", "assign")
-    _space: type[Allocation] = Allocation
-    _simulate: Backend = staticmethod(allocation_round)
-
-    def __init__(self, scenario: Scenario, rows: int, signals: bool = False, backend: Backend | None = None) -> None:
-        if backend is not None and not callable(backend):
-            raise ValueError(
-                "backend must be a function that runs a round, called as ata_gym.simulation.rounds.race_round is, "
-                f"not {short(backend)}"
-            )
-        check_fit(backend, scenario)
-        super().__init__(scenario, rows, scenario.budget, signals)
-        self.backend: Backend = self._simulate if backend is None else backend
-        self.simulated = backend is None
-
-    def action_space(self) -> Allocation:
-        """Allocations."""
-        return self._space(self.scenario.pool.n, self.scenario.budget)
-
-    def checker(self, rows: int) -> Callable[[object], NDArray[Any]]:
-        """The check of the batched space."""
-        return self._space(self.scenario.pool.n, self.scenario.budget, rows).check
-
-    def step(self, action: NDArray[Any]) -> StepResult:
-        """Run one round of every row."""
-        process, budget = self.process, self.scenario.budget
-        now = process.distributions, self.keys, self.episode, self.round, self.started, action, budget
-        result = self.backend(*now) if process.disturbances is None else self.backend(*now, process.disturbances)
-        if not self.simulated:
-            _check_backend_result(result, action, budget)
-        self.started = result.started
-        self.runtime += result.round_time
-        self.total_worker_time += result.worker_time
-        info: dict[str, NDArray[Any]] = {
-            "round_time": result.round_time,
-            "worker_time": result.worker_time,
-            "runtime": self.runtime.copy(),
-            "total_worker_time": self.total_worker_time.copy(),
-        }
-        if self.faulty:
-            info["lost"] = result.lost
-        ended = self.next_round()
-        observation = self.feedback(result.worker, result.duration, result.elapsed)
-        return StepResult(observation, result.round_time, result.worker_time, info, ended)
-
-
-class RaceState(AllocationState):
-    """A step is a round that ends at the B-th result; the rest of the allocation is cancelled."""
-
-    forms: ClassVar[tuple[str, ...]] = ("allocation", "shares")
-    _space = RaceAllocation
-    _simulate = staticmethod(race_round)
-
-
 def _check_memory(scenario: Scenario, rows: int, results: int) -> None:
     """ValueError if observations and the bounds of their space, some 64 bytes per entry, exceed the memory."""
     needed = 64 * rows * (results + scenario.pool.n)
@@ -278,29 +219,3 @@ def _check_memory(scenario: Scenario, rows: int, results: int) -> None:
             f"the feedback of {rows} rows with {results} results each needs about {needed / 1e9:,.0f} GB of memory, "
             f"and this machine has {memory / 1e9:,.0f} GB: use a smaller budget or fewer rows"
         )
-
-
-def check_fit(backend: object, scenario: Scenario) -> None:
-    """Let a backend that has ``check`` raise ValueError unless it can run the rounds of a scenario."""
-    check = getattr(backend, "check", None)
-    if check is not None:
-        check(scenario)
-
-
-def _check_backend_result(result: RoundResult, action: NDArray[Any], budget: int) -> None:
-    """ValueError unless a backend gave what ``race_round`` would: shapes, workers, and finite times of at least 0."""
-    rows, n = action.shape
-    shapes = ((rows, budget), (rows, budget), (rows, n), (rows, n), (rows,), (rows,))
-    check_measured(result, shapes, n)
-
-
-def check_measured(result: Any, shapes: Iterable[tuple[int, ...]], n: int) -> None:
-    """ValueError unless the first fields of a backend's result have these shapes, n workers and possible times."""
-    for name, field, shape in zip(result._fields, result, shapes, strict=False):
-        if np.shape(field) != shape:
-            raise ValueError(f"the backend's {name} must have shape {shape}, not {np.shape(field)}")
-        values = np.asarray(field)
-        if name in _TIMES and not (np.isfinite(values) & (values >= 0)).all():
-            raise ValueError(f"the backend's {name} must be finite and at least 0, not {values.tolist()}")
-        if name == "worker" and not ((values >= 0) & (values < n)).all():
-            raise ValueError(f"the backend's worker must be from 0 to {n - 1}, not {values.tolist()}")
