@@ -207,6 +207,11 @@ def _check_range(field: _Field, values: NDArray[Any], n: int) -> None:
     raise ValueError(f"observation[{name!r}] must be from {least} to {most}; one is not")
 
 
+def at_work(seen: Observation) -> tuple[Ints, Bits, Floats]:
+    """In dispatch: how many results are missing, (E,); which workers run a task, and for how long, (E, n) each."""
+    return seen["missing"][:, 0], seen["running"], seen["age"]
+
+
 @gufunc("void(int64[:], float64[:], float64[:], boolean[:])", "(r),(r),(n)->()")
 def _faults(worker: Ints, duration: Floats, elapsed: Floats, out: Any) -> None:
     """Whether something is out of range, or longer than LONGEST."""
