@@ -17,17 +17,8 @@ from ata_gym.typing import Floats
 from ata_policies import AllocationPolicy, Allocator
 
 ALLOCATION = [
-    *(
-        "ata:alpha=0.1",
-        "thompson",
-        "thompson:memory=window",
-        "restarting-beta",
-        "catoni",
-        "exponentiated-gradient",
-        "uta",
-    ),
-    *("explore-then-commit", "distribution-learner", "learned", "lb-bsp-federated", "lb-bsp-linear", "lb-bsp-gpu"),
-    "lb-bsp-profiled",
+    *("ata:alpha=0.1", "thompson:memory=window", "restarting-beta", "exponentiated-gradient", "explore-then-commit"),
+    *("distribution-learner", "learned", "lb-bsp-federated", "lb-bsp-linear", "lb-bsp-profiled"),
 ]
 TIMES = {"a": 1.0, "b": 2.0, "c": 4.0, "d": 0.5, "e": 3.0, "f": 8.0}
 
