@@ -16,11 +16,11 @@ from ata_gym.bench.experiment.outdated import Made, check_code
 from ata_gym.bench.page.note import write_note
 from ata_gym.bench.progress import progress_bars
 from ata_gym.bench.report.report import Report
-from ata_gym.training.page import about
 from ata_gym.training.studies.comparison import MethodChoice, best, result, run_once
 from ata_gym.training.studies.curves import Goal, LossReading, goal
 from ata_gym.training.studies.kept_trajectory import Trained, Training, keep_trajectory
 from ata_gym.training.studies.loss_report import report
+from ata_gym.training.studies.page import about
 from ata_gym.training.studies.trajectory import made_by_problem
 from ata_gym.training.trainer.trainer import Trainer
 
