@@ -7,7 +7,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint docs benchmark fuzz versions clean
+.PHONY: help demo test lint docs benchmark fuzz mutants versions clean
 
 help:  ## list these commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
@@ -33,6 +33,10 @@ benchmark: .venv/installed  ## measure speed, one benchmark after the other
 MINUTES ?= 60
 fuzz: .venv/installed  ## try to break it for an hour (MINUTES=60): kills, damage, foreign input; a table at the end
 	$(RUN) tests.fuzz --minutes $(MINUTES)
+
+PLACES ?= 200
+mutants: .venv/installed  ## change 200 places of the source, one at a time, and see which changes the tests find (PLACES=200)
+	$(RUN) tests.mutants --places $(PLACES)
 
 versions: .venv/installed  ## run the tests on every Python here, with the oldest and the newest packages allowed
 	$(RUN) nox

@@ -36,7 +36,7 @@ def _commands_are_quick() -> Iterator[None]:
     """Commands in this process write no line of progress, however busy the machine is: their clock stands still."""
     with pytest.MonkeyPatch.context() as patch:
         with suppress(ImportError):  # of the extra bench
-            patch.setattr("ata_gym.cli.console.monotonic", lambda: 0.0)
+            patch.setattr("ata_gym.bench.progress.monotonic", lambda: 0.0)
         yield
 
 

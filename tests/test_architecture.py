@@ -42,12 +42,14 @@ ARROWS = {
 }
 """The same for all rooms of ata_gym; the zoo counts as one."""
 
-RULES = {"explanation", "beliefs", "observations", "policy", "allocation"}
+RULES = {"facts", "explanation", "beliefs", "observations", "policy", "planning", "allocation"}
 ZOO_ARROWS = {
-    "beliefs": set(),
+    "facts": set(),
+    "beliefs": {"facts"},
     "observations": {"beliefs"},
     "explanation": set(),
-    "policy": {"beliefs", "explanation", "observations"},
+    "planning": {"beliefs"},
+    "policy": {"beliefs", "explanation", "facts", "observations"},
     "allocation": RULES - {"allocation"},
     **dict.fromkeys(("race", "dispatch", "lb_bsp", "learned"), RULES),
 }
@@ -59,8 +61,10 @@ FORBIDDEN = {
 }
 NAMED_SO = {"ata_gym/utils/extras.py"}
 """The extras of the package: a forbidden name that is the term of the field there."""
-LONG = {"ata_gym/simulation/kernels.py", "ata_gym/theory/optimal/local_search.py"}
+LONG = {"ata_policies/planning/local_search.py"}
 """Files that hold many kernels and their helpers."""
+LONG_KERNELS = {"observe_round"}
+"""Kernels of more than 120 lines."""
 
 
 @cache
@@ -128,9 +132,18 @@ def test_imports_of_the_zoo_run_down() -> None:
     assert not upwards, "\n".join(sorted(upwards))
 
 
-def test_no_modules_import_each_other_in_a_circle() -> None:
+@pytest.mark.parametrize("folder", [pytest.param(folder, id=name_of(folder)) for folder in folders()])
+def test_imports_inside_a_folder_run_down(folder: Path) -> None:
+    """The files and parts of a folder, each part as one, do not import each other in a circle."""
+    entries: dict[str, set[str]] = {}
+    for module, path in modules().items():
+        if path.is_relative_to(folder):
+            own = path.relative_to(folder).parts[0]
+            others = [modules()[other] for other in imported(module)]
+            inside = {other.relative_to(folder).parts[0] for other in others if other.is_relative_to(folder)}
+            entries.setdefault(own, set()).update(inside - {own, "__init__.py"})
     try:
-        TopologicalSorter({module: imported(module) for module in modules()}).prepare()
+        TopologicalSorter({own: others for own, others in entries.items() if own != "__init__.py"}).prepare()
     except CycleError as error:
         pytest.fail(" -> ".join(error.args[1]))
 
@@ -157,3 +170,40 @@ def test_files_are_short() -> None:
     lengths = {name_of(path): len(path.read_text(encoding="utf-8").splitlines()) for path in modules().values()}
     long = {name: length for name, length in lengths.items() if length > 350 and name not in LONG}
     assert not long
+
+
+@cache
+def functions() -> dict[str, tuple[ast.FunctionDef | ast.AsyncFunctionDef, int]]:
+    """Every function of both packages by its place, and its lines of code without the docstring."""
+    found = {}
+    for path in modules().values():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                first = node.body[0]
+                said = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
+                lines = (node.end_lineno or 0) - node.lineno + 1
+                lines -= (first.end_lineno or 0) - first.lineno + 1 if said else 0
+                found[f"{name_of(path)}:{node.lineno} {node.name}"] = node, lines
+    return found
+
+
+def is_kernel(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Whether a function is compiled."""
+    return any(ast.unparse(one).startswith(("gufunc(", "helper(", "inlined", "phase")) for one in node.decorator_list)
+
+
+def test_functions_fit_a_screen() -> None:
+    limits = {name: (120 if is_kernel(node) else 60, lines) for name, (node, lines) in functions().items()}
+    assert {name.split()[1] for name, (most, lines) in limits.items() if lines > most} <= LONG_KERNELS
+
+
+def test_functions_have_few_parameters() -> None:
+    """Public options are left out: commands and constructors have as many as a user can set."""
+    many = {}
+    for name, (node, _) in functions().items():
+        given = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+        number = sum(one.arg not in ("self", "cls") for one in given)
+        public = node.name == "__init__" or (name.startswith("ata_gym/cli/") and not node.name.startswith("_"))
+        if number > 8 and not public and not is_kernel(node):
+            many[name] = number
+    assert not many

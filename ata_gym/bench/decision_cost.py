@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from time import process_time
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 import ata_policies
-from ata_gym.bench.experiment.experiment import Experiment, predict
+from ata_gym.bench.experiment.experiment import Experiment
+from ata_gym.envs.spaces.dispatch import Dispatch
 from ata_gym.scenarios import Scenario
 from ata_gym.typing import Floats
-from ata_policies import State
+from ata_policies.policy import Policy, State
+from ata_policies.steps import play
 
 SETUP = "8 rows of icml2025-cifar100 (n = 51, B = 23), price 0.1"
 """What is played while costs are compared with ATA's."""
@@ -21,23 +24,33 @@ _MOST = 4_000
 """Decisions that are timed, and at least those of three rounds."""
 
 
-class _Player:
-    """A policy, its envs, and the processor time of each of its predictions."""
+class _Timed:
+    """A policy, and the processor time of each of its predictions."""
 
-    def __init__(self, name: str, experiment: Experiment) -> None:
-        self.envs = experiment.make_envs(ata_policies.load(name).env_id)
-        self.policy = ata_policies.make(name, self.envs)
-        self.observation, _ = self.envs.reset(seed=0)
-        self.steps_a_round = self.policy.setting.budget // self.observation["worker"].shape[1]
-        self.state: State | None = None
+    def __init__(self, policy: Policy) -> None:
+        self.policy, self.privileged = policy, policy.privileged
         self.seconds: list[float] = []
 
+    def predict(self, *seen: Any, **privileged: Any) -> tuple[Any, State]:
+        start = process_time()
+        decided = self.policy.predict(*seen, **privileged)
+        self.seconds.append(process_time() - start)
+        return decided
+
+
+class _Player:
+    """A policy that plays an experiment, and the times of its decisions."""
+
+    def __init__(self, name: str, experiment: Experiment) -> None:
+        envs = experiment.make_envs(ata_policies.load(name).env_id)
+        timed: Any = _Timed(ata_policies.make(name, envs))
+        self.seconds: list[float] = timed.seconds
+        self.steps_a_round = experiment.scenario.budget if isinstance(envs.single_action_space, Dispatch) else 1
+        self.steps = play(timed, envs)
+
     def play(self, rounds: int) -> None:
-        for _ in range(rounds * self.steps_a_round):
-            start = process_time()
-            action, self.state = predict(self.policy, self.envs, self.observation, self.state)
-            self.seconds.append(process_time() - start)
-            self.observation = self.envs.step(action)[0]
+        for _ in islice(self.steps, rounds * self.steps_a_round):
+            pass
 
 
 def relative_cost(name: str, rounds: int = 2000) -> float:

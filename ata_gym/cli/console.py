@@ -7,20 +7,16 @@ import inspect
 import json
 import math
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from enum import Enum
 from pathlib import Path
-from time import monotonic
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, get_type_hints
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from typer.models import ArgumentInfo
 
-from ata_gym.utils.errors import described, place_of
 from ata_gym.utils.signals import TerminatedError, raising
 
 if TYPE_CHECKING:
@@ -34,13 +30,10 @@ _WIDTH = 100
 """Columns of what is written to a file or a pipe."""
 
 LIST_WIDTH = 80
-"""Columns of lists, whose entries take one line, and of cards, where stdout is no terminal."""
+"""Columns of lists, whose entries take one line each, and of cards, where stdout is no terminal."""
 
 _words: ContextVar[tuple[str, ...]] = ContextVar("words", default=("ata-gym",))
-"""Of the command that runs."""
-
-LINE_EVERY = 30.0
-"""Seconds between two lines of progress where stderr is no terminal."""
+"""The words of the command that runs."""
 
 
 def plain_errors(command: Callable[P, R]) -> Callable[P, R]:
@@ -144,74 +137,9 @@ def show_report(report: Report) -> None:
             say_files(what, files)
 
 
-@contextmanager
-def named_failure(what: str) -> Iterator[None]:
-    """Turn whatever a user's own code raises, or sys.exit in it, into a ValueError that names the code and the place.
-
-    What lack of memory raises passes as it is, and so do ValueError, OSError, ImportError and FloatingPointError that
-    no code of the user's raised: they become one sentence anyway.
-    """
-    try:
-        yield
-    except (MemoryError, typer.Exit):
-        raise
-    except (Exception, SystemExit) as error:
-        sentence = isinstance(error, ValueError | OSError | ImportError | FloatingPointError)
-        if sentence and place_of(error) is None:
-            raise
-        raise ValueError(f"{what} failed: {described(error)}") from error
-
-
 def say_files(what: str, files: Sequence[Path]) -> None:
     """Write where files are; names that differ only in their ending share a line."""
     say(f"{what}:")
     for stem in dict.fromkeys(file.with_suffix("") for file in files):
         endings = [file.suffix[1:] for file in files if file.with_suffix("") == stem]
         say(f"  {stem}.{endings[0]}" if len(endings) == 1 else f"  {stem}.{{{','.join(endings)}}}")
-
-
-@contextmanager
-def progress_bars(totals: Mapping[str, int]) -> Iterator[Callable[[str, int], None]]:
-    """A progress bar for each task and its total, updated by ``(task, done)``; lines where stderr is no terminal."""
-    with _progress(totals) as update:
-        yield lambda task, done: update(task, done, "")
-
-
-@contextmanager
-def loss_bar(task: str, total: int) -> Iterator[Callable[[int, float], None]]:
-    """A progress bar with the loss, updated by ``(done, loss)``; lines where stderr is no terminal."""
-    with _progress({task: total}) as update:
-        yield lambda done, loss: update(task, done, f", loss {loss:.4g}")
-
-
-@contextmanager
-def _progress(totals: Mapping[str, int]) -> Iterator[Callable[[str, int, str], None]]:
-    """Bars and lines, updated by ``(task, done, more)``, where more is text to be added."""
-    lines, more = _Lines(totals), TextColumn("{task.fields[more]}")
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), more, TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty()) as progress:
-        bars = {task: progress.add_task(task, total=total, more="") for task, total in totals.items()}
-
-        def update(task: str, done: int, more: str) -> None:
-            progress.update(bars[task], completed=done, more=more.removeprefix(", "))
-            lines.update(task, done, more)
-
-        yield update
-
-
-class _Lines:
-    """Progress where stderr is no terminal: a line for all tasks together, every ``LINE_EVERY`` seconds at most."""
-
-    def __init__(self, totals: Mapping[str, int]) -> None:
-        self.totals, self.done = totals, dict.fromkeys(totals, 0)
-        self.start = self.last = monotonic()
-
-    def update(self, task: str, done: int, more: str) -> None:
-        self.done[task] = done
-        now = monotonic()
-        if sys.stderr.isatty() or now - self.last < LINE_EVERY:
-            return
-        self.last = now
-        share = sum(self.done.values()) / max(1, sum(self.totals.values()))
-        begun = [f"{name} {k:,} of {self.totals[name]:,}" for name, k in self.done.items() if 0 < k < self.totals[name]]
-        say_error(f"{share:.0%} done after {(now - self.start) / 60:.1f} minutes ({', '.join(begun)}{more})")

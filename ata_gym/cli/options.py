@@ -5,18 +5,19 @@ from __future__ import annotations
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ata_gym.cli import completion
 from ata_gym.cli.console import say, say_error
 from ata_gym.cluster.on_ray.connection import check_address, quiet_ray
+from ata_gym.pools import read_trace
 from ata_gym.utils.validation import whole_number
 
 if TYPE_CHECKING:
-    from ata_gym.bench.experiment.experiment import Experiment
-    from ata_gym.bench.experiment.jobs import Runner
+    from ata_gym.bench.experiment.jobs import Effort
+    from ata_gym.scenarios import Scenario as ScenarioData
 
 
 class Where(StrEnum):
@@ -46,24 +47,28 @@ _named = partial(typer.Option, autocompletion=completion.scenario)
 Scenario = Annotated[str | None, _named(help="A named scenario; `ata-gym scenarios` lists them.")]
 OneScenario = Annotated[str, _named(help="A named scenario; `ata-gym scenarios` lists them.")]
 Data = Annotated[Path | None, typer.Option(help="The folder with the file of a recorded scenario.")]
-Trace = Annotated[Path | None, typer.Option(help="Recorded task times, CSV or Parquet, in place of a scenario.")]
+Trace = Annotated[
+    Path | None, typer.Option(help="A file of recorded task times, CSV or Parquet, in place of a scenario.")
+]
 WorkerColumn = Annotated[str | None, typer.Option(help="The trace's column that names the worker.")]
 DurationColumn = Annotated[str | None, typer.Option(help="The trace's column of task times.")]
 RoundColumn = Annotated[
     str | None, typer.Option(help="The trace's column of rounds; without it times are replayed by task.")
 ]
 Budget = Annotated[int | None, typer.Option(help="Results B that a round needs; by default the scenario's.")]
-Rounds = Annotated[int | None, typer.Option(help="By default the scenario's horizon, or what the trace holds.")]
+Rounds = Annotated[
+    int | None, typer.Option(help="Rounds to play; by default the scenario's horizon, or as many as the trace holds.")
+]
 Seed = Annotated[int, typer.Option(help="The first seed.")]
 policies_option = partial(typer.Option, autocompletion=completion.policies)
-Policies = Annotated[str, policies_option(help="Names separated by commas; also package.module:Class.")]
+Policies = Annotated[
+    str, policies_option(help="Names of policies, separated by commas; package.module:Class is one of yours.")
+]
 Seeds = Annotated[int, typer.Option(help="Episodes, side by side, of neighbouring seeds.")]
 _running = partial(typer.Option, rich_help_panel="How it is run")
 Jobs = Annotated[
     int | None,
-    _running(
-        help="Policies at once, each in a process; by default all, up to one per processor of the machine or cluster."
-    ),
+    _running(help="How many policies run at once, each in a process; by default all, up to one per processor."),
 ]
 SaveEvery = Annotated[float, _running(help="Seconds between checkpoints.")]
 Workers = Annotated[
@@ -77,11 +82,13 @@ Address = Annotated[
     ),
 ]
 RerunChanged = Annotated[
-    bool, _running("--rerun-changed", help="Play anew what was played by other code; without it that is refused.")
+    bool, _running("--rerun-changed", help="Play anew what other code has played; otherwise such results are refused.")
 ]
 ProblemData = Annotated[
     Path | None,
-    typer.Option(help="For a problem that reads data (cifar100: the python or binary archive, its folder, or an npz)."),
+    typer.Option(
+        help="The data that a problem reads: for cifar100 the python or binary archive, its folder, or an npz."
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Write one JSON document.")]
 
@@ -110,66 +117,46 @@ def split_names(names: str, what: str = "policy") -> list[str]:
     return found
 
 
-class Effort(NamedTuple):
-    """How the work is done; results do not depend on it."""
+def checked_effort(
+    jobs: int | None = None,
+    save_every: float = 10.0,
+    rerun_changed: bool = False,
+    workers: Where = Where.local,
+    address: str | None = None,
+) -> Effort:
+    """How the work of a command is done; ValueError for a number or an address that makes no sense."""
+    from ata_gym.bench.experiment.jobs import Effort, on_this_machine  # noqa: PLC0415 - these imports take a second
+    from ata_gym.cluster.on_ray.sweeps.sweep import play_on_ray  # noqa: PLC0415
 
-    jobs: int | None = None
-    save_every: float = 10.0
-    rerun_changed: bool = False
-    workers: Where = Where.local
-    address: str | None = None
-
-    @classmethod
-    def checked(
-        cls,
-        jobs: int | None,
-        save_every: float,
-        rerun_changed: bool,
-        workers: Where = Where.local,
-        address: str | None = None,
-    ) -> Effort:
-        """Refuse what makes no sense: a number of processes, of seconds between checkpoints, an address of Ray."""
-        if jobs is not None:
-            whole_number("jobs", jobs)
-        if not save_every >= 0:
-            raise ValueError(f"save-every must be at least 0 seconds, not {save_every}")
-        if workers is Where.ray:
-            quiet_ray("--workers ray")
-            if address is not None:
-                check_address(address, "--address")
-        elif address is not None:
-            raise ValueError("--address only goes with --workers ray")
-        return cls(jobs, save_every, rerun_changed, workers, address)
-
-    def runner(self) -> Runner:
-        """What runs the jobs."""
-        from ata_gym.bench.experiment.jobs import on_this_machine  # noqa: PLC0415 - these imports take a second
-        from ata_gym.cluster.on_ray.sweeps.sweep import play_on_ray  # noqa: PLC0415
-
-        return on_this_machine if self.workers is Where.local else partial(play_on_ray, address=self.address)
+    if jobs is not None:
+        whole_number("jobs", jobs)
+    if not save_every >= 0:
+        raise ValueError(f"save-every must be at least 0 seconds, not {save_every}")
+    if workers is Where.ray:
+        quiet_ray("--workers ray")
+        if address is not None:
+            check_address(address, "--address")
+    elif address is not None:
+        raise ValueError("--address only goes with --workers ray")
+    runner = on_this_machine if workers is Where.local else partial(play_on_ray, address=address)
+    return Effort(jobs, save_every, rerun_changed, runner)
 
 
-USUAL = Effort()
-
-
-def find_experiment(
+def find_scenario(
     scenario: str | None,
+    data: Path | None,
     trace: Path | None,
     columns: tuple[str | None, str | None, str | None],
     budget: int | None,
     rounds: int | None,
-    seeds: int,
-    seed: int,
-    price: float = 0.0,
-    data: Path | None = None,
-) -> Experiment:
-    """The experiment that the options of a command describe; of a trace it says how much it holds.
+) -> ScenarioData:
+    """The scenario that the options of a command describe; of a trace it says how much it holds.
 
-    The columns are those of worker, duration and round. FileNotFoundError if a recorded scenario or a trace is not
-    there, ValueError if the options do not fit together.
+    The columns are those of worker, duration and round. FileNotFoundError is raised if a recorded scenario or a trace
+    is not there, ValueError if the options do not fit together.
     """
-    from ata_gym.bench.experiment.experiment import Experiment, recorded_rounds  # noqa: PLC0415 - it takes a second
-    from ata_gym.scenarios.recorded import find_scenario  # noqa: PLC0415
+    from ata_gym.bench.experiment.experiment import recorded_rounds  # noqa: PLC0415 - it takes a second
+    from ata_gym.scenarios import Scenario, recorded, resolve  # noqa: PLC0415
 
     if (scenario is None) == (trace is None):
         raise ValueError("give either --scenario or --trace, and not both")
@@ -179,19 +166,16 @@ def find_experiment(
         if unused:
             raise ValueError(f"{', '.join(unused)} only goes with --trace")
         assert scenario is not None
-        found = find_scenario(scenario, data)
-        return Experiment.on_scenario(found, rounds=rounds, budget=budget, seeds=seeds, seed=seed, price=price)
+        return resolve(recorded.find_scenario(scenario, data), budget=budget)
     if data is not None:
         raise ValueError("--data only goes with --scenario")
     worker, duration, by = columns
     if worker is None or duration is None or budget is None:
         raise ValueError("--trace needs --worker-column, --duration-column and --budget")
-    experiment = Experiment.on_trace(
-        trace, worker=worker, duration=duration, round=by,
-        budget=budget, rounds=rounds, seeds=seeds, seed=seed, price=price,
-    )  # fmt: skip
-    held = recorded_rounds(experiment.scenario.pool, budget)
+    replayed = Scenario(read_trace(trace, worker=worker, duration=duration, round=by), budget, name=trace.name)
+    held = recorded_rounds(replayed.pool, budget)
+    played = held if rounds is None else rounds
     what = "rounds" if by else "times as many tasks as a round needs"
-    over = "; a record that ends starts over" if experiment.rounds > held or not by else ""
-    say(f"{trace} holds {held:,} {what}; {experiment.rounds:,} rounds are played{over}")
-    return experiment
+    over = "; a record that ends starts over" if played > held or not by else ""
+    say(f"{trace} holds {held:,} {what}; {played:,} rounds are played{over}")
+    return replayed

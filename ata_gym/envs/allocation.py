@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from ata_gym.envs.batch_state import AllocationState, Backend, RaceState
 from ata_gym.envs.single import SingleEnv
 from ata_gym.envs.spaces import Allocation
+from ata_gym.envs.states.backend import Backend
+from ata_gym.envs.states.rounds import AllocationState, RaceState
 from ata_gym.envs.vector import VectorEnv
 
 

@@ -1,4 +1,4 @@
-"""What single and vector envs share: the scenario, options of a reset, privileged information and checkpoints."""
+"""The part that single and vector envs share: scenario, reset options, privileged information and checkpoints."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ata_gym.changes import Conditions, Redraw
-from ata_gym.envs.batch_state import Backend, BatchState, DispatchBackend
 from ata_gym.envs.interface.interface import Interface
 from ata_gym.envs.rendering.recorder import Recorder
 from ata_gym.envs.rendering.renderer import Renderer
 from ata_gym.envs.rendering.timeline import Timeline
+from ata_gym.envs.states.backend import Backend, DispatchBackend
+from ata_gym.envs.states.batch_state import BatchState
 from ata_gym.scenarios import Published, Scenario
 from ata_gym.typing import Floats, Mask
 from ata_gym.utils.ranges import Size, fitted
@@ -30,19 +31,23 @@ class EnvProperties:
 
     scenario: Scenario
     """The pool, its changes, the budget, the horizon and the price; its name is "" if it has none."""
-    _state_class: type[Any]
-    """The ``BatchState`` of this id."""
+    _state_class: type[BatchState]
+    """The class of states of this id."""
     _state: BatchState
     _interface: Interface
+    _action_shape: tuple[int, ...]
+    """The shape of the action space, which has a row axis in a vector env only."""
     _ended: Mask
     """(E,) rows that need a reset before their next step."""
     _rows: int = 1
+    _shows_again: bool = False
+    """Whether rows that are not reset are shown again, in a vector env whose rows are reset by a mask."""
     _signals: bool
     _backend: Backend | DispatchBackend | None = None
     interface_arguments: tuple[str, str | None, str]
     """The arguments observation, action and reward_unit."""
     _renderer: Renderer | None
-    """What shows the rounds; None where nothing does."""
+    """It shows the rounds; None where they are not rendered."""
 
     pool = property(attrgetter("scenario.pool"), doc="The workers and the distributions of their task times.")
     n = property(attrgetter("scenario.pool.n"), doc="How many workers there are.")
@@ -57,9 +62,9 @@ class EnvProperties:
         """Make the rows of a scenario."""
         self.scenario = scenario
         self._state = self._state_class(scenario, self._rows, self._signals, self._backend)
-        self._interface = Interface(self._state, self._rows, *self.interface_arguments)
+        self._interface = Interface(self._state, *self.interface_arguments, shows_again=self._shows_again)
         if self._renderer is not None:
-            self._interface.recorder = Recorder(self._state, self._rows)
+            self._interface.recorder = Recorder(self._state)
 
     def _take(self, options: Mapping[str, Any] | None) -> None:
         """Change the scenario as the options of a reset say; the noise stays that of the rows' seeds.
@@ -91,8 +96,7 @@ class EnvProperties:
 
     def checked(self, actions: object) -> NDArray[Any]:
         """The actions of one step, of the shape of the action space; ValueError that says what is wrong with them."""
-        space: Any = getattr(self, "action_space")  # noqa: B009 - of the single or the vector env
-        return self._interface.form.check(actions, space.shape)
+        return self._interface.form.check(actions, self._action_shape)
 
     def action_masks(self) -> Mask:
         """Which actions are of use in the next step, (k,), or (E, k) of a vector env, as sb3-contrib asks for them.
@@ -122,10 +126,9 @@ class EnvProperties:
     def show_estimates(self, estimates: Floats | None) -> None:
         """Show these estimates of the mean task times, (n,) or (E, n), when the rounds are rendered; NaN: unknown.
 
-        They stay until others are given or the episode ends. Without them, and after None, the time that each worker
-        has spent in the episode over its results is shown, where the time of cancelled tasks counts; and where there is
-        no result, that the mean is at least this time. Nothing happens in an env that is not rendered. ValueError for
-        another shape.
+        They stay until others are given or the episode ends. Without them, and after None, the estimate is the time
+        that each worker has spent in the episode, cancelled tasks too, over its results; without a result the mean is
+        at least this time. Nothing happens in an env that is not rendered. ValueError for another shape.
         """
         shape = self._rows, self.n
         if estimates is not None and np.shape(estimates) not in (shape, shape[1:]):
@@ -134,7 +137,7 @@ class EnvProperties:
             self._interface.recorder.show_estimates(estimates)
 
     def timeline(self, row: int = 0) -> Timeline:
-        """What each worker did in the last round of a row, or in the one that is on: what ``render`` shows.
+        """What each worker did in the last round of a row, or does in a round that is not over; ``render`` shows it.
 
         ValueError if the env was made without ``render_mode``, as then nothing is recorded.
 

@@ -1,4 +1,4 @@
-"""What all vector envs share: seeds, autoreset as in Gymnasium's own, rewards and info."""
+"""The part that all vector envs share: seeds, autoreset as in Gymnasium's own, rewards and info."""
 
 from __future__ import annotations
 
@@ -48,6 +48,7 @@ class VectorEnv(EnvProperties, gym.vector.VectorEnv[Observation, NDArray[Any], N
         self.num_envs = self._rows = whole_number("num_envs", num_envs)
         self.render_mode, self._renderer = render_mode, renderer(render_mode, VECTOR_MODES)
         self.autoreset_mode = _autoreset_mode(autoreset_mode)
+        self._shows_again = self.autoreset_mode is AutoresetMode.DISABLED
         self.metadata = {
             "render_modes": list(VECTOR_MODES), "render_fps": FRAMES_PER_SECOND, "autoreset_mode": self.autoreset_mode,
         }  # fmt: skip
@@ -56,11 +57,11 @@ class VectorEnv(EnvProperties, gym.vector.VectorEnv[Observation, NDArray[Any], N
         self._begin(resolve(scenario, pool, budget, horizon, price, changes))
         self._ended = np.zeros(self.num_envs, np.bool_)  # their next step resets these, or they wait for a reset
         self._steps = np.zeros(self.num_envs, np.int64)  # in the episode
-        self._last: Observation = {}  # what the rows saw last, where rows are reset by a mask
         self.single_observation_space = self._interface.observation_space()
         self.single_action_space = self._interface.form.space()
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
+        self._action_shape = self.action_space.shape or ()
         self._idle = np.asarray(create_zero_array(self.single_action_space))  # the action of a row that is reset
 
     def reset(
@@ -84,10 +85,6 @@ class VectorEnv(EnvProperties, gym.vector.VectorEnv[Observation, NDArray[Any], N
                 self._state.seed_row(row, own)
         self._interface.start_episode(rows)
         self._ended[rows], self._steps[rows] = False, 0
-        if self.autoreset_mode is AutoresetMode.DISABLED:
-            fresh = self._interface.observation(rows)
-            self._last = merged(self._last, rows, fresh) if isinstance(rows, np.ndarray) else fresh
-            return chosen(self._last, np.arange(self.num_envs)), self._masks(chosen_rows)
         return self._interface.observation(), self._masks(chosen_rows)
 
     def _rows_to_reset(self, options: Mapping[str, Any]) -> Mask:
@@ -127,14 +124,13 @@ class VectorEnv(EnvProperties, gym.vector.VectorEnv[Observation, NDArray[Any], N
             raise ValueError("no episode is running: call reset() first")
         starting = self._ended.copy()
         any_starting = bool(starting.any())
-        shape = self.action_space.shape or ()
         if any_starting:
             if self.autoreset_mode is AutoresetMode.DISABLED:
                 ended = np.flatnonzero(starting).tolist()
                 raise ValueError(f'the episodes of rows {ended} have ended: reset(options={{"reset_mask": ...}}) them')
-            if np.shape(actions) == shape:
-                actions = np.where(starting.reshape(-1, *[1] * (len(shape) - 1)), self._idle, actions)
-        observation, played = self._interface.step(self._interface.form.check(actions, shape))
+            if np.shape(actions) == self._action_shape:
+                actions = np.where(starting.reshape(-1, *[1] * (np.ndim(actions) - 1)), self._idle, actions)
+        observation, played = self._interface.step(self.checked(actions))
         reward, live = played.reward, ~starting
         known = live if played.known is None else live & played.known
         if any_starting:
@@ -150,8 +146,6 @@ class VectorEnv(EnvProperties, gym.vector.VectorEnv[Observation, NDArray[Any], N
                 observation = self._restart(observation, truncated)
         else:
             self._ended[:] = truncated
-        if self.autoreset_mode is AutoresetMode.DISABLED:
-            self._last = chosen(observation, np.arange(self.num_envs))
         info |= self._masks(np.ones(self.num_envs, np.bool_))
         return observation, reward, np.zeros(self.num_envs, np.bool_), truncated, info
 

@@ -25,6 +25,13 @@ _LEAST_WORK = 2**17
 inlined: Callable[[Scalar], Scalar] = numba.njit(inline="always")
 """Compile a scalar helper of a kernel into the loops of the kernel, so that they vectorise; see :func:`helper`."""
 
+phase: Callable[[Scalar], Scalar] = numba.njit(_nrt=False, forceinline=True)
+"""Compile a part of a kernel that takes arrays, in named tuples too, and makes none.
+
+The owners of its arrays are not counted, and it becomes a part of the machine code of the kernel: both would otherwise
+take longer than the work of a short loop.
+"""
+
 
 def helper(*fastmath: str) -> Callable[[Scalar], Scalar]:
     """Compile a helper of kernels; ``fastmath`` names flags of LLVM for the operations inside it."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import linecache
 import pickle
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from ata_gym.utils.ownership import is_installed, is_named, is_ours
@@ -39,6 +41,24 @@ def explained(error: BaseException) -> str:
     """
     plain = isinstance(error, ValueError) and place_of(error) is None
     return str(error) if plain else described(error)
+
+
+@contextmanager
+def named_failure(what: str) -> Iterator[None]:
+    """Turn whatever a user's own code raises, or sys.exit in it, into a ValueError that names the code and the place.
+
+    What lack of memory raises passes as it is, and so do ValueError, OSError, ImportError and FloatingPointError that
+    no code of the user's raised: they become one sentence anyway.
+    """
+    try:
+        yield
+    except MemoryError:
+        raise
+    except (Exception, SystemExit) as error:
+        sentence = isinstance(error, ValueError | OSError | ImportError | FloatingPointError)
+        if sentence and place_of(error) is None:
+            raise
+        raise ValueError(f"{what} failed: {described(error)}") from error
 
 
 def place_of(error: BaseException) -> str | None:

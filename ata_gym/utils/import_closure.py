@@ -44,7 +44,7 @@ def import_closure(roots: Iterable[str], apart: Iterable[str] = ()) -> dict[str,
 
     Examples
     --------
-    >>> list(import_closure(["ata_gym.simulation.keys"], apart=["ata_gym.simulation.kernels"]))
+    >>> list(import_closure(["ata_gym.simulation.keys"], apart=["ata_gym.utils"]))
     ['ata_gym.simulation.keys', 'ata_gym.typing']
     """
     roots = list(roots)

@@ -4,12 +4,14 @@ from ata_policies.agent import from_agent
 from ata_policies.allocator.allocator import Allocator
 from ata_policies.allocator.clock import Clock
 from ata_policies.allocator.dispatcher import Dispatcher
-from ata_policies.beliefs.moments import Belief, Exposure, Moments
+from ata_policies.beliefs.belief import Belief
+from ata_policies.beliefs.moments import Exposure, Moments, Totals
 from ata_policies.checking.check import PolicyError, check_policy
 from ata_policies.explanation import Explanation
 from ata_policies.policy import AllocationPolicy, DispatchPolicy, Policy, Setting, State
 from ata_policies.presets import Preset
 from ata_policies.registry import default_name, explain_default, load, make, make_for, names
+from ata_policies.steps import Step, play
 
 __all__ = [
     "AllocationPolicy",
@@ -26,6 +28,8 @@ __all__ = [
     "Preset",
     "Setting",
     "State",
+    "Step",
+    "Totals",
     "check_policy",
     "default_name",
     "explain_default",
@@ -34,4 +38,5 @@ __all__ = [
     "make",
     "make_for",
     "names",
+    "play",
 ]

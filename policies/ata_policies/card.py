@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
-
 from ata_gym.utils.card import Card
 from ata_policies.presets import Preset
 from ata_policies.registry import default_name, load, parse, short_name
 
 
 def policy_card(name: str) -> Card:
-    """What there is to say of a policy, given as ``load`` takes it, and with its errors.
+    """The card of a policy, which is named as for ``load``, with the same errors.
 
     >>> card = policy_card("thompson-beta")
     >>> card.facts["plays"], card.facts["made of"]
@@ -29,9 +27,8 @@ def policy_card(name: str) -> Card:
         "for workers that change": "yes" if policy.nonstationary else "no",
         "source": policy.source,
     }
-    documentation = policy.documentation() if isinstance(policy, Preset) else inspect.getdoc(policy) or ""
     summary = policy.summary()
-    text = documentation.removeprefix(summary).strip()
+    text = policy.documentation().removeprefix(summary).strip()
     beside, rounds = _BESIDE[plays]
     players = ",".join(dict.fromkeys((*beside, name)))
     command = f"ata-gym bench --scenario icml2025-cifar100 --rounds {rounds} --policies {players} --out results/try"
@@ -43,4 +40,4 @@ _BESIDE = {
     "race": (("gta",), 2000),
     "dispatch": (("dispatch-gta",), 200),
 }
-"""Policies to set beside one of each env, and rounds that take a few seconds."""
+"""For each env, policies to compare with, and a number of rounds that takes a few seconds."""

@@ -1,10 +1,10 @@
-"""What a policy thinks, for people who look into a run."""
+"""The explanation of a policy's last decision, for people who look into a run."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 
@@ -14,24 +14,9 @@ _SHOWN = 25
 """Workers that are shown at most."""
 
 
-@runtime_checkable
-class Telling(Protocol):
-    """A belief that tells what it knows of each worker."""
-
-    @property
-    def counts(self) -> Floats:
-        """(E, n) results that count."""
-
-    def mean(self) -> Floats:
-        """Mean task times, (E, n); NaN where unknown."""
-
-    def untried(self) -> Mask:
-        """Workers of whom nothing is known, (E, n)."""
-
-
 @dataclass(frozen=True, eq=False)
 class Explanation:
-    """What was behind the last decision of a policy in one row."""
+    """The reasons of a policy's last decision in one row."""
 
     policy: str
     """What the policy does, in a sentence."""
@@ -42,13 +27,13 @@ class Explanation:
     mean: Floats
     """(n,) the mean task time that each worker is thought to have; NaN where nothing is known."""
     evidence: Floats
-    """(n,) results that count in it; not whole where what is past counts less."""
+    """(n,) results that count in the mean; not whole numbers where old results count less."""
     tasks: Ints | None
-    """(n,) the last action; None where the state does not tell."""
+    """(n,) the last action; None where the state does not hold it."""
     away: Mask
     """(n,) who is thought to be away."""
     untried: Mask
-    """(n,) of whom nothing is known: never tried, or so long ago that nothing counts any more."""
+    """(n,) who was never tried, or so long ago that no result counts any more."""
 
     @property
     def columns(self) -> tuple[str, ...]:

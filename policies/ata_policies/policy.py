@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from abc import ABC, abstractmethod
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
@@ -14,13 +13,16 @@ from numpy.typing import NDArray
 from ata_gym.changes import Conditions
 from ata_gym.pools import Pool, PoolDistribution
 from ata_gym.scenarios import Published
-from ata_gym.simulation.keys import derive_keys, stream_keys
+from ata_gym.simulation.keys import derive_keys, stream_keys, uniforms
 from ata_gym.typing import Floats, Ints, Keys, Mask
 from ata_gym.utils.ranges import Size, Wholes
 from ata_gym.utils.trees import choose_rows
 from ata_gym.utils.validation import not_an_env, whole_number
-from ata_policies.beliefs.moments import Belief
-from ata_policies.explanation import Explanation, Telling, numbers_of
+from ata_policies.beliefs.availability import Availability
+from ata_policies.beliefs.belief import Belief, BeliefOfMeans, InitialBelief
+from ata_policies.beliefs.moments import Totals
+from ata_policies.explanation import Explanation, numbers_of
+from ata_policies.facts import Described
 from ata_policies.observations import Door, Observation, checked_conditions, checked_observation, checked_start
 
 _OWN_RANDOMNESS = 1  # the stream of keys for policies; the task times have another
@@ -43,10 +45,12 @@ class Setting(NamedTuple):
     published: Published = Published()
     """The hyperparameters of ATA and ATA-Empirical that were published for the scenario."""
     horizon: int | None = None
-    """Rounds in an episode, where that is known: what is left of them bounds what a try of a worker can be worth."""
+    """Rounds in an episode, where that is known: the rounds that are left bound the worth of trying a worker."""
     drawn: PoolDistribution | None = None
-    """How workers are drawn anew, from the distributions of ``pool``, which may be more or fewer than n; None: they are
-    those of ``pool``."""
+    """How workers are drawn anew, from the distributions of ``pool``, which may be more or fewer than n.
+
+    None where the workers are those of ``pool``.
+    """
 
     @classmethod
     def of(cls, env: gym.Env[Any, Any] | gym.vector.VectorEnv[Any, Any, Any]) -> Setting:
@@ -62,7 +66,7 @@ class Setting(NamedTuple):
         return cls(n, **known)
 
     def known_pool(self, policy: str, dynamic: bool = False) -> Pool:
-        """The pool (if ``dynamic``: or what workers are drawn from), or a ValueError that says that one is needed."""
+        """The pool; ValueError if it is not known, or if workers are drawn anew and the policy is not ``dynamic``."""
         if self.pool is None:
             raise ValueError(f"{policy} knows the workers: it needs an env whose pool is known")
         if not dynamic and self.drawn:
@@ -74,9 +78,9 @@ class State(NamedTuple):
     """What a policy carries from round to round: E rows of belief, plan, and of its own randomness."""
 
     belief: Any
-    """What was learned: a named tuple of arrays with a leading row axis, by default a ``Belief``."""
+    """What was learned, a ``Belief`` of the type that the policy names: by default ``Totals``."""
     plan: Any
-    """What was computed from the belief and is kept for some rounds: likewise, by default empty."""
+    """What was computed from the belief and is kept for some rounds: a named tuple of arrays, or an empty tuple."""
     round: Wholes
     """(E,) the current round, from 1 on."""
     episode: Wholes
@@ -88,8 +92,12 @@ class State(NamedTuple):
         """A fresh key for the randomness of each row's round, shape (E,)."""
         return derive_keys(self.key, self.episode, self.round)
 
+    def round_uniforms(self, size: int, purpose: int) -> Floats:
+        """Fresh uniform numbers of each row's round, shape (E, size); others for each purpose."""
+        return uniforms(derive_keys(self.round_keys(), 0, purpose), size)
 
-class Policy(ABC):
+
+class Policy(Described, ABC):
     """Hyperparameters and a seed; what is learned is in the state that ``predict`` takes and returns.
 
     Start from ``AllocationPolicy`` or ``DispatchPolicy``. Row e of a batch has the randomness of a policy with seed
@@ -98,27 +106,14 @@ class Policy(ABC):
 
     env_id: ClassVar[str] = "ata_gym/TaskAllocation-v0"
     """The env that the policy plays."""
-    source: ClassVar[str] = ""
-    """Where it comes from."""
-    constants: ClassVar[str] = ""
-    """Its constants."""
-    knows: ClassVar[str] = "nothing"
-    """What it must know before it starts, beside n and B."""
-    assumes: ClassVar[str] = "nothing"
-    """What its rule or guarantee assumes of the task times."""
     learns: ClassVar[bool] = True
     """Whether it learns; those that do not are baselines."""
     priced: ClassVar[bool] = False
     """Whether its actions depend on the price of worker time."""
-    nonstationary: ClassVar[bool] = False
-    """Whether it is made for workers that change."""
-    belief: ClassVar[type[Any]] = Belief
-    """What it remembers: a named tuple with ``empty(rows, n)`` and ``observe``, as this one has them.
-
-    Where it has ``counts``, ``mean()`` and ``untried()`` as this one, ``explain`` shows them.
-    """
+    belief: ClassVar[type[InitialBelief]] = Totals
+    """What it remembers; where that is a ``BeliefOfMeans``, ``explain`` shows what it says."""
     availability: bool | None = None
-    """Whether workers that owe results are left out; None: it has no hyperparameter of this name that would do so."""
+    """Whether workers that owe results are left out; None if the policy has no such hyperparameter."""
     only_size: ClassVar[tuple[int, int] | None] = None
     """The workers n and the budget B that it was made for; None: any."""
     privileged: ClassVar[bool] = False
@@ -132,16 +127,6 @@ class Policy(ABC):
                 f"{setting.budget}"
             )
         self.setting, self.seed = setting, whole_number("seed", seed, least=0)
-
-    @classmethod
-    def summary(cls) -> str:
-        """The first line of the class's docstring."""
-        return cls.documentation().partition("\n")[0]
-
-    @classmethod
-    def documentation(cls) -> str:
-        """The class's docstring, without indentation."""
-        return inspect.getdoc(cls) or ""
 
     def predict(
         self,
@@ -199,11 +184,14 @@ class Policy(ABC):
         return action if np.ndim(observation["worker"]) > 1 else action[0], state
 
     def check_state(self, state: State, rows: int) -> None:
-        """ValueError unless it is one of this policy with so many rows; ``predict`` asks so of all but its last one."""
+        """ValueError unless the state is one of this policy with so many rows.
+
+        ``predict`` checks every state except the one that it returned last.
+        """
         self._door.check(state, rows)
 
     def explain(self, state: State, row: int = 0) -> Explanation:
-        """What was behind the last decision in a row: the round, the plan, and what is thought of each worker.
+        """Explain the last decision in a row: the round, the plan, and what is believed of each worker.
 
         The state is the one that ``predict`` returned with the decision. ValueError if there is no such row.
 
@@ -243,33 +231,38 @@ class Policy(ABC):
         return self.summary()
 
     def estimated(self, state: State) -> tuple[Floats, Floats]:
-        """Mean task times, NaN where unknown, and the results behind them, both (E, n): by default what belief says."""
-        if isinstance(state.belief, Telling):
+        """Mean task times, NaN where unknown, and the results behind them, (E, n) each: by default as believed."""
+        if isinstance(state.belief, BeliefOfMeans):
             return state.belief.mean(), np.asarray(state.belief.counts, np.float64)
         shape = len(state.round), self.setting.n
         return np.full(shape, np.nan), np.zeros(shape)
 
     def untried(self, state: State) -> Mask:
         """Workers of whom nothing is known, (E, n)."""
-        return state.belief.untried() if isinstance(state.belief, Telling) else self.estimated(state)[1] == 0.0
+        return state.belief.untried() if isinstance(state.belief, BeliefOfMeans) else self.estimated(state)[1] == 0.0
 
     def away(self, state: State) -> Mask:
-        """Workers that are thought to be away, (E, n): by default none, since nobody watches who is."""
-        return np.zeros((len(state.round), self.setting.n), np.bool_)
+        """Workers that are thought to be away, (E, n): those that owe results, if the plan has an ``availability``."""
+        watched = _watched(state)
+        return watched.away if watched is not None else np.zeros((len(state.round), self.setting.n), np.bool_)
 
-    def told(self, state: State, absent: Mask, back: Mask) -> State:
-        """The state of a loop in which workers come and go, where it is known who is ``absent`` and ``back``, (n,).
+    def note_absences(self, state: State, absent: Mask, back: Mask) -> State:
+        """The state after a loop reports which workers are ``absent``, and which have just come ``back``, (n,) each.
 
-        By default nothing changes; a policy that watches who is away notes it.
+        If the plan has an ``availability``, absent workers owe results then, and those that are back are probed. By
+        default nothing else changes.
         """
-        return state
+        watched = _watched(state)
+        if watched is None:
+            return state
+        return state._replace(plan=state.plan._replace(availability=watched.note_absences(absent, back)))
 
     def plan_in_words(self, state: State, row: int) -> str:
         """The plan of a row in words, for ``explain``: by default the numbers in it, by name."""
         return numbers_of(state.plan, row, len(state.round))
 
     def last_action(self, state: State) -> Ints | None:
-        """The action that came with a state, shape (E, n), for ``explain``; by default None: it does not tell."""
+        """The action that came with a state, shape (E, n), for ``explain``; None if the state does not hold it."""
         return None
 
     @cached_property
@@ -282,8 +275,8 @@ class Policy(ABC):
         keys = stream_keys(self.seed, rows, _OWN_RANDOMNESS)
         return State(self.first_belief(rows), self.first_plan(rows), zeros, zeros, keys)
 
-    def first_belief(self, rows: int) -> Any:
-        """The belief of rows that have seen nothing: arrays with ``observe(worker, duration, elapsed)``."""
+    def first_belief(self, rows: int) -> Belief:
+        """The belief of rows that have seen nothing."""
         return self.belief.empty(rows, self.setting.n)
 
     def first_plan(self, rows: int) -> Any:
@@ -299,8 +292,14 @@ class Policy(ABC):
         """Choose an action for each row of the batch, (E, n), and return it with the state, whose plan may be new."""
 
     def act_knowing(self, state: State, seen: Observation, conditions: Conditions) -> tuple[Ints, State]:
-        """As ``act``, for policies with ``privileged``; ``conditions`` are those of the coming round, with rows."""
+        """As ``act``, for policies with ``privileged``; ``conditions`` are those of each row's coming round."""
         return self.act(state, seen)
+
+
+def _watched(state: State) -> Availability | None:
+    """The availability of the workers in the plan, if the plan has one."""
+    availability = getattr(state.plan, "availability", None)
+    return availability if isinstance(availability, Availability) else None
 
 
 class AllocationPolicy(Policy):

@@ -1,9 +1,8 @@
-"""Our policies by name: data, from which the registry makes them. A new preset is one more entry here."""
+"""Our policies by name, as data from which the registry makes them. A new preset is one more entry here."""
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from operator import attrgetter
 from types import MappingProxyType
@@ -18,6 +17,7 @@ from ata_policies.dispatch.dynamic_oracle import DispatchDynamicOracle
 from ata_policies.dispatch.learner import DispatchLearner
 from ata_policies.dispatch.oracles import DispatchCaps, DispatchGta, DispatchOracle
 from ata_policies.dispatch.remaining_time import DispatchRest
+from ata_policies.facts import FACTS, Described
 from ata_policies.lb_bsp.cpu import LbBsp
 from ata_policies.lb_bsp.gpu import LbBspGpu, LbBspProfiled
 from ata_policies.learned.policy import LearnedAllocation, LearnedDispatch
@@ -27,23 +27,28 @@ from ata_policies.race.fixed import RaceBackup, RaceCaps, RaceFastest, RaceOracl
 from ata_policies.race.learner import RaceLearner
 
 
+def _fact(name: str) -> Any:
+    """A property of a preset: one of the facts of ``Described``."""
+    return property(lambda preset: preset.facts.get(name, getattr(preset.described, name)))
+
+
 @dataclass(frozen=True)
 class Preset:
-    """What makes a policy: a class, and hyperparameters of it; with what is said of the policy in lists.
+    """A named policy: a class, its hyperparameters, and the facts that lists say of it.
 
-    Calling it makes the policy; hyperparameters given then override the preset's.
+    A call makes the policy; the hyperparameters of the call override the preset's.
     """
 
     name: str
-    build: Callable[..., Policy]
+    build: type[Policy]
     """The policy's class."""
-    hyperparameters: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    hyperparameters: Mapping[str, Any]
+    described: type[Described]
+    """The class whose docstring and facts describe the policy."""
     about: str = ""
     """One sentence; by default the first line of the docstring of ``described``."""
-    described: type[Any] | None = None
-    """The class whose docstring and attributes describe the policy: by default ``build``."""
-    said: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    """source, constants, knows or assumes, where they are others than those of ``described``."""
+    facts: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    """Facts that differ from those of ``described``, by the names in ``FACTS``."""
 
     def __call__(self, setting: Setting, *, seed: int = 0, **hyperparameters: Any) -> Policy:
         """Make the policy for a setting."""
@@ -51,47 +56,42 @@ class Preset:
 
     def summary(self) -> str:
         """What the policy does, in a sentence."""
-        return self.about or self.documentation().partition("\n")[0]
+        return self.about or self.described.summary()
 
     def documentation(self) -> str:
         """The docstring of what is described, without indentation."""
-        return inspect.getdoc(self._described) or ""
+        return self.described.documentation()
 
-    @property
-    def _described(self) -> Any:
-        return self.described or self.build
-
-    # as classes of policies have them; see ``Policy``
+    # the attributes of a class of policies, see ``Policy``
     __name__ = property(attrgetter("name"))
-    source = property(lambda self: self._say("source"))
-    constants = property(lambda self: self._say("constants"))
-    knows = property(lambda self: self._say("knows"))
-    assumes = property(lambda self: self._say("assumes"))
+    source = _fact("source")
+    constants = _fact("constants")
+    knows = _fact("knows")
+    assumes = _fact("assumes")
+    nonstationary = _fact("nonstationary")
     env_id = property(attrgetter("build.env_id"))
     only_size = property(attrgetter("build.only_size"))
     learns = property(attrgetter("build.learns"))
     priced = property(attrgetter("build.priced"))
     privileged = property(attrgetter("build.privileged"))
-    nonstationary = property(lambda self: bool(self._described.nonstationary or self.said.get("nonstationary")))
-
-    def _say(self, name: str) -> Any:
-        return self.said.get(name, getattr(self._described, name))
 
 
-_SAID = ("source", "constants", "knows", "assumes", "nonstationary")
-
-
-def _plain(name: str, policy: type[Policy], about: str = "", described: type[Any] | None = None, **more: Any) -> Preset:
-    """A preset with these hyperparameters; what is said of it may stand among them."""
-    said = {key: more.pop(key) for key in _SAID if key in more}
-    return Preset(name, policy, more, about, described, said)
+def _plain(
+    name: str, policy: type[Policy], about: str = "", described: type[Described] | None = None, **more: Any
+) -> Preset:
+    """A preset with these hyperparameters; facts may stand among them."""
+    facts = {fact: more.pop(fact) for fact in FACTS if fact in more}
+    return Preset(name, policy, more, described or policy, about, facts)
 
 
 def _composed(name: str, estimate: str, memory: str = "everything", rule: str = "proxy", **more: Any) -> Preset:
-    if MEMORIES[memory].nonstationary:
-        more["nonstationary"] = "yes"
-    parts = {"estimate": estimate, "memory": memory, "rule": rule, **more}
-    return _plain(name, ComposedPolicy, described=ESTIMATES[estimate], **parts)
+    parts: dict[str, Any] = {
+        "estimate": estimate,
+        "memory": memory,
+        "rule": rule,
+        "nonstationary": MEMORIES[memory].nonstationary,
+    }
+    return _plain(name, ComposedPolicy, described=ESTIMATES[estimate], **parts, **more)
 
 
 _PRESETS = (

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from ata_gym.bench.experiment.experiment import Experiment
-from ata_gym.bench.experiment.jobs import play_all
-from ata_gym.bench.experiment.run import PolicyRun, play_to_end
+from ata_gym.bench.experiment.jobs import Effort, play_all
+from ata_gym.bench.experiment.run import Job, PolicyRun, play_to_end
 from ata_gym.bench.experiment.store import Folder, open_folder
 from tests.waiting import until
 
@@ -27,7 +27,7 @@ def played(tmp_path: Path) -> Callable[..., Folder]:
 
     def play(experiment: Experiment, *policies: str, name: str = "out", run_of: type[PolicyRun] = PolicyRun) -> Folder:
         folder = open_folder(tmp_path / name, experiment.config())
-        assert play_all(experiment, policies, folder, run_of, processes=1) == {}
+        assert play_all(experiment, policies, folder, run_of, effort=Effort(jobs=1)) == {}
         return folder
 
     return play
@@ -42,16 +42,18 @@ def check_stops(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., None]
 
     def check(experiment: Experiment, policy: str, looks: Iterable[int], run_of: type[PolicyRun] = PolicyRun) -> None:
         whole, parts = (open_folder(tmp_path_factory.mktemp(name), experiment.config()) for name in ("whole", "parts"))
-        play_to_end(experiment, policy, whole, run_of)
+        play_to_end(Job(experiment, policy, whole, run_of))
         told: list[int] = []
         for most in looks:
             looked = partial(next, chain(repeat(False, most - 1), repeat(True)))
-            seconds = play_to_end(experiment, policy, parts, run_of, stop=looked, progress=told.append, save_every=0.0)
+            seconds = play_to_end(
+                Job(experiment, policy, parts, run_of), stop=looked, progress=told.append, save_every=0.0
+            )
             assert (seconds is None) == parts.checkpoint(policy).exists() != parts.finished(policy)
             if seconds is not None:
                 break
         else:
-            assert play_to_end(experiment, policy, parts, run_of, progress=told.append) is not None
+            assert play_to_end(Job(experiment, policy, parts, run_of), progress=told.append) is not None
         assert told == sorted(set(told))
         assert parts.result(policy).read_bytes() == whole.result(policy).read_bytes()
         tasks = [path.read_bytes() for where in (whole, parts) for path in where.path.glob("allocations/*.parquet")]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ata_gym.bench.experiment.experiment import Experiment, recorded_rounds
 from ata_gym.changes import Redraw
-from ata_gym.pools import PoolDistribution, trace
+from ata_gym.pools import PoolDistribution, read_trace, trace
 from ata_gym.scenarios import Scenario
 
 REGRET = "icml2025-regret"
@@ -67,7 +67,8 @@ def test_the_configuration_of_a_trace_is_that_of_its_content(tmp_path):
     for path, content in zip(paths, (text, text, text.replace("3.5", "3.6")), strict=True):
         path.write_text(content)
     one, same, other = (
-        Experiment.on_trace(path, worker="worker", duration="time", budget=2, seeds=1).config() for path in paths
+        Experiment.on_scenario(Scenario(read_trace(path, worker="worker", duration="time"), 2), seeds=1).config()
+        for path in paths
     )
     assert one == same
     assert {key for key in one if one[key] != other[key]} == {"pool"}

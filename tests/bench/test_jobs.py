@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from ata_gym.bench.cost_regret import CostRun
 from ata_gym.bench.experiment.experiment import Experiment
-from ata_gym.bench.experiment.jobs import play_all
+from ata_gym.bench.experiment.jobs import Effort, play_all
 from ata_gym.bench.experiment.store import open_folder
 from ata_gym.cli import app
 from ata_policies import AllocationPolicy
@@ -37,11 +38,12 @@ class Broken(AllocationPolicy):
 
 UNGUARDED = """
 from ata_gym.bench.experiment.experiment import Experiment
-from ata_gym.bench.experiment.jobs import play_all
+from ata_gym.bench.experiment.jobs import Effort, play_all
 from ata_gym.bench.experiment.store import open_folder
 
 experiment = Experiment.on_scenario("icml2025-regret", rounds=5, seeds=1)
-for error in play_all(experiment, ["uta", "ofta"], open_folder("out", experiment.config()), processes=2).values():
+folder = open_folder("out", experiment.config())
+for error in play_all(experiment, ["uta", "ofta"], folder, effort=Effort(jobs=2)).values():
     print(error)
 """
 
@@ -68,9 +70,8 @@ def test_results_do_not_depend_on_the_number_of_processes(tmp_path):
     played, told = experiment(400), []
     for jobs in (1, 2):
         folder = open_folder(tmp_path / str(jobs), played.config())
-        progress = told.append if jobs == 2 else lambda _: None
-        failures = play_all(played, POLICIES, folder, processes=jobs, progress=lambda *now, tell=progress: tell(now))
-        assert failures == {}
+        progress = (lambda *now: told.append(now)) if jobs == 2 else lambda *_: None
+        assert play_all(played, POLICIES, folder, effort=Effort(jobs=jobs), progress=progress) == {}
     assert result_bytes(tmp_path / "1") == result_bytes(tmp_path / "2")
     assert len(result_bytes(tmp_path / "1")) == 2 * 5
     assert {policy for policy, _ in told} == set(POLICIES)
@@ -88,7 +89,7 @@ def test_a_policy_that_fails_leaves_the_others_alone(tmp_path):
     played = experiment(50)
     folder = open_folder(tmp_path, played.config())
     broken = f"{__name__}:Broken"
-    failures = play_all(played, ["ata", broken, "uta"], folder, processes=1)
+    failures = play_all(played, ["ata", broken, "uta"], folder, effort=Effort(jobs=1))
     assert list(failures) == [broken]
     assert "no idea" in folder.failure(broken).read_text()
     assert folder.finished("ata")
@@ -103,13 +104,14 @@ LINE = f"bench --scenario icml2025-regret --rounds {ROUNDS} --seeds 2 --policies
 def uninterrupted(tmp_path_factory) -> dict[str, bytes]:
     out = tmp_path_factory.mktemp("uninterrupted")
     played = experiment(ROUNDS)
-    play_all(played, THREE, open_folder(out, played.config()), processes=1)
+    play_all(played, THREE, open_folder(out, played.config()), CostRun, Effort(jobs=1))
     return result_bytes(out)
 
 
 @pytest.mark.skipif(os.name == "nt", reason="needs the signals of POSIX")
-@pytest.mark.parametrize(("how", "when"), [("KILL", "*.npz"), ("INT", "*.previous"), ("TERM", "*.parquet")])
-@pytest.mark.parametrize("jobs", [1, 2])
+@pytest.mark.parametrize(("jobs", "how", "when"), [
+    (1, "KILL", "*.npz"), (1, "INT", "*.previous"), (2, "TERM", "*.parquet"), (2, "KILL", "*.npz"),
+])  # fmt: skip
 def test_a_killed_command_goes_on_and_ends_with_the_same_bytes(start, tmp_path, uninterrupted, jobs, how, when):
     """After a first checkpoint, a second one, and a first result; SIGTERM comes in the background of a script."""
     out, line = tmp_path / "out", f"{LINE} --jobs {jobs}"
@@ -130,6 +132,6 @@ def test_a_killed_command_goes_on_and_ends_with_the_same_bytes(start, tmp_path, 
         assert (again.exit_code, again.stderr) == (0, "")
     else:
         played = experiment(ROUNDS)
-        play_all(played, THREE, open_folder(out, played.config()), processes=1)
+        play_all(played, THREE, open_folder(out, played.config()), CostRun, Effort(jobs=1))
     assert result_bytes(out) == uninterrupted
     assert not list(out.glob("checkpoints/*"))

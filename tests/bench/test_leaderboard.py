@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,18 +12,18 @@ from scipy import stats
 from typer.testing import CliRunner
 
 import ata_policies
-from ata_gym.bench.experiment.jobs import play_jobs
+from ata_gym.bench.competitor import Competitor
+from ata_gym.bench.experiment.jobs import Effort, play_jobs
 from ata_gym.bench.leaderboard import decisions, defaults, ranking
-from ata_gym.bench.leaderboard.experiment import Competitor, Leaderboard, finals
+from ata_gym.bench.leaderboard.experiment import Leaderboard, finals
 from ata_gym.bench.leaderboard.ranking import COST, RUNTIME, TO_ORACLE, TO_OTHER, WORKER_TIME
 from ata_gym.bench.leaderboard.report import report
 from ata_gym.bench.leaderboard.sets.players import FOLLOWERS, usual_policies
 from ata_gym.bench.leaderboard.sets.steady import STEADY
 from ata_gym.cli import app
 from ata_policies import AllocationPolicy
-from ata_policies.allocation.baselines import Gta, Ofta
+from ata_policies.allocation.baselines import Gta, Ofta, Uta
 from ata_policies.registry import DEFAULTS
-from tests.waiting import PATIENCE
 
 
 class Thrifty(AllocationPolicy):
@@ -101,7 +99,7 @@ def test_who_looks_at_the_price_plays_once_for_each(tmp_path):
 
 def test_results_are_priced_afterwards_or_played_at_the_price(tmp_path):
     jobs = board(tmp_path, "uta", THRIFTY).jobs()
-    assert play_jobs([one.job for one in jobs], processes=1) == {}
+    assert play_jobs([one.job for one in jobs], effort=Effort(jobs=1)) == {}
     ends = finals(jobs)
     assert ends.height == 2 * 2 * 3 * 3  # scenarios, prices, policies, seeds
     for row in ends.to_dicts():
@@ -211,8 +209,8 @@ def test_tables_and_pictures_say_what_was_played_and_are_the_same_each_time(tmp_
     for name in "ab":
         playing = board(tmp_path / name, "uta", "ata", THRIFTY, KNOWN, "gta", IDLER)
         jobs = playing.jobs()
-        assert play_jobs([one.job for one in jobs], processes=1) == {}
-        told = report(playing, jobs, {"TaskAllocation": "uta", "TaskDispatch": "none"}, ["A note."])
+        assert play_jobs([one.job for one in jobs], effort=Effort(jobs=1)) == {}
+        told = report(replace(playing, notes=["A note."]), jobs, {"TaskAllocation": "uta", "TaskDispatch": "none"})
         bytes_of.append(made(tmp_path / name))
         assert [path.name for path in (*told.files, *told.pictures)] == [
             "leaderboard.md", "leaderboard.csv", "scenarios.csv", "front.png", "front.svg",
@@ -286,7 +284,7 @@ def test_each_cell_where_a_default_is_not_near_the_best_is_named():
 def test_decisions_are_timed_apart_from_the_results(tmp_path):
     playing = board(tmp_path, "uta", "dispatch-gta", names=("regret",))
     jobs = playing.jobs()
-    assert play_jobs([one.job for one in jobs], processes=1) == {}
+    assert play_jobs([one.job for one in jobs], effort=Effort(jobs=1)) == {}
     before, asked = set(tmp_path.rglob("*.parquet")), []
     times = decisions.measure(playing, jobs, asked.append)
     assert asked == [1, 2, 3]
@@ -300,30 +298,34 @@ def test_decisions_are_timed_apart_from_the_results(tmp_path):
     anew = decisions.measure(playing, jobs)
     assert anew["policy"].equals(times["policy"])
     assert kept.read_text().count("other") == 0
-    told = report(playing, jobs, {"TaskAllocation": "uta"}, [], times)
+    told = report(playing, jobs, {"TaskAllocation": "uta"}, times)
     assert (tmp_path / "timings" / "leaderboard.md").read_text().count("| ms a decision |") > 0
     assert "ms a" not in (tmp_path / "leaderboard.md").read_text()
     assert any("ms a\ndecision" in table.columns for table in told.tables)
 
 
-LINE = "leaderboard --quick --scenarios regret,near-equal --seeds 2 --save-every 0.02 --policies uta,ata,ata-icml,gta"
+def test_a_stopped_leaderboard_goes_on_and_ends_with_the_same_bytes(tmp_path, monkeypatch):
+    line = "leaderboard --quick --scenarios regret,near-equal --seeds 2 --jobs 1 --save-every 0 --policies uta,ata,gta"
+    stopped, whole = tmp_path / "out", tmp_path / "whole"
+    command = [*line.split(), "--out", str(stopped)]  # the page shows it, so it is the same for both
+    assert CliRunner().invoke(app, command).exit_code == 0
+    stopped.rename(whole)
 
+    def interrupted(self, state):
+        if state.round[0] == 100:
+            raise KeyboardInterrupt
+        return allocate(self, state)
 
-@pytest.mark.skipif(os.name == "nt", reason="needs the signals of POSIX")
-def test_a_killed_leaderboard_goes_on_and_ends_with_the_same_bytes(start, tmp_path):
-    killed, whole = tmp_path / "out", tmp_path / "whole"
-    command = [*LINE.split(), "--jobs", "1", "--out", str(killed)]  # the page shows it, so it is the same for both
-    result = CliRunner().invoke(app, command)
-    assert (result.exit_code, result.stderr) == (0, "")
-    killed.rename(whole)
-    process = start(f"{LINE} --jobs 2", killed, "*.parquet")
-    os.killpg(process.pid, signal.SIGKILL)
-    process.communicate(timeout=PATIENCE)
-    assert not (killed / "leaderboard.md").exists()
-    result = CliRunner().invoke(app, command)
-    assert (result.exit_code, result.stderr) == (0, "")
-    assert made(whole) == made(killed)
-    results = [sorted(out.rglob("*.parquet")) for out in (whole, killed)]
+    allocate = Uta.allocate
+    with monkeypatch.context() as patch:
+        patch.setattr(Uta, "allocate", interrupted)
+        assert CliRunner().invoke(app, command).exit_code == 130
+    assert list(stopped.rglob("*.npz"))
+    assert list(stopped.rglob("*.parquet"))
+    assert not (stopped / "leaderboard.md").exists()
+    assert CliRunner().invoke(app, command).exit_code == 0
+    assert made(whole) == made(stopped)
+    results = [sorted(out.rglob("*.parquet")) for out in (whole, stopped)]
     assert [path.read_bytes() for path in results[0]] == [path.read_bytes() for path in results[1]]
-    assert len(results[0]) == 2 * 5 * 2  # records and allocations
-    assert not list(killed.rglob("*.npz"))
+    assert len(results[0]) == 2 * 4 * 2  # records and allocations
+    assert not list(stopped.rglob("*.npz"))

@@ -9,9 +9,9 @@ import gymnasium as gym
 import pytest
 
 import ata_policies
-from ata_gym.bench.experiment.experiment import predict
-from ata_gym.bench.experiment.jobs import play_jobs
-from ata_gym.bench.leaderboard.experiment import Competitor, Leaderboard, finals
+from ata_gym.bench.competitor import Competitor
+from ata_gym.bench.experiment.jobs import Effort, play_jobs
+from ata_gym.bench.leaderboard.experiment import Leaderboard, finals
 from ata_gym.bench.leaderboard.sets.changing import CHANGING
 from ata_gym.bench.leaderboard.sets.drawn import DRAWN
 from ata_gym.bench.leaderboard.sets.players import DYNAMIC_ORACLES, FOLLOWERS
@@ -22,6 +22,7 @@ from ata_gym.bench.leaderboard.sets.unseen import UNSEEN
 from ata_gym.changes import Change, Redraw
 from ata_gym.scenarios.for_agents import SPLITS
 from ata_policies.registry import DEFAULTS
+from ata_policies.steps import decide
 
 FINGERPRINTS = {
     ("steady", "2"): "f0a65dff6f4201eff7cef2ff1a61cff5edb91900133d1a1b44d091e3b5983f84",
@@ -55,7 +56,7 @@ def test_every_scenario_has_its_name_and_can_be_played(of: str, name: str) -> No
     for policy in ("ata", "ata-icml", "ata-empirical", "ata-empirical-icml", "dynamic-ofta", "gta"):
         env = gym.make_vec(ata_policies.load(policy).env_id, num_envs=1, scenario=replace(found, horizon=2))
         observation, _ = env.reset(seed=0)
-        action, _ = predict(ata_policies.make(policy, env), env, observation)
+        action, _ = decide(ata_policies.make(policy, env), env, observation)
         assert env.step(action)[4]["runtime"] > 0
 
 
@@ -115,7 +116,7 @@ def test_drawn_workers_are_those_of_seeds_that_no_policy_was_trained_on(tmp_path
     found = DRAWN.find("drawn-6-v1")
     board = Leaderboard(DRAWN, [found], (0.0,), [Competitor.of("dynamic-ofta")], 3, tmp_path)
     (job,) = board.jobs()
-    assert play_jobs([job.job], processes=1) == {}
+    assert play_jobs([job.job], effort=Effort(jobs=1)) == {}
     ends = finals([job])
     assert ends["seed"].to_list() == [*SPLITS["test"][:3]]
     assert ends["runtime"].n_unique() == 3

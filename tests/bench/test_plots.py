@@ -9,6 +9,8 @@ import pytest
 from ata_gym.bench.experiment.experiment import Experiment
 from ata_gym.bench.report import style
 from ata_gym.bench.report.report import report
+from ata_gym.pools import read_trace
+from ata_gym.scenarios import Scenario
 
 
 def test_pictures_and_tables_are_the_same_bytes_each_time(played):
@@ -39,9 +41,8 @@ def test_races_alone_have_no_picture_of_regret(played):
 @pytest.mark.parametrize("rounds", [1, 3])
 def test_recorded_times_of_zero_are_drawn_and_compared(played, tmp_path, rounds):
     (tmp_path / "trace.csv").write_text("w,k,t\na,1,0\nb,1,0\na,2,0\nb,2,0\na,3,1\nb,3,2\n")
-    experiment = Experiment.on_trace(
-        tmp_path / "trace.csv", worker="w", duration="t", round="k", budget=2, rounds=rounds, seeds=2
-    )
+    pool = read_trace(tmp_path / "trace.csv", worker="w", duration="t", round="k")
+    experiment = Experiment.on_scenario(Scenario(pool, 2), rounds=rounds, seeds=2)
     made = report(experiment, ["gta", "ofta"], played(experiment, "gta", "ofta"))
     assert len(made.pictures) == 6
     ratio = made.summary.filter((pl.col("policy") == "gta") & (pl.col("quantity") == "runtime/ofta"))["mean"].item()

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 import ata_policies
 from ata_gym import proxy_loss, proxy_optimal
 from ata_gym.bench.experiment.experiment import Experiment
-from ata_gym.bench.experiment.run import SCHEMA, play_to_end
+from ata_gym.bench.experiment.run import SCHEMA, Job, play_to_end
 from ata_gym.bench.experiment.store import open_folder
 from ata_gym.changes import Change, Crash, Jump, Outliers, Spot, Switch, Walk
-from ata_gym.pools import exponential
+from ata_gym.pools import exponential, read_trace
 from ata_gym.scenarios import Scenario
 from ata_policies import AllocationPolicy, DispatchPolicy
 
@@ -191,7 +191,7 @@ def test_a_run_stopped_anywhere_ends_with_the_same_bytes(check_stops, policy, lo
 def test_the_rounds_are_told_as_they_are_played(tmp_path):
     told: list[int] = []
     played = experiment(rounds=700)
-    play_to_end(played, "ofta", open_folder(tmp_path, played.config()), progress=told.append)
+    play_to_end(Job(played, "ofta", open_folder(tmp_path, played.config())), progress=told.append)
     assert told == sorted(told)
     assert told[-1] == 700
 
@@ -215,7 +215,8 @@ def test_ofta_on_the_cifar100_setting_has_the_published_expectations(play):
 def test_a_trace_by_round_is_replayed_round_by_round(play, tmp_path):
     path = tmp_path / "trace.csv"
     path.write_text("machine,step,seconds\na,1,2.0\nb,1,3.0\na,2,10.0\nb,2,1.0\n")
-    played = Experiment.on_trace(path, worker="machine", duration="seconds", round="step", budget=3, seeds=1)
+    pool = read_trace(path, worker="machine", duration="seconds", round="step")
+    played = Experiment.on_scenario(Scenario(pool, 3), seeds=1)
     records = play("ofta", played)
     # means 6 and 2: ofta gives (1, 2) or (0, 3); the proxy loss is 6 for both, the lowest index first
     allocation = proxy_optimal(played.scenario.pool, 3)

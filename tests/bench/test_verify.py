@@ -13,8 +13,8 @@ import pytest
 
 from ata_gym.bench.experiment.claim import HOLDER
 from ata_gym.bench.experiment.experiment import Experiment
-from ata_gym.bench.experiment.jobs import play_all
-from ata_gym.bench.experiment.run import PolicyRun, play_to_end
+from ata_gym.bench.experiment.jobs import Effort, play_all
+from ata_gym.bench.experiment.run import Job, PolicyRun, play_to_end
 from ata_gym.bench.experiment.store import begin, discard, open_folder, read_frame, save_tree, write_frame, write_json
 from ata_gym.bench.experiment.verify import verify
 from ata_gym.utils import manifest
@@ -34,10 +34,10 @@ def results(tmp_path_factory):
         def play(self, most):
             raise ZeroDivisionError
 
-    assert play_all(played, ["uta"], folder, processes=1) == {}
-    assert list(play_all(played, ["gta"], folder, Fails, processes=1)) == ["gta"]
+    assert play_all(played, ["uta"], folder, effort=Effort(jobs=1)) == {}
+    assert list(play_all(played, ["gta"], folder, Fails, effort=Effort(jobs=1))) == ["gta"]
     answers = iter([False, True])
-    assert play_to_end(played, "ata", folder, save_every=0.0, stop=lambda: next(answers)) is None
+    assert play_to_end(Job(played, "ata", folder), save_every=0.0, stop=lambda: next(answers)) is None
     return path
 
 

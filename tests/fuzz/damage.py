@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from ata_gym.bench.experiment.experiment import Experiment
-from ata_gym.bench.experiment.jobs import play_all
-from ata_gym.bench.experiment.run import play_to_end
+from ata_gym.bench.experiment.jobs import Effort, play_all
+from ata_gym.bench.experiment.run import Job, play_to_end
 from ata_gym.bench.experiment.store import open_folder
 from tests.fuzz.inputs import mutated
 
@@ -35,7 +35,7 @@ def attempt(rng: np.random.Generator, folder: Path) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a damaged checkpoint is set aside with one
             results = open_folder(out, played.config())
-            assert play_all(played, _POLICIES, results, processes=1) == {}, f"{victim.name}: a policy failed"
+            assert play_all(played, _POLICIES, results, effort=Effort(jobs=1)) == {}, f"{victim.name}: a policy failed"
             records = results.results(_POLICIES)
     except ValueError:  # refused with a sentence
         return
@@ -55,10 +55,10 @@ def _reference():
     atexit.register(shutil.rmtree, place, ignore_errors=True)
     played = _experiment()
     whole = open_folder(place / "whole", played.config())
-    assert play_all(played, _POLICIES, whole, processes=1) == {}
+    assert play_all(played, _POLICIES, whole, effort=Effort(jobs=1)) == {}
     folder = open_folder(place / "out", played.config())
-    assert play_all(played, ["uta"], folder, processes=1) == {}
+    assert play_all(played, ["uta"], folder, effort=Effort(jobs=1)) == {}
     answers = iter([False, True])
-    play_to_end(played, "ata", folder, save_every=0.0, stop=lambda: next(answers))
+    play_to_end(Job(played, "ata", folder), save_every=0.0, stop=lambda: next(answers))
     (place / "out" / ".ata-gym.holder.json").unlink(missing_ok=True)
     return place / "out", whole.results(_POLICIES)

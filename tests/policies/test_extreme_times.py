@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 from typing import Any
@@ -11,15 +12,17 @@ import numpy as np
 import pytest
 
 import ata_policies
-from ata_gym.bench.experiment.experiment import predict
 from ata_gym.pools import shifted_exponential
 from ata_gym.typing import Floats, Ints
 from ata_gym.utils.trees import leaves
-from ata_policies import Belief
+from ata_policies import Totals
 from ata_policies.allocation.composition import ESTIMATES, MEMORIES, RULES, ComposedPolicy
+from ata_policies.steps import decide
+from tests.policies.test_policies import BY_KIND
 
 DISPATCH = "ata_gym/TaskDispatch-v0"
-NAMES = [name for name in ata_policies.names() if ata_policies.load(name).env_id != DISPATCH]
+SIZES = ((5, 7), (12, 3), (1, 4))
+"""Workers and budget."""
 ROUNDS = 24
 EXTREMES = [0.0, 1e-300, 1.0, 1e300]
 
@@ -43,8 +46,12 @@ def durations(budget: int, rng: np.random.Generator) -> dict[str, Any]:
 
 
 LENGTHS = list(durations(1, np.random.default_rng(0)))
-CASES = list(itertools.product(LENGTHS, ["as asked", "all of one", "of any"], ["none cancelled", "some cancelled"]))
-"""Each is a row: how long tasks take, whose results they are, and whether tasks are cancelled."""
+CASES = [
+    (length, whose, ("none cancelled", "some cancelled")[(i + j) % 2])
+    for i, length in enumerate(LENGTHS)
+    for j, whose in enumerate(("as asked", "all of one", "of any"))
+]
+"""Each is a row: how long tasks take, whose results they are, and, by turns, whether tasks are cancelled."""
 
 
 @functools.cache
@@ -95,27 +102,31 @@ def play(name: str, n: int, budget: int, **hyperparameters: Any) -> None:
         observation = {"worker": filled, "duration": duration, "elapsed": elapsed}
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_actions_of_every_policy_stay_legal(name: str) -> None:
-    for n, budget in ((5, 7), (12, 3), (1, 4)):
+@pytest.mark.parametrize("name", [name for name in BY_KIND if ata_policies.load(name).env_id != DISPATCH])
+def test_actions_of_every_kind_of_policy_stay_legal(name: str) -> None:
+    for n, budget in SIZES:
         play(name, n, budget)
 
 
-@pytest.mark.parametrize("memory", MEMORIES)
-@pytest.mark.parametrize("estimate", ESTIMATES)
-def test_actions_of_every_composition_stay_legal(memory: str, estimate: str) -> None:
+COMBINATIONS = list(itertools.product(ESTIMATES, MEMORIES))
+
+
+@pytest.mark.parametrize(("estimate", "memory"), COMBINATIONS)
+def test_actions_of_every_composition_stay_legal(estimate: str, memory: str) -> None:
+    """Each estimate with each memory; the rules and the sizes take turns."""
+    place = COMBINATIONS.index((estimate, memory))
+    n, budget = SIZES[place % 2]
     parts: dict[str, Any] = {"estimate": estimate, "memory": memory, "availability": True}
     if memory == "prior":
-        parts["prior"] = Belief(
-            np.array([[1.0, 0.0, 1e300, 3.0, 1e-300]]), np.array([[0.0, 0.0, 1e300, 1e300, 1e-300]])
-        )
-    for rule in RULES:
-        setting = ata_policies.Setting(5, 7, pool=shifted_exponential(np.ones(5), np.ones(5)))
-        try:
-            ComposedPolicy(setting, **parts, rule=rule)
-        except ValueError:
-            continue  # they do not fit together
-        play("thompson", 5, 7, **parts, rule=rule)
+        counts, totals = [1.0, 0.0, 1e300, 3.0, 1e-300], [0.0, 0.0, 1e300, 1e300, 1e-300]
+        parts["prior"] = Totals(np.resize(counts, (1, n)), np.resize(totals, (1, n)))
+    for turn in range(len(RULES)):
+        parts["rule"] = [*RULES][(place + turn) % len(RULES)]
+        setting = ata_policies.Setting(n, budget, pool=shifted_exponential(np.ones(n), np.ones(n)))
+        with contextlib.suppress(ValueError):  # they do not fit together
+            ComposedPolicy(setting, **parts)
+            return play("thompson", n, budget, **parts)
+    return None
 
 
 @pytest.mark.parametrize("name", [name for name in ata_policies.names() if ata_policies.load(name).env_id == DISPATCH])
@@ -129,7 +140,7 @@ def test_actions_of_dispatch_stay_legal(name: str) -> None:
         bare: Any = env.unwrapped
         for k in range(0, ROUNDS, 2):
             for done in range(budget):
-                action, state = predict(policy, env, observation, state)
+                action, state = decide(policy, env, observation, state)
                 bare.checked(action)
                 policy.check_state(state, rows)
                 running = rng.integers(0, 2, (rows, n)).astype(np.int8) * (done > 0)

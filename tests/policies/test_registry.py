@@ -40,7 +40,7 @@ def test_every_policy_says_what_it_is(name: str) -> None:
         ("atta", {}, "did you mean ata"),
         ("no.such.module:Thing", {}, "there is no policy"),
         ("ata_policies.allocation.baselines:Nothing", {}, "there is no policy"),
-        ("ata_policies.policy:Belief", {}, "Belief is no policy: make it a subclass"),
+        ("ata_policies.policy:Totals", {}, "Totals is no policy: make it a subclass"),
         ("uta", {"alpha": 1.0}, "does not take"),
         ("ata", {"alpha": -1.0}, "alpha"),
         ("ata", {"seed": -1}, "seed must be"),

@@ -229,7 +229,7 @@ def test_random_choices_among_the_available(scores: list[float], budget: int, se
     a = allocate(np.where(available, s, np.nan)[None], budget, keys, untried, available)[0]
     assert not a[~available].any()
     np.testing.assert_array_equal(a[available], allocate(s[None, available], budget, keys, untried[available])[0])
-    a = allocate_by_cost(np.where(available, s, np.nan), 0.0, budget, keys[0], untried, available)
+    a = allocate_by_cost(np.where(available, s, np.nan), 0.0 * s, budget, keys[0], untried, available)
     assert (a.sum(), a[~available].any()) == (budget, False)
 
 
@@ -286,17 +286,16 @@ def test_the_beta_rule_at_any_scale_and_budget(scale: float, budget: int) -> Non
 
 @pytest.mark.parametrize("budget", [3, 2**50])
 def test_the_beta_rule_without_costs_or_trials(budget: int) -> None:
-    np.testing.assert_array_equal(allocate_by_cost([1.0, 0.0, 0.0], 0.0, budget), [0, budget, 0])
-    even = allocate_by_cost([1.0, 2.0], 0.0, budget, untried=[True, True])
+    np.testing.assert_array_equal(allocate_by_cost(np.array([1.0, 0.0, 0.0]), np.zeros(3), budget), [0, budget, 0])
+    even = allocate_by_cost(np.array([1.0, 2.0]), np.zeros(2), budget, untried=np.ones(2, np.bool_))
     np.testing.assert_array_equal(even, [budget - budget // 2, budget // 2])
 
 
 def test_bad_availability() -> None:
-    for function in (allocate, lambda *args, **kwargs: allocate_by_cost(args[0], 0.0, args[1], **kwargs)):
-        with pytest.raises(ValueError, match="at least one worker must be available in each row"):
-            function(np.ones((2, 3)), 2, available=[[True, True, True], [False] * 3])
-        for bad in (True, [True], [True, True], np.ones((3, 3))):
-            with pytest.raises(ValueError, match="available must have a shape that broadcasts"):
-                function(np.ones((2, 3)), 2, available=bad)
-        with pytest.raises(ValueError, match="finite and at least 0"):
-            function([1.0, np.inf], 2, available=[True, True])
+    with pytest.raises(ValueError, match="at least one worker must be available in each row"):
+        allocate(np.ones((2, 3)), 2, available=[[True, True, True], [False] * 3])
+    for bad in (True, [True], [True, True], np.ones((3, 3))):
+        with pytest.raises(ValueError, match="available must have a shape that broadcasts"):
+            allocate(np.ones((2, 3)), 2, available=bad)
+    with pytest.raises(ValueError, match="finite and at least 0"):
+        allocate([1.0, np.inf], 2, available=[True, True])

@@ -129,9 +129,9 @@ def test_every_module_for_training_is_imported_or_names_its_extra_without_torch(
     assert done.returncode == 0, done.stderr
     said = dict(line.split(" ", 1) for line in done.stdout.splitlines())
     assert list(said) == names
-    assert said["ata_gym.rl.native_rows"] == said["ata_gym.training.problems.problem"] == "imported"
+    assert said["ata_gym.rl.native_rows"] == said["ata_gym.training.problem"] == "imported"
     for name, extra in {
-        "training.trainer": "train", "training.studies.curves": "train", "training.problems.digits": "train",
+        "training.trainer.trainer": "train", "training.studies.curves": "train", "training.problems.digits": "train",
         "rl.learning.run": "rl", "rl.sb3.policy": "rl", "rl.sb3.vec_env": "rl", "rl.network": "rl", "rl.rllib": "rl",
         "rl.pretraining.learned": "train", "training.devices.clock": "train", "training.lightning": "integrations",
         "cluster.studies.rank": "cluster", "cluster.torchrun.task_sampler": "cluster",

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -15,19 +13,19 @@ from numpy.typing import NDArray
 
 import ata_policies
 from ata_gym.changes import Load, Redraw
-from ata_gym.pools import Pool, read_trace
+from ata_gym.pools import Pool
 from ata_gym.scenarios import Scenario, resolve
 from ata_gym.utils.errors import explained, place_of
 from ata_gym.utils.memory import installed_memory
 from ata_gym.utils.validation import whole_number
-from ata_policies.policy import Policy
+from ata_policies.steps import play
 
 Config = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """A scenario, a number of rounds, and a batch of seeds; make one with :meth:`on_scenario` or :meth:`on_trace`.
+    """A scenario, a number of rounds, and a batch of seeds; :meth:`on_scenario` makes one.
 
     Policies of all env ids play it. ValueError if a number is out of range, the scenario draws prices, or the
     observations would not fit into the machine's memory.
@@ -80,29 +78,15 @@ class Experiment:
         seed: int = 0,
         price: float | None = None,
     ) -> Experiment:
-        """Play a scenario, given by name or as an object; rounds, budget and price are its own by default."""
+        """Play a scenario, given by name or as an object; rounds, budget and price are its own by default.
+
+        Recorded times without a horizon are played for as many rounds as they hold.
+        """
         found = resolve(scenario, budget=budget, price=price)
         played = found.horizon if rounds is None else rounds
+        if played is None and any(family.startswith("trace") for family in found.pool.families):
+            played = recorded_rounds(found.pool, found.budget)
         return cls(found, whole_number("rounds", played), seeds, seed)
-
-    @classmethod
-    def on_trace(
-        cls,
-        path: str | os.PathLike[str],
-        *,
-        worker: str,
-        duration: str,
-        budget: int,
-        seeds: int,
-        round: str | None = None,
-        rounds: int | None = None,
-        seed: int = 0,
-        price: float = 0.0,
-    ) -> Experiment:
-        """Replay a trace, by round where a round column is named, for as many rounds as it holds unless told."""
-        pool = read_trace(path, worker=worker, duration=duration, round=round)
-        scenario = Scenario(pool, budget, price=price, name=Path(path).name)
-        return cls(scenario, recorded_rounds(pool, budget) if rounds is None else rounds, seeds, seed)
 
     @property
     def about(self) -> str:
@@ -144,12 +128,10 @@ class Experiment:
         It also leaves the compiled kernels on disk for the processes that follow.
         """
         envs = self.make_envs(ata_policies.load(policy).env_id, rows=1)
-        observation, _ = envs.reset(seed=self.seed)
         made = None
         try:
             made = ata_policies.make(policy, envs, seed=self.seed)
-            action, _ = predict(made, envs, observation)
-            envs.step(action)
+            next(play(made, envs, self.seed))
         except MemoryError:
             raise
         except (Exception, SystemExit) as error:  # a policy of the user's may raise anything
@@ -159,16 +141,6 @@ class Experiment:
             raise ValueError(f"{policy} {what}: {explained(error)}") from error
         finally:
             envs.close()
-
-
-def predict(
-    policy: Policy, envs: gym.vector.VectorEnv[Any, Any, Any], observation: Any, state: Any = None
-) -> tuple[Any, Any]:
-    """The policy's next action and state; an oracle of each round's conditions is given these, no other policy."""
-    if policy.privileged:
-        conditions = envs.unwrapped.conditions()  # type: ignore[attr-defined]
-        return policy.predict(observation, state, privileged=conditions)
-    return policy.predict(observation, state)
 
 
 def plural(number: int, noun: str) -> str:

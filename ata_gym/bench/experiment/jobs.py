@@ -22,31 +22,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ata_gym.bench.experiment.experiment import Experiment
-from ata_gym.bench.experiment.outdated import Made, check_code
-from ata_gym.bench.experiment.provenance import Provenance, provenance
-from ata_gym.bench.experiment.run import PolicyRun, play_to_end
+from ata_gym.bench.experiment.outdated import check_code
+from ata_gym.bench.experiment.provenance import Provenance
+from ata_gym.bench.experiment.run import Job, PolicyRun, play_to_end
 from ata_gym.bench.experiment.store import Folder
 from ata_gym.utils.errors import portable
 from ata_gym.utils.manifest import remove_listed, write_listed
 from ata_gym.utils.signals import stop_requested
-
-
-class Job(NamedTuple):
-    """A policy to be played on an experiment."""
-
-    experiment: Experiment
-    policy: str
-    folder: Folder
-    """Where its results go."""
-    run_of: type[PolicyRun] = PolicyRun
-    """What is recorded."""
-
-    def made(self) -> Made:
-        """What it makes."""
-        folder, name = self.folder, self.policy
-        files = folder.result(name), folder.allocations(name), folder.checkpoint(name)
-        return Made(self.policy, files, provenance(self.policy, self.run_of.__module__))
-
 
 Failures = dict[Job, Exception]
 Outcomes = Generator[tuple[Job, float | Exception | None]]
@@ -74,16 +56,31 @@ class NotStartedError(RuntimeError):
     def __init__(self) -> None:
         super().__init__(
             "its worker process ended before it began, as where a script does not guard what it runs: put that under "
-            "if __name__ == '__main__':, since each worker process imports the script, or give processes=1"
+            "if __name__ == '__main__':, since each worker process imports the script, or give jobs=1"
         )
 
 
 def on_this_machine(todo: list[Job], processes: int | None, save_every: float, progress: Progress) -> Outcomes:
-    """The usual runner; a single job, or a single process, needs none but this one."""
+    """Run jobs in processes of this machine, by default as many as it has processors; a single job runs in this one."""
     processes = min(len(todo), processes or os.cpu_count() or 1)
     if processes > 1:
         return _side_by_side(todo, processes, save_every, progress)
     return _in_turn(todo, save_every, progress)
+
+
+class Effort(NamedTuple):
+    """How jobs are done; results do not depend on it."""
+
+    jobs: int | None = None
+    """How many run side by side: by default all, up to one for each processor; 1 runs them in this process."""
+    save_every: float = 10.0
+    """Seconds between two checkpoints of a job."""
+    rerun_changed: bool = False
+    """Whether results that other code has made are made anew; otherwise they are refused."""
+    runner: Runner = on_this_machine
+
+
+USUAL = Effort()
 
 
 def play_all(
@@ -91,12 +88,8 @@ def play_all(
     policies: Sequence[str],
     folder: Folder,
     run_of: type[PolicyRun] = PolicyRun,
-    *,
-    processes: int | None = None,
-    save_every: float = 10.0,
+    effort: Effort = USUAL,
     progress: Callable[[str, int], None] = lambda _policy, _rounds: None,
-    rerun_changed: bool = False,
-    runner: Runner = on_this_machine,
 ) -> dict[str, Exception]:
     """Play every policy of an experiment, as :func:`play_jobs`; policies take the place of jobs."""
     jobs = [Job(experiment, policy, folder, run_of) for policy in dict.fromkeys(policies)]
@@ -104,27 +97,20 @@ def play_all(
     def tell(job: Job, rounds: int) -> None:
         progress(job.policy, rounds)
 
-    failures = play_jobs(jobs, processes, save_every, tell, rerun_changed, runner)
-    return {job.policy: error for job, error in failures.items()}
+    return {job.policy: error for job, error in play_jobs(jobs, effort, tell).items()}
 
 
-def play_jobs(
-    jobs: Sequence[Job],
-    processes: int | None = None,
-    save_every: float = 10.0,
-    progress: Progress = lambda _job, _rounds: None,
-    rerun_changed: bool = False,
-    runner: Runner = on_this_machine,
-) -> Failures:
+def play_jobs(jobs: Sequence[Job], effort: Effort = USUAL, progress: Progress = lambda _job, _rounds: None) -> Failures:
     """Play every job that has not finished yet; return what went wrong, for each that failed.
 
-    Results depend neither on the runner nor on ``processes``: how many run side by side, by default one for each job,
-    but no more than there are processors. On this machine and with one, the jobs are done one after the other in this
-    process. On Ctrl-C, and after a kill, the same call goes on from the checkpoints, which are saved every
-    ``save_every`` seconds. What was played by other code than there is now is refused with a ValueError, or played anew
-    with ``rerun_changed``.
+    On Ctrl-C, and after a kill, the same call goes on from the checkpoints.
+
+    Raises
+    ------
+    ValueError
+        If results were made by other code than there is now, unless these are to be made anew.
     """
-    check_code((job.made() for job in jobs), rerun_changed)
+    check_code((job.made() for job in jobs), effort.rerun_changed)
     todo = []
     for job in jobs:
         if job.folder.finished(job.policy):
@@ -132,7 +118,7 @@ def play_jobs(
         else:
             todo.append(job)
     failures: Failures = {}
-    with closing(runner(todo, processes, save_every, progress)) as outcomes:
+    with closing(effort.runner(todo, effort.jobs, effort.save_every, progress)) as outcomes:
         for job, outcome in outcomes:
             note = job.folder.failure(job.policy)
             if isinstance(outcome, Exception):
@@ -150,7 +136,9 @@ def _in_turn(todo: list[Job], save_every: float, progress: Progress) -> Outcomes
     with stop_requested() as stop:
         for job in todo:
             try:
-                outcome: float | Exception | None = play_job(job, save_every, partial(progress, job), stop)
+                outcome: float | Exception | None = play_to_end(
+                    job, save_every=save_every, progress=partial(progress, job), stop=stop
+                )
             except Exception as error:  # a policy of the user's may raise anything
                 outcome = error
             yield job, outcome
@@ -208,21 +196,6 @@ def _interrupts_held() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def play_job(
-    job: Job,
-    save_every: float,
-    progress: Callable[[int], None],
-    stop: Callable[[], bool] = lambda: False,
-    saved: Callable[[Path], None] = lambda _: None,
-    made_by: Provenance | None = None,
-) -> float | None:
-    """Play a job as :func:`ata_gym.bench.experiment.run.play_to_end` does; sys.exit in a policy is an error."""
-    try:
-        return play_to_end(*job, save_every=save_every, progress=progress, stop=stop, saved=saved, made_by=made_by)
-    except SystemExit as error:  # it would end the command, and the other jobs with it
-        raise RuntimeError(f"the policy called sys.exit({error.code!r})") from error
-
-
 _NOT_BEGUN = -1
 
 _shared: Any = None
@@ -251,6 +224,8 @@ def _work(place: int, job: Job, save_every: float, made_by: Provenance) -> float
 
     progress(0)
     try:
-        return play_job(job, save_every, progress, stop=lambda: bool(_shared[-1]), made_by=made_by)
+        return play_to_end(
+            job, save_every=save_every, progress=progress, stop=lambda: bool(_shared[-1]), made_by=made_by
+        )
     except Exception as error:  # a policy of the user's may raise anything
         raise portable(error)  # noqa: B904 - it is the error, or has it as its cause

@@ -5,19 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 import ata_policies
-from ata_gym.bench.experiment.experiment import Experiment, predict
+from ata_gym.bench.experiment.experiment import Experiment
+from ata_gym.bench.experiment.outdated import Made
 from ata_gym.bench.experiment.provenance import Provenance, provenance
 from ata_gym.bench.experiment.store import Folder, begin, discard, load_tree, save_tree, write_frame
 from ata_gym.envs.spaces.allocation import Allocation, RaceAllocation
 from ata_gym.envs.spaces.dispatch import Dispatch
 from ata_gym.theory.allocation.proxy_loss import allocate, proxy_loss
+from ata_policies.steps import decide, play_on
 
 SCHEMA: dict[str, Any] = {
     "policy": pl.String,
@@ -62,22 +64,20 @@ class PolicyRun:
         self.state: Any = None
         self.round = 0
         self.record_at = experiment.record_at()
+        scenario, space = experiment.scenario, self.envs.single_action_space
+        self.steps = scenario.budget if isinstance(space, Dispatch) else 1  # of each round
+        sums_to_budget = isinstance(space, Allocation) and not isinstance(space, RaceAllocation)
+        finite = bool(np.isfinite(scenario.pool.mean()).any())
+        self.has_regret = sums_to_budget and finite and not scenario.faulty
         self.recorded = {
             name: np.zeros((len(self.record_at), experiment.seeds, *shape), kind)
             for name, (kind, *shape) in self.quantities().items()
         }
-        space = self.envs.single_action_space
-        scenario = experiment.scenario
         self.edges = edges(scenario.pool.n)
         means = self.bare.means() if scenario.drawn else scenario.pool.mean()[None]  # type: ignore[attr-defined]
         self.order = np.argsort(means, axis=1, kind="stable")
-        recorded_already = "tasks" in self.recorded
+        recorded_already = "tasks" in self.schema
         self.allocations = None if recorded_already else np.zeros((len(self.record_at), len(self.edges) - 1))
-        self.steps = scenario.budget if isinstance(space, Dispatch) else 1  # of each round
-        sums_to_budget = isinstance(space, Allocation) and not isinstance(space, RaceAllocation)
-        finite = bool(np.isfinite(scenario.pool.mean()).any())
-        self.stationary = scenario.stationary
-        self.has_regret = sums_to_budget and finite and not scenario.faulty
         self.means, self.least = np.empty(0), np.empty(0)  # of the coming round
         self.regret = np.zeros(experiment.seeds)
 
@@ -111,20 +111,19 @@ class PolicyRun:
 
     def _play(self, rounds: int) -> dict[str, NDArray[Any]]:
         """Play some rounds; return the last info."""
-        observation, state, regret = self.observation, self.state, self.regret
+        steps = play_on(self.policy, self.envs, self.observation, self.state)
         for _ in range(rounds * self.steps):
             if self.has_regret:
                 self._update_means()
-            action, state = predict(self.policy, self.envs, observation, state)
-            observation, _, _, _, info = self.envs.step(action)
+            step = next(steps)
             if self.has_regret:
-                regret += proxy_loss(action, self.means) - self.least
-        self.observation, self.state = observation, state
-        return info
+                self.regret += proxy_loss(step.action, self.means) - self.least
+        self.observation, self.state = step.observation, step.state
+        return step.info
 
     def _update_means(self) -> None:
         """Keep the means of the coming round and the least proxy loss under them up to date."""
-        if self.means.size and self.stationary:
+        if self.means.size and self.experiment.scenario.stationary:
             return
         means = self.bare.means()
         if not np.array_equal(means, self.means):
@@ -137,7 +136,7 @@ class PolicyRun:
 
     def restore(self, path: Path) -> float:
         """Continue from a checkpoint, if there is one, bit for bit; return the seconds that the run had taken."""
-        _, state = predict(self.policy, self.envs, self.observation)  # of the form of the one to be read
+        _, state = decide(self.policy, self.envs, self.observation)  # of the form of the one to be read
         tree = load_tree(path, self._tree(0.0, state))
         if tree is None:
             return 0.0
@@ -151,10 +150,15 @@ class PolicyRun:
         records = self.recorded, self.allocations
         return seconds, self.round, self.regret, records, self.observation, state, self.bare.checkpoint()
 
+    def columns(self) -> dict[str, NDArray[Any]]:
+        """The records by name, each of shape (points, seeds, ...)."""
+        return dict(self.recorded)
+
     def results(self) -> pl.DataFrame:
         """The records, by seed and round, as the schema says."""
         points, seeds = len(self.record_at), self.experiment.seeds
-        flat = {name: records.swapaxes(0, 1).reshape(-1, *records.shape[2:]) for name, records in self.recorded.items()}
+        columns = self.columns().items()
+        flat = {name: records.swapaxes(0, 1).reshape(-1, *records.shape[2:]) for name, records in columns}
         seed, round = np.repeat(self.experiment.seed + np.arange(seeds), points), np.tile(self.record_at, seeds)
         frame = pl.DataFrame({"seed": seed, "round": round, **flat}).with_columns(policy=pl.lit(self.name))
         if not self.has_regret:
@@ -187,11 +191,25 @@ def allocation_frame(rounds: NDArray[np.int64], allocations: NDArray[np.float64]
     )
 
 
+class Job(NamedTuple):
+    """A policy to be played on an experiment."""
+
+    experiment: Experiment
+    policy: str
+    folder: Folder
+    """Where its results go."""
+    run_of: type[PolicyRun] = PolicyRun
+    """What is recorded."""
+
+    def made(self) -> Made:
+        """What it makes."""
+        folder, name = self.folder, self.policy
+        files = folder.result(name), folder.allocations(name), folder.checkpoint(name)
+        return Made(self.policy, files, provenance(self.policy, self.run_of.__module__))
+
+
 def play_to_end(
-    experiment: Experiment,
-    policy: str,
-    folder: Folder,
-    run_of: type[PolicyRun] = PolicyRun,
+    job: Job,
     *,
     save_every: float = 10.0,
     progress: Callable[[int], None] = lambda _: None,
@@ -204,24 +222,27 @@ def play_to_end(
     Every few milliseconds ``progress`` is called with the number of rounds played, and ``stop``: if it returns True,
     the run saves a checkpoint and ends. Checkpoints are also saved every ``save_every`` seconds; ``saved`` is called
     with the path of each. ``made_by`` is kept beside the results: by default the provenance that they have now. Returns
-    the seconds spent playing, or None if it was stopped.
+    the seconds spent playing, or None if it was stopped. Where the policy calls sys.exit, that is a RuntimeError.
     """
-    run, checkpoint = run_of(experiment, policy), folder.checkpoint(policy)
-    made_by = made_by or provenance(policy, run_of.__module__)
-    before = run.restore(checkpoint)
-    if not run.round:
-        begin(checkpoint, made_by)
-    start = last = perf_counter()
-    while run.round < experiment.rounds:
-        run.play(max(1, _STRIDE // run.steps))
-        progress(run.round)
-        now, stopped = perf_counter(), stop()
-        if stopped or now - last >= save_every:
-            run.save(checkpoint, before + now - start)
-            saved(checkpoint)
-            last = perf_counter()
-        if stopped:
-            return None
-    run.write(folder, made_by)
-    discard(checkpoint)
-    return before + perf_counter() - start
+    try:
+        run, checkpoint = job.run_of(job.experiment, job.policy), job.folder.checkpoint(job.policy)
+        made_by = made_by or job.made().by
+        before = run.restore(checkpoint)
+        if not run.round:
+            begin(checkpoint, made_by)
+        start = last = perf_counter()
+        while run.round < job.experiment.rounds:
+            run.play(max(1, _STRIDE // run.steps))
+            progress(run.round)
+            now, stopped = perf_counter(), stop()
+            if stopped or now - last >= save_every:
+                run.save(checkpoint, before + now - start)
+                saved(checkpoint)
+                last = perf_counter()
+            if stopped:
+                return None
+        run.write(job.folder, made_by)
+        discard(checkpoint)
+        return before + perf_counter() - start
+    except SystemExit as error:  # it would end the command, and the other jobs with it
+        raise RuntimeError(f"the policy called sys.exit({error.code!r})") from error

@@ -8,41 +8,16 @@ from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
-import gymnasium as gym
 import polars as pl
 
 import ata_policies
+from ata_gym.bench.competitor import ORACLE, Competitor
 from ata_gym.bench.experiment.experiment import Experiment
-from ata_gym.bench.experiment.jobs import Job
+from ata_gym.bench.experiment.run import Job
 from ata_gym.bench.experiment.store import Folder, open_folder
 from ata_gym.bench.leaderboard.sets.scenario_set import ScenarioSet
 from ata_gym.scenarios import Scenario
 from ata_gym.utils.errors import explained
-
-LEARNER, ORACLE, BASELINE = "learner", "oracle", "baseline"
-
-_KNOWN = ("the means", "the distributions")
-"""What an oracle ``knows`` begins with one of these."""
-
-
-@dataclass(frozen=True)
-class Competitor:
-    """A policy of the leaderboard."""
-
-    policy: str
-    env: str
-    """The id that it plays, without the namespace and the version."""
-    kind: str
-    """``ORACLE``: it knows what others must learn; ``BASELINE``: it neither knows nor learns; else ``LEARNER``."""
-    priced: bool
-    """Whether it is played once for each price; if not, once for all."""
-
-    @classmethod
-    def of(cls, name: str) -> Competitor:
-        """The competitor of a policy's name; ValueError if there is no such policy."""
-        policy = ata_policies.load(name)
-        kind = ORACLE if policy.knows.startswith(_KNOWN) else LEARNER if policy.learns else BASELINE
-        return cls(name, gym.spec(policy.env_id).name, kind, policy.priced)
 
 
 class PricedJob(NamedTuple):
@@ -59,13 +34,15 @@ class Leaderboard:
 
     set: ScenarioSet
     scenarios: Sequence[Scenario]
-    """Those of the set that are played."""
+    """The scenarios of the set that are played."""
     prices: Sequence[float]
     competitors: Sequence[Competitor]
     seeds: int
     out: Path
     quick: bool = False
     """Whether it is the short version."""
+    notes: Sequence[str] = ()
+    """Sentences that a reader of its tables should know."""
 
     def unable(self) -> dict[str, str]:
         """Policies that cannot be made for the first scenario, for instance without a hyperparameter, and why."""

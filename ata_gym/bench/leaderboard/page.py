@@ -24,7 +24,7 @@ from ata_gym.bench.report.summary_tables import over_seeds, show, title_of
 from ata_gym.scenarios.card import scenario_card
 
 POINTS, GROUPS, ROUNDS = 60, 25, 40
-"""Points of a curve, and groups of workers and rounds of a heat map, at most: there are many of them."""
+"""The largest numbers of points of a curve, and of groups of workers and rounds of a heat map."""
 
 _ALL = "all prices"
 _EVERYWHERE = "all scenarios"
@@ -32,7 +32,7 @@ _DARKEST = 4.0
 """The ratio from which on a cell is as dark as can be."""
 
 
-def about(board: Leaderboard, jobs: Sequence[PricedJob], title: str, remarks: Sequence[str]) -> Note:
+def about(board: Leaderboard, jobs: Sequence[PricedJob], title: str) -> Note:
     """What the page needs to know of a leaderboard."""
     return {
         "title": title,
@@ -40,7 +40,7 @@ def about(board: Leaderboard, jobs: Sequence[PricedJob], title: str, remarks: Se
         "seeds": board.seeds,
         "first_seed": board.set.first_seed,
         "prices": list(board.prices),
-        "remarks": list(remarks),
+        "remarks": list(board.notes),
         "scenarios": [
             {"name": one.name, "workers": one.pool.n, "budget": one.budget, "card": scenario_card(one).to_data()}
             for one in board.scenarios

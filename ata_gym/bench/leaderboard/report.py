@@ -8,10 +8,11 @@ from itertools import zip_longest
 import numpy as np
 import polars as pl
 
+from ata_gym.bench.competitor import LEARNER, Competitor
 from ata_gym.bench.experiment.experiment import plural
 from ata_gym.bench.leaderboard import defaults, front, ranking
 from ata_gym.bench.leaderboard.decisions import FOLDER
-from ata_gym.bench.leaderboard.experiment import LEARNER, Competitor, Leaderboard, PricedJob, finals
+from ata_gym.bench.leaderboard.experiment import Leaderboard, PricedJob, finals
 from ata_gym.bench.leaderboard.ranking import COST, QUANTITIES, RUNTIME, TO_ORACLE, WORKER_TIME
 from ata_gym.bench.report.headline import in_brackets, leaders, more_or_less, of_game
 from ata_gym.bench.report.report import Report, write
@@ -36,14 +37,12 @@ def report(
     board: Leaderboard,
     jobs: Sequence[PricedJob],
     recommended: Mapping[str, str],
-    notes: Sequence[str],
     times: pl.DataFrame | None = None,
 ) -> Report:
     """Rank finished jobs, and leave tables and the picture in the board's folder.
 
-    ``recommended`` is the default policy of each env; the notes are sentences that a reader should know. The times, as
-    ``decisions.measure`` returns them, are shown in the terminal and left in a folder of their own: results repeat
-    themselves byte by byte, and the clock does not.
+    ``recommended`` is the default policy of each env. The times, as ``decisions.measure`` returns them, are shown in
+    the terminal and left in a folder of their own: results repeat themselves byte by byte, and the clock does not.
     """
     ends = finals(jobs)
     everything = ranking.ratios(ends, board.set.reference)
@@ -57,7 +56,7 @@ def report(
         points = ranking.by_scenario(everything.filter(pl.col("scenario") == board.set.front))
         pictures = front.draw(points, f"{board.set.front}, {title}", board.out / "front")
     shown = [f"![Runtime against worker time of every policy]({path.name})\n" for path in pictures[:1]]
-    notes_below = [f"{note}\n" for note in (*notes, LEGEND)]
+    notes_below = [f"{note}\n" for note in (*board.notes, LEGEND)]
     long = markdown([*details(by_price), played(board.scenarios)])
     compact = markdown([side_by_side(at_all_prices, recommended)])
     text = "\n".join([f"## {title}\n", *notes_below, compact, markdown(short), *shown, long])
@@ -65,7 +64,7 @@ def report(
     if times is not None:
         short = [*overview(by_price, at_all_prices, times), *defaults.tables(by_scenario, compared, recommended, times)]
         files += write(board.out / FOLDER, {"leaderboard.md": markdown(short), "decisions.csv": times})
-    return Report(by_price, short, files, pictures, "\n".join([title, *notes]), lead(ranked))
+    return Report(by_price, short, files, pictures, "\n".join([title, *board.notes]), lead(ranked))
 
 
 def lead(ratios: pl.DataFrame) -> str:
@@ -78,14 +77,14 @@ def lead(ratios: pl.DataFrame) -> str:
             name: {policy: np.exp(mine[column].to_numpy()) for policy, mine in of.items()}
             for name, column in columns.items()
         }
-        players = [Competitor(policy, str(env), mine["kind"][0], priced=False) for policy, mine in of.items()]
+        players = [Competitor(policy, str(env), mine["kind"][0]) for policy, mine in of.items()]
         (best,) = leaders(samples, players)
         to = {"best learner": COST, "best oracle": TO_ORACLE}
         own = {who: Estimate.of_logarithms(of[best][column].cast(pl.Float64).to_numpy()) for who, column in to.items()}
         beside = [
-            f"  beside the {who} of each scenario: {said}"
+            f"  beside the {who} of each scenario: {words}"
             for who, one in own.items()
-            if (said := more_or_less(one, "cost"))
+            if (words := more_or_less(one, "cost"))
         ]
         lines += [of_game(samples, players), *beside]
     if not lines:

@@ -7,16 +7,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ata_gym.bench.competitor import Competitor
 from ata_gym.bench.experiment.claim import is_ours
 from ata_gym.bench.experiment.experiment import Experiment
 from ata_gym.bench.experiment.store import Folder, read_json, write_json
-from ata_gym.bench.leaderboard.experiment import Competitor
 from ata_gym.scenarios.card import scenario_card
 from ata_gym.utils.sealed import DamagedError
 from ata_policies.card import policy_card
 
 NOTE = "about.json"
-"""Its name in a results folder."""
+"""The name of the note in a results folder."""
 
 Note = dict[str, Any]
 
@@ -58,7 +58,7 @@ def read_note(folder: Path) -> Note:
 
 def competitors(note: Note) -> list[Competitor]:
     """The policies of a note, in its order."""
-    return [Competitor(one["name"], one["env"], one["kind"], priced=False) for one in note["policies"]]
+    return [Competitor(one["name"], one["env"], one["kind"]) for one in note["policies"]]
 
 
 def finished_policies(folder: Path, note: Note) -> list[str]:

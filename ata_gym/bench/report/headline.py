@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from ata_gym.bench.leaderboard.experiment import LEARNER, Competitor
+from ata_gym.bench.competitor import LEARNER, Competitor
 from ata_gym.bench.report.statistics import CONFIDENCE, Estimate
 from ata_gym.typing import Floats
 

@@ -10,11 +10,11 @@ import gymnasium as gym
 import numpy as np
 
 import ata_policies
-from ata_gym.bench.experiment.experiment import predict
 from ata_gym.envs.rendering.timeline import Timeline
 from ata_gym.scenarios import Scenario
 from ata_gym.utils.validation import whole_number
 from ata_policies.registry import load
+from ata_policies.steps import play
 
 ALLOCATION = "ata_gym/TaskAllocation-v0"
 """The env of the policy "default"."""
@@ -57,8 +57,7 @@ class Player:
         self._policy = ata_policies.make(policy, self._env, seed=whole_number("seed", seed, 0))
         self.learns = self._policy.learns
         """Whether the policy learns."""
-        self._observation, _ = self._env.reset(seed=seed)
-        self._state: Any = None
+        self._steps = play(self._policy, self._env, seed)
         self.by_worker = np.zeros((3, min(remember, rounds), scenario.pool.n))
         """(3, remember, n) of each of the first rounds: tasks of each worker, its worker time, and the wasted part."""
         self.recent: deque[Timeline] = deque(maxlen=_RECENT)
@@ -84,12 +83,8 @@ class Player:
     def play_round(self) -> Timeline:
         """Play one round to its end, and tell what happened in it."""
         env = self._env.unwrapped
-        over = False
-        while not over:
-            action, self._state = predict(self._policy, self._env, self._observation, self._state)
-            env.show_estimates(self._policy.estimated(self._state)[0])
-            self._observation, _, _, _, info = self._env.step(action)
-            over = info.get("round_over", True)
+        step = next(step for step in self._steps if step.round_over)
+        env.show_estimates(self._policy.estimated(step.state)[0])
         timeline: Timeline = env.timeline()
         self.recent.append(timeline)
         if timeline.round <= self.by_worker.shape[1]:

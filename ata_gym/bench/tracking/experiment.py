@@ -11,7 +11,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 import ata_policies
-from ata_gym.bench.experiment.experiment import Config, Experiment, predict
+from ata_gym.bench.experiment.experiment import Config, Experiment
 from ata_gym.bench.experiment.run import PolicyRun
 from ata_gym.changes import Change, Jump, Redraw, Switch
 from ata_gym.pools import Pool
@@ -21,6 +21,7 @@ from ata_gym.theory.simulated.costs import simulate
 from ata_gym.theory.simulated.slices import known_sample
 from ata_gym.typing import Floats, Ints
 from ata_gym.utils.validation import whole_number
+from ata_policies.steps import decide
 
 ORACLES = ("dynamic-oracle", "dynamic-ofta")
 """What others are compared with: the least expected round time of each round, and the least proxy loss."""
@@ -203,7 +204,7 @@ class TrackedRun(PolicyRun):
             return measured | expected
         conditions, best = self.bare.conditions(), {}
         for k, oracle in enumerate(ORACLES):
-            best[oracle], self.plans[k] = predict(self.oracles[k], self.envs, self.observation, self.plans[k])
+            best[oracle], self.plans[k] = decide(self.oracles[k], self.envs, self.observation, self.plans[k])
         measured = super().measure()
         allocations = {"expected": measured["tasks"], **best}
         return measured | {

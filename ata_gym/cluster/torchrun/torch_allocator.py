@@ -23,7 +23,7 @@ from ata_gym.cluster.torchrun.share import Share
 from ata_gym.cluster.torchrun.stopwatch import Stopwatch
 from ata_gym.cluster.torchrun.task_sampler import batches
 from ata_gym.cluster.torchrun.weights import fingerprint
-from ata_gym.training.devices.device import find_device
+from ata_gym.training.models.device import find_device
 from ata_gym.typing import Floats, Ints, Worker
 from ata_gym.utils.validation import flag, whole_number
 from ata_policies import Allocator

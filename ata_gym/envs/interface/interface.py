@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from gymnasium import spaces
@@ -20,11 +20,12 @@ from ata_gym.envs.interface.worker_features import (
     features_of,
 )
 from ata_gym.envs.rendering.recorder import Recorder
+from ata_gym.envs.states.batch_state import BatchState, Feedback
 from ata_gym.typing import Floats, Mask
 from ata_gym.utils.ranges import FINITE, Within, all_tasks, declared
 from ata_gym.utils.validation import unknown
 
-Observation = dict[str, NDArray[Any]] | Features
+Observation: TypeAlias = Feedback | Features
 OBSERVATIONS = ("feedback", "workers", "flat")
 REWARD_UNITS = ("time", "first round")
 
@@ -33,7 +34,7 @@ class Played(NamedTuple):
     """What an agent gets of one step of E rows."""
 
     reward: Floats
-    """(E,)"""
+    """(E,) the rewards."""
     info: dict[str, NDArray[Any]]
     """Fresh arrays of shape (E,)."""
     known: Mask | None
@@ -43,7 +44,7 @@ class Played(NamedTuple):
 
 
 class Interface:
-    """The observations, actions and rewards of E rows; ``state`` is their ``BatchState``.
+    """The observations, actions and rewards of the rows of a state.
 
     Parameters
     ----------
@@ -58,6 +59,9 @@ class Interface:
         episode's first round, or so far in it. It is known to the agent, and no choice of workers makes it larger on
         average before anything is known of them.
 
+    shows_again
+        Whether ``observation`` must give what rows saw last, also where they see the env's own feedback.
+
     Raises
     ------
     ValueError
@@ -65,7 +69,13 @@ class Interface:
     """
 
     def __init__(
-        self, state: Any, rows: int, observation: str = "feedback", action: str | None = None, reward_unit: str = "time"
+        self,
+        state: BatchState,
+        observation: str = "feedback",
+        action: str | None = None,
+        reward_unit: str = "time",
+        *,
+        shows_again: bool = False,
     ) -> None:
         form = state.forms[0] if action is None else action
         for argument, name, known in (
@@ -77,17 +87,17 @@ class Interface:
                 raise unknown(argument, str(name), known)
         if state.shows_signals and observation != "feedback":
             raise ValueError(f'signals=True shows the loads in observation="feedback", not in {observation!r}')
-        self._state, self._rows, self._kind = state, rows, observation
-        self.form = FORMS[form](state, rows)
+        self._state, self._kind = state, observation
+        self.form = FORMS[form](state)
         self.own = observation == "feedback" and form == state.forms[0] and reward_unit == "time"
         """Whether policies of the zoo can play: observations, actions and rewards are the env's own."""
         self._in_unit = reward_unit != "time"
-        self._first = np.zeros((2, rows))  # of the first round: durations added up, and how many
-        self._keeps = observation != "feedback" or self.form.masked
-        self._memory = WorkerMemory.empty(rows, state.scenario.pool.n)
-        self._seen: dict[str, NDArray[Any]] = {}
+        self._first = np.zeros((2, state.rows))  # of the first round: durations added up, and how many
+        self._keeps = shows_again or observation != "feedback" or self.form.masked
+        self._memory = WorkerMemory.empty(state.rows, state.scenario.pool.n)
+        self._seen: Feedback = {}
         self.recorder: Recorder | None = None
-        """What keeps the last rounds to be rendered; None: nothing does."""
+        """It keeps the last rounds where they are rendered; None where they are not."""
 
     def observation_space(self) -> spaces.Space[Any]:
         """The space of one row's observations."""
@@ -97,7 +107,7 @@ class Interface:
             return spaces.Box(-LARGEST, LARGEST, (n, WIDTH), np.float32)
         if self._kind == "flat":
             return spaces.Box(-LARGEST, LARGEST, (n * len(OF_WORKER) + len(OF_ROUND),), np.float32)
-        own: spaces.Dict = self._state.observation_space()
+        own = self._state.observation_space()
         if self.form.masked and "missing" not in own.spaces:
             own["started"] = spaces.Box(0, budget, (n,), np.int64)
             own["missing"] = spaces.Box(0, budget, (1,), np.int64)
@@ -119,10 +129,9 @@ class Interface:
             self._memory.workers[rows] = 0.0
 
     def observation(self, rows: Mask | slice = slice(None)) -> Observation:
-        """What some rows see after their reset, or all rows in the midst of choosing an action."""
+        """What some rows see after their reset, or see again before their next step."""
         if not self._keeps:
-            blank: Observation = self._state.no_feedback(rows)
-            return blank
+            return self._state.no_feedback(rows)
         return chosen(self._shown(self._seen), rows)
 
     def step(self, actions: Actions) -> tuple[Observation, Played]:
@@ -141,17 +150,24 @@ class Interface:
         cost = result.time + price * result.worker_time
         if first is not None:
             cost /= self._unit(seen, first if ready is None else first & ready, price)
-        if self._keeps:
-            asked = decided if ready is None else np.where(ready[:, None], decided, 0)
-            remembered = self._memory.asked(asked).observe(seen["worker"], seen["duration"], seen["elapsed"])
-            if ready is not None:
-                remembered = WorkerMemory(np.where(ready[:, None, None], remembered.workers, self._memory.workers))
-                seen = {k: np.where(ready[:, None], field, self._seen[k]) for k, field in seen.items()}
-            self._memory, self._seen = remembered, seen
-            seen = self._shown(seen)
-        return seen, Played(-cost, result.info, ready, result.ended)
+        shown = self._shown(self._remember(seen, decided, ready)) if self._keeps else seen
+        return shown, Played(-cost, result.info, ready, result.ended)
 
-    def _shown(self, seen: dict[str, NDArray[Any]]) -> Observation:
+    def _remember(self, seen: Feedback, decided: Actions, ready: Mask | None) -> Feedback:
+        """Keep the feedback of a step for the rows that are ready (None: all), and return what all rows saw last."""
+        if self._kind != "feedback":
+            asked = decided if ready is None else np.where(ready[:, None], decided, 0)
+            memory = self._memory.asked(asked).observe(seen["worker"], seen["duration"], seen["elapsed"])
+            if ready is not None:
+                memory = WorkerMemory(np.where(ready[:, None, None], memory.workers, self._memory.workers))
+            self._memory = memory
+        if ready is not None:
+            marked = {name: ready.reshape(-1, *[1] * (field.ndim - 1)) for name, field in seen.items()}
+            seen = {name: np.where(marked[name], field, self._seen[name]) for name, field in seen.items()}
+        self._seen = seen
+        return seen
+
+    def _shown(self, seen: Feedback) -> Observation:
         """What the agent sees of the feedback, in fresh arrays."""
         picks = self.form.picks
         if self._kind == "feedback":
@@ -171,8 +187,8 @@ class Interface:
         left: NDArray[np.int64] = self._state.scenario.budget - picks.sum(axis=1, keepdims=True)
         return left
 
-    def _unit(self, seen: dict[str, NDArray[Any]], first: Mask, price: Floats | float) -> Floats:
-        """The unit of rewards, (E,), after the results of a step; ``first``: where it is of the first round."""
+    def _unit(self, seen: Feedback, first: Mask, price: Floats | float) -> Floats:
+        """The unit of rewards, (E,), after the results of a step; ``first`` marks the rows in their first round."""
         if first.any():
             results = seen["worker"] >= 0
             self._first[0] += np.where(first, (seen["duration"] * results).sum(axis=1), 0.0)
@@ -193,8 +209,7 @@ class Interface:
         """What the numbers of ``remembered`` may be, by name."""
         ranges = {"picks": Within(0, all_tasks), "first_round": Within(0.0, FINITE)}
         ranges |= {name: within for name, _, within in declared(self._memory) if within}
-        seen: spaces.Dict = self._state.observation_space()
-        boxes: Any = seen.spaces.items()
+        boxes: Any = self._state.observation_space().spaces.items()
         return ranges | {f"seen_{name}": Within(box.low, box.high) for name, box in boxes}
 
     def remembered(self) -> dict[str, NDArray[Any]]:
@@ -205,7 +220,9 @@ class Interface:
         if self._keeps:
             if not self._seen:
                 self._seen = self._state.no_feedback(slice(None))
-            memory |= {"workers": self._memory.workers, **{f"seen_{name}": part for name, part in self._seen.items()}}
+            memory |= {f"seen_{name}": part for name, part in self._seen.items()}
+        if self._kind != "feedback":
+            memory["workers"] = self._memory.workers
         return memory
 
 

@@ -3,58 +3,22 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from ata_gym.typing import Floats, Ints, Mask
-from ata_gym.utils.validation import short, whole_number
+from ata_gym.utils.validation import short
 
 SCALE = 3.0
-"""Two workers' shares differ by a factor of at most exp(2 SCALE); see ``tasks_of_shares`` for how it was chosen."""
-
-
-def largest_remainder(shares: ArrayLike, budget: int) -> Ints:
-    """Round shares of the budget to whole tasks: Hamilton's method of largest remainders.
-
-    With real shares q_i = B w_i / sum_j w_j, each worker gets floor(q_i) tasks, and the tasks that are left go one each
-    to the workers with the largest remainders q_i - floor(q_i), ties to the lowest index. So each number of tasks
-    differs from q_i by at most 1.
-
-    Parameters
-    ----------
-    shares
-        (..., n) weights w of the workers, finite and non-negative, of any scale; each row needs a positive one.
-    budget
-        Budget B, at least 1, and small enough for exact shares in floating point. ValueError otherwise.
-
-    Returns
-    -------
-    (..., n) tasks per worker; each row sums to the budget.
-
-    References
-    ----------
-    M. L. Balinski and H. P. Young, *Fair Representation*, Yale University Press, 1982.
-
-    Examples
-    --------
-    >>> largest_remainder([5.0, 3.0, 1.0], budget=4)
-    array([2, 1, 1])
-    >>> largest_remainder([[1.0, 1.0, 1.0], [0.0, 0.0, 9.0]], budget=4)
-    array([[2, 1, 1],
-           [0, 0, 4]])
-    """
-    whole_number("budget", budget)
-    weights = np.asarray(shares, dtype=np.float64)
-    if weights.ndim == 0 or not (np.isfinite(weights) & (weights >= 0)).all():
-        raise ValueError(f"shares must be finite numbers of at least 0, shape (..., n), not {shares!r}")
-    largest = weights.max(axis=-1, keepdims=True, initial=0.0)
-    if not (largest > 0).all():
-        raise ValueError("each row of shares must have a positive one")
-    weights = weights / largest  # so that the sum cannot overflow
-    return _rounded(weights, np.asarray(budget))
+"""The scale of the logits: two workers' shares differ by a factor of at most exp(2 SCALE)."""
 
 
 def _rounded(weights: Floats, total: NDArray[np.integer]) -> Ints:
-    """Tasks, (..., n), in proportion to weights of at most 1 whose rows have a 1; ``total`` of each row, (...)."""
+    """Tasks, (..., n), in proportion to weights of at most 1 whose rows have a 1; ``total`` of each row, (...).
+
+    This is Hamilton's method of largest remainders (Balinski and Young, *Fair Representation*, 1982). With real shares
+    q_i each worker gets floor(q_i) tasks, and the tasks that are left go one each to the workers with the largest
+    q_i - floor(q_i), ties to the lowest index.
+    """
     goal = total[..., None]
     real = goal * (weights / weights.sum(axis=-1, keepdims=True))
     tasks: Ints = np.floor(real).astype(np.int64)
@@ -91,9 +55,12 @@ def checked_reals(action: object, shape: tuple[int, ...]) -> Floats:
 
 
 def tasks_of_shares(action: Floats, budget: int, scale: float, present: Mask | None = None) -> Ints:
-    """An allocation, (..., n), from x of the same shape: B softmax(scale x), by ``largest_remainder``.
+    """An allocation, (..., n), from x of the same shape: B softmax(scale x), rounded by largest remainders.
 
-    Places without a worker (``present`` is False) get nothing.
+    Places without a worker (``present`` is False) get nothing. ValueError for a budget beyond exact floating point.
+
+    >>> tasks_of_shares(np.array([0.0, 0.0, -0.1]), budget=6, scale=10.0)
+    array([3, 2, 1])
     """
     return _rounded(_weights(action, scale, present), np.asarray(budget))
 

@@ -2,82 +2,104 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ata_gym.envs.rendering.timeline import CANCELLED, DONE, LOST, RUNNING, Timeline
+from ata_gym.envs.states.batch_state import BatchState, Feedback
+from ata_gym.envs.states.dispatch import DispatchState
+from ata_gym.pools.distributions import Distributions
 from ata_gym.simulation.dispatch import RoundState
+from ata_gym.simulation.disturbances import Disturbances
 from ata_gym.simulation.rounds import task_starts
-from ata_gym.typing import Floats, Ints, Mask
+from ata_gym.typing import Floats, Ints, Keys, Mask
 
 _RECENT = 20
 """Rounds of whose times ``Timeline.longest`` is the longest."""
 
 
+class _Conditions(NamedTuple):
+    """What the workers of E rows are like in a round, and the price."""
+
+    mean: Floats
+    dies: Floats
+    present: Mask
+    price: Floats
+
+
+class _Before(NamedTuple):
+    """What a step starts from."""
+
+    distributions: Distributions
+    keys: Keys
+    episode: Ints
+    round: Ints
+    started: Ints
+    disturbances: Disturbances | None
+    conditions: _Conditions
+
+
 class Recorder:
-    """The last rounds of E rows; ``state`` is their ``BatchState``.
+    """The last rounds of the E rows of a state.
 
     A backend tells how long tasks took, but not when they were started: its workers are taken to run them one after the
     other from the round's start.
     """
 
-    def __init__(self, state: Any, rows: int) -> None:
-        n, budget = state.scenario.pool.n, state.scenario.budget
-        self._state, self._budget, self._within = state, budget, hasattr(state, "round_state")
+    def __init__(self, state: BatchState) -> None:
+        rows, n, budget = state.rows, state.scenario.pool.n, state.scenario.budget
+        self._state, self._budget = state, budget
         self._worker = np.full((rows, budget), -1)
         self._start, self._end = np.zeros((2, rows, budget))
-        self._elapsed, self._stopped, self._dies, self._mean, self._spent, self._counts = np.zeros((6, rows, n))
+        self._elapsed, self._spent, self._counts = np.zeros((3, rows, n))
         self._lost, self._running = np.zeros((2, rows, n), np.bool_)
-        self._tasks, self._present = np.zeros((rows, n), np.int64), np.ones((rows, n), np.bool_)
-        self._given, self._is_given = np.zeros((rows, n)), np.zeros(rows, np.bool_)
-        self._time, self._worker_time, self._runtime, self._total, self._price = np.zeros((5, rows))
+        self._tasks = np.zeros((rows, n), np.int64)
+        self._estimates, self._has_estimates = np.zeros((rows, n)), np.zeros(rows, np.bool_)
+        self._time, self._worker_time, self._runtime, self._total = np.zeros((4, rows))
         self._round, self._over = np.zeros(rows, np.int64), np.zeros(rows, np.bool_)
         self._recent = np.zeros((rows, _RECENT))
-        self._before: tuple[Any, ...] = ()
+        self._arrays = [field for field in vars(self).values() if isinstance(field, np.ndarray)]
+        self._conditions = _Conditions(
+            np.zeros((rows, n)), np.zeros((rows, n)), np.ones((rows, n), np.bool_), np.zeros(rows)
+        )
+        self.begin_step()
         self.start_episode(slice(None))
 
     def start_episode(self, rows: Mask | slice) -> None:
         """Forget the rounds of some rows: the first of their episodes is to come."""
-        self._worker[rows] = -1
-        for field in (
-            *(self._elapsed, self._tasks, self._spent, self._counts, self._recent, self._round, self._over),
-            *(self._time, self._worker_time, self._runtime, self._total, self._is_given, self._lost, self._running),
-        ):
+        for field in self._arrays:
             field[rows] = 0
-        self._take_conditions(rows, *self._conditions())
+        self._worker[rows] = -1
+        self._take_conditions(rows, self._coming())
 
     def begin_step(self) -> None:
         """Remember what the coming step starts from."""
         state, process = self._state, self._state.process
-        rows = state.keys.copy(), state.episode.copy(), state.round.copy(), state.started.copy()
-        self._before = process.distributions, *rows, process.disturbances, self._conditions()
+        own = state.keys.copy(), state.episode.copy(), state.round.copy(), state.started.copy()
+        self._before = _Before(process.distributions, *own, process.disturbances, self._coming())
 
-    def end_step(self, action: NDArray[Any], played: Mask | None, seen: dict[str, Any], info: dict[str, Any]) -> None:
+    def end_step(
+        self, action: NDArray[Any], played: Mask | None, seen: Feedback, info: dict[str, NDArray[Any]]
+    ) -> None:
         """Record a step of the rows that ``played`` (None: all) from what they saw, and from their info."""
         rows = np.ones(len(self._round), np.bool_) if played is None else played
         if not rows.any():
             return
-        distributions, keys, episode, round, started, disturbances, conditions = self._before
-        self._take_conditions(rows, *conditions)
-        self._round[rows] = round[rows] + 1
+        self._take_conditions(rows, self._before.conditions)
+        self._round[rows] = self._before.round[rows] + 1
         sums = info["round_time"], info["worker_time"], info["runtime"], info["total_worker_time"]
         for field, value in zip((self._time, self._worker_time, self._runtime, self._total), sums, strict=True):
             field[rows] = value[rows]
-        if self._within:
-            self._record_result(rows, seen, info["round_over"])
+        if isinstance(self._state, DispatchState):
+            self._record_result(rows, seen, info["round_over"], self._state.round_state)
         else:
-            now = distributions, keys, episode, round, started, action, self._budget, disturbances
-            simulated = self._state.simulated
-            start = task_starts(*now) if simulated else _one_after_the_other(seen["worker"], seen["duration"])
-            self._worker[rows], self._start[rows] = seen["worker"][rows], start[rows]
-            self._end[rows] = (start + seen["duration"])[rows]
-            self._tasks[rows], self._over[rows] = action[rows], True
+            self._record_round(rows, seen, action)
         over = rows & self._over
         self._elapsed[over] = seen["elapsed"][over]
         self._spent[over] += seen["elapsed"][over]  # else slow workers, whose tasks are cancelled, would look fast
-        self._lost[over] = self._lost_ones(info.get("lost", 0))[over]
+        self._lost[over] = self._lost_tasks(info.get("lost", np.zeros(len(rows), np.int64)))[over]
         self._running[over] = False
         self._recent[over, (self._round[over] - 1) % _RECENT] = self._time[over]
         which, place = np.nonzero(np.where(rows[:, None], seen["worker"], -1) >= 0)
@@ -86,16 +108,17 @@ class Recorder:
 
     def show_estimates(self, estimates: Floats | None) -> None:
         """Show these estimates of the mean task times, (n,) or (E, n), while the episodes last; None: the default."""
-        self._is_given[:] = estimates is not None
+        self._has_estimates[:] = estimates is not None
         if estimates is not None:
-            self._given[:] = estimates
+            self._estimates[:] = estimates
 
     def timeline(self, row: int) -> Timeline:
         """What happened in the last round of a row."""
+        conditions = _Conditions(*(field[row].copy() for field in self._conditions))
         done = np.flatnonzero(self._worker[row] >= 0)
         cut = np.flatnonzero((self._elapsed[row] > 0) | self._running[row])
         time, lost, running = float(self._time[row]), self._lost[row], self._running[row]
-        stopped = np.where(lost, self._dies[row], time)[cut]
+        stopped = np.where(lost, conditions.dies, time)[cut]
         worker = np.concatenate([self._worker[row, done], cut])
         start = np.concatenate([self._start[row, done], np.maximum(stopped - self._elapsed[row, cut], 0.0)])
         end = np.concatenate([self._end[row, done], stopped])
@@ -105,7 +128,7 @@ class Recorder:
         order = np.argsort(worker, kind="stable")  # what was cut is the last of its worker
         spent, none = self._spent[row], self._counts[row] == 0
         own = np.where(none & (spent == 0.0), np.nan, spent / np.maximum(self._counts[row], 1.0))
-        given = bool(self._is_given[row])
+        given, dispatch = bool(self._has_estimates[row]), isinstance(self._state, DispatchState)
         return Timeline(
             round=int(self._round[row]),
             budget=self._budget,
@@ -118,35 +141,43 @@ class Recorder:
             worker_time=float(self._worker_time[row]),
             runtime=float(self._runtime[row]),
             total_worker_time=float(self._total[row]),
-            price=float(self._price[row]),
-            tasks=np.bincount(worker, minlength=self._tasks.shape[1]) if self._within else self._tasks[row].copy(),
-            estimate=self._given[row].copy() if given else own,
+            price=float(conditions.price),
+            tasks=np.bincount(worker, minlength=self._tasks.shape[1]) if dispatch else self._tasks[row].copy(),
+            estimate=self._estimates[row].copy() if given else own,
             at_least=none & (spent > 0.0) & (not given),
-            mean=self._mean[row].copy(),
-            dies=self._dies[row].copy(),
-            present=self._present[row].copy(),
+            mean=conditions.mean,
+            dies=conditions.dies,
+            present=conditions.present,
             longest=float(max(self._recent[row].max(), time)),
         )
 
-    def _conditions(self) -> tuple[Any, ...]:
-        """What the workers are like in the coming round: exact means, deaths, who is there; and the price."""
-        conditions = self._state.conditions()
+    def _coming(self) -> _Conditions:
+        """The conditions of the coming round."""
+        conditions, present = self._state.conditions(), self._state.present()
         with np.errstate(over="ignore", invalid="ignore"):
             mean = conditions.means(self._state.scenario.catalogue)
-        present = self._state.present()
-        shape = self._mean.shape
-        there = np.ones(shape, np.bool_) if present is None else present
-        return mean, np.broadcast_to(conditions.dies, shape), there, np.broadcast_to(self._state.prices, shape[:1])
+        dies = np.broadcast_to(conditions.dies, mean.shape)
+        places = np.ones(mean.shape, np.bool_) if present is None else present
+        return _Conditions(mean, dies, places, np.broadcast_to(self._state.prices, mean.shape[:1]))
 
-    def _take_conditions(self, rows: Mask | slice, mean: Floats, dies: Floats, present: Mask, price: Floats) -> None:
-        for field, value in (
-            (self._mean, mean), (self._dies, dies), (self._present, present), (self._price, price)
-        ):  # fmt: skip
+    def _take_conditions(self, rows: Mask | slice, conditions: _Conditions) -> None:
+        for field, value in zip(self._conditions, conditions, strict=True):
             field[rows] = value[rows]
 
-    def _record_result(self, rows: Mask, seen: dict[str, Any], over: Mask) -> None:
+    def _record_round(self, rows: Mask, seen: Feedback, allocation: Ints) -> None:
+        """Take the results of whole rounds, and when their tasks were started."""
+        now = self._before
+        if self._state.simulated:
+            of_tasks = now.distributions, now.keys, now.episode, now.round, now.started
+            start = task_starts(*of_tasks, allocation, self._budget, now.disturbances)
+        else:
+            start = _one_after_the_other(seen["worker"], seen["duration"])
+        self._worker[rows], self._start[rows] = seen["worker"][rows], start[rows]
+        self._end[rows] = (start + seen["duration"])[rows]
+        self._tasks[rows], self._over[rows] = allocation[rows], True
+
+    def _record_result(self, rows: Mask, seen: Feedback, over: Mask, now: RoundState) -> None:
         """Add the result of a step of dispatch, and what the workers are doing then."""
-        now: RoundState = self._state.round_state
         missing = np.where(over, 0, now.missing)
         self._worker[rows & (missing == self._budget - 1)] = -1  # the first result of a round
         which = np.flatnonzero(rows)
@@ -161,13 +192,13 @@ class Recorder:
         self._running[rows], self._lost[rows] = running[rows], lost[rows]
         self._elapsed[rows] = np.where(running | lost, since, 0.0)[rows]
 
-    def _lost_ones(self, number: Ints | int) -> Mask:
-        """Whose task was lost, (E, n), where ``number`` were, (E,): those that died before the last result.
+    def _lost_tasks(self, number: Ints) -> Mask:
+        """Which workers lost a task, (E, n), where ``number`` tasks were lost, (E,): those that died before the end.
 
-        Of those that died at its moment, the lowest ones died before it.
+        Of the workers that died at the moment of the last result, the lowest ones died before it.
         """
-        time, cut = self._time[:, None], self._elapsed > 0
-        before, at_the_end = cut & (self._dies < time), cut & (self._dies == time)
+        time, dies, cut = self._time[:, None], self._conditions.dies, self._elapsed > 0
+        before, at_the_end = cut & (dies < time), cut & (dies == time)
         more = np.reshape(number - before.sum(axis=1), (-1, 1))
         lost: Mask = before | (at_the_end & (np.cumsum(at_the_end, axis=1) <= more))
         return lost

@@ -5,13 +5,10 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from ata_gym.simulation.keys import uniforms
-from ata_gym.theory.allocation.proxy_loss import availability
 from ata_gym.typing import Floats, Ints, Keys, Mask
 from ata_gym.utils.compiled import gufunc, helper, inlined
-from ata_gym.utils.validation import whole_number
 
 _LAST = 1e100
 """The cost of a second task of a worker never tried, in units of the least cost, and half that of its fourth."""
@@ -22,12 +19,12 @@ _MANY = 64
 
 
 def allocate_by_cost(
-    mean: ArrayLike,
-    spread: ArrayLike,
+    mean: Floats,
+    spread: Floats,
     budget: int,
     keys: Keys | None = None,
-    untried: ArrayLike | None = None,
-    available: ArrayLike | None = None,
+    untried: Mask | None = None,
+    available: Mask | None = None,
 ) -> Ints:
     """Hand out ``budget`` tasks by least cost, worker i's j-th task at j mean_i + spread_i sqrt(j).
 
@@ -35,14 +32,14 @@ def allocate_by_cost(
     more. The result minimises the largest cost of a task handed out, as ``ata_gym.allocate`` does for spreads of 0. Of
     equal costs the lowest index comes first. Workers never tried come before all others, in random order, one task
     each; they get a second one only where everybody was never tried, and then evenly. Costs O(n log n) for any budget.
-    Ours.
+    Nothing is checked here. Ours.
 
     Parameters
     ----------
     mean, spread
         (..., n) finite, at least 0; not looked at for workers that were never tried or are not available.
     budget, untried, available
-        As for ``ata_gym.allocate``, and so is what is returned and what raises ValueError.
+        As for ``ata_gym.allocate``, and so is what is returned.
     keys
         (...,) a key per row for the random order. By default lowest indices come first.
 
@@ -55,33 +52,22 @@ def allocate_by_cost(
     >>> allocate_by_cost(pool.mean(), 1.5 * pool.sd(), 23)[:9]
     array([10,  5,  3,  2,  1,  1,  1,  0,  0])
     """
-    budget = whole_number("budget", budget)
-    first, second = np.broadcast_arrays(np.asarray(mean, np.float64), np.asarray(spread, np.float64))
-    if first.ndim == 0 or first.shape[-1] == 0:
-        raise ValueError(f"mean must have shape (..., n) with n of at least 1, not {first.shape}")
-    never: Mask = np.broadcast_to(False if untried is None else np.asarray(untried, np.bool_), first.shape)
-    skipped, out = never, None
+    never = np.zeros(mean.shape[-1], np.bool_) if untried is None else untried
     if available is not None:
-        out = ~availability(available, first.shape)
-        skipped, never = never | out, never & ~out
-    luck = np.zeros(first.shape[-1])
-    if skipped.any():
-        first, second = np.where(skipped, 0.0, first), np.where(skipped, 0.0, second)
-        luck = luck if keys is None or not never.any() else uniforms(keys, first.shape[-1])
-    for name, values in (("mean", first), ("spread", second)):
-        if values.size and not (values.min() >= 0.0 and values.max() < math.inf):
-            raise ValueError(f"each {name} must be finite and at least 0; one is NaN, infinite or negative")
-    if out is not None:
-        first = np.where(out, math.inf, first)
-    allocation: Ints = _by_cost(first, second, np.int64(budget), never, luck)
+        mean, spread = np.where(available, mean, math.inf), np.where(available, spread, 0.0)
+        never = never & available
+    order = np.zeros(mean.shape[-1])
+    if keys is not None and never.any():
+        order = uniforms(keys, mean.shape[-1])
+    allocation: Ints = beta_kernel(mean, spread, np.int64(budget), never, order)
     return allocation
 
 
 @inlined
-def _cost(mean: float, spread: float, never: bool, luck: float, tasks: int) -> float:
-    """The cost of a worker's task, counted from 1."""
+def _cost(mean: float, spread: float, never: bool, place: float, tasks: int) -> float:
+    """The cost of a worker's task, counted from 1; the first tasks of workers never tried come by ``place``."""
     if never:
-        return luck - 2.0 if tasks == 1 else 0.5 * _LAST * tasks
+        return place - 2.0 if tasks == 1 else 0.5 * _LAST * tasks
     return mean * tasks + spread * math.sqrt(tasks)
 
 
@@ -141,7 +127,7 @@ def _first_tasks(mean: Floats, spread: Floats, never: Mask, budget: int, out: In
 
 
 @gufunc("void(float64[:], float64[:], int64[:], boolean[:], float64[:], int64[:])", "(n),(n),(),(n),(n)->(n)")
-def _by_cost(mean: Floats, spread: Floats, budget: Ints, never: Mask, luck: Floats, out: Ints) -> None:
+def beta_kernel(mean: Floats, spread: Floats, budget: Ints, never: Mask, order: Floats, out: Ints) -> None:
     """Allocate as :func:`allocate_by_cost` does; workers with a mean of infinity get nothing."""
     n, left = len(mean), budget[0]
     least, new = math.inf, 0
@@ -169,7 +155,7 @@ def _by_cost(mean: Floats, spread: Floats, budget: Ints, never: Mask, luck: Floa
     heap, cost = np.empty(n, np.int64), np.empty(n)
     for i in range(n):
         heap[i] = i
-        cost[i] = _cost(first[i], second[i], never[i], luck[i], out[i] + 1)
+        cost[i] = _cost(first[i], second[i], never[i], order[i], out[i] + 1)
     for at in range(n // 2 - 1, -1, -1):
         _sift_down(heap, at, cost)
     while left > 0:
@@ -177,5 +163,5 @@ def _by_cost(mean: Floats, spread: Floats, budget: Ints, never: Mask, luck: Floa
         tasks = left if cost[i] == 0.0 else 1  # the next one costs nothing either
         out[i] += tasks
         left -= tasks
-        cost[i] = _cost(first[i], second[i], never[i], luck[i], out[i] + 1)
+        cost[i] = _cost(first[i], second[i], never[i], order[i], out[i] + 1)
         _sift_down(heap, 0, cost)

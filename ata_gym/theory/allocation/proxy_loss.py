@@ -68,19 +68,33 @@ def allocate(
     lowest = s.min() if s.size else 0.0
     if not (lowest >= 0.0 and highest.max(initial=0.0) < math.inf):
         raise ValueError("scores must be finite and at least 0, as task times are; one is NaN, infinite or negative")
+    if rng is not None and not isinstance(rng, np.random.Generator):
+        rng = np.asarray(rng)
+        if rng.dtype != np.uint64 or rng.shape != s.shape[:-1]:
+            wanted = f"a numpy Generator or one uint64 key per row, shape {s.shape[:-1]}"
+            raise ValueError(f"rng must be {wanted}, not {rng.dtype} of shape {rng.shape}")
+    return allocate_scores(s, budget, rng, None if untried is None else np.asarray(untried, np.bool_))
+
+
+def allocate_scores(
+    scores: Floats,
+    budget: int,
+    rng: np.random.Generator | Keys | None = None,
+    untried: Mask | None = None,
+    available: Mask | None = None,
+) -> Ints:
+    """Allocate as :func:`allocate` does, without its checks; workers with a score of infinity get nothing."""
+    n = scores.shape[-1]
+    if available is not None:
+        scores = np.where(available, scores, math.inf)
     draws = np.empty(0)
-    if rng is not None and lowest == 0.0:
-        needed = -(-min(s.shape[-1], budget) // 8) * 8  # whole vectors
-        if isinstance(rng, np.random.Generator):
-            draws = rng.random((*s.shape[:-1], needed))
-        else:
-            keys = np.asarray(rng)
-            if keys.dtype != np.uint64 or keys.shape != s.shape[:-1]:
-                wanted = f"a numpy Generator or one uint64 key per row, shape {s.shape[:-1]}"
-                raise ValueError(f"rng must be {wanted}, not {keys.dtype} of shape {keys.shape}")
-            draws = uniforms(keys, needed)
-    never = np.zeros(s.shape[-1], np.bool_) if untried is None else np.asarray(untried, np.bool_)
-    allocation: Ints = allocate_kernel(s, np.int64(budget), never, draws)
+    if rng is not None and not scores.all():
+        needed = -(-min(n, budget) // 8) * 8  # whole vectors
+        draws = (
+            rng.random((*scores.shape[:-1], needed)) if isinstance(rng, np.random.Generator) else uniforms(rng, needed)
+        )
+    never = np.zeros(n, np.bool_) if untried is None else untried
+    allocation: Ints = allocate_kernel(scores, np.int64(budget), never, draws)
     return allocation
 
 

@@ -42,7 +42,7 @@ def identity(loop: Callable[..., Any]) -> str:
 
     Examples
     --------
-    >>> from ata_gym.simulation.kernels import philox
+    >>> from ata_gym.simulation.keys import philox
     >>> identity(philox.py_func) == identity(philox.py_func)
     True
     """

@@ -153,17 +153,6 @@ class ComposedPolicy(Policy):
         """What was asked for, where it is watched who owes results."""
         return state.plan.availability.asked if self.availability else None
 
-    def away(self, state: State) -> Mask:
-        """Who owes results, where that is watched."""
-        return state.plan.availability.away if self.availability else super().away(state)
-
-    def told(self, state: State, absent: Mask, back: Mask) -> State:
-        """Who is absent owes results, and who is back is probed."""
-        plan: ComposedPlan = state.plan
-        if not isinstance(plan.availability, Availability):
-            return state
-        return state._replace(plan=plan._replace(availability=plan.availability.told(absent, back)))
-
     def plan_in_words(self, state: State, row: int) -> str:
         """The hyperparameters that follow from the setting, and what it does about workers that are away."""
         away = "workers that owe results get nothing but a probe at intervals" if self.availability else ""
@@ -180,7 +169,7 @@ class ComposedPolicy(Policy):
         if hasattr(belief, "forgetting"):  # workers to be tried again are scored as if they had never been
             belief = belief.forgetting(untried)
         kept = self.estimate.update(plan.kept, belief)
-        scores = self.estimate.scores(belief, belief.rounds(state.round), keys, kept)
+        scores = self.estimate.scores(belief, self.memory.rounds(belief, state.round), keys, kept)
         if self.rule.needs_shape and scores.shape is None:
             seen_times = Moments(belief.counts, belief.totals, belief.deviations)
             scores = scores._replace(shape=learn_shapes(seen_times, _WEIGHT))

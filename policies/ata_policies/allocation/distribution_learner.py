@@ -6,25 +6,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ata_gym.simulation.keys import derive_keys, uniforms
 from ata_gym.theory.allocation.beta_rule import allocate_by_cost
-from ata_gym.theory.optimal.newcomers import thin
-from ata_gym.typing import Ints, Mask
+from ata_gym.typing import Floats, Ints, Mask
 from ata_gym.utils.ranges import Allocations, Counts, Tasks, Wholes
 from ata_gym.utils.validation import real
-from ata_policies.allocation.exploration import choose_tries
-from ata_policies.allocation.search import MOVES, candidates, gain_of_strangers, knowledge, search
 from ata_policies.beliefs.availability import LONGEST, PAUSE, Availability, results_of
 from ata_policies.beliefs.distributions.bins import DistributionBelief
 from ata_policies.explanation import listed
 from ata_policies.observations import Observation
+from ata_policies.planning.plan import Problem, make_plan
 from ata_policies.policy import Policy, Setting, State
 
 _FORESEEN = 1_000.0
 """Rounds for which the workers are taken to stay as they are where nothing is known of that."""
-
-_LONGEST = 0.2
-"""The longest time between two plans, as a part of the rounds that count."""
 
 
 class AllocationPlan(NamedTuple):
@@ -49,20 +43,22 @@ class AllocationPlan(NamedTuple):
 class DistributionLearner(Policy):
     """Learns each worker's whole distribution and minimises the expected round time + price * worker time itself. Ours.
 
-    Its belief counts task times in bins (``DistributionBelief``). A plan is the allocation of least expected cost on
-    the distributions as they are known (``local_search``), where a worker's mean is what the times seen, with rare huge
-    ones in part those of all workers (``borrow_tails``), and the population of the workers say together
-    (``learn_population``), and workers that are tried for the sake of what is learned (``choose_tries``). For these, as
-    many rounds are left as the horizon says; where that is not known, as many as there were, and at least 1,000; where
-    everything has begun anew, no more than since then or between two such
-    changes; and where the belief forgets, so that m rounds count, as many less as 2 m are less than the rounds since
-    then.
+    Its belief counts task times in bins (``DistributionBelief``). A plan is made in five steps:
 
-    It is played until the next plan: in the next round where workers are tried for the first time or the search is not
-    over, and else after 10 to 20 % of the rounds that count, by the row's own randomness, so that rows plan in
-    different rounds. Where a worker begins anew, or workers come or go, the plan is made again at once. Workers that
-    owe results get nothing for 8 rounds, and after each further probe in vain for twice as many, up to 64
-    (``Availability``).
+    1. What is known (``learn_row``): a worker's mean is what its times, with rare huge ones in part those of all
+       workers (``borrow_tails``), and the population of the workers (``learn_population``) say together.
+    2. Where to search (``choose_candidates``): the fastest workers, and those in use.
+    3. The search (``search``): the allocation of least expected cost on these distributions.
+    4. Who is tried for the sake of what is learned (``explore``). As many rounds are left for it to pay as the horizon
+       says, or, where that is not known, as many as there were, and at least 1,000. Where everything has begun anew,
+       they are no more than the rounds since then, or the rounds between two such changes. Where the belief forgets, so
+       that m rounds count, they are fewer by the factor that 2 m is less than the rounds since then.
+    5. When the next plan is due: in the next round where workers are tried for the first time or the search is not
+       over, and else after 10 to 20 % of the rounds that count, by the row's own randomness, so that rows plan in
+       different rounds.
+
+    Where a worker begins anew, or workers come or go, the plan is made again at once. Workers that owe results get
+    nothing for 8 rounds, and after each further probe in vain for twice as many, up to 64 (``Availability``).
 
     Parameters
     ----------
@@ -92,34 +88,25 @@ class DistributionLearner(Policy):
     def act(self, state: State, seen: Observation) -> tuple[Ints, State]:
         """Make the plan again where it is due, and play it."""
         plan: AllocationPlan = state.plan
-        before, there = plan.availability.available(), plan.availability
-        there = there.after(results_of(seen["worker"], self.setting.n), PAUSE, LONGEST)
-        now, since, reach = there.available(), state.belief.since, state.belief.reach
-        anew, forgot = since < plan.since, reach < plan.reach
+        since, reach = state.belief.since, state.belief.reach
+        before, availability = plan.availability.available(), plan.availability
+        availability = availability.after(results_of(seen["worker"], self.setting.n), PAUSE, LONGEST)
+        there, anew, forgot = availability.available(), since < plan.since, reach < plan.reach
         plan = plan._replace(since=since, reach=reach, changes=plan.changes + anew)
-        again = (state.round >= plan.due) | anew | forgot | (before != now).any(axis=1)
+        again = (state.round >= plan.due) | anew | forgot | (before != there).any(axis=1)
         again |= ~plan.allocation.any(axis=1)
         if again.any():
             plan = plan._replace(allocation=plan.allocation.copy(), best=plan.best.copy(), due=plan.due.copy())
+            draws = state.round_uniforms(self.setting.n + 2, 1)
             for e in np.flatnonzero(again).tolist():
-                self._solve(state, plan, now[e], e)
-        there = there._replace(asked=plan.allocation)
-        return plan.allocation.copy(), state._replace(plan=plan._replace(availability=there))
+                self._plan_row(state, plan, there[e], draws[e], e)
+        availability = availability._replace(asked=plan.allocation)
+        return plan.allocation.copy(), state._replace(plan=plan._replace(availability=availability))
 
     def last_action(self, state: State) -> Ints:
         """That of the plan, but for workers that have left or come since."""
         asked: Ints = state.plan.availability.asked
         return asked
-
-    def away(self, state: State) -> Mask:
-        """Who owes results."""
-        away: Mask = state.plan.availability.away
-        return away
-
-    def told(self, state: State, absent: Mask, back: Mask) -> State:
-        """Who is absent owes results, and who is back is probed."""
-        plan: AllocationPlan = state.plan
-        return state._replace(plan=plan._replace(availability=plan.availability.told(absent, back)))
 
     def plan_in_words(self, state: State, row: int) -> str:
         """How long the allocation is kept, and who is tried for what is learned."""
@@ -128,47 +115,27 @@ class DistributionLearner(Policy):
         words = f"this allocation until round {plan.due[row] - 1}; {state.belief.reach[row]:.0f} rounds count"
         return f"{words}; tried for what is learned: {listed(tried)}" if tried.any() else words
 
-    def _solve(self, state: State, plan: AllocationPlan, there: Mask, e: int) -> None:
-        """Plan row e for the workers that are there, in place."""
-        budget, price, round = self.setting.budget, self.setting.price, int(state.round[e])
-        key = state.round_keys()[e]
-        tried = np.flatnonzero(there & (state.belief.counts[e] > 0.0))
-        plan.due[e] = round + 1
-        if tried.size == 0:
-            times = np.zeros(there.size)
+    def _plan_row(self, state: State, plan: AllocationPlan, there: Mask, draws: Floats, e: int) -> None:
+        """Make the plan of row e again for the workers that are ``there``, (n,), in place."""
+        plan.due[e] = state.round[e] + 1
+        if (there & (state.belief.counts[e] > 0.0)).any():
+            made = make_plan(state.belief, e, there, plan.best[e], self._problem(state, plan, e), draws)
+            plan.allocation[e], plan.best[e] = made.allocation, made.best
+            plan.due[e] += made.pause
+        else:
+            times, untried, keys = np.zeros(self.setting.n), np.ones_like(there), state.round_keys()
+            plan.allocation[e] = allocate_by_cost(times, times, self.setting.budget, keys[e], untried, there)
             plan.best[e] = 0
-            plan.allocation[e] = allocate_by_cost(times, times, budget, key, np.ones_like(there), there)
-            return
-        known = knowledge(state.belief.rows([e]), self.weight)
-        among = candidates(known, tried, tried[plan.best[e, tried] > 0], budget)
-        luck = uniforms(derive_keys(key, 0, 1), there.size + 2)
-        found = search(among, plan.best[e, among.workers], budget, price, luck[0])
-        allocation, limit, shape = np.zeros(there.size, np.int64), np.empty(there.size), among.shapes().mean(axis=0)
-        allocation[among.workers] = found.allocation
-        plan.best[e] = allocation
-        less = thin(among.times, found.allocation, price, shape, among.doubt)
-        limit[:] = less.limit[1]
-        limit[among.workers] = np.minimum(found.limit, np.where(found.allocation > 0, less.limit[1], np.inf))
-        wide = np.zeros((less.taken.size, there.size), np.int64)
-        wide[:, among.workers] = less.allocation
-        unknown = np.flatnonzero(there & (known.seen.evidence == 0.0))
-        strangers = min(budget, unknown.size)
-        gain = gain_of_strangers(known, among, found, strangers, budget, price) if strangers > 1 else 0.0
-        first = np.argpartition(luck[2:][unknown], min(budget, unknown.size - 1))[:budget] if unknown.size else unknown
-        workers = np.sort(np.append(tried, unknown[first]))
-        since, memory = float(plan.since[e]), float(state.belief.counts[e].sum()) / budget
-        left = self._rounds_left(round, since, float(plan.changes[e])) * min(1.0, 2.0 * memory / max(since, 1.0))
-        tries = choose_tries(less._replace(allocation=wide), known, workers, limit, among, price, left, gain, luck[2:])
-        plan.allocation[e] = tries.allocation
-        plan.allocation[e, tries.workers] += 1
-        if found.moves < MOVES:
-            pause = _LONGEST * min(float(plan.reach[e]), memory) * (1.0 + luck[1]) / 2.0
-            plan.due[e] += max(int(min(pause, 0.25 * tries.tasks) if tries.workers.size else pause) - 1, 0)
 
-    def _rounds_left(self, round: int, since: float, changes: float) -> float:
-        """How long things stay as they are, as far as that is known."""
-        horizon = self.setting.horizon
-        left = np.inf if horizon is None else float(max(horizon - round, 0))
+    def _problem(self, state: State, plan: AllocationPlan, e: int) -> Problem:
+        """What the plan of row e is made for."""
+        horizon, budget = self.setting.horizon, self.setting.budget
+        round, since, changes = float(state.round[e]), float(plan.since[e]), float(plan.changes[e])
+        left = np.inf if horizon is None else max(horizon - round, 0.0)
         if changes > 0.0:
-            return min(left, max(since, round / changes))
-        return left if horizon is not None else max(since, _FORESEEN)
+            left = min(left, max(since, round / changes))
+        elif horizon is None:
+            left = max(since, _FORESEEN)
+        memory = float(state.belief.counts[e].sum()) / budget
+        left *= min(1.0, 2.0 * memory / max(since, 1.0))
+        return Problem(budget, self.setting.price, self.weight, left, min(float(plan.reach[e]), memory))

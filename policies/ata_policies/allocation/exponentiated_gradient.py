@@ -12,7 +12,7 @@ from ata_gym.typing import Floats, Ints, Mask
 from ata_gym.utils.compiled import gufunc
 from ata_gym.utils.ranges import Counts, Times
 from ata_gym.utils.validation import real
-from ata_policies.beliefs.moments import Belief, never_finished
+from ata_policies.beliefs.moments import Totals, never_finished
 from ata_policies.observations import LONGEST
 from ata_policies.policy import AllocationPolicy, Setting, State
 
@@ -41,12 +41,12 @@ class Penalties(NamedTuple):
         >>> Penalties.empty(1, 2).observe(np.array([[0, 0, 1]]), np.array([[2.0, 4.0, 5.0]])).penalties
         array([[3., 0.]])
         """
-        seen = Belief(self.counts, self.totals).observe(worker, duration)
+        seen = Totals(self.counts, self.totals).observe(worker, duration)
         return Penalties(*seen, _penalise(self.penalties, worker, duration))
 
     def mean(self) -> Floats:
         """Mean time of each worker's tasks, shape (E, n); NaN for a worker never tried."""
-        return Belief(self.counts, self.totals).mean()
+        return Totals(self.counts, self.totals).mean()
 
     def untried(self) -> Mask:
         """Which workers have never finished a task, shape (E, n)."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from ata_gym.simulation.keys import derive_keys, uniforms
 from ata_gym.theory.allocation.beta_rule import allocate_by_cost
-from ata_gym.theory.allocation.proxy_loss import allocate
+from ata_gym.theory.allocation.proxy_loss import allocate_scores
 from ata_gym.typing import Floats, Ints, Keys, Mask
 from ata_gym.utils.validation import non_negative, real
 from ata_policies.observations import LONGEST
@@ -57,7 +57,7 @@ class Proxy(Rule):
 
     def allocate(self, scores: Scores, coming: Round) -> Ints:
         """Minimise the proxy loss under the scores."""
-        return allocate(scores.score, coming.budget, coming.keys, coming.untried, coming.available)
+        return allocate_scores(scores.score, coming.budget, coming.keys, coming.untried, coming.available)
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
-"""Memories that forget: one drops what is old, in the other it counts less.
+"""Memories that forget: in one, old results are dropped; in the other, they count less.
 
 Garivier and Moulines, "On upper-confidence bound policies for switching bandit problems", ALT 2011 (sliding-window and
-discounted UCB; formulas recalled). A worker of which nothing is left counts as never tried, so it is explored again.
+discounted UCB; formulas recalled). A worker without results that count is as one never tried, so it is explored again.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from ata_gym.utils.compiled import gufunc
 from ata_gym.utils.ranges import Counts, Squares, Times, Within
 from ata_gym.utils.validation import real, whole_number
 from ata_policies.beliefs.memory import Memory
-from ata_policies.beliefs.moments import Moments, never_finished
+from ata_policies.beliefs.moments import Moments, mean_times, never_finished
 
 
 class WindowMoments(NamedTuple):
     """Moments of each worker's last W tasks, or of the last W rounds.
 
-    Kept as sums over k blocks; the oldest is dropped as a whole when a new one begins. So the window holds between
-    W - W / k and W tasks (or rounds), and the state has 3 (k + 1) numbers per worker, whatever W.
+    The sums are kept for k blocks, of which the oldest is dropped as a whole when a new one begins. So the window holds
+    between W - W / k and W tasks (or rounds), and the state has 3 (k + 1) numbers for each worker, whatever W is.
     """
 
     counts: Counts  # (E, n) tasks in the window
@@ -36,7 +36,7 @@ class WindowMoments(NamedTuple):
     by_task: Mask  # (E,) whether W counts tasks of the worker, else rounds
 
     def observe(self, worker: Ints, duration: Floats, elapsed: Floats | None = None) -> WindowMoments:
-        """Return the belief after a round; the arguments are those of ``Belief.observe``."""
+        """See ``Belief.observe``; cancelled tasks do not count."""
         *kept, clock, place = _slide(*self.blocks, self.clock, self.length, self.by_task, worker)
         every_block = Moments(*(part.reshape(len(part), -1) for part in kept)).observe(place, duration)
         blocks = Moments(*(part.reshape(self.blocks.counts.shape) for part in every_block))
@@ -44,16 +44,11 @@ class WindowMoments(NamedTuple):
 
     def mean(self) -> Floats:
         """Mean of the times in the window, shape (E, n); NaN where there are none."""
-        return Moments(*self[:3]).mean()
+        return mean_times(self.counts, self.totals)
 
     def untried(self) -> Mask:
         """Which workers have no task in the window, shape (E, n)."""
         return never_finished(self)
-
-    def rounds(self, round: Ints) -> Floats:
-        """The smaller of the rounds and of W, shape (E,)."""
-        counting: Floats = np.minimum(round, self.length * self.blocks.counts.shape[2])
-        return counting
 
 
 @gufunc(
@@ -65,9 +60,9 @@ def _slide(
     counts: Floats, totals: Floats, deviations: Floats, clock: Floats, length: Floats, by_task: Mask, worker: Ints,
     new_counts: Floats, new_totals: Floats, new_deviations: Floats, new_clock: Floats, place: Ints,
 ) -> None:  # fmt: skip
-    """Empty the blocks that begin in this round; find the block of each result, i k + j for worker i's block j, or -1.
+    """Empty the blocks that begin in this round, and find the place of each result, i k + j for worker i's block j.
 
-    A result has no block where its worker has so many in this round that the window is past it already.
+    The place is -1 where there is no result, or its worker has so many in this round that the window is past it.
     """
     n, k = counts.shape
     new_counts[:], new_totals[:], new_deviations[:], new_clock[:] = counts, totals, deviations, clock
@@ -97,14 +92,14 @@ def _slide(
 class Window(Memory):
     """Only each worker's last tasks count, or the tasks of the last rounds; the oldest block is dropped as a whole.
 
-    A worker without a task in the window has never been tried; a window of tasks never runs empty.
+    A worker without a task in the window counts as never tried; a window of tasks never becomes empty.
 
     Parameters
     ----------
     window, of
         The length W, in "tasks" of each worker or in "rounds".
     blocks
-        Blocks k that the window is kept in, which must divide W.
+        The number k of blocks in which the window is kept; it must divide W.
     """
 
     window: int = 300
@@ -112,7 +107,6 @@ class Window(Memory):
     blocks: int = 6
 
     nonstationary = True
-    constants = "300 tasks in 6 blocks"
 
     def __post_init__(self) -> None:
         whole_number("window", self.window)
@@ -123,10 +117,15 @@ class Window(Memory):
             raise ValueError(f'of must be "tasks" (each worker\'s last ones) or "rounds", not {self.of!r}')
 
     def start(self, rows: int, n: int, deviations: bool) -> WindowMoments:
-        """Nothing seen yet."""
+        """Nothing is known."""
         length, by_task = np.full(rows, self.window / self.blocks), np.full(rows, self.of == "tasks")
         blocks, none = Moments(*np.zeros((3, rows, n, self.blocks))), np.zeros((rows, n))
         return WindowMoments(none, none, none, blocks, none, length, by_task)
+
+    def rounds(self, belief: WindowMoments, round: Ints) -> Floats:
+        """The smaller of k and of W, shape (E,)."""
+        counting: Floats = np.minimum(round, belief.length * belief.blocks.counts.shape[2])
+        return counting
 
 
 class DiscountedMoments(NamedTuple):
@@ -138,45 +137,41 @@ class DiscountedMoments(NamedTuple):
     discount: Annotated[Floats, Within(0.0, math.nextafter(1.0, 0.0))]  # (E,) the discount per round
 
     def observe(self, worker: Ints, duration: Floats, elapsed: Floats | None = None) -> DiscountedMoments:
-        """Return the belief after a round; the arguments are those of ``Belief.observe``.
-
-        What is worth less than half a task is forgotten: such a worker has never been tried.
-        """
+        """See ``Belief.observe``; a worker whose tasks count for less than half a task is forgotten."""
         discount = self.discount[:, None]
         kept = np.where(discount * self.counts >= 0.5, discount, 0.0)
         return DiscountedMoments(*Moments(*self[:3]).scaled(kept).observe(worker, duration), self.discount)
 
     def mean(self) -> Floats:
         """Mean of the times, discounted, shape (E, n); NaN where nothing counts any more."""
-        return Moments(*self[:3]).mean()
+        return mean_times(self.counts, self.totals)
 
     def untried(self) -> Mask:
-        """Which workers have never finished a task, or long ago, shape (E, n)."""
+        """Which workers have never finished a task, or not for long, shape (E, n)."""
         return never_finished(self)
-
-    def rounds(self, round: Ints) -> Floats:
-        """Rounds that are remembered in round k, (1 - discount^k) / (1 - discount), shape (E,)."""
-        return (1.0 - self.discount**round) / (1.0 - self.discount)
 
 
 @dataclass(frozen=True)
 class Discount(Memory):
     """A task counts ``discount`` times as much with each round that passes, above 0 and below 1.
 
-    What is worth less than half a task is forgotten, so that a worker is tried again: else its draws would drift away
-    and it never would be.
+    A worker whose tasks count for less than half a task is forgotten, so that it is tried again: otherwise its draws
+    would drift away, and it would never be tried.
     """
 
     discount: float = 0.999
 
     nonstationary = True
-    constants = "discount 0.999"
 
     def __post_init__(self) -> None:
         if real("discount", self.discount) >= 1.0:
             raise ValueError(f"discount must be below 1, what a task counts after a round, not {self.discount!r}")
 
     def start(self, rows: int, n: int, deviations: bool) -> DiscountedMoments:
-        """Nothing seen yet."""
+        """Nothing is known."""
         none = np.zeros((rows, n))
         return DiscountedMoments(none, none, none, np.full(rows, self.discount))
+
+    def rounds(self, belief: DiscountedMoments, round: Ints) -> Floats:
+        """The weights of the rounds added up, (1 - discount^k) / (1 - discount), shape (E,)."""
+        return (1.0 - belief.discount**round) / (1.0 - belief.discount)

@@ -11,49 +11,43 @@ from ata_gym.utils.compiled import gufunc
 from ata_gym.utils.ranges import FINITE, Counts, Squares, Times, Within
 
 
+def mean_times(counts: Floats, totals: Floats) -> Floats:
+    """Totals over counts, elementwise; NaN where there are no counts."""
+    return np.divide(totals, counts, out=np.full_like(totals, np.nan), where=counts > 0)
+
+
 def never_finished(belief: Any) -> Mask:
     """Which workers have no task in the ``counts`` of a belief, shape (E, n)."""
     never: Mask = belief.counts == 0
     return never
 
 
-class Belief(NamedTuple):
+class Totals(NamedTuple):
     """Counts and totals of the task times seen, each of shape (E, n)."""
 
     counts: Annotated[Floats, Within(0.0, FINITE)]  # K_i, tasks seen, of which a prior may have any number
     totals: Times  # their times added up
 
     @classmethod
-    def empty(cls, rows: int, n: int) -> Belief:
-        """Nothing seen yet."""
+    def empty(cls, rows: int, n: int) -> Totals:
+        """Nothing is known."""
         return cls(*np.zeros((2, rows, n)))
 
-    def observe(self, worker: Ints, duration: Floats, elapsed: Floats | None = None) -> Belief:
-        """Return the belief after some results.
+    def observe(self, worker: Ints, duration: Floats, elapsed: Floats | None = None) -> Totals:
+        """See ``Belief.observe``; cancelled tasks do not count.
 
-        Parameters
-        ----------
-        worker, duration
-            (E, R) whose result it was, and its task time; a worker of -1 means no result.
-        elapsed
-            (E, n) how long each worker's cancelled task had run, or 0; not used here.
-
-        >>> Belief.empty(1, 2).observe(np.array([[0, 0, 1]]), np.array([[2.0, 4.0, 5.0]])).mean()
+        >>> Totals.empty(1, 2).observe(np.array([[0, 0, 1]]), np.array([[2.0, 4.0, 5.0]])).mean()
         array([[3., 5.]])
         """
-        return Belief(*_observe(self.counts, self.totals, worker, duration))
+        return Totals(*_observe(self.counts, self.totals, worker, duration))
 
     def mean(self) -> Floats:
         """Mean time of each worker's tasks, shape (E, n); NaN for a worker never tried."""
-        return np.divide(self.totals, self.counts, out=np.full_like(self.totals, np.nan), where=self.counts > 0)
+        return mean_times(self.counts, self.totals)
 
     def untried(self) -> Mask:
         """Which workers have never finished a task, shape (E, n)."""
         return never_finished(self)
-
-    def rounds(self, round: Ints) -> Ints:
-        """How many rounds count in round k: all of them, shape (E,)."""
-        return round
 
 
 class Exposure(NamedTuple):
@@ -68,11 +62,11 @@ class Exposure(NamedTuple):
 
     @classmethod
     def empty(cls, rows: int, n: int) -> Exposure:
-        """Nothing seen yet."""
+        """Nothing is known."""
         return cls(*np.zeros((2, rows, n)))
 
     def observe(self, worker: Ints, duration: Floats, elapsed: Floats) -> Exposure:
-        """Return the belief after some results and cancelled tasks; the arguments are those of ``Belief.observe``.
+        """See ``Belief.observe``.
 
         >>> Exposure.empty(1, 2).observe(np.array([[0, 0]]), np.array([[2.0, 4.0]]), np.array([[0.0, 5.0]]))
         Exposure(counts=array([[2., 0.]]), busy=array([[6., 5.]]))
@@ -82,7 +76,7 @@ class Exposure(NamedTuple):
 
     def mean(self) -> Floats:
         """Time spent per result, shape (E, n); NaN for a worker without one."""
-        return Belief(self.counts, self.busy).mean()
+        return mean_times(self.counts, self.busy)
 
     def untried(self) -> Mask:
         """Which workers have never finished a task, nor had one cancelled, shape (E, n)."""
@@ -103,14 +97,14 @@ class Moments(NamedTuple):
 
     @classmethod
     def empty(cls, rows: int, n: int) -> Moments:
-        """Nothing seen yet."""
+        """Nothing is known."""
         return cls(*np.zeros((3, rows, n)))
 
     def observe(self, worker: Ints, duration: Floats, elapsed: Floats | None = None) -> Moments:
-        """Return the belief after some results; the arguments are those of ``Belief.observe``.
+        """See ``Belief.observe``; cancelled tasks do not count.
 
-        >>> Moments.empty(1, 2).observe(np.array([[0, 0, 1]]), np.array([[2.0, 4.0, 5.0]])).variance()
-        array([[ 1., nan]])
+        >>> Moments.empty(1, 2).observe(np.array([[0, 0, 1]]), np.array([[2.0, 4.0, 5.0]])).deviations
+        array([[2., 0.]])
         """
         return Moments(*_observe_deviations(*self, worker, duration))
 
@@ -134,19 +128,11 @@ class Moments(NamedTuple):
 
     def mean(self) -> Floats:
         """Mean time of each worker's tasks, shape (E, n); NaN for a worker never tried."""
-        return Belief(self.counts, self.totals).mean()
-
-    def variance(self) -> Floats:
-        """Variance of each worker's task times, shape (E, n); NaN for a worker with fewer than two."""
-        return np.divide(self.deviations, self.counts, out=np.full_like(self.totals, np.nan), where=self.counts > 1)
+        return mean_times(self.counts, self.totals)
 
     def untried(self) -> Mask:
         """Which workers have never finished a task, shape (E, n)."""
         return never_finished(self)
-
-    def rounds(self, round: Ints) -> Ints:
-        """How many rounds count in round k: all of them, shape (E,)."""
-        return round
 
 
 @gufunc("void(float64[:], float64[:], int64[:], float64[:], float64[:], float64[:])", "(n),(n),(b),(b)->(n),(n)")
@@ -218,8 +204,8 @@ def learn_shapes(belief: Moments, weight: float) -> Floats:
         common = (1 + sum_i q_i) / (1 + sum_i (K_i - 1)),
         shape_i = (w + K_i - 1) / (w common + q_i),
 
-    where the sums are over workers with at least one task. So one pseudo-task says "exponential" (shape 1), and
-    ``weight`` w pseudo-tasks say "like the others". Ours; the method of moments.
+    where the sums are over workers with at least one task. So one pseudo-task has an exponential time (shape 1), and
+    ``weight`` w pseudo-tasks have times like those of the others. Ours; the method of moments.
 
     >>> belief = Moments.empty(1, 2).observe(np.array([[0, 0, 0]]), np.array([[1.0, 2.0, 3.0]]))
     >>> learn_shapes(belief, 1.0)  # q = 0.5, common = 1.5 / 3

@@ -6,8 +6,6 @@ Machine Learning", ICML 2025: start from P tasks of mean m_i seen earlier. The f
 
 from __future__ import annotations
 
-import csv
-import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,9 +16,9 @@ import numpy as np
 from ata_gym.utils.atomic import check_source, write_whole
 from ata_gym.utils.validation import non_negative
 from ata_policies.beliefs.memory import Memory
-from ata_policies.beliefs.moments import Belief
+from ata_policies.beliefs.moments import Totals
 
-COLUMNS = ("worker", "tasks", "mean")
+HEADER = "worker,tasks,mean"
 
 
 def save_prior(path: str | os.PathLike[str], learned: Any) -> None:
@@ -32,32 +30,31 @@ def save_prior(path: str | os.PathLike[str], learned: Any) -> None:
     >>> import tempfile
     >>> folder = tempfile.TemporaryDirectory()
     >>> path = Path(folder.name, "prior.csv")
-    >>> save_prior(path, Belief(np.array([[4.0, 0.0]]), np.array([[10.0, 0.0]])))
+    >>> save_prior(path, Totals(np.array([[4.0, 0.0]]), np.array([[10.0, 0.0]])))
     >>> print(path.read_text(), end="")
     worker,tasks,mean
     0,4.0,2.5
     1,0.0,0.0
     >>> read_prior(path)
-    Belief(counts=array([[4., 0.]]), totals=array([[10.,  0.]]))
+    Totals(counts=array([[4., 0.]]), totals=array([[10.,  0.]]))
     >>> folder.cleanup()
     """
     belief = _pooled(getattr(learned, "belief", learned))
     means = np.where(belief.untried(), 0.0, belief.mean())[0]
     rows = zip(belief.counts[0].tolist(), means.tolist(), strict=True)
-    lines = [",".join(COLUMNS), *(f"{worker},{tasks!r},{mean!r}" for worker, (tasks, mean) in enumerate(rows))]
+    lines = [HEADER, *(f"{worker},{tasks!r},{mean!r}" for worker, (tasks, mean) in enumerate(rows))]
     write_whole(Path(path), lambda part: part.write_text("\n".join(lines) + "\n", "utf-8"))
 
 
-def read_prior(path: str | os.PathLike[str]) -> Belief:
+def read_prior(path: str | os.PathLike[str]) -> Totals:
     """Read what :func:`save_prior` wrote, a belief of one row; FileNotFoundError, or ValueError that says why."""
     path = Path(path)
     if not path.exists():
         raise FileNotFoundError(f"there is no file {path}: save_prior writes one")
     try:
         check_source(path)
-        with path.open(encoding="utf-8", newline="") as file:
-            lines = [line for line in csv.reader(file, strict=True) if line]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        lines = path.read_text("utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} cannot be read as a prior, a CSV file: {error}") from error
     try:
         return _parsed(lines)
@@ -67,9 +64,9 @@ def read_prior(path: str | os.PathLike[str]) -> Belief:
 
 @dataclass(frozen=True)
 class Prior(Memory):
-    """Each episode begins with the counts and means of an earlier run, and goes on as that would have done.
+    """Each episode begins with the counts and means of an earlier run, and goes on as that run would have done.
 
-    A wrong prior delays, but exploration never stops. (Maranjyan et al., ATA, ICML 2025.)
+    A wrong prior costs some rounds, but exploration never stops. (Maranjyan et al., ATA, ICML 2025.)
 
     Parameters
     ----------
@@ -77,13 +74,11 @@ class Prior(Memory):
         A file of ``save_prior``, or a belief with counts and totals for every worker; rows are added up. None: nothing
         is known, as with the memory "everything".
     prior_weight
-        From 0 to 1: what one task of the earlier run counts for now.
+        The weight of a task of the earlier run, from 0 to 1.
     """
 
     prior: Any = None
     prior_weight: float = 1.0
-
-    knows = "counts and means of an earlier run"
 
     def __post_init__(self) -> None:
         weight = non_negative("prior_weight", self.prior_weight)
@@ -91,21 +86,21 @@ class Prior(Memory):
             raise ValueError(f"prior_weight must be at most 1, what a task counts for now, not {weight!r}")
         if self.prior is not None:
             known = read_prior(self.prior) if isinstance(self.prior, str | os.PathLike) else _pooled(self.prior)
-            object.__setattr__(self, "prior", Belief(weight * known.counts, weight * known.totals))
+            object.__setattr__(self, "prior", Totals(weight * known.counts, weight * known.totals))
 
-    def start(self, rows: int, n: int, deviations: bool) -> Belief:
+    def start(self, rows: int, n: int, deviations: bool) -> Totals:
         """The prior, in every row."""
         if deviations:
             raise ValueError("a prior holds counts and means, and this estimate needs deviations: use another memory")
         if self.prior is None:
-            return Belief.empty(rows, n)
+            return Totals.empty(rows, n)
         if self.prior.counts.shape[1] != n:
             raise ValueError(f"the prior knows {self.prior.counts.shape[1]} workers; here are {n}")
-        return Belief(*(np.repeat(part, rows, axis=0) for part in self.prior))
+        return Totals(*(np.repeat(part, rows, axis=0) for part in self.prior))
 
 
-def _pooled(learned: Any) -> Belief:
-    """Counts and totals of one row, checked: those of all rows added up."""
+def _pooled(learned: Any) -> Totals:
+    """The counts and totals of all rows added up, in one row; ValueError if they are not those of task times."""
     try:
         counts, totals = (np.asarray(part, np.float64) for part in (learned.counts, learned.totals))
     except (AttributeError, TypeError, ValueError):
@@ -119,25 +114,17 @@ def _pooled(learned: Any) -> Belief:
             raise ValueError(f"{name} must be finite and at least 0; one is not")
     if (totals[counts == 0] > 0).any():
         raise ValueError("totals must be 0 where counts are 0; one is not")
-    return Belief(counts.sum(axis=0, keepdims=True), totals.sum(axis=0, keepdims=True))
+    return Totals(counts.sum(axis=0, keepdims=True), totals.sum(axis=0, keepdims=True))
 
 
-def _parsed(lines: list[list[str]]) -> Belief:
-    """Counts and totals from the lines of a file."""
-    if lines[:1] != [list(COLUMNS)]:
-        first = ",".join(lines[0]) if lines else "nothing"
-        raise ValueError(f"the first line must be {','.join(COLUMNS)}, not {first}")
+def _parsed(lines: list[str]) -> Totals:
+    """Counts and totals from the lines of a file; ValueError that says what is wrong with them."""
+    if lines[:1] != [HEADER]:
+        raise ValueError(f"the first line must be {HEADER}, not {lines[0] if lines else 'nothing'}")
     if len(lines) == 1:
         raise ValueError("there must be a line for each worker; there is none")
-    belief = Belief.empty(1, len(lines) - 1)
-    for worker, line in enumerate(lines[1:]):
-        if len(line) != len(COLUMNS) or line[0].strip() != str(worker):
-            raise ValueError(f"after the first, each worker has a line, in order from 0; here is {line} for {worker}")
-        try:
-            tasks, mean = (float(entry) for entry in line[1:])
-        except ValueError:
-            raise ValueError(f"tasks and mean of worker {worker} must be numbers, not {line[1:]}") from None
-        if not (0 <= tasks < math.inf and 0 <= mean < math.inf and tasks * mean < math.inf):
-            raise ValueError(f"tasks and mean of worker {worker} must be finite and at least 0, not {line[1:]}")
-        belief.counts[0, worker], belief.totals[0, worker] = tasks, tasks * mean
-    return belief
+    table = np.loadtxt(lines[1:], delimiter=",", comments=None, ndmin=2)
+    if table.shape[1] != 3 or (table[:, 0] != np.arange(len(table))).any():
+        raise ValueError("after the first, each worker must have a line of three numbers, in order from 0")
+    with np.errstate(over="ignore", invalid="ignore"):  # the product of extreme numbers is refused below
+        return _pooled(Totals(table[None, :, 1], table[None, :, 1] * table[None, :, 2]))

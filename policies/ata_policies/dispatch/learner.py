@@ -18,9 +18,9 @@ from ata_policies.beliefs.availability import signs_of_life
 from ata_policies.beliefs.distributions.bins import DistributionBelief
 from ata_policies.beliefs.distributions.censoring import censored_distributions
 from ata_policies.beliefs.distributions.retries import to_try_again
-from ata_policies.dispatch.rules import Workers, at_work, by_margin
+from ata_policies.dispatch.margin import Workers, by_margin
 from ata_policies.dispatch.shadow import ShadowSearch
-from ata_policies.observations import Observation
+from ata_policies.observations import Observation, at_work
 from ata_policies.policy import DispatchPolicy, State
 
 _SLICES = 32
@@ -153,7 +153,7 @@ class DispatchLearner(DispatchPolicy):
         absent: Mask = state.plan.absent != 0
         return absent
 
-    def told(self, state: State, absent: Mask, back: Mask) -> State:
+    def note_absences(self, state: State, absent: Mask, back: Mask) -> State:
         """Nothing is expected of who is absent; who is back is as the others."""
         plan: DispatchPlan = state.plan
         away, asked = (plan.absent | absent) & ~back, plan.asked & ~(absent | back)

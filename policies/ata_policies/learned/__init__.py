@@ -1,1 +1,1 @@
-"""Policies that were learned: a network over workers that was trained before, and agents of RL libraries."""
+"""Policies that decide by a network over workers, which was trained before."""

@@ -9,9 +9,9 @@ import polars as pl
 import pytest
 from scipy import stats
 
+from ata_gym.bench.competitor import Competitor
 from ata_gym.bench.experiment.experiment import Experiment
 from ata_gym.bench.leaderboard import ranking
-from ata_gym.bench.leaderboard.experiment import Competitor
 from ata_gym.bench.leaderboard.report import lead as lead_of_board
 from ata_gym.bench.page.experiment_page import experiment_page
 from ata_gym.bench.report.headline import ONE_SEED, headline, leaders, more_or_less
@@ -20,7 +20,7 @@ from ata_gym.bench.report.statistics import Estimate
 from ata_gym.bench.tracking.report import lead as lead_of_tracking
 
 PLAYERS = [
-    Competitor(name, f"Task{game}", kind, priced=False)
+    Competitor(name, f"Task{game}", kind)
     for game, kind, names in (
         ("Allocation", "oracle", ("ofta",)),
         ("Allocation", "baseline", ("uta",)),

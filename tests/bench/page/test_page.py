@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import re
 from html import unescape
-from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
 
+from ata_gym.bench.cost_regret import CostRun
 from ata_gym.bench.experiment.experiment import Experiment
-from ata_gym.bench.experiment.run import GROUPS, edges, play_to_end
+from ata_gym.bench.experiment.run import GROUPS, Job, edges, play_to_end
 from ata_gym.bench.experiment.store import open_folder, read_frame
 from ata_gym.bench.page.live import Live
 from ata_gym.bench.page.note import about_experiment, write_note
@@ -21,14 +20,9 @@ from ata_gym.bench.report import style
 from ata_gym.cli.studies.report import write_page
 from ata_gym.pools import exponential
 from ata_gym.scenarios import Scenario
+from tests.page_data import parts
 
 NAMES = ["ofta", "mine", "uta"]
-
-
-def parts(html: str) -> dict[str, Any]:
-    """The JSON in a page, by the ids of its elements."""
-    found = re.findall(r'<script type="application/json" id="([^"]+)">(.*?)</script>', html, re.DOTALL)
-    return {name: json.loads(text) for name, text in found}
 
 
 def test_a_page_is_the_same_bytes_each_time_and_names_no_place_of_the_network(page_of):
@@ -79,7 +73,7 @@ def test_the_sentence_at_the_top(names, said, page_of):
 def test_the_tasks_of_workers_that_are_recorded_sum_to_the_budget(tmp_path, name, policy):
     experiment = Experiment.on_scenario(name, rounds=20, seeds=3)
     folder = open_folder(tmp_path, experiment.config())
-    play_to_end(experiment, policy, folder)
+    play_to_end(Job(experiment, policy, folder))
     frame = read_frame(folder.allocations(policy))
     assert frame["round"].to_list() == experiment.record_at().tolist()
     tasks = np.array(frame["tasks"].to_list())
@@ -93,7 +87,7 @@ def test_many_workers_are_recorded_in_groups(tmp_path):
     pool = exponential(np.linspace(9.0, 1.0, 250))
     experiment = Experiment.on_scenario(Scenario(pool, 250), rounds=3, seeds=2)
     folder = open_folder(tmp_path, experiment.config())
-    play_to_end(experiment, "uta", folder)
+    play_to_end(Job(experiment, "uta", folder))
     tasks = np.array(read_frame(folder.allocations("uta"))["tasks"].to_list())
     assert tasks.tolist() == [np.diff(edges(250)).tolist()] * 3
     assert tasks.shape[1] == GROUPS
@@ -105,9 +99,9 @@ def test_a_run_on_its_way_shows_what_is_finished_and_what_is_saved(tmp_path):
     live = Live(experiment, folder, about_experiment(experiment, names) | {"command": ["ata-gym", "bench"]})
     live.update("ofta", 0)  # nothing is there yet
     assert "no policy has played" in live.path.read_text("utf-8").lower()
-    play_to_end(experiment, "ofta", folder)
+    play_to_end(Job(experiment, "ofta", folder, CostRun))
     looks = iter([False] * 20 + [True])
-    assert play_to_end(experiment, "uta", folder, stop=lambda: next(looks)) is None
+    assert play_to_end(Job(experiment, "uta", folder, CostRun), stop=lambda: next(looks)) is None
     live.update("ofta", 600)
     live.update("uta", 512)
     live.write()
@@ -119,8 +113,8 @@ def test_a_run_on_its_way_shows_what_is_finished_and_what_is_saved(tmp_path):
     assert 1 < len(saved) < len(longest)
     assert "1 of 3 policies finished" in html
     assert parts(html)["config"]["running"]["every"] > 0
-    play_to_end(experiment, "uta", folder)
-    play_to_end(experiment, "ata", folder)
+    play_to_end(Job(experiment, "uta", folder, CostRun))
+    play_to_end(Job(experiment, "ata", folder, CostRun))
     write_note(tmp_path, "bench", ["ata-gym", "bench"], about_experiment(experiment, names))
     write_page(tmp_path)
     assert parts(live.path.read_text("utf-8"))["config"]["running"] is None

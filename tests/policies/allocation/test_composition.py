@@ -12,7 +12,7 @@ import pytest
 import ata_policies
 from ata_gym.changes import Spot
 from ata_gym.pools import shifted_exponential
-from ata_policies import Belief, Setting
+from ata_policies import Setting, Totals
 from ata_policies.allocation.composition import ESTIMATES, MEMORIES, RULES, ComposedPolicy, names_of
 
 POOL = shifted_exponential([1.0, 2.0, 3.0, 4.0, 5.0], [1.0, 2.0, 3.0, 4.0, 5.0])
@@ -59,7 +59,7 @@ def test_a_combination_plays_or_says_why_not(play: Any, memory: str, estimate: s
             made(memory, estimate, rule)
         assert reason in str(caught.value)
         return
-    more = {"prior": Belief(np.full((1, 5), 2.0), np.full((1, 5), 6.0))} if memory == "prior" else {}
+    more = {"prior": Totals(np.full((1, 5), 2.0), np.full((1, 5), 6.0))} if memory == "prior" else {}
     more |= {"window": 12} if memory == "window" else {}
     run = play(made(memory, estimate, rule, **more), 30, 3, **WORLD)
     policy, state = made(memory, estimate, rule, seed=2, **more), None

@@ -13,8 +13,8 @@ from ata_gym.pools import exponential, gamma, log_normal, shifted_exponential, t
 from ata_policies import Setting
 from ata_policies.allocation.distribution_learner import DistributionLearner
 from ata_policies.allocation.oracles import Oracle
-from ata_policies.allocation.search import Knowledge, candidates, knowledge
 from ata_policies.beliefs.distributions.bins import DistributionBelief
+from ata_policies.planning.knowledge import Knowledge, choose_candidates, learn_row
 
 LEARNER = "distribution-learner"
 POOL = shifted_exponential(np.arange(1.0, 13), np.arange(1.0, 13))
@@ -93,15 +93,15 @@ def known_after(results: list[int], unit: float = 1.0, spread: float = 0.5) -> K
     """What is known of workers of equal means after so many results of each."""
     worker, n = np.repeat(np.arange(len(results)), results)[None], len(results)
     times = np.random.default_rng(0).gamma(spread**-2, spread**2, worker.shape)
-    return knowledge(DistributionBelief.empty(1, n).observe(worker, unit * times, np.zeros((1, n))), weight=5.0)
+    return learn_row(DistributionBelief.empty(1, n).observe(worker, unit * times, np.zeros((1, n))), weight=5.0)
 
 
 def test_the_fewer_results_the_more_a_search_doubts_a_mean() -> None:
     known = known_after([400, 20, 2])
-    doubt = candidates(known, np.arange(3), np.arange(0), 5).doubt
+    doubt = choose_candidates(known, np.arange(3), np.arange(0), 5).doubt
     np.testing.assert_array_equal(doubt, np.expm1(known.posterior.spread**2))
     assert 0.0 < doubt[0] < doubt[1] < doubt[2] < 1.0
-    assert candidates(known_after([1, 1], spread=8.0), np.arange(2), np.arange(0), 5).doubt.max() == 1.0
+    assert choose_candidates(known_after([1, 1], spread=8.0), np.arange(2), np.arange(0), 5).doubt.max() == 1.0
 
 
 @pytest.mark.parametrize("exponent", [40, 300, -300])

@@ -116,7 +116,7 @@ def test_a_worker_whose_task_is_the_last_one_dies_and_the_others_start() -> None
 
 
 @pytest.mark.parametrize("policy", ["dispatch", "dispatch-rest", "dispatch-gta"])
-@settings(max_examples=50)
+@settings(max_examples=10)
 @given(data=st.data())
 def test_somebody_always_works_whoever_is_there(policy: str, data: st.DataObject) -> None:
     dispatcher = Dispatcher(["a", "b", "c"], budget=4, policy=policy, price=data.draw(st.sampled_from([0.0, 0.3])))

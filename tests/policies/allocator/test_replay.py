@@ -1,4 +1,4 @@
-"""Played over an env's times, the allocator decides as the policy does in the env, bit for bit, for every policy."""
+"""Played over an env's times, the allocator decides as the policy does in the env, bit for bit."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from ata_policies import Allocator, Dispatcher
 N, BUDGET, ROUNDS = 5, 7, 60
 POOL = shifted_exponential(np.arange(1.0, N + 1), np.arange(1.0, N + 1))
 POLICIES = {name: ata_policies.load(name) for name in ata_policies.names()}
-BY_ROUND = [name for name, kind in POLICIES.items() if not kind.privileged and "Dispatch" not in kind.env_id]
-BY_RESULT = [name for name, kind in POLICIES.items() if not kind.privileged and "Dispatch" in kind.env_id]
+BY_ROUND = ["thompson", "restarting-beta", "ofta", "distribution-learner", "lb-bsp-federated", "learned", "race", "gta"]
+BY_RESULT = ["dispatch", "dispatch-rest", "dispatch-gta", "dispatch-oracle", "learned-dispatch"]
 CHANGES: dict[str, list[Any]] = {"steady": [], "changing": [Switch(every=9), Walk(0.1, 0.7)]}
 
 

@@ -18,6 +18,7 @@ from ata_gym.pools import shifted_exponential
 from ata_policies import Allocator, Clock, Dispatcher
 from ata_policies.allocator.state import sealed, widened
 from ata_policies.beliefs.distributions.bins import SLOTS, DistributionBelief
+from tests.policies.test_policies import BY_KIND
 
 N, BUDGET = 4, 6
 POOL = shifted_exponential(np.arange(1.0, N + 1), np.arange(1.0, N + 1))
@@ -81,7 +82,9 @@ def made(name: str) -> Any:
     return Allocator(N, BUDGET, policy, start_more="Race" in KINDS[name].env_id)
 
 
-@pytest.mark.parametrize("name", [name for name, kind in KINDS.items() if not kind.privileged])
+@pytest.mark.parametrize(
+    "name", [name for name in BY_KIND if name in KINDS and not KINDS[name].privileged] + ["lb-bsp-narx"]
+)
 def test_goes_on_bit_for_bit(name: str) -> None:
     one, other = made(name), made(name)
     play(one, 20)

@@ -212,7 +212,7 @@ addEventListener("beforeprint", () => {
   applyTheme();
   for (const card of $$(".card")) card.open = true;
   for (const plot of $$(".plot")) plot.style.width = "690px";
-  for (const id of Object.keys(config.charts)) draw(id);
+  if (window.Plotly) for (const id of Object.keys(config.charts)) draw(id);
 });
 addEventListener("afterprint", () => {
   printing = false;
@@ -221,6 +221,14 @@ addEventListener("afterprint", () => {
   for (const plot of $$(".plot")) plot.style.width = "";
   redraw();
 });
+
+// The script of plotly is compressed, as zlib does it; pictures are drawn when it is there.
+async function unpack(packed) {
+  const bytes = Uint8Array.from(atob(packed), (c) => c.charCodeAt(0));
+  const script = document.createElement("script");
+  script.textContent = await new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"))).text();
+  document.head.append(script);
+}
 
 // A page of a run that goes on is read again every few seconds; where it is old, its process may have ended.
 function follow({ every, written }) {
@@ -237,9 +245,10 @@ applyTheme();
 applyPlayers();
 applyTables();
 for (const id of state.open) if (document.getElementById(id)) document.getElementById(id).open = true;
-for (const section of $$("[data-chart]")) watcher.observe(section);
-if (config.running) {
-  if ("scrollRestoration" in history) history.scrollRestoration = "manual";
+if (config.running && "scrollRestoration" in history) history.scrollRestoration = "manual";
+unpack($("#plotly").textContent).then(() => {
+  for (const section of $$("[data-chart]")) watcher.observe(section);
+  if (!config.running) return;
   scrollTo(0, state.scroll);
   follow(config.running);
-}
+});

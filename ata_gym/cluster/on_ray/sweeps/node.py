@@ -108,7 +108,7 @@ def play_there(
     reason, machine = _difference(policy, player, needed)
     if reason:
         return {"refused": reason, "node": f"{platform.node()} ({ray.util.get_node_ip_address()})"}
-    from ata_gym.bench.experiment.jobs import Job, play_job  # noqa: PLC0415
+    from ata_gym.bench.experiment.run import Job, play_to_end  # noqa: PLC0415
     from ata_gym.bench.experiment.store import Folder  # noqa: PLC0415
     from ata_gym.utils.errors import portable  # noqa: PLC0415
     from ata_gym.utils.sealed import read_sealed, save_checkpoint  # noqa: PLC0415
@@ -135,7 +135,8 @@ def play_there(
         if newest is not None:
             save_checkpoint(checkpoint, newest)
         try:
-            seconds = play_job(Job(experiment, policy, folder, run_of), save_every, progress, lambda: stop, saved)
+            job = Job(experiment, policy, folder, run_of)
+            seconds = play_to_end(job, save_every=save_every, progress=progress, stop=lambda: stop, saved=saved)
         except Exception as error:  # a policy of the user's may raise anything
             sent = portable(error)
             sent.add_note(f"On the node, this was:\n{traceback.format_exc()}")  # Python itself sends no traceback

@@ -14,7 +14,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ata_gym.bench.experiment.jobs import Job, KilledError, Outcomes, Progress
+from ata_gym.bench.experiment.jobs import KilledError, Outcomes, Progress
+from ata_gym.bench.experiment.run import Job
 from ata_gym.bench.experiment.store import begin, discard, write_frame_content
 from ata_gym.cluster.on_ray.connection import connected
 from ata_gym.cluster.on_ray.sweeps import node

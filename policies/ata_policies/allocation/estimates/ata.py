@@ -19,7 +19,7 @@ from ata_gym.utils.compiled import gufunc
 from ata_gym.utils.validation import non_negative, real
 from ata_policies.allocation.estimates.estimate import Estimate
 from ata_policies.allocation.rules import Scores
-from ata_policies.beliefs.moments import Belief
+from ata_policies.beliefs.moments import Totals
 from ata_policies.policy import Setting
 
 
@@ -115,7 +115,7 @@ class _ConfidenceBound(Estimate):
         x = "X - mean" if _VERSIONS[self.version].centred else "X"
         return f"psi1 norm of {x}" if self.bound == "alpha" else f"psi1 norm of ({x}) / mean"
 
-    def scores(self, belief: Belief, rounds: Ints | Floats, keys: Keys, kept: Any) -> Scores:
+    def scores(self, belief: Totals, rounds: Ints | Floats, keys: Keys, kept: Any) -> Scores:
         """The lower bounds, at level ln(2 k^2) in round k."""
         level = np.log(2.0 * np.square(rounds, dtype=np.float64))
         factor = _VERSIONS[self.version].factor * float(getattr(self, self.bound))

@@ -17,7 +17,7 @@ from ata_gym.utils.compiled import gufunc, inlined
 from ata_gym.utils.validation import real
 from ata_policies.allocation.estimates.estimate import Estimate, GammaTimes, KnownShape, LearnedShapes
 from ata_policies.allocation.rules import Scores
-from ata_policies.beliefs.moments import Belief, Moments
+from ata_policies.beliefs.moments import Moments, Totals
 
 
 @inlined
@@ -108,7 +108,7 @@ class Cucb(_Scaled):
     constants = "3/2; b the worker's own mean"
     assumes = "times in [0, b]; by default, deviations of about the mean"
 
-    def scores(self, belief: Belief, rounds: Ints | Floats, keys: Keys, kept: Any) -> Scores:
+    def scores(self, belief: Totals, rounds: Ints | Floats, keys: Keys, kept: Any) -> Scores:
         """See ``cucb_score``."""
         return Scores(cucb_score(belief.counts, belief.totals, _level(rounds), *self._factors()))
 
@@ -139,7 +139,7 @@ class UcbV(_Scaled):
 class _Kl(GammaTimes):
     """Both take the lower bounds at the level ln k."""
 
-    def scores(self, belief: Belief | Moments, rounds: Ints | Floats, keys: Keys, kept: Any) -> Scores:
+    def scores(self, belief: Totals | Moments, rounds: Ints | Floats, keys: Keys, kept: Any) -> Scores:
         """See ``kl_score``."""
         shapes = self.shapes(belief)
         by_worker = np.broadcast_to(shapes, belief.counts.shape)

@@ -13,11 +13,12 @@ import numpy as np
 from ata_gym.typing import Floats, Ints, Keys
 from ata_gym.utils.validation import real
 from ata_policies.allocation.rules import Scores
-from ata_policies.beliefs.moments import Belief, Moments, learn_shapes
+from ata_policies.beliefs.moments import Moments, Totals, learn_shapes
+from ata_policies.facts import Described
 from ata_policies.policy import Setting
 
 
-class Estimate(ABC):
+class Estimate(Described, ABC):
     """Hyperparameters of an estimate; subclasses are frozen dataclasses.
 
     Most score a belief with counts and totals, of any memory. An estimate with statistics of its own makes its belief
@@ -32,12 +33,6 @@ class Estimate(ABC):
     """What its own belief keeps, where counts, totals and deviations do not do."""
     memory_defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = MappingProxyType({})
     """Hyperparameters of a memory, by its name, that suit this estimate better than the memory's own."""
-    nonstationary: ClassVar[bool] = False
-    """Whether it is made for workers that change."""
-    source: ClassVar[str] = "ours"
-    constants: ClassVar[str] = "none"
-    knows: ClassVar[str] = "nothing"
-    assumes: ClassVar[str] = "nothing"
 
     def fit(self, setting: Setting) -> Self:
         """The estimate with the hyperparameters that follow from the setting filled in."""
@@ -95,7 +90,7 @@ class KnownShape(GammaTimes):
     def __post_init__(self) -> None:
         real("shape", self.shape)
 
-    def shapes(self, belief: Belief | Moments) -> float:
+    def shapes(self, belief: Totals | Moments) -> float:
         """The one given."""
         return float(self.shape)
 
@@ -125,9 +120,10 @@ class Mean(Estimate):
     """
 
     source = "the textbook rule"
+    constants = "none"
     assumes = "finite means"
 
-    def scores(self, belief: Belief, rounds: Ints | Floats, keys: Keys, kept: Any) -> Scores:
+    def scores(self, belief: Totals, rounds: Ints | Floats, keys: Keys, kept: Any) -> Scores:
         """The means."""
         return Scores(plain_means(belief))
 

@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from ata_gym.simulation.kernels import gamma_quantile, normal_quantile
 from ata_gym.simulation.keys import uniforms
+from ata_gym.simulation.task_times import gamma_quantile, normal_quantile
 from ata_gym.typing import Floats, Ints, Keys
 from ata_gym.utils.compiled import gufunc
 from ata_policies.allocation.estimates.estimate import GammaTimes, KnownShape, LearnedShapes
 from ata_policies.allocation.rules import Scores
-from ata_policies.beliefs.moments import Belief, Moments
+from ata_policies.beliefs.moments import Moments, Totals
 
 
 def draw_gammas(shapes: Floats, keys: Keys) -> Floats:
@@ -92,7 +92,7 @@ def _gammas(shape: Floats, uniform: Floats, out: Floats) -> None:
 class _Thompson(GammaTimes):
     """Both draw the means, given the shapes."""
 
-    def scores(self, belief: Belief | Moments, rounds: Ints | Floats, keys: Keys, kept: Any) -> Scores:
+    def scores(self, belief: Totals | Moments, rounds: Ints | Floats, keys: Keys, kept: Any) -> Scores:
         """Draw; the keys serve the choice among workers never tried too, as nothing is drawn for those."""
         shapes = self.shapes(belief)
         return Scores(draw_means(belief.counts, belief.totals, shapes, keys), shapes)

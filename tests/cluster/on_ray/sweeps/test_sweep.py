@@ -21,9 +21,11 @@ import pytest
 from typer.testing import CliRunner
 
 import ata_gym
+from ata_gym.bench.cost_regret import CostRun
 from ata_gym.bench.experiment.experiment import Experiment
-from ata_gym.bench.experiment.jobs import Job, KilledError, play_all, play_jobs
+from ata_gym.bench.experiment.jobs import Effort, KilledError, play_all, play_jobs
 from ata_gym.bench.experiment.provenance import provenance
+from ata_gym.bench.experiment.run import Job
 from ata_gym.bench.experiment.store import open_folder
 from ata_gym.cli import app
 from ata_gym.cluster.doctor import examination
@@ -113,7 +115,9 @@ def jobs(out: Path) -> list[Job]:
     """Policies on two scenarios."""
     played = experiment(300, "changing-permuted-linear-n51"), experiment()
     folders = [open_folder(out / str(k), each.config()) for k, each in enumerate(played)]
-    return [Job(each, policy, folder) for each, folder in zip(played, folders, strict=True) for policy in POLICIES]
+    return [
+        Job(each, policy, folder, CostRun) for each, folder in zip(played, folders, strict=True) for policy in POLICIES
+    ]
 
 
 def contents(path: Path) -> dict[str, bytes]:
@@ -128,14 +132,14 @@ def contents(path: Path) -> dict[str, bytes]:
 def local(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a local run."""
     out = tmp_path_factory.mktemp("local")
-    assert play_jobs(jobs(out), processes=1) == {}
+    assert play_jobs(jobs(out), effort=Effort(jobs=1)) == {}
     return out
 
 
 @pytest.mark.usefixtures("cluster")
 def test_nodes_leave_the_bytes_of_a_local_run(local, tmp_path):
     told = []
-    assert play_jobs(jobs(tmp_path)[:3], progress=lambda *now: told.append(now), runner=play_on_ray) == {}
+    assert play_jobs(jobs(tmp_path)[:3], Effort(runner=play_on_ray), lambda *now: told.append(now)) == {}
     expected = contents(local)
     assert {name: expected[name] for name in contents(tmp_path)} == contents(tmp_path)
     assert {(job.policy, rounds) for job, rounds in told} >= {*((policy, 300) for policy in POLICIES), ("ata", ROUNDS)}
@@ -147,7 +151,7 @@ def test_where_a_node_is_lost_its_job_goes_on_from_the_checkpoint_on_another(clu
     folder = open_folder(tmp_path / "ray", played.config())
     reached = [0]
     with ThreadPoolExecutor(1) as beside:
-        playing = beside.submit(play_all, played, policies, folder, save_every=0.0, runner=play_on_ray)
+        playing = beside.submit(play_all, played, policies, folder, effort=Effort(save_every=0.0, runner=play_on_ray))
         while min(reached) < ROUNDS / 3 and not playing.done():  # then each node plays one
             time.sleep(0.01)
             reached = [rounds_of(folder.checkpoint(policy)) for policy in policies]
@@ -160,7 +164,7 @@ def test_where_a_node_is_lost_its_job_goes_on_from_the_checkpoint_on_another(clu
     assert sorted(map(len, begun)) == [1, 2]
     assert all(rounds[0] < 3 for rounds in begun)
     assert all(again > before for (_, *rest), before in zip(begun, reached, strict=True) for again in rest)
-    assert play_all(played, policies, open_folder(tmp_path / "local", played.config()), processes=1) == {}
+    assert play_all(played, policies, open_folder(tmp_path / "local", played.config()), effort=Effort(jobs=1)) == {}
     assert contents(tmp_path / "ray") == contents(tmp_path / "local")
 
 
@@ -184,7 +188,7 @@ def test_a_local_run_goes_on_where_the_driver_was_ended(cluster, local, tmp_path
     stopped = "ata-gym: stopped by SIGTERM; the same command goes on from here\n"
     assert (process.returncode, said, without_progress(told)) == {"KILL": (-9, "", ""), "TERM": (143, "", stopped)}[how]
     played = experiment()
-    assert play_all(played, POLICIES, open_folder(tmp_path, played.config()), processes=1) == {}
+    assert play_all(played, POLICIES, open_folder(tmp_path, played.config()), CostRun, Effort(jobs=1)) == {}
     assert contents(tmp_path) == contents(local / "1")
 
 
@@ -231,7 +235,7 @@ def test_a_node_with_other_code_is_refused(tmp_path, monkeypatch):
         ValueError,
         match=r"the node .+ has other code .+: the code of ata-gym \(ata_gym.pools.pool\) is another one, numpy is ",
     ):
-        play_all(experiment(50), ["uta"], folder, runner=play_on_ray)
+        play_all(experiment(50), ["uta"], folder, effort=Effort(runner=play_on_ray))
     assert not contents(tmp_path).keys() - {"config.json"}
 
 

@@ -14,7 +14,7 @@ from ata_gym import allocate, proxy_loss, proxy_optimal, scenario, scenario_name
 from ata_gym.pools import PoolDistribution, deterministic, exponential, log_normal, pareto, shifted_exponential, trace
 from ata_gym.scenarios import AtaConstants, Published, Scenario
 from ata_gym.simulation.keys import stream_keys
-from ata_policies import Belief, Setting
+from ata_policies import Setting, Totals
 from ata_policies.allocation.estimates.ata import score
 
 POOL = shifted_exponential([1.0, 2.0, 3.0, 4.0, 5.0], [1.0, 2.0, 3.0, 4.0, 5.0])
@@ -51,7 +51,7 @@ def test_constants_and_where_they_come_from(refuses: Any, name: str, hyperparame
     def value(policy: Any) -> float:
         v = getattr(policy.estimate, hyperparameter)
         m, k, level = 3.0, 1e12, math.log(2.0)  # so many tasks that the bound is above 0
-        belief = Belief(np.full((1, 1), k), np.full((1, 1), k * m))
+        belief = Totals(np.full((1, 1), k), np.full((1, 1), k * m))
         found = policy.estimate.scores(belief, np.array([1]), stream_keys(0), ()).score[0, 0]
         unit = 1.0 if hyperparameter == "alpha" else m
         f = math.sqrt(level / k) + level / k

@@ -1,0 +1,127 @@
+"""A leaderboard from beginning to end: it is set up, played, timed and reported."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+import gymnasium as gym
+import polars as pl
+
+from ata_gym.bench.competitor import Competitor
+from ata_gym.bench.experiment.claim import claim
+from ata_gym.bench.experiment.jobs import USUAL, Effort, Failures, play_jobs
+from ata_gym.bench.experiment.run import Job
+from ata_gym.bench.leaderboard.decisions import measure
+from ata_gym.bench.leaderboard.experiment import Leaderboard, PricedJob
+from ata_gym.bench.leaderboard.page import about
+from ata_gym.bench.leaderboard.report import heading, report
+from ata_gym.bench.leaderboard.sets.registry import SETS
+from ata_gym.bench.page.note import write_note
+from ata_gym.bench.progress import progress_bars
+from ata_gym.bench.report.report import Report
+from ata_gym.utils.validation import whole_number
+from ata_policies.registry import DEFAULTS
+
+
+class Ranked(NamedTuple):
+    """What a leaderboard leaves."""
+
+    report: Report | None
+    """None where no policy has finished."""
+    failures: Failures
+
+
+def set_up(
+    set_name: str = "steady",
+    *,
+    quick: bool = False,
+    policies: Sequence[str] | None = None,
+    scenarios: Sequence[str] | None = None,
+    prices: Sequence[float] | None = None,
+    seeds: int | None = None,
+    data: Path | None = None,
+    out: Path | None = None,
+) -> Leaderboard:
+    """A leaderboard on a set of scenarios; what is not given is as the set has it.
+
+    ``data`` is the folder of the recordings that some scenarios replay. Policies of the set that cannot be made, and
+    scenarios whose recordings are not given, are left out, and the leaderboard's notes say so.
+
+    Raises
+    ------
+    ValueError, FileNotFoundError
+        For a policy that is not there or cannot be made, and as of ``ScenarioSet.choose``.
+
+    >>> board = set_up("changing", quick=True, policies=["uta"], scenarios=["spot"])
+    >>> [one.policy for one in board.competitors], board.seeds
+    (['dynamic-ofta', 'uta'], 4)
+    """
+    known = SETS[set_name]
+    chosen, notes = known.choose(scenarios, data, quick)
+    usual_prices, usual_seeds = (known.quick_prices, known.quick_seeds) if quick else (known.prices, known.seeds)
+    names = dict.fromkeys([known.reference, *(known.players() if policies is None else policies)])
+    board = Leaderboard(
+        known,
+        chosen,
+        usual_prices if prices is None else prices,
+        [Competitor.of(name) for name in names],
+        whole_number("seeds", usual_seeds if seeds is None else seeds),
+        Path("results", f"leaderboard-{known.name}-{known.version}{'-quick' * quick}") if out is None else out,
+        quick,
+    )
+    unable = board.unable()
+    if policies is not None and unable:
+        raise ValueError("; ".join(f"{name}: {reason}" for name, reason in unable.items()))
+    notes += [f"Left out: {name} ({reason})." for name, reason in unable.items()]
+    return replace(board, competitors=[one for one in board.competitors if one.policy not in unable], notes=notes)
+
+
+def run(board: Leaderboard, effort: Effort = USUAL, command: Sequence[str] = ()) -> Ranked:
+    """Play what has not finished, time decisions, and leave tables and the picture, with progress bars.
+
+    After a kill the same call goes on where it stopped. ``command`` are the words of the command that its page shows.
+
+    Raises
+    ------
+    ValueError
+        If the board's folder holds something else, or results of other code; see ``play_jobs``.
+    """
+    claimed = claim(board.out)
+    jobs = board.jobs()
+    write_note(board.out, "leaderboard", command, about(board, jobs, heading(board)))
+    failures = _play([one.job for one in jobs], effort)
+    finished, made = [one for one in jobs if one.job not in failures], None
+    if finished:
+        recommended = {gym.spec(env_id).name: name for env_id, name in DEFAULTS.items()}
+        made = report(board, finished, recommended, _time(board, finished))
+    del claimed
+    return Ranked(made, failures)
+
+
+def _play(todo: Sequence[Job], effort: Effort) -> Failures:
+    """Play with a progress bar for each scenario."""
+    totals: Counter[str] = Counter()
+    for job in todo:
+        totals[job.experiment.scenario.name] += job.experiment.rounds
+    played: Counter[Job] = Counter()
+    done: Counter[str] = Counter()
+    with progress_bars(totals) as update:
+
+        def progress(job: Job, rounds: int) -> None:
+            scenario = job.experiment.scenario.name
+            done[scenario] += rounds - played[job]
+            played[job] = rounds
+            update(scenario, done[scenario])
+
+        return play_jobs(todo, effort, progress)
+
+
+def _time(board: Leaderboard, finished: Sequence[PricedJob]) -> pl.DataFrame:
+    """How long decisions take."""
+    timed = {(one.competitor, one.job.experiment.scenario.name) for one in finished}
+    with progress_bars({"timing": len(timed)}) as update:
+        return measure(board, finished, lambda done: update("timing", done))

@@ -1,0 +1,77 @@
+"""What runs the tasks of a round in place of the simulation, and the check of what it gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ata_gym.scenarios import Scenario
+from ata_gym.simulation.dispatch import Completion, RoundState
+from ata_gym.simulation.rounds import RoundResult
+
+Backend: TypeAlias = Callable[..., RoundResult]
+"""A backend of rounds; it is called as ``ata_gym.simulation.rounds.race_round`` is, with one row."""
+
+_TIMES = {"duration", "elapsed", "age", "round_time", "worker_time"}
+
+
+class DispatchBackend(Protocol):
+    """A backend of dispatch, which runs the tasks from one decision to the next result."""
+
+    @property
+    def dispatch(self) -> Callable[..., Completion]:
+        """Go on to the next result; called as ``ata_gym.simulation.dispatch.dispatch_step`` is, with one row."""
+
+
+def check_fit(backend: object, scenario: Scenario) -> None:
+    """Let a backend that has ``check`` raise ValueError unless it can run the rounds of a scenario."""
+    check = getattr(backend, "check", None)
+    if check is not None:
+        check(scenario)
+
+
+def check_round(result: RoundResult, action: NDArray[Any], budget: int) -> None:
+    """ValueError unless a backend gave what ``race_round`` would: shapes, workers, and finite times of at least 0."""
+    rows, n = action.shape
+    _check_fields(result, [(rows, budget)] * 2 + [(rows, n)] * 2 + [(rows,)] * 2, n)
+
+
+def check_completion(at: Completion, before: RoundState, budget: int) -> None:
+    """ValueError unless a backend gave what ``dispatch_step`` would: one result more, and no time less."""
+    rows, n = before.running.shape
+    _check_fields(at, [(rows,)] * 2 + [(rows, n)] * 2 + [(rows,)] * 3 + [(rows, n)], n)
+    over = before.missing == 1
+    missing = np.where(over, budget, before.missing - 1)
+    state = at.round_state
+    if not (np.array_equal(at.round_over, over) and np.array_equal(state.missing, missing)):
+        raise ValueError(
+            f"the backend must give one result of the {before.missing.tolist()} that are missing, so that "
+            f"{missing.tolist()} are, not {np.asarray(state.missing).tolist()}"
+        )
+    _check_shapes(state, [field.shape for field in before])
+    if (at.round_time < before.now).any() or (at.worker_time < before.spent).any():
+        raise ValueError("the backend's round_time and worker_time must not become less within a round")
+    if not ((state.tasks >= 0) & (state.tasks <= budget) & (state.running >= 0) & (state.running <= 1)).all():
+        raise ValueError(f"the backend's tasks must be from 0 to {budget}, and running 0 or 1")
+
+
+def _check_fields(result: RoundResult | Completion, shapes: Sequence[tuple[int, ...]], n: int) -> None:
+    """ValueError unless the first fields of a result have these shapes, workers below n and possible times."""
+    _check_shapes(result, shapes)
+    times = [(name, np.asarray(field)) for name, field in result._asdict().items() if name in _TIMES]
+    for name, time in times:
+        if not (np.isfinite(time) & (time >= 0)).all():
+            raise ValueError(f"the backend's {name} must be finite and at least 0, not {time.tolist()}")
+    worker = np.asarray(result.worker)
+    if not ((worker >= 0) & (worker < n)).all():
+        raise ValueError(f"the backend's worker must be from 0 to {n - 1}, not {worker.tolist()}")
+
+
+def _check_shapes(result: RoundResult | Completion | RoundState, shapes: Sequence[tuple[int, ...]]) -> None:
+    fields: tuple[Any, ...] = result
+    for name, field, shape in zip(result._fields, fields, shapes, strict=False):
+        if np.shape(field) != shape:
+            raise ValueError(f"the backend's {name} must have shape {shape}, not {np.shape(field)}")

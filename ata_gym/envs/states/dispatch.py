@@ -1,0 +1,128 @@
+"""The rows of an env whose steps are decisions within a round."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, ClassVar
+
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from ata_gym.envs.spaces.dispatch import Dispatch, checked_dispatch
+from ata_gym.envs.states.backend import check_completion
+from ata_gym.envs.states.batch_state import LARGEST, BatchState, Feedback, StepResult
+from ata_gym.scenarios import Scenario
+from ata_gym.simulation.dispatch import Completion, RoundState, dispatch_step
+from ata_gym.typing import Floats, Mask
+from ata_gym.utils.ranges import Within, declared
+from ata_gym.utils.validation import short
+
+
+class DispatchState(BatchState):
+    """A step leads from one decision to the next result, of which a round needs B."""
+
+    forms: ClassVar[tuple[str, ...]] = ("dispatch", "start")
+
+    def __init__(self, scenario: Scenario, rows: int, signals: bool = False, backend: Any = None) -> None:
+        super().__init__(scenario, rows, signals, backend)
+        self.round_state = RoundState.start(rows, scenario.pool.n, scenario.budget)
+
+    def _take_backend(self, backend: Any) -> None:
+        if backend is not None and not callable(getattr(backend, "dispatch", None)):
+            raise ValueError(
+                "the backend of TaskDispatch-v0 must have a method dispatch, called as "
+                f"ata_gym.simulation.dispatch.dispatch_step is, and {short(backend)} has none"
+            )
+        self._go_on: Callable[..., Completion] = dispatch_step if backend is None else backend.dispatch
+
+    def _results(self, budget: int) -> int:
+        return 1
+
+    def action_space(self) -> Dispatch:
+        """Vectors that say which workers should be working."""
+        return Dispatch(self.scenario.pool.n)
+
+    def checker(self) -> Callable[[object], NDArray[Any]]:
+        """The check of zeros and ones."""
+        return partial(checked_dispatch, shape=(self.rows, self.scenario.pool.n))
+
+    def observation_space(self) -> spaces.Dict:
+        """The space of the feedback and of the state of the round."""
+        n, budget = self.scenario.pool.n, self.scenario.budget
+        return spaces.Dict(
+            {
+                **super().observation_space(),
+                "missing": spaces.Box(0, budget, (1,), np.int64),  # never 0; Gymnasium warns of a box with one element
+                "started": spaces.Box(0, budget, (n,), np.int64),
+                "running": spaces.Box(0, 1, (n,), np.int8),
+                "age": spaces.Box(0.0, LARGEST, (n,), np.float64),
+            }
+        )
+
+    def no_feedback(self, rows: Mask | slice) -> Feedback:
+        """What some rows see after their reset, at the start of a round."""
+        observation = super().no_feedback(rows)
+        count, n = observation["elapsed"].shape
+        return observation | _seen(RoundState.start(count, n, self.scenario.budget), np.zeros((count, n)))
+
+    def start_episode(self, rows: Mask | slice) -> None:
+        """Start the next episode of some rows, and its first round."""
+        super().start_episode(rows)
+        field: NDArray[Any]
+        for field in self.round_state:
+            field[rows] = 0
+        self.round_state.missing[rows] = self.scenario.budget
+
+    def step(self, action: NDArray[Any]) -> StepResult:
+        """Go on to the next result of every row."""
+        before = self.round_state
+        process = self.process
+        now = process.distributions, self.keys, self.episode, self.round, self.started
+        at = self._go_on(*now, before, action, self.scenario.budget, process.disturbances)
+        if not self.simulated:
+            check_completion(at, before, self.scenario.budget)
+        self.started, self.round_state = at.started, at.round_state
+        runtime, total = self.runtime + at.round_time, self.total_worker_time + at.worker_time
+        ended = at.round_over
+        if ended.any():
+            self.runtime = np.where(at.round_over, runtime, self.runtime)
+            self.total_worker_time = np.where(at.round_over, total, self.total_worker_time)
+            ended = at.round_over & self.next_round(at.round_over)
+        info = {
+            "round_time": at.round_time,
+            "worker_time": at.worker_time,
+            "runtime": runtime,
+            "total_worker_time": total,
+            "round_over": at.round_over,
+        }
+        if self.faulty:
+            info["lost"] = at.round_state.lost.copy()
+        feedback = self.feedback(at.worker[:, None], at.duration[:, None], at.elapsed)
+        passed, worked = at.round_time - before.now, at.worker_time - before.spent
+        return StepResult(feedback | _seen(at.round_state, at.age), passed, worked, info, ended)
+
+    def ranges(self) -> dict[str, Within]:
+        """The ranges of every env, and those of the state of the rounds."""
+        return super().ranges() | {name: within for name, _, within in declared(self.round_state) if within}
+
+    def check(self, given: Mapping[str, NDArray[Any]]) -> None:
+        """ValueError unless each running task has begun, and has not ended."""
+        running, now = given["running"] > 0, given["now"][:, None]
+        if (running & ((given["begun"] > now) | (given["finish"] < now))).any():
+            raise ValueError("'begun' and 'finish' must be before and after 'now' where a task is running")
+
+    def remembered(self) -> dict[str, NDArray[Any]]:
+        """What every env remembers, and where the rows are in their rounds."""
+        return super().remembered() | self.round_state._asdict()
+
+
+def _seen(round_state: RoundState, age: Floats) -> Feedback:
+    """What an observation holds of the round, in fresh arrays."""
+    return {
+        "missing": round_state.missing[:, None].copy(),
+        "started": round_state.tasks.copy(),
+        "running": round_state.running.copy(),
+        "age": age,
+    }

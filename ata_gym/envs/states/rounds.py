@@ -1,0 +1,72 @@
+"""The rows of an env whose steps are rounds: allocation and race."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ata_gym.envs.spaces import Allocation, RaceAllocation
+from ata_gym.envs.states.backend import Backend, check_round
+from ata_gym.envs.states.batch_state import BatchState, StepResult
+from ata_gym.simulation.rounds import allocation_round, race_round
+from ata_gym.utils.validation import short
+
+
+class AllocationState(BatchState):
+    """A step is a round whose allocation sums to B, and every task is run to its end."""
+
+    forms: ClassVar[tuple[str, ...]] = ("allocation", "shares", "assign")
+    _space: type[Allocation] = Allocation
+    _simulate: Backend = staticmethod(allocation_round)
+
+    def _take_backend(self, backend: Any) -> None:
+        if backend is not None and not callable(backend):
+            raise ValueError(
+                "backend must be a function that runs a round, called as ata_gym.simulation.rounds.race_round is, "
+                f"not {short(backend)}"
+            )
+        self.backend: Backend = self._simulate if backend is None else backend
+
+    def _results(self, budget: int) -> int:
+        return budget
+
+    def action_space(self) -> Allocation:
+        """The space of allocations, or of those of a race."""
+        return self._space(self.scenario.pool.n, self.scenario.budget)
+
+    def checker(self) -> Callable[[object], NDArray[Any]]:
+        """The check of the batched space."""
+        return self._space(self.scenario.pool.n, self.scenario.budget, self.rows).check
+
+    def step(self, action: NDArray[np.integer[Any]]) -> StepResult:
+        """Run one round of every row."""
+        process, budget = self.process, self.scenario.budget
+        now = process.distributions, self.keys, self.episode, self.round, self.started, action, budget
+        result = self.backend(*now) if process.disturbances is None else self.backend(*now, process.disturbances)
+        if not self.simulated:
+            check_round(result, action, budget)
+        self.started = result.started
+        self.runtime += result.round_time
+        self.total_worker_time += result.worker_time
+        info: dict[str, NDArray[Any]] = {
+            "round_time": result.round_time,
+            "worker_time": result.worker_time,
+            "runtime": self.runtime.copy(),
+            "total_worker_time": self.total_worker_time.copy(),
+        }
+        if self.faulty:
+            info["lost"] = result.lost
+        ended = self.next_round()
+        observation = self.feedback(result.worker, result.duration, result.elapsed)
+        return StepResult(observation, result.round_time, result.worker_time, info, ended)
+
+
+class RaceState(AllocationState):
+    """A step is a round that ends at the B-th result; the rest of the allocation is cancelled."""
+
+    forms: ClassVar[tuple[str, ...]] = ("allocation", "shares")
+    _space = RaceAllocation
+    _simulate = staticmethod(race_round)

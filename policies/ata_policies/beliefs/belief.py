@@ -1,0 +1,45 @@
+"""The contract of a belief: what a policy has learned of the workers, as arrays with a leading row axis."""
+
+from __future__ import annotations
+
+from typing import Protocol, Self, runtime_checkable
+
+from ata_gym.typing import Floats, Ints, Mask
+
+
+class Belief(Protocol):
+    """A named tuple of arrays of E rows; what is observed gives a new one."""
+
+    def observe(self, worker: Ints, duration: Floats, elapsed: Floats) -> Self:
+        """Return the belief after a step.
+
+        Parameters
+        ----------
+        worker, duration
+            (E, R) whose result each one is, and its task time; a worker of -1 means that there is no result.
+        elapsed
+            (E, n) how long each worker's cancelled task had run; 0 where none was cancelled.
+        """
+
+
+class InitialBelief(Belief, Protocol):
+    """A belief that can be made for any number of workers, as a policy names it in ``belief``."""
+
+    @classmethod
+    def empty(cls, rows: int, n: int) -> Self:
+        """The belief of rows that have seen nothing of n workers."""
+
+
+@runtime_checkable
+class BeliefOfMeans(Belief, Protocol):
+    """A belief that estimates the mean task time of each worker, which ``Policy.explain`` shows."""
+
+    @property
+    def counts(self) -> Floats:
+        """(E, n) results that count."""
+
+    def mean(self) -> Floats:
+        """Mean task times, (E, n); NaN where unknown."""
+
+    def untried(self) -> Mask:
+        """Workers of whom nothing is known, (E, n)."""

@@ -1,0 +1,434 @@
+"""Local search for the allocation of least expected cost, on tables of what workers need for their tasks.
+
+It is fast enough to plan between two rounds, and for thousands of workers.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ata_gym.theory.allocation.beta_rule import beta_kernel
+from ata_gym.typing import Floats, Ints, Mask
+from ata_gym.utils.compiled import gufunc, helper
+from ata_policies.planning.completion_times import POINTS, Grid, Worker, add_tasks, fill_chances, time_orders
+from ata_policies.planning.knowledge import Candidates
+
+MOVES = 60
+"""Most moves of a search; the next plan begins where it ended."""
+_LEAST_SHARE = 0.4
+"""Of the workers in use so far: so many at least are those of the other start."""
+_BEYOND = 0.03
+"""Expected number of workers that are busy beyond the grid."""
+_PAIRS = 24
+"""Givers, and takers, that are best alone: all pairs of them are tried."""
+_TOGETHER = 8
+"""Most tasks moved at once."""
+_GRIDS = 6
+"""Most grids in a search: it is made anew where the round time has fallen."""
+_HALVINGS = 12
+"""Steps of the search for the end of the grid, each of which halves an interval."""
+_STEPS = 9
+"""Steps of the search for the mean at which a worker is useful."""
+_FEWER, _MORE = 0, 1
+
+
+class Search(NamedTuple):
+    """What a search found for n workers."""
+
+    allocation: Ints
+    """(n,)"""
+    cost: float
+    """Expected round time + price * worker time, in units of time."""
+    limit: Floats
+    """(n,) the mean below which a worker with its distribution's shape would be useful; infinite where it has a task"""
+    free: float
+    """The cost if one task were done by a worker that needs no time."""
+    moves: int
+    """Moves made; the search was not over if they are as many as allowed."""
+
+
+def search(candidates: Candidates, start: Ints, budget: int, price: float, draw: float) -> Search:
+    """Search from the last allocation, (m,), and from the beta rule on the k fastest workers; return the better result.
+
+    The number k is drawn, from 0.4 to 1.4 times the workers in use, by ``draw``, which is uniform from 0 to 1. Where
+    there is no last allocation, the search begins from the beta rule on all workers.
+    """
+    mean, begun = candidates.times.mean(axis=1), int(start.sum()) == budget
+    used = int((start > 0).sum())
+    most = max(1, min(mean.size, int(used * (_LEAST_SHARE + draw)) + 1)) if begun else mean.size
+    fastest = np.argsort(mean, kind="stable")[:most]
+    by_rule = np.zeros(mean.size, np.int64)
+    nobody = np.zeros(most, np.bool_)
+    by_rule[fastest] = beta_kernel(mean[fastest], candidates.spread[fastest], budget, nobody, np.zeros(most))
+    found = [
+        local_search(candidates.times, one, price, doubt=candidates.doubt, moves=MOVES)
+        for one in ([start, by_rule] if begun else [by_rule])
+    ]
+    return min(found, key=lambda one: one.cost)
+
+
+def local_search(
+    times: ArrayLike,
+    allocation: ArrayLike,
+    price: float = 0.0,
+    *,
+    doubt: ArrayLike = 0.0,
+    moves: int = 1000,
+    tolerance: float = 1e-5,
+) -> Search:
+    """Improve an allocation step by step, on sampled task times, by the expected cost itself. Ours.
+
+    With F_i(a, t) the chance that worker i has done a tasks by time t, the cost is
+
+        integral of 1 - prod_i F_i(a_i, t) dt + price * sum_i a_i mean_i.
+
+    The times of a tasks are sums over shuffled samples (Latin hypercube), scaled to their exact mean and variance; they
+    become F on a grid that keeps the mean. Beyond the grid, which few reach, workers count one by one. A move takes a
+    task from a giver to a taker, the best pair of those that are best alone; where none gains, up to 8 tasks at once
+    between different workers, or all tasks of a worker. The search ends when nothing gains more than ``tolerance`` of
+    the cost.
+
+    Parameters
+    ----------
+    times
+        (n, S) equally likely task times of each worker, finite, at least 0. Workers that cannot be of use should be
+        left out: the work is in proportion to n.
+    allocation
+        (n,) where to begin: whole numbers of at least 0, one above it.
+    doubt
+        (n,) squared relative standard deviation of what is known of each mean: it adds (a_i mean_i)^2 doubt_i to the
+        variance of a_i tasks.
+    moves
+        Most moves.
+
+    Examples
+    --------
+    >>> found = local_search([[1.0, 1.0], [2.0, 2.0], [9.0, 9.0]], [0, 0, 7])
+    >>> found.allocation, round(found.cost, 2), found.limit.round(1)
+    (array([5, 2, 0]), 5.0, array([inf, inf,  5.]))
+    """
+    table, start = np.asarray(times, np.float64), np.asarray(allocation, np.int64)
+    unit = 2.0 ** math.frexp(float(table.mean(axis=1).max()))[1]  # so that no square overflows
+    doubts, orders = np.broadcast_to(np.asarray(doubt, np.float64), start.shape), time_orders(table.shape[1])
+    found, limit, cost, free, made = _search(table / unit, doubts, orders, start, price, tolerance, moves)
+    return Search(found, float(cost) * unit, limit * unit, float(free) * unit, int(made))
+
+
+class _Workers(NamedTuple):
+    """The m workers of a search, as ``Worker`` has them."""
+
+    times: Floats
+    orders: Ints
+    mean: Floats
+    variance: Floats
+    doubt: Floats
+
+
+class _Rules(NamedTuple):
+    """What a search goes by."""
+
+    price: float
+    tolerance: float
+    moves: int
+
+
+class _Tables(NamedTuple):
+    """What tasks do to the cost on a grid, for m workers: their own number, one fewer [0] and one more [1]."""
+
+    chance: Floats
+    """(m, 128) that the worker has done its tasks"""
+    beyond: Floats
+    """(m,) the mean time that they take beyond the grid"""
+    paid: Floats
+    """(m,) what their time costs, by the price of worker time"""
+    ratio: Floats
+    """(2, m, 128) the chance for one task fewer or more, over ``chance``"""
+    linear: Floats
+    """(2, m) what one task fewer or more adds to the linear part of the cost"""
+    gives: Mask
+    """(m,) whether the worker has a task to give"""
+
+
+class _Costs(NamedTuple):
+    """The cost of the allocation, and of those that differ from it by one task."""
+
+    product: Floats
+    """(128,) the chance that all workers have done their tasks"""
+    alone: Floats
+    """(2, m) what one task fewer or more of a worker alone would cost, less the linear part; infinite if impossible"""
+    linear: float
+    """The linear part: the end of the grid, what is beyond it, and what worker time costs."""
+    total: float
+    """The cost: the linear part less the integral of ``product``."""
+
+
+@helper("reassoc", "nsz")
+def _dot(x: Floats, y: Floats) -> float:
+    total = 0.0
+    for k in range(len(x)):
+        total += x[k] * y[k]
+    return total
+
+
+@helper("reassoc", "nsz")
+def _dot3(x: Floats, y: Floats, z: Floats) -> float:
+    total = 0.0
+    for k in range(len(x)):
+        total += x[k] * y[k] * z[k]
+    return total
+
+
+@helper()
+def _worker(workers: _Workers, i: int) -> Worker:
+    return Worker(workers.times[i], workers.orders, workers.mean[i], workers.variance[i], workers.doubt[i])
+
+
+@helper()
+def _place_grid(workers: _Workers, tasks: Ints) -> Grid:
+    """A grid from 0.6 of the time at which the last worker has begun to be done to where hardly any is still busy."""
+    m, size = workers.times.shape
+    total, sums, used = np.empty(size), np.empty((m, size)), 0
+    for i in range(m):
+        if tasks[i] > 0:
+            total[:] = 0.0
+            add_tasks(_worker(workers, i), tasks[i], 0, total, sums[used])
+            used += 1
+    least, high = 0.0, 0.0
+    for u in range(used):
+        least, high = max(least, sums[u].min()), max(high, sums[u].max())
+    below, above = least, high
+    if used * _BEYOND * size > 0.0:
+        for _ in range(_HALVINGS):
+            middle, late = 0.5 * (below + above), 0
+            for u in range(used):
+                for s in range(size):
+                    late += sums[u, s] > middle
+            if late > _BEYOND * size:
+                below = middle
+            else:
+                above = middle
+    high = max(above, 1.2 * least)
+    low = 0.6 * least
+    return Grid(low, max(high - low, 1e-300) / (POINTS - 2))
+
+
+@helper()
+def _fill_tables(tables: _Tables, i: int, worker: Worker, tasks: int, price: float, grid: Grid) -> None:
+    """Fill in what worker i does to the cost with ``tasks`` tasks, one fewer and one more."""
+    total, sums = np.zeros(len(worker.times)), np.empty(len(worker.times))
+    fewer, chance, more = tables.ratio[_FEWER, i], tables.chance[i], tables.ratio[_MORE, i]
+    fewer[:], chance[:] = 1.0, 1.0
+    below, here, added = 0.0, 0.0, 0
+    if tasks > 1:
+        added = add_tasks(worker, tasks - 1, added, total, sums)
+        below = fill_chances(sums, grid, fewer)
+    if tasks > 0:
+        added = add_tasks(worker, tasks, added, total, sums)
+        here = fill_chances(sums, grid, chance)
+    add_tasks(worker, tasks + 1, added, total, sums)
+    above = fill_chances(sums, grid, more)
+    for k in range(POINTS):
+        fewer[k] /= chance[k]
+        more[k] /= chance[k]
+    tables.gives[i], tables.beyond[i], tables.paid[i] = tasks > 0, here, price * tasks * worker.mean
+    tables.linear[_FEWER, i] = below - here - price * worker.mean
+    tables.linear[_MORE, i] = above - here + price * worker.mean
+
+
+@helper()
+def _costs(tables: _Tables, tasks: Ints, grid: Grid) -> _Costs:
+    """What the allocation costs, and what each worker's change by one task would cost alone."""
+    m = len(tasks)
+    product, alone, linear = np.empty(POINTS), np.empty((2, m)), grid.low + grid.step * POINTS
+    product[:] = 1.0
+    for i in range(m):
+        if tasks[i] > 0:
+            for k in range(POINTS):
+                product[k] *= tables.chance[i, k]
+            linear += tables.beyond[i] + tables.paid[i]
+    cost = linear - grid.step * product.sum()
+    for i in range(m):
+        alone[_FEWER, i] = math.inf
+        if tables.gives[i]:
+            alone[_FEWER, i] = tables.linear[_FEWER, i] - grid.step * _dot(product, tables.ratio[_FEWER, i])
+        alone[_MORE, i] = tables.linear[_MORE, i] - grid.step * _dot(product, tables.ratio[_MORE, i])
+    return _Costs(product, alone, linear, cost)
+
+
+@helper()
+def _least(value: Floats) -> Ints:
+    """The places of the least finite values, least first."""
+    places, found = np.empty(_PAIRS, np.int64), 0
+    for i in range(len(value)):
+        if value[i] < math.inf and (found < _PAIRS or value[i] < value[places[found - 1]]):
+            at = found if found < _PAIRS else found - 1
+            found = min(found + 1, _PAIRS)
+            while at > 0 and value[i] < value[places[at - 1]]:
+                places[at] = places[at - 1]
+                at -= 1
+            places[at] = i
+    return places[:found]
+
+
+@helper()
+def _best_pair(tables: _Tables, costs: _Costs, givers: Ints, step: float, enough: float) -> tuple[int, int]:
+    """The giver and the taker of one task whose cost is least and below ``enough``; -1 where there are none."""
+    best, giver, taker = enough, -1, -1
+    takers = _least(costs.alone[_MORE])
+    for i in givers:
+        for j in takers:
+            if i != j:
+                linear = costs.linear + tables.linear[_FEWER, i] + tables.linear[_MORE, j]
+                value = linear - step * _dot3(costs.product, tables.ratio[_FEWER, i], tables.ratio[_MORE, j])
+                if value < best:
+                    best, giver, taker = value, i, j
+    return giver, taker
+
+
+@helper()
+def _move_several(tables: _Tables, step: float, number: int, first: int, product: Floats, change: Ints) -> float:
+    """Take a task from each of ``number`` workers, and give one to each of as many others, each time the best one.
+
+    Where ``first`` is 1, tasks are only given. Workers with a ``change`` are left out. Returned is what the allocation
+    costs then, less the linear part of the one before; infinite if there are too few workers.
+    """
+    cost = 0.0
+    for side in range(first, 2):
+        for _ in range(number):
+            best, which = math.inf, -1
+            for i in range(len(change)):
+                if change[i] == 0 and (side == _MORE or tables.gives[i]):
+                    value = tables.linear[side, i] - step * _dot(product, tables.ratio[side, i])
+                    if value < best:
+                        best, which = value, i
+            if which < 0:
+                return math.inf
+            change[which] = -1 if side == _FEWER else 1
+            cost += tables.linear[side, which]
+            for k in range(POINTS):
+                product[k] *= tables.ratio[side, which, k]
+    total: float = product.sum()
+    return cost - step * total
+
+
+@helper()
+def _best_several(
+    tables: _Tables, costs: _Costs, tasks: Ints, givers: Ints, step: float, enough: float, change: Ints
+) -> bool:
+    """Fill in the best change of several tasks at once whose cost is below ``enough``; return whether there is one."""
+    best, product, other = enough, np.empty(POINTS), np.empty(len(tasks), np.int64)
+    number = 2
+    while number <= _TOGETHER:
+        product[:], other[:] = costs.product, 0
+        value = costs.linear + _move_several(tables, step, number, _FEWER, product, other)
+        if value < best:
+            best, change[:] = value, other
+        number *= 2
+    for i in givers:
+        if 1 < tasks[i] <= _TOGETHER:  # all tasks of one worker go to others
+            for k in range(POINTS):
+                product[k] = costs.product[k] / tables.chance[i, k]
+            other[:] = 0
+            other[i] = -tasks[i]
+            value = costs.linear - tables.beyond[i] - tables.paid[i]
+            value += _move_several(tables, step, tasks[i], _MORE, product, other)
+            if value < best:
+                best, change[:] = value, other
+    return best < enough
+
+
+@helper()
+def _best_move(tables: _Tables, costs: _Costs, tasks: Ints, step: float, tolerance: float, change: Ints) -> bool:
+    """Fill in by how much the best move changes each worker's tasks; return whether a move gains enough."""
+    enough, givers = costs.total - tolerance * costs.total, _least(costs.alone[_FEWER])
+    change[:] = 0
+    giver, taker = _best_pair(tables, costs, givers, step, enough)
+    if giver >= 0:
+        change[giver], change[taker] = -1, 1
+        return True
+    found: bool = _best_several(tables, costs, tasks, givers, step, enough, change)
+    return found
+
+
+@helper()
+def _descend(
+    workers: _Workers, rules: _Rules, tasks: Ints, tables: _Tables, grid: Grid, made: int
+) -> tuple[_Costs, int]:
+    """Move while a move gains, after so many made; return what the allocation costs, and the moves made."""
+    change = np.ones(len(tasks), np.int64)
+    while True:
+        for i in range(len(tasks)):
+            if change[i] != 0:
+                _fill_tables(tables, i, _worker(workers, i), tasks[i], rules.price, grid)
+        costs = _costs(tables, tasks, grid)
+        if made >= rules.moves or not _best_move(tables, costs, tasks, grid.step, rules.tolerance, change):
+            return costs, made
+        tasks += change
+        made += 1
+
+
+@helper()
+def _without_one_task(tables: _Tables, costs: _Costs) -> _Costs:
+    """The costs if one task were done by a worker that needs no time: the task whose giver gains most."""
+    giver, best = -1, math.inf
+    for i in range(len(tables.gives)):
+        if costs.alone[_FEWER, i] < best:
+            giver, best = i, costs.alone[_FEWER, i]
+    product = costs.product * tables.ratio[_FEWER, giver]
+    return _Costs(product, costs.alone, costs.linear + tables.linear[_FEWER, giver], costs.linear + best)
+
+
+@helper()
+def _useful_mean(worker: Worker, without: _Costs, cost: float, price: float, grid: Grid) -> float:
+    """The mean below which the worker lowers the ``cost`` by doing the task that others are ``without``."""
+    scaled, chance = np.empty(len(worker.times)), np.empty(POINTS)
+    under, over, middle = 0.0, cost, cost
+    lower, upper = without.total - cost, 0.0
+    for _ in range(_STEPS if lower < 0.0 else 0):  # false position, with Illinois' halving of what stays
+        factor = middle / worker.mean if worker.mean > 0.0 else 0.0
+        for s in range(len(scaled)):
+            scaled[s] = worker.times[s] * factor
+        beyond = fill_chances(scaled, grid, chance)
+        value = without.linear + beyond + price * middle - grid.step * _dot(without.product, chance) - cost
+        if value < 0.0:
+            under, lower, upper = middle, value, 0.5 * upper
+        else:
+            over, upper, lower = middle, value, 0.5 * lower
+        if upper - lower > 0.0:
+            middle = over - upper * (over - under) / (upper - lower)
+    return under
+
+
+@gufunc(
+    "void(float64[:,:], float64[:], int64[:,:], int64[:], float64[:], float64[:], int64[:],"
+    " int64[:], float64[:], float64[:], float64[:], int64[:])",
+    "(m,s),(m),(j,s),(m),(),(),()->(m),(m),(),(),()",
+)
+def _search(
+    times: Floats, doubt: Floats, orders: Ints, start: Ints, price: Floats, tolerance: Floats, most: Ints,
+    tasks: Ints, limit: Floats, cost: Floats, free: Floats, made: Ints,
+) -> None:  # fmt: skip
+    """Search as :func:`local_search` does; fill in the allocation, limits, costs and moves."""
+    m = len(times)
+    mean, variance = np.empty(m), np.empty(m)
+    for i in range(m):
+        mean[i], variance[i] = times[i].mean(), times[i].var()
+    workers, rules = _Workers(times, orders, mean, variance, doubt), _Rules(price[0], tolerance[0], most[0])
+    ratio, linear = np.empty((2, m, POINTS)), np.empty((2, m))
+    tables = _Tables(np.empty((m, POINTS)), np.empty(m), np.empty(m), ratio, linear, np.zeros(m, np.bool_))
+    tasks[:], made[0], cost[0] = start, 0, math.inf
+    for _ in range(_GRIDS):
+        before, grid = cost[0], _place_grid(workers, tasks)
+        costs, made[0] = _descend(workers, rules, tasks, tables, grid, made[0])
+        cost[0] = costs.total
+        if made[0] >= rules.moves or not cost[0] < before * (1.0 - rules.tolerance):
+            break
+    without = _without_one_task(tables, costs)
+    free[0] = without.total
+    for i in range(m):
+        used = tasks[i] > 0
+        limit[i] = math.inf if used else _useful_mean(_worker(workers, i), without, costs.total, rules.price, grid)

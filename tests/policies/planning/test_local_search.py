@@ -1,0 +1,126 @@
+"""The local search on tables of distributions, and what newcomers could gain."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ata_gym import expected_round_time, optimal_allocation, scenario
+from ata_gym.pools import Pool, gamma, log_normal, shifted_exponential
+from ata_gym.theory.allocation.beta_rule import allocate_by_cost
+from ata_gym.theory.simulated.costs import simulate
+from ata_gym.theory.simulated.slices import known_sample
+from ata_policies.planning.exploration import remove_tasks
+from ata_policies.planning.knowledge import Candidates
+from ata_policies.planning.local_search import local_search
+
+SHIFTED = shifted_exponential(np.arange(1.0, 13), np.arange(1.0, 13))
+LONG_TAILS = log_normal(np.full(4, np.log(2.0)), 1.8) + gamma(np.full(4, 50.0), 0.3)
+POOLS = {
+    "shifted": (SHIFTED, 15),
+    "long-tails": (LONG_TAILS, 15),
+    "both": (SHIFTED + LONG_TAILS, 15),
+    "near-equal": (gamma(400.0, np.linspace(95.0, 105.0, 20) / 400), 23),
+    "cifar100": (scenario("icml2025-cifar100").pool, 23),
+}
+
+
+def cost(pool: Pool, allocation: Any, price: float) -> float:
+    return expected_round_time(pool, allocation) + price * float(allocation @ pool.mean())
+
+
+@pytest.mark.parametrize("price", [0.0, 0.1, 1.0])
+@pytest.mark.parametrize("name", POOLS)
+def test_comes_within_half_a_percent_of_the_optimum(name: str, price: float) -> None:
+    pool, budget = POOLS[name]
+    times = known_sample(pool, 256)
+    start = allocate_by_cost(pool.mean(), 1.5 * np.minimum(pool.sd(), pool.mean()), budget)
+    found = local_search(times, start, price)
+    assert found.allocation.sum() == budget
+    assert cost(pool, found.allocation, price) <= 1.005 * optimal_allocation(pool, budget, price, 2000).cost
+    np.testing.assert_allclose(found.cost, cost(pool, found.allocation, price), rtol=0.01)
+
+
+@settings(max_examples=40)
+@given(data=st.data(), n=st.integers(1, 4), budget=st.integers(1, 6), price=st.sampled_from([0.0, 0.3]))
+def test_as_good_as_all_allocations_tried(data: st.DataObject, n: int, budget: int, price: float) -> None:
+    times = np.array([data.draw(st.lists(st.floats(0.5, 4.0), min_size=64, max_size=64)) for _ in range(n)])
+    start = np.bincount(data.draw(st.lists(st.integers(0, n - 1), min_size=budget, max_size=budget)), minlength=n)
+    found = local_search(times, start, price)
+    every = np.array([a for a in product(range(budget + 1), repeat=n) if sum(a) == budget])
+    costs = simulate(times, every, budget, 1024).total(price)
+    own = simulate(times, found.allocation[None], budget, 1024).total(price)[0]
+    assert own <= 1.02 * costs.min()
+
+
+def test_with_hundreds_of_workers_no_single_move_gains() -> None:
+    """Times like those of serverless functions: every worker has its own spread, and now and then a very slow one."""
+    generator = np.random.default_rng(0)
+    means, spreads = generator.lognormal(0.0, 0.3, 256), generator.uniform(0.2, 1.0, 256)
+    times = np.sort(means[:, None] * generator.lognormal(0.0, 1.0, (256, 128)) ** spreads[:, None], axis=1)
+    found = local_search(times, allocate_by_cost(times.mean(axis=1), np.zeros(256), 128))
+    again = local_search(times, allocate_by_cost(times.mean(axis=1), 2.0 * times.std(axis=1), 128))
+    np.testing.assert_allclose(found.cost, again.cost, rtol=2e-3)
+    moves = []
+    for giver in np.flatnonzero(found.allocation)[:12]:
+        for taker in np.argsort(times.mean(axis=1))[:40]:
+            moves.append(found.allocation.copy())
+            moves[-1][giver] -= 1
+            moves[-1][taker] += 1
+    played = simulate(times, np.array([found.allocation, *moves]), 128, 512).round_time
+    assert played[0] <= 1.01 * played.min()
+
+
+def test_it_goes_on_where_it_was_stopped() -> None:
+    times, start = known_sample(SHIFTED, 128), np.array([0] * 11 + [15])
+    whole, allocation = local_search(times, start), start
+    for _ in range(40):
+        part = local_search(times, allocation, moves=3)
+        allocation = part.allocation
+        if part.moves < 3:
+            break
+    np.testing.assert_allclose(part.cost, whole.cost, rtol=1e-3)
+
+
+@pytest.mark.parametrize("price", [0.0, 0.3])
+def test_who_is_faster_than_the_limit_is_useful(price: float) -> None:
+    times = known_sample(SHIFTED, 256)
+    found = local_search(times, allocate_by_cost(SHIFTED.mean(), 1.5 * SHIFTED.sd(), 15), price)
+    idle = int(np.flatnonzero(found.allocation == 0)[0])
+    for share, used in ((0.97, True), (1.03, False)):
+        faster = times.copy()
+        faster[idle] *= share * found.limit[idle] / times[idle].mean()
+        assert (local_search(faster, found.allocation, price).allocation[idle] > 0) == used
+
+
+def test_doubt_spreads_tasks() -> None:
+    times = np.ones((2, 64)) + np.linspace(-0.1, 0.1, 64)
+    certain, doubtful = (local_search(times, [6, 0], doubt=doubt).cost for doubt in (0.0, [0.2, 0.2]))
+    assert certain < doubtful
+
+
+def test_units_do_not_matter() -> None:
+    times, start = known_sample(SHIFTED, 64), np.array([15] + [0] * 11)
+    plain = local_search(times, start)
+    for unit in (2.0**-900, 2.0**900):
+        scaled = local_search(times * unit, start)
+        np.testing.assert_array_equal(scaled.allocation, plain.allocation)
+        np.testing.assert_allclose(scaled.cost, plain.cost * unit)
+
+
+def test_rounds_with_fewer_tasks_are_shorter_and_ask_more_of_newcomers() -> None:
+    times, allocation = known_sample(SHIFTED, 128), allocate_by_cost(SHIFTED.mean(), 1.5 * SHIFTED.sd(), 15)
+    found = remove_tasks(Candidates(np.arange(12), times, np.zeros(12), np.zeros(12)), allocation, price=0.1)
+    np.testing.assert_array_equal(found.removed, [0, 1, 2, 4, 8, 15])
+    np.testing.assert_array_equal(found.allocation.sum(axis=1), 15 - found.removed)
+    assert (np.diff(found.allocation, axis=0) <= 0).all()
+    assert (np.diff(found.cost) < 0).all()
+    assert (np.diff(found.limit) < 0).all()
+    np.testing.assert_allclose(found.cost[0], cost(SHIFTED, allocation, 0.1), rtol=0.01)
+    worker_time = found.allocation @ times.mean(axis=1)
+    np.testing.assert_allclose(found.round_time.mean(axis=1) + 0.1 * worker_time, found.cost, rtol=0.02, atol=0.1)
