@@ -28,24 +28,24 @@ from ata_gym.utils.errors import named_failure
 from ata_gym.utils.validation import whole_number
 
 MOST_THREADS = 1024
-"""No machine has more processors for a task; with too many, torch fails in other words."""
+"""No machine has more processors; with too many threads, torch fails with an error of its own."""
 
 
 @dataclass(frozen=True)
 class Training:
-    """How a trajectory is trained, beside the settings of the trainer; ValueError for a number out of range."""
+    """How a trajectory is trained, beside the trainer's settings; a number out of range raises ``ValueError``."""
 
     problem: str
-    """As the user named it, and so are its ``data``."""
+    """The problem and its data, as the user named them."""
     data: Path | None = None
     threads: int = 1
-    """Of torch; the bits of a trajectory depend on their number."""
+    """The number of torch's threads, on which the bits of a trajectory depend."""
     evaluate_every: int | None = None
     """Rounds between two evaluations; by default those of ``evaluation_rounds``."""
     tune: bool = False
     """Whether the learning rate is the best of ``GRID``."""
     tensorboard: bool = False
-    """Whether there is a log for TensorBoard."""
+    """Whether TensorBoard gets a log."""
     effort: Effort = USUAL
 
     def __post_init__(self) -> None:
@@ -55,7 +55,7 @@ class Training:
             raise ValueError(f"threads must be at most {MOST_THREADS:,}, not {self.threads:,}")
 
     def open(self, trainer: Trainer, config: Config, where: Path) -> Folder:
-        """The results folder of a trajectory; ValueError as of ``open_folder``."""
+        """The results folder of a trajectory; it raises what ``open_folder`` raises."""
         ours = training_config(trainer, self.problem, self.data, self.evaluate_every, self.threads)
         return open_folder(where, config | ours | ({"lr": GRID} if self.tune else {}))
 
@@ -76,10 +76,10 @@ class Trained(NamedTuple):
     """A finished trajectory."""
 
     folder: Folder
-    """Of the results."""
+    """The results folder."""
     trajectory: pl.DataFrame
     trainer: Trainer
-    """With the learning rate of the trajectory."""
+    """A trainer with the learning rate of the trajectory."""
     where: Path
     """The folder of the trajectory."""
 
@@ -87,7 +87,7 @@ class Trained(NamedTuple):
 def keep_trajectory(training: Training, trainer: Trainer, config: Config, out: Path) -> Trained:
     """Train to the end with a progress bar, or from where a killed run stopped; with ``tune`` at each rate of the grid.
 
-    The folder's results also depend on ``config``, whose ``rounds`` say how many optimiser steps there are. ValueError
+    The folder's results also depend on ``config``, whose ``rounds`` are the optimiser steps. It raises ``ValueError``
     if the folder is of another configuration, the loss is not finite, or memory is short.
     """
     rounds, folder = int(config["rounds"]), training.open(trainer, config, out)
