@@ -1,4 +1,4 @@
-"""``ata-gym emulate``: policies on processes of this machine that are as slow as they are told to be."""
+"""``ata-gym emulate``: policies on processes of this machine of emulated speeds."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def emulate(
     task_time: Annotated[float, typer.Option(help="Seconds that a task takes on the fastest worker.")] = 0.01,
     policies: options.Policies = _POLICIES,
     budget: Annotated[int, typer.Option(help="Tasks B of a round, of one sample each.")] = 64,
-    rounds: Annotated[int, typer.Option(help="Training steps.")] = 200,
+    rounds: Annotated[int, typer.Option(help="The number of training steps.")] = 200,
     problem: Annotated[
         str,
         typer.Option(help="digits or cifar100, or a classification of yours.", autocompletion=completion.problem),
@@ -43,9 +43,9 @@ def emulate(
 
     A real model is trained in real processes, some of which are emulated to be slow. They run under torchrun with gloo,
     wait where a slower worker would compute, and take no processor time while they wait. Each policy trains the same
-    model on the same samples; one process alone does, too, and the losses must be equal. Shown are the median time of a
-    round once a policy has settled, beside that of the first policy and that of the best split of whole tasks, and how
-    many rounds it takes to follow a change.
+    model on the same samples; one process alone does, too, and the losses must be equal. The report shows the median
+    time of a round once a policy has settled, beside that of the first policy and that of the best split of whole
+    tasks, and how many rounds it takes to follow a change.
 
     ```
     ata-gym emulate --out results/emulated
@@ -73,7 +73,7 @@ def emulate(
 
 
 def _numbers(option: str, text: str) -> list[Any]:
-    """Numbers as they are written: an int, or a float, which is no place in a row."""
+    """The numbers of a text, each an int or a float as it is written."""
     try:
         return [int(part) if part.strip().removeprefix("-").isdecimal() else float(part) for part in text.split(",")]
     except ValueError:

@@ -19,7 +19,7 @@ def predictors(
     round_column: options.RoundColumn = None,
     budget: options.Budget = None,
     names: Annotated[str, typer.Option("--predictors", help="Names separated by commas.")] = "last,ema,linear,narx",
-    skip: Annotated[int, typer.Option(help="First rounds that do not count.")] = 100,
+    skip: Annotated[int, typer.Option(help="The number of first rounds that do not count.")] = 100,
     rounds: options.Rounds = None,
     seeds: options.Seeds = 8,
     seed: options.Seed = 0,

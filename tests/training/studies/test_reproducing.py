@@ -17,8 +17,8 @@ from ata_gym.bench.experiment.experiment import Experiment
 from ata_gym.bench.experiment.run import PolicyRun
 from ata_gym.cli import app
 from ata_gym.training import Trainer
-from ata_gym.training.studies.quadratic import figure
-from ata_gym.training.studies.quadratic.compiled import CompiledQuadratic
+from ata_gym.training.studies.published import quadratic_figure
+from ata_gym.training.studies.published.compiled_quadratic import CompiledQuadratic
 from ata_gym.training.studies.trajectory import deterministic
 from tests.flips import unseen
 
@@ -56,8 +56,8 @@ def test_it_says_what_is_not_as_published(finished):
     assert "--rounds 3000000" in finished[1].stdout
     assert "n = 51: ata-empirical and ata lie exactly on each other up to round 40: all their" in finished[1].stdout
     published = ata_gym.scenario("icml2025-quadratic-linear-n153").horizon
-    assert published == figure.PUBLISHED_ROUNDS
-    assert "published length" in figure.remark(published, 0.1)
+    assert published == quadratic_figure.PUBLISHED_ROUNDS
+    assert "published length" in quadratic_figure.remark(published, 0.1)
 
 
 def test_the_clocks_are_those_of_the_bench(finished):

@@ -6,7 +6,7 @@ proxy regret against the round, for n = 17, 51 and 153.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +19,11 @@ from ata_gym.bench.report.headline import ONE_SEED
 from ata_gym.bench.report.report import Report, write
 from ata_gym.bench.report.summary_tables import summary_table
 from ata_gym.bench.report.table import markdown
+from ata_gym.bench.study import Studied, play
+from ata_gym.training.problems.quadratic import Quadratic
 from ata_gym.training.studies.curves import equal_clocks_note
+from ata_gym.training.studies.published.compiled_quadratic import CompiledQuadratic
+from ata_gym.training.studies.published.plan import Plan
 
 PUBLISHED_ROUNDS = 3_000_000
 
@@ -36,6 +40,24 @@ _LEAST_WIDTH = 6.4
 
 _FALLEN = 0.98
 """The panels of f - f* begin where it has fallen to that part of its first value; before, the curves are flat."""
+
+
+def reproduce(growth: str, sizes: Sequence[int], policies: Sequence[str], plan: Plan) -> Studied:
+    """Train the quadratic once, play the policies on the pool of each size, and draw the figure, with progress bars.
+
+    Each pool has a results folder of its own. The study ends with the first pool on which a policy fails.
+    """
+    experiments = {n: plan.on(f"icml2025-quadratic-{growth}-n{n}") for n in sizes}
+    first = next(iter(experiments.values()))
+    trained = plan.train(CompiledQuadratic(Quadratic(), first.scenario.budget), "quadratic")
+    records = {}
+    for n, experiment in experiments.items():
+        folder, failures = play(experiment, policies, plan.out / f"{growth}-n{n}", plan.effort)
+        if failures:
+            return Studied(folder, None, failures)
+        records[n] = folder.results([*policies])
+    about = f"B = {first.scenario.budget}, {first.length}"
+    return Studied(folder, report(trained.trajectory, records, growth, about, plan.out), {})
 
 
 def report(

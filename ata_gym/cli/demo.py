@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from ata_gym.cli.console import say, say_files
-from ata_gym.cli.options import PUBLISHED, Out, Seeds, checked_effort
-from ata_gym.cli.studies.bench import run_and_report
+from ata_gym.cli.options import PUBLISHED, Out, Seeds
+from ata_gym.cli.studies.bench import bench
 from ata_gym.cli.training.train import train
 
 _SCENARIO = "icml2025-cifar100"
@@ -31,14 +31,13 @@ def demo(
     ata-gym demo --rounds 10000 --out results/demo
     ```
     """
-    from ata_gym.bench.experiment.experiment import Experiment  # noqa: PLC0415 - it takes a second to import
     from ata_policies.registry import DEFAULTS  # noqa: PLC0415
 
     learner, race = DEFAULTS["ata_gym/TaskAllocation-v0"], DEFAULTS["ata_gym/TaskRace-v0"]
     say(f"The five published policies on {_SCENARIO}, and two of ours: {learner}, which waits for all that it has")
     say(f"started, and {race}, which cancels what is late. Runtime, worker time and regret:\n")
-    experiment = Experiment.on_scenario(_SCENARIO, rounds=rounds, seeds=seeds)
-    run_and_report(experiment, f"{PUBLISHED},{learner},{race}", out / "bench", checked_effort(rerun_changed=True))
+    names = f"{PUBLISHED},{learner},{race}"
+    bench(out / "bench", scenario=_SCENARIO, policies=names, rounds=rounds, seeds=seeds, rerun_changed=True)
     say(f"\n{learner} learns the task times from scratch, and OFTA knows their means; none is faster than GTA.")
     say("\nA small network on real images of digits: one training run, its loss against the runtime of each policy.\n")
     train(scenario=_SCENARIO, policies=f"{_TRAINED},{learner}", out=out / "training", rerun_changed=True)
