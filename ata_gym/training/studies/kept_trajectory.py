@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,8 @@ from ata_gym.bench.experiment.jobs import USUAL, Effort
 from ata_gym.bench.experiment.outdated import Made, check_code
 from ata_gym.bench.experiment.store import Folder, discard, open_folder, withdrawn_on_failure
 from ata_gym.bench.progress import progress_bars
-from ata_gym.training.studies.comparison import GRID, tune_policies
+from ata_gym.training.studies.comparison import GRID
+from ata_gym.training.studies.curves import LossReading, goal
 from ata_gym.training.studies.trajectory import (
     deterministic,
     made_by_problem,
@@ -112,3 +114,39 @@ def keep_trajectory(training: Training, trainer: Trainer, config: Config, out: P
         raise ValueError(str(error)) from error
     except MemoryError as error:
         raise ValueError(f"{error}; the same command goes on from the last checkpoint") from error
+
+
+def tune_policies(
+    trainer: Trainer, rounds: int, folder: Path, train: Callable[[Trainer, Path], pl.DataFrame]
+) -> tuple[pl.DataFrame, Trainer, Path]:
+    """Choose the learning rate of the policies' trajectory from the grid, as ``best`` does for a method.
+
+    All policies have the same losses, and their clocks only rise. So one trajectory is the best for all of them: the
+    one that reaches a hundredth of the first loss in the earliest round, or else the lowest loss; see ``goal``.
+
+    Each rate gets a folder of its own in ``folder``. ``train`` trains there to the last round, or reads what is there;
+    a rate at which it raises ``FloatingPointError`` is left out. If all rates are, that error is raised.
+
+    Returns
+    -------
+    The chosen trajectory, a trainer with its learning rate, before the first round, and its folder.
+    """
+    reading = LossReading.of(trainer.problem, rounds)
+    order: dict[float, tuple[float, ...]] = {}
+
+    def at(rate: float) -> tuple[pl.DataFrame, Trainer, Path]:
+        where = folder / f"{rate:g}"
+        one = Trainer(trainer.problem, trainer.budget, **(vars(trainer.settings) | {"lr": rate}))
+        return train(one, where), one, where
+
+    failure = None
+    for rate in GRID:
+        try:
+            trajectory = at(rate)[0]
+        except FloatingPointError as error:
+            failure = error
+        else:
+            order[rate] = (*goal(trajectory, reading), reading(trajectory["loss"])[-1])
+    if not order:
+        raise FloatingPointError(f"no learning rate of --tune trains; at the last one {failure}")
+    return at(min(order, key=order.__getitem__))

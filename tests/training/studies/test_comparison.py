@@ -30,6 +30,7 @@ from ata_gym.training.studies.curves import (
     goal,
     losses_on_clocks,
 )
+from ata_gym.training.studies.kept_trajectory import tune_policies
 from ata_gym.training.studies.loss_report import draw_methods, to_goal
 from tests.flips import unseen
 
@@ -222,7 +223,7 @@ def test_the_lowest_loss_is_chosen_where_no_rate_reaches_a_hundredth_of_the_firs
         return trajectory(losses[trainer.optimizer_choice.lr])
 
     quadratic = Trainer("quadratic", 8, clip_norm=3.0)
-    found, trainer, where = comparison.tune_policies(quadratic, 3, tmp_path, train)
+    found, trainer, where = tune_policies(quadratic, 3, tmp_path, train)
     assert found["loss"].to_list() == [None, 1.0, 0.2, 0.4]
     assert trainer.config() == quadratic.config() | {"lr": GRID[3]}
     assert where == tmp_path / f"{GRID[3]:g}"

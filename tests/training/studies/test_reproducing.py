@@ -48,7 +48,7 @@ def test_tables_curves_and_pictures_are_left(finished, contents):
 
 def test_the_picture(finished, tmp_path, drawn):
     curves = pl.read_csv(finished[0] / "linear-curves.csv").filter(n=17)
-    drawn(lambda: figure.draw(curves, "a title", tmp_path / "linear"))
+    drawn(lambda: quadratic_figure.draw(curves, "a title", tmp_path / "linear"))
 
 
 def test_it_says_what_is_not_as_published(finished):
