@@ -17,10 +17,9 @@ from ata_gym.theory.round_time.several import expected_round_times
 from ata_gym.typing import Floats
 
 REGRETS = (
-    "The proxy regret adds up how far the proxy loss max a_i mu_i of each allocation is above the least one, which is "
-    "what ATA minimises. The cost regret adds up how far its expected cost E[round time + price x worker time] is above "
-    "that of the best allocation, which is what the defaults minimise. The two minima are different allocations, so "
-    "that a policy that finds one of them has a regret of the other kind that grows with every round."
+    "Proxy regret is that of max a_i mu_i, which ATA minimises; cost regret is that of the expected round time + price "
+    "x worker time, which our defaults minimise. The two are least at different allocations, so that a policy that "
+    "finds one of these has a regret of the other kind that grows with every round."
 )
 """What the two regrets are, to be said where both are shown."""
 

@@ -10,11 +10,10 @@ from typing import Any
 
 from ata_gym.utils.extras import load_object
 from ata_policies.policy import Policy, Setting
-from ata_policies.presets import PRESETS, Preset
 from ata_policies.registry import Given
 
-GivenPolicy = str | type[Policy] | Preset | Policy
-"""A name, a class, a preset, or a policy that is made already."""
+GivenPolicy = str | type[Policy] | Policy
+"""A name, a class, or a policy that is made already."""
 Policies = GivenPolicy | Sequence[GivenPolicy] | Mapping[str, GivenPolicy]
 
 
@@ -33,10 +32,9 @@ def by_name(policies: Policies) -> dict[str, Given | None]:
         If there is none, two have the same name, or something else is given.
     """
     if isinstance(policies, Mapping):
-        found = [(name, _given(policy)) for name, policy in policies.items()]
+        found: list[tuple[str, Given | None]] = [(name, _given(policy)) for name, policy in policies.items()]
     else:
-        one = isinstance(policies, str | type | Preset | Policy)
-        each: Iterable[Any] = [policies] if one else policies  # type: ignore[assignment,list-item]
+        each: Iterable[Any] = [policies] if isinstance(policies, str | type | Policy) else policies
         found = [pair for policy in each for pair in _named(policy)]
     named = dict(found)
     twice = {name for name, policy in found if policy is not None and named[name] is not policy}
@@ -53,8 +51,6 @@ def by_name(policies: Policies) -> dict[str, Given | None]:
 def _named(policy: GivenPolicy) -> list[tuple[str, Given | None]]:
     if isinstance(policy, str):
         return [(name.strip(), None) for name in policy.split(",") if name.strip()]
-    if isinstance(policy, Preset):
-        return [(policy.name, None if PRESETS.get(policy.name) is policy else _given(policy))]
     name = policy.__name__ if isinstance(policy, type) else type(policy).__name__
     reference = f"{getattr(policy, '__module__', '')}:{getattr(policy, '__qualname__', '')}"
     if isinstance(policy, type) and policy.__module__ != "__main__":
@@ -68,8 +64,6 @@ def _named(policy: GivenPolicy) -> list[tuple[str, Given | None]]:
 
 def _given(policy: GivenPolicy) -> Given:
     """A policy that has a name in this process only."""
-    if isinstance(policy, Preset):
-        return Given(policy, f"{source_of(policy.build) or policy.build.__qualname__}\n{policy.hyperparameters!r}")
     if isinstance(policy, type) and issubclass(policy, Policy):
         return Given(policy, source_of(policy))
     if isinstance(policy, Policy):

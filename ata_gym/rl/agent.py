@@ -59,13 +59,13 @@ class LearnedAgent(Policy):
 
 
 class LearnedRaceAgent(LearnedAgent):
-    """As ``LearnedAgent``, for races."""
+    """The agent in a folder of ``ata-gym learn``, for races; see ``LearnedAgent``."""
 
     env_id = ids_by_name()["race"]
 
 
 class LearnedDispatchAgent(LearnedAgent, DispatchPolicy):
-    """As ``LearnedAgent``, for dispatch."""
+    """The agent in a folder of ``ata-gym learn``, for dispatch; see ``LearnedAgent``."""
 
     env_id = ids_by_name()["dispatch"]
 

@@ -17,7 +17,7 @@ from ata_gym.simulation.task_times import longest_times
 from ata_gym.utils.validation import non_negative, real, short, whole_number
 
 _LARGEST = 1e37
-"""What a round can take and cost stays below, so that it fits in float32, which RL libraries use."""
+"""The time and the cost of a round stay below this number, so that they fit in float32, which RL libraries use."""
 
 
 class AtaConstants(NamedTuple):

@@ -2,48 +2,63 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from ata_gym.typing import Floats, Ints
-from ata_gym.utils.compiled import inlined
+from ata_gym.utils.compiled import inlined, phase
+
+
+class Heap(NamedTuple):
+    """Workers and their keys, position by position; how many of the positions are in use is known to the caller."""
+
+    key: Floats
+    worker: Ints
 
 
 @inlined
 def comes_first(key: float, worker: int, other_key: float, other: int) -> bool:
-    """Whether a worker comes before another one: the order of results in a round."""
+    """Whether a worker comes before another one: the order of events in a round."""
     return key < other_key or (key == other_key and worker < other)
 
 
-@inlined
-def sift_down(heap: Ints, size: int, at: int, key: Floats) -> None:
-    """Restore the heap below position ``at``; worker i has ``key[i]``."""
-    moved = heap[at]
+@phase
+def sift_down(heap: Heap, size: int, at: int) -> None:
+    """Restore the heap below position ``at``."""
+    key, worker = heap.key[at], heap.worker[at]
     while True:
         child = 2 * at + 1
         if child >= size:
             break
-        if child + 1 < size:
-            left, right = heap[child], heap[child + 1]
-            if comes_first(key[right], right, key[left], left):
-                child += 1
-        other = heap[child]
-        if comes_first(key[moved], moved, key[other], other):
+        right = child + 1
+        if right < size and comes_first(heap.key[right], heap.worker[right], heap.key[child], heap.worker[child]):
+            child = right
+        if comes_first(key, worker, heap.key[child], heap.worker[child]):
             break
-        heap[at] = other
+        heap.key[at], heap.worker[at] = heap.key[child], heap.worker[child]
         at = child
-    heap[at] = moved
+    heap.key[at], heap.worker[at] = key, worker
 
 
-@inlined
-def build_heap(heap: Ints, size: int, key: Floats) -> None:
+@phase
+def build_heap(heap: Heap, size: int) -> None:
     """Order the first ``size`` workers as a heap."""
     for at in range(size // 2 - 1, -1, -1):
-        sift_down(heap, size, at, key)
+        sift_down(heap, size, at)
 
 
-@inlined
-def put_on_top(heap: Ints, size: int, worker: int) -> None:
-    """Add a worker that comes before all others to a heap of ``size``."""
+@phase
+def put_on_top(heap: Heap, size: int, worker: int) -> None:
+    """Add a worker to a heap of ``size`` at the top; its key is still to be set, and the heap to be restored."""
     at = size
     while at > 0:
-        heap[at] = heap[(at - 1) // 2]
-        at = (at - 1) // 2
-    heap[0] = worker
+        above = (at - 1) // 2
+        heap.key[at], heap.worker[at] = heap.key[above], heap.worker[above]
+        at = above
+    heap.worker[0] = worker
+
+
+@phase
+def take_off_top(heap: Heap, size: int) -> int:
+    """Put the last worker in the place of the one at the top; return the size. The heap is still to be restored."""
+    heap.key[0], heap.worker[0] = heap.key[size - 1], heap.worker[size - 1]
+    return size - 1

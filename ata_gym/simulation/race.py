@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ata_gym.simulation.disturbances import alive, end_of_task, gives_result
-from ata_gym.simulation.heap import build_heap, put_on_top, sift_down
+from ata_gym.simulation.heap import Heap, build_heap, put_on_top, sift_down, take_off_top
 from ata_gym.simulation.keys import uniform
 from ata_gym.simulation.task_times import LAYOUT, TYPES, TaskTimes, disturbed, time_by_noise, time_of
 from ata_gym.typing import Floats, Ints, Keys
@@ -49,7 +49,7 @@ class _Results(NamedTuple):
 
 @phase
 def _begin(
-    times: TaskTimes, workers: _Workers, before: Ints, allocation: Ints, noise: Floats, heap: Ints
+    times: TaskTimes, workers: _Workers, before: Ints, allocation: Ints, noise: Floats, heap: Heap
 ) -> tuple[int, int]:
     """Start the first task of each worker that has one; return how many workers are in the heap."""
     size, planned, n = 0, 0, len(allocation)
@@ -65,9 +65,9 @@ def _begin(
             workers.started[i] += 1
             workers.quota[i] = allocation[i]
             planned += allocation[i]
-            heap[size] = i
+            heap.key[size], heap.worker[size] = workers.finish[i], i
             size += 1
-    build_heap(heap, size, workers.finish)
+    build_heap(heap, size)
     return size, planned
 
 
@@ -84,7 +84,7 @@ def _longest_idle(workers: _Workers, now: float) -> int:
 
 @phase
 def _run(
-    times: TaskTimes, workers: _Workers, results: _Results, heap: Ints, size: int, spare: int, deadline: float
+    times: TaskTimes, workers: _Workers, results: _Results, heap: Heap, size: int, spare: int, deadline: float
 ) -> tuple[float, int]:
     """Go from event to event to the B-th result; return its time, and how many tasks were lost."""
     budget, now, found, lost = len(results.worker), 0.0, 0, 0
@@ -98,12 +98,11 @@ def _run(
             workers.idle[i] += now - workers.finish[i]
             put_on_top(heap, size, i)  # as nothing finishes before now
             size += 1
-        elif spare < 0 and now < deadline and (size == 0 or workers.finish[heap[0]] > deadline):
+        elif spare < 0 and now < deadline and (size == 0 or heap.key[0] > deadline):
             now = deadline
             continue
         else:
-            i = heap[0]
-            now = workers.finish[i]
+            i, now = heap.worker[0], heap.key[0]
             if gives_result(workers.begun[i], workers.duration[i], workers.dies[i], now):
                 results.worker[found], results.duration[found] = i, workers.duration[i]
                 if len(results.begun) > 0:
@@ -120,10 +119,10 @@ def _run(
             workers.duration[i] = time_of(times, i, workers.started[i])
             workers.begun[i], workers.finish[i] = now, end_of_task(now, workers.duration[i], workers.dies[i])
             workers.started[i] += 1
+            heap.key[0] = workers.finish[i]
         else:
-            size -= 1
-            heap[0] = heap[size]
-        sift_down(heap, size, 0, workers.finish)
+            size = take_off_top(heap, size)
+        sift_down(heap, size, 0)
     return now, lost
 
 
@@ -172,13 +171,13 @@ def run_race(
         family, shift, scale, shape, table, first, length, noise, key[0], episode[0], round_index[0]
     )  # fmt: skip
     n, budget = len(allocation), len(worker)
-    floats, counts = np.zeros((5, n)), np.zeros((3, n), np.int64)
+    floats, counts = np.zeros((6, n)), np.zeros((3, n), np.int64)
     workers = _Workers(
         dies, floats[0], floats[1], floats[2], floats[3], elapsed, started_after, counts[0], counts[1]
     )  # fmt: skip
     arrived = _Results(np.empty(budget, np.int64), np.empty(budget), np.empty(len(begun)))
-    heap = counts[2]
+    heap = Heap(floats[5], counts[2])
     size, tasks = _begin(times, workers, started, allocation, floats[4], heap)
     now, missed = _run(times, workers, arrived, heap, size, tasks - budget, deadline[0])
     round_time[0], worker_time[0], lost[0] = now, _end(workers, started, now), missed
-    _by_worker(arrived, workers.done, heap, _Results(worker, time, begun))
+    _by_worker(arrived, workers.done, heap.worker, _Results(worker, time, begun))

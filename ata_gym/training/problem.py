@@ -41,7 +41,7 @@ class Problem(Protocol):
         """A model with fresh weights, on the CPU. Draws from torch's default generator are keyed by the seed."""
 
     def draw(self, keys: Keys) -> Any:
-        """The data of a round's tasks, drawn with one key per task, shape (B,), as ``uniforms`` takes them."""
+        """The data of a round's tasks, drawn with one key per task, shape (B,); see ``simulation.keys.uniforms``."""
 
     def loss(self, model: nn.Module, batch: Any) -> Tensor:
         """The loss of each task of a batch, shape (B,); task b's may depend on the b-th part of the batch alone."""
@@ -128,7 +128,7 @@ def _builder(name: str) -> Callable[..., Any]:
 
 
 def _called(build: Callable[[], Any], name: str) -> Any:
-    """Call a function of the user's; what it raises becomes a ValueError with the problem's name."""
+    """Call a function of the user's; its error becomes a ``ValueError`` with the problem's name."""
     try:
         return build()
     except (Exception, SystemExit) as error:

@@ -34,15 +34,15 @@ class TrainingWrapper(gym.Wrapper[Feedback, NDArray[Any], Feedback, NDArray[Any]
     allocation decides when a gradient is there, never what it is: the gradients are those of ``Trainer``.
 
     Every ``reset`` starts training anew from the initial weights of the setting ``seed``; with ``inplace=True``, from
-    those that the module had when the wrapper was made. The seed given to ``reset``
-    is that of the task times alone, so that the same trajectory can be played with other task times.
+    those that the module had when the wrapper was made. The seed given to ``reset`` keys the task times alone, so that
+    the same trajectory can be played with other task times.
 
     Parameters
     ----------
     env
-        A single ``ata_gym/TaskAllocation-v0`` or ``ata_gym/TaskRace-v0``. Task times come from its pool; where it was
-        made with ``backend=DeviceClock(...)``, every task is really run and timed in seconds, and the clock's trainer
-        is trained. If the pool's recorded times end, the episode ends with them in either case.
+        A single ``ata_gym/TaskAllocation-v0`` or ``ata_gym/TaskRace-v0``. Task times come from its pool. In an env that
+        was made with ``backend=DeviceClock(...)``, every task is really run and timed in seconds, and the clock's
+        trainer is trained.
     problem
         A problem, or the name of one, or ``Tasks``; by default ``"digits"``. Left out for a device clock.
     evaluate
@@ -56,8 +56,7 @@ class TrainingWrapper(gym.Wrapper[Feedback, NDArray[Any], Feedback, NDArray[Any]
     TypeError
         If the env is another one, or a vector env.
     ValueError
-        For a bad argument (see ``Trainer``). ``step`` raises it for a bad action, and leaves
-        everything as it was.
+        For a bad argument (see ``Trainer``). ``step`` raises it for a bad action, and changes nothing.
     FloatingPointError, MemoryError
         From ``step``, as in ``Trainer.step``; after ``reset`` the env is usable again.
 

@@ -157,65 +157,6 @@ def test_an_allocation_is_a_rule_of_dispatch(
             assert here[name].tobytes() == field.tobytes(), name
 
 
-def test_gta_keeps_everybody_busy() -> None:
-    env = make(budget=9)
-    env.reset(seed=0)
-    for _ in range(9):
-        info = env.step(np.ones(N, np.int8))[-1]
-        np.testing.assert_allclose(info["worker_time"], N * info["round_time"])
-
-
-def test_a_worker_that_waits_is_not_paid_for_it() -> None:
-    env = make(pool=deterministic([1.0, 5.0]), budget=5)
-    env.reset(seed=0)
-    spent, ages = [], []
-    for action in ([1, 1], [0, 0], [1, 0], [1, 1], [0, 1]):
-        observation, *_, info = env.step(np.array(action))
-        spent.append((info["round_time"], info["worker_time"]))
-        ages.append(observation["age"].tolist())
-    # worker 0 works until 1, waits for worker 1 until 5, and works again alone, then beside it
-    assert spent == [(1.0, 2.0), (5.0, 6.0), (6.0, 7.0), (7.0, 9.0), (11.0, 13.0)]
-    assert ages == [[0.0, 1.0], [0.0, 0.0], [0.0, 0.0], [0.0, 1.0], [0.0, 0.0]]
-
-
-def test_results_of_one_moment_come_lowest_worker_first() -> None:
-    env = make(pool=deterministic([1.0, 1.0, 1.0]), budget=4)
-    env.reset(seed=0)
-    seen = [env.step(np.array([1, 1, 1])) for _ in range(4)]
-    assert [step[0]["worker"][0] for step in seen] == [0, 1, 2, 0]
-    assert [-step[1] for step in seen] == [1.0, 0.0, 0.0, 1.0]
-    assert [step[0]["running"].tolist() for step in seen] == [[0, 1, 1], [1, 0, 1], [1, 1, 0], [0, 0, 0]]
-    assert seen[-1][0]["elapsed"].tolist() == [0.0, 1.0, 1.0]
-    assert seen[-1][-1]["worker_time"] == 6.0
-
-
-def test_if_nobody_would_be_working_everybody_starts() -> None:
-    idle, eager = make(), make()
-    for env in (idle, eager):
-        env.reset(seed=2)
-    for _ in range(9):
-        nobody = not eager._state.round_state.running.any()
-        action = np.zeros(N, np.int64)
-        seen, expected = idle.step(action), eager.step(action + nobody)
-        assert same(seen[0], expected[0])
-        assert seen[1:] == expected[1:]
-
-
-@given(actions, actions)
-def test_the_entry_of_a_running_worker_has_no_effect(first: list[int], second: list[int]) -> None:
-    envs = make(), make()
-    for env in envs:
-        env.reset(seed=1)
-        observation = env.step(np.array(first))[0]
-    running = observation["running"]
-    seen, expected = (
-        env.step(np.where(running, one, second)) for env, one in zip(envs, (0, 1), strict=True)
-    )  # with somebody running, so that 0 is no call for everybody
-    if running.any():
-        assert same(seen[0], expected[0])
-        assert seen[1:] == expected[1:]
-
-
 def test_a_step_changes_none_of_its_arguments_and_rows_do_not_meet() -> None:
     rows, rng, zero = 3, np.random.default_rng(0), np.zeros(3, np.int64)
     keys, started, round_state = stream_keys(5, rows), np.zeros((rows, N), np.int64), RoundState.start(rows, N, 3)

@@ -17,7 +17,7 @@ _INT8 = np.dtype(np.int8)
 
 
 def checked_dispatch(action: object, shape: tuple[int, ...]) -> Bits:
-    """Zeros and ones of this shape, (n,) or (E, n), as int8; ValueError that says what is wrong.
+    """The action as zeros and ones of this shape, (n,) or (E, n), as int8; ValueError that says what is wrong.
 
     They may be of any dtype, as in ``MultiDiscrete``: Bernoulli policies give floats.
     """

@@ -1,4 +1,4 @@
-"""The report on a training: the agent beside other policies on the test seeds, and how it came there."""
+"""The report on a training: the agent beside other policies on the test seeds, and how it learned."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ class AgentSpec:
     """A form of actions; by default the first one of the env that the algorithm takes."""
     seed: int = 0
     hyperparameters: Mapping[str, Any] = field(default_factory=dict)
-    """Those that differ from the library's."""
+    """The hyperparameters that differ from the library's."""
 
     def __post_init__(self) -> None:
         if self.env not in ACTIONS:
@@ -124,7 +124,7 @@ class AgentSpec:
         return {"observation": observation, "action": self.action, "reward_unit": "first round"}
 
     def config(self) -> dict[str, Any]:
-        """All of it as plain data."""
+        """The specification as plain data."""
         own = {"env": self.env, "algorithm": self.algorithm, "action": self.action, "seed": self.seed}
         return {**own, "hyperparameters": dict(self.hyperparameters)}
 
@@ -137,13 +137,13 @@ class AgentSpec:
             raise ValueError(f"{self.algorithm} does not take these hyperparameters: {reason}") from error
 
     def to_play(self, envs: Any) -> Any:
-        """An agent for loaded weights: of the hyperparameters it has those of the network alone."""
+        """An agent for loaded weights, with the hyperparameters of the network only."""
         networks = {name: value for name, value in self.hyperparameters.items() if name == "policy_kwargs"}
         memory = {"buffer_size": 1} if self.algorithm == "dqn" else {}
         return self._class()(self._policy(), envs, seed=self.seed, device="cpu", **networks, **memory)
 
     def player(self, agent: Any, env: gym.Env[Any, Any] | gym.vector.VectorEnv[Any, Any, Any]) -> type[Policy]:
-        """A class of policies that play as the agent does, as it is at the time of each decision."""
+        """A class of policies that play as the agent does with its weights at the time of each decision."""
         return from_agent(agent, env, any_size=self.any_size, masked=self._kind.masked)
 
     def _policy(self) -> Any:

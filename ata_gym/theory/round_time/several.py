@@ -19,9 +19,9 @@ _BLOCK = 4096
 
 
 def expected_round_times(pool: Pool, allocations: Ints) -> Floats:
-    """Expected round times of allocations, shape (C, n); those of ``expected_round_time`` to about 1e-6, with long
-    records to 1e-3, shape (C,).
+    """Expected round times of allocations, shape (C, n); returns shape (C,).
 
+    They are those of ``expected_round_time`` to about 1e-6 of their values, for records of thousands of rows to 1e-3.
     What a worker needs for a number of tasks is computed once for all allocations that give it so many. Here workers
     that replay a trace by round are taken to be independent of each other. The expected round time is infinite where a
     worker with a task has an infinite mean.
@@ -37,7 +37,7 @@ def expected_round_times(pool: Pool, allocations: Ints) -> Floats:
     todo = np.flatnonzero(finite & distinct.any(axis=1))
     if todo.size:
         blocks = -(-np.count_nonzero(distinct[todo]) // _BLOCK)
-        parts = [_in_block(pool, distinct[block]) for block in np.array_split(todo, min(blocks, todo.size))]
+        parts = [_in_block(pool, distinct[block]) for block in np.array_split(todo, min(int(blocks), todo.size))]
         found[todo] = np.concatenate(parts)
     return found[back.ravel()]
 

@@ -1,4 +1,4 @@
-"""Workers on real devices: which there are, and where their tasks are run and timed."""
+"""Workers on real devices, whose tasks are run and timed there."""
 
 from __future__ import annotations
 
@@ -79,10 +79,9 @@ def find_workers(workers: str | Sequence[Worker | str] | None) -> tuple[Worker, 
 
 
 def start_clock(device: torch.device) -> Callable[[], float]:
-    """Wait until a device is idle, and begin to measure; the function that is returned ends it, and gives the seconds.
+    """Begin to measure time when a device is idle; the function that is returned gives the seconds until it is called.
 
-    On CUDA it is the time between events on the current stream, so the gaps count in which the device waits for
-    launches.
+    On CUDA it is the time between events on the current stream, so gaps count in which the device waits for launches.
     """
     settle(device)
     if device.type != "cuda":

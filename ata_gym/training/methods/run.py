@@ -168,9 +168,9 @@ def run_method(
     runtime: float = math.inf,
     **arguments: Any,
 ) -> MethodResult:
-    """Run a method for so many updates at most, and before the first that is later than ``runtime``.
+    """Run a method for at most so many updates, and not beyond the time ``runtime``.
 
-    The other arguments and the errors are those of ``MethodRun``; ValueError, too, for a runtime that is not positive.
+    The other arguments and the errors are those of ``MethodRun``; a runtime that is not positive is a ``ValueError``.
 
     >>> from ata_gym.pools import deterministic
     >>> result = run_method("minibatch", deterministic([1.0, 2.0]), "quadratic", updates=3, budget=2)

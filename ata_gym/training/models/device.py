@@ -1,4 +1,4 @@
-"""Devices: finding them, what torch draws on them, lack of memory, and the precision of forward passes."""
+"""Devices: how they are found, seeded and made the current one, their lack of memory, and mixed precision."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def find_device(name: str | torch.device) -> torch.device:
 
 
 def current(device: torch.device) -> AbstractContextManager[object]:
-    """Make a CUDA device the current one, where kernels that name no device run; a CPU always is."""
+    """Make a CUDA device the current one, where kernels run that name no device."""
     return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
@@ -102,8 +102,8 @@ def find_precision(name: str) -> torch.dtype:
 def autocast(model: nn.Module, precision: str) -> torch.autocast:
     """The context of a model's forward pass in mixed precision; with float32 it changes nothing.
 
-    It casts weights anew each time, as a CUDA graph needs. Weights, and the gradients that the optimiser sees, keep
-    their format.
+    Weights, and the gradients that the optimiser sees, keep their format. Weights are cast anew at each use, so that
+    the gradients of tied weights are added up in full precision.
     """
     kind, device = find_precision(precision), next(model.parameters()).device
     return torch.autocast(device.type, kind, enabled=kind is not torch.float32, cache_enabled=False)

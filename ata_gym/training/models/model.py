@@ -13,14 +13,14 @@ from torch import Tensor, nn
 from ata_gym.training.models.device import lacks_memory, seeded
 
 Weights = tuple[Tensor, ...]
-"""A copy of a model's parameters, frozen ones included, in their order."""
+"""A copy of all parameters of a model, in their order."""
 
 
 def build_model(source: nn.Module | Callable[[], nn.Module], key: int, *, inplace: bool = False) -> nn.Module:
     """A model with fresh weights keyed by ``key``, or a copy of a module; with ``inplace`` the module itself.
 
     It raises ``TypeError`` if a function does not return a module, and ``ValueError`` for a model without trained
-    weights, or ``inplace`` without a module.
+    weights, or for ``inplace`` without a module.
     """
     if inplace and not isinstance(source, nn.Module):
         raise ValueError(f"inplace=True trains a module of yours: give model=..., a module, not {source!r}")
@@ -47,7 +47,7 @@ def copy_weights(model: nn.Module) -> Weights:
 
 @contextmanager
 def at_weights(model: nn.Module, weights: Weights | None) -> Iterator[None]:
-    """Give a model other weights, or with None those that it has; afterwards it has its own again. Nothing is copied.
+    """Give a model other weights within a block, or with None its own; nothing is copied.
 
     >>> model = nn.Linear(1, 1, bias=False)
     >>> with at_weights(model, (torch.full((1, 1), 3.0),)):
@@ -83,20 +83,14 @@ def put_back(model: nn.Module, state: Sequence[Tensor]) -> None:
 
 
 class Buffers:
-    """A model's buffers, such as running statistics: ``with`` it, an error gives them the values back from before.
+    """The buffers of a model, such as running statistics; after an error in its block they have their old values.
 
-    The modules are found once; ``model.buffers()`` takes ten times as long.
+    The modules are found once, since ``model.buffers()`` takes ten times as long.
     """
 
     def __init__(self, model: nn.Module) -> None:
         self._tables = [module._buffers for module in model.modules()]
         self._before: list[tuple[Tensor, Tensor]] = []
-
-    def rewind(self) -> None:
-        """Give them the values back that they had at the start of the block."""
-        with torch.no_grad():
-            for part, values in self._before:
-                part.copy_(values)
 
     def __enter__(self) -> None:
         parts = [part for table in self._tables for part in table.values() if part is not None]
@@ -104,7 +98,9 @@ class Buffers:
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         if error is not None:
-            self.rewind()
+            with torch.no_grad():
+                for part, values in self._before:
+                    part.copy_(values)
 
 
 class accepting:  # noqa: N801 - a context, as a class since that takes a third of the time of a generator

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -29,7 +30,7 @@ from ata_gym.training.studies.trajectory import made_by_problem, training_config
 from ata_gym.training.trainer.trainer import Trainer
 from ata_gym.training.wrapper import TrainingWrapper
 from ata_gym.utils.signals import stop_requested
-from ata_policies.steps import decide
+from ata_policies.steps import decide, play_on
 
 MEASURED = 30
 """Tasks of each worker that are timed before the first round, for policies that know something of the workers."""
@@ -148,14 +149,12 @@ def _train(
     else:
         begin(saved, made.by)
     last = perf_counter()
-    while len(rows) < rounds:
-        action, state = decide(policy, env, observation, state)
-        observation, _, _, _, info = env.step(action)
-        rows.append([info[quantity] for quantity in _RECORDED])
+    for step in islice(play_on(policy, env, observation, state), rounds - len(rows)):
+        rows.append([step.info[quantity] for quantity in _RECORDED])
         progress(len(rows))
         stopped = stop()
         if stopped or perf_counter() - last >= save_every:
-            env.save(saved, (state, np.array(rows)))
+            env.save(saved, (step.state, np.array(rows)))
             last = perf_counter()
         if stopped:
             return

@@ -29,13 +29,13 @@ EVALUATIONS = 16
 """Evaluations of a trajectory after round 0, unless the user says how often: log-spaced, as the pictures are."""
 
 _LEAP = 10_000
-"""Rounds that a trainer takes at once, at most."""
+"""The largest number of rounds that a trainer takes at once."""
 
 _POINTS = 1000
-"""Losses in TensorBoard's log, at most."""
+"""The largest number of losses in TensorBoard's log."""
 
 Log = Callable[[Mapping[str, float]], None]
-"""Called with a round, its loss if there is one, and its evaluation if there was one."""
+"""A function that is called with a round, its loss if there is one, and its evaluation if there was one."""
 
 
 def train_once(
@@ -205,7 +205,7 @@ def tensorboard_log(folder: Path, rounds: int) -> Iterator[Log]:
 def training_config(
     trainer: Trainer, problem: str, data: Path | None = None, evaluate_every: int | None = None, threads: int = 1
 ) -> Config:
-    """All that a trajectory depends on but the number of rounds: the trainer, problem, data, and these options."""
+    """What a trajectory depends on beside the number of rounds: the trainer, problem, data, and these options."""
     named = {"problem": problem, "data": None if data is None else _digest(data)}
     return trainer.config() | named | {"evaluate_every": evaluate_every, "threads": threads}
 

@@ -1,4 +1,4 @@
-"""The mode of training in which each task runs on its own: any model, any loss, the user's own loader."""
+"""Tasks that run one after the other, with any model, any loss and the user's own loader."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ata_gym.utils.trees import map_leaves
 from ata_gym.utils.validation import whole_number
 
 LossFunction = Callable[[nn.Module, Any], Any]
-"""Takes the model and a batch; gives a scalar tensor, or a mapping with ``"loss"``."""
+"""A function of the model and a batch that gives a scalar tensor, or a mapping with ``"loss"``."""
 
 
 class Tasks:
@@ -22,12 +22,12 @@ class Tasks:
 
     ``Trainer``, ``TrainingWrapper``, ``MethodRun`` and ``DeviceClock`` take it in place of a problem. A round is B
     batches, and its gradient is the mean of theirs: the backward pass of each adds loss / B, so the memory is that of
-    one batch. What does not fit into one pass over per-sample losses fits here: batch norm, whose running statistics
-    advance in the order of the tasks; models and losses of Hugging Face; contrastive losses; inputs of any length.
+    one batch. Models and losses fit here that have no loss for each sample: batch norm, whose running statistics
+    advance in the order of the tasks; models of Hugging Face; contrastive losses; inputs of any length.
 
-    Task t of the whole training, t = k B + b for task b of round k, is batch t of the loader: its own batches, its
-    order, epochs without replacement. Shuffling is keyed by (seed, epoch); augmentation, and layers such as dropout,
-    by (seed, task). So one seed means one trajectory, whatever the workers do.
+    Task t of the whole training, t = k B + b for task b of round k, is batch t of the loader, in epochs without
+    replacement. Shuffling is keyed by (seed, epoch); augmentation, and layers such as dropout, by (seed, task). So one
+    seed means one trajectory, whatever the workers do.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The losses of a round's tasks: all of a problem's in one forward pass, or those of ``Tasks`` one after the other."""
+"""The losses of a round's tasks: in one forward pass for a problem, one after the other for ``Tasks``."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from ata_gym.training.trainer.settings import TrainingSettings
 from ata_gym.typing import Keys
 
 Loss = Callable[[nn.Module, Any], Tensor]
-"""Takes a model and what was drawn; gives losses."""
+"""A function of a model and the data of tasks that gives losses."""
 
 
 class Losses(Protocol):
-    """What the trainer needs of a problem or of ``Tasks``."""
+    """The losses of a problem or of ``Tasks``, as the trainer uses them."""
 
     @property
     def chunk(self) -> int | None:
-        """Tasks computed in one forward and backward pass; None: all of a round."""
+        """How many tasks have one forward and backward pass together; None for all of a round."""
 
     def check(self, model: nn.Module) -> None:
         """Raise ValueError if the tasks computed at once would not have the gradients that they have alone."""
@@ -47,7 +47,7 @@ class Losses(Protocol):
 
 
 class FusedLosses:
-    """Those of a problem: sample s of task b in round k is drawn from a key of (k, b m + s), m samples to a task."""
+    """The losses of a problem: sample s of task b in round k is drawn from a key of (k, b m + s), m samples a task."""
 
     def __init__(self, problem: Problem, settings: TrainingSettings, key: Keys) -> None:
         self.chunk = settings.chunk
@@ -56,7 +56,7 @@ class FusedLosses:
         self._loss = compiled(problem.loss, settings)
 
     def check(self, model: nn.Module) -> None:
-        """Compare the losses of four samples with those of twice two of them."""
+        """Compare the losses of four samples in one batch with their losses in two batches."""
 
         def of(tasks: Sequence[int]) -> Compute:
             samples = derive_keys(self._key, 0, np.array(tasks))
@@ -80,7 +80,7 @@ class FusedLosses:
         return self._of_tasks(self._loss, model, batch, tasks).mean()
 
     def each(self, problem: Problem, model: nn.Module, batch: Any, tasks: int) -> Tensor:
-        """From one forward pass."""
+        """The loss of each task, from one forward pass."""
         return self._of_tasks(problem.loss, model, batch, tasks)
 
     def _of_tasks(self, loss: Any, model: nn.Module, batch: Any, tasks: int) -> Tensor:
@@ -99,7 +99,7 @@ class FusedLosses:
 
 
 class SeparateLosses:
-    """Those of ``Tasks``, each from a forward pass of its own, or of a chunk of tasks of equal shapes."""
+    """The losses of ``Tasks``: each task, or each chunk of tasks of equal shapes, has a forward pass of its own."""
 
     def __init__(self, tasks: Tasks, settings: TrainingSettings, key: int) -> None:
         if settings.micro_batch > 1 or settings.chunk is not None or settings.graphs:
@@ -112,7 +112,7 @@ class SeparateLosses:
         self._loss = compiled(tasks.loss, settings)
 
     def check(self, model: nn.Module) -> None:
-        """With a chunk, compare the mean loss of the first tasks that can be joined with that of each of them."""
+        """If the first tasks of a chunk can be joined, compare the loss of the joined tasks with their mean loss."""
         batches = [] if self.chunk == 1 else self.draw(self._tasks, 0, 0, range(self.chunk))
         if len(batches) == 0 or joined(batches) is None:
             return
@@ -144,7 +144,7 @@ class SeparateLosses:
             return torch.stack([self._loss(model, one) for one in batch]).mean()
 
     def each(self, problem: Tasks, model: nn.Module, batch: list[Any], tasks: int) -> Tensor:
-        """From a forward pass for each."""
+        """The loss of each task, from a forward pass for each."""
         versions = [part._version for part in model.buffers()]
         with _precision(model, self._precision):
             losses = torch.stack([problem.loss(model, one) for one in batch])

@@ -15,7 +15,7 @@ _TOLERANCE = 1e-3
 """Relative to the losses: far above rounding, far below what a batch norm changes."""
 
 Compute = Callable[[nn.Module], Tensor]
-"""Takes a model to losses."""
+"""A function of a model that gives losses."""
 
 
 def apart_and_together(model: nn.Module, together: Compute, apart: Sequence[Compute]) -> tuple[float, float] | None:

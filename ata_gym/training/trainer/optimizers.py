@@ -19,13 +19,13 @@ from ata_gym.training.problem import Problem
 from ata_gym.training.tasks.tasks import Tasks
 
 OptimizerFactory = Callable[..., Optimizer]
-"""Takes the model's parameters, and ``lr=`` if the user gives one: ``torch.optim.AdamW``, or a function."""
+"""A function of the model's parameters, and of ``lr=`` if the user gives one, such as ``torch.optim.AdamW``."""
 
 ParameterGroups = Callable[[nn.Module], Iterable[Any]]
-"""Takes the model; gives what torch's optimisers take: groups of parameters with their options, or named ones."""
+"""A function of the model that gives what torch's optimisers take: groups of parameters, or named parameters."""
 
 ScheduleFactory = Callable[[Optimizer], LRScheduler]
-"""Takes the optimiser: ``lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 1000)``."""
+"""A function of the optimiser, such as ``lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 1000)``."""
 
 _MOMENTUM = 0.9
 
@@ -33,9 +33,8 @@ _MOMENTUM = 0.9
 class _Named(NamedTuple):
     make: OptimizerFactory
     like: str
-    """The optimiser whose learning rate serves, where a problem has none for this one, ..."""
+    """Where a problem has no learning rate for this optimiser, it is that of ``like`` times ``factor``."""
     factor: float = 1.0
-    """... times this."""
 
 
 OPTIMIZERS = {
@@ -52,24 +51,24 @@ class OptimizerChoice:
     """An optimiser and its learning rate, before it is made for a model."""
 
     name: str
-    """That of ``OPTIMIZERS``, or a factory's with its module; that one has a dot."""
+    """A name of ``OPTIMIZERS``, or the name of a factory with its module."""
     make: OptimizerFactory
     lr: float | None
-    """None: the factory's own."""
+    """None for the factory's own."""
     groups: ParameterGroups | None = None
-    """By default one group of all trained weights."""
+    """By default all trained weights are one group."""
 
     @property
     def named(self) -> bool:
-        """Whether it was chosen by name; such an optimiser draws nothing."""
+        """Whether it was chosen by name; such an optimiser draws no random numbers."""
         return self.name in OPTIMIZERS
 
     def __call__(self, model: nn.Module) -> Optimizer:
-        """Make the optimiser of those weights of a model that are trained.
+        """Make the optimiser of the trained weights of a model.
 
-        It raises ``TypeError`` if that is no optimiser, and ``ValueError`` for one whose step needs a closure, as that
-        of LBFGS, for a learning rate that the weights cannot hold, and for groups with weights that are not the
-        model's, or none that are trained.
+        It raises ``TypeError`` if the factory makes no optimiser. It raises ``ValueError`` for an optimiser whose step
+        needs a closure, such as LBFGS, for a learning rate that the weights cannot hold, and for groups without trained
+        weights or with weights of another model.
         """
         trained = trained_weights(model)
         limit = min((torch.finfo(weights.dtype).max for weights in trained), default=math.inf)

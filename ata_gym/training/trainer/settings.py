@@ -1,4 +1,4 @@
-"""The settings of training: one list for the trainer, the wrapper, the methods and the studies."""
+"""The settings of training."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ class TrainingSettings:
     """
 
     model: nn.Module | Callable[[], nn.Module] | None = None
-    """In place of the problem's model: a module, of which a copy is trained, or a function that returns one."""
+    """A module, of which a copy is trained, or a function that returns one; by default the problem's model."""
     inplace: bool = False
     """Whether the module itself is trained instead of a copy; ``reset`` puts its initial weights back."""
     micro_batch: int = 1
-    """Samples m of a task, whose loss is their mean."""
+    """The number m of samples of a task, whose loss is their mean."""
     optimizer: str | OptimizerFactory | None = None
     """``"sgd"``, ``"momentum"``, ``"adam"``, ``"adamw"`` or any factory such as ``torch.optim.RMSprop``; by default the
     problem's own."""
@@ -105,7 +105,7 @@ class TrainingSettings:
             )
 
     def to_data(self) -> dict[str, Any]:
-        """What the trajectory depends on but the model; a factory is given by its name, a device by its type."""
+        """The settings that the trajectory depends on; a factory is given by its name, a device by its type."""
         return {field.name: _plain(getattr(self, field.name)) for field in fields(self) if field.name not in _LEFT_OUT}
 
 

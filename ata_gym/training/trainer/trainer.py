@@ -48,16 +48,16 @@ class Gradient(NamedTuple):
     """One for each of the model's trained weights, None where the loss does not depend on them. With ``graphs=True``
     they may not be read after the next gradient."""
     tasks: int | None = None
-    """How many; None for a round's B."""
+    """The number of tasks; None for a round's B."""
 
 
 class Trainer:
     """Trains a model: each round is one optimiser step on the mean of B stochastic gradients.
 
-    For a problem, it comes from one backward pass over the mean loss of the round's B tasks. Sample s of task b in
-    round k, with m samples to a task, is drawn from a key of (seed, k, b m + s), and layers such as dropout draw from a
-    key of (seed, k). For ``Tasks``, each task has a pass of its own; see there. Either way one seed means one
-    trajectory, whatever the workers do. On a CPU it is the same to the bit for one number of torch threads.
+    The mean gradient of a problem comes from one backward pass over the mean loss of the round's B tasks. Sample s of
+    task b in round k, with m samples to a task, is drawn from a key of (seed, k, b m + s); layers such as dropout draw
+    from a key of (seed, k). ``Tasks`` have a pass each. One seed means one trajectory, whatever the workers do; on a
+    CPU it is the same to the bit for one number of torch threads.
 
     Parameters
     ----------
@@ -146,17 +146,17 @@ class Trainer:
         return self.apply(self.gradient())
 
     def leap(self, rounds: int) -> Floats:
-        """Train for as many of so many rounds as are cheaper at once than one by one, here a single one; their losses.
+        """Train for one round, or for up to ``rounds`` where a subclass has a faster way; the losses of these rounds.
 
         It raises what ``step`` raises.
         """
         return np.array([self.step()])
 
     def gradient(self, weights: Weights | None = None, tasks: int | None = None) -> Gradient:
-        """The mean of some stochastic gradients of the running round, by default all B; no weights move.
+        """The mean of the first ``tasks`` stochastic gradients of the running round, by default of all B.
 
-        They are taken at ``weights``, as ``models.copy_weights`` gave them, by default at the current ones. It raises
-        what ``step`` raises.
+        They are taken at ``weights``, as ``copy_weights`` gave them, by default at the current ones. No weights move.
+        It raises what ``step`` raises.
         """
         count = self.budget if tasks is None else tasks
         with (
@@ -170,10 +170,10 @@ class Trainer:
             return Gradient(loss, [part.grad for part in self._trained], count)
 
     def apply(self, gradient: Gradient, scale: float = 1.0) -> float:
-        """Take the optimiser's step of the running round, and end the round; the gradient's loss.
+        """Take the optimiser's step along a gradient, and end the running round; the gradient's loss.
 
-        The gradient is what ``gradient`` gave, at these or at earlier weights, or a mean that was computed elsewhere;
-        ``scale`` is a factor on the learning rate of this step.
+        The gradient is what ``gradient`` gave, or a mean that was computed elsewhere. ``scale`` is a factor on the
+        learning rate of this step.
         """
         for weights, part in zip(self._trained, gradient.parts, strict=True):
             weights.grad = part
@@ -192,19 +192,19 @@ class Trainer:
         return gradient.loss
 
     def skip(self) -> None:
-        """End the running round without a step: nothing moves."""
+        """End the running round without a step."""
         self._end_round(0)
 
     def draw(self, problem: Any, tasks: Sequence[int]) -> Any:
-        """The data of some tasks of the running round, on the device of a copy of the problem."""
+        """The data of some tasks of the running round; ``problem`` is the trainer's, or a copy on another device."""
         return self._losses.draw(problem, self.round, self._first, tasks)
 
     def losses(self, problem: Any, model: nn.Module, batch: Any, tasks: int) -> Tensor:
-        """The losses of the tasks in what ``draw`` gave, shape (tasks,), for copies of problem and model."""
+        """The losses of tasks from what ``draw`` gave, shape (tasks,); problem and model may be copies elsewhere."""
         return self._losses.each(problem, model, batch, tasks)
 
     def layer_key(self, task: int | None = None) -> int:
-        """The key that torch draws from in the running round, for all its tasks at once or for a single one."""
+        """The key that layers such as dropout draw from in the running round: for all tasks at once, or for one."""
         return self._key(self.round, _LAYERS if task is None else _TASK + task)
 
     def finite(self, loss: float) -> float:
@@ -233,7 +233,7 @@ class Trainer:
         return {"problem": self.problem.name, "budget": self.budget, **self.settings.to_data(), **chosen}
 
     def checkpoint(self) -> dict[str, Any]:
-        """Everything that training remembers, to save with ``checkpoint.save``; the tensors are not copies."""
+        """The whole state of training, for ``checkpoint.save``; its tensors are not copies."""
         return {
             "config": self.config(),
             "round": self.round,

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ata_gym.theory.allocation.proxy_loss import allocate
-from ata_gym.typing import Floats, Ints, Mask
+from ata_gym.typing import Floats, Ints
 from ata_gym.utils.compiled import gufunc
 from ata_gym.utils.validation import flag, unknown, whole_number
 from ata_policies.beliefs.availability import Availability
@@ -126,17 +126,6 @@ class LbBsp(AllocationPolicy):
     def about(self) -> str:
         """The predictor, and what it predicts."""
         return f"LB-BSP: predictor {type(self.predictor).__name__}, of each worker's {self.forecast}"
-
-    def away(self, state: State) -> Mask:
-        """The workers that owe results, where that is watched."""
-        return state.plan.availability.away if self.availability else super().away(state)
-
-    def note_absences(self, state: State, absent: Mask, back: Mask) -> State:
-        """Absent workers owe results, and workers that are back are probed."""
-        plan: LoadPlan = state.plan
-        if not isinstance(plan.availability, Availability):
-            return state
-        return state._replace(plan=plan._replace(availability=plan.availability.note_absences(absent, back)))
 
     def plan_in_words(self, state: State, row: int) -> str:
         """What the policy does about workers that are away."""

@@ -33,9 +33,9 @@ def _descend(x: Floats, minimiser: Floats, noise: Floats, lr: Floats, losses: Fl
 class CompiledQuadratic(Trainer):
     """A ``Trainer`` of the quadratic with SGD at a constant rate, which takes many rounds at once.
 
-    The matrix is tridiagonal, so that a round costs d steps and B random numbers, without torch. These have the keys of
-    a ``Trainer``, and its losses and weights are found again to a relative 1e-10, or to 1e-24 where f - f* is that
-    small: the sums are in another order. Rounds taken at once are the same to the bit as rounds taken one by one.
+    The matrix is tridiagonal, so that a round costs d steps and B random numbers, without torch. The numbers have the
+    keys of a ``Trainer``; losses and weights differ from its own by a relative 1e-10, or by 1e-24 where f - f* is that
+    small, since the sums are in another order. Rounds taken at once are the same to the bit as rounds one by one.
 
     >>> trainer = CompiledQuadratic(Quadratic(), budget=23, lr=0.5)
     >>> losses = trainer.leap(100)
@@ -73,5 +73,5 @@ class CompiledQuadratic(Trainer):
         return losses[:good]
 
     def config(self) -> dict[str, str | int | float | None]:
-        """As of a ``Trainer``; its last bits are others."""
+        """The configuration of a ``Trainer``, marked as compiled, since the last bits are others."""
         return super().config() | {"compiled": True}

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from ata_gym.simulation.heap import Heap, build_heap, sift_down, take_off_top
 from ata_gym.theory.simulated.costs import Costs
 from ata_gym.typing import Floats, Ints
-from ata_gym.utils.compiled import gufunc, inlined
+from ata_gym.utils.compiled import gufunc, inlined, phase
 
 _LARGE = 900
 """Times beyond 2**900 are divided by a power of two, so that no sum overflows."""
@@ -79,24 +80,53 @@ def _shuffled(replicate: Any, replicates: Any, mask: Any, task: Any) -> Any:
             return x
 
 
-@inlined
-def _sift_down(finish: Floats, who: Ints, size: int, at: int) -> None:
-    """Restore the heap of ``size`` workers below position ``at``: earliest finish first, then lowest worker."""
-    time, moved = finish[at], who[at]
-    while True:
-        child = 2 * at + 1
-        if child >= size:
-            break
-        right = child + 1
-        if right < size and (
-            finish[right] < finish[child] or (finish[right] == finish[child] and who[right] < who[child])
-        ):
-            child = right
-        if time < finish[child] or (time == finish[child] and moved < who[child]):
-            break
-        finish[at], who[at] = finish[child], who[child]
-        at = child
-    finish[at], who[at] = time, moved
+class _Sample(NamedTuple):
+    """The task times of all rounds."""
+
+    times: Floats
+    """(n, S) as for ``race_costs``."""
+    factors: Floats
+    """(n, F)"""
+    time: Ints
+    """(R,) which of its times a task takes in the round of each place of its order."""
+    factor: Ints
+    """(R,) which of its factors a worker has, likewise."""
+    mask: Any
+    """The least 2**k - 1 that is as large as any round."""
+
+
+@phase
+def _place(sample: _Sample, replicate: int, worker: int, task: int) -> int:
+    """The place of a round in the order of a worker's task."""
+    number = (np.uint64(worker) << np.uint64(32)) | np.uint64(task)
+    return np.int64(_shuffled(np.uint64(replicate), np.uint64(len(sample.time)), sample.mask, number))
+
+
+@phase
+def _play_round(
+    sample: _Sample, race: Ints, budget: int, replicate: int, heap: Heap, factor: Floats, started: Ints
+) -> tuple[float, float]:
+    """The round time and worker time of a round; the last three arrays are overwritten."""
+    times, size = sample.times, 0
+    for i in range(len(race)):
+        if race[i] > 0:
+            if sample.factors.shape[1] > 1:
+                factor[i] = sample.factors[i, sample.factor[_place(sample, replicate, i, 0xFFFFFFFF)]]
+            first = times[i, sample.time[_place(sample, replicate, i, 0)]]
+            heap.key[size], heap.worker[size], started[i] = factor[i] * first, i, 1
+            size += 1
+    build_heap(heap, size)
+    idle = 0.0
+    for _ in range(budget - 1):
+        i, now = heap.worker[0], heap.key[0]
+        if started[i] < race[i]:
+            heap.key[0] = now + factor[i] * times[i, sample.time[_place(sample, replicate, i, started[i])]]
+            started[i] += 1
+        else:
+            idle += now
+            size = take_off_top(heap, size)
+        sift_down(heap, size, 0)
+    return heap.key[0], idle + size * heap.key[0]
 
 
 @gufunc(
@@ -107,45 +137,22 @@ def _play(
     times: Floats, factors: Floats, race: Ints, budget: Ints, replicates: Ints, round_time: Floats, worker_time: Floats
 ) -> None:
     n, slices = times.shape
-    rounds, scales = replicates[0], factors.shape[1]
-    last = np.uint64(rounds)
+    rounds = replicates[0]
     mask = np.uint64(1)
-    while mask < last:
+    while mask < np.uint64(rounds):
         mask = np.uint64(mask << np.uint64(1))
-    mask = np.uint64(mask - np.uint64(1))
-    pick = (2 * np.arange(rounds) + 1) * slices // (2 * rounds)
-    scale = (2 * np.arange(rounds) + 1) * scales // (2 * rounds)
-    finish, factor, who, started = np.empty(n), factors[:, 0].copy(), np.empty(n, np.int64), np.zeros(n, np.int64)
+    middle = 2 * np.arange(rounds) + 1
+    sample = _Sample(
+        times,
+        factors,
+        middle * slices // (2 * rounds),
+        middle * factors.shape[1] // (2 * rounds),
+        np.uint64(mask - np.uint64(1)),
+    )
+    heap, factor, started = Heap(np.empty(n), np.empty(n, np.int64)), factors[:, 0].copy(), np.zeros(n, np.int64)
     total, work = 0.0, 0.0
     for r in range(rounds):
-        size = 0
-        for i in range(n):
-            if race[i] > 0:
-                stream = np.uint64(i) << np.uint64(32)
-                if scales > 1:
-                    place = np.int64(_shuffled(np.uint64(r), last, mask, stream | np.uint64(0xFFFFFFFF)))
-                    factor[i] = factors[i, scale[place]]
-                place = np.int64(_shuffled(np.uint64(r), last, mask, stream))
-                finish[size], who[size], started[i] = factor[i] * times[i, pick[place]], i, 1
-                size += 1
-        for at in range(size // 2 - 1, -1, -1):
-            _sift_down(finish, who, size, at)
-        now, idle = 0.0, 0.0
-        for result in range(budget[0]):
-            now = finish[0]
-            if result == budget[0] - 1:
-                break
-            i = who[0]
-            if started[i] < race[i]:
-                task = (np.uint64(i) << np.uint64(32)) | np.uint64(started[i])
-                place = np.int64(_shuffled(np.uint64(r), last, mask, task))
-                finish[0] = now + factor[i] * times[i, pick[place]]
-                started[i] += 1
-            else:
-                idle += now
-                size -= 1
-                finish[0], who[0] = finish[size], who[size]
-            _sift_down(finish, who, size, 0)
-        total += now
-        work += idle + size * now
+        time, busy = _play_round(sample, race, budget[0], r, heap, factor, started)
+        total += time
+        work += busy
     round_time[0], worker_time[0] = total / rounds, work / rounds
