@@ -11,6 +11,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from ata_gym.bench.page.docstrings import blocks, terms
 from ata_gym.cli.console import narrow
 from ata_gym.utils.card import Card
 
@@ -23,8 +24,7 @@ def show_card(card: Card) -> None:
     for fact, value in card.facts.items():
         facts.add_row(Text(fact), Text(value))
     parts: list[RenderableType] = [Text(card.name, style="bold"), Text(plain(card.summary)), "", facts, ""]
-    for paragraph in _paragraphs(card.text):
-        parts += [paragraph] if isinstance(paragraph, Text) and paragraph.style == "bold" else [paragraph, ""]
+    parts += _paragraphs(card.text)
     narrow().print(Group(*parts, Text("to try it:", style="bold")))
     narrow().print(Text(f"  {card.command}"), soft_wrap=True)
 
@@ -39,31 +39,18 @@ def cut(text: str, width: int) -> str:
 
 
 def _paragraphs(text: str) -> Iterator[RenderableType]:
-    """The paragraphs of a docstring in NumPy's form, whose lines may be filled anew; examples stay as they are."""
-    for block in filter(str.strip, re.split(r"\n\s*\n", text)):
-        lines = block.splitlines()
-        if len(lines) > 1 and re.fullmatch(r"-+", lines[1].strip()):
-            yield Text(lines[0], style="bold")
-            lines = lines[2:]
-        if any(line.lstrip().startswith(">>>") for line in lines):
-            yield Text("\n".join(lines), style="dim")
-            continue
-        yield Group(*(Padding(Text(plain(words)), (0, 0, 0, depth)) for depth, words in _filled(lines)))
-
-
-def _filled(lines: list[str]) -> Iterator[tuple[int, str]]:
-    """Neighbouring lines of the same depth as one, each with its depth; an item of a list as one with its end."""
-    depth, words = 0, ""
-    for line in lines:
-        here = len(line) - len(line.lstrip())
-        item = words.startswith("- ") and here == depth + 2
-        here = depth if item else here
-        if words and (here != depth or line.lstrip().startswith("- ")):
-            yield depth, words
-            words = ""
-        depth, words = here, f"{words} {line.strip()}".strip()
-    if words:
-        yield depth, words
+    """What stands below the facts; paragraphs are filled anew, and examples stay as they are."""
+    for kind, block in blocks(text):
+        if kind == "title":
+            yield Text(block, style="bold")
+        elif kind == "code":
+            yield from (Text(block, style="dim"), "")
+        elif kind == "terms":
+            for name, description in terms(block):
+                yield from (Text(plain(name)), Padding(Text(plain(description)), (0, 0, 0, 4)))
+            yield ""
+        else:
+            yield from (Text(plain(block)), "")
 
 
 def plain(text: str) -> str:

@@ -121,11 +121,11 @@ def synthetic(seed: int = 0) -> pl.DataFrame:
     rng = np.random.default_rng(seed)
     rows = []
     for scenario in ("one", "two"):
-        luck = rng.gamma(4.0, size=6)
+        scale = rng.gamma(4.0, size=6)
         for policy, kind, factor in (
             ("ofta", "oracle", 0.5), ("good", "learner", 1.0), ("bad", "learner", 2.0), ("none", "baseline", 3.0),
         ):  # fmt: skip
-            runtime = factor * luck * rng.uniform(0.95, 1.05, size=6)
+            runtime = factor * scale * rng.uniform(0.95, 1.05, size=6)
             for price in (0.0, 1.0):
                 rows += [
                     ("TaskAllocation", price, scenario, policy, kind, k, r, 2 * r, r + price * 2 * r)
@@ -160,7 +160,7 @@ def test_intervals_are_students_of_paired_logarithms():
     assert (total[COST], total[f"{COST}_low"], total[f"{COST}_high"]) == pytest.approx(
         (np.exp(paired.mean()), *np.exp(interval))
     )
-    # paired intervals are narrower than the spread of the costs, as the seeds' luck cancels
+    # paired intervals are narrower than the spread of the costs, as what the seeds have in common cancels
     assert np.log(interval.high / interval.low) < sample["bad"].std()
 
 

@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 import ata_policies
 from ata_gym.cli import app
 from ata_gym.cli.listings.policies import markdown_table
+from ata_policies.card import policy_card
 
 PAGE = (Path(__file__).parents[2] / "policies" / "README.md").read_text(encoding="utf-8")
 OURS = [name for name in ata_policies.names() if ata_policies.load(name).__module__.startswith("ata_policies.")]
@@ -31,7 +32,7 @@ def blocks(language: str) -> list[str]:
 def test_the_table_has_every_policy_as_it_describes_itself() -> None:
     """All but the cost, which is measured: ``ata-gym policies --markdown --cost`` prints the table anew."""
     rows = [line for line in PAGE.splitlines() if line.startswith("|")]
-    expected = markdown_table(OURS, dict.fromkeys(OURS, 1.0)).splitlines()
+    expected = markdown_table(map(policy_card, OURS), dict.fromkeys(OURS, 1.0)).splitlines()
     assert [row.rpartition(" | ")[0] for row in rows] == [row.rpartition(" | ")[0] for row in expected]
     assert all(float(row.split(" | ")[-1].strip(" |")) > 0 for row in rows[2:])
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated
 
 import typer
@@ -13,12 +13,13 @@ from ata_gym.bench.progress import progress_bars
 from ata_gym.cli import completion, options
 from ata_gym.cli.cards import cut, plain, show_card
 from ata_gym.cli.console import list_width, say, say_json, show
+from ata_gym.utils.card import Card
 from ata_gym.utils.validation import unknown
 from ata_policies.card import policy_card
-from ata_policies.registry import PolicyMaker, ids_by_name, short_name
+from ata_policies.registry import ids_by_name
 
-COLUMNS = ("policy", "plays", "source", "must know beforehand", "assumes", "constants")
-"""The columns of the table of policies, beside the cost."""
+_FACTS = ("source", "must know beforehand", "assumes", "constants")
+"""The facts of a card that the table of policies/README.md has."""
 
 _KNOWS = len("the distributions")
 """Characters of what a policy must know, in a list."""
@@ -70,51 +71,55 @@ def policies(
     ids = ids_by_name()
     if env is not None and env not in {*ids, *ids.values()}:
         raise unknown("env", env, ids)
-    found = {name: ata_policies.load(name) for name in ata_policies.names()}
-    found = {name: policy for name, policy in found.items() if env in {None, policy.env_id, short_name(policy.env_id)}}
-    costs = _measured(list(found)) if cost else {}
+    cards = [policy_card(name) for name in ata_policies.names()]
+    cards = [card for card in cards if env in {None, _plays(card), ids[_plays(card)]}]
+    costs = _measured([card.name for card in cards]) if cost else {}
     if json:
-        say_json([policy_card(name).to_data() | {"cost": costs.get(name)} for name in found])
+        say_json([card.to_data() | {"cost": costs.get(card.name)} for card in cards])
     elif markdown:
-        say(markdown_table(found, costs))
+        say(markdown_table(cards, costs))
     else:
-        _show(found, ids, costs)
+        _show(cards, ids, costs)
 
 
-def _show(found: Mapping[str, PolicyMaker], ids: Mapping[str, str], costs: Mapping[str, float]) -> None:
+def _plays(card: Card) -> str:
+    """The env of a policy, by its short name."""
+    return card.facts["plays"].partition(",")[0]
+
+
+def _show(cards: Sequence[Card], ids: Mapping[str, str], costs: Mapping[str, float]) -> None:
     """Write a table for each env, with a line for each policy."""
     from ata_gym.bench.report.table import LEFT, RIGHT, Table  # noqa: PLC0415 - the bench takes a second
 
     columns = {"policy": LEFT, "must know": LEFT, "what it does": LEFT} | ({"cost": RIGHT} if costs else {})
     for word, env_id in ids.items():
-        ours = {name: policy for name, policy in found.items() if policy.env_id == env_id}
+        ours = [card for card in cards if _plays(card) == word]
         if not ours:
             continue
-        knows = {name: cut(re.split("[;,]", policy.knows)[0], _KNOWS) for name, policy in ours.items()}
-        taken = max(map(len, ours)) + max(*map(len, knows.values()), len("must know"))
+        knows = [cut(re.split("[;,]", card.facts["must know beforehand"])[0], _KNOWS) for card in ours]
+        taken = max(len(card.name) for card in ours) + max(*map(len, knows), len("must know"))
         left = list_width() - taken - 2 * len(columns) - 4 * bool(costs)
         rows = [
-            (name, knows[name], cut(plain(policy.summary()), left), *_cost(costs, name))
-            for name, policy in ours.items()
+            (card.name, known, cut(plain(card.summary), left), *_cost(costs, card.name))
+            for card, known in zip(ours, knows, strict=True)
         ]
         show(Table(f"{env_id} ({word})", columns, rows), width=list_width())
     say("One of them in full: ata-gym policies NAME")
 
 
-def markdown_table(names: Iterable[str], costs: Mapping[str, float]) -> str:
+def markdown_table(cards: Iterable[Card], costs: Mapping[str, float]) -> str:
     """The table of policies/README.md, with the costs where there are any.
 
-    >>> print(markdown_table(["uta"], {"uta": 0.912}))
+    >>> print(markdown_table([policy_card("uta")], {"uta": 0.912}))
     | policy | plays | source | must know beforehand | assumes | constants | cost |
     |---|---|---|---|---|---|---|
     | uta | allocation | Maranjyan et al., ATA, ICML 2025 | nothing | nothing | none | 0.9 |
     """
     rows = []
-    for name in names:
-        policy = ata_policies.load(name)
-        facts = (name, short_name(policy.env_id), policy.source, policy.knows, policy.assumes, policy.constants)
-        rows.append([*(fact.replace("|", r"\|") for fact in facts), *_cost(costs, name)])
-    titles = (*COLUMNS, "cost") if costs else COLUMNS
+    for card in cards:
+        facts = (card.name, _plays(card), *(card.facts.get(fact, "") for fact in _FACTS))
+        rows.append([*(fact.replace("|", r"\|") for fact in facts), *_cost(costs, card.name)])
+    titles = ("policy", "plays", *_FACTS, *(("cost",) if costs else ()))
     first, *others = [f"| {' | '.join(row)} |" for row in (titles, *rows)]
     return "\n".join([first, "|" + "---|" * len(titles), *others])
 

@@ -36,9 +36,9 @@ PACE = {"ofta": 1.0, "uta": 4.0, "mine": 1.2, "copy": 1.2, "near": 1.21, "ata": 
 def samples(seeds: int = 8) -> dict[str, dict[str, np.ndarray]]:
     """The seeds differ tenfold, and the policies on the same seed by their pace, and a percent of their own."""
     rng = np.random.default_rng(1)
-    luck, own = rng.uniform(1.0, 10.0, seeds), {name: rng.normal(1.0, 0.02, seeds) for name in PACE}
+    scale, own = rng.uniform(1.0, 10.0, seeds), {name: rng.normal(1.0, 0.02, seeds) for name in PACE}
     own["copy"] = own["mine"]
-    runtime = {name: luck * pace * own[name] for name, pace in PACE.items()}
+    runtime = {name: scale * pace * own[name] for name, pace in PACE.items()}
     return {"runtime": runtime, "total_worker_time": {name: 3.0 * sample for name, sample in runtime.items()}}
 
 
