@@ -99,12 +99,12 @@ def _source_of_object(policy: Policy) -> str | None:
 
 
 def source_of(kind: type) -> str | None:
-    """The source of a class, and of those of its own module that it is made of; None where there is none.
+    """The source of a class, and of the classes of its own module that it is made of; None where there is none.
 
-    What it calls besides is not in it.
+    The source of what it calls besides is not included.
 
-    >>> source_of(Policy).splitlines()[0]
-    'class Policy(ABC):'
+    >>> source_of(Setting).splitlines()[0]
+    'class Setting(NamedTuple):'
     """
     parts = [_source(one) for one in kind.__mro__ if one.__module__ == kind.__module__]
     return "\n".join(part for part in parts if part is not None) if None not in parts else None
