@@ -56,6 +56,7 @@ def check_stops(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., None]
         else:
             assert play_to_end(Job(experiment, policy, parts, run_of), progress=told.append) is not None
         assert told == sorted(set(told))
+        assert told[-1] == experiment.rounds
         assert parts.result(policy).read_bytes() == whole.result(policy).read_bytes()
         tasks = [path.read_bytes() for where in (whole, parts) for path in where.path.glob("allocations/*.parquet")]
         assert len(tasks) in {0, 2}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import linecache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -52,10 +51,6 @@ def in_a_notebook(cell: str = CELL) -> type[AllocationPolicy]:
     spaces: dict[str, Any] = {"Base": Fastest, "__name__": "__main__"}
     exec(compile(cell, name, "exec"), spaces)
     return spaces["Mine"]
-
-
-def results_of(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.glob("results/*.parquet")}
 
 
 def test_names_classes_and_objects_play_side_by_side(tmp_path, monkeypatch):
@@ -151,6 +146,8 @@ def test_a_policy_that_fails_is_told_and_leaves_the_others_alone(tmp_path):
     with pytest.warns(PolicyFailedWarning, match="Failing failed: .*no idea"):
         results = bench.run(["uta", Failing], "five-workers", out=tmp_path, **SMALL)
     assert list(results.failures) == [f"{__name__}:Failing"]
+    assert "no idea" in next(tmp_path.glob("failures/*Failing.txt")).read_text()
+    assert {path.stem for path in tmp_path.glob("results/*.parquet")} == {"uta"}
     assert results.records["policy"].unique().to_list() == ["uta"]
     assert "no idea" in results._repr_html_()
     with pytest.raises(ValueError, match="Failing"):
