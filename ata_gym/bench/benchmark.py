@@ -1,4 +1,4 @@
-"""The door to the bench: play policies on scenarios, and find out who is better."""
+"""Policies are played on scenarios and compared: what the command ``bench`` does, for notebooks and scripts."""
 
 from __future__ import annotations
 
@@ -66,9 +66,9 @@ def run(
     Parameters
     ----------
     policies
-        Names (as ``ata_policies.make`` takes them), classes, or policies that are made already; one, a list of them, or
-        a mapping from names of your own. A class or an object that lives in a notebook or a script alone is played in
-        this process, all others in processes of their own.
+        Names (as ``ata_policies.make`` takes them), classes, or policies that are made already, which keep their own
+        seed: one, or a list of them; or a mapping from names of your own to classes and objects. Objects, and classes
+        that no module holds, as those of a notebook, are played in this process; all others in processes of their own.
     scenario
         A name, a ``Scenario``, or a list of them.
     rounds, budget, price
@@ -132,7 +132,7 @@ def run(
 
 
 class _Study:
-    """An experiment, and its folder."""
+    """An experiment that is played, and its folder."""
 
     def __init__(
         self, experiment: Experiment, path: Path, policies: Mapping[str, Given | None], words: Sequence[str], live: bool
@@ -150,7 +150,7 @@ class _Study:
             self.follow = Live(experiment, self.folder, self.note).update
 
     def jobs(self, which: Callable[[str], bool]) -> list[Job]:
-        """Those of some policies."""
+        """The jobs of the policies for which ``which`` is true."""
         return [Job(self.experiment, name, self.folder, CostRun) for name in self.policies if which(name)]
 
     def part(self, failed: set[str]) -> Part:
@@ -171,7 +171,7 @@ def _check(
     jobs: int | None,
     live: bool,
 ) -> None:
-    """ValueError for what cannot be played together, or not be kept."""
+    """Raise ValueError for what cannot be played together, or cannot be kept."""
     if not experiments:
         raise ValueError("name at least one scenario")
     names = [experiment.scenario.name for experiment in experiments]
@@ -224,7 +224,7 @@ def _played(studies: Sequence[_Study], own: Mapping[str, Given], effort: Effort,
 
 
 def _left(part: Part, folder: Folder) -> tuple[Part, list[str]]:
-    """Leave tables, pictures and the page in a folder; the part with its report, and why something was not made."""
+    """Write tables, pictures and the page into a folder; return the part with its report, and what could not be made."""
     made = report(part.experiment, part.records["policy"].unique(maintain_order=True).to_list(), folder)
     try:
         page = Results([part], {}).report(folder.path / NAME)

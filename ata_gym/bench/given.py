@@ -68,7 +68,10 @@ def _given(policy: GivenPolicy) -> Given:
         return Given(policy, source_of(policy))
     if isinstance(policy, Policy):
         return Given(_maker(policy), _source_of_object(policy))
-    raise ValueError(f"a policy is a name, a class or an object of AllocationPolicy or DispatchPolicy, not {policy!r}")
+    raise ValueError(
+        f"a policy is a name, or a class or an object of AllocationPolicy or DispatchPolicy, not {policy!r}; in a mapping "
+        "it is a class or an object"
+    )
 
 
 def _maker(policy: Policy) -> type[Policy]:

@@ -72,7 +72,7 @@ def test_names_classes_and_objects_play_side_by_side(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(("policies", "message"), [
     ([], "name at least one policy"),
-    ([3], "a policy is a name, a class or an object"),
+    ([3], "a policy is a name, or a class or an object"),
     ({"uta": Fastest}, "uta is the name of another policy"),
     ([type("Twin", (Fastest,), {}), type("Twin", (Fastest,), {})], "several policies are named Twin"),
     (Fastest(Setting(9, 2)), "was made for 9 workers, a budget of 2"),

@@ -43,6 +43,8 @@ def check_code(everything: Iterable[Made], rerun_changed: bool) -> None:
             f"{what} has changed since the results of {', '.join(those)} were made" for what, those in names.items()
         )
         where, others = home_of(old[0][0].files[0]), "which keeps all others, or choose another folder"
-        raise ValueError(f"in {where}: {said}: make these anew with --rerun-changed, {others}")
+        raise ValueError(
+            f"in {where}: {said}: make these anew with --rerun-changed (in Python rerun_changed=True), {others}"
+        )
     for made, _ in old:
         made.remove()
