@@ -224,7 +224,7 @@ def _played(studies: Sequence[_Study], own: Mapping[str, Given], effort: Effort,
 
 
 def _left(part: Part, folder: Folder) -> tuple[Part, list[str]]:
-    """Write tables, pictures and the page into a folder; return the part with its report, and what could not be made."""
+    """Write tables, pictures and the page into a folder; return the part with its report, and why one is missing."""
     made = report(part.experiment, part.records["policy"].unique(maintain_order=True).to_list(), folder)
     try:
         page = Results([part], {}).report(folder.path / NAME)

@@ -69,8 +69,8 @@ def _given(policy: GivenPolicy) -> Given:
     if isinstance(policy, Policy):
         return Given(_maker(policy), _source_of_object(policy))
     raise ValueError(
-        f"a policy is a name, or a class or an object of AllocationPolicy or DispatchPolicy, not {policy!r}; in a mapping "
-        "it is a class or an object"
+        f"a policy is a name, or a class or an object of AllocationPolicy or DispatchPolicy, not {policy!r}; in a "
+        "mapping it is a class or an object"
     )
 
 
