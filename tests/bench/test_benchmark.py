@@ -106,6 +106,7 @@ def test_the_same_call_goes_on_with_the_policies_that_are_missing(tmp_path):
     assert third.table().equals(second.table())
     with pytest.raises(ValueError, match=r"the code of Mine \(Mine\) has changed"):
         bench.run([in_a_notebook(CELL.replace("(state)\n", "(state) + 0\n"))], "five-workers", out=tmp_path, **SMALL)
+    assert (tmp_path / "sources" / "Mine.py").read_text() == CELL.strip()
 
 
 def test_an_object_with_other_hyperparameters_is_other_code(tmp_path):
