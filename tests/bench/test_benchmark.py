@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import linecache
+import sys
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,7 @@ import pytest
 
 import ata_policies
 from ata_gym import bench, expected_round_time, optimal_allocation
+from ata_gym.bench import progress
 from ata_gym.bench.benchmark import PolicyFailedWarning
 from ata_gym.bench.cost_regret import added_up
 from ata_gym.bench.given import source_of
@@ -248,3 +251,15 @@ def test_a_performance_profile_is_the_share_of_runs_within_a_ratio_of_the_best()
     assert (profile["low"] <= profile["share"]).all()
     assert (profile["share"] <= profile["high"]).all()
     assert performance_profile({"a": [np.zeros(1)]})["low"].is_null().all()
+
+
+def test_the_progress_in_a_notebook_is_gone_at_the_end(monkeypatch):
+    shown: list[str] = []
+    cell = SimpleNamespace(update=shown.append)
+    monkeypatch.setitem(sys.modules, "IPython.display", SimpleNamespace(HTML=str, display=lambda *_, **__: cell))
+    monkeypatch.setattr(progress, "Console", lambda **_: SimpleNamespace(is_jupyter=True))
+    monkeypatch.setattr(progress, "CELL_EVERY", 0.0)
+    with progress.progress_bars({"<b>": 10}) as update:
+        update("<b>", 4)
+    assert "&lt;b&gt;: 4 of 10" in shown[0]
+    assert shown[-1] == ""
