@@ -75,7 +75,7 @@ class ExploreThenCommit(Policy):
 
     Parameters
     ----------
-    tries
+    tasks
         m, tasks that each worker runs at least before the commitment.
     """
 
@@ -83,10 +83,10 @@ class ExploreThenCommit(Policy):
     constants = "m = 10"
     assumes = "finite means"
 
-    def __init__(self, setting: Setting, *, tries: int = 10, seed: int = 0) -> None:
+    def __init__(self, setting: Setting, *, tasks: int = 10, seed: int = 0) -> None:
         super().__init__(setting, seed=seed)
-        self.tries = whole_number("tries", tries)
-        self.rounds = -(-setting.n * self.tries // setting.budget)
+        self.tasks = whole_number("tasks", tasks)
+        self.rounds = -(-setting.n * self.tasks // setting.budget)
         """Rounds before the commitment."""
 
     def first_plan(self, rows: int) -> Commitment:
