@@ -24,7 +24,7 @@ from ata_policies.beliefs.robust import BlockMeans, Blocks, Truncated, catoni, m
 
 @dataclass(frozen=True)
 class RobustBound(Estimate):
-    """A robust mean m less ``radius`` times its published width, m width sqrt(L / K), clipped at 0.
+    """A robust mean m minus ``radius`` times its published width, m width sqrt(L / K), clipped at 0.
 
     L = 2 ln t + ``offset`` in round t, K tasks seen.
     """
@@ -75,7 +75,7 @@ class _BlockEstimate(RobustBound):
         return BlockMeans(*np.zeros((2, rows, n)))
 
     def mean(self, belief: Blocks, kept: BlockMeans) -> Floats:
-        """Those kept."""
+        """The means that are kept."""
         return kept.means
 
 
