@@ -54,7 +54,7 @@ class RobustBound(Estimate):
 
 @dataclass(frozen=True)
 class _BlockEstimate(RobustBound):
-    """Computes a worker's mean again only where it has new results."""
+    """A worker's mean is computed again only where it has new results."""
 
     blocks: int = 4
 
@@ -106,7 +106,7 @@ class MedianOfMeans(_BlockEstimate):
     offset, width = 0.125, 192.0
 
     def update(self, kept: BlockMeans, belief: Blocks) -> BlockMeans:
-        """The medians."""
+        """The medians of the means."""
         return BlockMeans(belief.counts, median_of_means(belief, kept))
 
 
@@ -138,7 +138,7 @@ class Catoni(_BlockEstimate):
     width = 4.0
 
     def update(self, kept: BlockMeans, belief: Blocks) -> BlockMeans:
-        """The roots."""
+        """The roots of Catoni's equation."""
         return BlockMeans(belief.counts, catoni(belief, float(self.moment), kept))
 
 
