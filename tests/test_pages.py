@@ -191,7 +191,11 @@ def test_what_is_wrong_is_found() -> None:
 PYTHON = [page for page in PAGES if blocks(text_of(page), "python")]
 
 SAID: dict[str, Callable[[dict[str, Any]], bool]] = {
-    "README.md": lambda names: names["agent"].num_timesteps == 4096 and names["allocator"].rounds == 10,
+    "README.md": lambda names: (
+        names["agent"].num_timesteps == 4096
+        and names["allocator"].rounds == 10
+        and "Averages" in names["results"].table()["policy"]
+    ),
     "policies/README.md": lambda names: names["shares"] == {"gpu0": 6, "gpu1": 5, "cpu": 5},
     "notebooks/cluster/README.md": lambda names: len(names["done"].values) == 8 and names["allocator"].rounds == 10,
     "notebooks/agents/README.md": lambda names: names["agent"].num_timesteps == 4096,
@@ -213,6 +217,7 @@ def test_the_python_of_a_page_runs(page: Path, tmp_path: Path, request: pytest.F
     if "RayRunner" in text:
         start_ray(request)
     for number, block in enumerate(python, 1):
+        block = block.replace("rounds=1000)", "rounds=20, jobs=1)")  # noqa: PLW2901 - the same in less time
         exec(compile(block, f"{name_of(page)}, block {number}", "exec"), names)
     assert SAID.get(name_of(page), bool)(names)
 

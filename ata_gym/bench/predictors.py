@@ -2,20 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import polars as pl
 
+from ata_gym.bench.experiment.claim import claim
 from ata_gym.bench.experiment.experiment import Experiment, plural
+from ata_gym.bench.progress import progress_bars
 from ata_gym.bench.report.report import Report, write
 from ata_gym.bench.report.statistics import Estimate, estimates
 from ata_gym.bench.report.summary_tables import interval_note, show
 from ata_gym.bench.report.table import LEFT, Table, markdown, right
-from ata_policies.lb_bsp.prediction_errors import prediction_errors, record_speeds
+from ata_gym.utils.validation import unknown
+from ata_policies.lb_bsp.cpu import PREDICTORS
+from ata_policies.lb_bsp.prediction_errors import check_skip, prediction_errors, record_speeds
 from ata_policies.lb_bsp.predictors import Predictor
 
 _TITLES = {"square": "root mean square error\n/ mean speed", "percentage": "mean absolute\npercentage error"}
+
+
+def run(experiment: Experiment, names: Sequence[str], skip: int, out: Path) -> Report:
+    """Measure predictors, given by name, with a progress bar for each; leave the table in a folder.
+
+    The first ``skip`` rounds do not count.
+
+    Raises
+    ------
+    ValueError
+        If there is no such predictor, no round would count, or the folder holds something else; see ``claim``.
+    """
+    for name in names:
+        if name not in PREDICTORS:
+            raise unknown("predictor", name, PREDICTORS)
+    check_skip(skip, experiment.rounds)
+    claimed = claim(out)
+    with progress_bars(dict.fromkeys(names, experiment.rounds)) as update:
+        found = measure(experiment, {name: PREDICTORS[name]() for name in names}, skip, update)
+    made = report(found, experiment, skip, out)
+    del claimed
+    return made
 
 
 def measure(
@@ -49,12 +75,6 @@ def report(found: pl.DataFrame, experiment: Experiment, skip: int, folder: Path)
         f"{experiment.about}\npredictions of the next round's speeds, rounds {skip + 1:,} to {experiment.rounds:,}, "
         f"{plural(experiment.seeds, 'seed')}{interval_note(experiment)}"
     )
-    tables = [
-        Table(
-            title,
-            {"predictor": LEFT, **right(_TITLES.values())},
-            rows,
-        )
-    ]
+    tables = [Table(title, {"predictor": LEFT, **right(_TITLES.values())}, rows)]
     files = write(folder, {"predictors.md": markdown(tables), "predictors.csv": found})
     return Report(found, tables, files, [])

@@ -5,11 +5,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from html import escape
+from importlib import import_module
 from time import monotonic
-from typing import Protocol
+from typing import Any, Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+CELL_EVERY = 0.3
+"""Seconds between two pictures of the progress in a notebook."""
 
 LINE_EVERY = 30.0
 """Seconds between two lines of progress where stderr is no terminal."""
@@ -30,7 +35,11 @@ def progress_bars(totals: Mapping[str, int]) -> Iterator[Update]:
     ...     update("uta", 50, "loss 0.3")
     """
     console = Console(stderr=True)
-    shown = sys.stderr.isatty() or console.is_jupyter
+    if console.is_jupyter:
+        with _in_a_notebook(totals) as update_cell:
+            yield update_cell
+        return
+    shown = sys.stderr.isatty()
     lines = _Lines(totals)
     columns = (
         TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[more]}"),
@@ -45,6 +54,27 @@ def progress_bars(totals: Mapping[str, int]) -> Iterator[Update]:
                 lines.update(task, done, more)
 
         yield update
+
+
+@contextmanager
+def _in_a_notebook(totals: Mapping[str, int]) -> Iterator[Update]:
+    """Bars in a cell, which are gone at the end; rich needs ipywidgets for them."""
+    shown: Any = import_module("IPython.display")
+    bars = dict.fromkeys(totals, "")
+    cell, last = shown.display(shown.HTML(""), display_id=True), monotonic() - CELL_EVERY
+
+    def update(task: str, done: int, more: str = "") -> None:
+        nonlocal last
+        bar = f'<progress value="{done}" max="{totals[task]}"></progress>'
+        bars[task] = f"{bar} {escape(task)}: {done:,} of {totals[task]:,} {escape(more)}"
+        if monotonic() - last >= CELL_EVERY:
+            last = monotonic()
+            cell.update(shown.HTML("<br>".join(filter(None, bars.values()))))
+
+    try:
+        yield update
+    finally:
+        cell.update(shown.HTML(""))
 
 
 class _Lines:
@@ -62,5 +92,5 @@ class _Lines:
         self.last = now
         share = sum(self.done.values()) / max(1, sum(self.totals.values()))
         begun = [f"{name} {k:,} of {self.totals[name]:,}" for name, k in self.done.items() if 0 < k < self.totals[name]]
-        told = ", ".join([*begun, *filter(None, [more])])
-        print(f"ata-gym: {share:.0%} done after {(now - self.start) / 60:.1f} minutes ({told})", file=sys.stderr)
+        details = ", ".join([*begun, *filter(None, [more])])
+        print(f"ata-gym: {share:.0%} done after {(now - self.start) / 60:.1f} minutes ({details})", file=sys.stderr)

@@ -12,7 +12,7 @@ from scipy.special import ndtri
 
 from ata_gym.changes.conditions import Conditions
 from ata_gym.pools import Pool
-from ata_gym.simulation import kernels
+from ata_gym.simulation.keys import uniforms_of_round
 from ata_gym.typing import Floats, Ints, Keys
 from ata_gym.utils.ranges import FINITE
 from ata_gym.utils.validation import as_float, short
@@ -34,8 +34,7 @@ class RoundContext(NamedTuple):
 
     def uniforms(self, kinds: int = 1) -> Floats:
         """Uniform numbers strictly between 0 and 1, shape (E, kinds, n); each call gives the same ones."""
-        numbers = np.empty((len(self.keys), kinds * self.n))
-        kernels.fill_uniforms_of_round(self.keys, self.episode, self.round, self.place, numbers)
+        numbers = uniforms_of_round(self.keys, self.episode, self.round, self.place, kinds * self.n)
         return numbers.reshape(-1, kinds, self.n)
 
     def normals(self, kinds: int = 1) -> Floats:

@@ -9,11 +9,11 @@ import typer
 
 from ata_gym import __version__
 from ata_gym.cli.console import plain_errors, say
+from ata_gym.cli.demo import demo
 from ata_gym.cli.listings.methods import methods
 from ata_gym.cli.listings.policies import policies
 from ata_gym.cli.listings.scenarios import scenarios
 from ata_gym.cli.studies.bench import bench
-from ata_gym.cli.studies.demo import demo
 from ata_gym.cli.studies.emulate import emulate
 from ata_gym.cli.studies.leaderboard import leaderboard
 from ata_gym.cli.studies.predictors import predictors

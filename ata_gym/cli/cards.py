@@ -20,8 +20,8 @@ def show_card(card: Card) -> None:
     facts = Table.grid(padding=(0, 2))
     facts.add_column(style="bold", no_wrap=True)
     facts.add_column(overflow="fold")
-    for fact, said in card.facts.items():
-        facts.add_row(Text(fact), Text(said))
+    for fact, value in card.facts.items():
+        facts.add_row(Text(fact), Text(value))
     parts: list[RenderableType] = [Text(card.name, style="bold"), Text(plain(card.summary)), "", facts, ""]
     for paragraph in _paragraphs(card.text):
         parts += [paragraph] if isinstance(paragraph, Text) and paragraph.style == "bold" else [paragraph, ""]

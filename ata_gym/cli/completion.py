@@ -15,9 +15,9 @@ def policy(incomplete: str) -> list[str]:
     >>> policy("ofta")
     ['ofta']
     """
-    import ata_policies  # noqa: PLC0415 - asked for by a shell alone
+    import ata_policies  # noqa: PLC0415 - only a shell asks for them
 
-    return _those(incomplete, ata_policies.names())
+    return _beginning_with(incomplete, ata_policies.names())
 
 
 def policies(incomplete: str) -> list[str]:
@@ -39,7 +39,7 @@ def scenario(incomplete: str) -> list[str]:
     from ata_gym.scenarios import scenario_names  # noqa: PLC0415
     from ata_gym.scenarios.recorded import RECORDINGS  # noqa: PLC0415
 
-    return _those(incomplete, (*scenario_names(), *RECORDINGS))
+    return _beginning_with(incomplete, (*scenario_names(), *RECORDINGS))
 
 
 def problem(incomplete: str) -> list[str]:
@@ -48,9 +48,9 @@ def problem(incomplete: str) -> list[str]:
     >>> problem("d")
     ['digits']
     """
-    from ata_gym.training.problems.problem import problem_names  # noqa: PLC0415
+    from ata_gym.training.problem import problem_names  # noqa: PLC0415
 
-    return _those(incomplete, problem_names())
+    return _beginning_with(incomplete, problem_names())
 
 
 def env(incomplete: str) -> list[str]:
@@ -61,9 +61,9 @@ def env(incomplete: str) -> list[str]:
     """
     from ata_policies.registry import ids_by_name  # noqa: PLC0415
 
-    return _those(incomplete, ids_by_name())
+    return _beginning_with(incomplete, ids_by_name())
 
 
-def _those(incomplete: str, names: Iterable[str]) -> list[str]:
-    """The names that begin so."""
+def _beginning_with(incomplete: str, names: Iterable[str]) -> list[str]:
+    """The names that begin with what was typed."""
     return [name for name in names if name.startswith(incomplete)]

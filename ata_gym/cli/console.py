@@ -30,10 +30,10 @@ _WIDTH = 100
 """Columns of what is written to a file or a pipe."""
 
 LIST_WIDTH = 80
-"""Columns of lists, whose entries take one line, and of cards, where stdout is no terminal."""
+"""Columns of lists, whose entries take one line each, and of cards, where stdout is no terminal."""
 
 _words: ContextVar[tuple[str, ...]] = ContextVar("words", default=("ata-gym",))
-"""Of the command that runs."""
+"""The words of the command that runs."""
 
 
 def plain_errors(command: Callable[P, R]) -> Callable[P, R]:

@@ -47,24 +47,28 @@ _named = partial(typer.Option, autocompletion=completion.scenario)
 Scenario = Annotated[str | None, _named(help="A named scenario; `ata-gym scenarios` lists them.")]
 OneScenario = Annotated[str, _named(help="A named scenario; `ata-gym scenarios` lists them.")]
 Data = Annotated[Path | None, typer.Option(help="The folder with the file of a recorded scenario.")]
-Trace = Annotated[Path | None, typer.Option(help="Recorded task times, CSV or Parquet, in place of a scenario.")]
+Trace = Annotated[
+    Path | None, typer.Option(help="A file of recorded task times, CSV or Parquet, in place of a scenario.")
+]
 WorkerColumn = Annotated[str | None, typer.Option(help="The trace's column that names the worker.")]
 DurationColumn = Annotated[str | None, typer.Option(help="The trace's column of task times.")]
 RoundColumn = Annotated[
     str | None, typer.Option(help="The trace's column of rounds; without it times are replayed by task.")
 ]
 Budget = Annotated[int | None, typer.Option(help="Results B that a round needs; by default the scenario's.")]
-Rounds = Annotated[int | None, typer.Option(help="By default the scenario's horizon, or what the trace holds.")]
+Rounds = Annotated[
+    int | None, typer.Option(help="Rounds to play; by default the scenario's horizon, or as many as the trace holds.")
+]
 Seed = Annotated[int, typer.Option(help="The first seed.")]
 policies_option = partial(typer.Option, autocompletion=completion.policies)
-Policies = Annotated[str, policies_option(help="Names separated by commas; also package.module:Class.")]
+Policies = Annotated[
+    str, policies_option(help="Names of policies, separated by commas; package.module:Class is one of yours.")
+]
 Seeds = Annotated[int, typer.Option(help="Episodes, side by side, of neighbouring seeds.")]
 _running = partial(typer.Option, rich_help_panel="How it is run")
 Jobs = Annotated[
     int | None,
-    _running(
-        help="Policies at once, each in a process; by default all, up to one per processor of the machine or cluster."
-    ),
+    _running(help="How many policies run at once, each in a process; by default all, up to one per processor."),
 ]
 SaveEvery = Annotated[float, _running(help="Seconds between checkpoints.")]
 Workers = Annotated[
@@ -78,11 +82,13 @@ Address = Annotated[
     ),
 ]
 RerunChanged = Annotated[
-    bool, _running("--rerun-changed", help="Play anew what was played by other code; without it that is refused.")
+    bool, _running("--rerun-changed", help="Play anew what other code has played; otherwise such results are refused.")
 ]
 ProblemData = Annotated[
     Path | None,
-    typer.Option(help="For a problem that reads data (cifar100: the python or binary archive, its folder, or an npz)."),
+    typer.Option(
+        help="The data that a problem reads: for cifar100 the python or binary archive, its folder, or an npz."
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Write one JSON document.")]
 

@@ -1,4 +1,4 @@
-"""What one round on real workers was like, for people who watch: a line of text, scalars, and a trace's rows."""
+"""The record of one round on real workers, as a line of text, as scalars, and for a trace."""
 
 from __future__ import annotations
 
@@ -25,46 +25,46 @@ class RoundRecord:
     round: int
     """Counted from 1, over restarts."""
     tasks: Mapping[Worker, int]
-    """The tasks that each worker was given; workers that got none are in it with 0."""
+    """The number of tasks that each worker was given, which may be 0."""
     seconds: Mapping[Worker, tuple[float, ...]]
     """The task times of each worker's results, in the order of their starts."""
     round_time: float
     """From the round's start until its last needed result was in, communication included."""
     estimates: Mapping[Worker, float] = field(default_factory=dict)
-    """What the policy believed the mean task time of a worker to be when it decided, where it believed anything."""
+    """The mean task times that the policy believed when it decided, for workers of which it believed anything."""
     communication: float = 0.0
-    """The part of the round time in which all workers waited for the network."""
+    """Seconds of the round time in which all workers waited for the network."""
     wasted: Mapping[Worker, float] = field(default_factory=dict)
-    """Worker time without a result that counts: tasks that were cancelled, late or lost."""
+    """Worker time without a result that counts, of tasks that were cancelled, late or lost."""
     away: Mapping[Worker, str] = field(default_factory=dict)
     """Workers that are away, and why."""
     loss: float | None = None
-    """The mean loss of the tasks, where it is known."""
+    """The mean loss of the tasks, if it is known."""
 
     @property
     def busy(self) -> dict[Worker, float]:
-        """How long each worker computed results that count."""
+        """Seconds in which each worker computed results that count."""
         return {worker: sum(self.seconds.get(worker, ()), 0.0) for worker in self.tasks}
 
     @property
     def worker_time(self) -> float:
-        """Time that all workers were busy, with what was wasted."""
+        """The time that all workers were busy, including wasted time."""
         return sum(self.busy.values()) + sum(self.wasted.values())
 
     @property
     def waited_for(self) -> Worker | None:
-        """The worker whose results took longest; None if there were none."""
+        """The worker whose results took longest; None if there are no results."""
         busy = self.busy
         return max(busy, key=busy.__getitem__) if any(busy.values()) else None
 
     @property
     def idle(self) -> dict[Worker, float]:
-        """How long each worker waited for the slowest one."""
+        """Seconds in which each worker waited for the slowest one."""
         longest = max(self.busy.values(), default=0.0)
         return {worker: longest - busy for worker, busy in self.busy.items()}
 
     def scalars(self) -> dict[str, float]:
-        """Everything as named numbers, as ``SummaryWriter.add_scalar`` takes them one by one.
+        """All numbers by name, as ``SummaryWriter.add_scalar`` takes them one by one.
 
         >>> RoundRecord(1, {"a": 1}, {"a": (2.0,)}, round_time=2.5, communication=0.5).scalars()["time/idle/a"]
         0.0
@@ -89,25 +89,25 @@ class RoundRecord:
         return named
 
     def write(self, writer: Any) -> None:
-        """Give the scalars to a ``torch.utils.tensorboard.SummaryWriter``, or to what has its ``add_scalar``."""
+        """Write the scalars to a ``torch.utils.tensorboard.SummaryWriter``, or to an object with its ``add_scalar``."""
         for name, value in self.scalars().items():
             writer.add_scalar(name, value, self.round)
 
     def __str__(self) -> str:
-        said = [f"round {self.round}: {self.round_time:.3g} s"]
+        parts = [f"round {self.round}: {self.round_time:.3g} s"]
         if self.waited_for is not None:
-            said[0] += f", waited for {self.waited_for}"
+            parts[0] += f", waited for {self.waited_for}"
         if self.communication:
-            said[0] += f", communication {self.communication:.2g} s"
+            parts[0] += f", communication {self.communication:.2g} s"
         if any(self.wasted.values()):
-            said[0] += f", wasted {sum(self.wasted.values()):.3g} s"
+            parts[0] += f", wasted {sum(self.wasted.values()):.3g} s"
         if self.loss is not None:
-            said[0] += f", loss {self.loss:.4g}"
-        said.append(_few([self._of(worker) for worker in self.tasks if worker not in self.away]))
-        said += [f"away: {_few([f'{worker} ({why})' for worker, why in self.away.items()])}"] if self.away else []
-        return "; ".join(said)
+            parts[0] += f", loss {self.loss:.4g}"
+        parts.append(_few([self._text_of(worker) for worker in self.tasks if worker not in self.away]))
+        parts += [f"away: {_few([f'{worker} ({why})' for worker, why in self.away.items()])}"] if self.away else []
+        return "; ".join(parts)
 
-    def _of(self, worker: Worker) -> str:
+    def _text_of(self, worker: Worker) -> str:
         own = self.seconds.get(worker, ())
         text = f"{worker} {self.tasks[worker]}"
         if len(own) != self.tasks[worker]:
@@ -120,7 +120,7 @@ class RoundRecord:
 
 
 def _few(texts: Iterable[str], most: int = 16) -> str:
-    """Texts with commas; of many only the first, and how many more there are."""
+    """The first texts with commas between them, and the number of the others."""
     texts = list(texts)
     more = f" and {len(texts) - most} more" if len(texts) > most else ""
     return ", ".join(texts[:most]) + more

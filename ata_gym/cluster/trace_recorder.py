@@ -1,4 +1,4 @@
-"""The task times of real workers in a CSV file, for envs and experiments that replay them."""
+"""Recording the task times of real workers in a CSV file, which envs and experiments replay."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ import io
 import os
 from os import PathLike
 from pathlib import Path
-from typing import Self
 
 from ata_gym.cluster.round_record import RoundRecord
+from ata_gym.utils.closing import Closing
 
 COLUMNS = ("worker", "round", "duration")
 
 
-class TraceRecorder:
+class TraceRecorder(Closing):
     """Appends the times of each round's results to a CSV file with the columns worker, round and duration.
 
     ``ata_gym.pools.read_trace(path, worker="worker", duration="duration")`` replays it in an env, and so does
     ``ata-gym bench --trace``. There the workers are in the order of their names, and each task takes its worker's next
     time; a worker without results has no place.
 
-    Every round is written and flushed at once, so that a kill loses one round at most. A file that is there already is
-    gone on with, and a last line that was cut off is removed. Close it at the end, or use it in a ``with`` statement.
+    Every round is written and flushed at once, so that a kill loses one round at most. An existing file is continued,
+    and a last line that was cut off is removed. Close the recorder at the end, or use it in a ``with`` statement.
 
     Parameters
     ----------
@@ -70,12 +70,6 @@ class TraceRecorder:
     def close(self) -> None:
         """Close the file."""
         self._file.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
 
     def _write(self, rows: list[tuple[object, ...]]) -> None:
         text = io.StringIO()

@@ -94,7 +94,7 @@ class TaskDispatchEnv(SingleEnv):
 
     Examples
     --------
-    >>> import gymnasium as gym, ata_gym
+    >>> import gymnasium as gym, numpy as np, ata_gym
     >>> env = gym.make("ata_gym/TaskDispatch-v0", pool={"family": "deterministic", "scale": [2.0, 3.0]}, budget=2)
     >>> observation, _ = env.reset(seed=0)
     >>> observation, reward, _, _, info = env.step(np.array([1, 1]))

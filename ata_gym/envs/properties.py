@@ -1,4 +1,4 @@
-"""What single and vector envs share: the scenario, options of a reset, privileged information and checkpoints."""
+"""The part that single and vector envs share: scenario, reset options, privileged information and checkpoints."""
 
 from __future__ import annotations
 
@@ -32,9 +32,11 @@ class EnvProperties:
     scenario: Scenario
     """The pool, its changes, the budget, the horizon and the price; its name is "" if it has none."""
     _state_class: type[BatchState]
-    """That of this id."""
+    """The class of states of this id."""
     _state: BatchState
     _interface: Interface
+    _action_shape: tuple[int, ...]
+    """The shape of the action space, which has a row axis in a vector env only."""
     _ended: Mask
     """(E,) rows that need a reset before their next step."""
     _rows: int = 1
@@ -45,7 +47,7 @@ class EnvProperties:
     interface_arguments: tuple[str, str | None, str]
     """The arguments observation, action and reward_unit."""
     _renderer: Renderer | None
-    """What shows the rounds; None where nothing does."""
+    """It shows the rounds; None where they are not rendered."""
 
     pool = property(attrgetter("scenario.pool"), doc="The workers and the distributions of their task times.")
     n = property(attrgetter("scenario.pool.n"), doc="How many workers there are.")
@@ -94,8 +96,7 @@ class EnvProperties:
 
     def checked(self, actions: object) -> NDArray[Any]:
         """The actions of one step, of the shape of the action space; ValueError that says what is wrong with them."""
-        space: Any = getattr(self, "action_space")  # noqa: B009 - of the single or the vector env
-        return self._interface.form.check(actions, space.shape)
+        return self._interface.form.check(actions, self._action_shape)
 
     def action_masks(self) -> Mask:
         """Which actions are of use in the next step, (k,), or (E, k) of a vector env, as sb3-contrib asks for them.
@@ -125,10 +126,9 @@ class EnvProperties:
     def show_estimates(self, estimates: Floats | None) -> None:
         """Show these estimates of the mean task times, (n,) or (E, n), when the rounds are rendered; NaN: unknown.
 
-        They stay until others are given or the episode ends. Without them, and after None, the time that each worker
-        has spent in the episode over its results is shown, where the time of cancelled tasks counts; and where there is
-        no result, that the mean is at least this time. Nothing happens in an env that is not rendered. ValueError for
-        another shape.
+        They stay until others are given or the episode ends. Without them, and after None, the estimate is the time
+        that each worker has spent in the episode, cancelled tasks too, over its results; without a result the mean is
+        at least this time. Nothing happens in an env that is not rendered. ValueError for another shape.
         """
         shape = self._rows, self.n
         if estimates is not None and np.shape(estimates) not in (shape, shape[1:]):
@@ -137,7 +137,7 @@ class EnvProperties:
             self._interface.recorder.show_estimates(estimates)
 
     def timeline(self, row: int = 0) -> Timeline:
-        """What each worker did in the last round of a row, or in the one that is on: what ``render`` shows.
+        """What each worker did in the last round of a row, or does in a round that is not over; ``render`` shows it.
 
         ValueError if the env was made without ``render_mode``, as then nothing is recorded.
 

@@ -1,4 +1,4 @@
-"""What all single envs share: seeds, resets, rewards and info."""
+"""The part that all single envs share: seeds, resets, rewards and info."""
 
 from __future__ import annotations
 
@@ -50,6 +50,7 @@ class SingleEnv(EnvProperties, gym.Env[Observation, NDArray[Any]]):
         self._ended = np.ones(1, np.bool_)
         self.observation_space: Space[Any] = self._interface.observation_space()
         self.action_space: Space[Any] = self._interface.form.space()
+        self._action_shape = self.action_space.shape or ()
 
     def conditions(self) -> Conditions:  # noqa: D102 - the mixin says it
         return super().conditions().row(0)
@@ -86,8 +87,7 @@ class SingleEnv(EnvProperties, gym.Env[Observation, NDArray[Any]]):
         if self._ended[0]:
             raise ValueError("no episode is running: call reset() first")
         interface = self._interface
-        checked = interface.form.check(action, self.action_space.shape or ())
-        observation, played = interface.step(checked[None])
+        observation, played = interface.step(self.checked(action)[None])
         self._ended = played.ended
         info = {} if played.known is not None else {name: value.item() for name, value in played.info.items()}
         info |= {name: field[0] for name, field in interface.masks().items()}
@@ -96,7 +96,7 @@ class SingleEnv(EnvProperties, gym.Env[Observation, NDArray[Any]]):
         return chosen(observation, 0), played.reward.item(), False, played.ended.item(), info
 
     def render(self) -> Frame | None:
-        """Show the last round, or in dispatch the one that is on, in the way of ``render_mode``.
+        """Show the last round, or in dispatch the part of a round that has been played, as ``render_mode`` says.
 
         "ansi": a text of up to 80 columns. "rgb_array": pixels, shape (540, 960, 3). "human": a window, which ``reset``
         and ``step`` draw by themselves. Without a mode nothing is shown, with a warning.

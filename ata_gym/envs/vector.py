@@ -1,4 +1,4 @@
-"""What all vector envs share: seeds, autoreset as in Gymnasium's own, rewards and info."""
+"""The part that all vector envs share: seeds, autoreset as in Gymnasium's own, rewards and info."""
 
 from __future__ import annotations
 
@@ -61,6 +61,7 @@ class VectorEnv(EnvProperties, gym.vector.VectorEnv[Observation, NDArray[Any], N
         self.single_action_space = self._interface.form.space()
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
+        self._action_shape = self.action_space.shape or ()
         self._idle = np.asarray(create_zero_array(self.single_action_space))  # the action of a row that is reset
 
     def reset(
@@ -123,14 +124,13 @@ class VectorEnv(EnvProperties, gym.vector.VectorEnv[Observation, NDArray[Any], N
             raise ValueError("no episode is running: call reset() first")
         starting = self._ended.copy()
         any_starting = bool(starting.any())
-        shape = self.action_space.shape or ()
         if any_starting:
             if self.autoreset_mode is AutoresetMode.DISABLED:
                 ended = np.flatnonzero(starting).tolist()
                 raise ValueError(f'the episodes of rows {ended} have ended: reset(options={{"reset_mask": ...}}) them')
-            if np.shape(actions) == shape:
-                actions = np.where(starting.reshape(-1, *[1] * (len(shape) - 1)), self._idle, actions)
-        observation, played = self._interface.step(self._interface.form.check(actions, shape))
+            if np.shape(actions) == self._action_shape:
+                actions = np.where(starting.reshape(-1, *[1] * (np.ndim(actions) - 1)), self._idle, actions)
+        observation, played = self._interface.step(self.checked(actions))
         reward, live = played.reward, ~starting
         known = live if played.known is None else live & played.known
         if any_starting:

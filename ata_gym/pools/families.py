@@ -1,7 +1,7 @@
 """The one table of families: every task time is ``shift + scale * Z``; the docstring of ``Pool`` says what ``Z`` is.
 
-A new family needs a row here, its quantile in ``_standard_time`` of ``ata_gym/simulation/kernels.py``, and a function
-in ``constructors.py``.
+A new family needs a row here, its quantile in ``_standard_time`` of ``ata_gym/simulation/task_times.py``, and a
+function in ``constructors.py``.
 """
 
 from __future__ import annotations

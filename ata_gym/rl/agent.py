@@ -13,7 +13,7 @@ from typing import Any
 
 from ata_gym.envs.interface.worker_features import WorkerMemory
 from ata_gym.pools import deterministic
-from ata_gym.rl.learning.specification import AgentSpec
+from ata_gym.rl.learning.specification import AgentSpec, policy_name
 from ata_gym.typing import Ints
 from ata_gym.utils.extras import require
 from ata_gym.utils.manifest import read_listed
@@ -21,8 +21,6 @@ from ata_gym.utils.sealed import DamagedError
 from ata_policies.observations import Observation
 from ata_policies.policy import DispatchPolicy, Policy, Setting, State
 from ata_policies.registry import ids_by_name
-
-_NAMES = {"allocation": "LearnedAgent", "race": "LearnedRaceAgent", "dispatch": "LearnedDispatchAgent"}
 
 
 class LearnedAgent(Policy):
@@ -61,24 +59,15 @@ class LearnedAgent(Policy):
 
 
 class LearnedRaceAgent(LearnedAgent):
-    """As ``LearnedAgent``, for races."""
+    """The agent in a folder of ``ata-gym learn``, for races; see ``LearnedAgent``."""
 
     env_id = ids_by_name()["race"]
 
 
 class LearnedDispatchAgent(LearnedAgent, DispatchPolicy):
-    """As ``LearnedAgent``, for dispatch."""
+    """The agent in a folder of ``ata-gym learn``, for dispatch; see ``LearnedAgent``."""
 
     env_id = ids_by_name()["dispatch"]
-
-
-def policy_name(env: str, folder: Path) -> str:
-    """The name of the agent in a folder for ``ata-gym bench`` and ``ata_policies.make``; ``env`` is a short name.
-
-    >>> policy_name("race", Path("results"))
-    'ata_gym.rl.agent:LearnedRaceAgent:folder=results'
-    """
-    return f"{__name__}:{_NAMES[env]}:folder={folder.as_posix()}"
 
 
 def _player(folder: Path, env_id: str, setting: Setting) -> type[Policy]:

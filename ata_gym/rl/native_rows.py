@@ -1,4 +1,4 @@
-"""What the bridges have in common: the check that they are given rows of a native vector env."""
+"""The check that a bridge to an RL library is given a native vector env."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Imported before what needs Stable-Baselines3: without it, the import says in a sentence what to install."""
+"""The import of this module says in a sentence what to install where Stable-Baselines3 is missing."""
 
 from ata_gym.utils.extras import require
 

@@ -24,10 +24,10 @@ _AVAILABLE = OF_WORKER.index("available")
 class WorkersNet(nn.Module):
     """Numbers for each worker, and numbers for the row, from the features of the workers.
 
-    Each worker is encoded by the same layer. The mean and the maximum of the codes over the available workers are the
-    context; from it and from a worker's own code the same small network makes the numbers of each worker, and another
-    one, from the context alone, those of the row. This is the form of Zaheer et al., "Deep Sets", NeurIPS 2017. A
-    linear part, which begins at 0, adds what follows directly from a worker's features.
+    The same layer encodes each worker. The mean and the maximum of the codes over the available workers are the
+    context. A small network makes the numbers of each worker from its code and the context, and another one makes those
+    of the row from the context (Zaheer et al., "Deep Sets", NeurIPS 2017). A linear part, which begins at 0, adds what
+    follows directly from a worker's features.
 
     Parameters
     ----------
@@ -68,12 +68,12 @@ class WorkersNet(nn.Module):
     def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
         """Features (..., n, 15) to numbers of the workers (..., n, for_worker) and of the row (..., for_row)."""
         codes = torch.relu(self.encode(features))
-        there = features[..., _AVAILABLE : _AVAILABLE + 1]
-        mean = (codes * there).sum(dim=-2) / there.sum(dim=-2).clamp(min=1.0)
-        largest = (codes * there).amax(dim=-2)
+        available = features[..., _AVAILABLE : _AVAILABLE + 1]
+        mean = (codes * available).sum(dim=-2) / available.sum(dim=-2).clamp(min=1.0)
+        largest = (codes * available).amax(dim=-2)
         context = torch.cat([mean, largest], dim=-1)
-        around = context.unsqueeze(-2).expand(*codes.shape[:-1], context.shape[-1])
-        of_workers = self.of_worker(torch.cat([codes, around], dim=-1)) + self.direct(features)
+        for_each = context.unsqueeze(-2).expand(*codes.shape[:-1], context.shape[-1])
+        of_workers = self.of_worker(torch.cat([codes, for_each], dim=-1)) + self.direct(features)
         return of_workers, self.of_row(context)
 
 

@@ -1,4 +1,4 @@
-"""TorchRL: the native vector env as an env of TorchRL, all rows in one call. It needs torchrl."""
+"""TorchRL: the native vector env as an env of TorchRL, all rows in one call. This module needs torchrl."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class NativeTorchEnv(EnvBase):  # type: ignore[misc]
         ``autoreset_mode="Disabled"``: TorchRL itself says which rows are reset. ValueError otherwise, and for
         ``action="allocation"``, since no spec of TorchRL holds integers with a given sum.
     device
-        Where the tensors lie.
+        The device of the tensors.
 
     Notes
     -----
@@ -85,13 +85,13 @@ class NativeTorchEnv(EnvBase):  # type: ignore[misc]
         else:
             rows = marked.reshape(self.envs.num_envs).cpu().numpy()
             observation, self.info = self.envs.reset(options={"reset_mask": rows})
-        return self._told(observation, np.zeros(self.envs.num_envs, np.bool_))
+        return self._tensordict(observation, np.zeros(self.envs.num_envs, np.bool_))
 
     def _step(self, tensordict: Any) -> Any:
         actions = tensordict["action"].detach().cpu().numpy()
         observation, reward, _, truncated, self.info = self.envs.step(actions)
-        told = self._told(observation, truncated)
-        return told.set("reward", self._tensor(reward.astype(np.float32)[:, None]))
+        tensors = self._tensordict(observation, truncated)
+        return tensors.set("reward", self._tensor(reward.astype(np.float32)[:, None]))
 
     def _set_seed(self, seed: int | None) -> None:
         self._next_seed = seed
@@ -101,15 +101,15 @@ class NativeTorchEnv(EnvBase):  # type: ignore[misc]
         self.envs.close()
         super().close(raise_if_closed=raise_if_closed)
 
-    def _told(self, observation: Any, truncated: Any) -> Any:
-        """What TorchRL gets of a reset or a step."""
+    def _tensordict(self, observation: Any, truncated: Any) -> Any:
+        """The tensors that TorchRL gets of a reset or a step."""
         seen = observation if isinstance(observation, dict) else {"observation": observation}
-        told = {key: self._tensor(field) for key, field in seen.items()}
+        tensors = {key: self._tensor(field) for key, field in seen.items()}
         if "action_mask" in self.observation_spec:
-            told["action_mask"] = self._tensor(self.bare.action_masks())
+            tensors["action_mask"] = self._tensor(self.bare.action_masks())
         ended = self._tensor(truncated[:, None])
-        told |= {"done": ended, "truncated": ended.clone(), "terminated": torch.zeros_like(ended)}
-        return TensorDict(told, batch_size=self.batch_size, device=self.device)
+        tensors |= {"done": ended, "truncated": ended.clone(), "terminated": torch.zeros_like(ended)}
+        return TensorDict(tensors, batch_size=self.batch_size, device=self.device)
 
     def _tensor(self, array: Any) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(array)).to(self.device)

@@ -11,7 +11,7 @@ from ata_gym.utils.card import Card
 
 
 def scenario_card(scenario: Scenario) -> Card:
-    """What there is to say of a scenario that has a name, or has none.
+    """The card of a scenario with or without a name.
 
     >>> from ata_gym.scenarios import scenario
     >>> card = scenario_card(scenario("five-workers"))
@@ -54,7 +54,7 @@ def workers(scenario: Scenario) -> str:
 
 
 def _change(change: Change) -> str:
-    """A change by its name, and for most its settings."""
+    """A change as its name with its settings."""
     if isinstance(change, Redraw):
         return "Redraw, workers drawn anew" + f", then one of {len(change.among)} kinds of change" * bool(change.among)
     return str(change)
@@ -67,9 +67,9 @@ def _range(what: str, numbers: Floats) -> str:
 
 def _published(published: Published) -> str:
     """The constants of each version that published some."""
-    said = [
+    constants_by_version = [
         f"{', '.join('none' if value is None else f'{value:.6g}' for value in constants)} ({version})"
         for version, constants in published._asdict().items()
         if constants != AtaConstants()
     ]
-    return "; ".join(said) or "none: policies take them from the pool"
+    return "; ".join(constants_by_version) or "none: policies take them from the pool"

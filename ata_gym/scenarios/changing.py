@@ -59,7 +59,7 @@ _STRAGGLERS: dict[str, tuple[tuple[int, ...], tuple[Change, ...], str]] = {
         "in four equal groups, mean times 1 : 2 : 3 : 4, and slowed by cpu and memory load, which are signalled",
     ),
 }
-"""Mean times of equal groups of workers, in units of the fastest; changes; and the two in words."""
+"""Mean times of equal groups of workers, in units of the fastest; changes; and a summary of both."""
 
 
 def _changed(name: str) -> Scenario:
@@ -76,7 +76,7 @@ def _changed(name: str) -> Scenario:
 
 
 def _steady() -> Scenario:
-    """Outliers among times that hardly vary otherwise."""
+    """A scenario of outliers in times that hardly vary otherwise."""
     noisy = _changed("outliers")
     return replace(
         noisy,

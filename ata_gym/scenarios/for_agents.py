@@ -1,4 +1,4 @@
-"""Scenarios for agents that are trained: a small one, and ones whose workers are drawn anew in each episode. Ours.
+"""Our scenarios for agents that are trained: a small one, and ones whose workers are drawn anew in each episode.
 
 The seeds of drawn scenarios are split: an agent is trained on some, chosen on others and compared on the rest.
 """
@@ -21,28 +21,31 @@ SPLITS: Mapping[str, range] = MappingProxyType(
 )
 """Seeds of rows by what they are for. Any change here, or of a drawn scenario, needs a new version of its name."""
 
-_WIDE = ("exponential", "gamma", "log-normal", "uniform", "weibull")
+FAMILIES = ("exponential", "gamma", "log-normal", "uniform", "weibull")
+HEAVY_TAILED = ("log-normal", "pareto", "weibull")
 _DRAWN: dict[str, tuple[PoolDistribution, int, int, tuple[tuple[Change, ...], ...], str]] = {
-    "drawn-6-v1": (PoolDistribution(6, None, _WIDE, (2, 20), (0.1, 1.5)), 8, 50, (), "6 workers, ratios 2 to 20"),
-    "drawn-51-v1": (PoolDistribution(51, None, _WIDE, (2, 60), (0.1, 1.5)), 23, 200, (), "51 workers, ratios 2 to 60"),
+    "drawn-6-v1": (PoolDistribution(6, None, FAMILIES, (2, 20), (0.1, 1.5)), 8, 50, (), "6 workers, ratios 2 to 20"),
+    "drawn-51-v1": (
+        PoolDistribution(51, None, FAMILIES, (2, 60), (0.1, 1.5)), 23, 200, (), "51 workers, ratios 2 to 60",
+    ),
     "drawn-3-to-16-v1": (
-        PoolDistribution(16, 3, _WIDE, (1.5, 20), (0.1, 1.5)), 32, 100, (), "3 to 16 workers, ratios 1.5 to 20",
+        PoolDistribution(16, 3, FAMILIES, (1.5, 20), (0.1, 1.5)), 32, 100, (), "3 to 16 workers, ratios 1.5 to 20",
     ),
     "drawn-heavy-8-v1": (
-        PoolDistribution(8, None, ("log-normal", "pareto", "weibull"), (2, 20), (1, 4)), 12, 200, (),
+        PoolDistribution(8, None, HEAVY_TAILED, (2, 20), (1, 4)), 12, 200, (),
         "8 workers with heavy tails, CVs 1 to 4, ratios 2 to 20",
     ),
     "drawn-changing-12-v2": (
-        PoolDistribution(12, None, _WIDE, (2, 20), (0.1, 1.0)), 24, 200,
+        PoolDistribution(12, None, FAMILIES, (2, 20), (0.1, 1.0)), 24, 200,
         ((), (Switch(every=50),), (Walk(0.05, 1.0),), (OnOff(6.0, 0.01, 0.05),)),
         "12 workers, ratios 2 to 20, that stay, swap every 50 rounds, drift, or are slow in spells",
     ),
 }  # fmt: skip
-"""Workers, budget, rounds, lists of changes of which an episode has one, and all that in words."""
+"""The workers, the budget, the rounds, the lists of changes of which an episode has one, and a summary of them."""
 
 
 def _small() -> Scenario:
-    """Five workers."""
+    """The small one."""
     c = [1.0, 1.5, 2.0, 3.0, 6.0]
     return ours(SMALL, shifted_exponential(c, c), 8, 100, "c + Exp(c), c = 1, 1.5, 2, 3, 6: a small one to begin with")
 

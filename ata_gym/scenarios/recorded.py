@@ -33,7 +33,7 @@ class Recording:
     summary: str
     source: str
     digest: str
-    """``fingerprint_of`` the pool's data."""
+    """The ``fingerprint_of`` the pool's data."""
     changes: tuple[Change, ...] = ()
     """Changes on top of what was recorded."""
 
@@ -59,7 +59,7 @@ def _mlperf(path: Path) -> Pool:
 
 
 def _phones(path: Path) -> Pool:
-    """60 of the phones, evenly spaced in the order of their scores; the distribution of the times is ours."""
+    """A pool of 60 phones, evenly spaced in the order of their scores; the distribution of the times is ours."""
     scores = np.sort([float(phone["CPU_F_AI_Score"]) for phone in json.loads(path.read_text(encoding="utf-8"))])
     chosen = scores[np.linspace(0, len(scores) - 1, 60).round().astype(np.int64)]
     return gamma(25.0, 100_000 / chosen / 25)

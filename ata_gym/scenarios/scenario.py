@@ -13,11 +13,11 @@ from ata_gym.changes import Change, Redraw, checked_changes
 from ata_gym.changes.change import catalogue
 from ata_gym.pools import Pool, PoolDistribution
 from ata_gym.pools.distributions import NEVER
-from ata_gym.simulation.rounds import longest_times
+from ata_gym.simulation.task_times import longest_times
 from ata_gym.utils.validation import non_negative, real, short, whole_number
 
 _LARGEST = 1e37
-"""What a round can take and cost stays below, so that it fits in float32, which RL libraries use."""
+"""The time and the cost of a round stay below this number, so that they fit in float32, which RL libraries use."""
 
 
 class AtaConstants(NamedTuple):

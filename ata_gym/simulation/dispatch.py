@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, NamedTuple, TypeAlias
+from typing import Annotated, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from ata_gym.pools.distributions import Distributions
-from ata_gym.simulation import kernels
-from ata_gym.simulation.disturbances import Disturbances, checked
+from ata_gym.simulation.disturbances import Disturbances, alive, checked, end_of_task, gives_result
+from ata_gym.simulation.task_times import LAYOUT, TYPES, TaskTimes, kernel_arguments, time_of
 from ata_gym.typing import Bits, Floats, Ints, Keys, Mask
+from ata_gym.utils.compiled import gufunc, phase
 from ata_gym.utils.ranges import Flags, Tasks, Wholes, Within, all_tasks
 
 Moments: TypeAlias = Annotated[Floats, Within(0.0, float(np.finfo(np.float32).max))]
@@ -76,6 +77,101 @@ class Completion(NamedTuple):
     """Where the rows are inside their rounds now; after the B-th result, at the start of the next round."""
 
 
+@phase
+def _start(times: TaskTimes, row: RoundState, started: Ints, dies: Floats, action: Bits, everybody: bool) -> None:
+    """Start a task of each idle worker that lives, of those that the action names, or of everybody."""
+    now = row.now[0]
+    for i in range(len(action)):
+        if row.running[i] == 0 and (action[i] != 0 or everybody) and alive(dies[i], now):
+            row.duration[i] = time_of(times, i, started[i])
+            row.idle[i] += now - row.finish[i]  # exactly 0 where it restarts at once
+            row.begun[i], row.finish[i] = now, end_of_task(now, row.duration[i], dies[i])
+            row.running[i] = 1
+            row.tasks[i] += 1
+            started[i] += 1
+
+
+@phase
+def _go_on(times: TaskTimes, row: RoundState, started: Ints, dies: Floats, action: Bits) -> int:
+    """Start workers and go on to the next result; return whose it is."""
+    everybody = False
+    while True:
+        _start(times, row, started, dies, action, everybody)
+        i = -1  # whose task ends first
+        for j in range(len(action)):
+            if row.running[j] != 0 and (i < 0 or row.finish[j] < row.finish[i]):
+                i = j
+        if i < 0:  # no worker is running a task
+            if everybody:  # nor does any live, which the callers rule out
+                return i
+            everybody = True
+            continue
+        everybody = False
+        row.now[0] = row.finish[i]
+        row.running[i] = 0
+        if gives_result(row.begun[i], row.duration[i], dies[i], row.now[0]):
+            return i
+        row.lost[0] += 1
+
+
+@phase
+def _measure(row: RoundState, dies: Floats, over: bool, elapsed: Floats, age: Floats) -> None:
+    """Add up the worker time, and say how long the tasks that are running have run, or were cancelled or lost."""
+    now, total = row.now[0], 0.0
+    for i in range(len(dies)):
+        running = row.running[i] != 0
+        total += (now if running else row.finish[i]) - row.idle[i]
+        since = now - row.begun[i] if running else 0.0
+        elapsed[i] = since if over else 0.0
+        age[i] = 0.0 if over else since
+    if over and row.lost[0] > 0:
+        for i in range(len(dies)):
+            if not gives_result(row.begun[i], row.duration[i], dies[i], row.finish[i]) and row.running[i] == 0:
+                elapsed[i] = row.finish[i] - row.begun[i]
+    row.spent[0] = total
+
+
+@phase
+def _begin_round(row: RoundState, budget: int) -> None:
+    """Put a row at the start of a round; ``lost`` stays as it is until the first decision."""
+    row.missing[0] = budget
+    row.now[0] = row.spent[0] = 0.0
+    for i in range(len(row.tasks)):
+        row.tasks[i], row.running[i] = 0, 0
+        row.begun[i] = row.duration[i] = row.finish[i] = row.idle[i] = 0.0
+
+
+@gufunc(
+    f"void({TYPES}uint64[:],int64[:],int64[:],int64[:],int8[:],float64[:],"
+    "int64[:],int64[:],int64[:],int8[:],float64[:],float64[:],float64[:],float64[:],float64[:],float64[:],int64[:],"
+    "int64[:],float64[:],float64[:],float64[:],boolean[:],float64[:],float64[:])",
+    f"{LAYOUT}(),(),(),(),(n),(n),(n),(),(n),(n),(n),(n),(n),(n),(),(),(),(),(),(n),(n),(),(),()",
+    tuple(range(14, 32)),
+)
+def _run_dispatch(
+    family: Ints, shift: Floats, scale: Floats, shape: Floats, table: Floats, first: Ints, length: Ints, noise: Floats,
+    key: Keys, episode: Ints, round_index: Ints, budget: Ints, action: Bits, dies: Floats,
+    started: Ints, missing: Ints, tasks: Ints, running: Bits, begun: Floats, duration: Floats, finish: Floats,
+    idle: Floats, now: Floats, spent: Floats, lost: Ints,
+    worker: Ints, time: Floats, elapsed: Floats, age: Floats, round_over: Any, round_time: Floats, worker_time: Floats,
+) -> None:  # fmt: skip
+    """Start idle workers and go on to the next result; ``started`` to ``lost`` are changed in place."""
+    times = TaskTimes(
+        family, shift, scale, shape, table, first, length, noise, key[0], episode[0], round_index[0]
+    )  # fmt: skip
+    row = RoundState(missing, tasks, running, begun, duration, finish, idle, now, spent, lost)
+    if missing[0] == budget[0]:  # the round begins
+        lost[0] = 0
+    i = _go_on(times, row, started, dies, action)
+    missing[0] -= 1
+    over = missing[0] == 0
+    _measure(row, dies, over, elapsed, age)
+    worker[0], time[0], round_over[0] = i, duration[i], over
+    round_time[0], worker_time[0] = now[0], spent[0]
+    if over:
+        _begin_round(row, budget[0])
+
+
 def dispatch_step(
     distributions: Distributions,
     keys: Keys,
@@ -116,6 +212,6 @@ def dispatch_step(
     elapsed, age = np.empty((2, rows, n))
     duration, round_time, worker_time = np.empty((3, rows))
     seen = np.empty(rows, np.int64), duration, elapsed, age, np.empty(rows, np.bool_), round_time, worker_time
-    of_tasks = kernels.distribution_arguments(distributions, noise)
-    kernels.run_dispatch(*of_tasks, keys, episode, round_index, budget, action, dies, after, *there, *seen)
+    of_tasks = kernel_arguments(distributions, noise)
+    _run_dispatch(*of_tasks, keys, episode, round_index, budget, action, dies, after, *there, *seen)
     return Completion(*seen, after, there)

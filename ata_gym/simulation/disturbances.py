@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from functools import cache
 from typing import NamedTuple
 
 import numpy as np
 
 from ata_gym.typing import Floats
+from ata_gym.utils.compiled import inlined
 
 
 class Disturbances(NamedTuple):
@@ -37,3 +39,21 @@ def checked(disturbances: Disturbances | None, n: int) -> Disturbances:
     if not np.isinf(disturbances.dies).any(axis=-1).all():
         raise ValueError("a row's workers all die: dies must be inf for one of them at least")
     return disturbances
+
+
+@inlined
+def alive(dies: float, now: float) -> bool:
+    """Whether a worker that dies at ``dies`` is alive; one that never dies is so even at a time that overflowed."""
+    return dies > now or dies == math.inf
+
+
+@inlined
+def end_of_task(begun: float, duration: float, dies: float) -> float:
+    """When a task ends, or its worker dies: never NaN, so that events stay in order and a round ends."""
+    return begun + duration if begun + duration < dies else dies
+
+
+@inlined
+def gives_result(begun: float, duration: float, dies: float, now: float) -> bool:
+    """Whether a task whose end is ``now`` gives a result; it is lost if its worker dies before. NaN counts as one."""
+    return now < dies or not begun + duration > now

@@ -1,11 +1,67 @@
-"""Keys of the random numbers: one per row and purpose, and fresh ones derived from them."""
+"""Random numbers by key: keys for each row and purpose, fresh keys derived from them, and uniform numbers.
+
+The generator is Philox-4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011), which computes
+a number from a key and a counter. A number depends on nothing else: not on the policy, the batch or the process.
+"""
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
-from ata_gym.simulation import kernels
 from ata_gym.typing import Floats, Ints, Keys
+from ata_gym.utils.compiled import gufunc, inlined
+
+Word = Any  # an unsigned integer of 32 or 64 bits, whose arithmetic wraps
+
+
+@inlined
+def philox(key: Word, task: int, worker: int, episode: int) -> tuple[Word, Word]:
+    """Two 32-bit words of Philox-4x32-10 for a 64-bit key and a (64, 32, 32)-bit counter."""
+    k0, k1 = np.uint32(key), np.uint32(key >> np.uint64(32))
+    c0, c1 = np.uint32(task), np.uint32(np.uint64(task) >> np.uint64(32))
+    c2, c3 = np.uint32(worker), np.uint32(episode)
+    for _ in range(10):
+        low, high = np.uint64(0xD2511F53) * np.uint64(c0), np.uint64(0xCD9E8D57) * np.uint64(c2)
+        c0 = np.uint32(np.uint32(high >> np.uint64(32)) ^ c1 ^ k0)
+        c2 = np.uint32(np.uint32(low >> np.uint64(32)) ^ c3 ^ k1)
+        c1, c3 = np.uint32(high), np.uint32(low)
+        k0 = np.uint32(k0 + np.uint32(0x9E3779B9))
+        k1 = np.uint32(k1 + np.uint32(0xBB67AE85))
+    return c0, c1
+
+
+@inlined
+def uniform(key: Word, task: int, worker: int, episode: int) -> float:
+    """A number of 52 bits, symmetric within (0, 1), so that u and 1 - u are both exact and neither is 0."""
+    high, low = philox(key, task, worker, episode)
+    return (np.float64((np.uint64(high) << np.uint64(20)) | np.uint64(low >> np.uint32(12))) + 0.5) * 2.0**-52
+
+
+@inlined
+def _derived(key: Word, episode: int, index: int) -> Word:
+    """A key from a key, an episode and an index."""
+    high, low = philox(key, index, 0, episode)
+    return (np.uint64(high) << np.uint64(32)) | np.uint64(low)
+
+
+@gufunc("void(uint64[:], int64[:], int64[:], uint64[:])", "(),(),()->()")
+def _derive_key(key: Keys, episode: Ints, index: Ints, out: Keys) -> None:
+    out[0] = _derived(key[0], episode[0], index[0])
+
+
+@gufunc("void(uint64[:], float64[:])", "(),(k)", (1,))
+def _fill_uniforms(key: Keys, out: Floats) -> None:
+    for i in range(len(out)):
+        out[i] = uniform(key[0], 0, i, 0)
+
+
+@gufunc("void(uint64[:], int64[:], int64[:], int64[:], float64[:])", "(),(),(),(),(k)", (4,))
+def _fill_uniforms_of_round(key: Keys, episode: Ints, round_index: Ints, place: Ints, out: Floats) -> None:
+    own = _derived(key[0], episode[0], -1 - place[0])  # a negative task number, as no task has
+    for i in range(len(out)):
+        out[i] = uniform(own, round_index[0], i, 0)
 
 
 def stream_keys(seed: int, rows: int = 1, stream: int = 0) -> Keys:
@@ -20,7 +76,7 @@ def stream_keys(seed: int, rows: int = 1, stream: int = 0) -> Keys:
 
 def derive_keys(keys: Keys, episode: Ints | int, index: Ints | int) -> Keys:
     """Fresh keys from ``keys``, one for each (episode, index); the three broadcast together."""
-    fresh: Keys = kernels.derive_key(keys, np.asarray(episode, np.int64), np.asarray(index, np.int64))
+    fresh: Keys = _derive_key(keys, np.asarray(episode, np.int64), np.asarray(index, np.int64))
     return fresh
 
 
@@ -41,5 +97,15 @@ def uniforms(keys: Keys, size: int) -> Floats:
     (2, 3)
     """
     numbers = np.empty((*np.shape(keys), size))
-    kernels.fill_uniforms(keys, numbers)
+    _fill_uniforms(keys, numbers)
+    return numbers
+
+
+def uniforms_of_round(keys: Keys, episode: Ints, round_index: Ints, place: int, size: int) -> Floats:
+    """Uniform numbers of a round for the change at ``place`` in the list of changes, shape (E, size).
+
+    ``keys``, ``episode`` and ``round_index`` have shape (E,). No task has the same noise.
+    """
+    numbers = np.empty((len(keys), size))
+    _fill_uniforms_of_round(keys, episode, round_index, place, numbers)
     return numbers

@@ -7,9 +7,12 @@ from typing import NamedTuple
 import numpy as np
 
 from ata_gym.pools.distributions import Distributions
-from ata_gym.simulation import kernels
 from ata_gym.simulation.disturbances import Disturbances, checked, undisturbed
+from ata_gym.simulation.keys import uniform
+from ata_gym.simulation.race import run_race
+from ata_gym.simulation.task_times import LAYOUT, TYPES, TaskTimes, disturbed, kernel_arguments, time_by_noise
 from ata_gym.typing import Floats, Ints, Keys
+from ata_gym.utils.compiled import gufunc
 
 
 class RoundResult(NamedTuple):
@@ -31,44 +34,54 @@ class RoundResult(NamedTuple):
     """(E,) tasks that were running when their worker died."""
 
 
-def task_times(
-    distributions: Distributions,
-    keys: Keys,
-    episode: Ints | int,
-    round_index: Ints | int,
-    worker: Ints | int,
-    task: Ints | int,
-    disturbances: Disturbances | None = None,
-) -> Floats:
-    """Times of single tasks, for methods that know no rounds: the very times that a round would have.
-
-    The arguments broadcast together and are those of :func:`allocation_round`; ``worker`` starts a task after ``task``
-    others in the episode. Deaths do not matter here.
-
-    >>> from ata_gym.pools import exponential
-    >>> from ata_gym.simulation.keys import stream_keys
-    >>> distributions, keys, zero = exponential([1.0, 2.0]).distributions, stream_keys(0), np.zeros(1, np.int64)
-    >>> round = allocation_round(distributions, keys, zero, zero, np.zeros((1, 2), np.int64), np.array([[1, 1]]), 2)
-    >>> bool((task_times(distributions, keys, 0, 0, np.array([0, 1]), 0) == round.duration[0]).all())
-    True
-    """
-    noise = (disturbances or undisturbed(distributions.family.shape[-1])).noise
-    indices = [np.asarray(index, np.int64) for index in (episode, round_index, worker, task)]
-    times: Floats = kernels.one_time(*kernels.distribution_arguments(distributions, noise), keys, *indices)
-    return times
-
-
-def longest_times(distributions: Distributions) -> Floats:
-    """The longest time, shape (n,), that a task of each worker can take, with noise of 52 bits; inf if it overflows.
-
-    >>> from ata_gym.pools import exponential, trace
-    >>> longest_times((exponential([1.0]) + trace([[2.0, 5.0]])).distributions).round(1).tolist()
-    [36.7, 5.0]
-    """
-    noise = undisturbed(len(distributions.family)).noise
-    with np.errstate(over="ignore"):
-        times: Floats = kernels.longest_times(*kernels.distribution_arguments(distributions, noise))
-    return times
+@gufunc(
+    f"void({TYPES}uint64[:],int64[:],int64[:],int64[:],int64[:],int64[:],float64[:],int64[:],float64[:],float64[:])",
+    f"{LAYOUT}(),(),(),(n),(n),(b),(b)->(n),(),()",
+    (13, 14),
+)
+def _run_allocation(
+    family: Ints, shift: Floats, scale: Floats, shape: Floats, table: Floats, first: Ints, length: Ints, noise: Floats,
+    key: Keys, episode: Ints, round_index: Ints, started: Ints, allocation: Ints,
+    worker: Ints, time: Floats, started_after: Ints, round_time: Floats, worker_time: Floats,
+) -> None:  # fmt: skip
+    """Every worker runs its tasks one after the other, and nobody dies; the round ends when the last task is done."""
+    times = TaskTimes(
+        family, shift, scale, shape, table, first, length, noise, key[0], episode[0], round_index[0]
+    )  # fmt: skip
+    budget = len(worker)
+    padded = (budget + 8) // 8 * 8  # whole vectors, with a spare place at the end
+    scratch = np.empty((2, padded), np.int64)
+    workers, tasks = scratch[0], scratch[1]
+    uniforms = tasks.view(np.float64)  # in place of the tasks
+    workers[budget:] = tasks[budget:] = 0
+    b = 0
+    for i in range(len(allocation)):
+        workers[b], tasks[b] = i, started[i]
+        b += allocation[i] > 0  # no branch for the first task: nothing predicts it
+        for j in range(1, allocation[i]):
+            workers[b], tasks[b] = i, started[i] + j
+            b += 1
+        started_after[i] = started[i] + allocation[i]
+    for b in range(padded):  # a loop of its own, so that it vectorises
+        uniforms[b] = uniform(key[0], tasks[b], workers[b], episode[0])
+    if noise[0, 0] > 0.0 or noise[0, 3] < 1.0:
+        for b in range(budget):
+            uniforms[b] = disturbed(noise, workers[b], uniforms[b])
+    worker[:] = workers[:budget]
+    longest = busy = total = 0.0
+    before, task = -1, 0
+    for b in range(budget):
+        i = worker[b]
+        same = i == before
+        total += 0.0 if same else busy
+        busy = busy if same else 0.0
+        task = task + 1 if same else started[i]
+        before = i
+        time[b] = time_by_noise(times, i, task, uniforms[b])
+        busy += time[b]
+        longest = max(longest, busy)
+    round_time[0] = longest
+    worker_time[0] = total + busy
 
 
 def allocation_round(
@@ -100,10 +113,10 @@ def allocation_round(
     noise, dies, _ = disturbances or undisturbed(allocation.shape[1])
     if disturbances is not None and np.isfinite(dies).any():
         return race_round(distributions, keys, episode, round_index, started, allocation, budget, disturbances)
-    of_tasks = kernels.distribution_arguments(distributions, noise)
+    of_tasks = kernel_arguments(distributions, noise)
     rows, n = allocation.shape
     worker, duration = np.empty((rows, budget), np.int64), np.empty((rows, budget))
-    after, round_time, worker_time = kernels.run_allocation(
+    after, round_time, worker_time = _run_allocation(
         *of_tasks, keys, episode, round_index, started, allocation, worker, duration
     )
     none = np.zeros((rows, n)), np.zeros(rows, np.int64)  # nothing is cancelled and nothing lost
@@ -144,11 +157,12 @@ def race_round(
     (array([[0, 1, 1, 1]]), array([[1., 0.]]), array([8.]), array([10.5]), array([1]))
     """
     noise, dies, deadline = checked(disturbances, allocation.shape[1])
-    of_tasks = kernels.distribution_arguments(distributions, noise)
+    of_tasks = kernel_arguments(distributions, noise)
     rows = len(allocation)
     worker, duration = np.empty((rows, budget), np.int64), np.empty((rows, budget))
-    rest = kernels.run_race(
-        *of_tasks, keys, episode, round_index, started, allocation, dies, deadline, worker, duration
+    unasked = np.empty((rows, 0))  # when tasks were started
+    rest = run_race(
+        *of_tasks, keys, episode, round_index, started, allocation, dies, deadline, worker, duration, unasked
     )
     return RoundResult(worker, duration, *rest)
 
@@ -176,10 +190,8 @@ def task_starts(
     array([[0. , 0. , 3. , 5.5]])
     """
     noise, dies, deadline = checked(disturbances, allocation.shape[1])
-    of_tasks = kernels.distribution_arguments(distributions, noise)
+    of_tasks = kernel_arguments(distributions, noise)
     duration, start = np.empty((2, len(allocation), budget))
     worker = np.empty(start.shape, np.int64)
-    kernels.run_race_with_starts(
-        *of_tasks, keys, episode, round_index, started, allocation, dies, deadline, worker, duration, start
-    )
+    run_race(*of_tasks, keys, episode, round_index, started, allocation, dies, deadline, worker, duration, start)
     return start

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from ata_gym.training.devices.clock import DeviceClock
     from ata_gym.training.devices.workers import Worker
     from ata_gym.training.methods import METHODS, run_method
+    from ata_gym.training.problem import Problem, make_problem, problem_names
     from ata_gym.training.problems.classification import Classification
-    from ata_gym.training.problems.problem import Problem, make_problem, problem_names
-    from ata_gym.training.settings import TrainingSettings
-    from ata_gym.training.tasks import Tasks
-    from ata_gym.training.trainer import Trainer
+    from ata_gym.training.tasks.tasks import Tasks
+    from ata_gym.training.trainer.settings import TrainingSettings
+    from ata_gym.training.trainer.trainer import Trainer
     from ata_gym.training.wrapper import TrainingWrapper
 
 __all__ = [
@@ -40,15 +40,15 @@ __all__ = [
 _HOMES = {
     "Classification": "problems.classification",
     "DeviceClock": "devices.clock",
-    "Problem": "problems.problem",
-    "Tasks": "tasks",
-    "Trainer": "trainer",
-    "TrainingSettings": "settings",
+    "Problem": "problem",
+    "Tasks": "tasks.tasks",
+    "Trainer": "trainer.trainer",
+    "TrainingSettings": "trainer.settings",
     "TrainingWrapper": "wrapper",
     "Worker": "devices.workers",
     "METHODS": "methods",
-    "make_problem": "problems.problem",
-    "problem_names": "problems.problem",
+    "make_problem": "problem",
+    "problem_names": "problem",
     "run_method": "methods",
 }
 

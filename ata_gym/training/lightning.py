@@ -20,20 +20,19 @@ class ClockCallback(Callback):
 
     It logs ``runtime/<name>`` and ``total_worker_time/<name>``, in the units of the env's task times. Training is left
     as it is, so several callbacks may run in one ``fit`` and compare policies. Batches whose gradients are only
-    accumulated play no round; where there are several optimisers, the steps of each count. The clock is part of
-    Lightning's checkpoints: a resumed run goes on bit for bit, also where the checkpoint is read with
-    ``weights_only=True``. Where several processes train, each plays the same rounds.
+    accumulated play no round; the steps of several optimisers all count. The clock is part of Lightning's checkpoints,
+    from which a run goes on bit for bit. Where several processes train, each plays the same rounds.
 
     Parameters
     ----------
     env
-        A single env of ata_gym, which the clock resets and plays; each callback needs one of its own.
+        A single env of ata_gym, which the clock resets and plays; each callback needs an env of its own.
     policy
         A policy for it, or the name of one.
     seed
         Seeds the task times and the policy.
     name
-        What is logged after the slash; by default the policy's name. Callbacks of one trainer need different ones.
+        The name in the log; by default the policy's. Callbacks of one trainer need different names.
 
     Attributes
     ----------

@@ -5,25 +5,25 @@ from __future__ import annotations
 import os
 from collections.abc import Collection
 from pathlib import Path
-from typing import Any
-
-import ata_gym.training.needs_torch  # noqa: F401 - before what needs torch
+from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 import numpy as np
 from gymnasium.utils import RecordConstructorArgs
 from numpy.typing import NDArray
-from torch import Tensor, nn
 
 from ata_gym.envs.allocation import TaskAllocationEnv
 from ata_gym.envs.states.batch_state import Feedback
-from ata_gym.training import checkpoint
 from ata_gym.training.devices.clock import DeviceClock
-from ata_gym.training.problems.problem import Problem
-from ata_gym.training.tasks import Tasks
-from ata_gym.training.trainer import Trainer
+from ata_gym.training.models import checkpoint
+from ata_gym.training.problem import Problem
+from ata_gym.training.tasks.tasks import Tasks
+from ata_gym.training.trainer.trainer import Trainer
 from ata_gym.utils.trees import leaves, map_leaves, rebuild
 from ata_gym.utils.validation import LARGEST_COUNT, whole_number
+
+if TYPE_CHECKING:
+    from torch import nn
 
 
 class TrainingWrapper(gym.Wrapper[Feedback, NDArray[Any], Feedback, NDArray[Any]], RecordConstructorArgs):
@@ -34,15 +34,15 @@ class TrainingWrapper(gym.Wrapper[Feedback, NDArray[Any], Feedback, NDArray[Any]
     allocation decides when a gradient is there, never what it is: the gradients are those of ``Trainer``.
 
     Every ``reset`` starts training anew from the initial weights of the setting ``seed``; with ``inplace=True``, from
-    those that the module had when the wrapper was made. The seed given to ``reset``
-    is that of the task times alone, so that the same trajectory can be played with other task times.
+    those that the module had when the wrapper was made. The seed given to ``reset`` keys the task times alone, so that
+    the same trajectory can be played with other task times.
 
     Parameters
     ----------
     env
-        A single ``ata_gym/TaskAllocation-v0`` or ``ata_gym/TaskRace-v0``. Task times come from its pool; where it was
-        made with ``backend=DeviceClock(...)``, every task is really run and timed in seconds, and the clock's trainer
-        is trained. If the pool's recorded times end, the episode ends with them in either case.
+        A single ``ata_gym/TaskAllocation-v0`` or ``ata_gym/TaskRace-v0``. Task times come from its pool. In an env that
+        was made with ``backend=DeviceClock(...)``, every task is really run and timed in seconds, and the clock's
+        trainer is trained.
     problem
         A problem, or the name of one, or ``Tasks``; by default ``"digits"``. Left out for a device clock.
     evaluate
@@ -56,8 +56,7 @@ class TrainingWrapper(gym.Wrapper[Feedback, NDArray[Any], Feedback, NDArray[Any]
     TypeError
         If the env is another one, or a vector env.
     ValueError
-        For a bad argument (see ``Trainer``). ``step`` raises it for a bad action, and leaves
-        everything as it was.
+        For a bad argument (see ``Trainer``). ``step`` raises it for a bad action, and changes nothing.
     FloatingPointError, MemoryError
         From ``step``, as in ``Trainer.step``; after ``reset`` the env is usable again.
 
@@ -167,11 +166,12 @@ class TrainingWrapper(gym.Wrapper[Feedback, NDArray[Any], Feedback, NDArray[Any]
             If it is damaged, or does not fit; then ``reset`` starts anew.
         """
         tree = checkpoint.load(Path(path), "trainer", "env", "observation", "policy")
-        env, observation, policy = (map_leaves(Tensor.numpy, tree[part]) for part in ("env", "observation", "policy"))
+        parts = {name: map_leaves(lambda part: part.numpy(), tree[name]) for name in ("env", "observation", "policy")}
+        observation, policy = parts["observation"], parts["policy"]
         if dict(leaves(like, "state")).keys() != policy.keys():
             raise ValueError(f"this checkpoint is of another policy: its state has the parts {sorted(policy)}")
         self.env.reset()  # for wrappers in between, which may ask for it
-        self._allocation_env.restore(env)
+        self._allocation_env.restore(parts["env"])
         self.trainer.restore(tree["trainer"])
         self._observation = observation
         return observation, rebuild(like, (policy[name] for name, _ in leaves(like, "state")))

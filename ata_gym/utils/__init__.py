@@ -1,1 +1,1 @@
-"""Helpers that know nothing of the problem: compiled loops, checks of arguments, optional packages, files, trees."""
+"""Helpers that have nothing to do with allocation: compiled loops, checks of arguments, optional packages, files."""

@@ -1,4 +1,4 @@
-"""Files that are written completely or not at all, and the doors of files that are read and written."""
+"""Files that are written completely or not at all, and the checks of places before files are read or written."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from tempfile import TemporaryFile
 
 
 def write_whole(path: Path, write: Callable[[Path], object]) -> None:
-    """Let ``write`` fill a file beside ``path``, then move it there in one step; an OSError names a file.
+    """Let ``write`` fill a file beside ``path``, then move it there in one step; every OSError names a file.
 
-    OSError as well where ``path`` is a folder, a device or a pipe, which the step would replace by a file.
+    OSError also if ``path`` is a folder, a device or a pipe, which the step would replace by a file.
     """
     _refuse_other_than_file(path)
     part = path.with_name(f".part-{os.getpid()}-{path.name}")
@@ -21,7 +21,7 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
             os.fsync(file.fileno())
         part.replace(path)
     except OSError as error:
-        if error.filename is None:  # as where the disk is full
+        if error.filename is None:  # for example, if the disk is full
             raise OSError(f"{path} cannot be written: {error}") from error
         raise
     finally:
@@ -29,7 +29,7 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
 
 
 def check_place(path: Path) -> None:
-    """Make the folder of a file to come; OSError unless the file can be written there. None is left."""
+    """Make the folder of a file, without the file; OSError unless the file can be written there."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with TemporaryFile(dir=path.parent):
@@ -40,9 +40,9 @@ def check_place(path: Path) -> None:
 
 
 def check_source(path: Path) -> None:
-    """Refuse what cannot be read as a file: FileNotFoundError if it is not there, ValueError if it is something else.
+    """Raise FileNotFoundError if there is no file, and ValueError for a folder, a device or a pipe.
 
-    A pipe would be waited for without an end.
+    Reading a pipe might wait without an end.
     """
     if not path.exists():
         raise FileNotFoundError(f"there is no file {path}")

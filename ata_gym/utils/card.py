@@ -1,4 +1,4 @@
-"""A card: what there is to say of one scenario or policy, for terminals, reports and the API reference alike."""
+"""A card describes one scenario or policy, for terminals, reports and the API reference alike."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 
 class Card(NamedTuple):
-    """What there is to say of one thing that has a name.
+    """The description of one scenario or policy.
 
     >>> card = Card("ata", "A policy.", {"plays": "allocation"}, "More on it.", "ata-gym bench --policies ata")
     >>> card.to_data()["facts"]
@@ -18,11 +18,11 @@ class Card(NamedTuple):
     summary: str
     """One sentence."""
     facts: Mapping[str, str]
-    """In the order in which they are read."""
+    """Facts by their names, in the order in which they are read."""
     text: str
-    """Paragraphs below the facts, with formulas; may be empty."""
+    """Paragraphs with formulas below the facts; may be empty."""
     command: str
-    """What to type to try it."""
+    """The command that tries it."""
 
     def to_data(self) -> dict[str, Any]:
         """As JSON can hold it."""

@@ -19,15 +19,22 @@ from ata_gym.utils.signals import postponed
 Scalar = Callable[..., Any]
 
 _LEAST_WORK = 2**17
-"""Numbers that are shared out at least: fewer are done before another thread has begun."""
+"""The least numbers that are shared out to threads; fewer are computed before another thread has begun."""
 
 
 inlined: Callable[[Scalar], Scalar] = numba.njit(inline="always")
-"""Compile a scalar helper of a kernel into the kernel's own loops, so that they vectorise; see :func:`helper`."""
+"""Compile a scalar helper of a kernel into the loops of the kernel, so that they vectorise; see :func:`helper`."""
+
+phase: Callable[[Scalar], Scalar] = numba.njit(_nrt=False, forceinline=True)
+"""Compile a part of a kernel that takes arrays, in named tuples too, and makes none.
+
+The owners of its arrays are not counted, and it becomes a part of the machine code of the kernel: both would otherwise
+take longer than the work of a short loop.
+"""
 
 
 def helper(*fastmath: str) -> Callable[[Scalar], Scalar]:
-    """Compile a helper of kernels, with LLVM's fast-math flags of these names for the operations inside it."""
+    """Compile a helper of kernels; ``fastmath`` names flags of LLVM for the operations inside it."""
     decorate: Callable[[Scalar], Scalar] = numba.njit(fastmath=set(fastmath))
     return decorate
 
@@ -35,10 +42,10 @@ def helper(*fastmath: str) -> Callable[[Scalar], Scalar]:
 class Gufunc:
     """A loop over one row, compiled at the first call into a gufunc that broadcasts over rows.
 
-    Arrays are handed over C-contiguous, and the loop is compiled for that, so that it vectorises. The machine code is
-    kept on disk, see ``kernel_cache``, and made anew when the loop, or anything that it calls in whatever file, is
-    edited; where nothing can be written, each process compiles anew. Within
-    ``ata_gym.threads`` the rows are shared out to several threads.
+    Arrays are made C-contiguous, and the loop is compiled for such arrays, so that it vectorises. The machine code is
+    kept on disk, see ``kernel_cache``, and compiled anew when the loop, or anything that it calls in any file, is
+    edited; if nothing can be written, each process compiles it. Within ``ata_gym.threads`` several threads share the
+    rows.
     """
 
     def __init__(self, loop: Callable[..., None], types: str, layout: str, writable: tuple[int, ...]) -> None:
@@ -61,7 +68,7 @@ class Gufunc:
         return self._ufunc(*inputs)
 
     def _in_blocks(self, inputs: list[NDArray[Any]], threads: int) -> Any:
-        """As a call, with the rows in blocks where every array has one axis of rows, or none."""
+        """Run the kernel in blocks of rows, if every array has one axis of rows or none."""
         ufunc, axes = self._ufunc, self._axes
         assert ufunc is not None
         extra = [array.ndim - len(own) for array, own in zip(inputs, axes, strict=False)]

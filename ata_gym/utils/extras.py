@@ -1,4 +1,4 @@
-"""Optional dependencies and objects of a user's own, imported where they are used."""
+"""Optional dependencies and objects of users, imported where they are used."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ def require(module: str, extra: str, purpose: str = "This part of ata-gym") -> M
 
 
 def load_object(kind: str, name: str) -> Any:
-    """Import the object ``package.module:name``; ``kind`` is what it should be, for the message of an error.
+    """Import the object ``package.module:name``; errors call it a ``kind``.
 
-    A module that is found nowhere else may be in the current folder, which is then put at the end of ``sys.path``.
+    If the module is found nowhere else, the current folder is put at the end of ``sys.path``.
 
     Raises MissingExtraError if its module needs an extra that is not installed, and ValueError if there is no such
     module or attribute, or the module cannot be imported, even if it calls ``sys.exit``.

@@ -1,4 +1,4 @@
-"""The modules that code is made of: those that a module imports, and what they import, as far as a user edits them."""
+"""The modules that a module imports, directly or through others, as far as users edit them."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from typing import NamedTuple
 from ata_gym.utils.ownership import is_installed, is_ours
 
 _Reference = tuple[str, str]
-"""A module, and the name that is taken from it; no name stands for the whole."""
+"""A module, and the name that is taken from it; an empty name stands for the whole module."""
 
 
 class _Source(NamedTuple):
-    """What counts of a file of Python."""
+    """The parts of a Python file that count."""
 
     checksum: str
     homes: dict[str, _Reference]
-    """Where the names that it imports are from."""
+    """The places from which it imports names, by name."""
     imports: tuple[_Reference, ...]
     uses: tuple[_Reference, ...]
-    """Attributes of what it imports, as in ``package.name``."""
+    """The attributes of imported modules that it uses, as in ``package.name``."""
 
 
 def import_closure(roots: Iterable[str], apart: Iterable[str] = ()) -> dict[str, str]:
-    """Checksums of modules, and of all that they import anywhere in their files, by name.
+    """Checksums of modules and of all modules that they import anywhere in their files, by name.
 
     The source counts without docstrings, comments and layout. The standard library and installed packages do not count,
     except ata-gym itself and the packages of the roots. The packages around a module count, since they are run with it;
@@ -40,11 +40,11 @@ def import_closure(roots: Iterable[str], apart: Iterable[str] = ()) -> dict[str,
     roots
         Names of modules.
     apart
-        Modules and packages that do not count, nor what they alone import.
+        Modules and packages that do not count, nor do modules that only these import.
 
     Examples
     --------
-    >>> list(import_closure(["ata_gym.simulation.keys"], apart=["ata_gym.simulation.kernels"]))
+    >>> list(import_closure(["ata_gym.simulation.keys"], apart=["ata_gym.utils"]))
     ['ata_gym.simulation.keys', 'ata_gym.typing']
     """
     roots = list(roots)
@@ -65,7 +65,7 @@ class _Walk:
         self.files: dict[str, Path | None] = {}
 
     def visit(self, name: str, wanted: str) -> Iterator[_Reference]:
-        """Note the checksum of a module where it counts; what is to be visited next."""
+        """Note the checksum of a module if it counts, and yield what to visit next."""
         if wanted and self.file(f"{name}.{wanted}"):
             yield f"{name}.{wanted}", ""
             return
@@ -87,7 +87,7 @@ class _Walk:
             yield name.rpartition(".")[0], ""
 
     def file(self, name: str) -> Path | None:
-        """The file of a module; None if there is none, or it is installed and not of the own packages."""
+        """The file of a module; None if there is none, or it belongs to an installed package of others."""
         if name not in self.files:
             top, *parts = name.split(".")
             own = is_ours(top) or top in self.own
@@ -99,7 +99,7 @@ class _Walk:
 
 
 def _places(top: str) -> list[Path]:
-    """The file of a module at the top, or the folders of a package; nothing if it is Python's own."""
+    """The file of a top-level module, or the folders of a package; an empty list if it is Python's own."""
     if top in sys.stdlib_module_names:
         return []
     found = sys.modules.get(top)
@@ -114,7 +114,7 @@ def _places(top: str) -> list[Path]:
 
 @cache
 def _parsed(content: bytes, name: str, package: bool) -> _Source:
-    """The source of a module; one that is no Python counts as it is."""
+    """The parsed source of a module; a file that is not Python counts by its bytes."""
     try:
         tree = ast.parse(content)
     except (SyntaxError, ValueError):
@@ -144,7 +144,7 @@ def _parsed(content: bytes, name: str, package: bool) -> _Source:
 
 
 def _dotted(node: ast.expr, homes: dict[str, _Reference]) -> str:
-    """The module, or what looks like one, that an expression such as ``package.module`` stands for."""
+    """The dotted name that an expression such as ``package.module`` stands for; empty if it is no name of a module."""
     if isinstance(node, ast.Attribute):
         base = _dotted(node.value, homes)
         return base and f"{base}.{node.attr}"

@@ -1,11 +1,11 @@
 """The manifest of a results folder: the checksum of each of its files, in the lines of ``sha256sum``.
 
 A process may be killed at any moment. So every change of a file has three steps: the manifest gets the new checksum
-beside the old one, the file changes, the old checksum goes. A file belongs to the nearest folder above it that has a
-manifest; elsewhere files are written without one.
+beside the old one, the file changes, and the old checksum is removed. A file belongs to the nearest folder above it
+that has a manifest; other files are written without one.
 
-Checkpoints are not listed: they are replaced every few seconds, and each carries its own checksum (see ``sealed``). Nor
-are files that no run makes again to the same bytes: figures of a clock, pages that show them, logs and locks.
+Checkpoints are not listed, since they are replaced every few seconds, and each holds its own checksum (see ``sealed``).
+Files that differ from run to run are not listed either: measured times, pages that show them, logs and locks.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from ata_gym.utils.atomic import write_whole
 from ata_gym.utils.sealed import DamagedError, read_sealed, write_sealed
 
 NAME = "ata-gym.sha256"
-"""Of the manifest in a results folder."""
+"""The name of the manifest in a results folder."""
 
 LEFT_OUT = ("timings.json", "timings/*", "report.html", "tensorboard/*")
-"""Files of a results folder that are not listed, nor are those whose names begin with a dot."""
+"""Files of a results folder that are not listed; files whose names begin with a dot are not listed either."""
 
 SEALED = ("checkpoints/*.npz", "checkpoints/*.pt", "checkpoints/*.previous")
-"""Files of a results folder that carry their own checksum."""
+"""Files of a results folder that hold their own checksum."""
 
 _LOCK = ".ata-gym.sums.lock"
 _ABSENT = "-"
-"""In place of a checksum: the file may be missing, at this moment."""
+"""Stands in place of a checksum while the file may be missing."""
 
 Manifest = dict[str, list[str]]
 """The checksums that a file may have, by its path in the folder: one, or two while it changes."""
 
 
 def begin(folder: Path) -> None:
-    """Give a folder a manifest, or settle what a killed process left in it; nobody else may be writing there."""
+    """Give a folder a manifest, or repair what a killed process left; no other process may be writing there."""
     if not (folder / NAME).exists():
         _write(folder, {})
         return
@@ -47,7 +47,7 @@ def begin(folder: Path) -> None:
 
 
 def write_listed(path: Path, write: Callable[[Path], object]) -> None:
-    """As ``write_whole``, and list the file in the manifest of its folder, where there is one."""
+    """Write a file as ``write_whole`` does, and list it in the manifest of its folder, if there is one."""
     home = home_of(path)
     if home is None or not is_listed(path.relative_to(home)):
         write_whole(path, write)
@@ -64,7 +64,7 @@ def write_listed(path: Path, write: Callable[[Path], object]) -> None:
 
 
 def remove_listed(path: Path) -> None:
-    """Remove a file, where it exists, from its folder and from the manifest."""
+    """Remove a file, if it exists, from its folder and from the manifest."""
     home = home_of(path)
     if home is None or path.relative_to(home).as_posix() not in read(home):
         path.unlink(missing_ok=True)
@@ -75,7 +75,7 @@ def remove_listed(path: Path) -> None:
 
 
 def read_listed(path: Path) -> bytes:
-    """The content of a file of a results folder, or of one elsewhere, which is not checked.
+    """The content of a file; it is checked against the manifest if its folder has one.
 
     Raises
     ------
@@ -122,7 +122,7 @@ def is_listed(name: Path) -> bool:
 
 
 def is_sealed(name: Path) -> bool:
-    """Whether a file of this path in a results folder carries its own checksum."""
+    """Whether a file of this path in a results folder holds its own checksum."""
     return _matches(name, SEALED)
 
 
@@ -149,8 +149,8 @@ def _write(folder: Path, manifest: Manifest) -> None:
 
 
 def _change(home: Path, path: Path, change: Callable[[list[str]], list[str]]) -> None:
-    """Change the checksums of one file; processes that write other files of the folder wait for each other."""
-    from filelock import FileLock  # noqa: PLC0415 - of the extra bench, without which no folder has a manifest
+    """Change the checksums of one file; processes that change other files of the folder wait for each other."""
+    from filelock import FileLock  # noqa: PLC0415 - the extra bench has it, and makes all manifests
 
     name = path.relative_to(home).as_posix()
     with FileLock(home / _LOCK):
@@ -160,7 +160,7 @@ def _change(home: Path, path: Path, change: Callable[[list[str]], list[str]]) ->
 
 
 def _settled(path: Path, sums: list[str]) -> list[str]:
-    """The checksum of a file after a kill; none where it is missing, all where it is damaged."""
+    """The checksums of a file after a kill: its own, none if it is missing, or all if it is damaged."""
     if not path.exists():
         return []
     if len(sums) == 1:

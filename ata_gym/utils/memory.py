@@ -1,4 +1,4 @@
-"""How much memory there is."""
+"""The memory of the machine."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 
 
 def installed_memory() -> float:
-    """Bytes of memory that the machine has; infinite where it cannot be asked.
+    """Bytes of memory that the machine has; infinite if the system does not say it.
 
     >>> installed_memory() > 2**20
     True

@@ -1,7 +1,7 @@
-"""What the numbers in a tuple of arrays may be: said at its fields, and checked where the tuple comes from outside.
+"""The ranges of the numbers in tuples of arrays, declared at the fields, and checked when a tuple comes from outside.
 
-A field of a named tuple says so by its type: ``slot: Annotated[Ints, Within(-1, last_worker)]``, or one of the types
-below. A field that says nothing may hold anything.
+The type of a field of a named tuple declares its range: ``slot: Annotated[Ints, Within(-1, last_worker)]``, or one of
+the types below. A field without a range may hold anything.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ FINITE = float(np.finfo(np.float64).max)
 
 
 class Size(NamedTuple):
-    """What bounds may follow from."""
+    """The sizes on which bounds may depend."""
 
     n: int
     """Workers."""
@@ -36,7 +36,7 @@ Bound: TypeAlias = float | Sequence[float] | NDArray[Any] | Callable[[Size], flo
 
 @dataclass(frozen=True)
 class Within:
-    """The numbers of an array are from ``low`` to ``high``, both of which they may be.
+    """A range of numbers, from ``low`` to ``high``, both included.
 
     >>> Within(-1, last_worker).check("worker", np.array([[0, 1], [-1, 7]]), Size(n=2, budget=5))
     Traceback (most recent call last):
@@ -47,14 +47,14 @@ class Within:
     low: Bound = 0.0
     high: Bound = LARGEST_COUNT
     nan: bool = False
-    """Whether they may be NaN."""
+    """Whether the numbers may be NaN."""
     totals: Callable[[Size], Sequence[int]] | None = None
-    """What they may add up to along the last axis; a worker that joins has 0."""
+    """The allowed sums along the last axis; a worker that joins has 0."""
     together: bool = False
-    """Whether the entries of workers make sense together only, so that that of one cannot be taken from elsewhere."""
+    """Whether the entries of workers only make sense together, so that one entry cannot come from another array."""
 
     def check(self, name: str, array: NDArray[Any], size: Size) -> None:
-        """ValueError that says what is wrong with an array of this name, unless nothing is."""
+        """Raise ValueError, which says what is wrong, for an array of this name that is outside the range."""
         if fault := self._fault(array, size):
             raise ValueError(f"{name} {fault}")
 
@@ -84,7 +84,7 @@ def all_tasks(size: Size) -> int:
 
 
 Counts: TypeAlias = Annotated[Floats, Within()]
-"""Numbers of tasks or rounds, of which some may count in part."""
+"""Numbers of tasks or rounds, which may be fractions."""
 Times: TypeAlias = Annotated[Floats, Within(0.0, FINITE)]
 """Finite times."""
 Unending: TypeAlias = Annotated[Floats, Within(0.0, math.inf)]
@@ -108,13 +108,13 @@ Tasks: TypeAlias = Annotated[Ints, Within(0, all_tasks)]
 Allocations: TypeAlias = Annotated[Ints, Within(0, all_tasks, totals=lambda size: (0, size.budget), together=True)]
 """Allocations of exactly B tasks, (..., n); 0 where there is none yet."""
 Whose: TypeAlias = Annotated[Ints, Within(-1, last_worker)]
-"""Whose something is, from 0 to n - 1; -1: nobody's."""
+"""The worker to which something belongs, from 0 to n - 1; -1 stands for none."""
 Order: TypeAlias = Annotated[Ints, Within(0, last_worker, together=True)]
 """Workers in an order."""
 
 
 def declared(tree: Any, name: str = "") -> Iterator[tuple[str, Any, Within | None]]:
-    """Yield each leaf of a tree of tuples with its name, as ``leaves`` does, and what its field says of its numbers."""
+    """Yield each leaf of a tree of tuples with its name, as ``leaves`` does, and the range that its field declares."""
     yield from _declared(tree, name, None)
 
 
@@ -122,14 +122,14 @@ def _declared(tree: Any, name: str, within: Within | None) -> Iterator[tuple[str
     if not isinstance(tree, tuple):
         yield name, tree, within
         return
-    said, fields = _said(type(tree)), getattr(tree, "_fields", range(len(tree)))
+    ranges, fields = _ranges(type(tree)), getattr(tree, "_fields", range(len(tree)))
     for part, child in zip(fields, tree, strict=True):
-        yield from _declared(child, f"{name}.{part}" if name else str(part), said.get(part))
+        yield from _declared(child, f"{name}.{part}" if name else str(part), ranges.get(part))
 
 
 @cache
-def _said(kind: type[Any]) -> Mapping[Any, Within]:
-    """What the fields of a class of tuples say; nothing where its types cannot be read, as some of a user's own."""
+def _ranges(kind: type[Any]) -> Mapping[Any, Within]:
+    """The ranges of the fields of a class of tuples; none if its types cannot be read, as in some code of users."""
     try:
         hints = get_type_hints(kind, include_extras=True)
     except (NameError, AttributeError, TypeError):
@@ -139,7 +139,7 @@ def _said(kind: type[Any]) -> Mapping[Any, Within]:
 
 
 def check_ranges(tree: Any, size: Size, name: str = "") -> None:
-    """ValueError that names the first array of a tree with numbers that its field does not allow.
+    """Raise ValueError, which names the first array of a tree with numbers that its field does not allow.
 
     >>> from typing import NamedTuple
     >>> class Seen(NamedTuple):
@@ -155,7 +155,7 @@ def check_ranges(tree: Any, size: Size, name: str = "") -> None:
 
 
 def fitted(name: str, given: Any, like: NDArray[Any]) -> NDArray[Any]:
-    """The numbers that were given for an array, in its type; ValueError for another shape, or where some do not fit.
+    """Convert numbers to the type of an array; ValueError for another shape, or if some numbers do not fit.
 
     >>> fitted("round", [3.0], np.zeros(1, np.int64))
     array([3])

@@ -1,6 +1,6 @@
-"""Files that end with a checksum of what is before it, and checkpoints of which the one before is kept.
+"""Files that end with a checksum of their content, and checkpoints beside which the last one is kept.
 
-Readers of ZIP archives, such as those of NumPy and torch, pass over what stands behind an archive.
+Readers of ZIP archives, such as those of NumPy and torch, ignore bytes behind an archive.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ T = TypeVar("T")
 _MARK = b"\nata-gym sha256 "
 _LENGTH = len(_MARK) + 64
 _FORMS = {"b": "<i8", "i": "<i8", "f": "<f8"}
-"""The bytes in which numbers of a kind enter a checksum."""
+"""The type as which numbers of a kind enter a checksum."""
 
 
 class DamagedError(ValueError):
@@ -53,7 +53,7 @@ def read_sealed(path: Path) -> bytes:
 
 
 def checksum(values: Mapping[str, Any]) -> str:
-    """The SHA-256 of the names, shapes and values of arrays, whichever type holds the values: lists, tensors or texts.
+    """The SHA-256 of the names, shapes and values of arrays, whether these are arrays, lists, tensors or texts.
 
     >>> checksum({"time": [1.0, 2.0]}) == checksum({"time": np.array([1.0, 2.0], np.float32)})
     True
@@ -62,14 +62,14 @@ def checksum(values: Mapping[str, Any]) -> str:
     for name in sorted(values):
         array = np.asarray(values[name])
         if array.dtype.kind == "f":
-            array = np.where(np.isnan(array), np.nan, array)  # of one form of NaN: text keeps no other
+            array = np.where(np.isnan(array), np.nan, array)  # to one form of NaN, the only one that text keeps
         content = str(array).encode() if array.dtype.kind == "U" else array.astype(_FORMS[array.dtype.kind]).tobytes()
         digest.update(f"{name} {array.shape} ".encode() + content)
     return digest.hexdigest()
 
 
 def save_checkpoint(path: Path, content: bytes) -> None:
-    """Write a checkpoint; the one before is kept beside it."""
+    """Write a checkpoint; the last one is kept beside it."""
     if path.exists():
         path.replace(_previous(path))
     write_sealed(path, content)
@@ -83,9 +83,9 @@ def load_checkpoint(path: Path, read: Callable[[bytes], T]) -> T | None:
     Parameters
     ----------
     path
-        As for :func:`save_checkpoint`.
+        The path that :func:`save_checkpoint` was given.
     read
-        Makes something of the content.
+        Turns the content into the checkpoint.
     """
     for candidate in (path, _previous(path)):
         if candidate.exists():
@@ -101,12 +101,12 @@ def load_checkpoint(path: Path, read: Callable[[bytes], T]) -> T | None:
 
 
 def has_checkpoint(path: Path) -> bool:
-    """Whether there is a checkpoint, or the one before it."""
+    """Whether there is a checkpoint, or the one that was kept beside it."""
     return path.exists() or _previous(path).exists()
 
 
 def remove_checkpoint(path: Path) -> None:
-    """Remove a checkpoint and the one before it, where they exist."""
+    """Remove a checkpoint and the one that was kept beside it, if they exist."""
     path.unlink(missing_ok=True)
     _previous(path).unlink(missing_ok=True)
 

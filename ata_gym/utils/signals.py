@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: a run that is asked to end saves first."""
+"""Ctrl-C and SIGTERM, on which a run saves before it ends."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from typing import Any
 
 
 class TerminatedError(KeyboardInterrupt):
-    """The process got SIGTERM, which schedulers send before they kill it; it ends as on Ctrl-C, with another code."""
+    """The process got SIGTERM, which schedulers send before they kill it; its exit code is not that of Ctrl-C."""
 
 
 _SIGNALS = signal.SIGINT, signal.SIGTERM
 
 _begun: ContextVar[bool] = ContextVar("begun", default=False)
-"""Whether this is the process of a command, in the block of ``quiet_start``."""
+"""Whether the block of ``quiet_start`` is that of a command."""
 
 
 @contextmanager
 def quiet_start() -> Iterator[None]:
-    """While the command imports what it needs, Ctrl-C and SIGTERM end it at once and without a traceback.
+    """While the command imports its modules, Ctrl-C and SIGTERM end it at once and without a traceback.
 
-    Where anything else imports ata-gym, as seen by how Python was started, this does nothing.
+    If Python was not started with the command, this does nothing.
     """
     names = {Path(argument).name for argument in sys.orig_argv[1:8]}
     ours = bool(names & {"ata-gym", "ata_gym"}) and threading.current_thread() is threading.main_thread()
@@ -44,7 +44,7 @@ def quiet_start() -> Iterator[None]:
 def raising() -> Iterator[None]:
     """In the block of a command that :func:`quiet_start` began, Ctrl-C and SIGTERM raise errors, so that it saves.
 
-    A signal that the process was told to ignore stays ignored, and changes nothing about the other one: a shell starts
+    A signal that the process ignores stays ignored, and the other one raises all the same: a shell starts
     ``ata-gym ... &`` of a script with Ctrl-C ignored.
     """
     handlers = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: _raise} if _begun.get() else {}
@@ -54,10 +54,10 @@ def raising() -> Iterator[None]:
 
 @contextmanager
 def stop_requested() -> Iterator[Callable[[], bool]]:
-    """Hold Ctrl-C and SIGTERM back inside the block, so that it ends at a place where all is saved.
+    """Hold Ctrl-C and SIGTERM back inside the block, so that it ends where everything is saved.
 
-    The block gets a function that says whether one of them came, and its end raises it. A second one is raised at once.
-    In a thread other than the main one, which gets no signals, nothing is held back.
+    The block gets a function that says whether a signal came, and the end of the block raises its error. A second
+    signal raises its error at once. Threads other than the main one get no signals, so nothing is held back there.
 
     Raises
     ------
@@ -97,8 +97,8 @@ def stop_requested() -> Iterator[Callable[[], bool]]:
 def postponed() -> Iterator[None]:
     """Call the handlers of signals that come inside the block at its end, in their order.
 
-    Compiled code that calls Python back, as numba's compiler does, prints and drops what a handler raises in the
-    callback, and goes on as if no signal had come. In a thread other than the main one nothing is postponed.
+    If a handler raises an error while compiled code calls Python back, as the compiler of numba does, the compiled code
+    prints and drops the error, and goes on. In a thread other than the main one nothing is postponed.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -116,7 +116,7 @@ def postponed() -> Iterator[None]:
 
 @contextmanager
 def handlers_kept() -> Iterator[None]:
-    """Undo what a library does to the handlers of Ctrl-C and SIGTERM inside the block."""
+    """Restore the handlers of Ctrl-C and SIGTERM after the block, in which a library may change them."""
     mine = {which: signal.getsignal(which) for which in _SIGNALS}
     main = threading.current_thread() is threading.main_thread()
     with _handled({which: handler for which, handler in mine.items() if main and handler is not None}):
@@ -125,7 +125,7 @@ def handlers_kept() -> Iterator[None]:
 
 @contextmanager
 def _handled(handlers: Mapping[int, Any]) -> Iterator[None]:
-    """Handle signals in this way inside the block; afterwards all are as before, also if one of them raises then."""
+    """Use these handlers inside the block; afterwards the old ones are back, even if a handler raises an error."""
     with ExitStack() as stack:
         for which, handler in handlers.items():
             stack.callback(signal.signal, which, signal.signal(which, handler))

@@ -1,4 +1,4 @@
-"""Standard streams that are closed, or whose reader has gone: a command does its work to the end, and says less."""
+"""Standard streams that are closed or have no reader any more; a command does its work to the end all the same."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 
 
 def outlive_readers() -> None:
-    """Let what is written to a closed stdout or stderr, or to a pipe that nobody reads any more, vanish.
+    """Drop what is written to a closed stdout or stderr, or to a pipe that has no reader any more.
 
-    A closed one gets the null device, so that no file that is opened later takes its place. Errors of another kind,
-    such as a full disk, are raised as ever.
+    A closed stream gets the null device, so that no file that is opened later takes its place. Other errors, such as a
+    full disk, are raised.
     """
     while (spare := os.open(os.devnull, os.O_RDWR)) <= 2:  # the lowest number that is free
         pass
@@ -27,12 +27,12 @@ def outlive_readers() -> None:
 
 
 class _Pipe(io.FileIO):
-    """A stream that may lose its reader; an error of another kind is raised once."""
+    """A stream that may lose its reader; any other error is raised once."""
 
     lost = False
 
     def write(self, content: Any) -> int:
-        """Write, or do nothing where nobody reads."""
+        """Write, or do nothing if there is no reader."""
         if self.lost:
             return len(content)
         try:

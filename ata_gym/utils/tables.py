@@ -1,4 +1,4 @@
-"""Tables of a user's own, read with polars; what is wrong with one is a sentence, without polars' own advice."""
+"""Reading tables of users with polars; an error is one sentence, without the advice of polars."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from tempfile import TemporaryFile
 from ata_gym.utils.extras import require
 
 _ADVICE = re.compile(r"\s*(Consider |You might want |Hint: |\n).*", re.DOTALL)
-"""What polars advises a programmer, who can give it options."""
+"""The advice of polars to programmers, who can give it options."""
 
 _PLAIN = {"found more fields than defined": "a line has more fields than the line of column names"}
-"""Our words for what polars says."""
+"""Our texts in place of those of polars."""
 
 
 @contextmanager
 def reading(what: str, more: str = "") -> Iterator[None]:
-    r"""Turn an error of polars, or of the file system, into a ValueError of one sentence: ``what``, why, and ``more``.
+    r"""Turn an error of polars, or of the file system, into a ValueError: ``what``, the reason, and ``more``.
 
-    Some damage makes polars panic, which writes a backtrace to stderr: it is held back.
+    Some damage makes polars panic, and write a backtrace to stderr, which is dropped.
 
     >>> pl = require("polars", extra="bench")
     >>> with reading("the file cannot be read"):
@@ -35,17 +35,17 @@ def reading(what: str, more: str = "") -> Iterator[None]:
         with _backtraces_held():
             yield
     except pl.exceptions.PanicException as error:
-        said = str(error)
-        raise ValueError(f"{what}: {'it is damaged' if '::' in said else said}{more}") from error  # no words of Rust's
+        text = str(error)
+        raise ValueError(f"{what}: {'it is damaged' if '::' in text else text}{more}") from error  # no names of Rust
     except (pl.exceptions.PolarsError, OSError) as error:
-        said = str(error)
-        reason = next((ours for theirs, ours in _PLAIN.items() if theirs in said), _ADVICE.sub("", said))
+        text = str(error)
+        reason = next((ours for theirs, ours in _PLAIN.items() if theirs in text), _ADVICE.sub("", text))
         raise ValueError(f"{what}: {reason}{more}") from error
 
 
 @contextmanager
 def _backtraces_held() -> Iterator[None]:
-    """Keep what is written to stderr by the block, and write it afterwards unless it is a panic's."""
+    """Hold back what the block writes to stderr, and write it afterwards unless it is that of a panic."""
     try:
         stderr = os.dup(2)
     except OSError:  # it is closed
@@ -59,5 +59,5 @@ def _backtraces_held() -> Iterator[None]:
             os.dup2(stderr, 2)
             os.close(stderr)
             held.seek(0)
-            if b"panicked at" not in (said := held.read()):
-                os.write(2, said)
+            if b"panicked at" not in (written := held.read()):
+                os.write(2, written)

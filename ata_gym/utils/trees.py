@@ -1,6 +1,6 @@
 """Trees of arrays: arrays and numbers nested in tuples, named tuples, lists and mappings.
 
-None is a tree without leaves. Anything else that is no container is a leaf.
+None is a tree without leaves. Any other object that is not a container is a leaf.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def choose_rows(rows: ArrayLike, first: Any, second: Any) -> Any:
 
 
 def finite(tree: Any) -> bool:
-    """Whether no leaf holds NaN or an infinity; leaves that are no numbers, arrays or tensors are not looked into.
+    """Whether no leaf holds NaN or an infinity; only numbers, arrays and tensors are looked at.
 
     >>> finite((1, {"loss": 0.5, "gradient": np.ones(2)})), finite([np.array([1.0, np.nan])]), finite("nan")
     (True, False, True)
@@ -104,7 +104,7 @@ def _finite(leaf: Any) -> bool:
         return bool(torch.isfinite(values).all())
     try:
         array = np.asarray(leaf)
-    except (TypeError, ValueError):  # an object of a user's own, that is no array
+    except (TypeError, ValueError):  # an object of the user that is no array
         return True
     return array.dtype.kind not in "fc" or bool(np.isfinite(array).all())
 

@@ -1,4 +1,4 @@
-"""The rules for numbers and names that a user gives."""
+"""The rules for numbers and names that users give."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import SupportsIndex
 import numpy as np
 
 LARGEST_COUNT = 2**50
-"""Up to here the sums of two counts fit an int64, and neighbouring multiples of a float differ."""
+"""The sum of two numbers up to this one fits an int64, and neighbouring multiples of a float differ up to it."""
 
 
 def whole_number(name: str, value: object, least: int = 1, most: int = LARGEST_COUNT) -> int:
@@ -27,7 +27,7 @@ def whole_number(name: str, value: object, least: int = 1, most: int = LARGEST_C
         ...
     ValueError: budget must be a whole number from 1 to 2**50, not 23.0
     """
-    if type(value) is int and least <= value <= most:  # the usual case: the protocol below takes its time
+    if type(value) is int and least <= value <= most:  # the usual case, since the protocol below is slow
         return value
     if not isinstance(value, bool | np.bool_) and isinstance(value, SupportsIndex):
         try:
@@ -41,7 +41,7 @@ def whole_number(name: str, value: object, least: int = 1, most: int = LARGEST_C
 
 
 def short(value: object) -> str:
-    """The value as text for an error, cut where it is long.
+    """The value as text for an error, cut if it is long.
 
     >>> short(10**9_999), short([1, 2])
     ('a whole number of 33216 bits', '[1, 2]')
@@ -54,7 +54,7 @@ def short(value: object) -> str:
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> ValueError:
-    """The error for a name that nothing of its kind has; it names the nearest.
+    """The error for an unknown name; it names the most similar known ones.
 
     >>> raise unknown("policy", "atta", ["ata", "uta", "greedy"])
     Traceback (most recent call last):
@@ -67,7 +67,7 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> ValueError:
 
 
 def not_an_env(given: object) -> ValueError:
-    """The error for anything in the place of an env of ours.
+    """The error for an object in place of an env of ata-gym.
 
     >>> raise not_an_env("ata_gym/TaskRace-v0")
     Traceback (most recent call last):

@@ -20,7 +20,7 @@ from ata_policies.registry import id_of
 
 
 class Agent(Protocol):
-    """What agents of Stable-Baselines3 and sb3-contrib have; a function of the observations will do as well."""
+    """The method that agents of Stable-Baselines3 and sb3-contrib have."""
 
     def predict(self, observation: NDArray[Any], deterministic: bool = False) -> Any:
         """Actions of a batch of observations, maybe with a state after them."""
@@ -33,7 +33,7 @@ def from_agent(
     any_size: bool = False,
     masked: bool = False,
 ) -> type[Policy]:
-    """A class of policies that play as an agent does which was trained in ``env``.
+    """A class of policies that play as an agent does that was trained in ``env``.
 
     Put the class into a module of your own, and name it ``package.module:Class`` in ``ata-gym bench`` and
     ``ata-gym leaderboard``. The agent acts without its own randomness (``deterministic=True``).
@@ -41,15 +41,15 @@ def from_agent(
     Parameters
     ----------
     agent
-        It has ``predict(observation, deterministic=True)``, as agents of Stable-Baselines3 have, or it is a function
+        An object with ``predict(observation, deterministic=True)``, as agents of Stable-Baselines3 have, or a function
         from a batch of observations, (E, ...) float32, to actions, (E, ...), such as a torch module behind
         ``torch.no_grad``.
     env
-        An env as it was trained in, with ``observation="workers"`` or ``"flat"``: its id, its forms of observations
-        and actions, n and B count.
+        An env like the one of the training, with ``observation="workers"`` or ``"flat"``. Its id, its forms of
+        observations and actions, n and B count.
     any_size
-        Whether it plays any n and B, as an agent with ``WorkersNet`` does. By default n and B are those of ``env``, and
-        another setting raises ValueError.
+        Whether the agent plays any n and B, as one with ``WorkersNet`` does. By default n and B are those of ``env``,
+        and another setting raises ValueError.
     masked
         Whether ``predict`` takes ``action_masks``, as agents of sb3-contrib do.
 
@@ -147,7 +147,7 @@ class _AgentPolicy(Policy):
         return started
 
     def _observed(self, state: State, seen: Observation, added: Ints | None = None) -> NDArray[np.float32]:
-        """What the env would show: ``added`` are the tasks that were picked in this step so far, (E, n)."""
+        """The observation of the env; ``added`` are the tasks that were picked in this step so far, (E, n)."""
         setting = self.setting
         of_round = RoundFeatures(setting.budget, setting.price, setting.horizon)
         features: NDArray[np.float32] = features_of(state.belief, of_round, state.round - 1, seen, added)

@@ -8,7 +8,7 @@ from ata_policies.registry import default_name, load, parse, short_name
 
 
 def policy_card(name: str) -> Card:
-    """What there is to say of a policy, given as ``load`` takes it, and with its errors.
+    """The card of a policy, which is named as for ``load``, with the same errors.
 
     >>> card = policy_card("thompson-beta")
     >>> card.facts["plays"], card.facts["made of"]
@@ -40,4 +40,4 @@ _BESIDE = {
     "race": (("gta",), 2000),
     "dispatch": (("dispatch-gta",), 200),
 }
-"""Policies to set beside one of each env, and rounds that take a few seconds."""
+"""For each env, policies to compare with, and a number of rounds that takes a few seconds."""

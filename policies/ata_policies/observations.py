@@ -1,4 +1,4 @@
-"""The check of what ``predict`` is given: once, before anything is learned from it."""
+"""The check of the observations and states that ``predict`` is given, once, before a policy learns from them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LONGEST = 1e300
 
 
 class _Field(NamedTuple):
-    """What one field of an observation must be like."""
+    """The form of one field of an observation."""
 
     name: str
     width: int
@@ -38,7 +38,7 @@ def checked_observation(observation: Observation, n: int, budget: int, env_id: s
 
     It holds ``worker`` and ``duration`` of shape (R,) or (E, R), ``elapsed`` of shape (n,) or (E, n), and for dispatch
     ``missing`` (1,), ``started``, ``running`` and ``age`` (n,), likewise. ValueError if a key is missing, a shape or
-    type is another, a worker is not from -1 to n - 1, or a time is negative, NaN or infinite.
+    type is wrong, a worker is not from -1 to n - 1, or a time is negative, NaN or infinite.
 
     >>> seen = {"worker": np.array([2]), "duration": np.array([1.0]), "elapsed": np.zeros(2)}
     >>> checked_observation(seen, n=2, budget=1, env_id="ata_gym/TaskRace-v0")
@@ -109,7 +109,7 @@ def _fields(n: int, budget: int, env_id: str) -> tuple[_Field, ...]:
 
 
 def _converted(name: str, field: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """The field in another dtype; ValueError where a number does not fit in."""
+    """The field in another dtype; ValueError if a number does not fit in."""
     with np.errstate(over="ignore"):
         converted = field.astype(dtype)
     if dtype.kind == "i" and not np.array_equal(converted, field):
@@ -125,11 +125,11 @@ class Door:
     first
         The policy's first state of one row, which shows the form of all.
     size, policy
-        Its workers and budget, and its name.
+        The policy's workers and budget, and its name.
     """
 
     last: Any = None
-    """The state that the policy gave last, which need not be checked; a copy or a pickle knows of none."""
+    """The state that the policy returned last, which is not checked again; a copy or a pickle has none."""
 
     def __init__(self, first: Any, size: Size, policy: str) -> None:
         self.first, self.size, self.policy = first, size, policy
@@ -140,8 +140,8 @@ class Door:
     def check(self, state: Any, rows: int) -> None:
         """ValueError unless the state is one of the policy.
 
-        It must have this many rows, the types of tuples and the arrays that the policy's own states have, and no number
-        that its fields do not allow (see ``ata_gym.utils.ranges``).
+        It must have this many rows, the same types of tuples and arrays as the policy's own states, and only numbers
+        that its fields allow (see ``ata_gym.utils.ranges``).
         """
         if np.shape(state.round) != (rows,) or np.shape(state.key) != (rows,):
             raise ValueError(f"the state is that of {np.size(state.round)} rows, and the observation has {rows}")
@@ -165,7 +165,7 @@ def _form(tree: Any) -> Any:
 
 
 def checked_start(given: Any, rows: int) -> Mask:
-    """Which rows begin an episode, (E,); ValueError unless it is a boolean for each."""
+    """Which rows begin an episode, (E,); ValueError unless there is a boolean for each row."""
     start: Mask = np.reshape(given, -1)
     if start.shape != (rows,) or start.dtype != np.bool_:
         raise ValueError(
@@ -175,7 +175,7 @@ def checked_start(given: Any, rows: int) -> Mask:
 
 
 def checked_conditions(given: object, rows: int, n: int, policy: str) -> Conditions:
-    """What an oracle is told of the coming round, with a row axis; ValueError if it is not that of so many workers."""
+    """The conditions of the coming round with a row axis; ValueError if they are not those of so many workers."""
     if not isinstance(given, Conditions):
         what = "nothing" if given is None else short(given)
         raise ValueError(  # noqa: TRY004
@@ -205,6 +205,11 @@ def _check_range(field: _Field, values: NDArray[Any], n: int) -> None:
     if most == np.inf:
         raise ValueError(f"observation[{name!r}] must hold finite times of at least 0, not {wrong[0]}")
     raise ValueError(f"observation[{name!r}] must be from {least} to {most}; one is not")
+
+
+def at_work(seen: Observation) -> tuple[Ints, Bits, Floats]:
+    """In dispatch: how many results are missing, (E,); which workers run a task, and for how long, (E, n) each."""
+    return seen["missing"][:, 0], seen["running"], seen["age"]
 
 
 @gufunc("void(int64[:], float64[:], float64[:], boolean[:])", "(r),(r),(n)->()")

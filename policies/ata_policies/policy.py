@@ -18,6 +18,7 @@ from ata_gym.typing import Floats, Ints, Keys, Mask
 from ata_gym.utils.ranges import Size, Wholes
 from ata_gym.utils.trees import choose_rows
 from ata_gym.utils.validation import not_an_env, whole_number
+from ata_policies.beliefs.availability import Availability
 from ata_policies.beliefs.belief import Belief, BeliefOfMeans, InitialBelief
 from ata_policies.beliefs.moments import Totals
 from ata_policies.explanation import Explanation, numbers_of
@@ -241,15 +242,20 @@ class Policy(Described, ABC):
         return state.belief.untried() if isinstance(state.belief, BeliefOfMeans) else self.estimated(state)[1] == 0.0
 
     def away(self, state: State) -> Mask:
-        """Workers that are thought to be away, (E, n): by default none, because the policy does not watch that."""
-        return np.zeros((len(state.round), self.setting.n), np.bool_)
+        """Workers that are thought to be away, (E, n): those that owe results, if the plan has an ``availability``."""
+        watched = _watched(state)
+        return watched.away if watched is not None else np.zeros((len(state.round), self.setting.n), np.bool_)
 
     def note_absences(self, state: State, absent: Mask, back: Mask) -> State:
         """The state after a loop reports which workers are ``absent``, and which have just come ``back``, (n,) each.
 
-        By default nothing changes; a policy that watches who is away remembers it.
+        If the plan has an ``availability``, absent workers owe results then, and those that are back are probed. By
+        default nothing else changes.
         """
-        return state
+        watched = _watched(state)
+        if watched is None:
+            return state
+        return state._replace(plan=state.plan._replace(availability=watched.note_absences(absent, back)))
 
     def plan_in_words(self, state: State, row: int) -> str:
         """The plan of a row in words, for ``explain``: by default the numbers in it, by name."""
@@ -288,6 +294,12 @@ class Policy(Described, ABC):
     def act_knowing(self, state: State, seen: Observation, conditions: Conditions) -> tuple[Ints, State]:
         """As ``act``, for policies with ``privileged``; ``conditions`` are those of each row's coming round."""
         return self.act(state, seen)
+
+
+def _watched(state: State) -> Availability | None:
+    """The availability of the workers in the plan, if the plan has one."""
+    availability = getattr(state.plan, "availability", None)
+    return availability if isinstance(availability, Availability) else None
 
 
 class AllocationPolicy(Policy):

@@ -1,4 +1,4 @@
-"""Our policies by name: data, from which the registry makes them. A new preset is one more entry here."""
+"""Our policies by name, as data from which the registry makes them. A new preset is one more entry here."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def _fact(name: str) -> Any:
 
 @dataclass(frozen=True)
 class Preset:
-    """What makes a policy: a class, and hyperparameters of it; with what is said of the policy in lists.
+    """A named policy: a class, its hyperparameters, and the facts that lists say of it.
 
-    Calling it makes the policy; hyperparameters given then override the preset's.
+    A call makes the policy; the hyperparameters of the call override the preset's.
     """
 
     name: str
@@ -48,7 +48,7 @@ class Preset:
     about: str = ""
     """One sentence; by default the first line of the docstring of ``described``."""
     facts: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
-    """Facts that are others than those of ``described``, by the names in ``FACTS``."""
+    """Facts that differ from those of ``described``, by the names in ``FACTS``."""
 
     def __call__(self, setting: Setting, *, seed: int = 0, **hyperparameters: Any) -> Policy:
         """Make the policy for a setting."""
@@ -62,7 +62,7 @@ class Preset:
         """The docstring of what is described, without indentation."""
         return self.described.documentation()
 
-    # as classes of policies have them; see ``Policy``
+    # the attributes of a class of policies, see ``Policy``
     __name__ = property(attrgetter("name"))
     source = _fact("source")
     constants = _fact("constants")

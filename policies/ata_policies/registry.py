@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ast
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib.metadata import entry_points
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 
@@ -29,7 +30,37 @@ DEFAULTS: Mapping[str, str] = MappingProxyType(
 """The policy that ``make("default", env)`` makes, by the id of the env."""
 
 PolicyMaker = type[Policy] | Preset
-"""What makes a policy of a setting, and says what it is."""
+"""A class or a preset, which makes a policy for a setting, and describes it."""
+
+
+class Given(NamedTuple):
+    """A policy that is given as an object, and has a name in this process only."""
+
+    maker: PolicyMaker
+    source: str | None = None
+    """All that its decisions depend on, as text: its code and its hyperparameters; None where that is not known."""
+
+
+_given: dict[str, Given] = {}
+
+
+@contextmanager
+def given(policies: Mapping[str, Given]) -> Iterator[None]:
+    """Inside the block, ``load`` and ``make`` find these policies by their names; ValueError if a name is taken."""
+    taken = sorted(policies.keys() & {"default", *names(), *_given})
+    if taken:
+        raise ValueError(f"{', '.join(taken)} is the name of another policy: give yours a name of its own")
+    _given.update(policies)
+    try:
+        yield
+    finally:
+        for name in policies:
+            del _given[name]
+
+
+def source_given(name: str) -> str | None:
+    """The source of a policy that is given as an object; None for all others, which have files."""
+    return _given[name].source if name in _given else None
 
 
 def names() -> tuple[str, ...]:
@@ -42,7 +73,7 @@ def names() -> tuple[str, ...]:
 
 
 def default_name(env_id: str) -> str:
-    """The name of the policy to use for an env where nothing speaks for another; ValueError if there is none.
+    """The name of the policy to use for an env unless there is a reason for another; ValueError if there is none.
 
     >>> default_name("ata_gym/TaskRace-v0") in names()
     True
@@ -70,8 +101,8 @@ def explain_default(env: gym.Env[Any, Any] | gym.vector.VectorEnv[Any, Any, Any]
 def parse(name: str) -> tuple[str, dict[str, Any]]:
     """Split ``name:key=value:...`` into the name and its hyperparameters; a value is a literal of Python, or text.
 
-    Here nan and inf are numbers. It needs no quotes in a shell, and names can be separated by commas. ValueError if a
-    hyperparameter is no ``key=value``, or is given twice.
+    nan and inf are numbers, too. A shell needs no quotes around such a name, and names can be separated by commas.
+    ValueError if a hyperparameter is no ``key=value``, or is given twice.
 
     >>> parse("ata:alpha=inf")
     ('ata', {'alpha': inf})
@@ -98,15 +129,17 @@ def parse(name: str) -> tuple[str, dict[str, Any]]:
 
 
 def load(name: str) -> PolicyMaker:
-    """The preset or policy class of a name, or of ``package.module:Class``; hyperparameters in the name are left out.
+    """The preset or policy class of a name, or of ``package.module:Class``; hyperparameters in the name are ignored.
 
-    ValueError if there is none (the message names the nearest), it is no policy, its module cannot be imported, or two
-    packages have one of that name.
+    ValueError if there is none (the message names the nearest one), if it is no policy, if its module cannot be
+    imported, or if two packages have one of that name.
     """
     name, _ = parse(name)
     if name == "default":
         known = ", ".join(f"{policy} for {env_id}" for env_id, policy in DEFAULTS.items())
         raise ValueError(f"which policy is the default depends on the env; give its name: {known}")
+    if name in _given:
+        return _given[name].maker
     if ":" in name:
         found = load_object("policy", name)
     else:
@@ -140,12 +173,13 @@ def make(
     Parameters
     ----------
     name
-        A registered name (see ``names``), ``package.module:Class``, or "default": which policy that is, and why, the
-        logger "ata_policies" says at level INFO (see ``explain_default``). Hyperparameters may follow (see ``parse``).
+        A registered name (see ``names``), ``package.module:Class``, or "default". Hyperparameters may follow (see
+        ``parse``). The logger "ata_policies" says at level INFO which policy the default is, and why (see
+        ``explain_default``).
     env
-        Tells the number of workers, the budget, the price, the pool, and what was published.
+        The env, from which the number of workers, the budget, the price, the pool, and published numbers are taken.
     seed
-        Seeds the policy's own randomness; row e of a vector env gets that of ``seed + e``.
+        The seed of the policy's own randomness; row e of a vector env has that of ``seed + e``.
     hyperparameters
         Those of the policy, such as ``alpha`` of ATA; of a composed policy also ``memory``, ``estimate`` and ``rule``.
 
@@ -185,7 +219,7 @@ def make_for(name: str, setting: Setting, env_id: str, seed: int = 0, **hyperpar
 
 
 def _check_own_actions(env: gym.Env[Any, Any] | gym.vector.VectorEnv[Any, Any, Any], env_id: str) -> None:
-    """ValueError unless the env takes the actions, and shows the feedback, that policies of the zoo know."""
+    """ValueError unless the env takes the actions and shows the feedback that policies of the zoo know."""
     bare: Any = env.unwrapped
     action = getattr(env, "single_action_space", env.action_space)
     own = getattr(bare, "single_action_space", bare.action_space)
@@ -230,9 +264,9 @@ def ids_by_name() -> dict[str, str]:
 
 
 def id_of(env: gym.Env[Any, Any] | gym.vector.VectorEnv[Any, Any, Any]) -> str:
-    """The id of ours that a single or a vector env plays by, however it was made and wrapped.
+    """The id, among those of this project, of a single or a vector env, however it was made and wrapped.
 
-    ValueError if it is none of ours.
+    ValueError if it is another env.
 
     >>> import gymnasium as gym, ata_gym
     >>> id_of(gym.make_vec("ata_gym/TaskRace-v0", num_envs=2, scenario="icml2025-regret"))

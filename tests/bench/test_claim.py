@@ -108,15 +108,14 @@ def test_a_folder_without_a_name_is_refused(tmp_path, monkeypatch):
 
 def test_of_two_configurations_started_together_one_is_refused_in_words(tmp_path):
     command = [sys.executable, "-m", "ata_gym", "bench", "--scenario", "icml2025-regret", "--policies", "uta"]
-    for k in range(2):
-        started = [
-            subprocess.Popen(
-                [*command, "--rounds", str(rounds), "--seeds", "1", "--out", str(tmp_path / str(k))],
-                stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-            )
-            for rounds in (20, 30)
-        ]  # fmt: skip
-        errors = [process.communicate(timeout=PATIENCE)[1] for process in started]
-        codes = [process.returncode for process in started]
-        assert sorted(codes) == [0, 2], errors
-        assert any(words in errors[codes.index(2)] for words in ("is in use by", "another configuration"))
+    started = [
+        subprocess.Popen(
+            [*command, "--rounds", rounds, "--seeds", "1", "--out", str(tmp_path / "out")],
+            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+        )
+        for rounds in ("20", "30")
+    ]  # fmt: skip
+    errors = [process.communicate(timeout=PATIENCE)[1] for process in started]
+    codes = [process.returncode for process in started]
+    assert sorted(codes) == [0, 2], errors
+    assert any(words in errors[codes.index(2)] for words in ("is in use by", "another configuration"))

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from ata_gym.bench.cost_regret import CostRun
 from ata_gym.bench.experiment.experiment import Experiment
 from ata_gym.bench.experiment.jobs import Effort, play_all
 from ata_gym.bench.experiment.store import open_folder
@@ -103,13 +104,14 @@ LINE = f"bench --scenario icml2025-regret --rounds {ROUNDS} --seeds 2 --policies
 def uninterrupted(tmp_path_factory) -> dict[str, bytes]:
     out = tmp_path_factory.mktemp("uninterrupted")
     played = experiment(ROUNDS)
-    play_all(played, THREE, open_folder(out, played.config()), effort=Effort(jobs=1))
+    play_all(played, THREE, open_folder(out, played.config()), CostRun, Effort(jobs=1))
     return result_bytes(out)
 
 
 @pytest.mark.skipif(os.name == "nt", reason="needs the signals of POSIX")
-@pytest.mark.parametrize(("how", "when"), [("KILL", "*.npz"), ("INT", "*.previous"), ("TERM", "*.parquet")])
-@pytest.mark.parametrize("jobs", [1, 2])
+@pytest.mark.parametrize(("jobs", "how", "when"), [
+    (1, "KILL", "*.npz"), (1, "INT", "*.previous"), (2, "TERM", "*.parquet"), (2, "KILL", "*.npz"),
+])  # fmt: skip
 def test_a_killed_command_goes_on_and_ends_with_the_same_bytes(start, tmp_path, uninterrupted, jobs, how, when):
     """After a first checkpoint, a second one, and a first result; SIGTERM comes in the background of a script."""
     out, line = tmp_path / "out", f"{LINE} --jobs {jobs}"
@@ -130,6 +132,6 @@ def test_a_killed_command_goes_on_and_ends_with_the_same_bytes(start, tmp_path, 
         assert (again.exit_code, again.stderr) == (0, "")
     else:
         played = experiment(ROUNDS)
-        play_all(played, THREE, open_folder(out, played.config()), effort=Effort(jobs=1))
+        play_all(played, THREE, open_folder(out, played.config()), CostRun, Effort(jobs=1))
     assert result_bytes(out) == uninterrupted
     assert not list(out.glob("checkpoints/*"))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,9 +22,8 @@ from ata_gym.bench.leaderboard.sets.players import FOLLOWERS, usual_policies
 from ata_gym.bench.leaderboard.sets.steady import STEADY
 from ata_gym.cli import app
 from ata_policies import AllocationPolicy
-from ata_policies.allocation.baselines import Gta, Ofta
+from ata_policies.allocation.baselines import Gta, Ofta, Uta
 from ata_policies.registry import DEFAULTS
-from tests.waiting import PATIENCE
 
 
 class Thrifty(AllocationPolicy):
@@ -307,24 +304,28 @@ def test_decisions_are_timed_apart_from_the_results(tmp_path):
     assert any("ms a\ndecision" in table.columns for table in told.tables)
 
 
-LINE = "leaderboard --quick --scenarios regret,near-equal --seeds 2 --save-every 0.02 --policies uta,ata,ata-icml,gta"
+def test_a_stopped_leaderboard_goes_on_and_ends_with_the_same_bytes(tmp_path, monkeypatch):
+    line = "leaderboard --quick --scenarios regret,near-equal --seeds 2 --jobs 1 --save-every 0 --policies uta,ata,gta"
+    stopped, whole = tmp_path / "out", tmp_path / "whole"
+    command = [*line.split(), "--out", str(stopped)]  # the page shows it, so it is the same for both
+    assert CliRunner().invoke(app, command).exit_code == 0
+    stopped.rename(whole)
 
+    def interrupted(self, state):
+        if state.round[0] == 100:
+            raise KeyboardInterrupt
+        return allocate(self, state)
 
-@pytest.mark.skipif(os.name == "nt", reason="needs the signals of POSIX")
-def test_a_killed_leaderboard_goes_on_and_ends_with_the_same_bytes(start, tmp_path):
-    killed, whole = tmp_path / "out", tmp_path / "whole"
-    command = [*LINE.split(), "--jobs", "1", "--out", str(killed)]  # the page shows it, so it is the same for both
-    result = CliRunner().invoke(app, command)
-    assert (result.exit_code, result.stderr) == (0, "")
-    killed.rename(whole)
-    process = start(f"{LINE} --jobs 2", killed, "*.parquet")
-    os.killpg(process.pid, signal.SIGKILL)
-    process.communicate(timeout=PATIENCE)
-    assert not (killed / "leaderboard.md").exists()
-    result = CliRunner().invoke(app, command)
-    assert (result.exit_code, result.stderr) == (0, "")
-    assert made(whole) == made(killed)
-    results = [sorted(out.rglob("*.parquet")) for out in (whole, killed)]
+    allocate = Uta.allocate
+    with monkeypatch.context() as patch:
+        patch.setattr(Uta, "allocate", interrupted)
+        assert CliRunner().invoke(app, command).exit_code == 130
+    assert list(stopped.rglob("*.npz"))
+    assert list(stopped.rglob("*.parquet"))
+    assert not (stopped / "leaderboard.md").exists()
+    assert CliRunner().invoke(app, command).exit_code == 0
+    assert made(whole) == made(stopped)
+    results = [sorted(out.rglob("*.parquet")) for out in (whole, stopped)]
     assert [path.read_bytes() for path in results[0]] == [path.read_bytes() for path in results[1]]
-    assert len(results[0]) == 2 * 5 * 2  # records and allocations
-    assert not list(killed.rglob("*.npz"))
+    assert len(results[0]) == 2 * 4 * 2  # records and allocations
+    assert not list(stopped.rglob("*.npz"))

@@ -41,9 +41,9 @@ NAME = "even_policy_of_a_user:Even"
 
 @pytest.fixture(autouse=True)
 def _anew():
-    provenance.cache_clear()
+    module._provenance.cache_clear()
     yield
-    provenance.cache_clear()
+    module._provenance.cache_clear()
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def write(tmp_path, monkeypatch):
             (tmp_path / f"{name}_of_a_user.py").write_text(source)
             monkeypatch.delitem(sys.modules, f"{name}_of_a_user", raising=False)
         shutil.rmtree(tmp_path / "__pycache__", ignore_errors=True)
-        provenance.cache_clear()
+        module._provenance.cache_clear()
 
     return write_modules
 
@@ -104,7 +104,7 @@ def copied(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(("policy", "edits"), [
-    ("uta", {"simulation.kernels": 1, "envs.allocation": 1, "bench.experiment.run": 1, "utils.validation": 1,
+    ("uta", {"simulation.task_times": 1, "envs.allocation": 1, "bench.experiment.run": 1, "utils.validation": 1,
              "cli.tools.check": 0, "envs.dispatch": 0, "scenarios.changing": 0, "bench.experiment.store": 0}),
     ("dispatch-gta", {"envs.dispatch": 1, "envs.allocation": 0}),
 ])  # fmt: skip
@@ -113,12 +113,12 @@ def test_of_our_code_what_a_result_depends_on_counts(copied, policy, edits):
     files = {name: copied.joinpath("ata_gym", *name.split(".")).with_suffix(".py") for name in edits}
     for file in (*files.values(), copied / "ata_policies" / "presets.py", copied / "ata_gym" / "__init__.py"):
         file.write_text('"""Another docstring."""\n# and a comment\n' + file.read_text().partition('"""\n')[2])
-    provenance.cache_clear()
+    module._provenance.cache_clear()
     assert changed(before, provenance(policy), policy) is None
     for name, counts in edits.items():
         text = files[name].read_text()
         files[name].write_text(text + "\nANOTHER = 1\n")
-        provenance.cache_clear()
+        module._provenance.cache_clear()
         told = f"the code of ata-gym (ata_gym.{name})" if counts else None
         assert changed(before, provenance(policy), policy) == told
         files[name].write_text(text)
@@ -147,7 +147,7 @@ def test_the_hyperparameters_of_a_preset_count(monkeypatch):
     before, ours = provenance("ata"), PRESETS["ata"]
     edited = dataclasses.replace(ours, about="Another.", hyperparameters={**ours.hyperparameters, "alpha": 2.0})
     monkeypatch.setattr(registry, "PRESETS", {**PRESETS, "ata": edited})
-    provenance.cache_clear()
+    module._provenance.cache_clear()
     assert changed(before, provenance("ata"), "ata") == "the code of ata-gym (ata_policies.presets:ata)"
 
 
@@ -189,7 +189,7 @@ def test_files_that_are_read_count(tmp_path):
     prior.write_text("1")
     before = provenance(f"ata:memory={prior}")
     prior.write_text("2")
-    provenance.cache_clear()
+    module._provenance.cache_clear()
     assert changed(before, provenance(f"ata:memory={prior}"), "ata") == "the code of ata (prior.csv)"
     assert "learned.safetensors" in provenance("learned")["code"]
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import shlex
+import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -41,3 +43,35 @@ def refused(run: Callable[..., Result]) -> Callable[[str], str]:
         return result.stderr
 
     return command
+
+
+class Benched(NamedTuple):
+    """A results folder of bench."""
+
+    out: Path
+    line: str
+    """The command that made it."""
+    told: str
+    """What it wrote to stdout."""
+
+
+@pytest.fixture(scope="session")
+def whole_bench(tmp_path_factory: pytest.TempPathFactory) -> Benched:
+    """A folder of bench, to be copied."""
+    line = "bench --scenario icml2025-regret --rounds 20 --seeds 2 --jobs 1 --policies ofta,uta,gta --out out"
+    place = tmp_path_factory.mktemp("benched")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(place)
+        result = CliRunner().invoke(app, shlex.split(line))
+    if isinstance(result.exception, MissingExtraError):
+        raise result.exception
+    assert (result.exit_code, result.stderr) == (0, "")
+    return Benched(place / "out", line, result.stdout)
+
+
+@pytest.fixture
+def benched(run: Callable[..., Result], whole_bench: Benched, tmp_path: Path) -> Benched:
+    """The folder "out" of bench in the current folder, which is a test's own."""
+    del run  # it changes to that folder
+    shutil.copytree(whole_bench.out, tmp_path / "out")
+    return whole_bench._replace(out=tmp_path / "out")

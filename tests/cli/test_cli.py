@@ -12,10 +12,11 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from ata_gym.bench.experiment.store import Folder
 from ata_gym.bench.leaderboard.sets.registry import SETS
+from ata_gym.bench.page.render import NAME
+from ata_gym.cli import options
 from tests.flips import unseen
-from tests.waiting import without_progress
+from tests.page_data import parts
 
 TRACE = "machine,step,seconds\n" + "".join(
     f"{m},{k},{s * k % 7 + 1}\n" for k in range(1, 7) for m, s in (("a", 2), ("b", 3))
@@ -27,47 +28,46 @@ def trace(tmp_path: Path) -> None:
     (tmp_path / "trace.csv").write_text(TRACE)
 
 
-def test_the_installed_command_is_this_one():
+def test_the_installed_command_is_this_one_and_its_help_imports_nothing_heavy():
     (script,) = importlib.metadata.entry_points(group="console_scripts", name="ata-gym")
     assert script.value == "ata_gym.__main__:main"
-    helped = subprocess.run([sys.executable, "-m", "ata_gym", "--help"], capture_output=True, text=True, check=True)
+    command = [sys.executable, "-X", "importtime", "-m", "ata_gym", "--help"]
+    helped = subprocess.run(command, capture_output=True, text=True, check=True)
     assert " bench " in helped.stdout
-
-
-def test_help_imports_nothing_heavy():
-    code = "import sys; from ata_gym.cli import app; print(*sys.modules)"
-    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    loaded = {line.rpartition("|")[2].strip() for line in helped.stderr.splitlines()}
     assert "ata_gym.cli.training.train" in loaded
-    assert not {"torch", "polars", "matplotlib", "sklearn"} & set(loaded)
+    assert not {"torch", "polars", "matplotlib", "sklearn"} & loaded
 
 
-def test_bench_leaves_records_tables_and_pictures_and_says_where(run, tmp_path):
-    line = "bench --scenario icml2025-regret --policies ofta,uta,gta --rounds 30 --seeds 2 --jobs 1 --out out"
-    first, second = run(line), run(line)
-    assert first.stdout == second.stdout
-    assert "runtime\n" not in first.stderr
+def test_bench_leaves_records_tables_and_pictures_and_says_where(run, benched):
+    assert run(benched.line).stdout == benched.told
     for name in ("table.md", "table.csv", "config.json", "timings.json", "results/uta.parquet", "plots/regret.svg"):
-        assert (tmp_path / "out" / name).stat().st_size > 0
+        assert (benched.out / name).stat().st_size > 0
     for file in ("out/table.{md,csv}", "out/plots/runtime.{png,svg}", "out/plots/worker_time.{png,svg}"):
-        assert file in first.stdout
+        assert file in benched.told
     records = pl.read_parquet("out/results/uta.parquet")
-    assert records["round"].max() == 30
+    assert records["round"].max() == 20
     assert records["seed"].unique().to_list() == [0, 1]
 
 
-@pytest.mark.parametrize(("column", "says"), [("--round-column step", "6 rounds; 6 rounds"), ("", "starts over")])
-def test_bench_replays_a_trace(run, column, says):
+@pytest.mark.parametrize(
+    ("column", "policies", "says"),
+    [("--round-column step", "uta", "6 rounds; 6 rounds"), ("", options.PUBLISHED, "starts over")],
+)
+def test_bench_replays_a_trace(run, column, policies, says):
+    chosen = f"--policies {policies}" if column else ""
     result = run(f"bench --trace trace.csv --worker-column machine --duration-column seconds --budget 3 {column} "
-                 "--seeds 2 --jobs 1 --out out")  # fmt: skip
+                 f"--seeds 2 --jobs 1 --out out {chosen}")  # fmt: skip
     assert says in result.stdout
-    assert pl.read_parquet("out/results/ata.parquet")["round"].max() == (6 if column else 4)
-    assert all(name in result.stdout for name in ("gta", "ofta", "ata-empirical", "ata", "uta"))
+    assert all(f" {name} " in result.stdout for name in policies.split(","))
+    assert pl.read_parquet("out/results/uta.parquet")["round"].max() == (6 if column else 4)
 
 
 def test_track_tells_how_long_a_change_takes_and_goes_on_from_what_is_there(run, tmp_path):
     line = f"{TRACK} --change 3 --before 2 --after 3 --policies"
     first, second = run(f"{line} uta"), run(f"{line} uta,dynamic-ofta")
     assert "a change after 3 rounds, 1 seed\n" in first.stdout
+    assert " 1 of 1 " in second.stdout  # uta never follows
     assert run(f"{line} uta,dynamic-ofta").stdout == second.stdout
     for name in ("table.md", "table.csv", "delays.csv", "results/uta.parquet", "plots/change.png", "plots/change.svg"):
         assert (tmp_path / "out" / name).stat().st_size > 0
@@ -75,13 +75,6 @@ def test_track_tells_how_long_a_change_takes_and_goes_on_from_what_is_there(run,
     delays = pl.read_csv("out/delays.csv")
     assert delays["policy"].to_list() == ["uta"] * 2 + ["dynamic-ofta"] * 2
     assert pl.read_parquet("out/results/uta.parquet")["round"].to_list() == [2, 3, 4, 5, 6]
-
-
-def test_track_finds_the_changes_of_a_scenario(run):
-    line = "track --scenario changing-sleeper-linear-n51 --jobs 1 --out out --policies uta --seeds 2"
-    result = run(f"{line} --before 3 --after 25 --rounds 21020")
-    assert "a change after 21,000 rounds, 2 seeds" in result.stdout
-    assert "2 of 2" in result.stdout
 
 
 def test_a_trace_is_made_and_then_benched(run):
@@ -94,17 +87,12 @@ def test_a_trace_is_made_and_then_benched(run):
     assert "holds 6 rounds; 8 rounds are played; a record that ends starts over" in result.stdout
 
 
-def test_the_documented_commands_run_on_real_traces(run, shared_data):
-    jobs = "--seeds 1 --jobs 1"
+def test_bench_plays_real_traces_and_recorded_scenarios(run, shared_data):
     job = f"bench --trace {shared_data / 'alibaba_job_4.csv'} --worker-column worker --duration-column batch_time_norm"
-    result = run(f"{job} --round-column time --budget 10 {jobs} --rounds 200 --out job4")
+    result = run(f"{job} --round-column time --budget 10 --seeds 1 --jobs 1 --rounds 200 --policies uta,ata --out job4")
     assert "n = 10, B = 10" in result.stdout
     assert "holds 2,182 rounds; 200 rounds are played\n" in result.stdout
-    assert all(name in result.stdout for name in ("gta", "ofta", "ata-empirical", "ata", "uta"))
-
-
-def test_bench_plays_a_recorded_scenario_by_name(run, shared_data):
-    result = run(f"bench --scenario alibaba-1 --data {shared_data} --policies uta,ofta --seeds 1 --jobs 1 --out job1")
+    result = run(f"bench --scenario alibaba-1 --data {shared_data} --policies uta --seeds 1 --jobs 1 --out job1")
     assert "alibaba-1: n = 10, B = 10" in result.stdout
     assert "300 rounds" in result.stdout
 
@@ -115,42 +103,6 @@ def test_reproduce_does_not_claim_what_a_short_run_cannot_show(run):
     assert "750,000 rounds; these are 20" in result.stdout
     assert "Reproduced" not in result.stdout
     assert Path("results/icml2025-cifar100-20-rounds-2-seeds/table.csv").exists()
-
-
-MINE = """
-import numpy as np
-from ata_policies import AllocationPolicy
-
-class Mine(AllocationPolicy):
-    def __init__(self, setting, *, worker=0, seed=0):
-        super().__init__(setting, seed=seed)
-        self.worker = worker
-
-    def allocate(self, state):
-        everything = np.eye(1, self.setting.n, self.worker, dtype=np.int64) * self.setting.budget
-        return np.tile(everything, (len(state.round), 1))
-"""
-
-
-def test_a_policy_in_the_current_folder_is_played_in_worker_processes_too(tmp_path):
-    (tmp_path / "my_policies.py").write_text(MINE)
-    names = ["my_policies:Mine", "my_policies:Mine:worker=3", "ofta"]
-
-    def bench(policies: str) -> subprocess.CompletedProcess[str]:
-        script = Path(sys.executable).with_name("ata-gym")
-        line = f"bench --scenario icml2025-regret --rounds 20 --seeds 2 --jobs 2 --out out --policies {policies}"
-        return subprocess.run([script, *line.split()], cwd=tmp_path, capture_output=True, text=True, check=False)
-
-    played = bench(",".join(names))
-    assert (played.returncode, without_progress(played.stderr)) == (0, "")
-    assert all(f" {name} " in played.stdout for name in names)
-    fast, slow = (pl.read_parquet(Folder(tmp_path / "out").result(name))["runtime"][-1] for name in names[:2])
-    assert slow > 2 * fast  # worker 3 is four times as slow as worker 0
-    for name in ("my_policies:Yours", "your_policies:Mine"):
-        refused = bench(name)
-        assert refused.returncode == 2
-        assert refused.stderr.startswith(f"ata-gym: there is no policy '{name}': ")
-        assert refused.stderr.count("\n") == 1
 
 
 def test_leaderboard_ranks_policies_of_every_env(run, refused, tmp_path):
@@ -166,22 +118,18 @@ def test_leaderboard_ranks_policies_of_every_env(run, refused, tmp_path):
     results = sorted(path.name for path in (tmp_path / "out").rglob("results/*.parquet"))
     assert unseen(tmp_path / "out") == []
     assert len(results) == 2 * 5  # the policies, and ofta, which all are compared with
+    charts = parts((tmp_path / "out" / NAME).read_text("utf-8"))["config"]["charts"]
+    assert [*dict.fromkeys(view["scenario"] for view in charts["runtime"]["views"])] == ["near-equal", "regret"]
+    assert len(charts["allocations"]["views"]) == 2 * 5
     assert "another configuration: seeds is 2 there and 3 here" in refused(line.replace("--seeds 2", "--seeds 3"))
 
 
-@pytest.mark.parametrize("of", ["changing", "unseen", "drawn"])
-def test_leaderboard_has_sets_of_scenarios(run, tmp_path, of):
-    scenario = {"changing": "spot", "unseen": "walk", "drawn": "drawn-6-v1"}[of]
-    line = (
-        f"leaderboard --set {of} --quick --scenarios {scenario} --prices 0.1 --seeds 2 --jobs 1 --out out "
-        "--policies lb-bsp-ema,uta,race-fastest,dispatch-gta,dynamic-ofta"
-    )
-    first, second = run(line), run(line)
-    assert first.stdout == second.stdout
-    assert f"Leaderboard {SETS[of].title} " in first.stdout
-    assert "(quick look): 1 of " in first.stdout
+def test_leaderboard_has_sets_of_scenarios(run, tmp_path):
+    line = "leaderboard --set drawn --quick --scenarios drawn-6-v1 --prices 0.1 --seeds 2 --jobs 1 --out out --policies"
+    told = run(f"{line} lb-bsp-ema,uta,race-fastest,dispatch-gta,dynamic-ofta").stdout
+    assert f"Leaderboard {SETS['drawn'].title} (quick look): 1 of " in told
     for name in ("dynamic-ofta", "ms a", "out/leaderboard.{md,csv}", "out/timings/leaderboard.md"):
-        assert name in first.stdout
+        assert name in told
     assert len([*(tmp_path / "out").rglob("results/*.parquet")]) == 5
 
 
@@ -376,20 +324,17 @@ def test_a_pipe_is_neither_waited_for_nor_replaced(refused, tmp_path, monkeypatc
     assert (tmp_path / "pipe.safetensors").is_fifo()
 
 
-def test_a_folder_of_another_configuration_is_refused_and_left_as_it_was(run, refused, tmp_path):
-    run(f"{REGRET} --policies uta")
-
+def test_a_folder_of_another_configuration_is_refused_and_left_as_it_was(refused, benched, tmp_path):
     def contents():
         files = (path for path in tmp_path.rglob("*") if path.is_file() and not path.name.startswith(".ata-gym"))
         return {path: path.read_bytes() for path in files}
 
     before = contents()
-    assert "another configuration: rounds is 5 there and 6 here" in refused(f"{REGRET} --policies uta --rounds 6")
+    assert "another configuration: rounds is 20 there and 6 here" in refused(f"{benched.line} --rounds 6")
     assert contents() == before
 
 
-def test_a_damaged_result_says_how_to_mend_it(run, refused):
-    run(f"{REGRET} --policies uta")
+def test_a_damaged_result_says_how_to_mend_it(refused, benched):
     whole = Path("out/results/uta.parquet").read_bytes()
     Path("out/results/uta.parquet").write_bytes(whole[: len(whole) // 2])
-    assert "out/results/uta.parquet is damaged" in refused(f"{REGRET} --policies uta")
+    assert "out/results/uta.parquet is damaged" in refused(benched.line)

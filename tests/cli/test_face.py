@@ -18,7 +18,7 @@ import ata_gym
 import ata_policies
 from ata_gym.cli import GREETING, app
 from ata_gym.scenarios.recorded import RECORDINGS
-from ata_gym.training.problems.problem import problem_names
+from ata_gym.training.problem import problem_names
 
 COMMANDS = get_command(app).commands
 """Every command, by name."""

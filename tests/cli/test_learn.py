@@ -22,7 +22,7 @@ def rl() -> None:
 
 
 @pytest.mark.usefixtures("rl")
-def test_learn_leaves_a_table_a_picture_a_log_and_an_agent_that_bench_plays(run, tmp_path):
+def test_learn_leaves_a_table_a_picture_a_log_and_an_agent_that_bench_plays(run, refused, tmp_path):
     first, second = run(f"{TINY} {SHORT}"), run(f"{TINY} {SHORT}")
     assert first.stdout == second.stdout
     for name in ("agent", "uta", "ata-icml", "distribution-learner", "dynamic-oracle"):
@@ -35,11 +35,6 @@ def test_learn_leaves_a_table_a_picture_a_log_and_an_agent_that_bench_plays(run,
     name = first.stdout.splitlines()[-1].removeprefix("play it as ")
     benched = run(f"bench --scenario drawn-6-v1 --rounds 3 --seeds 2 --jobs 1 --policies uta,{name} --out benched")
     assert "LearnedAgent:folder=out" in benched.stdout
-
-
-@pytest.mark.usefixtures("rl")
-def test_learn_refuses_another_configuration_in_the_same_folder(run, refused):
-    run(f"{TINY} {SHORT}")
     assert 'hyperparameters is {"n_steps": 8, "batch_size": 16} there' in refused(f"{TINY} --out out")
     assert "price is 0.0 there and 0.5 here" in refused(f"{TINY} {SHORT} --price 0.5")
 

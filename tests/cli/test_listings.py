@@ -114,7 +114,7 @@ def document(run, line: str, code: int = 0):
     return json.loads(run(f"{line} --json", code).stdout)
 
 
-def test_scripts_get_one_document(run, tmp_path):
+def test_scripts_get_one_document(run, benched, tmp_path):
     policies = document(run, "policies")
     assert [policy["name"] for policy in policies] == list(ata_policies.names())
     assert document(run, "policies ata") == policy_card("ata").to_data()
@@ -128,9 +128,8 @@ def test_scripts_get_one_document(run, tmp_path):
     assert (told["round"], len(told["workers"]["mean"]), sum(told["workers"]["tasks"] or [8])) == (1, 5, 8)
     (tmp_path / "t.csv").write_text("worker,seconds\na,1\nb,2\n")
     assert document(run, "trace t.csv o.csv --worker-column worker --duration seconds")["mean_task_times"] == [1, 2]
-    run("bench --scenario five-workers --policies uta --rounds 3 --seeds 1 --jobs 1 --out out")
     assert document(run, "verify out")["damaged"] == []
-    records = tmp_path / "out" / "results" / "uta.parquet"
+    records = benched.out / "results" / "uta.parquet"
     records.write_bytes(records.read_bytes()[:100])
     (fault,) = document(run, "verify out", code=1)["damaged"]
     assert fault["file"] == "out/results/uta.parquet"

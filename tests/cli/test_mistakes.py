@@ -8,6 +8,7 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from ata_gym.bench import progress
@@ -41,9 +42,9 @@ class Bad(AllocationPolicy):
         return np.zeros((len(state.round), self.setting.n), np.int64)
 
 class Fails(AllocationPolicy):
-    def __init__(self, setting, *, how="raise", at=5, seed=0):
+    def __init__(self, setting, *, how="raise", at=5, worker=0, seed=0):
         super().__init__(setting, seed=seed)
-        self.how, self.at = how, at
+        self.how, self.at, self.worker = how, at, worker
 
     def allocate(self, state):
         if state.round[0] >= self.at:
@@ -56,7 +57,7 @@ class Fails(AllocationPolicy):
             if self.how == "shape":
                 np.ones(2) + np.ones(3)
             raise RuntimeError("lost its way")
-        everything = np.eye(1, self.setting.n, dtype=np.int64) * self.setting.budget
+        everything = np.eye(1, self.setting.n, self.worker, dtype=np.int64) * self.setting.budget
         return np.tile(everything, (len(state.round), 1))
 """,
     "my_problems": """
@@ -93,6 +94,8 @@ def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [
+        (f"{BENCH} my_policies:Yours", "there is no policy 'my_policies:Yours': "),
+        (f"{BENCH} your_policies:Mine", "there is no policy 'your_policies:Mine': "),
         (f"{BENCH} syntax_error:X", "no policy 'syntax_error:X': importing syntax_error failed with SyntaxError"),
         (f"{BENCH} raises_on_import:X", "failed with RuntimeError: not today"),
         (f"{BENCH} exits_on_import:X", "failed with SystemExit: 3 (exits_on_import.py, line 2: sys.exit(3))"),
@@ -212,10 +215,11 @@ def test_a_policy_that_exits_in_mid_run_leaves_the_others_their_results(run, tmp
 
 
 @pytest.mark.skipif(os.name == "nt", reason="needs the signals of POSIX")
-def test_a_killed_worker_process_is_told_and_the_others_go_on(tmp_path):
-    policies = "my_policies:Fails:how=kill,my_policies:Fails:how=odd,my_policies:Fails,uta,ofta,gta"
+def test_modules_of_the_current_folder_play_in_worker_processes_and_one_that_is_killed_is_told(tmp_path):
+    fast, slow = (f"my_policies:Fails:at=1000:worker={worker}" for worker in (0, 3))
+    policies = f"my_policies:Fails:how=kill,my_policies:Fails:how=odd,my_policies:Fails,{fast},{slow},ofta"
     line = f"bench --scenario icml2025-regret --rounds 60 --seeds 1 --jobs 2 --out out --policies {policies}"
-    command = [sys.executable, "-m", "ata_gym", *line.split()]
+    command = [Path(sys.executable).with_name("ata-gym"), *line.split()]
     played = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=PATIENCE)
     assert played.returncode == 1
     odd, killed, raised = sorted(
@@ -226,8 +230,9 @@ def test_a_killed_worker_process_is_told_and_the_others_go_on(tmp_path):
     )
     assert f"Odd: lost its way ({place_of_line('raise Odd')}) (see " in odd  # cannot be made again from its message
     assert f"RuntimeError: lost its way ({place_of_line('raise RuntimeError')}) (see " in raised
-    assert all(Folder(tmp_path / "out").finished(policy) for policy in ("uta", "ofta", "gta"))
-    assert "ofta" in played.stdout
+    assert all(f" {name} " in played.stdout for name in (fast, slow, "ofta"))
+    runtimes = [pl.read_parquet(Folder(tmp_path / "out").result(name))["runtime"][-1] for name in (fast, slow)]
+    assert runtimes[1] > 2 * runtimes[0]  # worker 3 is four times as slow as worker 0
 
 
 def test_memory_that_is_not_there_is_one_sentence(refused, monkeypatch):
@@ -246,5 +251,3 @@ def test_progress_is_a_line_now_and_then_where_stderr_is_no_terminal(run, monkey
     lines = run("bench --scenario icml2025-regret --rounds 600 --seeds 1 --jobs 1 --out more --policies uta").stderr
     assert lines.splitlines()[0] == "ata-gym: 0% done after 0.0 minutes (uta 1 of 600)"
     assert lines.count("\n") > 50
-    trained = run("train --scenario icml2025-regret --rounds 3 --policies uta --out trained --problem digits").stderr
-    assert "(digits 1 of 3, loss " in trained

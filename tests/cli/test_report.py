@@ -9,18 +9,14 @@ import shlex
 from functools import partial
 from html import unescape
 from pathlib import Path
-from typing import Any
+
+import pytest
 
 from ata_gym.bench.page.note import NOTE, read_note, write_note
 from ata_gym.bench.page.render import NAME
 from ata_gym.cli.studies.report import PAGES
 from ata_gym.utils.manifest import write_listed
-
-
-def parts(html: str) -> dict[str, Any]:
-    """The JSON in a page, by the ids of its elements."""
-    found = re.findall(r'<script type="application/json" id="([^"]+)">(.*?)</script>', html, re.DOTALL)
-    return {name: json.loads(text) for name, text in found}
+from tests.page_data import parts
 
 
 def test_the_command_writes_the_page_that_report_writes(run, tmp_path):
@@ -38,18 +34,8 @@ def test_the_command_writes_the_page_that_report_writes(run, tmp_path):
     assert (tmp_path / "deep" / "other.html").read_text("utf-8") == html
 
 
-def test_a_leaderboard_has_a_page(run, tmp_path):
-    run("leaderboard --quick --scenarios near-equal,regret --seeds 2 --jobs 1 --policies uta,ata-icml --out out")
-    there = parts((tmp_path / "out" / NAME).read_text("utf-8"))
-    scenarios = [view["scenario"] for view in there["config"]["charts"]["runtime"]["views"]]
-    assert list(dict.fromkeys(scenarios)) == ["near-equal", "regret"]
-    assert len(there["config"]["charts"]["allocations"]["views"]) == 2 * 3
-    run("report out")
-
-
-def test_no_page_is_written_from_a_configuration_that_is_cut_in_half_nor_into_a_pipe(run, refused, monkeypatch):
-    run("bench --scenario icml2025-regret --rounds 5 --seeds 2 --jobs 1 --policies uta --out out")
-    before = Path("out", NAME).read_bytes()
+def test_no_page_is_written_from_a_configuration_that_is_cut_in_half_nor_into_a_pipe(benched, refused, monkeypatch):
+    before = (benched.out / NAME).read_bytes()
     if hasattr(os, "mkfifo"):
         os.mkfifo("pipe.html")
         with monkeypatch.context() as patch:
@@ -63,9 +49,9 @@ def test_no_page_is_written_from_a_configuration_that_is_cut_in_half_nor_into_a_
     assert Path("out", NAME).read_bytes() == before
 
 
-def test_folders_without_a_page_are_refused_with_what_to_do(run, refused, tmp_path):
+@pytest.mark.usefixtures("benched")
+def test_folders_without_a_page_are_refused_with_what_to_do(refused, tmp_path):
     (tmp_path / "empty").mkdir()
-    run("bench --scenario icml2025-regret --rounds 5 --seeds 2 --jobs 1 --policies uta --out out")
     note = read_note(Path("out"))
     assert "there is no folder nowhere" in refused("report nowhere")
     assert "empty holds no results of ata-gym" in refused("report empty")
@@ -83,7 +69,8 @@ def test_folders_without_a_page_are_refused_with_what_to_do(run, refused, tmp_pa
     whole = Path("out/results/uta.parquet").read_bytes()
     Path("out/results/uta.parquet").write_bytes(whole[:-9])
     assert "uta.parquet is damaged" in refused("report out")
-    Path("out/results/uta.json").unlink()
+    for name in ("uta", "ofta", "gta"):
+        Path(f"out/results/{name}.json").unlink()
     assert "no policy has finished in out" in refused("report out")
 
 

@@ -5,17 +5,23 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from io import StringIO
 
 import pytest
 from PIL import Image
+from rich.console import Console
+
+from ata_gym.bench.side_by_side.play import Player
+from ata_gym.cli.tools.watch import _screen
+from ata_gym.scenarios import scenario
 
 WATCH = [sys.executable, "-m", "ata_gym", "watch", "five-workers"]
 
 
-def test_into_a_pipe_goes_the_last_round_of_each_policy_and_the_totals():
-    command = [*WATCH, "--rounds", "6", "--policies", "uta,gta,default,race,dispatch"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert done.stdout == subprocess.run(command, capture_output=True, text=True, check=True).stdout
+def test_where_stdout_is_no_terminal_it_gets_the_last_round_of_each_policy_and_the_totals(run):
+    line = "watch five-workers --rounds 6 --policies uta,gta,default,race,dispatch"
+    done = run(line)
+    assert done.stdout == run(line).stdout
     lines = done.stdout.splitlines()
     assert lines[0] == "five-workers: 5 workers, 8 results in a round"
     for policy in ("uta", "gta", "default", "race", "dispatch"):
@@ -30,11 +36,10 @@ def test_into_a_pipe_goes_the_last_round_of_each_policy_and_the_totals():
     assert "\x1b" not in done.stdout
 
 
-@pytest.mark.parametrize("size", [("180", "50"), ("80", "24")])
-def test_a_terminal_shows_the_rounds_pass_by(size):
+def test_a_terminal_shows_the_rounds_pass_by():
     pty = pytest.importorskip("pty")
     ours, theirs = pty.openpty()
-    environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": size[0], "LINES": size[1]}
+    environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "180", "LINES": "50"}
     command = [*WATCH, "--rounds", "5", "--speed", "50", "--policies", "uta,gta"]
     process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment)
     os.close(theirs)
@@ -54,6 +59,19 @@ def test_a_terminal_shows_the_rounds_pass_by(size):
         assert text.count(f"Round {k}: ") == (4 if k == 5 else 2)  # the last is left as it is, in full
     assert all(line in text for line in ("five-workers: 5 workers", "estimate      mean", "█ done"))
     assert "averages of rounds 3 to 5" in text
+
+
+@pytest.mark.parametrize(("width", "height", "widest"), [(180, 50, 162), (80, 24, 80)])
+def test_rounds_stand_beside_each_other_where_there_is_room(width, height, widest):
+    players = [Player(policy, scenario("five-workers"), 3) for policy in ("uta", "gta")]
+    rounds = [player.play_round() for player in players]
+    console = Console(width=width, height=height, file=StringIO())
+    console.print(_screen(players, rounds, "five workers", console.size))
+    lines = console.file.getvalue().splitlines()
+    assert max(len(line.rstrip()) for line in lines) <= widest
+    assert len(lines) <= height
+    assert any(line.split() == ["uta", "gta"] for line in lines) == (width > 160)
+    assert sum(line.count("Round 1: ") for line in lines) == 2
 
 
 def test_pictures_go_into_a_folder(run, tmp_path):

@@ -1,4 +1,4 @@
-"""What ``gym.make`` takes and refuses, and backends that run the rounds in place of the simulation."""
+"""What ``gym.make`` and ``gym.make_vec`` take and refuse, and the ids that need no arguments."""
 
 from __future__ import annotations
 
@@ -7,17 +7,15 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
 import ata_gym.envs.allocation
 from ata_gym import Scenario
-from ata_gym.changes import Periodic
 from ata_gym.pools import trace
 from ata_gym.scenarios import AtaConstants, Published
-from ata_gym.simulation.dispatch import Completion, RoundState, dispatch_step
-from ata_gym.simulation.rounds import RoundResult, race_round
+from tests.envs.playing import ALLOCATION, DISPATCH, IDS
 
-IDS = ["ata_gym/TaskAllocation-v0", "ata_gym/TaskRace-v0"]
 POOL = {"family": ["exponential", "gamma", "log-normal"], "shift": [1.0, 0.0, 0.5], "shape": [1.0, 3.0, 0.7]}
 RECURSIVE: list[Any] = []
 RECURSIVE.append(RECURSIVE)
@@ -36,22 +34,16 @@ RECURSIVE.append(RECURSIVE)
         ({"pool": POOL, "budget": 0}, "budget must be a whole number"),
         ({"pool": POOL, "budget": 2.0}, "budget must be a whole number"),
         ({"pool": POOL, "budget": 3, "horizon": 0}, "horizon must be a whole number"),
-        ({"pool": POOL, "budget": 3, "horizon": -1}, "horizon must be a whole number"),
         ({"pool": POOL, "budget": 3, "price": -0.1}, "price must be a finite number"),
         ({"pool": POOL, "budget": 3, "price": float("nan")}, "price must be a finite number"),
-        ({"pool": POOL, "budget": 3, "price": float("inf")}, "price must be a finite number"),
         ({"pool": POOL, "budget": 3, "price": "free"}, "price must be a finite number"),
         ({"scenario": 3}, "scenario must be a name or a Scenario, not 3"),
         ({"pool": POOL, "budget": 10**24}, r"budget must be a whole number from 1 to 2\*\*50, not 10000"),
         ({"pool": POOL, "budget": 10**9_999}, r"budget must .* not a whole number of 33216 bits"),
-        ({"pool": POOL, "budget": float("nan")}, "budget must be a whole number"),
         ({"pool": POOL, "budget": 10**12}, "1000000000000 results each needs about 64,000 GB"),
-        ({"pool": POOL, "budget": 3, "horizon": 10**400}, "horizon must be a whole number"),
         ({"pool": POOL, "budget": 3, "price": 10**400}, "price must be a finite number"),
-        ({"pool": POOL, "budget": 3, "price": True}, "price must be a finite number"),
         ({"pool": POOL, "budget": 3, "signals": 1}, "signals must be True or False"),
         ({"pool": POOL, "budget": 3, "changes": 3}, "changes must be a list"),
-        ({"pool": POOL, "budget": 3, "changes": np.array(3)}, "changes must be a list"),
         ({"pool": POOL, "budget": 3, "changes": {"change": "walk"}}, "changes must be a list"),
         ({"pool": POOL, "budget": 3, "changes": ["walk"]}, "a change is a mapping"),
         ({"pool": 3, "budget": 3}, "a pool is made from"),
@@ -64,7 +56,7 @@ RECURSIVE.append(RECURSIVE)
 def test_an_argument_that_is_wrong_is_named(arguments: dict[str, Any], message: str, vector: bool) -> None:
     make = gym.make_vec if vector else gym.make
     with pytest.raises(ValueError, match=message):
-        make(IDS[0], **arguments)
+        make(ALLOCATION, **arguments)
 
 
 def test_bad_vector_arguments() -> None:
@@ -72,15 +64,15 @@ def test_bad_vector_arguments() -> None:
         ata_gym.envs.allocation.TaskAllocationVectorEnv(0, pool=POOL, budget=3)
     for mode in ("x", 3, np.array([1, 2])):
         with pytest.raises(ValueError, match="NEXT_STEP, SAME_STEP or DISABLED"):
-            gym.make_vec(IDS[0], num_envs=2, pool=POOL, budget=3, autoreset_mode=mode)
-    named = gym.make_vec(IDS[0], num_envs=2, pool=POOL, budget=3, autoreset_mode="SameStep")
+            gym.make_vec(ALLOCATION, num_envs=2, pool=POOL, budget=3, autoreset_mode=mode)
+    named = gym.make_vec(ALLOCATION, num_envs=2, pool=POOL, budget=3, autoreset_mode="SameStep")
     assert named.metadata["autoreset_mode"] is AutoresetMode.SAME_STEP
     with pytest.raises(ValueError, match=r"3 results each needs about .* fewer rows"):
-        gym.make_vec(IDS[0], num_envs=10**12, pool=POOL, budget=3)
+        gym.make_vec(ALLOCATION, num_envs=10**12, pool=POOL, budget=3)
 
 
 def test_a_large_budget_needs_no_memory_in_dispatch() -> None:
-    env: Any = gym.make("ata_gym/TaskDispatch-v0", pool=POOL, budget=10**12)
+    env: Any = gym.make(DISPATCH, pool=POOL, budget=10**12)
     env.reset(seed=0)
     assert env.step(np.ones(3, np.int8))[0]["missing"].tolist() == [10**12 - 1]
 
@@ -93,134 +85,31 @@ def test_hyperparameters_of_a_scenario_are_checked(name: str, value: Any) -> Non
         Scenario(POOL, 3, published={name: value})  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("env_id", IDS)
-@pytest.mark.parametrize("changes", [(), (Periodic(5, 0.5),)])
-def test_a_backend_runs_the_rounds(env_id: str, changes: tuple[Periodic, ...]) -> None:
-    calls = []
-
-    def backend(*arguments: Any) -> RoundResult:
-        calls.append(len(arguments))
-        return race_round(*arguments)
-
-    options: dict[str, Any] = {"pool": POOL, "budget": 4, "changes": changes}
-    env, plain = gym.make(env_id, backend=backend, **options), gym.make(env_id, **options)
-    assert env.unwrapped.backend is backend  # type: ignore[attr-defined]
-    env.reset(seed=2)
-    plain.reset(seed=2)
-    for _ in range(5):
-        seen, expected = env.step(np.array([2, 1, 1])), plain.step(np.array([2, 1, 1]))
-        assert all(seen[0][name].tobytes() == field.tobytes() for name, field in expected[0].items())
-        assert seen[1:] == expected[1:]
-    assert calls == [8 if changes else 7] * 5  # the disturbances are handed on where something changes
+FORMS = [spec for spec in gym.registry.values() if spec.namespace == "ata_gym" and spec.kwargs]
 
 
-def test_an_error_of_a_backend_leaves_the_env_as_it_was() -> None:
-    broken = True
-
-    def backend(*arguments: Any) -> RoundResult:
-        if broken:
-            raise OSError("the device is gone")
-        return race_round(*arguments)
-
-    env, plain = gym.make(IDS[0], pool=POOL, budget=3, backend=backend), gym.make(IDS[0], pool=POOL, budget=3)
-    env.reset(seed=0)
-    plain.reset(seed=0)
-    with pytest.raises(OSError, match="the device is gone"):
-        env.step(np.array([1, 1, 1]))
-    broken = False
-    assert env.step(np.array([1, 1, 1]))[1] == plain.step(np.array([1, 1, 1]))[1]
+def test_there_is_one_for_each_env_and_form() -> None:
+    assert {spec.id for spec in FORMS} == {
+        f"ata_gym/{form}-v0"
+        for form in ("TaskAllocation-flat-shares", "TaskAllocation-flat-assign", "TaskRace-flat-shares",
+                     "TaskDispatch-flat-dispatch", "TaskDispatch-flat-start")
+    }  # fmt: skip
+    assert not {spec.id for spec in FORMS} & set(IDS)
 
 
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"duration": np.array([[1.0, np.nan, 1.0]])}, "backend's duration must be finite and at least 0"),
-        ({"elapsed": np.array([[0.0, -1.0, 0.0]])}, "backend's elapsed must be finite"),
-        ({"round_time": np.array([np.inf])}, "backend's round_time must be finite"),
-        ({"worker": np.array([[0, 1]])}, r"backend's worker must have shape \(1, 3\), not \(1, 2\)"),
-        ({"worker": np.array([[0, 1, 3]])}, "backend's worker must be from 0 to 2"),
-    ],
-)
-def test_what_a_backend_gives_is_checked(wrong: dict[str, Any], message: str) -> None:
-    env = gym.make(IDS[0], pool=POOL, budget=3, backend=lambda *arguments: race_round(*arguments)._replace(**wrong))
-    env.reset(seed=0)
-    before = env.unwrapped.checkpoint()  # type: ignore[attr-defined]
-    with pytest.raises(ValueError, match=message):
-        env.step(np.array([1, 1, 1]))
-    after = env.unwrapped.checkpoint()  # type: ignore[attr-defined]
-    assert all(after[name].tobytes() == field.tobytes() for name, field in before.items())
-
-
-def test_a_backend_that_cannot_be_used_is_refused() -> None:
-    for env_id in IDS:
-        with pytest.raises(ValueError, match=r"backend must be a function .* not 3"):
-            gym.make(env_id, pool=POOL, budget=3, backend=3)
-    with pytest.raises(ValueError, match=r"backend of TaskDispatch-v0 must have a method dispatch, .* has none"):
-        gym.make("ata_gym/TaskDispatch-v0", pool=POOL, budget=3, backend=race_round)
-
-
-class Simulated:
-    """The simulation as a backend of all three ids; what it gives in dispatch may be changed."""
-
-    def __init__(self, **wrong: Any) -> None:
-        self.wrong = wrong
-
-    def check(self, scenario: Scenario) -> None:
-        if scenario.budget != 3:
-            raise ValueError(f"it has B = 3, not {scenario.budget}")
-
-    def __call__(self, *arguments: Any) -> RoundResult:
-        return race_round(*arguments)
-
-    def dispatch(self, *arguments: Any) -> Completion:
-        return dispatch_step(*arguments)._replace(**self.wrong)
-
-
-def test_a_backend_runs_dispatch() -> None:
-    env, plain = (
-        gym.make("ata_gym/TaskDispatch-v0", pool=POOL, budget=3, price=0.5, backend=backend, changes=[Periodic(5, 0.5)])
-        for backend in (Simulated(), None)
-    )
-    env.reset(seed=2)
-    plain.reset(seed=2)
-    for k in range(9):
-        seen, expected = (each.step(np.array([1, k % 2, 1])) for each in (env, plain))
-        assert all(seen[0][name].tobytes() == field.tobytes() for name, field in expected[0].items())
-        assert seen[1:] == expected[1:]
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"age": np.array([[0.0, -1.0, 0.0]])}, "backend's age must be finite and at least 0"),
-        ({"worker": np.array([3])}, "backend's worker must be from 0 to 2"),
-        ({"round_over": np.array([True])}, r"one result of the \[2\] that are missing, so that \[1\] are"),
-        ({"round_time": np.zeros(1)}, "must not become less within a round"),
-        ({"round_state": RoundState.start(1, 3, 1)._replace(missing=np.array([1, 1]))}, "one result of the"),
-        ({"round_state": RoundState.start(1, 3, 1)._replace(lost=np.zeros(2))}, r"lost must have shape \(1,\)"),
-        ({"round_state": RoundState.start(1, 3, 1)._replace(tasks=np.array([[0, 4, 0]]))}, "tasks must be from 0 to 3"),
-    ],
-)
-def test_what_a_backend_of_dispatch_gives_is_checked(wrong: dict[str, Any], message: str) -> None:
-    backend = Simulated()
-    env = gym.make("ata_gym/TaskDispatch-v0", pool=POOL, budget=3, backend=backend)
-    env.reset(seed=0)
-    env.step(np.array([1, 1, 1]))
-    before = env.unwrapped.checkpoint()  # type: ignore[attr-defined]
-    backend.wrong = wrong
-    with pytest.raises(ValueError, match=message):
-        env.step(np.array([1, 1, 1]))
-    after = env.unwrapped.checkpoint()  # type: ignore[attr-defined]
-    assert all(after[name].tobytes() == field.tobytes() for name, field in before.items())
-
-
-@pytest.mark.parametrize("env_id", [*IDS, "ata_gym/TaskDispatch-v0"])
-def test_a_backend_that_does_not_fit_is_refused_when_the_env_is_made(env_id: str) -> None:
-    with pytest.raises(ValueError, match="it has B = 3, not 4"):
-        gym.make(env_id, pool=POOL, budget=4, backend=Simulated())
-
-
-@pytest.mark.parametrize("env_id", IDS)
-def test_a_backend_is_for_single_envs(env_id: str) -> None:
-    with pytest.raises(ValueError, match=r"a backend runs the tasks of a single env: use gymnasium\.make"):
-        gym.make_vec(env_id, num_envs=2, pool=POOL, budget=3, backend=print)
+@pytest.mark.parametrize("spec", FORMS, ids=lambda spec: spec.name)
+def test_an_id_gives_what_its_arguments_give(spec: gym.envs.registration.EnvSpec) -> None:
+    short, plain = gym.make(spec.id), gym.make(f"ata_gym/{spec.name.partition('-')[0]}-v0", **spec.kwargs)
+    assert isinstance(short.action_space, (spaces.Box, spaces.Discrete, spaces.MultiDiscrete))
+    assert short.action_space == plain.action_space
+    short.action_space.seed(0)
+    assert np.array_equal(short.reset(seed=3)[0], plain.reset(seed=3)[0])
+    for _ in range(20):
+        action = short.action_space.sample()
+        first, second = short.step(action), plain.step(action)
+        assert np.array_equal(first[0], second[0])
+        assert first[1:4] == second[1:4]
+        assert {k: v for k, v in first[4].items() if k != "action_mask"} == {
+            k: v for k, v in second[4].items() if k != "action_mask"
+        }
+    assert gym.make_vec(spec.id, num_envs=2, horizon=7).unwrapped.single_observation_space == short.observation_space

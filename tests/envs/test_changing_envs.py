@@ -8,7 +8,6 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.spaces import MultiBinary
-from gymnasium.utils.env_checker import check_env
 
 import ata_gym  # noqa: F401 - registers the ids
 from ata_gym.changes import Correlated, Load, Spot, Switch, Walk
@@ -49,7 +48,6 @@ def test_conditions_are_those_of_the_episode_and_the_seed() -> None:
 @pytest.mark.parametrize("env_id", IDS)
 def test_signals(env_id: str) -> None:
     env: Any = gym.make(env_id, **OPTIONS).unwrapped
-    check_env(env, skip_render_check=True)
     assert env.observation_space["signal"].shape == (5, 2)
     observation, _ = env.reset(seed=0)
     for _ in range(12):

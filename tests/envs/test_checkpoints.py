@@ -1,19 +1,33 @@
-"""Checkpoints from outside: whatever numbers they hold, an env refuses them by name or goes on with finite rewards."""
+"""Checkpoints: an env goes on from its own bit for bit, and refuses wrong numbers by name or plays on."""
 
 from __future__ import annotations
 
+import pickle
+from functools import partial
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import pytest
+from gymnasium.vector import AutoresetMode
 
 from ata_gym.changes import Crash, Load, OnOff, Redraw, Spot, Switch, Walk
 from ata_gym.pools import shifted_exponential
 from ata_gym.pools.pool_distribution import PoolDistribution
 from ata_gym.utils.trees import difference
+from tests.envs.playing import (
+    ALLOCATION,
+    DISPATCH,
+    EVERY_FORM,
+    RACE,
+    WORLDS,
+    Player,
+    arguments,
+    same,
+    single,
+    vector,
+)
 
-ALLOCATION, RACE, DISPATCH = (f"ata_gym/Task{name}-v0" for name in ("Allocation", "Race", "Dispatch"))
 DRAWN = PoolDistribution(4, fewest=2)
 FAULTS = [Walk(0.1, 1.0), Spot(0.2, 0.5, 3.0), Crash(0.2, 2.0, 2, 4.0), Load(0.3, 0.3, 0.1, 0.9), OnOff(4.0, 0.2, 0.3)]
 AGAIN = Redraw(DRAWN, price=(0.01, 1.0), among=((), (Switch(every=2), Walk(0.2, 1.0))), every=3)
@@ -99,3 +113,70 @@ def test_what_is_wrong_is_said(changes: dict[str, float], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         bare.restore({**kept, **broken})
     assert difference(bare.checkpoint(), kept) is None
+
+
+@pytest.mark.parametrize(
+    ("form", "world", "mode", "steps"),
+    [
+        (form, list(WORLDS)[(i + i // 7) % 3], list(AutoresetMode)[i % 3], (0, 2, 5, 11)[i % 4])
+        for i, form in enumerate(EVERY_FORM)
+    ],
+)
+def test_envs_go_on_from_a_checkpoint_bit_for_bit(
+    form: dict[str, str], world: str, mode: AutoresetMode, steps: int
+) -> None:
+    """Some in the midst of a round or of a choice; and one that does not fit changes nothing."""
+    env_id, options = arguments(form)
+    options |= {"reward_unit": "first round", "scenario": WORLDS[world]}
+    kinds: list[tuple[Any, dict[str, Any]]] = [
+        (gym.make, {}),
+        (gym.make_vec, {"num_envs": 3, "autoreset_mode": mode, "max_episode_steps": 30}),
+    ]
+    for make, more in kinds:
+        env, later = (make(env_id, **options, **more).unwrapped for _ in range(2))
+        player = Player(env.action_space, 1)
+        env.reset(seed=4)
+        later.reset(seed=9)
+        later.step(later.action_space.sample())
+        for step in range(steps + 20):
+            if step >= steps and step % 3 == 0:
+                later.restore(pickle.loads(pickle.dumps(env.checkpoint())))
+            action = player()
+            seen = env.step(action)
+            if step >= steps - steps % 3 + 3:
+                other = later.step(action)
+                assert same(seen[0], other[0])
+                assert all(np.array_equal(a, b) for a, b in zip(seen[1:4], other[1:4], strict=True))
+                assert same(known(seen[4]), known(other[4]))
+            if np.any(seen[3]) and (make is gym.make or mode is AutoresetMode.DISABLED):
+                reset = {} if make is gym.make else {"options": {"reset_mask": seen[3].copy()}}
+                env.reset(**reset)
+                later.restore(env.checkpoint())
+        before = env.checkpoint()
+        for name in ("round", "over", *(["finish"] if env_id == DISPATCH else [])):
+            fewer = {key: field for key, field in before.items() if key != name}
+            for broken in ({**before, "runtime": 7 + before["runtime"], name: np.zeros(5)}, fewer):
+                with pytest.raises(ValueError, match=f"does not fit the env: '{name}' must hold"):
+                    env.restore(broken)
+        assert same(env.checkpoint(), before)
+
+
+def known(info: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in info.items() if "final" not in name}
+
+
+@pytest.mark.parametrize("make", [single, partial(vector, rows=2)])
+def test_a_restored_env_goes_on_with_its_own_next_episode(make: Any) -> None:
+    """Also one whose episode has ended, which needs a reset before its next step."""
+    env, later = (make(ALLOCATION, "changing") for _ in range(2))
+    env.reset(seed=1)
+    action = env.action_space.sample()
+    for _ in range(3):
+        env.step(action)
+    later.restore(env.checkpoint())
+    if make is single:
+        for one in (env, later):
+            with pytest.raises(ValueError, match="call reset"):
+                one.step(action)
+    assert same(env.reset()[0], later.reset()[0])
+    assert same(env.step(action)[0], later.step(action)[0])

@@ -12,14 +12,13 @@ from gymnasium.vector import AutoresetMode
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import ata_gym  # noqa: F401 - registers the ids
-from ata_gym.changes import Change, Correlated, Jump, Load, OnOff, Outliers, Periodic, Switch, Walk
+from ata_gym.changes import Change
 from ata_gym.pools import Pool, deterministic, exponential, gamma, log_normal, trace
 from ata_gym.simulation.dispatch import RoundState, dispatch_step
 from ata_gym.simulation.keys import stream_keys
-from ata_gym.simulation.rounds import task_times
+from ata_gym.simulation.task_times import task_times
+from tests.envs.playing import ALLOCATION, CHANGES, DISPATCH, RACE, same
 
-ID = "ata_gym/TaskDispatch-v0"
 POOL = (
     deterministic([2.0, 2.0])
     + exponential([1.0, 3.0], shift=[0.0, 1.0])
@@ -32,16 +31,12 @@ N = POOL.n
 MODES = [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP]
 
 
-def same(a: Any, b: Any) -> bool:
-    return a.keys() == b.keys() and all(np.asarray(a[name]).tobytes() == np.asarray(b[name]).tobytes() for name in b)
-
-
 def make(**options: Any) -> Any:
-    return gym.make(ID, **{"pool": POOL, "budget": 4, **options}).unwrapped
+    return gym.make(DISPATCH, **{"pool": POOL, "budget": 4, **options}).unwrapped
 
 
 def make_vec(rows: int, **options: Any) -> Any:
-    return gym.make_vec(ID, num_envs=rows, **{"pool": POOL, "budget": 4, **options})
+    return gym.make_vec(DISPATCH, num_envs=rows, **{"pool": POOL, "budget": 4, **options})
 
 
 class Task(NamedTuple):
@@ -125,27 +120,15 @@ def test_the_env_equals_its_definition(decisions: list[list[int]], budget: int, 
     assert env.checkpoint()["started"].tolist() == [definition.started]
 
 
-GENTLE: list[Change] = [
-    Switch(every=2),
-    Jump(at=1, workers=(0, 3), factor=0.1),
-    Periodic(7, 0.5),
-    Walk(0.3, 0.5),
-    OnOff(5, 0.2, 0.4),
-    Correlated(0.6, 0.8),
-    Outliers(0.05, 10, 30),
-    Load(0.5, 0.3, 0.2, 0.9),
-]
-
-
-@pytest.mark.parametrize("env_id", ["ata_gym/TaskAllocation-v0", "ata_gym/TaskRace-v0"])
-@pytest.mark.parametrize("changes", [[], GENTLE], ids=["still", "changing"])
+@pytest.mark.parametrize("env_id", [ALLOCATION, RACE])
+@pytest.mark.parametrize("changes", [[], CHANGES[:8]], ids=["still", "changing"])
 @settings(max_examples=25)
 @given(rows=st.integers(1, 3), budget=st.integers(1, 6), seed=st.integers(0, 2**40), price=st.sampled_from([0.0, 0.3]))
 def test_an_allocation_is_a_rule_of_dispatch(
     env_id: str, changes: list[Change], rows: int, budget: int, seed: int, price: float
 ) -> None:
     options = {"num_envs": rows, "pool": POOL, "changes": changes, "budget": budget, "price": price, "horizon": 3}
-    rounds, results = gym.make_vec(env_id, **options), gym.make_vec(ID, **options)
+    rounds, results = gym.make_vec(env_id, **options), gym.make_vec(DISPATCH, **options)
     rounds.action_space.seed(seed)
     rounds.reset(seed=seed)
     observation, _ = results.reset(seed=seed)
@@ -174,65 +157,6 @@ def test_an_allocation_is_a_rule_of_dispatch(
             assert here[name].tobytes() == field.tobytes(), name
 
 
-def test_gta_keeps_everybody_busy() -> None:
-    env = make(budget=9)
-    env.reset(seed=0)
-    for _ in range(9):
-        info = env.step(np.ones(N, np.int8))[-1]
-        np.testing.assert_allclose(info["worker_time"], N * info["round_time"])
-
-
-def test_a_worker_that_waits_is_not_paid_for_it() -> None:
-    env = make(pool=deterministic([1.0, 5.0]), budget=5)
-    env.reset(seed=0)
-    spent, ages = [], []
-    for action in ([1, 1], [0, 0], [1, 0], [1, 1], [0, 1]):
-        observation, *_, info = env.step(np.array(action))
-        spent.append((info["round_time"], info["worker_time"]))
-        ages.append(observation["age"].tolist())
-    # worker 0 works until 1, waits for worker 1 until 5, and works again alone, then beside it
-    assert spent == [(1.0, 2.0), (5.0, 6.0), (6.0, 7.0), (7.0, 9.0), (11.0, 13.0)]
-    assert ages == [[0.0, 1.0], [0.0, 0.0], [0.0, 0.0], [0.0, 1.0], [0.0, 0.0]]
-
-
-def test_results_of_one_moment_come_lowest_worker_first() -> None:
-    env = make(pool=deterministic([1.0, 1.0, 1.0]), budget=4)
-    env.reset(seed=0)
-    seen = [env.step(np.array([1, 1, 1])) for _ in range(4)]
-    assert [step[0]["worker"][0] for step in seen] == [0, 1, 2, 0]
-    assert [-step[1] for step in seen] == [1.0, 0.0, 0.0, 1.0]
-    assert [step[0]["running"].tolist() for step in seen] == [[0, 1, 1], [1, 0, 1], [1, 1, 0], [0, 0, 0]]
-    assert seen[-1][0]["elapsed"].tolist() == [0.0, 1.0, 1.0]
-    assert seen[-1][-1]["worker_time"] == 6.0
-
-
-def test_if_nobody_would_be_working_everybody_starts() -> None:
-    idle, eager = make(), make()
-    for env in (idle, eager):
-        env.reset(seed=2)
-    for _ in range(9):
-        nobody = not eager._state.round_state.running.any()
-        action = np.zeros(N, np.int64)
-        seen, expected = idle.step(action), eager.step(action + nobody)
-        assert same(seen[0], expected[0])
-        assert seen[1:] == expected[1:]
-
-
-@given(actions, actions)
-def test_the_entry_of_a_running_worker_has_no_effect(first: list[int], second: list[int]) -> None:
-    envs = make(), make()
-    for env in envs:
-        env.reset(seed=1)
-        observation = env.step(np.array(first))[0]
-    running = observation["running"]
-    seen, expected = (
-        env.step(np.where(running, one, second)) for env, one in zip(envs, (0, 1), strict=True)
-    )  # with somebody running, so that 0 is no call for everybody
-    if running.any():
-        assert same(seen[0], expected[0])
-        assert seen[1:] == expected[1:]
-
-
 def test_a_step_changes_none_of_its_arguments_and_rows_do_not_meet() -> None:
     rows, rng, zero = 3, np.random.default_rng(0), np.zeros(3, np.int64)
     keys, started, round_state = stream_keys(5, rows), np.zeros((rows, N), np.int64), RoundState.start(rows, N, 3)
@@ -250,10 +174,6 @@ def test_a_step_changes_none_of_its_arguments_and_rows_do_not_meet() -> None:
             for batch, single in zip((*at[:-1], *at.round_state), (*alone[:-1], *alone.round_state), strict=True):
                 assert batch[own].tobytes() == single.tobytes()
         started, round_state = at.started, at.round_state
-
-
-def test_the_checker_of_sb3_finds_nothing() -> None:
-    pytest.importorskip("stable_baselines3.common.env_checker").check_env(gym.make(ID, pool=POOL, budget=4))
 
 
 def test_the_horizon_counts_rounds() -> None:
@@ -282,39 +202,12 @@ def test_a_trace_that_ends_ends_the_episode_at_a_rounds_end(mode: AutoresetMode)
     assert [step[3] for step in steps] == [False] * 5 + [True]
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_info_is_masked_and_keeps_its_types(mode: AutoresetMode) -> None:
-    options = {"pool": trace([[1.0] * 6, [2.0] * 6], end="truncate"), "budget": 2, "autoreset_mode": mode}
-    envs = make_vec(2, **options)
-    envs.reset(seed=0)
-    kinds = {"round_time": "f", "worker_time": "f", "runtime": "f", "total_worker_time": "f", "round_over": "b"}
-    restarted = 0
-    for _ in range(20):
-        observation, reward, _, truncated, info = envs.step(np.array([[1, 0], [1, 1]]))
-        told = [info, info["final_info"]] if "final_info" in info else [info]
-        for part in told:
-            for name, kind in kinds.items():
-                assert part[name].dtype.kind == kind
-                assert not part[name][~part[f"_{name}"]].any()
-        blank = observation["worker"][:, 0] < 0
-        assert (blank == ~info["_round_over"]).all()
-        assert (observation["missing"][blank] == 2).all()
-        assert not any(observation[name][blank].any() for name in ("started", "running", "age", "elapsed"))
-        if mode is AutoresetMode.SAME_STEP:
-            assert (blank == truncated).all()
-            assert all(info["final_obs"][e]["worker"][0] >= 0 for e in np.flatnonzero(truncated))
-        else:
-            assert not reward[blank].any()
-        restarted += int(blank.sum())
-    assert restarted >= 4
-
-
 def test_it_is_an_env_like_the_others() -> None:
-    env = gym.make(ID, scenario="icml2025-cifar100", horizon=7, price=0.1)
+    env = gym.make(DISPATCH, scenario="icml2025-cifar100", horizon=7, price=0.1)
     bare: Any = env.unwrapped
     assert (bare.n, bare.budget, bare.horizon, bare.price) == (51, 23, 7, 0.1)
     assert (bare.scenario.name, bare.pool.n) == ("icml2025-cifar100", 51)
-    twin = gym.make(ID, scenario="icml2025-cifar100")
+    twin = gym.make(DISPATCH, scenario="icml2025-cifar100")
     for one in (env, twin):
         one.reset(seed=1)
     assert same(twin.step(np.ones(51, bool))[0], env.step(np.ones(51, np.int64))[0])
@@ -327,4 +220,4 @@ def test_it_is_an_env_like_the_others() -> None:
 def test_it_is_not_trained_on() -> None:
     training = pytest.importorskip("ata_gym.training.wrapper", reason="extra train is not installed")
     with pytest.raises(TypeError, match="ata_gym/TaskAllocation-v0 or ata_gym/TaskRace-v0"):
-        training.TrainingWrapper(gym.make(ID, pool=POOL, budget=4), "quadratic")
+        training.TrainingWrapper(gym.make(DISPATCH, pool=POOL, budget=4), "quadratic")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -14,6 +15,7 @@ from ata_gym.pools import PoolDistribution, exponential, trace
 from ata_gym.scenarios import Scenario
 from ata_policies.policy import DispatchPolicy
 from ata_policies.steps import decide
+from ata_policies.steps import play as play_on_env
 
 MEANS = np.arange(1.0, 9.0)
 BUDGET = 6
@@ -46,7 +48,7 @@ def play(name: str, rounds: int, price: float = 0.1, pool: Any = None, **options
 @pytest.mark.parametrize("price", [0.0, 0.1, 1.0])
 @pytest.mark.parametrize(("dynamic", "plain"), [(RACE, "race-oracle"), (DISPATCH, "dispatch-oracle")])
 def test_where_nothing_changes_it_costs_what_the_plain_oracle_costs(dynamic: str, plain: str, price: float) -> None:
-    ours, fixed = (play(name, 300, price) for name in (dynamic, plain))
+    ours, fixed = (play(name, 100, price) for name in (dynamic, plain))
     if dynamic == DISPATCH:
         np.testing.assert_array_equal(ours.actions, fixed.actions)
     assert (ours.cost < 1.03 * fixed.cost).all()
@@ -97,11 +99,9 @@ ORACLES = {"dynamic-ofta": "ofta", "dynamic-oracle": "oracle", RACE: "race-oracl
 def costs(name: str, env: Any, seed: int, rounds: int = 20) -> Any:
     """What each row costs, and the last state."""
     policy = ata_policies.make(name, env)
-    (observation, _), state = env.reset(seed=seed), None
-    for _ in range(rounds * (env.unwrapped.budget if isinstance(policy, DispatchPolicy) else 1)):
-        action, state = decide(policy, env, observation, state)
-        observation, _, _, _, info = env.step(action)
-    return info["runtime"] + env.unwrapped.price * info["total_worker_time"], state
+    steps = rounds * (env.unwrapped.budget if isinstance(policy, DispatchPolicy) else 1)
+    *_, last = islice(play_on_env(policy, env, seed), steps)
+    return last.info["runtime"] + env.unwrapped.price * last.info["total_worker_time"], last.state
 
 
 def drawn(name: str, rows: int, pools: PoolDistribution = DRAWN, price: float = 0.1, **options: Any) -> Any:
@@ -154,14 +154,10 @@ def test_privileged_information_of_another_type_is_refused(given: Any) -> None:
 @pytest.mark.parametrize("name", ORACLES)
 def test_empty_places_get_nothing(name: str) -> None:
     env = drawn(name, 4, PADDED)
-    policy = ata_policies.make(name, env)
-    (observation, _), state = env.reset(seed=1), None
-    for _ in range(10):
-        action, state = decide(policy, env, observation, state)
-        assert not action[observation["present"] == 0].any()
-        assert action.any(axis=1).all() or name == DISPATCH
-        observation, *_ = env.step(action)
-    assert not observation["present"].all()
+    for step in islice(play_on_env(ata_policies.make(name, env), env, seed=1), 10):
+        assert not step.action[step.seen["present"] == 0].any()
+        assert step.action.any(axis=1).all() or name == DISPATCH
+    assert not step.observation["present"].all()
 
 
 @pytest.mark.parametrize("plain", ORACLES.values())

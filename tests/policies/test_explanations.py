@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 import gymnasium as gym
@@ -20,7 +21,7 @@ from ata_policies.allocation.baselines import Uta
 from ata_policies.explanation import Explanation, listed
 from ata_policies.policy import DispatchPolicy, Setting
 from ata_policies.registry import DEFAULTS
-from ata_policies.steps import decide
+from ata_policies.steps import play
 
 MEANS = np.array([1.0, 2.0, 3.0, 5.0, 8.0])
 POOL = shifted_exponential(MEANS, 0.1 * MEANS)
@@ -30,13 +31,10 @@ def plays(name: str, rounds: int, rows: int = 2, seed: int = 0) -> Iterator[tupl
     """The policy, its state and the last action, before the first round and after each."""
     envs = gym.make_vec(ata_policies.load(name).env_id, num_envs=rows, pool=POOL, budget=6)
     policy = ata_policies.make(name, envs, seed=seed)
-    (observation, _), state, action = envs.reset(seed=seed), policy.first_state(rows), None
-    yield policy, state, action
-    for _ in range(rounds):
-        for _ in range(6 if isinstance(policy, DispatchPolicy) else 1):
-            action, state = decide(policy, envs, observation, state)
-            observation, *_ = envs.step(action)
-        yield policy, state, action
+    yield policy, policy.first_state(rows), None
+    steps = 6 if isinstance(policy, DispatchPolicy) else 1
+    for step in islice(play(policy, envs, seed), steps - 1, rounds * steps, steps):
+        yield policy, step.state, step.action
 
 
 def played(name: str, rounds: int, rows: int = 2, seed: int = 0) -> tuple[Any, Any, Any]:
@@ -94,12 +92,8 @@ def test_means_are_those_of_the_times_seen() -> None:
     named = ("certainty-equivalence", "distribution-learner", "recent-average", "median-of-means")
     for name in (*named, "thompson:memory=window", "thompson:memory=discount", "restarting-beta"):
         policy = ata_policies.make(name, envs)
-        observation, _ = envs.reset(seed=0)
-        state: Any = None
-        for _ in range(3):
-            action, state = policy.predict(observation, state)
-            observation, *_ = envs.step(action)
-        told = policy.explain(state)
+        *_, last = islice(play(policy, envs), 3)
+        told = policy.explain(last.state)
         assert told.mean[~told.untried] == pytest.approx(MEANS[~told.untried])
         assert np.isnan(told.mean[told.untried]).all()
 
@@ -108,16 +102,13 @@ def test_means_are_those_of_the_times_seen() -> None:
 def test_who_owes_results_is_thought_to_be_away(name: str) -> None:
     pool, changes = deterministic(np.ones(6)), [Spot(leaves=0.05, returns=0.05, deadline=10.0)]
     env = gym.make("ata_gym/TaskAllocation-v0", pool=pool, changes=changes, budget=6)
-    policy = ata_policies.make(name, env)
-    (observation, _), state, seen = env.reset(seed=1), None, 0
-    for _ in range(60):
-        action, state = policy.predict(observation, state)
-        gone = env.unwrapped.conditions().dies == 0.0  # type: ignore[attr-defined]
-        told = policy.explain(state)
-        seen += (told.away & gone).sum()
+    policy, seen, gone = ata_policies.make(name, env), 0, np.zeros(6, np.bool_)
+    for step in islice(play(policy, env, seed=1), 60):
+        told = policy.explain(step.state)
+        seen += (told.away & gone).sum()  # who has been away for a round
         if told.away.any():
             assert f"thought to be away: {listed(told.away)}" in str(told)
-        observation, *_ = env.step(action)
+        gone = env.unwrapped.conditions().dies == 0.0  # type: ignore[attr-defined]
     assert seen > 0
 
 

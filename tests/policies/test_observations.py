@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -13,6 +14,7 @@ import pytest
 import ata_policies
 from ata_gym.pools import shifted_exponential
 from ata_gym.utils.trees import difference
+from ata_policies.steps import decide, play
 
 ROWS, N, BUDGET = 3, 5, 7
 POOL = shifted_exponential(np.arange(1.0, N + 1), np.arange(1.0, N + 1))
@@ -38,13 +40,9 @@ class Played(NamedTuple):
 def played(name: str, rows: int = ROWS) -> Played:
     env: Any = gym.make_vec(ata_policies.load(name).env_id, num_envs=rows, pool=POOL, budget=BUDGET)
     policy = ata_policies.make(name, env)
-    observation, state = env.reset(seed=0)[0], None
-    for _ in range(6):
-        now = {"privileged": env.unwrapped.conditions()} if policy.privileged else {}
-        action, state = policy.predict(observation, state, **now)
-        observation = env.step(action)[0]
+    *_, last = islice(play(policy, env), 6)
     now = {"privileged": env.unwrapped.conditions()} if policy.privileged else {}
-    return Played(policy, observation, state, now, *policy.predict(observation, state, **now))
+    return Played(policy, last.observation, last.state, now, *decide(policy, env, last.observation, last.state))
 
 
 def with_one(field: Any, value: Any) -> Any:

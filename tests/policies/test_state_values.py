@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 import ata_policies
-from ata_gym.theory.simulated.races import choose_race
 from ata_gym.typing import Ints
 from ata_gym.utils.ranges import Within, last_worker
 from ata_gym.utils.trees import difference
 from ata_policies import AllocationPolicy, Setting
 from ata_policies.beliefs.forgetting import Window
+from ata_policies.planning.race_search import RaceSearch
 from tests.fuzz.states import COMBINATIONS, Try, in_child, played, tampered, tries, undeclared
 
 NAMES = (*ata_policies.names(), *COMBINATIONS)
@@ -97,7 +97,7 @@ def test_arrays_of_another_form_are_refused(change: Any) -> None:
 def test_loops_end_whatever_a_state_holds() -> None:
     """Behind the door, too."""
     times = np.arange(1.0, 5.0)[:, None] * np.ones((1, 8))
-    assert choose_race(times, times[:, 0], 5, 0.1, start=(2, 7), stride=-1000000).fastest in range(1, 5)
+    assert RaceSearch(times, times[:, 0], 5, 0.1).search_from(2, 7, stride=-1000000).fastest in range(1, 5)
     belief = Window().start(1, 2, deviations=True)
     jumped = belief._replace(clock=np.full((1, 2), 2.0**40), length=np.full(1, 2.0**-20))
     seen = jumped.observe(np.array([[0, 0]]), np.array([[1.0, 2.0]]))

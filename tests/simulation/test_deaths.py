@@ -12,7 +12,8 @@ from ata_gym.pools import Pool, deterministic, exponential, gamma, half_normal, 
 from ata_gym.simulation.dispatch import RoundState, dispatch_step
 from ata_gym.simulation.disturbances import Disturbances, undisturbed
 from ata_gym.simulation.keys import stream_keys
-from ata_gym.simulation.rounds import allocation_round, race_round, task_times
+from ata_gym.simulation.rounds import allocation_round, race_round
+from ata_gym.simulation.task_times import task_times
 
 POOL = (
     deterministic([1.0, 2.0])  # with ties

@@ -20,8 +20,7 @@ from ata_gym.pools import (
     uniform,
     weibull,
 )
-from ata_gym.simulation.kernels import philox
-from ata_gym.simulation.keys import derive_keys, stream_keys, uniforms
+from ata_gym.simulation.keys import derive_keys, philox, stream_keys, uniforms
 from ata_gym.simulation.rounds import allocation_round, race_round
 
 POOL = (

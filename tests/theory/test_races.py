@@ -6,14 +6,14 @@ import itertools
 
 import numpy as np
 import pytest
+from ata_gym.theory.simulated.race_costs import race_costs
+from ata_gym.theory.simulated.races import EVERYTHING, best_race, choose_race, race_allocation, time_per_result
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ata_gym import allocate, scenario
 from ata_gym.pools import Pool, concatenate, deterministic, exponential, log_normal, pareto, shifted_exponential
 from ata_gym.theory.simulated.costs import simulate
-from ata_gym.theory.simulated.race_costs import race_costs
-from ata_gym.theory.simulated.races import EVERYTHING, best_race, choose_race, race_allocation, time_per_result
 from ata_gym.theory.simulated.slices import known_sample
 
 CIFAR = scenario("icml2025-cifar100")

@@ -31,8 +31,8 @@ from ata_gym.pools import (
     weibull,
 )
 from ata_gym.theory.round_time.quadrature import adaptive_rule
-from ata_gym.theory.simulated.races import best_race
 from ata_gym.theory.simulated.slices import known_sample
+from ata_policies.planning.race_search import best_race
 
 Sampler = Callable[[np.random.Generator, tuple[int, int]], np.ndarray]
 

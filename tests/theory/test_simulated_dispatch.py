@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from ata_gym.theory.simulated.dispatch import Rule, simulate_dispatch
+from ata_policies.dispatch.rules import Workers, by_margin, by_remaining_time
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ata_gym import scenario
 from ata_gym.theory.simulated.costs import simulate
-from ata_gym.theory.simulated.dispatch import Rule, simulate_dispatch
 from ata_gym.theory.simulated.slices import known_sample
-from ata_policies.dispatch.rules import Workers, by_margin, by_remaining_time
 
 TIMES = known_sample(scenario("icml2025-cifar100").pool, 64)
 MEAN = TIMES.mean(axis=1)

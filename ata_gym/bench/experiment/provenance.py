@@ -18,7 +18,7 @@ from ata_gym.utils.import_closure import import_closure
 from ata_gym.utils.ownership import is_ours
 from ata_policies.learned.policy import WEIGHTS
 from ata_policies.presets import Preset
-from ata_policies.registry import load, parse
+from ata_policies.registry import load, parse, source_given
 
 Provenance = dict[str, Any]
 """``code``, a checksum of each module and file by name; the commit, the machine, and versions."""
@@ -39,15 +39,14 @@ _SHOWN = 3
 """Modules that a sentence names, at most."""
 
 
-@cache
 def provenance(policy: str, player: str = "ata_gym.bench.experiment.run") -> Provenance:
     """The provenance of a result that a policy gets now.
 
     Parameters
     ----------
     policy
-        Its name, with hyperparameters; one that names a file stands for the file's content, and one
-        that names a folder of ``ata-gym learn`` for its agent.
+        Its name, with hyperparameters; one that names a file stands for the file's content, and one that names a
+        folder of ``ata-gym learn`` for its agent. A policy that was given as an object counts by its source.
     player
         The module that plays it.
 
@@ -59,6 +58,11 @@ def provenance(policy: str, player: str = "ata_gym.bench.experiment.run") -> Pro
     >>> "ata_policies.allocation.estimates.ata" in made_by["code"], "ata_policies.race.learner" in made_by["code"]
     (True, False)
     """
+    return _provenance(policy, player, source_given(policy))
+
+
+@cache
+def _provenance(policy: str, player: str, source: str | None) -> Provenance:
     made, hyperparameters = load(policy), parse(policy)[1]
     build: Any = made.build if isinstance(made, Preset) else made
     spec = gym.spec(build.env_id)
@@ -67,6 +71,8 @@ def provenance(policy: str, player: str = "ata_gym.bench.experiment.run") -> Pro
     if isinstance(made, Preset):
         entry = repr((build.__qualname__, sorted(made.hyperparameters.items())))
         found["code"][f"{Preset.__module__}:{made.name}"] = _checksum(entry.encode())
+    if source is not None:
+        found["code"][policy] = _checksum(source.encode())
     return found
 
 

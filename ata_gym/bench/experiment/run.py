@@ -64,22 +64,20 @@ class PolicyRun:
         self.state: Any = None
         self.round = 0
         self.record_at = experiment.record_at()
+        scenario, space = experiment.scenario, self.envs.single_action_space
+        self.steps = scenario.budget if isinstance(space, Dispatch) else 1  # of each round
+        sums_to_budget = isinstance(space, Allocation) and not isinstance(space, RaceAllocation)
+        finite = bool(np.isfinite(scenario.pool.mean()).any())
+        self.has_regret = sums_to_budget and finite and not scenario.faulty
         self.recorded = {
             name: np.zeros((len(self.record_at), experiment.seeds, *shape), kind)
             for name, (kind, *shape) in self.quantities().items()
         }
-        space = self.envs.single_action_space
-        scenario = experiment.scenario
         self.edges = edges(scenario.pool.n)
         means = self.bare.means() if scenario.drawn else scenario.pool.mean()[None]  # type: ignore[attr-defined]
         self.order = np.argsort(means, axis=1, kind="stable")
-        recorded_already = "tasks" in self.recorded
+        recorded_already = "tasks" in self.schema
         self.allocations = None if recorded_already else np.zeros((len(self.record_at), len(self.edges) - 1))
-        self.steps = scenario.budget if isinstance(space, Dispatch) else 1  # of each round
-        sums_to_budget = isinstance(space, Allocation) and not isinstance(space, RaceAllocation)
-        finite = bool(np.isfinite(scenario.pool.mean()).any())
-        self.stationary = scenario.stationary
-        self.has_regret = sums_to_budget and finite and not scenario.faulty
         self.means, self.least = np.empty(0), np.empty(0)  # of the coming round
         self.regret = np.zeros(experiment.seeds)
 
@@ -125,7 +123,7 @@ class PolicyRun:
 
     def _update_means(self) -> None:
         """Keep the means of the coming round and the least proxy loss under them up to date."""
-        if self.means.size and self.stationary:
+        if self.means.size and self.experiment.scenario.stationary:
             return
         means = self.bare.means()
         if not np.array_equal(means, self.means):
@@ -152,10 +150,15 @@ class PolicyRun:
         records = self.recorded, self.allocations
         return seconds, self.round, self.regret, records, self.observation, state, self.bare.checkpoint()
 
+    def columns(self) -> dict[str, NDArray[Any]]:
+        """The records by name, each of shape (points, seeds, ...)."""
+        return dict(self.recorded)
+
     def results(self) -> pl.DataFrame:
         """The records, by seed and round, as the schema says."""
         points, seeds = len(self.record_at), self.experiment.seeds
-        flat = {name: records.swapaxes(0, 1).reshape(-1, *records.shape[2:]) for name, records in self.recorded.items()}
+        columns = self.columns().items()
+        flat = {name: records.swapaxes(0, 1).reshape(-1, *records.shape[2:]) for name, records in columns}
         seed, round = np.repeat(self.experiment.seed + np.arange(seeds), points), np.tile(self.record_at, seeds)
         frame = pl.DataFrame({"seed": seed, "round": round, **flat}).with_columns(policy=pl.lit(self.name))
         if not self.has_regret:

@@ -51,6 +51,10 @@ class Folder:
         """Where an unfinished policy goes on from."""
         return self._file("checkpoints", policy, "npz")
 
+    def source(self, policy: str) -> Path:
+        """Where the source of a policy is that was given as an object."""
+        return self._file("sources", policy, "py")
+
     def failure(self, policy: str) -> Path:
         """Where the traceback of a policy that failed is."""
         return self._file("failures", policy, "txt")
@@ -114,13 +118,18 @@ def withdrawn_on_failure(folder: Folder, *quickly_made: Path) -> Iterator[None]:
     try:
         yield
     except Exception:
-        rooms = ("*", "results/*", "checkpoints/*", "rates/**/*")
-        work = {file for room in rooms for file in folder.path.glob(room) if file.suffix in _WORK}
-        if work <= set(quickly_made):
-            for file in quickly_made:
-                discard(file)
-            remove_listed(folder.path / "config.json")
+        withdraw_if_empty(folder, *quickly_made)
         raise
+
+
+def withdraw_if_empty(folder: Folder, *quickly_made: Path) -> None:
+    """As :func:`withdrawn_on_failure` does after a failure."""
+    rooms = ("*", "results/*", "checkpoints/*", "rates/**/*")
+    work = {file for room in rooms for file in folder.path.glob(room) if file.suffix in _WORK}
+    if work <= set(quickly_made):
+        for file in quickly_made:
+            discard(file)
+        remove_listed(folder.path / "config.json")
 
 
 def _differences(there: Config, here: Config) -> str:

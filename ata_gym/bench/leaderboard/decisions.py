@@ -16,10 +16,10 @@ from ata_gym.scenarios import Scenario
 from ata_gym.utils.sealed import DamagedError
 
 PRICE = 0.1
-"""At which they are timed."""
+"""The price at which decisions are timed."""
 
 ROUNDS = 1_000
-"""Of each scenario, at most."""
+"""The largest number of rounds that are timed in a scenario."""
 
 FOLDER = "timings"
 _FILE = "decisions.json"

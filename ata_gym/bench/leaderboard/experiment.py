@@ -34,7 +34,7 @@ class Leaderboard:
 
     set: ScenarioSet
     scenarios: Sequence[Scenario]
-    """Those of the set that are played."""
+    """The scenarios of the set that are played."""
     prices: Sequence[float]
     competitors: Sequence[Competitor]
     seeds: int

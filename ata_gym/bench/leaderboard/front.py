@@ -28,18 +28,18 @@ LOOKS = {
 """Colour, marker and name of each env."""
 
 _SIZE = 7.5
-"""Of the labels, in points."""
+"""The size of the labels, in points."""
 
 _WIDTH, _CHARACTER = 9.6, 0.075
-"""Of the picture, and of a character of a label, in inches."""
+"""The widths of the picture and of a character of a label, in inches."""
 
 _GREY = "#333333"
 
 _FEW = 20
-"""So many policies can all have their names beside them."""
+"""Up to this number, all policies have their names beside them."""
 
 _PUBLISHED = ("uta", "gta", "ofta", "ata", "ata-icml", "ata-empirical", "ata-empirical-icml")
-"""Policies that readers know have their names beside them, too."""
+"""Policies that readers know; they have their names beside them, too."""
 
 Label = tuple[str, str, float, float]
 """Text, colour and the point that it belongs to."""

@@ -24,7 +24,7 @@ from ata_gym.bench.report.summary_tables import over_seeds, show, title_of
 from ata_gym.scenarios.card import scenario_card
 
 POINTS, GROUPS, ROUNDS = 60, 25, 40
-"""Points of a curve, and groups of workers and rounds of a heat map, at most: there are many of them."""
+"""The largest numbers of points of a curve, and of groups of workers and rounds of a heat map."""
 
 _ALL = "all prices"
 _EVERYWHERE = "all scenarios"

@@ -82,9 +82,9 @@ def lead(ratios: pl.DataFrame) -> str:
         to = {"best learner": COST, "best oracle": TO_ORACLE}
         own = {who: Estimate.of_logarithms(of[best][column].cast(pl.Float64).to_numpy()) for who, column in to.items()}
         beside = [
-            f"  beside the {who} of each scenario: {said}"
+            f"  beside the {who} of each scenario: {words}"
             for who, one in own.items()
-            if (said := more_or_less(one, "cost"))
+            if (words := more_or_less(one, "cost"))
         ]
         lines += [of_game(samples, players), *beside]
     if not lines:

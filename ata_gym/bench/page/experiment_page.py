@@ -9,12 +9,14 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from ata_gym.bench.cost_regret import REGRETS, with_cost_regret
 from ata_gym.bench.experiment.run import edges
 from ata_gym.bench.experiment.store import Folder, finished, read_frame, read_json
 from ata_gym.bench.page import figures
 from ata_gym.bench.page.note import Note, competitors, finished_policies
 from ata_gym.bench.page.sections import Cell, Chart, Column, Page, Player, Tables, TableView, View
 from ata_gym.bench.report.headline import headline, leaders
+from ata_gym.bench.report.plots import known
 from ata_gym.bench.report.statistics import BASELINES, ends, summarise
 from ata_gym.bench.report.summary_tables import TITLES, band, over_seeds, scaled, show
 from ata_gym.typing import Floats
@@ -51,6 +53,7 @@ def experiment_page(note: Note, records: pl.DataFrame | None, tasks: Mapping[str
     if records is None:
         said = "No policy has played a recorded round yet."
         return Page("bench", note["title"], said, facts(note), players, [], cards, note["command"], ())
+    records = with_cost_regret(records, note.get("least_cost"))
     places = {player.name: place for place, player in enumerate(players)}
     common = figures.last_common(records)
     summary = summarise(records.filter(pl.col("round") <= common), note["price"])
@@ -58,9 +61,10 @@ def experiment_page(note: Note, records: pl.DataFrame | None, tasks: Mapping[str
     sections: list[Tables | Chart] = [overview(summary, note, common)]
     curves = [[View(figures.curves(records, name, places))] for name in ("runtime", "total_worker_time")]
     sections += clocks(curves, seeds)
+    for chart, quantity in ((regret, "regret"), (cost_regret, "cost_regret")):
+        if known(records, quantity):
+            sections.append(chart([View(figures.curves(records, quantity, places))], seeds))
     sections.append(front_of(summary, places, seeds))
-    if not records["regret"].is_null().all():
-        sections.append(regret([View(figures.curves(records, "regret", places))], seeds))
     sizes = np.diff(edges(note["workers"])).tolist()
     best = leaders(samples, competitors(note))
     order = sorted(tasks, key=lambda name: name not in best)
@@ -163,6 +167,12 @@ def regret(views: Sequence[View], seeds: int) -> Chart:
     )
     settings = {"x": "round", "y": "proxy regret", "perRound": True, "logX": True, "logY": False, "half": True}
     return Chart("regret", "Proxy regret: lower is better", note, "curves", views, settings)
+
+
+def cost_regret(views: Sequence[View], seeds: int) -> Chart:
+    """The chart of the regret of the expected cost."""
+    settings = {"x": "round", "y": "cost regret", "perRound": True, "logX": True, "logY": False, "half": True}
+    return Chart("cost-regret", "Cost regret: lower is better", f"{REGRETS}{band(seeds)}", "curves", views, settings)
 
 
 def front_of(summary: pl.DataFrame, places: Mapping[str, int], seeds: int) -> Chart:

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
+from ata_gym.bench.cost_regret import CostRun
 from ata_gym.bench.experiment.experiment import Experiment
-from ata_gym.bench.experiment.run import PolicyRun
 from ata_gym.bench.experiment.store import Folder, finished
 from ata_gym.bench.page.experiment_page import experiment_page, read_tasks
 from ata_gym.bench.page.note import Note
@@ -70,7 +70,7 @@ class Live:
             tasks = read_tasks(path) if finished(path) else None
             self.done[policy] = SoFar(self.folder.results([policy]), tasks)
             return self.done[policy]
-        run = PolicyRun(self.experiment, policy)
+        run = CostRun(self.experiment, policy)
         try:
             run.restore(self.folder.checkpoint(policy))
         except OSError:  # it is replaced at this moment

@@ -16,7 +16,7 @@ from ata_gym.utils.sealed import DamagedError
 from ata_policies.card import policy_card
 
 NOTE = "about.json"
-"""Its name in a results folder."""
+"""The name of the note in a results folder."""
 
 Note = dict[str, Any]
 

@@ -22,7 +22,7 @@ from ata_gym.utils.atomic import write_whole
 from ata_gym.utils.extras import require
 
 NAME = "report.html"
-"""Of the page in a results folder."""
+"""The name of the page in a results folder."""
 
 _ASSETS = Path(__file__).parent / "assets"
 _SCRIPTS = ("plots.js", "page.js")
@@ -142,7 +142,7 @@ def blocks(text: str) -> list[tuple[str, str]]:
 
 
 def terms(text: str) -> list[tuple[str, str]]:
-    r"""The names of a list of parameters, each with what is said of it.
+    r"""The names of a list of parameters, each with its description.
 
     >>> terms("weight\n    Above 0.\nbeta\n    At least\n    1.")
     [('weight', 'Above 0.'), ('beta', 'At least 1.')]

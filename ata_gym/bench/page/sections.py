@@ -25,7 +25,7 @@ class Cell(NamedTuple):
 
     text: str
     value: float | None = None
-    """By which rows are sorted; by the text where it is None and the column is not ``numeric``."""
+    """Rows are sorted by it; where it is None and the column is not ``numeric``, by the text."""
     shade: float | None = None
     """From 0, good, to 1, bad: its background."""
 
@@ -106,3 +106,27 @@ class Page(NamedTuple):
     """Versions, commit and machine."""
     remarks: Sequence[str] = ()
     running: Running | None = None
+
+
+def joined(pages: Mapping[str, Page]) -> Page:
+    """One page of several scenarios, by their names, of which the reader chooses one; of a single one its own page.
+
+    A section that only some of them have is shown for these.
+    """
+    first, *others = pages.values()
+    if not others:
+        return first
+    sections: dict[str, Tables | Chart] = {}
+    for name, page in pages.items():
+        for section in page.sections:
+            views: Any = [view._replace(choice={"scenario": name, **view.choice}) for view in section.views]
+            before: Any = sections.get(section.id)
+            sections[section.id] = section._replace(views=[*(before.views if before else ()), *views])
+    cards = {card["name"]: card for page in pages.values() for card in page.cards}
+    return first._replace(
+        title=", ".join(pages),
+        lead="\n".join(f"{name}\n{page.lead}" for name, page in pages.items()),
+        facts=[(f"{name}: {what}", value) for name, page in pages.items() for what, value in page.facts],
+        sections=list(sections.values()),
+        cards=list(cards.values()),
+    )

@@ -1,10 +1,10 @@
-"""The pictures of an experiment: runtime, worker time and proxy regret against the round."""
+"""The pictures of an experiment: runtime, worker time and regrets against the round."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -17,44 +17,75 @@ from ata_gym.bench.report.statistics import estimate, values
 from ata_gym.typing import Floats, Ints
 
 
+class Curves(NamedTuple):
+    """A picture of a quantity against the round."""
+
+    title: str
+    quantity: str
+    per_round: bool = False
+    """Whether the mean over the rounds so far is drawn, in place of the sum, with logarithmic axes."""
+    log_rounds: bool = False
+    """Whether the axis of rounds is logarithmic, where the sum is drawn."""
+
+
+CURVES = {
+    "runtime": Curves("runtime", "runtime"),
+    "round_time": Curves("round time, mean so far", "runtime", per_round=True),
+    "worker_time": Curves("total worker time", "total_worker_time"),
+    "round_worker_time": Curves("worker time of a round, mean so far", "total_worker_time", per_round=True),
+    "regret": Curves("cumulative proxy regret", "regret", log_rounds=True),
+    "cost_regret": Curves("cumulative cost regret", "cost_regret", log_rounds=True),
+}
+"""The pictures of curves, by name."""
+
+_FILES = {
+    "runtime": ("runtime", "round_time"),
+    "worker_time": ("worker_time", "round_worker_time"),
+    "regret": ("regret", "cost_regret"),
+}
+
+
 def draw(records: pl.DataFrame, experiment: Experiment, folder: Path) -> list[Path]:
     """Draw all pictures, as PNG and SVG: means over seeds, with 95 % confidence bands.
 
-    ``runtime`` and ``worker_time`` show the sum over rounds, as published, and beside it the mean per round, in
-    which one sees a policy learn; ``regret`` shows the sum of the proxy regret.
+    ``runtime`` and ``worker_time`` show the sum over rounds, as published, and beside it the mean per round, in which
+    one sees a policy learn; ``regret`` shows the sum of the proxy regret, and that of the cost regret where it is
+    known.
     """
     made = []
-    for name, quantity, title, one in (
-        ("runtime", "runtime", "runtime", "round time"),
-        ("worker_time", "total_worker_time", "total worker time", "worker time of a round"),
-    ):
-        with style.figure(9.5, 3.6) as picture:
-            total, mean = picture.subplots(1, 2)
-            _curves(total, records, quantity)
-            total.set(xlabel="round", title=title)
-            _curves(mean, records, quantity, per_round=True)
-            height = "log" if (records[quantity] > 0).any() else "linear"  # recorded times may be 0
-            mean.set(xlabel="round", title=f"{one}, mean so far", xscale="log", yscale=height)
-            made += _finish(picture, total, experiment, folder / name)
-    if not records["regret"].is_null().all():
-        with style.figure(6.5, 3.8) as picture:
-            axes = picture.subplots()
-            _curves(axes, records, "regret")
-            axes.set(xlabel="round", title="cumulative proxy regret", xscale="log")
-            made += _finish(picture, axes, experiment, folder / "regret")
+    title = f"{experiment.about}, {plural(experiment.seeds, 'seed')}"
+    for name, curves in _FILES.items():
+        shown = [one for one in curves if known(records, CURVES[one].quantity)]
+        if shown:
+            with style.figure(9.5 if len(shown) > 1 else 6.5, 3.6 if len(shown) > 1 else 3.8) as picture:
+                panels = picture.subplots(1, len(shown), squeeze=False)[0]
+                for axes, one in zip(panels, shown, strict=True):
+                    panel(axes, records, CURVES[one])
+                legend(picture, panels[0])
+                made += style.save(picture, folder / name, title)
     return made
 
 
-def _curves(axes: Axes, records: pl.DataFrame, quantity: str, *, per_round: bool = False) -> None:
-    """A line and a band for each policy that has the quantity."""
+def known(records: pl.DataFrame, quantity: str) -> bool:
+    """Whether some policy has a quantity."""
+    return quantity in records.columns and not records[quantity].is_null().all()
+
+
+def panel(axes: Axes, records: pl.DataFrame, curves: Curves) -> None:
+    """Draw a line and a band for each policy that has the quantity."""
     policies = records["policy"].unique(maintain_order=True).to_list()
     rounds = records["round"].unique().sort().to_numpy()
     for policy, line in style.lines(policies).items():
-        sample = values(records, policy, quantity)
-        if np.isnan(sample).all():
-            continue
-        curve(axes, rounds, sample / rounds if per_round else sample, line, label=policy)
+        sample = values(records, policy, curves.quantity)
+        if not np.isnan(sample).all():
+            curve(axes, rounds, sample / rounds if curves.per_round else sample, line, label=policy)
     axes.margins(x=0.01)
+    axes.set(xlabel="round", title=curves.title)
+    if curves.per_round or curves.log_rounds:
+        axes.set_xscale("log")
+    heights = [height for line in axes.get_lines() for height in np.asarray(line.get_ydata()) if height > 0]
+    if curves.per_round and heights:  # recorded times may be 0
+        axes.set(yscale="log", ylim=(0.8 * min(heights), 1.25 * max(heights)))  # a band may begin below 0
 
 
 def curve(axes: Axes, rounds: Ints, sample: Floats, line: Mapping[str, Any], label: str | None = None) -> None:
@@ -65,9 +96,8 @@ def curve(axes: Axes, rounds: Ints, sample: Floats, line: Mapping[str, Any], lab
         axes.fill_between(rounds, mean - half, mean + half, color=line["color"], alpha=0.2, linewidth=0)
 
 
-def _finish(picture: Figure, axes: Axes, experiment: Experiment, stem: Path) -> list[Path]:
-    """Add a title, and a legend in the order in which the lines end; save."""
+def legend(picture: Figure, axes: Axes) -> None:
+    """Add a legend, in the order in which the lines of a panel end, and plain numbers at all axes."""
     style.plain_numbers(*picture.axes)
     by_end = sorted(axes.get_lines(), key=lambda line: -np.asarray(line.get_ydata())[-1])
     picture.legend(handles=by_end, loc="outside right upper", handlelength=2.6)
-    return style.save(picture, stem, f"{experiment.about}, {plural(experiment.seeds, 'seed')}")

@@ -12,6 +12,8 @@ from scipy import stats
 from ata_gym.typing import Floats
 
 CONFIDENCE = 0.95
+_ALONE = ("regret", "cost_regret", "support")
+"""Quantities that are not compared by ratios."""
 BASELINES = ("ofta", "gta", "dynamic-ofta", "dynamic-oracle")
 """Policies that the others are compared with."""
 
@@ -57,8 +59,14 @@ class Estimate(NamedTuple):
         >>> Estimate.of_ratio(np.array([1.0, 4.0]), np.array([2.0, 2.0])).mean
         1.0
         """
+        return cls.of_ratios([mine], [theirs])
+
+    @classmethod
+    def of_ratios(cls, mine: Sequence[Floats], theirs: Sequence[Floats]) -> Estimate:
+        """The same of several scenarios, each with values on the same seeds: the geometric mean over them, too."""
         with np.errstate(divide="ignore", invalid="ignore"):  # recorded times may be 0
-            return cls.of_logarithms(np.log(mine) - np.log(theirs))
+            logarithms = [np.log(a) - np.log(b) for a, b in zip(mine, theirs, strict=True)]
+            return cls.of_logarithms(np.mean(logarithms, axis=0))
 
     @classmethod
     def of_logarithms(cls, sample: Floats) -> Estimate:
@@ -98,7 +106,8 @@ def summarise(records: pl.DataFrame, price: float = 0.0) -> pl.DataFrame:
     rows: list[tuple[str, str, Estimate]] = []
     for policy in records["policy"].unique(maintain_order=True):
         rows += [(policy, name, Estimate.of(of[policy])) for name, of in compared.items()]
-        rows += [(policy, name, Estimate.of(values(last, policy, name)[:, 0])) for name in ("regret", "support")]
+        alone = [name for name in _ALONE if name in last.columns]
+        rows += [(policy, name, Estimate.of(values(last, policy, name)[:, 0])) for name in alone]
         for baseline in BASELINES:
             for name, of in compared.items():
                 if baseline in of:

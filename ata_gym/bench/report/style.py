@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from io import BytesIO
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -103,11 +104,21 @@ def plain_numbers(*panels: Axes) -> None:
             axis.set_minor_formatter(NullFormatter())
 
 
+class Picture(Figure):
+    """A figure that a notebook shows, also where nothing has prepared it for pictures."""
+
+    def _repr_png_(self) -> bytes:
+        content = BytesIO()
+        with mpl_style.context(_SETTINGS, after_reset=True):
+            self.savefig(content, format="png")
+        return content.getvalue()
+
+
 @contextmanager
-def figure(width: float, height: float) -> Iterator[Figure]:
+def figure(width: float, height: float) -> Iterator[Picture]:
     """An empty figure in the house style, of a size in inches."""
     with mpl_style.context(_SETTINGS, after_reset=True):
-        made = Figure(figsize=(width, height), layout="constrained")
+        made = Picture(figsize=(width, height), layout="constrained")
         FigureCanvasAgg(made)
         yield made
 

@@ -16,6 +16,7 @@ TITLES = {
     "total_worker_time": "worker time",
     "cost": "cost",
     "regret": "proxy regret",
+    "cost_regret": "cost regret",
     "support": "support",
     "round_time": "mean\nround time",
     "mean_regret": "mean\nproxy regret",

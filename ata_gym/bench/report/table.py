@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 from io import StringIO
 from typing import Any
 
@@ -58,6 +59,21 @@ class Table:
 def right(titles: Iterable[str]) -> dict[str, int]:
     """Columns of numbers."""
     return dict.fromkeys(titles, RIGHT)
+
+
+def html(tables: Sequence[Table]) -> str:
+    """Tables as HTML, for a notebook.
+
+    >>> html([Table("", {"name": LEFT, "price": RIGHT}, [("a < b", "3")])])
+    '<table><tr><th>name</th><th>price</th></tr><tr><td>a &lt; b</td><td>3</td></tr></table>'
+    """
+    parts = []
+    for part in tables:
+        rows = [("th", list(part.columns)), *(("td", row) for row in part.rows if row)]
+        lines = ("".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in cells) for tag, cells in rows)
+        title = f"<p><i>{escape(part.title)}</i></p>" if part.title else ""
+        parts.append(title + "<table>" + "".join(f"<tr>{line}</tr>" for line in lines) + "</table>")
+    return "".join(parts).replace("\n", "<br>")
 
 
 def markdown(tables: Sequence[Table]) -> str:

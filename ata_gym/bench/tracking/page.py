@@ -24,7 +24,7 @@ from ata_gym.bench.tracking.report import BLOCK, WITHIN, after_changes, delays, 
 _ORACLE = ORACLES[0]
 
 _POINTS = 200
-"""Of a curve and of a heat map, at most."""
+"""The largest number of points of a curve, and of columns of a heat map."""
 
 
 def about(tracking: Tracking, policies: Sequence[str]) -> Note:
@@ -97,7 +97,7 @@ def overview(found: pl.DataFrame, summary: pl.DataFrame, note: Note) -> Tables:
             mean, high = of[policy, quantity]
             costs.append(Cell(show(mean, high, units[name]), mean))
         rows.append([Cell(str(policy)), *cells, *costs])
-    said = (
+    about_columns = (
         f"Delay: rounds after a change until the expected round time is within {WITHIN:.0%} of the least possible one, "
         f"on average over {BLOCK} rounds. Before and after: round times over those of the oracle that knows the "
         f"distributions of each round, {over_seeds(note['seeds'], 'the geometric mean')}; 1 is best. Less is better in "
@@ -105,7 +105,7 @@ def overview(found: pl.DataFrame, summary: pl.DataFrame, note: Note) -> Tables:
     )
     titles = ("median\ndelay", "longest\ndelay", "never", "before\n/ oracle", "after\n/ oracle")
     columns = [Column("policy", False), *map(Column, (*titles, f"{regret}\nof a change"))]
-    return Tables("overview", "How soon each policy follows", said, [TableView(columns, rows)])
+    return Tables("overview", "How soon each policy follows", about_columns, [TableView(columns, rows)])
 
 
 def _round_times(first: pl.DataFrame, places: Mapping[str, int], since: Any, seeds: int) -> Chart:

@@ -19,7 +19,7 @@ from ata_gym.bench.tracking.experiment import ORACLES, Tracking
 from ata_gym.typing import Floats, Ints
 
 _COLUMNS = 400
-"""Of a heat map at most; each shows the mean over its rounds."""
+"""The largest number of columns of a heat map; each shows the mean over its rounds."""
 
 _SMOOTH = 20
 """Rounds over which round times are smoothed."""

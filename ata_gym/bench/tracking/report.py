@@ -20,10 +20,10 @@ from ata_gym.typing import Floats, Ints
 Windows = Sequence[tuple[int, int, int]]
 
 WITHIN = 0.1
-"""How near the oracle's expected round time counts as having followed, as a share of it."""
+"""A policy has followed when its expected round time is so near that of the oracle, as a share of it."""
 
 BLOCK = 20
-"""Rounds over which it must be so near, on average: one short round is not enough."""
+"""The rounds over which it must be so near on average: one short round is not enough."""
 
 NEVER = -1
 """The delay of a policy that has not followed before its window ends."""
@@ -65,12 +65,12 @@ def lead(found: pl.DataFrame, after_change: Samples, after: int) -> str:
     delay, most = Estimate.of(of[best]), len(names)
     between = "" if seeds == 1 else f" ({max(delay.low, 0.0):.1f} to {delay.high:.1f})"
     many = f" of {most}" if most > 1 else ""
-    said = f"{best} follows a change the soonest{many}, after {delay.mean:.1f}{between} rounds on average"
-    said += f", tied with {listed(tied)}" if tied else ""
+    sentence = f"{best} follows a change the soonest{many}, after {delay.mean:.1f}{between} rounds on average"
+    sentence += f", tied with {listed(tied)}" if tied else ""
     late = most - len(in_time)
-    said += f"; {late} of {most} do not within {after:,} rounds in the median" if late else ""
+    sentence += f"; {late} of {most} do not within {after:,} rounds in the median" if late else ""
     others = {name: SAID[name] for name in (ORACLES[0], "uta", "ata", "ata-icml")}
-    lines = [f"{said}.", *(f"  {line}" for line in beside(after_change, best, others))]
+    lines = [f"{sentence}.", *(f"  {line}" for line in beside(after_change, best, others))]
     return "\n".join([in_brackets(1), *lines] if seeds == 1 else [*lines, in_brackets(seeds)])
 
 

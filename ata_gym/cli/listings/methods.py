@@ -22,8 +22,7 @@ def methods(json: options.Json = False) -> None:
     from ata_gym.training.methods import METHODS  # noqa: PLC0415
 
     if json:
-        told = [{"name": name, "summary": one.summary(), "source": one.source} for name, one in METHODS.items()]
-        say_json(told)
+        say_json([{"name": name, "summary": one.summary(), "source": one.source} for name, one in METHODS.items()])
         return
     rows = [(name, method.summary(), method.source) for name, method in METHODS.items()]
     show(Table("", {"method": LEFT, "what it does": WRAP, "source": WRAP}, rows))

@@ -18,10 +18,10 @@ from ata_policies.card import policy_card
 from ata_policies.registry import PolicyMaker, ids_by_name, short_name
 
 COLUMNS = ("policy", "plays", "source", "must know beforehand", "assumes", "constants")
-"""What the table of policies says of each, beside its cost."""
+"""The columns of the table of policies, beside the cost."""
 
 _KNOWS = len("the distributions")
-"""Columns of what a policy must know, in a list."""
+"""Characters of what a policy must know, in a list."""
 
 
 def policies(
@@ -32,14 +32,18 @@ def policies(
     env: Annotated[
         str | None,
         typer.Option(
-            help="Only those of this env: allocation, race or dispatch, or its id.", autocompletion=completion.env
+            help="List only the policies of this env: allocation, race or dispatch, or its id.",
+            autocompletion=completion.env,
         ),
     ] = None,
     markdown: Annotated[
-        bool, typer.Option("--markdown", help="As the table of policies/README.md, with source and constants.")
+        bool, typer.Option("--markdown", help="Write the table of policies/README.md, with source and constants.")
     ] = False,
     cost: Annotated[
-        bool, typer.Option("--cost", help="Measure the processor time of a round of each, divided by that of ATA.")
+        bool,
+        typer.Option(
+            "--cost", help="Measure the processor time that each policy needs for a round, divided by that of ATA."
+        ),
     ] = False,
     json: options.Json = False,
 ) -> None:
@@ -78,7 +82,7 @@ def policies(
 
 
 def _show(found: Mapping[str, PolicyMaker], ids: Mapping[str, str], costs: Mapping[str, float]) -> None:
-    """A line for each policy, a table for each env."""
+    """Write a table for each env, with a line for each policy."""
     from ata_gym.bench.report.table import LEFT, RIGHT, Table  # noqa: PLC0415 - the bench takes a second
 
     columns = {"policy": LEFT, "must know": LEFT, "what it does": LEFT} | ({"cost": RIGHT} if costs else {})

@@ -25,8 +25,8 @@ def scenarios(
 ) -> None:
     """List the scenarios, or show all there is to say of one.
 
-    n is the number of workers, B that of results in a round. The recorded scenarios, below the others, are made of a
-    file in the folder given as --data.
+    n is the number of workers, B the number of results in a round. The recorded scenarios, below the others, are read
+    from a file in the folder given as --data.
 
     ```
     ata-gym scenarios
@@ -60,7 +60,7 @@ def scenarios(
 
 
 def _show(title: str, rows: Sequence[tuple[str, str, str, str, str]]) -> None:
-    """A line for each row, whose last cell is cut to what is left of it."""
+    """Write a line for each row; its last cell is cut so that the line fits."""
     from ata_gym.bench.report.table import LEFT, Table, right  # noqa: PLC0415 - the bench takes a second
 
     columns = {"scenario": LEFT, **right(("n", "B", "rounds")), "task times": LEFT}
@@ -71,7 +71,7 @@ def _show(title: str, rows: Sequence[tuple[str, str, str, str, str]]) -> None:
 
 
 def _beginning(summary: str, width: int) -> str:
-    """A summary of at most so many columns: what it says first is left out before what it adds.
+    """A summary of at most ``width`` columns: its first part is left out before what follows it.
 
     >>> _beginning("c + Exp(c), c = 29 i; all speeds permuted every 20,000 rounds", 30)
     '… all speeds permuted every …'
@@ -81,7 +81,7 @@ def _beginning(summary: str, width: int) -> str:
 
 
 def _count(rounds: int | None) -> str:
-    """A number of rounds, shortly where nothing is lost.
+    """A number of rounds, in short form where that loses no digit.
 
     >>> _count(750_000), _count(4_000_000), _count(2_182), _count(None)
     ('750k', '4M', '2182', '-')

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,9 +21,6 @@ if TYPE_CHECKING:
     from ata_gym.bench.experiment.run import PolicyRun
     from ata_gym.bench.experiment.store import Folder
     from ata_gym.bench.report.report import Report
-
-LIVE_EVERY = 5.0
-"""Seconds between checkpoints of a run whose page is followed, at most."""
 
 
 def bench(
@@ -65,11 +63,29 @@ def bench(
         --out results/times
     ```
     """
+    from ata_gym.bench.benchmark import PolicyFailedWarning, run  # noqa: PLC0415 - these imports take a second
+    from ata_gym.bench.experiment.store import Folder  # noqa: PLC0415
+    from ata_gym.bench.page.render import NAME  # noqa: PLC0415
+
     columns = worker_column, duration_column, round_column
     found = options.find_scenario(scenario, data, trace, columns, budget, rounds)
-    experiment = Experiment.on_scenario(found, rounds=rounds, seeds=seeds, seed=seed, price=price)
     effort = options.checked_effort(jobs, save_every, rerun_changed, workers, address)
-    run_and_report(experiment, policies, out, effort, live=live)
+    if live:
+        say(f"the report while it runs: {(out / NAME).resolve().as_uri()}")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PolicyFailedWarning)  # each is said below, with the place of its traceback
+        results = run(
+            options.split_names(policies), found, rounds=rounds, seeds=seeds, seed=seed, price=price, out=out,
+            live=live, command=command_line(), **effort._asdict(),
+        )  # fmt: skip
+    for made in (part.report for part in results.parts if part.report):
+        show_report(made)
+    for remark in results.remarks:
+        say_error(remark)
+    for policy, error in results.failures.items():
+        say_failure(policy, error, Folder(out).failure(policy))
+    if results.failures:
+        raise typer.Exit(1)
 
 
 def run_and_report(
@@ -82,27 +98,17 @@ def run_and_report(
     *,
     study: str = "bench",
     about: Callable[[Any, list[str]], dict[str, Any]] | None = None,
-    live: bool = False,
 ) -> Report:
     """As ``play``, then show the report on those that have finished; exit code 1 after it if a policy failed.
 
-    The page of the study is left in the folder, and with ``live`` also while the policies run.
+    The page of the study is left in the folder.
     """
-    from ata_gym.bench.page.live import Live  # noqa: PLC0415 - these imports take a second
-    from ata_gym.bench.page.note import about_experiment, write_note  # noqa: PLC0415
+    from ata_gym.bench.page.note import about_experiment, write_note  # noqa: PLC0415 - these imports take a second
     from ata_gym.bench.report.report import report  # noqa: PLC0415
 
-    def begun(folder: Folder, policies: list[str]) -> Callable[[str, int], object]:
-        note = (about or about_experiment)(experiment, policies)
-        write_note(folder.path, study, command_line(), note)
-        if not live:
-            return lambda _policy, _rounds: None
-        followed = Live(experiment, folder, note | {"command": command_line()})
-        say(f"the report while it runs: {followed.path.resolve().as_uri()}")
-        return followed.update
+    def begun(folder: Folder, policies: list[str]) -> None:
+        write_note(folder.path, study, command_line(), (about or about_experiment)(experiment, policies))
 
-    if live:
-        effort = effort._replace(save_every=min(effort.save_every, LIVE_EVERY))
     folder, finished, failures = play(experiment, names, out, effort, run_of, begun)
     if finished:
         made = (report_on or report)(experiment, finished, folder)
@@ -117,11 +123,11 @@ def play(
     out: Path,
     effort: Effort,
     run_of: type[PolicyRun] | None = None,
-    begun: Callable[[Folder, list[str]], Callable[[str, int], object]] | None = None,
+    begun: Callable[[Folder, list[str]], None] | None = None,
 ) -> tuple[Folder, list[str], dict[str, Exception]]:
     """Run what has not finished yet, with a progress bar for each policy; the names are separated by commas.
 
-    ``begun`` is called when the folder is open, and returns what is also called with the progress.
+    ``begun`` is called with the folder when it is open.
 
     Returns the results folder, the policies that have finished, in the order given, and what went wrong for each other.
     ValueError for an unknown policy, one that fails in its first round, or a folder of another configuration.
@@ -134,14 +140,9 @@ def play(
     for policy in policies:
         experiment.try_out(policy)
     folder = open_folder(out, experiment.config())
-    also = begun(folder, policies) if begun else None
-    with progress_bars(dict.fromkeys(policies, experiment.rounds)) as show_progress:
-
-        def progress(policy: str, rounds: int) -> None:
-            show_progress(policy, rounds)
-            if also:
-                also(policy, rounds)
-
+    if begun:
+        begun(folder, policies)
+    with progress_bars(dict.fromkeys(policies, experiment.rounds)) as progress:
         failures = play_all(experiment, policies, folder, run_of or PolicyRun, effort, progress)
     return folder, [policy for policy in policies if policy not in failures], failures
 

@@ -1,23 +1,15 @@
-"""``ata-gym emulate``: policies on processes of this machine that are as slow as they are told to be."""
+"""``ata-gym emulate``: policies on processes of this machine of emulated speeds."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from ata_gym.bench.progress import progress_bars
 from ata_gym.cli import completion, options
 from ata_gym.cli.console import show_report
 from ata_gym.utils.extras import require
-from ata_policies import Allocator
 from ata_policies.registry import default_name
-
-if TYPE_CHECKING:
-    import polars as pl
 
 _POLICIES = "uta,lb-bsp-ema,ata-empirical-icml:eta=0.2,default"
 """ATA-Empirical needs a bound on the spread of task times; emulated times, with a few per cent, are far below 0.2."""
@@ -29,7 +21,7 @@ def emulate(
     task_time: Annotated[float, typer.Option(help="Seconds that a task takes on the fastest worker.")] = 0.01,
     policies: options.Policies = _POLICIES,
     budget: Annotated[int, typer.Option(help="Tasks B of a round, of one sample each.")] = 64,
-    rounds: Annotated[int, typer.Option(help="Training steps.")] = 200,
+    rounds: Annotated[int, typer.Option(help="The number of training steps.")] = 200,
     problem: Annotated[
         str,
         typer.Option(help="digits or cifar100, or a classification of yours.", autocompletion=completion.problem),
@@ -51,9 +43,9 @@ def emulate(
 
     A real model is trained in real processes, some of which are emulated to be slow. They run under torchrun with gloo,
     wait where a slower worker would compute, and take no processor time while they wait. Each policy trains the same
-    model on the same samples; one process alone does, too, and the losses must be equal. Shown are the median time of a
-    round once a policy has settled, beside that of the first policy and that of the best split of whole tasks, and how
-    many rounds it takes to follow a change.
+    model on the same samples; one process alone does, too, and the losses must be equal. The report shows the median
+    time of a round once a policy has settled, beside that of the first policy and that of the best split of whole
+    tasks, and how many rounds it takes to follow a change.
 
     ```
     ata-gym emulate --out results/emulated
@@ -64,14 +56,8 @@ def emulate(
     ```
     """
     require("torch", extra="cluster", purpose="Training in several processes")
-    from ata_gym.bench.experiment.outdated import Made, check_code  # noqa: PLC0415 - these imports take a second
-    from ata_gym.bench.experiment.provenance import merged, provenance  # noqa: PLC0415
-    from ata_gym.bench.experiment.store import open_folder, read_frame, write_frame  # noqa: PLC0415
-    from ata_gym.cluster.studies.comparison import ALONE, run  # noqa: PLC0415
-    from ata_gym.cluster.studies.emulation import Emulation, task_times  # noqa: PLC0415
-    from ata_gym.cluster.studies.rank import samples_of  # noqa: PLC0415
-    from ata_gym.cluster.studies.report import report  # noqa: PLC0415
-    from ata_gym.training.studies.trajectory import made_by_problem  # noqa: PLC0415
+    from ata_gym.cluster.studies.emulation import Emulation, task_times  # noqa: PLC0415 - these imports take a second
+    from ata_gym.cluster.studies.study import Training, run  # noqa: PLC0415
 
     emulation = Emulation(
         budget,
@@ -83,31 +69,11 @@ def emulate(
     )
     default = default_name("ata_gym/TaskAllocation-v0")
     names = [default if name == "default" else name for name in options.split_names(policies)]
-    for name in names:
-        Allocator(len(emulation.times), budget, name, seed=seed)
-    samples_of(problem, problem_data)
-    folder = open_folder(out, {"study": "emulated", **asdict(emulation), "problem": problem, "seed": seed})
-    here = made_by_problem(problem, run.__module__)
-    made = [
-        Made(one, (folder.result(one),), merged(provenance("uta" if one == ALONE else one, run.__module__), here))
-        for one in (*names, ALONE)
-    ]
-    check_code(made, rerun_changed)
-    records: dict[str, pl.DataFrame] = {}
-    with progress_bars(dict.fromkeys((*names, ALONE), rounds)) as progress:
-        for name, (_, (path,), made_by) in zip((*names, ALONE), made, strict=True):
-            if not folder.finished(name):
-                frame = run(emulation, name, problem, problem_data, seed, partial(progress, name))
-                write_frame(path, frame, made_by)
-            progress(name, rounds)
-            records[name] = read_frame(path)
-    times = ", ".join(f"{1000 * time:.3g}" for time in emulation.times)
-    about = f"{problem}, B = {budget}, task times of {times} ms emulated by {len(emulation.times)} processes"
-    show_report(report(emulation, records, about, Path(out)))
+    show_report(run(emulation, names, Training(problem, problem_data, seed), out, rerun_changed))
 
 
 def _numbers(option: str, text: str) -> list[Any]:
-    """Numbers as they are written: an int, or a float, which is no place in a row."""
+    """The numbers of a text, each an int or a float as it is written."""
     try:
         return [int(part) if part.strip().removeprefix("-").isdecimal() else float(part) for part in text.split(",")]
     except ValueError:

@@ -9,9 +9,8 @@ from typing import Annotated
 import typer
 
 from ata_gym.cli import options
-from ata_gym.cli.console import command_line, show_report
-from ata_gym.cli.studies.bench import say_failure
-from ata_gym.cli.studies.report import pages
+from ata_gym.cli.console import command_line
+from ata_gym.cli.studies.report import say_failure, show_with_page
 from ata_gym.utils.validation import non_negative
 
 
@@ -34,7 +33,7 @@ def leaderboard(
         ),
     ] = SetName.steady,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Two minutes on two cores: few scenarios, rounds, prices and seeds.")
+        bool, typer.Option("--quick", help="Take a quick look of two minutes: few scenarios, rounds, prices and seeds.")
     ] = False,
     out: options.OutOrDefault = None,
     policies: Annotated[
@@ -47,7 +46,9 @@ def leaderboard(
     scenarios: Annotated[
         str | None, typer.Option(help="Scenarios of the set, separated by commas; by default all.")
     ] = None,
-    prices: Annotated[str | None, typer.Option(help="Separated by commas; by default those of the set.")] = None,
+    prices: Annotated[
+        str | None, typer.Option(help="Prices, separated by commas; by default those of the set.")
+    ] = None,
     data: Annotated[Path | None, typer.Option(help="The folder of the recordings that some scenarios replay.")] = None,
     seeds: Annotated[
         int | None,
@@ -93,8 +94,7 @@ def leaderboard(
         out=out,
     )
     ranked = run(board, effort, command_line())
-    if ranked.report is not None:
-        show_report(ranked.report._replace(files=[*ranked.report.files, *pages(board.out)]))
+    show_with_page(ranked.report, board.out)
     for job, error in ranked.failures.items():
         say_failure(f"{job.policy} in {job.experiment.scenario.name}", error, job.folder.failure(job.policy))
     if ranked.failures:

@@ -6,10 +6,8 @@ from typing import Annotated
 
 import typer
 
-from ata_gym.bench.progress import progress_bars
 from ata_gym.cli import options
 from ata_gym.cli.console import show_report
-from ata_gym.utils.validation import unknown
 
 
 def predictors(
@@ -21,7 +19,7 @@ def predictors(
     round_column: options.RoundColumn = None,
     budget: options.Budget = None,
     names: Annotated[str, typer.Option("--predictors", help="Names separated by commas.")] = "last,ema,linear,narx",
-    skip: Annotated[int, typer.Option(help="First rounds that do not count.")] = 100,
+    skip: Annotated[int, typer.Option(help="The number of first rounds that do not count.")] = 100,
     rounds: options.Rounds = None,
     seeds: options.Seeds = 8,
     seed: options.Seed = 0,
@@ -38,22 +36,11 @@ def predictors(
         --rounds 2000 --out results/predictors
     ```
     """
-    from ata_gym.bench.experiment.claim import claim  # noqa: PLC0415
-    from ata_gym.bench.experiment.experiment import Experiment  # noqa: PLC0415
-    from ata_gym.bench.predictors import measure, report  # noqa: PLC0415 - these imports take a second
-    from ata_policies.lb_bsp.cpu import PREDICTORS  # noqa: PLC0415
-    from ata_policies.lb_bsp.prediction_errors import check_skip  # noqa: PLC0415
+    from ata_gym.bench.experiment.experiment import Experiment  # noqa: PLC0415 - these imports take a second
+    from ata_gym.bench.predictors import run  # noqa: PLC0415
 
-    chosen = options.split_names(names, f"predictor: {', '.join(PREDICTORS)}")
-    for name in chosen:
-        if name not in PREDICTORS:
-            raise unknown("predictor", name, PREDICTORS)
+    chosen = options.split_names(names, "predictor")
     columns = worker_column, duration_column, round_column
     found = options.find_scenario(scenario, None, trace, columns, budget, rounds)
     experiment = Experiment.on_scenario(found, rounds=rounds, seeds=seeds, seed=seed, price=0.0)
-    check_skip(skip, experiment.rounds)
-    claimed = claim(out)
-    with progress_bars(dict.fromkeys(chosen, experiment.rounds)) as progress:
-        errors = measure(experiment, {name: PREDICTORS[name]() for name in chosen}, skip, progress)
-    show_report(report(errors, experiment, skip, out))
-    del claimed
+    show_report(run(experiment, chosen, skip, out))

@@ -1,22 +1,29 @@
-"""``ata-gym report``: the page of a results folder."""
+"""``ata-gym report``: the page of a results folder; and how the command of a study ends, with it and what failed."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ata_gym.cli.console import say, say_error
+from ata_gym.cli.console import say, say_error, show_report
 from ata_gym.utils.atomic import check_place
+from ata_gym.utils.errors import described
 from ata_gym.utils.extras import MissingExtraError, require
+
+if TYPE_CHECKING:
+    from ata_gym.bench.experiment.store import Folder
+    from ata_gym.bench.report.report import Report
+    from ata_gym.bench.study import Studied
 
 PAGES = {
     "bench": "ata_gym.bench.page.experiment_page",
     "leaderboard": "ata_gym.bench.leaderboard.page",
     "track": "ata_gym.bench.tracking.page",
-    "train": "ata_gym.training.page",
+    "train": "ata_gym.training.studies.page",
     "learn": "ata_gym.rl.learning.page",
 }
 """The modules that make the pages of studies: ``page(folder, note)``."""
@@ -24,12 +31,14 @@ PAGES = {
 
 def report(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The results folder of a command.")],
-    out: Annotated[Path | None, typer.Option(metavar="FILE", help="By default report.html in the folder.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The page to write; by default report.html in the folder.")
+    ] = None,
 ) -> None:
     """Write one HTML page with all results of a folder.
 
-    It has tables, pictures, cards and how to reproduce them. It needs no network, and may be sent as it is. For folders
-    of bench, leaderboard, track, train and learn, which also write it themselves when they end.
+    The page has tables, pictures, cards, and the command that reproduces them. It needs no network, and may be sent as
+    it is. The folders of bench, leaderboard, track, train and learn have one; these commands also write it themselves.
 
     ```
     ata-gym bench --scenario icml2025-regret --rounds 1000 --out results/regret
@@ -73,9 +82,43 @@ def write_page(folder: Path, out: Path | None = None) -> Path:
 
 
 def pages(folder: Path) -> list[Path]:
-    """The page that a command leaves at its end; none where plotly or Jinja2 is missing, which is said."""
+    """The page that a command leaves at its end; none, and a line on stderr, where plotly or Jinja2 is missing."""
     try:
         return [write_page(folder)]
     except MissingExtraError as error:
         say_error(str(error))
         return []
+
+
+def show_with_page(report: Report | None, folder: Path) -> None:
+    """Show a report, if there is one, and leave the page in its folder."""
+    if report is not None:
+        show_report(report._replace(files=[*report.files, *pages(folder)]))
+
+
+def show_studied(studied: Studied) -> None:
+    """Show what a study leaves; exit with code 1 if a policy failed."""
+    show_with_page(studied.report, studied.folder.path)
+    end_with(studied.failures, studied.folder)
+
+
+def end_with(failures: Mapping[str, Exception], folder: Folder) -> None:
+    """Name each policy that failed; exit with code 1 if there is one.
+
+    Where nothing was played, the folder takes a corrected command.
+    """
+    from ata_gym.bench.experiment.store import withdrawn_on_failure  # noqa: PLC0415 - it takes a second
+
+    for policy, error in failures.items():
+        say_failure(policy, error, folder.failure(policy))
+    if failures:
+        with withdrawn_on_failure(folder):
+            raise typer.Exit(1)
+
+
+def say_failure(what: str, error: Exception, note: Path) -> None:
+    """Say what failed, why, and where its traceback is."""
+    from ata_gym.bench.experiment.jobs import KilledError  # noqa: PLC0415 - it takes a second
+
+    sentence = str(error) if isinstance(error, KilledError) else described(error)
+    say_error(f"{what} failed: {sentence} (see {note})")

@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 
 from ata_gym.cli import options
-from ata_gym.cli.studies.bench import run_and_report
+from ata_gym.cli.console import command_line
+from ata_gym.cli.studies.report import show_studied
 
 FOLLOWERS = "uta,ata,ata-icml,recent-median,lb-bsp-ema,restarting-beta"
 """Some that use all feedback alike, and some for non-stationary scenarios."""
@@ -25,7 +26,7 @@ def track(
     policies: options.Policies = FOLLOWERS,
     change: Annotated[
         list[int] | None,
-        typer.Option(help="Rounds played before a change; repeatable. By default the scenario's."),
+        typer.Option(help="The number of rounds before a change; repeatable. By default the changes of the scenario."),
     ] = None,
     before: Annotated[int, typer.Option(help="Rounds to look at before each change.")] = 500,
     after: Annotated[int, typer.Option(help="Rounds to look at after each change.")] = 2_000,
@@ -41,9 +42,9 @@ def track(
     r"""Measure how many rounds policies need to follow a change.
 
     The change is abrupt, and what they do meanwhile is drawn. A policy has followed when the expected round time of its
-    allocations is within 10 % of the least possible one, on average over 20 rounds. For policies whose allocations sum
-    to the budget. After a kill the same command continues where it stopped, with the same result; policies may be added
-    later.
+    allocations is within 10 % of the least possible one, on average over 20 rounds. Only policies whose allocations sum
+    to the budget can be tracked. After a kill the same command continues where it stopped, with the same result;
+    policies may be added later.
 
     ```
     ata-gym track --scenario changing-permuted-linear-n51 \
@@ -57,8 +58,9 @@ def track(
         --change 1873 --out results/times
     ```
     """
-    from ata_gym.bench.experiment.experiment import Experiment  # noqa: PLC0415
-    from ata_gym.bench.tracking.experiment import TrackedRun, Tracking  # noqa: PLC0415 - these imports take a second
+    from ata_gym.bench.experiment.experiment import Experiment  # noqa: PLC0415 - these imports take a second
+    from ata_gym.bench.study import Study, run  # noqa: PLC0415
+    from ata_gym.bench.tracking.experiment import TrackedRun, Tracking  # noqa: PLC0415
     from ata_gym.bench.tracking.page import about  # noqa: PLC0415
     from ata_gym.bench.tracking.report import report  # noqa: PLC0415
 
@@ -67,4 +69,5 @@ def track(
     experiment = Experiment.on_scenario(found, rounds=rounds, seeds=seeds, seed=seed, price=0.0)
     tracking = Tracking.around(experiment, change or None, before=before, after=after)
     effort = options.checked_effort(jobs, save_every, rerun_changed, workers, address)
-    run_and_report(tracking, policies, out, effort, TrackedRun, report, study="track", about=about)
+    study, names = Study("track", TrackedRun, report, about), options.split_names(policies)
+    show_studied(run(study, tracking, names, out, effort, command_line()))

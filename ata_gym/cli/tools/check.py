@@ -30,12 +30,12 @@ def check(
         ),
     ] = None,
     data: options.Data = None,
-    rounds: Annotated[int, typer.Option(help="Rounds to play, in two episodes.")] = 40,
+    rounds: Annotated[int, typer.Option(help="Rounds to play, in each of two episodes.")] = 40,
     json: options.Json = False,
 ) -> None:
-    """Find the faults of a policy of one's own.
+    """Find the faults of a policy of your own.
 
-    It is played, and each fault found is one sentence; the exit code is 1 if there is one.
+    The policy is played, and each fault is described in one sentence. The exit code is 1 if there is a fault.
 
     ```
     ata-gym check my_package.my_module:MyPolicy

@@ -1,9 +1,10 @@
-"""``ata-gym explain``: what a policy thinks after some rounds."""
+"""``ata-gym explain``: what is behind the decision of a policy after some rounds."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any
 
+import gymnasium as gym
 import typer
 
 import ata_policies
@@ -12,6 +13,7 @@ from ata_gym.cli import completion, options
 from ata_gym.cli.console import say, say_json, show
 from ata_gym.utils.errors import named_failure
 from ata_gym.utils.validation import unknown, whole_number
+from ata_policies.explanation import Explanation
 from ata_policies.registry import ids_by_name
 from ata_policies.steps import decide
 
@@ -26,19 +28,22 @@ def explain(
         ),
     ] = "default",
     env: Annotated[
-        str, typer.Option(help="Whose default: allocation, race or dispatch.", autocompletion=completion.env)
+        str,
+        typer.Option(
+            help="The env whose default is meant: allocation, race or dispatch.", autocompletion=completion.env
+        ),
     ] = "allocation",
     data: options.Data = None,
     rounds: Annotated[int, typer.Option(help="Rounds to play.")] = 200,
     price: Annotated[float, typer.Option(help="What one unit of worker time costs in units of runtime.")] = 0.0,
-    seed: Annotated[int, typer.Option(help="Of the episode.")] = 0,
-    workers: Annotated[int, typer.Option(help="Workers to show at most.")] = 25,
+    seed: Annotated[int, typer.Option(help="The seed of the episode.")] = 0,
+    workers: Annotated[int, typer.Option(help="The largest number of workers to show.")] = 25,
     json: options.Json = False,
 ) -> None:
-    """Play some rounds, and tell what a policy thinks.
+    """Play some rounds, and explain the policy's last decision.
 
-    Told is what is behind the last decision: the plan, and what is thought of each worker. In a program,
-    `print(policy.explain(state))` tells the same of a run of your own.
+    The explanation holds the plan, and what the policy believes of each worker. In a program,
+    `print(policy.explain(state))` gives the same for a run of your own.
 
     ```
     ata-gym explain --scenario changing-spot --rounds 500
@@ -57,6 +62,24 @@ def explain(
     envs = experiment.make_envs(ids[env] if policy == "default" else ata_policies.load(policy).env_id)
     if policy == "default" and not json:
         say(ata_policies.explain_default(envs))
+    explanation, clocks = _play(policy, envs, rounds, seed)
+    if json:
+        say_json({"about": experiment.about, **_as_data(explanation), **clocks})
+        return
+    say(f"round {explanation.round} of {experiment.about}: {explanation.policy}")
+    if explanation.plan:
+        say(f"plan: {explanation.plan}")
+    columns = dict.fromkeys(explanation.columns, LEFT) | right(explanation.columns[:-1])
+    show(Table("", columns, explanation.rows(workers)))
+    for remark in explanation.remarks(workers):
+        say(remark)
+    say(f"runtime {clocks['runtime']:.6g}, worker time {clocks['total_worker_time']:.6g}")
+
+
+def _play(
+    policy: str, envs: gym.vector.VectorEnv[Any, Any, Any], rounds: int, seed: int
+) -> tuple[Explanation, dict[str, float]]:
+    """What a policy explains in the last of some rounds, and the clocks then."""
     (observation, _), played = envs.reset(seed=seed), 0
     state: Any = None
     with named_failure(f"the policy {policy}"), progress_bars({policy: rounds}) as progress:
@@ -66,31 +89,17 @@ def explain(
             observation, _, _, _, info = envs.step(action)
             played = int(state.round[0])
             progress(policy, played)
-        told = made.explain(state)
-    if json:
-        say_json(
-            {
-                "about": experiment.about,
-                "policy": told.policy,
-                "round": told.round,
-                "plan": told.plan,
-                "workers": {
-                    "mean": told.mean.tolist(),
-                    "evidence": told.evidence.tolist(),
-                    "tasks": None if told.tasks is None else told.tasks.tolist(),
-                    "away": told.away.tolist(),
-                    "untried": told.untried.tolist(),
-                },
-                "runtime": float(info["runtime"][0]),
-                "total_worker_time": float(info["total_worker_time"][0]),
-            }
-        )
-        return
-    say(f"round {told.round} of {experiment.about}: {told.policy}")
-    if told.plan:
-        say(f"plan: {told.plan}")
-    columns = dict.fromkeys(told.columns, LEFT) | right(told.columns[:-1])
-    show(Table("", columns, told.rows(workers)))
-    for remark in told.remarks(workers):
-        say(remark)
-    say(f"runtime {info['runtime'][0]:.6g}, worker time {info['total_worker_time'][0]:.6g}")
+        return made.explain(state), {name: float(info[name][0]) for name in ("runtime", "total_worker_time")}
+
+
+def _as_data(explanation: Explanation) -> dict[str, Any]:
+    """An explanation as JSON can hold it."""
+    workers = {
+        "mean": explanation.mean.tolist(),
+        "evidence": explanation.evidence.tolist(),
+        "tasks": None if explanation.tasks is None else explanation.tasks.tolist(),
+        "away": explanation.away.tolist(),
+        "untried": explanation.untried.tolist(),
+    }
+    about = {"policy": explanation.policy, "round": explanation.round, "plan": explanation.plan}
+    return about | {"workers": workers}

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ata_gym.training.devices.workers import Worker
 
 _DECIMALS = 7
-"""Of the seconds in a CSV file."""
+"""Decimals of the seconds in a CSV file."""
 
 
 def measure(
@@ -34,10 +34,10 @@ def measure(
     out: Annotated[Path, typer.Option(help="The trace to write: .parquet or .csv.")],
     problem: ProblemName = "digits",
     data: ProblemData = None,
-    tasks: Annotated[int, typer.Option(help="Tasks of each worker.")] = 200,
-    micro_batch: Annotated[int, typer.Option(help="Samples of a task.")] = 1,
+    tasks: Annotated[int, typer.Option(help="The number of tasks that each worker computes.")] = 200,
+    micro_batch: Annotated[int, typer.Option(help="Samples in each task.")] = 1,
     precision: Annotated[str, typer.Option(help="float32, or mixed with bfloat16 or float16.")] = "float32",
-    seed: Annotated[int, typer.Option(help="Of the weights and the gradients.")] = 0,
+    seed: Annotated[int, typer.Option(help="The seed of the weights and the gradients.")] = 0,
 ) -> None:
     r"""Measure the task times of real devices, as a trace.
 
@@ -61,8 +61,8 @@ def measure(
     from ata_gym.bench.experiment.experiment import plural  # noqa: PLC0415
     from ata_gym.bench.recordings import check_trace_name  # noqa: PLC0415
     from ata_gym.training.devices.workers import autocorrelation, find_workers, measure_times  # noqa: PLC0415
-    from ata_gym.training.problems.problem import make_problem  # noqa: PLC0415
-    from ata_gym.training.trainer import Trainer  # noqa: PLC0415
+    from ata_gym.training.problem import make_problem  # noqa: PLC0415
+    from ata_gym.training.trainer.trainer import Trainer  # noqa: PLC0415
 
     check_trace_name(out)
     whole_number("tasks", tasks, 2)

@@ -17,9 +17,9 @@ def verify(
 ) -> None:
     """Check results against the checksums written with them.
 
-    Checked is every file but those of the clock, pages and logs, and your own. The exit code is 1 if one is damaged or
-    missing. It is listed with what to do; a run that finds a damaged checkpoint sets it aside by itself, and goes on
-    from the one before.
+    Every file is checked, except measured times, pages, logs and files of your own. The exit code is 1 if a file is
+    damaged or missing; the table names it, and says what to do. A run that finds a damaged checkpoint sets it aside by
+    itself, and goes on from the one before.
 
     ```
     ata-gym verify results

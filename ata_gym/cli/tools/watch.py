@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from ata_gym.bench.side_by_side.play import Player
 
 WATCHED = "uta,gta,ata-empirical-icml,default"
-"""An even share, everybody at once, the published policy and our own."""
+"""An even share, all workers at once, the published policy and our own."""
 _ANIMATED = 500
-"""Rounds of the animation at most."""
+"""The largest number of rounds of the animation."""
 _COLUMNS, _BETWEEN, _AROUND = 80, 2, 7
 """Columns of a round, and between two; lines around its workers."""
 
@@ -39,13 +39,13 @@ def watch(
     ] = "five-workers",
     policies: options.Policies = WATCHED,
     rounds: Annotated[int, typer.Option(help="Rounds to play.")] = 200,
-    seed: Annotated[int, typer.Option(help="Of the episode, the same for all policies.")] = 0,
+    seed: Annotated[int, typer.Option(help="The seed of the episode, the same for all policies.")] = 0,
     budget: options.Budget = None,
     data: options.Data = None,
-    speed: Annotated[float, typer.Option(help="Rounds in a second, where a terminal shows them.")] = FRAMES_PER_SECOND,
+    speed: Annotated[float, typer.Option(help="Rounds per second, where a terminal shows them.")] = FRAMES_PER_SECOND,
     out: options.OutForPictures = None,
 ) -> None:
-    """See who works, who waits, and whose work is thrown away.
+    """Show who works, who waits, and whose work is thrown away.
 
     Policies play the same workers, side by side. In a terminal the rounds pass by; elsewhere the last round of each
     policy is written. Each policy plays its own env, and `default` the default of TaskAllocation; a worker's j-th task
@@ -133,7 +133,7 @@ def _screen(
 
 
 def _say_totals(players: Sequence[Player]) -> None:
-    """A line for each player: averages over the second half of its rounds, and its sums."""
+    """Write a line for each player: averages over the second half of its rounds, and its sums."""
     settled = players[0].settled
     say(f"\naverages of rounds {settled.start + 1:,} to {len(players[0].times):,}, and the runtime of all")
     say(f"{'policy':<24} {'round time':>10} {'worker time':>11} {'thrown away':>11} {'runtime':>10}")

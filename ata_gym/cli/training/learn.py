@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Annotated, Any
 
 import typer
 
-from ata_gym.bench.progress import progress_bars
 from ata_gym.cli import completion
 from ata_gym.cli.console import command_line, say, say_error, say_files, show_report
 from ata_gym.cli.options import Out, RerunChanged, Rounds, SaveEvery, checked_effort, unrecorded
 from ata_gym.cli.studies.report import pages
-from ata_gym.utils.errors import named_failure
 from ata_gym.utils.extras import require
 from ata_gym.utils.validation import short, whole_number
 
@@ -72,50 +69,24 @@ def learn(
     """
     for module in ("stable_baselines3", "sb3_contrib", "tensorboard"):
         require(module, extra="rl", purpose="The command learn")
-    from ata_gym.bench.experiment.outdated import Made, check_code  # noqa: PLC0415 - these imports take seconds
-    from ata_gym.bench.experiment.provenance import merged, provenance, provenance_of  # noqa: PLC0415
-    from ata_gym.bench.experiment.store import open_folder, withdrawn_on_failure  # noqa: PLC0415
-    from ata_gym.bench.page.note import write_note  # noqa: PLC0415
-    from ata_gym.rl.agent import policy_name  # noqa: PLC0415
-    from ata_gym.rl.learning.experiment import Learning  # noqa: PLC0415
-    from ata_gym.rl.learning.page import about  # noqa: PLC0415
-    from ata_gym.rl.learning.report import report  # noqa: PLC0415
-    from ata_gym.rl.learning.run import agent_file, make_agent, parts_of, rollout  # noqa: PLC0415
-    from ata_gym.rl.learning.run import learn as train  # noqa: PLC0415
+    from ata_gym.rl.learning.experiment import Learning  # noqa: PLC0415 - these imports take seconds
+    from ata_gym.rl.learning.run import run, too_many_evaluations  # noqa: PLC0415
     from ata_gym.rl.learning.specification import AgentSpec  # noqa: PLC0415
+    from ata_gym.rl.learning.training import agent_file  # noqa: PLC0415
     from ata_gym.scenarios import resolve  # noqa: PLC0415
 
     effort = checked_effort(None, save_every, rerun_changed)
     for option, number in (("validation", validation), ("test", test)):
         whole_number(option, number)
     spec = AgentSpec(env, algorithm, action or "", seed, split_hyperparameters(hyperparameter or ()))
-    found = resolve(unrecorded(scenario, "learn"), price=price)
-    found = found if rounds is None else replace(found, horizon=rounds)
+    found = resolve(unrecorded(scenario, "learn"), price=price, horizon=rounds)
     learning = Learning(spec, found, steps, rows, evaluations, validation, test)
-    between = rollout(learning, make_agent(learning))  # it refuses hyperparameters before there is a folder
-    folder = open_folder(out, learning.config())
-    played = [provenance(name, Learning.__module__) for name in learning.references()]
-    made_by = merged(provenance_of(train.__module__), *played)
-    check_code([Made(part, files, made_by) for part, files in parts_of(folder).items()], effort.rerun_changed)
-    if between * evaluations > steps:
-        say_error(
-            f"{evaluations} evaluations were asked for, and a rollout of {between:,} steps is longer than the steps "
-            "between two: give fewer --rows, or a smaller n_steps as --hyperparameter"
-        )
-    compared = len(learning.references())
-    bars = {"references": compared, "training": steps, "test": compared + 1}
-    first = parts_of(folder)["training"][-1]  # the first checkpoint is written before the first step
-    withdrawn = withdrawn_on_failure(folder, first, folder.result("validation"))
-    with withdrawn, named_failure(f"the training of {algorithm}"), progress_bars(bars) as progress:
-        learned = train(
-            learning, folder, made_by, lambda part, done: progress(part, min(done, steps)), effort.save_every
-        )
-    play_it = f"ata-gym bench --scenario {scenario} --policies uta,{policy_name(env, out)} --out results/agent"
-    write_note(folder.path, "learn", command_line(), about(learning, play_it))
-    made = report(learning, learned, folder.path)
-    show_report(made._replace(files=[*made.files, *pages(folder.path)]))
-    say_files("agent", [agent_file(folder.path)])
-    say(f"play it as {policy_name(env, out)}")
+    if remark := too_many_evaluations(learning):
+        say_error(remark)
+    study = run(learning, out, effort, command_line())
+    show_report(study.report._replace(files=[*study.report.files, *pages(out)]))
+    say_files("agent", [agent_file(out)])
+    say(f"play it as {study.policy}")
 
 
 def split_hyperparameters(texts: Sequence[str]) -> dict[str, Any]:

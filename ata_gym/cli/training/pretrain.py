@@ -25,16 +25,17 @@ def pretrain(
     policy: Annotated[Learned, typer.Argument(help="The policy whose network is trained.")],
     out: Annotated[Path, typer.Option(help="The file of the weights; it ends in .safetensors.")],
     iterations: Annotated[
-        int | None, typer.Option(min=1, help="Of play and gradients; by default 44, or 24 for learned-dispatch.")
+        int | None,
+        typer.Option(min=1, help="Iterations of play and gradients; by default 44, or 24 for learned-dispatch."),
     ] = None,
-    generations: Annotated[int, typer.Option(min=0, help="Of the search over episodes, for learned.")] = 18,
-    seed: Annotated[int, typer.Option(min=0, help="Of the network and of the workers that it meets.")] = 0,
+    generations: Annotated[int, typer.Option(min=0, help="Generations of the search over episodes, for learned.")] = 18,
+    seed: Annotated[int, typer.Option(min=0, help="The seed of the network and of the workers that it meets.")] = 0,
 ) -> None:
     r"""Train the network of a learned policy.
 
-    It meets workers drawn at random, and its weights are written to a file. The defaults are those of the weights that
-    are shipped. It takes some ten minutes on one core, and starts over when it is stopped. The same command gives the
-    same weights on the same machine.
+    The network meets workers drawn at random, and its weights are written to a file. The defaults are those of the
+    weights in the package. The training takes some ten minutes on one core, and starts over when it is stopped. The
+    same command gives the same weights on the same machine.
 
     ```
     ata-gym pretrain learned --out learned.safetensors

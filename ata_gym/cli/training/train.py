@@ -11,17 +11,17 @@ import typer
 from ata_gym.bench.progress import progress_bars
 from ata_gym.cli import completion, options
 from ata_gym.cli.console import command_line, say_error, say_files, show_report
-from ata_gym.cli.studies.bench import end_with
-from ata_gym.cli.studies.report import pages
-from ata_gym.training.problems.problem import problem_names
+from ata_gym.cli.studies.report import end_with, show_with_page
+from ata_gym.training.problem import problem_names
 from ata_gym.utils.errors import named_failure
 from ata_gym.utils.extras import require
 
 if TYPE_CHECKING:
     from ata_gym.bench.experiment.experiment import Experiment
+    from ata_gym.training.studies.comparison import MethodChoice
     from ata_gym.training.studies.kept_trajectory import Training
     from ata_gym.training.studies.loss_study import Outcome
-    from ata_gym.training.trainer import Trainer
+    from ata_gym.training.trainer.trainer import Trainer
 
 _POINTS = 500
 """Rounds at which the clocks are recorded, at most."""
@@ -36,62 +36,76 @@ ProblemName = Annotated[
 ]
 
 
+_Methods = Annotated[
+    str,
+    typer.Option(
+        help="Training methods to compare with, NAME, NAME=RATE or NAME=theory separated by commas; "
+        "`ata-gym methods` lists them."
+    ),
+]
+_Tune = Annotated[
+    bool,
+    typer.Option(
+        "--tune", help="Give policies and methods without a rate the best of 5^-5, ..., 5^4, and run them all."
+    ),
+]
+_Clock = Annotated[
+    str, typer.Option(help="pool: task times of the scenario; device: of tasks that are really run on --workers.")
+]
+_Workers = Annotated[
+    str, typer.Option(help='With --clock device: DEVICE or DEVICE:WORK, such as "cuda:0,cuda:1,cpu:2".')
+]
+_Rounds = Annotated[int, typer.Option(help="The number of optimiser steps.")]
+_Optimizer = Annotated[str | None, typer.Option(help="sgd, momentum, adam or adamw; by default the problem's own.")]
+_LearningRate = Annotated[
+    str | None,
+    typer.Option(
+        help="Learning rate, or theory: that of Rennala SGD, of which a round is an update; else the problem's."
+    ),
+]
+_Schedule = Annotated[
+    str,
+    typer.Option(help="How the learning rate changes: constant, cosine:ROUNDS, linear:ROUNDS or warmup:ROUNDS."),
+]
+_MicroBatch = Annotated[int, typer.Option(help="Samples in each task.")]
+_Precision = Annotated[str, typer.Option(help="float32, or mixed with bfloat16 or float16.")]
+_Compile = Annotated[bool, typer.Option("--compile", help="Let torch.compile fuse the model.")]
+_Graphs = Annotated[bool, typer.Option("--graphs", help="On CUDA: replay each gradient as a CUDA graph.")]
+_Seed = Annotated[int, typer.Option(help="The seed of the weights, the gradients and the task times.")]
+_Threads = Annotated[
+    int, typer.Option(help="Threads of torch on the CPU; the bits of a result depend on their number.")
+]
+_EvaluateEvery = Annotated[
+    int | None,
+    typer.Option(help="Rounds between evaluations on held-out data; by default at most 16 evaluations, log-spaced."),
+]
+_Device = Annotated[str, typer.Option(help="Where the model is trained: cpu, cuda or cuda:1.")]
+_Tensorboard = Annotated[bool, typer.Option("--tensorboard", help="Log to OUT, for `tensorboard --logdir OUT`.")]
+
+
 def train(
     scenario: options.OneScenario,
     out: options.Out,
     policies: options.Policies = options.PUBLISHED,
-    methods: Annotated[
-        str,
-        typer.Option(
-            help="Training methods to compare with, NAME, NAME=RATE or NAME=theory separated by commas; "
-            "`ata-gym methods` lists them."
-        ),
-    ] = "",
-    tune: Annotated[
-        bool,
-        typer.Option(
-            "--tune", help="Give policies and methods without a rate the best of 5^-5, ..., 5^4, and run them all."
-        ),
-    ] = False,
+    methods: _Methods = "",
+    tune: _Tune = False,
     problem: ProblemName = "digits",
     data: options.ProblemData = None,
-    clock: Annotated[
-        str, typer.Option(help="pool: task times of the scenario; device: of tasks that are really run on --workers.")
-    ] = "pool",
-    workers: Annotated[
-        str, typer.Option(help='With --clock device: DEVICE or DEVICE:WORK, such as "cuda:0,cuda:1,cpu:2".')
-    ] = "",
-    rounds: Annotated[int, typer.Option(help="Optimiser steps.")] = 2000,
-    optimizer: Annotated[
-        str | None, typer.Option(help="sgd, momentum, adam or adamw; by default the problem's own.")
-    ] = None,
-    lr: Annotated[
-        str | None,
-        typer.Option(
-            help="Learning rate, or theory: that of Rennala SGD, of which a round is an update; else the problem's."
-        ),
-    ] = None,
-    schedule: Annotated[
-        str, typer.Option(help="Of the learning rate: constant, cosine:ROUNDS, linear:ROUNDS or warmup:ROUNDS.")
-    ] = "constant",
-    micro_batch: Annotated[int, typer.Option(help="Samples of a task.")] = 1,
-    precision: Annotated[str, typer.Option(help="float32, or mixed with bfloat16 or float16.")] = "float32",
-    compile_: Annotated[bool, typer.Option("--compile", help="Let torch.compile fuse the model.")] = False,
-    graphs: Annotated[bool, typer.Option("--graphs", help="On CUDA: replay each gradient as a CUDA graph.")] = False,
-    seed: Annotated[int, typer.Option(help="Of the weights, the gradients and the task times.")] = 0,
-    threads: Annotated[
-        int, typer.Option(help="Threads of torch on the CPU; the bits of a result depend on their number.")
-    ] = 1,
-    evaluate_every: Annotated[
-        int | None,
-        typer.Option(
-            help="Rounds between evaluations on held-out data; by default at most 16 evaluations, log-spaced."
-        ),
-    ] = None,
-    device: Annotated[str, typer.Option(help="Where the model is trained: cpu, cuda or cuda:1.")] = "cpu",
-    tensorboard: Annotated[
-        bool, typer.Option("--tensorboard", help="Log to OUT, for `tensorboard --logdir OUT`.")
-    ] = False,
+    clock: _Clock = "pool",
+    workers: _Workers = "",
+    rounds: _Rounds = 2000,
+    optimizer: _Optimizer = None,
+    lr: _LearningRate = None,
+    schedule: _Schedule = "constant",
+    micro_batch: _MicroBatch = 1,
+    precision: _Precision = "float32",
+    compile_: _Compile = False,
+    graphs: _Graphs = False,
+    seed: _Seed = 0,
+    threads: _Threads = 1,
+    evaluate_every: _EvaluateEvery = None,
+    device: _Device = "cpu",
+    tensorboard: _Tensorboard = False,
     save_every: options.SaveEvery = 10.0,
     rerun_changed: options.RerunChanged = False,
 ) -> None:
@@ -123,11 +137,11 @@ def train(
     """
     require("torch", extra="train", purpose="The command train")
     from ata_gym.bench.experiment.experiment import Experiment  # noqa: PLC0415 - these imports take seconds
-    from ata_gym.training.problems.problem import make_problem  # noqa: PLC0415
-    from ata_gym.training.studies.comparison import TUNED, MethodChoice, rate_of_policies  # noqa: PLC0415
+    from ata_gym.training.problem import make_problem  # noqa: PLC0415
+    from ata_gym.training.studies.comparison import TUNED, rate_of_policies  # noqa: PLC0415
     from ata_gym.training.studies.kept_trajectory import Training  # noqa: PLC0415
     from ata_gym.training.studies.loss_study import LossStudy  # noqa: PLC0415
-    from ata_gym.training.trainer import Trainer  # noqa: PLC0415
+    from ata_gym.training.trainer.trainer import Trainer  # noqa: PLC0415
 
     effort = options.checked_effort(1, save_every, rerun_changed)
     training = Training(problem, data, threads, evaluate_every, tensorboard=tensorboard, effort=effort)
@@ -136,9 +150,7 @@ def train(
     experiment = replace(Experiment.on_scenario(scenario, rounds=rounds, seeds=1, seed=seed), points=_POINTS)
     for name in names:
         experiment.try_out(name)
-    choices = [MethodChoice.parse(text) for text in (options.split_names(methods, "method") if methods else ())]
-    if tune and lr is not None and all(choice.lr is not None for choice in choices):
-        raise ValueError("--tune has nothing to tune where --lr and each method give a rate: leave --tune or --lr out")
+    choices = _choices(methods, tune=tune and lr is not None)
     not_of_methods = {"--schedule": schedule != "constant", "--micro-batch": micro_batch != 1, "--compile": compile_}
     not_of_methods |= {"--precision": precision != "float32", "--graphs": graphs}
     if choices:
@@ -152,16 +164,32 @@ def train(
         )  # fmt: skip
     not_of_devices = {"--methods": bool(methods), "--tensorboard": tensorboard, "--tune": tune}
     not_of_devices |= {"--threads": threads != 1, "--evaluate-every": evaluate_every is not None}
+    if _on_devices(clock, workers, not_of_devices):
+        _train_on_devices(trainer, workers, names, experiment, training, out)
+        return
+    training = replace(training, tune=kind == TUNED)
+    _show(LossStudy(experiment, names, trainer, training, kind, choices, tune).run(out, command_line()))
+
+
+def _choices(methods: str, tune: bool) -> list[MethodChoice]:
+    """The methods that are named; ValueError where they are to ``tune``, and each has a learning rate."""
+    from ata_gym.training.studies.comparison import MethodChoice  # noqa: PLC0415 - it takes seconds
+
+    choices = [MethodChoice.parse(text) for text in (options.split_names(methods, "method") if methods else ())]
+    if tune and all(choice.lr is not None for choice in choices):
+        raise ValueError("--tune has nothing to tune where --lr and each method give a rate: leave --tune or --lr out")
+    return choices
+
+
+def _on_devices(clock: str, workers: str, others: dict[str, bool]) -> bool:
+    """Whether tasks are run on real workers; ValueError if the options do not fit together."""
     if clock not in {"pool", "device"}:
         raise ValueError(f"--clock must be pool or device, not {clock!r}")
     if (clock == "device") != bool(workers):
         raise ValueError("--clock device and --workers go together: give both, or neither")
     if clock == "device":
-        _refuse("--clock device", not_of_devices)
-        _train_on_devices(trainer, workers, names, experiment, training, out)
-        return
-    training = replace(training, tune=kind == TUNED)
-    _show(LossStudy(experiment, names, trainer, training, kind, choices, tune).run(out, command_line()))
+        _refuse("--clock device", others)
+    return clock == "device"
 
 
 def _refuse(option: str, others: dict[str, bool]) -> None:
@@ -173,23 +201,23 @@ def _refuse(option: str, others: dict[str, bool]) -> None:
 def _train_on_devices(
     trainer: Trainer, workers: str, names: list[str], experiment: Experiment, training: Training, out: Path
 ) -> None:
-    from ata_gym.training.studies.device_training import train_on_devices  # noqa: PLC0415 - it takes seconds
+    from ata_gym.training.studies.device_training import DeviceStudy  # noqa: PLC0415 - it takes seconds
 
     rounds, problem = experiment.rounds, training.problem
     with named_failure(f"the problem {problem}"), progress_bars(dict.fromkeys(names, rounds)) as progress:
-        measured = train_on_devices(
-            trainer, workers, names, rounds, out, problem=problem, data=training.data, price=experiment.scenario.price,
-            progress=progress, save_every=training.effort.save_every,
-            rerun_changed=training.effort.rerun_changed,
-        )  # fmt: skip
+        price, effort = experiment.scenario.price, training.effort
+        study = DeviceStudy(
+            workers, names, rounds, problem, training.data, price, effort.save_every, effort.rerun_changed
+        )
+        measured = study.run(trainer, out, progress)
     show_report(measured)
 
 
 def _show(outcome: Outcome) -> None:
     """Show what a study leaves; exit with code 1 if a policy or a method failed."""
     folder, where = outcome.trained.folder, outcome.trained.where
+    show_with_page(outcome.report, folder.path)
     if outcome.report is not None:
-        show_report(outcome.report._replace(files=[*outcome.report.files, *pages(folder.path)]))
         say_files("trajectory and final weights", [where / name for name in ("training.parquet", "weights.pt")])
         if outcome.methods:
             say_files("methods", outcome.methods)

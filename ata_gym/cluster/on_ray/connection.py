@@ -35,10 +35,10 @@ def check_address(address: str, what: str) -> None:
 
 
 def quiet_ray(purpose: str) -> Any:
-    """The module ``ray``; where it is imported first here, it prints no messages about processes and nodes that ended.
+    """Import ``ray`` so that it prints no messages about processes and nodes that ended, and sends no statistics.
 
-    It also sends no statistics of use. Variables of the environment that the user has set stay as they are.
-    MissingExtraError if it is not installed, which names what needs it.
+    Variables of the environment that the user has set stay as they are. MissingExtraError, which names the ``purpose``,
+    if Ray is not installed.
     """
     os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -46,22 +46,22 @@ def quiet_ray(purpose: str) -> Any:
 
 
 def connect_ray(address: str | None = None, *, log_to_driver: bool = False, **options: Any) -> Any:
-    """Connect this process with a Ray cluster; the module ``ray``.
+    """Connect this process with a Ray cluster, and return the module ``ray``.
 
-    A cluster that is started here listens on loopback only: nobody else in the network can give it work. It ends with
-    this process, or with ``ray.shutdown()``. For workers on several machines, start one with ``ray start`` and give its
-    address.
+    A cluster that is started here listens on loopback only: other machines cannot give it work. It ends with this
+    process, or with ``ray.shutdown()``. For workers on several machines, start a cluster with ``ray start`` and give
+    its address.
 
     Parameters
     ----------
     address
         ``"auto"`` or host:port of a running cluster of which this machine is a node. By default the environment's
-        ``RAY_ADDRESS``, as in jobs that were submitted; without it a cluster is started here. Where this process has
-        joined a cluster already, it is this one.
+        ``RAY_ADDRESS``, as in jobs that were submitted; without it a cluster is started here. If this process has
+        joined a cluster already, it stays in this one.
     log_to_driver
-        Whether what tasks print is printed here, too. Ray's messages are left to its log files.
+        Whether the output of tasks is printed here, too. Ray's own messages go to its log files.
     options
-        As of ``ray.init``, such as ``num_cpus``, for a cluster that is started here.
+        Options of ``ray.init``, such as ``num_cpus``, for a cluster that is started here.
 
     Raises
     ------
@@ -99,9 +99,9 @@ def connect_ray(address: str | None = None, *, log_to_driver: bool = False, **op
 
 @contextmanager
 def connected(address: str | None = None, processes: int | None = None) -> Iterator[Any]:
-    """The module ``ray``, connected as by :func:`connect_ray` inside the block; what was joined for it is left then.
+    """Connect as :func:`connect_ray` does, and give the block the module ``ray``; at its end leave what was joined.
 
-    A cluster that is started here may run so many tasks at once; by default one for each processor.
+    A cluster that is started here runs up to ``processes`` tasks at once, by default one for each processor.
     """
     before = quiet_ray("A sweep on Ray").is_initialized() and address is None
     ray = connect_ray(address, num_cpus=processes)

@@ -51,13 +51,13 @@ def run(
     work = Work(asdict(emulation), "uta" if alone else policy, problem, place, seed, waits=not alone)
     size = 1 if alone else len(emulation.times)
     with tempfile.TemporaryDirectory() as folder:
-        told, out, errors = Path(folder, "work.json"), Path(folder, "rounds.jsonl"), Path(folder, "errors.txt")
-        told.write_text(json.dumps(work._asdict()), "utf-8")
+        task, out, errors = Path(folder, "work.json"), Path(folder, "rounds.jsonl"), Path(folder, "errors.txt")
+        task.write_text(json.dumps(work._asdict()), "utf-8")
         with errors.open("w+", encoding="utf-8") as stderr:
             process = subprocess.Popen(
                 [
                     *(sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={size}"),
-                    *("-m", "ata_gym.cluster.studies.rank", str(told), str(out)),
+                    *("-m", "ata_gym.cluster.studies.rank", str(task), str(out)),
                 ],
                 env=os.environ | {"OMP_NUM_THREADS": "1"},
                 stdout=stderr,
@@ -95,5 +95,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 def _reason(errors: Path) -> str:
     """The last line in which a rank says what went wrong."""
     lines = [line.strip() for line in errors.read_text("utf-8").splitlines()]
-    said = [line.partition(": ")[2] if line.startswith("[rank") else line for line in lines if "Error: " in line]
-    return next((line for line in said if "ChildFailedError" not in line), lines[-1] if lines else "it said nothing")
+    messages = [line.partition(": ")[2] if line.startswith("[rank") else line for line in lines if "Error: " in line]
+    return next(
+        (line for line in messages if "ChildFailedError" not in line), lines[-1] if lines else "it said nothing"
+    )

@@ -22,12 +22,12 @@ from torch.utils.data import DataLoader
 from ata_gym.cluster.studies.emulation import Emulation
 from ata_gym.cluster.torchrun.task_sampler import TaskSampler
 from ata_gym.cluster.torchrun.torch_allocator import TorchAllocator
+from ata_gym.training.problem import make_problem
 from ata_gym.training.problems.classification import Classification
-from ata_gym.training.problems.problem import make_problem
 
 
 class Work(NamedTuple):
-    """What the processes are told, as JSON."""
+    """What the processes are to do, as JSON."""
 
     emulation: dict[str, Any]
     policy: str
@@ -96,8 +96,8 @@ def play(work: Work, out: Path) -> None:
             now = perf_counter()
             record = allocator.last
             assert record is not None
-            told = {"tasks": list(record.tasks.values()), "busy": list(record.busy.values())}
-            line = {"round": number, "seconds": now - last, "communication": record.communication, **told}
+            shares = {"tasks": list(record.tasks.values()), "busy": list(record.busy.values())}
+            line = {"round": number, "seconds": now - last, "communication": record.communication, **shares}
             file.write(json.dumps(line | {"loss": record.loss}) + "\n")
             file.flush()
             last = now

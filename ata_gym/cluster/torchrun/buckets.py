@@ -12,11 +12,11 @@ import torch.distributed as dist
 from torch import Tensor
 
 _SIZE = 25 * 2**20
-"""Bytes that are reduced at once: while one bucket travels, the next is filled."""
+"""Bytes of a bucket; while one bucket travels, the next is filled."""
 
 
 class Form(NamedTuple):
-    """What a tensor is like that is summed again and again, the same on every rank."""
+    """The form of a tensor that is summed again and again, the same on every rank."""
 
     shape: tuple[int, ...]
     strides: tuple[int, ...]
@@ -25,7 +25,7 @@ class Form(NamedTuple):
 
     @classmethod
     def of(cls, tensor: Tensor, dtype: torch.dtype | None = None) -> Form:
-        """That of a tensor, in another dtype if one is given; its strides are those of a gradient of it.
+        """The form of a gradient of a tensor, in another dtype if one is given.
 
         >>> Form.of(torch.ones(2, 3).T).strides, Form.of(torch.ones(3, 4)[:, :2]).strides
         ((1, 3), (2, 1))
@@ -41,19 +41,19 @@ class Form(NamedTuple):
 
 @cache
 def _strides(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...]:
-    """Those of a gradient: a dense tensor's own, where no elements overlap, and contiguous otherwise.
+    """The strides of a gradient: those of a dense tensor where no elements overlap, and contiguous ones otherwise.
 
-    torch gives these to gradients too, and fused optimisers read both in the order of their memory.
+    Torch itself gives these to gradients, and fused optimisers read both in the order of their memory.
     """
     tensor = torch.empty_strided(shape, strides, device="meta")
     return strides if torch.empty_like(tensor).stride() == strides else torch.empty(shape, device="meta").stride()
 
 
 class Buckets:
-    """Tensors of fixed forms, which are summed over the ranks again and again.
+    """Sums tensors of fixed forms over the ranks, again and again.
 
-    They are copied into flat tensors, one for each dtype and device, or several where they are large; the sums are
-    views of these, and hold until the next call.
+    The tensors are copied into flat ones, one for each dtype and device, or several where they are large. The sums are
+    views of these, and are valid until the next call.
     """
 
     def __init__(self, forms: Sequence[Form], group: dist.ProcessGroup | None) -> None:
@@ -81,7 +81,7 @@ class Buckets:
         self._sums = [sums[place] for place in range(len(forms))]
 
     def sum(self, tensors: Sequence[Tensor | None]) -> list[Tensor]:
-        """The sums of tensors of these shapes and devices; None counts as zeros."""
+        """The sums over the ranks of tensors of these forms; None counts as zeros."""
         running = []
         for flat, places in self._flat:
             here = [(self._sums[place], one) for place in places if (one := tensors[place]) is not None]

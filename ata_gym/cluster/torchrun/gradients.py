@@ -1,4 +1,4 @@
-"""The gradient of a round's tasks, of which every rank has a part, becomes their mean on every rank."""
+"""The mean gradient of a round's tasks on every rank, from the parts that the ranks have computed."""
 
 from __future__ import annotations
 
@@ -23,18 +23,16 @@ from ata_gym.cluster.torchrun.weights import Unchanged, has_hooks
 class TaskGradients:
     """The gradient that the tasks of a round leave in a model; one object serves all rounds.
 
-    Inside the context no backward pass communicates, whatever the number of tasks, and gradients that were there before
-    are set aside. ``sum`` sums over the ranks, each of which has divided its tasks' losses by B, and ``keep`` gives the
-    model the sums, added to what was set aside. A context that ends without it, or with an error, leaves the gradients
-    and the running statistics of before. A rank without tasks takes part with zeros. A parameter that no task of any
-    rank reached has no gradient. The running statistics of batch norm become the means over ranks, weighted by their
-    tasks.
+    Inside the context no backward pass communicates, and gradients of before are set aside. ``sum`` sums over the
+    ranks, each of which has divided the losses of its tasks by B, and ``keep`` gives the model the sums, added to what
+    was set aside. A context that ends without ``keep``, or with an error, leaves the gradients and running statistics
+    of before. A rank without tasks takes part with zeros. A parameter that no task of any rank reached has no gradient.
+    The running statistics of batch norm become the means over ranks, weighted by their tasks.
 
-    A ``DistributedDataParallel`` model is in its ``no_sync`` in the meantime, so its hooks for communication do
-    nothing. A model with ``fully_shard`` has its parameters whole during the round, and its gradient too; between
-    rounds parameters, gradient and the optimiser's state are sharded.
+    A ``DistributedDataParallel`` model is in its ``no_sync`` meanwhile. The parameters and gradients of a model with
+    ``fully_shard`` are whole during the round; between rounds they and the optimiser's state are sharded.
 
-    The gradients are views of memory that the next round uses again, so they hold until then.
+    The gradients are views of memory that the next round uses again, so they are valid until then.
     """
 
     def __init__(self, model: nn.Module, group: dist.ProcessGroup | None) -> None:
@@ -46,7 +44,7 @@ class TaskGradients:
         self._find()
 
     def _find(self) -> None:
-        """See what the model is made of, which may have changed; ValueError for what a round cannot respect."""
+        """Find the modules of the model, which may have changed; ValueError for what a round cannot respect."""
         modules = list(self._model.modules())
         for module in modules:
             for what, cure in _not_respected(module):
@@ -63,11 +61,11 @@ class TaskGradients:
             if isinstance(statistic := getattr(module, name, None), Tensor)
         ]
         self.parameters: list[nn.Parameter] = []
-        """All parameters as they are during the round, of which some may be frozen."""
+        """All parameters as they are during the round; some may be frozen."""
         self._whole: list[nn.Parameter] = []
-        """Those that are trained."""
+        """The parameters that are trained."""
         self._before: list[tuple[nn.Parameter, Tensor | None]] = []
-        """The same, sharded if they are between rounds, and their gradients before this one."""
+        """The same parameters as they are between rounds, and their gradients before this round."""
         self._known: list[Tensor] = []
         """The running statistics before this round."""
         self._kept = False
@@ -100,7 +98,7 @@ class TaskGradients:
         return self
 
     def enter_late(self) -> Self:
-        """Begin after tasks were computed; ValueError for a model that had to be told of before.
+        """Begin after tasks were computed; ValueError for a model that must be known before its first task.
 
         If the context fails, the model has no gradient, since what was there before is not known.
         """
@@ -136,7 +134,7 @@ class TaskGradients:
         self._stack.close()
 
     def fault(self, *, finite: bool) -> tuple[Fault, int] | None:
-        """What is wrong on this rank, and in which parameter; ``finite`` says whether gradients must be."""
+        """What is wrong on this rank, and in which parameter; ``finite`` says whether gradients must be finite."""
         if self._weights is not None and (place := self._weights.changed()) is not None:
             return Fault.CHANGED, place
         gradients = {place: one.grad for place, one in enumerate(self.parameters) if one.grad is not None}
@@ -150,23 +148,23 @@ class TaskGradients:
         return None
 
     @torch.no_grad()
-    def sum(self, weight: float, told: Tensor) -> Tensor:
+    def sum(self, weight: float, message: Tensor) -> Tensor:
         """Sum the gradient over the ranks; ``weight`` is this rank's part of the tasks.
 
-        ``told`` are numbers that travel with the gradient, in the same collective if it is float32 or float64, and in
-        another one, as float32, otherwise; their sum is returned.
+        The numbers of the ``message`` travel with the gradient, in the same collective if it is float32 or float64, and
+        in another one, as float32, otherwise. Their sum is returned.
         """
         dense = [one.grad if one.grad is not None and one.grad.layout is torch.strided else None for one in self._whole]
         present = torch.tensor([gradient is not None for gradient in dense], dtype=torch.float32)
         home = self._forms[0].device if self._forms else present.device
         kind = torch.float64 if self._forms and self._forms[0].dtype == torch.float64 else torch.float32
         others = [statistic * weight for statistic in self._statistics]
-        others += [one.to(home, kind) for one in (present, told)]
+        others += [one.to(home, kind) for one in (present, message)]
         forms = self._forms + [Form.of(one) for one in others]
         if self._buckets is None or self._buckets.forms != forms:
             self._buckets = Buckets(forms, self._group)
-        *self._sums, told = self._buckets.sum([*dense, *others])
-        return told
+        *self._sums, summed = self._buckets.sum([*dense, *others])
+        return summed
 
     @torch.no_grad()
     def keep(self) -> None:
@@ -219,7 +217,7 @@ def _set(parameter: Tensor, gradient: Tensor | None, before: Tensor | None) -> N
 
 
 def _not_respected(module: nn.Module) -> Iterator[tuple[str, str]]:
-    """What of a module's way to communicate would be left out in silence, and what to do about it."""
+    """What a round would ignore of the way in which a module communicates, and what to do about it."""
     if isinstance(module, DistributedDataParallel):
         if module.static_graph:
             yield "DistributedDataParallel(static_graph=True)", "leave static_graph out"

@@ -1,4 +1,4 @@
-"""The ranks of a process group, and what they tell each other besides gradients."""
+"""The ranks of a process group, and what they send each other besides gradients."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from ata_gym.utils.validation import short
 
 
 class Part(NamedTuple):
-    """What a rank tells of its part of a round. With all ranks' parts, each field has an axis of ranks, (n,)."""
+    """What a rank sends about its part of a round. In the parts of all ranks each field has an axis of ranks, (n,)."""
 
     elapsed: Any
     """Seconds from the round's start until the rank had computed its tasks."""
     loss: Any
-    """Its part of the mean loss of the tasks."""
+    """The part of the mean loss that its tasks have."""
     leaves: Any
-    """1 if it takes no tasks from the next round on, else 0."""
+    """1 if the rank takes no tasks from the next round on, else 0."""
     checksum: Any
-    """Of the allocation that it knows, and now and then of the policy's state: 24 bits, which a float32 can hold."""
+    """A checksum of the allocation that it knows, and at times of the policy's state, of 24 bits."""
     layout: Any
-    """A checksum of what the gradients are like, of 24 bits."""
+    """A checksum of the forms of the gradients, of 24 bits."""
     samples: Any
-    """A checksum of the order of samples that it follows, of 24 bits; 0 if it followed none in this round."""
+    """A checksum of the order of samples that it follows, of 24 bits; 0 if it follows none in this round."""
     weights: Any
-    """A fingerprint of the models' weights now and then, else 0."""
+    """A fingerprint of the weights of the models in some rounds, 0 in the others."""
     fault: Any
-    """What is wrong with its tasks, a ``Fault``, plus ``len(Fault)`` times the place of the parameter concerned."""
+    """What is wrong with its tasks: a ``Fault``, plus ``len(Fault)`` times the place of the parameter."""
 
 
 class Fault(IntEnum):
@@ -73,7 +73,7 @@ _AGREED: Mapping[str, tuple[str, float, str]] = {
         "Seed torch alike on every rank before the model is made, or load the same checkpoint",
     ),
 }
-"""What all ranks that tell it must agree on: the field, what is said if not, how far they may be apart, the cure."""
+"""For each field on which the ranks must agree: the error if they do not, how far they may be apart, and the cure."""
 
 _FAULTS: Mapping[Fault, tuple[type[Exception], str]] = {
     Fault.LOSS: (
@@ -134,11 +134,11 @@ class Ranks:
         self.device = torch.device("cpu") if on_cpu else torch.device("cuda", torch.cuda.current_device())
         """Where the backend takes tensors: the current CUDA device with NCCL alone, else the CPU."""
         own = f"{socket.gethostname()}/{os.environ.get('LOCAL_RANK', self.rank)}" if name is None else name
-        told: list[Any] = [None] * self.size
-        dist.all_gather_object(told, (own, json.dumps(dict(agreed), default=str)), group)
-        self.names: tuple[str, ...] = tuple(name for name, _ in told)
+        gathered: list[Any] = [None] * self.size
+        dist.all_gather_object(gathered, (own, json.dumps(dict(agreed), default=str)), group)
+        self.names: tuple[str, ...] = tuple(name for name, _ in gathered)
         """The worker of each rank."""
-        _check_alike(self.names, [json.loads(text) for _, text in told])
+        _check_alike(self.names, [json.loads(text) for _, text in gathered])
 
     @property
     def name(self) -> str:
@@ -152,9 +152,10 @@ class Ranks:
         return values
 
     def packed(self, seconds: list[float], part: Part, shares: Ints) -> torch.Tensor:
-        """What this rank tells, in a tensor of B + 8 n float64 that is 0 where others tell; float32 can hold all.
+        """The times and the part of this rank, in a tensor of B + 8 n float64 that is 0 at the places of other ranks.
 
-        ``shares``, (n,), are the tasks of each rank; ``seconds`` has as many times as this rank's share.
+        ``shares``, (n,), are the tasks of each rank; ``seconds`` has as many times as this rank's share. A float32 can
+        hold all numbers.
         """
         ends = np.cumsum(shares)
         budget = int(ends[-1])
@@ -164,7 +165,7 @@ class Ranks:
         return torch.from_numpy(values)
 
     def unpacked(self, summed: torch.Tensor, shares: Ints) -> tuple[list[Floats], Part]:
-        """The task times of each rank, and the parts of all, from the sum of what all have told."""
+        """The task times of each rank, and the parts of all, from the sum of what all ranks have packed."""
         values = summed.double().cpu().numpy()
         ends = np.cumsum(shares)
         budget = int(ends[-1])
@@ -178,23 +179,23 @@ class Ranks:
         """
         first, *others = _AGREED
         self._check_agreed(number, parts, [first])
-        for worker, told_fault in zip(self.names, parts.fault.astype(int).tolist(), strict=True):
-            place, fault = divmod(told_fault, len(Fault))
+        for worker, code in zip(self.names, parts.fault.astype(int).tolist(), strict=True):
+            place, fault = divmod(code, len(Fault))
             if fault:
                 error, sentence = _FAULTS[Fault(fault)]
                 name = next(islice(parameters, place, None), None)
                 parameter = "a new parameter" if name is None else f"the parameter {name}"
-                said = sentence.format(worker=worker, parameter=parameter)
-                raise error(f"round {number}: {said}. The step is not taken")
+                reason = sentence.format(worker=worker, parameter=parameter)
+                raise error(f"round {number}: {reason}. The step is not taken")
         self._check_agreed(number, parts, others)
 
     def _check_agreed(self, number: int, parts: Part, fields: Sequence[str]) -> None:
         for field in fields:
             what, most, cure = _AGREED[field]
-            told = [(name, value) for name, value in zip(self.names, getattr(parts, field), strict=True) if value]
-            others = [name for name, value in told if abs(value - told[0][1]) > most]
+            sent = [(name, value) for name, value in zip(self.names, getattr(parts, field), strict=True) if value]
+            others = [name for name, value in sent if abs(value - sent[0][1]) > most]
             if others:
-                differ = f"{', '.join(others)} differ{'' if len(others) > 1 else 's'} from {told[0][0]}"
+                differ = f"{', '.join(others)} differ{'' if len(others) > 1 else 's'} from {sent[0][0]}"
                 raise RuntimeError(f"round {number}: {what}; {differ}. The step is not taken. {cure}")
 
 

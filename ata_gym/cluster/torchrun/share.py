@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from math import prod
 from typing import Any
-from weakref import ReferenceType, ref
 
 from torch import Tensor, nn
 from torch.amp import GradScaler
-from torch.utils.weak import WeakTensorKeyDictionary
 
 from ata_gym.cluster.torchrun.stopwatch import Mark, Stopwatch
 from ata_gym.utils.validation import whole_number
 
 
 class Share:
-    """What ``TorchAllocator.round`` gives to a rank: its number of tasks, and the way to compute them.
+    """One rank's part of a round, as ``TorchAllocator.round`` gives it: its tasks, and the way to compute them.
 
     Attributes
     ----------
@@ -43,12 +39,14 @@ class Share:
         """For each batch: its tasks, and when it began and ended."""
         self._now = 0
         """Tasks of the batch that is being computed."""
-        self._losses: list[tuple[Tensor, list[ReferenceType[Tensor]]]] = []
-        """The part that each backward pass had of the mean loss, and what it was multiplied with last."""
+        self._losses: list[Tensor] = []
+        """The part of the mean loss that each backward pass had."""
         self._passes = 0
         """Backward passes that began."""
         self._torn = False
-        """Whether a batch was left after its backward pass, so that the gradient has too much."""
+        """Whether a batch was left after its backward pass, so that the gradient has a part too many."""
+        self.scaled = False
+        """Whether a ``GradScaler`` scaled a loss, so that it is the scaler that deals with infinite gradients."""
         self.orders: list[int] = []
         """The checksum of each ``TaskSampler`` that was asked for its batches in this round."""
         self.began = watch.mark()
@@ -64,13 +62,13 @@ class Share:
         return sum(tasks for tasks, _, _ in self._timed)
 
     def take(self, loader: Any) -> Iterator[Any]:
-        """The batches of this share, each timed from the moment it is asked for until the next one is.
+        """Yield the batches of this share; each is timed until the next one is asked for.
 
-        A loader with a ``TaskSampler`` gives this rank's samples of the round. Of any other loader a batch is a task,
-        the next one of each round goes on where the last one stopped, and it starts over at its end; which samples
-        a rank gets is then up to the loader. Samplers that have a ``TaskSampler`` as their ``batch_sampler``, as in a
-        loader that accelerate has prepared, are taken out of the loader, since the allocation says what is whose.
-        ValueError for a loader that holds a ``TaskSampler`` in another way, and for one without batches.
+        A loader with a ``TaskSampler`` gives this rank's samples of the round. Each batch of any other loader is a
+        task; the loader goes on from round to round, and starts over at its end. Samplers that have a ``TaskSampler``
+        as their ``batch_sampler``, as in a loader that accelerate has prepared, are taken out of the loader, since the
+        allocation decides which rank computes what. ValueError for a loader that holds a ``TaskSampler`` in another
+        way, and for one without batches.
         """
         batches = self._batches(loader)
         while self.done < self.tasks:
@@ -81,7 +79,7 @@ class Share:
 
     @contextmanager
     def timed(self, tasks: int = 1) -> Iterator[None]:
-        """Time so many tasks, for loops that find their own samples in place of ``take``."""
+        """Time the block as ``tasks`` tasks, in loops that find their own samples in place of ``take``."""
         with self._timing(whole_number("tasks", tasks), self._watch.mark()):
             yield
 
@@ -101,28 +99,29 @@ class Share:
             self._now = 0
         self._timed.append((tasks, start, self._watch.mark()))
 
-    def backward(self, loss: Tensor, **arguments: Any) -> None:
-        """The backward pass of a batch, whose ``loss`` is the mean over its samples; it adds loss / B for each task.
+    def backward(self, loss: Tensor, *, scaler: GradScaler | None = None, **arguments: Any) -> None:
+        """Run the backward pass of a batch whose ``loss`` is the mean over its samples; it adds loss / B for each task.
 
-        Further arguments are those of ``Tensor.backward``. A loss that ``GradScaler.scale`` gave stays scaled, and its
-        gradient need not be finite; ``allocator.last.loss`` is the one before.
+        A ``scaler`` scales the loss first, so that the gradient is scaled and may be infinite; ``allocator.last.loss``
+        is not scaled. Further arguments are those of ``Tensor.backward``.
         """
         if not self._now:
             raise RuntimeError("call backward inside the loop over share.take(loader), or inside share.timed()")
         if loss.ndim:
             raise ValueError(f"the loss must be a scalar, the mean over the batch, not of shape {tuple(loss.shape)}")
-        weighted, factors = loss * (self._now / self._budget), _factors(loss)
+        weighted = loss * (self._now / self._budget)
         self._passes += 1
-        weighted.backward(**arguments)  # type: ignore[no-untyped-call]
-        self._losses.append((weighted.detach(), factors))
+        self.scaled = self.scaled or scaler is not None
+        (weighted if scaler is None else scaler.scale(weighted)).backward(**arguments)  # type: ignore[no-untyped-call]
+        self._losses.append(weighted.detach())
 
     def reduce(self, *models: nn.Module) -> None:
         """Make the gradient of each model the mean over the B tasks of the round, on every rank.
 
-        Every rank calls it once with the same models, those without tasks too. RuntimeError if tasks are left, or none
-        of them had its ``backward``. Where a loss or gradient of one rank is not finite, every rank raises the same
-        FloatingPointError, which names the worker; so do other errors that one rank's part would bring into the model.
-        No gradient has changed then.
+        Every rank calls it once with the same models, also a rank without tasks. RuntimeError if tasks are left, or
+        none of them had its ``backward``. Where a loss or gradient of one rank is not finite, every rank raises the
+        same FloatingPointError, which names the worker; the same holds for other faults of one rank's part. No gradient
+        has changed then.
         """
         if self.reduced is not None:
             raise RuntimeError("a round is reduced once: give all models to one reduce(...)")
@@ -143,50 +142,15 @@ class Share:
         self.reduced = self._watch.mark()
 
     def seconds(self) -> list[float]:
-        """The time of each task; tasks that were computed together have equal parts of their time."""
+        """The time of each task in seconds; tasks that were computed together have equal parts of their time."""
         return [self._watch.seconds(start, end) / tasks for tasks, start, end in self._timed for _ in range(tasks)]
 
-    @property
-    def scaled(self) -> bool:
-        """Whether a ``GradScaler`` scaled a loss of its tasks, so that infinite gradients are its own matter."""
-        return any(_scales(factors) for _, factors in self._losses)
-
     def loss(self) -> float:
-        """The part of the mean loss that its tasks have, before a ``GradScaler`` scaled it."""
-        parts = [part / prod(scales) if (scales := _scales(factors)) else part for part, factors in self._losses]
-        return float(sum(parts[1:], parts[0])) if parts else 0.0
+        """The part of the mean loss that its tasks have."""
+        return float(sum(self._losses[1:], self._losses[0])) if self._losses else 0.0
 
     def between(self, start: Mark | None, end: Mark | None) -> float:
         """Seconds between two marks."""
         assert start is not None
         assert end is not None
         return self._watch.seconds(start, end)
-
-
-def _factors(loss: Tensor) -> list[ReferenceType[Tensor]]:
-    """The tensors of one number that a loss was multiplied with last."""
-    found, node = [], loss.grad_fn
-    while node is not None and node.name() in {"MulBackward0", "DivBackward0"}:
-        factor = node._saved_other if node.name() == "MulBackward0" else None  # type: ignore[attr-defined]
-        if isinstance(factor, Tensor) and factor.ndim == 0 and not factor.requires_grad:
-            found.append(ref(factor))
-        node = node.next_functions[0][0]
-    return found
-
-
-def _scales(factors: list[ReferenceType[Tensor]]) -> list[Tensor]:
-    """Those of the factors that are the scale of a ``GradScaler``, which keeps it alive, as most others are not."""
-    alive = [factor for reference in factors if (factor := reference()) is not None]
-    for factor in alive:
-        if factor not in _known:
-            owners = gc.get_referrers(factor)  # takes a hundredth of a second, once for each
-            _known[factor] = any(isinstance(one, GradScaler) or _is_state_of_one(one, factor) for one in owners)
-    return [factor for factor in alive if _known[factor]]
-
-
-def _is_state_of_one(owner: object, factor: Tensor) -> bool:
-    return isinstance(owner, dict) and owner.get("_scale") is factor and "_growth_tracker" in owner
-
-
-_known: MutableMapping[Tensor, bool] = WeakTensorKeyDictionary()
-"""Whether a tensor is the scale of a ``GradScaler``."""

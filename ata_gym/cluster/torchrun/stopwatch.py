@@ -13,8 +13,8 @@ class Stopwatch:
     """Marks on a monotonic clock; on CUDA, events in the current stream.
 
     The host runs ahead of a CUDA device. An event is reached when the device has done what was asked of it before, so
-    the time between two events is the device's, with the gaps in which it waited for the host. Marks cost no waiting;
-    reading them does.
+    the time between two events is that of the device, with the gaps in which it waited for the host. A mark does not
+    wait for the device; reading it does.
 
     >>> watch = Stopwatch(torch.device("cpu"))
     >>> start = watch.mark()
@@ -26,7 +26,7 @@ class Stopwatch:
         self._device = device
 
     def mark(self) -> Mark:
-        """Now, in the order of the device's work."""
+        """The present moment in the order of the device's work."""
         if self._device.type != "cuda":
             return perf_counter()
         event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
@@ -34,7 +34,7 @@ class Stopwatch:
         return event
 
     def seconds(self, start: Mark, end: Mark) -> float:
-        """From one mark to a later one, which is waited for."""
+        """Seconds from one mark to a later one, which is waited for."""
         if isinstance(start, torch.cuda.Event):
             assert isinstance(end, torch.cuda.Event)
             end.synchronize()

@@ -20,7 +20,7 @@ _END = object()
 
 
 class Allocated(Protocol):
-    """What is asked of a ``TorchAllocator``."""
+    """What a ``TaskSampler`` asks of a ``TorchAllocator``."""
 
     @property
     def budget(self) -> int:
@@ -38,26 +38,26 @@ class Allocated(Protocol):
 class TaskSampler(Sampler[list[int]]):
     """The ``batch_sampler`` of a ``DataLoader`` whose batches are the tasks of a rank's share.
 
-    All ranks follow one order of samples. Task t of the whole training, t = k B + b for task b of round k, has the
-    samples from t ``samples`` on in it, and the allocation says which rank computes it. So what a round computes does
-    not depend on who computes it: with any allocation, and any number of ranks, the gradient is that of one process
-    with the same B. The order is one epoch after the other, each with every sample once. A round in which an epoch ends
-    goes on in the next one, with none of the samples that it has already, as long as two rounds fit into an epoch.
+    All ranks follow one order of samples. Task t of the whole training, t = k B + b for task b of round k, has
+    ``samples`` samples of it, from place t ``samples`` on, and the allocation says which rank computes it. So the
+    gradient is that of one process with the same B, whatever the allocation and the number of ranks. The order is one
+    epoch after the other, each with every sample once. A round in which an epoch ends goes on in the next one, without
+    the samples that it had already, as long as two rounds fit into an epoch.
 
-    It has no state but the allocator's rounds, which are part of ``TorchAllocator.state_dict``.
+    It has no state; the rounds of the allocator are part of ``TorchAllocator.state_dict``.
 
     Parameters
     ----------
     allocator
-        Whose rounds it follows; each ``iter`` of the loader belongs to the round that is open, and begins after the
-        tasks that are done. With worker processes, let the loader keep them (``persistent_workers=True``).
+        The sampler follows its rounds. Each ``iter`` of the loader belongs to the round that is open, and begins after
+        the tasks that are done. With worker processes, let the loader keep them (``persistent_workers=True``).
     dataset
-        What the loader reads, which finds samples by number, or its number of samples.
+        The dataset that the loader reads, which finds samples by number, or its number of samples.
     samples
         Samples of a task.
     together
-        Tasks that are computed in one pass, so that a batch has up to ``together * samples`` samples. Their times are
-        then known together only, and each counts as an equal part.
+        Tasks that are computed in one pass, so that a batch has up to ``together * samples`` samples. Only their sum of
+        times is known then, and each task counts as an equal part.
     shuffle, seed
         Whether each epoch has an order of its own, and the seed of these.
 
@@ -94,9 +94,9 @@ class TaskSampler(Sampler[list[int]]):
         self._orders: dict[int, Ints] = {}
         followed = f"{self._size} {self._samples} {shuffle} {seed}"
         self.checksum = zlib.crc32(followed.encode()) & 0xFFFFFF or 1
-        """Of what the order of samples follows from, in 24 bits; never 0."""
+        """A checksum of what the order of samples follows from, of 24 bits; never 0."""
         self.given = 0
-        """Batches that it has given in the loop over it that began last."""
+        """Batches that it has given since the last ``iter``."""
 
     def __iter__(self) -> Iterator[list[int]]:
         """The samples of this rank's batches in the round that is open, after those of the tasks that are done."""
@@ -112,11 +112,11 @@ class TaskSampler(Sampler[list[int]]):
 
     @property
     def epoch(self) -> int:
-        """Epochs that have ended, from the rounds that have."""
+        """Epochs that have ended after the rounds so far."""
         return self._allocator.rounds * self._of_round // self._size
 
     def samples_from(self, start: int, number: int) -> list[int]:
-        """So many samples of the order of the whole training, from one of them on."""
+        """``number`` samples of the order of the whole training, from place ``start`` on."""
         places = np.arange(start, start + number)
         epochs = places // self._size
         parts = [self._order(epoch)[places[epochs == epoch] % self._size] for epoch in np.unique(epochs).tolist()]
@@ -143,10 +143,10 @@ class TaskSampler(Sampler[list[int]]):
 
 
 def batches(loader: Any, share: Share, left_off: MutableMapping[Any, Iterator[Any]]) -> Iterator[tuple[Any, int]]:
-    """Batches of a loader, and the tasks of each.
+    """Yield the batches of a loader, and the number of tasks of each.
 
-    ``left_off`` are the iterators of loaders without a ``TaskSampler``, which go on in the next round. ValueError for a
-    loader without batches, and for one whose batches are not those of the ``TaskSampler`` that it holds, one for one.
+    ``left_off`` holds the iterators of loaders without a ``TaskSampler``, which go on in the next round. ValueError for
+    a loader without batches, and for one whose batches are not exactly those of the ``TaskSampler`` that it holds.
     """
     sampler = _sampler_of(loader)
     if sampler is None:
@@ -163,10 +163,10 @@ def batches(loader: Any, share: Share, left_off: MutableMapping[Any, Iterator[An
 
 
 def _sampler_of(loader: Any) -> TaskSampler | None:
-    """The ``TaskSampler`` that says which batches a loader reads; None if there is none to be seen.
+    """The ``TaskSampler`` that says which batches a loader reads; None if there is none.
 
-    Samplers around it that have it as their ``batch_sampler``, as accelerate's have, choose among its batches by rank
-    or by place. The allocation has chosen already, so they are taken out of the loader.
+    Samplers around it that have it as their ``batch_sampler``, as those of accelerate have, choose among its batches by
+    rank or by place. The allocation has chosen already, so they are taken out of the loader.
     """
     around: list[Any] = []
     sampler = _outer(loader)
@@ -182,7 +182,7 @@ def _sampler_of(loader: Any) -> TaskSampler | None:
 
 
 def _endless(loader: Any, share: Share, left_off: MutableMapping[Any, Iterator[Any]]) -> Iterator[Any]:
-    """The batches of a loader without a ``TaskSampler``, from where the last round stopped, again and again."""
+    """Yield the batches of a loader without a ``TaskSampler``, from where the last round stopped, again and again."""
     asked, new = len(share.orders), False
     while True:
         if loader not in left_off:
@@ -201,7 +201,7 @@ def _endless(loader: Any, share: Share, left_off: MutableMapping[Any, Iterator[A
 
 
 def _outer(loader: Any) -> Any:
-    """What a ``DataLoader`` asks for the samples of its batches; None for anything else."""
+    """The sampler of a ``DataLoader``, of batches if it has one; None for anything else."""
     sampler = getattr(loader, "batch_sampler", None)
     return getattr(loader, "sampler", None) if sampler is None else sampler
 

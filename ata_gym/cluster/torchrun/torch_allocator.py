@@ -1,4 +1,4 @@
-"""Allocation inside ``torch.distributed``: how many tasks of each round are whose, and the mean of their gradients."""
+"""Allocation inside ``torch.distributed``: how many tasks each rank computes, and the mean of their gradients."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ from ata_gym.cluster.torchrun.share import Share
 from ata_gym.cluster.torchrun.stopwatch import Stopwatch
 from ata_gym.cluster.torchrun.task_sampler import batches
 from ata_gym.cluster.torchrun.weights import fingerprint
-from ata_gym.training.devices.device import find_device
+from ata_gym.training.models.device import find_device
 from ata_gym.typing import Floats, Ints, Worker
 from ata_gym.utils.validation import flag, whole_number
 from ata_policies import Allocator
 
-_LEFT = "it said that it takes no tasks"
+_LEFT = "it takes no tasks since it called leave()"
 
 
 class TorchAllocator:
     """Shares the B tasks of each training step out to the ranks of a process group, and learns their speeds.
 
-    Training stays synchronous and data parallel, and exact: after each round every rank has the mean gradient of B
-    tasks, as one process would. There is no coordinator. Every rank runs the same policy on the same times, which
-    travel with the gradient, so all know each allocation. A checksum of the allocation goes with them in each round,
-    and one of the policy's whole state now and then.
+    Training stays synchronous, data parallel and exact: after each round every rank has the mean gradient of B tasks,
+    as one process would. There is no coordinator. Every rank runs the same policy on the same times, which travel with
+    the gradient, so all know each allocation. A checksum of the allocation is compared in each round, and one of the
+    whole state of the policy in some rounds.
 
     The user's script starts the process group, under torchrun or otherwise, and makes the allocator on every rank.
 
@@ -50,19 +50,19 @@ class TorchAllocator:
     group
         The process group of the data-parallel ranks; None is the default one.
     name
-        This rank's worker, the same after a restart: what is known of a worker is kept by its name. By default the
-        host's name and the local rank.
+        The name of this rank's worker, the same after a restart, since what is known of a worker is kept by its name.
+        By default the host's name and the local rank.
     device
-        Where the tasks are computed, for honest times; by default where the models of the round are. Until they are
-        known that is the current CUDA device with NCCL, else the CPU.
+        The device on which the tasks are timed; by default that of the models of the round. Until these are known it is
+        the current CUDA device with NCCL, else the CPU.
     warm_up
         Rounds after the start, or a restart, whose times do not count: in the first one libraries are loaded and
         kernels compiled.
     check_every
         Rounds between two checks that the policies' states, and the models' weights, are the same on all ranks.
     allow_nonfinite
-        Whether a loss or gradient that is not finite is let through. A gradient of a loss that a ``GradScaler`` scaled
-        always is.
+        Whether a loss or gradient that is not finite is let through. The gradient of a loss that a ``GradScaler``
+        scales is always let through.
     price, seed, horizon, hyperparameters
         As of ``ata_policies.Allocator``.
 
@@ -75,12 +75,12 @@ class TorchAllocator:
 
     Notes
     -----
-    A round costs what the all-reduce of the gradient costs after the last backward pass, with B + 8 n numbers of 4
-    bytes more for n ranks; where the gradient is not float32, these travel in a collective of their own.
-    Running statistics of batch norm are those of each rank's own samples during a round, and means after it. The first
-    reduction of a ``DistributedDataParallel`` or ``fully_shard`` model must know the model when the round begins:
-    ``allocator.round(model)``. Nobody takes a step that one rank's part would spoil: what is wrong with it travels with
-    the gradient, and ``share.reduce`` raises the same error on every rank, which names the worker.
+    A round costs an all-reduce of the gradient after the last backward pass, with B + 8 n numbers of 4 bytes more for
+    n ranks; where the gradient is not float32, these travel in a collective of their own. During a round each rank has
+    the running statistics of batch norm of its own samples, and after it their means. A ``DistributedDataParallel`` or
+    ``fully_shard`` model must be known when its first round begins: ``allocator.round(model)``. No rank takes a step
+    that a fault of another rank would spoil: faults travel with the gradient, and ``share.reduce`` raises the same
+    error on every rank, which names the worker.
 
     Examples
     --------
@@ -107,7 +107,7 @@ class TorchAllocator:
     rounds: int
     """Rounds that have ended, over restarts."""
     last: RoundRecord | None = None
-    """What the last round was like: the same on every rank, but for the time of communication, which each measures."""
+    """The record of the last round: the same on every rank except the communication time, which each rank measures."""
 
     def __init__(
         self,
@@ -163,12 +163,13 @@ class TorchAllocator:
 
     @contextmanager
     def round(self, *models: nn.Module) -> Iterator[Share]:
-        """One round: the share of this rank inside, and in the end what all ranks learn from it.
+        """Run one round: the block gets the share of this rank, and at its end all ranks learn from the round.
 
-        ``models`` are those that ``share.reduce`` will be given; by default those of the last round. They must be told
-        here before they compute anything if they communicate in their backward passes, and where gradients of earlier
-        rounds are to be kept and added to. After an error inside, the round has not been: nothing is learned, the
-        models that it knew have the gradients and running statistics of before, and the next call begins it again.
+        ``models`` are those that ``share.reduce`` will be given; by default those of the last round. They must be given
+        here before they compute anything if they communicate in their backward passes, or if gradients of earlier
+        rounds are to be kept and added to. After an error inside the block the round does not count: nothing is
+        learned, the models that it knew have the gradients and running statistics of before, and the next call begins
+        the round again.
         """
         if self._share is not None:
             raise RuntimeError("a round is open: end it before the next one begins")
@@ -181,7 +182,7 @@ class TorchAllocator:
             check_apart(begun)
             gradients = {model: stack.enter_context(known) for model, known in begun.items()}
             device = self._device or device_of(gradients.values()) or self._ranks.device
-            told: list[tuple[list[Floats], Part]] = []
+            learned: list[tuple[list[Floats], Part]] = []
 
             def reduce(reduced: Sequence[nn.Module]) -> None:
                 if left_out := [type(model).__name__ for model in models if model not in reduced]:
@@ -197,7 +198,7 @@ class TorchAllocator:
                         f"the tasks were timed on {device}, and the model computes on {computes}: begin the round with "
                         "allocator.round(model)"
                     )
-                told.append(self._reduce(share, shares, {model: gradients[model] for model in reduced}))
+                learned.append(self._reduce(share, shares, {model: gradients[model] for model in reduced}))
 
             def batches_of(loader: Any) -> Iterator[tuple[Any, int]]:
                 return batches(loader, share, self._left_off)
@@ -205,23 +206,23 @@ class TorchAllocator:
             share = self._share = Share(own, first, self.budget, Stopwatch(device), batches_of, reduce)
             try:
                 yield share
-                if not told:
+                if not learned:
                     raise RuntimeError("call share.reduce(model) inside the round, on every rank")
-                self._learn(share, *told[0], shares, expected)
+                self._learn(share, *learned[0], shares, expected)
                 self._models = gradients
             finally:
                 self._share = None
 
     def leave(self) -> None:
-        """From the next round on give this rank no tasks, until it joins; it still takes part in each round."""
+        """Give this rank no tasks from the next round on, until it joins; it still takes part in each round."""
         self._leaves = True
 
     def join(self) -> None:
-        """From the next round on give this rank tasks again."""
+        """Give this rank tasks again from the next round on."""
         self._leaves = False
 
     def state_dict(self) -> dict[str, Any]:
-        """The rounds, and what is known of the workers, in plain numbers and text; the same on every rank.
+        """Return the number of rounds and what is known of the workers, as numbers and text, the same on every rank.
 
         Keep it in the checkpoint that holds the model. RuntimeError inside a round.
         """
@@ -232,8 +233,8 @@ class TorchAllocator:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a state, maybe with another number of ranks; every rank calls it with the same state.
 
-        What is known of workers that are back is used, those that are gone are away, and new ones are to be learned.
-        ValueError if it is the state of another budget or policy; nothing has changed then.
+        Workers of the state that have no rank now are away, and nothing is known of new ones. ValueError if it is the
+        state of another budget or policy; nothing has changed then.
         """
         if self._share is not None:
             raise RuntimeError("a round is open: load the state between rounds")
@@ -246,28 +247,28 @@ class TorchAllocator:
         self._let_in(set(self._ranks.names))
 
     def _known(self, model: nn.Module) -> TaskGradients:
-        """The gradients of a model, those of the last round if it had any."""
+        """The gradients of a model; the object of the last round if the model was in it."""
         return self._models.get(model) or TaskGradients(model, self._ranks.group)
 
     def _reduce(
         self, share: Share, shares: Ints, gradients: Mapping[nn.Module, TaskGradients]
     ) -> tuple[list[Floats], Part]:
-        """Make the gradients those of all tasks; the task times of each rank, and what all have told.
+        """Make the gradients those of all tasks; return the task times of each rank, and the parts of all ranks.
 
-        Nothing has changed where a rank has told of a fault, or where they do not agree.
+        Nothing has changed where a rank has a fault, or where the ranks do not agree.
         """
         own = int(shares[self._ranks.rank]) / self.budget
-        told = self._ranks.packed(share.seconds(), self._part(share, shares, gradients.values()), shares)
-        messages = [told, *[told[:0]] * (len(gradients) - 1)]  # what is told travels with the first model
+        packed = self._ranks.packed(share.seconds(), self._part(share, shares, gradients.values()), shares)
+        messages = [packed, *[packed[:0]] * (len(gradients) - 1)]  # it travels with the first model
         sums = [known.sum(own, message) for known, message in zip(gradients.values(), messages, strict=False)]
-        seconds, parts = self._ranks.unpacked(sums[0] if sums else self._ranks.sum(told), shares)
+        seconds, parts = self._ranks.unpacked(sums[0] if sums else self._ranks.sum(packed), shares)
         self._ranks.check(self.rounds + 1, parts, (name for model in gradients for name, _ in model.named_parameters()))
         for known in gradients.values():
             known.keep()
         return seconds, parts
 
     def _part(self, share: Share, shares: Ints, gradients: Collection[TaskGradients]) -> Part:
-        """What this rank tells the others of its part of a round."""
+        """What this rank sends about its part of a round."""
         whole = self._since_start == 0 or self.rounds % self._check_every == 0
         elapsed, loss = share.between(share.began, share.computed), share.loss()
         layout = zlib.crc32(str([known.layout for known in gradients]).encode()) & 0xFFFFFF
@@ -278,7 +279,7 @@ class TorchAllocator:
         return Part(elapsed, loss, float(self._leaves), checksum, layout, samples, weights, fault)
 
     def _fault(self, share: Share, loss: float, gradients: Iterable[TaskGradients]) -> int:
-        """What is wrong with this rank's tasks, and in which parameter, as one number."""
+        """What is wrong with the tasks of this rank, and in which parameter, as one number."""
         if not (self._allow_nonfinite or isfinite(loss)):
             return int(Fault.LOSS)
         finite, before = not (self._allow_nonfinite or share.scaled), 0
@@ -292,7 +293,7 @@ class TorchAllocator:
     def _learn(
         self, share: Share, seconds: list[Floats], parts: Part, shares: Ints, expected: Mapping[Worker, float]
     ) -> None:
-        """Learn from what all ranks have told."""
+        """Learn from the times of all ranks, and record the round."""
         names = self._ranks.names
         times: dict[Worker, list[float]] = {}
         for name, own in zip(names, seconds, strict=True):
@@ -319,7 +320,7 @@ class TorchAllocator:
         )
 
     def _let_in(self, names: set[str]) -> None:
-        """Let these workers be there, and no others."""
+        """Make the policy know exactly these workers as present."""
         present = set(self._allocator.workers)
         for worker in sorted(present - names, key=str):
             self._allocator.leave(worker)
@@ -327,6 +328,6 @@ class TorchAllocator:
             self._allocator.join(name)
 
     def _checksum(self, shares: Ints, whole: bool) -> int:
-        """Of an allocation, and if ``whole`` of the policy's state."""
+        """A checksum of an allocation, and if ``whole`` of the policy's state."""
         state = json.dumps(self._allocator.state_dict()).encode() if whole else b""
         return zlib.crc32(state, zlib.crc32(shares.tobytes())) & 0xFFFFFF

@@ -1,4 +1,4 @@
-"""The weights of a model: whether a round leaves them as they are, and whether they are the same on all ranks."""
+"""The weights of a model: whether a round leaves them unchanged, and whether they are the same on all ranks."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import torch
 from torch import Tensor, nn
 
 _SAMPLE = 8
-"""Elements in each dimension of a parameter that are looked at."""
+"""How many elements along each dimension of a parameter are compared."""
 
 
 class Unchanged:
     """The parameters of a model as they are now, to find out later which of them has changed.
 
-    An operation in place is seen by the tensor's version. Where a parameter has hooks, in which its ``.data`` may be
-    changed without one, some of its elements are compared too.
+    The version of a tensor shows operations in place. Hooks of a parameter may replace its ``.data``, which the version
+    does not show; so some elements of a parameter with hooks are compared, too.
     """
 
     def __init__(self, model: nn.Module, parameters: Iterable[nn.Parameter]) -> None:
@@ -39,12 +39,12 @@ class Unchanged:
 
 
 def has_hooks(parameter: Tensor) -> bool:
-    """Whether functions of the user run when its gradient is there."""
+    """Whether functions of the user run when the gradient of a parameter is computed."""
     return bool(getattr(parameter, "_post_accumulate_grad_hooks", None) or parameter._backward_hooks)
 
 
 def fingerprint(parameters: Iterable[Tensor]) -> float:
-    """A number that other weights would change by more than ``TOLERANCE``, and another rounding by less.
+    """A number that other weights change by more than ``TOLERANCE``, and another rounding by less.
 
     >>> ones = torch.ones(3, 2)
     >>> abs(fingerprint([ones]) - fingerprint([ones * (1 + 1e-6)])) < TOLERANCE
@@ -63,11 +63,11 @@ def fingerprint(parameters: Iterable[Tensor]) -> float:
 
 
 TOLERANCE = 0.01
-"""Ranks on unlike devices may differ by rounding; with weights of their own they differ by about 1 per parameter."""
+"""Rounding on unlike devices changes a fingerprint by less; other weights change it by about 1 per parameter."""
 
 
 def _sample(parameter: Tensor) -> Tensor:
-    """Some of its elements, in a vector."""
+    """Some elements of a parameter, in a vector."""
     found = parameter.detach()[(slice(_SAMPLE),) * parameter.ndim].flatten()
     return torch.view_as_real(found).flatten() if found.is_complex() else found
 

@@ -63,15 +63,15 @@ class Own(ActionForm):
         self._one, self._all = state.action_space(), state.checker()
 
     def space(self) -> Space[Any]:
-        """The env's."""
+        """The env's own space."""
         return self._one
 
     def check(self, actions: object, shape: tuple[int, ...]) -> Actions:
-        """Check by the space."""
+        """The space checks them."""
         return self._one.check(actions) if len(shape) == 1 else self._all(actions)
 
     def decode(self, actions: Actions) -> tuple[Actions, Mask | None]:
-        """As they are."""
+        """The actions stay as they are."""
         return actions, None
 
 
@@ -80,19 +80,19 @@ class Shares(ActionForm):
 
     def __init__(self, state: BatchState) -> None:
         super().__init__(state)
-        self.race = isinstance(state.action_space(), RaceAllocation)
+        self._race = isinstance(state.action_space(), RaceAllocation)
 
     def space(self) -> Space[Any]:
-        """A box."""
-        return Box(-1.0, 1.0, (self.n + self.race,), np.float32)
+        """A box with a number for each worker, and in a race one more."""
+        return Box(-1.0, 1.0, (self.n + self._race,), np.float32)
 
     def check(self, actions: object, shape: tuple[int, ...]) -> Actions:
-        """Finite numbers; those outside the box are not clipped."""
+        """The numbers must be finite; those outside the box are not clipped."""
         return checked_reals(actions, shape)
 
     def decode(self, actions: Actions) -> tuple[Actions, Mask | None]:
-        """Shares to tasks; empty places get nothing."""
-        tasks_of = race_of_shares if self.race else tasks_of_shares
+        """Shares become tasks; empty places get none."""
+        tasks_of = race_of_shares if self._race else tasks_of_shares
         return tasks_of(actions, self.budget, SCALE, self.state.present()), None
 
 
@@ -102,33 +102,28 @@ class Picks(ActionForm):
     masked = True
     picks: Ints
 
-    def __init__(self, state: BatchState) -> None:
+    def __init__(self, state: BatchState, choices: int) -> None:
         super().__init__(state)
+        self._choices = choices
         self.picks = np.zeros((state.rows, self.n), np.int64)
 
+    def space(self) -> Space[Any]:
+        """The choices, numbered from 0."""
+        return Discrete(self._choices)
+
     def check(self, actions: object, shape: tuple[int, ...]) -> Actions:
-        """Whole numbers of the space."""
-        given = integers(actions, shape)
-        most = int(self._choices) - 1
+        """The actions must be whole numbers of the space."""
+        given, most = integers(actions, shape), self._choices - 1
         if ((given < 0) | (given > most)).any():
             raise ValueError(f"the action must be a whole number from 0 to {most}, not {np.asarray(actions).tolist()}")
         return given.astype(np.int64)
 
-    def space(self) -> Space[Any]:
-        """A choice."""
-        return Discrete(self._choices)
-
-    @property
-    @abstractmethod
-    def _choices(self) -> int:
-        """How many actions there are."""
-
     def start_episode(self, rows: Mask | slice) -> None:
-        """Forget the picks."""
+        """Forget the picks of some rows."""
         self.picks[rows] = 0
 
     def remembered(self) -> dict[str, NDArray[Any]]:
-        """The picks."""
+        """The picks are remembered."""
         return {"picks": self.picks}
 
     @property
@@ -139,12 +134,11 @@ class Picks(ActionForm):
 class Assign(Picks):
     """Each pick gives a worker one more task; after B picks the round is played."""
 
-    @property
-    def _choices(self) -> int:
-        return self.n
+    def __init__(self, state: BatchState) -> None:
+        super().__init__(state, state.scenario.pool.n)
 
     def decode(self, actions: Actions) -> tuple[Actions, Mask | None]:
-        """One more task each."""
+        """Each row picks one more worker."""
         self.picks[np.arange(self.state.rows), actions] += 1
         ready: Mask = self.picks.sum(axis=1) >= self.budget
         tasks = self.picks.copy()
@@ -153,7 +147,7 @@ class Assign(Picks):
         return tasks, ready
 
     def mask(self) -> NDArray[np.int8]:
-        """The workers that there are."""
+        """The places that hold a worker."""
         return self._present.astype(np.int8)
 
 
@@ -164,16 +158,12 @@ class Start(Picks):
     """
 
     def __init__(self, state: BatchState) -> None:
-        super().__init__(state)
+        super().__init__(state, state.scenario.pool.n + 1)
         assert isinstance(state, DispatchState)
         self._dispatch = state
 
-    @property
-    def _choices(self) -> int:
-        return self.n + 1
-
     def decode(self, actions: Actions) -> tuple[Actions, Mask | None]:
-        """One more worker each, or go on."""
+        """Each row picks one more worker, or lets time pass."""
         started = pick_idle(self._idle(), actions, self.picks)
         ready = ~started | ~self._idle().any(axis=1)
         working: Bits = (self.picks > 0).astype(np.int8)
@@ -185,7 +175,7 @@ class Start(Picks):
         return idle
 
     def mask(self) -> NDArray[np.int8]:
-        """The workers that are idle; waiting, unless nobody works."""
+        """The workers that are idle; and waiting, unless nobody works."""
         return start_mask(self._idle(), self._present).astype(np.int8)
 
 
@@ -195,7 +185,7 @@ def all_or(present: Mask | None, shape: tuple[int, ...]) -> Mask:
 
 
 def pick_idle(idle: Mask, actions: Ints, picks: Ints) -> Mask:
-    """Add the workers that actions (E,) of "start" name to the picks (E, n), where they are idle; (E,) where so."""
+    """Add the idle workers that actions of "start", (E,), name to the picks, (E, n); which rows named one, (E,)."""
     every = np.arange(len(actions))
     started: Mask = np.append(idle, np.zeros((len(actions), 1), np.bool_), axis=1)[every, actions]
     picks[every[started], actions[started]] = 1

@@ -34,7 +34,7 @@ class Played(NamedTuple):
     """What an agent gets of one step of E rows."""
 
     reward: Floats
-    """(E,)"""
+    """(E,) the rewards."""
     info: dict[str, NDArray[Any]]
     """Fresh arrays of shape (E,)."""
     known: Mask | None
@@ -97,7 +97,7 @@ class Interface:
         self._memory = WorkerMemory.empty(state.rows, state.scenario.pool.n)
         self._seen: Feedback = {}
         self.recorder: Recorder | None = None
-        """What keeps the last rounds to be rendered; None: nothing does."""
+        """It keeps the last rounds where they are rendered; None where they are not."""
 
     def observation_space(self) -> spaces.Space[Any]:
         """The space of one row's observations."""
@@ -129,7 +129,7 @@ class Interface:
             self._memory.workers[rows] = 0.0
 
     def observation(self, rows: Mask | slice = slice(None)) -> Observation:
-        """What some rows see after their reset, or all rows in the midst of choosing an action."""
+        """What some rows see after their reset, or see again before their next step."""
         if not self._keeps:
             return self._state.no_feedback(rows)
         return chosen(self._shown(self._seen), rows)
@@ -188,7 +188,7 @@ class Interface:
         return left
 
     def _unit(self, seen: Feedback, first: Mask, price: Floats | float) -> Floats:
-        """The unit of rewards, (E,), after the results of a step; ``first``: where it is of the first round."""
+        """The unit of rewards, (E,), after the results of a step; ``first`` marks the rows in their first round."""
         if first.any():
             results = seen["worker"] >= 0
             self._first[0] += np.where(first, (seen["duration"] * results).sum(axis=1), 0.0)

@@ -9,7 +9,7 @@ from ata_gym.typing import Floats, Ints, Mask
 from ata_gym.utils.validation import short
 
 SCALE = 3.0
-"""Two workers' shares differ by a factor of at most exp(2 SCALE); see ``tasks_of_shares`` for how it was chosen."""
+"""The scale of the logits: two workers' shares differ by a factor of at most exp(2 SCALE)."""
 
 
 def _rounded(weights: Floats, total: NDArray[np.integer]) -> Ints:

@@ -34,9 +34,9 @@ _COLUMNS = 9
 _LOWEST = tuple(-FINITE if column == _LOG_MEAN else 0.0 for column in range(_COLUMNS))
 """The least number of each column."""
 _LEAST_WEIGHT = 0.25
-"""Of a result in the recent mean of its worker."""
+"""The least weight of a result in the recent mean of its worker."""
 _SHORTEST = 1e-30
-"""Shorter times count as this one where their logarithm is taken."""
+"""Where the logarithm of a time is taken, shorter times count as this one."""
 
 
 @gufunc("void(float64[:,:], int64[:], float64[:], float64[:], float64[:,:])", "(n,m),(r),(r),(n)->(n,m)")
@@ -120,7 +120,7 @@ class WorkerMemory(NamedTuple):
         return WorkerMemory(_observe(self.workers, worker, duration, elapsed))
 
     def asked(self, tasks: NDArray[np.integer[Any]]) -> WorkerMemory:
-        """Remember who got tasks, (E, n): who then shows no sign of life at the next result counts as away."""
+        """Remember which workers got tasks, (E, n); one of these without a result or elapsed time counts as away."""
         workers = self.workers.copy()
         workers[..., _ASKED] = tasks
         return WorkerMemory(workers)
@@ -135,15 +135,9 @@ class WorkerMemory(NamedTuple):
     ) -> Features:
         """The features, shape (E, n, 15), float32 from -10 to 10; they are the same in any unit of time.
 
-        Parameters
-        ----------
-        of_round
-            (E, 5), see ``RoundFeatures``.
-        running, started, age
-            (E, n) whether each worker runs a task, the share of the budget that it was given in the round, and how long
-            its task has run; by default none runs.
-        present
-            (E, n) places that hold a worker; by default all.
+        ``of_round``, (E, 5), is from ``RoundFeatures``. The others, (E, n), say whether each worker runs a task, which
+        share of the budget it was given in the round, how long its task has run (by default none runs), and which
+        places hold a worker (by default all).
         """
         shape = self.workers.shape[:-1]
         none = np.zeros(shape)
@@ -191,18 +185,10 @@ def features_of(
     seen: Mapping[str, NDArray[Any]],
     picked: Ints | None = None,
 ) -> Features:
-    """The features, shape (E, n, 15), from what is remembered and the feedback of the last step.
+    """The features, shape (E, n, 15), from what is remembered and the feedback of the last step, ``seen``.
 
-    Parameters
-    ----------
-    memory, of_round
-        What was seen of the workers in the episode, and what is known of the round.
-    round
-        (E,) the coming round, or the one that has begun, counted from 0.
-    seen
-        The feedback of the env, with a row axis: in dispatch it holds the state of the round.
-    picked
-        (E, n) tasks that were picked since, where an agent picks one worker at a time.
+    ``round``, (E,), is the coming round, or the one that has begun, counted from 0. ``picked``, (E, n), are the tasks
+    that were picked since, where an agent picks one worker at a time.
     """
     budget, n = of_round.budget, memory.workers.shape[1]
     added = np.zeros(memory.workers.shape[:2], np.int64) if picked is None else picked

@@ -1,4 +1,4 @@
-"""A round as a Gantt chart, beside what is thought of each worker; drawn by matplotlib into pixels."""
+"""A round as a Gantt chart beside the estimates of the workers' mean times, drawn by matplotlib into pixels."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ata_gym.utils.colours import OKABE_ITO
 MOST = 24
 """Workers that have a bar; the others share a line."""
 WIDTH, HEIGHT = 960, 540
-"""Pixels of a frame: even, as videos need it, and always the same."""
+"""The size of each frame in pixels; videos need even numbers."""
 _DPI = 100
 _WAITING = "#ECECEC"
 _LOOKS: tuple[dict[str, Any], ...] = (
@@ -30,14 +30,14 @@ _LOOKS: tuple[dict[str, Any], ...] = (
     {"facecolor": "#F5CDB5", "edgecolor": OKABE_ITO[1], "hatch": "xxxx"},
     {"facecolor": OKABE_ITO[5]},
 )
-"""Of the segments, in the order of ``KINDS``."""
+"""How segments of each kind look, in the order of ``KINDS``."""
 _ESTIMATE: dict[str, Any] = {"marker": "o", "color": OKABE_ITO[1], "markersize": 5}
 _EXACT: dict[str, Any] = {"marker": "|", "color": "black", "markersize": 11, "markeredgewidth": 1.6}
 _SETTINGS: dict[str, Any] = {"font.size": 9.0, "hatch.linewidth": 0.8, "axes.linewidth": 0.6, "axes.axisbelow": True}
 
 
 class Picture:
-    """A figure that is drawn again and again: what seldom changes is kept as pixels, and the rest drawn over it."""
+    """A figure that is drawn for each frame; the parts that seldom change are kept as pixels."""
 
     def __init__(self) -> None:
         with matplotlib.style.context(_SETTINGS, after_reset=True):
@@ -61,8 +61,8 @@ class Picture:
             if scale != self._scale:
                 self._scale, self._pixels = scale, self._background(*limits, shown, bool(rest))
             self._canvas.restore_region(self._pixels)
-            for text, said in zip((self._title, self._subtitle), timeline.headings(), strict=True):
-                text.set_text(said)
+            for artist, heading in zip((self._title, self._subtitle), timeline.headings(), strict=True):
+                artist.set_text(heading)
             self._rest.set_text(rest)
             self._place_bars(timeline, shown, limits[0])
             self._exact.set_data(exact, np.arange(len(shown)))
@@ -74,7 +74,7 @@ class Picture:
         return np.asarray(self._canvas.buffer_rgba())[:, :, :3].copy()
 
     def _make_background(self) -> None:
-        """Axes, the names of the workers and the legend."""
+        """Make the axes, the names of the workers and the legend."""
         figure, bars, means = self._figure, self._bars, self._means
         for axes in (bars, means):
             axes.spines[["top", "right", "left"]].set_visible(False)
@@ -100,7 +100,7 @@ class Picture:
         figure.legend(points, ["estimate", "exact mean"], ncols=2, **legend | where)
 
     def _make_artists(self) -> None:
-        """What is different in each frame, in the order in which it is drawn."""
+        """Make the artists that differ between frames, in the order in which they are drawn."""
         figure, bars, means = self._figure, self._bars, self._means
         self._title = figure.text(0.012, 0.945, "", fontsize=13, fontweight="bold", va="center")
         self._subtitle = figure.text(0.012, 0.893, "", fontsize=10, color="#404040", va="center")
@@ -136,21 +136,21 @@ class Picture:
         return self._canvas.copy_from_bbox(self._figure.bbox)
 
     def _place_bars(self, timeline: Timeline, shown: Ints, limit: float) -> None:
-        """Put the bars, the round's end and what is said beside the bars in their places."""
+        """Put the bars, the round's end and the texts beside the bars in their places."""
         rows = np.full(len(timeline.tasks), -1)
         rows[shown] = np.arange(len(shown))
-        thick = min(0.8, 0.1 * len(shown) + 0.25)
+        height = min(0.8, 0.1 * len(shown) + 0.25)
         alive = np.minimum(timeline.dies[shown], timeline.time)
-        self._waiting.set_verts(_boxes(np.arange(len(shown)), np.zeros(len(shown)), alive, thick))
+        self._waiting.set_verts(_boxes(np.arange(len(shown)), np.zeros(len(shown)), alive, height))
         length, gap = timeline.end - timeline.start, 0.0016 * limit  # between tasks
         end = timeline.start + np.maximum(length - gap, np.minimum(length, gap))
         for kind, collection in enumerate(self._kinds):
             which = (rows[timeline.worker] >= 0) & (timeline.kind == kind)
-            collection.set_verts(_boxes(rows[timeline.worker[which]], timeline.start[which], end[which], thick))
+            collection.set_verts(_boxes(rows[timeline.worker[which]], timeline.start[which], end[which], height))
         self._end.set_xdata([timeline.time, timeline.time])
         self._end.set_visible(timeline.round > 0)
         last = rows[timeline.last] if timeline.over else -1
-        self._last.set_data(*(([timeline.time], [last - 0.5 * thick]) if last >= 0 else ([], [])))
+        self._last.set_data(*(([timeline.time], [last - 0.5 * height]) if last >= 0 else ([], [])))
         for row, worker in enumerate(shown.tolist()):
             tasks = timeline.tasks[worker]
             self._counts[row].set_text(f"×{tasks:,}" if tasks else "–")
@@ -166,9 +166,9 @@ def _note(timeline: Timeline, worker: int) -> str:
     return "died" if timeline.round and timeline.dies[worker] <= timeline.time else ""
 
 
-def _boxes(rows: Ints, start: Floats, end: Floats, thick: float) -> Any:
+def _boxes(rows: Ints, start: Floats, end: Floats, height: float) -> Any:
     """The corners of boxes, shape (k, 4, 2)."""
-    low, high = rows - 0.5 * thick, rows + 0.5 * thick
+    low, high = rows - 0.5 * height, rows + 0.5 * height
     return np.stack([np.stack([start, end, end, start], -1), np.stack([low, low, high, high], -1)], -1)
 
 

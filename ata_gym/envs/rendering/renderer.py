@@ -21,9 +21,9 @@ Frame = str | NDArray[np.uint8]
 """What ``render`` gives: a text, or pixels of shape (540, 960, 3)."""
 MODES = ("ansi", "rgb_array", "human")
 VECTOR_MODES = ("ansi", "rgb_array")
-"""Those of the native vector envs, whose rows have no windows."""
+"""The modes of the native vector envs, whose rows have no windows."""
 FRAMES_PER_SECOND = 4
-"""Of a window, and of a video."""
+"""The frames per second of a window and of a video."""
 
 
 def renderer(mode: object, modes: Sequence[str] = MODES) -> Renderer | None:

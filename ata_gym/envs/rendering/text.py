@@ -7,14 +7,14 @@ import numpy as np
 from ata_gym.envs.rendering.timeline import CANCELLED, DONE, KINDS, RUNNING, Timeline, number
 
 _MARKS = "█▒╳▓"
-"""Of each kind of segment, in the order of ``timeline.KINDS``."""
+"""The mark of each kind of segment, in the order of ``timeline.KINDS``."""
 _END_OF_TASK = "▉"
 """The last cell of a result: a thin gap shows where a task ends."""
 _WAITING, _AWAY = "·", " "
 _BAR = 46
-"""Columns of time."""
+"""The columns of a bar."""
 MOST = 16
-"""Workers shown."""
+"""The workers that have a line."""
 
 
 def as_text(timeline: Timeline, most: int = MOST) -> str:

@@ -1,4 +1,4 @@
-"""What happened in a round of one row: which worker was busy with a task when, and what came of it."""
+"""What happened in a round of one row: when each worker was busy with a task, and how the task ended."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 from ata_gym.typing import Floats, Ints, Mask
 
 KINDS = ("done", "cancelled", "lost", "running")
-"""What came of a task: a result; cancelled as the round ended; lost as its worker died; not known yet (dispatch)."""
+"""How a task ended: with a result; cancelled at the round's end; lost as its worker died; or it has not (dispatch)."""
 DONE, CANCELLED, LOST, RUNNING = range(4)
 
 
 class Timeline(NamedTuple):
-    """The last round of a row of n workers, or in dispatch the one that is on. Times count from the round's start."""
+    """The last round of a row of n workers, in dispatch maybe not over yet. Times count from the round's start."""
 
     round: int
     """Its number, counted from 1; 0 if none has begun, and then there are no segments."""
@@ -28,7 +28,7 @@ class Timeline(NamedTuple):
     start: Floats
     """(k,) when the task was started."""
     end: Floats
-    """(k,) when its result was in, or it was cancelled or lost; of a running task, the present."""
+    """(k,) when its result was in, or it was cancelled or lost; the present for a running task."""
     kind: NDArray[np.int8]
     """(k,) which of ``KINDS``."""
     time: float
@@ -44,9 +44,9 @@ class Timeline(NamedTuple):
     tasks: Ints
     """(n,) the allocation; in dispatch, tasks started in the round."""
     estimate: Floats
-    """(n,) what is thought of the mean task times; NaN where nothing is."""
+    """(n,) estimates of the mean task times; NaN where there is none."""
     at_least: Mask
-    """(n,) whether the estimate is but the time spent on tasks of which none has given a result yet."""
+    """(n,) whether the estimate is only a lower bound: the time spent on tasks without a result."""
     mean: Floats
     """(n,) exact mean task times in the round; inf for workers that are away from its start."""
     dies: Floats
@@ -54,7 +54,7 @@ class Timeline(NamedTuple):
     present: Mask
     """(n,) places that hold a worker."""
     longest: float
-    """The longest of the last round times of the episode, for an axis that is steady."""
+    """The longest of the last round times of the episode, so that an axis seldom changes."""
 
     @property
     def busy(self) -> Floats:
@@ -84,7 +84,7 @@ class Timeline(NamedTuple):
 
     @property
     def last(self) -> int:
-        """The worker whose result was the last one to come in (of equals the highest); -1 if there is none."""
+        """The worker of the last result (of equals the highest); -1 if there is no result."""
         done = self.kind == DONE
         return int(self.worker[done & (self.end >= self.end[done].max())].max()) if done.any() else -1
 
@@ -96,7 +96,7 @@ class Timeline(NamedTuple):
         return np.sort(there[np.argsort(-self.busy[there], kind="stable")[:most]])
 
     def about_rest(self, shown: Ints) -> str:
-        """A line on the workers that are not shown; empty if there are none."""
+        """A line on the workers that are not shown; "" if all are shown."""
         rest = self.present.copy()
         rest[shown] = False
         busy = int((self.busy[rest] > 0).sum())

@@ -12,7 +12,7 @@ TITLE = "ata-gym"
 
 
 class Window:
-    """Opened for the first frame; it waits so that no more frames are shown in a second than ``frames_per_second``."""
+    """A window that opens for the first frame; it shows at most ``frames_per_second`` frames a second."""
 
     def __init__(self, pygame: ModuleType, frames_per_second: int) -> None:
         self._pygame, self._frames_per_second = pygame, frames_per_second

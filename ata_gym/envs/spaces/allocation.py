@@ -8,7 +8,7 @@ from typing import Any, SupportsIndex
 import gymnasium as gym
 import numpy as np
 from gymnasium.spaces import Space
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from ata_gym.typing import Ints
 from ata_gym.utils.compiled import gufunc
@@ -74,17 +74,6 @@ def integers(action: object, shape: tuple[int, ...]) -> NDArray[np.integer[Any]]
     return given
 
 
-def leading_axes(rows: SupportsIndex | tuple[SupportsIndex, ...] | None) -> tuple[int, ...]:
-    """The axes of rows of a batched space; () without a row axis."""
-    sizes = () if rows is None else rows if isinstance(rows, tuple) else (rows,)
-    return tuple(whole_number("rows", size) for size in sizes)
-
-
-def of_row(row: tuple[int, ...]) -> str:
-    """The row of a fault, for a message."""
-    return f" of row {row[0] if len(row) == 1 else row}" if row else ""
-
-
 class Checked:
     """A space with a check that says what is wrong."""
 
@@ -110,10 +99,9 @@ class Allocation(Checked, Space[Ints]):
     Parameters
     ----------
     n, budget
-        Workers, and the budget B, whole numbers of at least 1; an array of shape (*rows) gives each row its own budget.
-        The attribute ``budget`` is the largest one, and ``budgets`` that of each row.
+        Workers, and the budget B, whole numbers of at least 1.
     rows
-        Rows E of the batched space (or several axes of rows). Without it an element has no row axis.
+        Rows E of the batched space. Without it an element has no row axis.
     seed
         Seeds ``sample``.
 
@@ -145,32 +133,18 @@ class Allocation(Checked, Space[Ints]):
     def __init__(
         self,
         n: SupportsIndex,
-        budget: ArrayLike,
-        rows: SupportsIndex | tuple[SupportsIndex, ...] | None = None,
+        budget: SupportsIndex,
+        rows: SupportsIndex | None = None,
         seed: int | np.random.Generator | None = None,
     ) -> None:
-        self.n = whole_number("n", n)
-        leading = leading_axes(rows)
-        given = np.asarray(budget, dtype=object)
-        if given.shape not in {(), leading}:
-            raise ValueError(f"budget must be a number or have the rows' shape {leading}, not {given.shape}")
-        counts = [whole_number("budget", one) for one in given.flat]
-        self.budget = max(counts)
-        own = np.array(counts, dtype=np.int64).reshape(given.shape)
-        self._equal = len(set(counts)) == 1
-        self.budgets: Ints = np.broadcast_to(own, leading).copy()
-        super().__init__((*leading, self.n), np.int64, seed)
+        self.n, self.budget = whole_number("n", n), whole_number("budget", budget)
+        self.rows = None if rows is None else whole_number("rows", rows)
+        super().__init__((self.n,) if self.rows is None else (self.rows, self.n), np.int64, seed)
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of an element: (n,), or (E, n) for a batch."""
         return self._shape
-
-    @property
-    def rows(self) -> int | tuple[int, ...] | None:
-        """Number of rows E; None without a row axis."""
-        leading = self._shape[:-1]
-        return leading[0] if len(leading) == 1 else leading or None
 
     def sample(self, mask: None = None, probability: None = None) -> Ints:
         """Draw uniformly, each row independently; gymnasium.error.Error if a mask or a probability is given."""
@@ -184,7 +158,7 @@ class Allocation(Checked, Space[Ints]):
     def _draw(self) -> Ints:
         out = np.empty(self._shape, dtype=np.int64)
         uniform = self.np_random.random((*self._shape[:-1], self.n - 1 + self.budget))
-        _deal(uniform, self.budgets, out)
+        _deal(uniform, self.budget, out)
         return out
 
     def check(self, action: object) -> Ints:
@@ -196,21 +170,20 @@ class Allocation(Checked, Space[Ints]):
             if given.dtype.kind == "u":  # a number beyond int64 must not wrap around: it stays above any budget
                 given = np.minimum(given, np.uint64(_LARGEST + 1))
             array = given.astype(np.int64)
-        faults = _fault(array, self.budgets, self._exact)
+        faults = _fault(array, self.budget, self._exact)
         if faults.any() if len(self._shape) > 1 else faults:
             raise ValueError(self._complaint(np.asarray(action), faults))
         return array
 
     def _complaint(self, action: NDArray[np.integer[Any]], faults: Ints) -> str:
         """What is wrong in the first faulty row."""
-        row = tuple(int(i) for i in np.argwhere(faults)[0])
-        tasks, budget = action[row], int(self.budgets[row])
-        where = of_row(row)
+        row = () if self.rows is None else (int(np.flatnonzero(faults)[0]),)
+        tasks, budget, where = action[row], self.budget, "".join(f" of row {one}" for one in row)
         for fault, wrong, right in (
             (_NEGATIVE, tasks < 0, "0 or more tasks"),
             (_ABOVE, tasks > budget, f"at most {budget} tasks, the budget"),
         ):
-            if faults[row] == fault:
+            if np.asarray(faults)[row] == fault:
                 worker = int(np.argmax(wrong))
                 return f"worker {worker}{where} must have {right}, not {tasks[worker]}"
         total = sum(int(t) for t in tasks)  # Python's integers do not overflow
@@ -230,16 +203,15 @@ class Allocation(Checked, Space[Ints]):
             type(self) is type(other)
             and isinstance(other, Allocation)
             and self._shape == other._shape
-            and np.array_equal(self.budgets, other.budgets)
+            and self.budget == other.budget
         )
 
     def __hash__(self) -> int:
         return hash((type(self), self._shape, self.budget))
 
     def __repr__(self) -> str:
-        budget = self.budget if self._equal else self.budgets.tolist()
         rows = "" if self.rows is None else f", rows={self.rows}"
-        return f"{type(self).__name__}({self.n}, {budget}{rows})"
+        return f"{type(self).__name__}({self.n}, {self.budget}{rows})"
 
 
 class RaceAllocation(Allocation):
@@ -256,11 +228,10 @@ class RaceAllocation(Allocation):
 
     def _draw(self) -> Ints:
         if self.n == 1:  # the only element
-            return self.budgets[..., None].copy()
-        high = self.budget if self._equal else self.budgets[..., None]
-        out = self.np_random.integers(0, high, self._shape, endpoint=True)
+            return np.full(self._shape, self.budget)
+        out = self.np_random.integers(0, self.budget, self._shape, endpoint=True)
         # By the symmetry a -> B - a, a uniform vector of [0, B]^n sums to nB/2 >= B or more half of the time.
-        while np.count_nonzero(faults := _fault(out, self.budgets, self._exact)):
-            again = self.np_random.integers(0, high, self._shape, endpoint=True)
+        while np.count_nonzero(faults := _fault(out, self.budget, self._exact)):
+            again = self.np_random.integers(0, self.budget, self._shape, endpoint=True)
             out = np.where(np.asarray(faults)[..., None] == _LEGAL, out, again)
         return out

@@ -7,7 +7,7 @@ from typing import SupportsIndex
 import numpy as np
 from gymnasium.spaces import MultiDiscrete
 
-from ata_gym.envs.spaces.allocation import Checked, integers, of_row
+from ata_gym.envs.spaces.allocation import Checked, integers
 from ata_gym.typing import Bits
 from ata_gym.utils.validation import whole_number
 
@@ -17,7 +17,7 @@ _INT8 = np.dtype(np.int8)
 
 
 def checked_dispatch(action: object, shape: tuple[int, ...]) -> Bits:
-    """Zeros and ones of this shape, (n,) or (E, n), as int8; ValueError that says what is wrong.
+    """The action as zeros and ones of this shape, (n,) or (E, n), as int8; ValueError that says what is wrong.
 
     They may be of any dtype, as in ``MultiDiscrete``: Bernoulli policies give floats.
     """
@@ -26,7 +26,8 @@ def checked_dispatch(action: object, shape: tuple[int, ...]) -> Bits:
     given = integers(action, shape)
     if np.count_nonzero(given >> 1):
         at = tuple(int(i) for i in np.argwhere(given >> 1)[0])
-        raise ValueError(f"worker {at[-1]}{of_row(at[:-1])} must have 0 or 1, not {given[at]}")
+        where = "".join(f" of row {row}" for row in at[:-1])
+        raise ValueError(f"worker {at[-1]}{where} must have 0 or 1, not {given[at]}")
     return given.astype(_INT8, copy=False)
 
 

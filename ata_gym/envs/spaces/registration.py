@@ -17,29 +17,27 @@ from ata_gym.envs.spaces.dispatch import Dispatch
 from ata_gym.typing import Ints
 
 
-def _batch(space: Allocation, n: int = 1, budgets: Ints | None = None) -> Allocation:
-    rows, generator = (n, *space.shape[:-1]), deepcopy(space.np_random)
-    budgets = np.broadcast_to(space.budgets, (n, *space.budgets.shape)) if budgets is None else budgets
-    return type(space)(space.n, budgets, rows, generator)
+def _batch(space: Allocation, n: int = 1) -> Allocation:
+    if space.rows is not None:
+        raise ValueError(f"a batch cannot be batched again: {space}")
+    return type(space)(space.n, space.budget, n, deepcopy(space.np_random))
 
 
 def _batch_differing(spaces: Sequence[Allocation]) -> Allocation:
-    first = spaces[0]
-    if any(type(space) is not type(first) or space.shape != first.shape for space in spaces):
-        raise ValueError(f"spaces must have one class and one shape to form a batch, not {list(spaces)}")
-    return _batch(first, len(spaces), np.stack([space.budgets for space in spaces]))
+    if any(space != spaces[0] for space in spaces):
+        raise ValueError(f"spaces must be equal to form a batch, not {list(spaces)}")
+    return _batch(spaces[0], len(spaces))
 
 
 def _flatten_space(space: Allocation) -> Box:
     """A box with each number of tasks up to its budget; Gymnasium's flat spaces are boxes, so the sum is not kept."""
-    high = np.broadcast_to(space.budgets[..., None], space.shape)
-    return Box(0, high.flatten(), dtype=np.int64)
+    return Box(0, space.budget, (space.n * (space.rows or 1),), np.int64)
 
 
 def _least(space: Allocation) -> Ints:
     """All tasks to the first worker: an array of zeros is no element."""
     least = np.zeros(space.shape, dtype=np.int64)
-    least[..., 0] = space.budgets
+    least[..., 0] = space.budget
     return least
 
 

@@ -81,7 +81,7 @@ class BatchState(ABC):
 
     @abstractmethod
     def _take_backend(self, backend: Any) -> None:
-        """Keep what runs the tasks, the simulation for None; ValueError for what cannot run them."""
+        """Keep what runs the tasks; None stands for the simulation. ValueError for an object that cannot run them."""
 
     @abstractmethod
     def _results(self, budget: int) -> int:
@@ -134,7 +134,7 @@ class BatchState(ABC):
 
     @property
     def prices(self) -> Floats | float:
-        """The price of each row, (E,), where it is drawn; else that of all."""
+        """The price of each row, (E,), where it is drawn; else the price of all rows."""
         drawn = self.process.conditions.price
         return self.scenario.price if drawn is None else drawn
 

@@ -49,7 +49,7 @@ class DispatchState(BatchState):
         return partial(checked_dispatch, shape=(self.rows, self.scenario.pool.n))
 
     def observation_space(self) -> spaces.Dict:
-        """The feedback, and the state of the round."""
+        """The space of the feedback and of the state of the round."""
         n, budget = self.scenario.pool.n, self.scenario.budget
         return spaces.Dict(
             {
@@ -104,17 +104,17 @@ class DispatchState(BatchState):
         return StepResult(feedback | _seen(at.round_state, at.age), passed, worked, info, ended)
 
     def ranges(self) -> dict[str, Within]:
-        """Those of every env, and of the rounds."""
+        """The ranges of every env, and those of the state of the rounds."""
         return super().ranges() | {name: within for name, _, within in declared(self.round_state) if within}
 
     def check(self, given: Mapping[str, NDArray[Any]]) -> None:
-        """A running task has begun, and has not ended."""
+        """ValueError unless each running task has begun, and has not ended."""
         running, now = given["running"] > 0, given["now"][:, None]
         if (running & ((given["begun"] > now) | (given["finish"] < now))).any():
             raise ValueError("'begun' and 'finish' must be before and after 'now' where a task is running")
 
     def remembered(self) -> dict[str, NDArray[Any]]:
-        """That of every env, and where the rows are in their rounds."""
+        """What every env remembers, and where the rows are in their rounds."""
         return super().remembered() | self.round_state._asdict()
 
 

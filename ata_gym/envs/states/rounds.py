@@ -34,7 +34,7 @@ class AllocationState(BatchState):
         return budget
 
     def action_space(self) -> Allocation:
-        """Allocations."""
+        """The space of allocations, or of those of a race."""
         return self._space(self.scenario.pool.n, self.scenario.budget)
 
     def checker(self) -> Callable[[object], NDArray[Any]]:

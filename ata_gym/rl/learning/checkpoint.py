@@ -1,4 +1,4 @@
-"""All that a run of Stable-Baselines3 remembers between two rollouts, as a tree of tensors and plain values."""
+"""Everything that a run of Stable-Baselines3 remembers between two rollouts, as a tree of tensors and plain values."""
 
 from __future__ import annotations
 

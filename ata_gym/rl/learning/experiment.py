@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -37,9 +37,9 @@ _PLAIN: Mapping[str, tuple[str, ...]] = MappingProxyType(
 )
 
 AGENT = "agent"
-"""The name of the trained agent among policies: as it was best on the validation seeds."""
+"""The name of the trained agent beside policies; it is the agent that was best on the validation seeds."""
 START, END = "agent-start", "agent-end"
-"""The agent before training, and after the last step, on the test seeds."""
+"""The names of the agent before training and after the last step, on the test seeds."""
 
 SCHEMA: dict[str, Any] = {
     "policy": pl.String,
@@ -49,6 +49,19 @@ SCHEMA: dict[str, Any] = {
     "cost": pl.Float64,  # runtime + price x total worker time
 }
 """The columns of what policies did on a split: a row for each policy and seed."""
+
+
+class Learned(NamedTuple):
+    """The results of a training."""
+
+    curve: pl.DataFrame
+    """A row for each evaluation: ``steps``, and ``cost/<reference>``, geometric means over the validation seeds."""
+    validation: pl.DataFrame
+    """What the references did on the validation seeds; columns as ``SCHEMA``."""
+    test: pl.DataFrame
+    """What the agents and the references did on the test seeds; the best agent, the first and the last come first."""
+    left_out: Mapping[str, str]
+    """References that cannot play, and why."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +78,7 @@ class Learning:
     rows: int = 64
     """Episodes side by side in training, of the seeds from the agent's on, of the split "train"."""
     evaluations: int = 20
-    """Evaluations in training, one before it not counted; at most one after each rollout."""
+    """Evaluations in training, at most one after each rollout; one more comes before it."""
     validation_rows: int = 64
     test_rows: int = 256
 
@@ -108,7 +121,7 @@ class Learning:
         return self.on("test", self.test_rows)
 
     def roles(self) -> dict[str, str]:
-        """The policies whose cost is divided by, by what they are for the env: uniform, default and oracle."""
+        """The policies by whose cost others are divided, by their roles in the env: uniform, default and oracle."""
         return {"uniform": UNIFORM, "default": default_name(self.agent.env_id), "oracle": _ORACLES[self.agent.env]}
 
     def references(self) -> tuple[str, ...]:

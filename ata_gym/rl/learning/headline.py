@@ -1,4 +1,4 @@
-"""What a training says first: which agent is kept, how it does beside others, and what training has changed."""
+"""The first lines of a report: which agent is kept, how it compares with others, and what training has changed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def best_of(curve: pl.DataFrame) -> int:
 
 
 def steps_of(curve: pl.DataFrame) -> dict[str, int]:
-    """After how many steps each agent on the test seeds was what it is: that which is kept, the first and the last."""
+    """The steps of training that each agent on the test seeds had: the one that is kept, the first and the last."""
     return {AGENT: best_of(curve), START: 0, END: int(curve["steps"][-1])}
 
 

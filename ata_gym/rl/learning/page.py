@@ -1,4 +1,4 @@
-"""The page of a trained agent: how it learned, and how it does beside the policies of the zoo."""
+"""The page of a trained agent: how it learned, and how it compares with the policies of the zoo."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _QUANTITIES = {"cost": "cost", "runtime": "runtime", "total_worker_time": "worke
 
 
 def about(learning: Learning, command: str) -> Note:
-    """What the page needs to know of a training; the command is that which plays the agent."""
+    """What the page needs to know of a training; ``command`` plays the agent."""
     agent, scenario = learning.agent, learning.scenario
     facts = {"env": agent.env, "algorithm": agent.algorithm, "action": agent.action, "seed": str(agent.seed)}
     facts |= {name: str(value) for name, value in agent.hyperparameters.items()}

@@ -1,4 +1,4 @@
-"""The report on a training: the agent beside other policies on the test seeds, and how it came there."""
+"""The report on a training: the agent beside other policies on the test seeds, and how it learned."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from ata_gym.bench.experiment.experiment import plural
 from ata_gym.bench.report import style
 from ata_gym.bench.report.report import Report, write
 from ata_gym.bench.report.table import LEFT, Table, markdown, right
-from ata_gym.rl.learning.experiment import UNIFORM, Learning, names_in, ratios
+from ata_gym.rl.learning.experiment import UNIFORM, Learned, Learning, names_in, ratios
 from ata_gym.rl.learning.headline import best_of, lead, steps_of
-from ata_gym.rl.learning.run import Learned
 
 
 def report(learning: Learning, learned: Learned, folder: Path) -> Report:

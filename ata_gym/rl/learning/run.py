@@ -1,72 +1,100 @@
-"""A training with evaluations between rollouts, which goes on where it was if it is killed."""
+"""The training of an agent from beginning to end: it is trained, compared on seeds that it never saw, and reported."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from io import BytesIO
 from pathlib import Path
-from time import perf_counter
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import ata_gym.rl.needs_sb3  # noqa: F401 - before what needs torch
 
 import polars as pl
-import torch
-from stable_baselines3.common.callbacks import BaseCallback
-from stable_baselines3.common.logger import configure
 
 from ata_gym.bench.experiment.experiment import Experiment
-from ata_gym.bench.experiment.provenance import Provenance
-from ata_gym.bench.experiment.store import Folder, begin, discard, finished, read_frame, read_json, write_frame
-from ata_gym.rl.learning.checkpoint import remembered, restore
-from ata_gym.rl.learning.experiment import AGENT, END, START, Learning, names_in, play, play_references, ratios
-from ata_gym.rl.sb3.vec_env import make_vec_env
-from ata_gym.training.checkpoint import pack, unpack
+from ata_gym.bench.experiment.jobs import USUAL, Effort
+from ata_gym.bench.experiment.outdated import Made, check_code
+from ata_gym.bench.experiment.provenance import Provenance, merged, provenance, provenance_of
+from ata_gym.bench.experiment.store import (
+    Folder,
+    discard,
+    finished,
+    open_folder,
+    read_frame,
+    read_json,
+    withdrawn_on_failure,
+    write_frame,
+)
+from ata_gym.bench.page.note import write_note
+from ata_gym.bench.progress import progress_bars
+from ata_gym.bench.report.report import Report
+from ata_gym.rl.learning.experiment import AGENT, Learned, Learning, names_in, play, play_references
+from ata_gym.rl.learning.page import about
+from ata_gym.rl.learning.report import report
+from ata_gym.rl.learning.specification import policy_name
+from ata_gym.rl.learning.training import agent_file, make_agent, rollout, train, training_files
 from ata_gym.training.studies.trajectory import deterministic
-from ata_gym.utils.manifest import read_listed, write_listed
-from ata_gym.utils.sealed import load_checkpoint, save_checkpoint
-from ata_gym.utils.signals import stop_requested
+from ata_gym.utils.errors import named_failure
+from ata_gym.utils.manifest import read_listed
 
 Progress = Callable[[str, int], None]
 """Called with a part of the work, "references", "training" or "test", and how much of it is done."""
 
 
-class Learned(NamedTuple):
-    """The results of a training."""
+class Study(NamedTuple):
+    """What ``run`` leaves."""
 
-    curve: pl.DataFrame
-    """A row for each evaluation: ``steps``, and ``cost/<reference>``, geometric means over the validation seeds."""
-    validation: pl.DataFrame
-    """What the references did on the validation seeds; columns as ``experiment.SCHEMA``."""
-    test: pl.DataFrame
-    """What the agents and the references did on the test seeds; the best agent, the first and the last come first."""
-    left_out: Mapping[str, str]
-    """References that cannot play, and why."""
+    report: Report
+    learned: Learned
+    policy: str
+    """The name of the trained agent for ``ata-gym bench`` and ``ata_policies.make``."""
 
 
-def parts_of(folder: Folder) -> dict[str, tuple[Path, ...]]:
-    """The files that a training makes and checks, by what they are."""
-    checkpoint = folder.path / "checkpoints" / "training.pt"
-    whole = {name: (folder.result(name),) for name in ("validation", "test")}
-    return {"training": (folder.result("curve"), folder.result("ends"), checkpoint), **whole}
+def run(learning: Learning, out: Path, effort: Effort = USUAL, command: Sequence[str] = ()) -> Study:
+    """Train an agent and compare it with the policies, with progress bars; tables and the picture are left in ``out``.
+
+    After a kill the same call goes on where it stopped, with the same result. ``command`` are the words of the command
+    that the page of the study shows.
+
+    Raises
+    ------
+    ValueError
+        If the algorithm does not take the hyperparameters, or the folder holds something else, or results of other
+        code.
+    """
+    make_agent(learning).env.close()  # it refuses hyperparameters before there is a folder
+    folder = open_folder(out, learning.config())
+    played = [provenance(name, Learning.__module__) for name in learning.references()]
+    made_by = merged(provenance_of(train.__module__), *played)
+    splits = {name: (folder.result(name),) for name in ("validation", "test")}
+    files = {"training": training_files(folder), **splits}
+    check_code([Made(part, paths, made_by) for part, paths in files.items()], effort.rerun_changed)
+    compared = len(learning.references())
+    bars = {"references": compared, "training": learning.steps, "test": compared + 1}
+    checkpoint = files["training"][-1]  # the first one is written before the first step
+    withdrawn = withdrawn_on_failure(folder, checkpoint, folder.result("validation"))
+    failure = named_failure(f"the training of {learning.agent.algorithm}")
+    with withdrawn, failure, progress_bars(bars) as update:
+        learned = learn(learning, folder, made_by, lambda part, done: update(part, min(done, learning.steps)), effort)
+    name = policy_name(learning.agent.env, out)
+    scenario = learning.scenario.name or "SCENARIO"
+    play_it = f"ata-gym bench --scenario {scenario} --policies uta,{name} --out results/agent"
+    write_note(folder.path, "learn", command, about(learning, play_it))
+    return Study(report(learning, learned, folder.path), learned, name)
 
 
-def agent_file(folder: Path) -> Path:
-    """The trained agent in a results folder."""
-    return folder / "agent.zip"
-
-
-def make_agent(learning: Learning) -> Any:
-    """The untrained agent on its rows. ValueError if the algorithm does not take the hyperparameters."""
-    spec = learning.agent
-    return spec.make(make_vec_env(spec.env_id, learning.rows, scenario=learning.scenario, **spec.form()))
-
-
-def rollout(learning: Learning, agent: Any) -> int:
-    """Steps over all rows between two moments at which the agent may be evaluated."""
-    steps = agent.n_steps if hasattr(agent, "rollout_buffer") else agent.train_freq.frequency
-    return int(steps) * learning.rows
+def too_many_evaluations(learning: Learning) -> str:
+    """A sentence where more evaluations were asked for than there are rollouts; "" where there are enough of these."""
+    agent = make_agent(learning)
+    between = rollout(learning, agent)
+    agent.env.close()
+    if between * learning.evaluations <= learning.steps:
+        return ""
+    return (
+        f"{learning.evaluations} evaluations were asked for, and a rollout of {between:,} steps is longer than the "
+        "steps between two: give fewer --rows, or a smaller n_steps as --hyperparameter"
+    )
 
 
 def learn(
@@ -74,7 +102,7 @@ def learn(
     folder: Folder,
     made_by: Provenance,
     progress: Progress = lambda _part, _done: None,
-    save_every: float = 10.0,
+    effort: Effort = USUAL,
 ) -> Learned:
     """Train to the last step, from a checkpoint if there is one, and play the best agent on the test seeds.
 
@@ -85,8 +113,6 @@ def learn(
         it, the curve, and what was played on both splits.
     made_by
         Kept beside the results.
-    save_every
-        Seconds between checkpoints, which are also written at each evaluation.
 
     Raises
     ------
@@ -97,24 +123,23 @@ def learn(
     """
     with deterministic():
         agent = make_agent(learning)
-        start = _weights(agent)
         references = partial(_references, learning, folder, made_by)
         validation, left_out = references("validation", lambda done: progress("references", done))
-        if finished(folder.result("curve")):
-            discard(parts_of(folder)["training"][-1])  # of a run that was killed between the two
+        curve, ends, checkpoint = training_files(folder)
+        if finished(curve):
+            discard(checkpoint)  # of a run that was killed between the two
         else:
-            trained = partial(progress, "training")
-            _train(learning, folder, agent, start, validation, made_by, trained, save_every)
+            train(learning, folder, agent, validation, made_by, partial(progress, "training"), effort.save_every)
         progress("training", learning.steps)
         test, also_left_out = references("test", lambda done: progress("test", done))
         if AGENT not in names_in(test):
             agent.set_parameters(BytesIO(read_listed(agent_file(folder.path))), device="cpu")
             mine = play(learning.agent.player(agent, agent.env.bare), learning.test)
-            test = pl.concat([mine, read_frame(folder.result("ends")), test])
+            test = pl.concat([mine, read_frame(ends), test])
             write_frame(folder.result("test"), test, {**made_by, **_note(also_left_out)})
         progress("test", len(learning.references()) + 1)
         agent.env.close()
-    return Learned(read_frame(folder.result("curve")), validation, test, left_out | also_left_out)
+    return Learned(read_frame(curve), validation, test, left_out | also_left_out)
 
 
 _LEFT_OUT = "left out: "
@@ -134,113 +159,6 @@ def _references(
         played, left_out = play_references(learning, experiment, progress)
         write_frame(path, played, {**made_by, **_note(left_out)})
     progress(len(learning.references()))
-    about = read_json(path.with_suffix(".json"))
-    left_out = {key.removeprefix(_LEFT_OUT): str(about[key]) for key in about if key.startswith(_LEFT_OUT)}
+    about_split = read_json(path.with_suffix(".json"))
+    left_out = {key.removeprefix(_LEFT_OUT): str(about_split[key]) for key in about_split if key.startswith(_LEFT_OUT)}
     return read_frame(path), left_out
-
-
-def _train(
-    learning: Learning,
-    folder: Folder,
-    agent: Any,
-    start: Mapping[str, Any],
-    validation: pl.DataFrame,
-    made_by: Provenance,
-    progress: Callable[[int], None],
-    save_every: float,
-) -> None:
-    """Train to the end; leave the best agent, the curve, and what the first and the last agent do on the test seeds.
-
-    A checkpoint is left if it was stopped.
-    """
-    _, ends, saved = parts_of(folder)["training"]
-    agent.set_logger(configure(str(folder.path / "tensorboard"), ["tensorboard"]))
-    record = _Record(learning, agent, validation, saved)
-    tree = load_checkpoint(saved, unpack)
-    if tree is None:
-        begin(saved, made_by)
-    else:
-        record.go_on_from(tree)
-    with stop_requested() as stop:
-        callback = _Between(record, progress, stop, save_every)
-        left = learning.steps - agent.num_timesteps
-        agent.learn(left, callback=callback, reset_num_timesteps=False)
-        if callback.stopped:
-            return  # the end of the block raises what was held back
-        record.evaluate_if_due(last=True)
-        agent.logger.close()
-        player, played = learning.agent.player(agent, agent.env.bare), []
-        for name, weights in ((START, start), (END, _weights(agent))):
-            agent.policy.load_state_dict(weights)
-            played.append(play(player, learning.test, name))
-        write_frame(ends, pl.concat(played), made_by)
-        agent.policy.load_state_dict(record.best)
-        write_listed(agent_file(folder.path), agent.save)
-        write_frame(folder.result("curve"), pl.DataFrame(record.curve), made_by)
-        discard(saved)
-
-
-def _weights(agent: Any) -> dict[str, Any]:
-    """A copy of the weights of an agent."""
-    return {name: part.clone() for name, part in agent.policy.state_dict().items()}
-
-
-class _Record:
-    """The evaluations so far, the best agent, and their checkpoint."""
-
-    def __init__(self, learning: Learning, agent: Any, validation: pl.DataFrame, saved: Path) -> None:
-        self._learning, self._agent, self._validation, self._saved = learning, agent, validation, saved
-        self._player = learning.agent.player(agent, agent.env.bare)
-        self.curve: list[dict[str, float]] = []
-        self.best: dict[str, Any] = {}
-
-    def go_on_from(self, tree: dict[str, Any]) -> None:
-        """Restore a checkpoint."""
-        self.curve, self.best = tree["curve"], tree["best"]
-        restore(self._agent, tree["run"])
-
-    def save(self) -> None:
-        """Write a checkpoint; only between two rollouts."""
-        tree = {"curve": self.curve, "best": self.best, "run": remembered(self._agent)}
-        save_checkpoint(self._saved, pack(tree))
-
-    def evaluate_if_due(self, last: bool = False) -> bool:
-        """Evaluate the agent on the validation seeds, if it is time; the draws of the training stay as they were."""
-        steps, done = self._agent.num_timesteps, self.curve[-1]["steps"] if self.curve else -1
-        due = self._learning.due
-        if steps == done or (done >= 0 and not last and due(steps) == due(int(done))):
-            return False
-        chance = torch.get_rng_state()
-        compared = ratios(self._validation, play(self._player, self._learning.validation))
-        torch.set_rng_state(chance)
-        point = {f"cost/{name}": mean for name, (mean, _, _) in compared.items()}
-        first = next(iter(point))
-        if not self.curve or point[first] < min(earlier[first] for earlier in self.curve):
-            self.best = _weights(self._agent)
-        self.curve.append({"steps": steps, **point})
-        for name, ratio in point.items():
-            self._agent.logger.record(f"validation/{name}", ratio)
-        self._agent.logger.dump(steps)
-        return True
-
-
-class _Between(BaseCallback):
-    """Evaluates and saves between two rollouts."""
-
-    def __init__(
-        self, record: _Record, progress: Callable[[int], None], stop: Callable[[], bool], save_every: float
-    ) -> None:
-        super().__init__()
-        self._record, self._progress, self._stop, self._save_every = record, progress, stop, save_every
-        self._last = perf_counter()
-        self.stopped = False
-
-    def _on_rollout_start(self) -> None:
-        evaluated, self.stopped = self._record.evaluate_if_due(), self._stop()
-        if evaluated or self.stopped or perf_counter() - self._last >= self._save_every:
-            self._record.save()
-            self._last = perf_counter()
-
-    def _on_step(self) -> bool:
-        self._progress(self.num_timesteps)
-        return not self.stopped

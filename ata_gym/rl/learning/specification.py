@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -79,7 +80,7 @@ class AgentSpec:
     """A form of actions; by default the first one of the env that the algorithm takes."""
     seed: int = 0
     hyperparameters: Mapping[str, Any] = field(default_factory=dict)
-    """Those that differ from the library's."""
+    """The hyperparameters that differ from the library's."""
 
     def __post_init__(self) -> None:
         if self.env not in ACTIONS:
@@ -123,7 +124,7 @@ class AgentSpec:
         return {"observation": observation, "action": self.action, "reward_unit": "first round"}
 
     def config(self) -> dict[str, Any]:
-        """All of it as plain data."""
+        """The specification as plain data."""
         own = {"env": self.env, "algorithm": self.algorithm, "action": self.action, "seed": self.seed}
         return {**own, "hyperparameters": dict(self.hyperparameters)}
 
@@ -136,13 +137,13 @@ class AgentSpec:
             raise ValueError(f"{self.algorithm} does not take these hyperparameters: {reason}") from error
 
     def to_play(self, envs: Any) -> Any:
-        """An agent for loaded weights: of the hyperparameters it has those of the network alone."""
+        """An agent for loaded weights, with the hyperparameters of the network only."""
         networks = {name: value for name, value in self.hyperparameters.items() if name == "policy_kwargs"}
         memory = {"buffer_size": 1} if self.algorithm == "dqn" else {}
         return self._class()(self._policy(), envs, seed=self.seed, device="cpu", **networks, **memory)
 
     def player(self, agent: Any, env: gym.Env[Any, Any] | gym.vector.VectorEnv[Any, Any, Any]) -> type[Policy]:
-        """A class of policies that play as the agent does, as it is at the time of each decision."""
+        """A class of policies that play as the agent does with its weights at the time of each decision."""
         return from_agent(agent, env, any_size=self.any_size, masked=self._kind.masked)
 
     def _policy(self) -> Any:
@@ -151,3 +152,15 @@ class AgentSpec:
         from ata_gym.rl.sb3.policy import WorkersPolicy  # noqa: PLC0415 - it imports torch
 
         return WorkersPolicy
+
+
+_PLAYERS = {"allocation": "LearnedAgent", "race": "LearnedRaceAgent", "dispatch": "LearnedDispatchAgent"}
+
+
+def policy_name(env: str, folder: Path) -> str:
+    """The name of the agent in a folder for ``ata-gym bench`` and ``ata_policies.make``; ``env`` is a short name.
+
+    >>> policy_name("race", Path("results"))
+    'ata_gym.rl.agent:LearnedRaceAgent:folder=results'
+    """
+    return f"ata_gym.rl.agent:{_PLAYERS[env]}:folder={folder.as_posix()}"

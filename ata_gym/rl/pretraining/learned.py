@@ -2,8 +2,8 @@
 
 In the first part the network plays, and at a quarter of its moments several allocations near its own are compared by
 what they would cost under the workers' true means, which the network does not see: the gradient of a policy in a
-contextual bandit, with a baseline for each moment. It does not value what a try of a worker teaches. The second part
-does, as it compares whole episodes: it is the cross-entropy method over the network's linear part.
+contextual bandit, with a baseline for each moment. It does not value what is learned by trying a worker. The second
+part does, as it compares whole episodes: it is the cross-entropy method over the network's linear part.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _NOISE, _ALLOCATIONS, _DRAWS = 0.3, 8, 3
 """Standard deviation of the logits, allocations that are compared at a moment, and draws of times for each."""
 _UPDATES, _RATE, _LAST_RATE = 300, 1e-3, 3e-5
 _POWER = 1.5
-"""It begins as shares in proportion to mean^-1.5."""
+"""The network begins with shares in proportion to mean^-1.5."""
 
 _POPULATION, _ELITE, _SEARCH_ROWS, _WITH_MANY, _SEARCH_WORLDS = 20, 5, 24, 2, 5
 _SPREAD = {"log count": 0.4, "log mean": 0.4, "log recent": 0.4, "spread": 0.2, "untried": 0.4, "last duration": 0.4}
@@ -52,10 +52,10 @@ class Moments(NamedTuple):
 
 
 def train(iterations: int, generations: int, seed: int = 0, hidden: int = 32) -> Iterator[tuple[str, WorkersNet]]:
-    """Train, in two turns of both parts; after each step a line on it, and the network as it is.
+    """Train, in two turns of both parts, and yield a line on each step with the network after it.
 
-    What the search adds to the linear part is kept apart while gradients are taken: they would undo it, as they do not
-    value what a try teaches. But the network meets the workers as it would with it.
+    What the search adds to the linear part is kept apart while gradients are taken, which would undo it, as they do not
+    value what is learned by trying. But the network that plays has it.
     """
     rng, net = np.random.default_rng(seed), new_net(seed, hidden)
     with torch.no_grad():
@@ -93,7 +93,7 @@ def _played(rng: np.random.Generator, network: Network, world: Scenario) -> Mome
 
 
 def _update(rng: np.random.Generator, net: WorkersNet, optimizer: torch.optim.Optimizer, data: Moments) -> float:
-    """One step of gradient; the mean logarithm of the cost of the allocations that were compared."""
+    """Take one step of gradient; the mean logarithm of the cost of the allocations that were compared."""
     some = rng.integers(len(data.features), size=512 if data.features.shape[1] < 20 else 192)
     logits = net(torch.from_numpy(data.features[some]))[0][..., 0]
     there = np.isfinite(data.mean[some])
@@ -115,7 +115,7 @@ def _update(rng: np.random.Generator, net: WorkersNet, optimizer: torch.optim.Op
 
 
 def _costs(rng: np.random.Generator, tasks: NDArray[np.int64], mean: Floats, sd: Floats, price: float) -> Floats:
-    """What rounds of allocations (k, m, n) cost, (draws, k, m), with the same skewed noise for all allocations."""
+    """The costs of rounds of allocations (k, m, n), (draws, k, m), with the same skewed noise for all allocations."""
     skewed = rng.gumbel(size=(_DRAWS, 1, *mean.shape)) / 1.2826 - 0.45  # of mean 0 and variance 1
     times = np.maximum(tasks * mean + np.sqrt(tasks) * sd * np.clip(skewed, -2, 4), 0.1 * tasks * mean)
     costs: Floats = times.max(axis=-1) + price * (tasks * mean).sum(axis=-1)
@@ -146,7 +146,7 @@ def _search(rng: np.random.Generator, net: WorkersNet, added: Floats, generation
 
 
 def _with(net: WorkersNet, added: Floats) -> WorkersNet:
-    """A copy with what the search has added."""
+    """A copy of the network with the weights that the search has added."""
     copy = deepcopy(net)
     with torch.no_grad():
         copy.direct.weight += torch.from_numpy(added.astype(np.float32))

@@ -38,7 +38,7 @@ class Decisions(NamedTuple):
 
 
 def train(iterations: int, seed: int = 0, hidden: int = 16) -> Iterator[tuple[str, WorkersNet]]:
-    """Train; after each iteration a line on it, and the network as it is."""
+    """Train, and yield a line on each iteration with the network after it."""
     rng, net = np.random.default_rng(seed), new_net(seed, hidden)
     optimizer, data = torch.optim.Adam(net.parameters(), _RATE), list[Decisions]()
     for k in range(iterations):
@@ -68,7 +68,7 @@ def _played(rng: np.random.Generator, network: Network, world: Scenario) -> Deci
 
 
 def _update(rng: np.random.Generator, net: WorkersNet, optimizer: torch.optim.Optimizer, data: Decisions) -> float:
-    """One step of gradient; the loss."""
+    """Take one step of gradient; the loss."""
     some = rng.integers(len(data.features), size=512 if data.features.shape[1] < 20 else 256)
     features, working, counts = (torch.from_numpy(part[some]) for part in data)
     logits = net(features)[0][..., 0]

@@ -1,4 +1,4 @@
-"""A network plays drawn workers as its policy in the zoo does, and what it saw is kept."""
+"""Rollouts in which a network plays drawn workers as its policy in the zoo does."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class Moment(NamedTuple):
     """The vector env, which shows its privileged conditions."""
     observation: dict[str, NDArray[Any]]
     features: Features
-    """(E, n, 15)"""
+    """(E, n, 15) what the network saw."""
     cost: Floats
-    """(E,) of the episode so far."""
+    """(E,) the cost of the episode so far."""
 
 
 class _Watched:

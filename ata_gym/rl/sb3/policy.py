@@ -17,7 +17,7 @@ _MEAN, _MISSING = OF_WORKER.index("log mean"), len(OF_WORKER) + OF_ROUND.index("
 
 
 class _Workers(WorkersActorCritic):
-    """What ``ActorCriticPolicy`` asks of the networks before its last layers, of which it gets none."""
+    """The networks that ``ActorCriticPolicy`` has before its last layers, which are left out."""
 
     latent_dim_pi = latent_dim_vf = 1  # of the layers that ``WorkersPolicy`` leaves out
 
@@ -35,10 +35,10 @@ class _Workers(WorkersActorCritic):
 
 
 class WorkersActorCriticPolicy(BasePolicy):
-    """What the policy classes with a network for workers share: their networks in place of those of the class beside.
+    """The part that the policy classes with a network for workers share.
 
-    The actor and the critic share a ``WorkersNet``. No weight depends on the number of workers, so ``set_parameters``
-    of an agent for n workers takes those of one for another number.
+    The actor and the critic share a ``WorkersNet`` in place of the networks of Stable-Baselines3. No weight depends on
+    the number of workers, so ``set_parameters`` of an agent for n workers takes those of one for another number.
     """
 
     def __init__(self, *args: Any, hidden: int = 32, **kwargs: Any) -> None:
@@ -75,7 +75,7 @@ class WorkersActorCriticPolicy(BasePolicy):
         self.optimizer = make(self.parameters(), lr=lr_schedule(1), **self.optimizer_kwargs)
 
     def _begin(self, net: WorkersNet) -> None:
-        """Set the first weights; the network begins evenly."""
+        """Set the first weights; by default all workers begin with nearly the same numbers."""
 
 
 class WorkersPolicy(WorkersActorCriticPolicy, ActorCriticPolicy):
@@ -87,12 +87,12 @@ class WorkersPolicy(WorkersActorCriticPolicy, ActorCriticPolicy):
         Width of the layers.
     from_rule
         Whether an agent begins as a rule, and learns what to add to it (residual policy learning, Silver et al., 2018).
-        The rule of ``action="shares"`` is in proportion to mean^-1.5 of the times seen so far, in races with some half
-        of the largest total; that of ``action="dispatch"`` starts workers whose mean is at most some twice the row's,
-        more of them while more results are missing. All other agents begin evenly.
+        With ``action="shares"`` the rule gives shares in proportion to mean^-1.5 of the times seen so far, in races
+        with about half of the largest total. With ``action="dispatch"`` it starts workers whose mean is at most about
+        twice the row's, and more of them while more results are missing. Other agents begin without a rule.
     log_std_init
-        Logarithm of the first standard deviation of ``action="shares"``. None: -2 where the agent begins as a rule, and
-        -1 where it does not, as it has to explore more then.
+        Logarithm of the first standard deviation of ``action="shares"``; by default -2 where the agent begins as a
+        rule, and -1 where it does not, since it has to explore more then.
     kwargs
         Those of ``ActorCriticPolicy``, without ``net_arch``, which has no meaning here.
 

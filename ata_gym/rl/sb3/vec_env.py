@@ -86,12 +86,12 @@ class NativeVecEnv(VecEnv):
         return [{} for _ in range(self.num_envs)]
 
     def seed(self, seed: int | None = None) -> Sequence[int | None]:
-        """Seed row e with ``seed`` + e at the next reset; the seeds."""
+        """Seed row e with ``seed`` + e at the next reset, and return the seeds."""
         self._seed = int(np.random.default_rng().integers(2**31)) if seed is None else seed
         return [self._seed + e for e in range(self.num_envs)]
 
     def set_options(self, options: list[dict[str, Any]] | dict[str, Any] | None = None) -> None:
-        """Options of the next reset: those of the envs, for all rows. ValueError for options that differ by row."""
+        """Keep options for the next reset of all rows. ValueError for options that differ by row."""
         if isinstance(options, list):
             if any(one != options[0] for one in options):
                 raise ValueError("the options of a reset are for all rows: give one dict")

@@ -1,1 +1,1 @@
-"""What allocations, races and dispatch rules cost, by playing rounds on sampled task times."""
+"""What allocations and races cost, by playing rounds on sampled task times."""

@@ -1,3 +1,5 @@
-"""Devices: workers whose tasks are run and timed there, the clock of their rounds, CUDA graphs and mixed precision."""
+"""Workers whose tasks are run and timed on real devices, and the clock of their rounds."""
 
-import ata_gym.training.needs_torch  # noqa: F401 - before what needs it
+from ata_gym.utils.extras import require
+
+require("torch", extra="train", purpose="Training")

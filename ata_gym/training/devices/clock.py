@@ -14,7 +14,7 @@ from ata_gym.pools.distributions import Distributions
 from ata_gym.scenarios import Scenario
 from ata_gym.simulation.rounds import RoundResult, race_round
 from ata_gym.training.devices.workers import Worker, add, find_workers, replicate
-from ata_gym.training.trainer import Gradient, Trainer
+from ata_gym.training.trainer.trainer import Gradient, Trainer
 from ata_gym.typing import Ints, Keys
 
 
@@ -24,16 +24,16 @@ class DeviceClock:
     Tasks are run one after the other, so that they do not disturb each other, and their times are put together as
     if the workers had run in parallel: the round ends with the B-th result, and drawing data, copying weights and
     averaging gradients take no time. In a race, a task is run when it starts in this order of events, and a cancelled
-    one counts as worker time until the round's end. Workers that name the same GPU each have it to themselves while
-    their task runs, so they stand for GPUs of this kind, one for each; what it costs to share one is not measured.
+    task counts as worker time until the round's end. Workers that name the same GPU each have it to themselves while
+    their task runs, so each stands for a GPU of its own.
 
-    A task's time on CUDA is the device's, between events; it includes the gaps in which the device waits for the next
-    launch. With one sample of a small model there is little else: ``micro_batch`` makes tasks of the size that is real.
+    A task's time on CUDA is measured between events; it includes the gaps in which the device waits for the next
+    launch. One sample of a small model is mostly gaps: ``micro_batch`` makes tasks of a real size.
 
     The b-th task that starts in a round draws the sample of task b of a ``Trainer``, and the mean of the first B
-    gradients is the round's. A task's time does not depend on its sample, so it does not matter that in a race the
-    first B results may be those of other tasks: allocation and times decide when a gradient is there, never what it is.
-    Layers such as dropout draw from a key of (seed, round, task), where a ``Trainer`` has one for all tasks of a round.
+    gradients is the round's. In a race the first B results may be those of other tasks, but a task's time does not
+    depend on its sample: allocation and times decide when a gradient is there, never what it is. Layers such as dropout
+    draw from a key of (seed, round, task), where a ``Trainer`` has one for all tasks of a round.
 
     ``TrainingWrapper`` lets the clock's trainer take the steps. A copy of the env's spec shares the clock: make one for
     each env that is played at the same time.
@@ -125,7 +125,7 @@ class DeviceClock:
     def _run(self, allocation: Ints, budget: int) -> list[list[float]]:
         """Run the tasks that start until B results are in, in the order of their starts; each worker's task times."""
         times: list[list[float]] = [[] for _ in allocation]
-        free = [(0.0, int(i)) for i in np.flatnonzero(allocation)]  # since when a worker may start a task: a heap
+        free = [(0.0, int(i)) for i in np.flatnonzero(allocation)]  # a heap of times from which a worker is free
         results = 0
         while results < budget:
             now, i = heapq.heappop(free)

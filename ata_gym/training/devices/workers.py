@@ -1,4 +1,4 @@
-"""Workers on real devices: which there are, and where their tasks are run and timed."""
+"""Workers on real devices, whose tasks are run and timed there."""
 
 from __future__ import annotations
 
@@ -13,11 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ata_gym.training.devices.device import current, enough_memory, find_device, seeded
-from ata_gym.training.models import trained_weights
-from ata_gym.training.problems.problem import Problem
-from ata_gym.training.tasks import Tasks
-from ata_gym.training.trainer import Trainer
+from ata_gym.training.models.device import current, enough_memory, find_device, seeded
+from ata_gym.training.models.model import trained_weights
+from ata_gym.training.trainer.trainer import Trainer
 from ata_gym.typing import Floats
 from ata_gym.utils.validation import whole_number
 
@@ -80,47 +78,24 @@ def find_workers(workers: str | Sequence[Worker | str] | None) -> tuple[Worker, 
     return tuple(worker if isinstance(worker, Worker) else Worker.parse(worker) for worker in listed)
 
 
-class TimedTask:
-    """A problem on a device while one task runs there, maybe several times: its time without the draw of its data.
+def start_clock(device: torch.device) -> Callable[[], float]:
+    """Begin to measure time when a device is idle; the function that is returned gives the seconds until it is called.
 
-    Time begins with a loss, and ends with ``pause``. On CUDA it is the time between events on the current stream, at
-    first idle, so the gaps count in which the device waits for launches.
+    On CUDA it is the time between events on the current stream, so gaps count in which the device waits for launches.
     """
+    settle(device)
+    if device.type != "cuda":
+        start = time.perf_counter()
+        return lambda: time.perf_counter() - start
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+    begin.record(torch.cuda.current_stream(device))
 
-    def __init__(self, problem: Problem | Tasks, device: torch.device) -> None:
-        self._problem, self._device = problem, device
-        self._begins: list[Any] = []
-        self._ends: list[Any] = []
+    def stop() -> float:
+        end.record(torch.cuda.current_stream(device))
+        end.synchronize()
+        return float(begin.elapsed_time(end)) / 1e3
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._problem, name)
-
-    def loss(self, model: nn.Module, batch: Any) -> Tensor:
-        """The problem's loss; the first one, and the first after a pause, begins the time."""
-        if len(self._begins) == len(self._ends):
-            if not self._begins:
-                settle(self._device)  # the draw is done
-            self._begins.append(self._now())
-        return self._problem.loss(model, batch)
-
-    def pause(self) -> None:
-        """End the time that a loss began."""
-        self._ends.append(self._now())
-
-    def seconds(self) -> float:
-        """Wait until the device is done; the time from each begin to its end, added up."""
-        pairs = zip(self._begins, self._ends, strict=True)
-        if self._device.type != "cuda":
-            return float(sum(end - begin for begin, end in pairs))
-        self._ends[-1].synchronize()
-        return float(sum(begin.elapsed_time(end) for begin, end in pairs)) / 1e3
-
-    def _now(self) -> Any:
-        if self._device.type != "cuda":
-            return time.perf_counter()
-        event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-        event.record(torch.cuda.current_stream(self._device))
-        return event
+    return stop
 
 
 class Replica:
@@ -140,7 +115,7 @@ class Replica:
             self._copy = None if at_home else copy.deepcopy(trainer.model).to(device)
             spare = copy.deepcopy(self._model)
             for _ in range(WARM_UP):
-                self._gradient(self._problem, spare, 0)
+                self._gradient(spare, trainer.draw(self._problem, [0]))
             settle(device)
         self.begin()
 
@@ -164,16 +139,14 @@ class Replica:
         Its gradient is computed ``work`` times; ``keep`` adds it to ``total``. A loss that is NaN or infinite raises
         ``FloatingPointError``.
         """
-        timed: Any = TimedTask(self._problem, self._device)
         with enough_memory(self._device, _TASK):
             with seeded(self._trainer.layer_key(task), self._device):
-                computed = self._gradient(timed, self._model, task)
-                timed.pause()
+                batch = self._trainer.draw(self._problem, [task])
+                stop = start_clock(self._device)
+                loss, gradient = self._gradient(self._model, batch)
                 for _ in range(work - 1):
-                    self._gradient(timed, self._model, task)
-                    timed.pause()
-                seconds = timed.seconds()
-            loss, gradient = computed
+                    self._gradient(self._model, batch)
+                seconds = stop()
             if keep:
                 self._total = add(self._total, gradient)
             settle(self._device)  # or the next task, on another device, would be disturbed
@@ -183,9 +156,9 @@ class Replica:
         """The sum of the kept gradients of the round, moved to a device."""
         return [None if part is None else part.to(device) for part in self._total]
 
-    def _gradient(self, problem: Problem | Tasks, model: nn.Module, task: int) -> tuple[Tensor, Parts]:
+    def _gradient(self, model: nn.Module, batch: Any) -> tuple[Tensor, Parts]:
         with current(self._device):
-            loss = self._trainer.losses(problem, model, [task])[0]
+            loss = self._trainer.losses(self._problem, model, batch, 1)[0]
             return loss, torch.autograd.grad(loss, trained_weights(model), allow_unused=True)
 
 

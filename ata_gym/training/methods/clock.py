@@ -1,4 +1,4 @@
-"""The workers' clock: which of them compute, whose task ends next, and how long they have been busy."""
+"""The clock of a method: which workers compute, whose task ends next, and how long they have been busy."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from ata_gym.pools import Pool
 from ata_gym.pools.families import CODES
 from ata_gym.simulation.keys import stream_keys
-from ata_gym.simulation.rounds import task_times
+from ata_gym.simulation.task_times import task_times
 from ata_gym.typing import Floats, Ints
 
 
@@ -41,7 +41,10 @@ class WorkerClock:
         self._ends, self._finishes = np.full(pool.n, np.inf), np.zeros(pool.n, np.bool_)
         self._past_runtime = self._past_worker_time = self._now = 0.0
         self._period = 0  # updates when it began
-        self._idle_since, self._idled = np.zeros(pool.n), np.zeros(pool.n)  # since when a worker is idle; and before
+        self._idle_since, self._idled = (
+            np.zeros(pool.n),
+            np.zeros(pool.n),
+        )  # start of the idle time; idle time before
 
     @property
     def busy(self) -> NDArray[np.bool_]:
@@ -61,7 +64,7 @@ class WorkerClock:
         return self._past_worker_time + float(np.cumsum(worked)[-1])  # one after the other, as an env adds them up
 
     def start(self, workers: Ints | list[int], update: int) -> None:
-        """Let each of ``workers`` start a task, after that many server updates; what it computed is cancelled."""
+        """Let ``workers`` start a task each, after ``update`` server updates; the tasks that they ran are cancelled."""
         chosen = np.asarray(workers, np.int64)
         others = self.busy
         others[chosen] = False
@@ -82,9 +85,9 @@ class WorkerClock:
         self.update[chosen] = update
 
     def next(self) -> tuple[int, bool]:
-        """Go on to the next end of a task; its worker, idle now, and whether it was finished rather than given up.
+        """Go on to the next end of a task: its worker, who is idle now, and whether the task was not given up.
 
-        Of those at one moment it is the lowest worker's. If all workers are idle, it raises RuntimeError.
+        If several end at one moment, it is the task of the lowest worker. If all are idle, it raises ``RuntimeError``.
         """
         worker = int(self._ends.argmin())
         end = float(self._ends[worker])

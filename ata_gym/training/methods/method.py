@@ -12,8 +12,8 @@ import numpy as np
 
 from ata_gym.pools import Pool
 from ata_gym.training.methods.clock import WorkerClock
-from ata_gym.training.models import Weights, copy_weights
-from ata_gym.training.trainer import Trainer
+from ata_gym.training.models.model import Weights, copy_weights
+from ata_gym.training.trainer.trainer import Trainer
 from ata_gym.typing import Floats, Ints
 from ata_gym.utils.validation import whole_number
 
@@ -25,9 +25,9 @@ class EndedTask(NamedTuple):
     update: int
     """Server updates when it started."""
     weights: Weights
-    """Those that it started from; its gradient is taken there."""
+    """The weights that it started from, where its gradient is taken."""
     finished: bool
-    """Whether the gradient is there; otherwise the task was given up at its time limit."""
+    """Whether the gradient was computed; otherwise the task was given up at its time limit."""
 
 
 class UpdateRecord(NamedTuple):
@@ -42,13 +42,13 @@ class UpdateRecord(NamedTuple):
     computed: int
     """Gradients that workers have finished."""
     used: int
-    """Those that updates have used."""
+    """Gradients that updates have used."""
     loss: float
     """Mean loss of this update's gradients, at the weights where they were taken; NaN for an update without any."""
 
 
 class ParameterServer:
-    """Starts tasks, waits for their ends, and moves the weights: a method is written in these three verbs.
+    """The server of a method: it starts tasks, waits for their ends, and moves the weights.
 
     Gradient b of update k draws its sample from the key of (seed, k, b), as task b of round k does in a ``Trainer``:
     with B gradients at the current weights, both take the same step to the bit. A gradient is computed when it is used,
@@ -65,7 +65,7 @@ class ParameterServer:
 
     @property
     def updates(self) -> int:
-        """Updates k done."""
+        """The number k of updates so far."""
         return self._trainer.round
 
     @property
@@ -78,11 +78,11 @@ class ParameterServer:
         return np.flatnonzero(self._clock.busy & (self.updates - self._clock.update >= delay))
 
     def delay(self, task: EndedTask) -> int:
-        """Updates since a task started."""
+        """The number of updates since a task started."""
         return self.updates - task.update
 
     def start(self, workers: Ints | Sequence[int]) -> None:
-        """Let each of these workers, all different, start a task at the current weights; what it did is cancelled."""
+        """Let each of these workers start a task at the current weights; the task that it was running is cancelled."""
         chosen = np.asarray(workers, np.int64)
         self._clock.start(chosen, self.updates)
         if self._current is None:
@@ -134,7 +134,7 @@ class Method(ABC):
     def __init__(self, pool: Pool, budget: int) -> None:
         self.pool, self.budget = pool, whole_number("budget", budget)
         self.workers: Ints = np.arange(pool.n)
-        """Those that take part, by default all."""
+        """The workers that take part, by default all."""
         self.time_limit: Floats | float = np.inf
         """The time after which a task is given up: one for all workers, or one for each, shape (n,)."""
 
@@ -145,7 +145,7 @@ class Method(ABC):
 
     @property
     def gradients(self) -> float:
-        """Expected gradients of an update, whose mean is the step: one by default."""
+        """The expected number of gradients of an update, whose mean is the step; one by default."""
         return 1.0
 
     @abstractmethod

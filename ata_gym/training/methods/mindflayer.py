@@ -1,4 +1,4 @@
-"""MindFlayer SGD: a task is given up at a time limit; and the choice of the limits."""
+"""MindFlayer SGD, which gives up a task at a time limit, and the choice of the limits."""
 
 from __future__ import annotations
 

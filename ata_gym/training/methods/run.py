@@ -16,16 +16,16 @@ from ata_gym.training.methods import asynchronous, synchronous
 from ata_gym.training.methods.clock import WorkerClock
 from ata_gym.training.methods.method import Method, ParameterServer, UpdateRecord
 from ata_gym.training.methods.mindflayer import MindFlayer
-from ata_gym.training.settings import TrainingSettings
-from ata_gym.training.trainer import Trainer
+from ata_gym.training.trainer.settings import TrainingSettings
+from ata_gym.training.trainer.trainer import Trainer
 from ata_gym.typing import Floats, Ints
 from ata_gym.utils.validation import unknown, whole_number
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from ata_gym.training.problems.problem import Problem
-    from ata_gym.training.tasks import Tasks
+    from ata_gym.training.problem import Problem
+    from ata_gym.training.tasks.tasks import Tasks
 
 _SETTINGS = {field.name for field in fields(TrainingSettings)}
 
@@ -78,7 +78,7 @@ class MethodRun(Iterator[UpdateRecord]):
         Keys the task times, as the seed given to an env's ``reset``, and the weights and gradients, as for ``Trainer``.
     arguments
         The other fields of ``TrainingSettings``, with ``optimizer="sgd"`` by default, the optimiser of all the methods'
-        formulas (``graphs`` has no effect); and the hyperparameters of the method's class, such as ``max_delay`` of
+        formulas, without ``graphs``; and the hyperparameters of the method's class, such as ``max_delay`` of
         Ringmaster ASGD.
 
     Raises
@@ -113,6 +113,8 @@ class MethodRun(Iterator[UpdateRecord]):
             )
         checked = given.pool
         settings = {"optimizer": "sgd", "seed": seed} | {k: v for k, v in arguments.items() if k in _SETTINGS}
+        if settings.get("graphs"):
+            raise ValueError("graphs=True does not go with a method, whose gradients are at other weights each time")
         found = find_method(method)
         try:
             self.method = found(checked, budget, **{k: v for k, v in arguments.items() if k not in _SETTINGS})
@@ -166,9 +168,9 @@ def run_method(
     runtime: float = math.inf,
     **arguments: Any,
 ) -> MethodResult:
-    """Run a method for so many updates at most, and before the first that is later than ``runtime``.
+    """Run a method for at most so many updates, and not beyond the time ``runtime``.
 
-    The other arguments and the errors are those of ``MethodRun``; ValueError, too, for a runtime that is not positive.
+    The other arguments and the errors are those of ``MethodRun``; a runtime that is not positive is a ``ValueError``.
 
     >>> from ata_gym.pools import deterministic
     >>> result = run_method("minibatch", deterministic([1.0, 2.0]), "quadratic", updates=3, budget=2)

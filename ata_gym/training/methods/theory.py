@@ -9,34 +9,11 @@ MindFlayer SGD, UAI 2025.
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 import numpy as np
 
 from ata_gym.typing import Floats, Ints
-
-
-def gradients_needed(variance: float, accuracy: float) -> int:
-    """Gradients for one step: max(1, ceil(sigma^2 / eps)), Rennala SGD's batch S and Ringmaster ASGD's threshold R.
-
-    >>> gradients_needed(0.1, 0.03)
-    4
-    """
-    return max(1, math.ceil(variance / accuracy))
-
-
-def updates_needed(step_size: float, accuracy: float, gap: float) -> int:
-    """Updates K = ceil(4 Delta / (gamma eps)).
-
-    Worked out here: the mean of E||grad f||^2 over K updates is at most 2 Delta / (gamma K) plus a term of noise that
-    each of the step sizes below keeps under eps / 2. It agrees with the published 8 L Delta / eps * max(1, sigma^2 /
-    (eps B)) of MindFlayer SGD (UAI 2025).
-
-    >>> updates_needed(0.5, 0.1, 2.0)
-    160
-    """
-    return math.ceil(4 * gap / (step_size * accuracy))
 
 
 def synchronous_step(smoothness: float, variance: float, accuracy: float, gradients: int) -> float:

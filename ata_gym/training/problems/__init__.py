@@ -1,1 +1,5 @@
-"""Problems: the contract of what is trained, and the problems that come with the package."""
+"""The problems that come with the package."""
+
+from ata_gym.utils.extras import require
+
+require("torch", extra="train", purpose="Training")

@@ -5,8 +5,6 @@ from __future__ import annotations
 import zipfile
 from pathlib import Path
 
-import ata_gym.training.needs_torch  # noqa: F401 - before what needs torch
-
 import numpy as np
 import torch
 from torch import Tensor, nn

@@ -9,13 +9,15 @@ import bz2
 import gzip
 import io
 import lzma
-import math
 import pickle
-import struct
 import tarfile
 from collections.abc import Callable
+from functools import partial
+from importlib import import_module
 from itertools import islice
+from operator import index
 from pathlib import Path
+from types import FunctionType
 from typing import IO, Any
 
 import numpy as np
@@ -32,22 +34,25 @@ _MEMBERS = 1000
 _OPENERS: dict[bytes, Callable[..., Any]] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ": lzma.open}
 """How files with these first bytes are unpacked."""
 
-_NUMPY = {
-    (f"numpy.{core}.{module}", name)
-    for core in ("core", "_core")
-    for module, name in (("multiarray", "_reconstruct"), ("multiarray", "scalar"), ("numeric", "_frombuffer"))
+_ALLOWED: dict[tuple[str, str], Any] = {
+    ("numpy", "ndarray"): np.ndarray,
+    ("numpy", "dtype"): np.dtype,
+    ("_codecs", "encode"): lambda text, _encoding: text.encode("latin-1"),  # bytes, as old protocols write them
+    **{
+        (f"numpy.{core}.{module}", name): getattr(import_module(f"numpy._core.{module}"), name)
+        for core in ("core", "_core")
+        for module, name in (("multiarray", "_reconstruct"), ("multiarray", "scalar"), ("numeric", "_frombuffer"))
+    },
 }
-_KNOWN = {*_NUMPY, ("numpy", "ndarray"), ("numpy", "dtype"), ("_codecs", "encode")}
-"""The names in the pickles of plain arrays and numbers, of all protocols."""
-_KINDS = {f"{sign}{size}" for sign in "iu" for size in (1, 2, 4, 8)}
+"""The objects that the pickles of plain arrays and numbers name, in all protocols."""
 
 
 def read_archive(path: Path) -> Parts:
     """Read ``train_x`` and ``test_x`` (N, 32, 32, 3) uint8, and the fine labels ``train_y`` and ``test_y`` (N,).
 
     The path is that of ``cifar-100-python.tar.gz``, ``cifar-100-binary.tar.gz``, or of the folder that one of them
-    holds. If it is damaged, is not such an archive, unpacks to more than ``MOST`` bytes, or its pickles hold more than
-    arrays and plain values, it raises ``ValueError``.
+    holds. If it is damaged, is not such an archive, unpacks to more than ``MOST`` bytes, or its pickles name more than
+    arrays need, it raises ``ValueError``.
     """
     try:
         files = _extracted(path) if path.is_dir() else _packed(path)
@@ -110,94 +115,30 @@ def _from_records(content: bytes) -> tuple[NDArray[Any], NDArray[Any]]:
     return records[:, 2:], records[:, 1]
 
 
+class _Unpickler(pickle.Unpickler):
+    """Reads pickles of plain values and arrays, and refuses those that name anything else."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        """The object of a name that arrays need."""
+        if (module, name) not in _ALLOWED:
+            raise pickle.UnpicklingError(f"it names {module}.{name}, which a plain array does not need")
+        found = _ALLOWED[module, name]
+        if isinstance(found, FunctionType):  # a copy, since a pickle may set its attributes
+            return partial(found)
+        return found
+
+
 def _from_pickle(content: bytes) -> tuple[NDArray[Any], NDArray[Any]]:
     try:
-        tree = _Reader(io.BytesIO(content), encoding="bytes").load()
-        named = {name.encode() if isinstance(name, str) else bytes(_raw(name)): part for name, part in tree.items()}
-        return _images(named[b"data"]), _labels(named[b"fine_labels"])
+        tree = _Unpickler(io.BytesIO(content), encoding="bytes").load()
+        named = {name if isinstance(name, str) else name.decode(): part for name, part in tree.items()}
+        pixels, labels = named["data"], named["fine_labels"]
+        if not isinstance(labels, np.ndarray):
+            labels = np.array([index(label) for label in labels])
     except KeyError as error:
         raise ValueError(f"has no {error}") from error
     except Exception as error:  # a damaged pickle may raise anything
         raise ValueError(f"is no pickle of plain arrays: {error}") from error
-
-
-class _Inert:
-    """In place of a function that a pickle calls: it keeps the arguments, and does nothing."""
-
-    def __init__(self, *arguments: Any) -> None:
-        self.arguments = arguments
-        self.state: Any = None
-
-    def __setstate__(self, state: Any) -> None:
-        self.state = state
-
-
-class _Reader(pickle._Unpickler):  # the one in C allots as much memory as a pickle says
-    """Reads pickles of plain values and arrays; it calls no function that they name, and refuses other names."""
-
-    dispatch = pickle._Unpickler.dispatch.copy()
-
-    def find_class(self, module: str, name: str) -> type[_Inert]:
-        if (module, name) not in _KNOWN:
-            raise pickle.UnpicklingError(f"it names {module}.{name}, which a plain array does not need")
-        return type(name, (_Inert,), {})  # a class of its own: a pickle may write into it
-
-    def load_bytearray8(self) -> None:
-        """Read as many bytes as there are; the library's own function allots as many as the pickle says."""
-        reader: Any = self  # whose methods the type checker does not know
-        (size,) = struct.unpack("<Q", reader.read(8))
-        reader.append(reader.read(min(size, MOST)))
-
-    dispatch[pickle.BYTEARRAY8[0]] = load_bytearray8  # type: ignore[assignment]
-
-
-def _labels(part: Any) -> NDArray[Any]:
-    if isinstance(part, _Inert):
-        return _array(part)
-    numbers = [_number(label) if isinstance(label, _Inert) else label for label in part]
-    if not all(isinstance(label, int | float) for label in numbers):  # no lists of lists, which may be endless
-        raise ValueError("its fine_labels must be numbers")
-    return np.array(numbers)
-
-
-def _images(part: Any) -> NDArray[Any]:
-    pixels = _array(part)
-    if pixels.dtype != np.uint8 or pixels.ndim != 2 or pixels.shape[1] != _PIXELS:
-        raise ValueError(f"its images must be bytes, {_PIXELS} for each, not {pixels.dtype} {pixels.shape}")
-    return pixels
-
-
-def _array(part: Any) -> NDArray[Any]:
-    """The array of an inert one, as protocol 5 writes it, or as those before do."""
-    if type(part).__name__ == "_frombuffer":
-        raw, kind, shape, order, *_ = part.arguments
-    else:
-        _, shape, kind, by_columns, raw = part.state
-        order = "F" if by_columns else "C"
-    if order not in {"C", "F"}:
-        raise ValueError(f"its arrays must be stored by rows or by columns, not {order!r}")
-    dtype, content = _dtype(kind), _raw(raw)
-    if math.prod(shape) * dtype.itemsize != len(content):
-        raise ValueError(
-            f"an array of shape {shape} needs {math.prod(shape) * dtype.itemsize} bytes, not {len(content)}"
-        )
-    return np.frombuffer(content, dtype).reshape(shape, order=order)
-
-
-def _number(part: _Inert) -> int:
-    kind, raw = part.arguments
-    return int(np.frombuffer(_raw(raw), _dtype(kind)).item())
-
-
-def _dtype(kind: Any) -> np.dtype[Any]:
-    """The whole-number dtype of an inert one: its first argument is as u1 or i8, its state has the order of bytes."""
-    name = kind.arguments[0].decode() if isinstance(kind.arguments[0], bytes) else kind.arguments[0]
-    if name not in _KINDS:
-        raise ValueError(f"its arrays must be of whole numbers, not {name!r}")
-    order: Any = kind.state[1] if kind.state else "="
-    return np.dtype(name).newbyteorder(order.decode() if isinstance(order, bytes) else order)  # type: ignore[arg-type]
-
-
-def _raw(part: Any) -> Any:
-    """Bytes, also those that newer Pythons write as text in old protocols."""
-    return part.arguments[0].encode("latin-1") if isinstance(part, _Inert) else part
+    if not isinstance(pixels, np.ndarray) or pixels.dtype != np.uint8 or pixels.shape[1:] != (_PIXELS,):
+        raise ValueError(f"must hold an array with {_PIXELS} bytes for each image")
+    return pixels, labels

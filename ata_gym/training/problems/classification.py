@@ -6,8 +6,6 @@ import copy
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, Self
 
-import ata_gym.training.needs_torch  # noqa: F401 - before what needs torch
-
 import numpy as np
 import torch
 from numpy.typing import ArrayLike

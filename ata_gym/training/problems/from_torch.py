@@ -6,14 +6,12 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Any
 
-import ata_gym.training.needs_torch  # noqa: F401 - before what needs torch
-
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from ata_gym.training.devices.device import seeded
-from ata_gym.training.models import accepting
+from ata_gym.training.models.device import seeded
+from ata_gym.training.models.model import accepting
 from ata_gym.training.problems.classification import Classification, Samples, every_fifth_held_out
 
 _AT_ONCE = 1024

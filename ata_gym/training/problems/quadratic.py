@@ -7,8 +7,6 @@ import math
 from collections.abc import Mapping
 from typing import Self
 
-import ata_gym.training.needs_torch  # noqa: F401 - before what needs torch
-
 import torch
 from scipy.special import ndtri
 from torch import Tensor, nn

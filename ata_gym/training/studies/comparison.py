@@ -17,11 +17,11 @@ from ata_gym.bench.experiment.store import Folder, finished, read_frame, write_f
 from ata_gym.bench.report.table import LEFT, Table, right
 from ata_gym.training.methods.method import UpdateRecord
 from ata_gym.training.methods.run import MethodRun, find_method
-from ata_gym.training.problems.problem import Problem
+from ata_gym.training.problem import Problem
 from ata_gym.training.studies.curves import Goal, LossReading, goal
 from ata_gym.training.studies.trajectory import deterministic
-from ata_gym.training.tasks import Tasks
-from ata_gym.training.trainer import Trainer
+from ata_gym.training.tasks.tasks import Tasks
+from ata_gym.training.trainer.trainer import Trainer
 
 GRID = tuple(5.0**power for power in range(-5, 5))
 """The learning rates among which the experiments of Ringmaster ASGD (ICML 2025) choose each method's."""
@@ -43,7 +43,7 @@ class MethodChoice:
     label: str
     method: str
     lr: float | str | None = None
-    """A number; ``"theory"``, for the step size that theory gives; or None, for the default."""
+    """A number, ``"theory"`` for the step size that theory gives, or None for the default."""
     tuned: bool = False
     """Whether the number is the best of a grid."""
 
@@ -64,15 +64,15 @@ class MethodChoice:
             )
         return cls(text, name, lr)
 
-    def tried(self) -> list[MethodChoice]:
-        """The same with each learning rate of the grid, or this alone if it has one of its own."""
+    def at_each_rate(self) -> list[MethodChoice]:
+        """The choice at each learning rate of the grid, or as it is if it has a rate of its own."""
         if self.lr is not None:
             return [self]
         return [replace(self, label=f"{self.method}={lr:g}", lr=lr, tuned=True) for lr in GRID]
 
     @property
     def kind(self) -> str | None:
-        """What kind of learning rate it has; None for one in proportion to that of the policies."""
+        """The kind of its learning rate; None for one in proportion to that of the policies."""
         if isinstance(self.lr, float):
             return TUNED if self.tuned else GIVEN
         return THEORY if self.lr == _THEORY else None
@@ -82,9 +82,8 @@ class MethodChoice:
 
         By default it is in proportion to the gradients of an update, so that each gradient moves the weights as far as
         one of Rennala's or of a policy's. The tuned rates of Ringmaster ASGD (ICML 2025) agree: 0.2 for one gradient,
-        and 1 for Rennala's 6. Theory's are half as large for asynchronous methods where noise dominates: its constants
-        are not tight. ``"theory"`` asks for these, with the problem's L and sigma^2, and eps = sigma^2 / B, since B is
-        sigma^2 / eps there; ValueError if the problem does not know them, or if workers are drawn anew.
+        and 1 for Rennala's 6. ``"theory"`` asks for the step sizes of theory, with the problem's L and sigma^2, and
+        eps = sigma^2 / B. It raises ``ValueError`` if the problem does not know them, or if workers are drawn anew.
 
         >>> from ata_gym.training.problems.quadratic import Quadratic
         >>> experiment = Experiment.on_scenario("icml2025-cifar100", seeds=1)
@@ -121,9 +120,9 @@ def rate_of_policies(
 ) -> tuple[float | None, str]:
     """The learning rate of the policies and its kind, from a number, ``"theory"`` or None.
 
-    A round of theirs is an update of Rennala SGD, whose step size ``"theory"`` asks for. Where none is given, ``tune``
-    asks for the best of the grid, and the rate is the first of it. ValueError for other texts, and as
-    ``MethodChoice.rate`` raises it.
+    A round of the policies is an update of Rennala SGD, whose step size ``"theory"`` asks for. Without a text, ``tune``
+    asks for the best rate of the grid, and the first one is returned. It raises ``ValueError`` for other texts, and
+    where ``MethodChoice.rate`` does.
     """
     if text is None:
         return (GRID[0], TUNED) if tune else (None, DEFAULT)
@@ -148,29 +147,17 @@ def rate_note(lr: float | None, kind: str) -> str:
 def tune_policies(
     trainer: Trainer, rounds: int, folder: Path, train: Callable[[Trainer, Path], pl.DataFrame]
 ) -> tuple[pl.DataFrame, Trainer, Path]:
-    """Choose the learning rate of the policies' trajectory from the grid, as ``best`` does that of a method.
+    """Choose the learning rate of the policies' trajectory from the grid, as ``best`` does for a method.
 
-    All policies have the same losses, and their clocks only rise. So the trajectory is the best for each of them that
-    reaches a hundredth of the first loss in the earliest round, or else has the lowest loss; see ``goal``.
+    All policies have the same losses, and their clocks only rise. So one trajectory is the best for all of them: the
+    one that reaches a hundredth of the first loss in the earliest round, or else the lowest loss; see ``goal``.
 
-    Parameters
-    ----------
-    trainer
-        Its other settings are those of every rate.
-    folder
-        In it each rate gets a folder of its own.
-    train
-        Trains in such a folder to the last round, or reads what is there. A rate at which it raises FloatingPointError
-        is left out.
+    Each rate gets a folder of its own in ``folder``. ``train`` trains there to the last round, or reads what is there;
+    a rate at which it raises ``FloatingPointError`` is left out. If all rates are, that error is raised.
 
     Returns
     -------
     The chosen trajectory, a trainer with its learning rate, before the first round, and its folder.
-
-    Raises
-    ------
-    FloatingPointError
-        If the loss is NaN or infinite at every rate.
     """
     reading = LossReading.of(trainer.problem, rounds)
     order: dict[float, tuple[float, ...]] = {}
@@ -193,22 +180,22 @@ def tune_policies(
     return at(min(order, key=order.__getitem__))
 
 
-def unlike(choices: Iterable[MethodChoice], kind: str) -> dict[str, str]:
-    """Methods, by label, whose learning rates are of another kind than that of the policies, and of which.
+def without_ratio(choices: Iterable[MethodChoice], kind: str) -> dict[str, str]:
+    """The kinds of learning rates, by the label of the method, that are not the kind of the policies' rate.
 
-    >>> unlike([MethodChoice.parse(text) for text in ("rennala", "ringmaster=theory", "asgd=0.1")], GIVEN)
+    >>> without_ratio([MethodChoice.parse(text) for text in ("rennala", "ringmaster=theory", "asgd=0.1")], GIVEN)
     {'ringmaster=theory': 'that of theory'}
     """
     return {choice.label: choice.kind for choice in choices if choice.kind not in {None, kind}}
 
 
-def unlike_note(unlike: Mapping[str, str], kind: str) -> str:
-    """Why there are no ratios for some methods; empty if there are."""
-    if not unlike:
+def no_ratio_note(kinds: Mapping[str, str], kind: str) -> str:
+    """Why some methods have no ratios; an empty text if all have them."""
+    if not kinds:
         return ""
-    said = ", ".join(f"{label} ({which})" for label, which in unlike.items())
+    named = ", ".join(f"{label} ({which})" for label, which in kinds.items())
     return (
-        f"no ratios for {said}: the learning rate of the policies is {kind}, and a time to a loss is compared only "
+        f"no ratios for {named}: the learning rate of the policies is {kind}, and a time to a loss is compared only "
         "where the learning rates are chosen alike"
     )
 
@@ -225,8 +212,8 @@ def run_once(
     """Run a method until it has used rounds * B gradients, as the policies do, or read its file if there is one.
 
     Trainer and experiment are those of the policies: the method has the same problem, settings, pool and budget B.
-    After every update ``progress`` is called with the number of gradients used; ``made_by`` is kept beside the file;
-    ``threads`` are torch's.
+    After every update ``progress`` is called with the number of gradients used. ``made_by`` is kept beside the file;
+    ``threads`` is the number of torch's threads.
 
     Returns
     -------
@@ -271,12 +258,14 @@ def result(folder: Folder, choice: MethodChoice) -> Path:
 
 
 def read_updates(reading: LossReading, frame: pl.DataFrame, experiment: Experiment) -> pl.Series:
-    """The losses of a method's updates as they are read: means over as many gradients as those of the policies."""
+    """The losses of a method's updates as they are read: each mean is over as many gradients as for the policies."""
     return reading.stretched(len(frame) / experiment.rounds)(frame["loss"])
 
 
-def lay(frames: Mapping[MethodChoice, pl.DataFrame], experiment: Experiment, reading: LossReading) -> pl.DataFrame:
-    """The methods' curves in the form of ``curves.lay``, at log-spaced updates; its rounds are updates here."""
+def method_curves(
+    frames: Mapping[MethodChoice, pl.DataFrame], experiment: Experiment, reading: LossReading
+) -> pl.DataFrame:
+    """The methods' curves as of ``curves.losses_on_clocks``, at log-spaced updates in place of rounds."""
     curves = []
     for choice, frame in frames.items():
         shown = replace(experiment, rounds=len(frame), also=()).record_at()
@@ -291,9 +280,9 @@ def lay(frames: Mapping[MethodChoice, pl.DataFrame], experiment: Experiment, rea
 def reached(
     frames: Mapping[MethodChoice, pl.DataFrame], goal: Goal, experiment: Experiment, reading: LossReading
 ) -> pl.DataFrame:
-    """When each method reaches the goal, every update counted, in the form of a policy's record of that round.
+    """The clocks at which each method reaches the goal, in the form of a policy's record of that round.
 
-    Runtime and worker time are null where it does not.
+    Every update counts. Runtime and worker time are null for a method that does not reach it.
     """
     rows = []
     for choice, frame in frames.items():
@@ -307,7 +296,7 @@ def reached(
 def best(
     frames: Mapping[MethodChoice, pl.DataFrame], goal: Goal, experiment: Experiment, reading: LossReading
 ) -> MethodChoice:
-    """Of the same method at several learning rates the one that reaches the goal first, or else ends the lowest."""
+    """Among several learning rates of a method, the choice that reaches the goal first, or else ends the lowest."""
 
     def order(choice: MethodChoice) -> tuple[float, float]:
         one = {choice: frames[choice]}

@@ -14,14 +14,14 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import StrMethodFormatter
 
 from ata_gym.bench.report import style
-from ata_gym.training.problems.problem import Problem
-from ata_gym.training.tasks import Tasks
+from ata_gym.training.problem import Problem
+from ata_gym.training.tasks.tasks import Tasks
 
 _SMOOTHED = 50
-"""The mean of a noisy loss is over about the number of rounds divided by this."""
+"""The mean of a noisy loss is over about the number of rounds divided by this number."""
 
-_SHOWN = 1000
-"""The pictures begin at the longest time divided by this; before, little happens."""
+SHOWN = 1000
+"""The pictures begin at the longest time divided by this number; before, little happens."""
 
 CLOCKS = ("runtime", "total_worker_time")
 _TITLES = ("how long training takes (left is faster)", "how much work it costs (left is cheaper)")
@@ -43,16 +43,16 @@ class LossReading:
 
     @classmethod
     def of(cls, problem: Problem | Tasks, rounds: int) -> Self:
-        """Of so many rounds of a problem; one whose ``exact_loss`` is True reports losses without noise."""
+        """The reading for so many rounds of a problem; its losses have no noise if its ``exact_loss`` is True."""
         exact = bool(getattr(problem, "exact_loss", False))
         return cls(1 if exact else max(1, rounds // _SMOOTHED), exact)
 
     def stretched(self, factor: float) -> Self:
-        """The same for steps that are shorter by a factor: the mean is over as many gradients."""
+        """The reading for steps that are shorter by a factor: the mean is over as many gradients."""
         return self if self.exact else replace(self, over=max(1, round(self.over * factor)))
 
     def label(self, step: str = "round") -> str:
-        """What is read, for an axis."""
+        """The name of what is read, for an axis."""
         if self.exact:
             return "loss, exact"
         if self.over == 1:
@@ -84,7 +84,7 @@ def goal(trajectory: pl.DataFrame, reading: LossReading) -> Goal:
     return Goal(float(level), int(steps["round"][int(np.argmax(losses <= level))]))
 
 
-def lay(trajectory: pl.DataFrame, records: pl.DataFrame, reading: LossReading) -> pl.DataFrame:
+def losses_on_clocks(trajectory: pl.DataFrame, records: pl.DataFrame, reading: LossReading) -> pl.DataFrame:
     """Join a trajectory of ``train_once`` with the records of ``ata_gym.bench``, at the recorded rounds.
 
     The columns are policy, round, runtime, total_worker_time (means over the seeds) and loss as it is read.
@@ -93,8 +93,8 @@ def lay(trajectory: pl.DataFrame, records: pl.DataFrame, reading: LossReading) -
     return _clocks(records).join(steps.select("round", loss=reading(steps["loss"])), on="round", maintain_order="left")
 
 
-def lay_evaluations(trajectory: pl.DataFrame, records: pl.DataFrame) -> pl.DataFrame:
-    """The problem's figures on held-out data, in the form of ``lay``: a column for each in place of the loss.
+def evaluations_on_clocks(trajectory: pl.DataFrame, records: pl.DataFrame) -> pl.DataFrame:
+    """The problem's figures on held-out data, as of ``losses_on_clocks``, with a column for each in place of the loss.
 
     Between two recorded rounds a clock is taken to run evenly.
     """
@@ -126,11 +126,11 @@ def coinciding(records: pl.DataFrame) -> list[list[str]]:
     return [group for group in groups.values() if len(group) > 1]
 
 
-def on_each_other(records: pl.DataFrame) -> str:
-    """A sentence on the policies whose lines cannot be told apart; empty if there are none.
+def equal_clocks_note(records: pl.DataFrame) -> str:
+    """A sentence on the policies whose lines cover each other; an empty text if there are none.
 
     >>> records = pl.DataFrame({"policy": ["ata", "mine"], "round": 7, "runtime": 1.0, "total_worker_time": 5.0})
-    >>> on_each_other(records)
+    >>> equal_clocks_note(records)
     'ata and mine lie exactly on each other up to round 7: their allocations are equal.'
     """
     parts, rounds = [], int(records["round"].to_numpy().max())
@@ -146,7 +146,7 @@ def on_each_other(records: pl.DataFrame) -> str:
 def draw(
     curves: pl.DataFrame, evaluations: pl.DataFrame, label: str, title: str, stem: Path, note: str = ""
 ) -> list[Path]:
-    """Draw what ``lay`` and ``lay_evaluations`` gave against runtime and against worker time, as PNG and SVG.
+    """Draw losses and evaluations against runtime and against worker time, as PNG and SVG.
 
     There is a row of panels for the loss, named ``label``, and one for each held-out figure; ``note`` is written below.
     """
@@ -178,12 +178,12 @@ def _lines(axes: Axes, frame: pl.DataFrame, clock: str, quantity: str, policies:
 
 
 def finish(axes: Axes, times: pl.Series, figures: pl.Series) -> None:
-    """The axes of a panel: clocks over their last decades; a loss that is positive is shown by its logarithm."""
+    """Set the axes of a panel: a clock over its last decades, and a positive loss by its logarithm."""
     logarithmic = figures.name.endswith("loss") and bool((figures > 0).all())
     axes.set(xscale="log", yscale="log" if logarithmic else "linear")
     axes.margins(x=0.01)
     clock = times.to_numpy()
-    if clock.min() < clock.max() / _SHOWN:
-        axes.set_xlim(clock.max() / _SHOWN, clock.max() * 1.05)
+    if clock.min() < clock.max() / SHOWN:
+        axes.set_xlim(clock.max() / SHOWN, clock.max() * 1.05)
     style.plain_numbers(axes)
     axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))

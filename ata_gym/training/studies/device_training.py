@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -17,19 +19,18 @@ from ata_gym.bench.experiment.experiment import plural
 from ata_gym.bench.experiment.outdated import Made, check_code
 from ata_gym.bench.experiment.provenance import Provenance, merged, provenance
 from ata_gym.bench.experiment.store import Folder, begin, discard, finished, open_folder, read_frame, write_frame
-from ata_gym.bench.report import style
 from ata_gym.bench.report.report import Report, write
 from ata_gym.bench.report.table import LEFT, Table, markdown, right
 from ata_gym.pools import Pool, trace
 from ata_gym.scenarios import Scenario
 from ata_gym.training.devices.clock import DeviceClock
 from ata_gym.training.devices.workers import measure_times
-from ata_gym.training.studies.curves import LossReading
+from ata_gym.training.studies.curves import LossReading, draw
 from ata_gym.training.studies.trajectory import made_by_problem, training_config
-from ata_gym.training.trainer import Trainer
+from ata_gym.training.trainer.trainer import Trainer
 from ata_gym.training.wrapper import TrainingWrapper
 from ata_gym.utils.signals import stop_requested
-from ata_policies.steps import decide
+from ata_policies.steps import decide, play_on
 
 MEASURED = 30
 """Tasks of each worker that are timed before the first round, for policies that know something of the workers."""
@@ -38,76 +39,65 @@ _PLAYED = ("ata_gym/TaskAllocation-v0", "ata_gym/TaskRace-v0")
 _RECORDED = ("loss", "runtime", "total_worker_time")
 
 
-def train_on_devices(
-    trainer: Trainer,
-    workers: str,
-    policies: Sequence[str],
-    rounds: int,
-    out: Path,
-    *,
-    problem: str,
-    data: Path | None = None,
-    price: float = 0.0,
-    progress: Callable[[str, int], None] = lambda _policy, _rounds: None,
-    save_every: float = 10.0,
-    rerun_changed: bool = False,
-) -> Report:
-    """Let each policy train a model from the trainer's initial weights, its tasks run and timed on real workers.
+@dataclass(frozen=True)
+class DeviceStudy:
+    """Policies that train a model from the same weights, each with its tasks run and timed on real workers.
 
     At first some tasks of each worker are timed; these times are the pool that the policies' constants and oracles
     know. A killed run goes on from its last checkpoint, and policies may be added later. On workers of one device all
     policies have the same losses; the times are those of the run, and not the same the next time.
-
-    Parameters
-    ----------
-    trainer
-        As for ``DeviceClock``; its seed is that of the policies, too.
-    workers
-        Such as ``"cuda:0,cuda:1,cpu:2"``.
-    policies
-        Names; their envs are those of allocations and races.
-    problem, data
-        As the user named them.
-    price
-        What a second of worker time costs in seconds of runtime.
-    progress
-        Called after every round with the policy and the number of rounds that it has played.
-    save_every
-        Seconds between checkpoints.
-    rerun_changed
-        Whether what was made by other code is made anew; without it that is refused.
-
-    Returns
-    -------
-    A report on all policies: their clocks and losses after the last round.
-
-    Raises
-    ------
-    ValueError
-        For wrong workers, a policy that cannot play, a loss that is NaN or infinite, or a folder of something else.
-    MemoryError
-        If a device has not enough memory for a task.
-    KeyboardInterrupt
-        On Ctrl-C, after a checkpoint.
     """
-    for policy in policies:
-        _check(policy)
-    clock = DeviceClock(trainer, workers)
-    names = [str(worker) for worker in clock.workers]
-    ours = {"clock": "device", "workers": names, "rounds": rounds, "price": price}
-    folder = open_folder(out, ours | training_config(trainer, problem, data))
-    measured, by = folder.path / "measured" / "times.parquet", made_by_problem(problem, __name__)
-    made = [_made(policy, folder, by) for policy in policies]
-    check_code([Made(problem, (measured,), by), *made], rerun_changed)
-    try:
-        scenario = Scenario(_measured_pool(clock, measured, by), trainer.budget, rounds, price=price)
-        with stop_requested() as stop:
-            for one in made:
-                if not stop():
-                    _train(one, clock, scenario, partial(progress, one.name), save_every, stop)
-    except FloatingPointError as error:
-        raise ValueError(str(error)) from error
-    return _report({policy: read_frame(folder.result(policy)) for policy in policies}, clock, scenario, folder.path)
+
+    workers: str
+    """Such as ``"cuda:0,cuda:1,cpu:2"``."""
+    policies: Sequence[str]
+    """Names of policies for allocations or races."""
+    rounds: int
+    problem: str
+    """The problem of the trainer, and its data, as the user named them."""
+    data: Path | None = None
+    price: float = 0.0
+    """What a second of worker time costs in seconds of runtime."""
+    save_every: float = 10.0
+    """Seconds between checkpoints."""
+    rerun_changed: bool = False
+    """Whether what was made by other code is made anew; otherwise it is refused."""
+
+    def run(
+        self, trainer: Trainer, out: Path, progress: Callable[[str, int], None] = lambda _policy, _rounds: None
+    ) -> Report:
+        """Train in a folder, and report on the clocks and losses of all policies after the last round.
+
+        The trainer is one for ``DeviceClock``, and its seed is that of the policies, too. ``progress`` is called after
+        every round with the policy and the number of rounds that it has played.
+
+        Raises
+        ------
+        ValueError
+            For wrong workers, a policy that cannot play, a loss that is NaN or infinite, or a folder of something else.
+        MemoryError
+            If a device has not enough memory for a task.
+        KeyboardInterrupt
+            On Ctrl-C, after a checkpoint.
+        """
+        for policy in self.policies:
+            _check(policy)
+        clock = DeviceClock(trainer, self.workers)
+        names = [str(worker) for worker in clock.workers]
+        ours = {"clock": "device", "workers": names, "rounds": self.rounds, "price": self.price}
+        folder = open_folder(out, ours | training_config(trainer, self.problem, self.data))
+        measured, by = folder.path / "measured" / "times.parquet", made_by_problem(self.problem, __name__)
+        made = [_made(policy, folder, by) for policy in self.policies]
+        check_code([Made(self.problem, (measured,), by), *made], self.rerun_changed)
+        try:
+            scenario = Scenario(_measured_pool(clock, measured, by), trainer.budget, self.rounds, price=self.price)
+            with stop_requested() as stop:
+                for one in made:
+                    if not stop():
+                        _train(one, clock, scenario, partial(progress, one.name), self.save_every, stop)
+        except FloatingPointError as error:
+            raise ValueError(str(error)) from error
+        return _report({policy: read_frame(folder.result(policy)) for policy in self.policies}, clock, scenario, out)
 
 
 def _check(policy: str) -> None:
@@ -117,13 +107,13 @@ def _check(policy: str) -> None:
 
 
 def _made(policy: str, folder: Folder, problem: Provenance) -> Made:
-    """Its results and checkpoint, which depend on the code of the policy and on that of the problem."""
+    """A policy's results and checkpoint, which depend on the code of the policy and on that of the problem."""
     files = folder.result(policy), folder.checkpoint(policy).with_suffix(".pt")
     return Made(policy, files, merged(provenance(policy, __name__), problem))
 
 
 def _measured_pool(clock: DeviceClock, path: Path, made_by: Provenance) -> Pool:
-    """The times of some tasks of each worker, measured once."""
+    """The pool of the times of some tasks of each worker, which are measured once."""
     n = len(clock.workers)
     if not finished(path):
         task, worker = np.divmod(np.arange(MEASURED * n), n)
@@ -141,7 +131,7 @@ def _train(
     save_every: float,
     stop: Callable[[], bool],
 ) -> None:
-    """Train with one policy to the last round, unless it has finished or is stopped, which leaves a checkpoint."""
+    """Train with one policy to the last round, unless it has finished; a stop leaves a checkpoint."""
     (result, saved), name, seed = made.files, made.name, clock.trainer.settings.seed
     rounds = int(scenario.horizon or 0)
     if finished(result):
@@ -159,14 +149,12 @@ def _train(
     else:
         begin(saved, made.by)
     last = perf_counter()
-    while len(rows) < rounds:
-        action, state = decide(policy, env, observation, state)
-        observation, _, _, _, info = env.step(action)
-        rows.append([info[quantity] for quantity in _RECORDED])
+    for step in islice(play_on(policy, env, observation, state), rounds - len(rows)):
+        rows.append([step.info[quantity] for quantity in _RECORDED])
         progress(len(rows))
         stopped = stop()
         if stopped or perf_counter() - last >= save_every:
-            env.save(saved, (state, np.array(rows)))
+            env.save(saved, (step.state, np.array(rows)))
             last = perf_counter()
         if stopped:
             return
@@ -191,19 +179,6 @@ def _report(frames: Mapping[str, pl.DataFrame], clock: DeviceClock, scenario: Sc
     rows = [(str(policy), *(f"{figure:.4g}" for figure in figures)) for policy, *figures in summary.iter_rows()]
     table = Table(f"{about}\ntimes in seconds, as measured in this run", {"policy": LEFT, **right(titles)}, rows)
     files = write(out, {"table.md": markdown([table]), "table.csv": summary})
-    return Report(summary, [table], files, _draw(pl.concat(curves), reading.label(), about, out / "plots" / "loss"))
-
-
-def _draw(curves: pl.DataFrame, label: str, title: str, stem: Path) -> list[Path]:
-    """Draw loss against runtime and against worker time, as PNG and SVG."""
-    with style.figure(9.5, 3.6) as picture:
-        panels = picture.subplots(1, 2, sharey=True)
-        for axes, clock in zip(panels, _RECORDED[1:], strict=True):
-            for policy, line in style.lines(curves["policy"].unique(maintain_order=True).to_list()).items():
-                mine = curves.filter(policy=policy)
-                axes.plot(mine[clock].to_numpy(), mine["loss"].to_numpy(), label=policy, **line)
-            axes.set(xlabel=f"{clock.removeprefix('total_').replace('_', ' ')} (seconds)")
-            axes.margins(x=0.01)
-        panels[0].set_ylabel(label)
-        picture.legend(*panels[0].get_legend_handles_labels(), loc="outside right upper", handlelength=2.6)
-        return style.save(picture, stem, title)
+    lines = pl.concat(curves).select("policy", "round", *_RECORDED)
+    pictures = draw(lines, lines.head(0), reading.label(), f"{about}, times in seconds", out / "plots" / "loss")
+    return Report(summary, [table], files, pictures)

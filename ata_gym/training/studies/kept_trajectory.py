@@ -16,13 +16,14 @@ from ata_gym.bench.experiment.store import Folder, discard, open_folder, withdra
 from ata_gym.bench.progress import progress_bars
 from ata_gym.training.studies.comparison import GRID, tune_policies
 from ata_gym.training.studies.trajectory import (
+    deterministic,
     made_by_problem,
     tensorboard_log,
     train_once,
     training_config,
     trajectory_files,
 )
-from ata_gym.training.trainer import Trainer
+from ata_gym.training.trainer.trainer import Trainer
 from ata_gym.utils.errors import named_failure
 from ata_gym.utils.validation import whole_number
 
@@ -63,11 +64,11 @@ class Training:
         made_by, log_to = made_by_problem(self.problem), folder.path / "tensorboard"
         check_code([Made(name, trajectory_files(folder), made_by)], self.effort.rerun_changed)
         logging = tensorboard_log(log_to, rounds) if self.tensorboard else nullcontext(lambda _: None)
-        with withdrawn_on_failure(folder), progress_bars({name: rounds}) as update, logging as log:
+        same_bits = deterministic(self.threads)
+        with withdrawn_on_failure(folder), progress_bars({name: rounds}) as update, logging as log, same_bits:
             return train_once(
                 trainer, rounds, folder, lambda done, loss: update(name, done, f"loss {loss:.4g}"),
-                evaluate_every=self.evaluate_every, threads=self.threads, save_every=self.effort.save_every, log=log,
-                made_by=made_by,
+                evaluate_every=self.evaluate_every, save_every=self.effort.save_every, log=log, made_by=made_by,
             )  # fmt: skip
 
 

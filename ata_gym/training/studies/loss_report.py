@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from textwrap import wrap
 
 import polars as pl
@@ -11,15 +12,31 @@ import polars as pl
 from ata_gym.bench.competitor import Competitor
 from ata_gym.bench.experiment.experiment import Experiment
 from ata_gym.bench.experiment.store import Folder
+from ata_gym.bench.report import style
 from ata_gym.bench.report.headline import headline
 from ata_gym.bench.report.report import Report, write
 from ata_gym.bench.report.statistics import ends, summarise
 from ata_gym.bench.report.summary_tables import summary_tables
 from ata_gym.bench.report.table import markdown
+from ata_gym.training.methods.run import find_method
 from ata_gym.training.studies import comparison
-from ata_gym.training.studies.curves import Goal, LossReading, draw, goal, lay, lay_evaluations, on_each_other
-from ata_gym.training.studies.methods_picture import draw_methods
-from ata_gym.training.trainer import Trainer
+from ata_gym.training.studies.curves import (
+    CLOCKS,
+    Goal,
+    LossReading,
+    draw,
+    equal_clocks_note,
+    evaluations_on_clocks,
+    finish,
+    goal,
+    losses_on_clocks,
+)
+from ata_gym.training.trainer.trainer import Trainer
+
+_GREY = {"color": "#9A9A9A", "linestyle": "solid", "linewidth": 3.0, "zorder": 0}
+
+_HIGHEST = 2.0
+"""The panels end at the reference's highest loss times this: methods that diverge leave them."""
 
 
 def report(
@@ -38,13 +55,13 @@ def report(
     """
     problem, reading = trainer.problem.name, LossReading.of(trainer.problem, experiment.rounds)
     records, low = folder.results(policies), goal(trajectory, reading)
-    curves = lay(trajectory, records, reading)
-    unlike = comparison.unlike(frames, kind)
-    summary = to_goal(records, low, experiment, reading, frames, unlike)
+    curves = losses_on_clocks(trajectory, records, reading)
+    other_kinds = comparison.without_ratio(frames, kind)
+    summary = to_goal(records, low, experiment, reading, frames, other_kinds)
     missed = " (-: not reached)" if summary.filter(quantity="runtime")["mean"].is_null().any() else ""
     title = f"{problem} to loss {low.loss:.3g}, a hundredth of the first or the lowest{missed}\non {experiment.about}"
-    for said in (comparison.rate_note(trainer.optimizer_choice.lr, kind), comparison.unlike_note(unlike, kind)):
-        title += "".join(f"\n{line}" for line in wrap(said, 96))
+    for note in (comparison.rate_note(trainer.optimizer_choice.lr, kind), comparison.no_ratio_note(other_kinds, kind)):
+        title += "".join(f"\n{line}" for line in wrap(note, 96))
     tables = summary_tables(summary, replace(experiment, rounds=low.round), title)
     files = write(folder.path, {"table.md": markdown(tables), "table.csv": summary})
     if frames:
@@ -55,18 +72,18 @@ def report(
         f"{'the policies, ' * bool(frames)}after all {experiment.rounds:,} rounds: {', '.join(figures)}, "
         f"{reading.label().replace(chr(10), ' ')}: {curves['loss'][-1]:.4g}"
     )
-    note, plots = on_each_other(records), folder.path / "plots"
+    note, plots = equal_clocks_note(records), folder.path / "plots"
     title = f"{problem}, trained on the clocks of the workers of {experiment.about}"
-    evaluations = curves.head(0) if reading.exact else lay_evaluations(trajectory, records)
+    evaluations = curves.head(0) if reading.exact else evaluations_on_clocks(trajectory, records)
     pictures = draw(curves, evaluations, reading.label(), title, plots / "loss", note)
     if frames:
         beside = "gta" if "gta" in policies else policies[0]  # GTA has the clock of Rennala
         as_many = reading.stretched(experiment.scenario.budget).label("gradient")
-        methods = comparison.lay(frames, experiment, reading)
-        pictures += draw_methods(methods, curves.filter(policy=beside), as_many, title, plots / "methods")
+        methods = comparison.method_curves(frames, experiment, reading)
+        pictures += _draw_methods(methods, curves.filter(policy=beside), as_many, title, plots / "methods")
     players = map(Competitor.of, policies)
-    said = f"To the loss {low.loss:.3g}:\n{headline(ends(records.filter(pl.col('round') <= low.round)), players)}"
-    return Report(summary, tables, files, pictures, remark="\n".join(filter(None, (said, remark, note))))
+    first = f"To the loss {low.loss:.3g}:\n{headline(ends(records.filter(pl.col('round') <= low.round)), players)}"
+    return Report(summary, tables, files, pictures, remark="\n".join(filter(None, (first, remark, note))))
 
 
 def to_goal(
@@ -75,15 +92,47 @@ def to_goal(
     experiment: Experiment,
     reading: LossReading,
     frames: Mapping[comparison.MethodChoice, pl.DataFrame],
-    unlike: Iterable[str] = (),
+    without_ratio: Iterable[str] = (),
 ) -> pl.DataFrame:
     """The clocks of policies and methods at a low loss, summarised as ``statistics.summarise`` does.
 
-    The ratios of methods that are ``unlike`` the policies are null.
+    The ratios of the methods ``without_ratio`` are null.
     """
     clocks = records.filter(pl.col("round") <= low.round)
     if frames:
         clocks = pl.concat([clocks, comparison.reached(frames, low, experiment, reading)], how="diagonal")
     summary = summarise(clocks).filter(~pl.col("quantity").is_in(["regret", "support"]))
-    ratio = pl.col("quantity").str.contains("/", literal=True) & pl.col("policy").is_in(list(unlike))
+    ratio = pl.col("quantity").str.contains("/", literal=True) & pl.col("policy").is_in(list(without_ratio))
     return summary.with_columns(pl.when(~ratio).then(pl.col("mean", "low", "high")))
+
+
+def _draw_methods(curves: pl.DataFrame, reference: pl.DataFrame, label: str, title: str, stem: Path) -> list[Path]:
+    """Draw the loss of methods against runtime and worker time, as PNG and SVG.
+
+    ``curves`` are of ``comparison.method_curves``, ``reference`` is one policy's part of ``curves.losses_on_clocks``.
+    """
+    families: dict[str, list[str]] = {}
+    for name in curves["policy"].unique(maintain_order=True):
+        families.setdefault(find_method(name.partition("=")[0]).family, []).append(name)
+    every = pl.concat([reference, curves], how="diagonal")
+    with style.figure(1.2 + 2.9 * len(families), 6.4) as picture:
+        grid = picture.subplots(2, len(families), sharex="row", sharey=True, squeeze=False)
+        for clock, panels in zip(CLOCKS, grid, strict=True):
+            for names, axes in zip(families.values(), panels, strict=True):
+                axes.plot(
+                    reference[clock].to_numpy(), reference["loss"].to_numpy(), label=reference["policy"][0], **_GREY
+                )
+                for place, (name, look) in enumerate(style.lines(names).items()):
+                    mine, colour = curves.filter(policy=name), style.OKABE_ITO[place % len(style.OKABE_ITO)]
+                    axes.plot(mine[clock].to_numpy(), mine["loss"].to_numpy(), label=name, **look | {"color": colour})
+                finish(axes, every[clock], every["loss"])
+                axes.set_xlabel(clock.replace("_", " "))
+            panels[0].set_ylabel(label)
+        for family, axes in zip(families, grid[0], strict=True):
+            axes.set_ylim(top=_HIGHEST * float(reference["loss"].to_numpy().max()))
+            look = {"size": 10, "weight": "bold"}
+            axes.legend(
+                title=family, title_fontproperties=look, alignment="left", fontsize=8.5, handlelength=2.2,
+                loc="lower left", bbox_to_anchor=(0.0, 1.0), borderaxespad=0.2,
+            )  # fmt: skip
+        return style.save(picture, stem, title)

@@ -16,13 +16,13 @@ from ata_gym.bench.experiment.outdated import Made, check_code
 from ata_gym.bench.page.note import write_note
 from ata_gym.bench.progress import progress_bars
 from ata_gym.bench.report.report import Report
-from ata_gym.training.page import about
 from ata_gym.training.studies.comparison import MethodChoice, best, result, run_once
 from ata_gym.training.studies.curves import Goal, LossReading, goal
 from ata_gym.training.studies.kept_trajectory import Trained, Training, keep_trajectory
 from ata_gym.training.studies.loss_report import report
+from ata_gym.training.studies.page import about
 from ata_gym.training.studies.trajectory import made_by_problem
-from ata_gym.training.trainer import Trainer
+from ata_gym.training.trainer.trainer import Trainer
 
 
 class Outcome(NamedTuple):
@@ -88,7 +88,7 @@ class LossStudy:
         self, trained: Trained, experiment: Experiment, low: Goal, reading: LossReading
     ) -> tuple[dict[MethodChoice, pl.DataFrame], dict[str, FloatingPointError]]:
         """The updates of each method at its best learning rate, and why the others could not continue."""
-        tried = [choice.tried() if self.tune else [choice] for choice in self.methods]
+        tried = [choice.at_each_rate() if self.tune else [choice] for choice in self.methods]
         made_by = made_by_problem(self.training.problem, best.__module__)
         everything = [choice for choices in tried for choice in choices]
         files = [(choice.label, (result(trained.folder, choice),)) for choice in everything]

@@ -17,9 +17,9 @@ import torch
 from ata_gym.bench.experiment.experiment import Config
 from ata_gym.bench.experiment.provenance import Provenance, provenance_of
 from ata_gym.bench.experiment.store import Folder, begin, discard, finished, read_frame, write_frame
-from ata_gym.training import checkpoint
-from ata_gym.training.problems.problem import module_of
-from ata_gym.training.trainer import Trainer
+from ata_gym.training.models import checkpoint
+from ata_gym.training.problem import module_of
+from ata_gym.training.trainer.trainer import Trainer
 from ata_gym.utils.extras import require
 from ata_gym.utils.manifest import write_listed
 from ata_gym.utils.sealed import load_checkpoint, save_checkpoint
@@ -29,13 +29,13 @@ EVALUATIONS = 16
 """Evaluations of a trajectory after round 0, unless the user says how often: log-spaced, as the pictures are."""
 
 _LEAP = 10_000
-"""Rounds that a trainer takes at once, at most."""
+"""The largest number of rounds that a trainer takes at once."""
 
 _POINTS = 1000
-"""Losses in TensorBoard's log, at most."""
+"""The largest number of losses in TensorBoard's log."""
 
 Log = Callable[[Mapping[str, float]], None]
-"""Called with a round, its loss if there is one, and its evaluation if there was one."""
+"""A function that is called with a round, its loss if there is one, and its evaluation if there was one."""
 
 
 def train_once(
@@ -45,7 +45,6 @@ def train_once(
     progress: Callable[[int, float], None] = lambda _round, _loss: None,
     *,
     evaluate_every: int | None = None,
-    threads: int = 1,
     save_every: float = 10.0,
     log: Log = lambda _: None,
     made_by: Provenance | None = None,
@@ -58,12 +57,9 @@ def train_once(
         A results folder of the trainer's configuration. In the end it holds ``training.parquet``, the trajectory, and
         ``weights.pt``, the final weights, which ``checkpoint.load`` reads.
     progress
-        Called with the number of rounds done, and the last loss: after every round, or after all that the
-        trainer's ``leap`` took at once.
+        Called with the number of rounds done, and the last loss.
     evaluate_every
         Rounds between two evaluations; by default those of ``evaluation_rounds``.
-    threads
-        Of torch; the bits of a result depend on their number.
     save_every
         Seconds between checkpoints.
     log
@@ -88,7 +84,7 @@ def train_once(
         progress(rounds, trajectory["loss"][-1])
         _log_again(trajectory, log)
         return trajectory
-    with deterministic(threads), stop_requested() as stop:
+    with stop_requested() as stop:
         evaluated = sorted(evaluation_rounds(rounds, evaluate_every))
         record = _Record(trainer, set(evaluated), saved, log, made_by or {})
         last = perf_counter()
@@ -209,7 +205,7 @@ def tensorboard_log(folder: Path, rounds: int) -> Iterator[Log]:
 def training_config(
     trainer: Trainer, problem: str, data: Path | None = None, evaluate_every: int | None = None, threads: int = 1
 ) -> Config:
-    """All that a trajectory depends on but the number of rounds: the trainer, problem, data, and these options."""
+    """What a trajectory depends on beside the number of rounds: the trainer, problem, data, and these options."""
     named = {"problem": problem, "data": None if data is None else _digest(data)}
     return trainer.config() | named | {"evaluate_every": evaluate_every, "threads": threads}
 

@@ -1,1 +1,1 @@
-"""What kernels need around their machine code: a cache on disk, and threads to share rows out to."""
+"""The cache of compiled kernels on disk, and the threads that run them."""

@@ -1,13 +1,13 @@
 """The machine code of compiled kernels on disk: one folder for each kernel, put in place in one step.
 
-numba caches a gufunc in files that refer to each other. Where two processes write them at once they do not fit
-together, and calling them is a segmentation fault, in every later process too. So numba only ever sees a private copy:
-a folder is copied there if its checksums hold, and a new one is renamed into place as a whole. No process waits for
+numba caches a gufunc in files that refer to each other. If two processes write them at once, the files do not fit
+together, and calling them is a segmentation fault, in every later process, too. So numba only sees a private copy: a
+folder is copied there if its checksums hold, and a new one is renamed into place as a whole. No process waits for
 another.
 
-The name of a folder stands for the content of the kernel and of all that it calls, for its types and for what compiles
-it, and not for where the source lies. So a checkout that was moved, and another one beside it, find in the user's cache
-what one has compiled.
+The name of a folder stands for the content of the kernel and of all that it calls, for its types and for the compiler,
+but not for the place of the source. So a checkout that was moved, or another one beside it, finds the kernels in the
+cache of the user.
 """
 
 from __future__ import annotations
@@ -51,16 +51,16 @@ SUMS = "sha256sums"
 def kernel_cache(loop: Loop, *options: object) -> Iterator[tuple[Loop, bool]]:
     """Let numba load the kernel of ``loop`` from its folder, or leave it there when it has compiled it.
 
-    The block gets the function to compile, and whether numba shall cache it: not where nothing tells the kernel from
-    another one, see :func:`~ata_gym.utils.kernels.identity.identity`, nor where its own closure holds functions, to
-    which numba gives a new name in each process. A cache that cannot be read or written is no error.
+    The block gets the function to compile, and whether numba shall cache it. numba shall not if the kernel has no
+    identity, see :func:`~ata_gym.utils.kernels.identity.identity`, or if its closure holds functions, to which numba
+    gives a new name in each process. A cache that cannot be read or written is no error.
 
     Parameters
     ----------
     loop
         The function that is compiled inside the block.
     options
-        What else decides on the machine code.
+        Anything else that decides on the machine code.
 
     Raises
     ------
@@ -84,7 +84,7 @@ def kernel_cache(loop: Loop, *options: object) -> Iterator[tuple[Loop, bool]]:
 
 
 def _key(loop: Loop, options: tuple[object, ...]) -> str | None:
-    """Stands for all that the machine code depends on; None if that cannot be told."""
+    """A checksum of all that the machine code depends on; None if there is none."""
     try:
         whole = identity(loop), options, _machine(), [getattr(_config, name, None) for name in _SWITCHES]
     except UnknownError:
@@ -95,7 +95,7 @@ def _key(loop: Loop, options: tuple[object, ...]) -> str | None:
 
 
 def _renamed(loop: Loop, key: str) -> Loop:
-    """A copy with the key in its name, and so in its symbols: those of kernels of one name must not be mixed up."""
+    """A copy with the key in its name, so that kernels of one name have different symbols."""
     copy = FunctionType(loop.__code__, loop.__globals__, loop.__name__, loop.__defaults__, loop.__closure__)
     copy.__module__, copy.__qualname__, copy.__doc__ = loop.__module__, f"{loop.__qualname__}_{key}", loop.__doc__
     return copy
@@ -107,7 +107,7 @@ class _Private(_CacheLocator):
     _held: ClassVar[tuple[Loop, str] | None] = None
 
     def __init__(self, source: str, folder: str) -> None:
-        self._py_file, self._folder = source, folder  # numba's name for it, which its warnings read
+        self._py_file, self._folder = source, folder  # warnings of numba read the first name
 
     @classmethod
     @contextmanager
@@ -140,10 +140,7 @@ FunctionCache._impl_class._locator_classes.insert(0, _Private)
 
 
 def kept_in(source: Path) -> Path | None:
-    """The folder where machine code of kernels in a source file is put; None if no place for it can be written.
-
-    It is made if it is not there.
-    """
+    """The folder for the machine code of the kernels in a source file, made if needed; None if none can be written."""
     for room in _rooms(source):
         try:
             room.mkdir(parents=True, exist_ok=True)
@@ -162,7 +159,7 @@ def _machine() -> tuple[str, ...]:
 
 
 def _rooms(source: Path) -> Iterator[Path]:
-    """Where folders may lie: where the user says, or in the user's cache and beside the source, in this order."""
+    """Places for folders: the one that the user has set, or else the user's cache, then a folder beside the source."""
     if _config.CACHE_DIR:
         yield Path(_config.CACHE_DIR) / "ata-gym"
         return
@@ -174,7 +171,7 @@ def _rooms(source: Path) -> Iterator[Path]:
 
 
 def _fetch(kept: Path, private: Path) -> str:
-    """Copy a folder whose files are what was written; its checksums, or nothing if there is none."""
+    """Copy a folder if it is whole, and return its checksums; an empty text if there is no whole one."""
     try:
         shutil.copytree(kept, private, dirs_exist_ok=True)
         sums = (private / SUMS).read_text("utf-8")
@@ -197,7 +194,7 @@ def _sums(folder: Path) -> str:
 
 
 def _publish(private: Path, sums: str, kept: Path) -> None:
-    """Put a copy of the private folder in the place of ``kept``, which another process may do at the same time."""
+    """Put a copy of the private folder in place of ``kept``; another process may do so at the same time."""
     try:
         beside = Path(tempfile.mkdtemp(prefix=f"{kept.name}.part-", dir=kept.parent))
     except OSError:
@@ -205,7 +202,7 @@ def _publish(private: Path, sums: str, kept: Path) -> None:
     try:
         shutil.copytree(private, beside / "new")
         (beside / "new" / SUMS).write_text(sums, "utf-8")
-        if kept.exists():  # damaged, or of other source
+        if kept.exists():  # it is damaged
             kept.rename(beside / "old")
         (beside / "new").rename(kept)
     except OSError:  # another process was first, or the disk is full

@@ -1,7 +1,7 @@
-"""What the machine code of a kernel is made from: the code of its loop and of all that it calls, and their constants.
+"""A checksum of what a kernel is compiled from: the code of its loop and of all that it calls, and their constants.
 
-numba freezes what a loop refers to when it compiles it: helpers in any file, numbers, arrays. Its own cache looks at
-the loop's file alone, and would go on with the machine code of before where a helper in another file is edited.
+numba freezes what a loop refers to when it compiles the loop: helpers in any file, numbers, arrays. The cache of numba
+looks at the file of the loop alone, and would use old machine code after a helper in another file was edited.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ import numba
 import numpy as np
 
 _KNOWN = sys.stdlib_module_names | {"numba", "numpy", "scipy", "llvmlite"}
-"""Packages whose functions and classes a name stands for, since their versions are compared."""
+"""Packages whose functions and classes count by their names, since their versions are compared."""
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis), np.generic, np.dtype)
 
 
 class UnknownError(Exception):
-    """A kernel refers to something whose content cannot be told."""
+    """A kernel refers to an object whose content cannot be read."""
 
 
 def identity(loop: Callable[..., Any]) -> str:
-    """A checksum of all that the machine code of ``loop`` is made from, but for its types and the compiler.
+    """A checksum of all that the machine code of ``loop`` is made from, except its types and the compiler.
 
-    Code counts as bytecode, without docstrings, comments and line numbers. Of what a function refers to by name or from
-    the function around it, functions compiled by numba count with their options, and plain functions; numbers, strings,
-    tuples, dictionaries, arrays and enumerations; and names of the standard library, numpy, scipy and numba. Modules,
-    and what they hold, count by the module's name and not by where its file lies.
+    Code counts as bytecode, without docstrings, comments and line numbers. A function may refer, by name or in its
+    closure, to plain functions, and to functions compiled by numba, which count with their options; to numbers,
+    strings, tuples, dictionaries, arrays and enumerations; and to names of the standard library, numpy, scipy and
+    numba. Modules count by their names and not by the places of their files.
 
     Raises
     ------
@@ -42,7 +42,7 @@ def identity(loop: Callable[..., Any]) -> str:
 
     Examples
     --------
-    >>> from ata_gym.simulation.kernels import philox
+    >>> from ata_gym.simulation.keys import philox
     >>> identity(philox.py_func) == identity(philox.py_func)
     True
     """
@@ -50,7 +50,7 @@ def identity(loop: Callable[..., Any]) -> str:
 
 
 def _function(function: Any, seen: dict[Any, str]) -> str:
-    """A checksum of a function; where it is met inside itself, its name."""
+    """A checksum of a function; its name where it refers to itself."""
     if function in seen:
         return seen[function]
     seen[function] = f"{function.__module__}.{function.__qualname__}"
@@ -77,13 +77,13 @@ def _code(code: CodeType, doc: str | None, seen: dict[Any, str]) -> object:
 
 
 def _names(code: CodeType) -> set[str]:
-    """What code reads by name: globals, attributes of modules, and attributes of other things."""
+    """The names that code reads: globals, attributes of modules, and attributes of other objects."""
     inner = (_names(part) for part in code.co_consts if isinstance(part, CodeType))
     return {*code.co_names}.union(*inner)
 
 
 def _named(space: dict[str, Any], names: set[str], seen: dict[Any, str]) -> object:
-    """What names stand for, where they do: in a function's globals, and in modules of a user's among these."""
+    """The values of names in the globals of a function, and in the modules of users among these."""
     found = []
     for name in sorted(names & space.keys()):
         value = space[name]
@@ -133,7 +133,7 @@ def _compiled(helper: Any, seen: dict[Any, str]) -> str:
 
 
 _frozen: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
-"""What each helper was when it was compiled: numba keeps its machine code as long as the process lives."""
+"""The checksum of each helper when it was compiled; numba keeps its machine code as long as the process lives."""
 
 
 def _by_name(value: Any, seen: dict[Any, str]) -> object:

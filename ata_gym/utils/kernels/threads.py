@@ -18,9 +18,9 @@ _count: ContextVar[int] = ContextVar("threads", default=1)
 def threads(count: int) -> Iterator[None]:
     """Within this block, kernels over many rows run in ``count`` threads; the results keep their bits.
 
-    It holds for envs, policies and functions that are called here, in this thread. It pays from about a thousand rows
-    of 51 workers on; kernels over less than that take hardly longer than their hand-over to another thread, and run in
-    this one. ValueError if the count is not a whole number of at least 1.
+    It applies to envs, policies and functions that this thread calls. It is faster from about a thousand rows of 51
+    workers on; kernels over fewer rows take hardly longer than the hand-over to another thread, and run in this one.
+    ValueError if the count is not a whole number of at least 1.
 
     >>> import gymnasium, ata_gym, ata_policies
     >>> envs = gymnasium.make_vec("ata_gym/TaskAllocation-v0", num_envs=512, scenario="icml2025-regret")
@@ -37,24 +37,24 @@ def threads(count: int) -> Iterator[None]:
 
 
 def thread_count() -> int:
-    """How many threads kernels run in here."""
+    """In how many threads kernels run here."""
     return _count.get()
 
 
 def run_together(parts: Sequence[Callable[[], object]]) -> None:
     """Run functions that release the interpreter's lock, the first in this thread and each other in one of its own."""
-    hands = [_free.pop() if _free else _Hand() for _ in parts[1:]]
-    for hand, part in zip(hands, parts[1:], strict=True):
-        hand.todo.put(part)
+    helpers = [_free.pop() if _free else _Helper() for _ in parts[1:]]
+    for one, part in zip(helpers, parts[1:], strict=True):
+        one.todo.put(part)
     parts[0]()
-    failed = [error for hand in hands if (error := hand.done.get()) is not None]
-    _free.extend(hands)
+    failed = [error for one in helpers if (error := one.done.get()) is not None]
+    _free.extend(helpers)
     if failed:
         raise failed[0]
 
 
-class _Hand:
-    """A thread that waits for work; queues hand it over in a few microseconds, which an executor's futures do not."""
+class _Helper:
+    """A thread that waits for work; a queue hands work over in a few microseconds, and an executor needs longer."""
 
     def __init__(self) -> None:
         self.todo: SimpleQueue[Callable[[], object]] = SimpleQueue()
@@ -72,7 +72,7 @@ class _Hand:
                 self.done.put(None)
 
 
-_free: list[_Hand] = []
+_free: list[_Helper] = []
 """Threads without work; a list's methods are atomic."""
 if hasattr(os, "register_at_fork"):  # not on every system
     os.register_at_fork(after_in_child=_free.clear)  # a child process has none of these threads

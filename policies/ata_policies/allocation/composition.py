@@ -153,17 +153,6 @@ class ComposedPolicy(Policy):
         """The tasks of the last allocation, where it is watched who owes results."""
         return state.plan.availability.asked if self.availability else None
 
-    def away(self, state: State) -> Mask:
-        """The workers that owe results, where that is watched."""
-        return state.plan.availability.away if self.availability else super().away(state)
-
-    def note_absences(self, state: State, absent: Mask, back: Mask) -> State:
-        """Workers that are absent owe results, and those that are back are probed."""
-        plan: ComposedPlan = state.plan
-        if not isinstance(plan.availability, Availability):
-            return state
-        return state._replace(plan=plan._replace(availability=plan.availability.note_absences(absent, back)))
-
     def plan_in_words(self, state: State, row: int) -> str:
         """The hyperparameters that follow from the setting, and what it does about workers that are away."""
         away = "workers that owe results get nothing but a probe at intervals" if self.availability else ""

@@ -108,16 +108,6 @@ class DistributionLearner(Policy):
         asked: Ints = state.plan.availability.asked
         return asked
 
-    def away(self, state: State) -> Mask:
-        """The workers that owe results."""
-        away: Mask = state.plan.availability.away
-        return away
-
-    def note_absences(self, state: State, absent: Mask, back: Mask) -> State:
-        """Workers that are absent owe results, and those that are back are probed."""
-        plan: AllocationPlan = state.plan
-        return state._replace(plan=plan._replace(availability=plan.availability.note_absences(absent, back)))
-
     def plan_in_words(self, state: State, row: int) -> str:
         """How long the allocation is kept, and which workers are tried for what is learned."""
         plan: AllocationPlan = state.plan

@@ -1,4 +1,4 @@
-"""The policies of rounds, for loops that do real work: who computes how many tasks of the next round."""
+"""Policies of rounds for loops that do real work: how many tasks each worker computes in the next round."""
 
 from __future__ import annotations
 
@@ -17,43 +17,43 @@ from ata_policies.policy import Policy
 
 
 class AllocatedRound(NamedTuple):
-    """What is remembered between ``allocate`` and ``observe``, and of the last round for the next decision."""
+    """The memory between ``allocate`` and ``observe``, and of the last round for the next decision."""
 
     there: Mask
     """(n,) which places have a worker that is there."""
     action: Tasks
-    """(n,) what the policy decided for the round."""
+    """(n,) the policy's decision for the round."""
     decided: Mask
-    """Whether it did."""
+    """Whether there is a decision."""
     shares: Tasks
     """(n,) tasks that were handed out; all 0 where there is nothing to observe."""
     worker: Whose
     """(B,) whose results the last round had; -1 where fewer came."""
     duration: Times
-    """(B,) their times."""
+    """(B,) the times of these results."""
     elapsed: Times
     """(n,) how long each worker's cancelled task had run."""
 
 
 class Allocator(NamedWorkers):
-    """Says before each round how many tasks each worker computes, and learns from their times.
+    """An allocator says before each round how many tasks each worker computes, and learns from their times.
 
-    It drives the policies of the envs: played over an env's times, it gives the env's very allocations.
+    It drives the policies of the envs: played over an env's times, it gives the same allocations as in the env.
 
     Parameters
     ----------
     workers
-        How many there are (their names are then 0, 1, ...), or their names: texts or whole numbers.
+        Their number (their names are then 0, 1, ...), or their names: texts or whole numbers.
     budget
-        Results B that a round needs.
+        The results B that a round needs.
     policy
-        The name of a policy (see ``ata_policies.names``), hyperparameters may follow it (``"ata:alpha=2.0"``); or a
+        The name of a policy (see ``ata_policies.names``), which hyperparameters may follow (``"ata:alpha=2.0"``); or a
         policy that is made already, whose number of workers is then fixed.
     start_more
         Whether more tasks may be started than are needed, as in ``ata_gym/TaskRace-v0``: the round ends with the B-th
         result, and the rest is cancelled.
     price, seed, horizon
-        What one unit of worker time costs in units of runtime; the seed of the policy's own randomness; and the rounds
+        The cost of one unit of worker time in units of runtime, the seed of the policy's own randomness, and the rounds
         that are to come, if that is known. A policy that is made already has its own.
     hyperparameters
         Those of the policy.
@@ -65,10 +65,10 @@ class Allocator(NamedWorkers):
 
     Notes
     -----
-    Times have any unit, the same for all. Policies for which a worker never owes results ("ata", "thompson" and others)
-    know nothing of who is away. When a worker leaves, they are made again with ``availability=True`` if they take that;
-    if not, the tasks of workers that have left are handed on, one by one, to the worker that would be the first to have
-    one task more, as far as the policy knows their mean times.
+    Times have any unit, the same for all workers. Policies for which a worker never owes results ("ata", "thompson" and
+    others) do not know who is away. When a worker leaves, they are made again with ``availability=True`` if they take
+    that. If not, the tasks of workers that have left are handed on, one by one, to the worker that would be the first
+    to finish one task more, as far as the policy knows their mean times.
 
     Examples
     --------
@@ -99,23 +99,14 @@ class Allocator(NamedWorkers):
         **hyperparameters: Any,
     ) -> None:
         self._start_more = flag("start_more", start_more)
-        env_id = "ata_gym/TaskRace-v0" if start_more else "ata_gym/TaskAllocation-v0"
-        super().__init__(
-            workers,
-            budget,
-            policy,
-            env_id,
-            price=price,
-            seed=seed,
-            horizon=horizon,
-            hyperparameters=hyperparameters,
-        )
+        self._env_id = "ata_gym/TaskRace-v0" if start_more else "ata_gym/TaskAllocation-v0"
+        super().__init__(workers, budget, policy, price=price, seed=seed, horizon=horizon, **hyperparameters)
 
     def allocate(self) -> dict[Worker, int]:
         """The tasks of each worker that is there; they sum to B, or with ``start_more`` to at least B.
 
-        Each worker runs its tasks one after the other. Until the round is observed, the answer stays the same, but for
-        workers that join or leave. ValueError if no worker is there.
+        Each worker runs its tasks one after the other. Until the round is observed, the answer stays the same, unless
+        workers join or leave. ValueError if no worker is there.
         """
         now = self._round
         if not now.there.any():
@@ -144,19 +135,19 @@ class Allocator(NamedWorkers):
         seconds
             The times of each worker's results, in the order in which it began them.
         cancelled
-            How long each task that was cancelled had run when it was. In a race, a worker that gave fewer results than
-            it had tasks and has no time here counts as away.
+            How long each cancelled task had run. In a race, a worker that gave fewer results than it had tasks and has
+            no time here counts as away.
         lost
-            Workers that died or did not answer. They can get tasks in the next round, if the policy tries it: let them
-            ``leave`` if they are not to.
+            Workers that died or did not answer. The policy may give them tasks in the next round: let them ``leave`` if
+            it must not.
 
         Raises
         ------
         ValueError
             For a time that is no finite number of at least 0, a worker that is not known, or another number of results
-            than the round needs: nothing has changed then. Fewer than B are right only where a worker was lost, has
-            left, or, without ``start_more``, had a task cancelled; others may have done its tasks. Where no result came
-            at all, nothing is learned, and ``allocate`` gives the round again.
+            than the round needs; nothing has changed then. Fewer than B results are right only if a worker was lost,
+            has left, or, without ``start_more``, had a task cancelled; others may have done its tasks. If no result
+            came at all, nothing is learned, and ``allocate`` gives the round again.
         """
         now = self._round
         if not now.shares.any():
@@ -184,7 +175,7 @@ class Allocator(NamedWorkers):
         return AllocatedRound(none == 0, none, np.array(False), none, results, np.zeros(self.budget), np.zeros(n))
 
     def _checked(self, action: Ints) -> Ints:
-        """What the policy decided; ValueError if that is illegal."""
+        """The policy's decision; ValueError if it is illegal."""
         space = (RaceAllocation if self._start_more else Allocation)(len(action), self.budget)
         checked: Ints = space.check(action)
         return checked
@@ -201,7 +192,7 @@ class Allocator(NamedWorkers):
         return used
 
     def _check_counts(self, counts: Ints, shares: Ints, lost: Mask, cancelled: Mask) -> None:
-        """ValueError unless so many results, (n,), are possible."""
+        """ValueError unless each worker can have so many results, (n,)."""
         needed, total, owing = self.budget, int(counts.sum()), counts < shares
         explained = lost if self._start_more else lost | cancelled
         more = counts > shares
@@ -225,7 +216,7 @@ class Allocator(NamedWorkers):
 
 
 def _hand_on(missing: int, shares: Ints, there: Mask, mean: Floats) -> None:
-    """Raise the shares (n,) of those who are there by so many tasks, each to who would be first to have done it."""
+    """Raise the shares (n,) by the missing tasks; each goes to the worker that would be the first to finish it."""
     known = there & np.isfinite(mean) & (mean >= 0.0)
     usual = float(mean[known].mean()) if known.any() else 1.0
     time = np.where(known, mean, usual).tolist()

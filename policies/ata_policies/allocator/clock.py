@@ -1,4 +1,4 @@
-"""What time it would be: an env and a policy as a clock for any loop."""
+"""An env and a policy as a clock for any loop: it says what time it would be."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ from ata_policies.allocator.state import check_seal, plain, restored, sealed
 from ata_policies.observations import Observation, checked_observation
 from ata_policies.policy import Policy, State
 from ata_policies.registry import make
+from ata_policies.steps import decide
 
 
 class Played(NamedTuple):
-    """What a clock has counted."""
+    """The counts of a clock."""
 
     rounds: Wholes
     runtime: Times
@@ -32,7 +33,7 @@ class Played(NamedTuple):
 
 
 class Clock:
-    """The simulated twin of ``Allocator``: a loop asks once per step what time it is now.
+    """A clock is the simulated twin of ``Allocator``: a loop asks once per step what time it would be.
 
     Each ``tick`` is a round of the env, played by the policy.
 
@@ -44,7 +45,7 @@ class Clock:
     policy
         The name of a policy (see ``ata_policies.make``), or a policy that is made already; oracles, too.
     seed
-        Seeds the task times, and a policy that is given by its name.
+        The seed of the task times, and of a policy that is given by its name.
 
     Raises
     ------
@@ -72,7 +73,7 @@ class Clock:
     total_worker_time: float = 0.0
     """The time that all workers were busy in them."""
     allocation: Ints | None = None
-    """(n,) tasks that each worker was given in the last round, in dispatch those that it started; None before."""
+    """(n,) the tasks that each worker was given in the last round, or started in dispatch; None before the first."""
 
     def __init__(self, env: gym.Env[Any, Any], policy: str | Policy = "default", *, seed: int = 0) -> None:
         bare: Any = getattr(env, "unwrapped", None)
@@ -87,7 +88,7 @@ class Clock:
         self._ended = False
 
     def tick(self) -> float:
-        """Play one round; the runtime so far.
+        """Play one round, and return the runtime so far.
 
         ValueError if the episode has ended, at its horizon or with the recorded task times.
         """
@@ -100,8 +101,7 @@ class Clock:
         before = self._bare.checkpoint()["started"] if dispatches else None
         over = False
         while not over:
-            conditions = self._bare.conditions() if self.policy.privileged else None
-            action, self._state = self.policy.predict(self._observation, self._state, privileged=conditions)
+            action, self._state = decide(self.policy, self.env, self._observation, self._state)
             self._observation, _, terminated, truncated, info = self.env.step(action)
             over = info.get("round_over", True)
         self.rounds, self._ended = self.rounds + 1, terminated or truncated

@@ -1,20 +1,19 @@
-"""The policies of dispatch, for loops that do real work: who starts one more task, at each result."""
+"""Policies of dispatch for loops that do real work: who starts one more task, decided at each result."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, NamedTuple
+from collections.abc import Mapping
+from typing import Annotated, NamedTuple
 
 import numpy as np
 
 from ata_gym.typing import Ints, Mask, Worker
 from ata_gym.utils.ranges import Flags, Tasks, Times, Whose, Within, all_tasks
 from ata_policies.allocator.named_workers import NamedWorkers, checked_seconds
-from ata_policies.policy import Policy
 
 
 class DispatchedRound(NamedTuple):
-    """What is remembered of the round, and of the last result for the next decision."""
+    """The memory of the round, and of the last result for the next decision."""
 
     there: Mask
     """(n,) which places have a worker that is there."""
@@ -29,27 +28,27 @@ class DispatchedRound(NamedTuple):
     running: Flags
     """(n,) 1 where a worker is running a task."""
     begun: Times
-    """(n,) when it began, since the round's start."""
+    """(n,) when that task began, counted from the round's start."""
     now: Times
-    """Time since the round's start, at the last result."""
+    """The time of the last result, counted from the round's start."""
     died: Mask
     """(n,) workers that were lost in the round."""
     worker: Whose
     """(1,) whose result the last one was; -1 before the first."""
     duration: Times
-    """(1,) its time."""
+    """(1,) the time of that result."""
     elapsed: Times
-    """(n,) how long each worker's cancelled or lost task had run, for the round's end."""
+    """(n,) how long each worker's cancelled or lost task had run, for the decision at the round's end."""
     age: Times
     """(n,) how long each running task had run at the last result."""
 
 
 class Dispatcher(NamedWorkers):
-    """Says at each result which workers start one more task, and learns from their times.
+    """A dispatcher says at each result which workers start one more task, and learns from their times.
 
-    A round needs B results; with the B-th it ends, and the tasks that are running are cancelled. It drives the policies
-    of ``ata_gym/TaskDispatch-v0``, as ``Allocator`` those of rounds: with an env's times, it decides as in the env. The
-    parameters are those of ``Allocator``.
+    A round needs B results; it ends with the B-th, and the tasks that are running are cancelled. It drives the policies
+    of ``ata_gym/TaskDispatch-v0`` as ``Allocator`` drives those of rounds: with an env's times, it decides as in the
+    env. The parameters are those of ``Allocator``.
 
     Examples
     --------
@@ -67,28 +66,7 @@ class Dispatcher(NamedWorkers):
     """
 
     _round: DispatchedRound
-
-    def __init__(
-        self,
-        workers: int | Iterable[Worker],
-        budget: int,
-        policy: str | Policy = "default",
-        *,
-        price: float = 0.0,
-        seed: int = 0,
-        horizon: int | None = None,
-        **hyperparameters: Any,
-    ) -> None:
-        super().__init__(
-            workers,
-            budget,
-            policy,
-            "ata_gym/TaskDispatch-v0",
-            price=price,
-            seed=seed,
-            horizon=horizon,
-            hyperparameters=hyperparameters,
-        )
+    _env_id = "ata_gym/TaskDispatch-v0"
 
     @property
     def missing(self) -> int:
@@ -130,7 +108,7 @@ class Dispatcher(NamedWorkers):
         return self._named(starts)
 
     def finished(self, worker: Worker, seconds: float, ages: Mapping[Worker, float] | None = None) -> bool:
-        """Learn that a worker's task is done; whether that ends the round, so that running tasks are to be cancelled.
+        """Learn that a worker's task is done; True if that ends the round, and running tasks are to be cancelled.
 
         Parameters
         ----------
@@ -144,11 +122,11 @@ class Dispatcher(NamedWorkers):
         ------
         ValueError
             If the worker runs no task, ``start`` was not called since the last result, or a time is no finite number of
-            at least 0: nothing has changed then.
+            at least 0; nothing has changed then.
         """
         now, place = self._round, self._running("worker", worker)
         if now.due:
-            raise ValueError("call start() after each result, before the next one is told")
+            raise ValueError("call start() after each result, before the next one is reported")
         took = checked_seconds(worker, seconds)
         given = {self._running("ages", name): checked_seconds(name, age) for name, age in (ages or {}).items()}
         if place in given:
@@ -180,10 +158,11 @@ class Dispatcher(NamedWorkers):
         return over
 
     def lost(self, worker: Worker, seconds: float = 0.0) -> None:
-        """A worker died, after it had run its task for so long; until the round's end it starts no other.
+        """Learn that a worker died after it had run its task for so long; until the round's end it starts no other.
 
-        Call ``start`` then: someone must be running. In the next round it starts again if the policy tries it: let it
-        ``leave`` if it is not to. ValueError if it runs no task, or the time is no finite number of at least 0.
+        Call ``start`` then, because someone must be running. The policy may start the worker again in the next round:
+        let it ``leave`` if that must not be. ValueError if it runs no task, or the time is no finite number of at least
+        0.
         """
         now, place = self._round, self._running("worker", worker)
         ran = checked_seconds(worker, seconds)
@@ -197,13 +176,13 @@ class Dispatcher(NamedWorkers):
         )
 
     def join(self, worker: Worker) -> None:
-        """As of ``Allocator``; a worker that was lost and has left can start again."""
+        """As in ``Allocator``; a worker that was lost and has left can start again."""
         super().join(worker)
         joined = np.arange(len(self._names)) == self._place(worker)
         self._round = self._round._replace(died=self._round.died & ~joined)
 
     def leave(self, worker: Worker, *, for_good: bool = False) -> None:
-        """As of ``Allocator``; a task that the worker was running is lost."""
+        """As in ``Allocator``; a task that the worker was running is lost."""
         if worker in self.running:
             self.lost(worker)
         super().leave(worker, for_good=for_good)

@@ -37,27 +37,27 @@ class NamedWorkers(ABC):
 
     policy: Policy
     """The policy; its workers are numbered by ``places``."""
+    _env_id: str
+    """The env whose policies are driven."""
     _state: State
     _round: Any
-    """What is remembered of the round: a named tuple of arrays, with ``there``, (n,), which workers are there."""
+    """The memory of the round: a named tuple of arrays, with ``there``, (n,), which says who is there."""
 
     def __init__(
         self,
         workers: int | Iterable[Worker],
         budget: int,
-        policy: str | Policy,
-        env_id: str,
+        policy: str | Policy = "default",
         *,
-        price: float,
-        seed: int,
-        horizon: int | None,
-        hyperparameters: Mapping[str, Any],
+        price: float = 0.0,
+        seed: int = 0,
+        horizon: int | None = None,
+        **hyperparameters: Any,
     ) -> None:
         self._names: tuple[Worker | None, ...] = _checked_names(workers)
         n, horizon = len(self._names), None if horizon is None else whole_number("horizon", horizon)
         self._setting = Setting(n, whole_number("budget", budget), non_negative("price", price), horizon=horizon)
-        self._made_from, self._env_id, self._seed = policy, env_id, seed
-        self._hyperparameters = dict(hyperparameters)
+        self._made_from, self._seed, self._hyperparameters = policy, seed, hyperparameters
         self.policy = self._made(n)
         self._state = self.policy.first_state(1)
         self._round = self._first_round(n)
@@ -73,15 +73,15 @@ class NamedWorkers(ABC):
 
     @abstractmethod
     def _first_round(self, n: int) -> Any:
-        """What is remembered before the first round."""
+        """The memory before the first round."""
 
     def _check_round(self, round: Any) -> None:
-        """ValueError unless this can be what is remembered of the round."""
+        """ValueError unless this can be the memory of a round."""
         check_ranges(round, Size(len(round.there), self.budget), "round")
 
     @abstractmethod
     def _in_use(self) -> Mask:
-        """(n,) the places of whose workers the policy has not seen everything."""
+        """(n,) the places of workers with news that the policy has not seen yet."""
 
     @property
     def budget(self) -> int:
@@ -95,11 +95,11 @@ class NamedWorkers(ABC):
 
     @property
     def places(self) -> tuple[Worker | None, ...]:
-        """The names by place, also of those who have left; None for a free place."""
+        """The names by place, also of workers that have left; None for a free place."""
         return self._names
 
     def join(self, worker: Worker) -> None:
-        """A worker comes back, or a new one comes.
+        """Let a worker come back, or a new one come.
 
         ValueError if it is there already, or the policy cannot be made for one worker more.
         """
@@ -119,10 +119,10 @@ class NamedWorkers(ABC):
         self._rename((*self._names[:place], name, *self._names[place + 1 :]))
 
     def leave(self, worker: Worker, *, for_good: bool = False) -> None:
-        """A worker leaves: it gets nothing until it joins again, and what is known of it is kept.
+        """Let a worker leave: it gets nothing until it joins again, and what is known of it is kept.
 
-        A worker that leaves for good is forgotten, and its place is free; so can be one that has left before. From the
-        first time on that a worker leaves, policies that can watch who owes results (``availability``) do so.
+        A worker that leaves for good is forgotten, and its place is free; one that has left before can still leave for
+        good. Once a worker has left, policies that can watch who owes results (``availability``) do so.
 
         ValueError if the worker is not there.
         """
@@ -140,17 +140,17 @@ class NamedWorkers(ABC):
             self._rename((*self._names[:place], None, *self._names[place + 1 :]))
 
     def explain(self) -> Explanation:
-        """What was behind the policy's last decision; the workers are numbered by ``places``."""
-        told = self.policy.explain(self._state)
-        return replace(told, away=told.away | ~self._round.there)
+        """Explain the policy's last decision; the workers are numbered by ``places``."""
+        explained = self.policy.explain(self._state)
+        return replace(explained, away=explained.away | ~self._round.there)
 
     def expected_times(self) -> dict[Worker, float]:
-        """The mean task time of each worker that is there, as believed at the last decision, where anything was."""
+        """The mean task time of each worker that is there, as believed at the last decision, where it was known."""
         believed = zip(self._names, self._round.there, self.policy.estimated(self._state)[0][0].tolist(), strict=True)
         return {name: mean for name, there, mean in believed if there and name is not None and 0.0 < mean < np.inf}
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything that is remembered, as numbers in nested lists, and text.
+        """The whole memory, as numbers in nested lists, and text.
 
         ``np.savez``, ``torch.save`` and JSON can hold it, and no code runs when it is read: ``torch.load`` takes it
         with ``weights_only=True``.
@@ -170,8 +170,8 @@ class NamedWorkers(ABC):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on, bit for bit, from the ``state_dict`` of one that was made with the same arguments; workers may differ.
 
-        The values may be arrays or tensors by now. ValueError if they do not fit, are none that a state can have, or
-        the checksum among them is that of others; nothing changes then.
+        The values may be arrays or tensors by now. ValueError if they do not fit, if no state can have them, or if the
+        checksum among them is that of others; nothing changes then.
         """
         names, watches = self._saved(state)
         before, policy, first = self._hyperparameters, self.policy, self._first_round(len(names))
@@ -227,7 +227,7 @@ class NamedWorkers(ABC):
         return make_for(given, self._setting._replace(n=n), self._env_id, self._seed, **self._hyperparameters)
 
     def _decide(self, observation: Observation) -> Ints:
-        """Let the policy decide, once it knows who is there; (n,)."""
+        """The policy's decision, (n,), after it has noted who is there."""
         there = self._round.there
         if not there.all():
             self._state = self.policy.note_absences(self._state, ~there, np.zeros_like(there))
@@ -235,7 +235,7 @@ class NamedWorkers(ABC):
         return action
 
     def _place_for(self, name: Worker) -> int:
-        """The place of a worker that joins: its own, a free one, or that after the last."""
+        """The place of a worker that joins: its own, a free one, or the one after the last."""
         if name in self._index:
             return self._index[name]
         in_use = self._in_use()

@@ -1,7 +1,7 @@
-"""What is done to a policy's state where workers come and go, and states as plain values with a checksum.
+"""Changes of a policy's state where workers come and go, and states as plain values with a checksum.
 
-A policy keeps arrays with an axis of workers somewhere. Which axes these are shows where the first state for n workers
-is compared with that for n + 1; which arrays make sense as a whole only, their fields say (``Within``).
+A policy keeps arrays, some axes of which are those of the workers. A comparison of the first state for n workers with
+that for n + 1 shows which axes these are; fields say which arrays make sense only as a whole (``Within``).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _CHECKSUM = "checksum"
 
 
 def widened(tree: T, fresh: T) -> T:
-    """A state in the form of ``fresh``, which is that of as many workers or more; what is new in it is as in ``fresh``.
+    """A state in the form of ``fresh``, which has as many workers or more; new workers are as in ``fresh``.
 
     >>> from ata_policies.policy import Setting
     >>> from ata_policies.allocation.baselines import Uta
@@ -37,9 +37,9 @@ def widened(tree: T, fresh: T) -> T:
         if name not in old:
             return new
         adds_up = within is not None and within.totals is not None
-        wide = np.zeros_like(new) if adds_up else new.copy()
-        wide[tuple(map(slice, old[name].shape))] = old[name]
-        return wide
+        array = np.zeros_like(new) if adds_up else new.copy()
+        array[tuple(map(slice, old[name].shape))] = old[name]
+        return array
 
     result: T = rebuild(fresh, [with_old(*leaf) for leaf in declared(fresh)])
     return result
@@ -68,7 +68,9 @@ def plain(tree: Any, name: str) -> dict[str, Any]:
 
 
 def restored(like: T, given: Mapping[str, Any], name: str) -> T:
-    """The tree of the form of ``like`` from what ``plain`` gave, maybe as arrays by now; ValueError if it does not fit.
+    """The tree in the form of ``like`` from the values of ``plain``, which may be arrays by now.
+
+    ValueError if they do not fit.
 
     >>> restored((np.zeros(2), np.uint64(0)), plain((np.ones(2), np.uint64(2**64 - 1)), "state"), "state")
     (array([1., 1.]), array(18446744073709551615, dtype=uint64))
@@ -87,7 +89,7 @@ def sealed(state: dict[str, Any]) -> dict[str, Any]:
 
 
 def check_seal(given: Mapping[str, Any], state: Mapping[str, Any]) -> None:
-    """ValueError unless what was given has the checksum of the ``state``, as plain values, that was read from it."""
+    """ValueError unless the given values have the checksum of the ``state`` that was read from them."""
     if _CHECKSUM not in given:
         raise ValueError(f"this state has no {_CHECKSUM}: load all that state_dict() gave, with every key")
     if str(np.asarray(given[_CHECKSUM])) != checksum(state):

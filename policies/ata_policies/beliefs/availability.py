@@ -1,4 +1,4 @@
-"""Which workers are available, where workers come and go: those that owe results are not. Ours."""
+"""Which workers are available where workers come and go: a worker that owes results is not. Ours."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from ata_gym.utils.ranges import Tasks, Wholes
 from ata_policies.beliefs.moments import Totals
 
 PAUSE, LONGEST = 8, 64
-"""Rounds in which a worker that is away gets nothing by default, at first and at most."""
+"""The rounds in which a worker that is away gets nothing: by default so many at first, and so many at most."""
 _NEVER = 2**40
 """Rounds until a worker that has left is probed."""
 
 
 def results_of(worker: Ints, n: int) -> Floats:
-    """Results of each worker in a round, shape (E, n), from whose they were, (E, R)."""
+    """How many results each worker has in a round, shape (E, n); ``worker`` (E, R) says whose each result is."""
     return Totals.empty(len(worker), n).observe(worker, np.zeros(worker.shape)).counts
 
 
 def signs_of_life(worker: Ints, elapsed: Floats, running: Bits | None = None) -> Mask:
     """Which workers gave a result in the last step, had a task cancelled, or are running one, shape (E, n).
 
-    In a race a worker with tasks, and in dispatch a worker that was to start a task, shows one of these at the next
-    step, unless it is away or dies. No round waits for it there, so it can be asked again at once, without a pause.
+    In a race a worker with tasks, and in dispatch a worker that was to start a task, shows one of these signs at the
+    next step, unless it is away or dies. No round waits for it there, so it can be asked again at once.
 
     ``worker`` (E, R), ``elapsed`` (E, n) and, for dispatch, ``running`` (E, n) are those of the observation.
 
@@ -48,8 +48,7 @@ def _signs(worker: Ints, elapsed: Floats, out: Mask) -> None:
 class Availability(NamedTuple):
     """A worker that gave fewer results than it had tasks is away, until it gives all of them again.
 
-    Without deaths that never happens: a worker with tasks that gave fewer results was away or died, and others had to
-    do its work.
+    A worker with tasks gives fewer results only if it is away or dies, so that others have to do its work.
     """
 
     asked: Tasks  # (E, n) tasks of the last allocation
@@ -64,21 +63,21 @@ class Availability(NamedTuple):
         return cls(zeros, zeros > 0, np.full_like(zeros, pause), zeros)
 
     def after(self, results: Floats | Mask, pause: int, longest: int) -> Availability:
-        """What is known after a round in which each worker gave so many results, or signs of life, shape (E, n).
+        """The availability after a round in which each worker gave so many results, or signs of life, shape (E, n).
 
-        A worker that is away is probed after ``pause`` rounds; with each probe in vain the pause doubles, up to
-        ``longest``, since it delays the round until the deadline. If all workers seem to be away, all count as there.
+        A worker that is away is probed after ``pause`` rounds. Each probe without a result delays the round until the
+        deadline, so the pause doubles then, up to ``longest``. If all workers seem to be away, all count as there.
         """
         owing = results < self.asked
         back = (self.asked > 0) & ~owing
         away = (self.away & ~back) | owing
-        vain = self.away & owing
-        pauses = np.where(back, pause, np.where(vain, np.minimum(2 * self.pause, longest), self.pause))
+        unanswered = self.away & owing
+        pauses = np.where(back, pause, np.where(unanswered, np.minimum(2 * self.pause, longest), self.pause))
         wait = np.where(owing, pauses, np.maximum(self.wait - 1, 0))
         return Availability(self.asked, away & ~away.all(axis=1, keepdims=True), pauses, wait)
 
     def note_absences(self, absent: Mask, back: Mask) -> Availability:
-        """The same, where it is known who has left and who has just come, (n,), who is probed at once."""
+        """The availability where ``absent`` workers have left, and those that are ``back`` are probed, (n,) each."""
         away = self.away | absent | back
         wait = np.where(absent, _NEVER, np.where(back, 1, self.wait))
         return Availability(np.where(absent | back, 0, self.asked), away, self.pause, wait)

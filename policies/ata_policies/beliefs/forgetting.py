@@ -1,7 +1,7 @@
-"""Memories that forget: one drops what is old, in the other it counts less.
+"""Memories that forget: in one, old results are dropped; in the other, they count less.
 
 Garivier and Moulines, "On upper-confidence bound policies for switching bandit problems", ALT 2011 (sliding-window and
-discounted UCB; formulas recalled). A worker of which nothing is left counts as never tried, so it is explored again.
+discounted UCB; formulas recalled). A worker without results that count is as one never tried, so it is explored again.
 """
 
 from __future__ import annotations
@@ -92,14 +92,14 @@ def _slide(
 class Window(Memory):
     """Only each worker's last tasks count, or the tasks of the last rounds; the oldest block is dropped as a whole.
 
-    A worker without a task in the window has never been tried; a window of tasks never runs empty.
+    A worker without a task in the window counts as never tried; a window of tasks never becomes empty.
 
     Parameters
     ----------
     window, of
         The length W, in "tasks" of each worker or in "rounds".
     blocks
-        Blocks k that the window is kept in, which must divide W.
+        The number k of blocks in which the window is kept; it must divide W.
     """
 
     window: int = 300

@@ -204,8 +204,8 @@ def learn_shapes(belief: Moments, weight: float) -> Floats:
         common = (1 + sum_i q_i) / (1 + sum_i (K_i - 1)),
         shape_i = (w + K_i - 1) / (w common + q_i),
 
-    where the sums are over workers with at least one task. So one pseudo-task says "exponential" (shape 1), and
-    ``weight`` w pseudo-tasks say "like the others". Ours; the method of moments.
+    where the sums are over workers with at least one task. So one pseudo-task has an exponential time (shape 1), and
+    ``weight`` w pseudo-tasks have times like those of the others. Ours; the method of moments.
 
     >>> belief = Moments.empty(1, 2).observe(np.array([[0, 0, 0]]), np.array([[1.0, 2.0, 3.0]]))
     >>> learn_shapes(belief, 1.0)  # q = 0.5, common = 1.5 / 3

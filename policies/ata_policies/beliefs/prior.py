@@ -64,9 +64,9 @@ def read_prior(path: str | os.PathLike[str]) -> Totals:
 
 @dataclass(frozen=True)
 class Prior(Memory):
-    """Each episode begins with the counts and means of an earlier run, and goes on as that would have done.
+    """Each episode begins with the counts and means of an earlier run, and goes on as that run would have done.
 
-    A wrong prior delays, but exploration never stops. (Maranjyan et al., ATA, ICML 2025.)
+    A wrong prior costs some rounds, but exploration never stops. (Maranjyan et al., ATA, ICML 2025.)
 
     Parameters
     ----------
@@ -74,7 +74,7 @@ class Prior(Memory):
         A file of ``save_prior``, or a belief with counts and totals for every worker; rows are added up. None: nothing
         is known, as with the memory "everything".
     prior_weight
-        From 0 to 1: what one task of the earlier run counts for now.
+        The weight of a task of the earlier run, from 0 to 1.
     """
 
     prior: Any = None
@@ -100,7 +100,7 @@ class Prior(Memory):
 
 
 def _pooled(learned: Any) -> Totals:
-    """Counts and totals of one row, checked: those of all rows added up."""
+    """The counts and totals of all rows added up, in one row; ValueError if they are not those of task times."""
     try:
         counts, totals = (np.asarray(part, np.float64) for part in (learned.counts, learned.totals))
     except (AttributeError, TypeError, ValueError):

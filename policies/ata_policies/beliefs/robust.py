@@ -25,11 +25,11 @@ class Blocks(NamedTuple):
 
     @classmethod
     def empty(cls, rows: int, n: int, blocks: int) -> Blocks:
-        """Nothing seen yet."""
+        """Nothing is known."""
         return cls(np.zeros((rows, n)), np.zeros((rows, n, blocks)))
 
     def observe(self, worker: Ints, duration: Floats, elapsed: Floats | None = None) -> Blocks:
-        """Return the belief after some results; the arguments are those of ``Belief.observe``."""
+        """See ``Belief.observe``; cancelled tasks do not count."""
         return Blocks(*_observe(self.counts, self.sums, worker, duration))
 
     def untried(self) -> Mask:
@@ -48,7 +48,8 @@ def median_of_means(belief: Blocks, known: BlockMeans | None = None) -> Floats:
     """Median over blocks of their mean times, shape (E, n); 0 for a worker never tried.
 
     The number of blocks is the largest power of two that is at most k and leaves two tasks in each. Means in ``known``
-    are taken over where nothing was seen since. Here one task of 8 takes 1,000 times as long: the plain mean is 125.9.
+    are kept where no task was seen since. In the example one task of 8 takes 1,000 times as long as the others, so that
+    the plain mean is 125.9.
 
     >>> times = np.array([[1.0, 1.0, 1000.0, 1.0, 1.0, 1.0, 1.0, 1.0]])
     >>> median_of_means(Blocks.empty(1, 1, 8).observe(np.zeros((1, 8), int), times))
@@ -66,8 +67,8 @@ def catoni(belief: Blocks, moment: float, known: BlockMeans | None = None) -> Fl
         sum over blocks of psi(A (y - m)) = 0,    psi(x) = sign(x) ln(1 + |x| + x^2 / 2),
         A = sqrt(K / b) / (2 p sqrt(moment)),
 
-    the published A for b values of variance ``moment`` p^2 b / K at the highest level they carry, L = b / 4. If half of
-    the blocks have a mean of 0, so has the worker. ``known`` as for :func:`median_of_means`.
+    the published A for b values of variance ``moment`` p^2 b / K at the highest level that they carry, L = b / 4. If
+    half of the blocks have a mean of 0, the worker has one, too. ``known`` is as for :func:`median_of_means`.
 
     >>> times = np.array([[1.0, 1.0, 1000.0, 1.0, 1.0, 1.0, 1.0, 1.0]])
     >>> catoni(Blocks.empty(1, 1, 8).observe(np.zeros((1, 8), int), times), moment=1.0).round(2)
@@ -170,7 +171,7 @@ class Truncated(NamedTuple):
     moment: Times  # (E,) the bound on E X^2 / mean^2 that clips them
 
     def observe(self, worker: Ints, duration: Floats, elapsed: Floats | None = None) -> Truncated:
-        """Return the belief after some results; the arguments are those of ``Belief.observe``.
+        """See ``Belief.observe``; cancelled tasks do not count.
 
         The j-th task of a worker, j > 1, is clipped at m sqrt(moment j / (2 ln t)), m the mean of those before it, but
         never below m; t counts rounds from 1 on, and nothing is clipped in the first.

@@ -1,4 +1,4 @@
-"""Find what is wrong with a policy: it is played, and each fault gets a sentence that says what would be right."""
+"""The check of a policy: it is played, and each fault gets a sentence that says what would be right."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ class PolicyError(ValueError):
 
 
 class CheckResult(NamedTuple):
-    """What ``examine`` found, a sentence each."""
+    """The findings of ``examine``, a sentence each."""
 
     faults: tuple[str, ...]
-    """What breaks the contract of a policy."""
+    """Breaches of the contract of a policy."""
     advice: tuple[str, ...]
-    """What ``ata-gym policies`` would lack."""
+    """Descriptions that ``ata-gym policies`` would lack."""
 
 
 def check_policy(
@@ -63,15 +63,16 @@ def check_policy(
     policy
         A class, a name (see ``load``), or a policy that is made already: copies of it get other seeds.
     env, rounds
-        Where to play, by default in small scenarios of 5, 12 and 1 workers, and how many rounds, in two episodes; at
-        least 4. Other envs like ``env`` are made and used.
+        An env like those in which the policy is played, by default small scenarios of 5, 12 and 1 workers; and the
+        number of rounds, in two episodes, at least 4.
     hyperparameters
-        Those of the policy's class.
+        The hyperparameters of the policy's class.
 
     Raises
     ------
     PolicyError
-        If the policy has faults. It is a ValueError, as is raised if there is no such policy, or it plays another env.
+        If the policy has faults. It is a ValueError; another one is raised if there is no such policy, or if it plays
+        another env.
 
     Examples
     --------
@@ -132,7 +133,7 @@ def examine(
 
 
 def _kind(policy: Any) -> Any:
-    """What says of a policy which env it plays and what it knows: its preset or class."""
+    """The preset or class of a policy, which says what it plays and knows."""
     return policy if isinstance(policy, type | Preset) else type(policy)
 
 
@@ -152,7 +153,7 @@ def _maker(policy: Any, hyperparameters: Mapping[str, Any]) -> Make:
 
 
 def _advice(kind: PolicyMaker) -> Iterator[str]:
-    """What ``ata-gym policies`` would lack; whether ``knows`` is true is checked by playing."""
+    """Descriptions that ``ata-gym policies`` would lack; whether ``knows`` is true is checked by playing."""
     if not kind.summary() or kind.__doc__ is None:
         yield "give the class a docstring; its first line says what the policy does"
     elif not kind.summary().endswith("."):

@@ -1,4 +1,4 @@
-"""The contract of a policy: it is played in one scenario, and then given what it observed again, in other ways."""
+"""The contract of a policy: it is played in one scenario, and then observes the same again in other ways."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _PER_WORKER = ("elapsed", "started", "running", "age")
 
 @dataclass
 class ContractCheck:
-    """A policy, of this class or preset, in one scenario; ``rounds`` are played in two episodes."""
+    """The check of a policy, of this class or preset, in one scenario; ``rounds`` are played in two episodes."""
 
     make: Make
     kind: PolicyMaker
@@ -54,7 +54,7 @@ class ContractCheck:
             alone = self._pass(self.rows_are_alone, self.goes_on_when_saved)
             if alone and self._pass(self.starts_anew, self.heeds_episode_start):
                 self._pass(self.rows_may_be_mixed)
-            self._pass(self.single_is_a_row, self.knows_what_it_says, self.is_priced, self.may_be_told)
+            self._pass(self.single_is_a_row, self.knows_what_it_says, self.is_priced, self.notes_absences)
             if not self.faults:
                 self._pass(self.accepts_durations_of_0, self.refuses_what_is_not_its_own)
         return tuple(self.faults)
@@ -70,7 +70,7 @@ class ContractCheck:
         return passed
 
     def plays(self) -> None:
-        """Play two episodes; where the policy's action is illegal, another is played."""
+        """Two episodes are played; where the policy's action is illegal, another one is played in its place."""
         policy, envs, space = self.made(), self.envs, self.space
         bare: Any = envs.unwrapped
         stand_in = np.zeros(space.shape, np.int64)
@@ -95,7 +95,7 @@ class ContractCheck:
             observation = envs.step(played)[0]
 
     def repeats(self) -> None:
-        """The seed alone decides."""
+        """Two policies with the same seed do the same."""
         self.does_the_same(
             self.made(),
             "made again with the same seed, it has another {what} in round {round}: draw only from keys such as "
@@ -103,7 +103,7 @@ class ContractCheck:
         )
 
     def rows_are_alone(self) -> None:
-        """A row of a batch is what it is alone, with its own seed."""
+        """A row of a batch does what it does alone, with its own seed."""
         for e in range(_ROWS):
             self.does_the_same(
                 self.made(seed=_SEED + e),
@@ -113,10 +113,14 @@ class ContractCheck:
             )
 
     def rows_may_be_mixed(self) -> None:
-        """A row does not depend on the number of rows beside it, nor on their rounds, episodes and seeds."""
+        """A row does not depend on the number of rows beside it, nor on their rounds, episodes and seeds.
+
+        Steps at which an episode begins are left out: a first state may depend on the row's place in its batch.
+        """
         policy, rng = self.made(), np.random.default_rng(_SEED)
+        within = [k for k, step in enumerate(self.steps) if (step.observation["worker"][:, 0] >= 0).all()]
         for _ in range(_MIXED):
-            places = rng.integers((1, 0), (len(self.steps), _ROWS), (_MIXED_ROWS, 2)).tolist()
+            places = [(within[k], e) for k, e in rng.integers(0, (len(within), _ROWS), (_MIXED_ROWS, 2)).tolist()]
             steps = _stacked([rows_of(self.steps[k]._replace(round=0), e) for k, e in places])
             before = _stacked([rows_of(self.steps[k - 1].answer.state, e) for k, e in places])
             _agree(
@@ -187,7 +191,7 @@ class ContractCheck:
         _agree(rows_of(answer, _OTHERS), others, "where one row begins an episode, the {what} of another changes")
 
     def knows_what_it_says(self) -> None:
-        """``knows`` is "nothing" only where the pool is not used."""
+        """A policy that uses the pool does not say that it knows nothing."""
         if self.kind.knows == "nothing":
             sentence = 'it says knows = "nothing", but looks at the pool or the scenario: say what it must know of them'
             try:
@@ -197,24 +201,24 @@ class ContractCheck:
             self.does_the_same(blind, sentence)
 
     def is_priced(self) -> None:
-        """``priced`` is False only where the price is not used."""
+        """A policy that uses the price does not say that it is not priced."""
         if not self.kind.priced:
             dear = self.made(price=self.setting.price + 1.0)
             self.does_the_same(dear, "what it does depends on the price: set priced = True")
 
-    def may_be_told(self) -> None:
-        """The state that knows who has left is one that it can have, and the state before stays as it was."""
+    def notes_absences(self) -> None:
+        """``note_absences`` gives a state that the policy can have, and leaves the state before as it was."""
         policy, before = self.made(), self.steps[-1].answer.state
         given, absent = copy.deepcopy(before), np.arange(self.setting.n) == self.setting.n - 1
         try:
             policy.check_state(policy.note_absences(given, absent, np.zeros_like(absent)), _ROWS)
         except Exception as error:
-            raise FaultError(f"told that a worker has left, it gives no state that it can have: {error}") from error
+            raise FaultError(f"note_absences gives no state that it can have: {error}") from error
         if (what := difference(before, given)) is not None:
-            raise FaultError(f"told that a worker has left, it changes {what} of the state in place: make new arrays")
+            raise FaultError(f"note_absences changes {what} of the state in place: make new arrays")
 
     def accepts_durations_of_0(self) -> None:
-        """Tasks that take no time, which the observation space allows, lead to legal actions."""
+        """Actions stay legal where tasks take no time, which the observation space allows."""
         policy, state = self.made(), None
         for step in self.steps:
             seen = {name: np.zeros_like(field) if name in _TIMES else field for name, field in step.observation.items()}

@@ -1,4 +1,4 @@
-"""One call of a policy's ``predict``: its answer, and what it changed besides."""
+"""One call of a policy's ``predict``: its answer, and its side effects."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ Array = NDArray[Any]
 
 
 class Answer(NamedTuple):
-    """What ``predict`` returns."""
+    """The answer of ``predict``."""
 
     action: Array
     state: State
 
 
 class Step(NamedTuple):
-    """One call of ``predict``: what it was given besides the last state, and its answer."""
+    """One call of ``predict``: its arguments besides the last state, and its answer."""
 
     round: int
-    """Counted from 1 over all episodes."""
+    """The round, counted from 1 over all episodes."""
     observation: Observation
     conditions: Conditions | None
     """The privileged information; None for policies without."""
@@ -44,7 +44,7 @@ def rows_of(tree: Any, rows: slice | int) -> Any:
 
 
 class FaultError(Exception):
-    """A fault after which a check cannot go on; the message is its sentence."""
+    """A fault after which a check cannot go on; the message is the sentence about it."""
 
 
 def checked_predict(
@@ -57,7 +57,7 @@ def checked_predict(
 ) -> Answer:
     """Call ``predict`` as Stable-Baselines3 does, and add a sentence to ``faults`` for each forbidden side effect.
 
-    FaultError is raised if there is no answer that the checks could go on with.
+    FaultError is raised if the checks cannot go on with the answer.
     """
     seen, given = copy.deepcopy((observation, state))  # the checks that follow need them unchanged
     held, generators = _attributes(policy), _global_generators()

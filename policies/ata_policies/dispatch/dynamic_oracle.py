@@ -10,9 +10,9 @@ from ata_gym.changes import Conditions
 from ata_gym.theory.simulated.slices import known_sample
 from ata_gym.typing import Ints
 from ata_gym.utils.ranges import Times, Within
+from ata_policies.dispatch.margin import Workers, by_margin
 from ata_policies.dispatch.oracles import best_shadow
-from ata_policies.dispatch.rules import Workers, at_work, by_margin
-from ata_policies.observations import Observation
+from ata_policies.observations import Observation, at_work
 from ata_policies.policy import DispatchPolicy, Setting, State
 
 _SLICES = 64

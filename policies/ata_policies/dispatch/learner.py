@@ -18,9 +18,9 @@ from ata_policies.beliefs.availability import signs_of_life
 from ata_policies.beliefs.distributions.bins import DistributionBelief
 from ata_policies.beliefs.distributions.censoring import censored_distributions
 from ata_policies.beliefs.distributions.retries import to_try_again
-from ata_policies.dispatch.rules import Workers, at_work, by_margin
+from ata_policies.dispatch.margin import Workers, by_margin
 from ata_policies.dispatch.shadow import ShadowSearch
-from ata_policies.observations import Observation
+from ata_policies.observations import Observation, at_work
 from ata_policies.policy import DispatchPolicy, State
 
 _SLICES = 32

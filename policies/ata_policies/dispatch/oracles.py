@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from ata_gym.theory.simulated.races import best_race, race_allocation
 from ata_gym.theory.simulated.slices import known_sample
 from ata_gym.typing import Floats, Ints
 from ata_gym.utils.validation import whole_number
-from ata_policies.dispatch.rules import Workers, at_work, by_margin
+from ata_policies.dispatch.margin import Workers, by_margin
 from ata_policies.dispatch.shadow import ShadowSearch
-from ata_policies.observations import Observation
+from ata_policies.observations import Observation, at_work
+from ata_policies.planning.race_search import best_race
+from ata_policies.planning.races import race_allocation
 from ata_policies.policy import DispatchPolicy, Setting, State
 
 _SLICES, _SIMULATED = 64, 1536
@@ -50,7 +51,7 @@ class DispatchOracle(DispatchPolicy):
 class DispatchCaps(DispatchPolicy):
     """A race as dispatch: the m fastest start up to B + d tasks, shared out by RAS on the true means, at most B each.
 
-    Without m and d it is the best race for the price (``ata_gym.theory.simulated.races.best_race``): the rounds of
+    Without m and d it is the best race for the price (``ata_policies.planning.race_search.best_race``): the rounds of
     ``race-oracle`` in ``ata_gym/TaskRace-v0``. A round costs more than five of ATA's, as it is B decisions.
 
     Parameters

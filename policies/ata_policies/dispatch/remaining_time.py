@@ -7,16 +7,65 @@ from typing import Annotated, NamedTuple
 
 import numpy as np
 
-from ata_gym.typing import Floats, Ints
+from ata_gym.typing import Bits, Floats, Ints
+from ata_gym.utils.compiled import gufunc, inlined
 from ata_gym.utils.ranges import Order, Within
 from ata_gym.utils.validation import non_negative, whole_number
 from ata_policies.allocation.estimates.thompson import draw_means
 from ata_policies.beliefs.moments import Exposure
-from ata_policies.dispatch.rules import at_work, by_remaining_time
-from ata_policies.observations import Observation
+from ata_policies.observations import Observation, at_work
 from ata_policies.policy import DispatchPolicy, Setting, State
 
-_SHORTEST = 1e-300  # A mean time of 0 counts as this
+_SHORTEST = 1e-300
+"""A mean time of 0 counts as this."""
+_LEFT = 0.3
+"""Of a task at least this share of its mean time is left, whatever its age."""
+
+
+def by_remaining_time(mean: Floats, order: Ints, kappa: float, missing: Ints, running: Bits, age: Floats) -> Bits:
+    """Start idle worker i if the expected rest of the round is at least ``kappa`` of its mean time, shape (E, n).
+
+    The rest is predicted by a schedule: every running worker finishes its task after what is expected to be left of it,
+    and then one task after the other, each taking its mean time; the round ends when as many results as are missing are
+    in.
+
+    A task of age a is expected to go on for max(mean - a, 0.3 mean). ``mean`` (E, n) are mean task times; ``order``
+    (E, m) the workers that may be started, fastest first; ``missing`` (E,) results that the round needs; ``running``
+    and ``age`` (E, n) say who is running a task, and for how long.
+    """
+    action: Bits = _by_remaining_time(mean, order, kappa, missing, running, age)
+    return action
+
+
+@inlined
+def _schedule(due: Floats, first: float, every: float) -> None:
+    """Insert a worker's results, the first and then one after each ``every``, into the sorted earliest in ``due``."""
+    last = len(due) - 1
+    result = first
+    for _ in range(len(due)):
+        if not result < due[last]:
+            break
+        at = last
+        while at > 0 and due[at - 1] > result:
+            due[at] = due[at - 1]
+            at -= 1
+        due[at] = result
+        result += every
+
+
+@gufunc("void(float64[:], int64[:], float64[:], int64[:], int8[:], float64[:], int8[:])", "(n),(m),(),(),(n),(n)->(n)")
+def _by_remaining_time(
+    mean: Floats, order: Ints, kappa: Floats, missing: Ints, running: Bits, age: Floats, out: Bits
+) -> None:
+    due = np.full(missing[0], math.inf)
+    for i in range(len(mean)):
+        out[i] = running[i]
+        if running[i] != 0:
+            _schedule(due, max(mean[i] - age[i], _LEFT * mean[i]), mean[i])
+    for i in order:
+        if running[i] == 0 and due[-1] >= kappa[0] * mean[i]:
+            out[i] = 1
+            _schedule(due, mean[i], mean[i])
 
 
 class RemainingTimePlan(NamedTuple):

@@ -1,11 +1,10 @@
 """LB-BSP in CPU clusters: loads in proportion to predicted speeds, with any predictor.
 
 Chen, Weng, Wang, B. Li and B. Li, "Semi-dynamic load balancing: efficient distributed learning in non-dedicated
-environments", SoCC 2020 (TCC 11(1), 2023). Known of it: a worker's load is fixed within an iteration and set anew at
-its end; a batch takes time in proportion to its size, the slope being one over the speed; the speed is predicted by a
-NARX network, to which other predictors are compared. Not known, so ours: the integer rounding (here the exact
-optimum), the minimum load and all constants. The journal version names federated learning, but how it sets the loads
-there is not known either: the use of availability is ours.
+environments", SoCC 2020 (TCC 11(1), 2023). The paper says: a worker's load is fixed within an iteration and set anew at
+its end; a batch takes time in proportion to its size, the slope being one over the speed; a NARX network predicts the
+speed, and is compared with other predictors. We do not know, and have chosen: the integer rounding (here the exact
+optimum), the minimum load, all constants, and the use of availability (the journal version names federated learning).
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ata_gym.theory.allocation.proxy_loss import allocate
-from ata_gym.typing import Floats, Ints, Mask
+from ata_gym.typing import Floats, Ints
 from ata_gym.utils.compiled import gufunc
 from ata_gym.utils.validation import flag, unknown, whole_number
 from ata_policies.beliefs.availability import Availability
@@ -34,43 +33,43 @@ PREDICTORS: Mapping[str, Callable[..., Predictor]] = {
     "linear": Linear,
     "narx": Narx,
 }
-"""The predictors by name; called with their hyperparameters."""
+"""The predictors by name, which are called with their hyperparameters."""
 _FORECASTS = ("speed", "time")
 
 
 class LoadPlan(NamedTuple):
     """What LB-BSP keeps from round to round."""
 
-    prediction: Any  # what the predictor remembers; ``forecast`` in it is the prediction, (E, n)
-    availability: Any  # an ``Availability``, or an empty tuple if all workers count as available
+    prediction: Any  # what the predictor remembers, with its prediction in the field ``forecast``, (E, n)
+    availability: Availability | tuple[()]  # an empty tuple if all workers count as available
 
 
 class LbBsp(AllocationPolicy):
     """LB-BSP for CPU clusters: loads in proportion to predicted speeds, that is, min max of load / speed.
 
-    Each round, a_i minimises the largest a_i / v_i, where v_i is the predicted speed of worker i, in integers: it is
+    In each round the integers a_i minimise the largest a_i / v_i, where v_i is the predicted speed of worker i: it is
     ``allocate`` with scores 1 / v_i. Workers never tried come first. A worker without a task shows no speed and keeps
-    its prediction; in LB-BSP every worker has some load, so here each has at least ``least`` tasks where the budget
-    suffices (ours), taken from those which would finish last. The optimum under this bound is exact, too.
+    its prediction. In LB-BSP every worker has some load, so each has at least ``least`` tasks where the budget suffices
+    (ours); they are taken from the workers that would finish last, so that the optimum under this bound is exact.
 
-    With ``availability``, a worker that gave fewer results than it had tasks is away, since others had to do its work
-    after the deadline. While it is away, the others share the budget. After ``pause`` rounds it gets one task, and is
-    back if the result comes; if not, the pause doubles, up to ``longest``, since each such probe in vain delays the
-    round until the deadline. At most half the budget goes to probes; if all seem to be away, all count as back.
+    With ``availability``, a worker that gave fewer results than it had tasks is away, and the others share the budget.
+    After ``pause`` rounds it gets one task, and is back if the result comes. If not, the pause doubles, up to
+    ``longest``, because each such probe delays the round until the deadline. At most half the budget goes to probes; if
+    all workers seem to be away, all count as back.
 
     Parameters
     ----------
     predictor, hyperparameters
-        "last", "ema", "median", "linear" or "narx", with its hyperparameters; or a ``Predictor``. With
-        "narx" a round costs some 28 times what one of ATA's costs, for the training of the network.
+        "last", "ema", "median", "linear" or "narx", with its hyperparameters; or a ``Predictor``. A round with "narx"
+        costs about 28 times as much as one of ATA, because the network is trained.
     forecast
         What is predicted: "speed", results per unit of time in a round; or "time", the mean task time in a round.
     least
-        Tasks of every worker, at least, where B >= n ``least``; less where not.
+        The least number of tasks of every worker, where B >= n ``least``; it is smaller otherwise.
     availability, pause, longest
-        Whether workers may be away; then the rounds between two probes, at first and at most.
+        Whether workers may be away, and the rounds between two probes, at first and at most.
     seed
-        Seeds the choices among workers never tried, and the network's first weights.
+        The seed of the choices among workers never tried, and of the network's first weights.
 
     Examples
     --------
@@ -128,30 +127,24 @@ class LbBsp(AllocationPolicy):
         """The predictor, and what it predicts."""
         return f"LB-BSP: predictor {type(self.predictor).__name__}, of each worker's {self.forecast}"
 
-    def away(self, state: State) -> Mask:
-        """Who owes results, where that is watched."""
-        return state.plan.availability.away if self.availability else super().away(state)
-
-    def note_absences(self, state: State, absent: Mask, back: Mask) -> State:
-        """Who is absent owes results, and who is back is probed."""
-        if not self.availability:
-            return state
-        plan: LoadPlan = state.plan
-        return state._replace(plan=plan._replace(availability=plan.availability.note_absences(absent, back)))
-
     def plan_in_words(self, state: State, row: int) -> str:
-        """What it does about workers that are away."""
+        """What the policy does about workers that are away."""
         return "workers that owe results get nothing but a probe at intervals" if self.availability else ""
 
     def estimated(self, state: State) -> tuple[Floats, Floats]:
-        """The forecasts, and all results so far."""
-        forecast = state.plan.prediction.forecast
+        """The predicted times, and all results so far."""
+        return self.predicted_times(state), state.belief.counts
+
+    def predicted_times(self, state: State) -> Floats:
+        """The predicted mean task times, (E, n); NaN for a worker never seen."""
+        forecast: Floats = state.plan.prediction.forecast
         with np.errstate(divide="ignore"):
-            return forecast if self.forecast == "time" else 1.0 / forecast, state.belief.counts
+            return forecast if self.forecast == "time" else 1.0 / forecast
 
     def act(self, state: State, seen: Observation) -> tuple[Ints, State]:
         """Predict the coming round, and allocate by it."""
-        belief, (prediction, availability) = state.belief, state.plan
+        belief: LastRound = state.belief
+        prediction, availability = state.plan
         sample = belief.speed() if self.forecast == "speed" else 1.0 / belief.speed()
         shape = (*sample.shape, SIGNALS)
         signal = np.reshape(seen["signal"], shape) if "signal" in seen else np.zeros(shape)
@@ -165,24 +158,23 @@ class LbBsp(AllocationPolicy):
 
     def allocate(self, state: State) -> Ints:
         """Minimise the predicted round time."""
-        budget, untried, forecast = self.setting.budget, state.belief.untried(), state.plan.prediction.forecast
-        times = forecast if self.forecast == "time" else 1.0 / forecast
+        budget, untried, times = self.setting.budget, state.belief.untried(), self.predicted_times(state)
         scores, available, least = np.where(np.isnan(times), 0.0, times), None, np.asarray(self.least)
         if self.availability:
             away, available = state.plan.availability.away, ~state.plan.availability.away
             probed = away & (state.plan.availability.wait == 0)
             probed &= np.cumsum(probed, axis=1) <= max(1, budget // 2)
-            strangers = (untried | away).all(axis=1, keepdims=True)  # no available worker was tried
-            scores = np.where(strangers & available, 1.0, scores)
+            nothing_known = (untried | away).all(axis=1, keepdims=True)  # no available worker was tried
+            scores = np.where(nothing_known & available, 1.0, scores)
             least = np.where(away, probed, least)
         return raised(allocate(scores, budget, state.round_keys(), untried, available), scores, least)
 
 
 def raised(allocation: Ints, scores: Floats, least: ArrayLike) -> Ints:
-    """Raise workers below their minimum to it, with the tasks that would finish last; as far as these go.
+    """Raise workers below their minimum to it, with the tasks that would finish last, as far as there are any.
 
-    From a minimiser of max a_i s_i it makes one under a_i >= ``least``: tasks were handed out in the order in which
-    they would finish, so the fewer that are left to hand out by speed are the first of them.
+    A minimiser of max a_i s_i becomes one under a_i >= ``least``: tasks were handed out in the order in which they
+    would finish, so the tasks that are still handed out by speed are the first of them.
     """
     after: Ints = _raise(allocation, scores, np.broadcast_to(least, allocation.shape))
     return after

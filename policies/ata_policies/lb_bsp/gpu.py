@@ -1,9 +1,9 @@
 """LB-BSP in GPU clusters: moves from straggler to leader, and the optimum of a profiled time model; memory limits.
 
-Chen, Weng, Wang, B. Li and B. Li, "Semi-dynamic load balancing", SoCC 2020. Known of the tuner: over a monitoring
-window the leader (shortest time, and enough memory) gets load from the straggler (longest time); where a move reverses
-the last one, the step is halved and the window grows. All constants are ours, and so is how a profile is measured; its
-fit and its optimum are in ``piecewise_linear``.
+Chen, Weng, Wang, B. Li and B. Li, "Semi-dynamic load balancing", SoCC 2020. The paper says of the tuner: after a
+monitoring window the leader (shortest time, and enough memory) gets load from the straggler (longest time); where a
+move reverses the last one, the step is halved and the window grows. All constants are ours, and so is the way in which
+a profile is measured; its fit and its optimum are in ``piecewise_linear``.
 """
 
 from __future__ import annotations
@@ -42,19 +42,20 @@ class Tuning(NamedTuple):
 class LbBspGpu(AllocationPolicy):
     """LB-BSP for GPU clusters: at intervals some tasks move from the slowest worker to the fastest that has memory.
 
-    After each window of W rounds, s is the worker with the longest mean time in a round, l that with the shortest among
-    those whose memory holds D tasks more. If the two are further apart than ``tolerance`` times the longer, D tasks
-    move from s to l. If the last move went from l to s, D is halved first (to 1 at least) and W doubled (to ``longest``
-    at most). A worker that gave fewer results than it had tasks counts as the slowest. It starts evenly.
+    After each window of W rounds, s is the worker with the longest mean time in a round, and l the one with the
+    shortest among those whose memory holds D tasks more. If the two differ by more than ``tolerance`` times the longer,
+    D tasks move from s to l. If the last move went from l to s, D is halved first (to 1 at least) and W doubled (to
+    ``longest`` at most). A worker that gave fewer results than it had tasks counts as the slowest. The first allocation
+    is even.
 
     Parameters
     ----------
     step
-        D at first; by default a quarter of an even load, at least 1.
+        The first D; by default a quarter of an even load, at least 1.
     window, longest
-        W at first and at most.
+        The first W, and the largest.
     tolerance
-        Relative difference of times that moves nothing.
+        The relative difference of times up to which nothing moves.
     memory
         Tasks that each worker's memory holds in a round: a number for all, or one for each; by default no limit.
     least
@@ -88,7 +89,7 @@ class LbBspGpu(AllocationPolicy):
         self.least = min(whole_number("least", least, least=0), setting.budget // setting.n)
 
     def first_plan(self, rows: int) -> Tuning:
-        """An even allocation."""
+        """The first allocation is even."""
         n = self.setting.n
         even = balanced(np.zeros(n), np.zeros(n), np.ones(n), self.memory, self.setting.budget)
         others = (np.full(rows, value) for value in (0, self.step, self.window, -1, -1))  # rounds to straggler
@@ -137,7 +138,7 @@ class LbBspGpu(AllocationPolicy):
 
 
 class ProfilePlan(NamedTuple):
-    """What was measured at each of m batch sizes, and the optimum."""
+    """The measurements at each of m batch sizes, and the optimum."""
 
     sizes: Counts  # (E, n, m) results in rounds of this size, added up
     times: Times  # (E, n, m) times of these rounds, added up
@@ -149,15 +150,15 @@ class LbBspProfiled(AllocationPolicy):
     """LB-BSP for GPU clusters with a profile: min max of max(t_i, a_i + b_i x_i), in integers, under memory limits.
 
     A worker's round of x tasks takes t below saturation and a + b x above. A profile that is not given is measured in
-    the first rounds: loads in the proportions 1 to 4, in turn for each worker, so that each is measured at four sizes,
-    each ``repeats`` times. After that the allocation stays, even where workers change.
+    the first rounds, by loads in the proportions 1 to 4, in turn for each worker: each is measured at four sizes,
+    ``repeats`` times each. After that the allocation stays, even where workers change.
 
     Parameters
     ----------
     profile
         (3, n) the t, a and b of each worker, with t, a >= 0 and b > 0.
     repeats
-        How often each of the four sizes is measured, if no profile is given.
+        How often each of the four sizes is measured if no profile is given.
     memory
         As for ``LbBspGpu``.
 
@@ -211,11 +212,11 @@ class LbBspProfiled(AllocationPolicy):
         plan: ProfilePlan = state.plan
         begun = (last > 0) & (last <= _SIZES * self.repeats)
         slot = (np.arange(_SIZES) == (last - 1)[:, None] % _SIZES) & begun[:, None]
-        told = slot[:, None] & (belief.tasks > 0)[..., None]
+        measured = slot[:, None] & (belief.tasks > 0)[..., None]
         plan = plan._replace(
-            sizes=plan.sizes + told * belief.tasks[..., None],
-            times=plan.times + told * belief.busy[..., None],
-            rounds=plan.rounds + told,
+            sizes=plan.sizes + measured * belief.tasks[..., None],
+            times=plan.times + measured * belief.busy[..., None],
+            rounds=plan.rounds + measured,
         )
         done = last == _SIZES * self.repeats
         if done.any():

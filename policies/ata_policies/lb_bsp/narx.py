@@ -49,34 +49,33 @@ class NarxMemory(NamedTuple):
 class Narx(Predictor):
     """One hidden layer of tanh over lags of the speed and current and past signals, trained online in torch.
 
-    It predicts the logarithm of the speed as the worker's level, the only thing that workers do not share, plus one
-    network's output for all workers of a row: how a speed follows its signals and its past. The samples of all workers
-    train it, which serves a worker that is seldom used too. The level is the mean of what the network leaves
-    unexplained, so that a worker seen under load alone is not taken for a slow one; a sample's weight in it is one over
-    the samples so far, and at least ``weight``. Logarithms are for rounds of single tasks: that of an exponential time
-    has a variance, while one over it has not even a mean.
+    The predicted logarithm of the speed is the worker's level plus the output of a network, which all workers of a row
+    share: how a speed follows its signals and its past. The samples of all workers train it, which also serves a worker
+    that is seldom used. The level is the mean of what the network leaves unexplained, so that a worker that was seen
+    under load alone does not count as a slow one; a sample's weight in it is one over the samples so far, and at least
+    ``weight``. Logarithms suit rounds of single tasks: that of an exponential time has a variance, while one over the
+    time has not even a mean.
 
     For ``warm_up`` rounds the level is the prediction. Then the network is trained, and again whenever a quarter more
     rounds were played, and at least every ``every`` rounds: some steps of L-BFGS, from the current weights, reduce the
     squared error over the last ``window`` samples of the row. Where a worker has no sample, its prediction takes the
     place of the lag. Predictions stay within [0.2, 5] times the level.
 
-    Rows are trained one after the other, each in arrays of its own and in one thread: torch's batched products of
-    matrices round differently with the size of the batch, and a row must not depend on its batch. NumPy's do not, so
-    the predictions of all rows are one call.
+    Rows are trained one after the other, in one thread: torch's batched products of matrices round differently with the
+    size of the batch, and a row must not depend on its batch. NumPy's products do not, so one call predicts all rows.
 
     Parameters
     ----------
     lags, past
-        How many rounds of speeds and of signals, beside the coming round's, the network looks back.
+        The rounds of speeds, and of signals before the coming round's, that are inputs of the network.
     hidden, decay
-        Hidden units; what the mean square of the weights costs, beside the mean squared error.
+        The hidden units, and the cost of the mean square of the weights beside the mean squared error.
     window
-        Samples m that it is trained on.
+        The samples m that the network is trained on.
     every, steps
-        Rounds from training to training, at most, and steps of L-BFGS each time.
+        The most rounds from one training to the next, and the steps of L-BFGS in each.
     warm_up, weight
-        Rounds before the first training; least weight of a sample in the worker's level.
+        The rounds before the first training, and the least weight of a sample in the worker's level.
     """
 
     lags: int = 4
@@ -132,11 +131,11 @@ class Narx(Predictor):
         scale, weights = memory.scale.copy(), memory.weights.copy()
         trains = rounds >= memory.due
         for e in np.flatnonzero(trains):
-            told = examples[e, ~np.isnan(examples[e, :, -1])]
-            if len(told):
-                scale[e] = np.sqrt(np.square(told[:, -1]).mean()) or 1.0
-                targets = np.clip(told[:, -1] / scale[e], -_FARTHEST, _FARTHEST)
-                weights[e] = self._trained(weights[e], self._scaled(told[:, :-1], scale[e]), targets)
+            known = examples[e, ~np.isnan(examples[e, :, -1])]
+            if len(known):
+                scale[e] = np.sqrt(np.square(known[:, -1]).mean()) or 1.0
+                targets = np.clip(known[:, -1] / scale[e], -_FARTHEST, _FARTHEST)
+                weights[e] = self._trained(weights[e], self._scaled(known[:, :-1], scale[e]), targets)
         due = np.where(trains, rounds + np.clip(rounds // 4, 1, self.every), memory.due)
         output = scale[:, None] * self._network(weights, self._scaled(inputs, scale[:, None, None]), np.tanh)
         modelled = (rounds >= self.warm_up)[:, None]
@@ -180,14 +179,14 @@ class Narx(Predictor):
 
 
 @gufunc("void(float64[:, :], float64[:, :], boolean[:], float64[:, :])", "(m,g),(n,g),(n)->(m,g)")
-def _remembered(examples: Floats, latest: Floats, told: Any, out: Floats) -> None:
-    """Append those of the latest examples that are told, and drop as many of the oldest."""
+def _remembered(examples: Floats, latest: Floats, seen: Any, out: Floats) -> None:
+    """Append the latest examples of the workers that were seen, and drop as many of the oldest."""
     new = 0
-    for i in range(len(told)):
-        new += told[i]
+    for i in range(len(seen)):
+        new += seen[i]
     at = max(len(examples) - new, 0)
     out[:at] = examples[len(examples) - at :]
-    for i in range(len(told)):
-        if told[i] and at < len(out):
+    for i in range(len(seen)):
+        if seen[i] and at < len(out):
             out[at] = latest[i]
             at += 1

@@ -1,4 +1,4 @@
-"""Errors of predictors of speed on recorded rounds, as in LB-BSP's comparison of predictors."""
+"""The errors of predictors of speed on recorded rounds, as LB-BSP compares them."""
 
 from __future__ import annotations
 

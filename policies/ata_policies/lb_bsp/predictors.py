@@ -1,10 +1,10 @@
 """Predictors of each worker's speed in the coming round: last value, moving averages, and linear autoregression.
 
 LB-BSP (Chen et al., SoCC 2020) shares a batch by predicted speeds and compares such predictors. A speed is results per
-unit of time in one round, as in LB-BSP (recalled: samples over compute time). A predictor holds hyperparameters; what
-it remembers is a named tuple of arrays, with the prediction for the coming round in the field ``forecast``, NaN for a
-worker never seen. A worker without a result gives no sample: averages keep their last prediction, and the docstrings of
-the others say what they do. The network is in ``narx``.
+unit of time in one round, as in LB-BSP (recalled: samples over compute time). A predictor holds hyperparameters; its
+memory is a named tuple of arrays, with the prediction for the coming round in the field ``forecast``, NaN for a worker
+never seen. A worker without a result gives no sample: averages keep their last prediction, and the docstrings of the
+others say what they do. The network is in ``narx``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ata_gym.typing import Floats, Ints, Mask
 from ata_gym.utils.compiled import gufunc
 from ata_gym.utils.ranges import Counts, Estimates, Numbers, Shares, Times, Wholes
 from ata_gym.utils.validation import real, whole_number
-from ata_policies.beliefs.moments import Totals, never_finished
+from ata_policies.beliefs.moments import Totals, mean_times, never_finished
 
 SIGNALS = 2  # exogenous signals of each worker: cpu and memory load
 LOWEST, HIGHEST = 0.2, 5.0  # no model predicts less or more than this many times the moving average (ours)
@@ -40,7 +40,7 @@ class LastRound(NamedTuple):
         return cls(*np.zeros((3, rows, n)))
 
     def observe(self, worker: Ints, duration: Floats, elapsed: Floats | None = None) -> LastRound:
-        """Return the belief after a round; the arguments are those of ``Belief.observe``."""
+        """See ``Belief.observe``; cancelled tasks do not count."""
         tasks, busy = Totals.empty(*self.counts.shape).observe(worker, duration)
         return LastRound(self.counts + tasks, tasks, busy)
 
@@ -50,7 +50,7 @@ class LastRound(NamedTuple):
 
     def mean(self) -> Floats:
         """Mean task time of each worker in the last round, shape (E, n); NaN for a worker without a result in it."""
-        return np.divide(self.busy, self.tasks, out=np.full_like(self.busy, np.nan), where=self.tasks > 0)
+        return mean_times(self.tasks, self.busy)
 
     def untried(self) -> Mask:
         """Which workers have never finished a task, shape (E, n)."""
@@ -58,11 +58,11 @@ class LastRound(NamedTuple):
 
 
 class Predictor(ABC):
-    """Hyperparameters of a predictor; what it remembers is passed in and returned, and never changed in place."""
+    """Hyperparameters of a predictor; its memory is passed in and returned, and never changed in place."""
 
     @abstractmethod
     def start(self, rows: int, n: int, seed: int = 0) -> Any:
-        """What is remembered before the first round; row e has the randomness of ``seed + e``."""
+        """The memory before the first round; row e has the randomness of ``seed + e``."""
 
     @abstractmethod
     def advance(self, memory: Any, speed: Floats, signal: Floats) -> Any:
@@ -148,15 +148,15 @@ class Linear(Predictor):
     mean of the lags. Without signals their coefficients stay 0. Where a worker has no sample, its prediction takes the
     place of the lag. Speeds are divided by a unit of each worker's own, so that the unit of time does not matter.
     During the warm-up the prediction is the moving average; later it stays within [0.2, 5] times the moving average.
-    "ARIMA" is among the paper's predictors; its order is not known, so all of this but the autoregression is ours.
+    "ARIMA" is among the paper's predictors, of an order that we do not know: only the autoregression is theirs.
 
     Parameters
     ----------
     lags, past, warm_up
-        How many rounds of speeds and of signals, beside the coming round's, the model looks back; and how many samples
-        of a worker there must be before it is modelled.
+        The rounds of speeds, and of signals before the coming round's, that the model uses; and the samples of a worker
+        before it is modelled.
     ridge, weight
-        Weight of |w - w0|^2, in squared units of a worker's speed; and that of the moving average.
+        The weight of |w - w0|^2, in squared units of a worker's speed; and that of the moving average.
     """
 
     lags: int = 8
@@ -190,7 +190,7 @@ class Linear(Predictor):
         )
 
     def advance(self, memory: LinearMemory, speed: Floats, signal: Floats) -> LinearMemory:
-        """One step of recursive least squares for each worker with a sample."""
+        """Take a step of recursive least squares for each worker with a sample."""
         seen = ~np.isnan(speed)
         samples = memory.samples + seen
         ema = averaged(memory.ema, speed, self.weight)
@@ -216,7 +216,7 @@ def pushed(series: Floats, latest: Floats) -> Floats:
 
 
 def looked_back(lags: Floats, loads: Floats, sample: Floats, forecast: Floats, signal: Floats) -> tuple[Floats, Floats]:
-    """What a model looks back on after a round: lags, with the forecast where there was no sample, and signals."""
+    """The lags after a round, with the forecast where there was no sample, and the signals."""
     seen = ~np.isnan(sample)
     latest = np.where(seen, sample, forecast)
     after = np.where(np.isnan(lags), latest[..., None], pushed(lags, latest))

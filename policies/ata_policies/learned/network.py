@@ -73,7 +73,7 @@ def _numbers(
 
 
 class Network(NamedTuple):
-    """The weights of a ``WorkersNet`` without the part for the row; layers map from their first axis to their last."""
+    """The weights of a ``WorkersNet`` without the part for the row; each layer maps its first axis to its last."""
 
     direct: Weights
     """(15, k)"""
@@ -94,9 +94,9 @@ class Network(NamedTuple):
 
     @classmethod
     def of(cls, tensors: Mapping[str, NDArray[Any]]) -> Network:
-        """From the tensors of a ``WorkersNet``, by the names that torch gives them.
+        """The network of a ``WorkersNet``, whose tensors have the names that torch gives them.
 
-        ValueError if some are missing, have other shapes, or are not finite.
+        ValueError if some are missing, have wrong shapes, or are not finite.
         """
         try:
             given = {name: np.asarray(tensors[name], np.float32) for name in _NAMES}

@@ -15,17 +15,17 @@ from ata_policies.policy import DispatchPolicy, Policy, Setting, State
 
 WEIGHTS = Path(__file__).parent / "weights"
 _MOST_LOGS = 1.2
-"""The feature "log count" is bounded by this, as of 400 results: training saw few larger counts."""
+"""The largest value of the feature "log count", that of 400 results: few counts in the training were larger."""
 
 
 class _Learned(Policy):
-    """What both have in common: the network, and the features that it reads.
+    """A policy with a network, and the features that it reads.
 
     Parameters
     ----------
     weights
         A file of a ``WorkersNet`` with one number for each worker, as ``ata-gym pretrain`` or ``write_network`` writes
-        it; by default the one that is shipped.
+        it; by default the file of the package.
     """
 
     source = "ours"
@@ -46,7 +46,7 @@ class _Learned(Policy):
         self._of_round = RoundFeatures(setting.budget, setting.price, setting.horizon)
 
     def features(self, state: State, seen: Observation) -> Features:
-        """What the network reads, shape (E, n, 15)."""
+        """The inputs of the network, shape (E, n, 15)."""
         features: Features = features_of(state.belief, self._of_round, state.round - 1, seen)
         features[..., 0] = np.minimum(features[..., 0], _MOST_LOGS)
         return features
@@ -63,7 +63,7 @@ class LearnedAllocation(_Learned):
     shipped = "learned.safetensors"
 
     def act(self, state: State, seen: Observation) -> tuple[Ints, State]:
-        """Share the budget."""
+        """Share the budget by the workers' logits."""
         logits: Floats = self.network(self.features(state, seen))[..., 0].astype(np.float64)
         tasks = tasks_of_shares(logits, self.setting.budget, 1.0, present_in(seen))
         return tasks, state._replace(belief=state.belief.asked(tasks))
@@ -80,6 +80,6 @@ class LearnedDispatch(_Learned, DispatchPolicy):
     shipped = "learned-dispatch.safetensors"
 
     def act(self, state: State, seen: Observation) -> tuple[Ints, State]:
-        """Look at each worker's logit."""
+        """Start the workers with positive logits."""
         action = (self.network(self.features(state, seen))[..., 0] > 0).astype(np.int64)
         return action, state._replace(belief=state.belief.asked(action))

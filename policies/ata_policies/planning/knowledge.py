@@ -39,20 +39,20 @@ _LIMIT = 500.0
 
 
 class Estimates(NamedTuple):
-    """What each worker's own times say of its mean time, for n workers."""
+    """Estimates of the mean times of n workers, each from the worker's own times."""
 
     location: Floats
     """(n,) logarithm of the time per task; 0 for a worker never tried"""
     evidence: Floats
-    """(n,) how many exponential times tell as much: 1 / variance of the logarithm, where that is small; 0 for none"""
+    """(n,) how many exponential times would tell as much: about 1 / variance of the logarithm; 0 for none"""
 
     def of(self, workers: Ints) -> Estimates:
-        """Those of some workers."""
+        """The estimates of some workers."""
         return Estimates(self.location[workers], self.evidence[workers])
 
 
 class Population(NamedTuple):
-    """The logarithm of a worker's mean time is normal around one of G places, with their distance as deviation."""
+    """The logarithm of a mean time is normal around one of G places, with the distance of two places as deviation."""
 
     place: Floats
     """(G,) evenly spaced"""
@@ -152,12 +152,12 @@ def estimate_means(counts: Floats, totals: Floats, shapes: Floats) -> Estimates:
 
 
 def learn_population(seen: Estimates) -> Population:
-    """Learn the population, of which at least one worker was seen: a mixture at fixed places, its shares by EM.
+    """Learn the population from at least one worker that was seen: a mixture at fixed places, with shares by EM.
 
-    One worker's weight is given to a wide prior: a normal distribution around the mean of the estimates with their
-    standard deviation, or 1 if that is less. So after m workers of one kind, the next one is of another with a chance
-    of about 1 / (m + 1). A discrete form of the nonparametric maximum likelihood of Kiefer and Wolfowitz (1956), with
-    the prior ours.
+    A wide prior has the weight of one worker: a normal distribution around the mean of the estimates, with their
+    standard deviation, or 1 if that is less. So after m workers of one kind, the next one is of another kind with a
+    chance of about 1 / (m + 1). It is a discrete form of the nonparametric maximum likelihood of Kiefer and Wolfowitz
+    (1956); the prior is ours.
 
     >>> seen = Estimates(np.log([1.0, 1.0, 20.0, 20.0]), np.full(4, 1000.0))
     >>> population = learn_population(seen)
@@ -175,33 +175,33 @@ def learn_population(seen: Estimates) -> Population:
 
 
 def posterior(population: Population, seen: Estimates) -> Posterior:
-    """What the population and a worker's own times say together; of a worker never tried, the population alone."""
+    """The posterior from the population and each worker's own times; for a worker never tried, the population alone."""
     known = np.flatnonzero(seen.evidence)
     of_known = _posterior(seen.location[known], seen.evidence[known], *population)
-    nothing = _posterior(np.zeros(1), np.zeros(1), *population)
-    both = [np.full(seen.location.size, of_unknown[0]) for of_unknown in nothing]
+    of_untried = _posterior(np.zeros(1), np.zeros(1), *population)
+    both = [np.full(seen.location.size, untried[0]) for untried in of_untried]
     for every, own in zip(both, of_known, strict=True):
         every[known] = own
     return Posterior(*both)
 
 
 def value_of_trying(population: Population, seen: Estimates, limit: Floats, share: float = 0.5) -> Floats:
-    """What it is worth to know the workers better, (n,), if using one of mean M gains (1 - M / u)+, for ``limit`` u.
+    """The value of knowing each worker better, (n,), if using one of mean M gains (1 - M / u)+, with ``limit`` u.
 
         E[(1 - M / u)+] - (1 - E[M] / u)+,
 
-    where M is what is expected of it when the variance within each component has fallen to ``share`` of what it is:
-    after as many tasks again as its estimate rests on. The knowledge gradient (Frazier, Powell and Dayanik, 2008).
-    Where E[M] > u it is E[(1 - M / u)+]: what a worker that is not used could gain.
+    where M is the expected mean after the variance within each component has fallen to ``share`` of its value, as it
+    does when the tasks behind the estimate are doubled. It is the knowledge gradient (Frazier, Powell and Dayanik,
+    2008). Where E[M] > u it is E[(1 - M / u)+], the possible gain of a worker that is not used.
     """
     return np.asarray(_value(seen.location, seen.evidence, *population, limit, share))
 
 
 @helper()
 def _weights(location: float, evidence: float, place: Floats, share: Floats, out: Floats) -> None:
-    """How likely each component is, given a worker's estimate.
+    """Fill in the probability of each component, given a worker's estimate.
 
-    The likelihood of gamma times, where the width of a component is as if there were fewer of them.
+    The likelihood is that of gamma times; the width of a component lowers the evidence.
     """
     apart = place[1] - place[0]
     a = evidence / (1.0 + evidence * apart * apart)

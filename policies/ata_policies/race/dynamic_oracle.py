@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from ata_gym.changes import Conditions
-from ata_gym.theory.simulated.races import choose_race, race_allocation
 from ata_gym.theory.simulated.slices import known_sample
 from ata_gym.typing import Floats, Ints, Mask
 from ata_policies.allocation.oracles import DynamicAllocation
+from ata_policies.planning.race_search import RaceSearch
+from ata_policies.planning.races import race_allocation
 from ata_policies.policy import Setting
 
 _SLICES, _MOST = 64, 2**24
@@ -21,7 +22,7 @@ class RaceDynamicOracle(DynamicAllocation):
     """The best race for the price under the distributions of the coming round. Ours.
 
     Workers are ranked by their means. How many of the fastest race, and for how many tasks, is searched
-    (``choose_race``) for the workers as they are without changes, or for all that they are drawn from, and from there
+    (``RaceSearch``) for the workers as they are without changes, or for all that they are drawn from, and from there
     again where a mean differs from the one planned for by more than the tolerance. Noise in common and outliers are
     left out; workers that are away start nothing.
     """
@@ -36,9 +37,8 @@ class RaceDynamicOracle(DynamicAllocation):
         self.times = known_sample(self.pool, _SLICES)
         self.by_round = np.array([family == "trace-by-round" for family in self.pool.families])
         rounds = int(np.clip(_MOST // (setting.n * setting.budget), 16, 1024))
-        self.size = choose_race(self.times, self.times.mean(axis=1), setting.budget, setting.price, replicates=rounds)[
-            :2
-        ]
+        means = self.times.mean(axis=1)
+        self.size = RaceSearch(self.times, means, setting.budget, setting.price, replicates=rounds).search()[:2]
 
     def legal(self, tasks: Ints) -> Mask:
         """In a race there may be more."""
@@ -50,7 +50,7 @@ class RaceDynamicOracle(DynamicAllocation):
         times = self.times[now.distribution] * now.factor[:, None]
         times = np.where(self.by_round[now.distribution, None], mean[:, None], times)[there]
         budget, price = self.setting.budget, self.setting.price
-        choice = choose_race(times, mean[there], budget, price, replicates=_REPLICATES, start=self.size)
+        choice = RaceSearch(times, mean[there], budget, price, replicates=_REPLICATES).search_from(*self.size)
         allocation = np.zeros(len(mean), np.int64)
         allocation[there] = race_allocation(mean[there], choice.fastest, choice.tasks, budget)
         return allocation

@@ -8,11 +8,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ata_gym.theory.simulated.races import EVERYTHING, best_race, race_allocation
 from ata_gym.typing import Floats, Ints
 from ata_gym.utils.validation import real, whole_number
 from ata_policies.allocation.estimates.thompson import draw_means
 from ata_policies.beliefs.moments import Exposure
+from ata_policies.planning.race_search import best_race
+from ata_policies.planning.races import EVERYTHING, race_allocation
 from ata_policies.policy import AllocationPolicy, Setting, State
 
 
@@ -131,7 +132,7 @@ class RaceBackup(RaceCaps):
 class RaceOracle(AllocationPolicy):
     """The best race for the price with the distributions known: E[round time] + price * E[worker time] is least.
 
-    It is found before the first round, by ``ata_gym.theory.simulated.races.best_race``, and kept.
+    It is found before the first round, by ``ata_policies.planning.race_search.best_race``, and kept.
 
     Parameters
     ----------

@@ -7,7 +7,6 @@ from typing import Annotated, NamedTuple
 import numpy as np
 
 from ata_gym.simulation.keys import derive_keys, uniforms
-from ata_gym.theory.simulated.races import EVERYTHING, STRIDE, choose_race, race_allocation
 from ata_gym.typing import Floats, Ints, Mask
 from ata_gym.utils.ranges import Wholes, Within, all_tasks
 from ata_gym.utils.trees import map_leaves
@@ -16,6 +15,8 @@ from ata_policies.beliefs.availability import signs_of_life
 from ata_policies.beliefs.distributions.bins import DistributionBelief, own_sample, sample
 from ata_policies.beliefs.distributions.retries import falling_due, first_of, to_try_again
 from ata_policies.observations import LONGEST, Observation
+from ata_policies.planning.race_search import STRIDE, RaceSearch
+from ata_policies.planning.races import EVERYTHING, race_allocation
 from ata_policies.policy import AllocationPolicy, Setting, State
 from ata_policies.race.late import Doubt
 from ata_policies.race.rates import Rates, learn_rates
@@ -49,7 +50,7 @@ class RaceLearner(AllocationPolicy):
 
         E[round time] + price * E[worker time]
 
-    in rounds simulated on samples of the learned distributions (see ``ata_gym.theory.simulated.races.choose_race``),
+    in rounds simulated on samples of the learned distributions (see ``ata_policies.planning.race_search.RaceSearch``),
     where each worker's rate is uncertain (``learn_rates``). The m workers are those of the highest expected rates.
     Beside them, with B tasks each, take part
 
@@ -207,7 +208,7 @@ class RaceLearner(AllocationPolicy):
         typical = rates.typical()[0, candidates]
         factors = rates.factors()[0, candidates] * (typical / belief.mean()[0])[:, None]
         factors = np.minimum(np.nan_to_num(factors, nan=1.0), _LARGEST)  # of extreme times
-        choice = choose_race(
+        search = RaceSearch(
             np.minimum(np.nan_to_num(own_sample(belief, _SLICES)[0], nan=LONGEST), LONGEST),
             typical,
             self.setting.budget,
@@ -216,10 +217,10 @@ class RaceLearner(AllocationPolicy):
             replicates=self.replicates,
             factors=factors,
             least=least,
-            start=(int(plan.fastest[e]), int(plan.tasks[e])),
-            stride=int(plan.stride[e]) or STRIDE,
-            most=self.work // (self.replicates * (min(len(candidates), int(plan.fastest[e])) + self.setting.budget)),
         )
+        fastest, stride = int(plan.fastest[e]), int(plan.stride[e]) or STRIDE
+        most = self.work // (self.replicates * (min(len(candidates), fastest) + self.setting.budget))
+        choice = search.search_from(fastest, int(plan.tasks[e]), stride, most)
         plan.fastest[e], plan.tasks[e], plan.stride[e] = choice.fastest, choice.tasks, choice.stride
 
 

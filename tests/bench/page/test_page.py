@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import re
 from html import unescape
-from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
 
+from ata_gym.bench.cost_regret import CostRun
 from ata_gym.bench.experiment.experiment import Experiment
 from ata_gym.bench.experiment.run import GROUPS, Job, edges, play_to_end
 from ata_gym.bench.experiment.store import open_folder, read_frame
@@ -21,14 +20,9 @@ from ata_gym.bench.report import style
 from ata_gym.cli.studies.report import write_page
 from ata_gym.pools import exponential
 from ata_gym.scenarios import Scenario
+from tests.page_data import parts
 
 NAMES = ["ofta", "mine", "uta"]
-
-
-def parts(html: str) -> dict[str, Any]:
-    """The JSON in a page, by the ids of its elements."""
-    found = re.findall(r'<script type="application/json" id="([^"]+)">(.*?)</script>', html, re.DOTALL)
-    return {name: json.loads(text) for name, text in found}
 
 
 def test_a_page_is_the_same_bytes_each_time_and_names_no_place_of_the_network(page_of):
@@ -105,9 +99,9 @@ def test_a_run_on_its_way_shows_what_is_finished_and_what_is_saved(tmp_path):
     live = Live(experiment, folder, about_experiment(experiment, names) | {"command": ["ata-gym", "bench"]})
     live.update("ofta", 0)  # nothing is there yet
     assert "no policy has played" in live.path.read_text("utf-8").lower()
-    play_to_end(Job(experiment, "ofta", folder))
+    play_to_end(Job(experiment, "ofta", folder, CostRun))
     looks = iter([False] * 20 + [True])
-    assert play_to_end(Job(experiment, "uta", folder), stop=lambda: next(looks)) is None
+    assert play_to_end(Job(experiment, "uta", folder, CostRun), stop=lambda: next(looks)) is None
     live.update("ofta", 600)
     live.update("uta", 512)
     live.write()
@@ -119,8 +113,8 @@ def test_a_run_on_its_way_shows_what_is_finished_and_what_is_saved(tmp_path):
     assert 1 < len(saved) < len(longest)
     assert "1 of 3 policies finished" in html
     assert parts(html)["config"]["running"]["every"] > 0
-    play_to_end(Job(experiment, "uta", folder))
-    play_to_end(Job(experiment, "ata", folder))
+    play_to_end(Job(experiment, "uta", folder, CostRun))
+    play_to_end(Job(experiment, "ata", folder, CostRun))
     write_note(tmp_path, "bench", ["ata-gym", "bench"], about_experiment(experiment, names))
     write_page(tmp_path)
     assert parts(live.path.read_text("utf-8"))["config"]["running"] is None

@@ -1,4 +1,4 @@
-"""What each process of a training does that is killed and restarted: ``torchrun ... elastic.py FOLDER ROUNDS``.
+"""What each process of a training does that is killed and restarted.
 
 Each rank writes what it computes, before and after each round, so that it can be seen afterwards what a round used.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import zlib
 from pathlib import Path
 from time import sleep
@@ -31,7 +30,9 @@ def model_of(seed: int) -> nn.Module:
 
 
 def train(folder: Path, rounds: int) -> None:
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     torch.set_num_threads(1)
+    dist.init_process_group("gloo")
     rank, attempt = dist.get_rank(), int(os.environ["TORCHELASTIC_RESTART_COUNT"])
     numbers = torch.arange(SAMPLES)
     pairs = TensorDataset(numbers, torch.sin(numbers[:, None] * torch.tensor([1.0, 2.0, 3.0])))
@@ -68,9 +69,4 @@ def train(folder: Path, rounds: int) -> None:
                 state["allocator"] = allocator.state_dict()
                 write_whole(checkpoint, lambda path, state=state: torch.save(state, path))
         tell(file, done=True, expected=allocator._allocator.expected_times())
-
-
-if __name__ == "__main__":
-    dist.init_process_group("gloo")
-    train(Path(sys.argv[1]), int(sys.argv[2]))
     dist.destroy_process_group()

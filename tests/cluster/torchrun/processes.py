@@ -11,8 +11,8 @@ from typing import Any
 
 from tests.waiting import PATIENCE
 
-_context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(["torch.distributed.fsdp", "ata_gym.cluster.torchrun.torch_allocator"])
+CONTEXT = multiprocessing.get_context("forkserver")
+CONTEXT.set_forkserver_preload(["torch.distributed.fsdp", "ata_gym.cluster.torchrun.torch_allocator"])
 _ranks: list[tuple[Any, Any]] = []
 """The processes, each with the pipe to it."""
 
@@ -20,8 +20,8 @@ _ranks: list[tuple[Any, Any]] = []
 def on_ranks(size: int, work: Callable[..., Any], *arguments: Any, backend: str = "gloo") -> list[Any]:
     """What ``work(*arguments)`` gives on each rank of a group; an exception is raised again as a RuntimeError."""
     while len(_ranks) < size:
-        here, there = _context.Pipe()
-        process = _context.Process(target=_serve, args=(there,), daemon=True)
+        here, there = CONTEXT.Pipe()
+        process = CONTEXT.Process(target=_serve, args=(there,), daemon=True)
         process.start()
         there.close()
         _ranks.append((process, here))

@@ -3,10 +3,12 @@
 import os
 import re
 import runpy
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.waiting import PATIENCE
@@ -15,25 +17,24 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("sklearn")
 pytest.importorskip("tensorboard")
 
+from tests.cluster.torchrun import kills  # noqa: E402
+
 SCRIPT = Path(__file__).parents[3] / "notebooks" / "cluster" / "train.py"
 
 
-def torchrun(processes, folder, *arguments):
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
+def test_it_learns_saves_and_goes_on(tmp_path, monkeypatch, capsys):
+    """Under torchrun, and then as the only rank, in this process."""
+    common = ("--budget", "12", "--emulate", "0.002,0.04", "--policy", "certainty-equivalence", "--save-every", "7")
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(SCRIPT)]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
-    if torch.cuda.device_count() < processes:
+    if torch.cuda.device_count() < 2:
         environment["CUDA_VISIBLE_DEVICES"] = ""
     done = subprocess.run(
-        [*command, str(SCRIPT), *arguments],
-        cwd=folder, env=environment, capture_output=True, text=True, timeout=PATIENCE, check=False,
+        [*torchrun, *common, "--steps", "21", "--tensorboard", "board"],
+        cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=PATIENCE, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()
-
-
-def test_it_learns_saves_and_goes_on(tmp_path):
-    common = ("--budget", "12", "--emulate", "0.002,0.04", "--policy", "certainty-equivalence", "--save-every", "7")
-    lines = torchrun(2, tmp_path, *common, "--steps", "21", "--tensorboard", "board")
+    lines = done.stdout.splitlines()
     assert [line.partition(":")[0] for line in lines] == ["round 1", "round 21"]
     tasks = [[int(count) for count in re.findall(r"/\d (\d+)", line.partition("; ")[2])] for line in lines]
     assert tasks[0] == [6, 6]
@@ -42,7 +43,16 @@ def test_it_learns_saves_and_goes_on(tmp_path):
     assert state["allocator"]["rounds"] == 21
     (board,) = (tmp_path / "board").iterdir()
     assert board.stat().st_size > 1000
-    (line,) = torchrun(1, tmp_path, *common, "--steps", "41")
+
+    alone = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
+    for name, value in alone.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
+    monkeypatch.setattr(signal, "signal", lambda *_: None)  # this process keeps its handler
+    monkeypatch.setattr(sys, "argv", [str(SCRIPT), *common, "--steps", "41"])
+    monkeypatch.chdir(tmp_path)
+    runpy.run_path(str(SCRIPT), run_name="__main__")
+    (line,) = capsys.readouterr().out.splitlines()
     assert re.match(r"round 41: .*/0 12 in", line)
 
 
@@ -62,3 +72,7 @@ def test_each_rank_takes_a_gpu_of_its_own(monkeypatch):
     with pytest.raises(InterruptedError):
         runpy.run_path(str(SCRIPT), run_name="__main__")
     assert taken == [torch.device("cuda:3"), "nccl"]
+
+
+def test_training_is_right_after_a_rank_was_killed_and_torchrun_has_started_all_again(tmp_path):
+    kills.attempt(np.random.default_rng(0), tmp_path, ranks=2, kills=1, rounds=30)

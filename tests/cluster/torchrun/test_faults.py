@@ -189,9 +189,8 @@ def what_is_let_through():
         with allocator.round(model) as share:
             for numbers in torch.arange(8).reshape(4, 2)[share.first :][: share.tasks]:
                 with share.timed():
-                    share.backward(
-                        scaler.scale(Overflow.apply(model(numbers).square().mean(), overflow and name == "b"))
-                    )
+                    loss = Overflow.apply(model(numbers).square().mean(), overflow and name == "b")
+                    share.backward(loss, scaler=scaler)
             share.reduce(model)
         found["loss", overflow] = allocator.last.loss
         scaler.step(optimizer)

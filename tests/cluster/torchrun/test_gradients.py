@@ -33,6 +33,13 @@ def test_training_is_that_of_one_process(kind):
         assert [gradient is None for gradient in ranks[0]["gradients"]] == [False] * 4 + [True] * 2  # the unused layer
 
 
+@pytest.mark.gpu(2)
+def test_each_rank_trains_on_a_gpu_of_its_own_with_nccl():
+    ranks = on_ranks(2, train, "ddp", "thompson", 6, 8, backend="nccl")
+    assert [rank["device"] for rank in ranks] == [0, 1]
+    assert_alike(ranks, alone(6, 8))
+
+
 @pytest.mark.parametrize("kind", ["plain", "fsdp"])
 def test_ranks_without_tasks_take_part(kind):
     ranks = on_ranks(3, train, kind, "uta", 1, 10)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from scipy.special import softmax
 from ata_gym.envs.interface.shares import SCALE, race_of_shares, tasks_of_shares
 from ata_gym.pools import deterministic, exponential
 from ata_gym.scenarios import Scenario
-from tests.envs.interface.playing import ALLOCATION, DISPATCH, RACE, WORLDS, Player, row, same, single, vector
+from tests.envs.playing import ALLOCATION, DISPATCH, RACE, WORLDS, Player, same, single, vector
 
 numbers = hnp.arrays(np.float64, st.integers(1, 8), elements=st.floats(-1, 1, width=32))
 
@@ -35,6 +34,18 @@ def rounded(weights: NDArray[np.float64], total: int) -> list[int]:
 @given(numbers, st.integers(1, 60))
 def test_shares_are_rounded_by_largest_remainder(action: Any, budget: int) -> None:
     assert tasks_of_shares(action, budget, SCALE).tolist() == rounded(softmax(SCALE * action), budget)
+
+
+def test_ties_of_remainders_go_to_the_lowest_workers() -> None:
+    for budget, expected in ((4, [1, 1, 1, 1, 0, 0]), (8, [2, 2, 1, 1, 1, 1])):
+        assert tasks_of_shares(np.zeros(6), budget, SCALE).tolist() == expected
+    rows = tasks_of_shares(np.array([[0.0, 0.0, 0.0], [0.0, 0.0, 30.0]]), 4, SCALE)  # extreme shares
+    assert rows.tolist() == [[2, 1, 1], [0, 0, 4]]
+
+
+def test_a_budget_beyond_floating_point_is_refused() -> None:
+    with pytest.raises(ValueError, match="budget must be small enough for exact shares in floating point, not"):
+        tasks_of_shares(np.zeros(3), 2**62, SCALE)
 
 
 @given(numbers.filter(lambda x: len(x) > 1), st.integers(1, 60))
@@ -169,27 +180,6 @@ def test_masks_of_picks_say_who_is_there() -> None:
         acts = np.array([envs.single_action_space.sample(mask) for mask in info["action_mask"]])
         seen, _, _, _, info = envs.step(acts)
     assert not seen["present"].all()
-
-
-def test_own_actions_and_shares_have_no_mask() -> None:
-    for env_id, action in itertools.product((ALLOCATION, RACE), ("allocation", "shares")):
-        for env in (single(env_id, "ending", action=action), vector(env_id, "ending", 2, action=action)):
-            assert "action_mask" not in env.reset(seed=0)[1]
-            with pytest.raises(AttributeError, match='only the actions "assign" and "start" have masks'):
-                env.action_masks()
-
-
-def test_picks_of_a_row_that_is_reset_are_forgotten() -> None:
-    envs = vector(ALLOCATION, "ending", 2, action="assign", autoreset_mode="Disabled")
-    envs.reset(seed=0)
-    envs.step(np.array([1, 2]))
-    seen, _ = envs.reset(options={"reset_mask": np.array([True, False])})
-    assert row(seen, 0)["missing"].tolist() == [4]
-    assert row(seen, 1)["started"].tolist()[:3] == [0, 0, 1]
-    for _ in range(3):
-        seen, reward, _, _, _ = envs.step(np.array([0, 0]))
-    assert reward[0] == 0.0 > reward[1]
-    assert row(seen, 1)["missing"].tolist() == [4]
 
 
 SMALL = Scenario(exponential([1.0, 2.0]) + deterministic([3.0]), 4, 2)

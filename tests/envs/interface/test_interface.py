@@ -9,13 +9,12 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import ata_policies
 from ata_gym.changes import Redraw, Walk
 from ata_gym.pools import PoolDistribution, exponential
 from ata_gym.scenarios import Published, Scenario, scenario
-from tests.envs.interface.playing import (
+from tests.envs.playing import (
     ALLOCATION,
     DISPATCH,
     FORMS,
@@ -32,98 +31,6 @@ from tests.envs.interface.playing import (
 )
 
 ROWS, SEED = 3, 5
-EVERYTHING = [(*form, observation, unit) for form, observation, unit in product(FORMS, OBSERVATIONS, UNITS)]
-
-
-@pytest.mark.parametrize("world", WORLDS)
-@pytest.mark.parametrize(("env_id", "action", "observation", "unit"), EVERYTHING)
-def test_rows_equal_gymnasiums_vector_env(env_id: str, action: str, observation: str, unit: str, world: str) -> None:
-    options = {"observation": observation, "action": action, "reward_unit": unit}
-    native = vector(env_id, world, ROWS, **options)
-    sync = SyncVectorEnv(
-        [lambda: single(env_id, world, **options)] * ROWS, autoreset_mode=AutoresetMode.NEXT_STEP
-    )  # fmt: skip
-    assert native.single_observation_space == sync.single_observation_space
-    assert native.single_action_space == sync.single_action_space
-    (seen, info), (others, other_info) = native.reset(seed=SEED), sync.reset(seed=SEED)
-    players = [Player(native.single_action_space, e) for e in range(ROWS)]
-    ends: set[tuple[bool, ...]] = set()
-    for _ in range(120 if action == "assign" else 60):
-        assert native.observation_space.contains(seen)
-        assert same(seen, others)
-        assert ("action_mask" in info) == (action in ("assign", "start")) == ("action_mask" in other_info)
-        masks = info.get("action_mask")
-        if masks is not None:
-            assert same(masks, other_info["action_mask"])
-            assert same(native.action_masks(), masks > 0)
-        acts = np.array([play(None if masks is None else masks[e]) for e, play in enumerate(players)])
-        seen, reward, _, truncated, info = native.step(acts)
-        others, other_reward, _, other_truncated, other_info = sync.step(acts)
-        assert same(reward, other_reward)
-        assert same(truncated, other_truncated)
-        ends.add(tuple(truncated.tolist()))
-    assert len(ends) > 1
-    if world == "ending":
-        assert any(len(set(one)) == 2 for one in ends)  # rows were out of phase
-
-
-@pytest.mark.parametrize("world", WORLDS)
-@pytest.mark.parametrize("observation", OBSERVATIONS)
-@pytest.mark.parametrize(("env_id", "action"), FORMS)
-def test_rows_that_are_reset_by_a_mask_equal_single_envs(
-    env_id: str, action: str, observation: str, world: str
-) -> None:
-    options = {"observation": observation, "action": action, "reward_unit": "first round"}
-    native = vector(env_id, world, ROWS, autoreset_mode="Disabled", **options)
-    alone = [single(env_id, world, **options) for _ in range(ROWS)]
-    seen, _ = native.reset(seed=SEED)
-    own = [env.reset(seed=SEED + e)[0] for e, env in enumerate(alone)]
-    players = [Player(native.single_action_space, e) for e in range(ROWS)]
-    due = np.zeros(ROWS, np.bool_)
-    for k in range(60):
-        if k % 17 == 16:
-            due[k % ROWS] = True  # in the midst of an episode, and of a choice
-        if due.any():
-            seen, info = native.reset(options={"reset_mask": due})
-            for e in np.flatnonzero(due):
-                own[e] = alone[e].reset()[0]
-        assert all(same(row(seen, e), own[e]) for e in range(ROWS))
-        masks = native.action_masks() if action in ("assign", "start") else None
-        acts = [play(None if masks is None else masks[e].astype(np.int8)) for e, play in enumerate(players)]
-        seen, reward, _, due, info = native.step(np.array(acts))
-        for e, env in enumerate(alone):
-            own[e], reward_alone, _, over, info_alone = env.step(acts[e])
-            assert (reward[e], due[e]) == (reward_alone, over)
-            for name in info_alone.keys() - {"action_mask"}:
-                assert info[f"_{name}"][e]
-                assert info[name][e] == info_alone[name]
-            if not info_alone.keys() - {"action_mask"}:
-                assert not info.get("_runtime", due)[e]
-        due = due.copy()
-
-
-@pytest.mark.parametrize("observation", OBSERVATIONS)
-@pytest.mark.parametrize(("env_id", "action"), FORMS)
-def test_it_goes_on_from_a_checkpoint_bit_for_bit(env_id: str, action: str, observation: str) -> None:
-    options = {"observation": observation, "action": action, "reward_unit": "first round"}
-    for steps in (0, 2, 5, 11):  # some of them in the midst of a choice
-        first, second = (vector(env_id, "drawn", ROWS, **options) for _ in range(2))
-        first.reset(seed=SEED)
-        second.reset(seed=SEED + 100)
-        player = Player(first.action_space, 1)
-        for _ in range(steps):
-            first.step(player())
-            second.step(first.action_space.sample())
-        second.restore(first.checkpoint())
-        second._ended[:] = first._ended
-        for _ in range(30):
-            act = player()
-            one, other = first.step(act), second.step(act)
-            assert same(one[0], other[0])
-            assert same(one[1], other[1])
-            assert same(one[3], other[3])
-    with pytest.raises(ValueError, match="this checkpoint does not fit the env"):
-        second.restore(vector(env_id, "drawn", ROWS + 1, **options).checkpoint())
 
 
 @pytest.mark.parametrize("world", WORLDS)
@@ -274,16 +181,3 @@ def test_a_bad_seed_changes_nothing_of_what_the_options_ask() -> None:
             env.reset(seed=-1, options={"price": 3.0})
         assert env.scenario is WORLDS["drawn"]
         assert same(env.checkpoint(), kept)
-
-
-def test_a_limit_of_steps_goes_on_from_a_checkpoint() -> None:
-    limited = {"num_envs": 2, "scenario": "five-workers", "max_episode_steps": 4}
-    env, other = (gym.make_vec(ALLOCATION, **limited) for _ in range(2))
-    for one in (env, other):
-        one.reset(seed=SEED)
-    even = np.tile([2, 2, 2, 1, 1], (2, 1))
-    for _ in range(3):
-        env.step(even)
-    bare: Any = other.unwrapped
-    bare.restore(env.unwrapped.checkpoint())  # type: ignore[attr-defined]
-    assert other.step(even)[3].tolist() == [True, True]

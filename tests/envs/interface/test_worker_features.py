@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import cycle
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from ata_gym.envs.interface.worker_features import (
 )
 from ata_gym.pools import PoolDistribution, deterministic, exponential, gamma, log_normal
 from ata_gym.scenarios import Scenario
-from tests.envs.interface.playing import ALLOCATION, DISPATCH, FORMS, IDS, RACE, WORLDS, Player, same, single, vector
+from tests.envs.playing import ALLOCATION, DISPATCH, FORMS, IDS, RACE, WORLDS, Player, same, single, vector
 
 COLUMN = {name: k for k, name in enumerate((*OF_WORKER, *OF_ROUND))}
 N = 4
@@ -114,8 +115,10 @@ def test_moments_of_a_worker_are_numpys(durations: list[float]) -> None:
         assert found[COLUMN[name]] == pytest.approx(np.clip(value, -LARGEST, LARGEST), abs=2e-5)
 
 
-@pytest.mark.parametrize("unit", [2.0**30, 2.0**-30, 3.7])
-@pytest.mark.parametrize(("env_id", "action"), FORMS)
+@pytest.mark.parametrize(
+    ("env_id", "action", "unit"),
+    [(*form, unit) for form, unit in zip(FORMS, cycle([2.0**30, 2.0**-30, 3.7]), strict=False)],
+)
 def test_an_agent_cannot_tell_the_unit_of_time(env_id: str, action: str, unit: float) -> None:
     """Neither observations nor rewards in the unit of the first round depend on it."""
 

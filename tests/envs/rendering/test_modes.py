@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +18,10 @@ from gymnasium.wrappers.vector import RecordVideo as RecordVideoOfRows
 import ata_gym  # noqa: F401 - registers the ids
 from ata_gym.changes import Spot
 from ata_gym.pools import deterministic
-from ata_gym.scenarios import scenario_names
 from ata_gym.utils import extras
 from ata_gym.utils.extras import MissingExtraError
-from ata_policies.registry import env_ids
+from tests.envs.playing import ALLOCATION, DISPATCH, IDS, RACE, TEN
 
-IDS = env_ids()
-RACE = "ata_gym/TaskRace-v0"
 SHAPE = (540, 960, 3)
 
 
@@ -49,21 +47,16 @@ def is_frame(frame: Any) -> bool:
     return isinstance(frame, np.ndarray) and frame.dtype == np.uint8 and frame.shape == SHAPE
 
 
-def test_there_are_three_ids() -> None:
-    assert len(IDS) == 3
-
-
-@pytest.mark.parametrize("env_id", IDS)
 @pytest.mark.usefixtures("window")
-def test_gymnasiums_checker_renders_in_every_mode(env_id: str) -> None:
-    env = gym.make(env_id, render_mode="rgb_array")
+def test_gymnasiums_checker_renders_in_every_mode() -> None:
+    env = gym.make(DISPATCH, render_mode="rgb_array")
     assert set(env.metadata["render_modes"]) == {"ansi", "rgb_array", "human"}
     assert env.metadata["render_fps"] == 4
     check_env(env.unwrapped, skip_render_check=False)
     env.close()
 
 
-@pytest.mark.parametrize("env_id", IDS)
+@pytest.mark.parametrize("env_id", [ALLOCATION, DISPATCH])
 def test_frames_are_pixels_of_one_shape_that_show_what_happened(env_id: str) -> None:
     env = gym.make(env_id, scenario="changing-spot", render_mode="rgb_array")
     env.reset(seed=0)
@@ -79,10 +72,9 @@ def test_frames_are_pixels_of_one_shape_that_show_what_happened(env_id: str) -> 
     assert (env.render() == frames[-1]).all()
 
 
-@pytest.mark.parametrize("env_id", IDS)
-def test_the_picture_of_a_round_does_not_depend_on_what_was_drawn_before(env_id: str) -> None:
+def test_the_picture_of_a_round_does_not_depend_on_what_was_drawn_before() -> None:
     """Pixels that are kept from frame to frame are drawn anew where they no longer fit."""
-    old, fresh = (gym.make(env_id, scenario="drawn-3-to-16-v1", render_mode="rgb_array") for _ in range(2))
+    old, fresh = (gym.make(RACE, scenario="drawn-3-to-16-v1", render_mode="rgb_array") for _ in range(2))
     for env in (old, fresh):
         env.reset(seed=1)
         env.action_space.seed(1)
@@ -93,10 +85,9 @@ def test_the_picture_of_a_round_does_not_depend_on_what_was_drawn_before(env_id:
     assert (old.render() == fresh.render()).all()  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize("env_id", IDS)
-def test_gymnasium_records_videos(env_id: str, tmp_path: Path) -> None:
+def test_gymnasium_records_videos(tmp_path: Path) -> None:
     moviepy = pytest.importorskip("moviepy")
-    env = RecordVideo(gym.make(env_id, horizon=2, budget=4, render_mode="rgb_array"), str(tmp_path / "video"))
+    env = RecordVideo(gym.make(DISPATCH, horizon=2, budget=4, render_mode="rgb_array"), str(tmp_path / "video"))
     env.reset(seed=0)
     steps = 0
     while not env.step(env.action_space.sample())[3]:
@@ -110,12 +101,9 @@ def test_gymnasium_records_videos(env_id: str, tmp_path: Path) -> None:
         assert clip.get_frame(0).std() > 1  # not blank
 
 
-@pytest.mark.parametrize(
-    ("env_id", "vectorization_mode"), [*((env_id, "vector_entry_point") for env_id in IDS), (RACE, "sync")]
-)
-def test_vector_envs_give_a_frame_for_each_row(env_id: str, vectorization_mode: str, tmp_path: Path) -> None:
+def test_vector_envs_give_a_frame_for_each_row(tmp_path: Path) -> None:
     moviepy = pytest.importorskip("moviepy")
-    envs = gym.make_vec(env_id, num_envs=2, vectorization_mode=vectorization_mode, render_mode="rgb_array", horizon=9)
+    envs = gym.make_vec(RACE, num_envs=2, render_mode="rgb_array", horizon=9)
     video = RecordVideoOfRows(envs, str(tmp_path / "video"), video_aspect_ratio=(2, 1), video_length=3)
     video.reset(seed=4)
     video.action_space.seed(0)
@@ -144,9 +132,8 @@ def test_the_frames_of_both_kinds_of_vector_envs_are_alike() -> None:
         assert (one == other).all()
 
 
-@pytest.mark.parametrize("env_id", IDS)
-def test_a_window_is_drawn_by_each_reset_and_step_until_it_is_closed(env_id: str, window: Any) -> None:
-    env = gym.make(env_id, render_mode="human")
+def test_a_window_is_drawn_by_each_reset_and_step_until_it_is_closed(window: Any) -> None:
+    env = gym.make(DISPATCH, render_mode="human")
     assert window.display.get_surface() is None
     env.reset(seed=0)
     assert window.display.get_surface().get_size() == SHAPE[1::-1]
@@ -181,9 +168,8 @@ def test_the_text_of_a_small_round() -> None:
     ]
 
 
-@pytest.mark.parametrize("env_id", IDS)
-@pytest.mark.parametrize("name", scenario_names())
-def test_texts_fit_a_terminal_in_every_scenario(env_id: str, name: str) -> None:
+@pytest.mark.parametrize(("name", "env_id"), list(zip(TEN, cycle(IDS), strict=False)))
+def test_texts_fit_a_terminal(env_id: str, name: str) -> None:
     env = gym.make(env_id, scenario=name, render_mode="ansi")
     env.reset(seed=0)
     for _ in range(3):
@@ -231,13 +217,9 @@ def test_an_unknown_mode_is_refused(wrong: Any) -> None:
     make = gym.envs.registration.load_env_creator(gym.spec(RACE).entry_point)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="render_mode must be None, 'ansi', 'rgb_array' or 'human', not"):
         make(render_mode=wrong)
-    with pytest.raises(ValueError, match="render_mode must be None, 'ansi' or 'rgb_array', not"):
-        gym.make_vec(RACE, num_envs=2, render_mode=wrong)
-
-
-def test_rows_of_a_native_vector_env_have_no_windows() -> None:
-    with pytest.raises(ValueError, match="must be None, 'ansi' or 'rgb_array', not 'human'"):
-        gym.make_vec(RACE, num_envs=2, render_mode="human")
+    for other in (wrong, "human"):  # rows of a native vector env have no windows
+        with pytest.raises(ValueError, match="render_mode must be None, 'ansi' or 'rgb_array', not"):
+            gym.make_vec(RACE, num_envs=2, render_mode=other)
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,8 @@ import ata_gym  # noqa: F401 - registers the ids
 from ata_gym.changes import Change, Crash, Jump, Outliers, Spot, Walk
 from ata_gym.envs.rendering.timeline import CANCELLED, DONE, LOST, RUNNING, Timeline
 from ata_gym.pools import deterministic, exponential, gamma, trace
+from tests.envs.playing import ALLOCATION, DISPATCH, IDS, RACE
 
-ALLOCATION, RACE, DISPATCH = IDS = [f"ata_gym/Task{name}-v0" for name in ("Allocation", "Race", "Dispatch")]
 POOL = (
     exponential([1.0, 2.0], shift=[0.5, 0.0]) + gamma(2.5, 0.7) + trace([[1.0, 0.0, 2.0]]) + deterministic([1.0, 3.0])
 )
@@ -61,7 +61,7 @@ def check(timeline: Timeline, info: dict[str, Any], budget: int, mean: np.ndarra
 
 
 @pytest.mark.parametrize("env_id", IDS)
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(
     changes=st.sampled_from(CHANGES),
     seed=st.integers(0, 2**40),

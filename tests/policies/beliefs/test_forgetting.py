@@ -19,10 +19,21 @@ POOL = shifted_exponential(np.arange(1.0, 6.0), np.arange(1.0, 6.0))
 NAMES = ["ata-icml", "ata-empirical-icml", "thompson", "thompson-gamma"]
 N = 3
 
-rounds = st.lists(
+played_rounds = st.lists(
     st.lists(st.tuples(st.integers(-1, N - 1), st.floats(0.1, 10)), min_size=4, max_size=4), min_size=1, max_size=40
-).map(lambda played: [[(-1, 0.0)] * 4, *[[(0, 1.0), *results[1:]] for results in played]])
-"""The empty feedback after a reset, and then rounds of up to four results, the first one of worker 0."""
+)
+rounds = st.builds(
+    lambda played, mean: [
+        [(-1, 0.0)] * 4,
+        *[[(0, mean + 1.0), *((worker, mean + time) for worker, time in results[1:])] for results in played],
+    ],
+    played_rounds,
+    st.sampled_from([0.0, 0.0, 1e4, 1e8]),
+)
+"""The empty feedback after a reset, and then rounds of up to four results, the first one of worker 0.
+
+Times are from 0.1 to 10, or vary as little about a mean of 1e8.
+"""
 
 
 def fed(belief: Any, played: list[list[tuple[int, float]]]) -> Any:
@@ -37,8 +48,9 @@ def compare(belief: Any, expected: list[list[float]]) -> None:
     for i, weighted in enumerate(expected):
         w, x = np.array(weighted, np.float64).reshape(-1, 2).T
         deviations = (w * (x - np.average(x, weights=w)) ** 2).sum() if w.size else 0.0
-        for found, sums in zip(belief[:3], (w.sum(), (w * x).sum(), deviations), strict=True):
+        for found, sums in zip(belief[:2], (w.sum(), (w * x).sum()), strict=True):
             np.testing.assert_allclose(found[0, i], sums, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(belief.deviations[0, i], deviations, rtol=1e-6, atol=1e-8)
     assert (belief.untried() == (belief.counts == 0)).all()
 
 

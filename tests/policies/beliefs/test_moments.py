@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from ata_gym.typing import Floats, Ints
 from ata_policies.beliefs.change_detection.restarts import Restarts
 from ata_policies.beliefs.distributions.bins import DistributionBelief, own_sample
-from ata_policies.beliefs.forgetting import Discount, Window
 from ata_policies.beliefs.memory import Everything
 from ata_policies.beliefs.moments import Moments, learn_shapes
 
@@ -63,29 +62,6 @@ def test_everything(mean: float, seed: int) -> None:
         x = times[worker == i]
         if len(x) >= 2:
             assert shapes[i] == pytest.approx((len(x) - 1) / len(x) * (x.mean() / x.std()) ** 2, rel=1e-6)
-
-
-@settings(max_examples=60, deadline=None)
-@given(mean=means, seed=seeds, length=st.integers(1, 6), blocks=st.integers(1, 5), by_task=st.booleans())
-def test_window(mean: float, seed: int, length: int, blocks: int, by_task: bool) -> None:
-    worker, times = games(mean, seed)
-    window = Window(length * blocks, "tasks" if by_task else "rounds", blocks)
-    place = np.broadcast_to(np.arange(len(worker))[:, None], worker.shape).copy()  # in the worker's past, or the run's
-    last = np.full(worker.shape, len(worker) - 1)
-    for i in range(N if by_task else 0):
-        place[worker == i] = np.arange((worker == i).sum())
-        last[worker == i] = (worker == i).sum() - 1
-    inside = place // length > last // length - blocks
-    check(played(window.start(1, N, deviations=True), worker, times), inside * 1.0, worker, times)
-
-
-@settings(max_examples=60, deadline=None)
-@given(mean=means, seed=seeds, discount=st.floats(0.9, 0.999))
-def test_discount(mean: float, seed: int, discount: float) -> None:
-    worker, times = games(mean, seed)
-    worker[:, :N] = np.arange(N)  # so that nobody is forgotten
-    weights = np.broadcast_to(discount ** np.arange(len(worker))[::-1, None], worker.shape)
-    check(played(Discount(discount).start(1, N, deviations=True), worker, times), weights, worker, times)
 
 
 @settings(max_examples=60, deadline=None)

@@ -306,12 +306,12 @@ class CountsTooFar(Counting):
         return Few(seen + 1)
 
 
-class ForgetsWhoIsTold(Counting):
+class ForgetsItsPlan(Counting):
     def note_absences(self, state: State, absent: Any, back: Any) -> State:
         return state._replace(plan=())
 
 
-class IsToldInPlace(Counting):
+class IsChangedInPlace(Counting):
     def note_absences(self, state: State, absent: Any, back: Any) -> State:
         state.plan.seen[:] = 7.0
         return state
@@ -404,8 +404,8 @@ FAULTS: list[tuple[type[Any], str]] = [
     (AnotherPlan, r"state.plan.0.seen must keep the form .*: it is not there there|state.plan.0.seen .* missing"),
     (OfALocalClass, "define the classes of belief and plan at the top of a module"),
     (CountsTooFar, "state is not one that this CountsTooFar can have: plan.seen must be from 0 to 4, and holds 5"),
-    (ForgetsWhoIsTold, "told that a worker has left, it gives no state that it can have: the state is not one of this"),
-    (IsToldInPlace, "told that a worker has left, it changes plan.seen of the state in place: make new arrays"),
+    (ForgetsItsPlan, "note_absences gives no state that it can have: the state is not one of this"),
+    (IsChangedInPlace, "note_absences changes plan.seen of the state in place: make new arrays"),
     (WritesToTheObservation, r"predict changes observation\['elapsed'\]"),
     (NeverForgets, "where the worker is -1 an episode begins, but the state.plan.seen is not that of a new one"),
     (ForgetsTogether, "where one row begins an episode, the .* of another changes"),

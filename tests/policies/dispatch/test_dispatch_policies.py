@@ -7,23 +7,23 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+from ata_gym.theory.simulated.dispatch import Rule, simulate_dispatch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ata_policies
 from ata_gym.changes import Spot
 from ata_gym.pools import Pool, deterministic, gamma, log_normal, pareto, shifted_exponential
-from ata_gym.theory.simulated.dispatch import Rule, simulate_dispatch
-from ata_gym.theory.simulated.races import race_allocation
 from ata_gym.theory.simulated.slices import known_sample
 from ata_policies import Setting
 from ata_policies.beliefs.distributions.bins import DistributionBelief
 from ata_policies.beliefs.distributions.censoring import censored_distributions
 from ata_policies.beliefs.moments import Exposure
 from ata_policies.dispatch.learner import RoundByRound
-from ata_policies.dispatch.remaining_time import DispatchRest
-from ata_policies.dispatch.rules import Workers, by_margin, by_remaining_time
+from ata_policies.dispatch.margin import Workers, by_margin
+from ata_policies.dispatch.remaining_time import DispatchRest, by_remaining_time
 from ata_policies.dispatch.shadow import ShadowSearch
+from ata_policies.planning.races import race_allocation
 
 DISPATCH, RACE = "ata_gym/TaskDispatch-v0", "ata_gym/TaskRace-v0"
 LEARNER, REST = "ata_policies.dispatch.learner:DispatchLearner", "ata_policies.dispatch.remaining_time:DispatchRest"

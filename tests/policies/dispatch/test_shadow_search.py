@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ata_policies.dispatch.rules import Workers
+from ata_policies.dispatch.margin import Workers
 from ata_policies.dispatch.shadow import ShadowSearch
 
 N, BUDGET = 12, 10

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import reduce
+from itertools import islice
 from typing import Any
 
 import gymnasium as gym
@@ -23,7 +23,8 @@ from ata_policies.lb_bsp.cpu import LbBsp, raised
 from ata_policies.lb_bsp.gpu import LbBspGpu, LbBspProfiled
 from ata_policies.lb_bsp.narx import Narx
 from ata_policies.lb_bsp.piecewise_linear import balanced, fitted
-from ata_policies.policy import AllocationPolicy, Observation, Policy
+from ata_policies.policy import AllocationPolicy, Observation
+from ata_policies.steps import play
 
 MEANS = np.arange(1.0, 6.0)
 SPEEDS = st.floats(0.1, 10.0)
@@ -58,23 +59,14 @@ def shares(policy: AllocationPolicy, task_time: Any, rounds: int, present: Any =
     return actions, state
 
 
-def playing(policy: Policy, env: Any, rounds: int, seed: int = 0) -> Iterator[tuple[Any, Any, Any]]:
-    """The allocation of each round, and what the env showed after it."""
-    observation, state = env.reset(seed=seed)[0], None
-    for _ in range(rounds):
-        allocation, state = policy.predict(observation, state)
-        observation, *_, info = env.step(allocation)
-        yield allocation, observation, info
-
-
 def batched(seen: Observation) -> Observation:
     """The same in two rows."""
     return {name: np.stack([field, field]) for name, field in seen.items()}
 
 
 def test_narx_keeps_the_contract_while_it_learns() -> None:
-    """Two episodes of 20 rounds, three trainings in each."""
-    check_policy(LbBsp, predictor=Narx(lags=2, hidden=3, window=8, every=5, steps=2, warm_up=6))
+    """Two episodes of 9 rounds, three trainings in each."""
+    check_policy(LbBsp, rounds=18, predictor=Narx(lags=2, hidden=2, window=8, every=5, steps=1, warm_up=6))
 
 
 @settings(deadline=None)
@@ -135,8 +127,8 @@ def test_signals_are_worth_more_than_averages_where_they_drive_the_speed() -> No
         changes = [load if driven else replace(load, cpu=0.0, memory=0.0)]
         world: dict[str, Any] = {"pool": gamma(20.0, np.linspace(0.05, 0.2, 6)), "changes": changes, "budget": 24}
         env = gym.make_vec("ata_gym/TaskAllocation-v0", num_envs=2, signals=True, **world)
-        *_, (_, _, info) = playing(LbBsp(Setting.of(env), predictor=name), env, 250)
-        runtime[name, driven] = info["runtime"].mean()
+        *_, last = islice(play(LbBsp(Setting.of(env), predictor=name), env), 250)
+        runtime[name, driven] = last.info["runtime"].mean()
     for name in ("linear", "narx"):
         assert runtime[name, True] < 0.92 * runtime["ema", True]
         assert 0.97 < runtime[name, False] / runtime["ema", False] < 1.03
@@ -172,9 +164,9 @@ def recent_times(name: str, rounds: int, changes: Any = (), **hyperparameters: A
     """The allocations of a single env, and after each round every worker's mean task times in a round, so far."""
     env = gym.make("ata_gym/TaskAllocation-v0", pool=gamma(25.0, MEANS / 25), changes=changes, budget=9)
     allocations, samples = [], [[[] for _ in MEANS]]
-    for allocation, observation, _ in playing(ata_policies.make(name, env, **hyperparameters), env, rounds, seed=2):
-        allocations.append(allocation)
-        times = [observation["duration"][observation["worker"] == i] for i in range(len(MEANS))]
+    for step in islice(play(ata_policies.make(name, env, **hyperparameters), env, seed=2), rounds):
+        allocations.append(step.action)
+        times = [step.observation["duration"][step.observation["worker"] == i] for i in range(len(MEANS))]
         samples.append([[*old, t.mean()] if t.size else old for old, t in zip(samples[-1], times, strict=True)])
     return np.array(allocations), samples
 
@@ -311,7 +303,7 @@ def test_a_measured_profile_gives_the_optimum() -> None:
     times = np.array([1.0, 2.0, 3.0, 6.0])
     env = gym.make("ata_gym/TaskAllocation-v0", pool=deterministic(times), budget=24)
     policy = LbBspProfiled(Setting.of(env), repeats=2, memory=[24, 24, 24, 1])
-    actions = [action for action, *_ in playing(policy, env, 12)]
+    actions = [step.action for step in islice(play(policy, env), 12)]
     assert len({tuple(a) for a in actions[:4]}) == 4
     assert all((a <= [24, 24, 24, 1]).all() for a in actions)
     np.testing.assert_array_equal(actions[8:], [balanced(np.zeros(4), np.zeros(4), times, [24, 24, 24, 1], 24)] * 4)

@@ -15,6 +15,7 @@ from ata_gym.envs.interface.worker_features import WIDTH
 from ata_policies import Setting, check_policy, from_agent
 from ata_policies.learned.network import Network, read_network, write_network
 from ata_policies.learned.policy import WEIGHTS
+from ata_policies.steps import play
 
 safetensors = pytest.importorskip("safetensors.numpy", reason="extra rl is not installed")
 
@@ -122,15 +123,8 @@ def test_the_shipped_weights_are_small(name: str) -> None:
 def mean_cost(name: str, env_id: str, scenario: str, **more: Any) -> float:
     """The mean logarithm of what episodes of the test split cost."""
     envs = gym.make_vec(env_id, num_envs=32, scenario=scenario, **more)
-    policy, state = ata_policies.make(name, envs), None
-    observation, _ = envs.reset(seed=2 * 10**6)
-    cost = np.zeros(32)
-    while True:
-        action, state = policy.predict(observation, state)
-        observation, reward, _, truncated, _ = envs.step(action)
-        cost -= reward
-        if truncated.all():
-            return float(np.log(cost).mean())
+    steps = play(ata_policies.make(name, envs), envs, seed=2 * 10**6)
+    return float(np.log(-sum(step.reward for step in steps)).mean())
 
 
 def test_learned_costs_less_than_what_it_is_compared_with() -> None:
@@ -183,10 +177,9 @@ def test_an_agent_as_a_policy_does_what_it_does_in_its_env(
     n = env.unwrapped.n  # type: ignore[attr-defined]
     agent = by_hand(env_id, action, n)
     policy: Any = from_agent(agent, env)(Setting.of(env))
-    plain, state = gym.make_vec(env_id, num_envs=1, **form), None
+    plain = gym.make_vec(env_id, num_envs=1, **form)
     seen, _ = env.reset(seed=5)
-    feedback, _ = plain.reset(seed=5)
-    played = ended = False
+    ended = False
     for _ in range(2000):
         decision = agent(seen)
         decision = decision.astype(np.float32) if action == "shares" else decision
@@ -194,10 +187,8 @@ def test_an_agent_as_a_policy_does_what_it_does_in_its_env(
         if truncated.any():
             ended = True
             break
-    while not played:
-        chosen, state = policy.predict(feedback, state)
-        feedback, _, _, truncated, _ = plain.step(chosen)
-        played = bool(truncated.any())
+    for _ in play(policy, plain, seed=5):
+        pass
     own = env.unwrapped.checkpoint()  # type: ignore[attr-defined]
     its = plain.unwrapped.checkpoint()  # type: ignore[attr-defined]
     assert ended

@@ -15,9 +15,10 @@ import ata_policies
 from ata_gym.changes import Switch
 from ata_gym.pools import Pool, concatenate, deterministic, exponential, log_normal, shifted_exponential
 from ata_gym.simulation.keys import stream_keys
-from ata_gym.theory.simulated.races import EVERYTHING, best_race
 from ata_policies import Setting
 from ata_policies.beliefs.moments import Exposure
+from ata_policies.planning.race_search import best_race
+from ata_policies.planning.races import EVERYTHING
 from ata_policies.policy import State
 from ata_policies.race.fixed import RaceBackup, RaceCaps, RaceFastest, RaceOracle, race_by_draws
 from ata_policies.race.learner import RaceLearner

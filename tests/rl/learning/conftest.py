@@ -37,12 +37,14 @@ def learning() -> Callable[..., Any]:
 @pytest.fixture(scope="session")
 def learn_in() -> Callable[..., Any]:
     """Train in a folder; the results."""
+    from ata_gym.bench.experiment.jobs import Effort
     from ata_gym.bench.experiment.provenance import provenance_of
     from ata_gym.bench.experiment.store import open_folder
     from ata_gym.rl.learning.run import learn
 
-    def run(learning: Any, path: Path, **options: Any) -> Any:
-        return learn(learning, open_folder(path, learning.config()), provenance_of(learn.__module__), **options)
+    def run(learning: Any, path: Path, save_every: float = 10.0, **options: Any) -> Any:
+        made_by, effort = provenance_of(learn.__module__), Effort(save_every=save_every)
+        return learn(learning, open_folder(path, learning.config()), made_by, effort=effort, **options)
 
     return run
 

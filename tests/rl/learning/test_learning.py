@@ -76,8 +76,8 @@ def test_the_splits_are_played_on_their_seeds_by_agent_and_references(trained):
 
 
 def test_the_best_agent_on_validation_is_kept_and_plays_by_name_as_in_the_results(trained):
-    from ata_gym.rl.agent import policy_name
     from ata_gym.rl.learning.experiment import play, ratios
+    from ata_gym.rl.learning.specification import policy_name
 
     learning, learned, path = trained
     name = policy_name("allocation", path)
@@ -90,7 +90,7 @@ def test_the_best_agent_on_validation_is_kept_and_plays_by_name_as_in_the_result
 
 def test_the_agents_before_and_after_training_are_played_on_the_test_seeds_too(trained):
     from ata_gym.rl.learning.experiment import play
-    from ata_gym.rl.learning.run import make_agent
+    from ata_gym.rl.learning.training import make_agent
 
     learning, learned, _ = trained
     agent = make_agent(learning)

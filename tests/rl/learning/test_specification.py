@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import ata_policies
-from ata_gym.rl.agent import LearnedAgent, LearnedDispatchAgent, policy_name
-from ata_gym.rl.learning.specification import ACTIONS, ALGORITHMS, AgentSpec
+from ata_gym.rl.agent import LearnedAgent, LearnedDispatchAgent
+from ata_gym.rl.learning.specification import ACTIONS, ALGORITHMS, AgentSpec, policy_name
 from ata_policies.policy import Setting
 
 pytest.importorskip("stable_baselines3", reason="extra rl is not installed")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+import importlib.util
 from collections.abc import Iterator
 
 import pytest
@@ -11,10 +11,11 @@ import pytest
 @pytest.fixture(autouse=True)
 def one_thread() -> Iterator[None]:
     """Small networks learn no faster on several threads, and much slower where the cores are shared."""
-    torch = sys.modules.get("torch")
-    if torch is None:
+    if importlib.util.find_spec("torch") is None:
         yield
         return
+    import torch
+
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.rl.libraries.forms import FORMS, name, vector
+from tests.envs.playing import EVERY_FORM, arguments, name
 
 if importlib.util.find_spec("ray") is None or importlib.util.find_spec("tree") is None:  # RLlib needs dm-tree
     pytest.skip("ray[rllib] is not installed", allow_module_level=True)
 
 pytestmark = [pytest.mark.library, pytest.mark.filterwarnings("default")]
 STEPS = 128
-FLAT = [form for form in FORMS if form["observation"] == "flat" and form["action"] != "allocation"]
+FLAT = [form for form in EVERY_FORM if form["observation"] == "flat" and form["action"] != "allocation"]
 
-WORKERS = [form for form in FORMS if form["observation"] == "workers" and form["action"] != "allocation"]
+WORKERS = [form for form in EVERY_FORM if form["observation"] == "workers" and form["action"] != "allocation"]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -38,10 +38,10 @@ def trained(
     from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
 
     network = {"model_config": DefaultModelConfig(fcnet_hiddens=[16])} if module is None else {"rl_module_spec": module}
-    env_id, arguments = vector(form)
+    env_id, own = arguments(form)
     config = (
         PPOConfig()
-        .environment(prefix + env_id, env_config={**arguments, "horizon": 2})
+        .environment(prefix + env_id, env_config={**own, "horizon": 2})
         .env_runners(num_env_runners=processes, num_envs_per_env_runner=2, **env_runners)
         .rl_module(**network)
         .training(train_batch_size=STEPS, minibatch_size=32, num_epochs=1)

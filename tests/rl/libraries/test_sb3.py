@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,13 @@ import numpy as np
 import pytest
 
 from ata_gym.pools import trace
-from tests.rl.libraries.forms import FORMS, LISTED, name, row, same, vector
+from tests.envs.playing import EVERY_FORM, LISTED, arguments, name, row, same
 
 sb3 = pytest.importorskip("stable_baselines3", reason="extra rl is not installed")
 
-every_form = pytest.mark.parametrize("form", FORMS, ids=name)
-every_listed_form = pytest.mark.parametrize("form", LISTED, ids=name)
+every_form = pytest.mark.parametrize("form", EVERY_FORM, ids=name)
+MASKED = [form for form in EVERY_FORM if form["action"] in ("assign", "start")]
+VALUED = [form for form in LISTED if form["action"] != "dispatch"][::3]
 ENDING: dict[str, Any] = {"pool": trace([[1.0] * 9, [2.0] * 9], end="truncate"), "budget": 3}
 """Rows that use this trace unevenly end apart."""
 
@@ -24,8 +26,8 @@ ENDING: dict[str, Any] = {"pool": trace([[1.0] * 9, [2.0] * 9], end="truncate"),
 def bridge(form: dict[str, str], rows: int = 3, **options: Any) -> Any:
     from ata_gym.rl.sb3.vec_env import make_vec_env
 
-    env_id, arguments = vector(form)
-    return make_vec_env(env_id, n_envs=rows, **arguments, **options)
+    env_id, own = arguments(form)
+    return make_vec_env(env_id, n_envs=rows, **own, **options)
 
 
 def monitored(form: dict[str, str], rows: int = 3, **options: Any) -> Any:
@@ -78,7 +80,7 @@ def test_the_bridge_gives_what_monitored_single_envs_give(form: dict[str, str]) 
     assert ends > 3
 
 
-@every_form
+@pytest.mark.parametrize("form", EVERY_FORM[:7], ids=name)
 def test_the_bridge_answers_for_its_rows(form: dict[str, str]) -> None:
     from stable_baselines3.common.monitor import Monitor
 
@@ -101,8 +103,11 @@ def test_the_bridge_answers_for_its_rows(form: dict[str, str]) -> None:
             ours.env_method("action_masks")
 
 
-@every_listed_form
-@pytest.mark.parametrize("algorithm", ["PPO", "A2C"])
+@pytest.mark.parametrize(
+    ("form", "algorithm"),
+    list(zip(LISTED, cycle(["PPO", "A2C"]), strict=False)),
+    ids=str,
+)
 def test_actor_critics_learn_on_single_envs(form: dict[str, str], algorithm: str) -> None:
     agent = getattr(sb3, algorithm)(policy_for(form), monitored(form, 2), n_steps=8, seed=0, device="cpu", **(
         {"batch_size": 16, "n_epochs": 1} if algorithm == "PPO" else {}
@@ -112,7 +117,7 @@ def test_actor_critics_learn_on_single_envs(form: dict[str, str], algorithm: str
     assert any((a != b).any() for a, b in zip(before, agent.policy.parameters(), strict=True))
 
 
-@pytest.mark.parametrize("form", [form for form in LISTED if form["action"] != "dispatch"], ids=name)
+@pytest.mark.parametrize("form", VALUED, ids=name)
 def test_value_learners_learn_where_the_actions_fit(form: dict[str, str]) -> None:
     """SAC takes boxes, DQN takes choices."""
     algorithm = sb3.SAC if form["action"] == "shares" else sb3.DQN
@@ -125,7 +130,7 @@ def test_value_learners_learn_where_the_actions_fit(form: dict[str, str]) -> Non
     assert any((a != b).any() for a, b in zip(before, agent.policy.parameters(), strict=True))
 
 
-@every_listed_form
+@pytest.mark.parametrize("form", LISTED[::2], ids=name)
 def test_an_agent_of_the_bridge_is_saved_loaded_and_evaluated(form: dict[str, str], tmp_path: Path) -> None:
     from stable_baselines3.common.evaluation import evaluate_policy
     from stable_baselines3.common.vec_env import VecNormalize
@@ -151,8 +156,9 @@ def test_an_agent_of_the_bridge_is_saved_loaded_and_evaluated(form: dict[str, st
     assert results[0][1] == results[1][1]
 
 
-@pytest.mark.parametrize("form", [form for form in FORMS if form["action"] in ("assign", "start")], ids=name)
-@pytest.mark.parametrize("made", [bridge, monitored])
+@pytest.mark.parametrize(
+    ("form", "made"), list(zip(MASKED, cycle([bridge, monitored, monitored, bridge]), strict=False))
+)
 def test_maskable_ppo_takes_the_masks(form: dict[str, str], made: Any) -> None:
     contrib = pytest.importorskip("sb3_contrib", reason="sb3-contrib is not installed")
     from sb3_contrib.common.maskable.utils import get_action_masks, is_masking_supported

@@ -9,7 +9,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from tests.rl.libraries.forms import FORMS, LISTED, name, same
+from tests.envs.playing import EVERY_FORM, LISTED, name, same
 
 if importlib.util.find_spec("tianshou") is None:
     pytest.skip("tianshou is not installed", allow_module_level=True)
@@ -88,7 +88,7 @@ class ShowMask(gym.ObservationWrapper[Any, Any, Any]):
         return {"obs": observation, "mask": self.get_wrapper_attr("action_masks")()}
 
 
-MASKED = [form for form in FORMS if form["action"] in ("assign", "start") and form["observation"] == "flat"]
+MASKED = [form for form in EVERY_FORM if form["action"] in ("assign", "start") and form["observation"] == "flat"]
 
 
 @pytest.mark.parametrize("form", MASKED, ids=name)
@@ -128,7 +128,7 @@ def test_dqn_picks_what_the_mask_allows(form: dict[str, str]) -> None:
     assert any((a != b).any() for a, b in zip(before, net.parameters(), strict=True))
 
 
-@pytest.mark.parametrize("form", FORMS, ids=name)
+@pytest.mark.parametrize("form", EVERY_FORM, ids=name)
 def test_processes_give_the_same_as_this_one(form: dict[str, str]) -> None:
     from tianshou.env import DummyVectorEnv, SubprocVectorEnv
 

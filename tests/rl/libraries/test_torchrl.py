@@ -13,7 +13,7 @@ import pytest
 
 from ata_gym.pools import trace
 from ata_gym.utils.extras import MissingExtraError
-from tests.rl.libraries.forms import FORMS, LISTED, name, same, vector
+from tests.envs.playing import EVERY_FORM, LISTED, arguments, name, same
 
 here = importlib.util.find_spec("torchrl") is not None
 library = [
@@ -21,7 +21,7 @@ library = [
     pytest.mark.filterwarnings("default"),
     pytest.mark.skipif(not here, reason="torchrl is not installed"),
 ]
-MASKED = [form for form in FORMS if form["action"] in ("assign", "start")]
+MASKED = [form for form in EVERY_FORM if form["action"] in ("assign", "start")]
 ENDING: dict[str, Any] = {"pool": trace([[1.0] * 9, [2.0] * 9], end="truncate"), "budget": 3}
 """Rows that use this trace unevenly end apart."""
 
@@ -33,8 +33,8 @@ def on(marks: list[Any], forms: list[dict[str, str]]) -> Any:
 def native(form: dict[str, str], rows: int = 3, **options: Any) -> Any:
     from ata_gym.rl.torchrl import make_env
 
-    env_id, arguments = vector(form)
-    return make_env(env_id, n_envs=rows, **arguments, **options)
+    env_id, own = arguments(form)
+    return make_env(env_id, n_envs=rows, **own, **options)
 
 
 def shown(observation: Any) -> dict[str, Any]:
@@ -55,8 +55,8 @@ def test_its_own_wrapper_passes_its_check(form: dict[str, str]) -> None:
     from torchrl.envs.libs.gym import GymEnv
     from torchrl.envs.utils import check_env_specs
 
-    env_id, arguments = vector(form)
-    check_env_specs(GymEnv(env_id, **arguments))
+    env_id, own = arguments(form)
+    check_env_specs(GymEnv(env_id, **own))
 
 
 @on(library, [LISTED[0], MASKED[-1]])
@@ -64,8 +64,8 @@ def test_its_own_wrapper_takes_envs_in_processes(form: dict[str, str]) -> None:
     from torchrl.envs import ParallelEnv
     from torchrl.envs.libs.gym import GymEnv
 
-    env_id, arguments = vector(form)
-    envs = ParallelEnv(2, lambda: GymEnv(env_id, **arguments), mp_start_method="fork")
+    env_id, own = arguments(form)
+    envs = ParallelEnv(2, lambda: GymEnv(env_id, **own), mp_start_method="fork")
     try:
         assert envs.rollout(5).batch_size == (2, 5)
     finally:
@@ -115,7 +115,7 @@ def test_masks_are_kept(form: dict[str, str]) -> None:
     assert steps["action_mask"].gather(-1, steps["action"].unsqueeze(-1)).all()
 
 
-@on(library, [form for form in FORMS if form["action"] == "allocation"])
+@on(library, [form for form in EVERY_FORM if form["action"] == "allocation"])
 def test_allocations_have_no_spec(form: dict[str, str]) -> None:
     with pytest.raises(ValueError, match="TorchRL has no spec for"):
         native(form)
@@ -125,11 +125,11 @@ def test_allocations_have_no_spec(form: dict[str, str]) -> None:
 def test_wrong_envs_are_refused(form: dict[str, str]) -> None:
     from ata_gym.rl.torchrl import NativeTorchEnv
 
-    env_id, arguments = vector(form)
+    env_id, own = arguments(form)
     with pytest.raises(ValueError, match="must be a native vector env"):
-        NativeTorchEnv(gym.make_vec(env_id, 2, vectorization_mode="sync", **arguments))
+        NativeTorchEnv(gym.make_vec(env_id, 2, vectorization_mode="sync", **own))
     with pytest.raises(ValueError, match="autoreset_mode"):
-        NativeTorchEnv(gym.make_vec(env_id, 2, **arguments))
+        NativeTorchEnv(gym.make_vec(env_id, 2, **own))
 
 
 @on(library, LISTED[:1])

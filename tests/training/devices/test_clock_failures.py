@@ -2,12 +2,11 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
 from ata_gym.changes import Spot
 from ata_gym.simulation.rounds import allocation_round
 from ata_gym.training import Classification, DeviceClock, Trainer, TrainingWrapper
-from tests.training.small_problem import SAMPLES
+from tests.training.small_problem import small
 
 ID = "ata_gym/TaskAllocation-v0"
 POOL = {"family": "exponential", "scale": [1.0, 2.0, 3.0]}
@@ -15,7 +14,7 @@ GOOD = np.array([3, 2, 1])
 
 
 def make(workers="cpu:1,cpu:2,cpu:3", scenario=None, **settings):
-    problem = Fragile(lambda: nn.Linear(2, 3), SAMPLES, SAMPLES)
+    problem = small(kind=Fragile)
     clock = DeviceClock(Trainer(problem, 6, **settings), workers)
     return TrainingWrapper(gym.make(ID, **({"pool": POOL, "budget": 6, "backend": clock} | (scenario or {}))))
 

@@ -9,25 +9,25 @@ import pytest
 import torch
 from torch import nn
 
-from ata_gym.training import Classification, DeviceClock, Trainer, TrainingWrapper, Worker, make_problem
+from ata_gym.training import DeviceClock, Trainer, TrainingWrapper, Worker, make_problem
 from ata_gym.training.devices.workers import measure_times
 from tests.gpu_table import warnings_of_inductor
-from tests.training.small_problem import SAMPLES, weights
+from tests.training.small_problem import small, weights
 
 pytestmark = pytest.mark.gpu
 
 BUDGET = 6
 
 
-def small(dropout=0.0):
+def network(dropout=0.0):
     def build():
         return nn.Sequential(nn.Linear(2, 64), nn.ReLU(), nn.Dropout(dropout), nn.Linear(64, 3))
 
-    return Classification(build, SAMPLES, SAMPLES, learning_rates={"sgd": 0.5, "adam": 0.01})
+    return small(build, learning_rates={"sgd": 0.5, "adam": 0.01})
 
 
 def run(rounds, **settings):
-    trainer = Trainer(small(), BUDGET, **settings)
+    trainer = Trainer(network(), BUDGET, **settings)
     return [trainer.step() for _ in range(rounds)], weights(trainer).cpu()
 
 
@@ -44,7 +44,7 @@ def test_training_on_cuda_follows_training_on_the_cpu():
 
 def test_dropout_on_cuda_is_keyed():
     def losses():
-        trainer = Trainer(small(dropout=0.5), BUDGET, device="cuda")
+        trainer = Trainer(network(dropout=0.5), BUDGET, device="cuda")
         return [trainer.step() for _ in range(3)]
 
     state = torch.cuda.get_rng_state()
@@ -71,8 +71,16 @@ def test_graphs_and_compilation_follow_eager_training(options):
     torch.testing.assert_close(fast_end, end, rtol=1e-3, atol=1e-4)
 
 
+def adamw(parameters, lr=0.01):
+    return torch.optim.SGD(parameters, lr=lr)
+
+
+def test_a_function_with_the_name_of_an_optimiser_is_called_as_it_is():
+    assert Trainer(network(), BUDGET, optimizer=adamw, device="cuda").step() > 0
+
+
 def test_a_graph_keeps_the_promises_of_a_step():
-    trainer = Trainer(small(dropout=0.5), BUDGET, device="cuda", graphs=True, lr=1e-9)
+    trainer = Trainer(network(dropout=0.5), BUDGET, device="cuda", graphs=True, lr=1e-9)
     losses = [trainer.step() for _ in range(9)]
     assert len(set(losses)) == 9  # dropout and samples are drawn anew in each round
     trainer.reset()

@@ -8,7 +8,7 @@ import ata_policies
 from ata_gym.training import Trainer, TrainingWrapper
 
 POLICIES = ("uta", "default")
-ROUNDS = 30
+ROUNDS = 20
 
 
 def make_env():

@@ -54,7 +54,7 @@ def transformer():
     """A tiny GPT-2 with random weights, and texts in which the next letter is the next in the alphabet."""
     transformers = pytest.importorskip("transformers")
     config = transformers.GPT2Config(
-        vocab_size=16, n_positions=12, n_embd=32, n_layer=2, n_head=2, bos_token_id=0, eos_token_id=0,
+        vocab_size=16, n_positions=12, n_embd=16, n_layer=1, n_head=2, bos_token_id=0, eos_token_id=0,
         resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0,
     )  # fmt: skip
     texts = (torch.arange(12) + torch.randint(16, (4 * BATCHES, 1))) % 16
@@ -101,7 +101,7 @@ def test_a_model_trains_on_the_clock_of_two_policies(parts):
     curve = train_on_clocks(Tasks(*parts), make_clocks(), optimizer="adam", lr=LR)
     losses, *runtimes = map(list, zip(*curve, strict=True))
     assert runtimes == [ticks(policy, ROUNDS) for policy in POLICIES]
-    assert np.mean(losses[-5:]) < 0.7 * np.mean(losses[:5])
+    assert np.mean(losses[-5:]) < 0.9 * np.mean(losses[:5])
     for policy, expected in zip(POLICIES, runtimes, strict=True):
         curve = train_in_env(Tasks(*parts), policy, optimizer="adam", lr=LR)
         assert curve == list(zip(losses, expected, strict=True))

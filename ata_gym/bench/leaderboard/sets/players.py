@@ -1,4 +1,4 @@
-"""Who plays a set of scenarios unless told otherwise."""
+"""Who plays a set of scenarios where no policies are named."""
 
 from __future__ import annotations
 

@@ -25,13 +25,13 @@ class ScenarioSet:
 
     name: str
     version: str
-    """Of the scenarios, their rounds and the prices, as ``fingerprint`` sees them."""
+    """The version of the scenarios, their rounds and the prices, as ``fingerprint`` sees them."""
     built: Mapping[str, Maker]
     """What makes each scenario from its name."""
     prices: Sequence[float]
-    """Of a unit of worker time, in units of runtime."""
+    """What a unit of worker time costs, in units of runtime; each scenario is played at each price."""
     quick: Mapping[str, int]
-    """Scenarios and rounds of a quick look."""
+    """The scenarios of a quick look, and their numbers of rounds."""
     quick_prices: Sequence[float]
     players: Callable[[], Sequence[str]]
     """The names of the policies that play by default."""
@@ -48,7 +48,7 @@ class ScenarioSet:
     """Paired episodes in each scenario by default."""
     quick_seeds: int = 4
     first_seed: int = 0
-    """Of the episodes; the others follow it."""
+    """The seed of the first episode; those of the others follow it."""
 
     def names(self) -> tuple[str, ...]:
         """The names of all scenarios of the set, those of recorded times last."""

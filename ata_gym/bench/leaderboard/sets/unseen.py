@@ -18,7 +18,7 @@ from ata_gym.simulation.keys import stream_keys, uniforms
 from ata_gym.typing import Floats
 
 _SEED = 2011
-"""Of the records that are made here."""
+"""The seed of the records that are made here."""
 
 
 def _lomax() -> Pool:

@@ -1,4 +1,4 @@
-"""What runs in a worker's process: one task at a time, and a second thread in which a round can be cancelled.
+"""The code in the process of a worker: one task at a time, and a second thread in which a round can be cancelled.
 
 It imports Ray where it needs it, since drivers and task functions import this file too.
 """
@@ -18,20 +18,20 @@ Task = Callable[[Any, int], Any]
 MakeTask = Callable[[Worker], Task]
 """Called once in each actor, with the worker's name."""
 CONTROL = "control"
-"""The concurrency group whose thread cancels; tasks have that of Ray's default group to themselves."""
+"""The concurrency group whose thread cancels; the thread of Ray's default group runs tasks only."""
 
 
 class Running(NamedTuple):
-    """A task that an actor runs, and for how long."""
+    """The task that an actor runs."""
 
     stamp: int
-    """The round's stamp."""
+    """The stamp of its round."""
     sample: int
     seconds: float
 
 
 class _Process:
-    """What a process knows of the task that it runs; the two threads of its actor share it."""
+    """The state of the task that a process runs; the two threads of its actor share it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -39,7 +39,7 @@ class _Process:
         self._cancelled = -1  # rounds up to this stamp are over
 
     def begin(self, stamp: int, sample: int) -> bool:
-        """Begin a task now, and say so; False, and nothing begins, if its round is over."""
+        """Begin a task now, and return True; False, and no task begins, if its round is over."""
         with self._lock:
             if self.over(stamp):
                 return False
@@ -47,7 +47,7 @@ class _Process:
             return True
 
     def end(self) -> float:
-        """The time of the task that ends now."""
+        """End the running task, and return its time in seconds."""
         end = time.perf_counter()
         with self._lock:
             begun = 0.0 if self._now is None else self._now[2]
@@ -55,7 +55,7 @@ class _Process:
         return end - begun
 
     def cancel(self, stamp: int) -> Running | None:
-        """End the rounds up to a stamp; the task that runs now."""
+        """End the rounds up to a stamp, and return the running task."""
         with self._lock:
             self._cancelled = max(self._cancelled, stamp)
             if self._now is None:
@@ -77,9 +77,9 @@ _PROCESS = _Process()
 
 
 def cancelled() -> bool:
-    """Whether the round of the task that calls this is over, so that its result is not needed any more.
+    """Whether the round of the calling task is over, so that its result is not needed any more.
 
-    Ray does not interrupt a task that runs in an actor, and the worker is not free before it ends: a long task of a
+    Ray does not interrupt a task that runs in an actor, and the worker is not free before it ends. A long task of a
     race should ask between its steps, and return anything as soon as this is True. Outside of an actor it is False.
 
     >>> cancelled()
@@ -89,7 +89,7 @@ def cancelled() -> bool:
 
 
 def checked(make_task: MakeTask) -> MakeTask:
-    """A ``make_task`` whose tasks raise FloatingPointError where a value that is needed holds NaN or an infinity."""
+    """A ``make_task`` whose tasks raise FloatingPointError if a value that is needed holds NaN or an infinity."""
 
     def make_checked(worker: Worker) -> Task:
         task = make_task(worker)
@@ -120,10 +120,10 @@ class TaskActor:
         self._task = make_task(worker)
 
     def run(self, stamp: int, sample: int, payload: list[Any]) -> tuple[float | None, Any]:
-        """The time of a task and its value; None and None where its round was over before it began.
+        """Return the time of a task and its value; None and None if its round was over before it began.
 
         ``payload`` holds a reference to the payload of the round, or nothing. It is read once for all tasks of a round,
-        before the time of the first one begins.
+        before the time of the first task begins.
         """
         if self._task is None:
             raise RuntimeError("begin was not called")
@@ -138,12 +138,12 @@ class TaskActor:
         return seconds, value
 
     def cancel(self, stamp: int) -> Running | None:
-        """End the rounds up to a stamp: their queued tasks do not begin. The task that runs now."""
+        """End the rounds up to a stamp, so that their queued tasks do not begin, and return the running task."""
         return _PROCESS.cancel(stamp)
 
 
 def _fetched(payload: list[Any]) -> Any:
-    """What the reference in a list refers to; None without one."""
+    """The object of the reference in a list; None if the list is empty."""
     if not payload:
         return None
     import ray  # noqa: PLC0415 - here only, see above

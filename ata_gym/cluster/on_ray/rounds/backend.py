@@ -19,19 +19,21 @@ from ata_gym.scenarios import Scenario
 from ata_gym.simulation.dispatch import Completion, RoundState
 from ata_gym.simulation.rounds import RoundResult
 from ata_gym.typing import Bits, Floats, Ints, Worker
+from ata_gym.utils.closing import Closing
 from ata_gym.utils.validation import whole_number
 
 
-class ClusterBackend:
-    """The ``backend`` of an env whose tasks are really run, by the actors of a Ray cluster.
+class ClusterBackend(Closing):
+    """The ``backend`` of an env whose tasks are run by the actors of a Ray cluster.
 
     ``gymnasium.make(id, pool=backend.pool, budget=backend.budget, backend=backend)`` works for ``TaskAllocation-v0``,
     ``TaskRace-v0`` and ``TaskDispatch-v0``: any policy or agent allocates real tasks then. Times are in seconds; the
-    round time is that of the driver, communication included. A cancelled task runs until its worker hears of it, so its
-    ``elapsed`` can be longer than the round time by that delay. The env's workers are in the order of ``workers``.
+    round time is that of the driver, communication included. A cancelled task runs until the message reaches its
+    worker, so its ``elapsed`` can be longer than the round time by that delay. The env's workers are in the order of
+    ``workers``.
 
-    A task that a lost worker left undone is handed on, as is one for a worker that is away; in dispatch a 1 for a
-    worker that is away has no effect. ``info`` has no ``lost``, which is for simulated deaths; ``record`` says more.
+    A task that a lost worker left undone is handed on, and so is a task for a worker that is away; in dispatch a 1 for
+    a worker that is away has no effect. ``info`` has no ``lost``, which counts simulated deaths; ``record`` says more.
 
     Parameters
     ----------
@@ -40,7 +42,7 @@ class ClusterBackend:
     budget
         Results B that a round needs.
     recorder
-        What each round's times are added to, if given.
+        A recorder to which the times of each round are added.
 
     Raises
     ------
@@ -49,14 +51,14 @@ class ClusterBackend:
 
     Notes
     -----
-    One env at a time can use it, and a copy of the env's spec shares it. Agents whose learning takes long between two
-    steps of a round of dispatch let its tasks run meanwhile.
+    One env at a time can use it, and a copy of the env's spec shares it. While an agent learns between two steps of a
+    round of dispatch, the tasks of the round run on.
     """
 
     payload: Any = None
-    """What the tasks of the coming rounds get, such as weights."""
+    """The payload of the tasks of the coming rounds, such as weights."""
     record: RoundRecord | None = None
-    """What the last round was like."""
+    """The record of the last round."""
 
     def __init__(
         self,
@@ -98,7 +100,7 @@ class ClusterBackend:
 
     @property
     def values(self) -> tuple[Any, ...]:
-        """Their values."""
+        """The values of the B samples of the last round."""
         return () if self._last is None else tuple(self._last.results[index][1] for index in self.indices)
 
     def check(self, scenario: Scenario) -> None:
@@ -154,8 +156,8 @@ class ClusterBackend:
     ) -> Completion:
         """Go on to the next result; the arguments are those of ``dispatch_step`` with one row.
 
-        Of the ``round_state``, only what an agent may see, the times and the losses are kept. Errors are as for a call;
-        after one, the round can be gone on with.
+        The new round state has the times, the losses, and what an agent may see. Errors are those of a call; after an
+        error the round can go on.
         """
         missing = int(round_state.missing[0]) - 1
         if missing + 1 == self.budget:
@@ -201,14 +203,8 @@ class ClusterBackend:
         self._running = None
         self._crew.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
     def _begin(self) -> TaskRound:
-        """Begin a round; one that an env left before its end is abandoned."""
+        """Begin a round; a round that an env left before its end is abandoned."""
         self._abandon()
         self._crew.gather()
         self._before = self._samples.copy()
@@ -221,7 +217,7 @@ class ClusterBackend:
             self._running, self._samples = None, self._before
 
     def _next_result(self, tasks: TaskRound, starting: list[Worker]) -> Answered:
-        """Let workers start if they are idle, or all if nobody would run a task, and wait for the next result."""
+        """Start idle workers of these, or all workers if none would run a task, and wait for the next result."""
         for worker in starting:
             if worker in self._crew.ready and not tasks.owes(worker):
                 tasks.give(worker, 1)
@@ -244,7 +240,7 @@ class ClusterBackend:
             self._recorder.add(self.record)
 
     def _array(self, values: Mapping[Worker, float]) -> Floats:
-        """Numbers by worker as an array, (1, n); 0 where there is none."""
+        """The numbers of workers as an array, (1, n), with 0 for a worker that has none."""
         return np.array([[float(values.get(worker, 0.0)) for worker in self.workers]])
 
 

@@ -1,4 +1,4 @@
-"""The workers of a run as Ray actors: who is there, who is away and why, and what happens next on the cluster."""
+"""The workers of a run as Ray actors: which of them are present, why others are away, and which event comes next."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _LOG = logging.getLogger("ata_gym")
 
 _REPLY = 0.1
 """Seconds within which an actor says how long its cancelled task has run. If its code holds the interpreter for longer,
-the driver's own clock counts, which began when the task was sent."""
+the clock of the driver counts, which began when the task was sent."""
 _LONGEST_PAUSE = 60.0
 _LOOK_AGAIN = 10.0
 """Seconds between two looks at the nodes of the cluster, while actors take longer to start than ``start_timeout``."""
 
 
 class Ready(NamedTuple):
-    """A worker can start tasks: its actor is there, or has ended a task of an earlier round."""
+    """A worker can start tasks: its actor has started, or has ended a task of an earlier round."""
 
     worker: Worker
 
@@ -51,9 +51,9 @@ class Lost(NamedTuple):
 
     worker: Worker
     tasks: tuple[Started, ...]
-    """What it had not answered, in the order of the starts."""
+    """The tasks that it had not answered, in the order of their starts."""
     seconds: float
-    """How long the first of them had run, by the driver's clock."""
+    """How long the first of them had run, by the clock of the driver."""
 
 
 Event = Ready | Answered | Failed | Lost
@@ -62,10 +62,10 @@ Event = Ready | Answered | Failed | Lost
 class Crew:
     """The actors of the workers.
 
-    An actor that dies, or gives no answer within the deadline, is killed. Ray would restart actors too
-    (``max_restarts``), but not one that hangs, and under the same handle: here each new actor has a handle of its own,
-    so that no answer of one that was given up can be taken for its successor's. Where a new actor is placed, and when
-    there is room for it, is Ray's decision, by the options of the worker.
+    An actor that dies, or gives no answer within the deadline, is killed. Ray can restart actors too
+    (``max_restarts``), but not one that hangs, and under the same handle. Here each new actor has a handle of its own,
+    so that an answer of the old actor is never taken for one of the new actor. Ray decides where and when a new actor
+    is placed, by the options of the worker.
 
     Parameters
     ----------
@@ -108,12 +108,12 @@ class Crew:
 
     @property
     def names(self) -> tuple[Worker, ...]:
-        """All workers, those that are away too."""
+        """All workers, also those that are away."""
         return tuple(self._workers)
 
     @property
     def ready(self) -> tuple[Worker, ...]:
-        """Workers that are there."""
+        """The workers that are present."""
         return tuple(name for name, one in self._workers.items() if not one.why)
 
     @property
@@ -122,7 +122,7 @@ class Crew:
         return {name: one.why for name, one in self._workers.items() if one.why}
 
     def add(self, name: Worker, options: Mapping[str, Any] | None) -> None:
-        """A worker comes, or comes back; without options it has its earlier ones. ValueError if it has not left."""
+        """Add a worker, or take one back; without options it has its earlier ones. ValueError if it has not left."""
         old = self._workers.get(name)
         if old is not None and (old.actor is not None or old.due < inf):
             raise ValueError(f"worker {name!r} has not left")
@@ -133,7 +133,7 @@ class Crew:
         self._workers[name] = one
 
     def remove(self, name: Worker) -> None:
-        """A worker leaves. ValueError if there is none of that name."""
+        """Remove a worker. ValueError if there is none of that name."""
         if name not in self._workers:
             raise ValueError(f"there is no worker {short(name)}; there are {short(list(self._workers))}")
         self._workers[name].give_up(self._ray, "it has left", inf)
@@ -153,9 +153,9 @@ class Crew:
         return [] if payload is None else [self._ray.put(payload)]
 
     def gather(self) -> None:
-        """Take note of what happened since the last round, and wait until a worker is there.
+        """Take note of what happened since the last round, and wait until a worker is present.
 
-        In the ``start_timeout`` after the start, wait for all. RuntimeError if none comes.
+        Within the ``start_timeout`` after the start, wait for all workers. RuntimeError if none comes.
         """
         while self.next(0.0) is not None:
             pass
@@ -165,9 +165,10 @@ class Crew:
         self.wait_for_one()
 
     def wait_for_one(self) -> None:
-        """Wait until a worker is there, as long as an actor is starting.
+        """Wait until a worker is present, as long as an actor is starting.
 
-        RuntimeError if none is, or, after ``start_timeout``, if no node of the cluster is large enough for any of them.
+        RuntimeError if none is starting, or, after ``start_timeout``, if no node of the cluster is large enough for any
+        of the actors.
         """
         begun = time.monotonic()
         look = begun + self.start_timeout
@@ -177,21 +178,21 @@ class Crew:
                 look, late = now + _LOOK_AGAIN, f" after {now - begun:.3g} s"
                 nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
                 coming = [one for one in coming if any(map(one.fits, nodes))]
-            said = "; ".join(f"{name}: {why}" for name, why in self.away.items())
+            reasons = "; ".join(f"{name}: {why}" for name, why in self.away.items())
             if not coming:
                 no_room = f"{late}, and no node has what their actors ask for" if late else ""
-                raise RuntimeError(f"no worker is there{no_room} ({said})")
+                raise RuntimeError(f"no worker is there{no_room} ({reasons})")
             if late:
-                _LOG.warning("no worker is there%s, and actors are still starting (%s)", late, said)
+                _LOG.warning("no worker is there%s, and actors are still starting (%s)", late, reasons)
             self.next(look - now)
 
     def has_room(self, name: Worker) -> bool:
-        """Whether a worker can be sent a task: one runs and one is queued at most, and none is of an earlier round."""
+        """Whether a worker can be sent a task: it has fewer than two, and none of an earlier round."""
         one = self._workers[name]
         return not one.why and len(one.tasks) < 2 and not any(task.late for task in one.tasks)
 
-    def likely_first(self) -> list[Worker]:
-        """Workers that are there; first those whose next task is the least likely to be cancelled."""
+    def by_cancels(self) -> list[Worker]:
+        """The workers that are present; those whose tasks were cancelled in the fewest rounds come first."""
         return sorted(self.ready, key=lambda name: self._workers[name].cancels)
 
     def send(self, name: Worker, stamp: int, sample: int, payload: list[Any]) -> None:
@@ -204,9 +205,9 @@ class Crew:
         return () if one is None else tuple(task for task in one.tasks if not task.late)
 
     def cancel(self, stamp: int, workers: Iterable[Worker], wait: bool = True) -> dict[Worker, float]:
-        """End the rounds up to a stamp at some workers; how long the running task of each has run.
+        """End the rounds up to a stamp at some workers; return how long the running task of each has run.
 
-        What was counted already is left out. A task that runs goes on until it ends, unless it asks ``cancelled()``;
+        Time that was counted already is left out. A running task goes on until it ends, unless it asks ``cancelled()``;
         its result will be dropped.
         """
         busy = [one for name in workers if (one := self._workers[name]).tasks]
@@ -225,12 +226,12 @@ class Crew:
         }
 
     def wasted(self) -> dict[Worker, float]:
-        """Worker time of tasks that ended after their round, since this was last asked."""
+        """The worker time of tasks that ended after their round, since the last call."""
         wasted, self._wasted = self._wasted, {}
         return wasted
 
     def next(self, timeout: float | None = None) -> Event | None:
-        """What happens next; None if nothing does within so many seconds, or nothing can.
+        """Wait for the next event; None if none comes within ``timeout`` seconds, or none can come.
 
         An error that ``make_task`` raises is raised here.
         """
@@ -245,7 +246,7 @@ class Crew:
             pause = None if until == inf else max(until - now, 0.0)
             if awaited:
                 there, _ = self._ray.wait(list(awaited), num_returns=1, timeout=pause)
-                event = self._news(awaited[there[0]]) if there else self._overdue()
+                event = self._event_of(awaited[there[0]]) if there else self._overdue()
                 if event is not None:
                     return event
             elif pause is None:
@@ -260,21 +261,21 @@ class Crew:
         return [one for one in self._workers.values() if one.beginning is not None or one.due < inf]
 
     def _soonest(self) -> float:
-        """When an actor is to be made, or a task is overdue."""
+        """The time at which the next actor is to be made, or a task is overdue."""
         dues = [one.due for one in self._workers.values()]
         return min([*dues, *(one.tasks[0].begun + self._deadline for one in self._workers.values() if one.tasks)])
 
     def _overdue(self) -> Event | None:
-        """Give up a worker whose task is overdue. One whose value is still on its way is waited for."""
+        """Give up a worker whose task is overdue; wait for it if only its value is still on the way."""
         now = time.monotonic()
         for one in self._workers.values():
             if one.tasks and now >= one.tasks[0].begun + self._deadline:
                 there, _ = self._ray.wait([one.tasks[0].report], timeout=_REPLY)
-                return self._news(one) if there else self._lose(one, f"it gave no answer for {self._deadline:g} s")
+                return self._event_of(one) if there else self._lose(one, f"it gave no answer for {self._deadline:g} s")
         return None
 
-    def _news(self, one: WorkerActor) -> Event | None:
-        """What an actor has told."""
+    def _event_of(self, one: WorkerActor) -> Event | None:
+        """The event that an answer of an actor is."""
         errors = self._ray.exceptions
         try:
             if one.beginning is not None:
@@ -301,7 +302,7 @@ class Crew:
         return Ready(one.name)
 
     def _lose(self, one: WorkerActor, why: str) -> Lost:
-        """Give up an actor, and say when a new one is made."""
+        """Give up an actor, and decide when a new one is made."""
         now = time.monotonic()
         ran = now - one.tasks[0].begun if one.tasks and not one.tasks[0].late else 0.0
         one.losses += 1
@@ -312,7 +313,7 @@ class Crew:
         return Lost(one.name, one.give_up(self._ray, why, now + pause), ran)
 
     def _ran(self, one: WorkerActor, reply: Any) -> float:
-        """How long the running task of an actor has run, less what is counted already, which it is from now on."""
+        """How long the running task of an actor has run since it was last counted; it counts as counted from now on."""
         running = None
         if reply is None:
             first = one.tasks[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 from ata_gym.cluster.on_ray.rounds.actor import MakeTask
 from ata_gym.cluster.on_ray.rounds.crew import Answered, Crew, Lost
@@ -14,6 +14,7 @@ from ata_gym.cluster.on_ray.rounds.task_round import TaskRound
 from ata_gym.cluster.on_ray.rounds.worker_actor import with_options
 from ata_gym.cluster.round_record import RoundRecord
 from ata_gym.typing import Worker
+from ata_gym.utils.closing import Closing
 from ata_gym.utils.validation import short, whole_number
 from ata_policies import Allocator, Dispatcher
 from ata_policies.policy import Policy
@@ -28,19 +29,18 @@ class RayRound:
     indices: tuple[int, ...]
     """The B samples that they belong to."""
     workers: tuple[Worker, ...]
-    """Who computed each."""
+    """The workers that computed them."""
     record: RoundRecord
-    """Who was given how many tasks, and all times."""
+    """How many tasks each worker was given, and all times."""
 
 
-class RayRunner:
-    """Runs rounds of B tasks on the actors of a Ray cluster, and lets a policy decide who computes how many.
+class RayRunner(Closing):
+    """Runs rounds of B tasks on the actors of a Ray cluster; a policy decides how many tasks each worker computes.
 
     Every round gives exactly B results of its own payload. A task takes the smallest free index of a sample when it
-    starts, and the index of one that is cancelled or lost is free again. So round k of the mode "allocation" has the
-    samples kB to kB + B - 1; in a race and in dispatch the first B results count whichever they are, and over a run
-    each index is used once, in nearly the given order. A result that comes after its round, or from an actor that was
-    given up, is dropped.
+    starts, and the index of a task that is cancelled or lost is free again. So round k of the mode "allocation" has the
+    samples kB to kB + B - 1; in a race and in dispatch the first B results count, and over a run each index is used
+    once, in nearly the given order. A result that comes after its round, or from a discarded actor, is dropped.
 
     Parameters
     ----------
@@ -51,17 +51,17 @@ class RayRunner:
         ``ata_gym.cluster.cancelled()`` between its steps, and stop if its result is not needed any more: Ray does not
         interrupt it, and its worker is not free before it ends.
     workers
-        How many there are, their names, or a dict of Ray's actor options by name, such as ``{"num_gpus": 1}``,
-        resources, a placement strategy or a ``runtime_env``. A worker has one CPU unless its options say otherwise.
+        Their number, their names, or a dict of Ray's actor options by name, such as ``{"num_gpus": 1}``, resources, a
+        placement strategy or a ``runtime_env``. A worker has one CPU unless its options say otherwise.
     budget
         Results B that a round needs.
     policy, price, seed, horizon, hyperparameters
         As for ``ata_policies.Allocator``, or for ``Dispatcher`` in the mode "dispatch".
     mode
         "allocation": the policy shares out B tasks. "race": it may share out more, the round ends with the B-th result,
-        and the rest is cancelled. "dispatch": at each result it says who starts one more task.
+        and the rest is cancelled. "dispatch": at each result it decides which workers start one more task.
     deadline
-        Seconds after which a task without an answer is taken as hung, and its actor is killed. None: never.
+        Seconds after which a task without an answer counts as hung, and its actor is killed. None: never.
     on_loss
         What becomes of a worker whose actor died or was killed. "replace": a new actor is made, as soon as Ray finds
         room for it; what the policy knows of the worker is kept. "leave": it is left out.
@@ -81,13 +81,13 @@ class RayRunner:
 
     Notes
     -----
-    If no Ray cluster is connected, this is done as by ``ata_gym.cluster.connect_ray()``: the one in ``RAY_ADDRESS`` is
-    joined, or one is started that listens on loopback only.
+    If this process has not joined a Ray cluster, it calls ``ata_gym.cluster.connect_ray()``, which joins the cluster in
+    ``RAY_ADDRESS``, or starts one that listens on loopback only.
 
-    Values are looked into where they are numbers, arrays or tensors, nested in tuples, lists and mappings.
+    NaN and infinities are found in numbers, arrays and tensors, nested in tuples, lists and mappings.
 
-    Times are measured in the actors, from the beginning of the task itself: what Ray takes for scheduling and for
-    transfers is part of the round time only. An actor has one task that runs and one that waits at most.
+    Times are measured in the actors, from the beginning of the task itself; the time that Ray needs for scheduling and
+    transfers is part of the round time only. An actor has at most one task that runs and one that waits.
     """
 
     def __init__(
@@ -131,7 +131,7 @@ class RayRunner:
 
     @property
     def workers(self) -> tuple[Worker, ...]:
-        """The workers that are there."""
+        """The workers that are present."""
         return self._crew.ready
 
     @property
@@ -140,7 +140,7 @@ class RayRunner:
         return self._crew.away
 
     def round(self, payload: Any = None) -> RayRound:
-        """Run a round; ``payload`` is put in Ray's object store once, for all of its tasks.
+        """Run a round; the ``payload`` is put in Ray's object store once, for all tasks of the round.
 
         An error that a task function raises is raised here, with a note that names the worker. After any error the
         runner is as it was before the round: the next call runs this round again, with the same samples.
@@ -160,7 +160,7 @@ class RayRunner:
         before, samples = copy.copy(self._decider), self._samples.copy()
         tasks: TaskRound | None = None
         try:
-            self._meet()
+            self._update_presence()
             shares = self._decider.allocate() if isinstance(self._decider, Allocator) else {}
             estimates = self._decider.expected_times()
             tasks = TaskRound(self._crew, self._samples, self._decider.budget, payload)
@@ -180,21 +180,21 @@ class RayRunner:
         return RayRound(values, indices, workers, record)
 
     def join(self, worker: Worker, options: Mapping[str, Any] | None = None) -> None:
-        """A worker comes, or comes back: it takes part as soon as its actor is there.
+        """Add a worker, or take one back; it takes part as soon as its actor has started.
 
-        ``options`` are Ray's for its actor; by default those that it had. ValueError if it is there, or the policy
-        cannot be made for one worker more.
+        ``options`` are Ray's options of its actor; by default those that it had. ValueError if the worker has not left,
+        or the policy cannot be made for one worker more.
         """
         if worker not in self._decider.workers:
             copy.copy(self._decider).join(worker)
         self._crew.add(worker, options)
 
     def leave(self, worker: Worker) -> None:
-        """A worker leaves: its actor is killed, and what is known of it is kept. ValueError if there is none."""
+        """Remove a worker: its actor is killed, and what is known of it is kept. ValueError if there is none."""
         self._crew.remove(worker)
 
     def state_dict(self) -> dict[str, Any]:
-        """What the policy learned, the rounds and the samples to come, as numbers in nested lists, and text."""
+        """Return what the policy learned, the rounds and the samples to come, as numbers in nested lists, and text."""
         return {"rounds": self._rounds, **self._samples.state_dict(), **self._decider.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -212,14 +212,8 @@ class RayRunner:
         self._closed = True
         self._crew.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
-    def _meet(self) -> None:
-        """Tell the policy who is there."""
+    def _update_presence(self) -> None:
+        """Make the policy know which workers are present."""
         ready, known = self._crew.ready, self._decider.workers
         for worker in ready:
             if worker not in known:
@@ -233,7 +227,7 @@ class RayRunner:
         over = False
         while not over:
             self._crew.wait_for_one()
-            self._meet()
+            self._update_presence()
             for worker in dispatcher.start():
                 tasks.give(worker, 1)
             event = tasks.next()
@@ -245,7 +239,7 @@ class RayRunner:
             elif isinstance(event, Lost):
                 if event.worker in dispatcher.running:
                     dispatcher.lost(event.worker, event.seconds)
-                self._meet()  # it leaves before a new actor can be there: so it may start again in this round
+                self._update_presence()  # it leaves before its new actor comes, and may start again in this round
 
 
 def _run_shares(tasks: TaskRound, shares: Mapping[Worker, int], allocator: Allocator) -> None:

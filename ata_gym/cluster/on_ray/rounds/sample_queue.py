@@ -1,4 +1,4 @@
-"""Which samples the next tasks compute: each index once, in nearly the given order."""
+"""The samples of the next tasks: each index once, in nearly the given order."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class SampleQueue:
     """The indices 0, 1, ... of a run's samples, of which each task takes one when it starts.
 
     An index whose task was cancelled or lost is given back, and taken again before all larger ones. So over a run each
-    index is used once at most, and none is left out for good.
+    index is used once at most, and no index is left out.
 
     >>> queue = SampleQueue()
     >>> [queue.take() for _ in range(4)]
@@ -39,18 +39,18 @@ class SampleQueue:
             heapq.heappush(self._returned, index)
 
     def copy(self) -> SampleQueue:
-        """One that goes on from here."""
+        """A copy that goes on from here."""
         other = SampleQueue()
         other._next, other._returned = self._next, self._returned.copy()
         return other
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything that is remembered, as numbers."""
+        """Everything that the queue remembers, as numbers."""
         return {"next_sample": self._next, "returned_samples": sorted(self._returned)}
 
     @classmethod
     def restored(cls, state: Mapping[str, Any]) -> SampleQueue:
-        """The queue with a ``state_dict``; ValueError if it is none."""
+        """Make a queue from a ``state_dict``; ValueError if the state is none."""
         queue = cls()
         try:
             queue._next = whole_number("next_sample", state["next_sample"], least=0)

@@ -1,6 +1,7 @@
 """One round on the actors: tasks start, results come in, tasks of lost workers are handed on, the rest is cancelled.
 
-Who starts how many tasks is decided outside: by a policy in ``RayRunner``, by an agent's action in ``ClusterBackend``.
+The numbers of tasks come from outside: from a policy in ``RayRunner``, from the action of an agent in
+``ClusterBackend``.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from ata_gym.cluster.round_record import RoundRecord
 from ata_gym.typing import Worker
 
 _MOMENT = 1e-6
-"""The time in seconds of a cancelled task that had hardly begun: a time of 0 would say that its worker was away."""
+"""The time in seconds of a cancelled task that had hardly begun; a time of 0 would mean that its worker was away."""
 
 
 class TaskRound:
@@ -30,28 +31,28 @@ class TaskRound:
         self._crew, self._samples, self._budget = crew, samples, budget
         self._stamp, self._payload = crew.stamp(), crew.put(payload)
         self.given: dict[Worker, int] = {}
-        """Tasks that each worker was given by the decision, not those that were handed on to it."""
+        """Tasks that the decision gave to each worker, without those that were handed on to it."""
         self._left: dict[Worker, int] = {}
-        """Of these, those that it has not started."""
+        """Tasks of each worker that it has not started."""
         self.started: dict[Worker, int] = {}
         """Tasks that each worker was sent."""
         self.results: dict[int, tuple[Worker, Any]] = {}
-        """By sample: who computed it, and its value."""
+        """The worker that computed each sample, and its value."""
         self.seconds: dict[Worker, list[float]] = {}
         """The task times of each worker's results, in the order of their starts."""
         self.lost: dict[Worker, float] = {}
-        """Workers that were lost while they owed results, and how long the tasks that they ran had run."""
+        """Workers that were lost while they owed results, and how long their running tasks had run."""
         self.lost_tasks = 0
         """Tasks that were running when their worker was lost."""
         self.cancelled: dict[Worker, float] = {}
-        """After ``close``: how long the cancelled task of each worker has run in this round."""
+        """How long the cancelled task of each worker has run in this round; set by ``close``."""
         self.round_time = 0.0
-        """From the beginning until the last result."""
+        """Seconds from the beginning until the last result."""
         self._why: dict[Worker, str] = {}
         self._idle_since: dict[Worker, float] = {}
 
     def give(self, worker: Worker, tasks: int) -> None:
-        """Give tasks to a worker. If it is away, they are left to others."""
+        """Give tasks to a worker; if it is away, others will compute them."""
         self.given[worker] = self.given.get(worker, 0) + tasks
         if worker in self._crew.ready:
             self._left[worker] = self._left.get(worker, 0) + tasks
@@ -59,7 +60,7 @@ class TaskRound:
             self.lost.setdefault(worker, 0.0)
 
     def owes(self, worker: Worker) -> int:
-        """Tasks of a worker that are not answered, or not even started."""
+        """How many tasks of a worker have no answer yet."""
         return self._left.get(worker, 0) + len(self._crew.unanswered(worker))
 
     def ages(self) -> dict[Worker, float]:
@@ -73,10 +74,10 @@ class TaskRound:
         return ages
 
     def next(self) -> Answered | Lost | Ready:
-        """Start what can start and wait for the next event.
+        """Start the tasks that can start, and wait for the next event.
 
-        An error that a task function raises is raised here; its sample is free again. RuntimeError if no worker is left
-        and none comes back in time.
+        An error of a task function is raised here, and its sample is free again. RuntimeError if no worker is left and
+        none comes back in time.
         """
         self._start()
         if not self._crew.ready:
@@ -98,13 +99,13 @@ class TaskRound:
         return event
 
     def run(self) -> None:
-        """Go on until all results are in; tasks that lost workers leave undone are handed on."""
+        """Go on until all results are in; the tasks of lost workers are handed on."""
         while len(self.results) < self._budget:
             self._hand_on()
             self.next()
 
     def close(self) -> None:
-        """Cancel what is running; the samples without a result are free again."""
+        """Cancel the running tasks; the samples without a result are free again."""
         owing = [worker for worker in self._crew.ready if self.owes(worker)]
         for worker in owing:
             self._samples.give_back(task.sample for task in self._crew.unanswered(worker))
@@ -113,13 +114,13 @@ class TaskRound:
         self._payload = []
 
     def abandon(self) -> None:
-        """Cancel everything, without waiting for an answer; its samples do not become free."""
+        """Cancel everything without waiting for an answer; the samples do not become free."""
         self._crew.cancel(self._stamp, self._crew.ready, wait=False)
 
     def record(
         self, number: int, tasks: Mapping[Worker, int], estimates: Mapping[Worker, float] | None = None
     ) -> RoundRecord:
-        """What the round was like, after ``close``."""
+        """The record of the round, after ``close``."""
         wasted = self._crew.wasted()
         for times in (self.cancelled, self.lost):
             for worker, time_of in times.items():
@@ -135,21 +136,21 @@ class TaskRound:
         )
 
     def _start(self) -> None:
-        """Send tasks to who has some to start and room for them.
+        """Send tasks to workers that have some to start and room for them.
 
-        The smallest samples go to workers that gave results of late, so that none is cancelled again and again.
+        The smallest samples go to workers that gave results recently, so that no sample is cancelled again and again.
         """
-        for worker in self._crew.likely_first():
+        for worker in self._crew.by_cancels():
             while self._left.get(worker) and self._crew.has_room(worker):
                 self._left[worker] -= 1
                 self.started[worker] = self.started.get(worker, 0) + 1
                 self._crew.send(worker, self._stamp, self._samples.take(), self._payload)
 
     def _hand_on(self) -> None:
-        """Where too few tasks are left for the results that are missing, give one more to each idle worker.
+        """If fewer tasks are left than results are missing, give one more to each idle worker until they suffice.
 
-        Workers that the decision gave tasks come first, and of these who became idle first; the others get some only if
-        none of those is there.
+        Workers that the decision gave tasks come first, in the order in which they became idle; others get tasks only
+        if none of those is present.
         """
         ready = self._crew.ready
         missing = self._budget - len(self.results) - sum(map(self.owes, ready))

@@ -1,4 +1,4 @@
-"""One worker: the actor that it is now, and the tasks that this actor was sent."""
+"""One worker: its present actor, and the tasks that were sent to it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from ata_gym.typing import Worker
 from ata_gym.utils.validation import short, whole_number
 
-_OURS = {
+_NOT_ALLOWED = {
     *("name", "lifetime", "get_if_exists", "max_restarts", "max_task_retries"),  # an actor is replaced by another
     *("max_concurrency", "concurrency_groups", "allow_out_of_order_execution"),  # one task after the other
 }
@@ -27,16 +27,16 @@ class Started:
 
     worker: Worker
     incarnation: int
-    """Which of the worker's actors has it, counted from 1."""
+    """The number of the actor that has it, among those of the worker, counted from 1."""
     stamp: int
-    """The round's."""
+    """The stamp of its round."""
     sample: int
     report: Any
     """Ray's reference to the task time."""
     value: Any
-    """Ray's reference to the value; None where it is not needed any more."""
+    """Ray's reference to the value; None if it is not needed any more."""
     begun: float
-    """When it was sent, or became the first that the actor has not answered, by the driver's clock."""
+    """When it was sent, or became the first task without an answer, by the clock of the driver."""
     late: bool = False
     """Whether its round is over."""
     counted: float = 0.0
@@ -44,34 +44,34 @@ class Started:
 
 
 class WorkerActor:
-    """A worker's actor and how it is made anew; ``actor_class`` is a class of Ray."""
+    """The actor of a worker, which can be made anew; ``actor_class`` is a class of Ray."""
 
     def __init__(self, name: Worker, options: Mapping[str, Any], actor_class: Any) -> None:
         self.name, self.options = name, dict(options)
-        if ours := sorted(_OURS & self.options.keys()):
-            raise ValueError(f"worker {name!r}: the option {ours[0]} is set here; leave it out")
+        if refused := sorted(_NOT_ALLOWED & self.options.keys()):
+            raise ValueError(f"worker {name!r}: the option {refused[0]} is set here; leave it out")
         try:
             self._class = actor_class.options(**{"num_cpus": 1} | self.options)
         except (TypeError, ValueError) as error:
             raise ValueError(f"worker {name!r}: {error}") from error
         self.incarnation, self.losses, self.cancels = 0, 0, 0
-        """``losses`` and ``cancels``: actors that were lost and rounds that were cancelled since the last result."""
+        """``losses`` and ``cancels`` count lost actors and cancelled rounds since the last result."""
         self.actor: Any = None
         self.beginning: Any = None
-        """Ray's reference to the end of ``begin``, while the actor is not there."""
+        """Ray's reference to the end of ``begin``, while the actor is starting."""
         self.tasks: deque[Started] = deque()
         self.why, self.due = "", inf
-        """Why it is away (empty: it is there), and when a new actor is made."""
+        """Why it is away (empty if it is present), and when a new actor is made."""
 
     def launch(self, make_task: Any) -> None:
-        """Make an actor; it is there when ``begin`` has ended. ``make_task`` is a reference."""
+        """Make an actor; it has started when ``begin`` has ended. ``make_task`` is a reference."""
         self.why, self.due = f"{self.why}; a new actor is starting" if self.why else "its actor is starting", inf
         self.incarnation += 1
         self.actor = self._class.remote()
         self.beginning = self.actor.begin.remote(make_task, self.name)
 
     def fits(self, resources: Mapping[str, float]) -> bool:
-        """Whether a node with these resources, as ``ray.nodes`` tells them, has room for the actor while it is idle."""
+        """Whether an idle node with these resources, as in ``ray.nodes()``, has room for the actor."""
         given = {"num_cpus": 1} | self.options
         asked = dict(given.get("resources") or {})
         asked |= {name: given.get(option) or 0 for option, name in _RESOURCES.items()}
@@ -80,7 +80,7 @@ class WorkerActor:
         return all(resources.get(name, 0.0) >= amount for name, amount in asked.items())
 
     def arrive(self) -> None:
-        """The actor is there."""
+        """Note that the actor has started."""
         self.why, self.beginning = "", None
 
     def send(self, stamp: int, sample: int, payload: list[Any]) -> None:
@@ -89,16 +89,16 @@ class WorkerActor:
         self.tasks.append(Started(self.name, self.incarnation, stamp, sample, report, value, time.monotonic()))
 
     def answered(self) -> None:
-        """The first task is answered; the next one begins."""
+        """Note that the first task is answered; the next one begins."""
         if not self.tasks.popleft().late:
             self.losses = self.cancels = 0
         if self.tasks:
             self.tasks[0].begun = time.monotonic()
 
     def awaited(self) -> Any:
-        """The reference that tells the next news of the actor; None if there is none to come.
+        """The reference to the next answer of the actor; None if none will come.
 
-        A value is awaited where it is needed, so that Ray fetches it meanwhile.
+        If the value of a task is needed, it is awaited, so that Ray fetches it meanwhile.
         """
         if self.beginning is not None or not self.tasks:
             return self.beginning
@@ -106,7 +106,7 @@ class WorkerActor:
         return first.report if first.late else first.value
 
     def give_up(self, ray: Any, why: str, due: float) -> tuple[Started, ...]:
-        """Kill the actor; the tasks that it has not answered. A new one is to be made at ``due``."""
+        """Kill the actor, and return the tasks that it has not answered. A new actor is to be made at ``due``."""
         tasks = tuple(self.tasks)
         if self.actor is not None:
             ray.kill(self.actor)

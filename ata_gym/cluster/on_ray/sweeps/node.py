@@ -1,6 +1,6 @@
-"""What a sweep sends to the nodes of a Ray cluster: the mailbox, and the function that plays a job.
+"""The code that a sweep sends to the nodes of a Ray cluster: the mailbox, and the function that plays a job.
 
-They are sent as code, and import ata-gym only where they use it, since a node may have another ata-gym, or none.
+It imports ata-gym only inside functions, since a node may have another ata-gym, or none.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from time import monotonic
 from typing import Any
 
 MOST_STARTS = 2
-"""Starts of a job on one node without a new checkpoint; where a node was lost, there is but one."""
+"""How often a job may start on one node without a new checkpoint."""
 
-_TELL_EVERY = 0.5
+_REPORT_EVERY = 0.5
 """Seconds between two reports of the rounds played."""
 
 
 class Mailbox:
-    """Between the driver, on whose node it is, and the nodes: checkpoints, rounds played, and whether to stop.
+    """Exchanges checkpoints, numbers of rounds and the request to stop between jobs and the driver, on its node.
 
-    Jobs are known by their place in the driver's list. A job that is tried again, since its node was lost, goes on from
-    the newest checkpoint here.
+    A job has the number of its place in the list of the driver. A job that is tried again, since its node was lost,
+    goes on from the newest checkpoint here.
     """
 
     def __init__(self, checkpoints: dict[int, bytes]) -> None:
@@ -38,24 +38,24 @@ class Mailbox:
         self.stopped = False
 
     def begin(self, place: int, node: str) -> tuple[bytes | None, bool]:
-        """A job begins on a node: its newest checkpoint, and whether its process was killed too often."""
+        """Begin a job on a node; return its newest checkpoint, and whether its process was killed too often."""
         starts = self.starts.setdefault(place, Counter())
         starts[node] += 1
         return self.newest.get(place), starts[node] > MOST_STARTS
 
-    def tell(self, place: int, rounds: int) -> bool:
-        """Note how many rounds a job has played; whether it shall stop."""
+    def report(self, place: int, rounds: int) -> bool:
+        """Note how many rounds a job has played; return whether it shall stop."""
         self.rounds[place] = rounds
         return self.stopped
 
     def keep(self, place: int, checkpoint: bytes) -> None:
-        """Keep a checkpoint in place of the one before."""
+        """Keep a checkpoint in place of the last one."""
         self.newest[place] = checkpoint
         self.unread.add(place)
         self.starts[place] = Counter()
 
     def read(self) -> tuple[dict[int, int], dict[int, bytes]]:
-        """The rounds played and the checkpoints that came since the last call."""
+        """Return the numbers of rounds and the checkpoints that came since the last call."""
         rounds, checkpoints = self.rounds, {place: self.newest[place] for place in self.unread}
         self.rounds, self.unread = {}, set()
         return rounds, checkpoints
@@ -66,7 +66,7 @@ class Mailbox:
         self.unread.discard(place)
 
     def stop(self) -> set[int]:
-        """Ask all jobs to save a checkpoint and end; those that have begun."""
+        """Ask all jobs to save a checkpoint and end; return the places of those that have begun."""
         self.stopped = True
         return set(self.starts)
 
@@ -80,23 +80,23 @@ def play_there(
     Parameters
     ----------
     mailbox, place
-        Where to send what there is to tell, and the job's place in it.
+        The mailbox that gets reports and checkpoints, and the place of the job in it.
     policy, player
-        Its name, and that of the module that plays it.
+        The name of the policy, and that of the module that plays it.
     needed
-        The provenance that it must have here; of the machine, only the kind.
+        The provenance that the code must have here; of the machine, only the kind counts.
     threads
-        Variables of the environment of which numerical libraries read how many threads they may use, as they are where
-        the driver is; Ray has changed them.
+        The values that variables of the environment have on the driver; numerical libraries read from them how many
+        threads they may use, and Ray has changed them.
     save_every
         Seconds between checkpoints.
     pickled
-        The experiment, and what is recorded.
+        The experiment, and the kind of run to record.
 
     Returns
     -------
-    None if it was asked to stop. ``{"refused": reason, "node": name}`` where the code is another one, ``{"killed":
-    True}`` if its process was killed too often, else its result, the tasks of the workers (None where these are in the
+    None if it was asked to stop; ``{"refused": reason, "node": name}`` if the code is another one; ``{"killed": True}``
+    if its process was killed too often; otherwise the result, the tasks of the workers (None if these are in the
     result), the seconds spent and the machine.
     """
     ray: Any = import_module("ray")
@@ -105,7 +105,7 @@ def play_there(
         os.environ.pop(name, None)
         if value is not None:
             os.environ[name] = value
-    reason, machine = _unlike(policy, player, needed)
+    reason, machine = _difference(policy, player, needed)
     if reason:
         return {"refused": reason, "node": f"{platform.node()} ({ray.util.get_node_ip_address()})"}
     from ata_gym.bench.experiment.run import Job, play_to_end  # noqa: PLC0415
@@ -116,12 +116,12 @@ def play_there(
     newest, killed = ray.get(mailbox.begin.remote(place, ray.get_runtime_context().get_node_id()))
     if killed:
         return {"killed": True}
-    stop, told = False, monotonic()
+    stop, reported = False, monotonic()
 
     def progress(rounds: int) -> None:
-        nonlocal stop, told
-        if monotonic() - told >= _TELL_EVERY:
-            stop, told = ray.get(mailbox.tell.remote(place, rounds)), monotonic()
+        nonlocal stop, reported
+        if monotonic() - reported >= _REPORT_EVERY:
+            stop, reported = ray.get(mailbox.report.remote(place, rounds)), monotonic()
 
     def saved(path: Path) -> None:
         ray.get(mailbox.keep.remote(place, read_sealed(path)))
@@ -148,8 +148,8 @@ def play_there(
         return {"seconds": seconds, "machine": machine, "result": result.read_bytes(), "allocations": allocations}
 
 
-def _unlike(policy: str, player: str, needed: dict[str, Any]) -> tuple[str, str]:
-    """In which respects the code of this node is another one, in words, or nothing; and this machine."""
+def _difference(policy: str, player: str, needed: dict[str, Any]) -> tuple[str, str]:
+    """How the code of this node differs from the needed one, in words, or an empty text; and the machine."""
     try:
         from ata_gym.bench.experiment.provenance import changed, provenance  # noqa: PLC0415
 

@@ -1,6 +1,7 @@
-"""A sweep on a Ray cluster: its nodes play the jobs, and this process keeps the results and the checkpoints.
+"""A sweep on a Ray cluster, whose nodes play the jobs; this process keeps the results and the checkpoints.
 
-Ray places the jobs and tries those again whose node or process was lost. Nodes share no file system with this process.
+Ray places the jobs, and tries a job again if its node or process was lost. The nodes share no file system with this
+process.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ from ata_gym.utils.sealed import has_checkpoint, load_checkpoint, save_checkpoin
 from ata_gym.utils.signals import stop_requested
 
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-"""Of these, numerical libraries read how many threads they may use."""
+"""The variables from which numerical libraries read how many threads they may use."""
 
 _LOOK_EVERY = 0.2
-"""Seconds between two looks into the mailbox."""
+"""Seconds between two readings of the mailbox."""
 
 _STOPS_WITHIN = 20.0
-"""Seconds in which the jobs may save a checkpoint when they are asked to stop."""
+"""Seconds in which jobs that are asked to stop may save a checkpoint."""
 
 
 def play_on_ray(
@@ -36,14 +37,14 @@ def play_on_ray(
 ) -> Outcomes:
     """Play jobs on the nodes of a Ray cluster: a runner of :func:`ata_gym.bench.experiment.jobs.play_jobs`.
 
-    Each job takes one CPU. It begins at the checkpoint in its folder, and what comes from its node is written there, so
-    that a local run may go on from it, and the reverse. A job whose process is killed again and again on one node,
-    without a new checkpoint, fails with a KilledError.
+    Each job takes one CPU. It begins at the checkpoint in its folder, and later checkpoints are written there, so that
+    a local run may go on from it, and the reverse. A job whose process is killed again and again on one node, without a
+    new checkpoint, fails with a KilledError.
 
     Parameters
     ----------
     todo, processes, save_every, progress
-        As a runner gets them; ``processes`` is the number of jobs at once, by default as many as the cluster has CPUs.
+        The arguments of a runner; ``processes`` is the number of jobs at once, by default the CPUs of the cluster.
     address
         As for :func:`ata_gym.cluster.on_ray.connection.connected`.
 
@@ -64,7 +65,7 @@ def play_on_ray(
 
 
 class _Sweep:
-    """Jobs, and the tasks of Ray that play them."""
+    """The jobs of a sweep, and the tasks of Ray that play them."""
 
     def __init__(self, ray: Any, todo: list[Job], save_every: float, progress: Progress) -> None:
         self.ray, self.todo, self.save_every, self.progress = ray, todo, save_every, progress
@@ -81,7 +82,7 @@ class _Sweep:
         self.play = ray.remote(node.play_there).options(num_cpus=1, max_retries=-1)
 
     def outcomes(self, at_once: int, stop: Callable[[], bool]) -> Outcomes:
-        """The jobs as they end, until ``stop`` says so."""
+        """Yield the jobs with their outcomes as they end, until ``stop`` returns True."""
         waiting = deque(range(len(self.todo)))
         try:
             while (waiting or self.running) and not stop():
@@ -112,7 +113,7 @@ class _Sweep:
         self.running[self.play.remote(self.mailbox, place, *what, *how, self.sent[content])] = place
 
     def _read(self, within: float | None = None) -> None:
-        """Tell the rounds played, and keep the checkpoints that came, of jobs that have not ended."""
+        """Report the progress of the jobs that run, and keep the checkpoints that came from them."""
         rounds, checkpoints = self.ray.get(self.mailbox.read.remote(), timeout=within)
         for place in self.running.values():
             job = self.todo[place]
@@ -150,7 +151,7 @@ class _Sweep:
         return float(answer["seconds"])
 
     def _stop(self) -> None:
-        """Have the jobs save checkpoints, keep these, and end the tasks."""
+        """Let the jobs save checkpoints, keep these, and end the tasks."""
         begun = self.ray.get(self.mailbox.stop.remote(), timeout=_STOPS_WITHIN)
         saving = [task for task, place in self.running.items() if place in begun]
         for task in self.running.keys() - set(saving):

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from ata_gym.simulation.kernels import gamma_quantile, normal_quantile
 from ata_gym.simulation.keys import uniforms
+from ata_gym.simulation.task_times import gamma_quantile, normal_quantile
 from ata_gym.typing import Floats, Ints, Keys
 from ata_gym.utils.compiled import gufunc
 from ata_policies.allocation.estimates.estimate import GammaTimes, KnownShape, LearnedShapes

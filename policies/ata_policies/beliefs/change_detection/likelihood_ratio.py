@@ -24,15 +24,15 @@ class Glr(MonitoredMoments):
 
         max over s of shape (s ln(m / m_1) + (t - s) ln(m / m_2)) >= threshold + 1.5 ln t
 
-    raises an alarm: s kl(m_1, m) + (t - s) kl(m_2, m) of Besson and Kaufmann, kl that of gamma times, beta = ln(3
-    t^1.5 / delta). Streaming: s is the last but one multiple of 2^j up to t, j = 2 to 10, so that 2^j <= t - s <
-    2^(j + 1), and a task alone is no change. From 4 to 2^11 tasks after a change, one of these splits has nothing but
-    tasks after it behind itself, and at least a quarter of them. It looks once a round, after the round's tasks.
+    raises an alarm: this is s kl(m_1, m) + (t - s) kl(m_2, m) of Besson and Kaufmann with the kl of gamma times and
+    beta = ln(3 t^1.5 / delta). In a stream, s is the last but one multiple of 2^j up to t, j = 2 to 10, so that 2^j <=
+    t - s < 2^(j + 1), and a single task is no change. From 4 to 2^11 tasks after a change, at least one of these splits
+    has only tasks after the change in its second part, and at least a quarter of them. The test is made once a round.
     """
 
     @classmethod
     def own(cls) -> tuple[int, dict[str, float]]:
-        """Totals at the last two multiples of each power, tasks and total since the last alarm; a delta of 1e-5."""
+        """Totals at the last two multiples of each power, and tasks and total since the last alarm; delta is 1e-5."""
         return 2 * _SCALES + 2, {"threshold": math.log(3e5)}
 
     def look(self, worker: Ints, duration: Floats, clipped: Floats, shapes: Floats) -> tuple[Floats, Mask]:

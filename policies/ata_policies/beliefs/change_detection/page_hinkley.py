@@ -1,8 +1,8 @@
 """Beliefs that notice a change, worker by worker: what they have in common, Page-Hinkley's test and CUSUM.
 
 Liu, Lee and Shroff, "A change-detection based framework for piecewise-stationary multi-armed bandit problem", AAAI 2018
-(formulas recalled). It lacks what is ours here: a test for workers that are out of use, times that are relative, so
-that one threshold fits all workers, and clipped, so that an outlier is no change.
+(formulas recalled). Ours are: a test for workers that are out of use, and times that are relative to the mean, so that
+one threshold fits all workers, and clipped, so that an outlier is no change.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ _Memory: TypeAlias = Annotated[Floats, Within(1.0, math.inf)]
 
 
 class DetectorConstants(NamedTuple):
-    """The constants of a detector, each of shape (E,); with an infinite ``frozen``, ``memory``, ``refresh``: never."""
+    """The constants of a detector, each of shape (E,); infinite ``frozen``, ``memory`` and ``refresh`` mean never."""
 
-    threshold: Times  # what raises an alarm
-    up: Times  # relative drift that a worker may have upwards without an alarm: CUSUM and Page-Hinkley
+    threshold: Times  # the statistic at which an alarm is raised
+    up: Times  # the relative drift upwards that raises no alarm, for CUSUM and Page-Hinkley
     down: Times  # the same downwards
-    frozen: Unending  # tasks since the last alarm after which CUSUM's mean to compare with stays as it is
-    least: Counts  # tasks of a worker before it is watched, and its times are clipped
-    clip: Times  # a task counts at most for 1 + clip means of its worker; and for 6 deviations above it, but 1 + up
+    frozen: Unending  # the tasks since the last alarm after which the mean that CUSUM compares with stays as it is
+    least: Counts  # the tasks of a worker before it is watched, and its times are clipped
+    clip: Times  # a time is clipped at 1 + clip means, or 6 deviations above the mean if that is less, but 1 + up
     memory: _Memory  # a worker's task counts 1 - 1 / memory times as much with each later one
-    share: Unending  # all of the row start anew if alarms come together from more than this share of those with a task
-    refresh: Unending  # rounds after which workers out of use are tried again
+    share: Unending  # all workers start anew if more than this share of those with a task raise an alarm together
+    refresh: Unending  # the rounds after which workers out of use are tried again
 
 
 _NEVER = dict.fromkeys(("frozen", "memory", "refresh"), math.inf)
@@ -44,12 +44,12 @@ _USUAL = {"up": 0.5, "down": 0.25, "least": 20.0, "clip": 4.0, "share": 0.0, **_
 
 
 class MonitoredMoments(NamedTuple):
-    """Moments of the task times since the last alarm, and what a detector remembers."""
+    """Moments of the task times since the last alarm, and the memory of a detector."""
 
-    counts: Counts  # (E, n) tasks seen, those long past counting less
+    counts: Counts  # (E, n) tasks seen, of which old ones count less
     totals: Times  # (E, n) their clipped times added up, likewise
     deviations: Squares  # (E, n) the squared deviations of these from their mean added up, likewise
-    marks: Times  # (E, n, k) what the detector remembers
+    marks: Times  # (E, n, k) the numbers that the detector remembers
     idle: Counts  # (E, n) rounds since the worker's last result
     since_alarm: Unending  # (E, n) rounds since the worker's last alarm; infinite before, and once all start anew
     rounds_since: Counts  # (E,) rounds since everybody started anew
@@ -58,7 +58,7 @@ class MonitoredMoments(NamedTuple):
 
     @classmethod
     def empty(cls, rows: int, n: int, **constants: float) -> Self:
-        """Nothing seen yet; ``constants`` are fields of ``DetectorConstants``, in the place of the detector's own."""
+        """Nothing is known; ``constants`` are fields of ``DetectorConstants`` that replace the detector's own."""
         size, own = cls.own()
         values = {**_USUAL, **own, **constants}
         detector = DetectorConstants(*(np.full(rows, values[name]) for name in DetectorConstants._fields))
@@ -68,19 +68,19 @@ class MonitoredMoments(NamedTuple):
 
     @classmethod
     def own(cls) -> tuple[int, dict[str, float]]:
-        """How many numbers it remembers per worker, and its constants that are not the usual ones."""
+        """How many numbers the detector remembers of each worker, and its constants that are not the usual ones."""
         raise NotImplementedError
 
     def look(self, worker: Ints, duration: Floats, clipped: Floats, shapes: Floats) -> tuple[Floats, Mask]:
-        """What it remembers after a round, and which workers raise an alarm, shape (E, n)."""
+        """The marks after a round, and which workers raise an alarm, shape (E, n)."""
         raise NotImplementedError
 
     def observe(self, worker: Ints, duration: Floats, elapsed: Floats | None = None) -> Self:
         """See ``Belief.observe``; cancelled tasks do not count.
 
-        A worker that raises an alarm starts anew with this round's results; so does one out of use whose task is
-        surprisingly short, which is an alarm that comes late. At an alarm everybody starts anew if, within 10 rounds,
-        more have raised one than the ``share`` of the workers with results in this round.
+        A worker that raises an alarm starts anew with this round's results; so does a worker out of use whose task is
+        surprisingly short. At an alarm everybody starts anew if the workers that have raised one within 10 rounds are
+        more than the ``share`` of the workers with results in this round.
         """
         constants, shapes = self.constants, learn_shapes(Moments(*self[:3]), WEIGHT)
         clip = shapes, constants.least, constants.clip, constants.up, worker, duration
@@ -111,7 +111,7 @@ class MonitoredMoments(NamedTuple):
         )
 
     def forgetting(self, workers: Mask) -> Self:
-        """The belief of one that has seen nothing of some workers, a mask of shape (E, n)."""
+        """The belief in which nothing is known of some workers, a mask of shape (E, n)."""
         counts, totals, deviations = (np.where(workers, 0.0, part) for part in self[:3])
         marks = np.where(workers[:, :, None], 0.0, self.marks)
         return self._replace(counts=counts, totals=totals, deviations=deviations, marks=marks)
@@ -123,8 +123,8 @@ class MonitoredMoments(NamedTuple):
     def untried(self) -> Mask:
         """Which workers have never finished a task, or are to be tried again, shape (E, n).
 
-        Every ``refresh`` rounds those without a task for half as long are tried again, all in one round if they are at
-        most B: a round lasts as long as its slowest worker, so that it is cheaper to try them together.
+        Every ``refresh`` rounds, workers without a task for half as long are tried again, all in one round if they are
+        at most B: a round lasts as long as its slowest worker, so it is cheaper to try them together.
         """
         refresh = self.constants.refresh[:, None]
         due = self.idle >= 0.5 * refresh + self.rounds_since[:, None] % refresh
@@ -137,14 +137,15 @@ class PageHinkley(MonitoredMoments):
 
         up <- max(up + z - up drift, 0),    down <- max(down - z - down drift, 0),
 
-    and an alarm once one of them is at least threshold / shape. The mean is that of earlier rounds. The shape, 1 /
-    (coefficient of variation)^2 of the worker's times, makes false alarms as rare for times of any spread: 48 is 12
-    where the CV is 0.5. A task adds at most 0.34 threshold / shape, so that one alone is no change. Ours.
+    and an alarm is raised once one of them is at least threshold / shape. The mean is that of earlier rounds. The
+    shape, 1 / (coefficient of variation)^2 of the worker's times, makes false alarms equally rare for times of any
+    spread: 48 is 12 where the coefficient is 0.5. A task adds at most 0.34 threshold / shape, so that a single task is
+    no change. Ours.
     """
 
     @classmethod
     def own(cls) -> tuple[int, dict[str, float]]:
-        """Two statistics, tasks since the last alarm, and the frozen mean; few false alarms with exponential times."""
+        """Two statistics, the tasks since the last alarm, and the frozen mean."""
         return 4, {"threshold": 48.0}
 
     def look(self, worker: Ints, duration: Floats, clipped: Floats, shapes: Floats) -> tuple[Floats, Mask]:
@@ -155,14 +156,14 @@ class PageHinkley(MonitoredMoments):
 
 
 class Cusum(PageHinkley):
-    """CUSUM: Page-Hinkley's test against a mean that stays as it is once it has seen ``frozen`` tasks.
+    """CUSUM: Page-Hinkley's test against a mean that stays as it is once it rests on ``frozen`` tasks.
 
-    So it notices what changes little by little, too.
+    So it also notices slow changes.
     """
 
     @classmethod
     def own(cls) -> tuple[int, dict[str, float]]:
-        """As ``PageHinkley``; the mean is that of 200 tasks."""
+        """As of ``PageHinkley``; the mean is that of 200 tasks."""
         return 4, {"threshold": 48.0, "frozen": 200.0}
 
 
@@ -190,7 +191,7 @@ def _surprising(
     count: Floats, total: Floats, idle: Floats, shape: Floats, refresh: Floats, worker: Ints, duration: Floats,
     out: Mask,
 ) -> None:  # fmt: skip
-    """Whether a task of a worker out of use is likelier to have a mean of its own, and a lower one."""
+    """Whether a worker out of use has a task so short that a lower mean of its own is much likelier."""
     out[:] = False
     for b in range(len(worker)):
         i = worker[b]

@@ -18,27 +18,27 @@ _SHARES = {"everybody": 0.0, "many": 1 / 3, "worker": math.inf}  # of workers wh
 
 @dataclass(frozen=True)
 class Restarts(Memory):
-    """What was seen before a detected change does not count.
+    """Task times that were seen before a detected change do not count.
 
-    Ours, after Liu, Lee and Shroff, AAAI 2018: the parts are published, but not a test of relative times, nor who
-    starts anew, nor the refresh. Workers that owe results are left out for 8 to 64 rounds (``Availability``).
+    After Liu, Lee and Shroff, AAAI 2018; the test of relative times, the choice of who starts anew, and the refresh are
+    ours. Workers that owe results are left out for 8 to 64 rounds (``Availability``).
 
     Parameters
     ----------
     detector
         "page-hinkley", "cusum" or "glr": see ``page_hinkley`` and ``likelihood_ratio`` beside this file.
     restart
-        Who starts anew at an alarm: the "worker" that raised it; "everybody"; or that worker alone, but everybody once
-        "many" have raised one within 10 rounds: more than a third of the workers with a task.
+        Who starts anew at an alarm: the "worker" that raised it; "everybody"; or with "many" that worker alone, but
+        everybody once more than a third of the workers with a task have raised one within 10 rounds.
     effective_tasks
         A worker's task counts 1 - 1 / effective_tasks times as much with each later one, so that slow changes are
-        followed without an alarm; at least 40, or None: all count alike until an alarm.
+        followed without an alarm; at least 40, or None: all tasks count alike until an alarm.
     refresh
-        Every so many rounds, workers without a task for half as many get one, all together; None: never. Without it a
-        worker out of use that becomes fast is never noticed. It costs about 8 rounds each time where 42 of 51 workers
+        Every so many rounds, workers without a task for half as many get one, all together; None: never. Without it
+        nobody notices that a worker out of use becomes fast. Each refresh costs about 8 rounds where 42 of 51 workers
         are out of use.
     threshold
-        What raises an alarm, above 0; by default the detector's own.
+        The statistic at which an alarm is raised, above 0; by default the detector's own.
     """
 
     detector: str = "page-hinkley"

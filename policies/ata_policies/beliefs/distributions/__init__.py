@@ -1,4 +1,1 @@
-"""What is known of the whole distribution of each worker's task times.
-
-Counts in bins, with samples of the estimated distribution.
-"""
+"""The distribution of each worker's task times: a belief in bins, samples of it, and who is tried again."""

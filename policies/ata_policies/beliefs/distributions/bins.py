@@ -1,4 +1,4 @@
-"""What is known of each worker's whole distribution: a belief from finished and cancelled tasks, and samples of it."""
+"""A belief about each worker's whole distribution, from finished and cancelled tasks, and samples of it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from ata_policies.beliefs.distributions.observing import (
 
 BINS = 32  # bins of task times per worker, each sqrt 2 times as wide as the one before; together a range of 65,536
 SLOTS = 1024  # workers whose times are counted in bins, at most
-TRIES = 2000.0  # rounds between two tries of workers out of use, at first
+RETRIED_EVERY = 2000.0  # rounds between two tries of workers out of use, at first
 _SEEN_BEYOND = 8.0  # a slice rests on so many times the results that lie beyond it
 _TRUST = 16.0  # results after the first with which a worker's own distribution counts as much as that of all workers
 
@@ -49,12 +49,12 @@ _LEAST_OF_ROW = tuple(-FINITE if GAINS <= place < SPREAD else 0.0 for place in r
 
 
 class DistributionBelief(NamedTuple):
-    """Results and cancelled tasks of each worker that count, in moments and in bins; what is past may count less.
+    """Results and cancelled tasks of each worker that count, in moments and in bins; old ones may count less.
 
-    **What is kept.** Moments of all workers. In addition results and cancelled tasks in bins of time, bin b from
-    ``anchor * 2 ** ((b - 16) / 2)`` on, the first and the last bin open; and the memories below. With more than 1,024
-    workers only so many have these, the fastest by ``mean``; the others have the common shape, and are not watched. The
-    belief never grows, and a round costs what copying it costs, and a little for each worker with news.
+    **Contents.** Moments of all workers; results and cancelled tasks in bins of time, where bin b begins at
+    ``anchor * 2 ** ((b - 16) / 2)`` and the first and the last bin are open; and the memories below. Of more than 1,024
+    workers only the 1,024 fastest by ``mean`` have bins and memories; the others have the common shape, and are not
+    watched. The belief never grows; a round costs a copy of it, and a little for each worker with news.
 
     **Memories.** Four of them, h = all, 256, 32 and 6 rounds with news of the worker, each hold discounted results d_h
     and their time x_h, so that the level m_h = x_h / d_h (with one pseudo-result at the level of the longest) predicts
@@ -63,21 +63,22 @@ class DistributionBelief(NamedTuple):
         l_h = (d ln m_h + x / m_h) / phi,
 
     where phi is the dispersion of the worker, E[(x / m - d)^2] / E[d], from its own predictions and those of the row. A
-    time counts at most 5 m, so that none is a change alone. A task cancelled at age c counts as time E[X | X > c] - m
-    without a result: the expected loss is that of the whole task then, whatever c was; c itself for exponential times.
-    A worker counts less, by (2 share - 1)+, if only a share of its tasks is finished.
+    time counts at most 5 m, so that no single time is a change. A task cancelled at age c counts as time
+    E[X | X > c] - m without a result, so that the expected loss is that of the whole task, whatever c was; for
+    exponential times this is c itself. A worker of whose tasks only a share is finished counts (2 share - 1)+ as much.
 
-    **Forgetting.** Of the row the sum over workers and rounds of l_all - l_h, 256 rounds long, says which memory
-    predicts best. A shorter one comes into force when it is better by 12 than that in force. Then all that counts of a
-    worker is cut to what it remembers, and discounted as it is; workers without news fade as h / (h + age), to 4
-    results. If all is stationary, a short memory loses 1 / (2 h) per round and worker, and nothing is ever forgotten.
+    **Forgetting.** The sum of l_all - l_h over the workers of a row, discounted over 256 rounds, says which memory
+    predicts best. A shorter memory comes into force when it is better by 12 than the one in force. Then the results of
+    each worker that count are cut to those that it remembers, and discounted as it does; workers without news fade as
+    h / (h + age), down to 4 results. If nothing changes, a short memory loses 1 / (2 h) per round and worker, and
+    nothing is ever forgotten.
 
-    **Restarts.** Of each worker max(0, ...) of the same sum, against the memory in force (CUSUM), restarts it at 12,
-    from what the better memory remembers; the row's sums lose what it added to them. It is the logarithm of a
-    likelihood ratio, so that false alarms come once in e^12 h rounds or so. If more restart within 10 rounds than a
-    third of the workers with results, and at least two or one of at most two, everybody begins anew. A worker idle for
-    100 rounds starts anew by the results of one round, at 3. One that has restarted fades without news as
-    32 / (32 + age), since what has changed may change back.
+    **Restarts.** The same sum of a single worker, against the memory in force and never below 0 (CUSUM), restarts the
+    worker at 12, from the results that the better memory remembers; the row's sums lose the worker's part. The sum is
+    the logarithm of a likelihood ratio, so that false alarms come about once in e^12 h rounds. If within 10 rounds more
+    workers restart than a third of those with results, and these are at least two, or one of at most two, everybody
+    begins anew. A worker that was idle for 100 rounds starts anew at 3, by the results of one round. A worker that has
+    restarted fades without news as 32 / (32 + age), because it may change back.
 
     Ours; related are Herbster and Warmuth, "Tracking the best expert", 1998 (mixing predictors), Garivier and Moulines,
     2011 (discounting), Liu, Lee and Shroff, AAAI 2018 (restarts), and Bifet and Gavaldà, "Learning from time-changing
@@ -99,7 +100,7 @@ class DistributionBelief(NamedTuple):
 
     @classmethod
     def empty(cls, rows: int, n: int) -> DistributionBelief:
-        """Nothing seen yet."""
+        """Nothing is known."""
         slots = min(n, SLOTS)
         slot, owner = (np.full((rows, size), -1, np.int32) for size in (n, slots))
         if slots == n:
@@ -110,12 +111,12 @@ class DistributionBelief(NamedTuple):
         return cls(*moments, slot, owner, bins=bins, tracks=tracks, row=row)
 
     def observe(self, worker: Ints, duration: Floats, elapsed: Floats) -> DistributionBelief:
-        """Return the belief after some results and cancelled tasks; the arguments are those of ``Belief.observe``."""
+        """See ``Belief.observe``."""
         with np.errstate(all="ignore"):  # squares and ratios of extreme times
             return DistributionBelief(*observe_round(*self, worker, duration, elapsed))
 
     def rows(self, which: Any) -> DistributionBelief:
-        """The belief of some rows only; ``which`` is any index of the row axis that keeps it."""
+        """The belief of some rows only; ``which`` is any index that keeps the row axis."""
         return DistributionBelief(*(part[which] for part in self))
 
     @property
@@ -126,9 +127,9 @@ class DistributionBelief(NamedTuple):
 
     @property
     def reach(self) -> Floats:
-        """Rounds that what counts reaches back, shape (E,).
+        """How many rounds back the results that count reach, shape (E,).
 
-        At most as many as since a worker last began anew, and as the memory in force remembers.
+        It is the rounds since a worker last began anew, or those that the memory in force remembers if these are fewer.
         """
         horizon = np.array(HORIZONS)[self.row[:, FORCE].astype(np.int64)]
         reach: Floats = np.minimum(self.row[:, SETTLED], horizon)
@@ -139,18 +140,18 @@ class DistributionBelief(NamedTuple):
         return np.where(self.last > 0.0, self.row[:, CLOCK, None] - self.last, np.inf)
 
     def stale(self) -> Mask:
-        """Which workers are out of use and due for another try, shape (E, n): they may have changed since.
+        """Which workers are out of use and due for another try, shape (E, n), since they may have changed.
 
-        After t rounds since everything began anew, the last moment of tries is the last multiple of 2,000, and from
-        round 20,000 on the last of 20,000 * 1.1 ** k. Workers without news since half an interval before it are due.
-        So they are due together, which is cheaper than one by one; each of them until it is tried, or the interval is
-        over. Workers never tried are not among them.
+        Tries are due at the multiples of 2,000 rounds since everything began anew, and from round 20,000 on at
+        20,000 * 1.1 ** k. A worker is due if it had no news since half an interval before the last of these moments,
+        until it is tried or the interval is over. So workers are due together, which is cheaper than one by one.
+        Workers never tried are not among them.
         """
         rounds = np.maximum(self.since, 1.0)[:, None]
-        power = np.floor(np.log(np.maximum(rounds / (10.0 * TRIES), 1.0)) / np.log(1.1))
-        early = rounds < 10.0 * TRIES
-        moment = np.where(early, TRIES * np.floor(rounds / TRIES), 10.0 * TRIES * 1.1**power)
-        interval = np.where(early, TRIES, moment / 11.0)
+        power = np.floor(np.log(np.maximum(rounds / (10.0 * RETRIED_EVERY), 1.0)) / np.log(1.1))
+        early = rounds < 10.0 * RETRIED_EVERY
+        moment = np.where(early, RETRIED_EVERY * np.floor(rounds / RETRIED_EVERY), 10.0 * RETRIED_EVERY * 1.1**power)
+        interval = np.where(early, RETRIED_EVERY, moment / 11.0)
         due: Mask = (self.idle() >= 0.5 * interval + rounds - moment) & ~self.untried()
         return due
 
@@ -163,17 +164,14 @@ class DistributionBelief(NamedTuple):
         return known / np.maximum(self.counts, 1.0)
 
     def untried(self) -> Mask:
-        """Which workers have never finished a task, nor had one cancelled, shape (E, n).
-
-        Those of whom nothing counts any more are among them.
-        """
+        """Which workers have no finished and no cancelled task that counts, shape (E, n)."""
         never: Mask = (self.counts == 0.0) & (self.busy == 0.0)
         return never
 
     def trust(self, share: Floats | float = 1.0) -> Floats:
-        """How much a worker's own distribution counts beside that of all workers, shape (E, n), from 0 to 1.
+        """The weight of a worker's own distribution beside that of all workers, shape (E, n), from 0 to 1.
 
-        With shares (size,) of its results, how much what rests on such a share of them counts, (E, n, size).
+        For parts that rest on shares (size,) of its results, the weight of each part, shape (E, n, size).
         """
         mass = np.take_along_axis(self.tracks[:, :, MASS], np.maximum(self.slot, 0), 1)
         later = np.where(self.slot >= 0, np.maximum(mass - 1.0, 0.0), 0.0)
@@ -181,7 +179,7 @@ class DistributionBelief(NamedTuple):
         return later / (later + _TRUST)
 
     def of(self, workers: Ints) -> DistributionBelief:
-        """The belief about some workers only, in the order of ``workers``, (E, m), as if there were no others.
+        """The belief about the ``workers`` (E, m) only, in this order, as if there were no others.
 
         >>> seen = DistributionBelief.empty(1, 3)
         >>> seen = seen.observe(np.array([[0, 2]]), np.array([[3.0, 5.0]]), np.zeros((1, 3)))
@@ -206,10 +204,10 @@ def own_sample(belief: DistributionBelief, size: int) -> Floats:
         h_b = d_b / (r_b - c_b / 2)
 
     of the tasks that outlast the bins before b ends in b, with d_b results and c_b cancelled tasks in the bin and r_b
-    tasks that got so far. Within a bin, times are uniform around the exact mean of its results: as wide as the bin,
-    times a factor at most 1 that gives the results of all bins together their exact variance. Tasks that outlast all
-    results go on for an exponential time, of mean ``belief.mean()``, from the last time seen (the lower end of its
-    bin). Without cancelled tasks the mean of the sample is the mean of the results. Ours, save the life table.
+    tasks that reach it. Within a bin, times are uniform around the exact mean of its results: as wide as the bin, times
+    a factor of at most 1 that gives all results their exact variance. Tasks that outlast all results take an
+    exponential time longer, of mean ``belief.mean()``, from the last time seen (the lower end of its bin). Without
+    cancelled tasks the mean of the sample is the mean of the results. Ours, except the life table.
 
     Workers never tried get NaN.
     """
@@ -238,8 +236,8 @@ def sample(belief: DistributionBelief, size: int) -> Floats:
         sample_i ~ t_i(s) q_i / m_i + (1 - t_i(s)) common,   s = min(1, 8 (1 - level)),
 
     slice by slice, at the mean m_i. Few results lie beyond a high level, so the longest slices borrow most: a rare huge
-    time does not give a worker a long tail of its own. e counts for one worker of two results. Workers never tried get
-    NaN, as they have no distribution yet. Ours.
+    time does not give a worker a long tail of its own. e counts as one worker with two results. Workers never tried get
+    NaN. Ours.
 
     >>> seen = DistributionBelief.empty(1, 3)
     >>> times = np.array([[3.0, 5.0, 4.0, 12.0]])
@@ -256,7 +254,7 @@ def sample(belief: DistributionBelief, size: int) -> Floats:
 
 
 def own_shapes(own: Floats, weight: Floats) -> tuple[Floats, Floats]:
-    """The workers' own shapes q_i / m_i, and what they have in common, shape (E, size), if they have these weights."""
+    """The workers' own shapes q_i / m_i, and their weighted mean with that of e, the common shape (E, size)."""
     mean = own.mean(axis=2, keepdims=True)
     shape = np.divide(own, mean, out=np.ones_like(own), where=mean > 0.0)
     prior = 1.0 / (1.0 + _TRUST)

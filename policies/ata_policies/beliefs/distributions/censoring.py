@@ -1,4 +1,4 @@
-"""Distributions of workers of whose tasks most were cancelled."""
+"""The distributions of workers most of whose tasks were cancelled."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from ata_gym.utils.compiled import gufunc
 from ata_policies.beliefs.distributions.bins import DistributionBelief, own_sample, own_shapes, slices_of_mean
 
 _PASSES = 20
-_SURE = 1e-6
-_HOPE = 100.0  # cancelled tasks with which one of them counts as half a result
-_PARTS = 4  # places in a bin at which the ages of its cancelled tasks are: where all are at one, all end or none
+_LEAST_VARIANCE = 1e-6
+_OPTIMISM = 100.0  # cancelled tasks with which one of them counts as half a result
+_PARTS = 4  # places in a bin at which the ages of its cancelled tasks are; at a single place all or none would end
 
 
 class CensoredDistributions(NamedTuple):
-    """What E rows of n workers are thought to take."""
+    """The estimated distributions of n workers in E rows."""
 
     times: Floats  # (E, n, S) means of equally likely slices of each distribution, rising; NaN for those never tried
     evidence: Floats  # (E, n) how many exponential times would tell as much of the distribution's scale
@@ -27,7 +27,7 @@ class CensoredDistributions(NamedTuple):
 def censored_distributions(belief: DistributionBelief, size: int) -> CensoredDistributions:
     """Estimate the distributions of workers, most of whose tasks may have been cancelled.
 
-    Such a worker shows the beginning of its distribution only. So the workers share a shape (time / mean), learned
+    Such a worker shows only the beginning of its distribution. So the workers share a shape (time / mean), learned
     where few tasks are cancelled: with K_i results, N_i cancelled tasks, own slices q_i (``own_sample``) of mean m_i,
     and the slices e of the exponential distribution of mean 1,
 
@@ -40,15 +40,16 @@ def censored_distributions(belief: DistributionBelief, size: int) -> CensoredDis
 
     with the results' total time S_i and the sum over the cancelled tasks: EM for times M_i Z, where the share
     h_i = 100 / (100 + N_i) of one cancelled task counts as a result too, at their mean age c_i (h_i = 0 if N_i = 0).
-    This optimism keeps a worker from being given up too early, and ends with many tasks in vain. Within a bin, ages are
-    at four places. The distribution is t_i q_i + (1 - t_i) M_i Z, slice by slice, where q_i now has a tail of mean M_i.
+    This optimism prevents that a worker is given up too early, and fades with the cancelled tasks. Within a bin, ages
+    are at four places. The distribution is t_i q_i + (1 - t_i) M_i Z, slice by slice, where q_i has a tail of mean M_i.
     If M_i falls by the factor 2 ** -s_i when the results count double, the evidence is
 
         1 / (var Z / (K_i + 1 + N_i) + s_i ** 2 / (K_i + 1)):
 
-    what is known from the times, and from which tasks were finished. Ours.
+    the first part is known from the times, the second from which tasks were finished. Ours.
 
-    Worker 0 never takes less than 5; so worker 1, with four tasks cancelled at 8, is thought to have a mean below 20.
+    In the example worker 0 never takes less than 5, so the mean of worker 1, with four tasks cancelled at 8, is
+    estimated to be below 20.
 
     >>> seen = DistributionBelief.empty(1, 2)
     >>> for k in range(200):
@@ -69,8 +70,8 @@ def censored_distributions(belief: DistributionBelief, size: int) -> CensoredDis
     own = slices_of_mean(belief, scale, size)
     times = trust[:, :, None] * own + ((1.0 - trust) * scale)[:, :, None] * common[:, None, :]
     falls = np.log2(np.maximum(scale, 1e-300) / np.maximum(lower, 1e-300))
-    unsure = common.var(axis=1)[:, None] / (tasks + 1.0) + falls**2 / (belief.counts + 1.0)
-    return CensoredDistributions(times, np.where(belief.untried(), 1.0, 1.0 / np.maximum(unsure, _SURE)))
+    variance = common.var(axis=1)[:, None] / (tasks + 1.0) + falls**2 / (belief.counts + 1.0)
+    return CensoredDistributions(times, np.where(belief.untried(), 1.0, 1.0 / np.maximum(variance, _LEAST_VARIANCE)))
 
 
 @gufunc(
@@ -95,10 +96,10 @@ def _means(
         known += cancelled[b]
         rough += cancelled[b] * age[b]
     one = spent / max(ends[0], 1.0)  # the cancelled tasks' mean age
-    hope = _HOPE / (_HOPE + ends[0]) if ends[0] > 0.0 else 0.0
+    share = _OPTIMISM / (_OPTIMISM + ends[0]) if ends[0] > 0.0 else 0.0
     scale = one * known / (rough if rough > 0.0 else 1.0)  # the bins' ages, so that their mean is that
-    results = weight[0] * (finished[0] + hope * one)
-    tasks = weight[0] * (count[0] + hope) + ends[0]
+    results = weight[0] * (finished[0] + share * one)
+    tasks = weight[0] * (count[0] + share) + ends[0]
     mean = (results + spent) / tasks
     for _ in range(_PASSES):
         total = results

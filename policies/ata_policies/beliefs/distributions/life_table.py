@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ata_gym.typing import Floats
-from ata_gym.utils.compiled import gufunc
+from ata_gym.utils.compiled import gufunc, inlined
+
+_WEIGHTLESS = 1e-9
+"""The share of all results that is left in a bin where rounding alone has left something."""
+
+
+class Pieces(NamedTuple):
+    """The parts of a distribution in the order of time, of which a slice takes what it needs."""
+
+    chance: Floats
+    """How likely a time is in each of them."""
+    centre: Floats
+    """Its mean."""
+    half: Floats
+    """How far its times are from its mean, at most; within a piece they are uniform."""
 
 
 @gufunc(
@@ -25,70 +39,106 @@ def slices(
     the results' times in units of ``anchor``, by bin; ``count``, ``times`` and ``deviation`` are the results' moments.
     """
     finished, cancelled, sums = counted
-    bins, size = len(finished), len(out)
-    anchored = bins // 2
+    bins = len(finished)
     if math.isnan(mean[0]):
         out[:] = math.nan
         return
-    at_risk, room, known, time = 0.0, 0.0, 0.0, 0.0
+    known, time = 0.0, 0.0
     for b in range(bins):
         known += finished[b]
         time += sums[b]
     average = times[0] / max(count[0], 1e-300)
     unit = average * known / time if time > 0.0 else anchor[0]  # the times' total is exact, the bins' are rounded
-    faded = 1e-9 * known  # what is left of so little has no weight
-    within = deviation[0] * (known / max(count[0], 1e-300))
-    chance, centre, half = np.zeros(bins + 1), np.zeros(bins + 1), np.zeros(bins + 1)
-    start = 0.0  # where the times beyond all results begin
-    for b in range(bins):
-        low = anchor[0] * 2.0 ** (0.5 * (b - anchored)) if b > 0 else 0.0
-        high = anchor[0] * 2.0 ** (0.5 * (b + 1 - anchored))
-        d = finished[b] if finished[b] > faded else 0.0
+    squares = deviation[0] * (known / max(count[0], 1e-300))
+    pieces = Pieces(np.zeros(bins + 1), np.zeros(bins + 1), np.zeros(bins + 1))
+    least = _WEIGHTLESS * known
+    start, factor, at_risk = _place(finished, cancelled, sums, anchor[0], unit, average, squares, least, pieces)
+    number, alive = _weigh(finished, cancelled, at_risk, least, factor, pieces)
+    if alive > 0.0:
+        if number > 0:
+            start = max(start, pieces.centre[number - 1] + pieces.half[number - 1])
+        pieces.chance[number] = alive
+        number += 1
+    _cut(pieces, number, alive > 0.0, start, mean[0], out)
+    out.sort()  # neighbouring bins may overlap a little
+
+
+@inlined
+def _place(
+    finished: Floats, cancelled: Floats, sums: Floats, anchor: float, unit: float, average: float, squares: float,
+    least: float, pieces: Pieces,
+) -> tuple[float, float, float]:  # fmt: skip
+    """Fill in where the results of each bin are, if their times are uniform and as wide as the bin.
+
+    Returned are where the times beyond all results begin, the factor that gives all results their exact variance, of
+    which ``squares`` are the squared deviations added up, and the number of tasks.
+    """
+    start, room, at_risk, anchored = 0.0, 0.0, 0.0, len(finished) // 2
+    for b in range(len(finished)):
+        low = anchor * 2.0 ** (0.5 * (b - anchored)) if b > 0 else 0.0
+        high = anchor * 2.0 ** (0.5 * (b + 1 - anchored))
+        d = finished[b] if finished[b] > least else 0.0
         at_risk += d + cancelled[b]
         if cancelled[b] > 0:
             start = max(start, low)
         if d > 0.0:
-            centre[b] = unit * (sums[b] / d)
-            half[b] = min(0.5 * (high - low), centre[b])  # into the next bin, if the mean is near it
-            within -= d * (centre[b] - average) ** 2
-            room += d * half[b] * half[b] / 3.0
-            start = max(start, centre[b])
-    factor = math.sqrt(min(max(within, 0.0) / room, 1.0)) if room > 0.0 else 0.0
-    if not (room < math.inf and within < math.inf):  # the squares of extreme times have overflowed
-        factor = 1.0
-    pieces, alive = 0, 1.0
-    for b in range(bins):
-        d, c = finished[b] if finished[b] > faded else 0.0, cancelled[b]
+            centre = unit * (sums[b] / d)
+            half = min(0.5 * (high - low), centre)  # into the next bin, if the mean is near it
+            squares -= d * (centre - average) ** 2
+            room += d * half * half / 3.0
+            start = max(start, centre)
+            pieces.centre[b], pieces.half[b] = centre, half
+    if not (room < math.inf and squares < math.inf):  # the squares of extreme times have overflowed
+        return start, 1.0, at_risk
+    return start, math.sqrt(min(max(squares, 0.0) / room, 1.0)) if room > 0.0 else 0.0, at_risk
+
+
+@inlined
+def _weigh(
+    finished: Floats, cancelled: Floats, at_risk: float, least: float, factor: float, pieces: Pieces
+) -> tuple[int, float]:
+    """Keep the bins with results as the first pieces, with their chances.
+
+    Returned are how many there are, and the chance that a task outlasts all results.
+    """
+    number, alive = 0, 1.0
+    for b in range(len(finished)):
+        d, c = finished[b] if finished[b] > least else 0.0, cancelled[b]
         if d > 0.0 and alive > 0.0:
             share = min(d / (at_risk - 0.5 * c), 1.0)
-            chance[pieces], centre[pieces], half[pieces] = alive * share, centre[b], half[b] * factor
+            pieces.chance[number] = alive * share
+            pieces.centre[number], pieces.half[number] = pieces.centre[b], pieces.half[b] * factor
             alive *= 1.0 - share
-            pieces += 1
+            number += 1
         at_risk -= d + c
-    tail = alive > 0.0
-    if tail:
-        if pieces > 0:
-            start = max(start, centre[pieces - 1] + half[pieces - 1])
-        chance[pieces] = alive
-        pieces += 1
+    return number, alive
+
+
+@inlined
+def _cut(pieces: Pieces, number: int, tail: bool, start: float, mean: float, out: Floats) -> None:
+    """Cut the first ``number`` pieces into equally likely slices, and fill in their means.
+
+    With a ``tail`` the last piece is what outlasts all results: exponential times of this mean, from ``start`` on.
+    """
+    chances, centre, half = pieces
+    size = len(out)
     piece, used = 0, 0.0  # how much of the piece's chance the slices before took
     for s in range(size):
         need, total = 1.0 / size, 0.0
-        while need > 0.0 and piece < pieces:
-            last = piece == pieces - 1
-            take = need if last else min(need, chance[piece] - used)
-            begin = min(used / chance[piece], 1.0)
-            end = min((used + take) / chance[piece], 1.0)
+        while need > 0.0 and piece < number:
+            chance, last = chances[piece], piece == number - 1
+            take = need if last else min(need, chance - used)
+            begin = min(used / chance, 1.0)
+            end = min((used + take) / chance, 1.0)
             if last and tail:
                 # the mean of start - mean ln v over v from 1 - end to 1 - begin, times how likely it is
                 v, w = 1.0 - end, 1.0 - begin
                 area = (w - w * math.log(w) if w > 0.0 else 0.0) - (v - v * math.log(v) if v > 0.0 else 0.0)
-                total += take * start + chance[piece] * mean[0] * area
+                total += take * start + chance * mean * area
             else:
                 total += take * (centre[piece] + half[piece] * (begin + end - 1.0))
             need -= take
             used += take
-            if not last and used >= chance[piece]:
+            if not last and used >= chance:
                 piece, used = piece + 1, 0.0
         out[s] = total * size
-    out.sort()  # neighbouring bins may overlap a little

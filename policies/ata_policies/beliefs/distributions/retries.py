@@ -1,4 +1,4 @@
-"""Who is tried again where no round waits for it: workers long out of use, which may have changed. Ours."""
+"""Which workers are tried again where no round waits for them: those long out of use may have changed. Ours."""
 
 from __future__ import annotations
 
@@ -9,21 +9,22 @@ from ata_policies.beliefs.distributions.bins import DistributionBelief
 from ata_policies.beliefs.distributions.observing import IDLE
 
 _SHARE = 0.01
-"""Of a round's cost, for these tries."""
+"""The share of a round's cost that these tries may have."""
 _YOUNG = 400.0
-"""Rounds since everything last began anew, from which on the share falls."""
+"""The rounds since everything last began anew after which the share falls."""
 
 
 def to_try_again(belief: DistributionBelief, price: float) -> Mask:
     """Which workers should be tried again in a round that does not wait for them, (E, n).
 
-    They have been out of use for at least 100 rounds. Without a price all of them. At a price p a worker that works for
-    a round costs p of it, and a round with m workers 1 + p m. So, with k rounds since everything last began anew,
+    Such workers have been out of use for at least 100 rounds. Without a price all of them are tried. At a price p a
+    worker that works for a round costs p of it, and a round with m workers 1 + p m. So, with k rounds since everything
+    last began anew,
 
         0.01 sqrt(400 / max(k, 400)) (m + 1 / p)
 
-    of them a round, those that have been out of use longest, cost 1 % of a round at first, and ever less where nothing
-    changes.
+    workers a round, those that have been out of use longest, cost 1 % of a round at first, and less and less where
+    nothing changes.
 
     >>> seen = DistributionBelief.empty(1, 3).observe(np.array([[0, 1]]), np.array([[1.0, 5.0]]), np.zeros((1, 3)))
     >>> for _ in range(150):
@@ -41,12 +42,12 @@ def to_try_again(belief: DistributionBelief, price: float) -> Mask:
 
 
 def falling_due(rate: Floats, now: Floats, before: Floats) -> Ints:
-    """How many whole units fall due between two times, at a rate, elementwise."""
+    """How many whole units fall due between the times ``before`` and ``now`` at a rate, elementwise."""
     return np.asarray(np.floor(rate * now) - np.floor(rate * before), np.int64)
 
 
 def first_of(scores: Floats, number: Ints) -> Mask:
-    """Which workers have the least scores (E, n), so many in each row, (E,); never those of infinite score."""
+    """Which workers have the least finite scores (E, n), at most ``number`` (E,) in each row."""
     if not number.any():
         return np.zeros(scores.shape, np.bool_)
     rank = np.argsort(np.argsort(scores, axis=1, kind="stable"), axis=1)
@@ -54,6 +55,6 @@ def first_of(scores: Floats, number: Ints) -> Mask:
 
 
 def _shares(rounds: Floats) -> Floats:
-    """The shares of all rounds up to these added up."""
+    """The sum of the shares of all rounds up to this one, elementwise."""
     late = np.sqrt(_YOUNG * np.maximum(rounds, _YOUNG)) - _YOUNG
     return np.asarray(_SHARE * (np.minimum(rounds, _YOUNG) + 2.0 * late))

@@ -1,4 +1,4 @@
-"""Rare huge times: a worker's mean, where its tail is in part that of all workers."""
+"""Rare huge times: the mean of a worker whose tail is estimated partly from all workers."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from ata_policies.beliefs.moments import Moments
 
 _SLICES = 128
 _LONG = 4.0
-"""The tail is what times are longer than so many medians of their worker."""
+"""The tail is the part of times beyond so many medians of their worker."""
 _BORROWED = 100.0
-"""Results that the tail of all workers counts for in a worker's own."""
+"""The results for which the tail of all workers counts beside a worker's own."""
 
 _MOST = 1e6
 """A longer tail counts as this one, so that means stay within range."""
 
 
 def borrow_tails(belief: DistributionBelief) -> Moments:
-    """The moments of one row, shape (n,), with means in which a rare huge time counts less than it did.
+    """The moments of one row, shape (n,), with means in which a rare huge time counts less.
 
     With w_i the mean of a worker's times cut at 4 of its medians, its mean is w_i (1 + x_i). The tail x_i rests on few
-    of its K_i results, so that of all workers is mixed in:
+    of its K_i results, so it is mixed with the tail x of all workers:
 
         mean_i = w_i (1 + (K_i x_i + 100 x) / (K_i + 100)),   x = sum_i K_i x_i / sum_i K_i.
 
-    After thousands of results it is the mean of its times again. Coefficients of variation stay: a mean is not known
-    better than before. Workers whose times are not counted in bins keep their moments, as all do where no time is so
-    long. Ours; a winsorised mean (Dixon and Tukey, 1968) whose bias is put back.
+    After thousands of results this is again the mean of the worker's times. Coefficients of variation stay, because a
+    mean is not known better than before. Workers whose times are not counted in bins keep their moments; so do all
+    workers where no time is so long. Ours; a winsorised mean (Dixon and Tukey, 1968) whose bias is put back.
 
     >>> usual = np.tile([0, 1], 20)[None]
     >>> seen = DistributionBelief.empty(1, 2).observe(usual, np.ones((1, 40)), np.zeros((1, 2)))

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -19,19 +20,21 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+import ata_gym
+from ata_gym.bench.cost_regret import CostRun
 from ata_gym.bench.experiment.experiment import Experiment
 from ata_gym.bench.experiment.jobs import Effort, KilledError, play_all, play_jobs
 from ata_gym.bench.experiment.provenance import provenance
 from ata_gym.bench.experiment.run import Job
 from ata_gym.bench.experiment.store import open_folder
 from ata_gym.cli import app
+from ata_gym.cluster.doctor import examination
 from ata_gym.cluster.on_ray.connection import connected, quiet_ray
 from ata_gym.cluster.on_ray.sweeps.sweep import play_on_ray
 from ata_gym.utils import manifest
 from ata_gym.utils.extras import MissingExtraError
 from ata_gym.utils.sealed import read_sealed
 from ata_policies import AllocationPolicy
-from tests.cluster.sockets import listening
 from tests.waiting import PATIENCE, until, without_progress
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="Ray's test clusters need POSIX")
@@ -90,8 +93,9 @@ MEMORY = {"object_store_memory": 80_000_000}
 
 
 @pytest.fixture(scope="module")
-def cluster(short: str) -> Iterator[Any]:  # noqa: ARG001
+def cluster(short: str, running: ExitStack) -> Iterator[Any]:  # noqa: ARG001
     """Two nodes of one CPU; this process has joined them, and so do the commands."""
+    running.close()  # a process can be in one cluster only
     quiet_ray("The test")
     utils = pytest.importorskip("ray.cluster_utils")
     soon = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 500, "health_check_failure_threshold": 2}
@@ -111,7 +115,9 @@ def jobs(out: Path) -> list[Job]:
     """Policies on two scenarios."""
     played = experiment(300, "changing-permuted-linear-n51"), experiment()
     folders = [open_folder(out / str(k), each.config()) for k, each in enumerate(played)]
-    return [Job(each, policy, folder) for each, folder in zip(played, folders, strict=True) for policy in POLICIES]
+    return [
+        Job(each, policy, folder, CostRun) for each, folder in zip(played, folders, strict=True) for policy in POLICIES
+    ]
 
 
 def contents(path: Path) -> dict[str, bytes]:
@@ -182,28 +188,22 @@ def test_a_local_run_goes_on_where_the_driver_was_ended(cluster, local, tmp_path
     stopped = "ata-gym: stopped by SIGTERM; the same command goes on from here\n"
     assert (process.returncode, said, without_progress(told)) == {"KILL": (-9, "", ""), "TERM": (143, "", stopped)}[how]
     played = experiment()
-    assert play_all(played, POLICIES, open_folder(tmp_path, played.config()), effort=Effort(jobs=1)) == {}
+    assert play_all(played, POLICIES, open_folder(tmp_path, played.config()), CostRun, Effort(jobs=1)) == {}
     assert contents(tmp_path) == contents(local / "1")
 
 
-@pytest.mark.usefixtures("short")
-def test_what_fails_is_told_as_on_this_machine(tmp_path):
+def test_what_fails_is_told_as_on_this_machine(cluster, tmp_path):
+    """In a process of its own, since Ray prints more where it was imported before."""
     raises, dies = f"{__name__}:Broken", f"{__name__}:Broken:kill=True"
-    line = (
-        f"bench --scenario icml2025-regret --rounds 50 --seeds 2 --policies {raises},{dies},uta --workers ray --jobs 2"
-    )
-    command = [sys.executable, "-m", "ata_gym", *line.split(), "--out", str(tmp_path)]
-    with listening() as addresses:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
-    addresses.check("gcs_server", "raylet")
+    line = f"bench --scenario icml2025-regret --rounds 50 --seeds 2 --policies {raises},{dies},uta --workers ray"
+    command = [sys.executable, "-m", "ata_gym", *line.split(), "--out", str(tmp_path), "--address", cluster.address]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert len(list((tmp_path / "failures").glob("*"))) == 2, done.stderr
     notes = {file.stem: file for file in (tmp_path / "failures").iterdir()}
     source = 'raise RuntimeError("no idea")'
-    number = next(
-        k for k, line in enumerate(Path(__file__).read_text("utf-8").splitlines(), 1) if line.strip() == source
-    )
+    lines = [line.strip() for line in Path(__file__).read_text("utf-8").splitlines()]
     here = Path(__file__).relative_to(Path.cwd()) if Path(__file__).is_relative_to(Path.cwd()) else __file__
-    place = f"{here}, line {number}: {source}"
+    place = f"{here}, line {lines.index(source) + 1}: {source}"
     assert sorted(without_progress(done.stderr).splitlines()) == [
         f"ata-gym: {raises} failed: RuntimeError: no idea ({place}) (see {notes[quote(raises)]})",
         f"ata-gym: {dies} failed: {KilledError()} (see {notes[quote(dies)]})",
@@ -212,6 +212,17 @@ def test_what_fails_is_told_as_on_this_machine(tmp_path):
     assert "raylet" not in done.stdout
     assert ", in allocate\n" in notes[quote(raises)].read_text("utf-8")
     assert {name for name in contents(tmp_path) if "results" in name} == {"results/uta.json", "results/uta.parquet"}
+
+
+def test_the_doctor_names_the_nodes_of_a_cluster(cluster, monkeypatch):
+    monkeypatch.setattr(examination, "_SECONDS", PATIENCE)
+    first, *nodes = examination.ray_findings(start=False, address=cluster.address)
+    assert (first.subject, first.state) == ("ray", "ok")
+    assert len(nodes) == len(cluster.list_all_nodes())
+    for node in nodes:
+        assert (node.subject.partition(" ")[0], node.state) == ("node", "ok"), node
+        assert "CPU 1" in node.detail
+        assert f"ata_gym {ata_gym.__version__}" in node.detail
 
 
 @pytest.mark.usefixtures("cluster")

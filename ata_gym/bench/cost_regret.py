@@ -1,0 +1,111 @@
+"""The expected cost of what a policy decided, and its regret against the best allocation."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, ClassVar
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from ata_gym.bench.experiment.experiment import Experiment
+from ata_gym.bench.experiment.run import SCHEMA, PolicyRun
+from ata_gym.pools import Pool
+from ata_gym.theory.optimal.allocation import optimal_allocation
+from ata_gym.theory.round_time.several import expected_round_times
+from ata_gym.typing import Floats
+
+REGRETS = (
+    "Proxy regret is that of max a_i mu_i, which ATA minimises; cost regret is that of the expected round time + price "
+    "x worker time, which our defaults minimise. The two are least at different allocations, so that a policy that "
+    "finds one of these has a regret of the other kind that grows with every round."
+)
+"""What the two regrets are, to be said where both are shown."""
+
+_MOST = 2**16
+"""Pairs of a recorded allocation and a worker that it may use, of which expected costs are computed."""
+
+
+_EXACT = 1e-6
+"""Expected costs are known to this part of them: a smaller regret is none."""
+
+
+class CostRun(PolicyRun):
+    """A policy of which the expected cost is recorded, too.
+
+    The expected cost of a round is E[round time + price * worker time] of its allocation. It is computed for the
+    recorded rounds, and for those between two of them it is interpolated linearly, since each distinct allocation
+    takes a quadrature. It is null where the proxy regret is, where workers change, and where the recorded allocations
+    are too many.
+    """
+
+    schema: ClassVar[dict[str, Any]] = {**SCHEMA, "expected_cost": pl.Float64}  # of rounds 1 to this one, added up
+
+    def quantities(self) -> dict[str, tuple[Any, ...]]:
+        """What is recorded of each row; the tasks of each worker are kept until the run has ended."""
+        scenario = self.experiment.scenario
+        pairs = len(self.record_at) * self.experiment.seeds * min(scenario.pool.n, scenario.budget)
+        known = self.has_regret and scenario.stationary and pairs <= _MOST
+        return super().quantities() | ({"tasks": ("i4", scenario.pool.n)} if known else {})
+
+    def columns(self) -> dict[str, NDArray[Any]]:
+        """The records with the expected costs, up to the last round that was played."""
+        columns = super().columns()
+        tasks, costs = columns.pop("tasks", None), np.full(columns["runtime"].shape, np.nan)
+        played = int(np.searchsorted(self.record_at, self.round, side="right"))
+        if tasks is not None and played:
+            each = expected_costs(self.experiment, tasks[:played].reshape(-1, tasks.shape[-1]).astype(np.int64))
+            costs[:played] = added_up(self.record_at[:played], each.reshape(played, -1))
+        return columns | {"expected_cost": costs}
+
+
+def expected_costs(experiment: Experiment, allocations: NDArray[np.int64]) -> Floats:
+    """Expected round time + price * expected worker time of allocations, shape (C, n), in an experiment, (C,)."""
+    pool, price = experiment.scenario.pool, experiment.scenario.price
+    costs = expected_round_times(pool, allocations)
+    with np.errstate(invalid="ignore"):
+        work = np.where(allocations > 0, allocations * pool.mean(), 0.0).sum(axis=1)
+    return costs + price * work if price > 0 else costs
+
+
+def added_up(rounds: NDArray[np.int64], values: Floats) -> Floats:
+    """The sum over rounds 1 to each of ``rounds`` of values that are known in these, shape (rounds, rows).
+
+    Between two of them the values are interpolated linearly; before the first they are those of the first.
+
+    >>> added_up(np.array([1, 2, 5]), np.array([[4.0], [3.0], [0.0]])).ravel()  # 4, 3, and then 2, 1, 0
+    array([ 4.,  7., 10.])
+    """
+    gaps = np.diff(rounds, prepend=0)[:, None]
+    before = np.concatenate([values[:1], values[:-1]])
+    with np.errstate(invalid="ignore"):  # the expected cost may be infinite
+        steps = gaps * (before + values) / 2 + np.where(values == before, 0.0, (values - before) / 2)
+    return np.cumsum(steps, axis=0)
+
+
+def with_cost_regret(records: pl.DataFrame, least: float | None) -> pl.DataFrame:
+    """Records with the column cost_regret, where ``least`` is the least expected cost of a round; null if unknown."""
+    if "expected_cost" not in records.columns:
+        return records
+    if least is None:
+        return records.with_columns(cost_regret=pl.lit(None, pl.Float64))
+    cost = pl.col("expected_cost")
+    regret = cost - least * pl.col("round")
+    return records.with_columns(cost_regret=pl.when(regret.abs() <= _EXACT * cost).then(0.0).otherwise(regret))
+
+
+def least_cost(experiment: Experiment) -> float | None:
+    """The least expected cost of a round of an experiment; None where workers change or all means are infinite.
+
+    It is that of ``optimal_allocation``, which is what the policy ``oracle`` plays.
+    """
+    scenario = experiment.scenario
+    if not scenario.stationary or not np.isfinite(scenario.pool.mean()).any():
+        return None
+    return _least_cost(scenario.pool, scenario.budget, scenario.price)
+
+
+@cache
+def _least_cost(pool: Pool, budget: int, price: float) -> float:
+    return optimal_allocation(pool, budget, price).cost

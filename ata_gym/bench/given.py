@@ -1,0 +1,128 @@
+"""Policies as users give them: names, classes and objects; and the source of those that have no file."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import pickle
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from ata_gym.utils.extras import load_object
+from ata_policies.policy import Policy, Setting
+from ata_policies.registry import Given
+
+GivenPolicy = str | type[Policy] | Policy
+"""A name, a class, or a policy that is made already."""
+Policies = GivenPolicy | Sequence[GivenPolicy] | Mapping[str, GivenPolicy]
+
+
+def by_name(policies: Policies) -> dict[str, Given | None]:
+    """The policies by the names under which they play; None for one that every process finds by its name.
+
+    A text may hold several names, separated by commas. The name of a class that can be imported is ``module:Class``;
+    other classes, and objects, have the name of the class, or the key of a mapping.
+
+    >>> by_name("ata, uta")
+    {'ata': None, 'uta': None}
+
+    Raises
+    ------
+    ValueError
+        If there is none, two have the same name, or something else is given.
+    """
+    if isinstance(policies, Mapping):
+        found: list[tuple[str, Given | None]] = [(name, _given(policy)) for name, policy in policies.items()]
+    else:
+        each: Iterable[Any] = [policies] if isinstance(policies, str | type | Policy) else policies
+        found = [pair for policy in each for pair in _named(policy)]
+    named = dict(found)
+    twice = {name for name, policy in found if policy is not None and named[name] is not policy}
+    if twice:
+        raise ValueError(
+            f"several policies are named {', '.join(sorted(twice))}: give each a name of its own, as in "
+            '{"mine": first, "other": second}'
+        )
+    if not named:
+        raise ValueError("name at least one policy")
+    return named
+
+
+def _named(policy: GivenPolicy) -> list[tuple[str, Given | None]]:
+    if isinstance(policy, str):
+        return [(name.strip(), None) for name in policy.split(",") if name.strip()]
+    name = policy.__name__ if isinstance(policy, type) else type(policy).__name__
+    reference = f"{getattr(policy, '__module__', '')}:{getattr(policy, '__qualname__', '')}"
+    if isinstance(policy, type) and policy.__module__ != "__main__":
+        try:
+            if load_object("policy", reference) is policy and inspect.getsourcefile(policy):
+                return [(reference, None)]
+        except (ValueError, TypeError, OSError):
+            pass
+    return [(name, _given(policy))]
+
+
+def _given(policy: GivenPolicy) -> Given:
+    """A policy that has a name in this process only."""
+    if isinstance(policy, type) and issubclass(policy, Policy):
+        return Given(policy, source_of(policy))
+    if isinstance(policy, Policy):
+        return Given(_maker(policy), _source_of_object(policy))
+    raise ValueError(f"a policy is a name, a class or an object of AllocationPolicy or DispatchPolicy, not {policy!r}")
+
+
+def _maker(policy: Policy) -> type[Policy]:
+    """A class whose call gives this policy, for the setting that it was made for."""
+
+    def make(cls: type[Policy], setting: Setting, *, seed: int = 0) -> Policy:
+        del cls, seed
+        mine = policy.setting
+        if (mine.n, mine.budget, mine.price) != (setting.n, setting.budget, setting.price):
+            raise ValueError(
+                f"{type(policy).__name__} was made for {mine.n} workers, a budget of {mine.budget} and a price of "
+                f"{mine.price:g}, not for {setting.n}, {setting.budget} and {setting.price:g}: give its class"
+            )
+        return policy
+
+    kind = type(policy)
+    return type(kind.__name__, (kind,), {"__new__": make, "__doc__": kind.__doc__, "__module__": kind.__module__})
+
+
+def _source_of_object(policy: Policy) -> str | None:
+    """The source of its class, and its hyperparameters; None where one of them cannot be had."""
+    source = source_of(type(policy))
+    try:
+        public = {name: value for name, value in vars(policy).items() if not name.startswith("_")}
+        return source and f"{source}\n# {pickle.dumps(sorted(public.items())).hex()}\n"
+    except (pickle.PicklingError, AttributeError, TypeError):
+        return None
+
+
+def source_of(kind: type) -> str | None:
+    """The source of a class, and of those of its own module that it is made of; None where there is none.
+
+    What it calls besides is not in it.
+
+    >>> source_of(Policy).splitlines()[0]
+    'class Policy(ABC):'
+    """
+    parts = [_source(one) for one in kind.__mro__ if one.__module__ == kind.__module__]
+    return "\n".join(part for part in parts if part is not None) if None not in parts else None
+
+
+def _source(kind: type) -> str | None:
+    try:
+        return inspect.getsource(kind)
+    except (OSError, TypeError):  # as in a notebook, where a function knows its cell, and a class does not
+        pass
+    for function in vars(kind).values():
+        try:
+            lines, _ = inspect.findsource(inspect.unwrap(function))
+            cell = "".join(lines)
+            classes = [node for node in ast.walk(ast.parse(cell)) if isinstance(node, ast.ClassDef)]
+        except (OSError, TypeError, SyntaxError):
+            continue
+        for node in classes:
+            if node.name == kind.__name__:
+                return ast.get_source_segment(cell, node)
+    return None

@@ -1,0 +1,227 @@
+"""What policies did on scenarios, for a notebook: tables, comparisons, pictures and a page."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from html import escape
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import polars as pl
+from matplotlib.ticker import PercentFormatter
+
+from ata_gym.bench.experiment.experiment import Experiment, plural
+from ata_gym.bench.page import render
+from ata_gym.bench.page.experiment_page import experiment_page
+from ata_gym.bench.page.note import Note, competitors
+from ata_gym.bench.page.sections import Page, joined
+from ata_gym.bench.report import style
+from ata_gym.bench.report.comparisons import performance_profile, probability_of_improvement
+from ata_gym.bench.report.headline import NOUNS, in_brackets, more_or_less, reaches_1, what_counts
+from ata_gym.bench.report.plots import CURVES, known, legend, panel
+from ata_gym.bench.report.report import Report, findings
+from ata_gym.bench.report.statistics import Estimate, ends, summarise
+from ata_gym.bench.report.summary_tables import summary_tables
+from ata_gym.bench.report.table import html
+from ata_gym.typing import Floats
+from ata_gym.utils.atomic import check_place
+from ata_gym.utils.errors import described
+from ata_gym.utils.validation import unknown
+
+
+class Comparison(NamedTuple):
+    """One policy beside another one, on the same seeds."""
+
+    sentence: str
+    ratio: Estimate
+    """The policy's cost (without a price: runtime) over the other one's: the geometric mean over scenarios and seeds,
+    with Student's interval over the seeds."""
+    improvement: Estimate
+    """The probability that a run of the policy costs less than a run of the other one, as of Agarwal et al. (2021)."""
+
+    @property
+    def tied(self) -> bool:
+        """Whether the interval of the ratio holds 1, so that nothing follows."""
+        return reaches_1(self.ratio)
+
+    def __repr__(self) -> str:
+        return self.sentence
+
+
+class Part(NamedTuple):
+    """What policies did on one scenario."""
+
+    experiment: Experiment
+    records: pl.DataFrame
+    """Of the policies that have finished, as of ``cost_regret.CostRun``, with the column cost_regret."""
+    tasks: Mapping[str, tuple[list[int], Floats]]
+    """The recorded rounds, and the tasks of each group of workers in them."""
+    note: Note
+    """What the page needs to know."""
+    origin: Sequence[tuple[str, str]]
+    """Versions, commit and machine."""
+    report: Report | None = None
+    """What was left in the folder of the results; None where there is none."""
+
+    def page(self) -> Page:
+        """The page of this scenario."""
+        return experiment_page(self.note, self.records if len(self.records) else None, self.tasks)._replace(
+            origin=self.origin
+        )
+
+
+class Results:
+    """What :func:`ata_gym.bench.run` has found out; a notebook shows it as tables."""
+
+    def __init__(self, parts: Sequence[Part], failures: Mapping[str, Exception], remarks: Sequence[str] = ()) -> None:
+        self.parts = list(parts)
+        """One for each scenario, in the order given."""
+        self.failures = dict(failures)
+        """What went wrong, for each policy that has failed."""
+        self.remarks = list(remarks)
+        """What could not be made, and why."""
+
+    @property
+    def records(self) -> pl.DataFrame:
+        """The records of the policies that have finished: a row for each scenario, policy, seed and recorded round.
+
+        ValueError if no policy has finished.
+        """
+        frames = [
+            part.records.select(pl.lit(part.experiment.scenario.name).alias("scenario"), pl.all())
+            for part in self._finished()
+        ]
+        return pl.concat(frames)
+
+    def table(self, *, pandas: bool = False) -> Any:
+        """Columns scenario, policy, quantity, mean, low, high: means over seeds after all rounds, and 95 % intervals.
+
+        Quantities such as ``runtime/ofta`` are ratios on the same seeds, geometric means. ``regret`` is that of the
+        proxy loss, ``cost_regret`` that of the expected cost; see ``cost_regret.REGRETS``. The frame is of polars, or
+        of pandas if asked for. ValueError if no policy has finished.
+        """
+        frames = [
+            self._summary(part).select(pl.lit(part.experiment.scenario.name).alias("scenario"), pl.all())
+            for part in self._finished()
+        ]
+        table = pl.concat(frames)
+        return table.to_pandas() if pandas else table
+
+    def compare(self, policy: str, other: str) -> Comparison:
+        """How much a policy needs beside another one, on the same seeds; the sentence says where they are tied.
+
+        ValueError if one of them has not finished.
+        """
+        parts = self._finished()
+        samples = [_samples(part) for part in parts]
+        counts = what_counts(samples[0])
+        for name in (policy, other):
+            if any(name not in one[counts] for one in samples):
+                raise unknown("finished policy", name, samples[0][counts])
+        ratios = {
+            quantity: Estimate.of_ratios(
+                [one[quantity][policy] for one in samples], [one[quantity][other] for one in samples]
+            )
+            for quantity in dict.fromkeys([counts, *samples[0]])
+        }
+        words = [more_or_less(ratio, NOUNS.get(quantity, quantity)) for quantity, ratio in ratios.items()]
+        better = probability_of_improvement(
+            [one[counts][policy] for one in samples], [one[counts][other] for one in samples]
+        )
+        tied = f" By {NOUNS.get(counts, counts)} the two are tied." if reaches_1(ratios[counts]) else ""
+        where = f" on {plural(len(parts), 'scenario')}" if len(parts) > 1 else ""
+        needs = ", ".join(word for word in words if word) or "nothing that can be compared"
+        sentence = (
+            f"{policy} beside {other}{where}: {needs}.{tied} A run of it costs less with probability "
+            f"{better.mean:.2f}. {in_brackets(parts[0].experiment.seeds)}"
+        )
+        return Comparison(sentence, ratios[counts], better)
+
+    def profile(self) -> pl.DataFrame:
+        """The performance profile over all scenarios and seeds: see ``comparisons.performance_profile``."""
+        samples = [_samples(part) for part in self._finished()]
+        counts = what_counts(samples[0])
+        everywhere = [name for name in samples[0][counts] if all(name in one[counts] for one in samples)]
+        return performance_profile({name: [one[counts][name] for one in samples] for name in everywhere})
+
+    def plot(self, what: str = "round_time") -> style.Picture:
+        """A picture with a panel for each scenario, with 95 % bands, or of the performance profile over all.
+
+        ``what`` is round_time, worker_time, runtime, round_worker_time, regret, cost_regret or profile. ValueError for
+        another one, if no policy has finished, or if none has the quantity.
+        """
+        if what == "profile":
+            return self._picture_of_profile()
+        if what not in CURVES:
+            raise unknown("picture", what, [*CURVES, "profile"])
+        parts = [part for part in self._finished() if known(part.records, CURVES[what].quantity)]
+        if not parts:
+            raise ValueError(f"no policy has a {what} here, which only allocations have, on workers that do not change")
+        with style.figure(4.0 * len(parts) + 2.5, 3.8) as picture:
+            panels = picture.subplots(1, len(parts), squeeze=False)[0]
+            for axes, part in zip(panels, parts, strict=True):
+                panel(axes, part.records, CURVES[what])
+                if len(parts) > 1:
+                    axes.set_title(f"{part.experiment.scenario.name}: {CURVES[what].title}")
+            legend(picture, panels[0])
+        return picture
+
+    def report(self, path: str | os.PathLike[str] = "report.html") -> Path:
+        """Write the page of all scenarios, one HTML file that needs no network; return its path.
+
+        MissingExtraError if Jinja2 or plotly is not installed, OSError if the file cannot be written.
+        """
+        target = Path(path)
+        check_place(target)
+        pages = {part.experiment.scenario.name: part.page() for part in self.parts}
+        return render.write(joined(pages), target)
+
+    def _summary(self, part: Part) -> pl.DataFrame:
+        return summarise(part.records, part.experiment.scenario.price)
+
+    def _finished(self) -> list[Part]:
+        finished = [part for part in self.parts if len(part.records)]
+        if not finished:
+            why = "; ".join(f"{name}: {described(error)}" for name, error in self.failures.items())
+            raise ValueError(f"no policy has finished, so there is nothing to show ({why})")
+        return finished
+
+    def _picture_of_profile(self) -> style.Picture:
+        frame = self.profile()
+        policies = frame["policy"].unique(maintain_order=True).to_list()
+        counts = NOUNS.get(what_counts(_samples(self._finished()[0])), "cost")
+        with style.figure(6.5, 3.8) as picture:
+            axes = picture.subplots()
+            for policy, line in style.lines(policies).items():
+                mine = frame.filter(policy=policy)
+                axes.step(mine["ratio"], mine["share"], where="post", label=policy, **line)
+                if mine["low"].is_not_null().all():
+                    band = {"color": line["color"], "alpha": 0.2, "linewidth": 0, "step": "post"}
+                    axes.fill_between(mine["ratio"], mine["low"], mine["high"], **band)
+            axes.set(xscale="log", ylim=(0, 1.02), xlabel=f"{counts} / least {counts} of the same run")
+            axes.set_title("share of the runs within this ratio")
+            legend(picture, axes)
+            axes.yaxis.set_major_formatter(PercentFormatter(1.0))
+        return picture
+
+    def __repr__(self) -> str:
+        about = ", ".join(part.experiment.about for part in self.parts)
+        policies = dict.fromkeys(one["name"] for part in self.parts for one in part.note["policies"])
+        failed = f", failed: {', '.join(self.failures)}" if self.failures else ""
+        return f"Results({about}; {', '.join(policies)}{failed})"
+
+    def _repr_html_(self) -> str:
+        parts = [f"<p>{escape(name)} failed: {escape(described(error))}</p>" for name, error in self.failures.items()]
+        parts += [f"<p>{escape(remark)}</p>" for remark in self.remarks]
+        for part in self.parts:
+            if len(part.records):
+                parts.append(html(summary_tables(self._summary(part), part.experiment)))
+                found = findings(part.records, part.experiment, competitors(part.note))
+                parts.append(f"<p>{escape(found)}</p>".replace("\n", "<br>"))
+        return "".join(parts)
+
+
+def _samples(part: Part) -> dict[str, dict[str, Floats]]:
+    """The values of the seeds after all rounds, by quantity and policy."""
+    return ends(part.records, part.experiment.scenario.price)

@@ -1,0 +1,154 @@
+"""A training of Stable-Baselines3 with evaluations between rollouts, which goes on where it was if it is killed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import ata_gym.rl.needs_sb3  # noqa: F401 - before what needs torch
+
+import polars as pl
+import torch
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.logger import configure
+
+from ata_gym.bench.experiment.provenance import Provenance
+from ata_gym.bench.experiment.store import Folder, begin, discard, write_frame
+from ata_gym.rl.learning.checkpoint import remembered, restore
+from ata_gym.rl.learning.experiment import END, START, Learning, play, ratios
+from ata_gym.rl.sb3.vec_env import make_vec_env
+from ata_gym.training.models.checkpoint import pack, unpack
+from ata_gym.utils.manifest import write_listed
+from ata_gym.utils.sealed import load_checkpoint, save_checkpoint
+from ata_gym.utils.signals import stop_requested
+
+
+def agent_file(folder: Path) -> Path:
+    """The trained agent in a results folder."""
+    return folder / "agent.zip"
+
+
+def training_files(folder: Folder) -> tuple[Path, Path, Path]:
+    """The curve, what the first and the last agent do on the test seeds, and the checkpoint."""
+    return folder.result("curve"), folder.result("ends"), folder.path / "checkpoints" / "training.pt"
+
+
+def make_agent(learning: Learning) -> Any:
+    """The untrained agent on its rows. ValueError if the algorithm does not take the hyperparameters."""
+    spec = learning.agent
+    return spec.make(make_vec_env(spec.env_id, learning.rows, scenario=learning.scenario, **spec.form()))
+
+
+def rollout(learning: Learning, agent: Any) -> int:
+    """Steps over all rows between two moments at which the agent may be evaluated."""
+    steps = agent.n_steps if hasattr(agent, "rollout_buffer") else agent.train_freq.frequency
+    return int(steps) * learning.rows
+
+
+def train(
+    learning: Learning,
+    folder: Folder,
+    agent: Any,
+    validation: pl.DataFrame,
+    made_by: Provenance,
+    progress: Callable[[int], None],
+    save_every: float,
+) -> None:
+    """Train to the end; leave the best agent, the curve, and what the first and the last agent do on the test seeds.
+
+    KeyboardInterrupt after a checkpoint, if Ctrl-C or SIGTERM came.
+    """
+    curve, ends, saved = training_files(folder)
+    start = _weights(agent)
+    agent.set_logger(configure(str(folder.path / "tensorboard"), ["tensorboard"]))
+    with stop_requested() as stop:
+        between = _BetweenRollouts(learning, agent, validation, saved, progress, stop, save_every)
+        if not between.go_on():
+            begin(saved, made_by)
+        agent.learn(learning.steps - agent.num_timesteps, callback=between, reset_num_timesteps=False)
+        if between.stopped:
+            return  # the end of the block raises what was held back
+        between.evaluate_if_due(last=True)
+        agent.logger.close()
+        player, played = learning.agent.player(agent, agent.env.bare), []
+        for name, weights in ((START, start), (END, _weights(agent))):
+            agent.policy.load_state_dict(weights)
+            played.append(play(player, learning.test, name))
+        write_frame(ends, pl.concat(played), made_by)
+        agent.policy.load_state_dict(between.best)
+        write_listed(agent_file(folder.path), agent.save)
+        write_frame(curve, pl.DataFrame(between.curve), made_by)
+        discard(saved)
+
+
+def _weights(agent: Any) -> dict[str, Any]:
+    """A copy of the weights of an agent."""
+    return {name: part.clone() for name, part in agent.policy.state_dict().items()}
+
+
+class _BetweenRollouts(BaseCallback):
+    """Evaluates the agent where it is due, and saves all that a training remembers.
+
+    Stable-Baselines3's ``EvalCallback`` compares with no reference on the same seeds, and from its
+    ``CheckpointCallback`` a training does not go on with the same numbers: it keeps no env and no random generator.
+    """
+
+    def __init__(
+        self,
+        learning: Learning,
+        agent: Any,
+        validation: pl.DataFrame,
+        saved: Path,
+        progress: Callable[[int], None],
+        stop: Callable[[], bool],
+        save_every: float,
+    ) -> None:
+        super().__init__()
+        self._learning, self._agent, self._validation, self._saved = learning, agent, validation, saved
+        self._progress, self._stop, self._save_every = progress, stop, save_every
+        self._player = learning.agent.player(agent, agent.env.bare)
+        self._last_save = perf_counter()
+        self.stopped = False
+        self.curve: list[dict[str, float]] = []
+        self.best: Mapping[str, Any] = {}
+
+    def go_on(self) -> bool:
+        """Go on from a checkpoint, if there is one."""
+        tree = load_checkpoint(self._saved, unpack)
+        if tree is None:
+            return False
+        self.curve, self.best = tree["curve"], tree["best"]
+        restore(self._agent, tree["run"])
+        return True
+
+    def evaluate_if_due(self, last: bool = False) -> bool:
+        """Evaluate the agent on the validation seeds, if it is time; the draws of the training stay as they were."""
+        steps, done = self._agent.num_timesteps, self.curve[-1]["steps"] if self.curve else -1
+        due = self._learning.due
+        if steps == done or (done >= 0 and not last and due(steps) == due(int(done))):
+            return False
+        generator = torch.get_rng_state()
+        compared = ratios(self._validation, play(self._player, self._learning.validation))
+        torch.set_rng_state(generator)
+        point = {f"cost/{name}": mean for name, (mean, _, _) in compared.items()}
+        first = next(iter(point))
+        if not self.curve or point[first] < min(earlier[first] for earlier in self.curve):
+            self.best = _weights(self._agent)
+        self.curve.append({"steps": steps, **point})
+        for name, ratio in point.items():
+            self._agent.logger.record(f"validation/{name}", ratio)
+        self._agent.logger.dump(steps)
+        return True
+
+    def _on_rollout_start(self) -> None:
+        evaluated, self.stopped = self.evaluate_if_due(), self._stop()
+        if evaluated or self.stopped or perf_counter() - self._last_save >= self._save_every:
+            tree = {"curve": self.curve, "best": self.best, "run": remembered(self._agent)}
+            save_checkpoint(self._saved, pack(tree))
+            self._last_save = perf_counter()
+
+    def _on_step(self) -> bool:
+        self._progress(self.num_timesteps)
+        return not self.stopped

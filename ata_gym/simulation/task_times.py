@@ -1,0 +1,194 @@
+"""Task times inside kernels: a task's keyed noise, the disturbances of its round, and the quantile of its distribution.
+
+The noise of a task is a uniform number with the row's key and the counter (task, worker, episode).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import llvmlite.binding
+import numba
+import numpy as np
+from numba.extending import get_cython_function_address
+
+from ata_gym.pools.distributions import Distributions
+from ata_gym.simulation.disturbances import Disturbances, undisturbed
+from ata_gym.simulation.keys import Word, uniform
+from ata_gym.typing import Floats, Ints, Keys
+from ata_gym.utils.compiled import gufunc, inlined
+
+
+def _scipy(name: str, arguments: int) -> Callable[..., float]:
+    """A scalar function of scipy.special for use inside kernels, linked by symbol so that kernels stay cacheable."""
+    symbol = f"ata_gym_{name}"
+    llvmlite.binding.add_symbol(symbol, get_cython_function_address("scipy.special.cython_special", name))
+    signature = numba.types.float64(*[numba.types.float64] * arguments, numba.types.intc)
+    function: Callable[..., float] = numba.types.ExternalFunction(symbol, signature)
+    return function
+
+
+_LARGEST_UNIFORM = 1.0 - 2.0**-53
+gamma_quantile = _scipy("gammaincinv", 2)
+normal_quantile = _scipy("ndtri", 1)
+
+
+class TaskTimes(NamedTuple):
+    """What the task times of one row in one round follow from, inside a kernel."""
+
+    family: Ints
+    shift: Floats
+    scale: Floats
+    shape: Floats
+    table: Floats
+    first: Ints
+    length: Ints
+    """All as in ``Distributions``."""
+    noise: Floats
+    """(n, 5) as in ``Disturbances``."""
+    key: Word
+    episode: int
+    round_index: int
+
+
+def kernel_arguments(distributions: Distributions, noise: Floats) -> tuple[Ints | Floats, ...]:
+    """The first arguments of every kernel that draws task times; ``noise`` is that of ``Disturbances``."""
+    return *distributions[:-1], noise
+
+
+TYPES = "int64[:],float64[:],float64[:],float64[:],float64[:],int64[:],int64[:],float64[:,:],"
+LAYOUT = "(n),(n),(n),(n),(m),(n),(n),(n,q),"
+"""Types and shapes of what ``kernel_arguments`` gives."""
+
+
+@inlined
+def _standard_time(family: int, shape: float, u: float) -> float:
+    """Quantile ``u`` of a family's standard distribution; the codes are those of ``ata_gym.pools.families``."""
+    if family == 1:  # exponential
+        return -math.log(1.0 - u)
+    if family == 2:  # uniform
+        return u
+    if family == 3:  # half-normal
+        return -normal_quantile(0.5 * (1.0 - u), np.intc(0))
+    if family == 4:  # gamma
+        return gamma_quantile(shape, u, np.intc(0))
+    if family == 5:  # log-normal
+        return math.exp(shape * normal_quantile(u, np.intc(0)))
+    if family == 6:  # weibull
+        return math.pow(-math.log(1.0 - u), 1.0 / shape)
+    if family == 7:  # pareto
+        return math.pow(1.0 - u, -1.0 / shape)
+    return 1.0  # deterministic
+
+
+@inlined
+def disturbed(noise: Floats, worker: int, u: float) -> float:
+    """A task's noise under the outliers and shared noise of its worker: below 1, or in [1, 2) for an outlier."""
+    share, own, common = noise[worker, 0], noise[worker, 3], noise[worker, 4]
+    if share > 0.0:
+        rest = 1.0 - share
+        if u >= rest:  # the top end
+            return 1.0 + (u - rest) / share
+        u /= rest
+    if own < 1.0:
+        normal = own * normal_quantile(u, np.intc(0)) + common
+        u = min(0.5 * math.erfc(-normal / math.sqrt(2.0)), _LARGEST_UNIFORM)
+    return u
+
+
+@inlined
+def time_by_noise(times: TaskTimes, worker: int, task: int, u: float) -> float:
+    """The time of a worker's ``task``, counted from 0 in the episode, from its disturbed noise.
+
+    An outlier, whose ``u`` is in [1, 2), takes a time from the shortest to the longest one of outliers.
+    """
+    z: float
+    i, family = worker, times.family[worker]
+    if u >= 1.0:
+        shortest = times.noise[i, 1]
+        return shortest + (times.noise[i, 2] - shortest) * (u - 1.0)
+    if family == 8:  # trace by task
+        z = times.table[times.first[i] + task % times.length[i]]
+    elif family == 9:  # trace by round
+        z = times.table[times.first[i] + times.round_index % times.length[i]]
+    else:
+        z = _standard_time(family, times.shape[i], u)
+    return times.shift[i] + times.scale[i] * z
+
+
+@inlined
+def time_of(times: TaskTimes, worker: int, task: int) -> float:
+    """The time of a worker's ``task``, counted from 0 in the episode."""
+    u = uniform(times.key, task, worker, times.episode)
+    time: float = time_by_noise(times, worker, task, disturbed(times.noise, worker, u))
+    return time
+
+
+@gufunc(f"void({TYPES}uint64[:],int64[:],int64[:],int64[:],int64[:],float64[:])", f"{LAYOUT}(),(),(),(),()->()")
+def _one_time(
+    family: Ints, shift: Floats, scale: Floats, shape: Floats, table: Floats, first: Ints, length: Ints, noise: Floats,
+    key: Keys, episode: Ints, round_index: Ints, worker: Ints, task: Ints, out: Floats,
+) -> None:  # fmt: skip
+    times = TaskTimes(
+        family, shift, scale, shape, table, first, length, noise, key[0], episode[0], round_index[0]
+    )  # fmt: skip
+    out[0] = time_of(times, worker[0], task[0])
+
+
+@gufunc(f"void({TYPES}float64[:])", f"{LAYOUT[:-1]}->(n)")
+def _longest_times(
+    family: Ints, shift: Floats, scale: Floats, shape: Floats, table: Floats, first: Ints, length: Ints,
+    noise: Floats,  # noqa: ARG001 - as every kernel that begins with these arguments
+    out: Floats,
+) -> None:  # fmt: skip
+    for i in range(len(out)):
+        z = 0.0
+        if family[i] == 8 or family[i] == 9:
+            for k in range(first[i], first[i] + length[i]):
+                z = max(z, table[k])
+        else:
+            z = _standard_time(family[i], shape[i], _LARGEST_UNIFORM)
+        out[i] = shift[i] + scale[i] * z
+
+
+def task_times(
+    distributions: Distributions,
+    keys: Keys,
+    episode: Ints | int,
+    round_index: Ints | int,
+    worker: Ints | int,
+    task: Ints | int,
+    disturbances: Disturbances | None = None,
+) -> Floats:
+    """Times of single tasks, for methods that know no rounds: the very times that a round would have.
+
+    The arguments broadcast together and are those of ``ata_gym.simulation.rounds.allocation_round``; ``worker`` starts
+    a task after ``task`` others in the episode. Deaths do not matter here.
+
+    >>> from ata_gym.pools import exponential
+    >>> from ata_gym.simulation.keys import stream_keys
+    >>> from ata_gym.simulation.rounds import allocation_round
+    >>> distributions, keys, zero = exponential([1.0, 2.0]).distributions, stream_keys(0), np.zeros(1, np.int64)
+    >>> round = allocation_round(distributions, keys, zero, zero, np.zeros((1, 2), np.int64), np.array([[1, 1]]), 2)
+    >>> bool((task_times(distributions, keys, 0, 0, np.array([0, 1]), 0) == round.duration[0]).all())
+    True
+    """
+    noise = (disturbances or undisturbed(distributions.family.shape[-1])).noise
+    indices = [np.asarray(index, np.int64) for index in (episode, round_index, worker, task)]
+    times: Floats = _one_time(*kernel_arguments(distributions, noise), keys, *indices)
+    return times
+
+
+def longest_times(distributions: Distributions) -> Floats:
+    """The longest time, shape (n,), that a task of each worker can take, with noise of 52 bits; inf if it overflows.
+
+    >>> from ata_gym.pools import exponential, trace
+    >>> longest_times((exponential([1.0]) + trace([[2.0, 5.0]])).distributions).round(1).tolist()
+    [36.7, 5.0]
+    """
+    noise = undisturbed(len(distributions.family)).noise
+    with np.errstate(over="ignore"):
+        times: Floats = _longest_times(*kernel_arguments(distributions, noise))
+    return times

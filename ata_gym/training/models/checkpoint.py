@@ -1,0 +1,69 @@
+"""Checkpoints of training: tensors and plain values in one file, whose reading runs no code."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ata_gym.utils.sealed import DamagedError, read_sealed, write_sealed
+from ata_gym.utils.trees import leaves, rebuild
+
+
+def save(path: Path, tree: Mapping[str, Any]) -> None:
+    """Write a tree of tensors, arrays and plain values, whole or not at all; the same tree gives the same bytes.
+
+    With anything else in the tree, such as a function, it raises ``ValueError``.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save(Path(folder, "run.pt"), {"round": 3, "weights": [torch.ones(2)]})
+    ...     load(Path(folder, "run.pt"))
+    {'round': 3, 'weights': [tensor([1., 1.])]}
+    """
+    write_sealed(path, pack(tree))
+
+
+def load(path: Path, *parts: str) -> dict[str, Any]:
+    """Read what :func:`save` wrote, onto the CPU; arrays come back as tensors.
+
+    If the file is damaged, holds anything else, or lacks one of ``parts``, it raises ``ValueError``.
+    """
+    try:
+        tree = unpack(read_sealed(path))
+    except DamagedError as error:
+        raise ValueError(f"{path} cannot be read as a checkpoint: {error}; delete it, and start anew") from error
+    if not isinstance(tree, dict) or not tree.keys() >= set(parts):
+        raise ValueError(f"{path} is no checkpoint of this kind: it must hold {', '.join(parts)}")
+    return tree
+
+
+def pack(tree: Mapping[str, Any]) -> bytes:
+    """The bytes of a tree; :func:`unpack` is its inverse."""
+    content = io.BytesIO()  # torch writes a file's name into it
+    torch.save(rebuild(tree, [_plain(name, leaf) for name, leaf in leaves(tree)]), content)
+    return content.getvalue()
+
+
+def unpack(content: bytes) -> Any:
+    """The tree that :func:`pack` was given, on the CPU; DamagedError for other bytes."""
+    try:
+        return torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+    except Exception as error:  # other bytes may raise anything
+        reason = str(error).strip().partition("\n")[0]
+        raise DamagedError(f"it holds no tree of tensors ({reason})") from error
+
+
+def _plain(name: str, leaf: Any) -> Any:
+    if isinstance(leaf, Tensor):
+        return leaf.detach()
+    if isinstance(leaf, np.ndarray):
+        return torch.from_numpy(leaf)
+    if type(leaf) in {bool, int, float, str}:
+        return leaf
+    raise ValueError(f"a checkpoint holds tensors and plain values, but {name} is {leaf!r}")

@@ -1,0 +1,109 @@
+"""Devices: how they are found, seeded and made the current one, their lack of memory, and mixed precision."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
+from torch import nn
+
+
+def find_device(name: str | torch.device) -> torch.device:
+    """The device of that name; ``"cuda"`` is torch's current CUDA device.
+
+    If it is neither a CPU nor a CUDA device, or torch does not see it, it raises ``ValueError``.
+    """
+    try:
+        device = torch.device(name)
+    except (RuntimeError, TypeError):
+        device = None
+    if device is None or device.type not in {"cpu", "cuda"} or (device.type == "cpu" and device.index is not None):
+        raise ValueError(f'device must be "cpu", "cuda" or "cuda:<index>", not {name!r}')
+    if device.type == "cuda":
+        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        if (device.index or 0) >= count:
+            cure = (
+                f"count from cuda:0 to cuda:{count - 1}"
+                if count
+                else 'use device="cpu", or install a torch built for this machine\'s GPU driver'
+            )
+            raise ValueError(
+                f'device "{device}" was asked for, but torch {torch.__version__} sees {count} CUDA devices: {cure}'
+            )
+        if device.index is None:
+            device = torch.device("cuda", torch.cuda.current_device())
+    return device
+
+
+def current(device: torch.device) -> AbstractContextManager[object]:
+    """Make a CUDA device the current one, where kernels run that name no device."""
+    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
+
+
+class seeded:  # noqa: N801 - a context, as a class since that takes a third of the time of a generator
+    """Seed torch's default generators with a key; afterwards they have the states that they had before."""
+
+    def __init__(self, key: int, device: torch.device) -> None:
+        self._key, self._generators = key, [torch.default_generator]
+        if device.type == "cuda":
+            torch.cuda.init()  # type: ignore[no-untyped-call]  # there are no generators before
+            self._generators.append(torch.cuda.default_generators[device.index])
+
+    def __enter__(self) -> None:
+        self._states = [generator.get_state() for generator in self._generators]
+        for generator in self._generators:
+            generator.manual_seed(self._key)
+
+    def __exit__(self, *_error: object) -> None:
+        for generator, state in zip(self._generators, self._states, strict=True):
+            generator.set_state(state)
+
+
+def lacks_memory(error: Exception) -> bool:
+    """Whether torch raised an error for lack of memory on some device, CPU included."""
+    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+
+
+class enough_memory:  # noqa: N801 - as above
+    """Turn torch's errors for lack of memory on a device, CPU included, into a ``MemoryError`` of one sentence.
+
+    >>> with enough_memory(torch.device("cpu"), "a round"):
+    ...     torch.empty(10**16)
+    Traceback (most recent call last):
+    ...
+    MemoryError: a round does not fit into the memory of cpu: DefaultCPUAllocator: can't allocate memory: you tried ...
+    """
+
+    def __init__(self, device: torch.device, what: str) -> None:
+        self._device, self._what = device, what
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        if not isinstance(error, RuntimeError) or not lacks_memory(error):
+            return
+        reason = str(error).partition("err == 0. ")[2] or str(error)
+        raise MemoryError(
+            f"{self._what} does not fit into the memory of {self._device}: {reason.partition('. ')[0]}"
+        ) from error
+
+
+_TYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+def find_precision(name: str) -> torch.dtype:
+    """The number format of a name; ValueError if there is none."""
+    if name not in _TYPES:
+        raise ValueError(f"precision must be {', '.join(map(repr, _TYPES))}, not {name!r}")
+    return _TYPES[name]
+
+
+def autocast(model: nn.Module, precision: str) -> torch.autocast:
+    """The context of a model's forward pass in mixed precision; with float32 it changes nothing.
+
+    Weights, and the gradients that the optimiser sees, keep their format. Weights are cast anew at each use, so that
+    the gradients of tied weights are added up in full precision.
+    """
+    kind, device = find_precision(precision), next(model.parameters()).device
+    return torch.autocast(device.type, kind, enabled=kind is not torch.float32, cache_enabled=False)

@@ -1,0 +1,142 @@
+"""Models: built from a problem or by the user, their weights, and their modes."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import chain
+
+import torch
+from torch import Tensor, nn
+
+from ata_gym.training.models.device import lacks_memory, seeded
+
+Weights = tuple[Tensor, ...]
+"""A copy of all parameters of a model, in their order."""
+
+
+def build_model(source: nn.Module | Callable[[], nn.Module], key: int, *, inplace: bool = False) -> nn.Module:
+    """A model with fresh weights keyed by ``key``, or a copy of a module; with ``inplace`` the module itself.
+
+    It raises ``TypeError`` if a function does not return a module, and ``ValueError`` for a model without trained
+    weights, or for ``inplace`` without a module.
+    """
+    if inplace and not isinstance(source, nn.Module):
+        raise ValueError(f"inplace=True trains a module of yours: give model=..., a module, not {source!r}")
+    with seeded(key, torch.device("cpu")):
+        model = source if inplace else copy.deepcopy(source) if isinstance(source, nn.Module) else source()
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"the model must be a torch module, or a function that returns one, not {model!r}")
+    if not trained_weights(model):
+        raise ValueError(
+            f"the model has nothing to train: {type(model).__name__} has no parameter with requires_grad=True"
+        )
+    return model
+
+
+def trained_weights(model: nn.Module) -> list[nn.Parameter]:
+    """Those parameters of a model that are not frozen."""
+    return [weights for weights in model.parameters() if weights.requires_grad]
+
+
+def copy_weights(model: nn.Module) -> Weights:
+    """A copy of the weights that a model has now."""
+    return tuple(part.detach().clone() for part in model.parameters())
+
+
+@contextmanager
+def at_weights(model: nn.Module, weights: Weights | None) -> Iterator[None]:
+    """Give a model other weights within a block, or with None its own; nothing is copied.
+
+    >>> model = nn.Linear(1, 1, bias=False)
+    >>> with at_weights(model, (torch.full((1, 1), 3.0),)):
+    ...     model(torch.ones(1)).item()
+    3.0
+    >>> model.weight.item() == 3.0
+    False
+    """
+    if weights is None:
+        yield
+        return
+    parts = list(model.parameters())
+    own = [part.data for part in parts]
+    try:
+        for part, values in zip(parts, weights, strict=True):
+            part.data = values
+        yield
+    finally:
+        for part, values in zip(parts, own, strict=True):
+            part.data = values
+
+
+def copy_state(model: nn.Module) -> list[Tensor]:
+    """A copy of a model's parameters and buffers, for ``put_back``."""
+    return [part.detach().clone() for part in chain(model.parameters(), model.buffers())]
+
+
+def put_back(model: nn.Module, state: Sequence[Tensor]) -> None:
+    """Give a model the parameters and buffers that it had when they were copied."""
+    with torch.no_grad():
+        for part, values in zip(chain(model.parameters(), model.buffers()), state, strict=True):
+            part.copy_(values)
+
+
+class Buffers:
+    """The buffers of a model, such as running statistics; after an error in its block they have their old values.
+
+    The modules are found once, since ``model.buffers()`` takes ten times as long.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self._tables = [module._buffers for module in model.modules()]
+        self._before: list[tuple[Tensor, Tensor]] = []
+
+    def __enter__(self) -> None:
+        parts = [part for table in self._tables for part in table.values() if part is not None]
+        self._before = [(part, part.clone()) for part in parts]
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        if error is not None:
+            with torch.no_grad():
+                for part, values in self._before:
+                    part.copy_(values)
+
+
+class accepting:  # noqa: N801 - a context, as a class since that takes a third of the time of a generator
+    """Turn torch's errors about shapes, types and classes, where a model meets a problem's data, into a ``ValueError``.
+
+    >>> with accepting("mine"):
+    ...     nn.Linear(2, 3)(torch.ones(1, 5))
+    Traceback (most recent call last):
+    ...
+    ValueError: the model of mine does not take its data: mat1 and mat2 shapes cannot be multiplied (1x5 and 2x3)
+    """
+
+    def __init__(self, problem: str) -> None:
+        self._problem = problem
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        if not isinstance(error, RuntimeError | TypeError | IndexError):
+            return
+        of_torch = type(error).__module__.startswith("torch._") or "CUDA error" in str(error)  # such as torch.compile's
+        if lacks_memory(error) or of_torch:
+            return
+        reason = str(error).strip().partition("\n")[0]
+        raise ValueError(f"the model of {self._problem} does not take its data: {reason}") from error
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Switch a model to evaluation without gradients; afterwards each of its parts is in the mode it was in."""
+    modes = [(part, part.training) for part in model.modules()]
+    model.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        for part, mode in modes:
+            part.training = mode

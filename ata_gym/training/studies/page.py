@@ -1,0 +1,141 @@
+"""The page of a training: the loss against the clocks of policies and methods."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path, PurePath
+
+import polars as pl
+
+from ata_gym.bench.experiment.experiment import Experiment
+from ata_gym.bench.experiment.store import Folder, finished, read_frame
+from ata_gym.bench.page import experiment_page as charts
+from ata_gym.bench.page import figures
+from ata_gym.bench.page.note import Note, about_experiment, competitors, finished_policies
+from ata_gym.bench.page.sections import Chart, Page, Player, Tables, View
+from ata_gym.bench.report.headline import headline
+from ata_gym.bench.report.statistics import ends
+from ata_gym.training.studies import comparison
+from ata_gym.training.studies.curves import (
+    CLOCKS,
+    SHOWN,
+    LossReading,
+    equal_clocks_note,
+    evaluations_on_clocks,
+    goal,
+    losses_on_clocks,
+)
+from ata_gym.training.studies.loss_report import to_goal
+from ata_gym.training.studies.trajectory import trajectory_files
+from ata_gym.training.trainer.trainer import Trainer
+
+
+def about(
+    experiment: Experiment,
+    policies: Sequence[str],
+    methods: Sequence[comparison.MethodChoice],
+    trainer: Trainer,
+    kind: str,
+    trained_in: PurePath,
+) -> Note:
+    """What the page needs to know of a training.
+
+    ``kind`` is that of the policies' learning rate; ``trained_in`` holds their trajectory, relative to the folder.
+    """
+    reading = LossReading.of(trainer.problem, experiment.rounds)
+    note = about_experiment(experiment, policies)
+    return {
+        **note,
+        "problem": trainer.problem.name,
+        "trained_in": trained_in.as_posix(),
+        "rate_note": comparison.rate_note(trainer.optimizer_choice.lr, kind),
+        "points": experiment.points,
+        "reading": asdict(reading),
+        "methods": [choice.label for choice in methods],
+        "unlike": (unlike := comparison.without_ratio(methods, kind)),
+        "unlike_note": comparison.no_ratio_note(unlike, kind),
+    }
+
+
+def page(folder: Path, note: Note) -> Page:
+    """The page of the policies and methods that have finished.
+
+    Raises
+    ------
+    ValueError
+        If no policy has finished, or a file is damaged.
+    """
+    store, done = Folder(folder), finished_policies(folder, note)
+    made = charts.page(folder, note)  # its clocks
+    records, trajectory = store.results(done), read_frame(trajectory_files(Folder(folder / note["trained_in"]))[0])
+    reading = LossReading(**note["reading"])
+    low = goal(trajectory, reading)
+    until = records.filter(pl.col("round") <= low.round)
+    experiment = Experiment.on_scenario(
+        note["title"], rounds=note["rounds"], budget=note["budget"], seeds=note["seeds"], seed=note["first_seed"]
+    )
+    experiment = replace(experiment, points=note["points"])
+    choices = [comparison.MethodChoice.parse(label) for label in note["methods"]]
+    frames = {one: read_frame(path) for one in choices if finished(path := comparison.result(store, one))}
+    summary = to_goal(records, low, experiment, reading, frames, note["unlike"])
+    players = [*made.players, *(Player(one.label, "method") for one in frames)]
+    places = {player.name: place for place, player in enumerate(players)}
+    curves = losses_on_clocks(trajectory, records, reading)
+    if frames:
+        curves = pl.concat([curves, comparison.method_curves(frames, experiment, reading)], how="diagonal_relaxed")
+    sections: list[Tables | Chart] = [_overview(summary, note, players, low.loss)]
+    sections += _against_clocks(curves, "loss", reading.label().replace("\n", " "), places)
+    if not reading.exact:
+        evaluations = evaluations_on_clocks(trajectory, records)
+        for name in (name for name in evaluations.columns if name not in {"policy", "round", *CLOCKS}):
+            sections += _against_clocks(evaluations, name, name.replace("_", " "), places)
+    clocks = {"runtime", "worker-time", "allocations"}
+    end = trajectory.row(-1, named=True)
+    figures_ = [(name.replace("_", " "), f"{end[name]:.4g}") for name in trajectory.columns[2:]]
+    together = equal_clocks_note(records)
+    return made._replace(
+        study="train",
+        title=f"{note['problem']} on {note['title']}",
+        lead=f"To a loss of {low.loss:.3g}:\n{headline(ends(until), competitors(note))}",
+        facts=[*made.facts, *figures_],
+        players=players,
+        sections=[*sections, *(section for section in made.sections if section.id in clocks)],
+        remarks=[*made.remarks, *filter(None, (together, note["rate_note"], note["unlike_note"]))],
+    )
+
+
+def _overview(summary: pl.DataFrame, note: Note, players: Sequence[Player], loss: float) -> Tables:
+    """The clocks at the loss."""
+    named = {**note, "policies": [player._asdict() for player in players]}
+    explained = (
+        f"The time until the loss is {loss:.3g}, and the time that all workers were busy until then; less is better, "
+        "- where it was not reached. Ratios are of the same seed. Click on a title to sort."
+    )
+    made = charts.overview(summary, named, note["rounds"])
+    return made._replace(title=f"How soon each reaches a loss of {loss:.3g}", note=explained)
+
+
+def _against_clocks(curves: pl.DataFrame, quantity: str, label: str, places: Mapping[str, int]) -> list[Tables | Chart]:
+    """A figure against runtime and one against worker time."""
+    better = "lower" if "loss" in quantity or "error" in quantity else "higher"
+    logarithmic = better == "lower" and bool((curves[quantity].drop_nulls() > 0).all())
+    explained = (
+        "The trajectory is the same for all policies: they differ in when its gradients are there. "
+        f"{better.title()} and further left is better."
+    )
+    sections: list[Tables | Chart] = []
+    for clock in CLOCKS:
+        time, least = clock.replace("total_", "").replace("_", " "), float(curves[clock].to_numpy().max()) / SHOWN
+        series = []
+        for (policy,), mine in curves.drop_nulls(quantity).group_by("policy", maintain_order=True):
+            late = mine.filter(pl.col(clock) >= least)
+            points = late[figures.thinned(len(late), 250)]
+            line = {"x": points[clock].to_numpy(), "mean": points[quantity].to_numpy(), "half": None}
+            series.append({"p": places[str(policy)], **line})
+        settings = {"x": time, "y": label, "logX": True, "logY": logarithmic, "half": True}
+        title = f"{quantity.replace('_', ' ').capitalize()} against {time}: {better} is better"
+        view = View({"x": [], "series": series})
+        name = f"{quantity}-{time.replace(' ', '-')}"
+        sections.append(Chart(name, title, explained, "curves", [view], settings))
+    return sections

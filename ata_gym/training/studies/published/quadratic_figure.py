@@ -1,0 +1,177 @@
+"""The quadratic figures of the ATA paper: one trajectory on the clocks of the policies, for several numbers of workers.
+
+Source: Maranjyan et al., ATA, ICML 2025: f - f* against runtime and worker time, the mean round time and the averaged
+proxy regret against the round, for n = 17, 51 and 153.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+from matplotlib.axes import Axes
+from matplotlib.ticker import StrMethodFormatter
+
+from ata_gym.bench.report import statistics, style
+from ata_gym.bench.report.headline import ONE_SEED
+from ata_gym.bench.report.report import Report, write
+from ata_gym.bench.report.summary_tables import summary_table
+from ata_gym.bench.report.table import markdown
+from ata_gym.bench.study import Studied, play
+from ata_gym.training.problems.quadratic import Quadratic
+from ata_gym.training.studies.curves import equal_clocks_note
+from ata_gym.training.studies.published.compiled_quadratic import CompiledQuadratic
+from ata_gym.training.studies.published.plan import Plan
+
+PUBLISHED_ROUNDS = 3_000_000
+
+
+ROWS = (
+    ("runtime", "suboptimality", "$f - f^*$"),
+    ("total_worker_time", "suboptimality", "$f - f^*$"),
+    ("round", "round_time", "mean round time"),
+    ("round", "mean_regret", "mean proxy regret"),
+)
+"""The rows of the paper's figure: columns x and y of ``suboptimality_on_clocks``, and the label of y."""
+
+_LEAST_WIDTH = 6.4
+"""In inches: title and legend need it where there is one number of workers."""
+
+_FALLEN = 0.98
+"""The panels of f - f* begin where it has fallen to that part of its first value; before, the curves are flat."""
+
+
+def reproduce(growth: str, sizes: Sequence[int], policies: Sequence[str], plan: Plan) -> Studied:
+    """Train the quadratic once, play the policies on the pool of each size, and draw the figure, with progress bars.
+
+    Each pool has a results folder of its own. The study ends with the first pool on which a policy fails.
+    """
+    experiments = {n: plan.on(f"icml2025-quadratic-{growth}-n{n}") for n in sizes}
+    first = next(iter(experiments.values()))
+    trained = plan.train(CompiledQuadratic(Quadratic(), first.scenario.budget), "quadratic")
+    records = {}
+    for n, experiment in experiments.items():
+        folder, failures = play(experiment, policies, plan.out / f"{growth}-n{n}", plan.effort)
+        if failures:
+            return Studied(folder, None, failures)
+        records[n] = folder.results([*policies])
+    about = f"B = {first.scenario.budget}, {first.length}"
+    return Studied(folder, report(trained.trajectory, records, growth, about, plan.out), {})
+
+
+def report(
+    trajectory: pl.DataFrame, records: Mapping[int, pl.DataFrame], growth: str, about: str, folder: Path
+) -> Report:
+    """Summarise the policies, and leave tables, curves and the picture in a folder, named after the growth.
+
+    ``trajectory`` and ``records`` are as for ``suboptimality_on_clocks``; ``about`` names budget, rounds and seeds.
+    """
+    curves, found = suboptimality_on_clocks(trajectory, records), summarise(records)
+    quantities = ["runtime/ofta", "total_worker_time/ofta", "round_time", "mean_regret"]
+    tables = [summary_table(f"n = {n}: {growth}, {about}", found.filter(n=n), quantities) for n in records]
+    files = write(folder, {f"{growth}.md": markdown(tables), f"{growth}.csv": found, f"{growth}-curves.csv": curves})
+    pictures = draw(curves, f"icml2025-quadratic, {growth} ({about})", folder / "plots" / growth)
+    sentences = [remark(curves["round"][-1], curves["suboptimality"][-1])]
+    sentences += [ONE_SEED] * (next(iter(records.values()))["seed"].n_unique() == 1)
+    sentences += [f"n = {n}: {note}" for n, frame in records.items() if (note := equal_clocks_note(frame))]
+    return Report(found, tables, files, pictures, remark="\n".join(sentences))
+
+
+def suboptimality_on_clocks(trajectory: pl.DataFrame, records: Mapping[int, pl.DataFrame]) -> pl.DataFrame:
+    """Join a trajectory of the quadratic with the records of ``ata_gym.bench`` for each n; means over the seeds.
+
+    The columns are n, policy, round, runtime, total_worker_time, round_time (the mean of all rounds so far),
+    mean_regret (likewise the proxy regret; null for GTA, whose rounds are races), for each of these four a column with
+    ``_half`` added (half the width of the 95 % confidence interval over seeds; null for one seed), and suboptimality.
+    """
+    # a task's loss is f - f* before the step: after a round it is the next round's loss; the last round was evaluated
+    after = pl.col("loss").shift(-1).fill_null(pl.col("suboptimality").last())
+    quantities, frames = pl.col("runtime", "total_worker_time", "regret"), []
+    for n, frame in records.items():
+        seeds = frame["seed"].n_unique()
+        half = quantities.std() * (statistics.quantile(seeds) / seeds**0.5)
+        means = frame.group_by("policy", "round", maintain_order=True).agg(quantities.mean(), half.name.suffix("_half"))
+        frames.append(means.select(pl.lit(n, pl.Int64).alias("n"), pl.all()))
+    rounds = pl.col("round")
+    return (
+        pl.concat(frames)
+        .with_columns(round_time=pl.col("runtime") / rounds, round_time_half=pl.col("runtime_half") / rounds)
+        .with_columns(mean_regret=pl.col("regret") / rounds, mean_regret_half=pl.col("regret_half") / rounds)
+        .drop("regret", "regret_half")
+        .join(trajectory.select("round", suboptimality=after), on="round", maintain_order="left")
+    )
+
+
+def summarise(records: Mapping[int, pl.DataFrame]) -> pl.DataFrame:
+    """Results after the last round: columns n, policy, quantity, mean, low and high, as of ``statistics.summarise``.
+
+    Beside the quantities of ``statistics.summarise`` these are ``round_time`` and ``mean_regret``, means over rounds.
+    """
+    frames = []
+    for n, frame in records.items():
+        totals = statistics.summarise(frame)
+        means = totals.filter(pl.col("quantity").is_in(["runtime", "regret"])).with_columns(
+            pl.col("quantity").replace({"runtime": "round_time", "regret": "mean_regret"}),
+            pl.col("mean", "low", "high") / pl.lit(frame["round"].max()),
+        )
+        frames.append(pl.concat([totals, means]).select(pl.lit(n, pl.Int64).alias("n"), pl.all()))
+    return pl.concat(frames)
+
+
+def remark(rounds: int, left: float) -> str:
+    """A sentence on what is not as published, from the number of rounds played and f - f* after the last."""
+    if rounds == PUBLISHED_ROUNDS:
+        return f"This is the published length; f - f* ends at {left:.3g}."
+    return (
+        f"The published curves have {PUBLISHED_ROUNDS:,} rounds and these have {rounds:,}, with the published problem, "
+        f"step size and task times: they end at f - f* = {left:.3g}, earlier than the published ones, and what ata and "
+        f"ata-empirical have learned until then gives other ratios and means than the published end. "
+        f"--rounds {PUBLISHED_ROUNDS} plays them all."
+    )
+
+
+def draw(curves: pl.DataFrame, title: str, stem: Path) -> list[Path]:
+    """Draw the curves as one picture with a column for each number of workers, as PNG and SVG.
+
+    Bands are 95 % confidence intervals over seeds: of the mean round time and regret, or of the clock at each round.
+    """
+    sizes = curves["n"].unique(maintain_order=True).to_list()
+    with style.figure(max(1.0 + 2.9 * len(sizes), _LEAST_WIDTH), 9.6) as picture:
+        picture.set_layout_engine("constrained", w_pad=0.1)
+        grid = picture.subplots(len(ROWS), len(sizes), sharey="row", squeeze=False)
+        for (x, y, label), panels in zip(ROWS, grid, strict=True):
+            for n, axes in zip(sizes, panels, strict=True):
+                _panel(axes, curves.filter(n=n), x, y)
+            panels[0].set_ylabel(label)
+        picture.align_ylabels(grid[:, 0])
+        for n, axes in zip(sizes, grid[0], strict=True):
+            axes.set_title(f"n = {n}", fontweight="bold")
+        handles, labels = grid[0, 0].get_legend_handles_labels()
+        picture.legend(handles, labels, loc="outside lower center", ncols=len(labels), handlelength=2.6)
+        picture.suptitle(title, x=0.01, ha="left", fontsize=10, fontweight="bold")
+        return style.save(picture, stem)
+
+
+def _panel(axes: Axes, curves: pl.DataFrame, x: str, y: str) -> None:
+    by_round = x == "round"
+    axes.set(xlabel=x.replace("_", " "), xscale="linear" if by_round else "log", yscale="log")
+    if not by_round:
+        fallen = curves.filter(pl.col(y) <= _FALLEN * pl.col(y).max())
+        curves = fallen if fallen["round"].n_unique() > 1 else curves
+    policies = curves["policy"].unique(maintain_order=True).to_list()
+    for policy, line in style.lines(policies).items():
+        above = curves.filter(pl.col(y) > 0, policy=policy)  # OFTA has no regret, and GTA's is not defined
+        across, up = above[x].to_numpy(), above[y].to_numpy()
+        axes.plot(across, up, label=policy, **line)
+        half = above[f"{y if by_round else x}_half"].cast(pl.Float64).to_numpy()
+        if np.isnan(half).all():
+            continue
+        value, other, band = (up, across, axes.fill_between) if by_round else (across, up, axes.fill_betweenx)
+        low = np.maximum(value - half, value / 10)  # the axis is logarithmic
+        band(other, low, value + half, color=line["color"], alpha=0.2, linewidth=0)
+    axes.margins(x=0.02)
+    style.plain_numbers(axes)
+    if y == "suboptimality":
+        axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))

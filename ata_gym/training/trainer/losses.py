@@ -1,0 +1,172 @@
+"""The losses of a round's tasks: in one forward pass for a problem, one after the other for ``Tasks``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ata_gym.simulation.keys import derive_keys
+from ata_gym.training.models.device import autocast
+from ata_gym.training.models.model import accepting
+from ata_gym.training.problem import Problem
+from ata_gym.training.tasks.tasks import Tasks, joined
+from ata_gym.training.trainer.mixing import Compute, apart_and_together
+from ata_gym.training.trainer.settings import TrainingSettings
+from ata_gym.typing import Keys
+
+Loss = Callable[[nn.Module, Any], Tensor]
+"""A function of a model and the data of tasks that gives losses."""
+
+
+class Losses(Protocol):
+    """The losses of a problem or of ``Tasks``, as the trainer uses them."""
+
+    @property
+    def chunk(self) -> int | None:
+        """How many tasks have one forward and backward pass together; None for all of a round."""
+
+    def check(self, model: nn.Module) -> None:
+        """Raise ValueError if the tasks computed at once would not have the gradients that they have alone."""
+
+    def draw(self, problem: Any, round_index: int, first: int, tasks: Sequence[int]) -> Any:
+        """The data of some tasks of a round, whose task 0 is number ``first`` of the whole training.
+
+        ``problem`` is the one of the trainer, or a copy of it on another device.
+        """
+
+    def mean(self, model: nn.Module, batch: Any, tasks: int) -> Tensor:
+        """The mean loss of the tasks in what ``draw`` gave."""
+
+    def each(self, problem: Any, model: nn.Module, batch: Any, tasks: int) -> Tensor:
+        """The loss of each task in what ``draw`` gave, shape (tasks,); problem and model may be on another device."""
+
+
+class FusedLosses:
+    """The losses of a problem: sample s of task b in round k is drawn from a key of (k, b m + s), m samples a task."""
+
+    def __init__(self, problem: Problem, settings: TrainingSettings, key: Keys) -> None:
+        self.chunk = settings.chunk
+        self._problem, self._key, self._size = problem, key, settings.micro_batch
+        self._precision = settings.precision
+        self._loss = compiled(problem.loss, settings)
+
+    def check(self, model: nn.Module) -> None:
+        """Compare the losses of four samples in one batch with their losses in two batches."""
+
+        def of(tasks: Sequence[int]) -> Compute:
+            samples = derive_keys(self._key, 0, np.array(tasks))
+            return lambda twin: self._problem.loss(twin, self._problem.draw(samples))
+
+        if (found := apart_and_together(model, of(range(4)), [of([0, 1]), of([2, 3])])) is not None:
+            raise ValueError(
+                f"the model or the loss of {self._problem.name} mixes the samples of a batch, so that a task would "
+                f"have no gradient of its own: a loss is {found[0]:.4g} beside one sample and {found[1]:.4g} beside "
+                "three. In place of BatchNorm use GroupNorm, or call eval() on it; or train with "
+                "ata_gym.training.Tasks, where each task has a pass of its own"
+            )
+
+    def draw(self, problem: Problem, round_index: int, first: int, tasks: Sequence[int]) -> Any:
+        """The samples of the tasks; ``first`` does not matter, since they are drawn with replacement."""
+        samples = (np.array(tasks)[:, None] * self._size + np.arange(self._size)).ravel()
+        return problem.draw(derive_keys(self._key, round_index, samples))
+
+    def mean(self, model: nn.Module, batch: Any, tasks: int) -> Tensor:
+        """The mean over all samples, at least in float32."""
+        return self._of_tasks(self._loss, model, batch, tasks).mean()
+
+    def each(self, problem: Problem, model: nn.Module, batch: Any, tasks: int) -> Tensor:
+        """The loss of each task, from one forward pass."""
+        return self._of_tasks(problem.loss, model, batch, tasks)
+
+    def _of_tasks(self, loss: Any, model: nn.Module, batch: Any, tasks: int) -> Tensor:
+        with _precision(model, self._precision), accepting(self._problem.name):
+            losses = loss(model, batch)
+        shape = (tasks * self._size,)
+        if not isinstance(losses, Tensor) or losses.shape != shape:
+            got = tuple(losses.shape) if isinstance(losses, Tensor) else losses
+            raise ValueError(
+                f"the loss of {self._problem.name} must give one number per sample, shape {shape}, not {got!r}: "
+                'for losses of torch, reduction="none"; for one number per batch, see ata_gym.training.Tasks'
+            )
+        if self._size == 1 and losses.dtype in {torch.float32, torch.float64}:
+            return losses
+        return losses.reshape(tasks, -1).mean(1, dtype=torch.promote_types(losses.dtype, torch.float32))
+
+
+class SeparateLosses:
+    """The losses of ``Tasks``: each task, or each chunk of tasks of equal shapes, has a forward pass of its own."""
+
+    def __init__(self, tasks: Tasks, settings: TrainingSettings, key: int) -> None:
+        if settings.micro_batch > 1 or settings.chunk is not None or settings.graphs:
+            raise ValueError(
+                f"a task of {tasks.name} is one batch of its loader: leave out micro_batch, chunk and graphs, set the "
+                "batch size in the loader, and chunk in ata_gym.training.Tasks"
+            )
+        self.chunk = tasks.chunk
+        self._tasks, self._batches, self._precision = tasks, tasks.batches(key), settings.precision
+        self._loss = compiled(tasks.loss, settings)
+
+    def check(self, model: nn.Module) -> None:
+        """If the first tasks of a chunk can be joined, compare the loss of the joined tasks with their mean loss."""
+        batches = [] if self.chunk == 1 else self.draw(self._tasks, 0, 0, range(self.chunk))
+        if len(batches) == 0 or joined(batches) is None:
+            return
+
+        def of(some: list[Any]) -> Compute:
+            return lambda twin: self.mean(twin, some, len(some))[None]
+
+        def separate(twin: nn.Module) -> Tensor:
+            return torch.stack([self._tasks.loss(twin, batch) for batch in batches]).mean()[None]
+
+        if (found := apart_and_together(model, of(batches), [separate])) is not None:
+            raise ValueError(
+                f"chunk={self.chunk} changes the gradient of {self._tasks.name}: the mean loss of its first tasks is "
+                f"{found[0]:.4g}, and {found[1]:.4g} when they are joined. Leave chunk out, unless loss_fn is a mean "
+                "over samples that do not depend on each other"
+            )
+
+    def draw(self, problem: Tasks, round_index: int, first: int, tasks: Sequence[int]) -> list[Any]:
+        """A batch for each task."""
+        return [self._batches[first + task] for task in tasks]
+
+    def mean(self, model: nn.Module, batch: list[Any], tasks: int) -> Tensor:
+        """The mean of the tasks' losses."""
+        with _precision(model, self._precision):
+            if tasks == 1:
+                return self._loss(model, batch[0])
+            if (whole := joined(batch)) is not None:
+                return self._loss(model, whole)
+            return torch.stack([self._loss(model, one) for one in batch]).mean()
+
+    def each(self, problem: Tasks, model: nn.Module, batch: list[Any], tasks: int) -> Tensor:
+        """The loss of each task, from a forward pass for each."""
+        versions = [part._version for part in model.buffers()]
+        with _precision(model, self._precision):
+            losses = torch.stack([problem.loss(model, one) for one in batch])
+        if [part._version for part in model.buffers()] != versions:
+            raise ValueError(
+                f"a forward pass of the model of {self._tasks.name} changes its buffers, such as the running "
+                "statistics of batch norm, so that the order in which workers run their tasks would matter: call "
+                "eval() on those layers, or train on the times of a pool"
+            )
+        return losses
+
+
+def _precision(model: nn.Module, name: str) -> AbstractContextManager[Any]:
+    return nullcontext() if name == "float32" else autocast(model, name)
+
+
+def compiled(loss: Loss, settings: TrainingSettings) -> Loss:
+    """A loss as the settings ``compile`` and ``graphs`` ask for it."""
+    if settings.graphs:
+        return (
+            torch.compile(loss, mode="reduce-overhead")
+            if settings.compile
+            else torch.compile(loss, backend="cudagraphs")
+        )
+    return torch.compile(loss) if settings.compile else loss

@@ -1,0 +1,118 @@
+"""The settings of training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any
+
+import torch
+from torch import nn
+
+from ata_gym.training.models.device import find_device, find_precision
+from ata_gym.training.trainer.optimizers import (
+    OptimizerFactory,
+    ParameterGroups,
+    ScheduleFactory,
+    factory_name,
+    find_schedule,
+)
+from ata_gym.utils.validation import flag, real, whole_number
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TrainingSettings:
+    """How a model is trained: the keyword arguments of ``Trainer``, ``TrainingWrapper`` and ``MethodRun``.
+
+    Raises
+    ------
+    ValueError
+        For a bad value, or a device that torch does not see.
+
+    Examples
+    --------
+    >>> settings = TrainingSettings(optimizer="adam", schedule="cosine:1000", micro_batch=4)
+    >>> settings.lr is None, settings.device
+    (True, device(type='cpu'))
+    """
+
+    model: nn.Module | Callable[[], nn.Module] | None = None
+    """A module, of which a copy is trained, or a function that returns one; by default the problem's model."""
+    inplace: bool = False
+    """Whether the module itself is trained instead of a copy; ``reset`` puts its initial weights back."""
+    micro_batch: int = 1
+    """The number m of samples of a task, whose loss is their mean."""
+    optimizer: str | OptimizerFactory | None = None
+    """``"sgd"``, ``"momentum"``, ``"adam"``, ``"adamw"`` or any factory such as ``torch.optim.RMSprop``; by default the
+    problem's own."""
+    lr: float | None = None
+    """Learning rate; by default the problem's for a named optimiser, and the factory's own for a factory."""
+    parameter_groups: ParameterGroups | None = None
+    """A function of the model that gives what the optimiser is made of: groups of parameters with their options, or
+    ``lambda model: model.named_parameters()``; by default all trained weights are one group."""
+    clip_norm: float | None = None
+    """The largest Euclidean norm of a round's gradient; a longer one is scaled down to it."""
+    ema: float | None = None
+    """The decay of an exponential moving average of weights and buffers, which is evaluated in their place; 0 to 1."""
+    chunk: int | None = None
+    """For a problem, how many tasks are computed at once, which bounds the memory; by default all B. Layers such as
+    dropout then draw from a key for each chunk. Tasks have their own."""
+    schedule: str | ScheduleFactory | None = "constant"
+    """How the learning rate changes from round to round: see ``optimizers.find_schedule``; or any of torch's schedules
+    that need no metric."""
+    precision: str = "float32"
+    """``"float32"``, or ``"bfloat16"`` or ``"float16"``: torch's automatic mixed precision. With ``"float16"``
+    torch's ``GradScaler`` scales the loss, and a round whose gradient overflows moves no weights."""
+    compile: bool = False
+    """Whether ``torch.compile`` compiles the model and the loss."""
+    graphs: bool = False
+    """On CUDA: whether ``torch.compile`` captures the passes of a gradient as CUDA graphs, whose kernels are launched
+    together: its backend ``"cudagraphs"``, or with ``compile=True`` its mode ``"reduce-overhead"``."""
+    device: str | torch.device = "cpu"
+    """``"cpu"``, ``"cuda"`` or ``"cuda:<index>"``. The data is moved there once."""
+    seed: int = 0
+    """Keys the initial weights and the gradients."""
+    on_step: Callable[[int, float, Any], None] | None = None
+    """Called after each round with the rounds done, the loss of the round, and the trainer."""
+
+    def __post_init__(self) -> None:
+        device = find_device(self.device)
+        checked = {
+            "micro_batch": whole_number("micro_batch", self.micro_batch),
+            "lr": None if self.lr is None else real("lr", self.lr),
+            "schedule": "constant" if self.schedule is None else self.schedule,
+            "inplace": flag("inplace", self.inplace),
+            "clip_norm": None if self.clip_norm is None else real("clip_norm", self.clip_norm),
+            "ema": None if self.ema is None else real("ema", self.ema, up_to=1.0),
+            "chunk": None if self.chunk is None else whole_number("chunk", self.chunk),
+            "compile": flag("compile", self.compile),
+            "graphs": flag("graphs", self.graphs),
+            "device": device,
+            "seed": whole_number("seed", self.seed, 0),
+        }
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
+        find_precision(self.precision)
+        find_schedule(self.schedule)
+        for name in ("parameter_groups", "on_step"):
+            if not (getattr(self, name) is None or callable(getattr(self, name))):
+                raise ValueError(f"{name} must be a function, not {getattr(self, name)!r}")
+        if self.graphs and self.chunk is not None:
+            raise ValueError("graphs=True captures all tasks of a round at once: leave out chunk=...")
+        if self.graphs and device.type != "cuda":
+            raise ValueError(
+                f'graphs=True needs a CUDA device, and this is {self.device}: leave it out, or use device="cuda"'
+            )
+
+    def to_data(self) -> dict[str, Any]:
+        """The settings that the trajectory depends on; a factory is given by its name, a device by its type."""
+        return {field.name: _plain(getattr(self, field.name)) for field in fields(self) if field.name not in _LEFT_OUT}
+
+
+_LEFT_OUT = {"model", "inplace", "on_step"}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, torch.device):
+        return value.type
+    return factory_name(value) if callable(value) else value

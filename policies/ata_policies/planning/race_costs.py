@@ -1,0 +1,158 @@
+"""What races cost on average: rounds played in one kernel on task times that are the same for every race."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ata_gym.simulation.heap import Heap, build_heap, sift_down, take_off_top
+from ata_gym.theory.simulated.costs import Costs
+from ata_gym.typing import Floats, Ints
+from ata_gym.utils.compiled import gufunc, inlined, phase
+
+_LARGE = 900
+"""Times beyond 2**900 are divided by a power of two, so that no sum overflows."""
+_LARGEST = 2**28
+"""Tasks that may be started in the rounds played with a race."""
+
+
+def race_costs(times: Floats, races: Ints, budget: int, replicates: int, factors: Floats | None = None) -> Costs:
+    """Estimate the expected round time and worker time of races by playing ``replicates`` rounds with each.
+
+    The rounds are those of ``ata_gym.simulation.rounds.race_round``, where nobody dies. The j-th task of worker i
+    takes, over the replicates, each of its times equally often, in an order that depends on i and j only, so that races
+    are compared on the same task times, in this call and in later ones. ValueError if the rounds may have more than
+    2**28 tasks; nothing else is checked here.
+
+    Where the distributions are uncertain, all times of worker i in a round are multiplied by one of its ``factors``,
+    each of them in equally many rounds.
+
+    Parameters
+    ----------
+    times
+        (n, S) equally likely task times of each worker, finite and at least 0.
+    races
+        (C, n) tasks for each worker, at least ``budget`` in total.
+    factors
+        (n, F) equally likely factors, at least 0; by default 1.
+
+    Examples
+    --------
+    Both start their two tasks, worker 0 ends the round at 2, and worker 1 is cancelled:
+
+    >>> race_costs(np.array([[1.0], [5.0]]), np.array([[2, 2], [2, 0]]), budget=2, replicates=4)
+    Costs(round_time=array([2., 2.]), worker_time=array([4., 2.]))
+    """
+    if replicates * (len(times) + budget) > _LARGEST:
+        raise ValueError(
+            f"playing {replicates} rounds of {len(times)} workers and {budget} results has more than 2**28 tasks: "
+            "use a smaller budget, or fewer workers or replicates"
+        )
+    unit = 2.0 ** max(0, math.frexp(float(times.max(initial=0.0)))[1] - _LARGE)
+    if factors is None:
+        factors = np.ones((len(times), 1))
+    scaled = times / unit if unit > 1.0 else times
+    played = _play(scaled, factors, races, np.int64(budget), np.int64(replicates))
+    return Costs(*(part * unit for part in played))
+
+
+@inlined
+def _shuffled(replicate: Any, replicates: Any, mask: Any, task: Any) -> Any:
+    """The place of a replicate in the order of a task, which is a number of 64 bits: a permutation by mixing bits.
+
+    The mask is the least 2**k - 1 that is as large as any replicate.
+    """
+    # the number's own bits, mixed (splitmix64; Steele, Lea and Flood, "Fast splittable pseudorandom numbers", 2014)
+    z = np.uint64(task * np.uint64(0x9E3779B97F4A7C15))
+    z = np.uint64((z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9))
+    z = np.uint64((z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB))
+    z = np.uint64(z ^ (z >> np.uint64(31)))
+    x = np.uint64(replicate)
+    while True:  # each step maps the numbers up to the mask one to one; numbers that are no replicate are mapped again
+        for shift in (np.uint64(0), np.uint64(21), np.uint64(42)):
+            own = np.uint64(z >> shift)
+            x = np.uint64((x ^ own) & mask)
+            x = np.uint64((x * ((own >> np.uint64(9)) | np.uint64(1))) & mask)
+            x = np.uint64(x ^ (x >> np.uint64(3)))
+        if x < replicates:
+            return x
+
+
+class _Sample(NamedTuple):
+    """The task times of all rounds."""
+
+    times: Floats
+    """(n, S) as for ``race_costs``."""
+    factors: Floats
+    """(n, F)"""
+    time: Ints
+    """(R,) which of its times a task takes in the round of each place of its order."""
+    factor: Ints
+    """(R,) which of its factors a worker has, likewise."""
+    mask: Any
+    """The least 2**k - 1 that is as large as any round."""
+
+
+@phase
+def _place(sample: _Sample, replicate: int, worker: int, task: int) -> int:
+    """The place of a round in the order of a worker's task."""
+    number = (np.uint64(worker) << np.uint64(32)) | np.uint64(task)
+    return np.int64(_shuffled(np.uint64(replicate), np.uint64(len(sample.time)), sample.mask, number))
+
+
+@phase
+def _play_round(
+    sample: _Sample, race: Ints, budget: int, replicate: int, heap: Heap, factor: Floats, started: Ints
+) -> tuple[float, float]:
+    """The round time and worker time of a round; the last three arrays are overwritten."""
+    times, size = sample.times, 0
+    for i in range(len(race)):
+        if race[i] > 0:
+            if sample.factors.shape[1] > 1:
+                factor[i] = sample.factors[i, sample.factor[_place(sample, replicate, i, 0xFFFFFFFF)]]
+            first = times[i, sample.time[_place(sample, replicate, i, 0)]]
+            heap.key[size], heap.worker[size], started[i] = factor[i] * first, i, 1
+            size += 1
+    build_heap(heap, size)
+    idle = 0.0
+    for _ in range(budget - 1):
+        i, now = heap.worker[0], heap.key[0]
+        if started[i] < race[i]:
+            heap.key[0] = now + factor[i] * times[i, sample.time[_place(sample, replicate, i, started[i])]]
+            started[i] += 1
+        else:
+            idle += now
+            size = take_off_top(heap, size)
+        sift_down(heap, size, 0)
+    return heap.key[0], idle + size * heap.key[0]
+
+
+@gufunc(
+    "void(float64[:,:], float64[:,:], int64[:], int64[:], int64[:], float64[:], float64[:])",
+    "(n,s),(n,f),(n),(),()->(),()",
+)
+def _play(
+    times: Floats, factors: Floats, race: Ints, budget: Ints, replicates: Ints, round_time: Floats, worker_time: Floats
+) -> None:
+    n, slices = times.shape
+    rounds = replicates[0]
+    mask = np.uint64(1)
+    while mask < np.uint64(rounds):
+        mask = np.uint64(mask << np.uint64(1))
+    middle = 2 * np.arange(rounds) + 1
+    sample = _Sample(
+        times,
+        factors,
+        middle * slices // (2 * rounds),
+        middle * factors.shape[1] // (2 * rounds),
+        np.uint64(mask - np.uint64(1)),
+    )
+    heap, factor, started = Heap(np.empty(n), np.empty(n, np.int64)), factors[:, 0].copy(), np.zeros(n, np.int64)
+    total, work = 0.0, 0.0
+    for r in range(rounds):
+        time, busy = _play_round(sample, race, budget[0], r, heap, factor, started)
+        total += time
+        work += busy
+    round_time[0], worker_time[0] = total / rounds, work / rounds

@@ -1,0 +1,222 @@
+"""The search for the race of the fastest workers that costs least in simulated rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import groupby, product
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ata_gym.pools.pool import Pool, checked_pool
+from ata_gym.theory.round_time.units import rescaled
+from ata_gym.theory.simulated.slices import known_sample
+from ata_gym.typing import Floats, Ints
+from ata_gym.utils.validation import non_negative, whole_number
+from ata_policies.planning.race_costs import race_costs
+from ata_policies.planning.races import EVERYTHING, race_allocation, share_out
+
+STRIDE = 4
+"""Length of the first steps of a search."""
+_ROUGH = 64
+"""Rounds with each candidate of a search that has no start."""
+_GROWTH = 1.06
+"""From one number of workers, or of tasks, to the next one on the scales of a search."""
+_SLICES = 256
+"""Equally likely times of a worker where its distribution is known."""
+
+Place = tuple[int, int]
+"""Where a race is on the scales of numbers of workers and of tasks."""
+Loss = Callable[["Choice"], tuple[float, float]]
+
+
+class Choice(NamedTuple):
+    """Which race of ``race_allocation``, and what it costs on average, in units of time."""
+
+    fastest: int
+    """Workers in the race."""
+    tasks: int
+    """Tasks shared out among them, before the cap of B each; ``EVERYTHING``: B each."""
+    round_time: float
+    worker_time: float
+    stride: int
+    """Length of the steps with which the search has to go on; 0 if it is done."""
+
+    def total(self, price: float) -> float:
+        """Round time + price * worker time."""
+        return self.round_time + price * self.worker_time
+
+
+class RaceSearch:
+    """Chooses how many of the fastest workers race, and for how many tasks: the least round time + price * worker time.
+
+    Of the races that cost at most ``1 + tolerance`` times the least, it takes the one with the least worker time. The
+    numbers of workers and of tasks are searched on scales that grow by 6 % and at least 1, the tasks from exactly B to
+    B for every worker, step by step, with long steps first. At price 0 no race costs less than that of all workers with
+    B tasks each. Ours.
+
+    Parameters
+    ----------
+    times, replicates, factors
+        (n, S) equally likely task times of each worker, rounds to play with each candidate, and (n, F) factors where
+        the times are uncertain: see ``race_costs``.
+    scores
+        (n,) estimated task times, which rank the workers and share out the tasks: see ``race_allocation``.
+    least
+        Workers that have to be in the race, from 1 to n.
+
+    Examples
+    --------
+    >>> from ata_gym import scenario
+    >>> named = scenario("icml2025-cifar100")
+    >>> times = known_sample(named.pool, 64)
+    >>> RaceSearch(times, times.mean(axis=1), named.budget, price=0.1).search()[:2]
+    (5, 30)
+    """
+
+    def __init__(
+        self,
+        times: ArrayLike,
+        scores: ArrayLike,
+        budget: int,
+        price: float,
+        *,
+        tolerance: float = 0.0,
+        replicates: int = 256,
+        factors: Floats | None = None,
+        least: int = 1,
+    ) -> None:
+        ranked = np.asarray(scores, np.float64)
+        order = np.argsort(ranked, kind="stable")[: max(1, int((ranked < np.inf).sum()))]
+        self._times, self._scores = np.asarray(times, np.float64)[order], ranked[order]
+        self._factors = np.ones((len(order), 1)) if factors is None else factors[order]
+        self._budget, self._price, self._tolerance, self._replicates = budget, price, tolerance, replicates
+        self._workers = _scale(min(least, len(order)), len(order))
+        self._tasks = [*_scale(budget, 4 * budget), EVERYTHING]
+        self._last = len(self._workers) - 1, len(self._tasks) - 1
+        self._known: dict[Place, Choice] = {}
+
+    def search(self) -> Choice:
+        """Search from the best of every second number of workers and of tasks, on few rounds.
+
+        ValueError if the rounds may have more than 2**28 tasks.
+        """
+        every_second = product(*(sorted({*range(0, last, 2), last}) for last in self._last))
+        rough = self._play(list(every_second), min(_ROUGH, self._replicates))
+        return self._search_from(min(rough, key=lambda place: rough[place].total(self._price)), STRIDE, None)
+
+    def search_from(self, fastest: int, tasks: int, stride: int = STRIDE, most: int | None = None) -> Choice:
+        """Search from a race, such as an earlier choice; ValueError as for ``search``.
+
+        ``stride`` is the length of the first steps. The search ends early when it has played ``most`` races, but at
+        least once around its start.
+        """
+        here = _nearest(fastest, self._workers), _nearest(tasks, self._tasks)
+        return self._search_from(here, max(stride, 1), most)  # a negative one would never end
+
+    def _search_from(self, here: Place, stride: int, most: int | None) -> Choice:
+        if self._price > 0.0:
+            here, stride = self._walk(lambda choice: (choice.total(self._price), 0.0), here, stride, most)
+            if self._tolerance > 0.0:
+                here, stride = self._walk(self._frugal(here), here, stride or STRIDE, most)
+        else:
+            self._known |= self._play([self._last], self._replicates)
+            here, stride = self._walk(self._frugal(self._last), here, stride, most)
+        return self._known[here]._replace(stride=stride)
+
+    def _walk(self, loss: Loss, here: Place, step: int, most: int | None) -> tuple[Place, int]:
+        """Step to the best neighbour until none is better; of equal ones to the smallest race."""
+        known = self._known
+        while step:
+            steps = np.array(list(product((-step, 0, step), repeat=2)))
+            around = {(i, j) for i, j in np.clip(here + steps, 0, self._last).tolist()}
+            known |= self._play(sorted(around - known.keys()), self._replicates)
+            best = min(around, key=lambda place: (loss(known[place]), place))
+            if (loss(known[best]), best) < (loss(known[here]), here):  # never where extreme times make it no number
+                here = best
+            else:
+                step //= STRIDE
+            if most is not None and len(known) >= most:
+                break
+        return here, step
+
+    def _frugal(self, place: Place) -> Loss:
+        """The cost above the tolerated cost of a place counts first, then worker time."""
+        limit = (1.0 + self._tolerance) * self._known[place].total(self._price)
+        return lambda choice: (max(choice.total(self._price) - limit, 0.0), choice.worker_time)
+
+    def _play(self, places: list[Place], rounds: int) -> dict[Place, Choice]:
+        """The races of these places, and what they cost."""
+        found = []
+        for i, group in groupby(places, key=lambda place: place[0]):
+            tasks, size = np.array([self._tasks[j] for _, j in group]), self._workers[i]
+            races = share_out(np.tile(self._scores[:size], (len(tasks), 1)), tasks, self._budget)
+            time, work = race_costs(self._times[:size], races, self._budget, rounds, self._factors[:size])
+            found += [Choice(size, *one, 0) for one in zip(tasks.tolist(), time.tolist(), work.tolist(), strict=True)]
+        return dict(zip(places, found, strict=True))
+
+
+class Race(NamedTuple):
+    """A race and what it costs on average, in units of time."""
+
+    allocation: Ints
+    """(n,) tasks for each worker."""
+    round_time: float
+    worker_time: float
+
+
+def best_race(pool: Pool, budget: int, price: float, tolerance: float = 0.0, replicates: int = 1024) -> Race:
+    """Find the race of least expected round time + price * expected worker time where the distributions are known.
+
+    The search is ``RaceSearch`` with the workers ranked in three ways: by their mean times, and by their times per
+    result in a race as long as all workers together need, and twice that. The best of the three is returned.
+
+    Tasks count as independent, those of traces too. ValueError is raised if the budget is not a whole number of at
+    least 1 or is too large to play rounds (see ``can_simulate``), or the price or the tolerance is negative.
+
+    >>> from ata_gym import scenario
+    >>> named = scenario("icml2025-cifar100")
+    >>> race = best_race(named.pool, named.budget, price=0.05)
+    >>> race.allocation[:9]
+    array([14,  7,  4,  3,  2,  2,  1,  1,  0])
+    """
+    budget = whole_number("budget", budget)
+    price, tolerance = non_negative("price", price), non_negative("tolerance", tolerance)
+    means = checked_pool(pool).mean()
+    pool, unit = rescaled(pool, float(means.min()))
+    times = known_sample(pool, _SLICES)
+    everybody = np.full((1, pool.n), budget)
+    end = float(race_costs(times, everybody, budget, _SLICES).round_time[0])
+    races = []
+    for scores in (times.mean(axis=1), time_per_result(times, end), time_per_result(times, 2 * end)):
+        choice = RaceSearch(times, scores, budget, price, tolerance=tolerance, replicates=replicates).search()
+        allocation = race_allocation(scores, choice.fastest, choice.tasks, budget)
+        races.append(Race(allocation, choice.round_time * unit, choice.worker_time * unit))
+    return min(races, key=lambda race: race.round_time + price * race.worker_time)
+
+
+def time_per_result(times: ArrayLike, until: float) -> Floats:
+    """Time that workers spend per result if a task is cancelled after ``until``, shape (n,): E min(X, t) / P(X <= t).
+
+    Without an end it is the mean; with one, a worker that is mostly fast and seldom very slow looks as good as it is in
+    a race. ``times`` has shape (n, S), equally likely task times; a worker that is never done by then gets infinity.
+
+    >>> time_per_result([[1.0, 9.0], [4.0, 4.0]], until=5.0)
+    array([6., 4.])
+    """
+    table = np.asarray(times, np.float64)
+    spent, done = np.minimum(table, until).mean(axis=1), (table <= until).mean(axis=1)
+    return np.asarray(np.divide(spent, done, out=np.full_like(spent, np.inf), where=done > 0))
+
+
+def _scale(least: int, most: int) -> list[int]:
+    """Whole numbers from ``least`` to ``most``, growing by 6 % and at least 1."""
+    numbers = [least]
+    while numbers[-1] < most:
+        numbers.append(min(most, max(numbers[-1] + 1, round(numbers[-1] * _GROWTH))))
+    return numbers
+
+
+def _nearest(number: int, scale: list[int]) -> int:
+    return min(range(len(scale)), key=lambda place: abs(scale[place] - number))

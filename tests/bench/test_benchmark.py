@@ -1,0 +1,252 @@
+"""The door to the bench: what policies may be, what is kept, and what the results say."""
+
+from __future__ import annotations
+
+import linecache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+import ata_policies
+from ata_gym import bench, expected_round_time, optimal_allocation
+from ata_gym.bench.benchmark import PolicyFailedWarning
+from ata_gym.bench.cost_regret import added_up
+from ata_gym.bench.given import source_of
+from ata_gym.bench.report.comparisons import performance_profile, probability_of_improvement
+from ata_gym.pools import deterministic, exponential, log_normal, pareto, uniform
+from ata_gym.scenarios import Scenario
+from ata_gym.theory.round_time.several import expected_round_times
+from ata_policies import AllocationPolicy, Setting, registry
+
+SMALL: dict[str, Any] = {"rounds": 40, "seeds": 3, "jobs": 1}
+POOL = exponential([1.0, 2.0, 4.0])
+
+
+class Fastest(AllocationPolicy):
+    """Gives everything to one worker."""
+
+    def __init__(self, setting: Setting, *, worker: int = 0, seed: int = 0) -> None:
+        super().__init__(setting, seed=seed)
+        self.worker = worker
+
+    def allocate(self, state):
+        return np.tile(np.eye(self.setting.n, dtype=np.int64)[self.worker] * self.setting.budget, (len(state.round), 1))
+
+
+CELL = '''
+class Mine(Base):
+    """Written in a notebook."""
+
+    def allocate(self, state):
+        return super().allocate(state)
+'''
+
+
+def in_a_notebook(cell: str = CELL) -> type[AllocationPolicy]:
+    """The class of a cell, which belongs to no file; as IPython does, linecache knows the text of the cell."""
+    name = f"<cell {abs(hash(cell))}>"
+    linecache.cache[name] = len(cell), None, cell.splitlines(keepends=True), name
+    spaces: dict[str, Any] = {"Base": Fastest, "__name__": "__main__"}
+    exec(compile(cell, name, "exec"), spaces)
+    return spaces["Mine"]
+
+
+def results_of(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.glob("results/*.parquet")}
+
+
+def test_names_classes_and_objects_play_side_by_side(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    setting = Setting(5, 8)
+    policies = {"a": "uta", "b": Fastest, "c": in_a_notebook(), "d": Fastest(setting, worker=1)}
+    results = bench.run([*policies.values()][:3], "five-workers", **SMALL)
+    assert list(results.table()["policy"].unique(maintain_order=True)) == ["uta", f"{__name__}:Fastest", "Mine"]
+    runtime = results.table().filter(quantity="runtime").rows_by_key("policy", unique=True)
+    assert runtime[f"{__name__}:Fastest"] == runtime["Mine"]
+    named = bench.run({name: policy for name, policy in policies.items() if name != "a"}, "five-workers", **SMALL)
+    runtime = named.table().filter(quantity="runtime").rows_by_key("policy", unique=True)
+    assert runtime["b"] == runtime["c"]
+    assert runtime["b"] != runtime["d"]
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(ValueError, match="Mine"):
+        ata_policies.load("Mine")
+
+
+@pytest.mark.parametrize(("policies", "message"), [
+    ([], "name at least one policy"),
+    ([3], "a policy is a name, a class or an object"),
+    ({"uta": Fastest}, "uta is the name of another policy"),
+    ([type("Twin", (Fastest,), {}), type("Twin", (Fastest,), {})], "several policies are named Twin"),
+    (Fastest(Setting(9, 2)), "was made for 9 workers, a budget of 2"),
+    ("utah", "utah"),
+])  # fmt: skip
+def test_what_is_no_policy_here_is_refused(policies, message):
+    with pytest.raises(ValueError, match=message):
+        bench.run(policies, "five-workers", **SMALL)
+    assert registry.source_given("uta") is None
+
+
+@pytest.mark.parametrize(("scenarios", "more", "message"), [
+    ([], {}, "name at least one scenario"),
+    (["five-workers", "five-workers"], {}, "several scenarios need names"),
+    ("five-workers", {"jobs": 0}, "jobs"),
+    ("five-workers", {"live": True}, "give out="),
+])  # fmt: skip
+def test_what_cannot_be_run_is_refused(scenarios, more, message):
+    with pytest.raises(ValueError, match=message):
+        bench.run("uta", scenarios, **{**SMALL, **more})
+
+
+def test_the_same_call_goes_on_with_the_policies_that_are_missing(tmp_path):
+    first = bench.run(["uta"], "five-workers", out=tmp_path, **SMALL)
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("results/*")}
+    second = bench.run(["uta", in_a_notebook()], "five-workers", out=tmp_path, **SMALL)
+    assert all(path.stat().st_mtime_ns == when for path, when in before.items())
+    assert second.records.filter(policy="uta").equals(first.records)
+    assert (tmp_path / "sources" / "Mine.py").read_text() == CELL.strip()
+    third = bench.run(["uta", in_a_notebook()], "five-workers", out=tmp_path, **SMALL)
+    assert third.table().equals(second.table())
+    with pytest.raises(ValueError, match=r"the code of Mine \(Mine\) has changed"):
+        bench.run([in_a_notebook(CELL.replace("(state)\n", "(state) + 0\n"))], "five-workers", out=tmp_path, **SMALL)
+
+
+def test_an_object_with_other_hyperparameters_is_other_code(tmp_path):
+    setting = Setting(5, 8)
+    for worker in (0, 0):
+        bench.run({"mine": Fastest(setting, worker=worker)}, "five-workers", out=tmp_path, **SMALL)
+    with pytest.raises(ValueError, match=r"the code of mine"):
+        bench.run({"mine": Fastest(setting, worker=1)}, "five-workers", out=tmp_path, **SMALL)
+
+
+def test_results_are_not_kept_without_the_source_of_a_policy(tmp_path):
+    spaces: dict[str, Any] = {"Base": Fastest, "__name__": "__main__"}
+    exec(CELL, spaces)
+    assert source_of(spaces["Mine"]) is None
+    with pytest.raises(ValueError, match="the source of each policy, and that of Mine cannot be had"):
+        bench.run(spaces["Mine"], "five-workers", out=tmp_path / "out", **SMALL)
+    assert not (tmp_path / "out").exists()
+    assert not bench.run(spaces["Mine"], "five-workers", **SMALL).failures
+
+
+def test_neither_processes_nor_the_folder_change_the_results(tmp_path):
+    one = bench.run(["uta", "ata-icml", in_a_notebook()], "five-workers", **SMALL)
+    two = bench.run(["uta", "ata-icml", in_a_notebook()], "five-workers", out=tmp_path, **{**SMALL, "jobs": 2})
+    assert one.records.equals(two.records)
+    assert one.parts[0].tasks.keys() == two.parts[0].tasks.keys()
+
+
+class Failing(Fastest):
+    """Plays one round, then fails."""
+
+    def allocate(self, state):
+        if state.round[0] > 1:
+            raise RuntimeError("no idea")
+        return super().allocate(state)
+
+
+def test_a_policy_that_fails_is_told_and_leaves_the_others_alone(tmp_path):
+    with pytest.warns(PolicyFailedWarning, match="Failing failed: .*no idea"):
+        results = bench.run(["uta", Failing], "five-workers", out=tmp_path, **SMALL)
+    assert list(results.failures) == [f"{__name__}:Failing"]
+    assert results.records["policy"].unique().to_list() == ["uta"]
+    assert "no idea" in results._repr_html_()
+    with pytest.raises(ValueError, match="Failing"):
+        results.compare("uta", "Failing")
+    with pytest.warns(PolicyFailedWarning):
+        nothing = bench.run(Failing, "five-workers", out=tmp_path / "new", **SMALL)
+    with pytest.raises(ValueError, match="no policy has finished"):
+        nothing.table()
+    bench.run("uta", "five-workers", out=tmp_path / "new", **{**SMALL, "rounds": 5})  # a corrected call is taken
+
+
+@pytest.fixture(scope="module")
+def several() -> bench.Results:
+    return bench.run(["uta", "ofta", "oracle"], ["five-workers", "icml2025-regret"], price=0.1, **SMALL)
+
+
+def test_several_scenarios_are_compared_together(several, tmp_path):
+    assert several.table()["scenario"].unique(maintain_order=True).to_list() == ["five-workers", "icml2025-regret"]
+    comparison = several.compare("ofta", "uta")
+    assert comparison.ratio.high < 1.0
+    assert not comparison.tied
+    assert comparison.improvement.mean == 1.0
+    assert "on 2 scenarios" in repr(comparison)
+    assert several.compare("ofta", "ofta").tied
+    page = several.report(tmp_path / "page.html").read_text("utf-8")
+    assert "five-workers" in page
+    assert "icml2025-regret" in page
+    for what in ("round_time", "cost_regret", "profile"):
+        assert several.plot(what)._repr_png_().startswith(b"\x89PNG")
+    assert several.plot("regret").axes[0].get_title(loc="left").startswith("five-workers")
+    with pytest.raises(ValueError, match="picture"):
+        several.plot("nothing")
+
+
+def test_a_table_may_be_of_pandas(several):
+    pytest.importorskip("pandas")
+    assert several.table(pandas=True).shape == several.table().shape
+
+
+def test_a_comparison_that_reaches_the_tie_says_so():
+    results = bench.run(["uta", "gta", "ofta"], Scenario(exponential([1.0, 1.0]), 2, name="equal"), **SMALL)
+    assert "the two are tied" in results.compare("uta", "ofta").sentence
+    assert results.compare("uta", "ofta").tied
+    with pytest.raises(ValueError, match="utah"):
+        results.compare("utah", "uta")
+
+
+def test_the_cost_regret_is_that_of_the_expected_cost():
+    """Round by round, against the exact expectations."""
+    played = Scenario(POOL, 4, price=0.2, name="exact")
+    results = bench.run(["uta", "oracle", Fastest], played, rounds=30, seeds=2, jobs=1)
+    everything_to_one = 4 * 1.0 * 1.2 - optimal_allocation(POOL, 4, 0.2).cost
+    one = results.records.filter(policy=f"{__name__}:Fastest")
+    assert one["cost_regret"].to_numpy() == pytest.approx(everything_to_one * one["round"].to_numpy(), rel=1e-5)
+    assert (results.records.filter(policy="oracle")["cost_regret"] == 0.0).all()
+    uta = results.records.filter(policy="uta", seed=0)["cost_regret"].to_numpy()
+    assert (np.diff(uta) > 0).all()
+    for name in ("changing-load", "icml2025-regret"):
+        regret = bench.run(["gta", "uta"], name, rounds=3, seeds=1, jobs=1).records.filter(policy="uta")["cost_regret"]
+        assert regret.is_null().all() == (name == "changing-load")
+
+
+def test_expected_round_times_of_several_allocations_are_those_of_each():
+    closed = exponential([1.0, 3.0]) + deterministic([2.0])
+    families = closed + log_normal(0.5, 1.0) + uniform(1.0, 4.0) + pareto(2.5, 1.0)
+    rng = np.random.default_rng(0)
+    allocations = rng.multinomial(6, np.full(families.n, 1 / families.n), size=12)
+    each = [expected_round_time(families, allocation) for allocation in allocations]
+    assert expected_round_times(families, allocations) == pytest.approx(each, rel=1e-5)
+    some = np.array([[1, 1, 0, 0], [0, 2, 0, 0], [0, 0, 0, 0]])
+    some = np.array([[1, 1, 0, 0], [0, 2, 0, 0], [0, 0, 0, 0]])
+    assert expected_round_times(pareto(0.9, 1.0) + POOL, some) == pytest.approx([np.inf, 2.0, 0.0])
+
+
+def test_values_between_recorded_rounds_are_interpolated():
+    rounds = np.array([1, 2, 3, 5, 9, 10])
+    line = 2.0 + 3.0 * np.arange(1, 11)
+    assert added_up(rounds, line[rounds - 1][:, None])[:, 0] == pytest.approx(np.cumsum(line)[rounds - 1])
+
+
+def test_the_probability_of_improvement_counts_all_pairs_of_runs():
+    a, b = np.array([1.0, 2.0, 3.0]), np.array([2.0, 4.0, 5.0])
+    found = probability_of_improvement([a, b], [b, a])
+    assert found.mean == pytest.approx(0.5)
+    assert found.low < 0.5 < found.high
+    assert probability_of_improvement([a], [b]).mean == pytest.approx((3 + 2.5 + 2) / 9)
+    assert probability_of_improvement([a], [a + 10.0]) == pytest.approx((1.0, 1.0, 1.0))
+    assert np.isnan(probability_of_improvement([a[:1]], [b[:1]]).low)
+
+
+def test_a_performance_profile_is_the_share_of_runs_within_a_ratio_of_the_best():
+    costs = {"a": [np.array([1.0, 2.0]), np.array([3.0, 3.0])], "b": [np.array([2.0, 2.0]), np.array([1.0, 6.0])]}
+    profile = performance_profile(costs)
+    first, last = (profile.filter(pl.col("ratio") == end) for end in (1.0, profile["ratio"].max()))
+    assert dict(first.select("policy", "share").iter_rows()) == {"a": 0.75, "b": 0.5}
+    assert (last["share"] == 1.0).all()
+    assert (profile["low"] <= profile["share"]).all()
+    assert (profile["share"] <= profile["high"]).all()
+    assert performance_profile({"a": [np.zeros(1)]})["low"].is_null().all()

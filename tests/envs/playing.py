@@ -1,0 +1,118 @@
+"""Worlds in which the envs are tested, every form of observations and actions, and actions to play in them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from numpy.typing import NDArray
+
+import ata_gym  # noqa: F401 - registers the ids
+from ata_gym.changes import Change, Correlated, Crash, Jump, Load, OnOff, Outliers, Periodic, Redraw, Spot, Switch, Walk
+from ata_gym.pools import PoolDistribution, deterministic, exponential, gamma, trace
+from ata_gym.scenarios import Scenario
+
+ALLOCATION, RACE, DISPATCH = IDS = ("ata_gym/TaskAllocation-v0", "ata_gym/TaskRace-v0", "ata_gym/TaskDispatch-v0")
+FORMS = [
+    *((ALLOCATION, form) for form in ("allocation", "shares", "assign")),
+    *((RACE, form) for form in ("allocation", "shares")),
+    *((DISPATCH, form) for form in ("dispatch", "start")),
+]
+OBSERVATIONS = ("feedback", "workers", "flat")
+UNITS = ("time", "first round")
+EVERY_FORM = [
+    {"id": env_id, "observation": observation, "action": action}
+    for observation in OBSERVATIONS
+    for env_id, action in FORMS
+]
+LISTED = [form for form in EVERY_FORM if form["action"] != "allocation"]
+"""Those whose actions have a space of a class that every library knows."""
+
+CHANGES: list[Change] = [
+    Switch(every=2),
+    Jump(at=1, workers=(0, 3), factor=0.1),
+    Periodic(7, 0.5),
+    Walk(0.3, 0.5),
+    OnOff(5, 0.2, 0.4),
+    Correlated(0.6, 0.8),
+    Outliers(0.05, 10, 30),
+    Load(0.5, 0.3, 0.2, 0.9),
+    Spot(0.2, 0.5, deadline=3),
+    Crash(0.2, within=2, away=2, deadline=1),
+]
+_TIMES = np.random.default_rng(0).exponential(size=(2, 7)) + 0.1
+WORLDS: dict[str, Scenario] = {
+    "ending": Scenario(
+        trace([*_TIMES], end="truncate") + exponential([1.0, 3.0]) + gamma(2.5, 0.7), budget=4, horizon=6, price=0.3
+    ),
+    "drawn": Scenario(
+        PoolDistribution(5, fewest=2),  # type: ignore[arg-type]
+        4,
+        3,
+        (Redraw(PoolDistribution(5, fewest=2), price=(0.1, 2.0), among=((), (Switch(every=2),), (Spot(0.2, 0.5),))),),
+    ),
+    "changing": Scenario(
+        exponential([1.0, 2.0], shift=[0.5, 0.0]) + gamma(2.5, 0.7) + trace([[1.0, 5.0, 2.0]]) + deterministic([3.0]),
+        4,
+        3,
+        tuple(CHANGES),
+        0.5,
+    ),
+}
+"""In the first, episodes end apart with a record; in the second, workers, prices and changes are drawn, and places are
+empty; in the third, everything changes and workers die."""
+
+TEN = (
+    *("five-workers", "icml2025-regret", "icml2025-mixed-n150", "icml2025-quadratic-square-n459"),
+    *("changing-spot", "changing-load-swap", "changing-outliers-steady", "stragglers-hetero-l3"),
+    *("drawn-3-to-16-v1", "drawn-changing-12-v2"),
+)
+"""Named scenarios, some of each kind."""
+
+
+def name(form: dict[str, str]) -> str:
+    """For the names of tests."""
+    return "-".join([form["id"][len("ata_gym/Task") : -len("-v0")], form["observation"], form["action"]])
+
+
+def arguments(form: dict[str, str]) -> tuple[str, dict[str, Any]]:
+    """The id, and the arguments of the env."""
+    return form["id"], {key: value for key, value in form.items() if key != "id"}
+
+
+def single(env_id: str, world: str | Scenario, **options: Any) -> Any:
+    return gym.make(env_id, scenario=WORLDS[world] if isinstance(world, str) else world, **options).unwrapped
+
+
+def vector(env_id: str, world: str | Scenario, rows: int, **options: Any) -> Any:
+    scenario = WORLDS[world] if isinstance(world, str) else world
+    return gym.make_vec(env_id, num_envs=rows, scenario=scenario, **options).unwrapped
+
+
+class Player:
+    """Draws actions of a space; those that a mask rules out it takes seldom."""
+
+    def __init__(self, space: Any, seed: int) -> None:
+        self.space, self.rng = space, np.random.default_rng(seed)
+        space.seed(seed)
+
+    def __call__(self, mask: NDArray[np.int8] | None = None) -> Any:
+        if mask is not None and self.rng.random() < 0.9:
+            return self.space.sample(mask)
+        return self.space.sample()
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two observations, infos or arrays hold the same bits under the same names."""
+    if isinstance(one, dict) or isinstance(other, dict):
+        return one.keys() == other.keys() and all(same(one[name], other[name]) for name in one)
+    a, b = np.asarray(one), np.asarray(other)
+    if a.dtype == object:
+        return a.shape == b.shape and all(x is y or same(x, y) for x, y in zip(a.flat, b.flat, strict=True))
+    return (a.dtype, a.shape, a.tobytes()) == (b.dtype, b.shape, b.tobytes())
+
+
+def row(observation: Any, e: int) -> Any:
+    """One row of a batch of observations."""
+    return {name: part[e] for name, part in observation.items()} if isinstance(observation, dict) else observation[e]

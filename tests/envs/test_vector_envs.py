@@ -1,0 +1,263 @@
+"""Rows of the native vector envs: those of Gymnasium's own vector envs of single envs, in every form and mode."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode
+
+from ata_gym.pools import exponential, trace
+from tests.envs.playing import (
+    ALLOCATION,
+    DISPATCH,
+    EVERY_FORM,
+    FORMS,
+    IDS,
+    RACE,
+    UNITS,
+    WORLDS,
+    Player,
+    arguments,
+    name,
+    row,
+    same,
+    single,
+    vector,
+)
+
+ROWS, SEED = 3, 5
+MODES = list(AutoresetMode)
+PAIRWISE = [
+    (form, mode, list(WORLDS)[(i + k) % 3], UNITS[(i + i // 7 + k) % 2])
+    for i, form in enumerate(EVERY_FORM)
+    for k, mode in enumerate(MODES)
+]
+"""Every form in every mode; worlds and units of reward by turns, so that each pair of choices occurs."""
+
+
+def pair(env_id: str, mode: AutoresetMode, **options: Any) -> tuple[Any, Any]:
+    """Our native vector env, and Gymnasium's of single envs."""
+    native = gym.make_vec(env_id, num_envs=ROWS, autoreset_mode=mode, **options)
+    kind = {"vectorization_mode": "sync", "vector_kwargs": {"autoreset_mode": mode}}
+    sync = gym.make_vec(env_id, ROWS, **kind, **options)  # type: ignore[arg-type]
+    assert isinstance(sync, gym.vector.SyncVectorEnv)
+    assert native.single_observation_space == sync.single_observation_space
+    assert native.single_action_space == sync.single_action_space
+    return native, sync
+
+
+def known(info: dict[str, Any]) -> dict[str, Any]:
+    """The entries of an info that a row has, with zeros where the row has none."""
+    return {key: value for key, value in info.items() if not key.startswith("_") and info["_" + key].any()}
+
+
+def check_alike(native: tuple[Any, ...], sync: tuple[Any, ...]) -> None:
+    """Two steps gave the same."""
+    info, theirs = known(native[4]), known(sync[4])
+    final, other_final = (known(part.pop("final_info", {})) for part in (info, theirs))
+    for part in (info, theirs):  # an entry of no live row: Gymnasium leaves it out, or has zeros
+        for key in [key for key, value in part.items() if value.dtype != object and not value.any()]:
+            del part[key]
+    assert same(native[0], sync[0])
+    assert all(ours.tolist() == other.tolist() for ours, other in zip(native[1:4], sync[1:4], strict=True))
+    assert same(final, other_final)
+    assert same(info, theirs)
+
+
+@pytest.mark.parametrize(
+    ("form", "mode", "world", "unit"), PAIRWISE, ids=lambda part: name(part) if isinstance(part, dict) else str(part)
+)
+def test_rows_are_those_of_gymnasiums_vector_env(
+    form: dict[str, str], mode: AutoresetMode, world: str, unit: str
+) -> None:
+    env_id, options = arguments(form)
+    signals = world == "changing" and form["observation"] == "feedback"
+    native, sync = pair(env_id, mode, scenario=WORLDS[world], reward_unit=unit, signals=signals, **options)
+    chance, masked = np.random.default_rng(SEED), form["action"] in ("assign", "start")
+    (seen, info), (others, other_info) = native.reset(seed=SEED), sync.reset(seed=SEED)
+    assert same(seen, others)
+    assert same(info.get("action_mask"), other_info.get("action_mask")) or not masked
+    players = [Player(native.single_action_space, e) for e in range(ROWS)]
+    due, ends, lost, by_mask = np.zeros(ROWS, np.bool_), set(), 0, 0
+    for _ in range(90 if masked else 45):
+        assert native.observation_space.contains(seen)
+        means, masks = native.call("means"), native.call("action_masks") if masked else None
+        assert same(means, sync.call("means"))
+        assert masks is None or same(masks, sync.call("action_masks"))
+        acts = np.array([play(None if masks is None else masks[e].astype(np.int8)) for e, play in enumerate(players)])
+        if mode is AutoresetMode.NEXT_STEP and due.any() and not masked:
+            acts[due] = acts[due] * np.nan if acts.dtype.kind == "f" else -1  # the action of a reset row is ignored
+        ours, theirs = native.step(acts), sync.step(acts)
+        check_alike(ours, theirs)
+        seen, _, _, due, info = ours
+        ends.add(tuple(due.tolist()))
+        lost += int(np.sum(info.get("lost", 0)))
+        if mode is AutoresetMode.DISABLED and (due := due | (chance.random(ROWS) < 0.1)).any():
+            seen, others = (env.reset(options={"reset_mask": due.copy()})[0] for env in (native, sync))
+            assert same(seen, others)
+            by_mask += 1
+    assert len(ends) > 1 or by_mask
+    assert any(len(set(one)) == 2 for one in ends) or world != "ending"  # rows were out of phase
+    assert (by_mask > 0) == (mode is AutoresetMode.DISABLED)
+    assert world != "changing" or form["action"] == "start" or lost > 0
+
+
+@pytest.mark.parametrize(("env_id", "action"), FORMS)
+def test_a_single_env_gives_the_conditions_of_its_row(env_id: str, action: str) -> None:
+    for world in WORLDS:
+        native, alone = vector(env_id, world, 2, action=action), single(env_id, world, action=action)
+        native.reset(seed=SEED)
+        alone.reset(seed=SEED + 1)
+        player = Player(native.single_action_space, 1)
+        for _ in range(9):
+            for here, part in zip(alone.conditions(), native.conditions(), strict=True):
+                assert np.array_equal(here, part[1] if isinstance(part, np.ndarray) else part)
+            act = player()
+            native.step(np.stack([act, act]))
+            if alone.step(act)[3]:
+                break
+
+
+@pytest.mark.parametrize(("env_id", "action"), [(ALLOCATION, "shares"), (RACE, "allocation"), (DISPATCH, "start")])
+def test_processes_give_the_same_as_the_native_rows(env_id: str, action: str) -> None:
+    options: dict[str, Any] = {"scenario": WORLDS["changing"], "action": action, "signals": True}
+    native = gym.make_vec(env_id, num_envs=2, **options)
+    processes = gym.make_vec(env_id, 2, vectorization_mode="async", **options)
+    native.action_space.seed(2)
+    try:
+        assert same(native.reset(seed=5)[0], processes.reset(seed=5)[0])
+        for _ in range(15):
+            actions = native.action_space.sample()
+            check_alike(native.step(actions), processes.step(actions))
+    finally:
+        processes.close()
+
+
+@pytest.mark.parametrize(("env_id", "action"), [(ALLOCATION, "assign"), (RACE, "allocation"), (DISPATCH, "dispatch")])
+@pytest.mark.parametrize("mode", MODES[:2])
+def test_max_episode_steps_of_make_vec_is_a_time_limit(env_id: str, action: str, mode: AutoresetMode) -> None:
+    native, sync = pair(env_id, mode, max_episode_steps=5, action=action)
+    native.action_space.seed(5)
+    native.reset(seed=5)
+    sync.reset(seed=5)
+    ends = []
+    for step in range(14):
+        actions = native.action_space.sample()
+        ours = native.step(actions)
+        check_alike(ours, sync.step(actions))
+        if ours[3].any():
+            ends.append(step)
+    assert ends == ([4, 10] if mode is AutoresetMode.NEXT_STEP else [4, 9])
+
+
+@pytest.mark.parametrize("env_id", IDS)
+def test_attributes_and_methods_are_asked_for_row_by_row(env_id: str) -> None:
+    native, sync = pair(env_id, AutoresetMode.NEXT_STEP)
+    native.reset(seed=6)
+    sync.reset(seed=6)
+    for attribute in ("budget", "n", "price", "horizon"):
+        assert native.get_attr(attribute) == sync.get_attr(attribute) == sync.call(attribute)
+    assert len(native.call("means")) == ROWS
+    assert same(native.call("means"), sync.call("means"))
+
+
+@pytest.mark.parametrize("mode", MODES[:2])
+@pytest.mark.parametrize("env_id", IDS)
+def test_info_is_masked_and_keeps_its_types(env_id: str, mode: AutoresetMode) -> None:
+    """Rows that use a trace unevenly end apart, when a worker might run out in the next round."""
+    pool, steps = trace([[1.0] * 6, [2.0] * 6], end="truncate"), 2 if env_id == DISPATCH else 1
+    envs = gym.make_vec(env_id, num_envs=2, pool=pool, budget=2, autoreset_mode=mode)
+    envs.reset(seed=0)
+    actions = np.array([[1, 0], [1, 1]] if env_id == DISPATCH else [[2, 0], [1, 1]])
+    kinds = {"round_time": "f", "worker_time": "f", "runtime": "f", "total_worker_time": "f"}
+    kinds |= {"round_over": "b"} if env_id == DISPATCH else {}
+    ends = []
+    for _ in range(20):
+        observation, reward, terminated, truncated, info = envs.step(actions)
+        for part in [info, info["final_info"]] if "final_info" in info else [info]:
+            for key, kind in kinds.items():
+                assert part[key].dtype.kind == kind
+                assert not part[key][~part[f"_{key}"]].any()
+        blank = observation["worker"][:, 0] < 0
+        assert (blank == ~info["_runtime"]).all()
+        assert not any(observation[key][blank].any() for key in observation if key not in ("worker", "missing"))
+        assert (observation.get("missing", np.full((2, 1), 2))[blank] == 2).all()
+        if mode is AutoresetMode.SAME_STEP:
+            assert (blank == truncated).all()
+            assert all(info["final_obs"][e]["worker"][0] >= 0 for e in np.flatnonzero(truncated))
+        else:
+            assert not reward[blank].any()
+        assert not terminated.any()
+        ends.append(truncated.tolist())
+    assert np.argmax([first for first, _ in ends]) == 3 * steps - 1  # after 3 rounds of 2 tasks
+    assert [True, False] in ends or env_id == DISPATCH
+
+
+def test_seeds_of_rows() -> None:
+    envs = gym.make_vec(ALLOCATION, num_envs=3, pool=exponential([1.0, 2.0, 3.0]), budget=3)
+    actions = np.ones((3, 3), np.int64)
+
+    def episode(seed: Any) -> list[Any]:
+        envs.reset(seed=seed)
+        durations: list[Any] = envs.step(actions)[0]["duration"].tolist()
+        return durations
+
+    rows = episode(5)
+    assert episode([5, 6, 7]) == rows
+    assert episode([5, 6, None])[:2] == rows[:2]
+    assert episode(None) != rows
+    with pytest.raises(ValueError, match="one for each of 3 rows"):
+        envs.reset(seed=[1, 2])
+
+
+def test_own_actions_and_shares_have_no_mask() -> None:
+    for env_id, action in itertools.product((ALLOCATION, RACE), ("allocation", "shares")):
+        for env in (single(env_id, "ending", action=action), vector(env_id, "ending", 2, action=action)):
+            assert "action_mask" not in env.reset(seed=0)[1]
+            with pytest.raises(AttributeError, match='only the actions "assign" and "start" have masks'):
+                env.action_masks()
+
+
+def test_picks_of_a_row_that_is_reset_are_forgotten() -> None:
+    envs = vector(ALLOCATION, "ending", 2, action="assign", autoreset_mode="Disabled")
+    envs.reset(seed=0)
+    envs.step(np.array([1, 2]))
+    seen, _ = envs.reset(options={"reset_mask": np.array([True, False])})
+    assert row(seen, 0)["missing"].tolist() == [4]
+    assert row(seen, 1)["started"].tolist()[:3] == [0, 0, 1]
+    for _ in range(3):
+        seen, reward, _, _, _ = envs.step(np.array([0, 0]))
+    assert reward[0] == 0.0 > reward[1]
+    assert row(seen, 1)["missing"].tolist() == [4]
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "sentence"),
+    [
+        ({"reset_mask": [True, False]}, TypeError, "must be an array of booleans"),
+        ({"reset_mask": np.ones(3, np.bool_)}, ValueError, r"must have shape \(2,\) and mark a row"),
+        ({"reset_mask": np.zeros(2, np.bool_)}, ValueError, "and mark a row"),
+        ({"reset_mask": np.ones(2, np.bool_), "price": 1.0}, ValueError, "comes alone"),
+    ],
+)
+def test_a_mask_that_cannot_be_used_is_refused(options: dict[str, Any], error: Any, sentence: str) -> None:
+    disabled, restarting = (vector(ALLOCATION, "ending", 2, autoreset_mode=mode) for mode in ("Disabled", "NextStep"))
+    for envs in (disabled, restarting):
+        envs.reset(seed=0)
+    with pytest.raises(error, match=sentence):
+        disabled.reset(options=options)
+    with pytest.raises(ValueError, match="is for autoreset_mode DISABLED"):
+        restarting.reset(options={"reset_mask": np.ones(2, np.bool_)})
+
+
+def test_rows_that_have_ended_wait_for_their_reset() -> None:
+    envs = vector(RACE, "changing", 2, autoreset_mode="Disabled")
+    envs.reset(seed=0)
+    for _ in range(3):
+        envs.step(envs.action_space.sample())
+    with pytest.raises(ValueError, match=r"the episodes of rows \[0, 1\] have ended: reset"):
+        envs.step(envs.action_space.sample())

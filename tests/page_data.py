@@ -1,0 +1,13 @@
+"""What is in a page, for tests that look at its data."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+
+def parts(html: str) -> dict[str, Any]:
+    """The JSON in a page, by the ids of its elements."""
+    found = re.findall(r'<script type="application/json" id="([^"]+)">(.*?)</script>', html, re.DOTALL)
+    return {name: json.loads(text) for name, text in found}

@@ -1,0 +1,123 @@
+import sys
+import types
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
+
+from ata_gym.training import Trainer, make_problem
+from ata_gym.training.problems.from_torch import from_torch
+
+INPUTS = torch.linspace(-1, 1, 80).reshape(40, 2)
+LABELS = torch.arange(40) % 3
+
+
+class Listed(Dataset):
+    def __len__(self):
+        return len(LABELS)
+
+    def __getitem__(self, k):
+        return INPUTS[k], int(LABELS[k])
+
+
+def module():
+    return nn.Linear(2, 3)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        (INPUTS, LABELS),
+        TensorDataset(INPUTS, LABELS),
+        Listed(),
+        DataLoader(Listed(), batch_size=7),
+        DataLoader(TensorDataset(INPUTS, LABELS), batch_size=64),
+    ],
+)
+def test_loaders_datasets_and_tensors_are_the_same(data):
+    problem = from_torch(lambda: (module(), data))
+    held_out = torch.arange(40) % 5 == 4
+    assert torch.equal(problem._train.inputs, INPUTS[~held_out])
+    assert torch.equal(problem._test.labels, LABELS[held_out])
+    both = from_torch(lambda: (module(), data, (INPUTS[:3], LABELS[:3])))
+    assert torch.equal(both._train.inputs, INPUTS)
+    assert torch.equal(both._test.inputs, INPUTS[:3])
+
+
+def test_an_endless_stream_is_refused():
+    class Endless(IterableDataset):
+        def __iter__(self):
+            while True:
+                yield torch.ones(2), 0
+
+    with pytest.raises(ValueError, match=r"have a length: .*for a stream, see ata_gym.training.Tasks"):
+        from_torch(lambda: (module(), DataLoader(Endless(), 4)))
+
+
+def test_a_shuffled_loader_gives_the_same_order_each_time():
+    def make():
+        return module(), DataLoader(Listed(), batch_size=7, shuffle=True)
+
+    torch.manual_seed(1)
+    first = from_torch(make)._train.inputs
+    torch.manual_seed(2)
+    assert torch.equal(from_torch(make)._train.inputs, first)
+
+
+def test_inputs_come_as_they_are():
+    words = torch.randint(0, 9, (20, 4), generator=torch.Generator().manual_seed(0))
+    problem = from_torch(
+        lambda: (nn.Sequential(nn.Embedding(9, 2), nn.Flatten(), nn.Linear(8, 3)), (words, LABELS[:20]))
+    )
+    assert Trainer(problem, 5).step() > 0
+
+
+def test_by_name_with_weights_keyed_by_the_seed(monkeypatch):
+    def mine(scale="1"):
+        return module(), (INPUTS * float(scale), LABELS)
+
+    monkeypatch.setitem(sys.modules, "mine", types.SimpleNamespace(mine=mine))
+    problem = make_problem("torch:mine:mine")
+    assert problem.name == "mine"
+    weights = [Trainer(problem, 5, seed=seed).model.weight for seed in (0, 0, 1)]
+    assert torch.equal(weights[0], weights[1])
+    assert not torch.equal(weights[0], weights[2])
+    assert torch.equal(make_problem("torch:mine:mine", "2")._train.inputs, 2 * problem._train.inputs)
+    with pytest.raises(ValueError, match="there is no problem 'mine:yours'"):
+        make_problem("torch:mine:yours")
+
+
+@pytest.mark.parametrize(
+    ("made", "sentence"),
+    [
+        (None, "mine must return module, train or module, train, test"),
+        ((module(),), "must return module, train"),
+        (((INPUTS, LABELS), module()), "must return module, train"),
+        ((module(), INPUTS), r"must give tensors \(inputs, labels\)"),
+        ((module(), [(INPUTS[0], 0), (INPUTS[0, :1], 0)]), "of equal shapes"),
+        ((module(), 3), "must give tensors"),
+        ((module(), (INPUTS, LABELS + 1)), "a label 3, but its module gives 3 classes, from 0 on"),
+        ((module(), (INPUTS, LABELS - 1)), "labels must be whole numbers from 0 on"),
+        ((module(), (INPUTS, LABELS / 2)), "labels must be whole numbers from 0 on"),
+        ((nn.Linear(7, 3), (INPUTS, LABELS)), "the model of mine does not take its data: mat1 and mat2 shapes"),
+        ((nn.Flatten(0), (INPUTS, LABELS)), r"logits of shape \(B, classes\), not \(2,\) for one sample"),
+    ],
+)
+def test_what_is_no_problem(made, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        from_torch(lambda: made, "mine")
+
+
+def test_a_model_of_ones_own_in_five_lines(tmp_path, monkeypatch):
+    (tmp_path / "of_five_lines.py").write_text(
+        "import torch\n"
+        "def mine():\n"
+        "    inputs = torch.randn(50, 4)\n"
+        "    model = torch.nn.Linear(4, 2)\n"
+        "    return model, (inputs, inputs[:, 0] > 0)\n"
+    )
+    monkeypatch.chdir(tmp_path)  # where it is found
+    problem = make_problem("torch:of_five_lines:mine")
+    assert problem.name == "mine"
+    assert Trainer(problem, 5).step() > 0

@@ -1,0 +1,333 @@
+"""The settings of a trainer: optimisers, schedules, precision, groups, averages, and what is refused."""
+
+import copy
+import math
+from functools import partial
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from torch import nn, optim
+from torch.utils.data import DataLoader, TensorDataset
+
+from ata_gym.training import Classification, Tasks, Trainer, TrainingSettings, TrainingWrapper
+from ata_gym.training.models import checkpoint
+from ata_gym.training.models.device import autocast
+from ata_gym.training.trainer.losses import compiled
+from ata_gym.training.trainer.optimizers import find_schedule
+from tests.training.small_problem import SAMPLES, small, weights
+
+B = 6
+
+
+def network():
+    return nn.Sequential(nn.Linear(2, 8), nn.ReLU(), nn.Linear(8, 3))
+
+
+def problem():
+    return small(network, learning_rates={"sgd": 0.5, "adam": 0.01})
+
+
+def run(rounds=4, **kwargs):
+    trainer = Trainer(problem(), B, **kwargs)
+    return [trainer.step() for _ in range(rounds)], weights(trainer)
+
+
+@pytest.mark.parametrize(
+    ("name", "factory"),
+    [
+        ("sgd", partial(optim.SGD, lr=0.5)),
+        ("momentum", partial(optim.SGD, lr=0.05, momentum=0.9)),
+        ("adam", partial(optim.Adam, lr=0.01)),
+        ("adamw", lambda parameters: optim.AdamW(parameters, lr=0.01)),
+    ],
+)
+def test_named_optimisers_are_torchs(name, factory):
+    losses, end = run(optimizer=name)
+    assert run(optimizer=factory)[0] == pytest.approx(losses, abs=1e-12)
+    torch.testing.assert_close(run(optimizer=factory)[1], end, rtol=0, atol=1e-7)
+    assert not torch.equal(run(optimizer=name, lr=0.3)[1], end)
+
+
+def test_the_default_optimiser_and_the_learning_rate_of_a_factory():
+    assert torch.equal(run()[1], run(optimizer="sgd", lr=0.5)[1])
+    assert torch.equal(run(lr=0.1)[1], run(optimizer=optim.SGD, lr=0.1)[1])
+    assert torch.equal(run(optimizer="adam", lr=1e-3)[1], run(optimizer=optim.Adam)[1])
+
+
+def adamw(parameters, lr=0.01):
+    return optim.SGD(parameters, lr=lr)
+
+
+def test_a_function_with_the_name_of_an_optimiser_is_not_that_optimiser():
+    named, own = (Trainer(small(), B, optimizer=chosen, lr=0.01) for chosen in ("adamw", adamw))
+    assert (named.optimizer_choice.named, own.optimizer_choice.named) == (True, False)
+    assert own.config()["optimizer"] == f"{__name__}.adamw"
+    with pytest.raises(ValueError, match=rf"optimizer is '{__name__}.adamw' there"):
+        named.restore(own.checkpoint())
+
+
+def rates(schedule, rounds=7):
+    trainer = Trainer(problem(), B, lr=2.0, schedule=schedule)
+    seen = []
+    for _ in range(rounds):
+        seen.append(trainer._optimizer.param_groups[0]["lr"])
+        trainer.step()
+    return seen
+
+
+def test_schedules_by_name():
+    assert rates(None) == rates("constant") == [2.0] * 7
+    assert rates("linear:4") == [2.0, 1.5, 1.0, 0.5, 0.0, 0.0, 0.0]
+    assert rates("warmup:4") == [0.5, 1.0, 1.5, 2.0, 2.0, 2.0, 2.0]
+    cosine = [1 + math.cos(math.pi * min(k, 4) / 4) for k in range(7)]
+    np.testing.assert_allclose(rates("cosine:4"), cosine, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda o: optim.lr_scheduler.StepLR(o, 3),
+        lambda o: optim.lr_scheduler.OneCycleLR(o, 0.5, total_steps=9),
+        lambda o: optim.lr_scheduler.SequentialLR(
+            o, [optim.lr_scheduler.ConstantLR(o, 0.1, 2), optim.lr_scheduler.ExponentialLR(o, 0.9)], [2]
+        ),
+    ],
+)
+def test_schedules_of_torch(make):
+    trainer = Trainer(small(), B, optimizer="momentum", lr=0.1, schedule=make)
+    twin = optim.SGD(nn.Linear(1, 1).parameters(), lr=0.1, momentum=0.9)
+    schedule = make(twin)
+    for _ in range(6):
+        assert trainer._optimizer.param_groups[0]["lr"] == twin.param_groups[0]["lr"]
+        trainer.step()
+        twin.step()
+        schedule.step()
+
+
+def test_a_schedule_starts_anew_with_reset():
+    trainer = Trainer(small(), B, schedule="linear:4")
+    first = [trainer.step() for _ in range(4)]
+    trainer.reset()
+    assert [trainer.step() for _ in range(4)] == first
+
+
+def test_after_the_end_of_a_schedule_a_round_is_whole():
+    trainer = Trainer(small(), B, schedule=lambda o: optim.lr_scheduler.OneCycleLR(o, 0.5, total_steps=2))
+    trainer.step()
+    trainer.step()
+    with pytest.raises(ValueError, match="Tried to step 3 times"):
+        trainer.step()
+    assert trainer.round == 3
+
+
+@pytest.mark.parametrize("schedule", ["cosine", "cosine:", "cosine:0", "cosine:-3", "step:3", "warmup:1.5", ""])
+def test_unknown_schedules(schedule):
+    with pytest.raises(ValueError, match="schedule must be"):
+        find_schedule(schedule)
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "float16"])
+def test_mixed_precision_follows_full_precision(precision):
+    exact, end = run(20)
+    losses, close = run(20, precision=precision)
+    assert losses != exact
+    np.testing.assert_allclose(losses, exact, rtol=0.02)
+    torch.testing.assert_close(close, end, rtol=0, atol=0.05)
+    assert end.dtype == close.dtype == torch.float32
+
+
+def test_the_precision_is_that_of_the_models_device():
+    with autocast(nn.Linear(1, 1), "float32"):
+        assert not torch.is_autocast_enabled("cpu")
+
+
+class Scaled(Classification):
+    factor = 1.0
+
+    def loss(self, model, batch):
+        return super().loss(model, batch) * self.factor
+
+
+def test_float16_scales_small_gradients(monkeypatch):
+    monkeypatch.setattr(Scaled, "factor", 1e-9)
+
+    def moved(precision):
+        model = nn.Sequential(nn.Linear(2, 8), nn.Tanh(), nn.Linear(8, 3))
+        for part in model.parameters():
+            nn.init.constant_(part, 0.1)
+        trainer = Trainer(small(lambda: model, Scaled), B, lr=1e7, precision=precision)
+        for _ in range(3):
+            trainer.step()
+        return trainer.model[2].bias.detach() - 0.1
+
+    torch.testing.assert_close(moved("float16"), moved("float32"), rtol=0.05, atol=1e-4)
+
+
+def test_a_round_whose_float16_gradient_overflows_moves_nothing_and_lowers_the_scale(monkeypatch):
+    monkeypatch.setattr(Scaled, "factor", 8.0)
+    trainer = Trainer(small(network, Scaled), B, lr=1e-4, optimizer="adamw", precision="float16", ema=0.5)
+    moved = []
+    for k in range(6):
+        before, scale = weights(trainer), trainer.checkpoint()["scaler"]["scale"]
+        assert np.isfinite(trainer.step())
+        assert trainer.round == k + 1
+        moved.append(not torch.equal(weights(trainer), before))
+        assert trainer.checkpoint()["scaler"]["scale"] == (scale if moved[-1] else scale / 2)
+    assert not moved[0]
+    assert any(moved)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")
+def test_compiled_training_follows_eager_training(monkeypatch):
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))  # without a C++ compiler
+    losses, end = run()
+    fast, fast_end = run(compile=True)
+    np.testing.assert_allclose(fast, losses, rtol=1e-6)
+    torch.testing.assert_close(fast_end, end)
+
+
+@pytest.mark.parametrize(
+    ("options", "asked"),
+    [
+        ({}, None),
+        ({"compile": True}, {}),
+        ({"graphs": True}, {"backend": "cudagraphs"}),
+        ({"compile": True, "graphs": True}, {"mode": "reduce-overhead"}),
+    ],
+)
+def test_what_is_asked_of_torch_compile(monkeypatch, options, asked):
+    settings = TrainingSettings()
+    for name, value in options.items():
+        object.__setattr__(settings, name, value)  # graphs needs CUDA
+    monkeypatch.setattr(torch, "compile", lambda loss, **given: (loss, given))
+    assert compiled(len, settings) == (len if asked is None else (len, asked))
+
+
+def mean_loss(model, batch):
+    return nn.functional.cross_entropy(model(batch[0]), batch[1])
+
+
+def test_in_place_the_module_itself_is_trained():
+    model = nn.Sequential(nn.Linear(2, 8), nn.BatchNorm1d(8), nn.Linear(8, 3))
+    before, loader = copy.deepcopy(model.state_dict()), DataLoader(TensorDataset(*SAMPLES), 5)
+    of_a_copy = Trainer(Tasks(copy.deepcopy(model), mean_loss, loader), 3)
+    trainer = Trainer(Tasks(model, mean_loss, loader), 3, inplace=True)
+    assert trainer.model is model
+    losses = [trainer.step() for _ in range(4)]
+    assert losses == [of_a_copy.step() for _ in range(4)]
+    assert not torch.equal(model[0].weight, before["0.weight"])
+    trainer.reset()
+    assert trainer.model is model
+    assert all(torch.equal(before[name], part) for name, part in model.state_dict().items())
+    assert [trainer.step() for _ in range(4)] == losses
+
+
+def test_the_wrapper_trains_in_place():
+    model = nn.Linear(2, 3)
+    pool = {"family": "exponential", "scale": [1.0, 2.0]}
+    env = gym.make("ata_gym/TaskAllocation-v0", pool=pool, budget=2)
+    env = TrainingWrapper(env, small(), model=model, inplace=True)
+    before = model.weight.clone()
+    env.reset(seed=0)
+    env.step(np.array([1, 1]))
+    assert env.model is model
+    assert not torch.equal(model.weight, before)
+
+
+def test_a_long_gradient_is_clipped():
+    trainer = Trainer(small(), B, optimizer="sgd", lr=1.0, clip_norm=0.01)
+    for _ in range(3):
+        before = weights(trainer)
+        trainer.step()
+        assert (weights(trainer) - before).norm() == pytest.approx(0.01, rel=1e-3)
+    assert run(clip_norm=1e6)[0] == run()[0]
+
+
+def test_parameter_groups_and_named_parameters():
+    def groups(model):
+        return [{"params": []}, {"params": [model.weight]}, {"params": [model.bias], "lr": 0.0}]
+
+    trainer = Trainer(small(), B, optimizer="sgd", lr=0.5, parameter_groups=groups)
+    before = copy.deepcopy(trainer.model)
+    trainer.step()
+    assert torch.equal(trainer.model.bias, before.bias)
+    assert not torch.equal(trainer.model.weight, before.weight)
+    assert run(parameter_groups=lambda model: model.named_parameters())[0] == run()[0]
+    with pytest.raises(ValueError, match="parameter_groups is None there"):
+        trainer.restore(Trainer(small(), B, optimizer="sgd", lr=0.5).checkpoint())
+
+
+def test_a_callback_after_each_round():
+    seen = []
+    trainer = Trainer(small(), B, on_step=lambda k, loss, of: seen.append((k, loss, of.round)))
+    losses = [trainer.step() for _ in range(3)]
+    assert seen == [(k + 1, loss, k + 1) for k, loss in enumerate(losses)]
+
+
+def test_the_average_of_the_weights_is_evaluated(tmp_path):
+    trainer, plain = Trainer(small(), B, ema=0.75, lr=0.5), Trainer(small(), B, lr=0.5)
+    expected = weights(trainer)
+    for _ in range(5):
+        assert trainer.step() == plain.step()
+        expected = 0.75 * expected + 0.25 * weights(plain)
+    torch.testing.assert_close(torch.cat([p.flatten() for p in trainer.evaluated_model.parameters()]), expected)
+    assert trainer.evaluate() == trainer.problem.evaluate(trainer.evaluated_model)
+    assert trainer.evaluate() != plain.evaluate()
+    checkpoint.save(tmp_path / "run.pt", trainer.checkpoint())
+    later = Trainer(small(), B, ema=0.75, lr=0.5)
+    later.restore(checkpoint.load(tmp_path / "run.pt"))
+    later.step()
+    trainer.step()
+    assert later.evaluate() == trainer.evaluate()
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"budget": 0}, "budget must be a whole number"),
+        ({"problem": "digit"}, "did you mean digits"),
+        ({"problem": nn.Linear(1, 1)}, "must be a name or have the parts"),
+        ({"seed": -1}, "seed must be a whole number"),
+        ({"seed": 1.5}, "seed must be a whole number"),
+        ({"optimizer": "adamm"}, "optimizer must be 'sgd', 'momentum', 'adam', 'adamw'"),
+        ({"optimizer": optim.LBFGS}, "LBFGS cannot be used: its step.. needs a closure"),
+        ({"optimizer": lambda _weights: None}, "optimizer must return a torch.optim.Optimizer"),
+        ({"lr": 0}, "lr must be a finite number above 0"),
+        ({"lr": float("nan")}, "lr must be a finite number above 0"),
+        ({"lr": True}, "lr must be a finite number above 0"),
+        ({"lr": 1e308}, r"lr must be at most 3\.4e\+38, the largest number that the weights hold"),
+        ({"device": "tpu"}, 'device must be "cpu", "cuda"'),
+        ({"device": "meta"}, 'device must be "cpu", "cuda"'),
+        ({"device": 1.5}, 'device must be "cpu", "cuda"'),
+        ({"device": "cuda:99"}, r'"cuda:99" was asked for, but torch .* sees \d CUDA devices'),
+        ({"model": lambda: None}, "must be a torch module, or a function that returns one"),
+        ({"model": lambda: nn.Linear(2, 3).requires_grad_(False)}, "nothing to train: Linear has no parameter with"),
+        ({"model": nn.Flatten}, "nothing to train: Flatten"),
+        ({"schedule": optim.lr_scheduler.ReduceLROnPlateau}, "ReduceLROnPlateau cannot be used: .* needs a metric"),
+        ({"parameter_groups": lambda _model: [{"params": [nn.Parameter(torch.ones(1))]}]}, "that are not the model's"),
+        ({"parameter_groups": lambda _model: [{"params": []}]}, "hold none of the model's trained weights"),
+        ({"parameter_groups": 3}, "parameter_groups must be a function"),
+        ({"on_step": "print"}, "on_step must be a function"),
+        ({"inplace": True}, "inplace=True trains a module of yours: give model="),
+        ({"clip_norm": 0}, "clip_norm must be a finite number above 0"),
+        ({"ema": 1.5}, "ema must be a finite number above 0 and at most 1"),
+        ({"chunk": 0}, "chunk must be a whole number"),
+        ({"compile": 1}, "compile must be True or False, not 1"),
+        ({"graphs": True}, "graphs=True needs a CUDA device, and this is cpu"),
+        ({"graphs": True, "chunk": 2}, "graphs=True captures all tasks of a round at once: leave out chunk"),
+        ({"precision": "half"}, "precision must be 'float32', 'bfloat16', 'float16', not 'half'"),
+        ({"optimiser": "sgd"}, "unexpected keyword argument 'optimiser'"),
+    ],
+)
+def test_what_cannot_train_is_refused_when_the_trainer_is_made(options, sentence):
+    with pytest.raises((ValueError, TypeError), match=sentence):
+        Trainer(**({"problem": small(), "budget": B} | options))
+
+
+def test_a_problem_without_a_learning_rate_for_the_optimiser():
+    without = small(learning_rates={"sgd": 0.1})
+    with pytest.raises(ValueError, match=r"classification has no learning rate for 'adam': give lr="):
+        Trainer(without, B, optimizer="adam")
+    assert Trainer(without, B, optimizer="adam", lr=0.1).step() > 0

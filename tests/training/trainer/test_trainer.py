@@ -1,0 +1,247 @@
+"""The steps of a trainer: their gradients, their keys, and what stops them."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from ata_gym.training import Classification, Tasks, Trainer, make_problem, problem_names
+from ata_gym.training.models.device import find_device, seeded
+from ata_gym.training.models.model import copy_weights
+from ata_gym.training.trainer.trainer import Gradient
+from tests.training.small_problem import small, weights
+
+BUDGET = 6
+
+
+def run(rounds=4, problem=None, **kwargs):
+    trainer = Trainer(problem or small(), BUDGET, **kwargs)
+    return [trainer.step() for _ in range(rounds)], weights(trainer)
+
+
+def test_digits_are_learned_from_the_loss_of_guessing():
+    trainer = Trainer("digits", 23, optimizer="adam")
+    losses = [trainer.step() for _ in range(60)]
+    assert losses[0] == pytest.approx(np.log(10), rel=0.1)
+    assert np.mean(losses[-10:]) < 0.5 * np.mean(losses[:10])
+    assert trainer.evaluate()["accuracy"] > 0.7
+
+
+class Remembering:
+    """A problem that keeps its batches."""
+
+    def __init__(self, problem):
+        self.problem, self.batches = problem, []
+        self.name, self.learning_rates = problem.name, problem.learning_rates
+        self.build, self.evaluate, self.loss = problem.build, problem.evaluate, problem.loss
+
+    def to(self, _device):
+        return self
+
+    def draw(self, keys):
+        self.batches.append(self.problem.draw(keys))
+        return self.batches[-1]
+
+
+def shipped(name, folder):
+    if name != "cifar100":
+        return make_problem(name)
+    rng, path = np.random.default_rng(0), folder / "images.npz"
+    images = {f"{which}_x": rng.integers(0, 256, (9, 32, 32, 3), np.uint8) for which in ("train", "test")}
+    np.savez(path, allow_pickle=False, **images, train_y=np.arange(9), test_y=np.arange(9))
+    return make_problem(name, path)
+
+
+def task(batch, b):
+    return batch[b : b + 1] if isinstance(batch, torch.Tensor) else type(batch)(*(part[b : b + 1] for part in batch))
+
+
+@pytest.mark.parametrize(("name", "micro_batch"), [*((name, 1) for name in problem_names()), ("digits", 3)])
+def test_one_backward_pass_gives_the_mean_of_b_separate_gradients(name, micro_batch, tmp_path):
+    problem = shipped(name, tmp_path)
+    seen = Remembering(problem)
+    trainer = Trainer(seen, BUDGET, optimizer="sgd", lr=0.125, micro_batch=micro_batch)
+    for _ in range(2):
+        before = weights(trainer).double()
+        apart = torch.zeros_like(before)
+        twin = copy.deepcopy(trainer.model)
+        trainer.step()
+        for b in range(BUDGET):
+            twin.zero_grad()
+            samples = [problem.loss(twin, task(seen.batches[-1], b * micro_batch + s)) for s in range(micro_batch)]
+            (torch.stack(samples).sum() / micro_batch).backward()
+            apart += torch.cat([p.grad.flatten() for p in twin.parameters()]).double() / BUDGET
+        together = torch.cat([p.grad.flatten() for p in trainer.model.parameters()]).double()
+        torch.testing.assert_close(together, apart, rtol=1e-4, atol=1e-7)
+        torch.testing.assert_close(weights(trainer).double(), before - 0.125 * apart, rtol=1e-4, atol=1e-6)
+
+
+def test_each_round_and_each_sample_of_a_task_has_its_own_draw():
+    seen = Remembering(small())
+    trainer = Trainer(seen, 250, micro_batch=2, seed=3)
+    for _ in range(2):
+        trainer.step()
+    *_, first, second = (batch.inputs[:, 0] for batch in seen.batches)
+    assert len(first) == 500
+    assert len(first.unique()) == 20
+    assert not torch.equal(first, second)
+    trainer.reset()
+    trainer.step()
+    assert torch.equal(seen.batches[-1].inputs[:, 0], first)
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_one_seed_is_one_trajectory_to_the_bit(optimizer):
+    losses, end = run(seed=5, optimizer=optimizer)
+    torch.manual_seed(99)
+    before = torch.get_rng_state()
+    trainer = Trainer(small(), BUDGET, seed=5, optimizer=optimizer)
+    for _ in range(2):
+        assert [trainer.step() for _ in range(4)] == losses
+        assert torch.equal(weights(trainer), end)
+        trained = trainer.model
+        trainer.reset()
+        assert trainer.round == 0
+        assert trainer.model is not trained
+    assert torch.equal(torch.get_rng_state(), before)
+    assert run(seed=6, optimizer=optimizer)[0] != losses
+
+
+def test_dropout_is_keyed_by_the_seed_and_the_round():
+    model = nn.Sequential(nn.Linear(2, 8), nn.Dropout(0.5), nn.Linear(8, 3))
+
+    def play(seed):
+        trainer, masks = Trainer(small(), BUDGET, model=model, seed=seed), []
+        trainer.model[1].register_forward_hook(lambda _part, _inputs, outputs: masks.append(outputs == 0))
+        return [trainer.step() for _ in range(2)], masks
+
+    losses, masks = play(4)
+    torch.manual_seed(1234)
+    before = torch.get_rng_state()
+    assert play(4)[0] == losses
+    assert torch.equal(torch.get_rng_state(), before)
+    assert not torch.equal(masks[0], masks[1])
+    assert not torch.equal(masks[0], play(5)[1][0])
+
+
+def test_a_seed_ends_with_its_block():
+    before = torch.get_rng_state()
+    with pytest.raises(ZeroDivisionError), seeded(3, torch.device("cpu")):
+        _ = torch.rand(1) / (1 // 0)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_model_of_ones_own():
+    model = nn.Sequential(nn.Linear(2, 4).requires_grad_(False), nn.Linear(4, 3))
+    before = copy.deepcopy(model.state_dict())
+    trainer = Trainer(small(), BUDGET, model=model)
+    trainer.step()
+    assert all(torch.equal(before[name], part) for name, part in model.state_dict().items())  # a copy is trained
+    same = [torch.equal(a, b) for a, b in zip(model.parameters(), trainer.model.parameters(), strict=True)]
+    assert same == [True, True, False, False]  # frozen weights stay
+    larger = Trainer(small(), BUDGET, model=lambda: nn.Sequential(nn.Linear(2, 50), nn.ReLU(), nn.Linear(50, 3)))
+    assert larger.step() > 0
+
+
+def test_evaluation_leaves_each_part_in_its_mode():
+    model = nn.Sequential(nn.Linear(2, 8), nn.Dropout(0.5), nn.BatchNorm1d(8), nn.Linear(8, 3))
+    model[2].eval()
+    trainer = Trainer(small(), BUDGET, model=model)
+    trainer.step()
+    figures = trainer.evaluate()
+    assert trainer.evaluate() == figures  # nothing is dropped in evaluation
+    assert [part.training for part in trainer.model] == [True, True, False, True]
+    assert trainer.model.training
+
+
+def test_a_gradient_from_elsewhere_gives_the_same_step():
+    trainer, other = (Trainer(small(), BUDGET) for _ in range(2))
+    batch = other.draw(other.problem, range(BUDGET))
+    mean = other.losses(other.problem, other.model, batch, BUDGET).mean()
+    parts = torch.autograd.grad(mean, list(other.model.parameters()))
+    assert other.apply(Gradient(mean.item(), parts)) == trainer.step()
+    torch.testing.assert_close(weights(other), weights(trainer), rtol=0, atol=1e-7)
+
+
+def mean_loss(model, batch):
+    return nn.functional.cross_entropy(model(batch[0]), batch[1])
+
+
+def test_a_gradient_from_elsewhere_counts_as_a_round_of_tasks():
+    batches = [(torch.full((2, 2), float(k)), torch.tensor([0, 1])) for k in range(7)]
+    trainer, other = (Trainer(Tasks(lambda: nn.Linear(2, 3), mean_loss, batches), 2) for _ in range(2))
+    given = trainer.gradient()
+    trainer.apply(Gradient(given.loss, given.parts))
+    other.step()
+    assert trainer.step() == other.step()
+
+
+def test_a_gradient_is_taken_at_earlier_weights_and_of_fewer_tasks():
+    trainer = Trainer(small(), BUDGET, lr=0.5)
+    old = copy_weights(trainer.model)
+    at_start = trainer.gradient(tasks=2)
+    parts = [part.clone() for part in at_start.parts]
+    trainer.step()
+    trainer.round = 0
+    again = trainer.gradient(old, 2)
+    assert again.loss == at_start.loss
+    assert all(torch.equal(ours, theirs) for ours, theirs in zip(again.parts, parts, strict=True))
+
+
+class Failing(nn.Module):
+    """Its output is NaN in the third call."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(2, 3)
+        self.calls = 0
+
+    def forward(self, inputs):
+        self.calls += 1
+        return self.linear(inputs) * (float("nan") if self.calls == 3 else 1.0)
+
+
+def test_a_loss_that_is_not_finite_stops_the_round():
+    trainer = Trainer(small(Failing), BUDGET)
+    losses = [trainer.step() for _ in range(2)]
+    before = weights(trainer)
+    with pytest.raises(FloatingPointError, match=r"loss is nan in round 3: lower lr=.*reset\(\)"):
+        trainer.step()
+    assert torch.equal(weights(trainer), before)
+    assert trainer.round == 2
+    trainer.reset()
+    assert [trainer.step() for _ in range(2)] == losses
+    with pytest.raises(FloatingPointError, match="training loss is"):
+        run(9, problem=make_problem("quadratic"), lr=1e200)
+
+
+class Averaging(Classification):
+    def loss(self, model, batch):
+        return super().loss(model, batch).mean()
+
+
+def test_a_loss_that_is_not_one_per_task():
+    with pytest.raises(ValueError, match=r'one number per sample, shape \(6,\), not \(\).*reduction="none"'):
+        run(problem=small(kind=Averaging))
+
+
+class Huge(Classification):
+    def loss(self, model, batch):
+        return super().loss(model, batch) + torch.empty(10**16).sum()
+
+
+def test_a_round_that_does_not_fit_into_memory():
+    trainer = Trainer(small(kind=Huge), BUDGET)
+    with pytest.raises(MemoryError, match="round 1 does not fit into the memory of cpu: DefaultCPUAllocator"):
+        trainer.step()
+    assert trainer.round == 0
+    with pytest.raises(MemoryError, match="the model with its data does not fit"):
+        Trainer(small(), BUDGET, model=lambda: nn.Linear(10**8, 10**8))
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a CUDA device")
+def test_cuda_is_refused_where_there_is_none():
+    with pytest.raises(ValueError, match=r'"cuda" was asked for, but torch .* sees 0 CUDA devices: use device="cpu"'):
+        find_device("cuda")
