@@ -205,7 +205,7 @@ def test_who_leaves_gets_nothing_and_who_comes_back_is_known(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["default", "thompson", "restarting-beta", "lb-bsp-ema", "explore-then-commit:tries=1"]
+    "name", ["default", "thompson", "restarting-beta", "lb-bsp-ema", "explore-then-commit:tasks=1"]
 )
 def test_a_new_worker_is_tried_and_the_others_stay_known(name: str) -> None:
     allocator = played(rounds=20, policy=name)
