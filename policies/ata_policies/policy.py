@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ata_gym.changes import Conditions
 from ata_gym.pools import Pool, PoolDistribution
 from ata_gym.scenarios import Published
-from ata_gym.simulation.keys import derive_keys, stream_keys
+from ata_gym.simulation.keys import derive_keys, stream_keys, uniforms
 from ata_gym.typing import Floats, Ints, Keys, Mask
 from ata_gym.utils.ranges import Size, Wholes
 from ata_gym.utils.trees import choose_rows
@@ -90,6 +90,10 @@ class State(NamedTuple):
     def round_keys(self) -> Keys:
         """A fresh key for the randomness of each row's round, shape (E,)."""
         return derive_keys(self.key, self.episode, self.round)
+
+    def round_uniforms(self, size: int, purpose: int) -> Floats:
+        """Fresh uniform numbers of each row's round, shape (E, size); others for each purpose."""
+        return uniforms(derive_keys(self.round_keys(), 0, purpose), size)
 
 
 class Policy(Described, ABC):

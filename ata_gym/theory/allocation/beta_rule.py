@@ -57,9 +57,10 @@ def allocate_by_cost(
     if available is not None:
         mean, spread = np.where(available, mean, math.inf), np.where(available, spread, 0.0)
         never = never & available
-    ordered = keys is not None and bool(never.any())
-    order = uniforms(keys, mean.shape[-1]) if ordered else np.zeros(mean.shape[-1])
-    allocation: Ints = _allocate(mean, spread, np.int64(budget), never, order)
+    order = np.zeros(mean.shape[-1])
+    if keys is not None and never.any():
+        order = uniforms(keys, mean.shape[-1])
+    allocation: Ints = beta_kernel(mean, spread, np.int64(budget), never, order)
     return allocation
 
 
@@ -106,7 +107,7 @@ def _first_tasks(mean: Floats, spread: Floats, never: Mask, budget: int, out: In
 
 
 @gufunc("void(float64[:], float64[:], int64[:], boolean[:], float64[:], int64[:])", "(n),(n),(),(n),(n)->(n)")
-def _allocate(mean: Floats, spread: Floats, budget: Ints, never: Mask, order: Floats, out: Ints) -> None:
+def beta_kernel(mean: Floats, spread: Floats, budget: Ints, never: Mask, order: Floats, out: Ints) -> None:
     """Allocate as :func:`allocate_by_cost` does; workers with a mean of infinity get nothing."""
     n, left = len(mean), budget[0]
     least, new = math.inf, 0

@@ -90,8 +90,9 @@ def allocate_scores(
     draws = np.empty(0)
     if rng is not None and not scores.all():
         needed = -(-min(n, budget) // 8) * 8  # whole vectors
-        drawn_by = isinstance(rng, np.random.Generator)
-        draws = rng.random((*scores.shape[:-1], needed)) if drawn_by else uniforms(rng, needed)
+        draws = (
+            rng.random((*scores.shape[:-1], needed)) if isinstance(rng, np.random.Generator) else uniforms(rng, needed)
+        )
     never = np.zeros(n, np.bool_) if untried is None else untried
     allocation: Ints = allocate_kernel(scores, np.int64(budget), never, draws)
     return allocation

@@ -14,17 +14,6 @@ _NODES = 16
 _LARGEST = np.finfo(np.float64).max
 
 
-def exponential_sample(size: int) -> Floats:
-    """Means of ``size`` equally likely slices of the exponential distribution of mean 1, shape (size,), increasing.
-
-    >>> exponential_sample(2).round(4)  # 1 - ln 2 and 1 + ln 2
-    array([0.3069, 1.6931])
-    """
-    above = 1.0 - np.arange(size + 1) / size
-    areas = above - above * np.log(np.where(above > 0.0, above, 1.0))
-    return np.asarray(size * -np.diff(areas))
-
-
 def known_sample(pool: Pool, size: int) -> Floats:
     """Means of ``size`` equally likely slices of each worker's distribution of task times, shape (n, size), increasing.
 

@@ -6,25 +6,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ata_gym.simulation.keys import derive_keys, uniforms
 from ata_gym.theory.allocation.beta_rule import allocate_by_cost
-from ata_gym.typing import Ints, Keys, Mask
+from ata_gym.typing import Floats, Ints, Mask
 from ata_gym.utils.ranges import Allocations, Counts, Tasks, Wholes
 from ata_gym.utils.validation import real
 from ata_policies.beliefs.availability import LONGEST, PAUSE, Availability, results_of
 from ata_policies.beliefs.distributions.bins import DistributionBelief
 from ata_policies.explanation import listed
 from ata_policies.observations import Observation
-from ata_policies.planning.exploration import Trials, explore
-from ata_policies.planning.knowledge import choose_candidates, learn_row
-from ata_policies.planning.local_search import MOVES, search
+from ata_policies.planning.plan import Problem, make_plan
 from ata_policies.policy import Policy, Setting, State
 
 _FORESEEN = 1_000.0
 """Rounds for which the workers are taken to stay as they are where nothing is known of that."""
-
-_LONGEST = 0.2
-"""The longest time between two plans, as a part of the rounds that count."""
 
 
 class AllocationPlan(NamedTuple):
@@ -49,20 +43,22 @@ class AllocationPlan(NamedTuple):
 class DistributionLearner(Policy):
     """Learns each worker's whole distribution and minimises the expected round time + price * worker time itself. Ours.
 
-    Its belief counts task times in bins (``DistributionBelief``). A plan is the allocation of least expected cost on
-    the distributions as they are known (``local_search``), where a worker's mean is what the times seen, with rare huge
-    ones in part those of all workers (``borrow_tails``), and the population of the workers say together
-    (``learn_population``), and workers that are tried for the sake of what is learned (``choose_tries``). For these, as
-    many rounds are left as the horizon says; where that is not known, as many as there were, and at least 1,000; where
-    everything has begun anew, no more than since then or between two such
-    changes; and where the belief forgets, so that m rounds count, as many less as 2 m are less than the rounds since
-    then.
+    Its belief counts task times in bins (``DistributionBelief``). A plan is made in five steps:
 
-    It is played until the next plan: in the next round where workers are tried for the first time or the search is not
-    over, and else after 10 to 20 % of the rounds that count, by the row's own randomness, so that rows plan in
-    different rounds. Where a worker begins anew, or workers come or go, the plan is made again at once. Workers that
-    owe results get nothing for 8 rounds, and after each further probe in vain for twice as many, up to 64
-    (``Availability``).
+    1. What is known (``learn_row``): a worker's mean is what its times, with rare huge ones in part those of all
+       workers (``borrow_tails``), and the population of the workers (``learn_population``) say together.
+    2. Where to search (``choose_candidates``): the fastest workers, and those in use.
+    3. The search (``search``): the allocation of least expected cost on these distributions.
+    4. Who is tried for the sake of what is learned (``explore``). As many rounds are left for it to pay as the horizon
+       says, or, where that is not known, as many as there were, and at least 1,000. Where everything has begun anew,
+       they are no more than the rounds since then, or the rounds between two such changes. Where the belief forgets, so
+       that m rounds count, they are fewer by the factor that 2 m is less than the rounds since then.
+    5. When the next plan is due: in the next round where workers are tried for the first time or the search is not
+       over, and else after 10 to 20 % of the rounds that count, by the row's own randomness, so that rows plan in
+       different rounds.
+
+    Where a worker begins anew, or workers come or go, the plan is made again at once. Workers that owe results get
+    nothing for 8 rounds, and after each further probe in vain for twice as many, up to 64 (``Availability``).
 
     Parameters
     ----------
@@ -101,9 +97,9 @@ class DistributionLearner(Policy):
         again |= ~plan.allocation.any(axis=1)
         if again.any():
             plan = plan._replace(allocation=plan.allocation.copy(), best=plan.best.copy(), due=plan.due.copy())
-            keys = state.round_keys()
+            draws = state.round_uniforms(self.setting.n + 2, 1)
             for e in np.flatnonzero(again).tolist():
-                self._plan(state, plan, there[e], keys[e], e)
+                self._plan_row(state, plan, there[e], draws[e], e)
         availability = availability._replace(asked=plan.allocation)
         return plan.allocation.copy(), state._replace(plan=plan._replace(availability=availability))
 
@@ -129,43 +125,27 @@ class DistributionLearner(Policy):
         words = f"this allocation until round {plan.due[row] - 1}; {state.belief.reach[row]:.0f} rounds count"
         return f"{words}; tried for what is learned: {listed(tried)}" if tried.any() else words
 
-    def _plan(self, state: State, plan: AllocationPlan, there: Mask, key: Keys, e: int) -> None:
-        """Plan row e for the workers that are ``there``, (n,), in place; ``key`` is that of its own randomness."""
-        budget, price, n = self.setting.budget, self.setting.price, self.setting.n
+    def _plan_row(self, state: State, plan: AllocationPlan, there: Mask, draws: Floats, e: int) -> None:
+        """Make the plan of row e again for the workers that are ``there``, (n,), in place."""
         plan.due[e] = state.round[e] + 1
-        tried = np.flatnonzero(there & (state.belief.counts[e] > 0.0))
-        if tried.size == 0:
-            plan.best[e], times = 0, np.zeros(n)
-            plan.allocation[e] = allocate_by_cost(times, times, budget, key, np.ones_like(there), there)
-            return
-        draws = uniforms(derive_keys(key, 0, 1), n + 2)
-        known = learn_row(state.belief.rows([e]), self.weight)
-        candidates = choose_candidates(known, tried, tried[plan.best[e, tried] > 0], budget)
-        found = search(candidates, plan.best[e, candidates.workers], budget, price, draws[0])
-        memory = float(state.belief.counts[e].sum()) / budget
-        trials = explore(known, candidates, found, there, price, self._rounds_left(state, plan, e, memory), draws[2:])
-        plan.best[e] = 0
-        plan.best[e, candidates.workers] = found.allocation
-        plan.allocation[e] = trials.allocation
-        plan.allocation[e, trials.workers] += 1
-        if found.moves < MOVES:
-            plan.due[e] += _pause(trials, min(float(plan.reach[e]), memory), draws[1])
+        if (there & (state.belief.counts[e] > 0.0)).any():
+            made = make_plan(state.belief, e, there, plan.best[e], self._problem(state, plan, e), draws)
+            plan.allocation[e], plan.best[e] = made.allocation, made.best
+            plan.due[e] += made.pause
+        else:
+            times, untried, keys = np.zeros(self.setting.n), np.ones_like(there), state.round_keys()
+            plan.allocation[e] = allocate_by_cost(times, times, self.setting.budget, keys[e], untried, there)
+            plan.best[e] = 0
 
-    def _rounds_left(self, state: State, plan: AllocationPlan, e: int, memory: float) -> float:
-        """For how many rounds things stay as they are, as far as that is known, where ``memory`` rounds count."""
+    def _problem(self, state: State, plan: AllocationPlan, e: int) -> Problem:
+        """What the plan of row e is made for."""
+        horizon, budget = self.setting.horizon, self.setting.budget
         round, since, changes = float(state.round[e]), float(plan.since[e]), float(plan.changes[e])
-        left = np.inf if self.setting.horizon is None else max(self.setting.horizon - round, 0.0)
+        left = np.inf if horizon is None else max(horizon - round, 0.0)
         if changes > 0.0:
             left = min(left, max(since, round / changes))
-        elif self.setting.horizon is None:
+        elif horizon is None:
             left = max(since, _FORESEEN)
-        return left * min(1.0, 2.0 * memory / max(since, 1.0))
-
-
-def _pause(trials: Trials, memory: float, draw: float) -> int:
-    """Rounds between the round after this one and the next plan, at random, where ``memory`` rounds count.
-
-    Where workers are tried, the next plan comes no later than a quarter of the tasks that it takes to know them.
-    """
-    pause = _LONGEST * memory * (1.0 + draw) / 2.0
-    return max(int(min(pause, 0.25 * trials.tasks) if trials.workers.size else pause) - 1, 0)
+        memory = float(state.belief.counts[e].sum()) / budget
+        left *= min(1.0, 2.0 * memory / max(since, 1.0))
+        return Problem(budget, self.setting.price, self.weight, left, min(float(plan.reach[e]), memory))

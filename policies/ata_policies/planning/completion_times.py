@@ -56,9 +56,10 @@ def tabulate(times: Floats, doubt: Floats, tasks: Ints, grid: Grid) -> tuple[Flo
 
     ``times`` has shape (..., S), ``doubt`` and ``tasks`` have shape (...,); see ``Worker``. No task takes no time.
 
-    >>> done, beyond = tabulate(np.array([1.0, 3.0]), np.zeros(()), np.array(2), Grid(0.0, 1.0))
-    >>> done[[1, 2, 4, 6]], beyond
-    (array([1.e-12, 5.e-01, 5.e-01, 1.e+00]), array(0.))
+    >>> done, beyond = tabulate(np.array([3.0, 3.0]), np.zeros(()), np.array([1, 2]), Grid(0.0, 2.0))
+    >>> done[:, :4].round(1), beyond
+    (array([[0. , 0.5, 1. , 1. ],
+           [0. , 0. , 0. , 1. ]]), array([0., 0.]))
     """
     times_of_grid = grid.low + grid.step * np.arange(POINTS)
     done, beyond = _tabulate(times, doubt, time_orders(times.shape[-1]), tasks, times_of_grid)

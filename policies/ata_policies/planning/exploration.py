@@ -9,12 +9,11 @@ import numpy as np
 from scipy.special import ndtri
 
 from ata_gym.simulation.keys import permutations
-from ata_gym.theory.allocation.beta_rule import allocate_by_cost
+from ata_gym.theory.allocation.beta_rule import beta_kernel
 from ata_gym.typing import Floats, Ints, Mask
 from ata_policies.planning.completion_times import POINTS, Grid, tabulate
-from ata_policies.planning.knowledge import BETA, IDLE, Candidates, Knowledge
+from ata_policies.planning.knowledge import BETA, IDLE, Candidates, Knowledge, value_of_trying
 from ata_policies.planning.local_search import MOVES, Search, local_search
-from ata_policies.planning.population import value_of_trying
 
 _HALVINGS = 12
 """Steps of the search for the means at which a worker is useful, each of which halves an interval."""
@@ -159,7 +158,8 @@ def gain_together(known: Knowledge, candidates: Candidates, found: Search, numbe
     used, shape = found.allocation > 0, candidates.shapes().mean(axis=0)
     times = np.concatenate([candidates.times[used], mean[:, None] * shape])
     spread = np.append(candidates.spread[used], BETA * mean * shape.std())
-    start = allocate_by_cost(times.mean(axis=1), spread, int(found.allocation.sum()))
+    nobody = np.zeros(len(times), np.bool_)
+    start = beta_kernel(times.mean(axis=1), spread, found.allocation.sum(), nobody, np.zeros(len(times)))
     doubt = np.append(candidates.doubt[used], np.zeros(mean.size))
     return max(found.cost - local_search(times, start, price, doubt=doubt, moves=MOVES // 2).cost, 0.0)
 
@@ -262,7 +262,7 @@ def _gains(prospects: _Prospects, place: Ints, cost: float, together: float, num
     if number > 1:
         new = np.cumsum(prospects.untried[place] / prospects.tasks[place])
         gains = np.where(2.0 * new >= number, np.maximum(gains, together * new / number), gains)
-    return gains
+    return np.asarray(gains, np.float64)
 
 
 def _cost(reduced: Reduced, level: int, prospects: _Prospects, trial: _Trial, price: float) -> float:

@@ -1,4 +1,7 @@
-"""What is known of the workers of one row, and where a search for the best allocation looks."""
+"""What is known of the workers of one row, from their own times and from the population that they come from.
+
+Also where a search for the best allocation looks.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +10,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ata_gym.typing import Floats, Ints
+from ata_gym.typing import Floats, Ints, Mask
+from ata_gym.utils.compiled import gufunc, helper
 from ata_policies.beliefs.distributions.bins import DistributionBelief, sample
 from ata_policies.beliefs.distributions.tails import borrow_tails
 from ata_policies.beliefs.moments import learn_shapes
-from ata_policies.planning.population import (
-    Estimates,
-    Population,
-    Posterior,
-    estimate_means,
-    learn_population,
-    posterior,
-)
 
 IDLE = 64
 """Workers beyond those that B tasks can go to at which a search looks."""
@@ -28,6 +24,47 @@ _SLICES = 128
 """Slices of a worker's distribution."""
 _LARGEST = 2.0**400
 """The longest time, in units near the least mean: squares of times must not overflow."""
+PLACES = 48
+"""Components of the population."""
+_PASSES = 20
+_LEAST_EVIDENCE = 0.5
+_MOST_LEARNED_FROM = 512
+"""Workers; with more, every second one of them is looked at, or every third, and so on."""
+_FAR = 6.0
+_LIMIT = 500.0
+
+
+class Estimates(NamedTuple):
+    """What each worker's own times say of its mean time, for n workers."""
+
+    location: Floats
+    """(n,) logarithm of the time per task; 0 for a worker never tried"""
+    evidence: Floats
+    """(n,) how many exponential times tell as much: 1 / variance of the logarithm, where that is small; 0 for none"""
+
+    def of(self, workers: Ints) -> Estimates:
+        """Those of some workers."""
+        return Estimates(self.location[workers], self.evidence[workers])
+
+
+class Population(NamedTuple):
+    """The logarithm of a worker's mean time is normal around one of G places, with their distance as deviation."""
+
+    place: Floats
+    """(G,) evenly spaced"""
+    share: Floats
+    """(G,) how likely each is"""
+
+
+class Posterior(NamedTuple):
+    """What is known of the logarithm of each worker's mean time: its mean and standard deviation, (n,) each."""
+
+    location: Floats
+    spread: Floats
+
+    def mean(self) -> Floats:
+        """Expected mean times, as if their logarithms were normal, of deviation 4 at most, (n,)."""
+        return np.asarray(np.exp(self.location + 0.5 * np.minimum(self.spread, 4.0) ** 2))
 
 
 class Knowledge(NamedTuple):
@@ -87,13 +124,157 @@ def learn_row(belief: DistributionBelief, weight: float) -> Knowledge:
     return Knowledge(belief, seen, population, posterior(population, seen), shapes)
 
 
-def choose_candidates(known: Knowledge, workers: Ints, used: Ints, budget: int) -> Candidates:
-    """The fastest of the ``workers``, which have results, and those that are ``used`` so far."""
-    mean = known.posterior.mean()
+def choose_candidates(known: Knowledge, there: Mask, last: Ints, budget: int) -> Candidates:
+    """Of the workers with results that are ``there``, (n,), the fastest, and those with tasks in the ``last`` plan."""
+    mean, workers = known.posterior.mean(), np.flatnonzero(there & (known.seen.evidence > 0.0))
     fastest = workers[np.argsort(mean[workers], kind="stable")[: budget + IDLE]]
-    near = np.union1d(fastest, used)
+    near = np.union1d(fastest, workers[last[workers] > 0])
     times = sample(known.belief.of(near[None]), _SLICES)[0]
     centre = times.mean(axis=1)
     times *= np.divide(mean[near], centre, out=np.ones_like(centre), where=centre > 0.0)[:, None]
     doubt = np.minimum(np.expm1(known.posterior.spread[near] ** 2), 1.0)
     return Candidates(near, times, doubt, BETA * mean[near] / np.sqrt(known.shapes[near]))
+
+
+def estimate_means(counts: Floats, totals: Floats, shapes: Floats) -> Estimates:
+    """Estimates from K tasks of total time S, if task times are gamma of shape c: S / K, with the evidence c K.
+
+    For other times c is 1 / (coefficient of variation)^2. The evidence is 1/2 at least: where times vary more, their
+    logarithm does not. All of shape (n,).
+    """
+    known = counts > 0.0
+    location = np.log(np.maximum(totals / np.where(known, counts, 1.0), 1e-100))
+    return Estimates(np.where(known, location, 0.0), np.where(known, np.maximum(shapes * counts, _LEAST_EVIDENCE), 0.0))
+
+
+def learn_population(seen: Estimates) -> Population:
+    """Learn the population, of which at least one worker was seen: a mixture at fixed places, its shares by EM.
+
+    One worker's weight is given to a wide prior: a normal distribution around the mean of the estimates with their
+    standard deviation, or 1 if that is less. So after m workers of one kind, the next one is of another with a chance
+    of about 1 / (m + 1). A discrete form of the nonparametric maximum likelihood of Kiefer and Wolfowitz (1956), with
+    the prior ours.
+
+    >>> seen = Estimates(np.log([1.0, 1.0, 20.0, 20.0]), np.full(4, 1000.0))
+    >>> population = learn_population(seen)
+    >>> float(population.share[population.place < np.log(4.0)].sum().round(1))
+    0.5
+    """
+    known = np.flatnonzero(seen.evidence)
+    known = known[:: -(-known.size // _MOST_LEARNED_FROM)]
+    location, evidence = seen.location[known], seen.evidence[known]
+    centre, deviation = location.mean(), max(1.0, location.std())
+    first = min(centre - 3.0 * deviation, location.min())
+    place = np.linspace(first, max(centre + 3.0 * deviation, location.max()), PLACES)
+    prior = np.exp(-0.5 * ((place - centre) / deviation) ** 2)
+    return Population(place, _learn(location, evidence, place, prior / prior.sum()))
+
+
+def posterior(population: Population, seen: Estimates) -> Posterior:
+    """What the population and a worker's own times say together; of a worker never tried, the population alone."""
+    known = np.flatnonzero(seen.evidence)
+    of_known = _posterior(seen.location[known], seen.evidence[known], *population)
+    nothing = _posterior(np.zeros(1), np.zeros(1), *population)
+    both = [np.full(seen.location.size, of_unknown[0]) for of_unknown in nothing]
+    for every, own in zip(both, of_known, strict=True):
+        every[known] = own
+    return Posterior(*both)
+
+
+def value_of_trying(population: Population, seen: Estimates, limit: Floats, share: float = 0.5) -> Floats:
+    """What it is worth to know the workers better, (n,), if using one of mean M gains (1 - M / u)+, for ``limit`` u.
+
+        E[(1 - M / u)+] - (1 - E[M] / u)+,
+
+    where M is what is expected of it when the variance within each component has fallen to ``share`` of what it is:
+    after as many tasks again as its estimate rests on. The knowledge gradient (Frazier, Powell and Dayanik, 2008).
+    Where E[M] > u it is E[(1 - M / u)+]: what a worker that is not used could gain.
+    """
+    return np.asarray(_value(seen.location, seen.evidence, *population, limit, share))
+
+
+@helper()
+def _weights(location: float, evidence: float, place: Floats, share: Floats, out: Floats) -> None:
+    """How likely each component is, given a worker's estimate.
+
+    The likelihood of gamma times, where the width of a component is as if there were fewer of them.
+    """
+    apart = place[1] - place[0]
+    a = evidence / (1.0 + evidence * apart * apart)
+    most, total = -math.inf, 0.0
+    for g in range(len(place)):
+        d = max(place[g] - location, -_LIMIT)
+        out[g] = -a * (d + math.exp(-d))
+        if share[g] > 0.0 and out[g] > most:
+            most = out[g]
+    for g in range(len(place)):
+        out[g] = share[g] * math.exp(min(out[g] - most, 0.0))
+        total += out[g]
+    for g in range(len(place)):
+        out[g] /= total
+
+
+@gufunc("void(float64[:], float64[:], float64[:], float64[:], float64[:])", "(n),(n),(g),(g)->(g)")
+def _learn(location: Floats, evidence: Floats, place: Floats, prior: Floats, share: Floats) -> None:
+    n, g = len(location), len(place)
+    ones, near, weights = np.ones(g), np.empty((n, g)), np.empty(g)
+    for i in range(n):
+        _weights(location[i], evidence[i], place, ones, near[i])
+    share[:] = prior
+    for _ in range(_PASSES):
+        total = prior.copy()
+        for i in range(n):
+            most = 0.0
+            for k in range(g):
+                weights[k] = share[k] * near[i, k]
+                most += weights[k]
+            for k in range(g):
+                total[k] += weights[k] / most
+        share[:] = total / (n + 1.0)
+
+
+@gufunc("void(float64[:], float64[:], float64[:], float64[:], float64[:], float64[:])", "(n),(n),(g),(g)->(n),(n)")
+def _posterior(location: Floats, evidence: Floats, place: Floats, share: Floats, out: Floats, spread: Floats) -> None:
+    width, weights = (place[1] - place[0]) ** 2, np.empty(len(place))
+    for i in range(len(location)):
+        _weights(location[i], evidence[i], place, share, weights)
+        own = width * evidence[i] / (1.0 + width * evidence[i])
+        inside = width / (1.0 + width * evidence[i])
+        first, second = 0.0, 0.0
+        for g in range(len(place)):
+            if weights[g] > 0.0:
+                centre = place[g] + own * (location[i] - place[g])
+                first += weights[g] * centre
+                second += weights[g] * centre * centre
+        out[i] = first
+        spread[i] = math.sqrt(max(second - first * first, 0.0) + inside)
+
+
+@gufunc(
+    "void(float64[:], float64[:], float64[:], float64[:], float64[:], float64[:], float64[:])",
+    "(n),(n),(g),(g),(n),()->(n)",
+)
+def _value(
+    location: Floats, evidence: Floats, place: Floats, share: Floats, limit: Floats, left: Floats, out: Floats
+) -> None:
+    width, weights = (place[1] - place[0]) ** 2, np.empty(len(place))
+    for i in range(len(location)):
+        out[i] = 0.0
+        if not 0.0 < limit[i] < math.inf:
+            continue
+        _weights(location[i], evidence[i], place, share, weights)
+        own, useful = width * evidence[i] / (1.0 + width * evidence[i]), math.log(limit[i])
+        inside = width / (1.0 + width * evidence[i])
+        deviation, mean = math.sqrt(inside * left[0]), 0.0
+        for g in range(len(place)):
+            mean += weights[g] * math.exp(
+                min(place[g] + own * (location[i] - place[g]) + 0.5 * inside - useful, _LIMIT)
+            )
+        side = -1.0 if mean < 1.0 else 1.0  # below the limit, what counts is that it may be above it
+        for g in range(len(place)):
+            ratio = place[g] + own * (location[i] - place[g]) + 0.5 * inside - useful  # log of mean / limit
+            z = side * (-ratio + 0.5 * deviation * deviation) / deviation
+            if weights[g] > 1e-9 and z > -_FAR:
+                inner = 0.5 * math.erfc(-z / math.sqrt(2.0))
+                shifted = 0.5 * math.erfc((side * deviation - z) / math.sqrt(2.0))
+                out[i] += weights[g] * max(side * (inner - math.exp(min(ratio, _LIMIT)) * shifted), 0.0)

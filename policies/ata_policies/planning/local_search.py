@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ata_gym.theory.allocation.beta_rule import allocate_by_cost
+from ata_gym.theory.allocation.beta_rule import beta_kernel
 from ata_gym.typing import Floats, Ints, Mask
 from ata_gym.utils.compiled import gufunc, helper
 from ata_policies.planning.completion_times import POINTS, Grid, Worker, add_tasks, fill_chances, time_orders
@@ -62,7 +62,8 @@ def search(candidates: Candidates, start: Ints, budget: int, price: float, draw:
     most = max(1, min(mean.size, int(used * (_LEAST_SHARE + draw)) + 1)) if begun else mean.size
     fastest = np.argsort(mean, kind="stable")[:most]
     by_rule = np.zeros(mean.size, np.int64)
-    by_rule[fastest] = allocate_by_cost(mean[fastest], candidates.spread[fastest], budget)
+    nobody = np.zeros(most, np.bool_)
+    by_rule[fastest] = beta_kernel(mean[fastest], candidates.spread[fastest], budget, nobody, np.zeros(most))
     found = [
         local_search(candidates.times, one, price, doubt=candidates.doubt, moves=MOVES)
         for one in ([start, by_rule] if begun else [by_rule])
@@ -349,7 +350,8 @@ def _best_move(tables: _Tables, costs: _Costs, tasks: Ints, step: float, toleran
     if giver >= 0:
         change[giver], change[taker] = -1, 1
         return True
-    return _best_several(tables, costs, tasks, givers, step, enough, change)
+    found: bool = _best_several(tables, costs, tasks, givers, step, enough, change)
+    return found
 
 
 @helper()

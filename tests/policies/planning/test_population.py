@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ata_policies.planning.population import (
+from ata_policies.planning.knowledge import (
     Estimates,
     Population,
     estimate_means,

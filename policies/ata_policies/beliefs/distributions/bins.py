@@ -6,7 +6,6 @@ from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
-from ata_gym.theory.simulated.slices import exponential_sample
 from ata_gym.typing import Floats, Ints, Mask
 from ata_gym.utils.ranges import FINITE, Counts, Size, Squares, Times, Within, last_worker
 from ata_gym.utils.validation import LARGEST_COUNT
@@ -263,3 +262,14 @@ def own_shapes(own: Floats, weight: Floats) -> tuple[Floats, Floats]:
     prior = 1.0 / (1.0 + _TRUST)
     total = prior * exponential_sample(own.shape[2]) + (weight[:, :, None] * shape).sum(axis=1)
     return shape, total / (prior + weight.sum(axis=1))[:, None]
+
+
+def exponential_sample(size: int) -> Floats:
+    """Means of ``size`` equally likely slices of the exponential distribution of mean 1, shape (size,), increasing.
+
+    >>> exponential_sample(2).round(4)  # 1 - ln 2 and 1 + ln 2
+    array([0.3069, 1.6931])
+    """
+    above = 1.0 - np.arange(size + 1) / size
+    areas = above - above * np.log(np.where(above > 0.0, above, 1.0))
+    return np.asarray(size * -np.diff(areas))

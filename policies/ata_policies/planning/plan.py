@@ -1,0 +1,67 @@
+"""A plan in five steps: what is known, where to search, the search, who is tried, and when the next plan is due."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from ata_gym.typing import Floats, Ints, Mask
+from ata_policies.beliefs.distributions.bins import DistributionBelief
+from ata_policies.planning.exploration import Trials, explore
+from ata_policies.planning.knowledge import choose_candidates, learn_row
+from ata_policies.planning.local_search import MOVES, search
+
+_LONGEST = 0.2
+"""The longest time between two plans, as a part of the rounds that count."""
+_TRIAL_PART = 0.25
+"""After this part of the tasks that it takes to know the workers that are tried, the next plan is made."""
+
+
+class Problem(NamedTuple):
+    """What a plan is made for."""
+
+    budget: int
+    price: float
+    weight: float
+    """Tasks that the other workers' shapes count for in a worker's own."""
+    rounds_left: float
+    """For how many rounds things stay as they are."""
+    memory: float
+    """How many rounds count."""
+
+
+class Plan(NamedTuple):
+    """What n workers do until the next plan."""
+
+    allocation: Ints
+    """(n,) tasks"""
+    best: Ints
+    """(n,) the tasks without what is done for the sake of learning"""
+    pause: int
+    """Rounds between the next one and the next plan."""
+
+
+def make_plan(belief: DistributionBelief, row: int, there: Mask, last: Ints, problem: Problem, draws: Floats) -> Plan:
+    """Plan for the workers of a row that are ``there``, (n,), at least one of which has a result.
+
+    The search begins from ``last``, (n,), the best allocation of the last plan. The ``draws``, (n + 2,), are uniform
+    from 0 to 1.
+    """
+    known = learn_row(belief.rows([row]), problem.weight)
+    candidates = choose_candidates(known, there, last, problem.budget)
+    found = search(candidates, last[candidates.workers], problem.budget, problem.price, draws[0])
+    trials = explore(known, candidates, found, there, problem.price, problem.rounds_left, draws[2:])
+    best, allocation = np.zeros_like(last), trials.allocation.copy()
+    best[candidates.workers] = found.allocation
+    allocation[trials.workers] += 1
+    return Plan(allocation, best, _pause(trials, problem.memory, draws[1]) if found.moves < MOVES else 0)
+
+
+def _pause(trials: Trials, memory: float, draw: float) -> int:
+    """Half to all of the longest time between two plans, but less where workers are tried; 0 for a plan in each round.
+
+    The workers that were tried are known better after a part of the tasks that it takes to know them.
+    """
+    pause = _LONGEST * memory * (1.0 + draw) / 2.0
+    return max(int(min(pause, _TRIAL_PART * trials.tasks) if trials.workers.size else pause) - 1, 0)
