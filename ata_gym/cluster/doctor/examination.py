@@ -20,7 +20,7 @@ import ata_policies
 from ata_gym.cluster.doctor.finding import Finding
 from ata_gym.cluster.doctor.trials import outcomes
 from ata_gym.cluster.on_ray.connection import check_address
-from ata_gym.simulation import kernels
+from ata_gym.simulation import task_times
 from ata_gym.utils.compiled import helper
 from ata_gym.utils.extras import MissingExtraError
 from ata_gym.utils.kernels.cache import kept_in
@@ -147,7 +147,7 @@ def compiled_kernels() -> Iterator[Finding]:
     if fault:
         yield Finding("kernels", "broken", fault, "pip install --force-reinstall numba llvmlite")
         return
-    folder = kept_in(Path(kernels.__file__))
+    folder = kept_in(Path(task_times.__file__))
     try:
         with TemporaryFile(dir=folder):  # a file system may refuse what its permissions allow
             pass
