@@ -70,7 +70,7 @@ def learn(
     for module in ("stable_baselines3", "sb3_contrib", "tensorboard"):
         require(module, extra="rl", purpose="The command learn")
     from ata_gym.rl.learning.experiment import Learning  # noqa: PLC0415 - these imports take seconds
-    from ata_gym.rl.learning.run import run, too_many_evaluations  # noqa: PLC0415
+    from ata_gym.rl.learning.run import run  # noqa: PLC0415
     from ata_gym.rl.learning.specification import AgentSpec  # noqa: PLC0415
     from ata_gym.rl.learning.training import agent_file  # noqa: PLC0415
     from ata_gym.scenarios import resolve  # noqa: PLC0415
@@ -81,9 +81,7 @@ def learn(
     spec = AgentSpec(env, algorithm, action or "", seed, split_hyperparameters(hyperparameter or ()))
     found = resolve(unrecorded(scenario, "learn"), price=price, horizon=rounds)
     learning = Learning(spec, found, steps, rows, evaluations, validation, test)
-    if remark := too_many_evaluations(learning):
-        say_error(remark)
-    study = run(learning, out, effort, command_line())
+    study = run(learning, out, effort, command_line(), say_error)
     show_report(study.report._replace(files=[*study.report.files, *pages(out)]))
     say_files("agent", [agent_file(out)])
     say(f"play it as {study.policy}")

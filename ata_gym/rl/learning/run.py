@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from io import BytesIO
@@ -51,11 +52,17 @@ class Study(NamedTuple):
     """The name of the trained agent for ``ata-gym bench`` and ``ata_policies.make``."""
 
 
-def run(learning: Learning, out: Path, effort: Effort = USUAL, command: Sequence[str] = ()) -> Study:
+def run(
+    learning: Learning,
+    out: Path,
+    effort: Effort = USUAL,
+    command: Sequence[str] = (),
+    warn: Callable[[str], None] = warnings.warn,
+) -> Study:
     """Train an agent and compare it with the policies, with progress bars; tables and the picture are left in ``out``.
 
     After a kill the same call goes on where it stopped, with the same result. ``command`` are the words of the command
-    that the page of the study shows.
+    that the page of the study shows. ``warn`` gets a sentence if more evaluations were asked for than there can be.
 
     Raises
     ------
@@ -63,13 +70,20 @@ def run(learning: Learning, out: Path, effort: Effort = USUAL, command: Sequence
         If the algorithm does not take the hyperparameters, or the folder holds something else, or results of other
         code.
     """
-    make_agent(learning).env.close()  # it refuses hyperparameters before there is a folder
+    agent = make_agent(learning)  # it refuses hyperparameters before there is a folder
+    between = rollout(learning, agent)
+    agent.env.close()
     folder = open_folder(out, learning.config())
     played = [provenance(name, Learning.__module__) for name in learning.references()]
     made_by = merged(provenance_of(train.__module__), *played)
     splits = {name: (folder.result(name),) for name in ("validation", "test")}
     files = {"training": training_files(folder), **splits}
     check_code([Made(part, paths, made_by) for part, paths in files.items()], effort.rerun_changed)
+    if between * learning.evaluations > learning.steps:
+        warn(
+            f"{learning.evaluations} evaluations were asked for, and a rollout of {between:,} steps is longer than the "
+            "steps between two: give fewer --rows, or a smaller n_steps as --hyperparameter"
+        )
     compared = len(learning.references())
     bars = {"references": compared, "training": learning.steps, "test": compared + 1}
     checkpoint = files["training"][-1]  # the first one is written before the first step
@@ -82,19 +96,6 @@ def run(learning: Learning, out: Path, effort: Effort = USUAL, command: Sequence
     play_it = f"ata-gym bench --scenario {scenario} --policies uta,{name} --out results/agent"
     write_note(folder.path, "learn", command, about(learning, play_it))
     return Study(report(learning, learned, folder.path), learned, name)
-
-
-def too_many_evaluations(learning: Learning) -> str:
-    """A sentence where more evaluations were asked for than there are rollouts; "" where there are enough of these."""
-    agent = make_agent(learning)
-    between = rollout(learning, agent)
-    agent.env.close()
-    if between * learning.evaluations <= learning.steps:
-        return ""
-    return (
-        f"{learning.evaluations} evaluations were asked for, and a rollout of {between:,} steps is longer than the "
-        "steps between two: give fewer --rows, or a smaller n_steps as --hyperparameter"
-    )
 
 
 def learn(
