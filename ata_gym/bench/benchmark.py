@@ -1,4 +1,4 @@
-"""The door to the bench: play policies on scenarios, and find out who is better."""
+"""Policies are played on scenarios and compared: what the command ``bench`` does, for notebooks and scripts."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+from urllib.parse import quote
 
 import polars as pl
 
@@ -66,9 +67,9 @@ def run(
     Parameters
     ----------
     policies
-        Names (as ``ata_policies.make`` takes them), classes, or policies that are made already; one, a list of them, or
-        a mapping from names of your own. A class or an object that lives in a notebook or a script alone is played in
-        this process, all others in processes of their own.
+        Names (as ``ata_policies.make`` takes them), classes, or policies that are made already, which keep their own
+        seed: one, or a list of them; or a mapping from names of your own to classes and objects. Objects, and classes
+        that no module holds, as those of a notebook, are played in this process; all others in processes of their own.
     scenario
         A name, a ``Scenario``, or a list of them.
     rounds, budget, price
@@ -126,31 +127,33 @@ def run(
             for name in given:
                 experiment.try_out(name)
         place = Path(stack.enter_context(TemporaryDirectory()) if out is None else out)
-        places = [place] if len(experiments) == 1 else [place / one.scenario.name for one in experiments]
-        studies = [_Study(*each, given, words, live) for each in zip(experiments, places, strict=True)]
-        return _played(studies, own, effort, keep=out is not None)
+        folders = (
+            [place / quote(one.scenario.name, safe="") for one in experiments] if len(experiments) > 1 else [place]
+        )
+        studies = [_Played(*each, given, words, live) for each in zip(experiments, folders, strict=True)]
+        return _play(studies, own, effort, keep=out is not None)
 
 
-class _Study:
-    """An experiment, and its folder."""
+class _Played:
+    """An experiment that is played, and its folder."""
 
     def __init__(
         self, experiment: Experiment, path: Path, policies: Mapping[str, Given | None], words: Sequence[str], live: bool
     ) -> None:
         self.experiment, self.policies = experiment, list(policies)
+        self.sources = {name: policy.source for name, policy in policies.items() if policy and policy.source}
         self.folder = open_folder(path, experiment.config())
-        note = about_experiment(experiment, policies) | {"least_cost": least_cost(experiment)}
+        note = about_experiment(experiment, policies)
+        compared = any(one["env"] == "TaskAllocation" for one in note["policies"])
+        note["least_cost"] = least_cost(experiment) if compared else None
         self.note: Note = {"command": list(words), **note}
         write_note(path, "bench", words, note)
-        for name, policy in policies.items():
-            if policy is not None and policy.source is not None:
-                _write_source(self.folder.source(name), policy.source)
         self.follow: Callable[[str, int], object] = lambda _policy, _rounds: None
         if live:
             self.follow = Live(experiment, self.folder, self.note).update
 
     def jobs(self, which: Callable[[str], bool]) -> list[Job]:
-        """Those of some policies."""
+        """The jobs of the policies for which ``which`` is true."""
         return [Job(self.experiment, name, self.folder, CostRun) for name in self.policies if which(name)]
 
     def part(self, failed: set[str]) -> Part:
@@ -158,6 +161,8 @@ class _Study:
         done = [name for name in self.policies if name not in failed]
         if not done:
             return Part(self.experiment, pl.DataFrame(schema=CostRun.schema), {}, self.note, ())
+        for name in self.sources.keys() & {*done}:
+            _write_source(self.folder.source(name), self.sources[name])
         records = with_cost_regret(self.folder.results(done), self.note["least_cost"])
         files = {name: self.folder.allocations(name) for name in done}
         tasks = {name: read_tasks(file) for name, file in files.items() if finished(file)}
@@ -171,7 +176,7 @@ def _check(
     jobs: int | None,
     live: bool,
 ) -> None:
-    """ValueError for what cannot be played together, or not be kept."""
+    """Raise ValueError for what cannot be played together, or cannot be kept."""
     if not experiments:
         raise ValueError("name at least one scenario")
     names = [experiment.scenario.name for experiment in experiments]
@@ -189,7 +194,7 @@ def _check(
         )
 
 
-def _played(studies: Sequence[_Study], own: Mapping[str, Given], effort: Effort, *, keep: bool) -> Results:
+def _play(studies: Sequence[_Played], own: Mapping[str, Given], effort: Effort, *, keep: bool) -> Results:
     """Play all that has not finished, and gather the results."""
     names = studies[0].policies
     of = {study.folder.path: study for study in studies}
@@ -224,7 +229,7 @@ def _played(studies: Sequence[_Study], own: Mapping[str, Given], effort: Effort,
 
 
 def _left(part: Part, folder: Folder) -> tuple[Part, list[str]]:
-    """Leave tables, pictures and the page in a folder; the part with its report, and why something was not made."""
+    """Write tables, pictures and the page into a folder; return the part with its report, and why one is missing."""
     made = report(part.experiment, part.records["policy"].unique(maintain_order=True).to_list(), folder)
     try:
         page = Results([part], {}).report(folder.path / NAME)

@@ -68,7 +68,10 @@ def _given(policy: GivenPolicy) -> Given:
         return Given(policy, source_of(policy))
     if isinstance(policy, Policy):
         return Given(_maker(policy), _source_of_object(policy))
-    raise ValueError(f"a policy is a name, a class or an object of AllocationPolicy or DispatchPolicy, not {policy!r}")
+    raise ValueError(
+        f"a policy is a name, or a class or an object of AllocationPolicy or DispatchPolicy, not {policy!r}; in a "
+        "mapping it is a class or an object"
+    )
 
 
 def _maker(policy: Policy) -> type[Policy]:
@@ -99,12 +102,12 @@ def _source_of_object(policy: Policy) -> str | None:
 
 
 def source_of(kind: type) -> str | None:
-    """The source of a class, and of those of its own module that it is made of; None where there is none.
+    """The source of a class, and of the classes of its own module that it is made of; None where there is none.
 
-    What it calls besides is not in it.
+    The source of what it calls besides is not included.
 
-    >>> source_of(Policy).splitlines()[0]
-    'class Policy(ABC):'
+    >>> source_of(Setting).splitlines()[0]
+    'class Setting(NamedTuple):'
     """
     parts = [_source(one) for one in kind.__mro__ if one.__module__ == kind.__module__]
     return "\n".join(part for part in parts if part is not None) if None not in parts else None

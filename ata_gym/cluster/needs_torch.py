@@ -1,4 +1,4 @@
-"""Imported before what needs torch: without torch, the import says in a sentence what to install."""
+"""A module that raises an error with the install command where torch is missing; others import it before torch."""
 
 from ata_gym.utils.extras import require
 

@@ -29,7 +29,7 @@ class RoundRecord:
     seconds: Mapping[Worker, tuple[float, ...]]
     """The task times of each worker's results, in the order of their starts."""
     round_time: float
-    """From the round's start until its last needed result was in, communication included."""
+    """Seconds from the start of the round until its last needed result was in, communication included."""
     estimates: Mapping[Worker, float] = field(default_factory=dict)
     """The mean task times that the policy believed when it decided, for workers of which it believed anything."""
     communication: float = 0.0

@@ -1,4 +1,4 @@
-"""The Gymnasium environments: allocation, race and dispatch, each single and vector, with their spaces and wrappers.
+"""The Gymnasium environments: allocation, race and dispatch, each single and vector, with their spaces.
 
 ``gymnasium.make`` finds the env classes by their ids.
 """

@@ -51,12 +51,12 @@ def _small() -> Scenario:
 
 
 def _drawn(name: str) -> Scenario:
-    pools, budget, rounds, among, summary = _DRAWN[name]
+    pools, budget, rounds, changes, summary = _DRAWN[name]
     return Scenario(
         pools.typical(),
         budget,
         rounds,
-        (Redraw(pools, among=among),),
+        (Redraw(pools, among=changes),),
         name=name,
         summary=f"drawn anew in each episode: {summary}",
         source="ours",

@@ -88,9 +88,10 @@ def disturbed(noise: Floats, worker: int, u: float) -> float:
     """A task's noise under the outliers and shared noise of its worker: below 1, or in [1, 2) for an outlier."""
     share, own, common = noise[worker, 0], noise[worker, 3], noise[worker, 4]
     if share > 0.0:
-        rest = 1.0 - share
+        rest: float = 1.0 - share
         if u >= rest:  # the top end
-            return 1.0 + (u - rest) / share
+            outlier: float = 1.0 + (u - rest) / share
+            return outlier
         u /= rest
     if own < 1.0:
         normal = own * normal_quantile(u, np.intc(0)) + common
@@ -105,17 +106,20 @@ def time_by_noise(times: TaskTimes, worker: int, task: int, u: float) -> float:
     An outlier, whose ``u`` is in [1, 2), takes a time from the shortest to the longest one of outliers.
     """
     z: float
+    time: float
     i, family = worker, times.family[worker]
     if u >= 1.0:
         shortest = times.noise[i, 1]
-        return shortest + (times.noise[i, 2] - shortest) * (u - 1.0)
+        time = shortest + (times.noise[i, 2] - shortest) * (u - 1.0)
+        return time
     if family == 8:  # trace by task
         z = times.table[times.first[i] + task % times.length[i]]
     elif family == 9:  # trace by round
         z = times.table[times.first[i] + times.round_index % times.length[i]]
     else:
         z = _standard_time(family, times.shape[i], u)
-    return times.shift[i] + times.scale[i] * z
+    time = times.shift[i] + times.scale[i] * z
+    return time
 
 
 @inlined

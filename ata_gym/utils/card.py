@@ -25,5 +25,5 @@ class Card(NamedTuple):
     """The command that tries it."""
 
     def to_data(self) -> dict[str, Any]:
-        """As JSON can hold it."""
+        """Return the card as values that JSON can hold."""
         return {**self._asdict(), "facts": dict(self.facts)}

@@ -1,4 +1,4 @@
-"""What is closed at the end of a ``with`` block."""
+"""A base class of objects that are closed at the end of a ``with`` block."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class Closing(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Give up what it holds."""
+        """Release what the object holds."""
 
     def __enter__(self) -> Self:
         return self

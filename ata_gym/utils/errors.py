@@ -34,7 +34,7 @@ def described(error: BaseException) -> str:
 
 
 def explained(error: BaseException) -> str:
-    """As ``described``, but a ValueError of ours is its message alone, which is a whole sentence.
+    """Return the text of ``described``; of a ValueError of ours the message alone, since it is a whole sentence.
 
     >>> explained(ValueError("rounds must be at least 1, not 0"))
     'rounds must be at least 1, not 0'

@@ -42,7 +42,7 @@ def quiet_start() -> Iterator[None]:
 
 @contextmanager
 def raising() -> Iterator[None]:
-    """In the block of a command that :func:`quiet_start` began, Ctrl-C and SIGTERM raise errors, so that it saves.
+    """Let Ctrl-C and SIGTERM raise errors inside the block, so that a command saves; see :func:`quiet_start`.
 
     A signal that the process ignores stays ignored, and the other one raises all the same: a shell starts
     ``ata-gym ... &`` of a script with Ctrl-C ignored.
@@ -79,8 +79,8 @@ def stop_requested() -> Iterator[Callable[[], bool]]:
     if threading.current_thread() is not threading.main_thread():
         yield lambda: False
         return
-    heard = {signal.default_int_handler, _raise}
-    held = [which for which in _SIGNALS if signal.getsignal(which) in heard]
+    raising_handlers = {signal.default_int_handler, _raise}
+    held = [which for which in _SIGNALS if signal.getsignal(which) in raising_handlers]
 
     def hold(which: int, frame: FrameType | None) -> None:
         if came:

@@ -32,7 +32,7 @@ def policy_card(name: str) -> Card:
     beside, rounds = _BESIDE[plays]
     players = ",".join(dict.fromkeys((*beside, name)))
     command = f"ata-gym bench --scenario icml2025-cifar100 --rounds {rounds} --policies {players} --out results/try"
-    return Card(name, summary, {fact: said for fact, said in facts.items() if said}, text, command)
+    return Card(name, summary, {name: fact for name, fact in facts.items() if fact}, text, command)
 
 
 _BESIDE = {

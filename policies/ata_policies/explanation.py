@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ata_gym.typing import Floats, Ints, Mask
+from ata_gym.utils.trees import leaves
 
 _SHOWN = 25
 """Workers that are shown at most."""
@@ -54,9 +54,9 @@ class Explanation:
 
     def remarks(self, most: int = _SHOWN) -> list[str]:
         """Sentences on all workers: how many are not shown, who is away, and who is untried."""
-        said = [f"{len(self.mean) - most:,} more workers"] if len(self.mean) > most else []
-        said += [f"thought to be away: {listed(self.away)}"] if self.away.any() else []
-        return said + ([f"untried: {listed(self.untried)}"] if self.untried.any() else [])
+        remarks = [f"{len(self.mean) - most:,} more workers"] if len(self.mean) > most else []
+        remarks += [f"thought to be away: {listed(self.away)}"] if self.away.any() else []
+        return remarks + ([f"untried: {listed(self.untried)}"] if self.untried.any() else [])
 
     def __str__(self) -> str:
         """The plan, the workers as a table, and who is away or untried."""
@@ -88,21 +88,5 @@ def numbers_of(plan: Any, row: int, rows: int) -> str:
     >>> numbers_of(Plan(np.array([3, 4]), np.array([0.5, 1.5])), row=1, rows=2)
     'solved 4, weight 1.5'
     """
-    found = [(name, value) for part in _parts(plan) for name, value in _named(part) if np.shape(value) == (rows,)]
+    found = [(name.rpartition(".")[2], value) for name, value in leaves(plan) if np.shape(value) == (rows,)]
     return ", ".join(f"{name} {value[row]:.4g}" for name, value in found)
-
-
-def _parts(tree: Any) -> Iterator[Any]:
-    """The tuples that a state is made of, from the outside in."""
-    if isinstance(tree, tuple):
-        yield tree
-        for part in tree:
-            yield from _parts(part)
-
-
-def _named(part: Any) -> Iterator[tuple[str, Any]]:
-    """The arrays of a named tuple, by name."""
-    for name in getattr(part, "_fields", ()):
-        value = getattr(part, name)
-        if isinstance(value, np.ndarray):
-            yield name, value

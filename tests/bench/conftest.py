@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from ata_gym.bench.cost_regret import CostRun
 from ata_gym.bench.experiment.experiment import Experiment
 from ata_gym.bench.experiment.jobs import Effort, play_all
 from ata_gym.bench.experiment.run import Job, PolicyRun, play_to_end
@@ -40,7 +41,7 @@ def check_stops(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., None]
     No round is played twice.
     """
 
-    def check(experiment: Experiment, policy: str, looks: Iterable[int], run_of: type[PolicyRun] = PolicyRun) -> None:
+    def check(experiment: Experiment, policy: str, looks: Iterable[int], run_of: type[PolicyRun] = CostRun) -> None:
         whole, parts = (open_folder(tmp_path_factory.mktemp(name), experiment.config()) for name in ("whole", "parts"))
         play_to_end(Job(experiment, policy, whole, run_of))
         told: list[int] = []
@@ -55,6 +56,7 @@ def check_stops(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., None]
         else:
             assert play_to_end(Job(experiment, policy, parts, run_of), progress=told.append) is not None
         assert told == sorted(set(told))
+        assert told[-1] == experiment.rounds
         assert parts.result(policy).read_bytes() == whole.result(policy).read_bytes()
         tasks = [path.read_bytes() for where in (whole, parts) for path in where.path.glob("allocations/*.parquet")]
         assert len(tasks) in {0, 2}

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import linecache
-from pathlib import Path
+import sys
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 
 import ata_policies
 from ata_gym import bench, expected_round_time, optimal_allocation
+from ata_gym.bench import progress
 from ata_gym.bench.benchmark import PolicyFailedWarning
 from ata_gym.bench.cost_regret import added_up
 from ata_gym.bench.given import source_of
@@ -54,10 +56,6 @@ def in_a_notebook(cell: str = CELL) -> type[AllocationPolicy]:
     return spaces["Mine"]
 
 
-def results_of(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.glob("results/*.parquet")}
-
-
 def test_names_classes_and_objects_play_side_by_side(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     setting = Setting(5, 8)
@@ -77,7 +75,7 @@ def test_names_classes_and_objects_play_side_by_side(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(("policies", "message"), [
     ([], "name at least one policy"),
-    ([3], "a policy is a name, a class or an object"),
+    ([3], "a policy is a name, or a class or an object"),
     ({"uta": Fastest}, "uta is the name of another policy"),
     ([type("Twin", (Fastest,), {}), type("Twin", (Fastest,), {})], "several policies are named Twin"),
     (Fastest(Setting(9, 2)), "was made for 9 workers, a budget of 2"),
@@ -111,6 +109,7 @@ def test_the_same_call_goes_on_with_the_policies_that_are_missing(tmp_path):
     assert third.table().equals(second.table())
     with pytest.raises(ValueError, match=r"the code of Mine \(Mine\) has changed"):
         bench.run([in_a_notebook(CELL.replace("(state)\n", "(state) + 0\n"))], "five-workers", out=tmp_path, **SMALL)
+    assert (tmp_path / "sources" / "Mine.py").read_text() == CELL.strip()
 
 
 def test_an_object_with_other_hyperparameters_is_other_code(tmp_path):
@@ -151,6 +150,8 @@ def test_a_policy_that_fails_is_told_and_leaves_the_others_alone(tmp_path):
     with pytest.warns(PolicyFailedWarning, match="Failing failed: .*no idea"):
         results = bench.run(["uta", Failing], "five-workers", out=tmp_path, **SMALL)
     assert list(results.failures) == [f"{__name__}:Failing"]
+    assert "no idea" in next(tmp_path.glob("failures/*Failing.txt")).read_text()
+    assert {path.stem for path in tmp_path.glob("results/*.parquet")} == {"uta"}
     assert results.records["policy"].unique().to_list() == ["uta"]
     assert "no idea" in results._repr_html_()
     with pytest.raises(ValueError, match="Failing"):
@@ -250,3 +251,15 @@ def test_a_performance_profile_is_the_share_of_runs_within_a_ratio_of_the_best()
     assert (profile["low"] <= profile["share"]).all()
     assert (profile["share"] <= profile["high"]).all()
     assert performance_profile({"a": [np.zeros(1)]})["low"].is_null().all()
+
+
+def test_the_progress_in_a_notebook_is_gone_at_the_end(monkeypatch):
+    shown: list[str] = []
+    cell = SimpleNamespace(update=shown.append)
+    monkeypatch.setitem(sys.modules, "IPython.display", SimpleNamespace(HTML=str, display=lambda *_, **__: cell))
+    monkeypatch.setattr(progress, "Console", lambda **_: SimpleNamespace(is_jupyter=True))
+    monkeypatch.setattr(progress, "CELL_EVERY", 0.0)
+    with progress.progress_bars({"<b>": 10}) as update:
+        update("<b>", 4)
+    assert "&lt;b&gt;: 4 of 10" in shown[0]
+    assert shown[-1] == ""

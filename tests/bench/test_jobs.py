@@ -8,7 +8,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -17,7 +16,6 @@ from ata_gym.bench.experiment.experiment import Experiment
 from ata_gym.bench.experiment.jobs import Effort, play_all
 from ata_gym.bench.experiment.store import open_folder
 from ata_gym.cli import app
-from ata_policies import AllocationPolicy
 from tests.fuzz.kills import wait_for_group
 from tests.waiting import PATIENCE, without_progress
 
@@ -25,15 +23,6 @@ POLICIES = ["gta", "ofta", "ata-empirical-icml", "ata", "uta"]
 THREE = ["ata", "gta", "uta"]
 ROUNDS = 8_000
 """More than are played between the first checkpoint and the kill."""
-
-
-class Broken(AllocationPolicy):
-    """Plays one round, then fails."""
-
-    def allocate(self, state):
-        if state.round[0] > 1:
-            raise RuntimeError("no idea")
-        return np.tile(np.eye(1, self.setting.n, dtype=np.int64) * self.setting.budget, (len(state.round), 1))
 
 
 UNGUARDED = """
@@ -76,25 +65,6 @@ def test_results_do_not_depend_on_the_number_of_processes(tmp_path):
     assert len(result_bytes(tmp_path / "1")) == 2 * 5
     assert {policy for policy, _ in told} == set(POLICIES)
     assert max(rounds for _, rounds in told) == 400
-
-
-def test_finished_policies_are_not_played_again_and_others_may_join(played):
-    before = played(experiment(50), "ata").result("ata").stat().st_mtime_ns
-    folder = played(experiment(50), "uta", "ata", "uta")
-    assert folder.result("ata").stat().st_mtime_ns == before
-    assert folder.finished("uta")
-
-
-def test_a_policy_that_fails_leaves_the_others_alone(tmp_path):
-    played = experiment(50)
-    folder = open_folder(tmp_path, played.config())
-    broken = f"{__name__}:Broken"
-    failures = play_all(played, ["ata", broken, "uta"], folder, effort=Effort(jobs=1))
-    assert list(failures) == [broken]
-    assert "no idea" in folder.failure(broken).read_text()
-    assert folder.finished("ata")
-    assert folder.finished("uta")
-    assert not folder.finished(broken)
 
 
 LINE = f"bench --scenario icml2025-regret --rounds {ROUNDS} --seeds 2 --policies {','.join(THREE)} --save-every 0.05"

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 import ata_policies
 from ata_gym import proxy_loss, proxy_optimal
 from ata_gym.bench.experiment.experiment import Experiment
-from ata_gym.bench.experiment.run import SCHEMA, Job, play_to_end
-from ata_gym.bench.experiment.store import open_folder
+from ata_gym.bench.experiment.run import SCHEMA
 from ata_gym.changes import Change, Crash, Jump, Outliers, Spot, Switch, Walk
 from ata_gym.pools import exponential, read_trace
 from ata_gym.scenarios import Scenario
@@ -186,14 +185,6 @@ def test_a_stopped_run_in_a_changing_scenario_ends_with_the_same_bytes(check_sto
 @given(policy=st.sampled_from(["ata", "gta", "uta", DISPATCH]), looks=st.lists(st.integers(1, 60), max_size=4))
 def test_a_run_stopped_anywhere_ends_with_the_same_bytes(check_stops, policy, looks):
     check_stops(experiment(), policy, looks)
-
-
-def test_the_rounds_are_told_as_they_are_played(tmp_path):
-    told: list[int] = []
-    played = experiment(rounds=700)
-    play_to_end(Job(played, "ofta", open_folder(tmp_path, played.config())), progress=told.append)
-    assert told == sorted(told)
-    assert told[-1] == 700
 
 
 def test_more_seeds_do_not_change_the_first_ones(play):

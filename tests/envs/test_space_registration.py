@@ -4,12 +4,10 @@ import importlib
 import math
 import pkgutil
 
-import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, Tuple
 from gymnasium.spaces import utils as space_utils
-from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 from gymnasium.vector import utils as vector_utils
 from gymnasium.wrappers import utils as wrapper_utils
 from hypothesis import given
@@ -20,7 +18,6 @@ from ata_gym.envs.spaces import Allocation, Dispatch, RaceAllocation
 CLASSES = [Allocation, RaceAllocation]
 SPACES = [*(c(3, 5) for c in CLASSES), Dispatch(3)]
 counts = st.integers(1, 12)
-forks = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # AsyncVectorEnv's, Python >= 3.12
 
 
 def dispatching(*modules):
@@ -131,37 +128,3 @@ def test_containers(space_class):
     rows = list(vector_utils.iterate(batch, sample))
     assert all(row in space for row in rows)
     assert vector_utils.concatenate(space, rows, vector_utils.create_empty_array(space, 4)) in batch
-
-
-class Echo(gym.Env):
-    """Shows the last allocation, and refuses what is none."""
-
-    def __init__(self, space_class=Allocation):
-        self.action_space = self.observation_space = space_class(3, 5)
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        return wrapper_utils.create_zero_array(self.observation_space), {}
-
-    def step(self, action):
-        return self.action_space.check(action).copy(), 0.0, False, False, {}
-
-
-@forks
-@pytest.mark.parametrize("space_class", CLASSES)
-@pytest.mark.parametrize("kind", ["sync", "async", "async unshared"])
-def test_vector_envs(kind, space_class):
-    makers = [lambda: Echo(space_class)] * 2
-    envs = SyncVectorEnv(makers) if kind == "sync" else AsyncVectorEnv(makers, shared_memory=kind == "async")
-    try:
-        assert envs.action_space == envs.observation_space == space_class(3, 5, rows=2)
-        observation, _ = envs.reset(seed=1)
-        assert observation in envs.observation_space
-        envs.action_space.seed(2)
-        for _ in range(5):
-            action = envs.action_space.sample()
-            observation = envs.step(action)[0]
-            assert observation.dtype == np.int64
-            assert np.array_equal(observation, action)
-    finally:
-        envs.close()

@@ -45,7 +45,7 @@ def play(name: str, rounds: int, price: float = 0.1, pool: Any = None, **options
     return Played(np.array(actions), np.array(means), info["runtime"] + price * info["total_worker_time"])
 
 
-@pytest.mark.parametrize("price", [0.0, 0.1, 1.0])
+@pytest.mark.parametrize("price", [0.0, 0.3])
 @pytest.mark.parametrize(("dynamic", "plain"), [(RACE, "race-oracle"), (DISPATCH, "dispatch-oracle")])
 def test_where_nothing_changes_it_costs_what_the_plain_oracle_costs(dynamic: str, plain: str, price: float) -> None:
     ours, fixed = (play(name, 100, price) for name in (dynamic, plain))
@@ -110,7 +110,7 @@ def drawn(name: str, rows: int, pools: PoolDistribution = DRAWN, price: float = 
     return gym.make_vec(ata_policies.load(name).env_id, num_envs=rows, **one)
 
 
-@pytest.mark.parametrize("price", [0.0, 0.1, 1.0])
+@pytest.mark.parametrize("price", [0.0, 0.3])
 @pytest.mark.parametrize(("dynamic", "plain"), ORACLES.items())
 def test_where_workers_are_drawn_it_is_the_oracle_of_each_draw(dynamic: str, plain: str, price: float) -> None:
     env = drawn(dynamic, 3, price=price)

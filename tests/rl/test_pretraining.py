@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -26,34 +27,37 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(learned, "WORLDS", WORLDS[:2])
     monkeypatch.setattr(learned_dispatch, "DRAWN", DRAWN[1:2])
     monkeypatch.setattr(learned_dispatch, "_ROWS", 16)
-    monkeypatch.setattr(learned_dispatch, "_UPDATES", 200)
+    monkeypatch.setattr(learned_dispatch, "_UPDATES", 100)
     monkeypatch.setattr(learned, "_POPULATION", 6)
-    monkeypatch.setattr(learned, "_UPDATES", 150)
+    monkeypatch.setattr(learned, "_SEARCH_ROWS", 8)
+    monkeypatch.setattr(learned, "_LONGEST", 50)
+    monkeypatch.setattr(learned, "_ROWS", 24)
+    monkeypatch.setattr(learned, "_UPDATES", 60)
     torch.set_num_threads(1)
 
 
 def test_learned_gets_better_and_repeats_itself() -> None:
-    steps = [list(learned.train(2, 2, seed=1, hidden=8)) for _ in range(2)]
-    lines, nets = zip(*steps[0], strict=True)
+    lines, nets = zip(*learned.train(2, 2, seed=1, hidden=8), strict=True)
     assert [line.partition(" ")[0] for line in lines] == ["iteration", "generation", "iteration", "generation"]
-    assert [line for line, _ in steps[1]] == list(lines)
-    for name, tensor in nets[-1].state_dict().items():
-        assert torch.equal(tensor, steps[1][-1][1].state_dict()[name])
+    again = list(islice(learned.train(2, 2, seed=1, hidden=8), 2))
+    assert [line for line, _ in again] == list(lines[:2])
+    for name, tensor in nets[1].state_dict().items():
+        assert torch.equal(tensor, again[1][1].state_dict()[name])
     untrained = next(learned.train(1, 0, seed=1, hidden=8))[1]
     for part in untrained.parameters():
         torch.nn.init.zeros_(part)
-    costs = [cost_of(LearnedAllocation, weights_of(net), WORLDS[0], 64, 10**6) for net in (nets[-1], untrained)]
+    costs = [cost_of(LearnedAllocation, weights_of(net), WORLDS[0], 32, 10**6) for net in (nets[-1], untrained)]
     assert costs[0] < costs[1] - 0.2  # shares in proportion to nothing are even
 
 
 def test_learned_dispatch_imitates_the_planner() -> None:
-    *_, (line, net) = learned_dispatch.train(4, seed=1)
+    *_, (line, net) = learned_dispatch.train(3, seed=1)
     assert float(line.rpartition(" ")[2]) < 0.5  # guessing costs log 2 = 0.69
     everybody = weights_of(net)
     everybody = everybody._replace(
         last=0 * everybody.last, direct=0 * everybody.direct, last_bias=np.ones(1, np.float32)
     )
-    costs = [cost_of(LearnedDispatch, one, DRAWN[1], 64, 10**6) for one in (weights_of(net), everybody)]
+    costs = [cost_of(LearnedDispatch, one, DRAWN[1], 32, 10**6) for one in (weights_of(net), everybody)]
     assert costs[0] < costs[1]  # at this price it does not pay that everybody works
 
 

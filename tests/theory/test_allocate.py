@@ -51,13 +51,6 @@ def test_equals_the_papers_recursion_ties_included(scores: list[float], budget: 
     np.testing.assert_array_equal(allocate(s, budget), recursive(s, budget))
 
 
-@given(st.lists(st.floats(0.1, 10), min_size=1, max_size=4), st.integers(1, 7))
-def test_minimises_the_proxy_loss(scores: list[float], budget: int) -> None:
-    s = np.array(scores)
-    every = np.array([a for a in itertools.product(range(budget + 1), repeat=len(s)) if sum(a) == budget])
-    assert proxy_loss(allocate(s, budget), s) == proxy_loss(every, s).min()
-
-
 @given(st.lists(st.one_of(st.just(0.0), st.floats(0.1, 10)), min_size=1, max_size=8), st.integers(1, 30), st.data())
 def test_zero_scores(scores: list[float], budget: int, data: st.DataObject) -> None:
     s = np.array(scores)
@@ -233,7 +226,7 @@ def test_random_choices_among_the_available(scores: list[float], budget: int, se
     assert (a.sum(), a[~available].any()) == (budget, False)
 
 
-@settings(max_examples=200)
+@settings(max_examples=50)
 @given(n=st.integers(1, 40), budget=st.integers(1, 10**6), seed=st.integers(0, 10**6))
 def test_the_beta_rule_gives_available_workers_the_whole_budget(n: int, budget: int, seed: int) -> None:
     """Without warnings, whatever is 0, untried or away."""

@@ -89,14 +89,14 @@ MAKERS = [
 WORKERS = st.builds(lambda m, make: make(round(m, 1)), st.floats(1.0, 5.0), st.sampled_from(MAKERS))
 
 
-@settings(max_examples=30)
+@settings(max_examples=15)
 @example(deterministic([2.6, 3.5]) + log_normal(np.log(3.5) - 2, 2.0), 7)  # single swaps from the proxy optimum: + 10 %
 @given(st.lists(WORKERS, min_size=1, max_size=3).map(concatenate), st.integers(1, 5))
 def test_small_pools_are_solved(pool, budget):
     assert check(pool, budget) == 0
 
 
-@settings(max_examples=10)
+@settings(max_examples=5)
 @given(st.lists(WORKERS, min_size=3, max_size=4).map(concatenate), st.integers(3, 5), st.integers(0, 2))
 def test_the_gap_holds_when_the_search_is_cut_short(pool, budget, node_limit):
     check(pool, budget, node_limit=node_limit)
@@ -140,7 +140,7 @@ def test_constant_times_make_the_proxy_exact():
 
 def test_large_budgets_get_a_certified_gap():
     pool = exponential(np.linspace(1.0, 10.0, 60))
-    some, most = optimal_allocation(pool, 400, node_limit=100), optimal_allocation(pool, 20_000)
+    some, most = optimal_allocation(pool, 400, node_limit=20), optimal_allocation(pool, 20_000)
     assert some.allocation.sum() == 400
     assert 0 <= some.gap < 0.02 * some.round_time
     assert most.allocation.sum() == 20_000
@@ -157,10 +157,9 @@ def test_infinite_means_get_nothing():
         optimal_allocation(pareto([1.0, 0.7], 1.0), 3)
 
 
-@pytest.mark.parametrize("budget", [10**6, 2**50])
-@pytest.mark.parametrize("price", [0.0, 0.1])
-def test_any_budget_gets_a_certified_gap(budget, price):
-    pool = exponential([1.0, 2.0]) + weibull(0.7, 1.5) + deterministic(3.0) + trace([[2.0, 4.0, 5.0]])
+@pytest.mark.parametrize(("budget", "price", "more"), [(10**6, 0.1, weibull(0.7, 1.5)), (2**50, 0.0, exponential(1.5))])
+def test_any_budget_gets_a_certified_gap(budget, price, more):
+    pool = exponential([1.0, 2.0]) + more + deterministic(3.0) + trace([[2.0, 4.0, 5.0]])
     found = optimal_allocation(pool, budget, price)
     assert found.allocation.sum() == budget
     assert 0 <= found.gap <= 4e-3 * found.cost
@@ -176,8 +175,7 @@ def test_bad_numbers(name, values):
             optimal_allocation(exponential([1.0, 2.0]), **{"budget": 3, name: bad})
 
 
-@pytest.mark.parametrize("price", [0.0, 0.1, 30.0])
-@pytest.mark.parametrize("pool", [SMALL, SMALL + trace([[1.0, 4.0, 2.0]])], ids=["families", "with-a-trace"])
+@pytest.mark.parametrize(("pool", "price"), [(SMALL, 0.0), (SMALL, 30.0), (SMALL + trace([[1.0, 4.0, 2.0]]), 0.1)])
 def test_priced_allocations_against_brute_force(pool: Pool, price: float) -> None:
     costs = {tuple(a): expected_round_time(pool, a) + price * a @ pool.mean() for a in allocations(pool.n, 3)}
     best = optimal_allocation(pool, 3, price)

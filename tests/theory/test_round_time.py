@@ -103,17 +103,18 @@ def test_two_paretos(alpha):
     assert expected_round_time(pareto(a, [1.0, 2.0]), [1, 1]) == pytest.approx(exact, rel=1e-9)
 
 
-@given(st.sampled_from(sorted(FAMILIES)), st.sampled_from([1, 2, 3, 7, 23, 64]))
-def test_one_worker_takes_the_mean_of_its_sum(family, tasks):
+@pytest.mark.parametrize("family", FAMILIES)
+def test_one_worker_takes_the_mean_of_its_sum(family):
     pool, _ = FAMILIES[family]
-    assert expected_round_time(pool, [tasks]) == pytest.approx(tasks * pool.mean()[0], rel=1e-10)
+    for tasks in (1, 3, 64):
+        assert expected_round_time(pool, [tasks]) == pytest.approx(tasks * pool.mean()[0], rel=1e-10)
 
 
 WIDE = [log_normal(1.0, 2.9), gamma(1.8e7, 1 / 4242.0), weibull(0.3, 1.0), pareto(1.05, 1.0), gamma(0.01, 1.0)]
 
 
 @pytest.mark.parametrize("pool", WIDE, ids=repr)
-@pytest.mark.parametrize("tasks", [1, 2, 12])
+@pytest.mark.parametrize("tasks", [1, 12])
 def test_extreme_distributions_keep_the_mean(pool, tasks):
     value, error = expected_round_time(pool, [tasks], with_error=True)
     assert value == pytest.approx(tasks * pool.mean()[0], rel=1e-10)
@@ -121,8 +122,7 @@ def test_extreme_distributions_keep_the_mean(pool, tasks):
 
 
 @pytest.mark.parametrize("shape", [0.05, 0.3, 1.0, 2.5, 40.0, 1e5])
-@pytest.mark.parametrize("ratio", [0.01, 0.5, 1 - 1e-6, 1.0, 1 + 1e-6, 1.4, 30.0])
-@pytest.mark.parametrize("tasks", [1, 7])
+@pytest.mark.parametrize(("ratio", "tasks"), [(0.01, 1), (0.5, 7), (1 - 1e-6, 1), (1.0, 7), (1 + 1e-6, 7), (30.0, 1)])
 def test_a_deterministic_beside_a_weibull_worker(shape, ratio, tasks):
     scale = 3.0
     d = ratio * weibull(shape, scale).mean()[0]  # E max(d, W) = d + the integral of P(W > t) beyond d
@@ -190,9 +190,9 @@ def test_a_narrow_gamma_beside_a_wide_log_normal():
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("tasks", [(1, 1), (2, 1), (5, 3)])
+@pytest.mark.parametrize("tasks", [(1, 1), (5, 3)])
 def test_families_agree_with_sampling(family, tasks):
-    draws = 100_000
+    draws = 50_000
     rng = np.random.default_rng([draws, *tasks])
     pool, sample = FAMILIES[family]
     times = np.maximum(sample(rng, (draws, tasks[0])).sum(axis=1), rng.gamma(tasks[1], 3.0, draws))
@@ -210,7 +210,7 @@ def test_all_families_at_once_agree_with_sampling():
     assert abs(times.mean() - expected_round_time(ALL, tasks)) < 4.5 * times.std() / draws**0.5
 
 
-@settings(max_examples=12)
+@settings(max_examples=6)
 @given(st.lists(st.integers(0, 4), min_size=ALL.n, max_size=ALL.n), st.permutations(range(ALL.n)))
 def test_bounds_and_order(tasks, order):
     tasks = np.array(tasks)

@@ -22,17 +22,9 @@ def make(env_id=IDS[0], **kwargs):
     return gym.make(env_id, **({"pool": POOL, "budget": 6, "horizon": 5} | kwargs))
 
 
-def play(env, policy=None, rounds=5, seed=0):
-    observation, info = env.reset(seed=seed)
-    state, steps = None, [(observation, info)]
-    for _ in range(rounds):
-        if policy is None:
-            allocation = GOOD
-        else:
-            allocation, state = policy.predict(observation, state)
-        steps.append(env.step(allocation))
-        observation = steps[-1][0]
-    return steps
+def play(env, rounds=5, seed=0):
+    """What the reset and the steps of one allocation return."""
+    return [env.reset(seed=seed), *(env.step(GOOD) for _ in range(rounds))]
 
 
 @pytest.mark.filterwarnings("ignore:.*is different from the unwrapped version.*:UserWarning")
@@ -58,8 +50,8 @@ def test_the_trajectory_is_the_trainers_whatever_the_policy_and_the_task_times()
     expected = [trainer.step() for _ in range(5)]
     for name, seed in (("ata", 0), ("gta", 0), ("uta", 9)):
         env = TrainingWrapper(make(ata_policies.load(name).env_id), small(), seed=4)
-        steps = play(env, ata_policies.make(name, env), seed=seed)
-        assert [info["loss"] for *_, info in steps[1:]] == expected
+        played = ata_policies.play(ata_policies.make(name, env), env, seed)
+        assert [step.info["loss"] for step in played] == expected
         for ours, theirs in zip(env.model.parameters(), trainer.model.parameters(), strict=True):
             assert torch.equal(ours, theirs)
 
@@ -67,15 +59,14 @@ def test_the_trajectory_is_the_trainers_whatever_the_policy_and_the_task_times()
 def test_every_episode_trains_anew():
     env = TrainingWrapper(make(), small())
     first, second, third = (play(env, seed=seed) for seed in (1, None, 2))
-    losses = [[info["loss"] for *_, info in steps[1:]] for steps in (first, second, third)]
+    losses = [[info["loss"] for *_, info in part[1:]] for part in (first, second, third)]
     assert losses[0] == losses[1] == losses[2]
     assert first[1][1] != second[1][1] != third[1][1]  # but other task times
 
 
 def test_evaluation_at_chosen_rounds():
     def rounds(evaluate):
-        steps = play(TrainingWrapper(make(), small(), evaluate=evaluate))
-        infos = [step[-1] for step in steps]
+        infos = [step[-1] for step in play(TrainingWrapper(make(), small(), evaluate=evaluate))]
         assert all({"accuracy", "test_loss"} <= info.keys() or "accuracy" not in info for info in infos)
         return [k for k, info in enumerate(infos) if "accuracy" in info]
 
@@ -119,11 +110,11 @@ def test_the_env_is_usable_after_a_loss_that_is_not_finite():
 
 def test_the_spec_rebuilds_the_wrapped_env():
     env = TrainingWrapper(make(IDS[1]), "digits", optimizer="adam", lr=0.01, seed=2, evaluate=3)
-    steps = play(env, rounds=3)
+    seen = play(env, rounds=3)
     for spec in (env.spec, EnvSpec.from_json(env.spec.to_json()), pickle.loads(pickle.dumps(env.spec))):
         again = gym.make(spec)
         assert isinstance(again, TrainingWrapper)
-        assert [step[-1] for step in play(again, rounds=3)] == [step[-1] for step in steps]
+        assert [step[-1] for step in play(again, rounds=3)] == [step[-1] for step in seen]
     (wrapper,) = json.loads(env.spec.to_json())["additional_wrappers"]
     assert wrapper["kwargs"]["problem"] == "digits"
     assert wrapper["kwargs"]["lr"] == 0.01
@@ -139,6 +130,5 @@ def test_only_single_envs_of_ours_are_wrapped():
 def test_a_model_in_five_lines():
     model = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
     env = TrainingWrapper(make(), "digits", model=model, optimizer=torch.optim.AdamW, lr=0.01)
-    steps = play(env)
-    assert all(0 < info["loss"] < 10 for *_, info in steps[1:])
+    assert all(0 < info["loss"] < 10 for *_, info in play(env)[1:])
     assert torch.equal(Trainer("digits", 6, model=model).model[1].weight, model[1].weight)

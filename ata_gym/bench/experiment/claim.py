@@ -1,6 +1,7 @@
-"""A folder for results belongs to one process at a time: it holds a lock in it.
+"""A folder for results belongs to one process at a time, which holds a lock in it.
 
-The lock is filelock's: it works on network file systems as far as these do, and ends with the process, however it ends.
+The library filelock makes the lock. It works on network file systems as far as these do, and it ends with the process,
+however that ends.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ from ata_gym.utils import manifest
 from ata_gym.utils.atomic import write_whole
 
 LOCK = ".ata-gym.lock"
-"""A folder with this file is ours."""
+"""A folder with this file is one of ata-gym."""
 
 HOLDER = ".ata-gym.holder.json"
-"""Says who holds the lock."""
+"""This file says who holds the lock."""
 
 
 class Claim:
-    """Holds a folder as long as it lives; a copy in another process holds nothing."""
+    """An object that holds a folder as long as it lives; a copy in another process holds none."""
 
     def __init__(self, path: Path, lock: FileLock) -> None:
         weakref.finalize(self, _release, path, lock, os.getpid())
@@ -38,7 +39,7 @@ _claims: weakref.WeakValueDictionary[Path, Claim] = weakref.WeakValueDictionary(
 
 
 def claim(path: Path) -> Claim:
-    """Make a folder for results, or take one of ours, and hold its lock; in one process it may be claimed again.
+    """Make a folder for results, or take one of ata-gym, and hold its lock. One process may claim it several times.
 
     Raises
     ------
@@ -48,7 +49,7 @@ def claim(path: Path) -> Claim:
     OSError
         If it cannot be written.
     DamagedError
-        A ValueError, if its manifest is not what was written.
+        If its manifest is not what was written; it is a ValueError.
     """
     if path.exists() and not path.is_dir():
         raise ValueError(f"{path} is a file; the results need a folder")

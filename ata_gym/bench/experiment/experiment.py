@@ -42,9 +42,9 @@ class Experiment:
     """Episodes, of the seeds ``seed``, ``seed + 1``, ..., played side by side as rows of one vector env."""
     seed: int = 0
     points: int = 200
-    """How many rounds are recorded at most, log-spaced."""
+    """The largest number of recorded rounds; they are log-spaced."""
     also: tuple[int, ...] = ()
-    """Further rounds that are recorded, counted from 1."""
+    """Further rounds to record, counted from 1."""
 
     def __post_init__(self) -> None:
         whole_number("rounds", self.rounds, 1)
@@ -99,7 +99,7 @@ class Experiment:
         return f"{plural(self.rounds, 'round')}, {plural(self.seeds, 'seed')}"
 
     def config(self) -> Config:
-        """Everything that a policy's result depends on, as plain data; two equal ones give the same bytes."""
+        """Everything that a policy's result depends on, as plain data; equal configurations give the same bytes."""
         data = self.scenario.to_data()
         data["pool"] = hashlib.sha256(json.dumps(data["pool"]).encode()).hexdigest()
         del data["horizon"]
@@ -155,8 +155,8 @@ def plural(number: int, noun: str) -> str:
 def recorded_rounds(pool: Pool, budget: int) -> int:
     """How many rounds a pool of recorded times holds before a record starts over.
 
-    By round, those of its shortest worker. By task it depends on the allocations; then it is all recorded tasks
-    divided by the budget.
+    If the times are replayed by round, it is the number of rounds of the worker with the fewest. If they are replayed
+    by task, the number depends on the allocations, and this is the number of all recorded tasks over the budget.
 
     >>> from ata_gym.pools import trace
     >>> recorded_rounds(trace([[1.0, 2.0, 3.0], [2.0, 2.0, 2.0]]), budget=2)

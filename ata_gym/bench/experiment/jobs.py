@@ -1,7 +1,7 @@
-"""Jobs side by side, by default in processes of this machine, of one job at a time.
+"""Jobs run side by side, by default in processes of this machine, each of which has one job at a time.
 
-Each process is an executor of its own: larger pools end all processes when the system kills one, and do not tell which
-job it had.
+Each process is an executor of its own, since a larger pool ends all its processes when the system kills one, and does
+not tell which job that one had.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def play_all(
     effort: Effort = USUAL,
     progress: Callable[[str, int], None] = lambda _policy, _rounds: None,
 ) -> dict[str, Exception]:
-    """Play every policy of an experiment, as :func:`play_jobs`; policies take the place of jobs."""
+    """Play every policy of an experiment, as :func:`play_jobs` does; here the policies stand for their jobs."""
     jobs = [Job(experiment, policy, folder, run_of) for policy in dict.fromkeys(policies)]
 
     def tell(job: Job, rounds: int) -> None:

@@ -1,4 +1,4 @@
-"""Results and checkpoints that were made by other code than there is now: refused, or removed to be made anew."""
+"""Results and checkpoints that other code has made are refused, or they are removed and made anew."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class Made(NamedTuple):
     name: str
     files: tuple[Path, ...]
     by: Provenance
-    """By which it would be made now."""
+    """The provenance that it would have now."""
 
     def changed(self) -> str | None:
-        """Which code has changed since it was made or begun, in words; None if it is the same."""
+        """A phrase that names the code that has changed since it was made or begun; None if it is the same."""
         notes = [file.with_suffix(".json") for file in self.files if has_checkpoint(file)]
         note = next((note for note in notes if note.exists()), None)
         return None if note is None else changed(read_json(note), self.by, self.name)
@@ -43,6 +43,8 @@ def check_code(everything: Iterable[Made], rerun_changed: bool) -> None:
             f"{what} has changed since the results of {', '.join(those)} were made" for what, those in names.items()
         )
         where, others = home_of(old[0][0].files[0]), "which keeps all others, or choose another folder"
-        raise ValueError(f"in {where}: {said}: make these anew with --rerun-changed, {others}")
+        raise ValueError(
+            f"in {where}: {said}: make these anew with --rerun-changed (in Python rerun_changed=True), {others}"
+        )
     for made, _ in old:
         made.remove()

@@ -88,7 +88,7 @@ def provenance_of(*modules: str, files: Iterable[Path] = ()) -> Provenance:
 
 
 def merged(first: Provenance, *more: Provenance) -> Provenance:
-    """The provenance of what several have made together."""
+    """The provenance of what several of them have made together."""
     return {**first, "code": {name: each for one in (first, *more) for name, each in one["code"].items()}}
 
 
@@ -98,7 +98,7 @@ def in_short(made_by: Provenance) -> Provenance:
 
 
 def changed(before: Mapping[str, Any], now: Provenance, name: str) -> str | None:
-    """Which code has changed between two provenances of ``name``, in words; None if it is the same.
+    """A phrase that names the code that differs between two provenances of ``name``; None if it is the same.
 
     >>> now = provenance("ata")
     >>> changed({**now, "code": {**now["code"], "ata_gym.pools.pool": "another"}}, now, "ata")

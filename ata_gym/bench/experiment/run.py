@@ -1,4 +1,4 @@
-"""One policy on one experiment: play, record, and continue from the checkpoint of a killed run."""
+"""A policy plays an experiment, its results are recorded, and a killed run continues from its checkpoint."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ class PolicyRun:
     is replayed by round, the times recorded for the round. Regret is null where allocations need not sum to B, and
     where workers may be away or die.
 
-    The tasks that workers start in a recorded round are kept beside the records, as means over the seeds, where these
-    do not hold them: ``allocations`` of shape (recorded rounds, groups). The workers stand in the order of their mean
-    task times, the fastest first, where they are drawn anew in the order of each seed's own; ``edges`` says where
-    groups begin and end, of one worker each up to ``GROUPS`` workers.
+    ``allocations``, of shape (recorded rounds, groups), holds the tasks that workers start in a recorded round, as
+    means over the seeds, unless the records hold them. The workers are sorted by their mean task times, the fastest
+    first; where workers are drawn anew, those of each seed are sorted by their own. ``edges`` says where the groups
+    begin and end; up to ``GROUPS`` workers, each is a group of its own.
     """
 
     schema: ClassVar[dict[str, Any]] = SCHEMA
@@ -166,7 +166,7 @@ class PolicyRun:
         return frame.select(pl.col(name).cast(kind) for name, kind in self.schema.items())
 
     def write(self, folder: Folder, made_by: Provenance) -> None:
-        """Leave the records in a folder, those that say that the run has finished at last."""
+        """Write the tasks and then the records into a folder; the records say that the run has finished."""
         if self.allocations is not None:
             path = folder.allocations(self.name)
             path.parent.mkdir(exist_ok=True)
@@ -175,7 +175,7 @@ class PolicyRun:
 
 
 def edges(n: int) -> NDArray[np.int64]:
-    """Where the groups of ``n`` workers begin, and at last ``n``; they differ by one worker at most.
+    """Where each group of ``n`` workers begins, followed by ``n``. The sizes of groups differ by at most one worker.
 
     >>> edges(4).tolist(), np.unique(np.diff(edges(250))).tolist()
     ([0, 1, 2, 3, 4], [2, 3])
@@ -185,7 +185,7 @@ def edges(n: int) -> NDArray[np.int64]:
 
 
 def allocation_frame(rounds: NDArray[np.int64], allocations: NDArray[np.float64]) -> pl.DataFrame:
-    """Columns round and tasks, a list of the tasks that each group of workers started in it, mean over the seeds."""
+    """A frame with the columns round and tasks, a list of the mean number of tasks that each group started."""
     return pl.DataFrame(
         {"round": rounds, "tasks": allocations.tolist()}, {"round": pl.Int64, "tasks": pl.List(pl.Float64)}
     )
@@ -202,7 +202,7 @@ class Job(NamedTuple):
     """What is recorded."""
 
     def made(self) -> Made:
-        """What it makes."""
+        """The files that it makes, and by which code."""
         folder, name = self.folder, self.policy
         files = folder.result(name), folder.allocations(name), folder.checkpoint(name)
         return Made(self.policy, files, provenance(self.policy, self.run_of.__module__))

@@ -37,14 +37,14 @@ class Folder:
 
     path: Path
     claim: Claim | None = field(default=None, compare=False, repr=False)
-    """Keeps other processes out."""
+    """The lock that keeps other processes out."""
 
     def result(self, policy: str) -> Path:
         """Where the records of a finished policy are."""
         return self._file("results", policy, "parquet")
 
     def allocations(self, policy: str) -> Path:
-        """Where the tasks of the workers are, of a finished policy."""
+        """Where the tasks of the workers of a finished policy are."""
         return self._file("allocations", policy, "parquet")
 
     def checkpoint(self, policy: str) -> Path:
@@ -52,7 +52,7 @@ class Folder:
         return self._file("checkpoints", policy, "npz")
 
     def source(self, policy: str) -> Path:
-        """Where the source of a policy is that was given as an object."""
+        """Where the source of a policy is that was given as a class or an object."""
         return self._file("sources", policy, "py")
 
     def failure(self, policy: str) -> Path:
@@ -67,7 +67,7 @@ class Folder:
         return finished(self.result(policy))
 
     def results(self, policies: list[str]) -> pl.DataFrame:
-        """Records of finished policies, one below the other; the columns are those of ``run.SCHEMA``."""
+        """The records of finished policies in one frame, whose columns are those of the run, such as ``run.SCHEMA``."""
         return pl.concat([read_frame(self.result(policy)) for policy in policies])
 
     def note_timing(self, policy: str, seconds: float, rounds: int) -> None:
@@ -85,8 +85,8 @@ class Folder:
 def open_folder(path: str | os.PathLike[str], config: Config) -> Folder:
     """Make a results folder, or open one of the same configuration; it is held as long as the returned object lives.
 
-    ValueError as ``claim`` raises it, or if it holds the results of another configuration: the message says what
-    differs.
+    A ValueError is raised as by ``claim``, and if the folder holds the results of another configuration; the message
+    says what differs.
     """
     if not os.fspath(path):
         raise ValueError("the results need a folder, and its name is empty")
@@ -111,7 +111,7 @@ def open_folder(path: str | os.PathLike[str], config: Config) -> Folder:
 
 @contextmanager
 def withdrawn_on_failure(folder: Folder, *quickly_made: Path) -> Iterator[None]:
-    """Where the block fails and leaves nothing in a folder, take its configuration back, for a corrected command.
+    """Remove the configuration of a folder if the block fails and leaves nothing there: a corrected command may follow.
 
     Frames and checkpoints that are ``quickly_made`` count as nothing, and are removed.
     """
@@ -123,7 +123,7 @@ def withdrawn_on_failure(folder: Folder, *quickly_made: Path) -> Iterator[None]:
 
 
 def withdraw_if_empty(folder: Folder, *quickly_made: Path) -> None:
-    """As :func:`withdrawn_on_failure` does after a failure."""
+    """Remove the configuration of a folder that holds no work, as :func:`withdrawn_on_failure` does."""
     rooms = ("*", "results/*", "checkpoints/*", "rates/**/*")
     work = {file for room in rooms for file in folder.path.glob(room) if file.suffix in _WORK}
     if work <= set(quickly_made):
@@ -165,13 +165,13 @@ def write_frame(path: Path, frame: pl.DataFrame, about: Mapping[str, str]) -> No
 
 
 def write_frame_content(path: Path, content: bytes, about: Mapping[str, str]) -> None:
-    """As :func:`write_frame`, with the content of a file that it wrote elsewhere."""
+    """Write the content of a file that :func:`write_frame` wrote elsewhere, and beside it what there is to say."""
     write_listed(path, lambda part: part.write_bytes(content))
     write_json(path.with_suffix(".json"), about)
 
 
 def begin(path: Path, made_by: Provenance) -> None:
-    """Note beside a checkpoint to come by which code it is made."""
+    """Write a note beside a checkpoint that will be made: the code that makes it."""
     write_json(path.with_suffix(".json"), made_by)
 
 

@@ -16,13 +16,13 @@ class Checked(NamedTuple):
 
     file: Path
     fault: str
-    """Empty if it is whole."""
+    """A sentence, which is empty if the file is whole."""
 
 
 def verify(path: Path) -> list[Checked]:
     """Check every file in and below a folder against the manifest of its results folder, or its own checksum.
 
-    Not checked are those that ``manifest.LEFT_OUT`` names, and files that are not of ata-gym.
+    Files that ``manifest.LEFT_OUT`` names, and files that are not of ata-gym, are not checked.
 
     Raises
     ------

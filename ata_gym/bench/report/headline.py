@@ -1,7 +1,7 @@
-"""The headline of a study: in each game who is best, who is as good, and beside whom; and what follows from the seeds.
+"""The headline of a study says who is best in each game, who is tied with it, and what follows from the seeds.
 
-An allocation waits for all that it has started, a race cancels what is late: each game has a sentence of its own, in
-which learners of another one are not named.
+An allocation waits for all tasks that it has started, and a race cancels those that are late, so that each game has a
+sentence of its own, which does not name learners of another game.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from ata_gym.bench.report.statistics import CONFIDENCE, Estimate
 from ata_gym.typing import Floats
 
 Samples = Mapping[str, Mapping[str, Floats]]
-"""Values of the seeds by quantity and policy, as ``statistics.ends`` gives them; the cost counts, or else the first."""
+"""The values of the seeds by quantity and policy, as ``statistics.ends`` gives them. Policies are ranked by the cost if
+it is there, and otherwise by the first quantity."""
 
 NOUNS = {"runtime": "runtime", "total_worker_time": "worker time", "cost": "cost"}
 
@@ -29,19 +30,19 @@ SAID = {
     "gta": "GTA, which starts every worker and cancels the rest",
     "dispatch-gta": "dispatch-gta, which starts every worker and cancels the rest",
 }
-"""The policies that others are set beside, in words."""
+"""The policies that others are compared with, in words."""
 
 _ANY_GAME = (("ofta", "dynamic-ofta", "dynamic-oracle"), ("uta",))
 _OWN = {"TaskAllocation": ("ata", "ata-icml"), "TaskRace": ("gta",), "TaskDispatch": ("dispatch-gta",)}
-"""Beside whom: the first of each that was played. Those of any game do not learn."""
+"""Policies that the best one of a game is compared with: the first of each group that was played."""
 
 ONE_SEED = "Nothing follows from one seed: its figures have no interval."
 
 
 def headline(samples: Samples, players: Iterable[Competitor]) -> str:
-    """For each game that was played who is best, with a line for each of those beside it; and what the intervals are.
+    """A sentence for each game on who is best, lines that compare it with other policies, and what the intervals are.
 
-    A policy is tied with the best where the interval of the ratio of what counts, on the same seeds, reaches 1.
+    A policy is tied with the best one if the interval of the ratio of what counts, on the same seeds, reaches 1.
     """
     counts = what_counts(samples)
     there = [player for player in players if player.policy in samples[counts]]
@@ -65,7 +66,7 @@ def leaders(samples: Samples, players: Iterable[Competitor]) -> list[str]:
 
 
 def best_of(samples: Samples, names: Sequence[str]) -> tuple[str, list[str]]:
-    """The policy with the least geometric mean of what counts, and those that are tied with it."""
+    """The policy with the least geometric mean of what counts, and the policies that are tied with it."""
     of = samples[what_counts(samples)]
     with np.errstate(divide="ignore"):  # recorded times may be 0
         best = min(names, key=lambda name: float(np.log(of[name]).mean()))
@@ -78,7 +79,7 @@ def reaches_1(ratio: Estimate) -> bool:
 
 
 def beside(samples: Samples, name: str, others: Mapping[str, str]) -> list[str]:
-    """What a policy has of each quantity beside each of some others that were played, given with what they are."""
+    """A line for each of some other policies, given with their descriptions: what the policy needs compared with it."""
     found = []
     for other, words in others.items():
         quantities = dict.fromkeys([what_counts(samples), *samples])
@@ -121,7 +122,7 @@ def listed(names: Sequence[str]) -> str:
 
 
 def in_brackets(seeds: int) -> str:
-    """What the intervals are, or that nothing follows."""
+    """A sentence that says what the intervals are, or that nothing follows from one seed."""
     return ONE_SEED if seeds == 1 else f"In brackets: {100 * CONFIDENCE:g} % intervals over {seeds:,} paired seeds."
 
 
@@ -131,7 +132,7 @@ def what_counts(samples: Samples) -> str:
 
 
 def of_game(samples: Samples, players: Sequence[Competitor]) -> str:
-    """The best of a game, the tied, and what it needs beside the policies that all are compared with."""
+    """The sentence and the lines of one game."""
     names, counts = _ranked(players), what_counts(samples)
     best, tied = best_of(samples, names)
     who = f"{players[0].env.removeprefix('Task').capitalize()}: {best}"
@@ -152,7 +153,7 @@ def of_game(samples: Samples, players: Sequence[Competitor]) -> str:
 
 
 def _ranked(players: Sequence[Competitor]) -> list[str]:
-    """The learners, or all where none learns."""
+    """The policies that learn, or all policies if none learns."""
     learners = [player.policy for player in players if player.kind == LEARNER]
     return learners or [player.policy for player in players]
 

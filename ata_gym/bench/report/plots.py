@@ -97,7 +97,7 @@ def curve(axes: Axes, rounds: Ints, sample: Floats, line: Mapping[str, Any], lab
 
 
 def legend(picture: Figure, axes: Axes) -> None:
-    """Add a legend, in the order in which the lines of a panel end, and plain numbers at all axes."""
+    """Add a legend whose entries stand in the order of the ends of a panel's lines, and plain numbers at all axes."""
     style.plain_numbers(*picture.axes)
     by_end = sorted(axes.get_lines(), key=lambda line: -np.asarray(line.get_ydata())[-1])
     picture.legend(handles=by_end, loc="outside right upper", handlelength=2.6)

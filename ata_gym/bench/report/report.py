@@ -1,4 +1,4 @@
-"""A report: what a command shows of a results folder and leaves in it. And that of policies on an experiment."""
+"""A report is what a command shows of a results folder and leaves in it; here is that of an experiment."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ class Report(NamedTuple):
     summary: pl.DataFrame
     """The figures with all digits."""
     tables: Sequence[Table]
-    """For the terminal."""
+    """The tables for the terminal."""
     files: Sequence[Path]
     """The tables as files."""
     pictures: Sequence[Path]
     heading: str = ""
-    """Above the tables; may be empty."""
+    """A line above the tables, which may be empty."""
     remark: str = ""
-    """Below the tables; may be empty."""
+    """Lines below the tables, which may be empty."""
 
 
 def report(experiment: Experiment, policies: list[str], folder: Folder) -> Report:

@@ -42,7 +42,7 @@ class Estimate(NamedTuple):
 
     @classmethod
     def of(cls, sample: Floats) -> Estimate:
-        """That of a sample, shape (seeds,).
+        """The estimate of the mean of a sample, shape (seeds,).
 
         >>> Estimate.of(np.array([1.0, 2.0, 3.0])).mean
         2.0
@@ -63,19 +63,19 @@ class Estimate(NamedTuple):
 
     @classmethod
     def of_ratios(cls, mine: Sequence[Floats], theirs: Sequence[Floats]) -> Estimate:
-        """The same of several scenarios, each with values on the same seeds: the geometric mean over them, too."""
+        """The geometric mean of ratios over the seeds of several scenarios, each with values on the same seeds."""
         with np.errstate(divide="ignore", invalid="ignore"):  # recorded times may be 0
             logarithms = [np.log(a) - np.log(b) for a, b in zip(mine, theirs, strict=True)]
             return cls.of_logarithms(np.mean(logarithms, axis=0))
 
     @classmethod
     def of_logarithms(cls, sample: Floats) -> Estimate:
-        """The same from the logarithms of the ratios."""
+        """The geometric mean of ratios that are given by their logarithms, shape (seeds,)."""
         return cls(*(float(np.exp(end)) for end in cls.of(sample)))
 
 
 def estimates(rows: Iterable[tuple[Any, ...]], names: Sequence[str]) -> pl.DataFrame:
-    """Columns of these names, mean, low, high, from rows of their cells with an ``Estimate`` at the end; null for NaN.
+    """A frame with these columns, mean, low and high, from rows that end with an ``Estimate``; NaN becomes null.
 
     >>> estimates([("ata", "runtime", Estimate(2.0, 1.5, 2.5))], ["policy", "quantity"]).row(0)
     ('ata', 'runtime', 2.0, 1.5, 2.5)

@@ -1,4 +1,4 @@
-"""How every picture of the project looks: one place for colours, sizes and file formats."""
+"""The colours, sizes and file formats of every picture of the project."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ON_DARK = dict(
 _DASHES: tuple[Any, ...] = (
     "solid", (0, (7, 3)), (0, (1, 1)), (0, (4, 1.5, 1, 1.5)), (0, (3, 3)), (0, (7, 1)), (0, (1, 3)), (0, (9, 2, 1, 2)),
 )  # fmt: skip
-"""For lines that lie on each other."""
+"""Dashes by which lines are told apart that lie on each other."""
 
 _FIXED = {
     "ata": 0, "ata-empirical": 1, "ofta": 2, "uta": 3, "gta": 4, "ata-empirical-icml": 5, "ata-icml": 6,
@@ -65,7 +65,7 @@ _SETTINGS: dict[str, Any] = {
 
 
 def lines(names: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """How each line looks: colour and dashes of a policy, its own or those that no other has while there are any.
+    """The look of each line: a published policy has its own colour and dashes, another one some that are free.
 
     A training method (``"ringmaster"``, or ``"ringmaster=0.01"`` with a learning rate) is a thin line with markers.
 

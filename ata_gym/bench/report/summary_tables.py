@@ -21,14 +21,14 @@ TITLES = {
     "round_time": "mean\nround time",
     "mean_regret": "mean\nproxy regret",
 }
-"""Column titles of the recorded quantities, and of their means over all rounds."""
+"""The column titles of the recorded quantities, and of their means over all rounds."""
 
 _DIGITS = 5
-"""Significant digits shown at most; the CSV has all."""
+"""The largest number of significant digits that are shown; the CSV has all."""
 
 
 def title_of(quantity: str) -> str:
-    r"""Title of a quantity or of a ratio.
+    r"""The title of a quantity or of a ratio.
 
     >>> title_of("total_worker_time/ofta")
     'worker time\n/ OFTA'
@@ -39,12 +39,12 @@ def title_of(quantity: str) -> str:
 
 
 def interval_note(experiment: Experiment) -> str:
-    """What the numbers are, to be added to a title; nothing for a single seed."""
+    """A phrase that says what the numbers are, to be added to a title; it is empty for a single seed."""
     return f", mean and {100 * CONFIDENCE:g} % confidence interval" if experiment.seeds > 1 else ""
 
 
 def over_seeds(seeds: int, mean: str = "the mean") -> str:
-    """What the numbers of a table are, in a sentence.
+    """A phrase that says what the numbers of a table are.
 
     >>> over_seeds(8), over_seeds(1)
     ('the mean over 8 seeds and half its 95 % interval', 'the figures of one seed, which has no interval')
@@ -55,7 +55,7 @@ def over_seeds(seeds: int, mean: str = "the mean") -> str:
 
 
 def band(seeds: int) -> str:
-    """What the bands in a picture of curves are; nothing for a single seed, as there are none."""
+    """A sentence that says what the bands of a picture are; it is empty for a single seed, which has no bands."""
     return "" if seeds == 1 else f" The band is the {100 * CONFIDENCE:g} % interval of the mean over the seeds."
 
 

@@ -13,7 +13,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 LEFT, RIGHT, WRAP = -1, -2, 0
-"""How a column is set: flush left or right on one line, or wrapped; a positive number wraps it at that width."""
+"""The alignment of a column: left or right on one line, or wrapped; a positive number is the width to wrap at."""
 
 
 @dataclass(frozen=True)
@@ -28,9 +28,9 @@ class Table:
     """
 
     title: str
-    """Lines above the table, which may be wider than it; may be empty."""
+    """Lines above the table, which may be wider than it, or empty."""
     columns: Mapping[str, int]
-    """By the column's title: ``LEFT``, ``RIGHT``, ``WRAP`` or a width."""
+    """The alignment of each column, by its title: ``LEFT``, ``RIGHT``, ``WRAP`` or a width."""
     rows: Sequence[Sequence[str]]
     """An empty row stands for a line between groups."""
 

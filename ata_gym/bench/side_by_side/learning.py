@@ -43,7 +43,7 @@ def frame_rounds(rounds: int) -> list[int]:
 
 
 def animate(players: Sequence[Player], path: Path) -> None:
-    """Write the animation of the first rounds as GIF; the players have played and remembered as many, and not 0."""
+    """Write the animation of the first rounds as GIF; the players have played and remembered at least one round."""
     rounds = frame_rounds(players[0].by_worker.shape[1])
     frames = []
     with style.figure(*_INCHES) as made:
@@ -66,7 +66,7 @@ def animate(players: Sequence[Player], path: Path) -> None:
 
 
 def _draw(made: Figure, players: Sequence[Player], k: int, last: int) -> None:
-    """A frame: above what each player did until its k-th round, and below how long its rounds took."""
+    """Draw a frame: at the top what each player did until its k-th round, at the bottom how long its rounds took."""
     made.set_layout_engine("none")
     grid = made.add_gridspec(
         2, len(players), height_ratios=(1.0, 0.9), left=0.1, right=0.985, top=0.83, bottom=0.125, hspace=0.62,
@@ -115,7 +115,7 @@ def _draw_times(axes: Axes, curves: Sequence[Floats], k: int) -> None:
 
 
 def _trailing(amounts: Floats) -> Floats:
-    """The mean of the last third of the rounds until each round, along the first axis.
+    """For each round the mean over the last third of the rounds until it, along the first axis.
 
     >>> _trailing(np.array([6.0, 3.0, 3.0, 1.0, 1.0, 1.0])).tolist()
     [6.0, 3.0, 3.0, 2.0, 1.0, 1.0]

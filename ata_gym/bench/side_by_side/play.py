@@ -19,7 +19,7 @@ from ata_policies.steps import play
 ALLOCATION = "ata_gym/TaskAllocation-v0"
 """The env of the policy "default"."""
 _RECENT = 200
-"""Rounds that are kept, of which one is typical."""
+"""The number of rounds that are kept, of which one is typical."""
 _PLAIN = {
     "uta": ("Share evenly", "all wait for the slowest"),
     "gta": ("Everybody works,\nthe first {budget} count", "the rest is for nothing"),
@@ -27,7 +27,7 @@ _PLAIN = {
     "ata-empirical-icml": ("ATA (ICML 2025)", "learns who is fast (ATA-Empirical)"),
     "default": ("ata-gym's default", "learns how fast, and how steady"),
 }
-"""What policies are called, and what they do, in plain words."""
+"""Titles of policies, and what they do, in plain words."""
 
 
 class Player:
@@ -38,7 +38,8 @@ class Player:
     policy
         A name, or "default": that of TaskAllocation-v0.
     scenario, rounds, seed
-        What is played, in place of the scenario's horizon how long, and the seed of the episode and of the policy.
+        What is played, for how many rounds (the scenario's horizon does not count), and the seed of the episode and of
+        the policy.
     remember
         How many of the first rounds are remembered worker by worker: see ``by_worker``.
 
@@ -76,7 +77,7 @@ class Player:
         return budget
 
     def plain_words(self) -> tuple[str, str]:
-        """What the policy is called, maybe in two lines, and what it does; of most its name alone."""
+        """A title for the policy, which may have two lines, and what it does; most policies have their name alone."""
         title, gloss = _PLAIN.get(self.name, (self.name, ""))
         return title.format(budget=self.budget), gloss
 
@@ -105,7 +106,7 @@ class Player:
         return time, work, wasted / work if work > 0 else 0.0
 
     def typical(self) -> Timeline:
-        """Of the last rounds, the one whose round time and worker times are closest to the averages."""
+        """The one of the last rounds whose round time and worker times are closest to the averages."""
         time, work, share = self.averages()
         far = [
             abs(played.time / time - 1)

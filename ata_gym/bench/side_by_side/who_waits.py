@@ -79,7 +79,7 @@ def draw_round(axes: Axes, played: Timeline, most: int) -> None:
 
 
 def _label_workers(axes: Axes, played: Timeline) -> None:
-    """Say beside the bars of one panel which workers are fast: those that are shown are in their own order."""
+    """Write beside the bars of one panel which workers are fast; the shown workers stand in the order of the pool."""
     means = played.mean[played.shown(MOST)]
     for row, name in ((int(np.argmin(means)), "fastest"), (int(np.argmax(means)), "slowest")):
         axes.annotate(
@@ -89,7 +89,7 @@ def _label_workers(axes: Axes, played: Timeline) -> None:
 
 
 def _tell(axes: Axes, player: Player) -> None:
-    """What the policy is on the left, its numbers on the right."""
+    """Write the title of the policy on the left, and its numbers on the right."""
     title, gloss = player.plain_words()
     time, work, share = player.averages()
     beside: dict[str, Any] = {"transform": axes.transAxes}
@@ -105,7 +105,7 @@ def _tell(axes: Axes, player: Player) -> None:
 
 
 def _short(value: float, whole: float = 100) -> str:
-    """At most one decimal, and none from ``whole`` on.
+    """A number with at most one decimal, and none if it is ``whole`` or more.
 
     >>> _short(10.53), _short(10.53, 10), _short(7.2273), _short(1234.5), _short(0.0321)
     ('10.5', '11', '7.2', '1,234', '0.032')

@@ -1,4 +1,4 @@
-"""What works on this machine: packages, kernels, devices, process groups and Ray, and what to install for the rest.
+"""Checks of what works on this machine: packages, kernels, devices, process groups and Ray.
 
 ``python -m ata_gym.cluster.doctor`` prints it as plain lines, and needs the base packages alone.
 """

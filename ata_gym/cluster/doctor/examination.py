@@ -20,7 +20,7 @@ import ata_policies
 from ata_gym.cluster.doctor.finding import Finding
 from ata_gym.cluster.doctor.trials import outcomes
 from ata_gym.cluster.on_ray.connection import check_address
-from ata_gym.simulation import race
+from ata_gym.simulation import task_times
 from ata_gym.utils.compiled import helper
 from ata_gym.utils.extras import MissingExtraError
 from ata_gym.utils.kernels.cache import kept_in
@@ -69,7 +69,7 @@ def examine(start_ray: bool = False, address: str | None = None) -> list[Finding
 
 
 def machine() -> Iterator[Finding]:
-    """Where ata_gym is, Python, the operating system, processors, threads and memory."""
+    """The folder of ata_gym, Python, the operating system, processors, threads and memory."""
     yield Finding("ata-gym", "ok", f"{ata_gym.__version__} from {Path(ata_gym.__file__).parent}")
     yield Finding("python", "ok", f"{platform.python_implementation()} {platform.python_version()}, {sys.executable}")
     yield Finding("system", "ok", platform.platform())
@@ -83,7 +83,7 @@ def machine() -> Iterator[Finding]:
 
 
 def packages() -> Iterator[Finding]:
-    """The base packages and those of every extra, against the requirements in the metadata of ata-gym."""
+    """Whether the packages of the base and of every extra meet the requirements in the metadata of ata-gym."""
     try:
         from packaging.requirements import Requirement  # noqa: PLC0415 - the base does not install it
         from packaging.utils import canonicalize_name  # noqa: PLC0415
@@ -138,7 +138,7 @@ def _import_faults(modules: list[str]) -> dict[str, str]:
 
 
 def compiled_kernels() -> Iterator[Finding]:
-    """Whether numba compiles here, and where the machine code of our kernels is kept."""
+    """Whether numba compiles here, and where the machine code of the kernels is kept."""
     try:
         right = helper()(_double)(21.0) == 42.0
         fault = "" if right else "a compiled function gives a wrong number"
@@ -147,7 +147,7 @@ def compiled_kernels() -> Iterator[Finding]:
     if fault:
         yield Finding("kernels", "broken", fault, "pip install --force-reinstall numba llvmlite")
         return
-    folder = kept_in(Path(race.__file__))
+    folder = kept_in(Path(task_times.__file__))
     try:
         with TemporaryFile(dir=folder):  # a file system may refuse what its permissions allow
             pass
@@ -211,7 +211,7 @@ def _backend(name: str, cure: str, built: bool, devices: int) -> Finding:
 
 
 def ray_findings(start: bool, address: str | None) -> Iterator[Finding]:
-    """Ray's version; a trial start if that is asked for; and the nodes of the cluster at an address."""
+    """The version of Ray, a trial start if ``start``, and the nodes of the cluster at the address."""
     version = _version("ray")
     if not version:
         yield Finding("ray", "missing", "not installed", _INSTALL)
@@ -252,7 +252,7 @@ def _node(host: str, facts: dict[str, Any]) -> Finding:
 
 
 def policies() -> Iterator[Finding]:
-    """The policies that packages offer through the entry-point group: which of them load."""
+    """Whether the policies load that packages offer through the entry-point group."""
     points, loaded = metadata.entry_points(group=GROUP), []
     for name in sorted(points.names):
         homes = " and ".join(sorted({point.dist.name for point in points.select(name=name) if point.dist is not None}))

@@ -1,4 +1,4 @@
-"""What the doctor found out about one thing."""
+"""A finding of the doctor."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Literal
 
 State = Literal["ok", "missing", "broken"]
-"""Missing is what is not installed, or not on this machine; broken is what is there and does not work."""
+"""A subject is missing if it is not installed or not on this machine, and broken if it is there and does not work."""
 
 
 @dataclass(frozen=True)
@@ -23,10 +23,10 @@ class Finding:
     """
 
     subject: str
-    """What was looked at: a package, an extra, a device, a backend, a node."""
+    """The package, extra, device, backend or node that was looked at."""
     state: State
     detail: str
-    """What was seen, in one sentence or less."""
+    """The observation, in one sentence or less."""
     cure: str = ""
     """The command or the change that mends it; empty if nothing is to be done."""
 

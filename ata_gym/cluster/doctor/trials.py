@@ -1,6 +1,6 @@
-"""What may crash or hang, tried in processes of its own: this file runs as ``trials.py NAME ARGUMENTS...`` there.
+"""Trials of what may crash or hang, in processes of their own, which run this file: ``trials.py NAME ARGUMENTS...``.
 
-Started so, it imports nothing of ata_gym before a trial asks for it, and writes a line of JSON for each result.
+Such a process imports ata_gym only if a trial needs it, and writes a line of JSON for each result.
 """
 
 from __future__ import annotations
@@ -19,10 +19,9 @@ from typing import Any
 
 
 def outcomes(trials: Sequence[Sequence[str]], seconds: float) -> list[dict[str, Any]]:
-    """Run trials side by side, each in a process of its own; what each has reported, by name.
+    """Run trials side by side, each in a process of its own, and return the reports of each by name.
 
-    A process that crashed, or that was killed since it took longer than ``seconds``, has a ``"fault"`` besides what it
-    reported before.
+    If a process crashed, or was killed since it took longer than ``seconds``, its reports have a ``"fault"``, too.
 
     >>> outcomes([["imports", "math", "no_such_module"]], seconds=60)
     [{'math': '', 'no_such_module': "ModuleNotFoundError: No module named 'no_such_module'"}]
@@ -44,14 +43,14 @@ def outcomes(trials: Sequence[Sequence[str]], seconds: float) -> list[dict[str, 
 def _outcome(process: subprocess.Popen[bytes], end: float) -> dict[str, Any]:
     fault = ""
     try:
-        told, _ = process.communicate(timeout=max(end - monotonic(), 0.0))
+        output, _ = process.communicate(timeout=max(end - monotonic(), 0.0))
         if code := process.returncode:
             fault = f"its process was ended by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
     except subprocess.TimeoutExpired:
         fault = "it took too long"
         process.kill()
-        told, _ = process.communicate()
-    reports = dict(json.loads(line) for line in told.splitlines())
+        output, _ = process.communicate()
+    reports = dict(json.loads(line) for line in output.splitlines())
     return reports | {"fault": fault} if fault else reports
 
 
@@ -59,13 +58,13 @@ Report = Callable[[str, Any], None]
 
 
 def imports(report: Report, *modules: str) -> None:
-    """Import one module after the other; the report is the first line of the error, or nothing."""
+    """Import modules, and report the first line of the error of each, or an empty text."""
     for module in modules:
         report(module, _error_of(import_module, module))
 
 
 def torch_facts(report: Report) -> None:
-    """What torch was built with, the driver, and whether each CUDA device computes right."""
+    """Report how torch was built, the driver, and whether each CUDA device computes right."""
     import torch  # noqa: PLC0415
     from torch import distributed as dist  # noqa: PLC0415
     from torch.utils import collect_env  # noqa: PLC0415
@@ -88,7 +87,7 @@ def torch_facts(report: Report) -> None:
 
 
 def all_reduce(report: Report, backend: str, rank: str, rendezvous: str) -> None:
-    """Two processes add their numbers."""
+    """Add the numbers of two processes, and report the error."""
     import torch  # noqa: PLC0415
     from torch import distributed as dist  # noqa: PLC0415
 
@@ -107,7 +106,7 @@ def all_reduce(report: Report, backend: str, rank: str, rendezvous: str) -> None
 
 
 def ray_start(report: Report) -> None:
-    """Start a cluster with one processor, and run a task; the report says where it listens."""
+    """Start a cluster with one processor, run a task, and report the address on which it listens."""
     from ata_gym.cluster import connect_ray  # noqa: PLC0415
 
     os.environ.pop("RAY_ADDRESS", None)
@@ -118,7 +117,7 @@ def ray_start(report: Report) -> None:
 
 
 def ray_nodes(report: Report, address: str, seconds: str) -> None:
-    """Join a running cluster, and ask each of its nodes for its versions."""
+    """Join a running cluster, and report the resources and versions of each node."""
     from ata_gym.cluster import connect_ray  # noqa: PLC0415
 
     ray = connect_ray(address)
@@ -134,7 +133,7 @@ def ray_nodes(report: Report, address: str, seconds: str) -> None:
 
 
 def _versions() -> dict[str, str]:
-    """In a worker process of Ray: the versions there, or why ata_gym cannot be imported."""
+    """The versions in a worker process of Ray, or the reason why ata_gym cannot be imported there."""
     fault = _error_of(import_module, "ata_gym")
     version = "" if fault else sys.modules["ata_gym"].__version__
     return {"fault": fault, "version": version, "python": platform.python_version()}
@@ -165,7 +164,7 @@ TRIALS: dict[str, Callable[..., None]] = {
 
 
 def main(trial: str, *arguments: str) -> None:
-    """Run a trial; what it reports is all that is written to stdout, whatever the packages print."""
+    """Run a trial; only its reports are written to stdout, whatever the packages print."""
     reports = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
 

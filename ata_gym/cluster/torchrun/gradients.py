@@ -106,7 +106,7 @@ class TaskGradients:
         self._before = [(parameter, None) for parameter in self._whole]
         hooked = any(has_hooks(parameter) for parameter in self.parameters)
         if self._sharded or self._parallel or hooked:
-            what = "has hooks on its parameters" if hooked else "communicates in its backward pass, unless told not to"
+            what = "has hooks on its parameters" if hooked else "communicates in its backward pass"
             raise ValueError(
                 f"a {type(self._model).__name__} {what}, and must be known before the first task: begin the round with "
                 "allocator.round(model)"

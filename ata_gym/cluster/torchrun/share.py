@@ -14,7 +14,7 @@ from ata_gym.utils.validation import whole_number
 
 
 class Share:
-    """One rank's part of a round, as ``TorchAllocator.round`` gives it: its tasks, and the way to compute them.
+    """The part of one rank in a round, as ``TorchAllocator.round`` gives it: its tasks, and the way to compute them.
 
     Attributes
     ----------

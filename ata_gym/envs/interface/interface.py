@@ -46,26 +46,11 @@ class Played(NamedTuple):
 class Interface:
     """The observations, actions and rewards of the rows of a state.
 
-    Parameters
-    ----------
-    observation
-        "feedback": what the env gives, a dict. "workers": float32 of shape (n, 15), see ``worker_features``. "flat":
-        the same in one row, with the features of the round once.
-    action
-        "allocation" or "dispatch": the env's own. "shares", "assign", "start": see ``actions``. None: the env's own.
-    reward_unit
-        "time": rewards are in the unit of time of the workers. "first round": rewards are divided by what a round would
-        cost if all workers were alike and shared the budget evenly, with the mean duration of the results of the
-        episode's first round, or so far in it. It is known to the agent, and no choice of workers makes it larger on
-        average before anything is known of them.
-
-    shows_again
-        Whether ``observation`` must give what rows saw last, also where they see the env's own feedback.
-
-    Raises
-    ------
-    ValueError
-        For a name that this env does not have.
+    ``observation``, ``action`` and ``reward_unit`` are those of the envs; ValueError for a name that this env does not
+    have. The unit "first round" is what a round would cost if all workers were alike and shared the budget evenly, with
+    the mean duration of the results of the episode's first round, or so far in it. The agent knows it, and no choice of
+    workers makes it larger on average before anything is known of them. With ``shows_again`` the method
+    ``observation`` gives what rows saw last, also where they see the env's own feedback.
     """
 
     def __init__(

@@ -61,8 +61,8 @@ class Picture:
             if scale != self._scale:
                 self._scale, self._pixels = scale, self._background(*limits, shown, bool(rest))
             self._canvas.restore_region(self._pixels)
-            for artist, heading in zip((self._title, self._subtitle), timeline.headings(), strict=True):
-                artist.set_text(heading)
+            for text, heading in zip((self._title, self._subtitle), timeline.headings(), strict=True):
+                text.set_text(heading)
             self._rest.set_text(rest)
             self._place_bars(timeline, shown, limits[0])
             self._exact.set_data(exact, np.arange(len(shown)))

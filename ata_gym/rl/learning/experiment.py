@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -22,7 +23,7 @@ from ata_gym.typing import Floats
 from ata_gym.utils.validation import whole_number
 from ata_policies.policy import Policy
 from ata_policies.registry import default_name, load
-from ata_policies.steps import decide
+from ata_policies.steps import play as steps_of_play
 
 UNIFORM = "uta"
 """The policy to whose cost the others are compared: every worker gets the same."""
@@ -144,15 +145,12 @@ def play(policy: str | type[Policy], experiment: Experiment, name: str = AGENT) 
             name, player = policy, ata_policies.make(policy, envs, seed=experiment.seed)
         else:
             player = policy(ata_policies.Setting.of(envs), seed=experiment.seed)
-        (observation, info), state = envs.reset(seed=experiment.seed), None
         steps = experiment.scenario.budget if isinstance(envs.single_action_space, Dispatch) else 1
-        for _ in range(experiment.rounds * steps):
-            action, state = decide(player, envs, observation, state)
-            observation, _, _, _, info = envs.step(action)
+        *_, last = islice(steps_of_play(player, envs, experiment.seed), experiment.rounds * steps)
     finally:
         envs.close()
     rows, price = experiment.seeds, experiment.scenario.price
-    runtime, worker_time = info["runtime"], info["total_worker_time"]
+    runtime, worker_time = last.info["runtime"], last.info["total_worker_time"]
     columns = [[name] * rows, experiment.seed + np.arange(rows), runtime, worker_time, runtime + price * worker_time]
     return pl.DataFrame(dict(zip(SCHEMA, columns, strict=True)), SCHEMA)
 

@@ -80,8 +80,8 @@ def page(folder: Path, note: Note) -> Page:
         ("test seeds", f"{note['test_seeds']:,}"),
     ]
     cards = [note["scenario"], note["agent"], *(one["card"] for one in note["policies"])]
-    said = lead(note["env"], test, curve, roles)
-    return Page("learn", note["title"], said, facts, players, sections, cards, note["command"], origin(files))
+    headline = lead(note["env"], test, curve, roles)
+    return Page("learn", note["title"], headline, facts, players, sections, cards, note["command"], origin(files))
 
 
 def _overview(test: pl.DataFrame, curve: pl.DataFrame, roles: Mapping[str, str], kinds: Mapping[str, str]) -> Tables:
@@ -135,7 +135,7 @@ def _front(test: pl.DataFrame, places: Mapping[str, int], seeds: int) -> Chart:
 
 def _spreads(test: pl.DataFrame, places: Mapping[str, int]) -> Sequence[View]:
     uniform, views = test.filter(policy=UNIFORM).sort("seed"), []
-    for quantity, said in _QUANTITIES.items():
+    for quantity, words in _QUANTITIES.items():
         series = [
             {
                 "p": places[name],
@@ -143,5 +143,5 @@ def _spreads(test: pl.DataFrame, places: Mapping[str, int]) -> Sequence[View]:
             }
             for name in names_in(test)
         ]
-        views.append(View({"x": f"{said} / that of {UNIFORM}", "series": series}, {"quantity": said}))
+        views.append(View({"x": f"{words} / that of {UNIFORM}", "series": series}, {"quantity": words}))
     return views

@@ -72,8 +72,8 @@ def _about(learning: Learning) -> str:
 def _table(summary: pl.DataFrame, learning: Learning, learned: Learned) -> Table:
     names, steps = names_in(learned.test), steps_of(learned.curve)
     over = {role: name for role, name in learning.roles().items() if name in names}
-    said = ", ".join(f"{role} is {name}" for role, name in over.items())
-    title = f"{_about(learning)}\n{plural(learning.test_rows, 'test seed')}, geometric means; {said}"
+    roles = ", ".join(f"{role} is {name}" for role, name in over.items())
+    title = f"{_about(learning)}\n{plural(learning.test_rows, 'test seed')}, geometric means; {roles}"
     shown = [("cost", role) for role in over] + [("runtime", "uniform"), ("total_worker_time", "uniform")]
     columns = [f"{quantity.removeprefix('total_').replace('_', ' ')}\n/ {role}" for quantity, role in shown]
     cells = {row[:3]: _cell(*row[3:]) for row in summary.iter_rows()}

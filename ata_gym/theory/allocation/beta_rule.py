@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from ata_gym.simulation.heap import Heap, build_heap, sift_down
 from ata_gym.simulation.keys import uniforms
 from ata_gym.typing import Floats, Ints, Keys, Mask
 from ata_gym.utils.compiled import gufunc, helper, inlined
@@ -72,27 +73,6 @@ def _cost(mean: float, spread: float, never: bool, place: float, tasks: int) -> 
 
 
 @inlined
-def _sift_down(heap: Ints, at: int, cost: Floats) -> None:
-    """Restore the heap of workers below position ``at``: least cost first, then lowest worker."""
-    moved = heap[at]
-    size = len(heap)
-    while True:
-        child = 2 * at + 1
-        if child >= size:
-            break
-        if child + 1 < size:
-            left, right = heap[child], heap[child + 1]
-            if cost[right] < cost[left] or (cost[right] == cost[left] and right < left):
-                child += 1
-        other = heap[child]
-        if cost[moved] < cost[other] or (cost[moved] == cost[other] and moved < other):
-            break
-        heap[at] = other
-        at = child
-    heap[at] = moved
-
-
-@inlined
 def _tasks(mean: float, spread: float, level: float) -> float:
     """The real number j at which j mean + spread sqrt(j) is ``level``."""
     root = 2.0 * level / (spread + math.sqrt(spread * spread + 4.0 * mean * level))
@@ -152,16 +132,14 @@ def beta_kernel(mean: Floats, spread: Floats, budget: Ints, never: Mask, order: 
             left %= new
         elif least > 0.0:
             left -= _first_tasks(first, second, never, left, out)
-    heap, cost = np.empty(n, np.int64), np.empty(n)
+    heap = Heap(np.empty(n), np.empty(n, np.int64))
     for i in range(n):
-        heap[i] = i
-        cost[i] = _cost(first[i], second[i], never[i], order[i], out[i] + 1)
-    for at in range(n // 2 - 1, -1, -1):
-        _sift_down(heap, at, cost)
+        heap.key[i], heap.worker[i] = _cost(first[i], second[i], never[i], order[i], out[i] + 1), i
+    build_heap(heap, n)
     while left > 0:
-        i = heap[0]
-        tasks = left if cost[i] == 0.0 else 1  # the next one costs nothing either
+        i = heap.worker[0]
+        tasks = left if heap.key[0] == 0.0 else 1  # the next one costs nothing either
         out[i] += tasks
         left -= tasks
-        cost[i] = _cost(first[i], second[i], never[i], order[i], out[i] + 1)
-        _sift_down(heap, 0, cost)
+        heap.key[0] = _cost(first[i], second[i], never[i], order[i], out[i] + 1)
+        sift_down(heap, n, 0)

@@ -136,11 +136,8 @@ def proxy_optimal(pool: Pool, budget: int) -> Ints:
     array([9, 4, 3, 2, 1, 1, 1, 1, 1, 0])
     """
     means = checked_pool(pool).mean()
-    usable = np.isfinite(means)
-    if not usable.any():
+    if not np.isfinite(means).any():
         raise ValueError(
             "each worker of this pool has an infinite mean task time: no allocation is better than another"
         )
-    allocation = np.zeros(pool.n, np.int64)
-    allocation[usable] = allocate(means[usable], budget)
-    return allocation
+    return allocate_scores(means, whole_number("budget", budget))

@@ -15,12 +15,15 @@ from ata_gym.typing import Floats, Ints
 _LARGEST = 2**25
 """Numbers in the table of bounds: 256 MiB."""
 _MOST_WORK = 5 * 10**9
+"""Numbers that are computed for the bounds; with more, nothing is searched."""
 _DONORS = 10
+"""Workers that give a task in a local search: those that delay most."""
 _TRIALS = 3
+"""Workers to which the first of two tasks is given: those where it costs least."""
 
 
 class Proof(NamedTuple):
-    """What a search found: no allocation is better than ``lower``, less ``SLACK`` times ``value``."""
+    """What a search found: no allocation is better than ``lower`` by more than ``SLACK`` times ``value``."""
 
     allocation: Ints
     value: float
@@ -33,7 +36,7 @@ class _Node(NamedTuple):
 
     bound: float
     depth: int
-    """Less the number of workers decided."""
+    """The negative number of workers decided."""
     serial: int
     parent: _Node | None
     tasks: int
@@ -67,7 +70,7 @@ def _best_move(table: Table, allocation: Ints, size: int) -> tuple[float, Ints] 
     donors = np.argsort(removed, kind="stable")[: min(_DONORS // size, int(np.isfinite(removed).sum()))]
     groups = combinations_with_replacement(donors.tolist(), size)
     reduced = (allocation - np.bincount(group, minlength=allocation.size) for group in groups)
-    moves = (move for less in reduced if less.min() >= 0 for move in _give(table, less, size))
+    moves = (move for rest in reduced if rest.min() >= 0 for move in _give(table, rest, size))
     return min(moves, key=lambda move: move[0], default=None)
 
 

@@ -44,7 +44,7 @@ class Table:
     """(q,)"""
     first: Ints
     most: Ints
-    """(m,) row of one task of each worker, less one, and tasks that it may get"""
+    """(m,) the row before that of one task of each worker, and tasks that it may get"""
     same: NDArray[np.bool_]
     """(m,) whether a worker has the distribution of the one before it"""
     combine: np.ufunc

@@ -123,7 +123,7 @@ class DeviceClock:
         return Gradient(float(np.mean(self._losses[:budget])), parts)
 
     def _run(self, allocation: Ints, budget: int) -> list[list[float]]:
-        """Run the tasks that start until B results are in, in the order of their starts; each worker's task times."""
+        """Run the tasks that start until B results are in, in this order; the task times of each worker."""
         times: list[list[float]] = [[] for _ in allocation]
         free = [(0.0, int(i)) for i in np.flatnonzero(allocation)]  # a heap of times from which a worker is free
         results = 0

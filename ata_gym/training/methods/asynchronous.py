@@ -22,7 +22,7 @@ class Asgd(Method):
     family = "asynchronous"
 
     def step_size(self, smoothness: float, variance: float, accuracy: float) -> float:
-        """min{1 / (2 R L), eps / (4 L sigma^2)}, R - 1 the longest delay if task times were fixed at their means."""
+        """min{1 / (2 R L), eps / (4 L sigma^2)}; R - 1 is the longest delay if task times are fixed at their means."""
         return asynchronous_step(smoothness, variance, accuracy, 1 + longest_delay(self.pool.mean()[self.workers]))
 
     def scale(self, delay: int) -> float:

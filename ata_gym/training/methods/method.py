@@ -23,7 +23,7 @@ class EndedTask(NamedTuple):
 
     worker: int
     update: int
-    """Server updates when it started."""
+    """The number of server updates when it started."""
     weights: Weights
     """The weights that it started from, where its gradient is taken."""
     finished: bool
@@ -34,9 +34,9 @@ class UpdateRecord(NamedTuple):
     """The state of a run right after an update; every count and time is from the start on."""
 
     update: int
-    """Server updates k."""
+    """The number k of server updates."""
     runtime: float
-    """In the pool's units of time."""
+    """The time since the start, in the pool's units."""
     total_worker_time: float
     """How long all workers were busy, cancelled tasks included."""
     computed: int
@@ -129,7 +129,7 @@ class Method(ABC):
     source: ClassVar[str] = ""
     """The publication that it comes from."""
     family: ClassVar[str] = "other"
-    """Methods that are drawn side by side."""
+    """The family of methods with which it is drawn."""
 
     def __init__(self, pool: Pool, budget: int) -> None:
         self.pool, self.budget = pool, whole_number("budget", budget)

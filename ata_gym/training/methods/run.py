@@ -156,7 +156,7 @@ class MethodResult:
     used: Ints
     loss: Floats
     model: nn.Module
-    """With its final weights."""
+    """The model with its final weights."""
 
 
 def run_method(

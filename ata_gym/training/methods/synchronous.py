@@ -36,7 +36,7 @@ class Rennala(Method):
         return synchronous_step(smoothness, variance, accuracy, self.m)
 
     def collect(self, server: ParameterServer, task: EndedTask) -> bool:
-        """Keep a gradient at the current weights; whether it was the m-th, with which the step is made."""
+        """Keep a gradient at the current weights, and step with the m-th one; whether it was the m-th."""
         self._collected.append(task)
         if len(self._collected) < self.m:
             return False
@@ -75,7 +75,7 @@ class MSynchronous(Rennala):
 
 
 class BackupWorkers(MSynchronous):
-    """As soon as n - b gradients at the current weights are in, they make the step; the b late ones are dropped.
+    """The first n - b gradients at the current weights make the step; the b late ones are dropped.
 
     x^{k+1} = x^k - gamma / (n - b) * sum of the n - b gradients. A late worker goes on to the end of its task, and
     then joins the step that is being collected. ``backup`` is b, from 0 to n - 1; by default n - m, with the m of

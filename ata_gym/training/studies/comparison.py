@@ -18,7 +18,7 @@ from ata_gym.bench.report.table import LEFT, Table, right
 from ata_gym.training.methods.method import UpdateRecord
 from ata_gym.training.methods.run import MethodRun, find_method
 from ata_gym.training.problem import Problem
-from ata_gym.training.studies.curves import Goal, LossReading, goal
+from ata_gym.training.studies.curves import Goal, LossReading
 from ata_gym.training.studies.trajectory import deterministic
 from ata_gym.training.tasks.tasks import Tasks
 from ata_gym.training.trainer.trainer import Trainer
@@ -142,42 +142,6 @@ def rate_note(lr: float | None, kind: str) -> str:
     'the learning rate of the policies is 0.04, tuned'
     """
     return "" if lr is None or kind == DEFAULT else f"the learning rate of the policies is {lr:.3g}, {kind}"
-
-
-def tune_policies(
-    trainer: Trainer, rounds: int, folder: Path, train: Callable[[Trainer, Path], pl.DataFrame]
-) -> tuple[pl.DataFrame, Trainer, Path]:
-    """Choose the learning rate of the policies' trajectory from the grid, as ``best`` does for a method.
-
-    All policies have the same losses, and their clocks only rise. So one trajectory is the best for all of them: the
-    one that reaches a hundredth of the first loss in the earliest round, or else the lowest loss; see ``goal``.
-
-    Each rate gets a folder of its own in ``folder``. ``train`` trains there to the last round, or reads what is there;
-    a rate at which it raises ``FloatingPointError`` is left out. If all rates are, that error is raised.
-
-    Returns
-    -------
-    The chosen trajectory, a trainer with its learning rate, before the first round, and its folder.
-    """
-    reading = LossReading.of(trainer.problem, rounds)
-    order: dict[float, tuple[float, ...]] = {}
-
-    def at(rate: float) -> tuple[pl.DataFrame, Trainer, Path]:
-        where = folder / f"{rate:g}"
-        one = Trainer(trainer.problem, trainer.budget, **(vars(trainer.settings) | {"lr": rate}))
-        return train(one, where), one, where
-
-    failure = None
-    for rate in GRID:
-        try:
-            trajectory = at(rate)[0]
-        except FloatingPointError as error:
-            failure = error
-        else:
-            order[rate] = (*goal(trajectory, reading), reading(trajectory["loss"])[-1])
-    if not order:
-        raise FloatingPointError(f"no learning rate of --tune trains; at the last one {failure}")
-    return at(min(order, key=order.__getitem__))
 
 
 def without_ratio(choices: Iterable[MethodChoice], kind: str) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,8 @@ from ata_gym.bench.experiment.jobs import USUAL, Effort
 from ata_gym.bench.experiment.outdated import Made, check_code
 from ata_gym.bench.experiment.store import Folder, discard, open_folder, withdrawn_on_failure
 from ata_gym.bench.progress import progress_bars
-from ata_gym.training.studies.comparison import GRID, tune_policies
+from ata_gym.training.studies.comparison import GRID
+from ata_gym.training.studies.curves import LossReading, goal
 from ata_gym.training.studies.trajectory import (
     deterministic,
     made_by_problem,
@@ -28,24 +30,24 @@ from ata_gym.utils.errors import named_failure
 from ata_gym.utils.validation import whole_number
 
 MOST_THREADS = 1024
-"""No machine has more processors for a task; with too many, torch fails in other words."""
+"""No machine has more processors; with too many threads, torch fails with an error of its own."""
 
 
 @dataclass(frozen=True)
 class Training:
-    """How a trajectory is trained, beside the settings of the trainer; ValueError for a number out of range."""
+    """How a trajectory is trained, beside the trainer's settings; a number out of range raises ``ValueError``."""
 
     problem: str
-    """As the user named it, and so are its ``data``."""
+    """The problem and its data, as the user named them."""
     data: Path | None = None
     threads: int = 1
-    """Of torch; the bits of a trajectory depend on their number."""
+    """The number of torch's threads, on which the bits of a trajectory depend."""
     evaluate_every: int | None = None
     """Rounds between two evaluations; by default those of ``evaluation_rounds``."""
     tune: bool = False
     """Whether the learning rate is the best of ``GRID``."""
     tensorboard: bool = False
-    """Whether there is a log for TensorBoard."""
+    """Whether TensorBoard gets a log."""
     effort: Effort = USUAL
 
     def __post_init__(self) -> None:
@@ -55,7 +57,7 @@ class Training:
             raise ValueError(f"threads must be at most {MOST_THREADS:,}, not {self.threads:,}")
 
     def open(self, trainer: Trainer, config: Config, where: Path) -> Folder:
-        """The results folder of a trajectory; ValueError as of ``open_folder``."""
+        """The results folder of a trajectory; it raises what ``open_folder`` raises."""
         ours = training_config(trainer, self.problem, self.data, self.evaluate_every, self.threads)
         return open_folder(where, config | ours | ({"lr": GRID} if self.tune else {}))
 
@@ -76,10 +78,10 @@ class Trained(NamedTuple):
     """A finished trajectory."""
 
     folder: Folder
-    """Of the results."""
+    """The results folder."""
     trajectory: pl.DataFrame
     trainer: Trainer
-    """With the learning rate of the trajectory."""
+    """A trainer with the learning rate of the trajectory."""
     where: Path
     """The folder of the trajectory."""
 
@@ -87,7 +89,7 @@ class Trained(NamedTuple):
 def keep_trajectory(training: Training, trainer: Trainer, config: Config, out: Path) -> Trained:
     """Train to the end with a progress bar, or from where a killed run stopped; with ``tune`` at each rate of the grid.
 
-    The folder's results also depend on ``config``, whose ``rounds`` say how many optimiser steps there are. ValueError
+    The folder's results also depend on ``config``, whose ``rounds`` are the optimiser steps. It raises ``ValueError``
     if the folder is of another configuration, the loss is not finite, or memory is short.
     """
     rounds, folder = int(config["rounds"]), training.open(trainer, config, out)
@@ -112,3 +114,39 @@ def keep_trajectory(training: Training, trainer: Trainer, config: Config, out: P
         raise ValueError(str(error)) from error
     except MemoryError as error:
         raise ValueError(f"{error}; the same command goes on from the last checkpoint") from error
+
+
+def tune_policies(
+    trainer: Trainer, rounds: int, folder: Path, train: Callable[[Trainer, Path], pl.DataFrame]
+) -> tuple[pl.DataFrame, Trainer, Path]:
+    """Choose the learning rate of the policies' trajectory from the grid, as ``best`` does for a method.
+
+    All policies have the same losses, and their clocks only rise. So one trajectory is the best for all of them: the
+    one that reaches a hundredth of the first loss in the earliest round, or else the lowest loss; see ``goal``.
+
+    Each rate gets a folder of its own in ``folder``. ``train`` trains there to the last round, or reads what is there;
+    a rate at which it raises ``FloatingPointError`` is left out. If all rates are, that error is raised.
+
+    Returns
+    -------
+    The chosen trajectory, a trainer with its learning rate, before the first round, and its folder.
+    """
+    reading = LossReading.of(trainer.problem, rounds)
+    order: dict[float, tuple[float, ...]] = {}
+
+    def at(rate: float) -> tuple[pl.DataFrame, Trainer, Path]:
+        where = folder / f"{rate:g}"
+        one = Trainer(trainer.problem, trainer.budget, **(vars(trainer.settings) | {"lr": rate}))
+        return train(one, where), one, where
+
+    failure = None
+    for rate in GRID:
+        try:
+            trajectory = at(rate)[0]
+        except FloatingPointError as error:
+            failure = error
+        else:
+            order[rate] = (*goal(trajectory, reading), reading(trajectory["loss"])[-1])
+    if not order:
+        raise FloatingPointError(f"no learning rate of --tune trains; at the last one {failure}")
+    return at(min(order, key=order.__getitem__))

@@ -80,7 +80,7 @@ def report(
         beside = "gta" if "gta" in policies else policies[0]  # GTA has the clock of Rennala
         as_many = reading.stretched(experiment.scenario.budget).label("gradient")
         methods = comparison.method_curves(frames, experiment, reading)
-        pictures += _draw_methods(methods, curves.filter(policy=beside), as_many, title, plots / "methods")
+        pictures += draw_methods(methods, curves.filter(policy=beside), as_many, title, plots / "methods")
     players = map(Competitor.of, policies)
     first = f"To the loss {low.loss:.3g}:\n{headline(ends(records.filter(pl.col('round') <= low.round)), players)}"
     return Report(summary, tables, files, pictures, remark="\n".join(filter(None, (first, remark, note))))
@@ -106,7 +106,7 @@ def to_goal(
     return summary.with_columns(pl.when(~ratio).then(pl.col("mean", "low", "high")))
 
 
-def _draw_methods(curves: pl.DataFrame, reference: pl.DataFrame, label: str, title: str, stem: Path) -> list[Path]:
+def draw_methods(curves: pl.DataFrame, reference: pl.DataFrame, label: str, title: str, stem: Path) -> list[Path]:
     """Draw the loss of methods against runtime and worker time, as PNG and SVG.
 
     ``curves`` are of ``comparison.method_curves``, ``reference`` is one policy's part of ``curves.losses_on_clocks``.

@@ -29,30 +29,30 @@ class Outcome(NamedTuple):
     """What a study leaves."""
 
     report: Report | None
-    """None where no policy has finished."""
+    """None if no policy has finished."""
     trained: Trained
     methods: Sequence[Path]
     """The files of the methods."""
     failures: dict[str, Exception]
-    """What went wrong, for each policy that failed."""
+    """The error of each policy that failed."""
     diverged: dict[str, FloatingPointError]
-    """Why each of some methods could not continue."""
+    """The error of each method whose loss was not finite."""
 
 
 @dataclass(frozen=True)
 class LossStudy:
-    """Policies, and maybe methods, by the runtime and the worker time until the loss of a training is low.
+    """Compare policies and methods by the runtime and the worker time until the loss of a training is low.
 
-    ValueError for a method that cannot run on the pool or the problem.
+    A method that cannot run on the pool or the problem raises ``ValueError``.
     """
 
     experiment: Experiment
     policies: Sequence[str]
     trainer: Trainer
-    """Before the first round."""
+    """A trainer before its first round."""
     training: Training
     kind: str
-    """That of the policies' learning rate, as of ``rate_of_policies``."""
+    """The kind of the policies' learning rate, as ``rate_of_policies`` gives it."""
     methods: Sequence[MethodChoice] = ()
     tune: bool = False
     """Whether methods without a learning rate get the best of the grid."""
@@ -64,7 +64,7 @@ class LossStudy:
     def run(self, out: Path, command: Sequence[str] = ()) -> Outcome:
         """Play, train and report, with progress bars, or go on from where a killed run stopped.
 
-        ``command`` are the words of the command that its page shows. Errors as of ``keep_trajectory``.
+        ``command`` holds the words of the command that the page shows. It raises what ``keep_trajectory`` raises.
         """
         trained = keep_trajectory(self.training, self.trainer, self.experiment.config(), out)
         reading = LossReading.of(self.trainer.problem, self.experiment.rounds)

@@ -1,4 +1,4 @@
-"""The batches of a loader in one keyed order over all its epochs, from any of them on."""
+"""The batches of a loader in a keyed order over all its epochs, which may begin at any batch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _BATCH, _EPOCH = 0, 1  # purposes of keys
 
 
 class Batches(Protocol):
-    """Batch t of the whole training, t = 0, 1, ...; a new epoch begins when one ends.
+    """The batches t = 0, 1, ... of the whole training; a new epoch begins when one ends.
 
     Its content depends on the key and on t alone: what a shuffling sampler draws is keyed by the epoch, and what the
     dataset and the collate function draw, from torch, NumPy or ``random``, by t. Global generators stay as they are.

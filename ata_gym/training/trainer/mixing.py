@@ -19,7 +19,7 @@ Compute = Callable[[nn.Module], Tensor]
 
 
 def apart_and_together(model: nn.Module, together: Compute, apart: Sequence[Compute]) -> tuple[float, float] | None:
-    """The two losses that differ most, computed apart and together; None where none differ.
+    """The loss of a sample that differs most if it is computed apart and together; None if none differ.
 
     ``together`` gives losses of shape (n,); those of ``apart``, put one after the other, are n as well. They get a copy
     of the model whose dropout layers drop nothing. Weights that are all equal are replaced by unequal ones, since a

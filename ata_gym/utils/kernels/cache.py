@@ -112,7 +112,7 @@ class _Private(_CacheLocator):
     @classmethod
     @contextmanager
     def holding(cls, function: Loop, folder: str) -> Iterator[None]:
-        """In the block, which holds numba's lock, ``function`` is cached in ``folder``; all others as usual."""
+        """Cache ``function`` in ``folder`` inside the block, which holds numba's lock; others are cached as usual."""
         others, cls._held = getattr(_config, "CACHE_LOCATOR_CLASSES", ""), (function, folder)
         _config.CACHE_LOCATOR_CLASSES = ""  # a user may name some in newer ones of numba, and they come first
         try:
@@ -153,7 +153,7 @@ def kept_in(source: Path) -> Path | None:
 
 @cache
 def _machine() -> tuple[str, ...]:
-    """The processor, and the versions of what compiles."""
+    """The processor, and the versions of Python, numba and NumPy."""
     processor = platform.machine(), binding.get_host_cpu_name(), binding.get_host_cpu_features().flatten()
     return *processor, str(sys.implementation.cache_tag), numba.__version__, np.__version__
 

@@ -151,7 +151,7 @@ def _by_name(value: Any, seen: dict[Any, str]) -> object:
         return module, name, [_value(each, seen) for each in value]
     if isinstance(value, type) and issubclass(value, tuple) and hasattr(value, "_fields"):
         return module, name, value._fields
-    raise UnknownError(f"{value!r} cannot be told from another one")
+    raise UnknownError(f"{value!r} has no content that a checksum could cover")
 
 
 def _known(module: str) -> bool:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ata_gym.theory.allocation.proxy_loss import allocate, proxy_optimal
+from ata_gym.theory.allocation.proxy_loss import allocate_scores, proxy_optimal
 from ata_gym.typing import Ints
 from ata_gym.utils.ranges import Allocations
 from ata_gym.utils.validation import whole_number
@@ -25,7 +25,7 @@ class Uta(AllocationPolicy):
 
     def allocate(self, state: State) -> Ints:
         """Equal scores of 0 are split evenly."""
-        return allocate(np.zeros_like(state.belief.totals), self.setting.budget, state.round_keys())
+        return allocate_scores(np.zeros_like(state.belief.totals), self.setting.budget, state.round_keys())
 
 
 class Ofta(AllocationPolicy):
@@ -75,7 +75,7 @@ class ExploreThenCommit(Policy):
 
     Parameters
     ----------
-    tries
+    tasks
         m, tasks that each worker runs at least before the commitment.
     """
 
@@ -83,14 +83,14 @@ class ExploreThenCommit(Policy):
     constants = "m = 10"
     assumes = "finite means"
 
-    def __init__(self, setting: Setting, *, tries: int = 10, seed: int = 0) -> None:
+    def __init__(self, setting: Setting, *, tasks: int = 10, seed: int = 0) -> None:
         super().__init__(setting, seed=seed)
-        self.tries = whole_number("tries", tries)
-        self.rounds = -(-setting.n * self.tries // setting.budget)
+        self.tasks = whole_number("tasks", tasks)
+        self.rounds = -(-setting.n * self.tasks // setting.budget)
         """Rounds before the commitment."""
 
     def first_plan(self, rows: int) -> Commitment:
-        """Nothing is decided yet."""
+        """No allocation is decided yet."""
         return Commitment(np.zeros((rows, self.setting.n), np.int64))
 
     def act(self, state: State, seen: Observation) -> tuple[Ints, State]:
@@ -98,7 +98,7 @@ class ExploreThenCommit(Policy):
         n, budget, k = self.setting.n, self.setting.budget, state.round[:, None]
         now = (k > self.rounds) & ~state.plan.allocation.any(axis=1, keepdims=True)
         if now.any():
-            best = allocate(plain_means(state.belief), budget)
+            best = allocate_scores(plain_means(state.belief), budget)
             state = state._replace(plan=Commitment(np.where(now, best, state.plan.allocation)))
         last = k * budget + np.arange(n - 1, -1, -1)  # of tasks dealt in turn, i has (tasks + n - 1 - i) // n
         turns: Ints = last // n - (last - budget) // n

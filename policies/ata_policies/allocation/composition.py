@@ -55,7 +55,7 @@ class ComposedPlan(NamedTuple):
     kept: Any
     """What the estimate keeps."""
     availability: Availability | tuple[()]
-    """Who is there, where that is watched."""
+    """Which workers are there, where that is watched."""
 
 
 class ComposedPolicy(Policy):
@@ -135,7 +135,7 @@ class ComposedPolicy(Policy):
         return ComposedPlan(self.estimate.keep(rows, n, self.seed), there)
 
     def about(self) -> str:
-        """Its three parts."""
+        """The names of its three parts."""
         memory, estimate, rule = (type(part).__name__ for part in (self.memory, self.estimate, self.rule))
         return f"memory {memory}, estimate {estimate}, rule {rule}"
 
@@ -145,12 +145,12 @@ class ComposedPolicy(Policy):
         return np.where(state.belief.untried(), np.nan, mean), state.belief.counts
 
     def untried(self, state: State) -> Mask:
-        """As the belief says."""
+        """The workers of whom the belief knows nothing."""
         untried: Mask = state.belief.untried()
         return untried
 
     def last_action(self, state: State) -> Ints | None:
-        """What was asked for, where it is watched who owes results."""
+        """The tasks of the last allocation, where it is watched who owes results."""
         return state.plan.availability.asked if self.availability else None
 
     def plan_in_words(self, state: State, row: int) -> str:

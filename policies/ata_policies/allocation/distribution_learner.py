@@ -31,13 +31,13 @@ class AllocationPlan(NamedTuple):
     due: Wholes
     """(E,) the round of the next plan"""
     since: Counts
-    """(E,) rounds since everything last began anew, as the belief said in the last round"""
+    """(E,) rounds since the whole belief last began anew, in the last round"""
     reach: Counts
-    """(E,) rounds that what counts reached back then"""
+    """(E,) rounds that the belief reached back in the last round"""
     changes: Counts
-    """(E,) how often everything has begun anew"""
+    """(E,) how often the whole belief has begun anew"""
     availability: Availability
-    """Who is there."""
+    """Which workers are there."""
 
 
 class DistributionLearner(Policy):
@@ -78,7 +78,7 @@ class DistributionLearner(Policy):
         self.weight = real("weight", weight)
 
     def first_plan(self, rows: int) -> AllocationPlan:
-        """Nothing yet; all workers are there."""
+        """There is no allocation yet, and all workers are there."""
         zeros = np.zeros((rows, self.setting.n), np.int64)
         none = np.zeros(rows)
         return AllocationPlan(
@@ -104,12 +104,12 @@ class DistributionLearner(Policy):
         return plan.allocation.copy(), state._replace(plan=plan._replace(availability=availability))
 
     def last_action(self, state: State) -> Ints:
-        """That of the plan, but for workers that have left or come since."""
+        """The tasks of the plan, except those of workers that have left or come since."""
         asked: Ints = state.plan.availability.asked
         return asked
 
     def plan_in_words(self, state: State, row: int) -> str:
-        """How long the allocation is kept, and who is tried for what is learned."""
+        """How long the allocation is kept, and which workers are tried for what is learned."""
         plan: AllocationPlan = state.plan
         tried = plan.allocation[row] > plan.best[row]
         words = f"this allocation until round {plan.due[row] - 1}; {state.belief.reach[row]:.0f} rounds count"

@@ -32,7 +32,7 @@ class Penalties(NamedTuple):
 
     @classmethod
     def empty(cls, rows: int, n: int) -> Penalties:
-        """Nothing seen yet: uniform weights."""
+        """No task was seen yet: the weights are uniform."""
         return cls(*np.zeros((3, rows, n)))
 
     def observe(self, worker: Ints, duration: Floats, elapsed: Floats | None = None) -> Penalties:

@@ -11,7 +11,7 @@ import numpy as np
 
 from ata_gym.changes import Conditions
 from ata_gym.pools import Pool
-from ata_gym.theory.allocation.proxy_loss import allocate
+from ata_gym.theory.allocation.proxy_loss import allocate_scores
 from ata_gym.theory.optimal.allocation import optimal_allocation
 from ata_gym.typing import Floats, Ints, Mask
 from ata_gym.utils.ranges import Tasks, Unending, Within
@@ -59,7 +59,7 @@ class DynamicAllocation(Policy):
         self.tolerance = non_negative("tolerance", tolerance)
 
     def first_plan(self, rows: int) -> DynamicPlan:
-        """None yet."""
+        """There is no plan yet."""
         shape = (rows, self.setting.n)
         return DynamicPlan(np.full(shape, -1), np.ones(shape), np.ones(shape), np.zeros(shape, np.int64))
 
@@ -68,7 +68,7 @@ class DynamicAllocation(Policy):
         raise TypeError("a dynamic oracle acts on privileged information: call act_knowing")
 
     def act_knowing(self, state: State, seen: Observation, conditions: Conditions) -> tuple[Ints, State]:
-        """Plan the rows whose conditions are others than those of their plans."""
+        """Plan the rows again whose conditions differ from those of their plans."""
         mean = conditions.means(self.pool)
         plan: DynamicPlan = state.plan
         others = (plan.distribution != conditions.distribution) | (np.isinf(plan.mean) != np.isinf(mean))
@@ -83,12 +83,12 @@ class DynamicAllocation(Policy):
         return plan.allocation.copy(), state._replace(plan=plan)
 
     def last_action(self, state: State) -> Ints:
-        """That of the plan."""
+        """The allocation of the plan."""
         allocation: Ints = state.plan.allocation
         return allocation
 
     def _far(self, planned: Floats, now: Floats) -> Mask:
-        """Where a value is another than the one that was planned for, by more than the tolerance."""
+        """Where a value differs from the one that was planned for by more than the tolerance."""
         far: Mask = (now != planned) & ~(np.abs(now - planned) <= self.tolerance * planned)
         return far
 
@@ -111,11 +111,8 @@ class DynamicOfta(DynamicAllocation):
     knows = "the means, of each round"
 
     def plan(self, now: Conditions, mean: Floats) -> Ints:
-        """RAS of the means."""
-        usable = np.isfinite(mean)
-        allocation = np.zeros(len(mean), np.int64)
-        allocation[usable] = allocate(mean[usable], self.setting.budget)
-        return allocation
+        """RAS of the means, which are infinite for workers that are away."""
+        return allocate_scores(mean, self.setting.budget)
 
 
 class DynamicOracle(DynamicAllocation):
@@ -136,7 +133,7 @@ class DynamicOracle(DynamicAllocation):
 
 
 def planned(best: Callable[[Pool, int, float], Ints], now: Conditions, pool: Pool, setting: Setting) -> Ints:
-    """The allocation that ``best`` finds for pool, budget and price under the conditions of a row; nothing to the away.
+    """The allocation that ``best`` finds under the conditions of a row; workers that are away get nothing.
 
     The workers are brought into a common order first, so that a kept result serves all orders. Outliers, which no pool
     has, are left out.

@@ -8,7 +8,7 @@ from typing import Annotated, NamedTuple
 import numpy as np
 
 from ata_gym.typing import Bits, Floats, Ints
-from ata_gym.utils.compiled import gufunc, inlined, phase
+from ata_gym.utils.compiled import gufunc, helper, inlined, phase
 from ata_gym.utils.ranges import Order, Unending, Within
 
 _SPREAD = 1.2
@@ -92,7 +92,7 @@ def _results(times: Floats, sums: Floats, mean: float, age: float, passed: int, 
     return result
 
 
-@phase
+@helper()
 def _rest(workers: Workers, running: Running, count: int, missing: int, rate: float, guess: float) -> float:
     """The time after which ``count`` running workers are expected to have given the results that are missing."""
     low, high, short, over = 0.0, math.inf, float(missing), 0.0
@@ -140,7 +140,7 @@ def _worth_starting(
     return not in_time * (1.0 + shadow * count) < shadow * busy * (rate + 1.0 / mean)
 
 
-@phase
+@helper()
 def start_workers(
     workers: Workers, factor: Floats, absent: Bits, shadow: float, missing: int, running: Running, count: int, out: Bits
 ) -> int:

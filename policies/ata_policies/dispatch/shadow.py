@@ -87,7 +87,7 @@ def _next_level(level: float, moves: float, price: float, useful: int, totals: F
         allowed = _TOLERANCE * min(saved / _WORTH, 1.0)
         sign = max((allowed - (round_time[1] / round_time[0] - 1.0)) / _TOLERANCE, _LONGEST_FALL)
     moved = level + sign * max(1.0 / (1.0 + max(moves - _EAGER, 0.0) / _SLOWER), _STEADY)
-    return min(max(moved, least), most)
+    return float(min(max(moved, least), most))
 
 
 @gufunc(

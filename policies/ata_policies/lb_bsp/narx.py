@@ -36,7 +36,7 @@ class NarxMemory(NamedTuple):
     rounds: Wholes  # (E,) rounds played
     due: Wholes  # (E,) how many there are at the next training
     samples: Wholes  # (E, n) rounds with a result
-    level: _Logarithms  # (E, n) running mean of the logarithm of the speed less what the network explains
+    level: _Logarithms  # (E, n) running mean of the logarithm of the speed minus what the network explains
     lags: Numbers  # (E, n, d) logarithms of the last speeds; where there was no sample, of the prediction
     loads: Shares  # (E, n, q + 1, 2) signals of the coming round and of the q rounds before it
     inputs: Numbers  # (E, n, F) inputs of the coming round, of which the lags are differences from the level

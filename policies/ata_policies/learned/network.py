@@ -147,11 +147,11 @@ def read_network(path: Path) -> Network:
         check_source(path)
         with safetensors.safe_open(path, framework="numpy") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is no dict
-            said = (file.metadata() or {}).get(_CHECKSUM)
+            recorded = (file.metadata() or {}).get(_CHECKSUM)
     except (OSError, ValueError, safetensors.SafetensorError) as error:
         raise ValueError(f"cannot read the weights in {path}: {error}") from error
-    if said != checksum(tensors):
-        wrong = "have no checksum" if said is None else "are damaged: their checksum is that of others"
+    if recorded != checksum(tensors):
+        wrong = "have no checksum" if recorded is None else "are damaged: their checksum is that of others"
         raise ValueError(
             f"the weights in {path} {wrong}; take another copy, or write them with ata-gym pretrain or write_network"
         )

@@ -169,7 +169,8 @@ def remove_tasks(candidates: Candidates, allocation: Ints, price: float) -> Redu
 
     The newcomer's times are distributed as those of the candidates on average, over their mean.
 
-    Two tasks of 1 each, and one of 2. Who does the latter in less than 2 is of use, or all three in 2:
+    There are two tasks of time 1 each, and one of time 2. A newcomer is of use if it does the latter in less than 2, or
+    all three in less than 2:
 
     >>> times = np.array([[1.0, 1.0], [2.0, 2.0]])
     >>> reduced = remove_tasks(Candidates(np.arange(2), times, np.zeros(2), np.zeros(2)), np.array([2, 1]), price=0.0)

@@ -27,11 +27,15 @@ _LARGEST = 2.0**400
 PLACES = 48
 """Components of the population."""
 _PASSES = 20
+"""Steps of expectation and maximisation."""
 _LEAST_EVIDENCE = 0.5
+"""The least evidence of a worker with a result, in exponential times."""
 _MOST_LEARNED_FROM = 512
 """Workers; with more, every second one of them is looked at, or every third, and so on."""
 _FAR = 6.0
+"""Standard deviations beyond which a normal distribution has nothing that counts."""
 _LIMIT = 500.0
+"""The largest exponent: its exponential is finite."""
 
 
 class Estimates(NamedTuple):

@@ -159,11 +159,11 @@ class _Costs(NamedTuple):
     product: Floats
     """(128,) the chance that all workers have done their tasks"""
     alone: Floats
-    """(2, m) what one task fewer or more of a worker alone would cost, less the linear part; infinite if impossible"""
+    """(2, m) the cost of one task fewer or more of a worker, minus ``linear``; infinite where it is impossible"""
     linear: float
     """The linear part: the end of the grid, what is beyond it, and what worker time costs."""
     total: float
-    """The cost: the linear part less the integral of ``product``."""
+    """The cost: the linear part minus the integral of ``product``."""
 
 
 @helper("reassoc", "nsz")
@@ -293,8 +293,8 @@ def _best_pair(tables: _Tables, costs: _Costs, givers: Ints, step: float, enough
 def _move_several(tables: _Tables, step: float, number: int, first: int, product: Floats, change: Ints) -> float:
     """Take a task from each of ``number`` workers, and give one to each of as many others, each time the best one.
 
-    Where ``first`` is 1, tasks are only given. Workers with a ``change`` are left out. Returned is what the allocation
-    costs then, less the linear part of the one before; infinite if there are too few workers.
+    Where ``first`` is 1, tasks are only given. Workers with a ``change`` are left out. The function returns the cost of
+    the allocation then, minus the linear part of the cost before; infinite if there are too few workers.
     """
     cost = 0.0
     for side in range(first, 2):

@@ -96,7 +96,7 @@ class _Sample(NamedTuple):
 
 
 @phase
-def _place(sample: _Sample, replicate: int, worker: int, task: int) -> int:
+def _place(sample: _Sample, replicate: int, worker: int, task: int) -> Any:
     """The place of a round in the order of a worker's task."""
     number = (np.uint64(worker) << np.uint64(32)) | np.uint64(task)
     return np.int64(_shuffled(np.uint64(replicate), np.uint64(len(sample.time)), sample.mask, number))

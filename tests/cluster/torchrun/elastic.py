@@ -24,19 +24,16 @@ BUDGET, SAMPLES = 6, 40
 TIMES = (0.001, 0.002, 0.004)
 
 
-def model_of(seed: int) -> nn.Module:
-    torch.manual_seed(seed)
-    return nn.Linear(3, 1)
-
-
 def train(folder: Path, rounds: int) -> None:
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     torch.set_num_threads(1)
-    dist.init_process_group("gloo")
-    rank, attempt = dist.get_rank(), int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+    if not dist.is_initialized():
+        dist.init_process_group("gloo")
+    rank, attempt = dist.get_rank(), int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+    torch.manual_seed(0)
     numbers = torch.arange(SAMPLES)
     pairs = TensorDataset(numbers, torch.sin(numbers[:, None] * torch.tensor([1.0, 2.0, 3.0])))
-    model, checkpoint = model_of(0), folder / "checkpoint.pt"
+    model, checkpoint = nn.Linear(3, 1), folder / "checkpoint.pt"
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     allocator = TorchAllocator(BUDGET, "certainty-equivalence", name=f"worker {rank}")
     if checkpoint.exists():
@@ -69,4 +66,3 @@ def train(folder: Path, rounds: int) -> None:
                 state["allocator"] = allocator.state_dict()
                 write_whole(checkpoint, lambda path, state=state: torch.save(state, path))
         tell(file, done=True, expected=allocator._allocator.expected_times())
-    dist.destroy_process_group()

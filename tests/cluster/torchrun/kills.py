@@ -8,13 +8,12 @@ import signal
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
 import numpy as np
 
-from tests.cluster.torchrun.processes import CONTEXT
+from tests.cluster.torchrun.processes import CONTEXT, on_ranks
 from tests.waiting import PATIENCE, until
 
 
@@ -52,48 +51,25 @@ def _kill(rng: np.random.Generator, folder: Path, ranks: int, number: int, runni
 
 def _check(folder: Path, ranks: int, rounds: int) -> None:
     """The steps that count are those of one process: right samples, right model, right loss; and no belief is wrong."""
-    from ata_gym.cluster import TaskSampler
     from tests.cluster.torchrun import elastic
 
+    (folder / "alone").mkdir()
+    on_ranks(1, elastic.train, folder / "alone", rounds)
+    alone = [line for line in _lines(folder / "alone" / "told-0-0.jsonl") if "round" in line]
     told = [line for path in sorted(folder.glob("told-*")) for line in _lines(path)]
-    finished = [line for line in told if "round" in line]
-    steps: dict[int, list[dict[str, Any]]] = {}
-    for number in range(1, rounds + 1):  # a round that was done again after a kill counts as it was done last
-        last = max(line["attempt"] for line in finished if line["round"] == number)
-        steps[number] = [line for line in finished if (line["round"], line["attempt"]) == (number, last)]
-    order = TaskSampler(SimpleNamespace(budget=elastic.BUDGET), elastic.SAMPLES)
-    for number, lines in steps.items():
-        assert sorted(line["rank"] for line in lines) == list(range(ranks)), f"round {number}: {lines}"
-        samples = [sample for line in sorted(lines, key=lambda line: line["rank"]) for sample in line["samples"]]
-        assert samples == order.samples_from((number - 1) * elastic.BUDGET, elastic.BUDGET), f"round {number}"
-        assert len({line["weights"] for line in lines}) == 1, f"round {number}: gradients of several models"
-    losses = _alone(rounds, order)
-    np.testing.assert_allclose([lines[0]["loss"] for lines in steps.values()], losses, rtol=1e-4)
+    for expected in alone:
+        lines = [line for line in told if line.get("round") == expected["round"]]
+        last = max(line["attempt"] for line in lines)  # a round that was done again counts as it was done last
+        lines = sorted((line for line in lines if line["attempt"] == last), key=lambda line: line["rank"])
+        assert [line["rank"] for line in lines] == list(range(ranks)), lines
+        assert [sample for line in lines for sample in line["samples"]] == expected["samples"], lines
+        assert len({line["weights"] for line in lines}) == 1, f"gradients of several models: {lines}"
+        np.testing.assert_allclose([line["loss"] for line in lines], expected["loss"], rtol=1e-4)
     done = [line for line in told if "done" in line]
-    assert len(done) == ranks
+    assert (len(alone), len(done)) == (rounds, ranks)
     for line in done:
         for worker, mean in line["expected"].items():
             assert 0.0 < mean < 1.0, f"{worker} is believed to need {mean} s for a task of milliseconds"
-
-
-def _alone(rounds: int, order: Any) -> list[float]:
-    """The losses of the same training in this process."""
-    import torch
-
-    from tests.cluster.torchrun import elastic
-
-    model = elastic.model_of(0)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
-    losses = []
-    for number in range(rounds):
-        chosen = torch.tensor(order.samples_from(number * elastic.BUDGET, elastic.BUDGET))
-        x = torch.sin(chosen[:, None] * torch.tensor([1.0, 2.0, 3.0]))
-        loss = (model(x)[:, 0] - x.sum(1)).square().mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    return losses
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:

@@ -9,6 +9,7 @@ torch = pytest.importorskip("torch")
 from torch.utils.data import DataLoader, IterableDataset, Sampler  # noqa: E402
 
 from ata_gym.cluster import TaskSampler, TorchAllocator  # noqa: E402
+from tests.cluster.torchrun.training import compute  # noqa: E402
 
 SAMPLES, BUDGET = 24, 6
 DATA = torch.arange(float(SAMPLES))
@@ -54,11 +55,9 @@ def play(allocator, loader):
     seen = []
     for _ in range(2):
         with allocator.round() as share:
-            for batch in share.take(loader):
-                seen += batch.tolist()
-                share.backward(torch.ones((), requires_grad=True))
+            seen += compute(share, loader)
             share.reduce()
-    return seen
+    return torch.cat(seen).tolist()
 
 
 @pytest.mark.parametrize("wrap", [plain, prepared, prepared_and_skipped, around, without_batches_of_its_own])
@@ -163,9 +162,7 @@ def test_a_second_loop_in_a_round_goes_on_where_the_first_one_ended():
                 break
             seen += batch.tolist()
             share.backward(torch.ones((), requires_grad=True))
-        for batch in share.take(loader):
-            seen += batch.tolist()
-            share.backward(torch.ones((), requires_grad=True))
+        seen += torch.cat(compute(share, loader)).tolist()
         share.reduce()
     assert seen == sampler.samples_from(0, BUDGET)
 

@@ -15,7 +15,7 @@ from ata_gym.cluster import TaskSampler, TorchAllocator  # noqa: E402
 from ata_gym.cluster.torchrun import torch_allocator  # noqa: E402
 from ata_policies.allocator.state import sealed  # noqa: E402
 from tests.cluster.torchrun.processes import on_ranks  # noqa: E402
-from tests.cluster.torchrun.training import data  # noqa: E402
+from tests.cluster.torchrun.training import compute, data  # noqa: E402
 
 
 def play(allocator, rounds):
@@ -230,16 +230,14 @@ def test_another_loader_goes_on_where_it_stopped_and_starts_over():
     allocator, loader, seen = TorchAllocator(3), DataLoader(Endless(), batch_size=1), []
     for _ in range(2):
         with allocator.round() as share:
-            for batch in share.take(loader):
-                seen.append(int(batch))
-                share.backward(torch.ones((), requires_grad=True))
+            seen += compute(share, loader)
             share.reduce()
-    assert seen == [0, 1, 2, 3, 0, 1]
+    assert torch.cat(seen).flatten().tolist() == [0, 1, 2, 3, 0, 1]
 
 
 def stop_early(share, loader):
-    for x, _ in share.take(loader):
-        share.backward(nn.Linear(5, 1)(x).sum())
+    for _ in share.take(loader):
+        share.backward(torch.ones((), requires_grad=True))
         break
     share.reduce()
 
@@ -251,8 +249,7 @@ def forget_backward(share, loader):
 
 
 def forget_reduce(share, loader):
-    for x, _ in share.take(loader):
-        share.backward(nn.Linear(5, 1)(x).sum())
+    compute(share, loader)
 
 
 def backward_outside(share, _):
@@ -270,7 +267,7 @@ def too_many(share, _):
 
 
 def reduce_twice(share, loader):
-    forget_reduce(share, loader)
+    compute(share, loader)
     share.reduce()
     share.reduce()
 

@@ -24,6 +24,15 @@ def data() -> TensorDataset:
     return TensorDataset(torch.randn(SAMPLES, 5, generator=generator), torch.arange(SAMPLES) % 3)
 
 
+def compute(share: Any, loader: Any) -> list[Any]:
+    """Compute the tasks of a share without a model, and return its batches."""
+    batches = []
+    for batch in share.take(loader):
+        batches.append(batch)
+        share.backward(torch.ones((), requires_grad=True))
+    return batches
+
+
 class Net(nn.Module):
     """A network, one of whose layers is never used."""
 

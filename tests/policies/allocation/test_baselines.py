@@ -12,7 +12,7 @@ from ata_gym import proxy_optimal
 from ata_gym.pools import exponential
 
 
-@settings(max_examples=30)
+@settings(max_examples=10)
 @given(n=st.integers(1, 12), budget=st.integers(1, 30))
 def test_uta_is_even_and_ofta_optimal(n: int, budget: int) -> None:
     pool = exponential(np.arange(1.0, n + 1))

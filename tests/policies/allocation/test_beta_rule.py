@@ -29,9 +29,3 @@ def test_beta_zero_is_thompson_sampling_on_the_proxy(play: Any) -> None:
     for k in range(3, 40):
         other, _ = proxy.predict(ours.seen[k], ours.states[k - 1])
         np.testing.assert_array_equal(ours.actions[k], other)
-
-
-def test_hyperparameters_are_checked(refuses: Any) -> None:
-    for bad in ({"beta": -1.0}, {"beta": np.inf}, {"weight": 0.0}):
-        refuses("thompson-beta", "must be a finite number", **bad)
-    assert ata_policies.load("thompson-beta").knows == "nothing"

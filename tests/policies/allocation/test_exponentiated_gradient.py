@@ -70,7 +70,3 @@ def test_learns(play: Any) -> None:
     """Its rounds become much shorter, but it allocates in proportion to weights and never comes to the optimum."""
     times = play("exponentiated-gradient", 1500, 16, pool=POOL, budget=BUDGET).round_times
     assert times[-300:].mean() < 0.7 * times[:10].mean()
-
-
-def test_bad_rate(refuses: Any) -> None:
-    refuses("exponentiated-gradient", "rate must be a finite number above 0", rate=-0.5)

@@ -87,8 +87,3 @@ def test_it_needs_the_conditions_of_as_many_rows() -> None:
         policy.predict(observation)
     with pytest.raises(ValueError, match=r"the conditions of 3 rows of 5 workers, not of shape \(2, 5\)"):
         policy.predict(observation, privileged=bare.conditions())  # type: ignore[attr-defined]
-
-
-@pytest.mark.parametrize("name", ["ofta", "dynamic-ofta", "dynamic-oracle"])
-def test_it_needs_the_distributions(refuses: Any, name: str) -> None:
-    refuses(name, "needs an env whose pool is known")

@@ -7,7 +7,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ata_gym.changes import Change, Crash, Spot
@@ -21,6 +21,7 @@ def numbers(columns: int) -> st.SearchStrategy[np.ndarray]:
     return st.lists(row, min_size=2, max_size=2).map(np.array)
 
 
+@settings(max_examples=40)
 @given(st.data())
 def test_it_agrees_with_a_diary_kept_by_hand(data: st.DataObject) -> None:
     """Two rows of three workers; a diary for each worker, in plain words."""
@@ -53,11 +54,11 @@ def test_without_results_nobody_owes_any() -> None:
     assert not known.wait.any()
 
 
-@pytest.mark.parametrize("name", ["restarting-beta", "thompson-gamma:memory=restarting", "lb-bsp-federated"])
+@pytest.mark.parametrize("name", ["restarting-beta", "lb-bsp-federated"])
 def test_who_is_away_gets_nothing_but_probes(play: Any, name: str) -> None:
     changes, asked_in_vain, runtime = [Spot(leaves=0.005, returns=0.02, deadline=30.0)], {}, {}
     for policy in (name, "thompson-beta"):
-        played = play(policy, 800, reset=3, changes=changes)
+        played = play(policy, 500, reset=3, changes=changes)
         runtime[policy] = played.times.sum()
         asked_in_vain[policy] = (played.allocations * [now.dies == 0 for now in played.conditions]).sum()
     assert asked_in_vain[name] < 0.3 * asked_in_vain["thompson-beta"]

@@ -45,7 +45,7 @@ def looked(belief: Any, x: np.ndarray, shape: float) -> tuple[list[bool], Any]:
     return alarms, marks
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(x=times, frozen=st.sampled_from([5.0, 20.0, math.inf]), threshold=st.floats(1, 50), shape=st.floats(0.1, 50))
 def test_cusum_and_page_hinkley_by_their_formula(x: np.ndarray, frozen: float, threshold: float, shape: float) -> None:
     alarms, marks = looked(Cusum.empty(1, 1, least=3.0, frozen=frozen, threshold=threshold), x, shape)
@@ -60,7 +60,7 @@ def test_cusum_and_page_hinkley_by_their_formula(x: np.ndarray, frozen: float, t
     assert not any(alarms[:3])
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(x=times, threshold=st.floats(0.1, 30), shape=st.floats(0.1, 50))
 def test_glr_by_its_formula(x: np.ndarray, threshold: float, shape: float) -> None:
     """All splits that it keeps, by brute force."""

@@ -54,7 +54,7 @@ def compare(belief: Any, expected: list[list[float]]) -> None:
     assert (belief.untried() == (belief.counts == 0)).all()
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(played=rounds, length=st.integers(1, 4), blocks=st.integers(1, 5), unit=st.sampled_from(["tasks", "rounds"]))
 def test_a_window_holds_the_last_tasks_of_each_worker_or_the_last_rounds(
     played: Any, length: int, blocks: int, unit: str
@@ -75,7 +75,7 @@ def test_a_window_holds_the_last_tasks_of_each_worker_or_the_last_rounds(
     assert memory.rounds(belief, np.array([len(played)]))[0] == min(len(played), length * blocks)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(played=rounds, discount=st.floats(0.05, 0.999))
 def test_a_discounted_belief_is_a_weighted_sum(played: Any, discount: float) -> None:
     """What is worth less than half a task is dropped when a round passes."""

@@ -25,7 +25,7 @@ def test_without_alarm_refresh_and_discount_it_is_the_plain_policy(play: Any, na
     assert not played.state.belief.alarms.any()
 
 
-@pytest.mark.parametrize("name", ["thompson", "thompson-gamma", "thompson-beta"])
+@pytest.mark.parametrize("name", ["thompson", "thompson-beta"])
 def test_an_idle_worker_that_became_fast_is_noticed_at_the_next_refresh(play: Any, name: str) -> None:
     more = {"changes": [Jump(at=450, workers=(11,), factor=1 / 48)], "memory": "restarting"}
     allocations, times, *_ = play(name, 700, refresh=200.0, **more)

@@ -7,22 +7,16 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from ata_gym.theory.simulated.dispatch import Rule, simulate_dispatch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import ata_policies
 from ata_gym.changes import Spot
 from ata_gym.pools import Pool, deterministic, gamma, log_normal, pareto, shifted_exponential
-from ata_gym.theory.simulated.slices import known_sample
 from ata_policies import Setting
 from ata_policies.beliefs.distributions.bins import DistributionBelief
 from ata_policies.beliefs.distributions.censoring import censored_distributions
 from ata_policies.beliefs.moments import Exposure
 from ata_policies.dispatch.learner import RoundByRound
-from ata_policies.dispatch.margin import Workers, by_margin
-from ata_policies.dispatch.remaining_time import DispatchRest, by_remaining_time
-from ata_policies.dispatch.shadow import ShadowSearch
+from ata_policies.dispatch.remaining_time import DispatchRest
 from ata_policies.planning.races import race_allocation
 
 DISPATCH, RACE = "ata_gym/TaskDispatch-v0", "ata_gym/TaskRace-v0"
@@ -118,6 +112,11 @@ def test_the_dearer_worker_time_the_less_is_spent(name: str) -> None:
     assert took == sorted(took)
 
 
+def test_an_oracle_ends_rounds_where_means_are_infinite() -> None:
+    played = play(ORACLE, 50, pool=pareto(0.9, [1.0, 2.0, 30.0]), price=0.2)
+    assert np.isfinite(played["round_time"]).all()
+
+
 def test_the_oracle_is_as_good_as_the_best_race() -> None:
     race, oracle = (cost(play(name, 800, price=0.1, rows=4), 0.1) for name in (CAPS, ORACLE))
     assert oracle < 1.005 * race
@@ -129,59 +128,6 @@ def test_slow_workers_are_needed_together() -> None:
     everybody = play(GTA, 12, **world)["round_time"].mean()
     assert play(ORACLE, 12, **world)["round_time"].mean() < 1.01 * everybody
     assert play(LEARNER, 12, **world)["round_time"].mean() < 1.03 * everybody
-
-
-def test_the_search_leaves_out_who_was_forgotten_since_the_workers_were_ordered() -> None:
-    workers, search = Workers.of(np.array([[[1.0, 2.0], [3.0, 4.0]]]), budget=4), ShadowSearch.start(1, 2, price=0.3)
-    assert workers.order.tolist() == [[0, 1]]
-    forgotten = workers._replace(mean=np.array([[np.inf, 3.5]]))
-    nobody = search.go_on(forgotten._replace(useful=np.array([1])), budget=4, price=0.3)
-    assert all(np.array_equal(before, after) for before, after in zip(search, nobody, strict=True))
-    only_1 = forgotten._replace(order=np.array([[1, 0]]), useful=np.array([1]))
-    both, one = (search.go_on(some, budget=4, price=0.3) for some in (forgotten, only_1))
-    assert np.array_equal(both.totals, one.totals)
-    assert both.turn == one.turn == 1
-
-
-def searched(times: np.ndarray, budget: int, price: float, rounds: int = 640) -> tuple[Workers, ShadowSearch]:
-    workers = Workers.of(times[None], budget)
-    search = ShadowSearch.start(1, len(times), price)
-    for _ in range(rounds):
-        search = search.go_on(workers, budget, price)
-    return workers, search
-
-
-@pytest.mark.parametrize("price", [0.05, 0.3])
-def test_the_search_finds_the_best_shadow_price(price: float) -> None:
-    """Against the other simulation, which plays the env's own rounds."""
-    times = known_sample(POOL, 32)
-    workers, search = searched(times, 10, price)
-
-    def rule(shadow: float) -> Rule:
-        return lambda *at: by_margin(Workers(*(part[0] for part in workers)), np.array(shadow), *at)
-
-    shadows = [*price * 2.0 ** np.arange(-2.0, 1.5, 0.5), *search.shadow()]
-    total = simulate_dispatch(times, [rule(shadow) for shadow in shadows], 10, 256).total(price)
-    assert total[-1] < 1.01 * total.min()
-
-
-def test_the_search_leaves_useless_workers_out() -> None:
-    slow = np.concatenate([np.full((2, 4), 1.0), np.full((30, 4), 1e6)])
-    assert Workers.of(slow, 3).useful == 2
-    shadows = [searched(times, 3, 0.1)[1].shadow() for times in (slow, slow[:2])]
-    np.testing.assert_array_equal(*shadows)
-
-
-@pytest.mark.parametrize(("price", "shadows"), [(0.2, [0.2 / np.sqrt(2.0), 0.2 * np.sqrt(2.0)]), (0.0, [0.0, 0.1 / 8])])
-def test_simulated_rounds_are_those_of_the_env(price: float, shadows: list[float]) -> None:
-    """Before the first move the search holds the costs of 31 rounds with each of two shadow prices."""
-    times = known_sample(POOL, 32)
-    workers, search = searched(times, 10, price, rounds=62)
-    row = Workers(*(part[0] for part in workers))
-    rules: list[Rule] = [lambda *at, c=c: by_margin(row, np.array(c), *at) for c in shadows]
-    costs = simulate_dispatch(times, rules, 10, 512)
-    np.testing.assert_allclose(search.totals[0, :, 0] / 31, costs.round_time, rtol=0.06)
-    np.testing.assert_allclose(search.totals[0, :, 1] / 31, costs.worker_time, rtol=0.06)
 
 
 def test_who_is_away_is_noticed() -> None:
@@ -202,71 +148,6 @@ def test_who_is_away_is_noticed() -> None:
         assert (thought | ~(inside & (asked == 1) & dead)).all()
         noticed += thought.sum()
     assert noticed > 0
-
-
-def test_without_a_finite_distribution_the_search_stays() -> None:
-    """Such estimates come of times that differ by hundreds of orders of magnitude."""
-    _, search = searched(np.full((2, 4), np.inf), 3, 0.1, rounds=100)
-    np.testing.assert_allclose(search.shadow(), 0.1)
-
-
-def test_a_mean_that_no_round_sees_does_not_count() -> None:
-    """A worker that is hardly ever stuck for ages is as fast as it is otherwise."""
-    stuck = np.full((1, 64), 2.0)
-    stuck[0, -1] = 1e9
-    assert 2.0 < Workers.of(stuck, 10).mean[0] < 2.5
-    played = play(ORACLE, 50, pool=pareto(0.9, [1.0, 2.0, 30.0]), price=0.2)
-    assert np.isfinite(played["round_time"]).all()
-
-
-@settings(max_examples=60, deadline=None)
-@given(n=st.integers(1, 5), missing=st.integers(1, 6), seed=st.integers(0, 999))
-def test_nothing_is_expected_of_the_absent(n: int, missing: int, seed: int) -> None:
-    """The others are started as if an absent worker did not exist; it is asked to work at no less occasion."""
-    rng = np.random.default_rng(seed)
-    times = np.sort(rng.exponential(rng.uniform(0.5, 5.0, (n + 1, 1)), (n + 1, 8)), axis=1)
-    workers, idle = Workers.of(times, missing), np.zeros(n + 1, np.int8)
-    away = idle.copy()
-    away[rng.integers(n + 1)] = 1
-    there = np.flatnonzero(away == 0)
-    at = np.array(0.1), np.array(missing)
-    chosen = by_margin(workers, *at, idle, idle * 1.0, absent=away)
-    without = Workers(times[there], workers.sums[there], workers.mean[there], np.argsort(workers.mean[there]), n)
-    np.testing.assert_array_equal(chosen[there], by_margin(without, *at, idle[there], idle[there] * 1.0))
-
-
-RATIOS = st.lists(st.floats(0.1, 10.0), min_size=1, max_size=8)
-
-
-@settings(max_examples=60, deadline=None)
-@given(means=RATIOS, missing=st.integers(1, 12), shadow=st.floats(0.0, 2.0), data=st.data())
-def test_the_rules_on_any_state(means: list[float], missing: int, shadow: float, data: st.DataObject) -> None:
-    """Running workers go on, somebody works, and the unit of time does not matter."""
-    mean = np.array(means)
-    n = len(mean)
-    running = np.array(data.draw(st.lists(st.integers(0, 1), min_size=n, max_size=n)), np.int8)
-    age = running * np.array(data.draw(st.lists(st.floats(0.0, 20.0), min_size=n, max_size=n)))
-    times, order = mean[:, None] * np.array([0.5, 0.8, 1.0, 1.7]), np.argsort(mean, kind="stable")
-    at = np.array(missing), running
-    chosen = by_margin(Workers.of(times, 12), np.array(shadow), *at, age)
-    assert (chosen >= running).all()
-    assert chosen.any()
-    assert chosen.all() or shadow > 0.0
-    scaled = by_margin(Workers.of(4.0 * times, 12), np.array(shadow), *at, 4.0 * age)
-    np.testing.assert_array_equal(scaled, chosen)
-    by_mean = by_remaining_time(mean, order, 0.7, *at, age)
-    assert (by_mean >= running).all()
-    assert by_mean.any()
-    np.testing.assert_array_equal(by_remaining_time(4.0 * mean, order, 0.7, *at, 4.0 * age), by_mean)
-
-
-def test_the_rest_by_hand() -> None:
-    """Worker 0 has run 1 of 2 and then brings one result every 2: 3 results are in after 1, 3, 5."""
-    mean, running, age = np.array([2.0, 5.0]), np.array([1, 0], np.int8), np.array([1.0, 0.0])
-    assert by_remaining_time(mean, np.arange(2), 1.0, np.array(3), running, age).tolist() == [1, 1]
-    assert by_remaining_time(mean, np.arange(2), 1.01, np.array(3), running, age).tolist() == [1, 0]
-    alone = by_remaining_time(mean, np.arange(1), 1.0, np.array(3), running, age)
-    assert alone.tolist() == [1, 0]  # not among the fastest
 
 
 def test_a_belief_that_waits_for_the_round_to_end_learns_the_same() -> None:

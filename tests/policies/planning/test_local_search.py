@@ -34,8 +34,7 @@ def cost(pool: Pool, allocation: Any, price: float) -> float:
     return expected_round_time(pool, allocation) + price * float(allocation @ pool.mean())
 
 
-@pytest.mark.parametrize("price", [0.0, 0.1, 1.0])
-@pytest.mark.parametrize("name", POOLS)
+@pytest.mark.parametrize(("name", "price"), [*zip(POOLS, (0.0, 0.1, 1.0, 0.0, 0.1), strict=True), ("shifted", 1.0)])
 def test_comes_within_half_a_percent_of_the_optimum(name: str, price: float) -> None:
     pool, budget = POOLS[name]
     times = known_sample(pool, 256)
@@ -46,7 +45,7 @@ def test_comes_within_half_a_percent_of_the_optimum(name: str, price: float) -> 
     np.testing.assert_allclose(found.cost, cost(pool, found.allocation, price), rtol=0.01)
 
 
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(data=st.data(), n=st.integers(1, 4), budget=st.integers(1, 6), price=st.sampled_from([0.0, 0.3]))
 def test_as_good_as_all_allocations_tried(data: st.DataObject, n: int, budget: int, price: float) -> None:
     times = np.array([data.draw(st.lists(st.floats(0.5, 4.0), min_size=64, max_size=64)) for _ in range(n)])

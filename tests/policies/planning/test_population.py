@@ -42,7 +42,7 @@ def test_a_single_short_time_is_not_believed_where_all_are_slow() -> None:
     np.testing.assert_allclose(posterior(learn_population(often), often).mean()[-1], 1.0, rtol=0.1)
 
 
-def test_what_was_seen_often_stays_and_strangers_are_as_the_population() -> None:
+def test_what_was_seen_often_stays_and_workers_never_tried_are_as_the_population() -> None:
     seen = Estimates(np.array([0.3, 2.0, 0.0]), np.array([1e6, 1e6, 0.0]))
     population = learn_population(seen)
     known = posterior(population, seen)

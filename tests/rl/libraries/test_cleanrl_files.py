@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
-import os
 import re
-import subprocess
+import runpy
 import sys
 from pathlib import Path
 
@@ -47,27 +45,28 @@ def test_the_page_counts_the_lines_that_it_changes(name: str) -> None:
     assert title.endswith(f", {len(changes(name))} lines:")
 
 
+@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", IDS)
-def test_a_file_runs_with_the_lines_of_the_page(name: str, tmp_path: Path) -> None:
+def test_a_file_runs_with_the_lines_of_the_page(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     if not CLIENTS.is_dir():
         pytest.skip("CleanRL's files (shared/clients/cleanrl beside the checkout) are not here")
     for module in ("torch", "tyro", "tensorboard"):
-        if importlib.util.find_spec(module) is None:
-            pytest.skip(f"{module} is not installed")
+        pytest.importorskip(module)
     text = (CLIENTS / "cleanrl" / f"{name}.py").read_text(encoding="utf-8")
     for old, new in changes(name):
         assert text.count(old) == 1
         text = text.replace(old, new)
     script = tmp_path / f"{name}.py"
     script.write_text(text, encoding="utf-8")
-    path = os.pathsep.join([str(ROOT), str(ROOT / "policies"), str(CLIENTS), os.environ.get("PYTHONPATH", "")])
-    done = subprocess.run(
-        [sys.executable, script.name, "--env-id", f"ata_gym:ata_gym/{IDS[name]}-v0", "--no-cuda", *SHORT[name]],
-        cwd=tmp_path, capture_output=True, text=True, check=False,
-        env=os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    returns = [float(number) for number in re.findall(r"episodic_return=(-?\d+\.\d+)$", done.stdout, re.MULTILINE)]
-    assert returns, done.stdout
-    assert max(returns) < 0
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(CLIENTS)
+    monkeypatch.setattr(
+        sys, "argv", [script.name, "--env-id", f"ata_gym:ata_gym/{IDS[name]}-v0", "--no-cuda", *SHORT[name]]
+    )
+    runpy.run_path(str(script), run_name="__main__")
+    returns = re.findall(r"episodic_return=(-?\d+\.\d+)$", capsys.readouterr().out, re.MULTILINE)
+    assert returns
+    assert max(map(float, returns)) < 0
     assert list((tmp_path / "runs").rglob("events.out.tfevents*"))

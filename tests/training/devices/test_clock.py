@@ -32,16 +32,12 @@ def make(problem=None, *, env_id=IDS[0], budget=6, workers=WORKERS, **settings):
 
 
 def play(env, policy=None, rounds=4):
-    observation, _ = env.reset(seed=0)
-    state, steps = None, []
-    for _ in range(rounds):
-        if policy is None:
-            allocation = GOOD
-        else:
-            allocation, state = policy.predict(observation, state)
-        steps.append((allocation, *env.step(allocation)))
-        observation = steps[-1][1]
-    return steps
+    if policy is None:
+        env.reset(seed=0)
+        return [(GOOD, *env.step(GOOD)) for _ in range(rounds)]
+    return [
+        (step.action, step.observation, *step[4:]) for step in itertools.islice(ata_policies.play(policy, env), rounds)
+    ]
 
 
 def weights(env):

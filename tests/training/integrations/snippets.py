@@ -1,6 +1,7 @@
 """What the tests of this folder share: policies, their clocks, and the snippets that train a user's model on them."""
 
 import inspect
+from itertools import islice
 
 import gymnasium as gym
 
@@ -28,14 +29,8 @@ def train_on_clocks(tasks, clocks, **settings):
 def train_in_env(tasks, name, **settings):
     """Train in the env of a policy; after each round its loss, and the runtime."""
     env = TrainingWrapper(make_env(), tasks, **settings)
-    policy = ata_policies.make(name, env)
-    observation, info = env.reset(seed=0)
-    state, curve = None, []
-    for _ in range(ROUNDS):
-        allocation, state = policy.predict(observation, state)
-        observation, _, _, _, info = env.step(allocation)
-        curve.append((info["loss"], info["runtime"]))
-    return curve
+    steps = islice(ata_policies.play(ata_policies.make(name, env), env), ROUNDS)
+    return [(step.info["loss"], step.info["runtime"]) for step in steps]
 
 
 def ticks(policy, rounds):

@@ -1,4 +1,4 @@
-"""Models of users in the per-task mode: a ResNet with batch norm, a small GPT-2, a contrastive model."""
+"""Models of users in the per-task mode: a ResNet with batch norm, a small GPT-2."""
 
 import copy
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.nn.functional import cross_entropy, normalize
+from torch.nn.functional import cross_entropy
 
 from ata_gym.training import Tasks
 from tests.training.integrations.snippets import (
@@ -62,19 +62,7 @@ def transformer():
     return transformers.GPT2LMHeadModel(config), lambda model, batch: model(**batch), batches
 
 
-def contrastive():
-    """Two noisy views of each input are to be found among those of the whole batch: InfoNCE."""
-    model = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 8))
-
-    def info_nce(model, batch):
-        first, second = (normalize(model(view)) for view in batch)
-        return cross_entropy(first @ second.T / 0.1, torch.arange(len(first)))
-
-    inputs = torch.randn(BATCHES, 8, 16)
-    return model, info_nce, [tuple(x + torch.randn(8, 16) for _ in range(2)) for x in inputs]
-
-
-@pytest.fixture(params=[resnet, transformer, contrastive], ids=lambda make: make.__name__)
+@pytest.fixture(params=[resnet, transformer], ids=lambda make: make.__name__)
 def parts(request):
     torch.manual_seed(0)
     return request.param()

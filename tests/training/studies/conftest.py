@@ -7,8 +7,43 @@ import types
 
 import pytest
 
+from ata_gym.bench.report import style
 from ata_gym.training import Trainer
 from ata_gym.utils import manifest
+
+DRAW = style.save
+
+
+def sketch(_made, stem, _title=""):
+    """In place of ``style.save``: files of a word, since drawing takes two thirds of the time of a command."""
+    stem.parent.mkdir(parents=True, exist_ok=True)
+    paths = [stem.with_name(f"{stem.name}.{kind}") for kind in ("png", "svg")]
+    for path in paths:
+        manifest.write_listed(path, lambda part: part.write_text("picture"))
+    return paths
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _sketches():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(style, "save", sketch)
+        yield
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """Pictures are really drawn; check that a call leaves two, and the same bytes when it is called again."""
+    monkeypatch.setattr(style, "save", DRAW)
+
+    def check(draw):
+        files = draw()
+        assert [file.suffix for file in files] == [".png", ".svg"]
+        before = [file.read_bytes() for file in files]
+        assert before[0].startswith(b"\x89PNG")
+        draw()
+        assert [file.read_bytes() for file in files] == before
+
+    return check
 
 
 @pytest.fixture(scope="session")

@@ -30,7 +30,8 @@ from ata_gym.training.studies.curves import (
     goal,
     losses_on_clocks,
 )
-from ata_gym.training.studies.loss_report import to_goal
+from ata_gym.training.studies.kept_trajectory import tune_policies
+from ata_gym.training.studies.loss_report import draw_methods, to_goal
 from tests.flips import unseen
 
 ROUNDS, BUDGET = 20, 5
@@ -222,7 +223,7 @@ def test_the_lowest_loss_is_chosen_where_no_rate_reaches_a_hundredth_of_the_firs
         return trajectory(losses[trainer.optimizer_choice.lr])
 
     quadratic = Trainer("quadratic", 8, clip_norm=3.0)
-    found, trainer, where = comparison.tune_policies(quadratic, 3, tmp_path, train)
+    found, trainer, where = tune_policies(quadratic, 3, tmp_path, train)
     assert found["loss"].to_list() == [None, 1.0, 0.2, 0.4]
     assert trainer.config() == quadratic.config() | {"lr": GRID[3]}
     assert where == tmp_path / f"{GRID[3]:g}"
@@ -359,23 +360,21 @@ def test_the_goal(losses, expected):
     assert goal(trajectory(losses), EXACT) == expected
 
 
-@pytest.mark.parametrize("losses", [LOSSES, [0.5, 0.0, -0.5]])
-def test_pictures(tmp_path, losses):
-    run = trajectory(losses).with_columns(accuracy=pl.lit(0.5))
-    records = clocks(range(1, len(losses) + 1), ata=1.0, mine=2.0)
-    shown = (
-        losses_on_clocks(run, records, EXACT),
-        evaluations_on_clocks(run, records),
-        EXACT.label(),
-        "a title",
-        tmp_path / "loss",
-    )
-    files = draw(*shown, "a note")
-    assert [file.name for file in files] == ["loss.png", "loss.svg"]
-    assert files[0].read_bytes().startswith(b"\x89PNG")
+def test_a_picture_of_policies(tmp_path, drawn):
+    run = trajectory([0.5, 0.0, -0.5]).with_columns(accuracy=pl.lit(0.5))
+    records = clocks([1, 2, 3], ata=1.0, mine=2.0)
+    curves, evaluations = losses_on_clocks(run, records, EXACT), evaluations_on_clocks(run, records)
+    drawn(lambda: draw(curves, evaluations, EXACT.label(), "a title", tmp_path / "loss", "a note"))
 
 
-def test_evaluations_are_laid_on_clocks_that_run_evenly_between_recorded_rounds():
+def test_a_picture_of_methods(tmp_path, drawn):
+    run, rounds = trajectory(LOSSES), range(1, len(LOSSES) + 1)
+    curves = losses_on_clocks(run, clocks(rounds, **{"rennala": 1.0, "asgd=0.1": 2.0}), EXACT)
+    reference = losses_on_clocks(run, clocks(rounds, gta=1.0), EXACT)
+    drawn(lambda: draw_methods(curves, reference, "loss", "a title", tmp_path / "methods"))
+
+
+def test_evaluations_have_clocks_that_run_evenly_between_recorded_rounds():
     run = trajectory(LOSSES).with_columns(accuracy=pl.Series([0.1, None, None, 0.3, None, 0.9]))
     laid = evaluations_on_clocks(run, clocks([1, 2, 5], slow=3.0, fast=1.0))
     assert laid["policy"].to_list() == ["slow", "slow", "fast", "fast"]

@@ -46,6 +46,11 @@ def test_tables_curves_and_pictures_are_left(finished, contents):
     assert unseen(out) == []  # a flipped byte in any file is named
 
 
+def test_the_picture(finished, tmp_path, drawn):
+    curves = pl.read_csv(finished[0] / "linear-curves.csv").filter(n=17)
+    drawn(lambda: quadratic_figure.draw(curves, "a title", tmp_path / "linear"))
+
+
 def test_it_says_what_is_not_as_published(finished):
     assert "The published curves have 3,000,000 rounds and these have 40" in finished[1].stdout
     assert "--rounds 3000000" in finished[1].stdout

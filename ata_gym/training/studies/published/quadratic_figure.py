@@ -27,7 +27,6 @@ from ata_gym.training.studies.published.plan import Plan
 
 PUBLISHED_ROUNDS = 3_000_000
 
-
 ROWS = (
     ("runtime", "suboptimality", "$f - f^*$"),
     ("total_worker_time", "suboptimality", "$f - f^*$"),
@@ -37,7 +36,7 @@ ROWS = (
 """The rows of the paper's figure: columns x and y of ``suboptimality_on_clocks``, and the label of y."""
 
 _LEAST_WIDTH = 6.4
-"""In inches: title and legend need it where there is one number of workers."""
+"""The least width in inches, which title and legend need where there is one number of workers."""
 
 _FALLEN = 0.98
 """The panels of f - f* begin where it has fallen to that part of its first value; before, the curves are flat."""

@@ -137,7 +137,7 @@ class UcbV(_Scaled):
 
 
 class _Kl(GammaTimes):
-    """Both take the lower bounds at the level ln k."""
+    """The lower bounds at the level ln k, for shapes that are known or learned."""
 
     def scores(self, belief: Totals | Moments, rounds: Ints | Floats, keys: Keys, kept: Any) -> Scores:
         """See ``kl_score``."""

@@ -91,7 +91,7 @@ class KnownShape(GammaTimes):
         real("shape", self.shape)
 
     def shapes(self, belief: Totals | Moments) -> float:
-        """The one given."""
+        """The shape that is given."""
         return float(self.shape)
 
 
@@ -108,7 +108,7 @@ class LearnedShapes(GammaTimes):
         real("weight", self.weight)
 
     def shapes(self, belief: Moments) -> Floats:
-        """See ``learn_shapes``."""
+        """The shapes of ``learn_shapes``."""
         return learn_shapes(belief, float(self.weight))
 
 

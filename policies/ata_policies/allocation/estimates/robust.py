@@ -24,7 +24,7 @@ from ata_policies.beliefs.robust import BlockMeans, Blocks, Truncated, catoni, m
 
 @dataclass(frozen=True)
 class RobustBound(Estimate):
-    """A robust mean m less ``radius`` times its published width, m width sqrt(L / K), clipped at 0.
+    """A robust mean m minus ``radius`` times its published width, m width sqrt(L / K), clipped at 0.
 
     L = 2 ln t + ``offset`` in round t, K tasks seen.
     """
@@ -54,7 +54,7 @@ class RobustBound(Estimate):
 
 @dataclass(frozen=True)
 class _BlockEstimate(RobustBound):
-    """Computes a worker's mean again only where it has new results."""
+    """A worker's mean is computed again only where it has new results."""
 
     blocks: int = 4
 
@@ -75,7 +75,7 @@ class _BlockEstimate(RobustBound):
         return BlockMeans(*np.zeros((2, rows, n)))
 
     def mean(self, belief: Blocks, kept: BlockMeans) -> Floats:
-        """Those kept."""
+        """The means that are kept."""
         return kept.means
 
 
@@ -106,7 +106,7 @@ class MedianOfMeans(_BlockEstimate):
     offset, width = 0.125, 192.0
 
     def update(self, kept: BlockMeans, belief: Blocks) -> BlockMeans:
-        """The medians."""
+        """The medians of the means."""
         return BlockMeans(belief.counts, median_of_means(belief, kept))
 
 
@@ -138,7 +138,7 @@ class Catoni(_BlockEstimate):
     width = 4.0
 
     def update(self, kept: BlockMeans, belief: Blocks) -> BlockMeans:
-        """The roots."""
+        """The roots of Catoni's equation."""
         return BlockMeans(belief.counts, catoni(belief, float(self.moment), kept))
 
 

@@ -90,10 +90,10 @@ def _gammas(shape: Floats, uniform: Floats, out: Floats) -> None:
 
 
 class _Thompson(GammaTimes):
-    """Both draw the means, given the shapes."""
+    """Means drawn at random, for shapes that are known or learned."""
 
     def scores(self, belief: Totals | Moments, rounds: Ints | Floats, keys: Keys, kept: Any) -> Scores:
-        """Draw; the keys serve the choice among workers never tried too, as nothing is drawn for those."""
+        """The drawn means; the choice among workers never tried uses the same keys, as nothing is drawn for those."""
         shapes = self.shapes(belief)
         return Scores(draw_means(belief.counts, belief.totals, shapes, keys), shapes)
 

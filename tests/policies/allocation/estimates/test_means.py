@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ata_gym import allocate, proxy_loss, proxy_optimal
+from ata_gym import allocate
 from ata_gym.pools import exponential, shifted_exponential
 
 POOL = shifted_exponential(np.arange(1.0, 9.0), np.arange(1.0, 9.0))
@@ -22,15 +21,6 @@ WORLD: dict[str, Any] = {"pool": POOL, "budget": BUDGET}
 def split(run: Any) -> tuple[Any, Any, Any]:
     """Allocations, and counts and totals before each; (rounds, rows, n)."""
     return run.actions, *(np.array([getattr(state.belief, x) for state in run.states]) for x in ("counts", "totals"))
-
-
-@pytest.mark.parametrize("name", ["certainty-equivalence", "epsilon-uniform", "explore-then-commit"])
-def test_learns(play: Any, name: str) -> None:
-    losses = proxy_loss(play(name, 400, 8, **WORLD).actions, POOL.mean()) / proxy_loss(
-        proxy_optimal(POOL, BUDGET), POOL.mean()
-    )
-    assert losses[:2].mean() > 1.5
-    assert losses[-100:].mean() < 1.35
 
 
 def test_certainty_equivalence_believes_the_means(play: Any) -> None:
@@ -83,29 +73,16 @@ def test_uniform_rounds_are_uniform(play: Any) -> None:
     assert abs((uniform == 0).mean(axis=0) - 1 / 8).max() < 4 * (1 / 8 / len(uniform)) ** 0.5
 
 
-@settings(max_examples=20)
-@given(n=st.integers(1, 9), budget=st.integers(1, 30), tries=st.integers(1, 6))
-def test_everybody_has_the_same_number_of_tries(play: Any, n: int, budget: int, tries: int) -> None:
-    rounds = -(-n * tries // budget)
+@settings(max_examples=10)
+@given(n=st.integers(1, 9), budget=st.integers(1, 30), tasks=st.integers(1, 6))
+def test_everybody_is_tried_for_the_same_number_of_tasks(play: Any, n: int, budget: int, tasks: int) -> None:
+    rounds = -(-n * tasks // budget)
     pool = exponential(np.arange(1.0, n + 1))
-    run = play("explore-then-commit", rounds + 4, 2, pool=pool, budget=budget, hyperparameters={"tries": tries})
+    run = play("explore-then-commit", rounds + 4, 2, pool=pool, budget=budget, hyperparameters={"tasks": tasks})
     allocations, counts, totals = split(run)
     tried = allocations[:rounds].sum(axis=0)
-    assert tried.min() >= tries
+    assert tried.min() >= tasks
     assert tried.max() - tried.min() <= 1
     for e in range(2):
         best = allocate(totals[rounds, e] / counts[rounds, e], budget)
         np.testing.assert_array_equal(allocations[rounds:, e], np.tile(best, (4, 1)))
-
-
-@pytest.mark.parametrize(
-    ("name", "bad", "message"),
-    [
-        ("epsilon-uniform", {"c": 0.0}, "c must be a finite number above 0"),
-        ("epsilon-uniform", {"epsilon": 1.5}, "epsilon must be a finite number above 0 and at most 1"),
-        ("explore-then-commit", {"tries": 0}, "tries must be a whole number from 1"),
-        ("explore-then-commit", {"tries": 2.0}, "tries must be a whole number from 1"),
-    ],
-)
-def test_bad_hyperparameters(refuses: Any, name: str, bad: dict[str, Any], message: str) -> None:
-    refuses(name, message, **bad)

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import brentq
 
 import ata_policies
 from ata_gym import allocate, proxy_loss, proxy_optimal
-from ata_gym.pools import log_normal, pareto, shifted_exponential
+from ata_gym.pools import log_normal, pareto
 from ata_policies import Setting
 from ata_policies.beliefs.robust import BlockMeans, Blocks, Truncated, catoni, median_of_means
 
@@ -126,19 +126,6 @@ POOL = log_normal(np.log(np.arange(1.0, 7)), 1.5)
 WORLD: dict[str, Any] = {"pool": POOL, "budget": BUDGET}
 
 
-@pytest.mark.parametrize("name", POLICIES)
-def test_a_row_does_not_depend_on_its_batch(play: Any, name: str) -> None:
-    batch = play(name, 60, 3, seed=4, **WORLD)
-    state = batch.states[-1]
-    assert (batch.actions.sum(axis=-1) == BUDGET).all()
-    assert state.belief.counts.sum(axis=1).tolist() == [59 * BUDGET] * 3
-    for row in range(3):
-        alone = play(name, 60, 1, seed=4 + row, **WORLD)
-        np.testing.assert_array_equal(alone.actions[:, 0], batch.actions[:, row])
-        for part, whole in zip(alone.states[-1].belief, state.belief, strict=True):
-            np.testing.assert_array_equal(part[0], whole[row])
-
-
 @pytest.mark.parametrize(
     ("name", "width", "offset"),
     [
@@ -168,9 +155,7 @@ def test_the_bounds_are_the_published_ones(play: Any, name: str, width: Any, off
     np.testing.assert_array_equal(*allocations)
 
 
-@pytest.mark.parametrize("name", POLICIES)
-@settings(max_examples=10)
-@given(exponent=st.integers(-40, 40))
+@pytest.mark.parametrize(("name", "exponent"), [*zip(POLICIES, (-40, 1, 40), strict=True)])
 def test_the_unit_of_time_does_not_matter(play: Any, name: str, exponent: int) -> None:
     shapes = np.full(6, 2.5)
     pools = (pareto(shapes, scale * np.arange(1.0, 7)) for scale in (1.0, 2.0**exponent))
@@ -178,35 +163,15 @@ def test_the_unit_of_time_does_not_matter(play: Any, name: str, exponent: int) -
     np.testing.assert_array_equal(one, other)
 
 
-@pytest.mark.parametrize("name", POLICIES)
-def test_hyperparameters(play: Any, refuses: Any, name: str) -> None:
-    for bad in ({"moment": 0.0}, {"moment": math.inf}, {"radius": -1.0}, {"radius": math.nan}):
-        refuses(name, f"{next(iter(bad))} must be", **bad)
-    if name != "truncated-mean":
-        for blocks in (0, 1, 3, 128, 2.0):
-            refuses(name, "blocks must be", blocks=blocks)
-        state = play(name, 3, 1, hyperparameters={"blocks": 32}, **WORLD).states[-1]
-        assert state.belief.sums.shape == (1, 6, 32)
-
-
-@pytest.mark.parametrize("name", POLICIES)
 @pytest.mark.parametrize("pool", ["log-normal", "pareto"])
-def test_less_regret_than_the_plain_mean_under_heavy_tails(play: Any, name: str, pool: str) -> None:
+def test_less_regret_than_the_plain_mean_under_heavy_tails(play: Any, pool: str) -> None:
     """Mean proxy loss over 16 rows, after the first rounds: the plain mean has lost good workers for ever."""
     i = np.arange(1.0, 13)
     workers = {"log-normal": log_normal(np.log(i), 1.75), "pareto": pareto(1.7, i)}[pool]
     means = workers.mean()
     best = proxy_loss(proxy_optimal(workers, BUDGET), means)
-    plain, robust = (
-        proxy_loss(play(policy, 4000, 16, pool=workers, budget=BUDGET).actions[2000:], means).mean() / best - 1
-        for policy in ("certainty-equivalence", name)
+    plain, *robust = (
+        proxy_loss(play(policy, 2000, 16, pool=workers, budget=BUDGET).actions[1000:], means).mean() / best - 1
+        for policy in ("certainty-equivalence", *POLICIES)
     )
-    assert robust < 0.95 * plain
-
-
-@pytest.mark.parametrize("name", POLICIES)
-def test_learns_light_tails_too(play: Any, name: str) -> None:
-    i = np.arange(1.0, 7)
-    pool = shifted_exponential(i, i)
-    losses = proxy_loss(play(name, 3000, pool=pool, budget=BUDGET).actions, pool.mean()).mean(axis=1)
-    assert losses[-500:].mean() < 1.08 * proxy_loss(proxy_optimal(pool, BUDGET), pool.mean())
+    assert max(robust) < 0.95 * plain

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
-from ata_gym.theory.simulated.race_costs import race_costs
-from ata_gym.theory.simulated.races import EVERYTHING, best_race, choose_race, race_allocation, time_per_result
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,6 +14,9 @@ from ata_gym import allocate, scenario
 from ata_gym.pools import Pool, concatenate, deterministic, exponential, log_normal, pareto, shifted_exponential
 from ata_gym.theory.simulated.costs import simulate
 from ata_gym.theory.simulated.slices import known_sample
+from ata_policies.planning.race_costs import race_costs
+from ata_policies.planning.race_search import RaceSearch, best_race, time_per_result
+from ata_policies.planning.races import EVERYTHING, race_allocation
 
 CIFAR = scenario("icml2025-cifar100")
 SCORES = st.lists(st.floats(0.0, 1e6), min_size=1, max_size=12)
@@ -93,13 +95,16 @@ def test_races_of_more_workers_are_never_longer_on_the_same_times() -> None:
     assert (np.diff(race_costs(times, races, 7, 64, factors).round_time) <= 0.0).all()
 
 
-def test_a_search_of_few_races_goes_on_where_it_ended() -> None:
+def search(price: float, **more: Any) -> RaceSearch:
     times = known_sample(CIFAR.pool, 64)
-    whole = choose_race(times, times.mean(axis=1), CIFAR.budget, 0.1, start=(51, EVERYTHING))
-    choice, calls = None, 0
-    while choice is None or choice.stride > 0:
-        given = {"start": (51, EVERYTHING)} if choice is None else {"start": choice[:2], "stride": choice.stride}
-        choice = choose_race(times, times.mean(axis=1), CIFAR.budget, 0.1, most=1, **given)
+    return RaceSearch(times, times.mean(axis=1), CIFAR.budget, price, **more)
+
+
+def test_a_search_of_few_races_goes_on_where_it_ended() -> None:
+    whole = search(0.1).search_from(51, EVERYTHING)
+    choice, calls = search(0.1).search_from(51, EVERYTHING, most=1), 1
+    while choice.stride > 0:
+        choice = search(0.1).search_from(choice.fastest, choice.tasks, choice.stride, most=1)
         calls += 1
     assert calls > 3
     assert choice == whole
@@ -107,9 +112,14 @@ def test_a_search_of_few_races_goes_on_where_it_ended() -> None:
 
 @pytest.mark.parametrize("least", [1, 9, 30])
 def test_a_race_has_the_workers_that_it_must_have(least: int) -> None:
-    times = known_sample(CIFAR.pool, 64)
-    choice = choose_race(times, times.mean(axis=1), CIFAR.budget, 0.5, least=least, replicates=64)
-    assert choice.fastest >= least
+    assert search(0.5, least=least, replicates=64).search().fastest >= least
+
+
+@pytest.mark.parametrize("price", [0.01, 0.1, 1.0])
+def test_searching_from_a_start_finds_as_good_a_race(price: float) -> None:
+    cold = search(price).search()
+    for start in ((51, EVERYTHING), (10, 33), (3, 25)):
+        assert search(price).search_from(*start).total(price) <= 1.01 * cold.total(price)
 
 
 @pytest.mark.parametrize("price", [0.0, 0.002, 0.05, 0.1, 1.0])
@@ -148,7 +158,7 @@ def test_tolerance_trades_hardly_any_round_time_for_much_worker_time() -> None:
 
 
 @pytest.mark.parametrize("pool", [deterministic([1.0, 2.0, 9.0]), pareto([0.8, 1.5, 0.9], scale=[1.0, 1.0, 2.0])])
-def test_laws_without_density_or_mean(pool: Pool) -> None:
+def test_distributions_without_density_or_mean(pool: Pool) -> None:
     race = best_race(pool, 4, 0.1)
     assert np.isfinite([race.round_time, race.worker_time]).all()
     assert race.allocation.sum() >= 4
@@ -167,25 +177,19 @@ def test_a_worker_that_is_mostly_fast_is_worth_more_in_a_race() -> None:
     assert time_per_result([[2.0, 3.0]], 1.0).tolist() == [np.inf]
 
 
-def test_searching_from_a_start_finds_as_good_a_race() -> None:
-    times = known_sample(CIFAR.pool, 64)
-    for price in (0.01, 0.1, 1.0):
-        cold = choose_race(times, times.mean(axis=1), CIFAR.budget, price)
-        for start in ((51, EVERYTHING), (10, 33), (3, 25)):
-            warm = choose_race(times, times.mean(axis=1), CIFAR.budget, price, start=start)
-            assert warm.total(price) <= 1.01 * cold.total(price)
-
-
-@pytest.mark.parametrize(("name", "arguments"), [("price", (-1.0,)), ("price", (np.inf,)), ("tolerance", (0.0, -0.1))])
-def test_refuses_bad_numbers(name: str, arguments: tuple[float, ...]) -> None:
-    with pytest.raises(ValueError, match=f"{name} must be a finite number of at least 0"):
-        best_race(CIFAR.pool, CIFAR.budget, *arguments)
-
-
-@pytest.mark.parametrize(("budget", "message"), [(0, "budget must be"), (10**9, "use a smaller budget")])
-def test_refuses_a_bad_budget(budget: int, message: str) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((23, -1.0), "price must be a finite number of at least 0"),
+        ((23, np.inf), "price must be a finite number of at least 0"),
+        ((23, 0.0, -0.1), "tolerance must be a finite number of at least 0"),
+        ((0, 0.1), "budget must be"),
+        ((10**9, 0.1), "use a smaller budget"),
+    ],
+)
+def test_refuses_bad_numbers(arguments: tuple[float, ...], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        best_race(CIFAR.pool, budget, 0.1)
+        best_race(CIFAR.pool, *arguments)
 
 
 @pytest.mark.parametrize("unit", [5e-324 * 2**20, 2.0**-1000, 2.0**1000, 2.0**1015])
@@ -200,5 +204,5 @@ def test_extreme_units_of_time_change_nothing(unit: float) -> None:
     sample = known_sample(exponential(times), 8)
     played = simulate(sample * unit, [[2, 2, 1]], 5, 8)
     np.testing.assert_allclose(played.round_time / unit, simulate(sample, [[2, 2, 1]], 5, 8).round_time, rtol=1e-4)
-    choice, usual = (choose_race(sample * u, sample.mean(axis=1) * u, 5, 0.1) for u in (unit, 1.0))
+    choice, usual = (RaceSearch(sample * u, sample.mean(axis=1) * u, 5, 0.1).search() for u in (unit, 1.0))
     assert choice[:2] == usual[:2]
