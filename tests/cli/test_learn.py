@@ -35,7 +35,9 @@ def test_learn_leaves_a_table_a_picture_a_log_and_an_agent_that_bench_plays(run,
     name = first.stdout.splitlines()[-1].removeprefix("play it as ")
     benched = run(f"bench --scenario drawn-6-v1 --rounds 3 --seeds 2 --jobs 1 --policies uta,{name} --out benched")
     assert "LearnedAgent:folder=out" in benched.stdout
-    assert 'hyperparameters is {"n_steps": 8, "batch_size": 16} there' in refused(f"{TINY} --out out")
+    assert 'hyperparameters is {"n_steps": 8, "batch_size": 16} there' in refused(
+        f"{TINY} {SHORT}".replace("n_steps=8", "n_steps=4")
+    )
     assert "price is 0.0 there and 0.5 here" in refused(f"{TINY} {SHORT} --price 0.5")
 
 
