@@ -25,7 +25,8 @@ _LEAST_WORK = 2**17
 inlined: Callable[[Scalar], Scalar] = numba.njit(inline="always")
 """Compile a scalar helper of a kernel into the loops of the kernel, so that they vectorise; see :func:`helper`."""
 
-phase: Callable[[Scalar], Scalar] = numba.njit(_nrt=False, forceinline=True)
+_njit: Any = numba.njit  # its types do not know all its options
+phase: Callable[[Scalar], Scalar] = _njit(_nrt=False, forceinline=True)
 """Compile a part of a kernel that takes arrays, in named tuples too, and makes none.
 
 The owners of its arrays are not counted, and it becomes a part of the machine code of the kernel: both would otherwise
