@@ -12,7 +12,10 @@ import ata_policies
 from tests.decision_path import folders_and_returns, followed
 
 
-@pytest.mark.parametrize(("name", "env_id"), [("distribution-learner", "ata_gym/TaskAllocation-v0")])
+@pytest.mark.parametrize(
+    ("name", "env_id"),
+    [("distribution-learner", "ata_gym/TaskAllocation-v0"), ("dispatch", "ata_gym/TaskDispatch-v0")],
+)
 def test_a_decision_is_followed_in_at_most_six_folders_and_five_returns(name: str, env_id: str) -> None:
     """The longest of some decisions, which plans where some workers were never tried."""
     env: Any = gym.make_vec(env_id, num_envs=1, vectorization_mode="vector_entry_point", scenario="icml2025-cifar100")

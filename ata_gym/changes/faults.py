@@ -47,7 +47,7 @@ class Spot(TwoStates):
     faulty: ClassVar[bool] = True
 
     def chain(self) -> tuple[float, float]:
-        """On is away."""
+        """A worker is away where its chain is on."""
         return self.leaves, self.returns
 
     def longest(self, time: float) -> float:

@@ -66,7 +66,7 @@ class Outliers(Change):
         number(self, "high", self.low)
 
     def longest(self, time: float) -> float:
-        """Of the longest outlier: no median is above ``time``."""
+        """The longest is an outlier: no median is above ``time``."""
         return time * max(1.0, self.high)
 
     def apply(self, conditions: Conditions, memory: Floats) -> Conditions:

@@ -82,7 +82,7 @@ class Walk(Change):
         number(self, "step", 0, 2 * self.bound, above=True)
 
     def ranges(self, n: int) -> list[tuple[float, float]]:
-        """From bound to bound."""
+        """The logarithm is from -bound to bound."""
         return [(-self.bound, self.bound)]
 
     def next(self, now: RoundContext, memory: Floats) -> Floats:
@@ -118,11 +118,11 @@ class OnOff(TwoStates):
     ends: float = field(metadata=PROBABILITY)
 
     def chain(self) -> tuple[float, float]:
-        """On is slow."""
+        """A worker is slow where its chain is on."""
         return self.starts, self.ends
 
     def longest(self, time: float) -> float:
-        """Of a slow worker, if the factor makes it slow."""
+        """The longest is that of a slow worker, if the factor makes workers slower."""
         return time * max(1.0, self.factor)
 
     def apply(self, conditions: Conditions, memory: Floats) -> Conditions:

@@ -145,7 +145,7 @@ class Jump(Change):
             raise ValueError(f"workers of Jump must be below {n}, the number of workers, not {max(self.workers)}")
 
     def longest(self, time: float) -> float:
-        """Of the workers that become slower, if the factor makes them so."""
+        """The longest is that of workers that become slower, if the factor makes them so."""
         return time * max(1.0, self.factor)
 
     def apply(self, conditions: Conditions, memory: Floats) -> Conditions:

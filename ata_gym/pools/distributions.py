@@ -41,7 +41,7 @@ def offsets(codes: Ints, length: Ints) -> Ints:
 
 
 class Moments(NamedTuple):
-    """Of n workers, each of shape (n,), in units of time; inf where infinite."""
+    """Moments of the task times of n workers, each of shape (n,), in units of time; inf where they are infinite."""
 
     mean: Floats
     sd: Floats

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -46,6 +46,7 @@ def test_all_families_that_replay_nothing_are_tested() -> None:
     assert set(ALL) == {family.name for family in FAMILIES if not family.trace}
 
 
+@settings(max_examples=30)
 @given(low=st.floats(0.05, 3.0), ratio=st.floats(1.0, 3.0), family=st.sampled_from(ALL[1:]))
 def test_the_catalogue_has_mean_1_and_the_cvs_that_scipy_finds(low: float, ratio: float, family: str) -> None:
     catalogue = PoolDistribution(2, families=(family,), cv=(low, low * ratio)).catalogue
@@ -104,6 +105,7 @@ def test_workers_of_a_pool_do_not_depend_on_each_other() -> None:
         assert np.abs(correlation).max() < 5 / np.sqrt(len(values))
 
 
+@settings(max_examples=30)
 @given(st.integers(1, 12), st.data())
 def test_every_draw_is_a_pool(n: int, data: st.DataObject) -> None:
     fewest = data.draw(st.integers(1, n))
@@ -126,6 +128,7 @@ def test_the_typical_pool_is_in_the_middle() -> None:
     assert typical.mean().max() < 6.0
 
 
+@settings(max_examples=30)
 @given(st.integers(1, 30), st.integers(1, 30), st.lists(st.sampled_from(ALL), min_size=1, max_size=4))
 def test_plain_data_survive_json(n: int, other: int, families: list[str]) -> None:
     pools = PoolDistribution(max(n, other), min(n, other), tuple(families), (1.5, 4.0), (0.3, 0.7))

@@ -42,7 +42,7 @@ distributions = st.one_of(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(distributions, st.booleans())
 def test_the_exponential_moment_is_two(pool, centred):
     (c,) = pool.psi1_norm(centred)
@@ -131,6 +131,7 @@ def test_records_with_rare_outliers():
         assert np.mean(np.exp(y / pool.psi1_norm(centred)[0])) == pytest.approx(2, abs=1e-9)
 
 
+@settings(max_examples=30)
 @given(distributions, st.floats(0.01, 100), st.floats(0, 100))
 def test_scaling_and_shifting(pool, factor, more):
     data, (_, shift, scale, *_) = pool.to_data(), pool.distributions
@@ -143,6 +144,7 @@ def test_scaling_and_shifting(pool, factor, more):
     assert -1e-9 <= difference[0] <= more / np.log(2) + 1e-9
 
 
+@settings(max_examples=30)
 @given(st.lists(distributions, min_size=1, max_size=6))
 def test_each_worker_has_its_own_norm(parts):
     pool = pools.concatenate(parts)

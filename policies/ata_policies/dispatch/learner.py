@@ -123,14 +123,16 @@ class DispatchLearner(DispatchPolicy):
     def act(self, state: State, seen: Observation) -> tuple[Ints, State]:
         """Renew the plan where a round begins, simulate a round, then apply the rule."""
         budget, price, fresh = self.setting.budget, self.setting.price, self.begins(seen)
+        situation = at_work(seen)
         belief: DistributionBelief = state.belief.distributions
-        begins = bool(fresh.any())
+        since = np.maximum(belief.since, 1.0)
         plan: DispatchPlan = state.plan
+        begins = bool(fresh.any())
+        again = fresh[:, None] & to_try_again(belief, price) if begins else False
         if begins:
             many = self._new(state).sum(axis=1) > _RENEWED
             for rows in (fresh & many, fresh & ~many):  # apart, so that a row does not depend on its batch
                 plan = self._renewed(state, plan, np.flatnonzero(rows)) if rows.any() else plan
-        since = np.maximum(belief.since, 1.0)
         awake = plan.search.moves < _most_moves(since, state.key)
         search = plan.search.go_on(plan.workers, budget, price, awake) if awake.any() else plan.search
         shadow = search.shadow()
@@ -138,23 +140,21 @@ class DispatchLearner(DispatchPolicy):
             shadow = shadow * since * budget / (since * budget + _HASTE * plan.workers.useful)
         alive = signs_of_life(seen["worker"], seen["elapsed"], seen["running"])
         absent = ((plan.asked | plan.absent) & ~alive).astype(np.int8)
-        action: Any = by_margin(plan.workers, shadow, *at_work(seen), plan.factor, absent)
-        if begins:
-            action |= fresh[:, None] & to_try_again(belief, price)
+        action: Any = by_margin(plan.workers, shadow, *situation, plan.factor, absent) | again
         return action, state._replace(plan=plan._replace(search=search, asked=action, absent=absent))
 
     def last_action(self, state: State) -> Ints:
-        """Who should be working."""
+        """The workers that should be working."""
         asked: Ints = state.plan.asked
         return asked
 
     def away(self, state: State) -> Mask:
-        """Who showed no sign of life since it was asked to work."""
+        """The workers that showed no sign of life since they were asked to work."""
         absent: Mask = state.plan.absent != 0
         return absent
 
     def note_absences(self, state: State, absent: Mask, back: Mask) -> State:
-        """Nothing is expected of who is absent; who is back is as the others."""
+        """The state in which nothing is expected of absent workers, and those that are back are as the others."""
         plan: DispatchPlan = state.plan
         away, asked = (plan.absent | absent) & ~back, plan.asked & ~(absent | back)
         return state._replace(plan=plan._replace(absent=away.astype(np.int8), asked=asked.astype(np.int8)))
@@ -182,12 +182,11 @@ class DispatchLearner(DispatchPolicy):
         plan.workers.times[at] = np.where(np.isnan(times), np.inf, times)
         plan.workers.times[belief.untried()] = np.inf
         plan.tasks[at], plan.level[at] = tasks[at], level[at]
+        moves = np.minimum(plan.search.moves, _most_moves(np.maximum(belief.since, 1.0), state.key[rows]))
         plan = plan._replace(
             workers=Workers.of(plan.workers.times, self.setting.budget),
             factor=draw_means(plan.evidence, plan.evidence, 1.0, state.round_keys()[rows]),
-            search=plan.search._replace(
-                moves=np.minimum(plan.search.moves, _most_moves(np.maximum(belief.since, 1.0), state.key[rows]))
-            ),
+            search=plan.search._replace(moves=moves),
         )
         return plan if len(rows) == len(every.tasks) else map_leaves(_put(rows), every, plan)
 

@@ -122,12 +122,12 @@ class RaceLearner(AllocationPolicy):
         return allocation, state._replace(plan=state.plan._replace(asked=allocation > 0))
 
     def away(self, state: State) -> Mask:
-        """Who did nothing in the last race that it was in."""
+        """The workers that did nothing in the last race that they were in."""
         away: Mask = state.plan.away
         return away
 
     def note_absences(self, state: State, absent: Mask, back: Mask) -> State:
-        """Who is absent is away, and who is back is not."""
+        """The state in which absent workers are away, and those that are back are not."""
         plan: RacePlan = state.plan
         away, asked = (plan.away | absent) & ~back, plan.asked & ~(absent | back)
         return state._replace(plan=plan._replace(away=away, asked=asked))

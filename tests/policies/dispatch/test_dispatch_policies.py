@@ -10,7 +10,7 @@ import pytest
 
 import ata_policies
 from ata_gym.changes import Spot
-from ata_gym.pools import Pool, deterministic, gamma, log_normal, pareto, shifted_exponential
+from ata_gym.pools import deterministic, gamma, log_normal, pareto, shifted_exponential
 from ata_policies import Setting
 from ata_policies.beliefs.distributions.bins import DistributionBelief
 from ata_policies.beliefs.distributions.censoring import censored_distributions
@@ -88,11 +88,14 @@ def test_everybody_is_tried_at_once_and_nobody_waited_for(name: str, price: floa
     np.testing.assert_array_equal(first["round_time"], everybody["round_time"])
 
 
-@pytest.mark.parametrize("pool", POOLS.values(), ids=POOLS)
-@pytest.mark.parametrize("price", [0.0, 0.2])
-def test_what_is_learned_comes_close_to_what_is_known(pool: Pool, price: float) -> None:
+@pytest.mark.parametrize(
+    ("name", "price"),
+    [("spread", 0.2), ("near-equal", 0.0), ("long-tails", 0.0), ("long-tails", 0.2), ("deterministic", 0.2)],
+)
+def test_what_is_learned_comes_close_to_what_is_known(name: str, price: float) -> None:
     """On paired times; without a price the worker time, too, comes well below everybody's where it can."""
-    learned, oracle = (cost(play(name, 300, pool=pool, price=price, rows=8), price) for name in (LEARNER, ORACLE))
+    pool = POOLS[name]
+    learned, oracle = (cost(play(kind, 300, pool=pool, price=price, rows=8), price) for kind in (LEARNER, ORACLE))
     assert learned < 1.05 * oracle
     assert learned < 1.02 * cost(play(GTA, 300, pool=pool, rows=8), price)
 

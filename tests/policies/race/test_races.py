@@ -118,9 +118,10 @@ def test_a_fixed_race_comes_close_to_the_same_race_with_the_means_known(kind: ty
     assert worker_time < 1.06 * known_worker_time
 
 
-@pytest.mark.parametrize("price", [0.0, 0.1, 1.0])
 @pytest.mark.parametrize(
-    "pool", [POOL, exponential(np.linspace(1.0, 1.1, 12)), MIXED], ids=["unequal", "near-equal", "heavy tails"]
+    ("pool", "price"),
+    [(POOL, 0.0), (POOL, 0.1), (exponential(np.linspace(1.0, 1.1, 12)), 1.0), (MIXED, 0.0), (MIXED, 1.0)],
+    ids=["unequal, free", "unequal", "near-equal", "heavy tails, free", "heavy tails"],
 )
 def test_the_learner_comes_close_to_the_oracle(pool: Pool, price: float) -> None:
     """Within 8 % of its cost from the first round on, and far below that of the rules that ignore the price."""
