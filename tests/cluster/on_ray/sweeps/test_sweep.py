@@ -229,7 +229,7 @@ def test_the_doctor_names_the_nodes_of_a_cluster(cluster, monkeypatch):
 def test_a_node_with_other_code_is_refused(tmp_path, monkeypatch):
     there = provenance("uta")
     code = {**there["code"], "ata_gym.pools.pool": "another"}
-    monkeypatch.setattr("ata_gym.bench.experiment.jobs.provenance", lambda *_: {**there, "code": code, "numpy": "1.0"})
+    monkeypatch.setattr("ata_gym.bench.experiment.run.provenance", lambda *_: {**there, "code": code, "numpy": "1.0"})
     folder = open_folder(tmp_path, experiment(50).config())
     with pytest.raises(
         ValueError,
