@@ -8,6 +8,7 @@ import numpy as np
 
 from ata_gym.pools.distributions import Distributions
 from ata_gym.simulation.disturbances import Disturbances, alive, checked, end_of_task, gives_result
+from ata_gym.simulation.keys import NoiseKeys
 from ata_gym.simulation.task_times import LAYOUT, TYPES, TaskTimes, kernel_arguments, time_of
 from ata_gym.typing import Bits, Floats, Ints, Keys, Mask
 from ata_gym.utils.compiled import gufunc, phase
@@ -174,10 +175,7 @@ def _run_dispatch(
 
 def dispatch_step(
     distributions: Distributions,
-    keys: Keys,
-    episode: Ints,
-    round_index: Ints,
-    started: Ints,
+    noise_keys: NoiseKeys,
     round_state: RoundState,
     action: Bits,
     budget: int,
@@ -186,8 +184,8 @@ def dispatch_step(
     """Go on from one decision to the next result, of which the round needs B.
 
     ``action``, shape (E, n), has 1 for each worker that starts a task if it is idle, else 0; if no worker would be
-    running, all start. The other parameters are those of :func:`allocation_round`, but ``started`` counts the tasks of
-    this round too, and the disturbances are the same in all steps of a round.
+    running, all start. The other parameters are those of :func:`allocation_round`, but ``started`` of the noise keys
+    counts the tasks of this round too, and the disturbances are the same in all steps of a round.
 
     A worker that dies is no longer running and starts no task; what it lost is its ``elapsed`` at the round's end. If
     the last running worker dies, all living workers start at that moment. Tasks are not handed on: the policy decides.
@@ -198,20 +196,20 @@ def dispatch_step(
 
     >>> from ata_gym.pools import deterministic
     >>> from ata_gym.simulation.keys import stream_keys
-    >>> distributions, keys, zero = deterministic([2.0, 3.0]).distributions, stream_keys(0), np.zeros(1, np.int64)
-    >>> started, round_state = np.zeros((1, 2), np.int64), RoundState.start(rows=1, n=2, budget=2)
-    >>> both = np.ones((1, 2), np.int8)
-    >>> first = dispatch_step(distributions, keys, zero, zero, started, round_state, both, 2)
-    >>> second = dispatch_step(distributions, keys, zero, zero, first.started, first.round_state, both, 2)
+    >>> distributions, both = deterministic([2.0, 3.0]).distributions, np.ones((1, 2), np.int8)
+    >>> zero = np.zeros(1, np.int64)
+    >>> now = NoiseKeys(stream_keys(0), zero, zero, np.zeros((1, 2), np.int64))
+    >>> first = dispatch_step(distributions, now, RoundState.start(rows=1, n=2, budget=2), both, 2)
+    >>> second = dispatch_step(distributions, now._replace(started=first.started), first.round_state, both, 2)
     >>> second.worker, second.round_time, second.elapsed, second.round_over
     (array([1]), array([3.]), array([[1., 0.]]), array([ True]))
     """
     rows, n = action.shape
     noise, dies, _ = checked(disturbances, n)
-    after, there = started.copy(), RoundState._make([part.copy() for part in round_state])
+    after, there = noise_keys.started.copy(), RoundState._make([part.copy() for part in round_state])
     elapsed, age = np.empty((2, rows, n))
     duration, round_time, worker_time = np.empty((3, rows))
     seen = np.empty(rows, np.int64), duration, elapsed, age, np.empty(rows, np.bool_), round_time, worker_time
     of_tasks = kernel_arguments(distributions, noise)
-    _run_dispatch(*of_tasks, keys, episode, round_index, budget, action, dies, after, *there, *seen)
+    _run_dispatch(*of_tasks, *noise_keys[:3], budget, action, dies, after, *there, *seen)
     return Completion(*seen, after, there)

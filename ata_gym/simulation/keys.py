@@ -6,7 +6,7 @@ a number from a key and a counter. A number depends on nothing else: not on the 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,6 +14,19 @@ from ata_gym.typing import Floats, Ints, Keys
 from ata_gym.utils.compiled import gufunc, inlined
 
 Word = Any  # an unsigned integer of 32 or 64 bits, whose arithmetic wraps
+
+
+class NoiseKeys(NamedTuple):
+    """What the noise of the coming tasks of E rows depends on, with n workers, beside the worker of each task."""
+
+    keys: Keys
+    """(E,) the key of each row."""
+    episode: Ints
+    """(E,) its episode, counted from 0."""
+    round_index: Ints
+    """(E,) its round, counted from 0; only task times that are replayed by round depend on it."""
+    started: Ints
+    """(E, n) tasks that each worker has started in the episode so far."""
 
 
 @inlined

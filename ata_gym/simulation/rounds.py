@@ -8,7 +8,7 @@ import numpy as np
 
 from ata_gym.pools.distributions import Distributions
 from ata_gym.simulation.disturbances import Disturbances, checked, undisturbed
-from ata_gym.simulation.keys import uniform
+from ata_gym.simulation.keys import NoiseKeys, uniform
 from ata_gym.simulation.race import run_race
 from ata_gym.simulation.task_times import LAYOUT, TYPES, TaskTimes, disturbed, kernel_arguments, time_by_noise
 from ata_gym.typing import Floats, Ints, Keys
@@ -86,10 +86,7 @@ def _run_allocation(
 
 def allocation_round(
     distributions: Distributions,
-    keys: Keys,
-    episode: Ints,
-    round_index: Ints,
-    started: Ints,
+    noise_keys: NoiseKeys,
     allocation: Ints,
     budget: int,
     disturbances: Disturbances | None = None,
@@ -100,11 +97,10 @@ def allocation_round(
     ----------
     distributions
         The distribution of each worker's task times, alike in all rows or with a row axis.
-    keys, episode, round_index
-        (E,) each row's key, its episode and its round, both counted from 0.
-    started, allocation
-        (E, n) tasks that each worker has started in the episode before this round, and its tasks in it, already
-        checked: each row sums to B.
+    noise_keys
+        What the noise of the round's tasks depends on.
+    allocation
+        (E, n) tasks of each worker in this round, already checked: each row sums to B.
     budget
         Results B that the round needs.
     disturbances
@@ -112,23 +108,18 @@ def allocation_round(
     """
     noise, dies, _ = disturbances or undisturbed(allocation.shape[1])
     if disturbances is not None and np.isfinite(dies).any():
-        return race_round(distributions, keys, episode, round_index, started, allocation, budget, disturbances)
+        return race_round(distributions, noise_keys, allocation, budget, disturbances)
     of_tasks = kernel_arguments(distributions, noise)
     rows, n = allocation.shape
     worker, duration = np.empty((rows, budget), np.int64), np.empty((rows, budget))
-    after, round_time, worker_time = _run_allocation(
-        *of_tasks, keys, episode, round_index, started, allocation, worker, duration
-    )
+    after, round_time, worker_time = _run_allocation(*of_tasks, *noise_keys, allocation, worker, duration)
     none = np.zeros((rows, n)), np.zeros(rows, np.int64)  # nothing is cancelled and nothing lost
     return RoundResult(worker, duration, none[0], after, round_time, worker_time, none[1])
 
 
 def race_round(
     distributions: Distributions,
-    keys: Keys,
-    episode: Ints,
-    round_index: Ints,
-    started: Ints,
+    noise_keys: NoiseKeys,
     allocation: Ints,
     budget: int,
     disturbances: Disturbances | None = None,
@@ -149,10 +140,10 @@ def race_round(
 
     >>> from ata_gym.pools import deterministic
     >>> from ata_gym.simulation.keys import stream_keys
-    >>> distributions, keys, zero = deterministic([2.0, 2.5]).distributions, stream_keys(0), np.zeros(1, np.int64)
+    >>> distributions, zero = deterministic([2.0, 2.5]).distributions, np.zeros(1, np.int64)
+    >>> noise_keys, allocation = NoiseKeys(stream_keys(0), zero, zero, np.zeros((1, 2), np.int64)), np.array([[3, 1]])
     >>> disturbances = undisturbed(2)._replace(dies=np.array([[3.0, np.inf]]))
-    >>> started, allocation = np.zeros((1, 2), np.int64), np.array([[3, 1]])
-    >>> round = race_round(distributions, keys, zero, zero, started, allocation, 4, disturbances)
+    >>> round = race_round(distributions, noise_keys, allocation, 4, disturbances)
     >>> round.worker, round.elapsed, round.round_time, round.worker_time, round.lost
     (array([[0, 1, 1, 1]]), array([[1., 0.]]), array([8.]), array([10.5]), array([1]))
     """
@@ -161,18 +152,13 @@ def race_round(
     rows = len(allocation)
     worker, duration = np.empty((rows, budget), np.int64), np.empty((rows, budget))
     unasked = np.empty((rows, 0))  # when tasks were started
-    rest = run_race(
-        *of_tasks, keys, episode, round_index, started, allocation, dies, deadline, worker, duration, unasked
-    )
+    rest = run_race(*of_tasks, *noise_keys, allocation, dies, deadline, worker, duration, unasked)
     return RoundResult(worker, duration, *rest)
 
 
 def task_starts(
     distributions: Distributions,
-    keys: Keys,
-    episode: Ints,
-    round_index: Ints,
-    started: Ints,
+    noise_keys: NoiseKeys,
     allocation: Ints,
     budget: int,
     disturbances: Disturbances | None = None,
@@ -183,15 +169,15 @@ def task_starts(
 
     >>> from ata_gym.pools import deterministic
     >>> from ata_gym.simulation.keys import stream_keys
-    >>> distributions, keys, zero = deterministic([2.0, 2.5]).distributions, stream_keys(0), np.zeros(1, np.int64)
+    >>> distributions, zero = deterministic([2.0, 2.5]).distributions, np.zeros(1, np.int64)
+    >>> noise_keys, allocation = NoiseKeys(stream_keys(0), zero, zero, np.zeros((1, 2), np.int64)), np.array([[3, 1]])
     >>> disturbances = undisturbed(2)._replace(dies=np.array([[3.0, np.inf]]))
-    >>> started, allocation = np.zeros((1, 2), np.int64), np.array([[3, 1]])
-    >>> task_starts(distributions, keys, zero, zero, started, allocation, 4, disturbances)  # handed on at 3
+    >>> task_starts(distributions, noise_keys, allocation, 4, disturbances)  # handed on at 3
     array([[0. , 0. , 3. , 5.5]])
     """
     noise, dies, deadline = checked(disturbances, allocation.shape[1])
     of_tasks = kernel_arguments(distributions, noise)
     duration, start = np.empty((2, len(allocation), budget))
     worker = np.empty(start.shape, np.int64)
-    run_race(*of_tasks, keys, episode, round_index, started, allocation, dies, deadline, worker, duration, start)
+    run_race(*of_tasks, *noise_keys, allocation, dies, deadline, worker, duration, start)
     return start

@@ -168,14 +168,15 @@ def task_times(
 ) -> Floats:
     """Times of single tasks, for methods that know no rounds: the very times that a round would have.
 
-    The arguments broadcast together and are those of ``ata_gym.simulation.rounds.allocation_round``; ``worker`` starts
+    The arguments broadcast together and are those of ``ata_gym.simulation.keys.NoiseKeys``; ``worker`` starts
     a task after ``task`` others in the episode. Deaths do not matter here.
 
     >>> from ata_gym.pools import exponential
-    >>> from ata_gym.simulation.keys import stream_keys
+    >>> from ata_gym.simulation.keys import NoiseKeys, stream_keys
     >>> from ata_gym.simulation.rounds import allocation_round
     >>> distributions, keys, zero = exponential([1.0, 2.0]).distributions, stream_keys(0), np.zeros(1, np.int64)
-    >>> round = allocation_round(distributions, keys, zero, zero, np.zeros((1, 2), np.int64), np.array([[1, 1]]), 2)
+    >>> first = NoiseKeys(keys, zero, zero, np.zeros((1, 2), np.int64))
+    >>> round = allocation_round(distributions, first, np.array([[1, 1]]), 2)
     >>> bool((task_times(distributions, keys, 0, 0, np.array([0, 1]), 0) == round.duration[0]).all())
     True
     """

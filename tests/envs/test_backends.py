@@ -63,7 +63,7 @@ def test_a_backend_runs_the_rounds_and_an_error_leaves_the_env_as_it_was(env_id:
         assert same(seen[0], expected[0])
         assert seen[1:] == expected[1:]
     with_disturbances = bool(changes) or env_id == DISPATCH  # handed on where something changes
-    assert set(backend.calls) == {9 if env_id == DISPATCH else 7 + with_disturbances}
+    assert set(backend.calls) == {6 if env_id == DISPATCH else 4 + with_disturbances}
     assert env_id == DISPATCH or env.backend is backend
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from ata_gym.changes import Change
 from ata_gym.pools import Pool, deterministic, exponential, gamma, log_normal, trace
 from ata_gym.simulation.dispatch import RoundState, dispatch_step
-from ata_gym.simulation.keys import stream_keys
+from ata_gym.simulation.keys import NoiseKeys, stream_keys
 from ata_gym.simulation.task_times import task_times
 from tests.envs.playing import ALLOCATION, CHANGES, DISPATCH, RACE, same
 
@@ -163,12 +163,12 @@ def test_a_step_changes_none_of_its_arguments_and_rows_do_not_meet() -> None:
     for _ in range(7):
         action = rng.integers(0, 2, (rows, N), np.int8)
         before = pickle.dumps((started, round_state, action))
-        at = dispatch_step(POOL.distributions, keys, zero, zero, started, round_state, action, 3)
+        at = dispatch_step(POOL.distributions, NoiseKeys(keys, zero, zero, started), round_state, action, 3)
         assert pickle.dumps((started, round_state, action)) == before
         for e in range(rows):
             own = slice(e, e + 1)
             alone = dispatch_step(
-                POOL.distributions, keys[own], zero[own], zero[own], started[own],
+                POOL.distributions, NoiseKeys(keys[own], zero[own], zero[own], started[own]),
                 RoundState(*[part[own] for part in round_state]), action[own], 3,
             )  # fmt: skip
             for batch, single in zip((*at[:-1], *at.round_state), (*alone[:-1], *alone.round_state), strict=True):

@@ -11,7 +11,7 @@ import ata_gym  # noqa: F401 - registers the ids
 from ata_gym.pools import Pool, deterministic, exponential, gamma, half_normal, log_normal, pareto, trace, uniform
 from ata_gym.simulation.dispatch import RoundState, dispatch_step
 from ata_gym.simulation.disturbances import Disturbances, undisturbed
-from ata_gym.simulation.keys import stream_keys
+from ata_gym.simulation.keys import NoiseKeys, stream_keys
 from ata_gym.simulation.rounds import allocation_round, race_round
 from ata_gym.simulation.task_times import task_times
 
@@ -53,7 +53,8 @@ def play(runner, pool: Pool, allocation, budget: int, dies, deadline: float, see
     """One row, in which nothing was started before."""
     when, started = (np.array([episode]), np.array([round_index])), np.zeros((1, pool.n), np.int64)
     faults = disturbances(np.array(dies), deadline)
-    return runner(pool.distributions, stream_keys(seed), *when, started, np.array([allocation]), budget, faults)
+    noise_keys = NoiseKeys(stream_keys(seed), *when, started)
+    return runner(pool.distributions, noise_keys, np.array([allocation]), budget, faults)
 
 
 class ByDefinition:
@@ -156,8 +157,8 @@ def test_dispatch_equals_its_definition(decisions: list[list[int]], dies: list[f
     spent, elapsed, tasks = 0.0, np.zeros(N), [0] * N
     for results, action in enumerate(decisions, start=1):
         at = dispatch_step(
-            POOL.distributions, stream_keys(seed), zero, zero, started, round_state, np.array([action], np.int8),
-            budget, disturbances(moments),
+            POOL.distributions, NoiseKeys(stream_keys(seed), zero, zero, started), round_state,
+            np.array([action], np.int8), budget, disturbances(moments),
         )  # fmt: skip
         started, round_state = at.started, at.round_state
         while True:
@@ -211,11 +212,12 @@ def test_a_round_with_times_beyond_floating_point_ends(bad, dies):
     good = deterministic([1.0, 1.0]).distributions
     zero, faults = np.zeros(1, np.int64), disturbances(np.array(dies))
     for shift in ([bad, 0.0], [0.0, bad], [bad, bad]):
-        now = good._replace(shift=np.array(shift)), stream_keys(0), zero, zero, np.zeros((1, 2), np.int64)
+        distributions = good._replace(shift=np.array(shift))
+        now = NoiseKeys(stream_keys(0), zero, zero, np.zeros((1, 2), np.int64))
         for allocation in ([3, 2], [5, 5]):
-            assert race_round(*now, np.array([allocation]), 5, faults).started.sum() >= 5
-        started, at = now[-1], RoundState.start(rows=1, n=2, budget=5)
+            assert race_round(distributions, now, np.array([allocation]), 5, faults).started.sum() >= 5
+        at = RoundState.start(rows=1, n=2, budget=5)
         for k in range(5):
-            completion = dispatch_step(*now[:-1], started, at, np.ones((1, 2), np.int8), 5, faults)
-            started, at = completion.started, completion.round_state
+            completion = dispatch_step(distributions, now, at, np.ones((1, 2), np.int8), 5, faults)
+            now, at = now._replace(started=completion.started), completion.round_state
             assert completion.round_over[0] == (k == 4)

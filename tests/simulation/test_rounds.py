@@ -20,7 +20,7 @@ from ata_gym.pools import (
     uniform,
     weibull,
 )
-from ata_gym.simulation.keys import derive_keys, philox, stream_keys, uniforms
+from ata_gym.simulation.keys import NoiseKeys, derive_keys, philox, stream_keys, uniforms
 from ata_gym.simulation.rounds import allocation_round, race_round
 
 POOL = (
@@ -41,15 +41,13 @@ N = POOL.n
 def play(runner, allocation, keys=None, started=None, round_index=0, episode=0, pool=POOL, budget=None):  # type: ignore[no-untyped-def]
     allocation = np.atleast_2d(np.asarray(allocation, np.int64))
     rows = len(allocation)
-    return runner(
-        pool.distributions,
+    noise_keys = NoiseKeys(
         stream_keys(7, rows) if keys is None else keys,
         np.full(rows, episode),
         np.full(rows, round_index),
         np.zeros((rows, pool.n), np.int64) if started is None else started,
-        allocation,
-        int(allocation[0].sum()) if budget is None else budget,
     )
+    return runner(pool.distributions, noise_keys, allocation, int(allocation[0].sum()) if budget is None else budget)
 
 
 @given(st.lists(st.integers(0, 5), min_size=N, max_size=N).filter(any), st.integers(0, 5))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ata_gym import expected_round_time, scenario
 from ata_gym.pools import Pool, deterministic, exponential, gamma, log_normal, pareto, shifted_exponential, trace
-from ata_gym.simulation.keys import stream_keys
+from ata_gym.simulation.keys import NoiseKeys, stream_keys
 from ata_gym.simulation.rounds import race_round
 from ata_gym.theory.allocation.beta_rule import allocate_by_cost
 from ata_gym.theory.optimal.candidates import beta_candidates
@@ -71,7 +71,7 @@ def test_simulated_races_are_those_of_the_pool() -> None:
     costs = simulate(known_sample(pool, 256), candidates, 7, 4096, race=True)
     keys, zeros, started = stream_keys(0, rounds), np.zeros(rounds, np.int64), np.zeros((rounds, 4), np.int64)
     for c, race in enumerate(candidates):
-        true = race_round(pool.distributions, keys, zeros, zeros, started, np.tile(race, (rounds, 1)), 7)
+        true = race_round(pool.distributions, NoiseKeys(keys, zeros, zeros, started), np.tile(race, (rounds, 1)), 7)
         np.testing.assert_allclose(costs.round_time[c], true.round_time.mean(), rtol=0.02)
         np.testing.assert_allclose(costs.worker_time[c], true.worker_time.mean(), rtol=0.02)
 
@@ -139,10 +139,3 @@ def test_the_beta_rule_by_rows_and_for_workers_never_tried() -> None:
     assert len(np.unique(first, axis=0)) > 1
     all_new = allocate_by_cost(mean, spread, 20, keys, np.ones(9, bool))
     assert (np.sort(all_new, axis=1) == np.repeat([2, 3], [7, 2])).all()
-    for bad in (np.nan, np.inf, -1.0):
-        with pytest.raises(ValueError, match="each mean must be finite"):
-            allocate_by_cost([1.0, bad], 0.0, 3)
-    with pytest.raises(ValueError, match="each spread must be finite"):
-        allocate_by_cost([1.0, 2.0], -1.0, 3)
-    with pytest.raises(ValueError, match="mean must have shape"):
-        allocate_by_cost(1.0, 1.0, 3)

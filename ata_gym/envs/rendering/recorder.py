@@ -13,8 +13,9 @@ from ata_gym.envs.states.dispatch import DispatchState
 from ata_gym.pools.distributions import Distributions
 from ata_gym.simulation.dispatch import RoundState
 from ata_gym.simulation.disturbances import Disturbances
+from ata_gym.simulation.keys import NoiseKeys
 from ata_gym.simulation.rounds import task_starts
-from ata_gym.typing import Floats, Ints, Keys, Mask
+from ata_gym.typing import Floats, Ints, Mask
 
 _RECENT = 20
 """Rounds of whose times ``Timeline.longest`` is the longest."""
@@ -33,10 +34,7 @@ class _Before(NamedTuple):
     """What a step starts from."""
 
     distributions: Distributions
-    keys: Keys
-    episode: Ints
-    round: Ints
-    started: Ints
+    noise_keys: NoiseKeys
     disturbances: Disturbances | None
     conditions: _Conditions
 
@@ -77,8 +75,8 @@ class Recorder:
     def begin_step(self) -> None:
         """Remember what the coming step starts from."""
         state, process = self._state, self._state.process
-        own = state.keys.copy(), state.episode.copy(), state.round.copy(), state.started.copy()
-        self._before = _Before(process.distributions, *own, process.disturbances, self._coming())
+        noise_keys = NoiseKeys._make(part.copy() for part in state.noise_keys())
+        self._before = _Before(process.distributions, noise_keys, process.disturbances, self._coming())
 
     def end_step(
         self, action: NDArray[Any], played: Mask | None, seen: Feedback, info: dict[str, NDArray[Any]]
@@ -88,7 +86,7 @@ class Recorder:
         if not rows.any():
             return
         self._take_conditions(rows, self._before.conditions)
-        self._round[rows] = self._before.round[rows] + 1
+        self._round[rows] = self._before.noise_keys.round_index[rows] + 1
         sums = info["round_time"], info["worker_time"], info["runtime"], info["total_worker_time"]
         for field, value in zip((self._time, self._worker_time, self._runtime, self._total), sums, strict=True):
             field[rows] = value[rows]
@@ -168,8 +166,7 @@ class Recorder:
         """Take the results of whole rounds, and when their tasks were started."""
         now = self._before
         if self._state.simulated:
-            of_tasks = now.distributions, now.keys, now.episode, now.round, now.started
-            start = task_starts(*of_tasks, allocation, self._budget, now.disturbances)
+            start = task_starts(now.distributions, now.noise_keys, allocation, self._budget, now.disturbances)
         else:
             start = _one_after_the_other(seen["worker"], seen["duration"])
         self._worker[rows], self._start[rows] = seen["worker"][rows], start[rows]

@@ -17,7 +17,7 @@ from ata_gym.envs.spaces import Allocation, Dispatch
 from ata_gym.envs.states.backend import check_fit
 from ata_gym.pools.families import CODES
 from ata_gym.scenarios import Scenario
-from ata_gym.simulation.keys import stream_keys
+from ata_gym.simulation.keys import NoiseKeys, stream_keys
 from ata_gym.typing import Floats, Ints, Mask
 from ata_gym.utils.memory import installed_memory
 from ata_gym.utils.ranges import FINITE, Within
@@ -172,6 +172,10 @@ class BatchState(ABC):
         for field in (self.round, self.started, self.runtime, self.total_worker_time):
             field[rows] = 0
         self.process.start_episode(rows, self.keys, self.episode, self.round)
+
+    def noise_keys(self) -> NoiseKeys:
+        """What the noise of the coming tasks depends on."""
+        return NoiseKeys(self.keys, self.episode, self.round, self.started)
 
     def next_round(self, rows: Mask | None = None) -> Mask:
         """Move some rows (None: all) to their next round; whether their episode has ended instead, shape (E,)."""

@@ -78,9 +78,8 @@ class DispatchState(BatchState):
     def step(self, action: NDArray[Any]) -> StepResult:
         """Go on to the next result of every row."""
         before = self.round_state
-        process = self.process
-        now = process.distributions, self.keys, self.episode, self.round, self.started
-        at = self._go_on(*now, before, action, self.scenario.budget, process.disturbances)
+        process, budget = self.process, self.scenario.budget
+        at = self._go_on(process.distributions, self.noise_keys(), before, action, budget, process.disturbances)
         if not self.simulated:
             check_completion(at, before, self.scenario.budget)
         self.started, self.round_state = at.started, at.round_state

@@ -44,7 +44,7 @@ class AllocationState(BatchState):
     def step(self, action: NDArray[np.integer[Any]]) -> StepResult:
         """Run one round of every row."""
         process, budget = self.process, self.scenario.budget
-        now = process.distributions, self.keys, self.episode, self.round, self.started, action, budget
+        now = process.distributions, self.noise_keys(), action, budget
         result = self.backend(*now) if process.disturbances is None else self.backend(*now, process.disturbances)
         if not self.simulated:
             check_round(result, action, budget)

@@ -58,8 +58,9 @@ def allocate_by_cost(
         mean, spread = np.where(available, mean, math.inf), np.where(available, spread, 0.0)
         never = never & available
     order = np.zeros(mean.shape[-1])
-    if keys is not None and never.any():
-        order = uniforms(keys, mean.shape[-1])
+    if never.any():
+        mean, spread = np.where(never, 0.0, mean), np.where(never, 0.0, spread)
+        order = order if keys is None else uniforms(keys, mean.shape[-1])
     allocation: Ints = beta_kernel(mean, spread, np.int64(budget), never, order)
     return allocation
 

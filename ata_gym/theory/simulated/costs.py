@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ata_gym.pools.distributions import NEVER, Distributions
 from ata_gym.pools.families import CODES
-from ata_gym.simulation.keys import permutations
+from ata_gym.simulation.keys import NoiseKeys, permutations
 from ata_gym.simulation.rounds import allocation_round, race_round
 from ata_gym.typing import Floats, Ints
 from ata_gym.utils.validation import whole_number
@@ -89,7 +89,7 @@ def simulate(times: ArrayLike, allocations: ArrayLike, budget: int, replicates: 
     blocks = -(-len(tasks) * replicates * (used.size + budget) // _BLOCK)
     for block in np.array_split(tasks, min(blocks, len(tasks))):
         before, rows = np.tile(started, (len(block), 1)), np.repeat(block, replicates, axis=0)
-        rounds = play(distributions, key, zeros, zeros, before, rows, budget)
+        rounds = play(distributions, NoiseKeys(key, zeros, zeros, before), rows, budget)
         costs.append([part.reshape(-1, replicates).mean(axis=1) for part in (rounds.round_time, rounds.worker_time)])
     return Costs(*(np.concatenate(parts) * unit for parts in zip(*costs, strict=True)))
 

@@ -12,10 +12,11 @@ import numpy as np
 from ata_gym.pools import Pool, deterministic, trace
 from ata_gym.pools.distributions import Distributions
 from ata_gym.scenarios import Scenario
+from ata_gym.simulation.keys import NoiseKeys
 from ata_gym.simulation.rounds import RoundResult, race_round
 from ata_gym.training.devices.workers import Worker, add, find_workers, replicate
 from ata_gym.training.trainer.trainer import Gradient, Trainer
-from ata_gym.typing import Ints, Keys
+from ata_gym.typing import Ints
 
 
 class DeviceClock:
@@ -96,10 +97,7 @@ class DeviceClock:
     def __call__(
         self,
         _distributions: Distributions,
-        keys: Keys,
-        episode: Ints,
-        round_index: Ints,
-        started: Ints,
+        noise_keys: NoiseKeys,
         allocation: Ints,
         budget: int,
     ) -> RoundResult:
@@ -112,8 +110,9 @@ class DeviceClock:
             replica.begin()
         times = self._run(allocation[0], budget)
         measured = trace([record or [1.0] for record in times]).distributions  # a worker without tasks takes no time
-        outcome = race_round(measured, keys, episode, round_index, np.zeros_like(started), allocation, budget)
-        return outcome._replace(started=started + outcome.started)
+        from_first = noise_keys._replace(started=np.zeros_like(noise_keys.started))
+        outcome = race_round(measured, from_first, allocation, budget)
+        return outcome._replace(started=noise_keys.started + outcome.started)
 
     def gradient(self) -> Gradient:
         """The mean gradient of the round that was run, for ``trainer.apply``."""

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ata_gym.simulation.dispatch import RoundState, dispatch_step
+from ata_gym.simulation.keys import NoiseKeys
 from ata_gym.theory.simulated.costs import Costs, replay
 
 Rule = Callable[..., np.ndarray]
@@ -22,7 +23,7 @@ def simulate_rules(times: np.ndarray, rules: list[Rule], budget: int, replicates
         started, state, age = before, RoundState.start(replicates, n, budget), np.zeros((replicates, n))
         for _ in range(budget):
             action = rule(state.missing, state.running, age)
-            at = dispatch_step(distributions, key, zeros, zeros, started, state, action, budget)
+            at = dispatch_step(distributions, NoiseKeys(key, zeros, zeros, started), state, action, budget)
             started, state, age = at.started, at.round_state, at.age
         costs.append((at.round_time.mean(), at.worker_time.mean()))
     return Costs(*np.transpose(costs))

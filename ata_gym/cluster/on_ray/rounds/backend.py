@@ -17,6 +17,7 @@ from ata_gym.cluster.trace_recorder import TraceRecorder
 from ata_gym.pools import Pool, deterministic
 from ata_gym.scenarios import Scenario
 from ata_gym.simulation.dispatch import Completion, RoundState
+from ata_gym.simulation.keys import NoiseKeys
 from ata_gym.simulation.rounds import RoundResult
 from ata_gym.typing import Bits, Floats, Ints, Worker
 from ata_gym.utils.closing import Closing
@@ -113,9 +114,7 @@ class ClusterBackend(Closing):
         if scenario.changes:
             raise ValueError("a cluster has real workers, which no changes=... can change: leave them out")
 
-    def __call__(
-        self, _distributions: Any, _keys: Any, _episode: Any, _round: Any, started: Ints, allocation: Ints, _budget: int
-    ) -> RoundResult:
+    def __call__(self, _distributions: Any, noise_keys: NoiseKeys, allocation: Ints, _budget: int) -> RoundResult:
         """Run a round; the arguments are those of ``race_round`` with one row.
 
         An error that a task function raises is raised here, and FloatingPointError, which names the worker, for a value
@@ -136,7 +135,7 @@ class ClusterBackend(Closing):
             worker=np.repeat(np.arange(len(times)), [len(own) for own in times])[None],
             duration=np.array([[time for own in times for time in own]]),
             elapsed=elapsed,
-            started=started + self._array(tasks.started).astype(np.int64),
+            started=noise_keys.started + self._array(tasks.started).astype(np.int64),
             round_time=np.array([tasks.round_time]),
             worker_time=np.array([sum(map(sum, times)) + elapsed.sum()]),
             lost=np.array([tasks.lost_tasks]),
@@ -145,10 +144,7 @@ class ClusterBackend(Closing):
     def dispatch(
         self,
         _distributions: Any,
-        _keys: Any,
-        _episode: Any,
-        _round: Any,
-        started: Ints,
+        noise_keys: NoiseKeys,
         round_state: RoundState,
         action: Bits,
         _budget: int,
@@ -194,7 +190,7 @@ class ClusterBackend(Closing):
             round_over=np.array([over]),
             round_time=at,
             worker_time=np.array([spent]),
-            started=started + (self._array(tasks.started) - sent).astype(np.int64),
+            started=noise_keys.started + (self._array(tasks.started) - sent).astype(np.int64),
             round_state=there,
         )
 
