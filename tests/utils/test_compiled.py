@@ -18,28 +18,22 @@ import sys
 import numba, numpy as np
 for _ in range(int(sys.argv[1])):
     numba.njit(lambda x: x)(1)  # numba counts what a process has compiled, and names kernels by that count
-from kernels import largest, total
+from kernels import least, most, total
 for _ in range(2):
-    assert total(np.arange(4.0)) == 6 and largest(np.arange(4.0)) == 3
+    assert total(np.arange(4.0)) == 6 and least(np.arange(4.0)) == 0 and most(np.arange(4.0)) == 3
 """
-KERNELS = """
-from ata_gym.utils.compiled import gufunc
-
+KERNELS = "from ata_gym.utils.compiled import gufunc\n" + "".join(f"""
 @gufunc("void(float64[:], float64[:])", "(n)->()")
-def total(x, out):
-    out[0] = x.sum()
-
-@gufunc("void(float64[:], float64[:])", "(n)->()")
-def largest(x, out):
-    out[0] = x.max()
-"""
+def {name}(x, out):
+    out[0] = x.{method}()
+""" for name, method in (("least", "min"), ("most", "max"), ("total", "sum")))  # fmt: skip
 
 
-@pytest.fixture
-def run(tmp_path):
-    """Start a process that calls both kernels, with a temporary folder of its own, on one cache."""
+def test_processes_share_a_whole_cache_and_mend_what_is_damaged(tmp_path):
+    """Whatever they compiled before, wherever their source lies, and with a temporary folder each, as in containers."""
+    cache = tmp_path / "cache" / "ata-gym"
 
-    def start(compiled_before=0, checkout="here"):
+    def start(compiled_before, checkout):
         (tmp_path / checkout).mkdir(exist_ok=True)
         (tmp_path / checkout / "kernels.py").write_text(KERNELS)
         temporary = tmp_path / f"tmp-{len(list(tmp_path.iterdir()))}"
@@ -49,54 +43,34 @@ def run(tmp_path):
         environment = {**os.environ, **{name: str(path) for name, path in paths.items()}}
         return subprocess.Popen([sys.executable, "-c", SCRIPT, str(compiled_before)], env=environment)
 
-    return start
+    def kept():
+        """The folders of the kernels in the order of their names, and what their files hold."""
+        return {
+            folder: {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+            for folder in sorted(cache.iterdir())
+        }
 
-
-def kernels(tmp_path):
-    """The folders of kernels in the cache, and the files of each."""
-    return {
-        folder: {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-        for folder in (tmp_path / "cache" / "ata-gym").iterdir()
-    }
-
-
-def test_processes_that_fill_the_cache_together_leave_it_whole(tmp_path, run):
-    """Also where each has a temporary folder of its own, as under a scheduler or in containers."""
-    together = [run(count) for count in range(4)]
-    assert [process.wait() for process in together] == [0] * 4
-    assert run().wait() == 0
-    assert [folder.name.split("-")[0] for folder in sorted(kernels(tmp_path))] == ["kernels.largest", "kernels.total"]
+    together = [start(count, "here") for count in range(2)]
+    assert [process.wait() for process in together] == [0, 0]
+    whole, made = kept(), {folder: folder.stat().st_ino for folder in cache.iterdir()}
+    assert [folder.name.split("-")[0] for folder in whole] == ["kernels.least", "kernels.most", "kernels.total"]
+    assert start(3, "beside").wait() == 0
+    assert {folder: folder.stat().st_ino for folder in cache.iterdir()} == made
+    for folder, how in zip(whole, ("flip", "cut", "remove"), strict=True):
+        for name, content in whole[folder].items():
+            middle = len(content) // 2
+            if how == "remove":
+                (folder / name).unlink()
+            elif how == "cut":
+                (folder / name).write_bytes(content[:middle])
+            elif name.name != SUMS:
+                (folder / name).write_bytes(content[:middle] + bytes([content[middle] ^ 0xFF]) + content[middle + 1 :])
+    assert start(2, "here").wait() == 0
+    for folder, files in kept().items():
+        assert files.keys() == whole[folder].keys()
+        sums = {line[66:]: line[:64] for line in files.pop(Path(SUMS)).decode().splitlines()}
+        assert sums == {name.as_posix(): hashlib.sha256(content).hexdigest() for name, content in files.items()}
     assert not any(list(temporary.iterdir()) for temporary in tmp_path.glob("tmp-*"))
-
-
-def damaged(path, how):
-    content = path.read_bytes()
-    if how == "flip" and path.name != SUMS:
-        middle = len(content) // 2
-        path.write_bytes(content[:middle] + bytes([content[middle] ^ 0xFF]) + content[middle + 1 :])
-    elif how == "cut":
-        path.write_bytes(content[: len(content) // 2])
-    elif how == "remove":
-        path.unlink()
-
-
-def test_a_later_process_compiles_nothing_unless_the_cache_is_damaged(tmp_path, run):
-    """Nor does one that has the source from another checkout."""
-    assert run().wait() == 0
-    folders = kernels(tmp_path)
-    before = {folder: folder.stat().st_ino for folder in folders}
-    assert run(3, checkout="beside").wait() == 0
-    assert {folder: folder.stat().st_ino for folder in kernels(tmp_path)} == before
-    for how in ("flip", "cut", "remove"):
-        for folder, files in folders.items():
-            for name in files:
-                damaged(folder / name, how)
-        assert run(2).wait() == 0
-        for folder, files in kernels(tmp_path).items():
-            assert files.keys() == folders[folder].keys()
-            sums = {line[66:]: line[:64] for line in files[Path(SUMS)].decode().splitlines()}
-            rest = {name.as_posix(): content for name, content in files.items() if name.name != SUMS}
-            assert sums == {name: hashlib.sha256(content).hexdigest() for name, content in rest.items()}
 
 
 HELPERS = '''

@@ -100,21 +100,16 @@ def test_a_signal_while_a_kernel_is_compiled_is_raised_when_it_is_ready(monkeypa
     assert len(count) == 1
 
 
-def ctrl_c(times):
-    with stop_requested():
-        for _ in range(times):
-            os.kill(os.getpid(), signal.SIGINT)
-        raise ZeroDivisionError
+@pytest.mark.parametrize(("times", "error"), [(1, ZeroDivisionError), (2, KeyboardInterrupt)])
+def test_a_second_signal_is_raised_at_once_and_an_error_inside_the_block_is_not_hidden(times, error):
+    def run():
+        with stop_requested():
+            for _ in range(times):
+                os.kill(os.getpid(), signal.SIGINT)
+            raise ZeroDivisionError
 
-
-def test_a_second_signal_is_raised_at_once():
-    with pytest.raises(KeyboardInterrupt):
-        ctrl_c(2)
-
-
-def test_an_error_inside_the_block_is_not_hidden():
-    with pytest.raises(ZeroDivisionError):
-        ctrl_c(1)
+    with pytest.raises(error):
+        run()
 
 
 def test_another_thread_gets_no_signals():

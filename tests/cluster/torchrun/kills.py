@@ -6,29 +6,21 @@ import json
 import os
 import signal
 import time
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import numpy as np
 
-from tests.cluster.torchrun.processes import CONTEXT, on_ranks
+from tests.cluster.torchrun.processes import as_torchrun, on_ranks
 from tests.waiting import PATIENCE, until
 
 
 def attempt(rng: np.random.Generator, folder: Path, ranks: int = 3, kills: int = 2, rounds: int = 60) -> None:
     """Kill random ranks in random moments, and look at what was trained."""
-    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
-
     from tests.cluster.torchrun import elastic
 
-    config = LaunchConfig(
-        1, 1, ranks, rdzv_backend="c10d", rdzv_endpoint="127.0.0.1:0", local_addr="127.0.0.1", run_id=folder.name,
-        max_restarts=kills, monitor_interval=0.1, start_method=CONTEXT.get_start_method(),
-    )  # fmt: skip
-    with mock.patch.dict(os.environ, TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1"), ThreadPoolExecutor(1) as beside:
-        running = beside.submit(elastic_launch(config, elastic.train), folder, rounds)  # as torchrun does
+    with as_torchrun(elastic.train, folder, rounds, size=ranks, restarts=kills) as running:
         for number in range(kills):
             _kill(rng, folder, ranks, number, running)
         running.result(PATIENCE)

@@ -6,8 +6,11 @@ import multiprocessing
 import os
 import tempfile
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any
+from unittest import mock
 
 from tests.waiting import PATIENCE
 
@@ -38,6 +41,19 @@ def on_ranks(size: int, work: Callable[..., Any], *arguments: Any, backend: str 
             pipe.close()
         raise RuntimeError(failed[0])
     return [answer for _, answer in answers]
+
+
+@contextmanager
+def as_torchrun(work: Callable[..., Any], *arguments: Any, size: int, restarts: int = 0) -> Iterator[Future[Any]]:
+    """The end of ``work(*arguments)`` in processes that torchrun's own agent starts, in another thread."""
+    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+    config = LaunchConfig(
+        1, 1, size, rdzv_backend="c10d", rdzv_endpoint="127.0.0.1:0", local_addr="127.0.0.1", run_id="test",
+        max_restarts=restarts, monitor_interval=0.1, start_method=CONTEXT.get_start_method(),
+    )  # fmt: skip
+    with mock.patch.dict(os.environ, TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1"), ThreadPoolExecutor(1) as beside:
+        yield beside.submit(elastic_launch(config, work), *arguments)
 
 
 def _answer(pipe: Any) -> tuple[bool, Any]:

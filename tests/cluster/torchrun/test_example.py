@@ -1,10 +1,10 @@
 """The example script under torchrun: it learns who is slow, and a checkpoint goes on with another number of workers."""
 
+import contextlib
 import os
 import re
 import runpy
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
@@ -18,23 +18,29 @@ pytest.importorskip("sklearn")
 pytest.importorskip("tensorboard")
 
 from tests.cluster.torchrun import kills  # noqa: E402
+from tests.cluster.torchrun.processes import as_torchrun  # noqa: E402
 
 SCRIPT = Path(__file__).parents[3] / "notebooks" / "cluster" / "train.py"
+
+
+def run_script(folder, *options):
+    """What torchrun does in each process; what it prints goes into a file."""
+    os.chdir(folder)
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    if torch.cuda.device_count() < 2:
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    sys.argv = [str(SCRIPT), *options]
+    with Path(f"said-{os.environ['RANK']}").open("w") as said, contextlib.redirect_stdout(said):
+        runpy.run_path(str(SCRIPT), run_name="__main__")
 
 
 def test_it_learns_saves_and_goes_on(tmp_path, monkeypatch, capsys):
     """Under torchrun, and then as the only rank, in this process."""
     common = ("--budget", "12", "--emulate", "0.002,0.04", "--policy", "certainty-equivalence", "--save-every", "7")
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(SCRIPT)]
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
-    if torch.cuda.device_count() < 2:
-        environment["CUDA_VISIBLE_DEVICES"] = ""
-    done = subprocess.run(
-        [*torchrun, *common, "--steps", "21", "--tensorboard", "board"],
-        cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=PATIENCE, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    lines = done.stdout.splitlines()
+    options = (*common, "--steps", "21", "--tensorboard", "board")
+    with as_torchrun(run_script, tmp_path, *options, size=2) as running:
+        running.result(PATIENCE)
+    lines = (tmp_path / "said-0").read_text().splitlines()
     assert [line.partition(":")[0] for line in lines] == ["round 1", "round 21"]
     tasks = [[int(count) for count in re.findall(r"/\d (\d+)", line.partition("; ")[2])] for line in lines]
     assert tasks[0] == [6, 6]

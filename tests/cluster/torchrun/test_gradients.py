@@ -3,10 +3,14 @@
 import numpy as np
 import pytest
 
-pytest.importorskip("torch")
+torch = pytest.importorskip("torch")
 
-from tests.cluster.torchrun.processes import on_ranks
-from tests.cluster.torchrun.training import train
+from torch import nn  # noqa: E402
+from torch.utils.data import DataLoader  # noqa: E402
+
+from ata_gym.cluster import TaskSampler, TorchAllocator  # noqa: E402
+from tests.cluster.torchrun.processes import on_ranks  # noqa: E402
+from tests.cluster.torchrun.training import Net, build, data, train, whole  # noqa: E402
 
 
 def alone(budget, rounds):
@@ -62,25 +66,24 @@ def test_tasks_computed_together_larger_tasks_and_gradients_of_several_rounds():
     assert not np.allclose(one["together", "plain"]["weights"][0], one["accumulated", "plain"]["weights"][0])
 
 
-def normalised():
-    """Running statistics after a round of 3 tasks, of 2 samples each, on this rank; and the number of its tasks."""
-    import torch
-    from torch import nn
-    from torch.utils.data import DataLoader
-
-    from ata_gym.cluster import TaskSampler, TorchAllocator
-    from tests.cluster.torchrun.training import data
-
-    pairs, model, allocator = data(), nn.BatchNorm1d(5), TorchAllocator(3, "uta")
-    loader = DataLoader(pairs, batch_sampler=TaskSampler(allocator, pairs, samples=2))
+def one_round(model, allocator, samples=1, beside=lambda _: None):
+    """A round of squares, in which another function sees the samples too; the number of tasks of this rank."""
+    pairs = data()
+    loader = DataLoader(pairs, batch_sampler=TaskSampler(allocator, pairs, samples=samples))
     with allocator.round() as share:
-        own = nn.BatchNorm1d(5)
         for x, _ in share.take(loader):
-            own(x)
+            beside(x)
             share.backward(model(x).square().mean())
         share.reduce(model)
+    return share.tasks
+
+
+def normalised():
+    """Running statistics after a round of 3 tasks, of 2 samples each, on this rank; and the number of its tasks."""
+    model, own = nn.BatchNorm1d(5), nn.BatchNorm1d(5)
+    tasks = one_round(model, TorchAllocator(3, "uta"), samples=2, beside=own)
     assert torch.isfinite(model.weight.grad).all()
-    return share.tasks, own.running_mean.numpy(), model.running_mean.numpy()
+    return tasks, own.running_mean.numpy(), model.running_mean.numpy()
 
 
 def test_running_statistics_are_means_over_the_tasks():
@@ -91,20 +94,7 @@ def test_running_statistics_are_means_over_the_tasks():
 
 
 def wrapped_but_not_told():
-    import torch
-    from torch.nn.functional import cross_entropy
-    from torch.utils.data import DataLoader
-
-    from ata_gym.cluster import TaskSampler, TorchAllocator
-    from tests.cluster.torchrun.training import build, data
-
-    pairs, model, allocator = data(), build("ddp"), TorchAllocator(2, "uta")
-    loader = DataLoader(pairs, batch_sampler=TaskSampler(allocator, pairs))
-    with allocator.round() as share:
-        for x, y in share.take(loader):
-            share.backward(cross_entropy(model(x), y))
-        share.reduce(model)
-    return torch.zeros(1)
+    one_round(build("ddp"), TorchAllocator(2, "uta"))
 
 
 def test_a_model_that_communicates_must_be_told_of():
@@ -113,32 +103,19 @@ def test_a_model_that_communicates_must_be_told_of():
 
 
 def frozen_and_thawed():
-    import torch
-    from torch.utils.data import DataLoader
-
-    from ata_gym.cluster import TaskSampler, TorchAllocator
-    from tests.cluster.torchrun.training import Net, data, whole
-
-    pairs, model, allocator, seen = data(), Net(), TorchAllocator(3, "uta"), []
-    loader = DataLoader(pairs, batch_sampler=TaskSampler(allocator, pairs))
+    model, allocator, seen = Net(), TorchAllocator(3, "uta"), []
     for trained in (True, False, True):
         model.first.requires_grad_(trained)
-        with allocator.round() as share:
-            for x, _ in share.take(loader):
-                share.backward(model(x).square().mean())
-            share.reduce(model)
+        one_round(model, allocator)
         seen.append([None if p.grad is None else whole(p.grad) for p in model.parameters()])
         model.zero_grad()
-    return torch.is_grad_enabled(), seen
+    return seen
 
 
 def test_layers_may_be_frozen_and_thawed_between_rounds():
-    (_, one), (_, other), ((_, alone),) = *on_ranks(2, frozen_and_thawed), on_ranks(1, frozen_and_thawed)
-    assert [[gradient is None for gradient in step[:3]] for step in one] == [
-        [False] * 3,
-        [True, True, False],
-        [False] * 3,
-    ]
+    one, other, (alone,) = *on_ranks(2, frozen_and_thawed), on_ranks(1, frozen_and_thawed)
+    absent = [[gradient is None for gradient in step[:3]] for step in one]
+    assert absent == [[False] * 3, [True, True, False], [False] * 3]
     for ranks in zip(one, other, alone, strict=True):
         for first, second, expected in zip(*ranks, strict=True):
             assert (first is None) == (second is None) == (expected is None)
