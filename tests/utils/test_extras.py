@@ -1,3 +1,4 @@
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -56,11 +57,17 @@ def test_the_command_without_its_extra_says_one_sentence(missing, monkeypatch):
     assert ended.value.code == f"The command ata-gym needs {missing}: {cure}"
 
 
-@pytest.mark.parametrize("start", [["-m", "ata_gym"], ["-c", "from ata_gym.__main__ import main; main()"]])
-def test_the_command_names_itself_however_it_is_started(start):
-    done = subprocess.run([sys.executable, *start, "--help"], capture_output=True, text=True, check=True)
-    assert "Usage: ata-gym " in done.stdout
-    assert done.stderr == ""
+@pytest.mark.filterwarnings("ignore:'ata_gym.__main__' found in sys.modules:RuntimeWarning")
+@pytest.mark.parametrize("start", [command.main, lambda: runpy.run_module("ata_gym", run_name="__main__")])
+def test_the_command_names_itself_however_it_is_started(start, monkeypatch, capsys):
+    monkeypatch.setattr("ata_gym.utils.streams.outlive_readers", lambda: None)
+    monkeypatch.setattr(command, "outlive_readers", lambda: None)
+    monkeypatch.setattr(sys, "argv", ["another", "--help"])
+    with pytest.raises(SystemExit) as ended:
+        start()
+    assert ended.value.code == 0
+    said = capsys.readouterr()
+    assert ("Usage: ata-gym " in said.out, said.err) == (True, "")
 
 
 def test_an_object_of_a_module_in_the_current_folder_is_found(tmp_path, monkeypatch):
@@ -68,6 +75,8 @@ def test_an_object_of_a_module_in_the_current_folder_is_found(tmp_path, monkeypa
     monkeypatch.setattr(sys, "path", [place for place in sys.path if place not in ("", str(tmp_path))])
     (tmp_path / "only_here.py").write_text("THERE = 3\nimport json\n")
     (tmp_path / "json.py").write_text("raise RuntimeError")
+    assert load_object("thing", "math:floor")(1.5) == 1
+    assert str(tmp_path) not in sys.path
     with pytest.raises(ValueError, match="there is no thing 'nowhere:X': No module named 'nowhere'"):
         load_object("thing", "nowhere:X")
     assert load_object("thing", "only_here:THERE") == 3
@@ -76,8 +85,8 @@ def test_an_object_of_a_module_in_the_current_folder_is_found(tmp_path, monkeypa
     monkeypatch.delitem(sys.modules, "only_here")
 
 
-def test_files_in_the_current_folder_are_imported_only_where_they_are_named(tmp_path):
-    for name in ("cffi", "scipy", "polars", "llvmlite"):
+def test_a_file_that_is_named_is_found_by_all_processes_and_takes_the_place_of_no_package(tmp_path):
+    for name in ("scipy", "polars", "llvmlite"):
         (tmp_path / f"{name}.py").write_text("raise SystemExit('imported')\n")
     (tmp_path / "mine.py").write_text(
         "from ata_gym import allocate\nfrom ata_policies import AllocationPolicy\n"
@@ -89,11 +98,9 @@ def test_files_in_the_current_folder_are_imported_only_where_they_are_named(tmp_
     if not script.exists():
         pytest.skip("the console script is not installed")
     line = "bench --scenario icml2025-regret --rounds 3 --seeds 1 --jobs 2 --out out --policies"
-    for policies in ("uta", "uta,mine:Mine"):
-        done = subprocess.run(
-            [script, *line.split(), policies], cwd=tmp_path, capture_output=True, text=True, check=False
-        )
-        assert (done.returncode, done.stderr) == (0, "")
+    command = [script, *line.split(), "uta,mine:Mine"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 _WITHOUT_TORCH = """

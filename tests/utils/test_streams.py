@@ -12,30 +12,20 @@ import pytest
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="needs the pipes of POSIX")
 
-COMMAND = [sys.executable, "-m", "ata_gym", "methods"]
+COMMAND = shlex.join([sys.executable, "-m", "ata_gym"])
 
 
-def test_a_closed_stdout_is_no_fault(tmp_path):
-    shell = f"{shlex.join(COMMAND)} >&- 2>{shlex.quote(str(tmp_path / 'errors'))}"
-    assert subprocess.run(["sh", "-c", shell], check=False).returncode == 0
-    assert (tmp_path / "errors").read_text() == ""
-
-
-@pytest.mark.parametrize("gone", ["stdout", "stderr"])
-def test_a_reader_that_has_gone_is_no_fault(gone):
-    """The unread stream is a pipe without a reader; the other one is read."""
+def test_a_reader_that_has_gone_is_no_fault():
     reader, writer = os.pipe()
     os.close(reader)
-    other = "stderr" if gone == "stdout" else "stdout"
-    command = COMMAND if gone == "stdout" else [*COMMAND[:-1], "report", "nowhere"]
-    ended = subprocess.run(command, **{gone: writer, other: subprocess.PIPE}, text=True, check=False)
+    ended = subprocess.run(f"{COMMAND} --version", shell=True, stdout=writer, stderr=subprocess.PIPE, check=False)
+    assert (ended.returncode, ended.stderr) == (0, b"")
+    ended = subprocess.run(f"{COMMAND} --nothing >&-", shell=True, stderr=writer, check=False)
+    assert ended.returncode == 2
     os.close(writer)
-    assert ended.returncode == (0 if gone == "stdout" else 2)
-    assert getattr(ended, other) == ""
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-def test_a_full_disk_is_one_sentence(tmp_path):
-    shell = f"{shlex.join(COMMAND)} >/dev/full 2>{shlex.quote(str(tmp_path / 'errors'))}"
-    assert subprocess.run(["sh", "-c", shell], check=False).returncode == 2
-    assert (tmp_path / "errors").read_text() == "ata-gym: [Errno 28] No space left on device\n"
+def test_a_full_disk_is_one_sentence():
+    ended = subprocess.run(f"{COMMAND} methods >/dev/full", shell=True, stderr=subprocess.PIPE, check=False)
+    assert (ended.returncode, ended.stderr) == (2, b"ata-gym: [Errno 28] No space left on device\n")
