@@ -89,26 +89,21 @@ def test_a_checksum_finds_ranks_that_decide_differently():
         assert same
 
 
-def other_budgets():
-    import torch.distributed as dist
-
-    TorchAllocator(4 + dist.get_rank())
-
-
-def same_names():
-    TorchAllocator(4, name="gpu")
-
-
 @pytest.mark.parametrize(
-    ("work", "sentence"),
+    ("budgets", "names", "sentence"),
     [
-        (other_budgets, "budget must be the same on every rank: it is 4 on .*/0 and 5 on .*/1"),
-        (same_names, r"each rank needs a worker's name of its own, and \['gpu'\] stand for several"),
+        ((4, 5), (None, None), "budget must be the same on every rank: it is 4 on .*/0 and 5 on .*/1"),
+        ((4, 4), ("gpu", "gpu"), r"each rank needs a worker's name of its own, and \['gpu'\] stand for several"),
     ],
 )
-def test_ranks_must_agree_on_what_they_are(work, sentence):
+def test_ranks_must_agree_on_what_they_are(budgets, names, sentence):
     with pytest.raises(RuntimeError, match=sentence):
-        on_ranks(2, work)
+        on_ranks(2, made_of_each, budgets, names)
+
+
+def made_of_each(budgets, names):
+    rank = torch.distributed.get_rank()
+    TorchAllocator(budgets[rank], name=names[rank])
 
 
 class Told:
@@ -242,36 +237,6 @@ def stop_early(share, loader):
     share.reduce()
 
 
-def forget_backward(share, loader):
-    for _ in share.take(loader):
-        pass
-    share.reduce()
-
-
-def forget_reduce(share, loader):
-    compute(share, loader)
-
-
-def backward_outside(share, _):
-    share.backward(torch.ones((), requires_grad=True))
-
-
-def no_scalar(share, loader):
-    for x, _ in share.take(loader):
-        share.backward(nn.Linear(5, 1)(x))
-
-
-def too_many(share, _):
-    with share.timed(4):
-        pass
-
-
-def reduce_twice(share, loader):
-    compute(share, loader)
-    share.reduce()
-    share.reduce()
-
-
 def sparse(share, loader):
     model = nn.Embedding(3, 1, sparse=True)
     for _ in share.take(loader):
@@ -283,15 +248,16 @@ def sparse(share, loader):
     ("mistake", "sentence"),
     [
         (stop_early, "of the 3 tasks of this share are computed"),
-        (forget_backward, r"call share.backward\(loss\)"),
-        (forget_reduce, "call share.reduce"),
-        (backward_outside, "inside the loop"),
-        (no_scalar, "must be a scalar"),
-        (too_many, "has 3 tasks, and 0 are done: 4 more"),
-        (reduce_twice, "reduced once"),
+        (lambda share, loader: (list(share.take(loader)), share.reduce()), r"call share.backward\(loss\)"),
+        (compute, "call share.reduce"),
+        (lambda share, _: share.backward(torch.ones((), requires_grad=True)), "inside the loop"),
+        (lambda share, loader: [share.backward(x * torch.ones((), requires_grad=True)) for x, _ in share.take(loader)],
+         "must be a scalar"),
+        (lambda share, _: share.timed(4).__enter__(), "has 3 tasks, and 0 are done: 4 more"),
+        (lambda share, loader: (compute(share, loader), share.reduce(), share.reduce()), "reduced once"),
         (sparse, "sparse"),
     ],
-)
+)  # fmt: skip
 @pytest.mark.usefixtures("alone")
 def test_a_mistake_gets_a_sentence_and_the_round_can_be_repeated(mistake, sentence):
     allocator, pairs = TorchAllocator(3), data()
