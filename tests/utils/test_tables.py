@@ -35,14 +35,8 @@ def test_what_others_write_to_stderr_is_not_lost(capfd):
 @pytest.mark.parametrize(
     ("said", "ours"),
     [
-        (
-            "found more fields than defined in 'Schema'\n\nConsider setting 'truncate_ragged_lines=True'.",
-            "a line has more",
-        ),
-        (
-            "could not parse `x` as dtype `i64`\n\nYou might want to try:\n- increasing `infer_schema_length`",
-            "could not parse `x` as dtype `i64`$",
-        ),
+        ("found more fields than defined in 'Schema'\n\nConsider 'truncate_ragged_lines=True'.", "a line has more"),
+        ("could not parse `x` as dtype `i64`\n\nYou might want to try", "could not parse `x` as dtype `i64`$"),
         ("no data: empty CSV", "no data: empty CSV$"),
     ],
 )
