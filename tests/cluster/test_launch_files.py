@@ -37,12 +37,8 @@ def torchrun_command() -> list[str]:
     return words[words.index("torch.distributed.run") + 1 :]
 
 
-def test_bash_reads_the_script():
-    subprocess.run(["bash", "-n", SLURM], check=True)
-    assert SCRIPT.startswith("#!/usr/bin/env bash\n")
-
-
 def test_every_variable_of_the_script_is_quoted_and_set():
+    assert SCRIPT.startswith("#!/usr/bin/env bash\n")
     code = "\n".join(code_lines())
     bare = re.sub(r'"[^"]*"', "", code)
     assert not re.findall(r"\$\{?\w.*", bare)

@@ -26,43 +26,24 @@ def test_every_round_has_b_results_of_its_own(watched):
     watched.check_samples()
 
 
-def test_values_are_those_of_a_direct_computation(watched):
-    def gradient(_, weights, sample):
-        import numpy as np
-
-        data = np.random.default_rng(sample).normal(size=3)
-        return (data @ np.array(weights) - 1.0) * data
-
-    weights = (1.0, 2.0, 3.0)
-    for _ in range(2):
-        done = watched.round(weights, gradient)
-        values = np.array([value[0] for value in done.values])
-        assert np.array_equal(values, [gradient("here", weights, sample) for sample in done.indices])
-        weights = tuple((weights - 0.1 * values.mean(axis=0)).tolist())
-
-
 def test_an_error_of_a_task_names_the_worker_and_ends_the_round(watched):
-    def fails(_worker, _argument, sample):
+    def raises(_worker, _argument, sample):
         raise ZeroDivisionError(f"sample {sample}")
 
-    state = watched.runner.state_dict()
-    with pytest.raises(ZeroDivisionError, match=r"worker '[ab]' raised it in the task of sample \d"):
-        watched.round("bad", fails)
-    assert watched.runner.state_dict() == state
-    watched.round("good")
-
-
-def test_a_value_that_is_not_finite_is_refused_with_the_name_of_its_worker(watched):
-    def fails(*_):
+    def is_infinite(*_):
         import numpy as np
 
         return {"loss": 1.0, "gradient": [np.array([0.0, np.inf], np.float32), None]}
 
-    state = watched.runner.state_dict()
-    with pytest.raises(FloatingPointError, match=r"worker '[ab]' computed a value for sample \d+ that is not finite"):
-        watched.round("bad", fails)
-    assert watched.runner.state_dict() == state
-    watched.round("good")
+    for fails, error, sentence in (
+        (raises, ZeroDivisionError, r"worker '[ab]' raised it in the task of sample \d"),
+        (is_infinite, FloatingPointError, r"worker '[ab]' computed a value for sample \d+ that is not finite"),
+    ):
+        state = watched.runner.state_dict()
+        with pytest.raises(error, match=sentence):
+            watched.round("bad", fails)
+        assert watched.runner.state_dict() == state
+        watched.round("good")
 
 
 def test_an_interrupt_leaves_the_runner_usable(watched, tmp_path):

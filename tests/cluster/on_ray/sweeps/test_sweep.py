@@ -177,16 +177,15 @@ def rounds_of(checkpoint: Path) -> int:
         return 0
 
 
-@pytest.mark.parametrize("how", ["KILL", "TERM"])
-def test_a_local_run_goes_on_where_the_driver_was_ended(cluster, local, tmp_path, how):
+def test_a_local_run_goes_on_where_the_driver_was_ended(cluster, local, tmp_path):
     command = [sys.executable, "-m", "ata_gym", *LINE.split(), "--out", str(tmp_path)]
     on_ray = [*command, "--workers", "ray", "--address", cluster.address]
     process = subprocess.Popen(on_ray, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     until(lambda: list(tmp_path.rglob("*.npz")), process)
-    process.send_signal(signal.Signals[f"SIG{how}"])
+    process.terminate()
     said, told = process.communicate(timeout=PATIENCE)
     stopped = "ata-gym: stopped by SIGTERM; the same command goes on from here\n"
-    assert (process.returncode, said, without_progress(told)) == {"KILL": (-9, "", ""), "TERM": (143, "", stopped)}[how]
+    assert (process.returncode, said, without_progress(told)) == (143, "", stopped)
     played = experiment()
     assert play_all(played, POLICIES, open_folder(tmp_path, played.config()), CostRun, Effort(jobs=1)) == {}
     assert contents(tmp_path) == contents(local / "1")
@@ -244,7 +243,6 @@ def test_a_node_with_other_code_is_refused(tmp_path, monkeypatch):
     [
         ("--address auto", "--address only goes with --workers ray"),
         ("--workers ray --address here", "--address must be auto, or host:port of a Ray cluster's head"),
-        ("--workers ray --address 127.0.0.1:65537", "--address must be auto, or host:port of a Ray cluster's head"),
         ("--workers ray --address 127.0.0.1:1", "no Ray cluster can be joined at 127.0.0.1:1"),
     ],
 )
