@@ -217,20 +217,17 @@ def test_a_policy_that_exits_in_mid_run_leaves_the_others_their_results(run, tmp
 @pytest.mark.skipif(os.name == "nt", reason="needs the signals of POSIX")
 def test_modules_of_the_current_folder_play_in_worker_processes_and_one_that_is_killed_is_told(tmp_path):
     fast, slow = (f"my_policies:Fails:at=1000:worker={worker}" for worker in (0, 3))
-    policies = f"my_policies:Fails:how=kill,my_policies:Fails:how=odd,my_policies:Fails,{fast},{slow},ofta"
+    policies = f"my_policies:Fails:how=kill,my_policies:Fails:how=odd,{fast},{slow}"
     line = f"bench --scenario icml2025-regret --rounds 60 --seeds 1 --jobs 2 --out out --policies {policies}"
     command = [Path(sys.executable).with_name("ata-gym"), *line.split()]
     played = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=PATIENCE)
     assert played.returncode == 1
-    odd, killed, raised = sorted(
-        without_progress(played.stderr).splitlines(), key=lambda line: ("odd" not in line, "kill" not in line)
-    )
+    killed, odd = sorted(without_progress(played.stderr).splitlines())
     assert killed.startswith(
         "ata-gym: my_policies:Fails:how=kill failed: its worker process was killed by the system, often for lack of "
     )
     assert f"Odd: lost its way ({place_of_line('raise Odd')}) (see " in odd  # cannot be made again from its message
-    assert f"RuntimeError: lost its way ({place_of_line('raise RuntimeError')}) (see " in raised
-    assert all(f" {name} " in played.stdout for name in (fast, slow, "ofta"))
+    assert all(f" {name} " in played.stdout for name in (fast, slow))
     runtimes = [pl.read_parquet(Folder(tmp_path / "out").result(name))["runtime"][-1] for name in (fast, slow)]
     assert runtimes[1] > 2 * runtimes[0]  # worker 3 is four times as slow as worker 0
 
