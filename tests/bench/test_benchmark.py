@@ -222,7 +222,6 @@ def test_expected_round_times_of_several_allocations_are_those_of_each():
     each = [expected_round_time(families, allocation) for allocation in allocations]
     assert expected_round_times(families, allocations) == pytest.approx(each, rel=1e-5)
     some = np.array([[1, 1, 0, 0], [0, 2, 0, 0], [0, 0, 0, 0]])
-    some = np.array([[1, 1, 0, 0], [0, 2, 0, 0], [0, 0, 0, 0]])
     assert expected_round_times(pareto(0.9, 1.0) + POOL, some) == pytest.approx([np.inf, 2.0, 0.0])
 
 

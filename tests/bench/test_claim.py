@@ -15,34 +15,38 @@ from ata_gym.bench.experiment.store import open_folder
 from ata_gym.utils import manifest
 from tests.waiting import PATIENCE
 
-CLAIM = """
+OPEN = """
 import sys
-from pathlib import Path
-from ata_gym.bench.experiment.claim import claim
+from ata_gym.bench.experiment.store import open_folder
 try:
-    held = claim(Path(sys.argv[1]))
+    open_folder(sys.argv[1], {"rounds": int(sys.argv[2])})
 except ValueError as error:
     sys.exit(str(error))
 """
 
 
-def another_process(path):
-    command = [sys.executable, "-c", CLAIM, path]
-    return subprocess.run(command, check=False, capture_output=True, text=True, timeout=PATIENCE)
+def others(path, *rounds):
+    """The exit codes of processes that open the folder side by side, with the last line that each wrote."""
+    started = [
+        subprocess.Popen([sys.executable, "-c", OPEN, path, str(one)], stderr=subprocess.PIPE, text=True)
+        for one in rounds
+    ]
+    errors = [process.communicate(timeout=PATIENCE)[1] for process in started]
+    return sorted((process.returncode, error) for process, error in zip(started, errors, strict=True))
 
 
 def test_a_folder_is_one_processes_until_it_lets_go(tmp_path):
     path = tmp_path / "out"
-    folder = open_folder(path, {})
-    refused = another_process(path)
-    assert refused.returncode == 1
-    assert f"is in use by process {os.getpid()} on " in refused.stderr
+    folder = open_folder(path, {"rounds": 1})
+    ((code, error),) = others(path, 1)
+    assert code == 1
+    assert f"is in use by process {os.getpid()} on " in error
     copy = pickle.loads(pickle.dumps(folder))  # as a worker process gets it
     assert copy == folder
     assert copy.claim is None
     del folder
     gc.collect()
-    assert another_process(path).returncode == 0
+    assert others(path, 1) == [(0, "")]
     assert sorted(file.name for file in path.iterdir()) == [
         LOCK, ".ata-gym.sums.lock", manifest.NAME, "checkpoints", "config.json", "results",
     ]  # fmt: skip
@@ -66,9 +70,10 @@ sys.stdin.read()
     holder = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert holder.stdout is not None
     assert holder.stdout.readline() == "ready\n"
-    assert f"in use by process {holder.pid} " in another_process(tmp_path / "out").stderr
+    with pytest.raises(ValueError, match=f"in use by process {holder.pid} "):
+        claim(tmp_path / "out")
     holder.communicate(timeout=PATIENCE)
-    assert another_process(tmp_path / "out").returncode == 0
+    claim(tmp_path / "out")
 
 
 def test_a_process_may_claim_what_it_holds(tmp_path):
@@ -107,15 +112,7 @@ def test_a_folder_without_a_name_is_refused(tmp_path, monkeypatch):
 
 
 def test_of_two_configurations_started_together_one_is_refused_in_words(tmp_path):
-    command = [sys.executable, "-m", "ata_gym", "bench", "--scenario", "icml2025-regret", "--policies", "uta"]
-    started = [
-        subprocess.Popen(
-            [*command, "--rounds", rounds, "--seeds", "1", "--out", str(tmp_path / "out")],
-            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-        )
-        for rounds in ("20", "30")
-    ]  # fmt: skip
-    errors = [process.communicate(timeout=PATIENCE)[1] for process in started]
-    codes = [process.returncode for process in started]
-    assert sorted(codes) == [0, 2], errors
-    assert any(words in errors[codes.index(2)] for words in ("is in use by", "another configuration"))
+    taken, (code, error) = others(tmp_path / "out", 20, 30)
+    assert taken == (0, "")
+    assert code == 1
+    assert any(words in error for words in ("is in use by", "another configuration"))

@@ -21,8 +21,6 @@ COMMAND = ["-m", "ata_gym", "bench", "--scenario", "icml2025-regret", "--policie
     [
         ("numpy", signal.SIGTERM),
         ("gymnasium", signal.SIGINT),
-        ("typer", signal.SIGTERM),
-        ("ata_gym.cli", signal.SIGINT),
         ("ata_gym.cli", signal.SIGTERM),
     ],
 )
