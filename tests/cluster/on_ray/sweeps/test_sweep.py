@@ -177,15 +177,16 @@ def rounds_of(checkpoint: Path) -> int:
         return 0
 
 
-def test_a_local_run_goes_on_where_the_driver_was_ended(cluster, local, tmp_path):
+@pytest.mark.parametrize("how", ["KILL", "TERM"])
+def test_a_local_run_goes_on_where_the_driver_was_ended(cluster, local, tmp_path, how):
     command = [sys.executable, "-m", "ata_gym", *LINE.split(), "--out", str(tmp_path)]
     on_ray = [*command, "--workers", "ray", "--address", cluster.address]
     process = subprocess.Popen(on_ray, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     until(lambda: list(tmp_path.rglob("*.npz")), process)
-    process.terminate()
+    process.send_signal(signal.Signals[f"SIG{how}"])
     said, told = process.communicate(timeout=PATIENCE)
     stopped = "ata-gym: stopped by SIGTERM; the same command goes on from here\n"
-    assert (process.returncode, said, without_progress(told)) == (143, "", stopped)
+    assert (process.returncode, said, without_progress(told)) == {"KILL": (-9, "", ""), "TERM": (143, "", stopped)}[how]
     played = experiment()
     assert play_all(played, POLICIES, open_folder(tmp_path, played.config()), CostRun, Effort(jobs=1)) == {}
     assert contents(tmp_path) == contents(local / "1")
