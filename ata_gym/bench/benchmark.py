@@ -17,7 +17,7 @@ from ata_gym.bench.cost_regret import CostRun, least_cost, with_cost_regret
 from ata_gym.bench.experiment.experiment import Experiment
 from ata_gym.bench.experiment.jobs import Effort, Failures, Runner, on_this_machine, play_jobs
 from ata_gym.bench.experiment.run import Job
-from ata_gym.bench.experiment.store import Folder, finished, open_folder, withdraw_if_empty
+from ata_gym.bench.experiment.store import Folder, open_folder, withdraw_if_empty
 from ata_gym.bench.given import Policies, by_name
 from ata_gym.bench.page.experiment_page import origin, read_tasks
 from ata_gym.bench.page.live import Live
@@ -164,8 +164,7 @@ class _Played:
         for name in self.sources.keys() & {*done}:
             _write_source(self.folder.source(name), self.sources[name])
         records = with_cost_regret(self.folder.results(done), self.note["least_cost"])
-        files = {name: self.folder.allocations(name) for name in done}
-        tasks = {name: read_tasks(file) for name, file in files.items() if finished(file)}
+        tasks = read_tasks(self.folder, done)
         return Part(self.experiment, records, tasks, self.note, origin([self.folder.result(name) for name in done]))
 
 

@@ -18,8 +18,8 @@ from ata_gym.typing import Floats
 
 REGRETS = (
     "Proxy regret is that of max a_i mu_i, which ATA minimises; cost regret is that of the expected round time + price "
-    "x worker time, which our defaults minimise. The two are least at different allocations, so that a policy that "
-    "finds one of these has a regret of the other kind that grows with every round."
+    "x worker time, which our defaults minimise. Where the two are least at different allocations, a policy that finds "
+    "one of these has a regret of the other kind that grows with every round."
 )
 """What the two regrets are, to be said where both are shown."""
 

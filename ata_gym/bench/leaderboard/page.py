@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from ata_gym.bench.experiment.run import edges
-from ata_gym.bench.experiment.store import Folder, finished
+from ata_gym.bench.experiment.store import Folder
 from ata_gym.bench.leaderboard import ranking
 from ata_gym.bench.leaderboard.experiment import Leaderboard, PricedJob, costs
 from ata_gym.bench.leaderboard.ranking import COST, RUNTIME, TO_ORACLE, WORKER_TIME
@@ -221,10 +221,10 @@ def _curves(
 
 def _heat(folder: Path, job: Mapping[str, Any], workers: int, budget: int) -> list[View]:
     """The tasks of the workers in a job, if they were recorded: a view for each of its prices, or one for all."""
-    path = Folder(folder / job["folder"]).allocations(job["policy"])
-    if not finished(path):
+    recorded = charts.read_tasks(Folder(folder / job["folder"]), [job["policy"]])
+    if not recorded:
         return []
-    rounds, tasks = charts.read_tasks(path)
+    ((rounds, tasks),) = recorded.values()
     data = figures.heat(rounds, *figures.merged(tasks, np.diff(edges(workers)).tolist(), GROUPS), budget, ROUNDS)
     choice = {"scenario": job["scenario"], "policy": job["policy"]}
     alone = len(job["prices"]) == 1

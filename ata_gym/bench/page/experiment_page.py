@@ -31,8 +31,7 @@ def page(folder: Path, note: Note) -> Page:
         If none has finished, or a file is damaged.
     """
     store, done = Folder(folder), finished_policies(folder, note)
-    tasks = {name: read_tasks(store.allocations(name)) for name in done if finished(store.allocations(name))}
-    made = experiment_page(note, store.results(done), tasks)
+    made = experiment_page(note, store.results(done), read_tasks(store, done))
     missing = [one["name"] for one in note["policies"] if one["name"] not in done]
     remarks = (
         [f"Not finished, and not shown: {', '.join(missing)}. The same command goes on with them."] if missing else []
@@ -40,10 +39,14 @@ def page(folder: Path, note: Note) -> Page:
     return made._replace(origin=origin([store.result(name) for name in done]), remarks=remarks)
 
 
-def read_tasks(path: Path) -> tuple[list[int], Floats]:
-    """The recorded rounds, and the tasks of each group of workers in them."""
-    frame = read_frame(path)
-    return frame["round"].to_list(), np.array(frame["tasks"].to_list(), np.float64)
+def read_tasks(folder: Folder, policies: Sequence[str]) -> dict[str, tuple[list[int], Floats]]:
+    """The recorded rounds of policies, and the tasks of each group of workers in them, where they were recorded."""
+    files = {policy: folder.allocations(policy) for policy in policies}
+    frames = {policy: read_frame(file) for policy, file in files.items() if finished(file)}
+    return {
+        policy: (frame["round"].to_list(), np.array(frame["tasks"].to_list(), np.float64))
+        for policy, frame in frames.items()
+    }
 
 
 def experiment_page(note: Note, records: pl.DataFrame | None, tasks: Mapping[str, tuple[list[int], Floats]]) -> Page:

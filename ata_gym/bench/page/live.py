@@ -10,7 +10,7 @@ import polars as pl
 
 from ata_gym.bench.cost_regret import CostRun
 from ata_gym.bench.experiment.experiment import Experiment
-from ata_gym.bench.experiment.store import Folder, finished
+from ata_gym.bench.experiment.store import Folder
 from ata_gym.bench.page.experiment_page import experiment_page, read_tasks
 from ata_gym.bench.page.note import Note
 from ata_gym.bench.page.render import NAME, write
@@ -66,9 +66,8 @@ class Live:
         if policy in self.done:
             return self.done[policy]
         if self.folder.finished(policy):
-            path = self.folder.allocations(policy)
-            tasks = read_tasks(path) if finished(path) else None
-            self.done[policy] = SoFar(self.folder.results([policy]), tasks)
+            recorded = read_tasks(self.folder, [policy]).get(policy)
+            self.done[policy] = SoFar(self.folder.results([policy]), recorded)
             return self.done[policy]
         run = CostRun(self.experiment, policy)
         try:
