@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from scipy.optimize import brentq
+import scipy
 
 from ata_gym.pools.families import CODES, FAMILIES
 from ata_gym.pools.pool import Pool, concatenate
@@ -29,7 +29,7 @@ def _weibull_shape(cv: float) -> float:
         shape = np.exp([log_shape])
         return float(sd(shape)[0] / mean(shape)[0]) - cv
 
-    return float(np.exp(brentq(excess, -2.5, 9.0)))
+    return float(np.exp(scipy.optimize.brentq(excess, -2.5, 9.0)))
 
 
 _SHAPES: dict[str, Callable[[float], float]] = {
