@@ -11,7 +11,6 @@ Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
 Bits: TypeAlias = NDArray[np.int8]
 Mask: TypeAlias = NDArray[np.bool_]
-Keys: TypeAlias = NDArray[np.uint64]
-"""Keys of a counter-based random generator."""
+Keys: TypeAlias = NDArray[np.uint64]  # keys of a counter-based random generator
 Worker: TypeAlias = str | int
 """The name of a worker."""

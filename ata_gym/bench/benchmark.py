@@ -34,8 +34,7 @@ from ata_gym.utils.validation import whole_number
 from ata_policies import registry
 from ata_policies.registry import Given
 
-LIVE_EVERY = 5.0
-"""Seconds between checkpoints of a run whose page is followed, at most."""
+LIVE_EVERY = 5.0  # seconds between checkpoints of a run whose page is followed, at most
 
 
 class PolicyFailedWarning(UserWarning):

@@ -10,8 +10,7 @@ import ata_policies
 
 LEARNER, ORACLE, BASELINE = "learner", "oracle", "baseline"
 
-_KNOWN = ("the means", "the distributions")
-"""What an oracle ``knows`` begins with one of these."""
+_KNOWN = ("the means", "the distributions")  # what an oracle ``knows`` begins with one of these
 
 
 @dataclass(frozen=True)
@@ -19,12 +18,10 @@ class Competitor:
     """A policy that is compared with others."""
 
     policy: str
-    env: str
-    """The id that it plays, without the namespace and the version."""
+    env: str  # the id that it plays, without the namespace and the version
     kind: str
     """``ORACLE``: it knows what others must learn; ``BASELINE``: it neither knows nor learns; else ``LEARNER``."""
-    priced: bool = False
-    """Whether its decisions depend on the price."""
+    priced: bool = False  # whether its decisions depend on the price
 
     @classmethod
     def of(cls, name: str) -> Competitor:

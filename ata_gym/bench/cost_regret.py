@@ -23,12 +23,10 @@ REGRETS = (
 )
 """What the two regrets are, to be said where both are shown."""
 
-_MOST = 2**16
-"""Pairs of a recorded allocation and a worker that it may use, of which expected costs are computed."""
+_MOST = 2**16  # pairs of a recorded allocation and a worker that it may use, of which expected costs are computed
 
 
-_EXACT = 1e-6
-"""Expected costs are known to this part of them: a smaller regret is none."""
+_EXACT = 1e-6  # expected costs are known to this part of them: a smaller regret is none
 
 
 class CostRun(PolicyRun):

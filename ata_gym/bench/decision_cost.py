@@ -16,12 +16,10 @@ from ata_gym.typing import Floats
 from ata_policies.policy import Policy, State
 from ata_policies.steps import play
 
-SETUP = "8 rows of icml2025-cifar100 (n = 51, B = 23), price 0.1"
-"""What is played while costs are compared with ATA's."""
+SETUP = "8 rows of icml2025-cifar100 (n = 51, B = 23), price 0.1"  # what is played while costs are compared with ATA's
 
 _BESIDE, _CHUNK = "ata", 20
-_MOST = 4_000
-"""Decisions that are timed, and at least those of three rounds."""
+_MOST = 4_000  # decisions that are timed, and at least those of three rounds
 
 
 class _Timed:

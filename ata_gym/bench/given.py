@@ -12,8 +12,7 @@ from ata_gym.utils.extras import load_object
 from ata_policies.policy import Policy, Setting
 from ata_policies.registry import Given
 
-GivenPolicy = str | type[Policy] | Policy
-"""A name, a class, or a policy that is made already."""
+GivenPolicy = str | type[Policy] | Policy  # a name, a class, or a policy that is made already
 Policies = GivenPolicy | Sequence[GivenPolicy] | Mapping[str, GivenPolicy]
 
 
@@ -26,10 +25,7 @@ def by_name(policies: Policies) -> dict[str, Given | None]:
     >>> by_name("ata, uta")
     {'ata': None, 'uta': None}
 
-    Raises
-    ------
-    ValueError
-        If there is none, two have the same name, or something else is given.
+    Raises ValueError if there is none, two have the same name, or something else is given.
     """
     if isinstance(policies, Mapping):
         found: list[tuple[str, Given | None]] = [(name, _given(policy)) for name, policy in policies.items()]

@@ -13,11 +13,9 @@ from typing import Any, Protocol
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-CELL_EVERY = 0.3
-"""Seconds between two pictures of the progress in a notebook."""
+CELL_EVERY = 0.3  # seconds between two pictures of the progress in a notebook
 
-LINE_EVERY = 30.0
-"""Seconds between two lines of progress where stderr is no terminal."""
+LINE_EVERY = 30.0  # seconds between two lines of progress where stderr is no terminal
 
 
 class Update(Protocol):

@@ -21,14 +21,10 @@ def make_trace(
     The order of the rows is kept. FileNotFoundError if there is no such file; ValueError for one that cannot be read, a
     bad expression, an unknown column, and durations that make no trace.
 
-    Parameters
-    ----------
-    source, target
-        A CSV file, maybe compressed, or a Parquet file; and where the trace goes, a name ending in .parquet or .csv.
-    worker, round
-        Names of columns.
-    duration
-        The task time as a SQL expression over the columns, such as ``"items / items_per_second"``.
+    - ``source``, ``target``: a CSV file, maybe compressed, or a Parquet file; and where the trace goes, a name ending
+      in .parquet or .csv.
+    - ``worker``, ``round``: names of columns.
+    - ``duration``: the task time as a SQL expression over the columns, such as ``"items / items_per_second"``.
     """
     source, target = Path(source), Path(target)
     check_source(source)

@@ -55,14 +55,10 @@ class Part(NamedTuple):
     experiment: Experiment
     records: pl.DataFrame
     """Of the policies that have finished, as of ``cost_regret.CostRun``, with the column cost_regret."""
-    tasks: Mapping[str, tuple[list[int], Floats]]
-    """The recorded rounds, and the tasks of each group of workers in them."""
-    note: Note
-    """What the page needs to know."""
-    origin: Sequence[tuple[str, str]]
-    """Versions, commit and machine."""
-    report: Report | None = None
-    """What was left in the folder of the results; None where there is none."""
+    tasks: Mapping[str, tuple[list[int], Floats]]  # the recorded rounds, and the tasks of each group of workers in them
+    note: Note  # what the page needs to know
+    origin: Sequence[tuple[str, str]]  # Versions, commit and machine
+    report: Report | None = None  # what was left in the folder of the results; None where there is none
 
     def page(self) -> Page:
         """The page of this scenario."""

@@ -18,8 +18,7 @@ from ata_gym.bench.report.report import Report, report
 class Study(NamedTuple):
     """What is recorded of policies, and what is shown of the records."""
 
-    name: str = "bench"
-    """Of the command whose page it has."""
+    name: str = "bench"  # of the command whose page it has
     run_of: type[PolicyRun] = PolicyRun
     report: Callable[[Any, list[str], Folder], Report] = report
     """Called with the experiment, the policies that have finished, and their folder."""
@@ -31,10 +30,8 @@ class Studied(NamedTuple):
     """What a study leaves."""
 
     folder: Folder
-    report: Report | None
-    """None where no policy has finished."""
-    failures: dict[str, Exception]
-    """What went wrong, for each policy that failed."""
+    report: Report | None  # None where no policy has finished
+    failures: dict[str, Exception]  # what went wrong, for each policy that failed
 
 
 def run(

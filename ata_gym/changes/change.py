@@ -21,16 +21,11 @@ from ata_gym.utils.validation import as_float, short
 class RoundContext(NamedTuple):
     """The coming round of E rows, as one change sees it; its random numbers are the same for every policy."""
 
-    keys: Keys
-    """(E,) each row's key"""
-    episode: Ints
-    """(E,) counted from 0"""
-    round: Ints
-    """(E,) counted from 0"""
-    place: int
-    """of the change in the list of changes"""
-    n: int
-    """how many workers there are"""
+    keys: Keys  # (E,) each row's key
+    episode: Ints  # (E,) counted from 0
+    round: Ints  # (E,) counted from 0
+    place: int  # of the change in the list of changes
+    n: int  # how many workers there are
 
     def uniforms(self, kinds: int = 1) -> Floats:
         """Uniform numbers strictly between 0 and 1, shape (E, kinds, n); each call gives the same ones."""
@@ -138,8 +133,7 @@ class TwoStates(Change):
 class Autoregressive(Change):
     """The memory is standard normal, AR(1) over rounds, and starts stationary."""
 
-    persistence: float
-    """Its correlation from one round to the next."""
+    persistence: float  # its correlation from one round to the next
 
     def ranges(self, n: int) -> list[tuple[float, float]]:
         """As far as the largest numbers in all rounds would lead."""
@@ -156,14 +150,12 @@ class Autoregressive(Change):
         return after
 
 
-LARGEST_NORMAL = 8.3
-"""No normal number made from noise of 52 bits is larger."""
+LARGEST_NORMAL = 8.3  # no normal number made from noise of 52 bits is larger
 PROBABILITY = {"low": 0, "high": 1, "above": True}
 SHARE = {"low": 0, "high": 1, "above": True, "below": True}
 BELOW_1 = {"low": 0, "high": 1, "below": True}
 POSITIVE = {"low": 0, "above": True}
-NON_NEGATIVE = {"low": 0}
-"""Limits of fields."""
+NON_NEGATIVE = {"low": 0}  # limits of fields
 
 
 def number(

@@ -20,14 +20,10 @@ class ChangeProcess:
     Without changes the distributions are always those of the pool.
     """
 
-    distributions: Distributions
-    """The distributions of the round."""
-    disturbances: Disturbances | None = None
-    """Its disturbances; None without changes."""
-    conditions: Conditions
-    """From which both follow."""
-    memories: list[Floats]
-    """What each change remembers, (E, slots, n)."""
+    distributions: Distributions  # the distributions of the round
+    disturbances: Disturbances | None = None  # its disturbances; None without changes
+    conditions: Conditions  # from which both follow
+    memories: list[Floats]  # what each change remembers, (E, slots, n)
 
     def __init__(self, pool: Pool, changes: Sequence[Change], rows: int) -> None:
         self._n, self._changes, drawn_from = pool.n, tuple(changes), catalogue(pool, changes)

@@ -24,8 +24,7 @@ from ata_gym.changes.change import (
 from ata_gym.changes.conditions import Conditions
 from ata_gym.typing import Floats
 
-_SWAPPING = 10.0
-"""Factor of the task times on a worker that swaps."""
+_SWAPPING = 10.0  # factor of the task times on a worker that swaps
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,7 @@ from ata_gym.utils.validation import short, whole_number
 
 _OWN = 5
 """Numbers per worker in the memory: place in the catalogue, mean, present or not, and of its row price and choice."""
-_PLACES = 1000
-"""Places of random numbers that each change of a list keeps for changes inside it."""
+_PLACES = 1000  # places of random numbers that each change of a list keeps for changes inside it
 
 
 def _whole_numbers(name: str, values: Sequence[int], least: int) -> tuple[int, ...]:

@@ -26,14 +26,11 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_WIDTH = 100
-"""Columns of what is written to a file or a pipe."""
+_WIDTH = 100  # columns of what is written to a file or a pipe
 
-LIST_WIDTH = 80
-"""Columns of lists, whose entries take one line each, and of cards, where stdout is no terminal."""
+LIST_WIDTH = 80  # columns of lists, whose entries take one line each, and of cards, where stdout is no terminal
 
-_words: ContextVar[tuple[str, ...]] = ContextVar("words", default=("ata-gym",))
-"""The words of the command that runs."""
+_words: ContextVar[tuple[str, ...]] = ContextVar("words", default=("ata-gym",))  # the words of the command that runs
 
 
 def plain_errors(command: Callable[P, R]) -> Callable[P, R]:

@@ -27,8 +27,7 @@ class Where(StrEnum):
     ray = "ray"
 
 
-PUBLISHED = "gta,ofta,ata-empirical,ata,uta"
-"""The five policies of the published figures."""
+PUBLISHED = "gta,ofta,ata-empirical,ata,uta"  # the five policies of the published figures
 
 
 def _folder(name: str | Path) -> Path:

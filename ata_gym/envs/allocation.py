@@ -69,39 +69,27 @@ class TaskAllocationEnv(SingleEnv):
     ``gymnasium.make("ata_gym/TaskAllocation-v0", scenario="icml2025-cifar100", price=0.1)``, and the same for
     ``gymnasium.make_vec`` with ``num_envs``. What is not legal raises ValueError.
 
-    Parameters
-    ----------
-    scenario
-        A scenario or its name (see ``ata-gym scenarios``), without a pool by default ``five-workers``; or else
-    pool, budget
-        the workers, as a ``Pool`` or as plain data, and the results B that a round needs. A ``PoolDistribution`` draws
-        workers anew in each episode.
-    changes
-        How the workers change from round to round, applied in this order (see ``ata_gym.changes``); by default the
-        scenario's, or none.
-    horizon
-        Rounds in an episode; by default the scenario's, or no end.
-    price
-        What one unit of worker time costs in units of runtime; by default the scenario's, or 0.
-    signals
-        Whether the observation has the key ``signal``: each worker's load of cpu and memory in the coming round. It
-        drives the speed under ``ata_gym.changes.Load``; without that change it is 0.
-    backend
-        What runs the tasks of a round in place of the simulation, such as tasks on real devices; called as
-        ``ata_gym.simulation.rounds.race_round`` is, with one row. An error that it raises leaves the env as it was.
-    observation
-        "feedback", the dict above. "workers": float32 features, shape (n, 15), from -10 to 10, the same in any unit of
-        time; their names are in ``ata_gym.envs.interface.worker_features``. "flat": the same in one row.
-    action
-        "allocation". "shares": a number from -1 to 1 for each worker, rounded by the method of largest remainders; in a
-        race one more number for the total. "assign": one worker at a time, B times, then the round is played; with
-        masks (``action_masks()``, ``info["action_mask"]``).
-    reward_unit
-        "time", or "first round": rewards are divided by what an even round would cost with the mean duration of the
-        episode's first results, so that agents learn from workers of any speed.
-    render_mode
-        How ``render`` shows the last round: "ansi", a text; "rgb_array", pixels; "human", a window that is drawn after
-        each reset and step. None: not at all.
+    - ``scenario``: a scenario or its name (see ``ata-gym scenarios``), without a pool by default ``five-workers``; or
+      else
+    - ``pool``, ``budget``: the workers, as a ``Pool`` or as plain data, and the results B that a round needs. A
+      ``PoolDistribution`` draws workers anew in each episode.
+    - ``changes``: how the workers change from round to round, applied in this order (see ``ata_gym.changes``); by
+      default the scenario's, or none.
+    - ``horizon``: rounds in an episode; by default the scenario's, or no end.
+    - ``price``: what one unit of worker time costs in units of runtime; by default the scenario's, or 0.
+    - ``signals``: whether the observation has the key ``signal``: each worker's load of cpu and memory in the coming
+      round. It drives the speed under ``ata_gym.changes.Load``; without that change it is 0.
+    - ``backend``: what runs the tasks of a round in place of the simulation, such as tasks on real devices; called as
+      ``ata_gym.simulation.rounds.race_round`` is, with one row. An error that it raises leaves the env as it was.
+    - ``observation``: "feedback", the dict above. "workers": float32 features, shape (n, 15), from -10 to 10, the same
+      in any unit of time; their names are in ``ata_gym.envs.interface.worker_features``. "flat": the same in one row.
+    - ``action``: "allocation". "shares": a number from -1 to 1 for each worker, rounded by the method of largest
+      remainders; in a race one more number for the total. "assign": one worker at a time, B times, then the round is
+      played; with masks (``action_masks()``, ``info["action_mask"]``).
+    - ``reward_unit``: "time", or "first round": rewards are divided by what an even round would cost with the mean
+      duration of the episode's first results, so that agents learn from workers of any speed.
+    - ``render_mode``: how ``render`` shows the last round: "ansi", a text; "rgb_array", pixels; "human", a window that
+      is drawn after each reset and step. None: not at all.
 
     Reset options
     -------------
@@ -205,13 +193,10 @@ class TaskRaceEnv(TaskAllocationEnv):
 class TaskAllocationVectorEnv(VectorEnv):
     """E rows of ``TaskAllocationEnv`` in one call: row e, seeded s + e, gives the bits of a single env seeded s + e.
 
-    Parameters
-    ----------
-    num_envs
-        How many rows E; the other parameters are those of the single env, without ``backend`` and without windows.
-    autoreset_mode
-        ``NEXT_STEP`` (the step after an episode's end ignores the row's action and resets it), ``SAME_STEP`` or
-        ``DISABLED`` (``reset(options={"reset_mask": ...})`` resets the rows of the mask).
+    - ``num_envs``: how many rows E; the other parameters are those of the single env, without ``backend`` and without
+      windows.
+    - ``autoreset_mode``: ``NEXT_STEP`` (the step after an episode's end ignores the row's action and resets it),
+      ``SAME_STEP`` or ``DISABLED`` (``reset(options={"reset_mask": ...})`` resets the rows of the mask).
 
     Examples
     --------

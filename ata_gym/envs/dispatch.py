@@ -71,17 +71,12 @@ class TaskDispatchEnv(SingleEnv):
     ---------
     ``gymnasium.make("ata_gym/TaskDispatch-v0", scenario="five-workers", price=0.1)``.
 
-    Parameters
-    ----------
-    scenario, pool, budget, changes, horizon, price, signals, observation, reward_unit, render_mode
-        As for ``TaskAllocationEnv``.
-    backend
-        What runs the tasks in place of the simulation: its method ``dispatch`` is called as
-        ``ata_gym.simulation.dispatch.dispatch_step`` is, with one row. An error that it raises leaves the env as it
-        was.
-    action
-        "dispatch", or "start": one worker at a time starts a task; the number n, or a worker that is not idle, lets
-        time pass. It has masks.
+    - ``scenario``, ``pool``, ``budget``, ``changes``, ``horizon``, ``price``, ``signals``, ``observation``,
+      ``reward_unit``, ``render_mode``: as for ``TaskAllocationEnv``.
+    - ``backend``: what runs the tasks in place of the simulation: its method ``dispatch`` is called as
+      ``ata_gym.simulation.dispatch.dispatch_step`` is, with one row. An error that it raises leaves the env as it was.
+    - ``action``: "dispatch", or "start": one worker at a time starts a task; the number n, or a worker that is not
+      idle, lets time pass. It has masks.
 
     Reset options
     -------------

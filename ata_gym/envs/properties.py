@@ -22,32 +22,25 @@ from ata_gym.typing import Floats, Mask
 from ata_gym.utils.ranges import Size, fitted
 from ata_gym.utils.validation import short
 
-OPTIONS = ("pool", "changes", "price", "horizon")
-"""What ``reset(options=...)`` takes."""
+OPTIONS = ("pool", "changes", "price", "horizon")  # what ``reset(options=...)`` takes
 
 
 class EnvProperties:
     """A mixin: rows of a scenario, what an agent sees of them, their privileged information and checkpoints."""
 
-    scenario: Scenario
-    """The pool, its changes, the budget, the horizon and the price; its name is "" if it has none."""
-    _state_class: type[BatchState]
-    """The class of states of this id."""
+    scenario: Scenario  # the pool, its changes, the budget, the horizon and the price; its name is "" if it has none
+    _state_class: type[BatchState]  # the class of states of this id
     _state: BatchState
     _interface: Interface
-    _action_shape: tuple[int, ...]
-    """The shape of the action space, which has a row axis in a vector env only."""
-    _ended: Mask
-    """(E,) rows that need a reset before their next step."""
+    _action_shape: tuple[int, ...]  # the shape of the action space, which has a row axis in a vector env only
+    _ended: Mask  # (E,) rows that need a reset before their next step
     _rows: int = 1
     _shows_again: bool = False
     """Whether rows that are not reset are shown again, in a vector env whose rows are reset by a mask."""
     _signals: bool
     _backend: Backend | DispatchBackend | None = None
-    interface_arguments: tuple[str, str | None, str]
-    """The arguments observation, action and reward_unit."""
-    _renderer: Renderer | None
-    """It shows the rounds; None where they are not rendered."""
+    interface_arguments: tuple[str, str | None, str]  # the arguments observation, action and reward_unit
+    _renderer: Renderer | None  # it shows the rounds; None where they are not rendered
 
     pool = property(attrgetter("scenario.pool"), doc="The workers and the distributions of their task times.")
     n = property(attrgetter("scenario.pool.n"), doc="How many workers there are.")

@@ -9,8 +9,7 @@ import numpy as np
 from ata_gym.pools.families import FAMILIES, RECORDED
 from ata_gym.typing import Floats, Ints
 
-NEVER = np.iinfo(np.int64).max
-"""The limit of a worker whose times never end."""
+NEVER = np.iinfo(np.int64).max  # the limit of a worker whose times never end
 
 
 class Distributions(NamedTuple):

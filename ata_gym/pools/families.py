@@ -23,8 +23,7 @@ if TYPE_CHECKING:  # importing scipy.stats takes half a second
     from scipy.stats.distributions import rv_frozen
 
 OfShape = Callable[[Floats], Floats]
-_NARROW = 100.0
-"""Weibull shapes from which the variance comes from a series."""
+_NARROW = 100.0  # Weibull shapes from which the variance comes from a series
 _SERIES = np.array([0.0, 0.0, *(zeta(n) * (2.0**n - 2.0) / n for n in range(2, 12))])
 """Coefficients of log Gamma(1 + 2 x) - 2 log Gamma(1 + x) in powers of -x."""
 
@@ -38,19 +37,14 @@ class Family:
     """
 
     name: str
-    shaped: bool = False
-    """Whether ``Z`` has a shape parameter, a positive number."""
-    trace: bool = False
-    """Whether ``Z`` is read from recorded times; its moments come from the record, not from here."""
-    lowest: float = 0.0
-    """The infimum of ``Z``."""
+    shaped: bool = False  # whether ``Z`` has a shape parameter, a positive number
+    trace: bool = False  # whether ``Z`` is read from recorded times; its moments come from the record, not from here
+    lowest: float = 0.0  # the infimum of ``Z``
     mean: OfShape | None = None
     sd: OfShape | None = None
     infinite_mean: float = 0.0
-    infinite_sd: float = 0.0
-    """Mean and standard deviation are infinite for shapes up to these."""
-    in_scipy: str | None = None
-    """Name of the distribution of ``Z`` in scipy.stats, where it has a density."""
+    infinite_sd: float = 0.0  # mean and standard deviation are infinite for shapes up to these
+    in_scipy: str | None = None  # name of the distribution of ``Z`` in scipy.stats, where it has a density
 
     def distribution(self, shape: ArrayLike) -> rv_frozen:
         """Return ``Z`` as a frozen scipy distribution, for one shape or (m,); ValueError where it has no density."""

@@ -15,8 +15,7 @@ from ata_gym.pools.pool import Pool, concatenate
 from ata_gym.typing import Floats, Ints, Mask
 from ata_gym.utils.validation import real, short, unknown, whole_number
 
-_LEVELS = 16
-"""How many coefficients of variation a catalogue has, from the least to the largest in equal ratios."""
+_LEVELS = 16  # how many coefficients of variation a catalogue has, from the least to the largest in equal ratios
 
 
 def _weibull_shape(cv: float) -> float:
@@ -44,12 +43,9 @@ _SHAPES: dict[str, Callable[[float], float]] = {
 class DrawnWorkers(NamedTuple):
     """The workers of E pools of n, drawn from a ``PoolDistribution``."""
 
-    place: Ints
-    """(E, n) place of each worker's distribution in the catalogue."""
-    mean: Floats
-    """(E, n) its mean task time, which multiplies the times of the catalogue."""
-    present: Mask
-    """(E, n) whether there is such a worker; if not, its place is empty."""
+    place: Ints  # (E, n) place of each worker's distribution in the catalogue
+    mean: Floats  # (E, n) its mean task time, which multiplies the times of the catalogue
+    present: Mask  # (E, n) whether there is such a worker; if not, its place is empty
 
 
 @dataclass(frozen=True)

@@ -17,10 +17,8 @@ from ata_gym.pools.families import CODES, RECORDED
 from ata_gym.typing import Floats, Ints
 
 _LOG_2 = float(np.log(2.0))
-_FAR = 1e300
-"""Stands for infinity while a root is sought."""
-_CONSTANT = 1e-17
-"""A time with a smaller coefficient of variation is a constant in floating point."""
+_FAR = 1e300  # stands for infinity while a root is sought
+_CONSTANT = 1e-17  # a time with a smaller coefficient of variation is a constant in floating point
 
 LogMgf = Callable[[Floats, Floats], Floats]
 
@@ -74,14 +72,10 @@ def _log_integral(exponent: Floats, w: Floats) -> Floats:
 class _Transforms(NamedTuple):
     """Of a family: functions of arrays of shapes and of u >= 0, both (m,), that return (m,)."""
 
-    raw: LogMgf
-    """``log E exp(u Z)``"""
-    centred: LogMgf
-    """``log E exp(u |Z - E Z|)``"""
-    pole: float = np.inf
-    """They are infinite from this u on."""
-    lightest: float = 0.0
-    """They are infinite for all u > 0 if the shape is less."""
+    raw: LogMgf  # ``log E exp(u Z)``
+    centred: LogMgf  # ``log E exp(u |Z - E Z|)``
+    pole: float = np.inf  # they are infinite from this u on
+    lightest: float = 0.0  # they are infinite for all u > 0 if the shape is less
 
 
 _GAMMA = _Transforms(lambda shape, u: -shape * np.log1p(-u), _gamma_centred, pole=1.0)

@@ -28,18 +28,11 @@ class LearnedAgent(Policy):
 
     Of the folder it reads ``config.json`` and ``agent.zip``, from this the weights alone, which runs no code.
 
-    Parameters
-    ----------
-    folder
-        The results folder of ``ata-gym learn``.
+    - ``folder``: the results folder of ``ata-gym learn``.
 
-    Raises
-    ------
-    ValueError
-        If there is no trained agent in the folder, it plays another env, or it has a network for another number of
-        workers or another budget. Agents of ppo and a2c play any.
-    MissingExtraError
-        If the extra ``rl`` is not installed.
+    Raises ValueError if there is no trained agent in the folder, it plays another env, or it has a network for another
+    number of workers or another budget. Agents of ppo and a2c play any.
+    Raises MissingExtraError if the extra ``rl`` is not installed.
     """
 
     source = "an agent trained by `ata-gym learn`"

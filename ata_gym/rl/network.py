@@ -29,12 +29,9 @@ class WorkersNet(nn.Module):
     of the row from the context (Zaheer et al., "Deep Sets", NeurIPS 2017). A linear part, which begins at 0, adds what
     follows directly from a worker's features.
 
-    Parameters
-    ----------
-    for_worker, for_row
-        How many numbers for each worker, such as a logit, and for the row, such as a value; 0 for none.
-    hidden
-        Width of the layers.
+    - ``for_worker``, ``for_row``: how many numbers for each worker, such as a logit, and for the row, such as a value;
+      0 for none.
+    - ``hidden``: width of the layers.
 
     Examples
     --------

@@ -29,14 +29,10 @@ _DTYPES = {np.dtype(name): getattr(torch, name) for name in ("float32", "float64
 class NativeTorchEnv(EnvBase):  # type: ignore[misc]
     """A native vector env of this package for TorchRL: a batch of E rows, without an env object for each.
 
-    Parameters
-    ----------
-    envs
-        A vector env as ``gymnasium.make_vec`` gives it for an id of this package, with
-        ``autoreset_mode="Disabled"``: TorchRL itself says which rows are reset. ValueError otherwise, and for
-        ``action="allocation"``, since no spec of TorchRL holds integers with a given sum.
-    device
-        The device of the tensors.
+    - ``envs``: a vector env as ``gymnasium.make_vec`` gives it for an id of this package, with
+      ``autoreset_mode="Disabled"``: TorchRL itself says which rows are reset. ValueError otherwise, and for
+      ``action="allocation"``, since no spec of TorchRL holds integers with a given sum.
+    - ``device``: the device of the tensors.
 
     Notes
     -----

@@ -13,8 +13,7 @@ from ata_gym.changes import Change, OnOff, Redraw, Switch, Walk
 from ata_gym.pools import PoolDistribution, shifted_exponential
 from ata_gym.scenarios.scenario import Scenario, ours
 
-SMALL = "five-workers"
-"""The scenario of an env that is made without one."""
+SMALL = "five-workers"  # the scenario of an env that is made without one
 
 SPLITS: Mapping[str, range] = MappingProxyType(
     {"train": range(10**6), "validation": range(10**6, 2 * 10**6), "test": range(2 * 10**6, 3 * 10**6)}

@@ -27,8 +27,7 @@ GROWTH: dict[str, tuple[str, Callable[[Floats], Floats]]] = {
 }
 """How mean task times grow with the worker in the scenarios of the quadratic."""
 
-SIZES = (17, 51, 153, 459)
-"""The numbers of workers in the scenarios of the quadratic."""
+SIZES = (17, 51, 153, 459)  # the numbers of workers in the scenarios of the quadratic
 
 
 def _by_the_preprint(alpha: float, eta: float) -> Published:

@@ -32,10 +32,8 @@ class Recording:
     rounds: int
     summary: str
     source: str
-    digest: str
-    """The ``fingerprint_of`` the pool's data."""
-    changes: tuple[Change, ...] = ()
-    """Changes on top of what was recorded."""
+    digest: str  # the ``fingerprint_of`` the pool's data
+    changes: tuple[Change, ...] = ()  # changes on top of what was recorded
 
 
 def fingerprint_of(data: object) -> str:

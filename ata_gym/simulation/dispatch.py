@@ -21,24 +21,15 @@ Moments: TypeAlias = Annotated[Floats, Within(0.0, float(np.finfo(np.float32).ma
 class RoundState(NamedTuple):
     """Where E rows are inside their rounds, with n workers."""
 
-    missing: Annotated[Ints, Within(1, all_tasks)]
-    """(E,) results that the round still needs; B where it has not begun."""
-    tasks: Tasks
-    """(E, n) tasks that each worker has started in the round."""
-    running: Flags
-    """(E, n) 1 where a worker is running a task."""
-    begun: Moments
-    """(E, n) when each worker's latest task began, counted from the round's start."""
-    duration: Moments
-    """(E, n) its task time."""
-    finish: Moments
-    """(E, n) when it ends, or ended; 0 before the first."""
-    idle: Moments
-    """(E, n) how long the worker had been idle in the round before it."""
-    now: Moments
-    """(E,) time since the round's start."""
-    spent: Moments
-    """(E,) worker time since the round's start."""
+    missing: Annotated[Ints, Within(1, all_tasks)]  # (E,) results that the round still needs; B where it has not begun
+    tasks: Tasks  # (E, n) tasks that each worker has started in the round
+    running: Flags  # (E, n) 1 where a worker is running a task
+    begun: Moments  # (E, n) when each worker's latest task began, counted from the round's start
+    duration: Moments  # (E, n) its task time
+    finish: Moments  # (E, n) when it ends, or ended; 0 before the first
+    idle: Moments  # (E, n) how long the worker had been idle in the round before it
+    now: Moments  # (E,) time since the round's start
+    spent: Moments  # (E,) worker time since the round's start
     lost: Wholes
     """(E,) tasks that were lost as their worker died, in this round, or in the last one where it has not begun."""
 
@@ -58,22 +49,14 @@ class RoundState(NamedTuple):
 class Completion(NamedTuple):
     """What E rows know at the next result."""
 
-    worker: Ints
-    """(E,) the worker whose result came in."""
-    duration: Floats
-    """(E,) its task time."""
-    elapsed: Floats
-    """(E, n) at the round's end, how long each worker's cancelled task had run; else 0."""
-    age: Floats
-    """(E, n) how long each running task has run."""
-    round_over: Mask
-    """(E,) whether this was the B-th result."""
-    round_time: Floats
-    """(E,) when it came in, counted from the round's start."""
-    worker_time: Floats
-    """(E,) time that all workers were busy, from the round's start until then."""
-    started: Ints
-    """(E, n) tasks that each worker has started in the episode so far."""
+    worker: Ints  # (E,) the worker whose result came in
+    duration: Floats  # (E,) its task time
+    elapsed: Floats  # (E, n) at the round's end, how long each worker's cancelled task had run; else 0
+    age: Floats  # (E, n) how long each running task has run
+    round_over: Mask  # (E,) whether this was the B-th result
+    round_time: Floats  # (E,) when it came in, counted from the round's start
+    worker_time: Floats  # (E,) time that all workers were busy, from the round's start until then
+    started: Ints  # (E, n) tasks that each worker has started in the episode so far
     round_state: RoundState
     """Where the rows are inside their rounds now; after the B-th result, at the start of the next round."""
 

@@ -19,14 +19,10 @@ Word = Any  # an unsigned integer of 32 or 64 bits, whose arithmetic wraps
 class NoiseKeys(NamedTuple):
     """What the noise of the coming tasks of E rows depends on, with n workers, beside the worker of each task."""
 
-    keys: Keys
-    """(E,) the key of each row."""
-    episode: Ints
-    """(E,) its episode, counted from 0."""
-    round_index: Ints
-    """(E,) its round, counted from 0; only task times that are replayed by round depend on it."""
-    started: Ints
-    """(E, n) tasks that each worker has started in the episode so far."""
+    keys: Keys  # (E,) the key of each row
+    episode: Ints  # (E,) its episode, counted from 0
+    round_index: Ints  # (E,) its round, counted from 0; only task times that are replayed by round depend on it
+    started: Ints  # (E, n) tasks that each worker has started in the episode so far
 
 
 @inlined

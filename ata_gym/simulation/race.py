@@ -21,21 +21,14 @@ class _Workers(NamedTuple):
     """What the workers of a race do: all of shape (n,)."""
 
     dies: Floats
-    begun: Floats
-    """When its latest task began."""
+    begun: Floats  # when its latest task began
     duration: Floats
-    finish: Floats
-    """When that task ends, or the worker dies."""
-    idle: Floats
-    """How long it has been idle before tasks that were handed on to it."""
-    elapsed: Floats
-    """How long its lost or cancelled task had run, or 0."""
-    started: Ints
-    """Tasks that it has started in the episode."""
-    quota: Ints
-    """Tasks that it is to do in the round; once it is dead, those that it has done."""
-    done: Ints
-    """Results that it has given in the round."""
+    finish: Floats  # when that task ends, or the worker dies
+    idle: Floats  # how long it has been idle before tasks that were handed on to it
+    elapsed: Floats  # how long its lost or cancelled task had run, or 0
+    started: Ints  # tasks that it has started in the episode
+    quota: Ints  # tasks that it is to do in the round; once it is dead, those that it has done
+    done: Ints  # results that it has given in the round
 
 
 class _Results(NamedTuple):
@@ -43,8 +36,7 @@ class _Results(NamedTuple):
 
     worker: Ints
     duration: Floats
-    begun: Floats
-    """When the task began; of shape (0,) where nobody asks."""
+    begun: Floats  # when the task began; of shape (0,) where nobody asks
 
 
 @phase

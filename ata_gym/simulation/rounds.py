@@ -18,20 +18,13 @@ from ata_gym.utils.compiled import gufunc
 class RoundResult(NamedTuple):
     """What a round of E rows gave, with n workers and budget B."""
 
-    worker: Ints
-    """(E, B) the worker of each result, ordered by worker, then by start."""
-    duration: Floats
-    """(E, B) the task time of each result."""
-    elapsed: Floats
-    """(E, n) how long each worker's cancelled task had run, or 0."""
-    started: Ints
-    """(E, n) tasks that each worker has started in the episode so far."""
-    round_time: Floats
-    """(E,) when the B-th result was in."""
-    worker_time: Floats
-    """(E,) time that all workers were busy."""
-    lost: Ints
-    """(E,) tasks that were running when their worker died."""
+    worker: Ints  # (E, B) the worker of each result, ordered by worker, then by start
+    duration: Floats  # (E, B) the task time of each result
+    elapsed: Floats  # (E, n) how long each worker's cancelled task had run, or 0
+    started: Ints  # (E, n) tasks that each worker has started in the episode so far
+    round_time: Floats  # (E,) when the B-th result was in
+    worker_time: Floats  # (E,) time that all workers were busy
+    lost: Ints  # (E,) tasks that were running when their worker died
 
 
 @gufunc(
@@ -93,18 +86,12 @@ def allocation_round(
 ) -> RoundResult:
     """Run one round in which every task of ``allocation`` is run to its end.
 
-    Parameters
-    ----------
-    distributions
-        The distribution of each worker's task times, alike in all rows or with a row axis.
-    noise_keys
-        What the noise of the round's tasks depends on.
-    allocation
-        (E, n) tasks of each worker in this round, already checked: each row sums to B.
-    budget
-        Results B that the round needs.
-    disturbances
-        Noise, outliers and deaths of the round, if any. If a worker dies, the round is that of ``race_round``.
+    - ``distributions``: the distribution of each worker's task times, alike in all rows or with a row axis.
+    - ``noise_keys``: what the noise of the round's tasks depends on.
+    - ``allocation``: (E, n) tasks of each worker in this round, already checked: each row sums to B.
+    - ``budget``: results B that the round needs.
+    - ``disturbances``: Noise, outliers and deaths of the round, if any. If a worker dies, the round is that of
+      ``race_round``.
     """
     noise, dies, _ = disturbances or undisturbed(allocation.shape[1])
     if disturbances is not None and np.isfinite(dies).any():

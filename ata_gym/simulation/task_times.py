@@ -44,10 +44,8 @@ class TaskTimes(NamedTuple):
     shape: Floats
     table: Floats
     first: Ints
-    length: Ints
-    """All as in ``Distributions``."""
-    noise: Floats
-    """(n, 5) as in ``Disturbances``."""
+    length: Ints  # all as in ``Distributions``
+    noise: Floats  # (n, 5) as in ``Disturbances``
     key: Word
     episode: int
     round_index: int
@@ -59,8 +57,7 @@ def kernel_arguments(distributions: Distributions, noise: Floats) -> tuple[Ints 
 
 
 TYPES = "int64[:],float64[:],float64[:],float64[:],float64[:],int64[:],int64[:],float64[:,:],"
-LAYOUT = "(n),(n),(n),(n),(m),(n),(n),(n,q),"
-"""Types and shapes of what ``kernel_arguments`` gives."""
+LAYOUT = "(n),(n),(n),(n),(m),(n),(n),(n,q),"  # types and shapes of what ``kernel_arguments`` gives
 
 
 @inlined

@@ -23,28 +23,16 @@ class ClockCallback(Callback):
     accumulated play no round; the steps of several optimisers all count. The clock is part of Lightning's checkpoints,
     from which a run goes on bit for bit. Where several processes train, each plays the same rounds.
 
-    Parameters
-    ----------
-    env
-        A single env of ata_gym, which the clock resets and plays; each callback needs an env of its own.
-    policy
-        A policy for it, or the name of one.
-    seed
-        Seeds the task times and the policy.
-    name
-        The name in the log; by default the policy's. Callbacks of one trainer need different names.
+    - ``env``: a single env of ata_gym, which the clock resets and plays; each callback needs an env of its own.
+    - ``policy``: a policy for it, or the name of one.
+    - ``seed``: seeds the task times and the policy.
+    - ``name``: the name in the log; by default the policy's. Callbacks of one trainer need different names.
 
-    Attributes
-    ----------
-    clock
-        The ``ata_policies.Clock`` that is asked, with ``rounds``, ``runtime`` and ``total_worker_time`` so far.
+    - ``clock``: the ``ata_policies.Clock`` that is asked, with ``rounds``, ``runtime`` and ``total_worker_time`` so
+      far.
 
-    Raises
-    ------
-    MissingExtraError
-        From the import of this module, if Lightning is not installed.
-    ValueError
-        For a bad argument, as in ``ata_policies.Clock``.
+    Raises MissingExtraError from the import of this module, if Lightning is not installed.
+    Raises ValueError for a bad argument, as in ``ata_policies.Clock``.
 
     Examples
     --------

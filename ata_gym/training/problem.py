@@ -50,8 +50,7 @@ class Problem(Protocol):
         """Named figures on held-out data, such as ``{"test_loss": 0.1, "accuracy": 0.97}``; draws nothing."""
 
 
-_SHIPPED = ("digits", "cifar100", "quadratic")
-"""Each is a function of its own module."""
+_SHIPPED = ("digits", "cifar100", "quadratic")  # each is a function of its own module
 
 
 def problem_names() -> tuple[str, ...]:

@@ -15,14 +15,10 @@ class Card(NamedTuple):
     """
 
     name: str
-    summary: str
-    """One sentence."""
-    facts: Mapping[str, str]
-    """Facts by their names, in the order in which they are read."""
-    text: str
-    """Paragraphs with formulas below the facts; may be empty."""
-    command: str
-    """The command that tries it."""
+    summary: str  # one sentence
+    facts: Mapping[str, str]  # facts by their names, in the order in which they are read
+    text: str  # paragraphs with formulas below the facts; may be empty
+    command: str  # the command that tries it
 
     def to_data(self) -> dict[str, Any]:
         """Return the card as values that JSON can hold."""

@@ -13,19 +13,16 @@ from typing import NamedTuple
 
 from ata_gym.utils.ownership import is_installed, is_ours
 
-_Reference = tuple[str, str]
-"""A module, and the name that is taken from it; an empty name stands for the whole module."""
+_Reference = tuple[str, str]  # a module, and the name that is taken from it; an empty name stands for the whole module
 
 
 class _Source(NamedTuple):
     """The parts of a Python file that count."""
 
     checksum: str
-    homes: dict[str, _Reference]
-    """The places from which it imports names, by name."""
+    homes: dict[str, _Reference]  # the places from which it imports names, by name
     imports: tuple[_Reference, ...]
-    uses: tuple[_Reference, ...]
-    """The attributes of imported modules that it uses, as in ``package.name``."""
+    uses: tuple[_Reference, ...]  # the attributes of imported modules that it uses, as in ``package.name``
 
 
 def import_closure(roots: Iterable[str], apart: Iterable[str] = ()) -> dict[str, str]:
@@ -35,12 +32,8 @@ def import_closure(roots: Iterable[str], apart: Iterable[str] = ()) -> dict[str,
     except ata-gym itself and the packages of the roots. The packages around a module count, since they are run with it;
     a package of ata-gym counts only by what it does itself, and by the modules of the names that are taken from it.
 
-    Parameters
-    ----------
-    roots
-        Names of modules.
-    apart
-        Modules and packages that do not count, nor do modules that only these import.
+    - ``roots``: names of modules.
+    - ``apart``: modules and packages that do not count, nor do modules that only these import.
 
     Examples
     --------

@@ -18,8 +18,7 @@ from pathlib import Path
 from ata_gym.utils.atomic import write_whole
 from ata_gym.utils.sealed import DamagedError, read_sealed, write_sealed
 
-NAME = "ata-gym.sha256"
-"""The name of the manifest in a results folder."""
+NAME = "ata-gym.sha256"  # the name of the manifest in a results folder
 
 LEFT_OUT = ("timings.json", "timings/*", "report.html", "tensorboard/*")
 """Files of a results folder that are not listed; files whose names begin with a dot are not listed either."""
@@ -28,8 +27,7 @@ SEALED = ("checkpoints/*.npz", "checkpoints/*.pt", "checkpoints/*.previous")
 """Files of a results folder that hold their own checksum."""
 
 _LOCK = ".ata-gym.sums.lock"
-_ABSENT = "-"
-"""Stands in place of a checksum while the file may be missing."""
+_ABSENT = "-"  # stands in place of a checksum while the file may be missing
 
 Manifest = dict[str, list[str]]
 """The checksums that a file may have, by its path in the folder: one, or two while it changes."""
@@ -77,12 +75,8 @@ def remove_listed(path: Path) -> None:
 def read_listed(path: Path) -> bytes:
     """The content of a file; it is checked against the manifest if its folder has one.
 
-    Raises
-    ------
-    DamagedError
-        If it is not what was written, or the manifest does not list it.
-    OSError
-        If it cannot be read.
+    Raises DamagedError if it is not what was written, or the manifest does not list it.
+    Raises OSError if it cannot be read.
     """
     home = home_of(path)
     if home is None or not is_listed(path.relative_to(home)):

@@ -24,10 +24,8 @@ FINITE = float(np.finfo(np.float64).max)
 class Size(NamedTuple):
     """The sizes on which bounds may depend."""
 
-    n: int
-    """Workers."""
-    budget: int
-    """Results that a round needs."""
+    n: int  # workers
+    budget: int  # results that a round needs
 
 
 Bound: TypeAlias = float | Sequence[float] | NDArray[Any] | Callable[[Size], float | Sequence[float]]
@@ -46,8 +44,7 @@ class Within:
 
     low: Bound = 0.0
     high: Bound = LARGEST_COUNT
-    nan: bool = False
-    """Whether the numbers may be NaN."""
+    nan: bool = False  # whether the numbers may be NaN
     totals: Callable[[Size], Sequence[int]] | None = None
     """The allowed sums along the last axis; a worker that joins has 0."""
     together: bool = False
@@ -83,34 +80,24 @@ def all_tasks(size: Size) -> int:
     return size.budget
 
 
-Counts: TypeAlias = Annotated[Floats, Within()]
-"""Numbers of tasks or rounds, which may be fractions."""
-Times: TypeAlias = Annotated[Floats, Within(0.0, FINITE)]
-"""Finite times."""
-Unending: TypeAlias = Annotated[Floats, Within(0.0, math.inf)]
-"""Times and numbers of rounds that may be infinite."""
-Squares: TypeAlias = Annotated[Floats, Within(0.0, math.inf, nan=True)]
-"""Squares of times, which may have overflowed."""
-Reals: TypeAlias = Annotated[Floats, Within(-FINITE, FINITE)]
-"""Finite numbers."""
+Counts: TypeAlias = Annotated[Floats, Within()]  # numbers of tasks or rounds, which may be fractions
+Times: TypeAlias = Annotated[Floats, Within(0.0, FINITE)]  # finite times
+Unending: TypeAlias = Annotated[Floats, Within(0.0, math.inf)]  # times and numbers of rounds that may be infinite
+Squares: TypeAlias = Annotated[Floats, Within(0.0, math.inf, nan=True)]  # squares of times, which may have overflowed
+Reals: TypeAlias = Annotated[Floats, Within(-FINITE, FINITE)]  # finite numbers
 Estimates: TypeAlias = Annotated[Floats, Within(0.0, FINITE, nan=True)]
 """Estimates of times or speeds; NaN where nothing is known."""
-Numbers: TypeAlias = Annotated[Floats, Within(-math.inf, math.inf, nan=True)]
-"""Any numbers."""
-Shares: TypeAlias = Annotated[Floats, Within(0.0, 1.0)]
-"""Numbers from 0 to 1."""
-Wholes: TypeAlias = Annotated[Ints, Within()]
-"""Whole numbers of at least 0."""
-Flags: TypeAlias = Annotated[Bits, Within(0, 1)]
-"""0 or 1."""
+Numbers: TypeAlias = Annotated[Floats, Within(-math.inf, math.inf, nan=True)]  # any numbers
+Shares: TypeAlias = Annotated[Floats, Within(0.0, 1.0)]  # numbers from 0 to 1
+Wholes: TypeAlias = Annotated[Ints, Within()]  # whole numbers of at least 0
+Flags: TypeAlias = Annotated[Bits, Within(0, 1)]  # 0 or 1
 Tasks: TypeAlias = Annotated[Ints, Within(0, all_tasks)]
 """Tasks of workers in a round."""
 Allocations: TypeAlias = Annotated[Ints, Within(0, all_tasks, totals=lambda size: (0, size.budget), together=True)]
 """Allocations of exactly B tasks, (..., n); 0 where there is none yet."""
 Whose: TypeAlias = Annotated[Ints, Within(-1, last_worker)]
 """The worker to which something belongs, from 0 to n - 1; -1 stands for none."""
-Order: TypeAlias = Annotated[Ints, Within(0, last_worker, together=True)]
-"""Workers in an order."""
+Order: TypeAlias = Annotated[Ints, Within(0, last_worker, together=True)]  # workers in an order
 
 
 def declared(tree: Any, name: str = "") -> Iterator[tuple[str, Any, Within | None]]:

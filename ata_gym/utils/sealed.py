@@ -19,8 +19,7 @@ T = TypeVar("T")
 
 _MARK = b"\nata-gym sha256 "
 _LENGTH = len(_MARK) + 64
-_FORMS = {"b": "<i8", "i": "<i8", "f": "<f8"}
-"""The type as which numbers of a kind enter a checksum."""
+_FORMS = {"b": "<i8", "i": "<i8", "f": "<f8"}  # the type as which numbers of a kind enter a checksum
 
 
 class DamagedError(ValueError):
@@ -36,12 +35,8 @@ def write_sealed(path: Path, content: bytes) -> None:
 def read_sealed(path: Path) -> bytes:
     """The content of a file, without the checksum.
 
-    Raises
-    ------
-    DamagedError
-        If the checksum is missing, or is that of other content.
-    OSError
-        If the file cannot be read.
+    Raises DamagedError if the checksum is missing, or is that of other content.
+    Raises OSError if the file cannot be read.
     """
     whole = path.read_bytes()
     content, seal = whole[:-_LENGTH], whole[-_LENGTH:]
@@ -80,12 +75,8 @@ def load_checkpoint(path: Path, read: Callable[[bytes], T]) -> T | None:
 
     A damaged one is renamed to ``NAME.damaged``, with a warning.
 
-    Parameters
-    ----------
-    path
-        The path that :func:`save_checkpoint` was given.
-    read
-        Turns the content into the checkpoint.
+    - ``path``: the path that :func:`save_checkpoint` was given.
+    - ``read``: turns the content into the checkpoint.
     """
     for candidate in (path, _previous(path)):
         if candidate.exists():

@@ -59,12 +59,8 @@ def stop_requested() -> Iterator[Callable[[], bool]]:
     The block gets a function that says whether a signal came, and the end of the block raises its error. A second
     signal raises its error at once. Threads other than the main one get no signals, so nothing is held back there.
 
-    Raises
-    ------
-    KeyboardInterrupt
-        At the end of the block, if Ctrl-C came inside it.
-    TerminatedError
-        If SIGTERM came, in the block of ``raising``.
+    Raises KeyboardInterrupt at the end of the block, if Ctrl-C came inside it.
+    Raises TerminatedError if SIGTERM came, in the block of ``raising``.
 
     Examples
     --------

@@ -10,8 +10,7 @@ import numpy as np
 from ata_gym.typing import Floats, Ints, Mask
 from ata_gym.utils.trees import leaves
 
-_SHOWN = 25
-"""Workers that are shown at most."""
+_SHOWN = 25  # workers that are shown at most
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,16 +9,11 @@ from typing import ClassVar
 class Described:
     """A class that says of itself where it comes from, and what it knows and assumes."""
 
-    source: ClassVar[str] = ""
-    """Where it comes from."""
-    constants: ClassVar[str] = ""
-    """The constants of its rule."""
-    knows: ClassVar[str] = "nothing"
-    """What it must know before it starts, beside n and B."""
-    assumes: ClassVar[str] = "nothing"
-    """What its rule or guarantee assumes of the task times."""
-    nonstationary: ClassVar[bool] = False
-    """Whether it is made for workers that change."""
+    source: ClassVar[str] = ""  # where it comes from
+    constants: ClassVar[str] = ""  # the constants of its rule
+    knows: ClassVar[str] = "nothing"  # what it must know before it starts, beside n and B
+    assumes: ClassVar[str] = "nothing"  # what its rule or guarantee assumes of the task times
+    nonstationary: ClassVar[bool] = False  # whether it is made for workers that change
 
     @classmethod
     def summary(cls) -> str:

@@ -16,11 +16,9 @@ from ata_gym.utils.validation import short
 
 Observation = dict[str, NDArray[Any]]
 
-_ROUND_FIELDS = 3
-"""Fields of an observation whose steps are rounds."""
+_ROUND_FIELDS = 3  # fields of an observation whose steps are rounds
 
-LONGEST = 1e300
-"""Longer times count as this one, so that their sums stay finite."""
+LONGEST = 1e300  # longer times count as this one, so that their sums stay finite
 
 
 class _Field(NamedTuple):
@@ -29,8 +27,7 @@ class _Field(NamedTuple):
     name: str
     width: int
     dtype: np.dtype[Any]
-    most: float
-    """The largest number allowed."""
+    most: float  # the largest number allowed
 
 
 def checked_observation(observation: Observation, n: int, budget: int, env_id: str) -> Observation:
@@ -120,16 +117,11 @@ def _converted(name: str, field: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[
 class Door:
     """The check of the states that a policy is given.
 
-    Parameters
-    ----------
-    first
-        The policy's first state of one row, which shows the form of all.
-    size, policy
-        The policy's workers and budget, and its name.
+    - ``first``: the policy's first state of one row, which shows the form of all.
+    - ``size``, ``policy``: the policy's workers and budget, and its name.
     """
 
-    last: Any = None
-    """The state that the policy returned last, which is not checked again; a copy or a pickle has none."""
+    last: Any = None  # the state that the policy returned last, which is not checked again; a copy or a pickle has none
 
     def __init__(self, first: Any, size: Size, policy: str) -> None:
         self.first, self.size, self.policy = first, size, policy

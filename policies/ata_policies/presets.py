@@ -250,5 +250,4 @@ _PRESETS = (
     _plain("dispatch-dynamic-oracle", DispatchDynamicOracle),
     _plain("learned-dispatch", LearnedDispatch),
 )
-PRESETS: Mapping[str, Preset] = MappingProxyType({preset.name: preset for preset in _PRESETS})
-"""The presets by name."""
+PRESETS: Mapping[str, Preset] = MappingProxyType({preset.name: preset for preset in _PRESETS})  # the presets by name

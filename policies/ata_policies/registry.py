@@ -29,8 +29,7 @@ DEFAULTS: Mapping[str, str] = MappingProxyType(
 )
 """The policy that ``make("default", env)`` makes, by the id of the env."""
 
-PolicyMaker = type[Policy] | Preset
-"""A class or a preset, which makes a policy for a setting, and describes it."""
+PolicyMaker = type[Policy] | Preset  # a class or a preset, which makes a policy for a setting, and describes it
 
 
 class Given(NamedTuple):

@@ -18,11 +18,9 @@ from filelock import FileLock, Timeout
 from ata_gym.utils import manifest
 from ata_gym.utils.atomic import write_whole
 
-LOCK = ".ata-gym.lock"
-"""A folder with this file is one of ata-gym."""
+LOCK = ".ata-gym.lock"  # a folder with this file is one of ata-gym
 
-HOLDER = ".ata-gym.holder.json"
-"""This file says who holds the lock."""
+HOLDER = ".ata-gym.holder.json"  # this file says who holds the lock
 
 
 class Claim:
@@ -41,15 +39,10 @@ _claims: weakref.WeakValueDictionary[Path, Claim] = weakref.WeakValueDictionary(
 def claim(path: Path) -> Claim:
     """Make a folder for results, or take one of ata-gym, and hold its lock. One process may claim it several times.
 
-    Raises
-    ------
-    ValueError
-        If ``path`` is a file, holds files that are not of ata-gym, or is in use by another process; then
-        nothing in it has changed.
-    OSError
-        If it cannot be written.
-    DamagedError
-        If its manifest is not what was written; it is a ValueError.
+    Raises ValueError if ``path`` is a file, holds files that are not of ata-gym, or is in use by another process; then
+    nothing in it has changed.
+    Raises OSError if it cannot be written.
+    Raises DamagedError if its manifest is not what was written; it is a ValueError.
     """
     if path.exists() and not path.is_dir():
         raise ValueError(f"{path} is a file; the results need a folder")

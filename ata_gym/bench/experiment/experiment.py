@@ -35,16 +35,12 @@ class Experiment:
     (5, array([ 933,  966, 1000]))
     """
 
-    scenario: Scenario
-    """Its horizon does not count: ``rounds`` does. Results do not depend on its name."""
+    scenario: Scenario  # its horizon does not count: ``rounds`` does. Results do not depend on its name.
     rounds: int
-    seeds: int
-    """Episodes, of the seeds ``seed``, ``seed + 1``, ..., played side by side as rows of one vector env."""
+    seeds: int  # Episodes, of the seeds ``seed``, ``seed + 1``, ..., played side by side as rows of one vector env
     seed: int = 0
-    points: int = 200
-    """The largest number of recorded rounds; they are log-spaced."""
-    also: tuple[int, ...] = ()
-    """Further rounds to record, counted from 1."""
+    points: int = 200  # the largest number of recorded rounds; they are log-spaced
+    also: tuple[int, ...] = ()  # further rounds to record, counted from 1
 
     def __post_init__(self) -> None:
         whole_number("rounds", self.rounds, 1)

@@ -73,10 +73,8 @@ class Effort(NamedTuple):
 
     jobs: int | None = None
     """How many run side by side: by default all, up to one for each processor; 1 runs them in this process."""
-    save_every: float = 10.0
-    """Seconds between two checkpoints of a job."""
-    rerun_changed: bool = False
-    """Whether results that other code has made are made anew; otherwise they are refused."""
+    save_every: float = 10.0  # seconds between two checkpoints of a job
+    rerun_changed: bool = False  # whether results that other code has made are made anew; otherwise they are refused
     runner: Runner = on_this_machine
 
 
@@ -105,10 +103,7 @@ def play_jobs(jobs: Sequence[Job], effort: Effort = USUAL, progress: Progress = 
 
     On Ctrl-C, and after a kill, the same call goes on from the checkpoints.
 
-    Raises
-    ------
-    ValueError
-        If results were made by other code than there is now, unless these are to be made anew.
+    Raises ValueError if results were made by other code than there is now, unless these are to be made anew.
     """
     check_code((job.made() for job in jobs), effort.rerun_changed)
     todo = []
@@ -198,8 +193,7 @@ def _interrupts_held() -> Iterator[None]:
 
 _NOT_BEGUN = -1
 
-_shared: Any = None
-"""In a worker process: the array that it shares with its parent."""
+_shared: Any = None  # in a worker process: the array that it shares with its parent
 
 
 def _begin(shared: Any) -> None:

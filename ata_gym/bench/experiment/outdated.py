@@ -17,8 +17,7 @@ class Made(NamedTuple):
 
     name: str
     files: tuple[Path, ...]
-    by: Provenance
-    """The provenance that it would have now."""
+    by: Provenance  # the provenance that it would have now
 
     def changed(self) -> str | None:
         """A phrase that names the code that has changed since it was made or begun; None if it is the same."""

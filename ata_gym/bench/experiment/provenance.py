@@ -35,20 +35,15 @@ APART = (
 )
 """Modules that compute no number of a result: they find, keep, show and stop what others compute."""
 
-_SHOWN = 3
-"""Modules that a sentence names, at most."""
+_SHOWN = 3  # modules that a sentence names, at most
 
 
 def provenance(policy: str, player: str = "ata_gym.bench.experiment.run") -> Provenance:
     """The provenance of a result that a policy gets now.
 
-    Parameters
-    ----------
-    policy
-        Its name, with hyperparameters; one that names a file stands for the file's content, and one that names a
-        folder of ``ata-gym learn`` for its agent. A policy that was given as an object counts by its source.
-    player
-        The module that plays it.
+    - ``policy``: its name, with hyperparameters; one that names a file stands for the file's content, and one that
+      names a folder of ``ata-gym learn`` for its agent. A policy that was given as an object counts by its source.
+    - ``player``: the module that plays it.
 
     Examples
     --------

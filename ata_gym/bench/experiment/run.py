@@ -32,11 +32,9 @@ SCHEMA: dict[str, Any] = {
 }
 """The columns of a policy's results, one row for each seed and recorded round."""
 
-GROUPS = 100
-"""Groups of workers, at most, of which the tasks are recorded."""
+GROUPS = 100  # groups of workers, at most, of which the tasks are recorded
 
-_STRIDE = 256
-"""Steps between two readings of the clock; a round that has more steps is played to its end first."""
+_STRIDE = 256  # steps between two readings of the clock; a round that has more steps is played to its end first
 
 
 class PolicyRun:
@@ -196,10 +194,8 @@ class Job(NamedTuple):
 
     experiment: Experiment
     policy: str
-    folder: Folder
-    """Where its results go."""
-    run_of: type[PolicyRun] = PolicyRun
-    """What is recorded."""
+    folder: Folder  # where its results go
+    run_of: type[PolicyRun] = PolicyRun  # what is recorded
 
     def made(self) -> Made:
         """The files that it makes, and by which code."""

@@ -27,8 +27,7 @@ from ata_gym.utils.manifest import read_listed, remove_listed, write_listed
 from ata_gym.utils.sealed import DamagedError, load_checkpoint, remove_checkpoint, save_checkpoint
 from ata_gym.utils.trees import leaves, rebuild
 
-_WORK = {".parquet", ".npz", ".pt", ".previous"}
-"""Endings of results and checkpoints."""
+_WORK = {".parquet", ".npz", ".pt", ".previous"}  # endings of results and checkpoints
 
 
 @dataclass(frozen=True)
@@ -36,8 +35,7 @@ class Folder:
     """The results of one experiment; make one with :func:`open_folder`."""
 
     path: Path
-    claim: Claim | None = field(default=None, compare=False, repr=False)
-    """The lock that keeps other processes out."""
+    claim: Claim | None = field(default=None, compare=False, repr=False)  # the lock that keeps other processes out
 
     def result(self, policy: str) -> Path:
         """Where the records of a finished policy are."""

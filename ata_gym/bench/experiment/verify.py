@@ -15,8 +15,7 @@ class Checked(NamedTuple):
     """A file, and what is wrong with it."""
 
     file: Path
-    fault: str
-    """A sentence, which is empty if the file is whole."""
+    fault: str  # a sentence, which is empty if the file is whole
 
 
 def verify(path: Path) -> list[Checked]:
@@ -24,12 +23,8 @@ def verify(path: Path) -> list[Checked]:
 
     Files that ``manifest.LEFT_OUT`` names, and files that are not of ata-gym, are not checked.
 
-    Raises
-    ------
-    FileNotFoundError
-        If there is no such folder.
-    ValueError
-        If it holds no results.
+    Raises FileNotFoundError if there is no such folder.
+    Raises ValueError if it holds no results.
     """
     if not path.is_dir():
         raise FileNotFoundError(f"there is no folder {path}")

@@ -15,11 +15,9 @@ from ata_gym.bench.leaderboard.experiment import Leaderboard, PricedJob
 from ata_gym.scenarios import Scenario
 from ata_gym.utils.sealed import DamagedError
 
-PRICE = 0.1
-"""The price at which decisions are timed."""
+PRICE = 0.1  # the price at which decisions are timed
 
-ROUNDS = 1_000
-"""The largest number of rounds that are timed in a scenario."""
+ROUNDS = 1_000  # the largest number of rounds that are timed in a scenario
 
 FOLDER = "timings"
 _FILE = "decisions.json"

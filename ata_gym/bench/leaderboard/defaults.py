@@ -14,8 +14,7 @@ from ata_gym.bench.report.headline import more_or_less
 from ata_gym.bench.report.statistics import Estimate
 from ata_gym.bench.report.table import LEFT, Table, right
 
-NEAR = 1.05
-"""A cost of up to so many times the best learner's is near the best."""
+NEAR = 1.05  # a cost of up to so many times the best learner's is near the best
 
 
 def tables(

@@ -33,16 +33,13 @@ class Leaderboard:
     """Who plays, where, at which prices, how often, and where the results go."""
 
     set: ScenarioSet
-    scenarios: Sequence[Scenario]
-    """The scenarios of the set that are played."""
+    scenarios: Sequence[Scenario]  # the scenarios of the set that are played
     prices: Sequence[float]
     competitors: Sequence[Competitor]
     seeds: int
     out: Path
-    quick: bool = False
-    """Whether it is the short version."""
-    notes: Sequence[str] = ()
-    """Sentences that a reader of its tables should know."""
+    quick: bool = False  # whether it is the short version
+    notes: Sequence[str] = ()  # sentences that a reader of its tables should know
 
     def unable(self) -> dict[str, str]:
         """Policies that cannot be made for the first scenario, for instance without a hyperparameter, and why."""

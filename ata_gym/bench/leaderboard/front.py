@@ -27,22 +27,18 @@ LOOKS = {
 }
 """Colour, marker and name of each env."""
 
-_SIZE = 7.5
-"""The size of the labels, in points."""
+_SIZE = 7.5  # the size of the labels, in points
 
-_WIDTH, _CHARACTER = 9.6, 0.075
-"""The widths of the picture and of a character of a label, in inches."""
+_WIDTH, _CHARACTER = 9.6, 0.075  # the widths of the picture and of a character of a label, in inches
 
 _GREY = "#333333"
 
-_FEW = 20
-"""Up to this number, all policies have their names beside them."""
+_FEW = 20  # up to this number, all policies have their names beside them
 
 _PUBLISHED = ("uta", "gta", "ofta", "ata", "ata-icml", "ata-empirical", "ata-empirical-icml")
 """Policies that readers know; they have their names beside them, too."""
 
-Label = tuple[str, str, float, float]
-"""Text, colour and the point that it belongs to."""
+Label = tuple[str, str, float, float]  # Text, colour and the point that it belongs to
 
 
 def draw(points: pl.DataFrame, title: str, stem: Path) -> list[Path]:

@@ -28,8 +28,7 @@ POINTS, GROUPS, ROUNDS = 60, 25, 40
 
 _ALL = "all prices"
 _EVERYWHERE = "all scenarios"
-_DARKEST = 4.0
-"""The ratio from which on a cell is as dark as can be."""
+_DARKEST = 4.0  # the ratio from which on a cell is as dark as can be
 
 
 def about(board: Leaderboard, jobs: Sequence[PricedJob], title: str) -> Note:
@@ -62,10 +61,7 @@ def about(board: Leaderboard, jobs: Sequence[PricedJob], title: str) -> Note:
 def page(folder: Path, note: Note) -> Page:
     """The page of the jobs that have finished.
 
-    Raises
-    ------
-    ValueError
-        If the reference has finished nowhere, or a file is damaged.
+    Raises ValueError if the reference has finished nowhere, or a file is damaged.
     """
     done = [job for job in note["jobs"] if Folder(folder / job["folder"]).finished(job["policy"])]
     with_reference = {job["scenario"] for job in done if job["policy"] == note["reference"]}

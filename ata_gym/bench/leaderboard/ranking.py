@@ -19,8 +19,7 @@ QUANTITIES = (RUNTIME, WORKER_TIME, COST, TO_ORACLE)
 
 OFTA is the reference of the set: where workers change, the one of each round.
 """
-TO_OTHER = "cost/other"
-"""Ratio to the best other policy that knows nothing beforehand, be it a learner or a baseline."""
+TO_OTHER = "cost/other"  # ratio to the best other policy that knows nothing beforehand, be it a learner or a baseline
 
 _WHERE = ("env", "price", "scenario")
 _WHO = ("env", "policy", "kind")

@@ -30,8 +30,7 @@ from ata_policies.registry import DEFAULTS
 class Ranked(NamedTuple):
     """What a leaderboard leaves."""
 
-    report: Report | None
-    """None where no policy has finished."""
+    report: Report | None  # None where no policy has finished
     failures: Failures
 
 
@@ -51,10 +50,8 @@ def set_up(
     ``data`` is the folder of the recordings that some scenarios replay. Policies of the set that cannot be made, and
     scenarios whose recordings are not given, are left out, and the leaderboard's notes say so.
 
-    Raises
-    ------
-    ValueError, FileNotFoundError
-        For a policy that is not there or cannot be made, and as of ``ScenarioSet.choose``.
+    Raises ValueError, FileNotFoundError for a policy that is not there or cannot be made, and as of
+    ``ScenarioSet.choose``.
 
     >>> board = set_up("changing", quick=True, policies=["uta"], scenarios=["spot"])
     >>> [one.policy for one in board.competitors], board.seeds

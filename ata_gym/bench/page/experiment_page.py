@@ -25,10 +25,7 @@ from ata_gym.typing import Floats
 def page(folder: Path, note: Note) -> Page:
     """The page of the policies that have finished, in the order of the command.
 
-    Raises
-    ------
-    ValueError
-        If none has finished, or a file is damaged.
+    Raises ValueError if none has finished, or a file is damaged.
     """
     store, done = Folder(folder), finished_policies(folder, note)
     made = experiment_page(note, store.results(done), read_tasks(store, done))

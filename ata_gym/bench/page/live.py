@@ -17,8 +17,7 @@ from ata_gym.bench.page.render import NAME, write
 from ata_gym.bench.page.sections import Page, Running
 from ata_gym.typing import Floats
 
-EVERY = 5.0
-"""Seconds between two pages."""
+EVERY = 5.0  # seconds between two pages
 
 
 class SoFar(NamedTuple):

@@ -15,8 +15,7 @@ from ata_gym.scenarios.card import scenario_card
 from ata_gym.utils.sealed import DamagedError
 from ata_policies.card import policy_card
 
-NOTE = "about.json"
-"""The name of the note in a results folder."""
+NOTE = "about.json"  # the name of the note in a results folder
 
 Note = dict[str, Any]
 
@@ -29,14 +28,9 @@ def write_note(folder: Path, study: str, command: Sequence[str], note: Mapping[s
 def read_note(folder: Path) -> Note:
     """The note in a results folder.
 
-    Raises
-    ------
-    FileNotFoundError
-        If there is no such folder.
-    ValueError
-        If it holds no results, or those of a command that leaves no note.
-    DamagedError
-        If it cannot be read.
+    Raises FileNotFoundError if there is no such folder.
+    Raises ValueError if it holds no results, or those of a command that leaves no note.
+    Raises DamagedError if it cannot be read.
     """
     if not folder.is_dir():
         raise FileNotFoundError(f"there is no folder {folder}")

@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-DIGITS = 5
-"""Significant digits of the numbers in pictures."""
+DIGITS = 5  # significant digits of the numbers in pictures
 
 _ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
 

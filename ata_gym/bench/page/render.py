@@ -21,8 +21,7 @@ from ata_gym.bench.report import style
 from ata_gym.utils.atomic import write_whole
 from ata_gym.utils.extras import require
 
-NAME = "report.html"
-"""The name of the page in a results folder."""
+NAME = "report.html"  # the name of the page in a results folder
 
 _ASSETS = Path(__file__).parent / "assets"
 _SCRIPTS = ("plots.js", "page.js")
@@ -31,12 +30,8 @@ _SCRIPTS = ("plots.js", "page.js")
 def write(page: Page, path: Path) -> Path:
     """Write a page, whole or not at all; the same bytes each time.
 
-    Raises
-    ------
-    MissingExtraError
-        If Jinja2 or plotly is not installed.
-    OSError
-        If the file cannot be written.
+    Raises MissingExtraError if Jinja2 or plotly is not installed.
+    Raises OSError if the file cannot be written.
     """
     text = render(page)
     write_whole(path, lambda part: part.write_text(text, "utf-8", newline="\n"))

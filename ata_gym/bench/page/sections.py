@@ -16,18 +16,15 @@ class Player(NamedTuple):
     """A policy, or a training method, that has a colour and can be switched off."""
 
     name: str
-    kind: str = ""
-    """Such as learner, oracle or baseline; may be empty."""
+    kind: str = ""  # such as learner, oracle or baseline; may be empty
 
 
 class Cell(NamedTuple):
     """A cell of a table."""
 
     text: str
-    value: float | None = None
-    """Rows are sorted by it; where it is None and the column is not ``numeric``, by the text."""
-    shade: float | None = None
-    """From 0, good, to 1, bad: its background."""
+    value: float | None = None  # rows are sorted by it; where it is None and the column is not ``numeric``, by the text
+    shade: float | None = None  # from 0, good, to 1, bad: its background
 
 
 class Column(NamedTuple):
@@ -41,8 +38,7 @@ class TableView(NamedTuple):
     """One table of a section."""
 
     columns: Sequence[Column]
-    rows: Sequence[Sequence[Cell]]
-    """The text of the first cell is the name of a player."""
+    rows: Sequence[Sequence[Cell]]  # the text of the first cell is the name of a player
     choice: Choice = _NOTHING
 
 
@@ -51,16 +47,14 @@ class Tables(NamedTuple):
 
     id: str
     title: str
-    note: str
-    """What one sees, and which direction is good."""
+    note: str  # what one sees, and which direction is good
     views: Sequence[TableView]
 
 
 class View(NamedTuple):
     """One picture of a chart."""
 
-    data: Mapping[str, Any]
-    """What the script of this kind of chart draws."""
+    data: Mapping[str, Any]  # what the script of this kind of chart draws
     choice: Choice = _NOTHING
 
 
@@ -68,14 +62,11 @@ class Chart(NamedTuple):
     """A section with a picture."""
 
     id: str
-    title: str
-    """What one sees, and which direction is good."""
+    title: str  # what one sees, and which direction is good
     note: str
-    kind: str
-    """``curves``, ``front``, ``heat`` or ``spread``."""
+    kind: str  # ``curves``, ``front``, ``heat`` or ``spread``
     views: Sequence[View]
-    settings: Mapping[str, Any] = _NOTHING
-    """Titles of the axes, and whether they may be logarithmic."""
+    settings: Mapping[str, Any] = _NOTHING  # titles of the axes, and whether they may be logarithmic
 
 
 class Running(NamedTuple):
@@ -83,10 +74,8 @@ class Running(NamedTuple):
 
     text: str
     share: float
-    every: float
-    """Seconds between two pages."""
-    written: float
-    """Seconds since 1970."""
+    every: float  # seconds between two pages
+    written: float  # seconds since 1970
 
 
 class Page(NamedTuple):
@@ -94,16 +83,13 @@ class Page(NamedTuple):
 
     study: str
     title: str
-    lead: str
-    """What was compared, and who is best in each game, a line each."""
+    lead: str  # what was compared, and who is best in each game, a line each
     facts: Sequence[tuple[str, str]]
     players: Sequence[Player]
     sections: Sequence[Tables | Chart]
-    cards: Sequence[Mapping[str, Any]]
-    """Of the scenarios and the policies, as ``Card.to_data`` gives them."""
+    cards: Sequence[Mapping[str, Any]]  # of the scenarios and the policies, as ``Card.to_data`` gives them
     command: Sequence[str]
-    origin: Sequence[tuple[str, str]]
-    """Versions, commit and machine."""
+    origin: Sequence[tuple[str, str]]  # Versions, commit and machine
     remarks: Sequence[str] = ()
     running: Running | None = None
 

@@ -30,8 +30,7 @@ class PublishedFigure:
     rounds: int
     end_points: Mapping[str, EndPoint]
     source: str
-    tolerance: float
-    """How far ours may be from a published ratio, as a share of it: the figure's reading error."""
+    tolerance: float  # how far ours may be from a published ratio, as a share of it: the figure's reading error
 
 
 CIFAR100 = PublishedFigure(

@@ -20,16 +20,13 @@ from ata_gym.bench.report.summary_tables import show
 from ata_gym.bench.report.table import LEFT, Table, markdown, right
 from ata_gym.typing import Floats, Ints
 
-POLICIES = ("ata-icml", "thompson", "ata")
-"""Those of the figure; the last has the preprint's constants."""
+POLICIES = ("ata-icml", "thompson", "ata")  # those of the figure; the last has the preprint's constants
 
 PUBLISHED_ROUNDS, PUBLISHED_SEEDS = 4_000_000, 5
 
-DECADES = 1.5
-"""The slope is fitted over so many of the last decades of rounds, and over each half decade of them."""
+DECADES = 1.5  # the slope is fitted over so many of the last decades of rounds, and over each half decade of them
 
-TOLERANCE = 0.2
-"""A slope is constant if that of each half decade is so near to that of all, as a share of it."""
+TOLERANCE = 0.2  # a slope is constant if that of each half decade is so near to that of all, as a share of it
 
 _PARTS = int(2 * DECADES)
 

@@ -10,10 +10,8 @@ import polars as pl
 from ata_gym.bench.report.statistics import CONFIDENCE, Estimate
 from ata_gym.typing import Floats
 
-_RESAMPLES = 2000
-"""Samples of a bootstrap, drawn from seed 0, so that the same values give the same interval."""
-_RATIOS = 100
-"""Ratios at which a profile is known."""
+_RESAMPLES = 2000  # samples of a bootstrap, drawn from seed 0, so that the same values give the same interval
+_RATIOS = 100  # ratios at which a profile is known
 
 
 def probability_of_improvement(mine: Sequence[Floats], theirs: Sequence[Floats]) -> Estimate:

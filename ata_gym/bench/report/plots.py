@@ -24,8 +24,7 @@ class Curves(NamedTuple):
     quantity: str
     per_round: bool = False
     """Whether the mean over the rounds so far is drawn, in place of the sum, with logarithmic axes."""
-    log_rounds: bool = False
-    """Whether the axis of rounds is logarithmic, where the sum is drawn."""
+    log_rounds: bool = False  # whether the axis of rounds is logarithmic, where the sum is drawn
 
 
 CURVES = {

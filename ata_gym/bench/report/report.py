@@ -24,17 +24,12 @@ from ata_gym.utils.manifest import write_listed
 class Report(NamedTuple):
     """What there is to show."""
 
-    summary: pl.DataFrame
-    """The figures with all digits."""
-    tables: Sequence[Table]
-    """The tables for the terminal."""
-    files: Sequence[Path]
-    """The tables as files."""
+    summary: pl.DataFrame  # the figures with all digits
+    tables: Sequence[Table]  # the tables for the terminal
+    files: Sequence[Path]  # the tables as files
     pictures: Sequence[Path]
-    heading: str = ""
-    """A line above the tables, which may be empty."""
-    remark: str = ""
-    """Lines below the tables, which may be empty."""
+    heading: str = ""  # a line above the tables, which may be empty
+    remark: str = ""  # lines below the tables, which may be empty
 
 
 def report(experiment: Experiment, policies: list[str], folder: Folder) -> Report:

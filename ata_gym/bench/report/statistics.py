@@ -12,10 +12,8 @@ from scipy.special import stdtrit
 from ata_gym.typing import Floats
 
 CONFIDENCE = 0.95
-_ALONE = ("regret", "cost_regret", "support")
-"""Quantities that are not compared by ratios."""
-BASELINES = ("ofta", "gta", "dynamic-ofta", "dynamic-oracle")
-"""Policies that the others are compared with."""
+_ALONE = ("regret", "cost_regret", "support")  # quantities that are not compared by ratios
+BASELINES = ("ofta", "gta", "dynamic-ofta", "dynamic-oracle")  # policies that the others are compared with
 
 
 def estimate(values: Floats) -> tuple[Floats, Floats]:

@@ -23,8 +23,7 @@ TITLES = {
 }
 """The column titles of the recorded quantities, and of their means over all rounds."""
 
-_DIGITS = 5
-"""The largest number of significant digits that are shown; the CSV has all."""
+_DIGITS = 5  # the largest number of significant digits that are shown; the CSV has all
 
 
 def title_of(quantity: str) -> str:

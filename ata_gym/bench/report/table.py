@@ -27,12 +27,9 @@ class Table:
     | fig   |           12 |
     """
 
-    title: str
-    """Lines above the table, which may be wider than it, or empty."""
-    columns: Mapping[str, int]
-    """The alignment of each column, by its title: ``LEFT``, ``RIGHT``, ``WRAP`` or a width."""
-    rows: Sequence[Sequence[str]]
-    """An empty row stands for a line between groups."""
+    title: str  # lines above the table, which may be wider than it, or empty
+    columns: Mapping[str, int]  # the alignment of each column, by its title: ``LEFT``, ``RIGHT``, ``WRAP`` or a width
+    rows: Sequence[Sequence[str]]  # an empty row stands for a line between groups
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Show title and cells."""

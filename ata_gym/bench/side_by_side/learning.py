@@ -20,16 +20,11 @@ from ata_gym.bench.side_by_side.who_waits import MOST, THROWN_AWAY, WAITING, WOR
 from ata_gym.typing import Floats
 from ata_gym.utils.atomic import write_whole
 
-MOST_PLAYERS = 3
-"""Side by side there is room for as many."""
-FRAMES = 60
-"""Frames at most."""
-SECONDS, LAST_SECONDS = 0.16, 2.0
-"""How long a frame is shown, and the last one, before it all starts again."""
-_PALETTE = 64
-"""Colours of the file: few make it small."""
-_COLOURS = tuple(style.OKABE_ITO[place] for place in (1, 2, 3, 5))
-"""Of the policies."""
+MOST_PLAYERS = 3  # side by side there is room for as many
+FRAMES = 60  # frames at most
+SECONDS, LAST_SECONDS = 0.16, 2.0  # how long a frame is shown, and the last one, before it all starts again
+_PALETTE = 64  # colours of the file: few make it small
+_COLOURS = tuple(style.OKABE_ITO[place] for place in (1, 2, 3, 5))  # of the policies
 _INCHES, _DPI = (8.0, 4.7), 100
 
 

@@ -16,10 +16,8 @@ from ata_gym.utils.validation import whole_number
 from ata_policies.registry import load
 from ata_policies.steps import play
 
-ALLOCATION = "ata_gym/TaskAllocation-v0"
-"""The env of the policy "default"."""
-_RECENT = 200
-"""The number of rounds that are kept, of which one is typical."""
+ALLOCATION = "ata_gym/TaskAllocation-v0"  # the env of the policy "default"
+_RECENT = 200  # the number of rounds that are kept, of which one is typical
 _PLAIN = {
     "uta": ("Share evenly", "all wait for the slowest"),
     "gta": ("Everybody works,\nthe first {budget} count", "the rest is for nothing"),
@@ -33,20 +31,12 @@ _PLAIN = {
 class Player:
     """A policy in its own env; players of one seed have the same task times for the same tasks of the same worker.
 
-    Parameters
-    ----------
-    policy
-        A name, or "default": that of TaskAllocation-v0.
-    scenario, rounds, seed
-        What is played, for how many rounds (the scenario's horizon does not count), and the seed of the episode and of
-        the policy.
-    remember
-        How many of the first rounds are remembered worker by worker: see ``by_worker``.
+    - ``policy``: a name, or "default": that of TaskAllocation-v0.
+    - ``scenario``, ``rounds``, ``seed``: what is played, for how many rounds (the scenario's horizon does not count),
+      and the seed of the episode and of the policy.
+    - ``remember``: how many of the first rounds are remembered worker by worker: see ``by_worker``.
 
-    Raises
-    ------
-    ValueError
-        If there is no such policy, it cannot play the scenario, or rounds or seed is no such number.
+    Raises ValueError if there is no such policy, it cannot play the scenario, or rounds or seed is no such number.
     """
 
     def __init__(self, policy: str, scenario: Scenario, rounds: int, seed: int = 0, remember: int = 0) -> None:

@@ -16,8 +16,7 @@ from ata_gym.bench.side_by_side.play import Player
 from ata_gym.envs.rendering.timeline import CANCELLED, DONE, LOST, Timeline
 from ata_gym.scenarios import Scenario
 
-MOST = 8
-"""Workers with a bar of their own."""
+MOST = 8  # workers with a bar of their own
 WORKING: dict[str, Any] = {"facecolor": style.OKABE_ITO[0]}
 WAITING: dict[str, Any] = {"facecolor": "#E3E3E3"}
 THROWN_AWAY: dict[str, Any] = {"facecolor": "#F6C9A8", "edgecolor": style.OKABE_ITO[1], "hatch": "////"}

@@ -26,8 +26,7 @@ from ata_policies.steps import decide
 ORACLES = ("dynamic-oracle", "dynamic-ofta")
 """What others are compared with: the least expected round time of each round, and the least proxy loss."""
 
-REPLICATES = 256
-"""Rounds played to estimate an expected round time."""
+REPLICATES = 256  # rounds played to estimate an expected round time
 
 
 def abrupt_changes(changes: Iterable[Change], rounds: int) -> tuple[int, ...]:
@@ -61,11 +60,9 @@ class Tracking(Experiment):
     Make one with :meth:`around`.
     """
 
-    changed_at: tuple[int, ...] = ()
-    """How many rounds are played before each change, increasing."""
+    changed_at: tuple[int, ...] = ()  # how many rounds are played before each change, increasing
     before: int = 0
-    after: int = 0
-    """Rounds in the longest window before a change, and after one."""
+    after: int = 0  # rounds in the longest window before a change, and after one
 
     @classmethod
     def around(

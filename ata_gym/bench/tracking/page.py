@@ -23,8 +23,7 @@ from ata_gym.bench.tracking.report import BLOCK, WITHIN, after_changes, delays, 
 
 _ORACLE = ORACLES[0]
 
-_POINTS = 200
-"""The largest number of points of a curve, and of columns of a heat map."""
+_POINTS = 200  # the largest number of points of a curve, and of columns of a heat map
 
 
 def about(tracking: Tracking, policies: Sequence[str]) -> Note:
@@ -40,10 +39,7 @@ def about(tracking: Tracking, policies: Sequence[str]) -> Note:
 def page(folder: Path, note: Note) -> Page:
     """The page of the policies that have finished.
 
-    Raises
-    ------
-    ValueError
-        If none has finished, or a file is damaged.
+    Raises ValueError if none has finished, or a file is damaged.
     """
     store, done = Folder(folder), finished_policies(folder, note)
     records, players = store.results(done), [Player(one["name"], one["kind"]) for one in note["policies"]]

@@ -18,11 +18,9 @@ from ata_gym.bench.report import style
 from ata_gym.bench.tracking.experiment import ORACLES, Tracking
 from ata_gym.typing import Floats, Ints
 
-_COLUMNS = 400
-"""The largest number of columns of a heat map; each shows the mean over its rounds."""
+_COLUMNS = 400  # the largest number of columns of a heat map; each shows the mean over its rounds
 
-_SMOOTH = 20
-"""Rounds over which round times are smoothed."""
+_SMOOTH = 20  # rounds over which round times are smoothed
 
 
 def draw(records: pl.DataFrame, tracking: Tracking, folder: Path) -> list[Path]:

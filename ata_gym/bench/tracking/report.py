@@ -19,14 +19,11 @@ from ata_gym.typing import Floats, Ints
 
 Windows = Sequence[tuple[int, int, int]]
 
-WITHIN = 0.1
-"""A policy has followed when its expected round time is so near that of the oracle, as a share of it."""
+WITHIN = 0.1  # a policy has followed when its expected round time is so near that of the oracle, as a share of it
 
-BLOCK = 20
-"""The rounds over which it must be so near on average: one short round is not enough."""
+BLOCK = 20  # the rounds over which it must be so near on average: one short round is not enough
 
-NEVER = -1
-"""The delay of a policy that has not followed before its window ends."""
+NEVER = -1  # the delay of a policy that has not followed before its window ends
 
 _SHORT = {"dynamic-oracle": "oracle", "dynamic-ofta": "OFTA"}
 

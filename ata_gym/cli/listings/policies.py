@@ -21,8 +21,7 @@ from ata_policies.registry import ids_by_name
 _FACTS = ("source", "must know beforehand", "assumes", "constants")
 """The facts of a card that the table of policies/README.md has."""
 
-_KNOWS = len("the distributions")
-"""Characters of what a policy must know, in a list."""
+_KNOWS = len("the distributions")  # characters of what a policy must know, in a list
 
 
 def policies(

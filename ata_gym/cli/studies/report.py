@@ -53,10 +53,8 @@ def report(
 def write_page(folder: Path, out: Path | None = None) -> Path:
     """Write the page of a results folder, by default into it.
 
-    Raises
-    ------
-    FileNotFoundError, ValueError, DamagedError
-        If there is no such folder, it holds nothing that has a page, or a file in it is damaged.
+    Raises FileNotFoundError, ValueError, DamagedError if there is no such folder, it holds nothing that has a page, or
+    a file in it is damaged.
     """
     from ata_gym.bench.page.note import read_note  # noqa: PLC0415 - these imports take a second
     from ata_gym.bench.page.render import NAME, write  # noqa: PLC0415

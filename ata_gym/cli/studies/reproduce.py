@@ -29,8 +29,7 @@ _SIZES = "17,51,153"
 REGRET_ROUNDS = 1_000_000
 """A quarter of the published number: minutes, and the regret has grown as ln K for more than two decades."""
 
-REGRET_SEEDS = 32
-"""The slope of Thompson sampling is noisy; beside so many rows the time of a call hardly counts."""
+REGRET_SEEDS = 32  # the slope of Thompson sampling is noisy; beside so many rows the time of a call hardly counts
 
 NEWER = ("ata-empirical-icml", "ata-icml", "thompson-beta")
 """Drawn beside the published policies, as the default policy is: the ICML poster's constants, and a cheap learner."""

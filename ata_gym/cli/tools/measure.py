@@ -23,8 +23,7 @@ from ata_gym.utils.validation import whole_number
 if TYPE_CHECKING:
     from ata_gym.training.devices.workers import Worker
 
-_DECIMALS = 7
-"""Decimals of the seconds in a CSV file."""
+_DECIMALS = 7  # decimals of the seconds in a CSV file
 
 
 def measure(

@@ -24,12 +24,9 @@ if TYPE_CHECKING:
 
     from ata_gym.bench.side_by_side.play import Player
 
-WATCHED = "uta,gta,ata-empirical-icml,default"
-"""An even share, all workers at once, the published policy and our own."""
-_ANIMATED = 500
-"""The largest number of rounds of the animation."""
-_COLUMNS, _BETWEEN, _AROUND = 80, 2, 7
-"""Columns of a round, and between two; lines around its workers."""
+WATCHED = "uta,gta,ata-empirical-icml,default"  # an even share, all workers at once, the published policy and our own
+_ANIMATED = 500  # the largest number of rounds of the animation
+_COLUMNS, _BETWEEN, _AROUND = 80, 2, 7  # columns of a round, and between two; lines around its workers
 
 
 def watch(

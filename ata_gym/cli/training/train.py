@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from ata_gym.training.studies.loss_study import Outcome
     from ata_gym.training.trainer.trainer import Trainer
 
-_POINTS = 500
-"""Rounds at which the clocks are recorded, at most."""
+_POINTS = 500  # rounds at which the clocks are recorded, at most
 
 ProblemName = Annotated[
     str,

@@ -27,11 +27,9 @@ from ata_gym.utils.kernels.cache import kept_in
 from ata_gym.utils.memory import installed_memory
 from ata_policies.registry import GROUP
 
-_SECONDS = 180.0
-"""How long a trial may take; importing large packages from a disk on the network takes a while."""
+_SECONDS = 180.0  # how long a trial may take; importing large packages from a disk on the network takes a while
 _INSTALL = 'pip install "ata-gym[cluster]"'
-_NOT_LOOKED_AT = ("all", "dev")
-"""Extras that consist of others, or serve the work on ata-gym itself."""
+_NOT_LOOKED_AT = ("all", "dev")  # extras that consist of others, or serve the work on ata-gym itself
 _OTHER_TORCH = "install a torch that is built for the driver of this machine: https://pytorch.org/get-started/locally"
 _GLOO = "let the name of this machine resolve, or set GLOO_SOCKET_IFNAME to a network interface such as lo"
 _NCCL = "run with NCCL_DEBUG=INFO, which says what it lacks"
@@ -42,17 +40,10 @@ def examine(start_ray: bool = False, address: str | None = None) -> list[Finding
 
     Whatever may crash or hang runs in processes of its own, bounded in time, which have ended when this returns.
 
-    Parameters
-    ----------
-    start_ray
-        Whether to start a Ray cluster of one processor on this machine, run a task, and shut it down.
-    address
-        ``"auto"`` or HOST:PORT of a running Ray cluster whose nodes are to be looked at.
+    - ``start_ray``: whether to start a Ray cluster of one processor on this machine, run a task, and shut it down.
+    - ``address``: ``"auto"`` or HOST:PORT of a running Ray cluster whose nodes are to be looked at.
 
-    Raises
-    ------
-    ValueError
-        If the address has another form.
+    Raises ValueError if the address has another form.
 
     Examples
     --------

@@ -22,13 +22,10 @@ class Finding:
              -> pip install "ata-gym[train]"
     """
 
-    subject: str
-    """The package, extra, device, backend or node that was looked at."""
+    subject: str  # the package, extra, device, backend or node that was looked at
     state: State
-    detail: str
-    """The observation, in one sentence or less."""
-    cure: str = ""
-    """The command or the change that mends it; empty if nothing is to be done."""
+    detail: str  # the observation, in one sentence or less
+    cure: str = ""  # the command or the change that mends it; empty if nothing is to be done
 
     def __str__(self) -> str:
         cure = f"\n{'':9}-> {self.cure}" if self.cure else ""

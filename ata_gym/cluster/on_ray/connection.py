@@ -14,8 +14,7 @@ from typing import Any
 from ata_gym.utils.extras import require
 from ata_gym.utils.signals import TerminatedError, handlers_kept
 
-_ANSWERS_WITHIN = 10.0
-"""Seconds."""
+_ANSWERS_WITHIN = 10.0  # seconds
 
 
 def check_address(address: str, what: str) -> None:

@@ -30,11 +30,9 @@ SCHEMA: dict[str, Any] = {
 }
 """The columns of what is recorded, a row for each round."""
 
-_ENDS_WITHIN = 45.0
-"""Seconds; torchrun gives its ranks 30 to end, and kills them then."""
+_ENDS_WITHIN = 45.0  # Seconds; torchrun gives its ranks 30 to end, and kills them then
 
-ALONE = "one process"
-"""In the place of a policy: the same training without a cluster."""
+ALONE = "one process"  # in the place of a policy: the same training without a cluster
 
 
 def run(

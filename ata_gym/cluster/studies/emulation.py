@@ -31,15 +31,12 @@ class Emulation:
     """
 
     budget: int
-    times: tuple[float, ...]
-    """Seconds that a task takes, for each worker."""
+    times: tuple[float, ...]  # seconds that a task takes, for each worker
     rounds: int
-    change_at: int | None = None
-    """The round from which on the workers have each other's times, in reverse order."""
+    change_at: int | None = None  # the round from which on the workers have each other's times, in reverse order
     stall: tuple[int, int, float] | None = None
     """A round, a worker, and the seconds for which it hangs in its first task of that round."""
-    away: tuple[int, int, int] | None = None
-    """The first and the last round of an absence, and whose."""
+    away: tuple[int, int, int] | None = None  # the first and the last round of an absence, and whose
 
     def __post_init__(self) -> None:
         whole_number("budget", self.budget)

@@ -34,8 +34,7 @@ class Work(NamedTuple):
     problem: str
     data: str | None
     seed: int
-    waits: bool
-    """Whether tasks take their emulated times; if not, only losses are asked for."""
+    waits: bool  # whether tasks take their emulated times; if not, only losses are asked for
 
 
 class Double(nn.Module):

@@ -15,10 +15,8 @@ from ata_gym.cluster.studies.comparison import ALONE
 from ata_gym.cluster.studies.emulation import Emulation
 from ata_gym.typing import Floats
 
-SETTLED = 100
-"""Rounds after which a policy is measured, or half of all if these are fewer than 200."""
-_NEAR = 1.1
-"""A policy has followed a change when rounds take at most this times the least time, in the median of five."""
+SETTLED = 100  # rounds after which a policy is measured, or half of all if these are fewer than 200
+_NEAR = 1.1  # a policy has followed a change when rounds take at most this times the least time, in the median of five
 _FIVE = 5
 
 

@@ -11,8 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-_SIZE = 25 * 2**20
-"""Bytes of a bucket; while one bucket travels, the next is filled."""
+_SIZE = 25 * 2**20  # bytes of a bucket; while one bucket travels, the next is filled
 
 
 class Form(NamedTuple):

@@ -22,22 +22,14 @@ from ata_gym.utils.validation import short
 class Part(NamedTuple):
     """What a rank sends about its part of a round. In the parts of all ranks each field has an axis of ranks, (n,)."""
 
-    elapsed: Any
-    """Seconds from the round's start until the rank had computed its tasks."""
-    loss: Any
-    """The part of the mean loss that its tasks have."""
-    leaves: Any
-    """1 if the rank takes no tasks from the next round on, else 0."""
-    checksum: Any
-    """A checksum of the allocation that it knows, and at times of the policy's state, of 24 bits."""
-    layout: Any
-    """A checksum of the forms of the gradients, of 24 bits."""
-    samples: Any
-    """A checksum of the order of samples that it follows, of 24 bits; 0 if it follows none in this round."""
-    weights: Any
-    """A fingerprint of the weights of the models in some rounds, 0 in the others."""
-    fault: Any
-    """What is wrong with its tasks: a ``Fault``, plus ``len(Fault)`` times the place of the parameter."""
+    elapsed: Any  # seconds from the round's start until the rank had computed its tasks
+    loss: Any  # the part of the mean loss that its tasks have
+    leaves: Any  # 1 if the rank takes no tasks from the next round on, else 0
+    checksum: Any  # a checksum of the allocation that it knows, and at times of the policy's state, of 24 bits
+    layout: Any  # a checksum of the forms of the gradients, of 24 bits
+    samples: Any  # a checksum of the order of samples that it follows, of 24 bits; 0 if it follows none in this round
+    weights: Any  # a fingerprint of the weights of the models in some rounds, 0 in the others
+    fault: Any  # what is wrong with its tasks: a ``Fault``, plus ``len(Fault)`` times the place of the parameter
 
 
 class Fault(IntEnum):
@@ -102,21 +94,12 @@ _FAULTS: Mapping[Fault, tuple[type[Exception], str]] = {
 class Ranks:
     """The ranks of a process group, each with the name of its worker.
 
-    Parameters
-    ----------
-    group
-        The process group; None is the default one.
-    name
-        This rank's worker. By default the host's name and the local rank that torchrun gives.
-    agreed
-        What must be the same on all ranks, by name.
+    - ``group``: the process group; None is the default one.
+    - ``name``: this rank's worker. By default the host's name and the local rank that torchrun gives.
+    - ``agreed``: what must be the same on all ranks, by name.
 
-    Raises
-    ------
-    RuntimeError
-        If there is no process group yet.
-    ValueError
-        On every rank, if two have the same name or differ in what must be the same.
+    Raises RuntimeError if there is no process group yet.
+    Raises ValueError on every rank, if two have the same name or differ in what must be the same.
     """
 
     def __init__(self, group: dist.ProcessGroup | None, name: str | None, agreed: Mapping[str, Any]) -> None:

@@ -16,12 +16,8 @@ from ata_gym.utils.validation import whole_number
 class Share:
     """The part of one rank in a round, as ``TorchAllocator.round`` gives it: its tasks, and the way to compute them.
 
-    Attributes
-    ----------
-    tasks
-        How many tasks of the round are this rank's; maybe 0.
-    first
-        The number of the first of them among the B of the round; those of a rank are neighbours.
+    - ``tasks``: how many tasks of the round are this rank's; maybe 0.
+    - ``first``: the number of the first of them among the B of the round; those of a rank are neighbours.
     """
 
     def __init__(

@@ -14,8 +14,7 @@ from ata_gym.simulation.keys import derive_keys, stream_keys, uniforms
 from ata_gym.typing import Ints
 from ata_gym.utils.validation import flag, whole_number
 
-_ORDER = 3
-"""The stream of keys for the orders of epochs."""
+_ORDER = 3  # the stream of keys for the orders of epochs
 _END = object()
 
 

@@ -9,8 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-_SAMPLE = 8
-"""How many elements along each dimension of a parameter are compared."""
+_SAMPLE = 8  # how many elements along each dimension of a parameter are compared
 
 
 class Unchanged:

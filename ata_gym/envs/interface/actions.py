@@ -22,8 +22,7 @@ Actions = NDArray[Any]
 class ActionForm(ABC):
     """How E rows of actions of an agent become actions of the env."""
 
-    masked: ClassVar[bool] = False
-    """Whether some actions are of no use at times, so that there is a mask."""
+    masked: ClassVar[bool] = False  # whether some actions are of no use at times, so that there is a mask
 
     def __init__(self, state: BatchState) -> None:
         self.state, self.n, self.budget = state, state.scenario.pool.n, state.scenario.budget

@@ -33,14 +33,11 @@ REWARD_UNITS = ("time", "first round")
 class Played(NamedTuple):
     """What an agent gets of one step of E rows."""
 
-    reward: Floats
-    """(E,) the rewards."""
-    info: dict[str, NDArray[Any]]
-    """Fresh arrays of shape (E,)."""
+    reward: Floats  # (E,) the rewards
+    info: dict[str, NDArray[Any]]  # fresh arrays of shape (E,)
     known: Mask | None
     """(E,) rows whose info is of this step; None: all. The others have only begun to choose an action."""
-    ended: Mask
-    """(E,) whether the episode ended."""
+    ended: Mask  # (E,) whether the episode ended
 
 
 class Interface:

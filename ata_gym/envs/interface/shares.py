@@ -8,8 +8,7 @@ from numpy.typing import NDArray
 from ata_gym.typing import Floats, Ints, Mask
 from ata_gym.utils.validation import short
 
-SCALE = 3.0
-"""The scale of the logits: two workers' shares differ by a factor of at most exp(2 SCALE)."""
+SCALE = 3.0  # the scale of the logits: two workers' shares differ by a factor of at most exp(2 SCALE)
 
 
 def _rounded(weights: Floats, total: NDArray[np.integer]) -> Ints:

@@ -26,17 +26,14 @@ OF_WORKER = (
 OF_ROUND = ("progress", "log workers", "log budget", "log price", "missing")
 """Features of the round, the same for all workers, in the columns after those of the worker."""
 WIDTH = len(OF_WORKER) + len(OF_ROUND)
-LARGEST = 10.0
-"""No feature is larger in absolute value."""
+LARGEST = 10.0  # no feature is larger in absolute value
 
 _COUNT, _BUSY, _RECENT, _LOG_MEAN, _LOG_SQUARES, _LAST, _ELAPSED, _SILENT, _ASKED = range(9)
 _COLUMNS = 9
 _LOWEST = tuple(-FINITE if column == _LOG_MEAN else 0.0 for column in range(_COLUMNS))
 """The least number of each column."""
-_LEAST_WEIGHT = 0.25
-"""The least weight of a result in the recent mean of its worker."""
-_SHORTEST = 1e-30
-"""Where the logarithm of a time is taken, shorter times count as this one."""
+_LEAST_WEIGHT = 0.25  # the least weight of a result in the recent mean of its worker
+_SHORTEST = 1e-30  # where the logarithm of a time is taken, shorter times count as this one
 
 
 @gufunc("void(float64[:,:], int64[:], float64[:], float64[:], float64[:,:])", "(n,m),(r),(r),(n)->(n,m)")
@@ -107,8 +104,7 @@ class WorkerMemory(NamedTuple):
     (1, 2, 15)
     """
 
-    workers: Annotated[Floats, Within(_LOWEST, FINITE)]
-    """(E, n, 9), see the names of the columns."""
+    workers: Annotated[Floats, Within(_LOWEST, FINITE)]  # (E, n, 9), see the names of the columns
 
     @classmethod
     def empty(cls, rows: int, n: int) -> WorkerMemory:

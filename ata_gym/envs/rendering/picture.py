@@ -18,10 +18,8 @@ from ata_gym.envs.rendering.timeline import KINDS, Timeline
 from ata_gym.typing import Floats, Ints
 from ata_gym.utils.colours import OKABE_ITO
 
-MOST = 24
-"""Workers that have a bar; the others share a line."""
-WIDTH, HEIGHT = 960, 540
-"""The size of each frame in pixels; videos need even numbers."""
+MOST = 24  # workers that have a bar; the others share a line
+WIDTH, HEIGHT = 960, 540  # the size of each frame in pixels; videos need even numbers
 _DPI = 100
 _WAITING = "#ECECEC"
 _LOOKS: tuple[dict[str, Any], ...] = (

@@ -17,8 +17,7 @@ from ata_gym.simulation.keys import NoiseKeys
 from ata_gym.simulation.rounds import task_starts
 from ata_gym.typing import Floats, Ints, Mask
 
-_RECENT = 20
-"""Rounds of whose times ``Timeline.longest`` is the longest."""
+_RECENT = 20  # rounds of whose times ``Timeline.longest`` is the longest
 
 
 class _Conditions(NamedTuple):

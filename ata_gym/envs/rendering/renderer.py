@@ -17,13 +17,10 @@ from ata_gym.utils.validation import short
 if TYPE_CHECKING:
     from ata_gym.envs.rendering.picture import Picture
 
-Frame = str | NDArray[np.uint8]
-"""What ``render`` gives: a text, or pixels of shape (540, 960, 3)."""
+Frame = str | NDArray[np.uint8]  # what ``render`` gives: a text, or pixels of shape (540, 960, 3)
 MODES = ("ansi", "rgb_array", "human")
-VECTOR_MODES = ("ansi", "rgb_array")
-"""The modes of the native vector envs, whose rows have no windows."""
-FRAMES_PER_SECOND = 4
-"""The frames per second of a window and of a video."""
+VECTOR_MODES = ("ansi", "rgb_array")  # the modes of the native vector envs, whose rows have no windows
+FRAMES_PER_SECOND = 4  # the frames per second of a window and of a video
 
 
 def renderer(mode: object, modes: Sequence[str] = MODES) -> Renderer | None:

@@ -6,15 +6,11 @@ import numpy as np
 
 from ata_gym.envs.rendering.timeline import CANCELLED, DONE, KINDS, RUNNING, Timeline, number
 
-_MARKS = "█▒╳▓"
-"""The mark of each kind of segment, in the order of ``timeline.KINDS``."""
-_END_OF_TASK = "▉"
-"""The last cell of a result: a thin gap shows where a task ends."""
+_MARKS = "█▒╳▓"  # the mark of each kind of segment, in the order of ``timeline.KINDS``
+_END_OF_TASK = "▉"  # the last cell of a result: a thin gap shows where a task ends
 _WAITING, _AWAY = "·", " "
-_BAR = 46
-"""The columns of a bar."""
-MOST = 16
-"""The workers that have a line."""
+_BAR = 46  # the columns of a bar
+MOST = 16  # the workers that have a line
 
 
 def as_text(timeline: Timeline, most: int = MOST) -> str:

@@ -17,44 +17,25 @@ DONE, CANCELLED, LOST, RUNNING = range(4)
 class Timeline(NamedTuple):
     """The last round of a row of n workers, in dispatch maybe not over yet. Times count from the round's start."""
 
-    round: int
-    """Its number, counted from 1; 0 if none has begun, and then there are no segments."""
-    budget: int
-    """Results B that it needs."""
-    over: bool
-    """Whether all B results are in."""
-    worker: Ints
-    """(k,) the worker of each segment, in ascending order, those of a worker in the order of their starts."""
-    start: Floats
-    """(k,) when the task was started."""
-    end: Floats
-    """(k,) when its result was in, or it was cancelled or lost; the present for a running task."""
-    kind: NDArray[np.int8]
-    """(k,) which of ``KINDS``."""
-    time: float
-    """The round time; in dispatch, so far."""
-    worker_time: float
-    """How long all workers were busy in it."""
-    runtime: float
-    """Round times of the episode added up, with this one."""
-    total_worker_time: float
-    """Worker times of the episode added up, with this one."""
-    price: float
-    """What one unit of worker time costs in units of runtime."""
-    tasks: Ints
-    """(n,) the allocation; in dispatch, tasks started in the round."""
-    estimate: Floats
-    """(n,) estimates of the mean task times; NaN where there is none."""
-    at_least: Mask
-    """(n,) whether the estimate is only a lower bound: the time spent on tasks without a result."""
-    mean: Floats
-    """(n,) exact mean task times in the round; inf for workers that are away from its start."""
-    dies: Floats
-    """(n,) when each worker dies; 0: it is away, inf: it lives."""
-    present: Mask
-    """(n,) places that hold a worker."""
-    longest: float
-    """The longest of the last round times of the episode, so that an axis seldom changes."""
+    round: int  # its number, counted from 1; 0 if none has begun, and then there are no segments
+    budget: int  # results B that it needs
+    over: bool  # whether all B results are in
+    worker: Ints  # (k,) the worker of each segment, in ascending order, those of a worker in the order of their starts
+    start: Floats  # (k,) when the task was started
+    end: Floats  # (k,) when its result was in, or it was cancelled or lost; the present for a running task
+    kind: NDArray[np.int8]  # (k,) which of ``KINDS``
+    time: float  # the round time; in dispatch, so far
+    worker_time: float  # how long all workers were busy in it
+    runtime: float  # round times of the episode added up, with this one
+    total_worker_time: float  # worker times of the episode added up, with this one
+    price: float  # what one unit of worker time costs in units of runtime
+    tasks: Ints  # (n,) the allocation; in dispatch, tasks started in the round
+    estimate: Floats  # (n,) estimates of the mean task times; NaN where there is none
+    at_least: Mask  # (n,) whether the estimate is only a lower bound: the time spent on tasks without a result
+    mean: Floats  # (n,) exact mean task times in the round; inf for workers that are away from its start
+    dies: Floats  # (n,) when each worker dies; 0: it is away, inf: it lives
+    present: Mask  # (n,) places that hold a worker
+    longest: float  # the longest of the last round times of the episode, so that an axis seldom changes
 
     @property
     def busy(self) -> Floats:

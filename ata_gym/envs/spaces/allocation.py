@@ -17,8 +17,7 @@ from ata_gym.utils.validation import whole_number
 __all__ = ["Allocation", "RaceAllocation"]
 
 _INT64 = np.dtype(np.int64)
-_LARGEST = 2**62
-"""The largest n and budget: their sum still fits in an int64."""
+_LARGEST = 2**62  # the largest n and budget: their sum still fits in an int64
 
 _LEGAL, _NEGATIVE, _ABOVE, _TOO_MANY, _TOO_FEW = range(5)
 

@@ -24,26 +24,19 @@ from ata_gym.utils.ranges import FINITE, Within
 
 Feedback: TypeAlias = dict[str, NDArray[Any]]
 
-LARGEST = float(np.finfo(np.float32).max)
-"""The upper bound of times in observation spaces: float32 must hold it."""
-_NEVER = 2**63 - 1
-"""The round at which an episode without a horizon ends."""
+LARGEST = float(np.finfo(np.float32).max)  # the upper bound of times in observation spaces: float32 must hold it
+_NEVER = 2**63 - 1  # the round at which an episode without a horizon ends
 _TASK_NOISE = 0  # the stream of keys for task times
 
 
 class StepResult(NamedTuple):
     """What one step gave E rows."""
 
-    observation: Feedback
-    """Fresh arrays with a leading row axis."""
-    time: Floats
-    """(E,) time that passed."""
-    worker_time: Floats
-    """(E,) time that all workers were busy in it."""
-    info: dict[str, NDArray[Any]]
-    """Fresh arrays of shape (E,)."""
-    ended: Mask
-    """(E,) whether the episode ended."""
+    observation: Feedback  # fresh arrays with a leading row axis
+    time: Floats  # (E,) time that passed
+    worker_time: Floats  # (E,) time that all workers were busy in it
+    info: dict[str, NDArray[Any]]  # fresh arrays of shape (E,)
+    ended: Mask  # (E,) whether the episode ended
 
 
 class BatchState(ABC):
@@ -55,10 +48,8 @@ class BatchState(ABC):
 
     forms: ClassVar[tuple[str, ...]]
     """The forms of actions, see ``ata_gym.envs.interface.actions``; the first is the env's own."""
-    results: int
-    """Results in the feedback of a step."""
-    simulated: bool
-    """Whether no backend runs the tasks."""
+    results: int  # results in the feedback of a step
+    simulated: bool  # whether no backend runs the tasks
     _FIELDS = ("keys", "episode", "round", "started", "runtime", "total_worker_time")
 
     def __init__(self, scenario: Scenario, rows: int, signals: bool = False, backend: Any = None) -> None:

@@ -25,11 +25,9 @@ from ata_policies.policy import Policy
 from ata_policies.registry import default_name, load
 from ata_policies.steps import play as steps_of_play
 
-UNIFORM = "uta"
-"""The policy to whose cost the others are compared: every worker gets the same."""
+UNIFORM = "uta"  # the policy to whose cost the others are compared: every worker gets the same
 
-PUBLISHED = "ata-icml"
-"""The published policy among the references."""
+PUBLISHED = "ata-icml"  # the published policy among the references
 _ORACLES: Mapping[str, str] = MappingProxyType(
     {"allocation": "dynamic-oracle", "race": "race-dynamic-oracle", "dispatch": "dispatch-dynamic-oracle"}
 )
@@ -37,8 +35,7 @@ _PLAIN: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {"allocation": (), "race": ("gta",), "dispatch": ("dispatch-gta",)}
 )
 
-AGENT = "agent"
-"""The name of the trained agent beside policies; it is the agent that was best on the validation seeds."""
+AGENT = "agent"  # the name of the trained agent beside policies; it is the agent that was best on the validation seeds
 START, END = "agent-start", "agent-end"
 """The names of the agent before training and after the last step, on the test seeds."""
 
@@ -57,12 +54,10 @@ class Learned(NamedTuple):
 
     curve: pl.DataFrame
     """A row for each evaluation: ``steps``, and ``cost/<reference>``, geometric means over the validation seeds."""
-    validation: pl.DataFrame
-    """What the references did on the validation seeds; columns as ``SCHEMA``."""
+    validation: pl.DataFrame  # what the references did on the validation seeds; columns as ``SCHEMA``
     test: pl.DataFrame
     """What the agents and the references did on the test seeds; the best agent, the first and the last come first."""
-    left_out: Mapping[str, str]
-    """References that cannot play, and why."""
+    left_out: Mapping[str, str]  # references that cannot play, and why
 
 
 @dataclass(frozen=True)
@@ -74,12 +69,9 @@ class Learning:
 
     agent: AgentSpec
     scenario: Scenario
-    steps: int
-    """Steps of training over all rows; the last rollout is finished."""
-    rows: int = 64
-    """Episodes side by side in training, of the seeds from the agent's on, of the split "train"."""
-    evaluations: int = 20
-    """Evaluations in training, at most one after each rollout; one more comes before it."""
+    steps: int  # steps of training over all rows; the last rollout is finished
+    rows: int = 64  # episodes side by side in training, of the seeds from the agent's on, of the split "train"
+    evaluations: int = 20  # evaluations in training, at most one after each rollout; one more comes before it
     validation_rows: int = 64
     test_rows: int = 256
 

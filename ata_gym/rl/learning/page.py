@@ -48,10 +48,7 @@ def about(learning: Learning, command: str) -> Note:
 def page(folder: Path, note: Note) -> Page:
     """The page of a finished training.
 
-    Raises
-    ------
-    ValueError
-        If it has not finished, or a file is damaged.
+    Raises ValueError if it has not finished, or a file is damaged.
     """
     store = Folder(folder)
     files = [store.result(name) for name in ("curve", "validation", "test")]

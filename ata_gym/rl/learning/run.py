@@ -48,8 +48,7 @@ class Study(NamedTuple):
 
     report: Report
     learned: Learned
-    policy: str
-    """The name of the trained agent for ``ata-gym bench`` and ``ata_policies.make``."""
+    policy: str  # the name of the trained agent for ``ata-gym bench`` and ``ata_policies.make``
 
 
 def run(
@@ -107,20 +106,12 @@ def learn(
 ) -> Learned:
     """Train to the last step, from a checkpoint if there is one, and play the best agent on the test seeds.
 
-    Parameters
-    ----------
-    folder
-        A results folder of the training's configuration. In the end it holds ``agent.zip``, as Stable-Baselines3 writes
-        it, the curve, and what was played on both splits.
-    made_by
-        Kept beside the results.
+    - ``folder``: a results folder of the training's configuration. In the end it holds ``agent.zip``, as
+      Stable-Baselines3 writes it, the curve, and what was played on both splits.
+    - ``made_by``: kept beside the results.
 
-    Raises
-    ------
-    ValueError
-        If the algorithm does not take the hyperparameters.
-    KeyboardInterrupt
-        After a checkpoint, if Ctrl-C or SIGTERM came.
+    Raises ValueError if the algorithm does not take the hyperparameters.
+    Raises KeyboardInterrupt after a checkpoint, if Ctrl-C or SIGTERM came.
     """
     with deterministic():
         agent = make_agent(learning)

@@ -34,8 +34,7 @@ ACTIONS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 class _Algorithm(NamedTuple):
     module: str
     name: str
-    workers: bool
-    """Whether it takes ``WorkersPolicy``; else it gets a network of layers and the features in one row."""
+    workers: bool  # whether it takes ``WorkersPolicy``; else it gets a network of layers and the features in one row
     masked: bool
     actions: tuple[str, ...] = ("shares", "assign", "dispatch", "start")
 
@@ -50,8 +49,7 @@ _ALGORITHMS: Mapping[str, _Algorithm] = MappingProxyType(
     }
 )
 
-ALGORITHMS = tuple(_ALGORITHMS)
-"""Names of the algorithms."""
+ALGORITHMS = tuple(_ALGORITHMS)  # names of the algorithms
 
 _GIVEN = {
     *("self", "policy", "env", "seed", "device", "verbose", "tensorboard_log", "_init_setup_model"),
@@ -73,11 +71,9 @@ class AgentSpec:
     'shares'
     """
 
-    env: str
-    """A short name: allocation, race or dispatch."""
+    env: str  # a short name: allocation, race or dispatch
     algorithm: str = "ppo"
-    action: str = ""
-    """A form of actions; by default the first one of the env that the algorithm takes."""
+    action: str = ""  # a form of actions; by default the first one of the env that the algorithm takes
     seed: int = 0
     hyperparameters: Mapping[str, Any] = field(default_factory=dict)
     """The hyperparameters that differ from the library's."""

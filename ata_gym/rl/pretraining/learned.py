@@ -32,8 +32,7 @@ _ROWS, _KEPT, _ROLLOUTS = 48, 0.25, 40
 _NOISE, _ALLOCATIONS, _DRAWS = 0.3, 8, 3
 """Standard deviation of the logits, allocations that are compared at a moment, and draws of times for each."""
 _UPDATES, _RATE, _LAST_RATE = 300, 1e-3, 3e-5
-_POWER = 1.5
-"""The network begins with shares in proportion to mean^-1.5."""
+_POWER = 1.5  # the network begins with shares in proportion to mean^-1.5
 
 _POPULATION, _ELITE, _SEARCH_ROWS, _WITH_MANY, _SEARCH_WORLDS = 20, 5, 24, 2, 5
 _SPREAD = {"log count": 0.4, "log mean": 0.4, "log recent": 0.4, "spread": 0.2, "untried": 0.4, "last duration": 0.4}

@@ -31,10 +31,8 @@ class Decisions(NamedTuple):
     """What the planner would do at moments of a rollout."""
 
     features: NDArray[np.float32]
-    working: NDArray[np.float32]
-    """(m, n) 1 where a worker should be working."""
-    counts: NDArray[np.float32]
-    """(m, n) 1 where that makes a difference: the worker is idle and present."""
+    working: NDArray[np.float32]  # (m, n) 1 where a worker should be working
+    counts: NDArray[np.float32]  # (m, n) 1 where that makes a difference: the worker is idle and present
 
 
 def train(iterations: int, seed: int = 0, hidden: int = 16) -> Iterator[tuple[str, WorkersNet]]:

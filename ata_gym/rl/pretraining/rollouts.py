@@ -24,13 +24,10 @@ Learned = LearnedAllocation | LearnedDispatch
 class Moment(NamedTuple):
     """One step of a rollout, before it is taken."""
 
-    envs: Any
-    """The vector env, which shows its privileged conditions."""
+    envs: Any  # the vector env, which shows its privileged conditions
     observation: dict[str, NDArray[Any]]
-    features: Features
-    """(E, n, 15) what the network saw."""
-    cost: Floats
-    """(E,) the cost of the episode so far."""
+    features: Features  # (E, n, 15) what the network saw
+    cost: Floats  # (E,) the cost of the episode so far
 
 
 class _Watched:

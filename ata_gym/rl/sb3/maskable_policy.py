@@ -10,12 +10,8 @@ from ata_gym.rl.sb3.policy import WorkersActorCriticPolicy
 class MaskableWorkersPolicy(WorkersActorCriticPolicy, MaskableActorCriticPolicy):
     """An actor and a critic for ``observation="workers"`` with ``action="assign"`` or ``"start"``; for MaskablePPO.
 
-    Parameters
-    ----------
-    hidden
-        Width of the layers.
-    kwargs
-        Those of ``MaskableActorCriticPolicy``, without ``net_arch``, which has no meaning here.
+    - ``hidden``: width of the layers.
+    - ``kwargs``: those of ``MaskableActorCriticPolicy``, without ``net_arch``, which has no meaning here.
 
     Examples
     --------

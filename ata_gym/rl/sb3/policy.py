@@ -81,20 +81,14 @@ class WorkersActorCriticPolicy(BasePolicy):
 class WorkersPolicy(WorkersActorCriticPolicy, ActorCriticPolicy):
     """An actor and a critic for ``observation="workers"`` with any form of actions; for PPO and A2C.
 
-    Parameters
-    ----------
-    hidden
-        Width of the layers.
-    from_rule
-        Whether an agent begins as a rule, and learns what to add to it (residual policy learning, Silver et al., 2018).
-        With ``action="shares"`` the rule gives shares in proportion to mean^-1.5 of the times seen so far, in races
-        with about half of the largest total. With ``action="dispatch"`` it starts workers whose mean is at most about
-        twice the row's, and more of them while more results are missing. Other agents begin without a rule.
-    log_std_init
-        Logarithm of the first standard deviation of ``action="shares"``; by default -2 where the agent begins as a
-        rule, and -1 where it does not, since it has to explore more then.
-    kwargs
-        Those of ``ActorCriticPolicy``, without ``net_arch``, which has no meaning here.
+    - ``hidden``: width of the layers.
+    - ``from_rule``: whether an agent begins as a rule, and learns what to add to it (residual policy learning, Silver
+      et al., 2018). With ``action="shares"`` the rule gives shares in proportion to mean^-1.5 of the times seen so far,
+      in races with about half of the largest total. With ``action="dispatch"`` it starts workers whose mean is at most
+      about twice the row's, and more of them while more results are missing. Other agents begin without a rule.
+    - ``log_std_init``: logarithm of the first standard deviation of ``action="shares"``; by default -2 where the agent
+      begins as a rule, and -1 where it does not, since it has to explore more then.
+    - ``kwargs``: those of ``ActorCriticPolicy``, without ``net_arch``, which has no meaning here.
 
     Examples
     --------

@@ -18,12 +18,9 @@ from ata_gym.rl.native_rows import native_rows
 class NativeVecEnv(VecEnv):
     """A native vector env of this package for Stable-Baselines3.
 
-    Parameters
-    ----------
-    envs
-        A vector env as ``gymnasium.make_vec`` gives it for an id of this package, with
-        ``autoreset_mode="SameStep"``: an episode that ends is followed by the next one in the same step, as
-        Stable-Baselines3 has it. ValueError otherwise.
+    - ``envs``: a vector env as ``gymnasium.make_vec`` gives it for an id of this package, with
+      ``autoreset_mode="SameStep"``: an episode that ends is followed by the next one in the same step, as
+      Stable-Baselines3 has it. ValueError otherwise.
 
     Notes
     -----

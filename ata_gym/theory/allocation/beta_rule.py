@@ -13,10 +13,8 @@ from ata_gym.utils.compiled import gufunc, helper, inlined
 
 _LAST = 1e100
 """The cost of a second task of a worker never tried, in units of the least cost, and half that of its fourth."""
-_FAR = 2.0**200
-"""A cost, in units of the least, that no task which is handed out reaches."""
-_MANY = 64
-"""Tasks per worker from which most are handed out at once."""
+_FAR = 2.0**200  # a cost, in units of the least, that no task which is handed out reaches
+_MANY = 64  # tasks per worker from which most are handed out at once
 
 
 def allocate_by_cost(
@@ -35,14 +33,10 @@ def allocate_by_cost(
     each; they get a second one only where everybody was never tried, and then evenly. Costs O(n log n) for any budget.
     Nothing is checked here. Ours.
 
-    Parameters
-    ----------
-    mean, spread
-        (..., n) finite, at least 0; not looked at for workers that were never tried or are not available.
-    budget, untried, available
-        As for ``ata_gym.allocate``, and so is what is returned.
-    keys
-        (...,) a key per row for the random order. By default lowest indices come first.
+    - ``mean``, ``spread``: (..., n) finite, at least 0; not looked at for workers that were never tried or are not
+      available.
+    - ``budget``, ``untried``, ``available``: as for ``ata_gym.allocate``, and so is what is returned.
+    - ``keys``: (...,) a key per row for the random order. By default lowest indices come first.
 
     Examples
     --------

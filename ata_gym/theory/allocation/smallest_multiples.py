@@ -14,18 +14,13 @@ import numpy as np
 from ata_gym.typing import Floats, Ints, Mask
 from ata_gym.utils.compiled import gufunc, helper
 
-_FAR = 2.0**200
-"""A scaled score that no level reaches."""
-_TINY = 2.0**-100
-"""Scores above this and below its inverse need no scaling."""
+_FAR = 2.0**200  # a scaled score that no level reaches
+_TINY = 2.0**-100  # scores above this and below its inverse need no scaling
 _LAST = 3
 """Multiples too many or too few that are handed out in order, rather than found by a search for the exact level."""
-_INFINITE = 0x7FF0000000000000
-"""The bits of infinity."""
-_MANY = 16384
-"""Workers from which on those with low scores are picked out first."""
-_SAMPLE = 4096
-"""Workers that the bound of their scores follows from."""
+_INFINITE = 0x7FF0000000000000  # the bits of infinity
+_MANY = 16384  # workers from which on those with low scores are picked out first
+_SAMPLE = 4096  # workers that the bound of their scores follows from
 
 
 @helper()

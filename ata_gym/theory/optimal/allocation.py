@@ -17,8 +17,7 @@ from ata_gym.theory.round_time.worker_times import BY_ROUND
 from ata_gym.typing import Floats, Ints
 from ata_gym.utils.validation import non_negative, whole_number
 
-_PROVED = 1e-6
-"""A gap of this part of the cost counts as none."""
+_PROVED = 1e-6  # a gap of this part of the cost counts as none
 
 
 class Optimum(NamedTuple):

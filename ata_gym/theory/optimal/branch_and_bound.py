@@ -12,14 +12,10 @@ import numpy as np
 from ata_gym.theory.optimal.table import SLACK, Table
 from ata_gym.typing import Floats, Ints
 
-_LARGEST = 2**25
-"""Numbers in the table of bounds: 256 MiB."""
-_MOST_WORK = 5 * 10**9
-"""Numbers that are computed for the bounds; with more, nothing is searched."""
-_DONORS = 10
-"""Workers that give a task in a local search: those that delay most."""
-_TRIALS = 3
-"""Workers to which the first of two tasks is given: those where it costs least."""
+_LARGEST = 2**25  # numbers in the table of bounds: 256 MiB
+_MOST_WORK = 5 * 10**9  # numbers that are computed for the bounds; with more, nothing is searched
+_DONORS = 10  # workers that give a task in a local search: those that delay most
+_TRIALS = 3  # workers to which the first of two tasks is given: those where it costs least
 
 
 class Proof(NamedTuple):
@@ -35,13 +31,11 @@ class _Node(NamedTuple):
     """The first workers are decided; nodes are ordered by bound, then the deepest first."""
 
     bound: float
-    depth: int
-    """The negative number of workers decided."""
+    depth: int  # the negative number of workers decided
     serial: int
     parent: _Node | None
     tasks: int
-    left: int
-    """Tasks of the worker decided last, and those for the workers that are not decided."""
+    left: int  # tasks of the worker decided last, and those for the workers that are not decided
 
     def decided(self) -> list[int]:
         """Tasks of the workers that are decided."""

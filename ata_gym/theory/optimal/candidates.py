@@ -15,8 +15,7 @@ _BETAS = (0.5, 1.0, 1.5, 2.0, 3.0, 4.0)
 _BETAS_BY_SUPPORT = (0.0, 0.75, 1.5, 3.0)
 _VERY_LARGE = 2**20
 _GROWTH = 1.3
-_SIZE = 256
-"""Slices of each distribution, and rounds played with each candidate."""
+_SIZE = 256  # slices of each distribution, and rounds played with each candidate
 _KEPT = 5
 
 

@@ -13,15 +13,12 @@ from ata_gym.theory.round_time.quadrature import adaptive_rule
 from ata_gym.theory.round_time.worker_times import BY_ROUND, jumps, starts, sums, survival
 from ata_gym.typing import Floats, Ints
 
-SLACK = 1e-7
-"""An allocation counts as better only if it is so by more than this part of the cost."""
-_GRID = 1e-8
-"""Aim of a panel of the grid, in units of the round time."""
+SLACK = 1e-7  # an allocation counts as better only if it is so by more than this part of the cost
+_GRID = 1e-8  # aim of a panel of the grid, in units of the round time
 _TAIL = 1e-9
 _NODES = 4096
 _EDGES = 128
-_LARGEST = 2**25
-"""Numbers in a table of sums: 256 MiB."""
+_LARGEST = 2**25  # numbers in a table of sums: 256 MiB
 
 
 @dataclass(frozen=True)
@@ -34,19 +31,15 @@ class Table:
     * or nodes are rounds of a trace, rows are -S_i(a), combined by minimum, unit 0.
     """
 
-    workers: Ints
-    """(m,) their places in the pool"""
+    workers: Ints  # (m,) their places in the pool
     rows: Floats
     tails: Floats
     """(columns + 1, q) and (columns + 1,): after a row of ``unit`` for no task, a row per worker and number of tasks,
     and what it adds to the round time beyond the nodes"""
-    weights: Floats
-    """(q,)"""
+    weights: Floats  # (q,)
     first: Ints
-    most: Ints
-    """(m,) the row before that of one task of each worker, and tasks that it may get"""
-    same: NDArray[np.bool_]
-    """(m,) whether a worker has the distribution of the one before it"""
+    most: Ints  # (m,) the row before that of one task of each worker, and tasks that it may get
+    same: NDArray[np.bool_]  # (m,) whether a worker has the distribution of the one before it
     combine: np.ufunc
     unit: float
 

@@ -17,21 +17,17 @@ _TERMS = 12
 _NODES, _WEIGHTS = legendre.leggauss(_TERMS)
 _POINTS = np.cos(np.pi * np.arange(_TERMS) / (_TERMS - 1))  # with both ends: a narrow step may be there
 _TO_SERIES = np.linalg.inv(chebyshev.chebvander(_POINTS, _TERMS - 1)).T
-_FAR = 1e9
-"""Curves end here, in units of the mean task time, unless the survival probability vanishes before."""
+_FAR = 1e9  # curves end here, in units of the mean task time, unless the survival probability vanishes before
 _VANISHED = 1e-16
-_PIECES = 1000
-"""Far more than any distribution here needs."""
+_PIECES = 1000  # far more than any distribution here needs
 
 
 class Curve(NamedTuple):
     """P(S > least + x) for a sum S, as Chebyshev series between edges; what lies beyond the last edge is left out."""
 
-    edges: Floats
-    """(m + 1,) increasing, the first is 0"""
+    edges: Floats  # (m + 1,) increasing, the first is 0
     series: Floats
-    slopes: Floats
-    """(m, 12) coefficients of the survival probability and of its derivative"""
+    slopes: Floats  # (m, 12) coefficients of the survival probability and of its derivative
 
     def survival(self, x: Floats) -> Floats:
         """P(S > least + x) within the edges, same shape as ``x``."""
@@ -42,17 +38,13 @@ class Standard(NamedTuple):
     """A standard distribution ``lowest + Y`` that has a density."""
 
     lowest: float
-    mean: float
-    """E[Y]"""
-    far: float
-    """P(Y > far) has vanished, or far is 1e9 means of Y."""
-    heavy: bool
-    """Whether P(Y > far) has not vanished."""
+    mean: float  # E[Y]
+    far: float  # P(Y > far) has vanished, or far is 1e9 means of Y
+    heavy: bool  # whether P(Y > far) has not vanished
     sd: float
     rounding: float
     """Error of a probability within the spread that rounding of a time makes: large for narrow distributions."""
-    survival: Callable[[Floats], Floats]
-    """P(Y > y), elementwise"""
+    survival: Callable[[Floats], Floats]  # P(Y > y), elementwise
 
 
 @lru_cache(maxsize=1024)

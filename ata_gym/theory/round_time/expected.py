@@ -16,12 +16,10 @@ from ata_gym.theory.round_time.worker_times import BY_ROUND, Sums, jumps, record
 from ata_gym.typing import Floats, Ints
 from ata_gym.utils.validation import LARGEST_COUNT
 
-_RELATIVE = 1e-11
-"""Aim of a panel of the quadrature, and of the tail, in units of the largest mean of a sum."""
+_RELATIVE = 1e-11  # aim of a panel of the quadrature, and of the tail, in units of the largest mean of a sum
 _LEVELS = np.concatenate([1.0 - np.logspace(-9, -2, 8), np.linspace(0.95, 0.05, 19), np.logspace(-2, -12, 11)])
 _BISECTIONS = 52
-_BLOCK = 2**21
-"""Probabilities computed at once."""
+_BLOCK = 2**21  # probabilities computed at once
 _ROUNDS = 2**20
 
 

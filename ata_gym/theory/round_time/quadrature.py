@@ -19,10 +19,8 @@ class Rule(NamedTuple):
 
     nodes: Floats
     weights: Floats
-    values: Floats
-    """(q,), (q,) and (m, q)"""
-    error: float
-    """Sum over the panels of the largest difference between a panel's integral and that of its halves."""
+    values: Floats  # (q,), (q,) and (m, q)
+    error: float  # sum over the panels of the largest difference between a panel's integral and that of its halves
 
 
 def adaptive_rule(functions: Callable[[Floats], Floats], edges: Floats, tolerance: float, most: int = 10**6) -> Rule:

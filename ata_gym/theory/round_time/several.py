@@ -12,10 +12,8 @@ from ata_gym.typing import Floats, Ints
 
 _RELATIVE = 1e-6
 """Aim of a panel of the quadrature, and of the tail, in units of the least of the largest means of a sum."""
-_NODES, _EDGES = 8192, 512
-"""Most nodes of a quadrature, and most edges of its first panels."""
-_BLOCK = 4096
-"""Pairs of an allocation and a busy worker that are evaluated at once: 256 MiB on so many nodes."""
+_NODES, _EDGES = 8192, 512  # most nodes of a quadrature, and most edges of its first panels
+_BLOCK = 4096  # pairs of an allocation and a busy worker that are evaluated at once: 256 MiB on so many nodes
 
 
 def expected_round_times(pool: Pool, allocations: Ints) -> Floats:

@@ -9,10 +9,8 @@ import numpy as np
 from ata_gym.pools.families import RECORDED
 from ata_gym.pools.pool import Pool, from_distributions
 
-_USUAL = 100
-"""Times between 2**-100 and 2**100 stay as they are."""
-_SLOWEST = 2.0**600
-"""Shifts, scales and recorded times end here, in the new unit."""
+_USUAL = 100  # times between 2**-100 and 2**100 stay as they are
+_SLOWEST = 2.0**600  # Shifts, scales and recorded times end here, in the new unit
 
 
 def rescaled(pool: Pool, time: float) -> tuple[Pool, float]:

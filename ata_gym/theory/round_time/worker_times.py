@@ -16,8 +16,7 @@ from ata_gym.typing import Floats, Ints
 Survival = Callable[[Floats], Floats]
 
 BY_ROUND = CODES["trace-by-round"]
-_CONSTANT = 1e-9
-"""Distributions with a smaller coefficient of variation count as constants."""
+_CONSTANT = 1e-9  # distributions with a smaller coefficient of variation count as constants
 _TOLERANCE = {False: 1e-8, True: 1e-11}
 _GROUPS = {False: 2048, True: 4096}
 
@@ -25,17 +24,12 @@ _GROUPS = {False: 2048, True: 4096}
 class Sums(NamedTuple):
     """Sums of task times of m workers that share a distribution up to shift and scale: ``S = shift + scale * T``."""
 
-    column: Ints
-    """(m,) their places in the order of the caller"""
+    column: Ints  # (m,) their places in the order of the caller
     shift: Floats
-    scale: Floats
-    """(m,) in units of time"""
-    survival: Survival
-    """P(T > x), elementwise"""
-    lowest: float
-    """The least value of T."""
-    jumps: Floats
-    """Where P(T > x) jumps, shape (any,): edges for a quadrature."""
+    scale: Floats  # (m,) in units of time
+    survival: Survival  # P(T > x), elementwise
+    lowest: float  # the least value of T
+    jumps: Floats  # where P(T > x) jumps, shape (any,): edges for a quadrature
 
 
 def sums(pool: Pool, workers: Ints, tasks: Ints, fine: bool = True) -> list[Sums]:

@@ -17,22 +17,17 @@ from ata_gym.typing import Floats, Ints
 from ata_gym.utils.validation import whole_number
 
 _SHUFFLE = 2  # a stream of keys of its own
-_BLOCK = 2**21
-"""Numbers computed at once."""
-_REMEMBERED = 64
-"""Orders of more tasks than this are not cached."""
-_LARGE = 900
-"""Times beyond 2**900 are divided by a power of two, so that no sum overflows."""
-_LARGEST = 2**28
-"""Task times that may be made for a simulation: 2 GiB."""
+_BLOCK = 2**21  # numbers computed at once
+_REMEMBERED = 64  # orders of more tasks than this are not cached
+_LARGE = 900  # times beyond 2**900 are divided by a power of two, so that no sum overflows
+_LARGEST = 2**28  # task times that may be made for a simulation: 2 GiB
 
 
 class Costs(NamedTuple):
     """What C candidates cost in a round on average, in units of time."""
 
     round_time: Floats
-    worker_time: Floats
-    """(C,) each"""
+    worker_time: Floats  # (C,) each
 
     def total(self, price: float) -> Floats:
         """Round time + price * worker time, shape (C,)."""
@@ -50,17 +45,13 @@ def simulate(times: ArrayLike, allocations: ArrayLike, budget: int, replicates: 
     The error of a round time is less than sd / sqrt(replicates), that of independent draws, and the difference of
     similar candidates has far less.
 
-    Parameters
-    ----------
-    times
-        (n, S) equally likely task times of each worker, finite and at least 0; rows of workers without a task are not
-        looked at.
-    allocations
-        (C, n) the candidates: tasks for each worker, at least ``budget`` in total, exactly so unless ``race``.
-    replicates
-        Rounds to play with each candidate, best a multiple of S; ValueError if they need more than 2**28 task times.
-    race
-        Whether the first B = ``budget`` results end the round, so that all other tasks are cancelled.
+    - ``times``: (n, S) equally likely task times of each worker, finite and at least 0; rows of workers without a task
+      are not looked at.
+    - ``allocations``: (C, n) the candidates: tasks for each worker, at least ``budget`` in total, exactly so unless
+      ``race``.
+    - ``replicates``: rounds to play with each candidate, best a multiple of S; ValueError if they need more than 2**28
+      task times.
+    - ``race``: whether the first B = ``budget`` results end the round, so that all other tasks are cancelled.
 
     Examples
     --------

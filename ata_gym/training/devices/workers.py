@@ -19,13 +19,11 @@ from ata_gym.training.trainer.trainer import Trainer
 from ata_gym.typing import Floats
 from ata_gym.utils.validation import whole_number
 
-WARM_UP = 5
-"""Tasks that a device runs untimed at first, as libraries load, memory is reserved and caches fill."""
+WARM_UP = 5  # tasks that a device runs untimed at first, as libraries load, memory is reserved and caches fill
 
 _TASK = "a single task"
 
-Parts = Sequence[Tensor | None]
-"""The parts of a ``Gradient``: one for each of the model's trained weights."""
+Parts = Sequence[Tensor | None]  # the parts of a ``Gradient``: one for each of the model's trained weights
 
 
 @dataclass(frozen=True)

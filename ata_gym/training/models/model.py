@@ -12,8 +12,7 @@ from torch import Tensor, nn
 
 from ata_gym.training.models.device import lacks_memory, seeded
 
-Weights = tuple[Tensor, ...]
-"""A copy of all parameters of a model, in their order."""
+Weights = tuple[Tensor, ...]  # a copy of all parameters of a model, in their order
 
 
 def build_model(source: nn.Module | Callable[[], nn.Module], key: int, *, inplace: bool = False) -> nn.Module:

@@ -24,19 +24,12 @@ def cifar100(data: str | Path) -> Classification:
     layers 1024-128-100; Adam at 8e-5, pixels normalised to [-1, 1], no augmentation (Maranjyan et al., ATA, ICML
     2025). The images: A. Krizhevsky, "Learning multiple layers of features from tiny images", 2009.
 
-    Parameters
-    ----------
-    data
-        The python or the binary version as published: ``cifar-100-python.tar.gz``, ``cifar-100-binary.tar.gz``, or the
-        folder that one of them holds. Or an npz file with train_x (N, 32, 32, 3) and test_x, both uint8, and their
-        classes train_y (N,) and test_y. No code in them is run.
+    - ``data``: the python or the binary version as published: ``cifar-100-python.tar.gz``, ``cifar-100-binary.tar.gz``,
+      or the folder that one of them holds. Or an npz file with train_x (N, 32, 32, 3) and test_x, both uint8, and their
+      classes train_y (N,) and test_y. No code in them is run.
 
-    Raises
-    ------
-    FileNotFoundError
-        If there is no such file or folder.
-    ValueError
-        If it cannot be read, lacks a part, or a part has the wrong shape, dtype or classes.
+    Raises FileNotFoundError if there is no such file or folder.
+    Raises ValueError if it cannot be read, lacks a part, or a part has the wrong shape, dtype or classes.
     """
     path = Path(data)
     if not path.is_dir():

@@ -27,10 +27,8 @@ Parts = dict[str, NDArray[Any]]
 
 _PIXELS = 3 * 32 * 32
 _RECORD = 2 + _PIXELS  # coarse label, fine label, pixels
-MOST = 2**28
-"""Bytes that are unpacked at most; all images, with their labels and names, are 190 MB."""
-_MEMBERS = 1000
-"""Members of an archive that are looked at; those published have six at most."""
+MOST = 2**28  # bytes that are unpacked at most; all images, with their labels and names, are 190 MB
+_MEMBERS = 1000  # members of an archive that are looked at; those published have six at most
 _OPENERS: dict[bytes, Callable[..., Any]] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ": lzma.open}
 """How files with these first bytes are unpacked."""
 

@@ -22,10 +22,8 @@ _CHUNK = 128  # held-out samples evaluated at once; their activations fit into t
 class Samples(NamedTuple):
     """Inputs and their classes."""
 
-    inputs: Tensor
-    """(N, ...) of any dtype."""
-    labels: Tensor
-    """(N,) int64, from 0 on."""
+    inputs: Tensor  # (N, ...) of any dtype
+    labels: Tensor  # (N,) int64, from 0 on
 
 
 class Classification:

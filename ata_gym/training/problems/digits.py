@@ -17,10 +17,7 @@ def digits() -> Classification:
 
     Source: E. Alpaydin and C. Kaynak, Optical Recognition of Handwritten Digits, UCI repository, 1998, CC BY 4.0.
 
-    Raises
-    ------
-    MissingExtraError
-        An ``ImportError``, if scikit-learn is not installed.
+    Raises MissingExtraError, an ``ImportError``, if scikit-learn is not installed.
 
     Examples
     --------

@@ -20,21 +20,15 @@ _AT_ONCE = 1024
 def from_torch(make: Callable[[], Sequence[Any]], name: str = "torch") -> Classification:
     """Train the user's module by cross-entropy on the user's data.
 
-    Parameters
-    ----------
-    make
-        Returns ``module, train`` or ``module, train, test``. The module takes inputs as they come and gives logits of
-        shape (B, classes). The data are each a ``DataLoader``, a ``Dataset``, or a pair of tensors: inputs (N, ...),
-        and labels (N,) from 0 on. They are read once, as one pass over them gives them: random augmentation is drawn
-        once, too. Without ``test``, every fifth sample is held out. The function is called again for fresh weights,
-        which are keyed by the seed.
-    name
-        The problem's name in plots and tables.
+    - ``make``: returns ``module, train`` or ``module, train, test``. The module takes inputs as they come and gives
+      logits of shape (B, classes). The data are each a ``DataLoader``, a ``Dataset``, or a pair of tensors: inputs (N,
+      ...), and labels (N,) from 0 on. They are read once, as one pass over them gives them: random augmentation is
+      drawn once, too. Without ``test``, every fifth sample is held out. The function is called again for fresh weights,
+      which are keyed by the seed.
+    - ``name``: the problem's name in plots and tables.
 
-    Raises
-    ------
-    ValueError
-        If something else is returned, the samples differ in shape, or a label is not a class of the module's.
+    Raises ValueError if something else is returned, the samples differ in shape, or a label is not a class of the
+    module's.
 
     Examples
     --------

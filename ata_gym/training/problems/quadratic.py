@@ -34,17 +34,10 @@ class Quadratic:
     Source: Maranjyan et al., ATA, ICML 2025, with d = 100, noise = 0.001 and step size 1e-4; the quadratic is that of
     Tyurin and Richtarik, 2023.
 
-    Parameters
-    ----------
-    dimension
-        Number of coordinates d.
-    noise
-        Standard deviation of the noise of each coordinate.
+    - ``dimension``: number of coordinates d.
+    - ``noise``: standard deviation of the noise of each coordinate.
 
-    Raises
-    ------
-    ValueError
-        If the dimension is not a whole number from 1 on, or the noise is negative or not finite.
+    Raises ValueError if the dimension is not a whole number from 1 on, or the noise is negative or not finite.
 
     Examples
     --------
@@ -55,8 +48,7 @@ class Quadratic:
 
     name = "quadratic"
     learning_rates: Mapping[str, float] = {"sgd": 1e-4}
-    exact_loss = True
-    """A reported loss depends on the weights alone: the noise is in the gradient."""
+    exact_loss = True  # a reported loss depends on the weights alone: the noise is in the gradient
 
     def __init__(self, dimension: int = 100, noise: float = 0.001) -> None:
         self.dimension = whole_number("dimension", dimension)

@@ -42,10 +42,8 @@ class MethodChoice:
 
     label: str
     method: str
-    lr: float | str | None = None
-    """A number, ``"theory"`` for the step size that theory gives, or None for the default."""
-    tuned: bool = False
-    """Whether the number is the best of a grid."""
+    lr: float | str | None = None  # a number, ``"theory"`` for the step size that theory gives, or None for the default
+    tuned: bool = False  # whether the number is the best of a grid
 
     @classmethod
     def parse(cls, text: str) -> MethodChoice:
@@ -179,15 +177,9 @@ def run_once(
     After every update ``progress`` is called with the number of gradients used. ``made_by`` is kept beside the file;
     ``threads`` is the number of torch's threads.
 
-    Returns
-    -------
-    One row for each update: the fields of ``UpdateRecord``, loss null for an update without gradients, and in the last
-    row the problem's evaluation.
-
-    Raises
-    ------
-    FloatingPointError, ValueError
-        If the loss is NaN or infinite; if the file is not what was written.
+    Returns one row for each update: the fields of ``UpdateRecord``, loss null for an update without gradients, and in
+    the last row the problem's evaluation. Raises FloatingPointError if the loss is NaN or infinite, and ValueError if
+    the file is not what was written.
     """
     scenario, path = experiment.scenario, result(folder, choice)
     most = experiment.rounds * scenario.budget

@@ -17,11 +17,9 @@ from ata_gym.bench.report import style
 from ata_gym.training.problem import Problem
 from ata_gym.training.tasks.tasks import Tasks
 
-_SMOOTHED = 50
-"""The mean of a noisy loss is over about the number of rounds divided by this number."""
+_SMOOTHED = 50  # the mean of a noisy loss is over about the number of rounds divided by this number
 
-SHOWN = 1000
-"""The pictures begin at the longest time divided by this number; before, little happens."""
+SHOWN = 1000  # the pictures begin at the longest time divided by this number; before, little happens
 
 CLOCKS = ("runtime", "total_worker_time")
 _TITLES = ("how long training takes (left is faster)", "how much work it costs (left is cheaper)")

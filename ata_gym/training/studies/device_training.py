@@ -48,20 +48,14 @@ class DeviceStudy:
     policies have the same losses; the times are those of the run, and not the same the next time.
     """
 
-    workers: str
-    """Such as ``"cuda:0,cuda:1,cpu:2"``."""
-    policies: Sequence[str]
-    """Names of policies for allocations or races."""
+    workers: str  # such as ``"cuda:0,cuda:1,cpu:2"``
+    policies: Sequence[str]  # names of policies for allocations or races
     rounds: int
-    problem: str
-    """The problem of the trainer, and its data, as the user named them."""
+    problem: str  # the problem of the trainer, and its data, as the user named them
     data: Path | None = None
-    price: float = 0.0
-    """What a second of worker time costs in seconds of runtime."""
-    save_every: float = 10.0
-    """Seconds between checkpoints."""
-    rerun_changed: bool = False
-    """Whether what was made by other code is made anew; otherwise it is refused."""
+    price: float = 0.0  # what a second of worker time costs in seconds of runtime
+    save_every: float = 10.0  # seconds between checkpoints
+    rerun_changed: bool = False  # whether what was made by other code is made anew; otherwise it is refused
 
     def run(
         self, trainer: Trainer, out: Path, progress: Callable[[str, int], None] = lambda _policy, _rounds: None

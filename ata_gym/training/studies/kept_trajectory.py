@@ -29,25 +29,19 @@ from ata_gym.training.trainer.trainer import Trainer
 from ata_gym.utils.errors import named_failure
 from ata_gym.utils.validation import whole_number
 
-MOST_THREADS = 1024
-"""No machine has more processors; with too many threads, torch fails with an error of its own."""
+MOST_THREADS = 1024  # no machine has more processors; with too many threads, torch fails with an error of its own
 
 
 @dataclass(frozen=True)
 class Training:
     """How a trajectory is trained, beside the trainer's settings; a number out of range raises ``ValueError``."""
 
-    problem: str
-    """The problem and its data, as the user named them."""
+    problem: str  # the problem and its data, as the user named them
     data: Path | None = None
-    threads: int = 1
-    """The number of torch's threads, on which the bits of a trajectory depend."""
-    evaluate_every: int | None = None
-    """Rounds between two evaluations; by default those of ``evaluation_rounds``."""
-    tune: bool = False
-    """Whether the learning rate is the best of ``GRID``."""
-    tensorboard: bool = False
-    """Whether TensorBoard gets a log."""
+    threads: int = 1  # the number of torch's threads, on which the bits of a trajectory depend
+    evaluate_every: int | None = None  # rounds between two evaluations; by default those of ``evaluation_rounds``
+    tune: bool = False  # whether the learning rate is the best of ``GRID``
+    tensorboard: bool = False  # whether TensorBoard gets a log
     effort: Effort = USUAL
 
     def __post_init__(self) -> None:
@@ -77,13 +71,10 @@ class Training:
 class Trained(NamedTuple):
     """A finished trajectory."""
 
-    folder: Folder
-    """The results folder."""
+    folder: Folder  # the results folder
     trajectory: pl.DataFrame
-    trainer: Trainer
-    """A trainer with the learning rate of the trajectory."""
-    where: Path
-    """The folder of the trajectory."""
+    trainer: Trainer  # a trainer with the learning rate of the trajectory
+    where: Path  # the folder of the trajectory
 
 
 def keep_trajectory(training: Training, trainer: Trainer, config: Config, out: Path) -> Trained:
@@ -127,9 +118,7 @@ def tune_policies(
     Each rate gets a folder of its own in ``folder``. ``train`` trains there to the last round, or reads what is there;
     a rate at which it raises ``FloatingPointError`` is left out. If all rates are, that error is raised.
 
-    Returns
-    -------
-    The chosen trajectory, a trainer with its learning rate, before the first round, and its folder.
+    Returns the chosen trajectory, a trainer with its learning rate, before the first round, and its folder.
     """
     reading = LossReading.of(trainer.problem, rounds)
     order: dict[float, tuple[float, ...]] = {}

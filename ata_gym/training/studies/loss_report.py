@@ -35,8 +35,7 @@ from ata_gym.training.trainer.trainer import Trainer
 
 _GREY = {"color": "#9A9A9A", "linestyle": "solid", "linewidth": 3.0, "zorder": 0}
 
-_HIGHEST = 2.0
-"""The panels end at the reference's highest loss times this: methods that diverge leave them."""
+_HIGHEST = 2.0  # the panels end at the reference's highest loss times this: methods that diverge leave them
 
 
 def report(

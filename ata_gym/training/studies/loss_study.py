@@ -28,15 +28,11 @@ from ata_gym.training.trainer.trainer import Trainer
 class Outcome(NamedTuple):
     """What a study leaves."""
 
-    report: Report | None
-    """None if no policy has finished."""
+    report: Report | None  # None if no policy has finished
     trained: Trained
-    methods: Sequence[Path]
-    """The files of the methods."""
-    failures: dict[str, Exception]
-    """The error of each policy that failed."""
-    diverged: dict[str, FloatingPointError]
-    """The error of each method whose loss was not finite."""
+    methods: Sequence[Path]  # the files of the methods
+    failures: dict[str, Exception]  # the error of each policy that failed
+    diverged: dict[str, FloatingPointError]  # the error of each method whose loss was not finite
 
 
 @dataclass(frozen=True)
@@ -48,14 +44,11 @@ class LossStudy:
 
     experiment: Experiment
     policies: Sequence[str]
-    trainer: Trainer
-    """A trainer before its first round."""
+    trainer: Trainer  # a trainer before its first round
     training: Training
-    kind: str
-    """The kind of the policies' learning rate, as ``rate_of_policies`` gives it."""
+    kind: str  # the kind of the policies' learning rate, as ``rate_of_policies`` gives it
     methods: Sequence[MethodChoice] = ()
-    tune: bool = False
-    """Whether methods without a learning rate get the best of the grid."""
+    tune: bool = False  # whether methods without a learning rate get the best of the grid
 
     def __post_init__(self) -> None:
         for choice in self.methods:

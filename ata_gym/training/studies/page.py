@@ -61,10 +61,7 @@ def about(
 def page(folder: Path, note: Note) -> Page:
     """The page of the policies and methods that have finished.
 
-    Raises
-    ------
-    ValueError
-        If no policy has finished, or a file is damaged.
+    Raises ValueError if no policy has finished, or a file is damaged.
     """
     store, done = Folder(folder), finished_policies(folder, note)
     made = charts.page(folder, note)  # its clocks

@@ -28,11 +28,9 @@ from ata_gym.utils.signals import stop_requested
 EVALUATIONS = 16
 """Evaluations of a trajectory after round 0, unless the user says how often: log-spaced, as the pictures are."""
 
-_LEAP = 10_000
-"""The largest number of rounds that a trainer takes at once."""
+_LEAP = 10_000  # the largest number of rounds that a trainer takes at once
 
-_POINTS = 1000
-"""The largest number of losses in TensorBoard's log."""
+_POINTS = 1000  # the largest number of losses in TensorBoard's log
 
 Log = Callable[[Mapping[str, float]], None]
 """A function that is called with a round, its loss if there is one, and its evaluation if there was one."""
@@ -51,32 +49,18 @@ def train_once(
 ) -> pl.DataFrame:
     """Train to the last round, from a checkpoint if there is one, or read the trajectory if it is complete.
 
-    Parameters
-    ----------
-    folder
-        A results folder of the trainer's configuration. In the end it holds ``training.parquet``, the trajectory, and
-        ``weights.pt``, the final weights, which ``checkpoint.load`` reads.
-    progress
-        Called with the number of rounds done, and the last loss.
-    evaluate_every
-        Rounds between two evaluations; by default those of ``evaluation_rounds``.
-    save_every
-        Seconds between checkpoints.
-    log
-        Called for every round from 0 on, those of an earlier run as well.
-    made_by
-        Kept beside the trajectory.
+    - ``folder``: a results folder of the trainer's configuration. In the end it holds ``training.parquet``, the
+      trajectory, and ``weights.pt``, the final weights, which ``checkpoint.load`` reads.
+    - ``progress``: called with the number of rounds done, and the last loss.
+    - ``evaluate_every``: rounds between two evaluations; by default those of ``evaluation_rounds``.
+    - ``save_every``: seconds between checkpoints.
+    - ``log``: called for every round from 0 on, those of an earlier run as well.
+    - ``made_by``: kept beside the trajectory.
 
-    Returns
-    -------
-    One row for each round from 0 on: ``round``, ``loss`` (null in round 0, before the first step) and the problem's
-    evaluation, null where there was none.
-
-    Raises
-    ------
-    FloatingPointError, MemoryError, ValueError
-        If the loss is NaN or infinite: the rounds before are kept in the checkpoint. If a round does not fit into the
-        device's memory: the last checkpoint stays. If a file is not what was written.
+    Returns one row for each round from 0 on: ``round``, ``loss`` (null in round 0, before the first step) and the
+    problem's evaluation, null where there was none. Raises FloatingPointError if the loss is NaN or infinite
+    (the rounds before are kept in the checkpoint), MemoryError if a round does not fit into the device's memory (the
+    last checkpoint stays), and ValueError if a file is not what was written.
     """
     whole, saved = trajectory_files(folder)
     if finished(whole):

@@ -19,8 +19,7 @@ from ata_gym.training.trainer.mixing import Compute, apart_and_together
 from ata_gym.training.trainer.settings import TrainingSettings
 from ata_gym.typing import Keys
 
-Loss = Callable[[nn.Module, Any], Tensor]
-"""A function of a model and the data of tasks that gives losses."""
+Loss = Callable[[nn.Module, Any], Tensor]  # a function of a model and the data of tasks that gives losses
 
 
 class Losses(Protocol):

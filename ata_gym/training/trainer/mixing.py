@@ -11,11 +11,9 @@ from torch.nn.modules.dropout import _DropoutNd
 
 from ata_gym.training.models.device import seeded
 
-_TOLERANCE = 1e-3
-"""Relative to the losses: far above rounding, far below what a batch norm changes."""
+_TOLERANCE = 1e-3  # relative to the losses: far above rounding, far below what a batch norm changes
 
-Compute = Callable[[nn.Module], Tensor]
-"""A function of a model that gives losses."""
+Compute = Callable[[nn.Module], Tensor]  # a function of a model that gives losses
 
 
 def apart_and_together(model: nn.Module, together: Compute, apart: Sequence[Compute]) -> tuple[float, float] | None:

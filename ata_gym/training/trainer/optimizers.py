@@ -32,8 +32,7 @@ _MOMENTUM = 0.9
 
 class _Named(NamedTuple):
     make: OptimizerFactory
-    like: str
-    """Where a problem has no learning rate for this optimiser, it is that of ``like`` times ``factor``."""
+    like: str  # where a problem has no learning rate for this optimiser, it is that of ``like`` times ``factor``
     factor: float = 1.0
 
 
@@ -50,13 +49,10 @@ OPTIMIZERS = {
 class OptimizerChoice:
     """An optimiser and its learning rate, before it is made for a model."""
 
-    name: str
-    """A name of ``OPTIMIZERS``, or the name of a factory with its module."""
+    name: str  # a name of ``OPTIMIZERS``, or the name of a factory with its module
     make: OptimizerFactory
-    lr: float | None
-    """None for the factory's own."""
-    groups: ParameterGroups | None = None
-    """By default all trained weights are one group."""
+    lr: float | None  # None for the factory's own
+    groups: ParameterGroups | None = None  # by default all trained weights are one group
 
     @property
     def named(self) -> bool:

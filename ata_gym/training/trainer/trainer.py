@@ -42,13 +42,11 @@ _WEIGHTS, _LAYERS, _TASK, _STEP = 0, 1, 2, 2**60
 class Gradient(NamedTuple):
     """A mean of stochastic gradients."""
 
-    loss: float
-    """The mean loss of their tasks, at the weights where the gradients were taken."""
+    loss: float  # the mean loss of their tasks, at the weights where the gradients were taken
     parts: Sequence[Tensor | None]
     """One for each of the model's trained weights, None where the loss does not depend on them. With ``graphs=True``
     they may not be read after the next gradient."""
-    tasks: int | None = None
-    """The number of tasks; None for a round's B."""
+    tasks: int | None = None  # the number of tasks; None for a round's B
 
 
 class Trainer:

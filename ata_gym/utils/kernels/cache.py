@@ -43,8 +43,7 @@ _SWITCHES = (
 )
 """The settings of numba that change the machine code."""
 
-SUMS = "sha256sums"
-"""The file of checksums in each folder; it is in the format of the command of that name."""
+SUMS = "sha256sums"  # the file of checksums in each folder; it is in the format of the command of that name
 
 
 @contextmanager
@@ -55,17 +54,10 @@ def kernel_cache(loop: Loop, *options: object) -> Iterator[tuple[Loop, bool]]:
     identity, see :func:`~ata_gym.utils.kernels.identity.identity`, or if its closure holds functions, to which numba
     gives a new name in each process. A cache that cannot be read or written is no error.
 
-    Parameters
-    ----------
-    loop
-        The function that is compiled inside the block.
-    options
-        Anything else that decides on the machine code.
+    - ``loop``: the function that is compiled inside the block.
+    - ``options``: anything else that decides on the machine code.
 
-    Raises
-    ------
-    OSError
-        If the system has no temporary folder, or it is full.
+    Raises OSError if the system has no temporary folder, or it is full.
     """
     key = _key(loop, options)
     if key is None:

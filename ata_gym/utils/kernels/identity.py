@@ -35,10 +35,7 @@ def identity(loop: Callable[..., Any]) -> str:
     strings, tuples, dictionaries, arrays and enumerations; and to names of the standard library, numpy, scipy and
     numba. Modules count by their names and not by the places of their files.
 
-    Raises
-    ------
-    UnknownError
-        If it refers to anything else, or belongs to no module that was imported.
+    Raises UnknownError if it refers to anything else, or belongs to no module that was imported.
 
     Examples
     --------

@@ -72,7 +72,6 @@ class _Helper:
                 self.done.put(None)
 
 
-_free: list[_Helper] = []
-"""Threads without work; a list's methods are atomic."""
+_free: list[_Helper] = []  # threads without work; a list's methods are atomic
 if hasattr(os, "register_at_fork"):  # not on every system
     os.register_at_fork(after_in_child=_free.clear)  # a child process has none of these threads

@@ -63,8 +63,7 @@ class Gta(AllocationPolicy):
 class Commitment(NamedTuple):
     """What explore-then-commit has decided."""
 
-    allocation: Allocations
-    """(E, n) the allocation for good; 0 before."""
+    allocation: Allocations  # (E, n) the allocation for good; 0 before
 
 
 class ExploreThenCommit(Policy):
@@ -73,10 +72,7 @@ class ExploreThenCommit(Policy):
     The turns go on from round to round and last ceil(n m / B) rounds. Regret is linear: with some probability the
     commitment is wrong.
 
-    Parameters
-    ----------
-    tasks
-        m, tasks that each worker runs at least before the commitment.
+    - ``tasks``: m, tasks that each worker runs at least before the commitment.
     """
 
     source = "the textbook rule; Garivier, Kaufmann and Lattimore, NeurIPS 2016"

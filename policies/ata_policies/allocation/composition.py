@@ -52,10 +52,8 @@ _WEIGHT = 5.0
 class ComposedPlan(NamedTuple):
     """What a composed policy keeps between rounds, beside the belief."""
 
-    kept: Any
-    """What the estimate keeps."""
-    availability: Availability | tuple[()]
-    """Which workers are there, where that is watched."""
+    kept: Any  # what the estimate keeps
+    availability: Availability | tuple[()]  # which workers are there, where that is watched
 
 
 class ComposedPolicy(Policy):
@@ -63,16 +61,12 @@ class ComposedPolicy(Policy):
 
     ValueError if there is no such part or hyperparameter, or the parts do not fit together.
 
-    Parameters
-    ----------
-    estimate, memory, rule
-        A score per worker from what counts, what counts, and scores to allocation: keys of ``ESTIMATES``, ``MEMORIES``
-        and ``RULES``.
-    availability
-        Whether a worker that gave fewer results than it had tasks gets none for 8 rounds, and after each further probe
-        in vain for twice as many, up to 64 (``Availability``). By default as the memory has it: with "restarting".
-    hyperparameters
-        Those of the three parts, by name.
+    - ``estimate``, ``memory``, ``rule``: a score per worker from what counts, what counts, and scores to allocation:
+      keys of ``ESTIMATES``, ``MEMORIES`` and ``RULES``.
+    - ``availability``: whether a worker that gave fewer results than it had tasks gets none for 8 rounds, and after
+      each further probe in vain for twice as many, up to 64 (``Availability``). By default as the memory has it: with
+      "restarting".
+    - ``hyperparameters``: those of the three parts, by name.
 
     Examples
     --------

@@ -17,27 +17,19 @@ from ata_policies.observations import Observation
 from ata_policies.planning.plan import Problem, make_plan
 from ata_policies.policy import Policy, Setting, State
 
-_FORESEEN = 1_000.0
-"""Rounds for which the workers are taken to stay as they are where nothing is known of that."""
+_FORESEEN = 1_000.0  # rounds for which the workers are taken to stay as they are where nothing is known of that
 
 
 class AllocationPlan(NamedTuple):
     """What is played until the next plan, for E rows."""
 
-    allocation: Allocations
-    """(E, n)"""
-    best: Tasks
-    """(E, n) without what is done for the sake of learning: where the next search begins"""
-    due: Wholes
-    """(E,) the round of the next plan"""
-    since: Counts
-    """(E,) rounds since the whole belief last began anew, in the last round"""
-    reach: Counts
-    """(E,) rounds that the belief reached back in the last round"""
-    changes: Counts
-    """(E,) how often the whole belief has begun anew"""
-    availability: Availability
-    """Which workers are there."""
+    allocation: Allocations  # (E, n)
+    best: Tasks  # (E, n) without what is done for the sake of learning: where the next search begins
+    due: Wholes  # (E,) the round of the next plan
+    since: Counts  # (E,) rounds since the whole belief last began anew, in the last round
+    reach: Counts  # (E,) rounds that the belief reached back in the last round
+    changes: Counts  # (E,) how often the whole belief has begun anew
+    availability: Availability  # which workers are there
 
 
 class DistributionLearner(Policy):
@@ -60,10 +52,7 @@ class DistributionLearner(Policy):
     Where a worker begins anew, or workers come or go, the plan is made again at once. Workers that owe results get
     nothing for 8 rounds, and after each further probe in vain for twice as many, up to 64 (``Availability``).
 
-    Parameters
-    ----------
-    weight
-        Tasks that the other workers' shapes count for in a worker's own, above 0.
+    - ``weight``: tasks that the other workers' shapes count for in a worker's own, above 0.
     """
 
     belief = DistributionBelief

@@ -16,19 +16,15 @@ from ata_policies.beliefs.moments import Totals, never_finished
 from ata_policies.observations import LONGEST
 from ata_policies.policy import AllocationPolicy, Setting, State
 
-_RATE = 0.3
-"""Over the mean time, the rate where none is given."""
+_RATE = 0.3  # over the mean time, the rate where none is given
 
 
 class Penalties(NamedTuple):
     """Penalties of the workers, each of shape (E, n); weights p are their softmax, p_i ~ exp(-rate penalty_i)."""
 
-    counts: Counts
-    """Tasks seen."""
-    totals: Times
-    """Their times added up."""
-    penalties: Times
-    """The worker's time per task, added up over the rounds in which it was the slowest."""
+    counts: Counts  # tasks seen
+    totals: Times  # their times added up
+    penalties: Times  # the worker's time per task, added up over the rounds in which it was the slowest
 
     @classmethod
     def empty(cls, rows: int, n: int) -> Penalties:
@@ -99,11 +95,8 @@ class ExponentiatedGradient(AllocationPolicy):
     The weights p start uniform, and p B is rounded at random to whole tasks. The slowest worker's p is then multiplied
     by exp(-rate * its time per task) and p is normalised. What is kept is the sum of the exponents: p is its softmax.
 
-    Parameters
-    ----------
-    rate
-        Per unit of time, above 0. By default 0.3 over the mean of all times seen, so that it scales with the times;
-        that is ours.
+    - ``rate``: per unit of time, above 0. By default 0.3 over the mean of all times seen, so that it scales with the
+      times; that is ours.
     """
 
     belief = Penalties

@@ -25,12 +25,9 @@ class DynamicPlan(NamedTuple):
 
     distribution: Annotated[Ints, Within(-1)]
     """The worker of the pool whose distribution each worker had; -1 before the first round."""
-    factor: Unending
-    """What multiplied its task times."""
-    mean: Unending
-    """Its mean task time; infinite where it was away."""
-    allocation: Tasks
-    """Tasks."""
+    factor: Unending  # what multiplied its task times
+    mean: Unending  # its mean task time; infinite where it was away
+    allocation: Tasks  # tasks
 
 
 class DynamicAllocation(Policy):
@@ -40,11 +37,8 @@ class DynamicAllocation(Policy):
     replayed by round the times of the round. It does not see what is random in the round: noise in common, which tasks
     are outliers, and who will die in the round.
 
-    Parameters
-    ----------
-    tolerance
-        At least 0: a plan is kept while no worker's mean task time differs by more than this share from the one that it
-        was made for. Where speeds drift, that saves most of the searches.
+    - ``tolerance``: at least 0: a plan is kept while no worker's mean task time differs by more than this share from
+      the one that it was made for. Where speeds drift, that saves most of the searches.
     """
 
     source = "ours"

@@ -19,8 +19,7 @@ from ata_policies.observations import LONGEST
 class Scores(NamedTuple):
     """What an estimate says of E rows of n workers."""
 
-    score: Floats
-    """(E, n) estimated mean task times, or bounds of them; low is good. 0 for a worker never tried."""
+    score: Floats  # (E, n) estimated mean task times, or bounds of them; low is good. 0 for a worker never tried.
     shape: Floats | float | None = None
     """1 / (coefficient of variation)^2 of the task times, broadcasting to (E, n), where the estimate knows it."""
 
@@ -28,23 +27,17 @@ class Scores(NamedTuple):
 class Round(NamedTuple):
     """What a rule needs to know of the coming round, beside the scores."""
 
-    budget: int
-    """Tasks B to hand out."""
-    round: Ints
-    """(E,) the current round, from 1 on."""
-    keys: Keys
-    """(E,) the key of each row's randomness in the round."""
-    untried: Mask
-    """(E, n) workers that were never tried."""
-    available: Mask | None
-    """(E, n) workers that may get tasks; None: all."""
+    budget: int  # tasks B to hand out
+    round: Ints  # (E,) the current round, from 1 on
+    keys: Keys  # (E,) the key of each row's randomness in the round
+    untried: Mask  # (E, n) workers that were never tried
+    available: Mask | None  # (E, n) workers that may get tasks; None: all
 
 
 class Rule(ABC):
     """Hyperparameters of a rule."""
 
-    needs_shape: ClassVar[bool] = False
-    """Whether it needs the shapes of the task times."""
+    needs_shape: ClassVar[bool] = False  # whether it needs the shapes of the task times
 
     @abstractmethod
     def allocate(self, scores: Scores, coming: Round) -> Ints:
@@ -67,10 +60,7 @@ class Beta(Rule):
     The proxy loss is beta = 0. The expected round time is that of a maximum of sums: a round waits for a sum that is
     some standard deviations above its mean, and sums of few tasks, or of slow workers, vary most.
 
-    Parameters
-    ----------
-    beta
-        Standard deviations to allow for, at least 0. Good values: 1.15 to 1.75 for the published settings.
+    - ``beta``: standard deviations to allow for, at least 0. Good values: 1.15 to 1.75 for the published settings.
     """
 
     beta: float = 1.5
@@ -94,12 +84,8 @@ class EpsilonUniform(Rule):
     Fischer ("Finite-time analysis of the multiarmed bandit problem", 2002) show logarithmic regret if c is large
     enough; or a constant, whose regret is linear. A uniform round allocates as UTA does.
 
-    Parameters
-    ----------
-    c
-        Above 0: there are about c n ln(K) uniform rounds in K rounds.
-    epsilon
-        A constant probability in (0, 1] instead.
+    - ``c``: above 0: there are about c n ln(K) uniform rounds in K rounds.
+    - ``epsilon``: a constant probability in (0, 1] instead.
     """
 
     c: float = 0.05

@@ -19,20 +19,13 @@ from ata_policies.policy import Policy
 class AllocatedRound(NamedTuple):
     """The memory between ``allocate`` and ``observe``, and of the last round for the next decision."""
 
-    there: Mask
-    """(n,) which places have a worker that is there."""
-    action: Tasks
-    """(n,) the policy's decision for the round."""
-    decided: Mask
-    """Whether there is a decision."""
-    shares: Tasks
-    """(n,) tasks that were handed out; all 0 where there is nothing to observe."""
-    worker: Whose
-    """(B,) whose results the last round had; -1 where fewer came."""
-    duration: Times
-    """(B,) the times of these results."""
-    elapsed: Times
-    """(n,) how long each worker's cancelled task had run."""
+    there: Mask  # (n,) which places have a worker that is there
+    action: Tasks  # (n,) the policy's decision for the round
+    decided: Mask  # whether there is a decision
+    shares: Tasks  # (n,) tasks that were handed out; all 0 where there is nothing to observe
+    worker: Whose  # (B,) whose results the last round had; -1 where fewer came
+    duration: Times  # (B,) the times of these results
+    elapsed: Times  # (n,) how long each worker's cancelled task had run
 
 
 class Allocator(NamedWorkers):

@@ -26,10 +26,8 @@ class Played(NamedTuple):
     rounds: Wholes
     runtime: Times
     total_worker_time: Times
-    ended: Mask
-    """Whether the episode has ended."""
-    allocation: Wholes
-    """(n,)"""
+    ended: Mask  # whether the episode has ended
+    allocation: Wholes  # (n,)
 
 
 class Clock:

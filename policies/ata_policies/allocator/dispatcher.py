@@ -15,32 +15,19 @@ from ata_policies.allocator.named_workers import NamedWorkers, checked_seconds
 class DispatchedRound(NamedTuple):
     """The memory of the round, and of the last result for the next decision."""
 
-    there: Mask
-    """(n,) which places have a worker that is there."""
-    due: Mask
-    """Whether a decision is to be made."""
-    missing: Annotated[Ints, Within(1, all_tasks)]
-    """Results that the round still needs; B where it has not begun."""
-    started: Tasks
-    """(n,) tasks that each worker has started in the round."""
-    recent: Mask
-    """(n,) workers with tasks in the round, or in the last one until the first decision after it."""
-    running: Flags
-    """(n,) 1 where a worker is running a task."""
-    begun: Times
-    """(n,) when that task began, counted from the round's start."""
-    now: Times
-    """The time of the last result, counted from the round's start."""
-    died: Mask
-    """(n,) workers that were lost in the round."""
-    worker: Whose
-    """(1,) whose result the last one was; -1 before the first."""
-    duration: Times
-    """(1,) the time of that result."""
-    elapsed: Times
-    """(n,) how long each worker's cancelled or lost task had run, for the decision at the round's end."""
-    age: Times
-    """(n,) how long each running task had run at the last result."""
+    there: Mask  # (n,) which places have a worker that is there
+    due: Mask  # whether a decision is to be made
+    missing: Annotated[Ints, Within(1, all_tasks)]  # results that the round still needs; B where it has not begun
+    started: Tasks  # (n,) tasks that each worker has started in the round
+    recent: Mask  # (n,) workers with tasks in the round, or in the last one until the first decision after it
+    running: Flags  # (n,) 1 where a worker is running a task
+    begun: Times  # (n,) when that task began, counted from the round's start
+    now: Times  # the time of the last result, counted from the round's start
+    died: Mask  # (n,) workers that were lost in the round
+    worker: Whose  # (1,) whose result the last one was; -1 before the first
+    duration: Times  # (1,) the time of that result
+    elapsed: Times  # (n,) how long each worker's cancelled or lost task had run, for the decision at the round's end
+    age: Times  # (n,) how long each running task had run at the last result
 
 
 class Dispatcher(NamedWorkers):

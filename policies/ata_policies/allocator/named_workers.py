@@ -35,13 +35,10 @@ class NamedWorkers(ABC):
     takes a free place, and nothing is known of it; where no place is free, the policy is made for one worker more.
     """
 
-    policy: Policy
-    """The policy; its workers are numbered by ``places``."""
-    _env_id: str
-    """The env whose policies are driven."""
+    policy: Policy  # the policy; its workers are numbered by ``places``
+    _env_id: str  # the env whose policies are driven
     _state: State
-    _round: Any
-    """The memory of the round: a named tuple of arrays, with ``there``, (n,), which says who is there."""
+    _round: Any  # the memory of the round: a named tuple of arrays, with ``there``, (n,), which says who is there
 
     def __init__(
         self,

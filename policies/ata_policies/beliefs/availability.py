@@ -13,8 +13,7 @@ from ata_policies.beliefs.moments import Totals
 
 PAUSE, LONGEST = 8, 64
 """The rounds in which a worker that is away gets nothing: by default so many at first, and so many at most."""
-_NEVER = 2**40
-"""Rounds until a worker that has left is probed."""
+_NEVER = 2**40  # rounds until a worker that has left is probed
 
 
 def results_of(worker: Ints, n: int) -> Floats:

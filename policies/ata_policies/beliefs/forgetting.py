@@ -94,12 +94,8 @@ class Window(Memory):
 
     A worker without a task in the window counts as never tried; a window of tasks never becomes empty.
 
-    Parameters
-    ----------
-    window, of
-        The length W, in "tasks" of each worker or in "rounds".
-    blocks
-        The number k of blocks in which the window is kept; it must divide W.
+    - ``window``, ``of``: the length W, in "tasks" of each worker or in "rounds".
+    - ``blocks``: the number k of blocks in which the window is kept; it must divide W.
     """
 
     window: int = 300

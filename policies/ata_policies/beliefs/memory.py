@@ -17,8 +17,7 @@ class Memory(Described, ABC):
     The belief has ``counts`` and ``totals``, and ``deviations`` where they were asked for (see ``Moments``).
     """
 
-    availability: ClassVar[bool] = False
-    """Whether workers that owe results are left out by default (``Availability``)."""
+    availability: ClassVar[bool] = False  # whether workers that owe results are left out by default (``Availability``)
 
     @abstractmethod
     def start(self, rows: int, n: int, deviations: bool) -> Any:

@@ -68,13 +68,9 @@ class Prior(Memory):
 
     A wrong prior costs some rounds, but exploration never stops. (Maranjyan et al., ATA, ICML 2025.)
 
-    Parameters
-    ----------
-    prior
-        A file of ``save_prior``, or a belief with counts and totals for every worker; rows are added up. None: nothing
-        is known, as with the memory "everything".
-    prior_weight
-        The weight of a task of the earlier run, from 0 to 1.
+    - ``prior``: a file of ``save_prior``, or a belief with counts and totals for every worker; rows are added up. None:
+      nothing is known, as with the memory "everything".
+    - ``prior_weight``: the weight of a task of the earlier run, from 0 to 1.
     """
 
     prior: Any = None

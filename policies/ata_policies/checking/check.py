@@ -41,10 +41,8 @@ class PolicyError(ValueError):
 class CheckResult(NamedTuple):
     """The findings of ``examine``, a sentence each."""
 
-    faults: tuple[str, ...]
-    """Breaches of the contract of a policy."""
-    advice: tuple[str, ...]
-    """Descriptions that ``ata-gym policies`` would lack."""
+    faults: tuple[str, ...]  # breaches of the contract of a policy
+    advice: tuple[str, ...]  # descriptions that ``ata-gym policies`` would lack
 
 
 def check_policy(

@@ -23,13 +23,11 @@ from ata_policies.observations import Observation
 from ata_policies.policy import Policy, Setting, State
 from ata_policies.registry import PolicyMaker
 
-Make = Callable[[Setting, int], Policy]
-"""Makes the policy for a setting and a seed."""
+Make = Callable[[Setting, int], Policy]  # makes the policy for a setting and a seed
 
 _ROWS, _SEED = 3, 5
 _ALL, _FIRST, _OTHERS = slice(None), slice(0, 1), slice(1, None)
-_MIXED, _MIXED_ROWS = 20, 7
-"""Batches of rows from different rounds, and the rows of each."""
+_MIXED, _MIXED_ROWS = 20, 7  # batches of rows from different rounds, and the rows of each
 _TIMES = ("duration", "elapsed", "age")
 _PER_WORKER = ("elapsed", "started", "running", "age")
 
@@ -43,10 +41,8 @@ class ContractCheck:
     setting: Setting
     changes: Sequence[Change]
     rounds: int
-    faults: dict[str, None] = field(default_factory=dict)
-    """A sentence for each, once."""
-    steps: list[Step] = field(default_factory=list)
-    """What was played."""
+    faults: dict[str, None] = field(default_factory=dict)  # a sentence for each, once
+    steps: list[Step] = field(default_factory=list)  # what was played
 
     def run(self, thorough: bool = True) -> tuple[str, ...]:
         """Return a sentence for each fault; a check whose failure would follow from another fault is left out."""

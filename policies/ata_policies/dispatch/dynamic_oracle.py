@@ -21,10 +21,8 @@ _SLICES = 64
 class KnownRound(NamedTuple):
     """What the rule is applied to in E rows."""
 
-    workers: Workers
-    """Those of the round; infinite times of those who are away."""
-    shadow: Times
-    """(E,) the shadow price"""
+    workers: Workers  # those of the round; infinite times of those who are away
+    shadow: Times  # (E,) the shadow price
     drawn: Annotated[Ints, Within(-1)]
     """(E, n) for which distributions it was chosen, sorted, where workers are drawn anew; -1: not yet."""
 

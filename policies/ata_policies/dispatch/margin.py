@@ -11,22 +11,15 @@ from ata_gym.typing import Bits, Floats, Ints
 from ata_gym.utils.compiled import gufunc, helper, inlined, phase
 from ata_gym.utils.ranges import Order, Unending, Within
 
-_SPREAD = 1.2
-"""With b results missing, the rest of a round is taken to be R, and R times 1 -+ 1.2 / sqrt b."""
-_PRECISE = 0.01
-"""The share by which the rest of a round may be wrong."""
-_STEPS = 40
-"""Steps of the search for it, at most."""
+_SPREAD = 1.2  # with b results missing, the rest of a round is taken to be R, and R times 1 -+ 1.2 / sqrt b
+_PRECISE = 0.01  # the share by which the rest of a round may be wrong
+_STEPS = 40  # steps of the search for it, at most
 _BEYOND, _WIDER = 1.1, 0.05
 """While no upper bound is known, a step is 1.1 times as long as the missing results take, or 5 % if that is more."""
-_INSIDE = 0.1
-"""Between two bounds, a step ends at least this share of their distance from both."""
-_AGAIN = 16
-"""The rest is computed again when one in 16 of those working was started since."""
-_RARE = 3
-"""Power of t / x in the chance of a time t below the shortest one, x."""
-_USEFUL = 2.0
-"""Workers whose shortest time is longer than this many rounds of everybody give no results."""
+_INSIDE = 0.1  # between two bounds, a step ends at least this share of their distance from both
+_AGAIN = 16  # the rest is computed again when one in 16 of those working was started since
+_RARE = 3  # power of t / x in the chance of a time t below the shortest one, x
+_USEFUL = 2.0  # workers whose shortest time is longer than this many rounds of everybody give no results
 
 
 class Workers(NamedTuple):
@@ -34,12 +27,9 @@ class Workers(NamedTuple):
 
     times: Unending
     """(E, n, S) equally likely task times of each worker, increasing along a worker; infinite for one never tried"""
-    sums: Unending
-    """(E, n, S) the times of each worker added up from the shortest on"""
-    mean: Annotated[Floats, Within(1e-300, math.inf)]
-    """(E, n) time per result; infinite for a worker never tried"""
-    order: Order
-    """(E, n) the workers, fastest first"""
+    sums: Unending  # (E, n, S) the times of each worker added up from the shortest on
+    mean: Annotated[Floats, Within(1e-300, math.inf)]  # (E, n) time per result; infinite for a worker never tried
+    order: Order  # (E, n) the workers, fastest first
     useful: Annotated[Ints, Within(0, lambda size: size.n)]
     """(E,) how many of those, from the fastest on, can give results in a round in which everybody works"""
 
@@ -55,10 +45,8 @@ class Running(NamedTuple):
     """Workers that run a task, in the order in which they are considered; how many there are is known to the caller."""
 
     worker: Ints
-    age: Floats
-    """How long its task has run."""
-    passed: Ints
-    """How many of its possible times are shorter than that."""
+    age: Floats  # how long its task has run
+    passed: Ints  # how many of its possible times are shorter than that
 
 
 @inlined
@@ -258,17 +246,13 @@ def by_margin(
     1.2 / sqrt(missing), as for exponential results. Times t below the shortest, x, have the chance (t / x)^3 / S. If no
     worker is running, the fastest starts. Workers never tried always start. Ours.
 
-    Parameters
-    ----------
-    shadow
-        (E,) the price, at least 0; at 0 every worker starts.
-    missing, running, age
-        (E,) results that the round needs; (E, n) who is running a task, and for how long.
-    factor
-        (E, n) multiplies an idle worker's times where its start is considered, but not in R: with draws as in Thompson
-        sampling, workers are tried without being relied on. By default 1.
-    absent
-        (E, n) 1 for workers that may be away: they start as the others, but nothing is expected of them. By default 0.
+    - ``shadow``: (E,) the price, at least 0; at 0 every worker starts.
+    - ``missing``, ``running``, ``age``: (E,) results that the round needs; (E, n) who is running a task, and for how
+      long.
+    - ``factor``: (E, n) multiplies an idle worker's times where its start is considered, but not in R: with draws as in
+      Thompson sampling, workers are tried without being relied on. By default 1.
+    - ``absent``: (E, n) 1 for workers that may be away: they start as the others, but nothing is expected of them. By
+      default 0.
 
     Examples
     --------

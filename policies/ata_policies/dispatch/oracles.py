@@ -54,10 +54,7 @@ class DispatchCaps(DispatchPolicy):
     Without m and d it is the best race for the price (``ata_policies.planning.race_search.best_race``): the rounds of
     ``race-oracle`` in ``ata_gym/TaskRace-v0``. A round costs more than five of ATA's, as it is B decisions.
 
-    Parameters
-    ----------
-    m, d
-        Workers in the race, from 1 to n, and tasks to spare, at least 0.
+    - ``m``, ``d``: workers in the race, from 1 to n, and tasks to spare, at least 0.
     """
 
     source = "ours, after Chen, Pan, Monga, Bengio and Jozefowicz, 2016"

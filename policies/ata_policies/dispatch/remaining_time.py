@@ -16,10 +16,8 @@ from ata_policies.beliefs.moments import Exposure
 from ata_policies.observations import Observation, at_work
 from ata_policies.policy import DispatchPolicy, Setting, State
 
-_SHORTEST = 1e-300
-"""A mean time of 0 counts as this."""
-_LEFT = 0.3
-"""Of a task at least this share of its mean time is left, whatever its age."""
+_SHORTEST = 1e-300  # a mean time of 0 counts as this
+_LEFT = 0.3  # of a task at least this share of its mean time is left, whatever its age
 
 
 def by_remaining_time(mean: Floats, order: Ints, kappa: float, missing: Ints, running: Bits, age: Floats) -> Bits:
@@ -83,10 +81,7 @@ class DispatchRest(DispatchPolicy):
     until the first round's end, beside the others. A round costs more than 5 times what one of ATA costs, because it is
     B decisions. Ours.
 
-    Parameters
-    ----------
-    m, kappa
-        How many may work, at least 1, by default B / 3, rounded down; and kappa, at least 0.
+    - ``m``, ``kappa``: how many may work, at least 1, by default B / 3, rounded down; and kappa, at least 0.
     """
 
     belief = Exposure

@@ -13,18 +13,12 @@ from ata_gym.utils.compiled import gufunc, helper, inlined, phase
 from ata_gym.utils.ranges import Counts, Times, Within
 from ata_policies.dispatch.margin import Running, Workers, start_workers
 
-_WORK = 8_000
-"""Workers times results in a simulated round; of more, a part stands for the whole."""
-_PAIRS = 32
-"""Rounds played with each of two shadow prices that are compared."""
-_TOLERANCE = 0.003
-"""At price 0 a round may be longer than the shortest by this share, if that saves worker time."""
-_WORTH = 0.3
-"""The share of worker time for which it may be longer by that; for less, in proportion."""
-_LONGEST_FALL = -2.0
-"""How far the shadow price may fall in a move at price 0, in octaves."""
-_LEAST = 3e-4
-"""At price 0, the least shadow price times the number of useful workers."""
+_WORK = 8_000  # workers times results in a simulated round; of more, a part stands for the whole
+_PAIRS = 32  # rounds played with each of two shadow prices that are compared
+_TOLERANCE = 0.003  # at price 0 a round may be longer than the shortest by this share, if that saves worker time
+_WORTH = 0.3  # the share of worker time for which it may be longer by that; for less, in proportion
+_LONGEST_FALL = -2.0  # how far the shadow price may fall in a move at price 0, in octaves
+_LEAST = 3e-4  # at price 0, the least shadow price times the number of useful workers
 _EAGER, _SLOWER, _STEADY = 6.0, 3.0, 1.0 / 6.0
 """Moves of full size; how many more halve the size; and the least size of later ones."""
 
@@ -150,14 +144,10 @@ class ShadowSearch(NamedTuple):
     k. Ours.
     """
 
-    level: Annotated[Floats, Within(-1080.0, 1023.0)]
-    """(E,) the binary logarithm of the shadow price"""
-    moves: Counts
-    """(E,) how often it moved"""
-    turn: Annotated[Ints, Within(0, 2 * _PAIRS - 1)]
-    """(E,) rounds that were simulated since then"""
-    totals: Times
-    """(E, 2, 2) their round times and worker times added up, with each of the two shadow prices"""
+    level: Annotated[Floats, Within(-1080.0, 1023.0)]  # (E,) the binary logarithm of the shadow price
+    moves: Counts  # (E,) how often it moved
+    turn: Annotated[Ints, Within(0, 2 * _PAIRS - 1)]  # (E,) rounds that were simulated since then
+    totals: Times  # (E, 2, 2) their round times and worker times added up, with each of the two shadow prices
 
     @classmethod
     def start(cls, rows: int, n: int, price: float) -> ShadowSearch:

@@ -57,19 +57,14 @@ class LbBsp(AllocationPolicy):
     ``longest``, because each such probe delays the round until the deadline. At most half the budget goes to probes; if
     all workers seem to be away, all count as back.
 
-    Parameters
-    ----------
-    predictor, hyperparameters
-        "last", "ema", "median", "linear" or "narx", with its hyperparameters; or a ``Predictor``. A round with "narx"
-        costs about 28 times as much as one of ATA, because the network is trained.
-    forecast
-        What is predicted: "speed", results per unit of time in a round; or "time", the mean task time in a round.
-    least
-        The least number of tasks of every worker, where B >= n ``least``; it is smaller otherwise.
-    availability, pause, longest
-        Whether workers may be away, and the rounds between two probes, at first and at most.
-    seed
-        The seed of the choices among workers never tried, and of the network's first weights.
+    - ``predictor``, ``hyperparameters``: "last", "ema", "median", "linear" or "narx", with its hyperparameters; or a
+      ``Predictor``. A round with "narx" costs about 28 times as much as one of ATA, because the network is trained.
+    - ``forecast``: what is predicted: "speed", results per unit of time in a round; or "time", the mean task time in a
+      round.
+    - ``least``: the least number of tasks of every worker, where B >= n ``least``; it is smaller otherwise.
+    - ``availability``, ``pause``, ``longest``: whether workers may be away, and the rounds between two probes, at first
+      and at most.
+    - ``seed``: the seed of the choices among workers never tried, and of the network's first weights.
 
     Examples
     --------

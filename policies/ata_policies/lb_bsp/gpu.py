@@ -48,18 +48,12 @@ class LbBspGpu(AllocationPolicy):
     ``longest`` at most). A worker that gave fewer results than it had tasks counts as the slowest. The first allocation
     is even.
 
-    Parameters
-    ----------
-    step
-        The first D; by default a quarter of an even load, at least 1.
-    window, longest
-        The first W, and the largest.
-    tolerance
-        The relative difference of times up to which nothing moves.
-    memory
-        Tasks that each worker's memory holds in a round: a number for all, or one for each; by default no limit.
-    least
-        Tasks that each worker keeps, where B >= n ``least``.
+    - ``step``: the first D; by default a quarter of an even load, at least 1.
+    - ``window``, ``longest``: the first W, and the largest.
+    - ``tolerance``: the relative difference of times up to which nothing moves.
+    - ``memory``: tasks that each worker's memory holds in a round: a number for all, or one for each; by default no
+      limit.
+    - ``least``: tasks that each worker keeps, where B >= n ``least``.
     """
 
     belief = LastRound
@@ -153,14 +147,9 @@ class LbBspProfiled(AllocationPolicy):
     the first rounds, by loads in the proportions 1 to 4, in turn for each worker: each is measured at four sizes,
     ``repeats`` times each. After that the allocation stays, even where workers change.
 
-    Parameters
-    ----------
-    profile
-        (3, n) the t, a and b of each worker, with t, a >= 0 and b > 0.
-    repeats
-        How often each of the four sizes is measured if no profile is given.
-    memory
-        As for ``LbBspGpu``.
+    - ``profile``: (3, n) the t, a and b of each worker, with t, a >= 0 and b > 0.
+    - ``repeats``: how often each of the four sizes is measured if no profile is given.
+    - ``memory``: as for ``LbBspGpu``.
 
     Examples
     --------

@@ -64,18 +64,14 @@ class Narx(Predictor):
     Rows are trained one after the other, in one thread: torch's batched products of matrices round differently with the
     size of the batch, and a row must not depend on its batch. NumPy's products do not, so one call predicts all rows.
 
-    Parameters
-    ----------
-    lags, past
-        The rounds of speeds, and of signals before the coming round's, that are inputs of the network.
-    hidden, decay
-        The hidden units, and the cost of the mean square of the weights beside the mean squared error.
-    window
-        The samples m that the network is trained on.
-    every, steps
-        The most rounds from one training to the next, and the steps of L-BFGS in each.
-    warm_up, weight
-        The rounds before the first training, and the least weight of a sample in the worker's level.
+    - ``lags``, ``past``: the rounds of speeds, and of signals before the coming round's, that are inputs of the
+      network.
+    - ``hidden``, ``decay``: the hidden units, and the cost of the mean square of the weights beside the mean squared
+      error.
+    - ``window``: the samples m that the network is trained on.
+    - ``every``, ``steps``: the most rounds from one training to the next, and the steps of L-BFGS in each.
+    - ``warm_up``, ``weight``: the rounds before the first training, and the least weight of a sample in the worker's
+      level.
     """
 
     lags: int = 4

@@ -71,17 +71,12 @@ def prediction_errors(
     exponential times the mean square error has no limit, since 1 / time has no mean. ValueError if a shape is wrong, a
     speed is not positive, or ``skip`` leaves no round.
 
-    Parameters
-    ----------
-    speed, signal
-        (E, K, n) speeds, or (K, n) for a single row, NaN where a worker gave no result; task times t of a trace are
-        the speeds 1 / t. Signals shown before each round have one more axis, for the two; by default zeros.
-    skip
-        First rounds that do not count.
-    seed
-        For the predictors; row e has that of ``seed + e``.
-    progress
-        Called after each round with the predictor's name and its number of rounds so far.
+    - ``speed``, ``signal``: (E, K, n) speeds, or (K, n) for a single row, NaN where a worker gave no result; task times
+      t of a trace are the speeds 1 / t. Signals shown before each round have one more axis, for the two; by default
+      zeros.
+    - ``skip``: first rounds that do not count.
+    - ``seed``: for the predictors; row e has that of ``seed + e``.
+    - ``progress``: called after each round with the predictor's name and its number of rounds so far.
 
     Examples
     --------

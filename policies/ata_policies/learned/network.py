@@ -75,22 +75,14 @@ def _numbers(
 class Network(NamedTuple):
     """The weights of a ``WorkersNet`` without the part for the row; each layer maps its first axis to its last."""
 
-    direct: Weights
-    """(15, k)"""
-    encode: Weights
-    """(15, h)"""
-    encode_bias: Weights
-    """(h,)"""
-    own: Weights
-    """(h, g), from a worker's code"""
-    around: Weights
-    """(2 h, g), from the context"""
-    first_bias: Weights
-    """(g,)"""
-    last: Weights
-    """(g, k)"""
-    last_bias: Weights
-    """(k,)"""
+    direct: Weights  # (15, k)
+    encode: Weights  # (15, h)
+    encode_bias: Weights  # (h,)
+    own: Weights  # (h, g), from a worker's code
+    around: Weights  # (2 h, g), from the context
+    first_bias: Weights  # (g,)
+    last: Weights  # (g, k)
+    last_bias: Weights  # (k,)
 
     @classmethod
     def of(cls, tensors: Mapping[str, NDArray[Any]]) -> Network:

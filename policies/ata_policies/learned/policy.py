@@ -21,11 +21,8 @@ _MOST_LOGS = 1.2
 class _Learned(Policy):
     """A policy with a network, and the features that it reads.
 
-    Parameters
-    ----------
-    weights
-        A file of a ``WorkersNet`` with one number for each worker, as ``ata-gym pretrain`` or ``write_network`` writes
-        it; by default the file of the package.
+    - ``weights``: a file of a ``WorkersNet`` with one number for each worker, as ``ata-gym pretrain`` or
+      ``write_network`` writes it; by default the file of the package.
     """
 
     source = "ours"

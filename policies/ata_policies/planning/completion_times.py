@@ -13,14 +13,10 @@ from ata_gym.simulation.keys import permutations
 from ata_gym.typing import Floats, Ints
 from ata_gym.utils.compiled import gufunc, helper
 
-POINTS = 128
-"""Points of a grid: with so many, the cost of an allocation is right to 1 %."""
-_ADDED = 32
-"""Tasks whose times are added up one by one; the deviations of more are those of 32, scaled."""
-_LEAST_CHANCE = 1e-12
-"""The least chance in a table: chances are divided by each other."""
-_ORDERS = 3
-"""The stream of keys for the orders of the times: no other use of ``permutations`` has it."""
+POINTS = 128  # points of a grid: with so many, the cost of an allocation is right to 1 %
+_ADDED = 32  # tasks whose times are added up one by one; the deviations of more are those of 32, scaled
+_LEAST_CHANCE = 1e-12  # the least chance in a table: chances are divided by each other
+_ORDERS = 3  # the stream of keys for the orders of the times: no other use of ``permutations`` has it
 
 
 class Worker(NamedTuple):

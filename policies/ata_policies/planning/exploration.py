@@ -15,74 +15,51 @@ from ata_policies.planning.completion_times import POINTS, Grid, tabulate
 from ata_policies.planning.knowledge import BETA, IDLE, Candidates, Knowledge, value_of_trying
 from ata_policies.planning.local_search import MOVES, Search, local_search
 
-_HALVINGS = 12
-"""Steps of the search for the means at which a worker is useful, each of which halves an interval."""
-_QUANTILES = 32
-"""Equally likely round times of an allocation."""
-_TRIAL_TIMES = 4
-"""The stream of keys for the possible times of trials: no other use of ``permutations`` has it."""
+_HALVINGS = 12  # steps of the search for the means at which a worker is useful, each of which halves an interval
+_QUANTILES = 32  # equally likely round times of an allocation
+_TRIAL_TIMES = 4  # the stream of keys for the possible times of trials: no other use of ``permutations`` has it
 _shuffled = lru_cache(maxsize=16)(permutations)
-_CONSIDERED = 256
-"""Workers at which is looked closely: those of the least quantile of what their mean may be."""
-_OPTIMISM = 2.0
-"""Standard deviations of that quantile below what is expected."""
-_LARGEST = 600.0
-"""The largest logarithm of a mean that may be drawn: its exponential is finite."""
+_CONSIDERED = 256  # workers at which is looked closely: those of the least quantile of what their mean may be
+_OPTIMISM = 2.0  # standard deviations of that quantile below what is expected
+_LARGEST = 600.0  # the largest logarithm of a mean that may be drawn: its exponential is finite
 
 
 class Trials(NamedTuple):
     """Workers that are tried together, each with one task, and the allocation of the other tasks."""
 
-    workers: Ints
-    """(J,) none or more"""
-    allocation: Ints
-    """(n,) of B - J tasks"""
-    tasks: float
-    """How many tasks it takes at least, 1 or more, to learn what the workers are worth."""
+    workers: Ints  # (J,) none or more
+    allocation: Ints  # (n,) of B - J tasks
+    tasks: float  # how many tasks it takes at least, 1 or more, to learn what the workers are worth
 
 
 class Reduced(NamedTuple):
     """The allocation of m candidates without k of its tasks, for each of L numbers k: 0, 1, 2, 4, ..., and all."""
 
-    removed: Ints
-    """(L,) k"""
-    allocation: Ints
-    """(L, m)"""
-    round_time: Floats
-    """(L, 32) equally likely round times"""
-    cost: Floats
-    """(L,) expected round time + price * worker time"""
-    limit: Floats
-    """(L,) the mean below which one worker that did the k tasks would make it cheaper than with all tasks"""
+    removed: Ints  # (L,) k
+    allocation: Ints  # (L, m)
+    round_time: Floats  # (L, 32) equally likely round times
+    cost: Floats  # (L,) expected round time + price * worker time
+    limit: Floats  # (L,) the mean below which one worker that did the k tasks would make it cheaper than with all tasks
 
 
 class _Prospects(NamedTuple):
     """The j workers at which is looked closely."""
 
-    workers: Ints
-    """(j,)"""
+    workers: Ints  # (j,)
     location: Floats
-    spread: Floats
-    """(j,) of the logarithms of their means"""
-    tasks: Floats
-    """(j,) how many tasks their estimates rest on, at least 1"""
-    value: Floats
-    """(j,) what they could gain per round, for each of these tasks"""
-    untried: Mask
-    """(j,) whether they were never tried"""
-    order: Ints
-    """(j,) the most valuable first, over what their task is expected to take"""
+    spread: Floats  # (j,) of the logarithms of their means
+    tasks: Floats  # (j,) how many tasks their estimates rest on, at least 1
+    value: Floats  # (j,) what they could gain per round, for each of these tasks
+    untried: Mask  # (j,) whether they were never tried
+    order: Ints  # (j,) the most valuable first, over what their task is expected to take
 
 
 class _Trial(NamedTuple):
     """J workers in the order in which they are tried."""
 
-    place: Ints
-    """(J,) their places among the prospects"""
-    means: Floats
-    """(J, S) possible means"""
-    times: Floats
-    """(J, S) possible task times"""
+    place: Ints  # (J,) their places among the prospects
+    means: Floats  # (J, S) possible means
+    times: Floats  # (J, S) possible task times
 
 
 def explore(

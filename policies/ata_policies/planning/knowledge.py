@@ -16,33 +16,22 @@ from ata_policies.beliefs.distributions.bins import DistributionBelief, sample
 from ata_policies.beliefs.distributions.tails import borrow_tails
 from ata_policies.beliefs.moments import learn_shapes
 
-IDLE = 64
-"""Workers beyond those that B tasks can go to at which a search looks."""
-BETA = 1.5
-"""Of the beta rule, from which a search begins: standard deviations to allow for, as the rule has by default."""
-_SLICES = 128
-"""Slices of a worker's distribution."""
-_LARGEST = 2.0**400
-"""The longest time, in units near the least mean: squares of times must not overflow."""
-PLACES = 48
-"""Components of the population."""
-_PASSES = 20
-"""Steps of expectation and maximisation."""
-_LEAST_EVIDENCE = 0.5
-"""The least evidence of a worker with a result, in exponential times."""
-_MOST_LEARNED_FROM = 512
-"""Workers; with more, every second one of them is looked at, or every third, and so on."""
-_FAR = 6.0
-"""Standard deviations beyond which a normal distribution has nothing that counts."""
-_LIMIT = 500.0
-"""The largest exponent: its exponential is finite."""
+IDLE = 64  # workers beyond those that B tasks can go to at which a search looks
+BETA = 1.5  # of the beta rule, from which a search begins: standard deviations to allow for, as the rule has by default
+_SLICES = 128  # slices of a worker's distribution
+_LARGEST = 2.0**400  # the longest time, in units near the least mean: squares of times must not overflow
+PLACES = 48  # components of the population
+_PASSES = 20  # steps of expectation and maximisation
+_LEAST_EVIDENCE = 0.5  # the least evidence of a worker with a result, in exponential times
+_MOST_LEARNED_FROM = 512  # Workers; with more, every second one of them is looked at, or every third, and so on
+_FAR = 6.0  # standard deviations beyond which a normal distribution has nothing that counts
+_LIMIT = 500.0  # the largest exponent: its exponential is finite
 
 
 class Estimates(NamedTuple):
     """Estimates of the mean times of n workers, each from the worker's own times."""
 
-    location: Floats
-    """(n,) logarithm of the time per task; 0 for a worker never tried"""
+    location: Floats  # (n,) logarithm of the time per task; 0 for a worker never tried
     evidence: Floats
     """(n,) how many exponential times would tell as much: about 1 / variance of the logarithm; 0 for none"""
 
@@ -54,10 +43,8 @@ class Estimates(NamedTuple):
 class Population(NamedTuple):
     """The logarithm of a mean time is normal around one of G places, with the distance of two places as deviation."""
 
-    place: Floats
-    """(G,) evenly spaced"""
-    share: Floats
-    """(G,) how likely each is"""
+    place: Floats  # (G,) evenly spaced
+    share: Floats  # (G,) how likely each is
 
 
 class Posterior(NamedTuple):
@@ -74,29 +61,20 @@ class Posterior(NamedTuple):
 class Knowledge(NamedTuple):
     """What is known of the n workers of one row."""
 
-    belief: DistributionBelief
-    """The belief, of this row alone."""
-    seen: Estimates
-    """What each worker's own times say."""
-    population: Population
-    """What they say of the population that the workers come from."""
-    posterior: Posterior
-    """What both together say of each worker."""
-    shapes: Floats
-    """(n,) 1 / (coefficient of variation)^2 of their task times"""
+    belief: DistributionBelief  # the belief, of this row alone
+    seen: Estimates  # what each worker's own times say
+    population: Population  # what they say of the population that the workers come from
+    posterior: Posterior  # what both together say of each worker
+    shapes: Floats  # (n,) 1 / (coefficient of variation)^2 of their task times
 
 
 class Candidates(NamedTuple):
     """The m workers at which a search looks."""
 
-    workers: Ints
-    """(m,) in increasing order"""
-    times: Floats
-    """(m, S) equally likely task times, of the expected means"""
-    doubt: Floats
-    """(m,) squared relative deviation of what is known of the means"""
-    spread: Floats
-    """(m,) 1.5 standard deviations of a task time"""
+    workers: Ints  # (m,) in increasing order
+    times: Floats  # (m, S) equally likely task times, of the expected means
+    doubt: Floats  # (m,) squared relative deviation of what is known of the means
+    spread: Floats  # (m,) 1.5 standard deviations of a task time
 
     def shapes(self) -> Floats:
         """Their distributions over their means, (m, S)."""

@@ -17,38 +17,26 @@ from ata_gym.utils.compiled import gufunc, helper
 from ata_policies.planning.completion_times import POINTS, Grid, Worker, add_tasks, fill_chances, time_orders
 from ata_policies.planning.knowledge import Candidates
 
-MOVES = 60
-"""Most moves of a search; the next plan begins where it ended."""
-_LEAST_SHARE = 0.4
-"""Of the workers in use so far: so many at least are those of the other start."""
-_BEYOND = 0.03
-"""Expected number of workers that are busy beyond the grid."""
-_PAIRS = 24
-"""Givers, and takers, that are best alone: all pairs of them are tried."""
-_TOGETHER = 8
-"""Most tasks moved at once."""
-_GRIDS = 6
-"""Most grids in a search: it is made anew where the round time has fallen."""
-_HALVINGS = 12
-"""Steps of the search for the end of the grid, each of which halves an interval."""
-_STEPS = 9
-"""Steps of the search for the mean at which a worker is useful."""
+MOVES = 60  # most moves of a search; the next plan begins where it ended
+_LEAST_SHARE = 0.4  # of the workers in use so far: so many at least are those of the other start
+_BEYOND = 0.03  # expected number of workers that are busy beyond the grid
+_PAIRS = 24  # Givers, and takers, that are best alone: all pairs of them are tried
+_TOGETHER = 8  # most tasks moved at once
+_GRIDS = 6  # most grids in a search: it is made anew where the round time has fallen
+_HALVINGS = 12  # steps of the search for the end of the grid, each of which halves an interval
+_STEPS = 9  # steps of the search for the mean at which a worker is useful
 _FEWER, _MORE = 0, 1
 
 
 class Search(NamedTuple):
     """What a search found for n workers."""
 
-    allocation: Ints
-    """(n,)"""
-    cost: float
-    """Expected round time + price * worker time, in units of time."""
+    allocation: Ints  # (n,)
+    cost: float  # expected round time + price * worker time, in units of time
     limit: Floats
     """(n,) the mean below which a worker with its distribution's shape would be useful; infinite where it has a task"""
-    free: float
-    """The cost if one task were done by a worker that needs no time."""
-    moves: int
-    """Moves made; the search was not over if they are as many as allowed."""
+    free: float  # the cost if one task were done by a worker that needs no time
+    moves: int  # moves made; the search was not over if they are as many as allowed
 
 
 def search(candidates: Candidates, start: Ints, budget: int, price: float, draw: float) -> Search:
@@ -92,18 +80,12 @@ def local_search(
     between different workers, or all tasks of a worker. The search ends when nothing gains more than ``tolerance`` of
     the cost.
 
-    Parameters
-    ----------
-    times
-        (n, S) equally likely task times of each worker, finite, at least 0. Workers that cannot be of use should be
-        left out: the work is in proportion to n.
-    allocation
-        (n,) where to begin: whole numbers of at least 0, one above it.
-    doubt
-        (n,) squared relative standard deviation of what is known of each mean: it adds (a_i mean_i)^2 doubt_i to the
-        variance of a_i tasks.
-    moves
-        Most moves.
+    - ``times``: (n, S) equally likely task times of each worker, finite, at least 0. Workers that cannot be of use
+      should be left out: the work is in proportion to n.
+    - ``allocation``: (n,) where to begin: whole numbers of at least 0, one above it.
+    - ``doubt``: (n,) squared relative standard deviation of what is known of each mean: it adds (a_i mean_i)^2 doubt_i
+      to the variance of a_i tasks.
+    - ``moves``: most moves.
 
     Examples
     --------
@@ -139,31 +121,22 @@ class _Rules(NamedTuple):
 class _Tables(NamedTuple):
     """What tasks do to the cost on a grid, for m workers: their own number, one fewer [0] and one more [1]."""
 
-    chance: Floats
-    """(m, 128) that the worker has done its tasks"""
-    beyond: Floats
-    """(m,) the mean time that they take beyond the grid"""
-    paid: Floats
-    """(m,) what their time costs, by the price of worker time"""
-    ratio: Floats
-    """(2, m, 128) the chance for one task fewer or more, over ``chance``"""
-    linear: Floats
-    """(2, m) what one task fewer or more adds to the linear part of the cost"""
-    gives: Mask
-    """(m,) whether the worker has a task to give"""
+    chance: Floats  # (m, 128) that the worker has done its tasks
+    beyond: Floats  # (m,) the mean time that they take beyond the grid
+    paid: Floats  # (m,) what their time costs, by the price of worker time
+    ratio: Floats  # (2, m, 128) the chance for one task fewer or more, over ``chance``
+    linear: Floats  # (2, m) what one task fewer or more adds to the linear part of the cost
+    gives: Mask  # (m,) whether the worker has a task to give
 
 
 class _Costs(NamedTuple):
     """The cost of the allocation, and of those that differ from it by one task."""
 
-    product: Floats
-    """(128,) the chance that all workers have done their tasks"""
+    product: Floats  # (128,) the chance that all workers have done their tasks
     alone: Floats
     """(2, m) the cost of one task fewer or more of a worker, minus ``linear``; infinite where it is impossible"""
-    linear: float
-    """The linear part: the end of the grid, what is beyond it, and what worker time costs."""
-    total: float
-    """The cost: the linear part minus the integral of ``product``."""
+    linear: float  # the linear part: the end of the grid, what is beyond it, and what worker time costs
+    total: float  # the cost: the linear part minus the integral of ``product``
 
 
 @helper("reassoc", "nsz")

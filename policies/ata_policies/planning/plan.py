@@ -12,8 +12,7 @@ from ata_policies.planning.exploration import Trials, explore
 from ata_policies.planning.knowledge import choose_candidates, learn_row
 from ata_policies.planning.local_search import MOVES, search
 
-_LONGEST = 0.2
-"""The longest time between two plans, as a part of the rounds that count."""
+_LONGEST = 0.2  # the longest time between two plans, as a part of the rounds that count
 _TRIAL_PART = 0.25
 """After this part of the tasks that it takes to know the workers that are tried, the next plan is made."""
 
@@ -34,12 +33,9 @@ class Problem(NamedTuple):
 class Plan(NamedTuple):
     """What n workers do until the next plan."""
 
-    allocation: Ints
-    """(n,) tasks"""
-    best: Ints
-    """(n,) the tasks without what is done for the sake of learning"""
-    pause: int
-    """Rounds between the next one and the next plan."""
+    allocation: Ints  # (n,) tasks
+    best: Ints  # (n,) the tasks without what is done for the sake of learning
+    pause: int  # rounds between the next one and the next plan
 
 
 def make_plan(belief: DistributionBelief, row: int, there: Mask, last: Ints, problem: Problem, draws: Floats) -> Plan:

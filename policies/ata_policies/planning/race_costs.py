@@ -12,10 +12,8 @@ from ata_gym.theory.simulated.costs import Costs
 from ata_gym.typing import Floats, Ints
 from ata_gym.utils.compiled import gufunc, inlined, phase
 
-_LARGE = 900
-"""Times beyond 2**900 are divided by a power of two, so that no sum overflows."""
-_LARGEST = 2**28
-"""Tasks that may be started in the rounds played with a race."""
+_LARGE = 900  # times beyond 2**900 are divided by a power of two, so that no sum overflows
+_LARGEST = 2**28  # tasks that may be started in the rounds played with a race
 
 
 def race_costs(times: Floats, races: Ints, budget: int, replicates: int, factors: Floats | None = None) -> Costs:
@@ -29,14 +27,9 @@ def race_costs(times: Floats, races: Ints, budget: int, replicates: int, factors
     Where the distributions are uncertain, all times of worker i in a round are multiplied by one of its ``factors``,
     each of them in equally many rounds.
 
-    Parameters
-    ----------
-    times
-        (n, S) equally likely task times of each worker, finite and at least 0.
-    races
-        (C, n) tasks for each worker, at least ``budget`` in total.
-    factors
-        (n, F) equally likely factors, at least 0; by default 1.
+    - ``times``: (n, S) equally likely task times of each worker, finite and at least 0.
+    - ``races``: (C, n) tasks for each worker, at least ``budget`` in total.
+    - ``factors``: (n, F) equally likely factors, at least 0; by default 1.
 
     Examples
     --------
@@ -83,16 +76,11 @@ def _shuffled(replicate: Any, replicates: Any, mask: Any, task: Any) -> Any:
 class _Sample(NamedTuple):
     """The task times of all rounds."""
 
-    times: Floats
-    """(n, S) as for ``race_costs``."""
-    factors: Floats
-    """(n, F)"""
-    time: Ints
-    """(R,) which of its times a task takes in the round of each place of its order."""
-    factor: Ints
-    """(R,) which of its factors a worker has, likewise."""
-    mask: Any
-    """The least 2**k - 1 that is as large as any round."""
+    times: Floats  # (n, S) as for ``race_costs``
+    factors: Floats  # (n, F)
+    time: Ints  # (R,) which of its times a task takes in the round of each place of its order
+    factor: Ints  # (R,) which of its factors a worker has, likewise
+    mask: Any  # the least 2**k - 1 that is as large as any round
 
 
 @phase

@@ -17,31 +17,23 @@ from ata_gym.utils.validation import non_negative, whole_number
 from ata_policies.planning.race_costs import race_costs
 from ata_policies.planning.races import EVERYTHING, race_allocation, share_out
 
-STRIDE = 4
-"""Length of the first steps of a search."""
-_ROUGH = 64
-"""Rounds with each candidate of a search that has no start."""
-_GROWTH = 1.06
-"""From one number of workers, or of tasks, to the next one on the scales of a search."""
-_SLICES = 256
-"""Equally likely times of a worker where its distribution is known."""
+STRIDE = 4  # length of the first steps of a search
+_ROUGH = 64  # rounds with each candidate of a search that has no start
+_GROWTH = 1.06  # from one number of workers, or of tasks, to the next one on the scales of a search
+_SLICES = 256  # equally likely times of a worker where its distribution is known
 
-Place = tuple[int, int]
-"""Where a race is on the scales of numbers of workers and of tasks."""
+Place = tuple[int, int]  # where a race is on the scales of numbers of workers and of tasks
 Loss = Callable[["Choice"], tuple[float, float]]
 
 
 class Choice(NamedTuple):
     """Which race of ``race_allocation``, and what it costs on average, in units of time."""
 
-    fastest: int
-    """Workers in the race."""
-    tasks: int
-    """Tasks shared out among them, before the cap of B each; ``EVERYTHING``: B each."""
+    fastest: int  # workers in the race
+    tasks: int  # tasks shared out among them, before the cap of B each; ``EVERYTHING``: B each
     round_time: float
     worker_time: float
-    stride: int
-    """Length of the steps with which the search has to go on; 0 if it is done."""
+    stride: int  # length of the steps with which the search has to go on; 0 if it is done
 
     def total(self, price: float) -> float:
         """Round time + price * worker time."""
@@ -56,15 +48,10 @@ class RaceSearch:
     B for every worker, step by step, with long steps first. At price 0 no race costs less than that of all workers with
     B tasks each. Ours.
 
-    Parameters
-    ----------
-    times, replicates, factors
-        (n, S) equally likely task times of each worker, rounds to play with each candidate, and (n, F) factors where
-        the times are uncertain: see ``race_costs``.
-    scores
-        (n,) estimated task times, which rank the workers and share out the tasks: see ``race_allocation``.
-    least
-        Workers that have to be in the race, from 1 to n.
+    - ``times``, ``replicates``, ``factors``: (n, S) equally likely task times of each worker, rounds to play with each
+      candidate, and (n, F) factors where the times are uncertain: see ``race_costs``.
+    - ``scores``: (n,) estimated task times, which rank the workers and share out the tasks: see ``race_allocation``.
+    - ``least``: workers that have to be in the race, from 1 to n.
 
     Examples
     --------
@@ -160,8 +147,7 @@ class RaceSearch:
 class Race(NamedTuple):
     """A race and what it costs on average, in units of time."""
 
-    allocation: Ints
-    """(n,) tasks for each worker."""
+    allocation: Ints  # (n,) tasks for each worker
     round_time: float
     worker_time: float
 

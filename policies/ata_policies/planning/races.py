@@ -8,23 +8,17 @@ from numpy.typing import ArrayLike
 from ata_gym.theory.allocation.smallest_multiples import allocate_kernel
 from ata_gym.typing import Floats, Ints
 
-EVERYTHING = 2**40
-"""A number of tasks to share out that stands for B tasks for every worker."""
-_TINY = np.nextafter(0.0, 1.0)
-"""Takes the place of a score of 0, for which RAS has a rule of its own."""
+EVERYTHING = 2**40  # a number of tasks to share out that stands for B tasks for every worker
+_TINY = np.nextafter(0.0, 1.0)  # takes the place of a score of 0, for which RAS has a rule of its own
 
 
 def race_allocation(scores: ArrayLike, fastest: ArrayLike, tasks: ArrayLike, budget: int) -> Ints:
     """Share out ``tasks`` among the ``fastest`` workers by RAS (see ``allocate``), at most ``budget`` each.
 
-    Parameters
-    ----------
-    scores
-        (..., n) estimated task times, at least 0, and finite where among the fastest. Of equal ones the lowest index is
-        faster.
-    fastest, tasks
-        (...,) how many workers take part, from 1 to n, and tasks to share out, from B = ``budget`` on. With
-        ``EVERYTHING`` each gets B.
+    - ``scores``: (..., n) estimated task times, at least 0, and finite where among the fastest. Of equal ones the
+      lowest index is faster.
+    - ``fastest``, ``tasks``: (...,) how many workers take part, from 1 to n, and tasks to share out, from B =
+      ``budget`` on. With ``EVERYTHING`` each gets B.
 
     Examples
     --------

@@ -12,10 +12,8 @@ from ata_policies.planning.race_search import RaceSearch
 from ata_policies.planning.races import race_allocation
 from ata_policies.policy import Setting
 
-_SLICES, _MOST = 64, 2**24
-"""Of a worker's distribution; and the task times with which a race is chosen at first."""
-_REPLICATES = 128
-"""Rounds played with each candidate later."""
+_SLICES, _MOST = 64, 2**24  # of a worker's distribution; and the task times with which a race is chosen at first
+_REPLICATES = 128  # rounds played with each candidate later
 
 
 class RaceDynamicOracle(DynamicAllocation):

@@ -71,12 +71,8 @@ class RaceFastest(FixedRace):
 
     The first round is GTA's, since no worker was tried; with m = n all rounds are. Ours, after GTA.
 
-    Parameters
-    ----------
-    m
-        Workers in the race, from 1 to n; by default B / 3, rounded down.
-    shape
-        Of the draws: 1 / (coefficient of variation)^2 of the task times, see ``draw_means``.
+    - ``m``: workers in the race, from 1 to n; by default B / 3, rounded down.
+    - ``shape``: of the draws: 1 / (coefficient of variation)^2 of the task times, see ``draw_means``.
     """
 
     source = "ours, after Rennala SGD (Tyurin and Richtárik, 2023) and Thompson, 1933"
@@ -92,12 +88,9 @@ class RaceCaps(FixedRace):
     The d tasks to spare insure against slow results; caps keep workers from tasks that would hardly be done in time.
     Ours, after backup tasks.
 
-    Parameters
-    ----------
-    m, d
-        Workers in the race, from 1 to n; by default B / 3, rounded up. Tasks to spare, at least 0; by default 2 B / 5.
-    shape
-        As for ``RaceFastest``.
+    - ``m``, ``d``: workers in the race, from 1 to n; by default B / 3, rounded up. Tasks to spare, at least 0; by
+      default 2 B / 5.
+    - ``shape``: as for ``RaceFastest``.
     """
 
     source = "ours, after Chen, Pan, Monga, Bengio and Jozefowicz, 2016, and Thompson, 1933"
@@ -116,10 +109,7 @@ class RaceBackup(RaceCaps):
 
     Chen et al. start backup workers with one task each; here fast workers may get more than one. Ours, after them.
 
-    Parameters
-    ----------
-    d, shape
-        As for ``RaceCaps``.
+    - ``d``, ``shape``: as for ``RaceCaps``.
     """
 
     source = "ours, after Chen, Pan, Monga, Bengio and Jozefowicz, Revisiting Distributed Synchronous SGD, 2016"
@@ -134,10 +124,8 @@ class RaceOracle(AllocationPolicy):
 
     It is found before the first round, by ``ata_policies.planning.race_search.best_race``, and kept.
 
-    Parameters
-    ----------
-    tolerance
-        At least 0: of the races that cost at most 1 + tolerance times the least it takes one with less worker time.
+    - ``tolerance``: at least 0: of the races that cost at most 1 + tolerance times the least it takes one with less
+      worker time.
     """
 
     env_id = "ata_gym/TaskRace-v0"

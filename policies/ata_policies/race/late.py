@@ -11,12 +11,9 @@ from ata_gym.typing import Floats, Ints, Mask
 from ata_gym.utils.compiled import gufunc
 from ata_gym.utils.ranges import Times, Within
 
-_FAR = 4.0
-"""Standard deviations of a race of exponential task times, above its mean."""
-_RACES = 16.0
-"""Races that the usual time is an average of."""
-_DOUBT = 8
-"""Races in which all workers take part after one that took far longer."""
+_FAR = 4.0  # standard deviations of a race of exponential task times, above its mean
+_RACES = 16.0  # races that the usual time is an average of
+_DOUBT = 8  # races in which all workers take part after one that took far longer
 
 
 class Doubt(NamedTuple):
@@ -34,10 +31,8 @@ class Doubt(NamedTuple):
     (array([False]), array([ True]))
     """
 
-    usual: Times
-    """(E,) the usual time of a race; 0 before the first"""
-    races: Annotated[Ints, Within(0, _DOUBT)]
-    """(E,) how often all workers are still to race"""
+    usual: Times  # (E,) the usual time of a race; 0 before the first
+    races: Annotated[Ints, Within(0, _DOUBT)]  # (E,) how often all workers are still to race
 
     @classmethod
     def start(cls, rows: int) -> Doubt:

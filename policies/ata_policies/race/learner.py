@@ -66,15 +66,11 @@ class RaceLearner(AllocationPolicy):
     worker time is far more. But all workers race that are ``needed``, as far as is known by then; and all race while
     there is ``Doubt``, since a race took far longer than usual. Ours.
 
-    Parameters
-    ----------
-    tolerance, explore
-        At least 0; the tolerance is a share of the round time and counts only at price 0.
-    replicates
-        Rounds played with each candidate, at least 1; fewer where B is above 32, as such rounds vary less.
-    work
-        Tasks that may be started in all these rounds together when a race is chosen, at least 1. The search goes on in
-        the next round, after at least one step.
+    - ``tolerance``, ``explore``: at least 0; the tolerance is a share of the round time and counts only at price 0.
+    - ``replicates``: rounds played with each candidate, at least 1; fewer where B is above 32, as such rounds vary
+      less.
+    - ``work``: tasks that may be started in all these rounds together when a race is chosen, at least 1. The search
+      goes on in the next round, after at least one step.
     """
 
     belief = DistributionBelief

@@ -15,8 +15,7 @@ from ata_gym.utils.compiled import gufunc
 from ata_policies.allocation.estimates.thompson import draw_gammas
 from ata_policies.observations import LONGEST
 
-LEVELS = 16
-"""Equally likely slices of the distribution of a rate."""
+LEVELS = 16  # equally likely slices of the distribution of a rate
 _MOST = 2.0
 _GRID = 2.0 ** np.arange(-10.0, 14.25, 0.25)
 _LEAST = 1e-6
@@ -26,10 +25,8 @@ _LONGEST = LONGEST
 class Rates(NamedTuple):
     """Each worker's rate has a gamma distribution, in E rows of n workers."""
 
-    shape: Floats
-    """(E, n)"""
-    time: Floats
-    """(E, n) the rate parameter of the distribution, which is a time."""
+    shape: Floats  # (E, n)
+    time: Floats  # (E, n) the rate parameter of the distribution, which is a time
 
     def typical(self) -> Floats:
         """Time per result at the expected rate, shape (E, n)."""

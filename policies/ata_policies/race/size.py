@@ -38,8 +38,7 @@ def needed(belief: DistributionBelief, scores: Floats, share: float) -> int:
     return max(1, int(np.argmax(few))) if few.any() else len(order)
 
 
-_SINGLE = 1.5
-"""Fewer results than these, some of which may count in part, are one."""
+_SINGLE = 1.5  # fewer results than these, some of which may count in part, are one
 
 
 def worth_their_time(scores: Floats, price: float) -> int:

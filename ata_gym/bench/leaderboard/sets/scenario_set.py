@@ -15,8 +15,7 @@ from ata_gym.scenarios.recorded import Recording, fingerprint_of
 from ata_gym.scenarios.scenario import ours
 from ata_gym.utils.validation import unknown
 
-Maker = Callable[[str], Scenario]
-"""Makes a scenario of a given name."""
+Maker = Callable[[str], Scenario]  # makes a scenario of a given name
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,31 +23,24 @@ class ScenarioSet:
     """Scenarios that policies are compared on. Any change of one needs a new version."""
 
     name: str
-    version: str
-    """The version of the scenarios, their rounds and the prices, as ``fingerprint`` sees them."""
-    built: Mapping[str, Maker]
-    """What makes each scenario from its name."""
+    version: str  # the version of the scenarios, their rounds and the prices, as ``fingerprint`` sees them
+    built: Mapping[str, Maker]  # what makes each scenario from its name
     prices: Sequence[float]
     """What a unit of worker time costs, in units of runtime; each scenario is played at each price."""
-    quick: Mapping[str, int]
-    """The scenarios of a quick look, and their numbers of rounds."""
+    quick: Mapping[str, int]  # the scenarios of a quick look, and their numbers of rounds
     quick_prices: Sequence[float]
-    players: Callable[[], Sequence[str]]
-    """The names of the policies that play by default."""
+    players: Callable[[], Sequence[str]]  # the names of the policies that play by default
     reference: str
     """Runtimes and worker times are divided by those of this policy, which is always played: OFTA, of each round where
     workers change."""
-    front: str
-    """The scenario of the picture."""
+    front: str  # the scenario of the picture
     recordings: Mapping[str, Recording] = field(default_factory=lambda: MappingProxyType({}))
     """The scenarios of recorded times, by name."""
     front_prices: Sequence[float] = ()
     """At these prices, oracles that know the distributions show what can be reached in the scenario of the picture."""
-    seeds: int = 8
-    """Paired episodes in each scenario by default."""
+    seeds: int = 8  # paired episodes in each scenario by default
     quick_seeds: int = 4
-    first_seed: int = 0
-    """The seed of the first episode; those of the others follow it."""
+    first_seed: int = 0  # the seed of the first episode; those of the others follow it
 
     def names(self) -> tuple[str, ...]:
         """The names of all scenarios of the set, those of recorded times last."""

@@ -17,8 +17,7 @@ from ata_gym.pools import Pool, deterministic, exponential, gamma, log_normal, p
 from ata_gym.simulation.keys import stream_keys, uniforms
 from ata_gym.typing import Floats
 
-_SEED = 2011
-"""The seed of the records that are made here."""
+_SEED = 2011  # the seed of the records that are made here
 
 
 def _lomax() -> Pool:

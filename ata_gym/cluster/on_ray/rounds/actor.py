@@ -15,17 +15,14 @@ from ata_gym.utils.trees import finite
 
 Task = Callable[[Any, int], Any]
 """Computes the value of a sample: called with the payload of the round and the sample's index."""
-MakeTask = Callable[[Worker], Task]
-"""Called once in each actor, with the worker's name."""
-CONTROL = "control"
-"""The concurrency group whose thread cancels; the thread of Ray's default group runs tasks only."""
+MakeTask = Callable[[Worker], Task]  # called once in each actor, with the worker's name
+CONTROL = "control"  # the concurrency group whose thread cancels; the thread of Ray's default group runs tasks only
 
 
 class Running(NamedTuple):
     """The task that an actor runs."""
 
-    stamp: int
-    """The stamp of its round."""
+    stamp: int  # the stamp of its round
     sample: int
     seconds: float
 

@@ -50,10 +50,8 @@ class Lost(NamedTuple):
     """A worker's actor is given up."""
 
     worker: Worker
-    tasks: tuple[Started, ...]
-    """The tasks that it had not answered, in the order of their starts."""
-    seconds: float
-    """How long the first of them had run, by the clock of the driver."""
+    tasks: tuple[Started, ...]  # the tasks that it had not answered, in the order of their starts
+    seconds: float  # how long the first of them had run, by the clock of the driver
 
 
 Event = Ready | Answered | Failed | Lost
@@ -67,12 +65,9 @@ class Crew:
     so that an answer of the old actor is never taken for one of the new actor. Ray decides where and when a new actor
     is placed, by the options of the worker.
 
-    Parameters
-    ----------
-    make_task, deadline, on_loss, restarts, start_timeout, allow_nonfinite
-        As for ``RayRunner``.
-    workers
-        The options of each worker's actor.
+    - ``make_task``, ``deadline``, ``on_loss``, ``restarts``, ``start_timeout``, ``allow_nonfinite``: as for
+      ``RayRunner``.
+    - ``workers``: the options of each worker's actor.
     """
 
     def __init__(

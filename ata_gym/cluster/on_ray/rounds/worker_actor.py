@@ -26,21 +26,14 @@ class Started:
     """A task that an actor was sent and has not answered."""
 
     worker: Worker
-    incarnation: int
-    """The number of the actor that has it, among those of the worker, counted from 1."""
-    stamp: int
-    """The stamp of its round."""
+    incarnation: int  # the number of the actor that has it, among those of the worker, counted from 1
+    stamp: int  # the stamp of its round
     sample: int
-    report: Any
-    """Ray's reference to the task time."""
-    value: Any
-    """Ray's reference to the value; None if it is not needed any more."""
-    begun: float
-    """When it was sent, or became the first task without an answer, by the clock of the driver."""
-    late: bool = False
-    """Whether its round is over."""
-    counted: float = 0.0
-    """The part of its time that is counted in an earlier round."""
+    report: Any  # Ray's reference to the task time
+    value: Any  # Ray's reference to the value; None if it is not needed any more
+    begun: float  # when it was sent, or became the first task without an answer, by the clock of the driver
+    late: bool = False  # whether its round is over
+    counted: float = 0.0  # the part of its time that is counted in an earlier round
 
 
 class WorkerActor:

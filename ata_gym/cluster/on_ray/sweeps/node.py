@@ -16,11 +16,9 @@ from tempfile import TemporaryDirectory
 from time import monotonic
 from typing import Any
 
-MOST_STARTS = 2
-"""How often a job may start on one node without a new checkpoint."""
+MOST_STARTS = 2  # how often a job may start on one node without a new checkpoint
 
-_REPORT_EVERY = 0.5
-"""Seconds between two reports of the rounds played."""
+_REPORT_EVERY = 0.5  # seconds between two reports of the rounds played
 
 
 class Mailbox:
@@ -77,27 +75,17 @@ def play_there(
 ) -> dict[str, Any] | None:  # fmt: skip
     """Play a job in a temporary folder of this node, from its newest checkpoint.
 
-    Parameters
-    ----------
-    mailbox, place
-        The mailbox that gets reports and checkpoints, and the place of the job in it.
-    policy, player
-        The name of the policy, and that of the module that plays it.
-    needed
-        The provenance that the code must have here; of the machine, only the kind counts.
-    threads
-        The values that variables of the environment have on the driver; numerical libraries read from them how many
-        threads they may use, and Ray has changed them.
-    save_every
-        Seconds between checkpoints.
-    pickled
-        The experiment, and the kind of run to record.
+    - ``mailbox``, ``place``: the mailbox that gets reports and checkpoints, and the place of the job in it.
+    - ``policy``, ``player``: the name of the policy, and that of the module that plays it.
+    - ``needed``: the provenance that the code must have here; of the machine, only the kind counts.
+    - ``threads``: the values that variables of the environment have on the driver; numerical libraries read from them
+      how many threads they may use, and Ray has changed them.
+    - ``save_every``: seconds between checkpoints.
+    - ``pickled``: the experiment, and the kind of run to record.
 
-    Returns
-    -------
-    None if it was asked to stop; ``{"refused": reason, "node": name}`` if the code is another one; ``{"killed": True}``
-    if its process was killed too often; otherwise the result, the tasks of the workers (None if these are in the
-    result), the seconds spent and the machine.
+    Returns None if it was asked to stop; ``{"refused": reason, "node": name}`` if the code is another one; ``{"killed":
+    True}`` if its process was killed too often; otherwise the result, the tasks of the workers (None if these are in
+    the result), the seconds spent and the machine.
     """
     ray: Any = import_module("ray")
 

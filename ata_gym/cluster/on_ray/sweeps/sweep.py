@@ -25,11 +25,9 @@ from ata_gym.utils.signals import stop_requested
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 """The variables from which numerical libraries read how many threads they may use."""
 
-_LOOK_EVERY = 0.2
-"""Seconds between two readings of the mailbox."""
+_LOOK_EVERY = 0.2  # seconds between two readings of the mailbox
 
-_STOPS_WITHIN = 20.0
-"""Seconds in which jobs that are asked to stop may save a checkpoint."""
+_STOPS_WITHIN = 20.0  # seconds in which jobs that are asked to stop may save a checkpoint
 
 
 def play_on_ray(
@@ -41,19 +39,12 @@ def play_on_ray(
     a local run may go on from it, and the reverse. A job whose process is killed again and again on one node, without a
     new checkpoint, fails with a KilledError.
 
-    Parameters
-    ----------
-    todo, processes, save_every, progress
-        The arguments of a runner; ``processes`` is the number of jobs at once, by default the CPUs of the cluster.
-    address
-        As for :func:`ata_gym.cluster.on_ray.connection.connected`.
+    - ``todo``, ``processes``, ``save_every``, ``progress``: the arguments of a runner; ``processes`` is the number of
+      jobs at once, by default the CPUs of the cluster.
+    - ``address``: as for :func:`ata_gym.cluster.on_ray.connection.connected`.
 
-    Raises
-    ------
-    ValueError
-        If there is no cluster at the address, or a node has other code than this machine.
-    ConnectionError
-        If the cluster is lost; the jobs go on from their checkpoints when they are played again.
+    Raises ValueError if there is no cluster at the address, or a node has other code than this machine.
+    Raises ConnectionError if the cluster is lost; the jobs go on from their checkpoints when they are played again.
     """
     if not todo:
         return

@@ -35,8 +35,7 @@ ROWS = (
 )
 """The rows of the paper's figure: columns x and y of ``suboptimality_on_clocks``, and the label of y."""
 
-_LEAST_WIDTH = 6.4
-"""The least width in inches, which title and legend need where there is one number of workers."""
+_LEAST_WIDTH = 6.4  # the least width in inches, which title and legend need where there is one number of workers
 
 _FALLEN = 0.98
 """The panels of f - f* begin where it has fallen to that part of its first value; before, the curves are flat."""

@@ -40,10 +40,8 @@ def score(count: Floats, total: Floats, level: Floats, absolute: Floats, relativ
 class _Version(NamedTuple):
     """What the versions of the paper differ in."""
 
-    factor: float
-    """What multiplies alpha or eta."""
-    centred: bool
-    """Whether these bound the psi1 norms of X - mean, and not of X."""
+    factor: float  # what multiplies alpha or eta
+    centred: bool  # whether these bound the psi1 norms of X - mean, and not of X
 
 
 _VERSIONS = {"preprint": _Version(4 * math.e, centred=False), "icml": _Version(2.0, centred=True)}
@@ -58,8 +56,7 @@ class _ConfidenceBound(Estimate):
 
     version: str = "preprint"
 
-    bound: ClassVar[str]
-    """The hyperparameter that bounds the norms."""
+    bound: ClassVar[str]  # the hyperparameter that bounds the norms
     source = "Maranjyan et al., ATA, ICML 2025"
     assumes = "sub-exponential times"
     # bounds of 0, which a worker that starts anew alone would have, would give it all tasks; few tasks, wide bounds
@@ -129,14 +126,10 @@ class Ata(_ConfidenceBound):
 
     The norms are those of X in the preprint, and those of X - mean at ICML.
 
-    Parameters
-    ----------
-    version
-        "preprint", with which every published figure was made, or "icml".
-    alpha
-        The bound, in units of time; by default as published for the scenario with this version, else the largest norm
-        that a worker has, or can have where workers are drawn anew. A norm that is infinite counts as that of
-        exponential times of the same mean: twice the mean in the preprint, 1.53 times the mean at ICML.
+    - ``version``: "preprint", with which every published figure was made, or "icml".
+    - ``alpha``: the bound, in units of time; by default as published for the scenario with this version, else the
+      largest norm that a worker has, or can have where workers are drawn anew. A norm that is infinite counts as that
+      of exponential times of the same mean: twice the mean in the preprint, 1.53 times the mean at ICML.
     """
 
     alpha: float | None = None
@@ -151,14 +144,10 @@ class AtaEmpirical(_ConfidenceBound):
 
     The norms are those of X in the preprint, and those of X - mean at ICML.
 
-    Parameters
-    ----------
-    version
-        "preprint", with which every published figure was made, or "icml".
-    eta
-        The bound; by default as published for the scenario with this version, else the largest ratio that a worker has,
-        or can have where workers are drawn anew. A ratio that is infinite counts as that of exponential times: 2 in the
-        preprint, 1.53 at ICML.
+    - ``version``: "preprint", with which every published figure was made, or "icml".
+    - ``eta``: the bound; by default as published for the scenario with this version, else the largest ratio that a
+      worker has, or can have where workers are drawn anew. A ratio that is infinite counts as that of exponential
+      times: 2 in the preprint, 1.53 at ICML.
     """
 
     eta: float | None = None

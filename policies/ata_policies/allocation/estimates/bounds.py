@@ -97,11 +97,8 @@ class Cucb(_Scaled):
 
     Chen, Wang and Yuan, "Combinatorial multi-armed bandit", ICML 2013 (JMLR 2016), where times are in [0, b].
 
-    Parameters
-    ----------
-    scale
-        b. The default is right for times whose deviations are about as large as their mean, as exponential ones are,
-        but too timid for heavier tails.
+    - ``scale``: b. The default is right for times whose deviations are about as large as their mean, as exponential
+      ones are, but too timid for heavier tails.
     """
 
     source = "Chen, Wang and Yuan, ICML 2013; JMLR 2016"
@@ -120,10 +117,7 @@ class UcbV(_Scaled):
     Audibert, Munos and Szepesvári, "Exploration-exploitation tradeoff using variance estimates in multi-armed bandits",
     TCS 2009, with E = ln k: the empirical Bernstein bound, where times are in [0, b].
 
-    Parameters
-    ----------
-    scale
-        b. The default is Bernstein's scale for exponential times, too small for heavier tails.
+    - ``scale``: b. The default is Bernstein's scale for exponential times, too small for heavier tails.
     """
 
     deviations = True
@@ -153,10 +147,7 @@ class KlLcb(_Kl, KnownShape):
     kl(m, q) = shape (m / q - 1 - ln(m / q)). Garivier and Cappé, "The KL-UCB algorithm for bounded stochastic bandits
     and beyond", COLT 2011, mirrored for costs and without their term 3 ln ln k, as they advise.
 
-    Parameters
-    ----------
-    shape
-        Above 0; 1 / (standard deviation / mean)^2 of the times.
+    - ``shape``: above 0; 1 / (standard deviation / mean)^2 of the times.
     """
 
     source = "Garivier and Cappé, COLT 2011; Cappé et al., Annals of Statistics 2013"
@@ -169,10 +160,7 @@ class KlGamma(_Kl, LearnedShapes):
 
     As KlLcb, with a shape for each worker from ``learn_shapes``. Ours.
 
-    Parameters
-    ----------
-    weight
-        Tasks that the other workers' shapes count for, above 0.
+    - ``weight``: tasks that the other workers' shapes count for, above 0.
     """
 
     source = "ours, after Garivier and Cappé, COLT 2011"

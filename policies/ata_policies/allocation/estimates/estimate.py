@@ -25,12 +25,9 @@ class Estimate(Described, ABC):
     itself (``start``), and has no other memory than everything.
     """
 
-    deviations: ClassVar[bool] = False
-    """Whether it needs the deviations of the task times from their mean."""
-    gives_shape: ClassVar[bool] = False
-    """Whether its scores tell the shapes of the task times."""
-    own_statistics: ClassVar[str] = ""
-    """What its own belief keeps, where counts, totals and deviations do not do."""
+    deviations: ClassVar[bool] = False  # whether it needs the deviations of the task times from their mean
+    gives_shape: ClassVar[bool] = False  # whether its scores tell the shapes of the task times
+    own_statistics: ClassVar[str] = ""  # what its own belief keeps, where counts, totals and deviations do not do
     memory_defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = MappingProxyType({})
     """Hyperparameters of a memory, by its name, that suit this estimate better than the memory's own."""
 

@@ -35,8 +35,7 @@ class RobustBound(Estimate):
     source = "Bubeck, Cesa-Bianchi, Lugosi, IEEE Trans. Inf. Theory 2013"
     assumes = "variance at most `moment` mean^2"
     offset: ClassVar[float] = 0.0
-    width: ClassVar[float]
-    """The published width is sqrt(width moment)."""
+    width: ClassVar[float]  # the published width is sqrt(width moment)
 
     def __post_init__(self) -> None:
         non_negative("radius", self.radius)
@@ -89,15 +88,10 @@ class MedianOfMeans(_BlockEstimate):
     blocks are robust against few outliers only, but biased less where times are skewed. v is ``moment`` m^2. The
     published radius leaves no bound above 0 before about 10^4 tasks of a worker; a small part of it explores enough.
 
-    Parameters
-    ----------
-    blocks
-        Blocks k for each worker, a power of two from 2 to 64.
-    moment
-        A bound on variance / mean^2; it only scales the radius.
-    radius
-        Factor of the published radius; 0 for no exploration. The default is the best of a few on log-normal and Pareto
-        times and on traces with rare outliers.
+    - ``blocks``: blocks k for each worker, a power of two from 2 to 64.
+    - ``moment``: a bound on variance / mean^2; it only scales the radius.
+    - ``radius``: factor of the published radius; 0 for no exploration. The default is the best of a few on log-normal
+      and Pareto times and on traces with rare outliers.
     """
 
     radius: float = 0.004
@@ -121,14 +115,9 @@ class Catoni(_BlockEstimate):
     ``moment`` m^2, with the median of the blocks for m inside A. Newton's method for each worker with new results makes
     a round cost about 6 times ATA's in batches of hundreds of rows.
 
-    Parameters
-    ----------
-    blocks
-        Blocks k for each worker, a power of two from 2 to 64.
-    moment
-        A bound on variance / mean^2: the lower it is, the less a long task counts.
-    radius
-        Factor of the published radius; 0 for no exploration. The default was found as for ``MedianOfMeans``.
+    - ``blocks``: blocks k for each worker, a power of two from 2 to 64.
+    - ``moment``: a bound on variance / mean^2: the lower it is, the less a long task counts.
+    - ``radius``: factor of the published radius; 0 for no exploration. The default was found as for ``MedianOfMeans``.
     """
 
     radius: float = 0.025
@@ -151,12 +140,8 @@ class TruncatedMean(RobustBound):
     then. A long one is clipped at the limit, where the published rule counts it as 0: with a u that is learned, that
     would draw the mean, and with it the limit, to 0.
 
-    Parameters
-    ----------
-    moment
-        A bound on E X^2 / mean^2: the lower it is, the sooner a time is clipped.
-    radius
-        Factor of the published radius; 0 for no exploration. The default was found as for ``MedianOfMeans``.
+    - ``moment``: a bound on E X^2 / mean^2: the lower it is, the sooner a time is clipped.
+    - ``radius``: factor of the published radius; 0 for no exploration. The default was found as for ``MedianOfMeans``.
     """
 
     moment: float = 30.0

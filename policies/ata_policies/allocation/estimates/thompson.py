@@ -106,11 +106,8 @@ class Thompson(_Thompson, KnownShape):
     and shape c. Recalled from the literature; the conjugacy is exact. A few rows cost up to twice what ATA's do,
     hundreds at once four to five times: a worker's gamma number costs as much as ATA's whole rule for it.
 
-    Parameters
-    ----------
-    shape
-        c, above 0. Times that vary less than exponential ones, (standard deviation / mean)^2 = 1 / c < 1, are
-        learned faster with their own c.
+    - ``shape``: c, above 0. Times that vary less than exponential ones, (standard deviation / mean)^2 = 1 / c < 1, are
+      learned faster with their own c.
     """
 
     source = "Thompson, 1933; Wang and Chen, Thompson Sampling for Combinatorial Semi-Bandits, ICML 2018"
@@ -124,10 +121,8 @@ class ThompsonGamma(_Thompson, LearnedShapes):
     As Thompson, with a shape for each worker from ``learn_shapes``: its own moments, shrunk to what all workers have in
     common. Ours.
 
-    Parameters
-    ----------
-    weight
-        Tasks that the other workers' shapes count for, above 0; large where all distributions are of one kind.
+    - ``weight``: tasks that the other workers' shapes count for, above 0; large where all distributions are of one
+      kind.
     """
 
     source = "ours, after Thompson, 1933"

@@ -23,22 +23,15 @@ class Restarts(Memory):
     After Liu, Lee and Shroff, AAAI 2018; the test of relative times, the choice of who starts anew, and the refresh are
     ours. Workers that owe results are left out for 8 to 64 rounds (``Availability``).
 
-    Parameters
-    ----------
-    detector
-        "page-hinkley", "cusum" or "glr": see ``page_hinkley`` and ``likelihood_ratio`` beside this file.
-    restart
-        Who starts anew at an alarm: the "worker" that raised it; "everybody"; or with "many" that worker alone, but
-        everybody once more than a third of the workers with a task have raised one within 10 rounds.
-    effective_tasks
-        A worker's task counts 1 - 1 / effective_tasks times as much with each later one, so that slow changes are
-        followed without an alarm; at least 40, or None: all tasks count alike until an alarm.
-    refresh
-        Every so many rounds, workers without a task for half as many get one, all together; None: never. Without it
-        nobody notices that a worker out of use becomes fast. Each refresh costs about 8 rounds where 42 of 51 workers
-        are out of use.
-    threshold
-        The statistic at which an alarm is raised, above 0; by default the detector's own.
+    - ``detector``: "page-hinkley", "cusum" or "glr": see ``page_hinkley`` and ``likelihood_ratio`` beside this file.
+    - ``restart``: who starts anew at an alarm: the "worker" that raised it; "everybody"; or with "many" that worker
+      alone, but everybody once more than a third of the workers with a task have raised one within 10 rounds.
+    - ``effective_tasks``: a worker's task counts 1 - 1 / effective_tasks times as much with each later one, so that
+      slow changes are followed without an alarm; at least 40, or None: all tasks count alike until an alarm.
+    - ``refresh``: every so many rounds, workers without a task for half as many get one, all together; None: never.
+      Without it nobody notices that a worker out of use becomes fast. Each refresh costs about 8 rounds where 42 of 51
+      workers are out of use.
+    - ``threshold``: the statistic at which an alarm is raised, above 0; by default the detector's own.
     """
 
     detector: str = "page-hinkley"

@@ -10,19 +10,15 @@ import numpy as np
 from ata_gym.typing import Floats
 from ata_gym.utils.compiled import gufunc, inlined
 
-_WEIGHTLESS = 1e-9
-"""The share of all results that is left in a bin where rounding alone has left something."""
+_WEIGHTLESS = 1e-9  # the share of all results that is left in a bin where rounding alone has left something
 
 
 class Pieces(NamedTuple):
     """The parts of a distribution in the order of time, of which a slice takes what it needs."""
 
-    chance: Floats
-    """How likely a time is in each of them."""
-    centre: Floats
-    """Its mean."""
-    half: Floats
-    """How far its times are from its mean, at most; within a piece they are uniform."""
+    chance: Floats  # how likely a time is in each of them
+    centre: Floats  # its mean
+    half: Floats  # how far its times are from its mean, at most; within a piece they are uniform
 
 
 @gufunc(

@@ -8,10 +8,8 @@ from ata_gym.typing import Floats, Ints, Mask
 from ata_policies.beliefs.distributions.bins import DistributionBelief
 from ata_policies.beliefs.distributions.observing import IDLE
 
-_SHARE = 0.01
-"""The share of a round's cost that these tries may have."""
-_YOUNG = 400.0
-"""The rounds since everything last began anew after which the share falls."""
+_SHARE = 0.01  # the share of a round's cost that these tries may have
+_YOUNG = 400.0  # the rounds since everything last began anew after which the share falls
 
 
 def to_try_again(belief: DistributionBelief, price: float) -> Mask:

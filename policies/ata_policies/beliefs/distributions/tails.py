@@ -8,13 +8,10 @@ from ata_policies.beliefs.distributions.bins import DistributionBelief, own_samp
 from ata_policies.beliefs.moments import Moments
 
 _SLICES = 128
-_LONG = 4.0
-"""The tail is the part of times beyond so many medians of their worker."""
-_BORROWED = 100.0
-"""The results for which the tail of all workers counts beside a worker's own."""
+_LONG = 4.0  # the tail is the part of times beyond so many medians of their worker
+_BORROWED = 100.0  # the results for which the tail of all workers counts beside a worker's own
 
-_MOST = 1e6
-"""A longer tail counts as this one, so that means stay within range."""
+_MOST = 1e6  # a longer tail counts as this one, so that means stay within range
 
 
 def borrow_tails(belief: DistributionBelief) -> Moments:
