@@ -14,11 +14,12 @@ from typer.testing import CliRunner
 import ata_policies
 from ata_gym.bench.competitor import Competitor
 from ata_gym.bench.experiment.jobs import Effort, play_jobs
-from ata_gym.bench.leaderboard import decisions, defaults, ranking
+from ata_gym.bench.leaderboard import ranking
 from ata_gym.bench.leaderboard.experiment import Leaderboard, finals
 from ata_gym.bench.leaderboard.ranking import COST, RUNTIME, TO_ORACLE, TO_OTHER, WORKER_TIME
-from ata_gym.bench.leaderboard.report import report
-from ata_gym.bench.leaderboard.sets.players import FOLLOWERS, usual_policies
+from ata_gym.bench.leaderboard.report import of_defaults, report
+from ata_gym.bench.leaderboard.run import measure
+from ata_gym.bench.leaderboard.sets.scenario_set import FOLLOWERS, usual_policies
 from ata_gym.bench.leaderboard.sets.steady import STEADY
 from ata_gym.cli import app
 from ata_policies import AllocationPolicy
@@ -255,7 +256,7 @@ def test_a_policy_is_compared_with_the_best_other_that_is_no_oracle():
 def test_a_default_that_plays_alone_is_compared_with_nobody():
     alone = synthetic().filter(pl.col("policy") == "good")
     by_scenario = ranking.by_scenario(ranking.ratios(alone, "ofta"))
-    (compared,) = defaults.tables(by_scenario, alone, {"TaskAllocation": "good"})
+    (compared,) = of_defaults(by_scenario, alone, {"TaskAllocation": "good"})
     assert "the best of 1 learner in" in compared.title
     assert {cell for row in compared.rows for cell in row[1:]} <= {"-", ""}
 
@@ -263,21 +264,21 @@ def test_a_default_that_plays_alone_is_compared_with_nobody():
 def test_each_cell_where_a_default_is_not_near_the_best_is_named():
     ends = synthetic()
     by_scenario = ranking.by_scenario(ranking.ratios(ends, "ofta"))
-    *_, far = defaults.tables(by_scenario, ends, {"TaskAllocation": "bad"})
+    *_, far = of_defaults(by_scenario, ends, {"TaskAllocation": "bad"})
     assert [row[:3] for row in far.rows] == [
         ("TaskAllocation", scenario, price) for scenario in ("one", "two") for price in ("0", "1")
     ]
     assert {row[-1] for row in far.rows} == {"good"}
     low, high = far.rows[0][4].split(" to ")
     assert float(low) < float(far.rows[0][3]) < float(high)
-    (compared,) = defaults.tables(by_scenario, ends, {"TaskAllocation": "good"})
+    (compared,) = of_defaults(by_scenario, ends, {"TaskAllocation": "good"})
     assert "good, is within 5% of the best of 2 learners in 4 of 4" in compared.title
     one, two, mean = compared.rows
     assert [row[0] for row in compared.rows] == ["one", "two", "geometric mean"]
     for first, second, both in zip(one[1:], two[1:], mean[1:], strict=True):
         assert float(both) ** 2 == pytest.approx(float(first) * float(second), rel=0.02)  # they are rounded
     alone = ends.filter(pl.col("scenario") == "one")
-    (compared,) = defaults.tables(by_scenario.filter(pl.col("scenario") == "one"), alone, {"TaskAllocation": "good"})
+    (compared,) = of_defaults(by_scenario.filter(pl.col("scenario") == "one"), alone, {"TaskAllocation": "good"})
     assert [row[0] for row in compared.rows] == ["one"]
 
 
@@ -285,23 +286,23 @@ def test_decisions_are_timed_apart_from_the_results(tmp_path):
     playing = board(tmp_path, "uta", "dispatch-gta", names=("regret",))
     jobs = playing.jobs()
     assert play_jobs([one.job for one in jobs], effort=Effort(jobs=1)) == {}
-    before, asked = set(tmp_path.rglob("*.parquet")), []
-    times = decisions.measure(playing, jobs, asked.append)
-    assert asked == [1, 2, 3]
+    before = set(tmp_path.rglob("*.parquet"))
+    times = measure(playing, jobs)
     assert set(tmp_path.rglob("*.parquet")) == before
     assert times["policy"].to_list() == ["ofta", "uta", "dispatch-gta"]
     assert ((times["mean"] > 0) & (times["mean"] <= times["worst"])).all()
-    assert decisions.measure(playing, jobs).equals(times)  # they are kept
+    assert measure(playing, jobs).equals(times)  # they are kept
     kept = tmp_path / "timings" / "decisions.json"
     changed = kept.read_text().replace('"code": "', '"code": "other', 1)
     kept.write_text(changed)
-    anew = decisions.measure(playing, jobs)
+    anew = measure(playing, jobs)
     assert anew["policy"].equals(times["policy"])
     assert kept.read_text().count("other") == 0
     told = report(playing, jobs, {"TaskAllocation": "uta"}, times)
-    assert (tmp_path / "timings" / "leaderboard.md").read_text().count("| ms a decision |") > 0
+    assert "| ms a decision |" in (tmp_path / "timings" / "decisions.md").read_text()
     assert "ms a" not in (tmp_path / "leaderboard.md").read_text()
-    assert any("ms a\ndecision" in table.columns for table in told.tables)
+    assert [row[1] for row in told.tables[-1].rows] == ["ofta", "uta", "dispatch-gta"]
+    assert float(told.tables[-1].rows[1][3]) == pytest.approx(times["worst"][1], rel=0.01)
 
 
 def test_a_stopped_leaderboard_goes_on_and_ends_with_the_same_bytes(tmp_path, monkeypatch):

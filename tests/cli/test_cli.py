@@ -12,7 +12,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from ata_gym.bench.leaderboard.sets.registry import SETS
+from ata_gym.bench.leaderboard.sets import SETS
 from ata_gym.bench.page.render import NAME
 from ata_gym.cli import options
 from tests.flips import unseen
@@ -128,7 +128,7 @@ def test_leaderboard_has_sets_of_scenarios(run, tmp_path):
     line = "leaderboard --set drawn --quick --scenarios drawn-6-v1 --prices 0.1 --seeds 2 --jobs 1 --out out --policies"
     told = run(f"{line} lb-bsp-ema,uta,race-fastest,dispatch-gta,dynamic-ofta").stdout
     assert f"Leaderboard {SETS['drawn'].title} (quick look): 1 of " in told
-    for name in ("dynamic-ofta", "ms a", "out/leaderboard.{md,csv}", "out/timings/leaderboard.md"):
+    for name in ("dynamic-ofta", "ms a", "out/leaderboard.{md,csv}", "out/timings/decisions.{md,csv}"):
         assert name in told
     assert len([*(tmp_path / "out").rglob("results/*.parquet")]) == 5
 
