@@ -13,11 +13,11 @@ from ata_gym.bench.competitor import LEARNER, Competitor
 from ata_gym.bench.experiment.experiment import plural
 from ata_gym.bench.leaderboard import front, ranking
 from ata_gym.bench.leaderboard.experiment import Leaderboard, PricedJob, finals
-from ata_gym.bench.leaderboard.ranking import COST, QUANTITIES, RUNTIME, TO_ORACLE, TO_OTHER, WORKER_TIME
+from ata_gym.bench.leaderboard.ranking import COST, RUNTIME, TO_ORACLE, TO_OTHER, WORKER_TIME
 from ata_gym.bench.report.headline import in_brackets, leaders, more_or_less, of_game
 from ata_gym.bench.report.report import Report, write
 from ata_gym.bench.report.statistics import Estimate
-from ata_gym.bench.report.summary_tables import show, title_of
+from ata_gym.bench.report.summary_tables import show
 from ata_gym.bench.report.table import LEFT, RIGHT, WRAP, Table, markdown, right
 from ata_gym.scenarios import Scenario
 
@@ -54,7 +54,7 @@ def report(
         pictures = front.draw(points, f"{board.set.front}, {title}", board.out / "front")
     shown = [f"![Runtime against worker time of every policy]({path.name})\n" for path in pictures[:1]]
     notes_below = [f"{note}\n" for note in (*board.notes, LEGEND)]
-    parts = [[_side_by_side(at_all_prices, recommended)], short, [*_details(by_price), _played(board.scenarios)]]
+    parts = [[_side_by_side(at_all_prices, recommended)], short, [_played(board.scenarios)]]
     compact, tables, long = map(markdown, parts)
     text = "\n".join([f"## {title}\n", *notes_below, compact, tables, *shown, long])
     files = write(board.out, {"leaderboard.md": text, "leaderboard.csv": by_price, "scenarios.csv": by_scenario})
@@ -194,17 +194,6 @@ def _side_by_side(at_all_prices: pl.DataFrame, recommended: Mapping[str, str]) -
         sides.append(side)
     rows = [[cell for pair in row for cell in pair] for row in zip_longest(*sides, fillvalue=("", ""))]
     return Table("All prices and scenarios", columns, rows)
-
-
-def _details(by_price: pl.DataFrame) -> list[Table]:
-    """A table for each env and price, with runtime and worker time, too."""
-    titles = (title_of(RUNTIME), title_of(WORKER_TIME), "cost\n/ best", "cost\n/ oracle", "worst scenario")
-    made = []
-    for (env, price), ranked in by_price.group_by("env", "price", maintain_order=True):
-        rows = [(*_who(row), *(_ratio(row, name) for name in QUANTITIES), _worst(row)) for row in ranked.to_dicts()]
-        about = f"{env} at price {price:g}: cost = runtime + {price:g} x worker time"
-        made.append(Table(about, {"rank": LEFT, "policy": LEFT, **right(titles)}, rows))
-    return made
 
 
 def _decisions(times: pl.DataFrame) -> Table:
