@@ -1,7 +1,8 @@
-"""The options that several commands share, and the experiment that they describe."""
+"""The options that several commands share, what a shell completes in them, and the experiment that they describe."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -9,11 +10,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ata_gym.cli import completion
+import ata_policies
 from ata_gym.cli.console import say, say_error
 from ata_gym.cluster.on_ray.connection import check_address, quiet_ray
 from ata_gym.pools import read_trace
+from ata_gym.scenarios import scenario_names
+from ata_gym.scenarios.recorded import RECORDINGS
+from ata_gym.training.problem import problem_names
 from ata_gym.utils.validation import whole_number
+from ata_policies.registry import ids_by_name
 
 if TYPE_CHECKING:
     from ata_gym.bench.experiment.jobs import Effort
@@ -26,6 +31,26 @@ class Where(StrEnum):
     local = "local"
     ray = "ray"
 
+
+def completing(names: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
+    """What completes a word that is typed in a shell: the names that begin with it."""
+    return lambda incomplete: [name for name in names() if name.startswith(incomplete)]
+
+
+def _last_of_several(incomplete: str) -> list[str]:
+    """What completes policies that are separated by commas.
+
+    >>> _last_of_several("uta,ata-i")
+    ['uta,ata-icml']
+    """
+    before, comma, last = incomplete.rpartition(",")
+    return [f"{before}{comma}{name}" for name in complete_policy(last) if name not in before.split(",")]
+
+
+complete_policy = completing(ata_policies.names)
+complete_scenario = completing(lambda: (*scenario_names(), *RECORDINGS))
+complete_problem = completing(problem_names)
+complete_env = completing(ids_by_name)
 
 PUBLISHED = "gta,ofta,ata-empirical,ata,uta"  # the five policies of the published figures
 
@@ -42,7 +67,7 @@ _out = partial(typer.Option, parser=_folder, metavar="FOLDER")
 Out = Annotated[Path, _out(help="The results folder.")]
 OutOrDefault = Annotated[Path | None, _out(help="The results folder; by default one under results/.")]
 OutForPictures = Annotated[Path | None, _out(help="Write pictures into this folder, and show nothing live.")]
-_named = partial(typer.Option, autocompletion=completion.scenario)
+_named = partial(typer.Option, autocompletion=complete_scenario)
 Scenario = Annotated[str | None, _named(help="A named scenario; `ata-gym scenarios` lists them.")]
 OneScenario = Annotated[str, _named(help="A named scenario; `ata-gym scenarios` lists them.")]
 Data = Annotated[Path | None, typer.Option(help="The folder with the file of a recorded scenario.")]
@@ -59,7 +84,7 @@ Rounds = Annotated[
     int | None, typer.Option(help="Rounds to play; by default the scenario's horizon, or as many as the trace holds.")
 ]
 Seed = Annotated[int, typer.Option(help="The first seed.")]
-policies_option = partial(typer.Option, autocompletion=completion.policies)
+policies_option = partial(typer.Option, autocompletion=_last_of_several)
 Policies = Annotated[
     str, policies_option(help="Names of policies, separated by commas; package.module:Class is one of yours.")
 ]
@@ -89,13 +114,19 @@ ProblemData = Annotated[
         help="The data that a problem reads: for cifar100 the python or binary archive, its folder, or an npz."
     ),
 ]
+ProblemName = Annotated[
+    str,
+    typer.Option(
+        help=f"{', '.join(problem_names())}; or one of yours: package.module:function returns a problem, "
+        "torch:package.module:function a module and its data.",
+        autocompletion=complete_problem,
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Write one JSON document.")]
 
 
 def unrecorded(name: str, command: str) -> str:
     """The name of a scenario, for a command that plays no recorded ones: ValueError for the name of such a one."""
-    from ata_gym.scenarios.recorded import RECORDINGS  # noqa: PLC0415 - the commands start without it
-
     if name in RECORDINGS:
         raise ValueError(
             f"the scenario {name} is made of recorded times, which {command} does not play: choose another one, or "

@@ -52,7 +52,7 @@ def test_every_scenario_has_its_name_and_can_be_played(of: str, name: str) -> No
     found = SETS[of].find(name)
     assert found.name == name
     assert found.summary
-    for policy in ("ata", "ata-empirical", "dynamic-ofta", "gta"):
+    for policy in ("ata", "dynamic-ofta", "gta"):
         env = gym.make_vec(ata_policies.load(policy).env_id, num_envs=1, scenario=replace(found, horizon=2))
         observation, _ = env.reset(seed=0)
         action, _ = decide(ata_policies.make(policy, env), env, observation)

@@ -35,7 +35,7 @@ def test_the_installed_command_is_this_one_and_its_help_imports_nothing_heavy():
     helped = subprocess.run(command, capture_output=True, text=True, check=True)
     assert " bench " in helped.stdout
     loaded = {line.rpartition("|")[2].strip() for line in helped.stderr.splitlines()}
-    assert "ata_gym.cli.training.train" in loaded
+    assert "ata_gym.cli.studies.train" in loaded
     assert not {"torch", "polars", "matplotlib", "sklearn"} & loaded
 
 

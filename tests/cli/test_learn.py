@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from ata_gym.cli.training.learn import split_hyperparameters
+from ata_gym.cli.studies.learn import split_hyperparameters
 from ata_gym.utils.extras import MissingExtraError
 from tests.flips import unseen
 
