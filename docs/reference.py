@@ -189,12 +189,12 @@ def faults(texts: Mapping[str, str]) -> list[str]:
             parsed[file].feed(text)
     found = []
     for file, links in parsed.items():
-        for link in sorted(links.links):
-            parts = urlsplit(link)
+        for target in sorted(links.links):
+            parts = urlsplit(target)
             to = normpath(join(dirname(file), unquote(parts.path))) if parts.path else file
             anchor = unquote(parts.fragment)
             if not parts.scheme and (to not in texts or (anchor and anchor not in parsed[to].anchors)):
-                found.append(f"{file}: {link} leads nowhere")
+                found.append(f"{file}: {target} leads nowhere")
         outside = sorted(one for one in links.loaded if not one.startswith("data:") and one not in texts)
         found += [f"{file}: {one} is not part of the reference" for one in outside]
     return found

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import polars as pl
@@ -22,8 +21,7 @@ class EndPoint(NamedTuple):
     total_worker_time_to_ofta: float
 
 
-@dataclass(frozen=True)
-class PublishedFigure:
+class PublishedFigure(NamedTuple):
     """The end points of a published figure."""
 
     scenario: str
