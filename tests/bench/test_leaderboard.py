@@ -21,10 +21,13 @@ from ata_gym.bench.leaderboard.report import of_defaults, report
 from ata_gym.bench.leaderboard.run import measure
 from ata_gym.bench.leaderboard.sets.scenario_set import FOLLOWERS, usual_policies
 from ata_gym.bench.leaderboard.sets.steady import STEADY
+from ata_gym.bench.page.render import NAME
 from ata_gym.cli import app
 from ata_policies import AllocationPolicy
 from ata_policies.allocation.baselines import Gta, Ofta, Uta
 from ata_policies.registry import DEFAULTS
+from tests.flips import unseen
+from tests.page_data import parts
 
 
 class Thrifty(AllocationPolicy):
@@ -284,11 +287,27 @@ def test_each_cell_where_a_default_is_not_near_the_best_is_named():
 
 
 def test_a_stopped_leaderboard_goes_on_and_ends_with_the_same_bytes(tmp_path, monkeypatch):
-    line = "leaderboard --quick --scenarios near-equal --prices 0 --seeds 2 --jobs 1 --save-every 0 --policies uta,gta"
-    stopped, whole = tmp_path / "out", tmp_path / "whole"
-    command = [*line.split(), "--out", str(stopped)]  # the page shows it, so it is the same for both
-    assert CliRunner().invoke(app, command).exit_code == 0
-    stopped.rename(whole)
+    line = (
+        "leaderboard --quick --scenarios near-equal,regret --prices 0 --seeds 2 --jobs 1 --save-every 0 --out out "
+        "--policies uta,gta,ata-icml:alpha=20"
+    )
+    monkeypatch.chdir(tmp_path)
+
+    def command(line: str, code: int = 0) -> str:
+        result = CliRunner().invoke(app, line.split())
+        assert result.exit_code == code, result.output
+        return result.output
+
+    told = command(line)
+    assert "(quick look): 2 of " in told
+    for name in ("TaskAllocation", "TaskRace", "ofta", "ata-icml:alpha=20", "out/leaderboard.{md,csv}"):
+        assert name in told
+    assert unseen(Path("out")) == []
+    charts = parts(Path("out", NAME).read_text("utf-8"))["config"]["charts"]
+    assert [*dict.fromkeys(view["scenario"] for view in charts["runtime"]["views"])] == ["near-equal", "regret"]
+    assert len(charts["allocations"]["views"]) == 2 * 4
+    assert "another configuration: seeds is 2 there and 3 here" in command(line.replace("--seeds 2", "--seeds 3"), 2)
+    Path("out").rename("whole")
 
     def interrupted(self, state):
         if state.round[0] == 100:
@@ -298,13 +317,14 @@ def test_a_stopped_leaderboard_goes_on_and_ends_with_the_same_bytes(tmp_path, mo
     allocate = Uta.allocate
     with monkeypatch.context() as patch:
         patch.setattr(Uta, "allocate", interrupted)
-        assert CliRunner().invoke(app, command).exit_code == 130
+        command(line, 130)
+    stopped, whole = Path("out"), Path("whole")
     assert list(stopped.rglob("*.npz"))
     assert list(stopped.rglob("*.parquet"))
     assert not (stopped / "leaderboard.md").exists()
-    assert CliRunner().invoke(app, command).exit_code == 0
+    command(line)
     assert made(whole) == made(stopped)
     results = [sorted(out.rglob("*.parquet")) for out in (whole, stopped)]
     assert [path.read_bytes() for path in results[0]] == [path.read_bytes() for path in results[1]]
-    assert len(results[0]) == 3 * 2  # records and allocations
+    assert len(results[0]) == 2 * 4 * 2  # records and allocations in two scenarios; ofta, which all are compared with
     assert not list(stopped.rglob("*.npz"))

@@ -85,9 +85,9 @@ def cells(found: pl.DataFrame, summary: pl.DataFrame, after: int) -> dict[str, d
     of: dict[str, dict[str, Cell]] = {policy: {} for policy in found["policy"].unique(maintain_order=True)}
     for (policy, oracle), mine in found.group_by("policy", "oracle", maintain_order=True):
         known, never = mine["delay"].fill_null(after + 1).to_numpy(), mine["delay"].null_count()
-        for name, rounds in (("median delay", float(np.median(known))), ("longest", float(known.max()))):
-            said = f"> {after:,}" if rounds > after else f"{rounds:,.0f}"
-            of[str(policy)][f"{name}\nto {SHORT[str(oracle)]}"] = Cell(said, rounds)
+        values = float(np.median(known)), float(known.max())
+        for name, said, value in zip(("median delay", "longest"), waiting(mine["delay"], after), values, strict=True):
+            of[str(policy)][f"{name}\nto {SHORT[str(oracle)]}"] = Cell(said, value)
         of[str(policy)][f"never\nto {SHORT[str(oracle)]}"] = Cell(f"{never} of {len(mine)}", never)
     for (quantity,), there in summary.group_by("quantity", maintain_order=True):
         part, _, oracle = str(quantity).partition("/")
@@ -119,6 +119,17 @@ def _tables(of: Mapping[str, Mapping[str, Cell]], tracking: Tracking) -> list[Ta
         )
         for about, shown in parts.items()
     ]
+
+
+def waiting(delays: pl.Series, most: int) -> tuple[str, str]:
+    """The median and the longest, where null is longer than ``most``.
+
+    >>> waiting(pl.Series([3, 5, 8]), 100), waiting(pl.Series([3, None, None]), 100)
+    (('5', '8'), ('> 100', '> 100'))
+    """
+    known = np.sort(delays.fill_null(most + 1).to_numpy())
+    middle, longest = (f"> {most:,}" if rounds > most else f"{rounds:,.0f}" for rounds in (np.median(known), known[-1]))
+    return middle, longest
 
 
 def delay(expected: Floats, best: Floats, block: int = BLOCK) -> Ints:
