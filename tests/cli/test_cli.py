@@ -186,14 +186,6 @@ TRACED = f"{BENCH} --trace trace.csv --worker-column machine --duration-column s
         (f"{TRACK} --change 0", "change must be a whole number from 1"),
         (f"{TRACK} --change 6", "change must be below the number of rounds, 6, not 6"),
         (f"{TRACK} --change 3 --after 0", "after must be"),
-        (
-            "track --out out --scenario icml2025-regret --rounds 90 --change 50",
-            "nothing changes in icml2025-regret after",
-        ),
-        (
-            "track --out out --scenario changing-sleeper-linear-n51 --rounds 21500 --change 50",
-            "nothing changes in changing-sleeper-linear-n51 after 50 rounds, so that no policy has anything to follow",
-        ),
         (f"{TRACK} --change 3 --policies race", "race plays ata_gym/TaskRace-v0: only allocations that sum"),
         ("track --out out --scenario changing-spot", "away or die"),
         (f"{BOARD} --policies nobody", "there is no policy 'nobody'"),
@@ -216,10 +208,6 @@ TRACED = f"{BENCH} --trace trace.csv --worker-column machine --duration-column s
         (f"{PREDICT} emma", "there is no predictor 'emma'"),
         (f"{PREDICT} ,", "name at least one predictor"),
         (f"{PREDICT} ema --rounds 9", "skip must leave some of the 9 rounds"),
-        (
-            f"{REGRET} --policies default",
-            "which policy is the default depends on the env; give its name: distribution-l",
-        ),
         ("demo --rounds 0", "rounds must be"),
     ],
 )
@@ -242,14 +230,8 @@ def test_bad_input_is_one_sentence_and_leaves_nothing_behind(refused, tmp_path, 
         ("pretrain learned --out pipe.safetensors", "pipe.safetensors cannot be written: it is a device or a pipe"),
         ("pretrain learned --out trace.csv/x.safetensors", "trace.csv/x.safetensors cannot be written"),
         ("watch five-workers --out trace.csv", "trace.csv/who-waits.png cannot be written"),
-        (
-            "train --scenario icml2025-regret --problem cifar100 --data pipe.csv --out out",
-            "pipe.csv is a device or a pipe",
-        ),
-        (
-            f"{REGRET} --policies learned:weights=pipe.safetensors",
-            "pipe.safetensors is a device or a pipe: name a file",
-        ),
+        ("train --scenario icml2025-regret --problem cifar100 --data pipe.csv --out out", "pipe.csv is a device or a"),
+        (f"{REGRET} --policies learned:weights=pipe.safetensors", "pipe.safetensors is a device or a pipe: name a"),
     ],
 )
 def test_a_pipe_is_neither_waited_for_nor_replaced(refused, tmp_path, monkeypatch, line, sentence):

@@ -52,11 +52,9 @@ def set_up(
 ) -> Leaderboard:
     """A leaderboard on a set of scenarios; what is not given is as the set has it.
 
-    ``data`` is the folder of the recordings that some scenarios replay. Policies of the set that cannot be made, and
-    scenarios whose recordings are not given, are left out, and the leaderboard's notes say so.
-
-    Raises ValueError, FileNotFoundError for a policy that is not there or cannot be made, and as of
-    ``ScenarioSet.choose``.
+    ``data`` is the folder of the recordings. Policies of the set that cannot be made, and scenarios whose recordings
+    are not given, are left out, and the leaderboard's notes say so. ValueError for a policy of ``policies`` that cannot
+    be made, and as of ``ScenarioSet.choose``.
 
     >>> board = set_up("changing", quick=True, policies=["uta"], scenarios=["spot"])
     >>> [one.policy for one in board.competitors], board.seeds

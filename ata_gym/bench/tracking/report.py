@@ -42,8 +42,8 @@ def report(tracking: Tracking, policies: list[str], folder: Folder) -> Report:
 def lead(found: pl.DataFrame, after_change: Samples, after: int) -> str:
     """Who follows a change the soonest, who as soon, and how long its rounds are meanwhile.
 
-    Of each seed the mean delay of its changes is compared, where one that is not known counts as one round longer than
-    the window, ``after`` rounds: tied are those whose difference from the best, paired by seed, may be 0.
+    Of each seed the mean delay is compared, where an unknown one counts as ``after`` + 1 rounds. Policies are tied with
+    the best if the difference, paired by seed, may be 0.
     """
     known = found.filter(oracle=ORACLES[0]).with_columns(pl.col("delay").fill_null(after + 1))
     of = {

@@ -48,10 +48,9 @@ class ScenarioSet:
         return (*self.built, *self.recorded)
 
     def find(self, name: str, folder: Path | None = None) -> Scenario:
-        """The scenario of that name; one of recorded times is read from ``folder``.
+        """The scenario of that name; one of recorded times is read from ``folder``, as by ``recorded``.
 
-        FileNotFoundError if the recording is not there; ValueError if the set has no such scenario, no folder is given
-        for a recorded one, or the recording is another.
+        ValueError if the set has no such scenario.
         """
         if name in self.recorded:
             return recorded(name, folder)
