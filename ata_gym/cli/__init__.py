@@ -10,6 +10,7 @@ import typer
 from ata_gym import __version__
 from ata_gym.cli.console import PlainCommand, say
 from ata_gym.cli.listings import methods, policies, scenarios
+from ata_gym.cli.options import expanded
 from ata_gym.cli.studies.bench import bench, demo, predictors, track
 from ata_gym.cli.studies.leaderboard import leaderboard
 from ata_gym.cli.studies.learn import learn, pretrain
@@ -74,4 +75,4 @@ def greet(
 
 for _panel, _commands in PANELS.items():
     for _command in _commands:
-        app.command(cls=PlainCommand, rich_help_panel=_panel)(_command)
+        app.command(cls=PlainCommand, rich_help_panel=_panel)(expanded(_command))

@@ -129,7 +129,7 @@ def emulate(
     away: Annotated[
         str | None, typer.Option(metavar="FIRST,LAST,WORKER", help="A worker is away in these rounds.")
     ] = None,
-    seed: options.Seed = 0,
+    seed: Annotated[int, typer.Option(help="The first seed.")] = 0,
     rerun_changed: options.RerunChanged = False,
 ) -> None:
     r"""Train in processes of this machine, some of them slow.

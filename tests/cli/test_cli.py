@@ -58,8 +58,7 @@ def test_bench_leaves_records_tables_and_pictures_and_says_where(run, benched):
 )
 @pytest.mark.usefixtures("run")
 def test_a_trace_is_told_with_how_much_it_holds(capsys, by, rounds, says):
-    columns = "machine", "seconds", by
-    found = options.find_scenario(None, None, Path("trace.csv"), columns, 3, rounds)
+    found = options.Source(None, None, Path("trace.csv"), "machine", "seconds", by, 3, rounds).find()
     assert capsys.readouterr().out == f"trace.csv holds {says}"
     assert (found.name, found.budget, found.pool.n) == ("trace.csv", 3, 2)
 

@@ -22,23 +22,10 @@ _TRAINED = "gta,ofta,ata-empirical-icml,uta"  # training is short: ata has not b
 
 def bench(
     out: options.Out,
-    scenario: options.Scenario = None,
-    data: options.Data = None,
-    trace: options.Trace = None,
-    worker_column: options.WorkerColumn = None,
-    duration_column: options.DurationColumn = None,
-    round_column: options.RoundColumn = None,
-    budget: options.Budget = None,
+    source: options.Source,
+    running: options.Running,
     policies: options.Policies = options.PUBLISHED,
-    rounds: options.Rounds = None,
-    seeds: options.Seeds = 8,
-    seed: options.Seed = 0,
     price: Annotated[float, typer.Option(help="What one unit of worker time costs in units of runtime.")] = 0.0,
-    jobs: options.Jobs = None,
-    save_every: options.SaveEvery = 10.0,
-    workers: options.Workers = options.Where.local,
-    address: options.Address = None,
-    rerun_changed: options.RerunChanged = False,
     live: Annotated[
         bool, typer.Option("--live", help="Write OUT/report.html every few seconds; it follows by itself in a browser.")
     ] = False,
@@ -64,16 +51,14 @@ def bench(
     from ata_gym.bench.experiment.store import Folder  # noqa: PLC0415
     from ata_gym.bench.page.render import NAME  # noqa: PLC0415
 
-    columns = worker_column, duration_column, round_column
-    found = options.find_scenario(scenario, data, trace, columns, budget, rounds)
-    effort = options.checked_effort(jobs, save_every, rerun_changed, workers, address)
+    found, effort = source.find(), running.effort()
     if live:
         say(f"the report while it runs: {(out / NAME).resolve().as_uri()}")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PolicyFailedWarning)  # each is said below, with the place of its traceback
         results = run(
-            options.split_names(policies), found, rounds=rounds, seeds=seeds, seed=seed, price=price, out=out,
-            live=live, command=command_line(), **effort._asdict(),
+            options.split_names(policies), found, rounds=source.rounds, seeds=source.seeds, seed=source.seed,
+            price=price, out=out, live=live, command=command_line(), **effort._asdict(),
         )  # fmt: skip
     for made in (part.report for part in results.parts if part.report):
         show_report(made)
@@ -87,13 +72,8 @@ def bench(
 
 def track(
     out: options.Out,
-    scenario: options.Scenario = None,
-    data: options.Data = None,
-    trace: options.Trace = None,
-    worker_column: options.WorkerColumn = None,
-    duration_column: options.DurationColumn = None,
-    round_column: options.RoundColumn = None,
-    budget: options.Budget = None,
+    source: options.Source,
+    running: options.Running,
     policies: options.Policies = FOLLOWERS,
     change: Annotated[
         list[int] | None,
@@ -101,14 +81,6 @@ def track(
     ] = None,
     before: Annotated[int, typer.Option(help="Rounds to look at before each change.")] = 500,
     after: Annotated[int, typer.Option(help="Rounds to look at after each change.")] = 2_000,
-    rounds: options.Rounds = None,
-    seeds: options.Seeds = 8,
-    seed: options.Seed = 0,
-    jobs: options.Jobs = None,
-    save_every: options.SaveEvery = 10.0,
-    workers: options.Workers = options.Where.local,
-    address: options.Address = None,
-    rerun_changed: options.RerunChanged = False,
 ) -> None:
     r"""Measure how many rounds policies need to follow a change.
 
@@ -129,34 +101,21 @@ def track(
         --change 1873 --out results/times
     ```
     """
-    from ata_gym.bench.experiment.experiment import Experiment  # noqa: PLC0415 - these imports take a second
-    from ata_gym.bench.study import Study, run  # noqa: PLC0415
+    from ata_gym.bench.study import Study, run  # noqa: PLC0415 - these imports take a second
     from ata_gym.bench.tracking.experiment import TrackedRun, Tracking  # noqa: PLC0415
     from ata_gym.bench.tracking.page import about  # noqa: PLC0415
     from ata_gym.bench.tracking.report import report  # noqa: PLC0415
 
-    columns = worker_column, duration_column, round_column
-    found = options.find_scenario(scenario, data, trace, columns, budget, rounds)
-    experiment = Experiment.on_scenario(found, rounds=rounds, seeds=seeds, seed=seed, price=0.0)
-    tracking = Tracking.around(experiment, change or None, before=before, after=after)
-    effort = options.checked_effort(jobs, save_every, rerun_changed, workers, address)
+    tracking = Tracking.around(source.experiment(), change or None, before=before, after=after)
     study, names = Study("track", TrackedRun, report, about), options.split_names(policies)
-    show_studied(run(study, tracking, names, out, effort, command_line()))
+    show_studied(run(study, tracking, names, out, running.effort(), command_line()))
 
 
 def predictors(
     out: options.Out,
-    scenario: options.Scenario = None,
-    trace: options.Trace = None,
-    worker_column: options.WorkerColumn = None,
-    duration_column: options.DurationColumn = None,
-    round_column: options.RoundColumn = None,
-    budget: options.Budget = None,
+    source: options.Source,
     names: Annotated[str, typer.Option("--predictors", help="Names separated by commas.")] = "last,ema,linear,narx",
     skip: Annotated[int, typer.Option(help="The number of first rounds that do not count.")] = 100,
-    rounds: options.Rounds = None,
-    seeds: options.Seeds = 8,
-    seed: options.Seed = 0,
 ) -> None:
     r"""Measure the errors of LB-BSP's predictors of speeds.
 
@@ -170,14 +129,9 @@ def predictors(
         --rounds 2000 --out results/predictors
     ```
     """
-    from ata_gym.bench.experiment.experiment import Experiment  # noqa: PLC0415 - these imports take a second
-    from ata_gym.bench.predictors import run  # noqa: PLC0415
+    from ata_gym.bench.predictors import run  # noqa: PLC0415 - it takes a second
 
-    chosen = options.split_names(names, "predictor")
-    columns = worker_column, duration_column, round_column
-    found = options.find_scenario(scenario, None, trace, columns, budget, rounds)
-    experiment = Experiment.on_scenario(found, rounds=rounds, seeds=seeds, seed=seed, price=0.0)
-    show_report(run(experiment, chosen, skip, out))
+    show_report(run(source.experiment(), options.split_names(names, "predictor"), skip, out))
 
 
 def demo(
@@ -201,7 +155,8 @@ def demo(
     say(f"The five published policies on {_SHOWN}, and two of ours: {learner}, which waits for all that it has")
     say(f"started, and {race}, which cancels what is late. Runtime, worker time and regret:\n")
     names = f"{options.PUBLISHED},{learner},{race}"
-    bench(out / "bench", scenario=_SHOWN, policies=names, rounds=rounds, seeds=seeds, rerun_changed=True)
+    source, running = options.Source(_SHOWN, rounds=rounds, seeds=seeds), options.Running(rerun_changed=True)
+    bench(out / "bench", source, running, policies=names)
     say(f"\n{learner} learns the task times from scratch, and OFTA knows their means; none is faster than GTA.")
     say("\nA small network on real images of digits: one training run, its loss against the runtime of each policy.\n")
     train(scenario=_SHOWN, policies=f"{_TRAINED},{learner}", out=out / "training", rerun_changed=True)

@@ -79,7 +79,7 @@ def learn(
     from ata_gym.rl.learning.training import agent_file  # noqa: PLC0415
     from ata_gym.scenarios import resolve  # noqa: PLC0415
 
-    effort = options.checked_effort(None, save_every, rerun_changed)
+    effort = options.Running(save_every=save_every, rerun_changed=rerun_changed).effort()
     for option, number in (("validation", validation), ("test", test)):
         whole_number(option, number)
     spec = AgentSpec(env, algorithm, action or "", seed, split_hyperparameters(hyperparameter or ()))

@@ -131,7 +131,7 @@ def train(
     from ata_gym.training.studies.loss_study import LossStudy  # noqa: PLC0415
     from ata_gym.training.trainer.trainer import Trainer  # noqa: PLC0415
 
-    effort = options.checked_effort(1, save_every, rerun_changed)
+    effort = options.Running(1, save_every, rerun_changed=rerun_changed).effort()
     training = Training(problem, data, threads, evaluate_every, tensorboard=tensorboard, effort=effort)
     names = options.split_names(policies)
     options.unrecorded(scenario, "train")
