@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, is_dataclass
 from enum import StrEnum
 from functools import partial, wraps
 from pathlib import Path
@@ -229,10 +229,10 @@ class Running:
 
 
 def expanded(command: Callable[..., None]) -> Callable[..., None]:
-    """A command with the single options of each ``Source`` and ``Running`` that it takes."""
+    """A command with the single options of each group, a dataclass such as ``Source``, that it takes."""
     hints, groups, parameters = get_type_hints(command, include_extras=True), {}, []
     for name, parameter in inspect.signature(command).parameters.items():
-        if hints[name] in (Source, Running):
+        if is_dataclass(hints[name]):
             groups[name], single = hints[name], get_type_hints(hints[name], include_extras=True)
             parameters += [
                 parameter.replace(name=one.name, default=one.default, annotation=single[one.name])

@@ -11,7 +11,7 @@ import typer
 from ata_gym.cli import options
 from ata_gym.cli.console import command_line, say, say_error, say_files, show_report
 from ata_gym.cli.studies.report import say_failure, show_studied
-from ata_gym.cli.studies.train import train
+from ata_gym.cli.studies.train import Model, Trajectory, train
 
 FOLLOWERS = "uta,ata,ata-icml,recent-median,lb-bsp-ema,restarting-beta"
 """Some that use all feedback alike, and some for non-stationary scenarios."""
@@ -159,6 +159,6 @@ def demo(
     bench(out / "bench", source, running, policies=names)
     say(f"\n{learner} learns the task times from scratch, and OFTA knows their means; none is faster than GTA.")
     say("\nA small network on real images of digits: one training run, its loss against the runtime of each policy.\n")
-    train(scenario=_SHOWN, policies=f"{_TRAINED},{learner}", out=out / "training", rerun_changed=True)
+    train(_SHOWN, out / "training", Model(), Trajectory(), f"{_TRAINED},{learner}", rerun_changed=True)
     say()
     say_files("all pictures", sorted(path for path in out.rglob("plots/*") if path.suffix in (".png", ".svg")))
