@@ -54,15 +54,13 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     marker = item.get_closest_marker("gpu")
     if marker is None:
         return
-    item.user_properties.append((gpu_table.NEEDS, True))
     if reason := gpu_table.lacking(marker):
         pytest.skip(reason)
 
 
-def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    """Print the table of the tests marked ``gpu``, with the figures that they gave to pytest's ``record_property``."""
-    lines = list(gpu_table.table(terminalreporter.stats, asked=config.option.markexpr == "gpu"))
-    if lines:
-        terminalreporter.section("tests marked gpu")
-    for line in lines:
-        terminalreporter.write_line(line)
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Print the figures that tests on a GPU gave to pytest's ``record_property``."""
+    for report in terminalreporter.stats.get("passed", ()):
+        if report.user_properties:
+            figures = ", ".join(f"{name}: {value}" for name, value in report.user_properties)
+            terminalreporter.write_line(f"{report.nodeid.partition('::')[2]}  {figures}")
