@@ -17,7 +17,7 @@ from ata_gym.bench import progress
 from ata_gym.bench.benchmark import PolicyFailedWarning
 from ata_gym.bench.cost_regret import added_up
 from ata_gym.bench.given import source_of
-from ata_gym.bench.report.comparisons import performance_profile, probability_of_improvement
+from ata_gym.bench.report.statistics import performance_profile, probability_of_improvement
 from ata_gym.pools import deterministic, exponential, log_normal, pareto, uniform
 from ata_gym.scenarios import Scenario
 from ata_gym.theory.round_time.several import expected_round_times

@@ -15,11 +15,24 @@ from ata_gym.bench.experiment.store import Folder, finished, read_frame, read_js
 from ata_gym.bench.page import figures
 from ata_gym.bench.page.note import Note, competitors, finished_policies
 from ata_gym.bench.page.sections import Cell, Chart, Column, Page, Player, Tables, TableView, View
-from ata_gym.bench.report.headline import headline, leaders
+from ata_gym.bench.report.headline import NOUNS, headline, leaders
 from ata_gym.bench.report.plots import known
 from ata_gym.bench.report.statistics import BASELINES, ends, summarise
 from ata_gym.bench.report.summary_tables import TITLES, band, over_seeds, scaled, show
 from ata_gym.typing import Floats
+
+_PER_ROUND = ", or its mean per round, which falls while a policy learns."
+_CURVES = {
+    "runtime": ("Runtime", f"The time until all rounds so far were over{_PER_ROUND}"),
+    "total_worker_time": ("Worker time", f"The time that all workers together were busy{_PER_ROUND}"),
+    "regret": (
+        "Proxy regret",
+        "The proxy loss above the least possible one, added up over the rounds: a curve that becomes flat has found "
+        "the best allocation.",
+    ),
+    "cost_regret": ("Cost regret", REGRETS),
+}
+"""Title and note of each curve, by its quantity."""
 
 
 def page(folder: Path, note: Note) -> Page:
@@ -28,7 +41,8 @@ def page(folder: Path, note: Note) -> Page:
     Raises ValueError if none has finished, or a file is damaged.
     """
     store, done = Folder(folder), finished_policies(folder, note)
-    made = experiment_page(note, store.results(done), read_tasks(store, done))
+    records = with_cost_regret(store.results(done), note.get("least_cost"))
+    made = experiment_page(note, records, read_tasks(store, done))
     missing = [one["name"] for one in note["policies"] if one["name"] not in done]
     remarks = (
         [f"Not finished, and not shown: {', '.join(missing)}. The same command goes on with them."] if missing else []
@@ -53,43 +67,27 @@ def experiment_page(note: Note, records: pl.DataFrame | None, tasks: Mapping[str
     if records is None:
         said = "No policy has played a recorded round yet."
         return Page("bench", note["title"], said, facts(note), players, [], cards, note["command"], ())
-    records = with_cost_regret(records, note.get("least_cost"))
     places = {player.name: place for place, player in enumerate(players)}
-    common = figures.last_common(records)
-    summary = summarise(records.filter(pl.col("round") <= common), note["price"])
-    seeds, samples = note["seeds"], ends(records.filter(pl.col("round") <= common), note["price"])
-    sections: list[Tables | Chart] = [overview(summary, note, common)]
-    curves = [[View(figures.curves(records, name, places))] for name in ("runtime", "total_worker_time")]
-    sections += clocks(curves, seeds)
-    for chart, quantity in ((regret, "regret"), (cost_regret, "cost_regret")):
-        if known(records, quantity):
-            sections.append(chart([View(figures.curves(records, quantity, places))], seeds))
-    sections.append(front_of(summary, places, seeds))
-    sizes = np.diff(edges(note["workers"])).tolist()
-    best = leaders(samples, competitors(note))
+    common, seeds, price = figures.last_common(records), note["seeds"], note["price"]
+    together = records.filter(pl.col("round") <= common)
+    summary, samples = summarise(together, price), ends(together, price)
+    drawn = {name: [View(figures.curves(records, name, places))] for name in _CURVES if known(records, name)}
+    over = "/ofta" if "runtime/ofta" in summary["quantity"] else ""
+    front = View(figures.front(summary, places, f"total_worker_time{over}", f"runtime{over}"))
+    sections: list[Tables | Chart] = [
+        overview(summary, note, common),
+        *(curve_chart(name, views, seeds) for name, views in drawn.items()),
+        front_chart([front], " / that of OFTA" if over else "", seeds),
+    ]
+    sizes, best = np.diff(edges(note["workers"])).tolist(), leaders(samples, competitors(note))
     order = sorted(tasks, key=lambda name: name not in best)
     maps = [View(figures.heat(*tasks[name], sizes, note["budget"]), {"policy": name}) for name in order]
     sections += [allocations(maps)] if maps else []
     if seeds > 1:
-        quantities = {"runtime": "runtime", "total_worker_time": "worker time"}
-        if note["price"] > 0:
-            quantities["cost"] = "cost"
-        views = []
-        for name, said in quantities.items():
-            data = figures.spread(records, name, places, note["price"])
-            views.append(View(data | {"x": said}, {"quantity": said}))
-        sections.append(spread(views))
-    return Page(
-        "bench",
-        note["title"],
-        headline(samples, competitors(note)),
-        facts(note),
-        players,
-        sections,
-        cards,
-        note["command"],
-        (),
-    )
+        data = {NOUNS[name]: figures.spread(records, name, places, price) for name in samples}
+        sections.append(spread([View(one | {"x": said}, {"quantity": said}) for said, one in data.items()]))
+    lead = headline(samples, competitors(note))
+    return Page("bench", note["title"], lead, facts(note), players, sections, cards, note["command"], ())
 
 
 def facts(note: Note) -> list[tuple[str, str]]:
@@ -142,44 +140,17 @@ def overview(summary: pl.DataFrame, note: Note, rounds: int) -> Tables:
 
 def clocks(views: Sequence[Sequence[View]], seeds: int) -> list[Chart]:
     """Two charts, of runtime and of worker time against the round, each with its views."""
-    named = [
-        ("runtime", "Runtime", "The time until all rounds so far were over"),
-        ("worker-time", "Worker time", "The time that all workers together were busy"),
-    ]
-    return [
-        Chart(
-            id,
-            f"{title}: lower is better",
-            f"{said}, or its mean per round, which falls while a policy learns.{band(seeds)}",
-            "curves",
-            shown,
-            {"x": "round", "y": title.lower(), "perRound": True, "logX": True, "logY": True, "half": True},
-        )
-        for (id, title, said), shown in zip(named, views, strict=True)
-    ]
+    names = ("runtime", "total_worker_time")
+    return [curve_chart(name, shown, seeds) for name, shown in zip(names, views, strict=True)]
 
 
-def regret(views: Sequence[View], seeds: int) -> Chart:
-    """The chart of the proxy regret."""
-    note = (
-        "The proxy loss above the least possible one, added up over the rounds: a curve that becomes flat has found "
-        f"the best allocation.{band(seeds)}"
-    )
-    settings = {"x": "round", "y": "proxy regret", "perRound": True, "logX": True, "logY": False, "half": True}
-    return Chart("regret", "Proxy regret: lower is better", note, "curves", views, settings)
-
-
-def cost_regret(views: Sequence[View], seeds: int) -> Chart:
-    """The chart of the regret of the expected cost."""
-    settings = {"x": "round", "y": "cost regret", "perRound": True, "logX": True, "logY": False, "half": True}
-    return Chart("cost-regret", "Cost regret: lower is better", f"{REGRETS}{band(seeds)}", "curves", views, settings)
-
-
-def front_of(summary: pl.DataFrame, places: Mapping[str, int], seeds: int) -> Chart:
-    """The chart of runtime against worker time, over those of OFTA where it was played."""
-    over = "/ofta" if "runtime/ofta" in summary["quantity"] else ""
-    data = figures.front(summary, places, f"total_worker_time{over}", f"runtime{over}")
-    return front_chart([View(data)], " / that of OFTA" if over else "", seeds)
+def curve_chart(quantity: str, views: Sequence[View], seeds: int) -> Chart:
+    """The chart of a quantity against the round."""
+    title, note = _CURVES[quantity]
+    settings = {"x": "round", "y": title.lower(), "perRound": True, "logX": True, "half": True}
+    settings["logY"] = "regret" not in quantity
+    id = title.lower().replace(" ", "-").removeprefix("proxy-")
+    return Chart(id, f"{title}: lower is better", f"{note}{band(seeds)}", "curves", views, settings)
 
 
 def front_chart(views: Sequence[View], over: str, seeds: int) -> Chart:

@@ -7,15 +7,19 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
+import math
 import shlex
 import zlib
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import numpy as np
+
 from ata_gym.bench.page.docstrings import blocks, pieces, terms
-from ata_gym.bench.page.numbers import compact, script_json
 from ata_gym.bench.page.sections import Chart, Page
 from ata_gym.bench.report import style
 from ata_gym.utils.atomic import write_whole
@@ -25,6 +29,10 @@ NAME = "report.html"  # the name of the page in a results folder
 
 _ASSETS = Path(__file__).parent / "assets"
 _SCRIPTS = ("plots.js", "page.js")
+
+_DIGITS = 5  # significant digits of the numbers in pictures
+
+_ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
 
 
 def write(page: Page, path: Path) -> Path:
@@ -64,7 +72,7 @@ def render(page: Page) -> str:
             icon=_icon(),
             config=markup(script_json(config(page))),
             data={
-                f"{chart.id}-{place}": markup(script_json(compact(view.data)))
+                f"{chart.id}-{place}": markup(script_json(view.data))
                 for chart in page.sections
                 if isinstance(chart, Chart)
                 for place, view in enumerate(chart.views)
@@ -112,6 +120,36 @@ def choices(page: Page) -> dict[str, dict[str, list[str]]]:
                 options.setdefault(name, {})[option] = None
         found[section.id] = {name: list(values) for name, values in options.items() if len(values) > 1}
     return found
+
+
+def compact(value: Any) -> Any:
+    """Plain data with ``_DIGITS`` significant digits; None for numbers that are not finite.
+
+    >>> compact({"mean": np.array([1.2345678, np.nan]), "round": 123456789})
+    {'mean': [1.2346, None], 'round': 123456789}
+    """
+    if isinstance(value, np.ndarray | np.generic):
+        return compact(value.tolist())
+    if isinstance(value, Mapping):
+        return {name: compact(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [compact(one) for one in value]
+    if isinstance(value, float):
+        short = float(f"{value:.{_DIGITS}g}") if math.isfinite(value) else None
+        return int(short) if short is not None and short.is_integer() and abs(short) < 1e15 else short
+    return value
+
+
+def script_json(value: Any) -> str:
+    r"""Compact JSON that ends no script element and starts no comment, whatever the texts in it hold.
+
+    >>> script_json("</script>")
+    '"\\u003c/script\\u003e"'
+    """
+    text = json.dumps(compact(value), separators=(",", ":"), allow_nan=False)  # all that is not ASCII is escaped
+    for character, escape in _ESCAPES.items():
+        text = text.replace(character, escape)
+    return text
 
 
 def _dash(linestyle: Any) -> str:
