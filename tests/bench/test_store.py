@@ -12,10 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ata_gym.bench.experiment.experiment import Experiment
-from ata_gym.bench.experiment.outdated import check_code
 from ata_gym.bench.experiment.provenance import provenance
 from ata_gym.bench.experiment.run import Job
-from ata_gym.bench.experiment.store import begin, load_tree, open_folder, save_tree, write_frame
+from ata_gym.bench.experiment.store import begin, check_code, load_tree, open_folder, save_tree, write_frame
 from ata_gym.scenarios import scenario_names
 from ata_gym.utils.sealed import DamagedError
 from ata_gym.utils.trees import difference

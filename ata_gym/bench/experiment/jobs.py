@@ -22,10 +22,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ata_gym.bench.experiment.experiment import Experiment
-from ata_gym.bench.experiment.outdated import check_code
 from ata_gym.bench.experiment.provenance import Provenance
 from ata_gym.bench.experiment.run import Job, PolicyRun, play_to_end
-from ata_gym.bench.experiment.store import Folder
+from ata_gym.bench.experiment.store import Folder, check_code
 from ata_gym.utils.errors import portable
 from ata_gym.utils.manifest import remove_listed, write_listed
 from ata_gym.utils.signals import stop_requested

@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 
 import ata_policies
 from ata_gym.bench.experiment.experiment import Experiment
-from ata_gym.bench.experiment.outdated import Made
 from ata_gym.bench.experiment.provenance import Provenance, provenance
-from ata_gym.bench.experiment.store import Folder, begin, discard, load_tree, save_tree, write_frame
+from ata_gym.bench.experiment.store import Folder, Made, begin, discard, load_tree, save_tree, write_frame
 from ata_gym.envs.spaces.allocation import Allocation, RaceAllocation
 from ata_gym.envs.spaces.dispatch import Dispatch
 from ata_gym.theory.allocation.proxy_loss import allocate, proxy_loss

@@ -1,7 +1,7 @@
 """A results folder: the configuration, a file for each finished policy, and checkpoints of the others.
 
 Every file appears whole or not at all, so a run may be killed at any moment. The manifest has the checksum of each, and
-checkpoints carry their own.
+checkpoints carry their own. What other code has made is refused, or removed and made anew.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ import io
 import json
 import os
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import numpy as np
@@ -22,9 +22,9 @@ import polars as pl
 
 from ata_gym.bench.experiment.claim import Claim, claim
 from ata_gym.bench.experiment.experiment import Config
-from ata_gym.bench.experiment.provenance import Provenance
-from ata_gym.utils.manifest import read_listed, remove_listed, write_listed
-from ata_gym.utils.sealed import DamagedError, load_checkpoint, remove_checkpoint, save_checkpoint
+from ata_gym.bench.experiment.provenance import Provenance, changed
+from ata_gym.utils.manifest import home_of, read_listed, remove_listed, write_listed
+from ata_gym.utils.sealed import DamagedError, has_checkpoint, load_checkpoint, remove_checkpoint, save_checkpoint
 from ata_gym.utils.trees import leaves, rebuild
 
 _WORK = {".parquet", ".npz", ".pt", ".previous"}  # endings of results and checkpoints
@@ -210,3 +210,36 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
     """Write a JSON object, whole or not at all."""
     text = json.dumps(content, indent=2) + "\n"
     write_listed(path, lambda part: part.write_bytes(text.encode()))
+
+
+class Made(NamedTuple):
+    """What some code makes: its result and, until that is finished, its checkpoint, each with a JSON file beside it."""
+
+    name: str
+    files: tuple[Path, ...]
+    by: Provenance  # the provenance that it would have now
+
+    def changed(self) -> str | None:
+        """A phrase that names the code that has changed since it was made or begun; None if it is the same."""
+        notes = [file.with_suffix(".json") for file in self.files if has_checkpoint(file)]
+        note = next((note for note in notes if note.exists()), None)
+        return None if note is None else changed(read_json(note), self.by, self.name)
+
+
+def check_code(everything: Iterable[Made], rerun_changed: bool) -> None:
+    """Refuse what other code has made with a ValueError that names the results and the modules, or remove it."""
+    old = [(made, what) for made in everything if (what := made.changed())]
+    if old and not rerun_changed:
+        names: dict[str, dict[str, None]] = {}
+        for made, what in old:
+            names.setdefault(what, {})[made.name] = None
+        said = "; ".join(
+            f"{what} has changed since the results of {', '.join(those)} were made" for what, those in names.items()
+        )
+        where, others = home_of(old[0][0].files[0]), "which keeps all others, or choose another folder"
+        raise ValueError(
+            f"in {where}: {said}: make these anew with --rerun-changed (in Python rerun_changed=True), {others}"
+        )
+    for made, _ in old:
+        for file in made.files:
+            discard(file)

@@ -15,10 +15,11 @@ import polars as pl
 
 from ata_gym.bench.experiment.experiment import Experiment
 from ata_gym.bench.experiment.jobs import USUAL, Effort
-from ata_gym.bench.experiment.outdated import Made, check_code
 from ata_gym.bench.experiment.provenance import Provenance, merged, provenance, provenance_of
 from ata_gym.bench.experiment.store import (
     Folder,
+    Made,
+    check_code,
     discard,
     finished,
     open_folder,
