@@ -30,10 +30,9 @@ _EXACT = 1e-6  # expected costs are known to this part of them: a smaller regret
 class CostRun(PolicyRun):
     """A policy of which the expected cost is recorded, too.
 
-    The expected cost of a round is E[round time + price * worker time] of its allocation. It is computed for the
-    recorded rounds, and for those between two of them it is interpolated linearly, since each distinct allocation
-    takes a quadrature. It is null where the proxy regret is, where workers change, and where the recorded allocations
-    are too many.
+    The expected cost of a round is E[round time + price * worker time] of its allocation. Since each distinct
+    allocation takes a quadrature, it is interpolated linearly between recorded rounds. It is null where the proxy
+    regret is, where workers change, and where the recorded allocations are too many.
     """
 
     schema: ClassVar[dict[str, Any]] = {**SCHEMA, "expected_cost": pl.Float64}  # of rounds 1 to this one, added up
@@ -90,10 +89,7 @@ def with_cost_regret(records: pl.DataFrame, least: float | None) -> pl.DataFrame
 
 
 def least_cost(scenario: Scenario) -> float | None:
-    """The least expected cost of a round of a scenario; None where workers change or all means are infinite.
-
-    It is that of ``optimal_allocation``, which is what the policy ``oracle`` plays.
-    """
+    """The least expected cost of a round of a scenario; None where workers change or all means are infinite."""
     if not scenario.stationary or not np.isfinite(scenario.pool.mean()).any():
         return None
     return optimal_allocation(scenario.pool, scenario.budget, scenario.price).cost

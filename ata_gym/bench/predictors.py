@@ -25,12 +25,8 @@ _TITLES = {"square": "root mean square error\n/ mean speed", "percentage": "mean
 def run(experiment: Experiment, names: Sequence[str], skip: int, out: Path) -> Report:
     """Measure predictors, given by name, with a progress bar for each; leave the table in a folder.
 
-    The first ``skip`` rounds do not count.
-
-    Raises
-    ------
-    ValueError
-        If there is no such predictor, no round would count, or the folder holds something else; see ``claim``.
+    The first ``skip`` rounds do not count. ValueError if there is no such predictor, no round would count, or the
+    folder holds something else.
     """
     for name in names:
         if name not in PREDICTORS:

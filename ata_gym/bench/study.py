@@ -45,12 +45,8 @@ def run(
 ) -> Studied:
     """Play what has not finished yet, with a progress bar for each policy, and report on those that have.
 
-    ``command`` are the words of the command that its page shows.
-
-    Raises
-    ------
-    ValueError
-        For an unknown policy, one that fails in its first round, or a folder of another configuration.
+    ``command`` are the words of the command that its page shows. ValueError for an unknown policy, one that fails in
+    its first round, or a folder of another configuration.
     """
 
     def begin(folder: Path) -> None:

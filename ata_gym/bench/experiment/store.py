@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partialmethod
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -37,28 +38,14 @@ class Folder:
     path: Path
     claim: Claim | None = field(default=None, compare=False, repr=False)  # the lock that keeps other processes out
 
-    def result(self, policy: str) -> Path:
-        """Where the records of a finished policy are."""
-        return self._file("results", policy, "parquet")
-
-    def allocations(self, policy: str) -> Path:
-        """Where the tasks of the workers of a finished policy are."""
-        return self._file("allocations", policy, "parquet")
-
-    def checkpoint(self, policy: str) -> Path:
-        """Where an unfinished policy goes on from."""
-        return self._file("checkpoints", policy, "npz")
-
-    def source(self, policy: str) -> Path:
-        """Where the source of a policy is that was given as a class or an object."""
-        return self._file("sources", policy, "py")
-
-    def failure(self, policy: str) -> Path:
-        """Where the traceback of a policy that failed is."""
-        return self._file("failures", policy, "txt")
-
-    def _file(self, room: str, policy: str, ending: str) -> Path:
+    def _file(self, room: str, ending: str, policy: str) -> Path:
         return self.path / room / f"{quote(policy, safe='')}.{ending}"
+
+    result = partialmethod(_file, "results", "parquet")  # the records of a finished policy
+    allocations = partialmethod(_file, "allocations", "parquet")  # the tasks of the workers of a finished policy
+    checkpoint = partialmethod(_file, "checkpoints", "npz")  # where an unfinished policy goes on from
+    source = partialmethod(_file, "sources", "py")  # of a policy that was given as a class or an object
+    failure = partialmethod(_file, "failures", "txt")  # the traceback of a policy that failed
 
     def finished(self, policy: str) -> bool:
         """Whether the policy has been played to the last round."""
@@ -83,8 +70,7 @@ class Folder:
 def open_folder(path: str | os.PathLike[str], config: Config) -> Folder:
     """Make a results folder, or open one of the same configuration; it is held as long as the returned object lives.
 
-    A ValueError is raised as by ``claim``, and if the folder holds the results of another configuration; the message
-    says what differs.
+    ValueError as of ``claim``, and if the folder holds the results of another configuration, with what differs.
     """
     if not os.fspath(path):
         raise ValueError("the results need a folder, and its name is empty")
@@ -109,10 +95,7 @@ def open_folder(path: str | os.PathLike[str], config: Config) -> Folder:
 
 @contextmanager
 def withdrawn_on_failure(folder: Folder, *quickly_made: Path) -> Iterator[None]:
-    """Remove the configuration of a folder if the block fails and leaves nothing there: a corrected command may follow.
-
-    Frames and checkpoints that are ``quickly_made`` count as nothing, and are removed.
-    """
+    """Where the block fails, as ``withdraw_if_empty``, so that a corrected command may follow."""
     try:
         yield
     except Exception:
@@ -121,7 +104,7 @@ def withdrawn_on_failure(folder: Folder, *quickly_made: Path) -> Iterator[None]:
 
 
 def withdraw_if_empty(folder: Folder, *quickly_made: Path) -> None:
-    """Remove the configuration of a folder that holds no work, as :func:`withdrawn_on_failure` does."""
+    """Remove the configuration of a folder that holds no work; what is ``quickly_made`` counts as none, and goes."""
     rooms = ("*", "results/*", "checkpoints/*", "rates/**/*")
     work = {file for room in rooms for file in folder.path.glob(room) if file.suffix in _WORK}
     if work <= set(quickly_made):
@@ -198,12 +181,11 @@ def read_frame(path: Path) -> pl.DataFrame:
 def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON object; DamagedError if the file holds none, or another one than was written."""
     try:
-        content: dict[str, Any] = dict(json.loads(read_listed(path).decode()))
+        return dict(json.loads(read_listed(path).decode()))
     except DamagedError:
         raise
     except (ValueError, TypeError) as error:
         raise DamagedError(f"{path} is damaged ({error}): delete it, and the same command goes on") from error
-    return content
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:

@@ -18,7 +18,7 @@ from ata_gym.bench.page.sections import Cell, Chart, Column, Page, Player, Table
 from ata_gym.bench.report.headline import NOUNS, headline, leaders
 from ata_gym.bench.report.plots import known
 from ata_gym.bench.report.statistics import BASELINES, ends, summarise
-from ata_gym.bench.report.summary_tables import TITLES, band, over_seeds, scaled, show
+from ata_gym.bench.report.summary_tables import TITLES, band, over_seeds, summary_cells
 from ata_gym.typing import Floats
 
 _PER_ROUND = ", or its mean per round, which falls while a policy learns."
@@ -114,21 +114,17 @@ def overview(summary: pl.DataFrame, note: Note, rounds: int) -> Tables:
     beside = next((name for name in BASELINES if f"runtime/{name}" in present), "")  # all ratios are in table.csv
     ratios = [name for name in present if name.partition("/")[2] == beside and summary["policy"].n_unique() > 1]
     quantities = dict.fromkeys([*(name for name in TITLES if name in present), *(ratios if beside else [])])
-    of: dict[str, dict[str, Cell]] = {}
-    titles = []
-    for quantity in quantities:
-        found = summary.filter(quantity=quantity)
-        if found["mean"].is_not_null().any():
-            title, unit = scaled(quantity, found)
-            titles.append(title)
-            for policy, mean, high in found.select("policy", "mean", "high").rows():
-                of.setdefault(policy, {})[title] = Cell(show(mean, high, unit), mean)
-    rows = []
-    for one in note["policies"]:
-        if one["name"] in of:
-            cells = [of[one["name"]].get(title, Cell("-")) for title in titles]
-            rows.append([Cell(one["name"]), Cell(one["kind"]), *cells])
-    columns = [Column("policy", False), Column("kind", False), *map(Column, titles)]
+    cells = {
+        title: of
+        for title, of in summary_cells(summary, quantities).items()
+        if any(cell.value is not None for cell in of.values())
+    }
+    shown = [one for one in note["policies"] if one["name"] in summary["policy"]]
+    rows = [
+        [Cell(one["name"]), Cell(one["kind"]), *(of.get(one["name"], Cell("-")) for of in cells.values())]
+        for one in shown
+    ]
+    columns = [Column("policy", False), Column("kind", False), *map(Column, cells)]
     cost = f" Cost is runtime + {note['price']:g} x worker time." if note["price"] > 0 else ""
     same = "geometric means of those on the same seeds" if note["seeds"] > 1 else "of the same seed"
     about = (

@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 from time import monotonic, time
-from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 
-from ata_gym.bench.cost_regret import CostRun
+from ata_gym.bench.cost_regret import CostRun, with_cost_regret
 from ata_gym.bench.experiment.experiment import Experiment
 from ata_gym.bench.experiment.store import Folder
 from ata_gym.bench.page.experiment_page import experiment_page, read_tasks
 from ata_gym.bench.page.note import Note
 from ata_gym.bench.page.render import NAME, write
-from ata_gym.bench.page.sections import Page, Running
+from ata_gym.bench.page.sections import Running
 from ata_gym.typing import Floats
 
 EVERY = 5.0  # seconds between two pages
 
 
-class SoFar(NamedTuple):
-    """What a policy has done up to now."""
-
-    records: pl.DataFrame
-    tasks: tuple[list[int], Floats] | None
+SoFar = tuple[pl.DataFrame, tuple[list[int], Floats] | None]
+"""What a policy has done up to now: its records, and the recorded rounds with the tasks of the workers."""
 
 
 class Live:
@@ -45,28 +41,24 @@ class Live:
             self.write()
 
     def write(self) -> None:
-        """Write the page."""
-        write(self.page(), self.path)
-        self.last = monotonic()
-
-    def page(self) -> Page:
-        """The page of what there is, which may be nothing but the plan."""
+        """Write the page of what there is, which may be nothing but the plan."""
         found = {name: so_far for name in self.names if (so_far := self._so_far(name)) is not None}
         share = sum(self.rounds.values()) / (self.experiment.rounds * len(self.names))
         whole = sum(self.folder.finished(name) for name in self.names)
         said = f"Running: {share:.0%}, {whole} of {len(self.names)} policies finished."
-        records = pl.concat([one.records for one in found.values()]) if found else None
-        tasks = {name: one.tasks for name, one in found.items() if one.tasks is not None}
+        records = pl.concat(records for records, _ in found.values()) if found else None
+        tasks = {name: recorded for name, (_, recorded) in found.items() if recorded is not None}
         made = experiment_page(self.note, records, tasks)
-        return made._replace(running=Running(said, share, EVERY, time()))
+        write(made._replace(running=Running(said, share, EVERY, time())), self.path)
+        self.last = monotonic()
 
     def _so_far(self, policy: str) -> SoFar | None:
         """What a policy has done, as far as it is on the disk; None before its first recorded round is."""
         if policy in self.done:
             return self.done[policy]
         if self.folder.finished(policy):
-            recorded = read_tasks(self.folder, [policy]).get(policy)
-            self.done[policy] = SoFar(self.folder.results([policy]), recorded)
+            records = with_cost_regret(self.folder.results([policy]), self.note.get("least_cost"))
+            self.done[policy] = records, read_tasks(self.folder, [policy]).get(policy)
             return self.done[policy]
         run = CostRun(self.experiment, policy)
         try:
@@ -79,4 +71,5 @@ class Live:
         if not points:
             return None
         tasks = None if run.allocations is None else (run.record_at[:points].tolist(), run.allocations[:points])
-        return SoFar(run.results().filter(pl.col("round") <= run.round), tasks)
+        records = run.results().filter(pl.col("round") <= run.round)
+        return with_cost_regret(records, self.note.get("least_cost")), tasks

@@ -28,9 +28,8 @@ def write_note(folder: Path, study: str, command: Sequence[str], note: Mapping[s
 def read_note(folder: Path) -> Note:
     """The note in a results folder.
 
-    Raises FileNotFoundError if there is no such folder.
-    Raises ValueError if it holds no results, or those of a command that leaves no note.
-    Raises DamagedError if it cannot be read.
+    FileNotFoundError if there is no such folder, ValueError if it holds no results or those of a command that leaves no
+    note, DamagedError if it cannot be read.
     """
     if not folder.is_dir():
         raise FileNotFoundError(f"there is no folder {folder}")

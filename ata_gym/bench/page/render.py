@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
 import math
 import shlex
 import zlib
@@ -31,8 +30,6 @@ _ASSETS = Path(__file__).parent / "assets"
 _SCRIPTS = ("plots.js", "page.js")
 
 _DIGITS = 5  # significant digits of the numbers in pictures
-
-_ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
 
 
 def write(page: Page, path: Path) -> Path:
@@ -58,7 +55,8 @@ def render(page: Page) -> str:
         autoescape=True, undefined=jinja.StrictUndefined, trim_blocks=True, lstrip_blocks=True,
         loader=jinja.FileSystemLoader(_ASSETS),
     )  # fmt: skip
-    environment.filters |= {"blocks": blocks, "terms": terms, "pieces": pieces, "dict": dict}
+    environment.filters |= {"blocks": blocks, "terms": terms, "pieces": pieces, "dict": dict, "compact": compact}
+    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
     scripts = [_asset(name) for name in _SCRIPTS]
     allowed = " ".join(map(_hash, [*scripts, _plotly()]))
     policy = f"default-src 'none'; style-src 'unsafe-inline'; img-src data: blob:; script-src {allowed}"
@@ -70,13 +68,7 @@ def render(page: Page) -> str:
             scripts=[markup(script) for script in scripts],
             plotly=_packed(_plotly()),
             icon=_icon(),
-            config=markup(script_json(config(page))),
-            data={
-                f"{chart.id}-{place}": markup(script_json(view.data))
-                for chart in page.sections
-                if isinstance(chart, Chart)
-                for place, view in enumerate(chart.views)
-            },
+            config=config(page),
             players=looks(page),
             choices=choices(page),
             command=shlex.join(page.command),
@@ -138,18 +130,6 @@ def compact(value: Any) -> Any:
         short = float(f"{value:.{_DIGITS}g}") if math.isfinite(value) else None
         return int(short) if short is not None and short.is_integer() and abs(short) < 1e15 else short
     return value
-
-
-def script_json(value: Any) -> str:
-    r"""Compact JSON that ends no script element and starts no comment, whatever the texts in it hold.
-
-    >>> script_json("</script>")
-    '"\\u003c/script\\u003e"'
-    """
-    text = json.dumps(compact(value), separators=(",", ":"), allow_nan=False)  # all that is not ASCII is escaped
-    for character, escape in _ESCAPES.items():
-        text = text.replace(character, escape)
-    return text
 
 
 def _dash(linestyle: Any) -> str:

@@ -28,8 +28,8 @@ class Report(NamedTuple):
     tables: Sequence[Table]  # the tables for the terminal
     files: Sequence[Path]  # the tables as files
     pictures: Sequence[Path]
-    heading: str = ""  # a line above the tables, which may be empty
-    remark: str = ""  # lines below the tables, which may be empty
+    heading: str = ""  # a line above the tables
+    remark: str = ""  # lines below the tables
 
 
 def report(experiment: Experiment, policies: list[str], folder: Folder) -> Report:

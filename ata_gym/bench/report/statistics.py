@@ -20,9 +20,7 @@ BASELINES = ("ofta", "gta", "dynamic-ofta", "dynamic-oracle")  # policies that t
 
 
 def estimate(values: Floats) -> tuple[Floats, Floats]:
-    """The mean of ``values``, shape (seeds, ...), over the first axis, and half the width of Student's interval for it.
-
-    The latter is NaN for a single seed.
+    """The mean of ``values``, (seeds, ...), over the seeds, and half the width of Student's interval, NaN for one seed.
 
     >>> mean, half = estimate(np.array([1.0, 2.0, 3.0]))
     >>> float(mean), float(half.round(4))
@@ -43,19 +41,13 @@ class Estimate(NamedTuple):
 
     @classmethod
     def of(cls, sample: Floats) -> Estimate:
-        """The estimate of the mean of a sample, shape (seeds,).
-
-        >>> Estimate.of(np.array([1.0, 2.0, 3.0])).mean
-        2.0
-        """
+        """The estimate of the mean of a sample, shape (seeds,)."""
         mean, half = estimate(sample) if np.isfinite(sample).all() else (np.nan, np.nan)
         return cls(float(mean), float(mean - half), float(mean + half))
 
     @classmethod
     def of_ratio(cls, mine: Floats, theirs: Floats) -> Estimate:
         """The geometric mean of ratios of values on the same seeds, (seeds,), with Student's interval of the logs.
-
-        So the interval of the inverse ratio is the inverse interval, and a ratio is never below 0.
 
         >>> Estimate.of_ratio(np.array([1.0, 4.0]), np.array([2.0, 2.0])).mean
         1.0
@@ -128,9 +120,9 @@ def ends(records: pl.DataFrame, price: float = 0.0) -> dict[str, dict[str, Float
 def probability_of_improvement(mine: Sequence[Floats], theirs: Sequence[Floats]) -> Estimate:
     """How probably a run of one policy costs less than a run of another one, mean over scenarios; ties count half.
 
-    Each scenario has the values of the seeds of both, (seeds,). The estimate compares all pairs of runs (Agarwal et
-    al., Deep Reinforcement Learning at the Edge of the Statistical Precipice, NeurIPS 2021, section 4.3), and its
-    interval is their stratified bootstrap: the runs of each scenario and policy are drawn anew with replacement.
+    Each scenario has the values of the seeds of both, (seeds,). All pairs of runs are compared, and the interval is a
+    stratified bootstrap of the runs of each scenario and policy (Agarwal et al., Deep Reinforcement Learning at the
+    Edge of the Statistical Precipice, NeurIPS 2021, section 4.3).
 
     >>> probability_of_improvement([np.array([1.0, 2.0, 3.0])], [np.array([2.5, 3.0, 4.0])]).mean.__round__(3)
     0.833
@@ -149,10 +141,9 @@ def probability_of_improvement(mine: Sequence[Floats], theirs: Sequence[Floats])
 def performance_profile(costs: Mapping[str, Sequence[Floats]]) -> pl.DataFrame:
     """In how many runs a policy costs at most a ratio of what the best policy of the same run costs.
 
-    Each policy has, for each scenario, the costs of the seeds, (seeds,). Every scenario with one of its seeds is a
-    problem of a performance profile (Dolan and Moré, Benchmarking optimization software with performance profiles,
-    2002); the intervals are pointwise, of a bootstrap of the seeds of each scenario, as in Agarwal et al. (2021).
-    Columns policy, ratio, share, low, high.
+    Columns policy, ratio, share, low, high. Each policy has, for each scenario, the costs of the seeds, (seeds,); a
+    scenario with a seed is a problem (Dolan and Moré, Benchmarking optimization software with performance profiles,
+    2002). The intervals are pointwise, of a bootstrap of the seeds of each scenario (Agarwal et al., 2021).
 
     >>> costs = {"a": [np.array([1.0, 2.0])], "b": [np.array([2.0, 2.0])]}
     >>> performance_profile(costs).filter(pl.col("ratio") == 1.0)["share"].to_list()
