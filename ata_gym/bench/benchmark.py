@@ -20,8 +20,7 @@ from ata_gym.bench.experiment.jobs import Effort, Outcomes, Progress, Runner, on
 from ata_gym.bench.experiment.run import Job
 from ata_gym.bench.experiment.store import Folder, open_folder, withdraw_if_empty
 from ata_gym.bench.given import Policies, by_name
-from ata_gym.bench.page.experiment_page import origin, read_tasks
-from ata_gym.bench.page.live import EVERY, Live
+from ata_gym.bench.page.experiment_page import EVERY, Live, origin, read_tasks
 from ata_gym.bench.page.note import Note, about_experiment, competitors, write_note
 from ata_gym.bench.page.render import NAME
 from ata_gym.bench.report.report import report_on

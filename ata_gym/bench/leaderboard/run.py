@@ -11,7 +11,6 @@ from typing import NamedTuple
 import gymnasium as gym
 import polars as pl
 
-from ata_gym.bench.competitor import Competitor
 from ata_gym.bench.experiment.claim import claim
 from ata_gym.bench.experiment.jobs import USUAL, Effort, Failures, play_jobs
 from ata_gym.bench.experiment.run import Job
@@ -22,6 +21,7 @@ from ata_gym.bench.leaderboard.report import heading, report
 from ata_gym.bench.leaderboard.sets.registry import SETS
 from ata_gym.bench.page.note import write_note
 from ata_gym.bench.progress import progress_bars
+from ata_gym.bench.report.headline import Competitor
 from ata_gym.bench.report.report import Report
 from ata_gym.utils.validation import whole_number
 from ata_policies.registry import DEFAULTS

@@ -1,25 +1,30 @@
-"""The page of an experiment: policies on one scenario."""
+"""The page of an experiment, policies on one scenario, when it has ended and while it runs."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from time import monotonic, time
 from typing import Any
 
 import numpy as np
 import polars as pl
 
-from ata_gym.bench.cost_regret import REGRETS, with_cost_regret
+from ata_gym.bench.cost_regret import REGRETS, CostRun, with_cost_regret
+from ata_gym.bench.experiment.experiment import Experiment
 from ata_gym.bench.experiment.run import edges
 from ata_gym.bench.experiment.store import Folder, finished, read_frame, read_json
 from ata_gym.bench.page import figures
 from ata_gym.bench.page.note import Note, competitors, finished_policies
-from ata_gym.bench.page.sections import Cell, Chart, Column, Page, Player, Tables, TableView, View
+from ata_gym.bench.page.render import NAME, write
+from ata_gym.bench.page.sections import Cell, Chart, Column, Page, Player, Running, Tables, TableView, View
 from ata_gym.bench.report.headline import NOUNS, headline, leaders
 from ata_gym.bench.report.plots import known
 from ata_gym.bench.report.statistics import BASELINES, ends, summarise
 from ata_gym.bench.report.summary_tables import TITLES, band, over_seeds, summary_cells
 from ata_gym.typing import Floats
+
+EVERY = 5.0  # seconds between two pages
 
 _PER_ROUND = ", or its mean per round, which falls while a policy learns."
 _CURVES = {
@@ -183,3 +188,59 @@ def origin(files: Sequence[Path]) -> list[tuple[str, str]]:
     notes: list[dict[str, Any]] = [read_json(file.with_suffix(".json")) for file in files]
     keys = dict.fromkeys(key for note in notes for key in note if key != "code")
     return [(key, "; ".join(dict.fromkeys(str(note.get(key, "-")) for note in notes))) for key in keys]
+
+
+SoFar = tuple[pl.DataFrame, tuple[list[int], Floats] | None]
+"""What a policy has done up to now: its records, and the recorded rounds with the tasks of the workers."""
+
+
+class Live:
+    """Writes the page of a running experiment every ``EVERY`` seconds, as its progress is told."""
+
+    def __init__(self, experiment: Experiment, folder: Folder, note: Note) -> None:
+        self.experiment, self.folder, self.note = experiment, folder, note
+        self.path = folder.path / NAME
+        self.names = [one["name"] for one in note["policies"]]
+        self.rounds = dict.fromkeys(self.names, 0)
+        self.last = -EVERY
+        self.done: dict[str, SoFar] = {}
+
+    def update(self, policy: str, rounds: int) -> None:
+        """Note how many rounds a policy has played; write the page if it is time."""
+        self.rounds[policy] = max(rounds, self.rounds[policy])
+        if monotonic() - self.last >= EVERY:
+            self.write()
+
+    def write(self) -> None:
+        """Write the page of what there is, which may be nothing but the plan."""
+        found = {name: so_far for name in self.names if (so_far := self._so_far(name)) is not None}
+        share = sum(self.rounds.values()) / (self.experiment.rounds * len(self.names))
+        whole = sum(self.folder.finished(name) for name in self.names)
+        said = f"Running: {share:.0%}, {whole} of {len(self.names)} policies finished."
+        records = pl.concat(records for records, _ in found.values()) if found else None
+        tasks = {name: recorded for name, (_, recorded) in found.items() if recorded is not None}
+        made = experiment_page(self.note, records, tasks)
+        write(made._replace(running=Running(said, share, EVERY, time())), self.path)
+        self.last = monotonic()
+
+    def _so_far(self, policy: str) -> SoFar | None:
+        """What a policy has done, as far as it is on the disk; None before its first recorded round is."""
+        if policy in self.done:
+            return self.done[policy]
+        if self.folder.finished(policy):
+            records = with_cost_regret(self.folder.results([policy]), self.note.get("least_cost"))
+            self.done[policy] = records, read_tasks(self.folder, [policy]).get(policy)
+            return self.done[policy]
+        run = CostRun(self.experiment, policy)
+        try:
+            run.restore(self.folder.checkpoint(policy))
+        except OSError:  # it is replaced at this moment
+            return None
+        finally:
+            run.envs.close()
+        points = int(np.searchsorted(run.record_at, run.round, side="right"))
+        if not points:
+            return None
+        tasks = None if run.allocations is None else (run.record_at[:points].tolist(), run.allocations[:points])
+        records = run.results().filter(pl.col("round") <= run.round)
+        return with_cost_regret(records, self.note.get("least_cost")), tasks

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ata_gym.bench.competitor import Competitor
 from ata_gym.bench.experiment.claim import is_ours
 from ata_gym.bench.experiment.experiment import Experiment
 from ata_gym.bench.experiment.store import Folder, read_json, write_json
+from ata_gym.bench.report.headline import Competitor
 from ata_gym.scenarios.card import scenario_card
 from ata_gym.utils.sealed import DamagedError
 from ata_policies.card import policy_card

@@ -7,12 +7,18 @@ learners of another game.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
+import gymnasium as gym
 import numpy as np
 
-from ata_gym.bench.competitor import LEARNER, Competitor
+import ata_policies
 from ata_gym.bench.report.statistics import CONFIDENCE, Estimate
 from ata_gym.typing import Floats
+
+LEARNER, ORACLE, BASELINE = "learner", "oracle", "baseline"
+
+_KNOWN = ("the means", "the distributions")  # what an oracle ``knows`` begins with one of these
 
 Samples = Mapping[str, Mapping[str, Floats]]
 """The values of the seeds by quantity and policy, as ``statistics.ends`` gives them. Policies are ranked by the cost if
@@ -37,6 +43,24 @@ _OWN = {"TaskAllocation": ("ata", "ata-icml"), "TaskRace": ("gta",), "TaskDispat
 """Policies that the best one of a game is compared with: the first of each group that was played."""
 
 ONE_SEED = "Nothing follows from one seed: its figures have no interval."
+
+
+@dataclass(frozen=True)
+class Competitor:
+    """A policy that is compared with others."""
+
+    policy: str
+    env: str  # the id that it plays, without the namespace and the version
+    kind: str
+    """``ORACLE``: it knows what others must learn; ``BASELINE``: it neither knows nor learns; else ``LEARNER``."""
+    priced: bool = False  # whether its decisions depend on the price
+
+    @classmethod
+    def of(cls, name: str) -> Competitor:
+        """The competitor of a policy's name; ValueError if there is no such policy."""
+        policy = ata_policies.load(name)
+        kind = ORACLE if policy.knows.startswith(_KNOWN) else LEARNER if policy.learns else BASELINE
+        return cls(name, gym.spec(policy.env_id).name, kind, policy.priced)
 
 
 def headline(samples: Samples, players: Iterable[Competitor]) -> str:

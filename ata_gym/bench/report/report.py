@@ -9,12 +9,11 @@ from typing import NamedTuple
 
 import polars as pl
 
-from ata_gym.bench.competitor import Competitor
 from ata_gym.bench.cost_regret import REGRETS
 from ata_gym.bench.experiment.experiment import Experiment
 from ata_gym.bench.experiment.store import Folder
 from ata_gym.bench.report import plots
-from ata_gym.bench.report.headline import headline
+from ata_gym.bench.report.headline import Competitor, headline
 from ata_gym.bench.report.statistics import ends, summarise
 from ata_gym.bench.report.summary_tables import summary_tables
 from ata_gym.bench.report.table import Table, markdown

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
@@ -147,20 +147,17 @@ def play(policy: str | type[Policy], experiment: Experiment, name: str = AGENT) 
     return pl.DataFrame(dict(zip(SCHEMA, columns, strict=True)), SCHEMA)
 
 
-def play_references(
-    learning: Learning, experiment: Experiment, progress: Callable[[int], None] = lambda _: None
-) -> tuple[pl.DataFrame, dict[str, str]]:
-    """Play the references that can play, and say why the others cannot; ``progress`` gets how many are done."""
-    frames, left_out = [], {}
-    for done, name in enumerate(learning.references(), start=1):
+def playable(learning: Learning) -> tuple[list[str], dict[str, str]]:
+    """The references that can play, and why the others cannot."""
+    names, left_out = [], {}
+    for name in learning.references():
         try:
-            experiment.try_out(name)
+            learning.validation.try_out(name)
         except ValueError as error:
             left_out[name] = str(error)
         else:
-            frames.append(play(name, experiment))
-        progress(done)
-    return pl.concat(frames), left_out
+            names.append(name)
+    return names, left_out
 
 
 def ratios(played: pl.DataFrame, mine: pl.DataFrame, quantity: str = "cost") -> dict[str, Estimate]:

@@ -9,12 +9,11 @@ import polars as pl
 import pytest
 from scipy import stats
 
-from ata_gym.bench.competitor import Competitor
 from ata_gym.bench.experiment.experiment import Experiment
 from ata_gym.bench.leaderboard import ranking
 from ata_gym.bench.leaderboard.report import lead as lead_of_board
 from ata_gym.bench.page.experiment_page import experiment_page
-from ata_gym.bench.report.headline import ONE_SEED, headline, leaders, more_or_less
+from ata_gym.bench.report.headline import ONE_SEED, Competitor, headline, leaders, more_or_less
 from ata_gym.bench.report.report import report
 from ata_gym.bench.report.statistics import Estimate
 from ata_gym.bench.tracking.report import lead as lead_of_tracking
