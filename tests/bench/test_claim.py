@@ -67,11 +67,12 @@ def test_only_half_written_files_of_ours_are_cleared(tmp_path):
     foreign = tmp_path / "plots" / ".part-of-my-thesis"
     foreign.parent.mkdir()
     foreign.write_text("precious")
-    ours = folder.path / "results" / ".part-7-ata.parquet"
-    ours.write_text("half")
+    ours = [folder.path / "results" / ".part-7-ata.parquet", folder.checkpoint("ata").parent / ".part-1-ata.npz"]
+    for file in ours:
+        file.write_text("half")
     open_folder(tmp_path, {})
     assert foreign.exists()
-    assert not ours.exists()
+    assert not any(file.exists() for file in ours)
 
 
 def test_a_folder_without_a_name_is_refused(tmp_path, monkeypatch):
