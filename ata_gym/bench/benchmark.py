@@ -65,22 +65,19 @@ def run(
     ----------
     policies
         Names (as ``ata_policies.make`` takes them), classes, or policies that are made already, which keep their own
-        seed: one, or a list of them; or a mapping from names of your own to classes and objects. Objects, and classes
+        seed: one, a list of them, or a mapping from names of your own to classes and objects. Objects, and classes
         that no module holds, as those of a notebook, are played in this process; all others in processes of their own.
     scenario
         A name, a ``Scenario``, or a list of them.
     rounds, budget, price
-        By default those of each scenario: its horizon, its B, and what one unit of worker time costs in units of
-        runtime.
+        By default those of each scenario; the price is what one unit of worker time costs in units of runtime.
     seeds, seed
         The number of episodes, and the first seed; neighbouring seeds follow.
     out
         A folder that keeps tables, pictures, records and a page; each of several scenarios has a folder in it. Killed
-        or called again, the same call goes on where it was, and policies that have finished are not played again.
-        Without it nothing is left on the disk.
+        or called again, the same call goes on where it was. Without it nothing is left on the disk.
     jobs
-        How many policies are played at once, each in a process; 1 plays them all in this process. By default as many as
-        there are processors.
+        How many policies are played at once, each in a process, by default as many as processors; 1: in this process.
     save_every
         Seconds between checkpoints.
     rerun_changed
