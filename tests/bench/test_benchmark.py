@@ -74,29 +74,22 @@ def test_names_classes_and_objects_play_side_by_side(tmp_path, monkeypatch):
         ata_policies.load("Mine")
 
 
-@pytest.mark.parametrize(("policies", "message"), [
-    ([], "name at least one policy"),
-    ([3], "a policy is a name, or a class or an object"),
-    ({"uta": Fastest}, "uta is the name of another policy"),
-    ([type("Twin", (Fastest,), {}), type("Twin", (Fastest,), {})], "several policies are named Twin"),
-    (Fastest(Setting(9, 2)), "was made for 9 workers, a budget of 2"),
-    ("utah", "utah"),
+@pytest.mark.parametrize(("policies", "scenarios", "more", "message"), [
+    ([], "five-workers", {}, "name at least one policy"),
+    ([3], "five-workers", {}, "a policy is a name, or a class or an object"),
+    ({"uta": Fastest}, "five-workers", {}, "uta is the name of another policy"),
+    ([type("Twin", (Fastest,), {}), type("Twin", (Fastest,), {})], "five-workers", {}, "policies are named Twin"),
+    (Fastest(Setting(9, 2)), "five-workers", {}, "was made for 9 workers, a budget of 2"),
+    ("utah", "five-workers", {}, "utah"),
+    ("uta", [], {}, "name at least one scenario"),
+    ("uta", ["five-workers", "five-workers"], {}, "several scenarios need names"),
+    ("uta", "five-workers", {"jobs": 0}, "jobs"),
+    ("uta", "five-workers", {"live": True}, "give out="),
 ])  # fmt: skip
-def test_what_is_no_policy_here_is_refused(policies, message):
+def test_what_cannot_be_run_is_refused(policies, scenarios, more, message):
     with pytest.raises(ValueError, match=message):
-        bench.run(policies, "five-workers", **SMALL)
+        bench.run(policies, scenarios, **{**SMALL, **more})
     assert registry.source_given("uta") is None
-
-
-@pytest.mark.parametrize(("scenarios", "more", "message"), [
-    ([], {}, "name at least one scenario"),
-    (["five-workers", "five-workers"], {}, "several scenarios need names"),
-    ("five-workers", {"jobs": 0}, "jobs"),
-    ("five-workers", {"live": True}, "give out="),
-])  # fmt: skip
-def test_what_cannot_be_run_is_refused(scenarios, more, message):
-    with pytest.raises(ValueError, match=message):
-        bench.run("uta", scenarios, **{**SMALL, **more})
 
 
 @pytest.fixture
