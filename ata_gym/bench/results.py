@@ -39,11 +39,8 @@ class Comparison(NamedTuple):
     """One policy beside another one, on the same seeds."""
 
     sentence: str
-    ratio: Estimate
-    """The policy's cost (without a price: runtime) over the other one's: the geometric mean over scenarios and seeds,
-    with Student's interval over the seeds."""
-    improvement: Estimate
-    """The probability that a run of the policy costs less than a run of the other one, as of Agarwal et al. (2021)."""
+    ratio: Estimate  # of the costs (without a price: the runtimes): the geometric mean over scenarios and seeds
+    improvement: Estimate  # the probability that a run of the policy costs less than a run of the other one
 
     @property
     def tied(self) -> bool:
@@ -70,19 +67,13 @@ class Results:
     """What :func:`ata_gym.bench.run` has found out; a notebook shows it as tables."""
 
     def __init__(self, parts: Sequence[Part], failures: Mapping[str, Exception], remarks: Sequence[str] = ()) -> None:
-        self.parts = list(parts)
-        """One for each scenario, in the order given."""
-        self.failures = dict(failures)
-        """What went wrong, for each policy that has failed."""
-        self.remarks = list(remarks)
-        """What could not be made, and why."""
+        self.parts = list(parts)  # one for each scenario, in the order given
+        self.failures = dict(failures)  # what went wrong, for each policy that has failed
+        self.remarks = list(remarks)  # what could not be made, and why
 
     @property
     def records(self) -> pl.DataFrame:
-        """The records of the policies that have finished: a row for each scenario, policy, seed and recorded round.
-
-        ValueError if no policy has finished.
-        """
+        """Of the policies that have finished: a row for each scenario, policy, seed and recorded round."""
         return self._stacked(lambda part: part.records)
 
     def table(self) -> pl.DataFrame:
@@ -95,10 +86,7 @@ class Results:
         return self._stacked(_summary)
 
     def compare(self, policy: str, other: str) -> Comparison:
-        """How much a policy needs beside another one, on the same seeds; the sentence says where they are tied.
-
-        ValueError if one of them has not finished.
-        """
+        """How much a policy needs beside another one, on the same seeds; ValueError if one of them has not finished."""
         parts = self._finished()
         samples = [_samples(part) for part in parts]
         counts = what_counts(samples[0])

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
+from concurrent.futures import Future
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ata_gym.bench.cost_regret import CostRun
+from ata_gym.bench.experiment import jobs
 from ata_gym.bench.experiment.experiment import Experiment
 from ata_gym.bench.experiment.jobs import Effort, play_all
+from ata_gym.bench.experiment.run import Job
 from ata_gym.bench.experiment.store import open_folder
 from tests.fuzz.kills import wait_for_group
 from tests.waiting import PATIENCE, without_progress
@@ -22,34 +25,40 @@ ROUNDS = 8_000
 """More than are played between the first checkpoint and the kill."""
 
 
-UNGUARDED = """
-from ata_gym.bench.experiment.experiment import Experiment
-from ata_gym.bench.experiment.jobs import Effort, play_all
-from ata_gym.bench.experiment.store import open_folder
-
-experiment = Experiment.on_scenario("icml2025-regret", rounds=5, seeds=1)
-folder = open_folder("out", experiment.config())
-for error in play_all(experiment, ["uta", "ofta"], folder, effort=Effort(jobs=2)).values():
-    print(error)
-"""
-
-
-def test_a_script_that_does_not_guard_what_it_runs_is_told_so(tmp_path):
-    """Each process imports the script and fails there; the system has killed none for lack of memory."""
-    (tmp_path / "script.py").write_text(UNGUARDED)
-    ended = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, check=True)
-    sentences = ended.stdout.splitlines()
-    assert len(sentences) == 2
-    assert all("ended before it began" in said and "if __name__ == '__main__':" in said for said in sentences)
-    assert "memory" not in ended.stdout
-
-
 def experiment(rounds: int) -> Experiment:
     return Experiment.on_scenario("icml2025-regret", rounds=rounds, seeds=2)
 
 
 def result_bytes(path: Path) -> dict[str, bytes]:
     return {file.name: file.read_bytes() for file in sorted((path / "results").iterdir())}
+
+
+class Broken:
+    """An executor whose process ends without an answer; that of uta has begun its job."""
+
+    def __init__(self, _workers: int, _context: Any, _begin: Any, initargs: tuple[Any]) -> None:
+        (self.shared,) = initargs
+
+    def submit(self, _work: Any, place: int, job: Job, *_: Any) -> Future[None]:
+        if job.policy == "uta":
+            self.shared[place] = 0
+        answer: Future[None] = Future()
+        answer.set_exception(BrokenProcessPool())
+        return answer
+
+    def shutdown(self) -> None:
+        pass
+
+
+def test_a_process_that_ends_before_it_begins_is_told_from_one_that_is_killed(tmp_path, monkeypatch):
+    """The first is that of a script that does not guard what it runs, which each process imports."""
+    monkeypatch.setattr(jobs, "ProcessPoolExecutor", Broken)
+    played = experiment(5)
+    said = play_all(played, POLICIES, open_folder(tmp_path, played.config()), effort=Effort(jobs=2))
+    assert said.keys() == {*POLICIES}
+    for policy, error in said.items():
+        assert ("if __name__ == '__main__':" in str(error)) == (policy != "uta")
+        assert ("lack of memory" in str(error)) == (policy == "uta")
 
 
 def test_jobs_in_this_process_go_on_after_ctrl_c_and_end_with_the_same_bytes(tmp_path):

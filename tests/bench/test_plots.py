@@ -43,7 +43,7 @@ def test_recorded_times_of_zero_are_drawn_and_compared(played, tmp_path, rounds)
     pool = read_trace(tmp_path / "trace.csv", worker="w", duration="t", round="k")
     experiment = Experiment.on_scenario(Scenario(pool, 2), rounds=rounds, seeds=2)
     records = played(experiment, "gta", "ofta").results(["gta", "ofta"])
-    with style.figure(4.0, 3.0) as picture:
+    with style.figure(18.0, 3.0) as picture:
         for axes, curves in zip(picture.subplots(1, len(CURVES)), CURVES.values(), strict=True):
             if curves.quantity in records.columns:
                 panel(axes, records, curves)

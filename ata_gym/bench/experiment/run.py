@@ -77,7 +77,7 @@ class PolicyRun:
         self.regret = np.zeros(experiment.seeds)
 
     def quantities(self) -> dict[str, tuple[Any, ...]]:
-        """What is recorded of each row, by name: its dtype, and its shape without the axes of points and rows."""
+        """What is recorded of each row, by name: its dtype and shape."""
         return {"runtime": ("f8",), "total_worker_time": ("f8",), "regret": ("f8",), "support": ("i8",)}
 
     def play(self, most: int) -> None:
