@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from ata_gym.bench.competitor import LEARNER, Competitor
 from ata_gym.bench.experiment.experiment import plural
 from ata_gym.bench.leaderboard import front, ranking
 from ata_gym.bench.leaderboard.experiment import Leaderboard, PricedJob, finals
 from ata_gym.bench.leaderboard.ranking import COST, RUNTIME, TO_ORACLE, TO_OTHER, WORKER_TIME
-from ata_gym.bench.report.headline import in_brackets, leaders, more_or_less, of_game
+from ata_gym.bench.report.headline import LEARNER, Competitor, in_brackets, leaders, more_or_less, of_game
 from ata_gym.bench.report.report import Report, write
 from ata_gym.bench.report.statistics import Estimate
 from ata_gym.bench.report.summary_tables import show
