@@ -6,7 +6,6 @@ import copy
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any, Self
 
 import numpy as np
@@ -14,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from ata_gym.training.models.device import current, enough_memory, find_device, seeded
-from ata_gym.training.models.model import trained_weights
+from ata_gym.training.models.model import put_back, state_of, trained_weights
 from ata_gym.training.trainer.trainer import Trainer
 from ata_gym.typing import Floats
 from ata_gym.utils.validation import whole_number
@@ -99,9 +98,7 @@ def start_clock(device: torch.device) -> Callable[[], float]:
 class Replica:
     """A trainer's model and data on a device, which runs single tasks.
 
-    On the trainer's own device the model is the trainer's, elsewhere a copy; the data is copied once. From here on
-    ``MemoryError`` is raised if the device has not enough memory, and ``ValueError`` if the trainer's model was moved
-    to another device since the trainer was made.
+    On the trainer's own device the model is the trainer's, elsewhere a copy; the data is copied once.
     """
 
     def __init__(self, trainer: Trainer, device: torch.device) -> None:
@@ -126,16 +123,12 @@ class Replica:
         _check_home(self._trainer)
         self._total: Parts = [None] * len(trained_weights(self._model))
         if self._copy is not None:
-            with torch.no_grad():
-                states = [chain(model.parameters(), model.buffers()) for model in (self._copy, self._trainer.model)]
-                for ours, theirs in zip(*states, strict=True):
-                    ours.copy_(theirs)
+            put_back(self._copy, state_of(self._trainer.model))
 
     def run(self, task: int, work: int = 1, *, keep: bool = False) -> tuple[float, float]:
-        """Run a task of the trainer's round, with the sample that it has there; its time in seconds, and its loss.
+        """Run a task of the trainer's round, ``work`` times over; its time in seconds, and its loss.
 
-        Its gradient is computed ``work`` times; ``keep`` adds it to ``total``. A loss that is NaN or infinite raises
-        ``FloatingPointError``.
+        ``keep`` adds its gradient to ``total``. It raises FloatingPointError for a loss that is NaN or infinite.
         """
         with enough_memory(self._device, _TASK):
             with seeded(self._trainer.layer_key(task), self._device):
@@ -186,8 +179,8 @@ def measure_times(
     """Measure the task times of n workers in seconds, shape (n, tasks).
 
     Workers take turns, after a warm-up that is not recorded. The trainer's weights stay as they are: task j of every
-    worker is task j of its first round. ``progress`` is called after every task with the number of tasks done. A loss
-    that is NaN or infinite raises ``FloatingPointError``, a device without enough memory ``MemoryError``.
+    worker is task j of its first round. ``progress`` is called with the number of tasks done. It raises what ``run`` of
+    a ``Replica`` raises.
 
     >>> times = measure_times(Trainer("quadratic", budget=1), [Worker(work=1), Worker(work=2)], tasks=3)
     >>> times.shape, bool((times > 0).all())

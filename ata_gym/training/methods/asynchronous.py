@@ -55,13 +55,7 @@ class DelayAdaptiveAsgd(Asgd):
         return asynchronous_step(smoothness, variance, accuracy, 2 * self.pool.n)
 
     def scale(self, delay: int) -> float:
-        """The factor n / max(n, delay).
-
-        >>> from ata_gym.pools import deterministic
-        >>> method = DelayAdaptiveAsgd(deterministic([1.0, 1.0]), budget=1)
-        >>> [method.scale(delay) for delay in (0, 2, 4, 8)]
-        [1.0, 1.0, 0.5, 0.25]
-        """
+        """The factor n / max(n, delay)."""
         return self.pool.n / max(self.pool.n, delay)
 
 
@@ -76,7 +70,7 @@ class NaiveOptimalAsgd(Asgd):
 
     def __init__(self, pool: Pool, budget: int) -> None:
         super().__init__(pool, budget)
-        self.workers = np.sort(best_group(pool.mean(), np.ones(pool.n), budget).workers)
+        self.workers = np.sort(best_group(pool.mean(), np.ones(pool.n), budget)[0])
 
 
 class Ringmaster(Method):

@@ -41,10 +41,7 @@ class WorkerClock:
         self._ends, self._finishes = np.full(pool.n, np.inf), np.zeros(pool.n, np.bool_)
         self._past_runtime = self._past_worker_time = self._now = 0.0
         self._period = 0  # updates when it began
-        self._idle_since, self._idled = (
-            np.zeros(pool.n),
-            np.zeros(pool.n),
-        )  # start of the idle time; idle time before
+        self._idle_since, self._idled = np.zeros((2, pool.n))  # start of the idle time; idle time before
 
     @property
     def busy(self) -> NDArray[np.bool_]:

@@ -44,7 +44,7 @@ class UpdateRecord(NamedTuple):
     used: int
     """Gradients that updates have used."""
     loss: float
-    """Mean loss of this update's gradients, at the weights where they were taken; NaN for an update without any."""
+    """Mean loss of this update's gradients, where they were taken; NaN for an update without any."""
 
 
 class ParameterServer:
@@ -99,8 +99,7 @@ class ParameterServer:
     def update(self, tasks: Sequence[EndedTask], scale: float = 1.0) -> None:
         """Step along the mean gradient of tasks that started at the same weights; without any, the weights stay.
 
-        ``scale`` is a factor on the learning rate. If the loss is NaN or infinite, FloatingPointError is raised, and
-        the current weights stay as they were.
+        ``scale`` is a factor on the learning rate. It raises what ``Trainer.gradient`` raises.
         """
         loss = math.nan
         if tasks:
@@ -116,14 +115,9 @@ class ParameterServer:
 class Method(ABC):
     """What a server does when a task ends; a worker that it does not start stays idle.
 
-    A subclass needs ``arrive`` and ``step_size``. An object is used for one run.
-
-    Parameters
-    ----------
-    pool
-        The workers. A method's docstring says what it knows of the distributions of their task times.
-    budget
-        Gradients B that one update needs: in theory max(1, ceil(sigma^2 / eps)), for variance sigma^2 and accuracy eps.
+    A subclass needs ``arrive`` and ``step_size``; its docstring says what it knows of the task times of ``pool``. An
+    object is used for one run. The ``budget`` B, the gradients that one update needs, is in theory max(1, ceil(sigma^2
+    / eps)), for variance sigma^2 and accuracy eps.
     """
 
     source: ClassVar[str] = ""
@@ -145,7 +139,7 @@ class Method(ABC):
 
     @property
     def gradients(self) -> float:
-        """The expected number of gradients of an update, whose mean is the step; one by default."""
+        """The expected number of gradients of an update, by default one."""
         return 1.0
 
     @abstractmethod

@@ -15,7 +15,6 @@ from ata_gym.scenarios import PoolData, resolve
 from ata_gym.training.methods import asynchronous, synchronous
 from ata_gym.training.methods.clock import WorkerClock
 from ata_gym.training.methods.method import Method, ParameterServer, UpdateRecord
-from ata_gym.training.methods.mindflayer import MindFlayer
 from ata_gym.training.trainer.settings import TrainingSettings
 from ata_gym.training.trainer.trainer import Trainer
 from ata_gym.typing import Floats, Ints
@@ -42,10 +41,10 @@ METHODS: Mapping[str, type[Method]] = MappingProxyType(
         "minibatch": synchronous.Minibatch,
         "m-synchronous": synchronous.MSynchronous,
         "backup-workers": synchronous.BackupWorkers,
-        "mindflayer": MindFlayer,
+        "mindflayer": synchronous.MindFlayer,
     }
 )
-"""The methods that ship with the package; each has a ``summary()``, a ``source`` and a ``step_size``."""
+"""The methods that ship with the package."""
 
 
 def find_method(method: str | type[Method]) -> type[Method]:
@@ -67,28 +66,15 @@ class MethodRun(Iterator[UpdateRecord]):
     It is endless, unless the pool has recorded times that end (``end="truncate"``): then it stops with the first task
     for which they do not suffice.
 
-    Parameters
-    ----------
-    method, pool, problem
-        A name of ``METHODS`` or a subclass of ``Method``; a pool, or plain data of one; a problem, its name,
-        or ``Tasks``, which come in the order in which updates use them.
-    budget
-        Gradients B that one update needs: Rennala's batch and, by default, Ringmaster's R; see ``Method``.
-    seed
-        Keys the task times, as the seed given to an env's ``reset``, and the weights and gradients, as for ``Trainer``.
-    arguments
-        The other fields of ``TrainingSettings``, with ``optimizer="sgd"`` by default, the optimiser of all the methods'
-        formulas, without ``graphs``; and the hyperparameters of the method's class, such as ``max_delay`` of
-        Ringmaster ASGD.
+    - ``method``: a name of ``METHODS`` or a subclass of ``Method``.
+    - ``problem``: a problem, its name, or ``Tasks``, which come in the order in which updates use them.
+    - ``budget``: gradients B that one update needs: Rennala's batch and, by default, Ringmaster's R; see ``Method``.
+    - ``seed``: keys the task times, as the seed given to an env's ``reset``, and the weights and gradients.
+    - ``arguments``: the other fields of ``TrainingSettings`` except ``graphs``, with the optimiser of all the methods'
+      formulas, ``"sgd"``, by default; and hyperparameters of the method's class, such as ``max_delay`` of Ringmaster.
 
-    Raises
-    ------
-    ValueError, FloatingPointError
-        If there is no such method or hyperparameter, for a bad argument, or for workers that are drawn anew; from
-        ``next``, if the loss is NaN or infinite: the weights stay as they were.
-
-    Examples
-    --------
+    Raises ValueError for a bad argument, or for workers that are drawn anew. ``next`` raises FloatingPointError if the
+    loss is NaN or infinite: the weights stay as they were.
     >>> from ata_gym.pools import exponential
     >>> run = MethodRun("ringmaster", exponential([1.0, 2.0, 30.0]), "quadratic", budget=3, lr=0.1)
     >>> records = [next(run) for _ in range(500)]
@@ -168,9 +154,7 @@ def run_method(
     runtime: float = math.inf,
     **arguments: Any,
 ) -> MethodResult:
-    """Run a method for at most so many updates, and not beyond the time ``runtime``.
-
-    The other arguments and the errors are those of ``MethodRun``; a runtime that is not positive is a ``ValueError``.
+    """Run a method for at most so many updates, and not beyond the time ``runtime``; see ``MethodRun``.
 
     >>> from ata_gym.pools import deterministic
     >>> result = run_method("minibatch", deterministic([1.0, 2.0]), "quadratic", updates=3, budget=2)

@@ -1,28 +1,14 @@
-"""Step sizes and numbers of workers from theory, for an L-smooth f and gradients of variance sigma^2.
+"""The step size of asynchronous methods and numbers of workers from theory.
 
-Names: smoothness L; variance sigma^2; accuracy eps, the wanted mean of the squared gradient norm over all updates;
-gap Delta = f(x0) - f*. Where the papers write min(1/u, 1/v), here is 1/max(u, v), which allows for sigma^2 = 0.
-
-Sources: Rennala SGD, Tyurin and Richtarik, 2023; Ringmaster ASGD, Maranjyan, Tyurin and Richtarik, ICML 2025;
-MindFlayer SGD, UAI 2025.
+For an L-smooth f and gradients of variance sigma^2; the accuracy eps is the wanted mean of the squared gradient norm
+over all updates. Where the papers write min(1/u, 1/v), here is 1/max(u, v), which allows for sigma^2 = 0.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
 from ata_gym.typing import Floats, Ints
-
-
-def synchronous_step(smoothness: float, variance: float, accuracy: float, gradients: int) -> float:
-    """The step gamma = min{1 / L, eps S / (2 L sigma^2)} for the mean of S gradients at one point; from Rennala SGD.
-
-    >>> synchronous_step(1.0, 0.4, 0.1, gradients=4)
-    0.5
-    """
-    return 1 / (smoothness * max(1.0, 2 * variance / (accuracy * gradients)))
 
 
 def asynchronous_step(smoothness: float, variance: float, accuracy: float, delays: int) -> float:
@@ -32,15 +18,6 @@ def asynchronous_step(smoothness: float, variance: float, accuracy: float, delay
     0.0625
     """
     return 1 / (smoothness * max(2.0 * delays, 4 * variance / accuracy))
-
-
-def mindflayer_step(smoothness: float, variance: float, accuracy: float, expected: float) -> float:
-    """The step gamma = 1 / (2 L) * min{1, eps B / sigma^2} of MindFlayer SGD (UAI 2025), for B expected gradients.
-
-    >>> mindflayer_step(1.0, 0.4, 0.1, expected=2.0)
-    0.25
-    """
-    return 1 / (2 * smoothness * max(1.0, variance / (accuracy * expected)))
 
 
 def longest_delay(times: Floats) -> int:
@@ -68,24 +45,17 @@ def workers_to_await(times: Floats, gradients: int) -> int:
     return int(m[np.argmin(np.sort(times) * (1 + gradients / m))])
 
 
-class WorkerGroup(NamedTuple):
-    """The fastest workers, ordered by time, and the time in which they compute S gradients."""
-
-    workers: Ints
-    time: float
-
-
-def best_group(times: Floats, chances: Floats, gradients: int) -> WorkerGroup:
-    """The fastest m workers, m minimising t(m) = (S + sum_{j <= m} p_j) / sum_{j <= m} p_j / c_j.
+def best_group(times: Floats, chances: Floats, gradients: int) -> tuple[Ints, float]:
+    """The fastest m workers, m minimising t(m) = (S + sum_{j <= m} p_j) / sum_{j <= m} p_j / c_j, and that time.
 
     Worker j tries every c_j, and succeeds with chance p_j; workers are sorted by c. Source: MindFlayer SGD (UAI 2025);
     with p = 1 it is the m* of Naive Optimal ASGD, as Ringmaster ASGD (ICML 2025) defines it.
 
     >>> best_group(np.array([9.0, 1.0, 2.0]), np.ones(3), gradients=3)
-    WorkerGroup(workers=array([1, 2]), time=3.3333333333333335)
+    (array([1, 2]), 3.3333333333333335)
     """
     order = np.argsort(times, kind="stable")
     p, c = chances[order], times[order]
     needed = (gradients + np.cumsum(p)) / np.cumsum(p / c)
     last = int(np.argmin(needed))
-    return WorkerGroup(order[: last + 1], float(needed[last]))
+    return order[: last + 1], float(needed[last])

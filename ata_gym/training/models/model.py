@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import chain
 
 import torch
 from torch import Tensor, nn
@@ -16,11 +15,7 @@ Weights = tuple[Tensor, ...]  # a copy of all parameters of a model, in their or
 
 
 def build_model(source: nn.Module | Callable[[], nn.Module], key: int, *, inplace: bool = False) -> nn.Module:
-    """A model with fresh weights keyed by ``key``, or a copy of a module; with ``inplace`` the module itself.
-
-    It raises ``TypeError`` if a function does not return a module, and ``ValueError`` for a model without trained
-    weights, or for ``inplace`` without a module.
-    """
+    """A model with fresh weights keyed by ``key``, or a copy of a module; with ``inplace`` the module itself."""
     if inplace and not isinstance(source, nn.Module):
         raise ValueError(f"inplace=True trains a module of yours: give model=..., a module, not {source!r}")
     with seeded(key, torch.device("cpu")):
@@ -69,15 +64,15 @@ def at_weights(model: nn.Module, weights: Weights | None) -> Iterator[None]:
             part.data = values
 
 
-def copy_state(model: nn.Module) -> list[Tensor]:
-    """A copy of a model's parameters and buffers, for ``put_back``."""
-    return [part.detach().clone() for part in chain(model.parameters(), model.buffers())]
+def state_of(model: nn.Module) -> list[Tensor]:
+    """The parameters and buffers of a model."""
+    return [*model.parameters(), *model.buffers()]
 
 
 def put_back(model: nn.Module, state: Sequence[Tensor]) -> None:
-    """Give a model the parameters and buffers that it had when they were copied."""
+    """Give a model the values of other parameters and buffers, which may be on another device."""
     with torch.no_grad():
-        for part, values in zip(chain(model.parameters(), model.buffers()), state, strict=True):
+        for part, values in zip(state_of(model), state, strict=True):
             part.copy_(values)
 
 

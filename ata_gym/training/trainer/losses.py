@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
@@ -9,17 +10,20 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.dropout import _DropoutNd
 
 from ata_gym.simulation.keys import derive_keys
-from ata_gym.training.models.device import autocast
+from ata_gym.training.models.device import autocast, seeded
 from ata_gym.training.models.model import accepting
 from ata_gym.training.problem import Problem
 from ata_gym.training.tasks.tasks import Tasks, joined
-from ata_gym.training.trainer.mixing import Compute, apart_and_together
 from ata_gym.training.trainer.settings import TrainingSettings
 from ata_gym.typing import Keys
 
+_TOLERANCE = 1e-3  # relative to the losses: far above rounding, far below what a batch norm changes
+
 Loss = Callable[[nn.Module, Any], Tensor]  # a function of a model and the data of tasks that gives losses
+Compute = Callable[[nn.Module], Tensor]  # the same of a model alone
 
 
 class Losses(Protocol):
@@ -39,7 +43,7 @@ class Losses(Protocol):
         """
 
     def mean(self, model: nn.Module, batch: Any, tasks: int) -> Tensor:
-        """The mean loss of the tasks in what ``draw`` gave."""
+        """The mean loss of the tasks in what ``draw`` gave, at least in float32."""
 
     def each(self, problem: Any, model: nn.Module, batch: Any, tasks: int) -> Tensor:
         """The loss of each task in what ``draw`` gave, shape (tasks,); problem and model may be on another device."""
@@ -52,7 +56,7 @@ class FusedLosses:
         self.chunk = settings.chunk
         self._problem, self._key, self._size = problem, key, settings.micro_batch
         self._precision = settings.precision
-        self._loss = compiled(problem.loss, settings)
+        self._loss = _compiled(problem.loss, settings)
 
     def check(self, model: nn.Module) -> None:
         """Compare the losses of four samples in one batch with their losses in two batches."""
@@ -75,7 +79,7 @@ class FusedLosses:
         return problem.draw(derive_keys(self._key, round_index, samples))
 
     def mean(self, model: nn.Module, batch: Any, tasks: int) -> Tensor:
-        """The mean over all samples, at least in float32."""
+        """The mean over all samples."""
         return self._of_tasks(self._loss, model, batch, tasks).mean()
 
     def each(self, problem: Problem, model: nn.Module, batch: Any, tasks: int) -> Tensor:
@@ -108,7 +112,7 @@ class SeparateLosses:
             )
         self.chunk = tasks.chunk
         self._tasks, self._batches, self._precision = tasks, tasks.batches(key), settings.precision
-        self._loss = compiled(tasks.loss, settings)
+        self._loss = _compiled(tasks.loss, settings)
 
     def check(self, model: nn.Module) -> None:
         """If the first tasks of a chunk can be joined, compare the loss of the joined tasks with their mean loss."""
@@ -160,12 +164,37 @@ def _precision(model: nn.Module, name: str) -> AbstractContextManager[Any]:
     return nullcontext() if name == "float32" else autocast(model, name)
 
 
-def compiled(loss: Loss, settings: TrainingSettings) -> Loss:
-    """A loss as the settings ``compile`` and ``graphs`` ask for it."""
-    if settings.graphs:
-        return (
-            torch.compile(loss, mode="reduce-overhead")
-            if settings.compile
-            else torch.compile(loss, backend="cudagraphs")
-        )
-    return torch.compile(loss) if settings.compile else loss
+def _compiled(loss: Loss, settings: TrainingSettings) -> Loss:
+    if not settings.compile:
+        return torch.compile(loss, backend="cudagraphs") if settings.graphs else loss
+    return torch.compile(loss, mode="reduce-overhead" if settings.graphs else None)
+
+
+def apart_and_together(model: nn.Module, together: Compute, apart: Sequence[Compute]) -> tuple[float, float] | None:
+    """The loss of a sample that differs most if it is computed apart and together; None if none of the n differ.
+
+    They get a copy of the model whose dropout layers drop nothing. Weights that are all equal are replaced by unequal
+    ones, since a layer that starts at 0 would hide the others. The result is also None where torch cannot run the
+    losses, and where the model still draws random numbers.
+    """
+    twin = copy.deepcopy(model)
+    device = next(twin.parameters()).device
+    for part in twin.modules():
+        if isinstance(part, _DropoutNd):
+            part.eval()
+    try:
+        with torch.no_grad(), seeded(0, device):
+            for weights in twin.parameters():
+                if weights.is_floating_point() and weights.numel() > 1 and (weights == weights.flatten()[0]).all():
+                    weights.add_(0.1 * torch.randn_like(weights))
+            whole, again = (together(twin).double() for _ in range(2))
+            parts = torch.cat([compute(twin).double() for compute in apart])
+    except (RuntimeError, TypeError, ValueError, IndexError):  # the first round says what is wrong
+        return None
+    if whole.shape != parts.shape or not (whole.isfinite() & parts.isfinite()).all() or not torch.equal(whole, again):
+        return None
+    difference = (whole - parts).abs()
+    if difference.max() <= _TOLERANCE * max(whole.abs().max().item(), parts.abs().max().item()):
+        return None
+    worst = int(difference.argmax())
+    return parts[worst].item(), whole[worst].item()

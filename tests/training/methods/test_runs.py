@@ -160,7 +160,6 @@ def test_a_method_of_ones_own_that_starts_nothing():
         ({"name": "backup-workers", "backup": 3}, "backup must be less than the number of workers, 3, not 3"),
         ({"name": "backup-workers", "backup": -1}, "backup must be a whole number"),
         ({"name": "ringmaster", "max_delay": 0}, "max_delay must be a whole number"),
-        ({"name": "mindflayer", "limit": "mean"}, "limit must be 'median' or 'best', not 'mean'"),
         ({"graphs": True}, "graphs=True does not go with a method"),
         ({"lr": -1.0}, "lr must be a finite number above 0"),
         ({"problem": "quadratik"}, "did you mean quadratic"),

@@ -15,7 +15,7 @@ from ata_gym.training import Classification, Tasks, Trainer, TrainingSettings, T
 from ata_gym.training.models import checkpoint
 from ata_gym.training.models.device import autocast
 from ata_gym.training.trainer import losses
-from ata_gym.training.trainer.losses import compiled
+from ata_gym.training.trainer.losses import _compiled
 from ata_gym.training.trainer.optimizers import find_schedule
 from tests.training.small_problem import SAMPLES, small, weights
 
@@ -185,7 +185,7 @@ def test_compiled_training_follows_eager_training(monkeypatch):
     """The backend of ``graphs=True`` needs no C++ compiler; on a CPU it traces the passes and captures none."""
     settings = {"precision": "float16", "micro_batch": 2}
     exact, end = run(**settings)
-    monkeypatch.setattr(losses, "compiled", lambda loss, _settings: torch.compile(loss, backend="cudagraphs"))
+    monkeypatch.setattr(losses, "_compiled", lambda loss, _settings: torch.compile(loss, backend="cudagraphs"))
     fast, fast_end = run(**settings)
     np.testing.assert_allclose(fast, exact, rtol=1e-6)
     torch.testing.assert_close(fast_end, end)
@@ -195,7 +195,7 @@ def test_compiled_training_follows_eager_training(monkeypatch):
     ("options", "asked"),
     [
         ({}, None),
-        ({"compile": True}, {}),
+        ({"compile": True}, {"mode": None}),
         ({"graphs": True}, {"backend": "cudagraphs"}),
         ({"compile": True, "graphs": True}, {"mode": "reduce-overhead"}),
     ],
@@ -205,7 +205,7 @@ def test_what_is_asked_of_torch_compile(monkeypatch, options, asked):
     for name, value in options.items():
         object.__setattr__(settings, name, value)  # graphs needs CUDA
     monkeypatch.setattr(torch, "compile", lambda loss, **given: (loss, given))
-    assert compiled(len, settings) == (len if asked is None else (len, asked))
+    assert _compiled(len, settings) == (len if asked is None else (len, asked))
 
 
 def mean_loss(model, batch):
