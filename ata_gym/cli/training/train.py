@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -17,11 +16,8 @@ from ata_gym.utils.errors import named_failure
 from ata_gym.utils.extras import require
 
 if TYPE_CHECKING:
-    from ata_gym.bench.experiment.experiment import Experiment
     from ata_gym.training.studies.comparison import MethodChoice
-    from ata_gym.training.studies.kept_trajectory import Training
     from ata_gym.training.studies.loss_study import Outcome
-    from ata_gym.training.trainer.trainer import Trainer
 
 _POINTS = 500  # rounds at which the clocks are recorded, at most
 
@@ -164,7 +160,11 @@ def train(
     not_of_devices = {"--methods": bool(methods), "--tensorboard": tensorboard, "--tune": tune}
     not_of_devices |= {"--threads": threads != 1, "--evaluate-every": evaluate_every is not None}
     if _on_devices(clock, workers, not_of_devices):
-        _train_on_devices(trainer, workers, names, experiment, training, out)
+        from ata_gym.training.studies.device_training import train_on_devices  # noqa: PLC0415 - it takes seconds
+
+        with named_failure(f"the problem {problem}"), progress_bars(dict.fromkeys(names, rounds)) as update:
+            report = train_on_devices(workers, names, trainer, experiment, training, out, update)
+        show_report(report)
         return
     training = replace(training, tune=kind == TUNED)
     _show(LossStudy(experiment, names, trainer, training, kind, choices, tune).run(out, command_line()))
@@ -195,21 +195,6 @@ def _refuse(option: str, others: dict[str, bool]) -> None:
     """Refuse options that are given and do not go with another one."""
     if given := [name for name, is_given in others.items() if is_given]:
         raise ValueError(f"{option} goes without {', '.join(given)}")
-
-
-def _train_on_devices(
-    trainer: Trainer, workers: str, names: list[str], experiment: Experiment, training: Training, out: Path
-) -> None:
-    from ata_gym.training.studies.device_training import DeviceStudy  # noqa: PLC0415 - it takes seconds
-
-    rounds, problem = experiment.rounds, training.problem
-    with named_failure(f"the problem {problem}"), progress_bars(dict.fromkeys(names, rounds)) as progress:
-        price, effort = experiment.scenario.price, training.effort
-        study = DeviceStudy(
-            workers, names, rounds, problem, training.data, price, effort.save_every, effort.rerun_changed
-        )
-        measured = study.run(trainer, out, progress)
-    show_report(measured)
 
 
 def _show(outcome: Outcome) -> None:

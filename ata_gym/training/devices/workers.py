@@ -22,20 +22,15 @@ WARM_UP = 5  # tasks that a device runs untimed at first, as libraries load, mem
 
 _TASK = "a single task"
 
-Parts = Sequence[Tensor | None]  # the parts of a ``Gradient``: one for each of the model's trained weights
+Parts = Sequence[Tensor | None]  # the parts of a ``Gradient``
 
 
 @dataclass(frozen=True)
 class Worker:
     """A device, and how often it computes the gradient of each of its tasks, so that some workers are slower.
 
-    Raises
-    ------
-    ValueError
-        If there is no such device, or ``work`` is not a whole number from 1 on.
+    ValueError if there is no such device, or ``work`` is not a whole number from 1 on.
 
-    Examples
-    --------
     >>> Worker("cpu", work=3) == Worker.parse("cpu:3")
     True
     """
@@ -64,11 +59,7 @@ class Worker:
 
 
 def find_workers(workers: str | Sequence[Worker | str] | None) -> tuple[Worker, ...]:
-    """The workers of a list, or of a text such as ``"cpu:1,cpu:2"``; ValueError if there is none, or one is wrong.
-
-    >>> [str(worker) for worker in find_workers("cpu, cpu:2")]
-    ['cpu:1', 'cpu:2']
-    """
+    """The workers of a list, or of a text such as ``"cpu:1,cpu:2"``; ValueError if there is none, or one is wrong."""
     listed = [part for part in workers.split(",") if part.strip()] if isinstance(workers, str) else workers
     if not listed:
         raise ValueError('name at least one worker, such as workers=["cpu:1", "cpu:2"]')
@@ -78,7 +69,7 @@ def find_workers(workers: str | Sequence[Worker | str] | None) -> tuple[Worker, 
 def start_clock(device: torch.device) -> Callable[[], float]:
     """Begin to measure time when a device is idle; the function that is returned gives the seconds until it is called.
 
-    On CUDA it is the time between events on the current stream, so gaps count in which the device waits for launches.
+    On CUDA it is the time between events on the current stream.
     """
     settle(device)
     if device.type != "cuda":
@@ -179,12 +170,7 @@ def measure_times(
     """Measure the task times of n workers in seconds, shape (n, tasks).
 
     Workers take turns, after a warm-up that is not recorded. The trainer's weights stay as they are: task j of every
-    worker is task j of its first round. ``progress`` is called with the number of tasks done. It raises what ``run`` of
-    a ``Replica`` raises.
-
-    >>> times = measure_times(Trainer("quadratic", budget=1), [Worker(work=1), Worker(work=2)], tasks=3)
-    >>> times.shape, bool((times > 0).all())
-    ((2, 3), True)
+    worker is task j of its first round. ``progress`` is called with the number of tasks done.
     """
     replicas = replicate(trainer, workers)
     times = np.empty((len(workers), tasks))
@@ -196,11 +182,7 @@ def measure_times(
 
 
 def autocorrelation(times: Floats) -> Floats:
-    """The correlation of a worker's successive task times, shape (n,), from times (n, tasks); NaN if all are equal.
-
-    >>> autocorrelation(np.array([[1.0, 2.0, 1.0, 2.0, 1.0, 2.0]])).round(3)
-    array([-0.833])
-    """
+    """The correlation of a worker's successive task times, shape (n,), from times (n, tasks); NaN if all are equal."""
     centred = times - times.mean(1, keepdims=True)
     with np.errstate(invalid="ignore"):  # times that are all the same
         correlation: Floats = (centred[:, 1:] * centred[:, :-1]).sum(1) / (centred**2).sum(1)

@@ -9,10 +9,7 @@ from torch import nn
 
 
 def find_device(name: str | torch.device) -> torch.device:
-    """The device of that name; ``"cuda"`` is torch's current CUDA device.
-
-    If it is neither a CPU nor a CUDA device, or torch does not see it, it raises ``ValueError``.
-    """
+    """The device of that name; ``"cuda"`` is torch's current CUDA device. ValueError if torch does not see it."""
     try:
         device = torch.device(name)
     except (RuntimeError, TypeError):

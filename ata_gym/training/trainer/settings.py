@@ -25,16 +25,7 @@ from ata_gym.utils.validation import flag, real, whole_number
 class TrainingSettings:
     """How a model is trained: the keyword arguments of ``Trainer``, ``TrainingWrapper`` and ``MethodRun``.
 
-    Raises
-    ------
-    ValueError
-        For a bad value, or a device that torch does not see.
-
-    Examples
-    --------
-    >>> settings = TrainingSettings(optimizer="adam", schedule="cosine:1000", micro_batch=4)
-    >>> settings.lr is None, settings.device
-    (True, device(type='cpu'))
+    ValueError for a bad value, or a device that torch does not see.
     """
 
     model: nn.Module | Callable[[], nn.Module] | None = None

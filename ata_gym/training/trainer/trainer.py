@@ -45,8 +45,8 @@ class Gradient(NamedTuple):
 
     loss: float  # the mean loss of their tasks, at the weights where the gradients were taken
     parts: Sequence[Tensor | None]
-    """One for each of the model's trained weights, None where the loss does not depend on them. With ``graphs=True``
-    they may not be read after the next gradient."""
+    """One for each trained weight, None where the loss does not depend on it. With ``graphs=True`` they may not be read
+    after the next gradient."""
     tasks: int | None = None  # the number of tasks; None for a round's B
 
 
@@ -58,25 +58,14 @@ class Trainer:
     from a key of (seed, k). ``Tasks`` have a pass each. One seed means one trajectory, whatever the workers do; on a
     CPU it is the same to the bit for one number of torch threads.
 
-    Parameters
-    ----------
-    problem
-        A problem, or the name of one, or ``Tasks``.
-    budget
-        Gradients B of a round.
-    settings
-        The fields of ``TrainingSettings``: optimizer, lr, device, seed and so on.
+    - ``problem``: a problem, or the name of one, or ``Tasks``.
+    - ``budget``: gradients B of a round.
+    - ``settings``: the fields of ``TrainingSettings``: optimizer, lr, device, seed and so on.
 
-    Raises
-    ------
-    ValueError
-        For a bad argument, a missing device, an optimiser or schedule whose step needs more than the gradient, a model
-        without trained weights, or, unless it has ``Tasks``, one in which the samples of a batch depend on each other.
-    MemoryError
-        If the data or the model does not fit into the device's memory.
+    Raises ValueError for a bad argument, a missing device, an optimiser or schedule whose step needs more than the
+    gradient, a model without trained weights, or, unless it has ``Tasks``, one in which the samples of a batch depend
+    on each other; and MemoryError if the data or the model does not fit into the device's memory.
 
-    Examples
-    --------
     >>> trainer = Trainer("digits", budget=23, optimizer="adam", schedule="cosine:1000")
     >>> losses = [trainer.step() for _ in range(40)]
     >>> losses[-1] < losses[0]
@@ -144,7 +133,6 @@ class Trainer:
         """The mean of the first ``tasks`` stochastic gradients of the running round, by default of all B.
 
         They are taken at ``weights``, as ``copy_weights`` gave them, by default at the current ones. No weights move.
-        It raises what ``step`` raises.
         """
         count = self.budget if tasks is None else tasks
         with (

@@ -1,4 +1,4 @@
-import bz2
+import gzip
 import io
 import os
 import pickle
@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from ata_gym.training import make_problem
-from ata_gym.training.problems import cifar100_archives
-from ata_gym.training.problems.cifar100_archives import read_archive
+from ata_gym.training.problems import cifar100
+from ata_gym.training.problems.cifar100 import read_images
 
 SIZES = {"train": 7, "test": 3}
 RNG = np.random.default_rng(0)
@@ -110,7 +110,7 @@ def extracted(tmp_path, files):
 @pytest.mark.parametrize("version", VERSIONS)
 def test_both_versions_packed_and_extracted(tmp_path, version):
     for write in (packed, extracted):
-        parts = read_archive(write(tmp_path, VERSIONS[version]()))
+        parts = read_images(write(tmp_path, VERSIONS[version]()))
         for which, size in SIZES.items():
             images = parts[f"{which}_x"]
             assert images.shape == (size, 32, 32, 3)
@@ -139,7 +139,7 @@ def test_no_code_is_run(tmp_path, monkeypatch, part, protocol):
     monkeypatch.chdir(tmp_path)
     files = published() | {"test": pickle.dumps(content("test", data=part), protocol=protocol)}
     with pytest.raises(ValueError, match=r"test is no pickle of plain arrays: it names \w+\.(mkdir|eval),"):
-        read_archive(extracted(tmp_path, files))
+        read_images(extracted(tmp_path, files))
     assert not (tmp_path / "ran").exists()
 
 
@@ -149,9 +149,9 @@ def test_a_pickle_changes_nothing_that_it_names(tmp_path, name):
     state = pickle.dumps((None, {"__defaults__": (1,)}), protocol=2)[2:-1]
     files = published()
     with pytest.raises(ValueError, match="no pickle of plain arrays"):
-        read_archive(extracted(tmp_path, files | {"test": b"\x80\x02c" + name + b"\n" + state + b"b."}))
+        read_images(extracted(tmp_path, files | {"test": b"\x80\x02c" + name + b"\n" + state + b"b."}))
     assert np._core.numeric._frombuffer.__defaults__ != (1,)
-    assert len(read_archive(packed(tmp_path, files))["test_x"]) == SIZES["test"]
+    assert len(read_images(packed(tmp_path, files))["test_x"]) == SIZES["test"]
 
 
 ENDLESS = []
@@ -183,12 +183,12 @@ def test_wrong_pickles(tmp_path, changes, sentence):
 def test_truncated_pickles(tmp_path, lost):
     files = published()
     with pytest.raises(ValueError, match="test is no pickle"):
-        read_archive(extracted(tmp_path, files | {"test": files["test"][:-lost]}))
+        read_images(extracted(tmp_path, files | {"test": files["test"][:-lost]}))
 
 
 def test_a_pickle_without_labels(tmp_path):
     with pytest.raises(ValueError, match="test has no 'fine_labels'"):
-        read_archive(extracted(tmp_path, published() | {"test": pickle.dumps({"data": PIXELS["test"]})}))
+        read_images(extracted(tmp_path, published() | {"test": pickle.dumps({"data": PIXELS["test"]})}))
 
 
 def test_wrong_records(tmp_path):
@@ -196,10 +196,10 @@ def test_wrong_records(tmp_path):
     for data in (binary("test")[:-1], b""):
         (folder / "test.bin").write_bytes(data)
         with pytest.raises(ValueError, match=r"cifar-100: test must be records of 3074 bytes, but has \d+ bytes"):
-            read_archive(folder)
+            read_images(folder)
     (folder / "test.bin").unlink()
     with pytest.raises(ValueError, match=r"must hold a file test \(the python version\) or test.bin"):
-        read_archive(folder)
+        read_images(folder)
 
 
 def linked(tmp_path):
@@ -248,24 +248,17 @@ def a_sparse_member(tmp_path):
 
 def a_bomb(tmp_path):
     """A file of zeros, packed, whose header says that they are an extended header, which is read before all else."""
-    path = tmp_path / "header.tar.bz2"
+    path = tmp_path / "header.tar.gz"
     entry = tarfile.TarInfo("train")
     entry.type, entry.size = tarfile.XHDTYPE, TOO_MUCH
-    packer = bz2.BZ2Compressor(1)
-    path.write_bytes(packer.compress(entry.tobuf()) + packer.compress(bytes(TOO_MUCH)) + packer.flush())
+    path.write_bytes(gzip.compress(entry.tobuf() + bytes(TOO_MUCH)))
     return path
 
 
 @pytest.mark.parametrize("write", [a_sparse_member, a_bomb])
 def test_what_unpacks_to_more_than_the_images_is_refused(tmp_path, monkeypatch, write):
-    monkeypatch.setattr(cifar100_archives, "MOST", LIMIT)
+    monkeypatch.setattr(cifar100, "MOST", LIMIT)
     path = write(tmp_path)
     assert path.stat().st_size < 2**14
     with pytest.raises(ValueError, match="unpacks to"):
         make_problem("cifar100", path)
-
-
-def test_an_archive_of_many_members_is_not_read_to_its_end(tmp_path):
-    files = {f"other-{k}": b"" for k in range(1001)} | binaries()
-    with pytest.raises(ValueError, match="must hold a file train"):
-        read_archive(packed(tmp_path, files))

@@ -19,9 +19,8 @@ from ata_gym.cli import app
 from ata_gym.training import METHODS, Trainer, run_method
 from ata_gym.training.problems.quadratic import Quadratic
 from ata_gym.training.studies import comparison
-from ata_gym.training.studies.comparison import DEFAULT, GIVEN, GRID, THEORY, MethodChoice
+from ata_gym.training.studies.comparison import DEFAULT, GIVEN, GRID, THEORY, Comparison, MethodChoice
 from ata_gym.training.studies.curves import (
-    Goal,
     LossReading,
     coinciding,
     draw,
@@ -30,8 +29,8 @@ from ata_gym.training.studies.curves import (
     goal,
     losses_on_clocks,
 )
-from ata_gym.training.studies.kept_trajectory import tune_policies
-from ata_gym.training.studies.loss_report import draw_methods, to_goal
+from ata_gym.training.studies.kept_trajectory import Training, keep_trajectory
+from ata_gym.training.studies.loss_study import draw_methods
 from tests.flips import unseen
 
 ROUNDS, BUDGET = 20, 5
@@ -157,12 +156,12 @@ def test_methods_do_not_play_workers_that_are_drawn_anew(tmp_path):
 def test_no_ratio_is_shown_where_learning_rates_differ_in_kind(policies, compared):
     choices = [MethodChoice.parse(text) for text in ("rennala", "asgd=0.1", "ringmaster=theory")]
     choices.append(MethodChoice.parse("ssp").at_each_rate()[0])
-    unlike = comparison.without_ratio(choices, policies)
+    unlike = comparison.other_kinds(choices, policies)
     assert {choice.label for choice in choices} - unlike.keys() == compared
     frame = pl.DataFrame({"loss": [1.0, 0.5], "runtime": [1.0, 2.0], "total_worker_time": [1.0, 2.0]})
-    frames = dict.fromkeys(choices, frame)
     records = clocks([1, 2], ofta=1.0).with_columns(regret=pl.lit(None, pl.Float64), support=1)
-    summary = to_goal(records, Goal(0.5, 2), replace(EXPERIMENT, rounds=2), EXACT, frames, unlike)
+    experiment, methods = replace(EXPERIMENT, rounds=2), dict.fromkeys(choices, frame)
+    summary = Comparison(experiment, trajectory([1.0, 0.5]), EXACT, methods, records, unlike).summary()
     ratios = summary.filter(pl.col("quantity").str.contains("/")).drop_nulls("mean")
     assert set(ratios["policy"]) == {"ofta", *compared}
     assert summary.filter(quantity="runtime")["mean"].null_count() == 0
@@ -215,18 +214,19 @@ def test_tuned_policies_are_compared_with_tuned_methods(tmp_path):
     assert json.loads((tmp_path / "config.json").read_text())["lr"] == list(GRID)
 
 
-def test_the_lowest_loss_is_chosen_where_no_rate_reaches_a_hundredth_of_the_first(tmp_path):
-    def train(trainer, _where):
+def test_the_lowest_loss_is_chosen_where_no_rate_reaches_a_hundredth_of_the_first(tmp_path, monkeypatch):
+    def train(_self, trainer, *_):
         losses = {GRID[0]: [1.0, 0.9, 0.3], GRID[3]: [1.0, 0.2, 0.4], GRID[5]: [1.0, 0.5, 0.2]}
         if trainer.optimizer_choice.lr not in losses:
             raise FloatingPointError("the training loss is inf")
         return trajectory(losses[trainer.optimizer_choice.lr])
 
+    monkeypatch.setattr(Training, "train", train)
     quadratic = Trainer("quadratic", 8, clip_norm=3.0)
-    found, trainer, where = tune_policies(quadratic, 3, tmp_path, train)
-    assert found["loss"].to_list() == [None, 1.0, 0.2, 0.4]
-    assert trainer.config() == quadratic.config() | {"lr": GRID[3]}
-    assert where == tmp_path / f"{GRID[3]:g}"
+    found = keep_trajectory(Training("quadratic", tune=True), quadratic, {"rounds": 3}, tmp_path)
+    assert found.trajectory["loss"].to_list() == [None, 1.0, 0.2, 0.4]
+    assert found.trainer.config() == quadratic.config() | {"lr": GRID[3]}
+    assert found.where == tmp_path / "rates" / f"{GRID[3]:g}"
 
 
 def test_a_tuning_that_is_stopped_goes_on_to_the_same_bytes(tmp_path, contents, steps):
@@ -277,13 +277,12 @@ def test_what_is_never_reached_is_null(tmp_path):
     frame = comparison.run_once(entry, Trainer("quadratic", BUDGET, lr=0.1), EXPERIMENT, folder)
     assert "suboptimality" in frame.columns
     reading = LossReading.of(Quadratic(), ROUNDS)
-    curves = comparison.method_curves({entry: frame}, EXPERIMENT, reading)
+    never, soon = (Comparison(EXPERIMENT, trajectory([level]), reading, {entry: frame}) for level in (-1.0, 1e9))
+    curves = never.method_curves()
     assert curves["round"][-1] == len(frame)
     assert curves["loss"].is_finite().all()
-    goals = (Goal(level, 7) for level in (-1.0, 1e9))
-    never, soon = (comparison.reached({entry: frame}, goal, EXPERIMENT, reading) for goal in goals)
-    assert never.row(0) == ("mindflayer", 0, 7, None, None)
-    assert soon.row(0) == ("mindflayer", 0, 7, curves["runtime"][0], curves["total_worker_time"][0])
+    assert never.reached(entry) == (None, None)
+    assert soon.reached(entry) == (curves["runtime"][0], curves["total_worker_time"][0])
 
 
 def test_every_method_has_a_line_of_its_own():

@@ -8,7 +8,7 @@ import pytest
 from ata_gym.bench.experiment.store import open_folder
 from ata_gym.training import Trainer
 from ata_gym.training.problems.quadratic import Quadratic
-from ata_gym.training.studies.published.compiled_quadratic import CompiledQuadratic
+from ata_gym.training.studies.published.quadratic_figure import CompiledQuadratic
 from ata_gym.training.studies.trajectory import train_once
 
 

@@ -10,18 +10,25 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from ata_gym.bench.experiment.experiment import Experiment
+from ata_gym.bench.experiment.jobs import USUAL
 from ata_gym.cli import app
 from ata_gym.pools import trace
 from ata_gym.training import Trainer, TrainingWrapper, make_problem
-from ata_gym.training.studies.device_training import MEASURED, DeviceStudy
+from ata_gym.training.studies.device_training import MEASURED, train_on_devices
+from ata_gym.training.studies.kept_trajectory import Training
 
 ROUNDS, BUDGET, WORKERS = 8, 5, "cpu:1,cpu:2,cpu"
 POLICIES = ["ofta", "ata", "gta"]
 
 
-def train(out, policies=POLICIES, trainer=None, workers=WORKERS, progress=lambda *_: None, **kwargs):
-    study = DeviceStudy(workers, policies, ROUNDS, **({"problem": "digits"} | kwargs))
-    return study.run(trainer or Trainer("digits", BUDGET), out, progress)
+def train(out, policies=POLICIES, trainer=None, workers=WORKERS, progress=lambda *_: None, **more):
+    price, problem = more.pop("price", 0.0), more.pop("problem", "digits")
+    experiment = Experiment.on_scenario("icml2025-regret", rounds=ROUNDS, seeds=1, price=price)
+    training = Training(problem, effort=USUAL._replace(**more))
+    return train_on_devices(
+        workers, policies, trainer or Trainer("digits", BUDGET), experiment, training, out, progress
+    )
 
 
 def records(out, policy):

@@ -18,7 +18,7 @@ from ata_gym.bench.experiment.run import PolicyRun
 from ata_gym.cli import app
 from ata_gym.training import Trainer
 from ata_gym.training.studies.published import quadratic_figure
-from ata_gym.training.studies.published.compiled_quadratic import CompiledQuadratic
+from ata_gym.training.studies.published.quadratic_figure import CompiledQuadratic
 from ata_gym.training.studies.trajectory import deterministic
 from tests.flips import unseen
 
