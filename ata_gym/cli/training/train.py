@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ata_gym.bench.progress import progress_bars
 from ata_gym.cli import completion, options
 from ata_gym.cli.console import command_line, say_error, say_files, show_report
 from ata_gym.cli.studies.report import end_with, show_with_page
@@ -139,7 +138,6 @@ def train(
     from ata_gym.training.trainer.trainer import Trainer  # noqa: PLC0415
 
     effort = options.checked_effort(1, save_every, rerun_changed)
-    training = Training(problem, data, threads, evaluate_every, tensorboard=tensorboard, effort=effort)
     names = options.split_names(policies)
     options.unrecorded(scenario, "train")
     experiment = replace(Experiment.on_scenario(scenario, rounds=rounds, seeds=1, seed=seed), points=_POINTS)
@@ -157,16 +155,14 @@ def train(
             found, experiment.scenario.budget, optimizer=optimizer, lr=rate, schedule=schedule,
             micro_batch=micro_batch, precision=precision, compile=compile_, graphs=graphs, device=device, seed=seed,
         )  # fmt: skip
+    training = Training(problem, data, threads, evaluate_every, kind == TUNED, tensorboard, effort)
     not_of_devices = {"--methods": bool(methods), "--tensorboard": tensorboard, "--tune": tune}
     not_of_devices |= {"--threads": threads != 1, "--evaluate-every": evaluate_every is not None}
     if _on_devices(clock, workers, not_of_devices):
         from ata_gym.training.studies.device_training import train_on_devices  # noqa: PLC0415 - it takes seconds
 
-        with named_failure(f"the problem {problem}"), progress_bars(dict.fromkeys(names, rounds)) as update:
-            report = train_on_devices(workers, names, trainer, experiment, training, out, update)
-        show_report(report)
+        show_report(train_on_devices(workers, names, trainer, experiment, training, out))
         return
-    training = replace(training, tune=kind == TUNED)
     _show(LossStudy(experiment, names, trainer, training, kind, choices, tune).run(out, command_line()))
 
 

@@ -32,12 +32,9 @@ class WorkerClock:
     def __init__(self, pool: Pool, seed: int, time_limit: Floats | float = np.inf) -> None:
         self._distributions, self._key = pool.distributions, stream_keys(seed)  # the stream of the task times of an env
         self._limit = np.broadcast_to(np.asarray(time_limit, np.float64), pool.n)
-        self.started = np.zeros(pool.n, np.int64)
-        """(n,) tasks that each worker has started."""
-        self.update = np.zeros(pool.n, np.int64)
-        """(n,) server updates when each worker's last task started."""
-        self.over = False
-        """Whether a task was started for which the pool's recorded times did not suffice."""
+        self.started = np.zeros(pool.n, np.int64)  # tasks that each worker has started
+        self.update = np.zeros(pool.n, np.int64)  # server updates when each worker's last task started
+        self.over = False  # whether a task was started for which the pool's recorded times did not suffice
         self._ends, self._finishes = np.full(pool.n, np.inf), np.zeros(pool.n, np.bool_)
         self._past_runtime = self._past_worker_time = self._now = 0.0
         self._period = 0  # updates when it began

@@ -22,29 +22,20 @@ class EndedTask(NamedTuple):
     """A task that has ended: one stochastic gradient."""
 
     worker: int
-    update: int
-    """The number of server updates when it started."""
-    weights: Weights
-    """The weights that it started from, where its gradient is taken."""
-    finished: bool
-    """Whether the gradient was computed; otherwise the task was given up at its time limit."""
+    update: int  # the number of server updates when it started
+    weights: Weights  # the weights that it started from, where its gradient is taken
+    finished: bool  # whether the gradient was computed; otherwise the task was given up at its time limit
 
 
 class UpdateRecord(NamedTuple):
     """The state of a run right after an update; every count and time is from the start on."""
 
-    update: int
-    """The number k of server updates."""
-    runtime: float
-    """The time since the start, in the pool's units."""
-    total_worker_time: float
-    """How long all workers were busy, cancelled tasks included."""
-    computed: int
-    """Gradients that workers have finished."""
-    used: int
-    """Gradients that updates have used."""
-    loss: float
-    """Mean loss of this update's gradients, where they were taken; NaN for an update without any."""
+    update: int  # the number k of server updates
+    runtime: float  # the time since the start, in the pool's units
+    total_worker_time: float  # how long all workers were busy, cancelled tasks included
+    computed: int  # gradients that workers have finished
+    used: int  # gradients that updates have used
+    loss: float  # mean loss of this update's gradients, where they were taken; NaN for an update without any
 
 
 class ParameterServer:
@@ -120,17 +111,13 @@ class Method(ABC):
     / eps)), for variance sigma^2 and accuracy eps.
     """
 
-    source: ClassVar[str] = ""
-    """The publication that it comes from."""
-    family: ClassVar[str] = "other"
-    """The family of methods with which it is drawn."""
+    source: ClassVar[str] = ""  # the publication that it comes from
+    family: ClassVar[str] = "other"  # the family of methods with which it is drawn
 
     def __init__(self, pool: Pool, budget: int) -> None:
         self.pool, self.budget = pool, whole_number("budget", budget)
-        self.workers: Ints = np.arange(pool.n)
-        """The workers that take part, by default all."""
-        self.time_limit: Floats | float = np.inf
-        """The time after which a task is given up: one for all workers, or one for each, shape (n,)."""
+        self.workers: Ints = np.arange(pool.n)  # those that take part
+        self.time_limit: Floats | float = np.inf  # after which a task is given up, for all workers or for each, (n,)
 
     @classmethod
     def summary(cls) -> str:
@@ -156,3 +143,19 @@ class Method(ABC):
 
     def proceed(self, server: ParameterServer) -> None:  # noqa: B027 - most methods have nothing to do here
         """Make at most one update that needs no further task; called after each update. By default there is none."""
+
+
+def best_group(times: Floats, chances: Floats, gradients: int) -> tuple[Ints, float]:
+    """The fastest m workers, m minimising t(m) = (S + sum_{j <= m} p_j) / sum_{j <= m} p_j / c_j, and that time.
+
+    Worker j tries every c_j, and succeeds with chance p_j; workers are sorted by c. Source: MindFlayer SGD (UAI 2025);
+    with p = 1 it is the m* of Naive Optimal ASGD, as Ringmaster ASGD (ICML 2025) defines it.
+
+    >>> best_group(np.array([9.0, 1.0, 2.0]), np.ones(3), gradients=3)
+    (array([1, 2]), 3.3333333333333335)
+    """
+    order = np.argsort(times, kind="stable")
+    p, c = chances[order], times[order]
+    needed = (gradients + np.cumsum(p)) / np.cumsum(p / c)
+    last = int(np.argmin(needed))
+    return order[: last + 1], float(needed[last])

@@ -141,8 +141,7 @@ class MethodResult:
     computed: Ints
     used: Ints
     loss: Floats
-    model: nn.Module
-    """The model with its final weights."""
+    model: nn.Module  # with its final weights
 
 
 def run_method(

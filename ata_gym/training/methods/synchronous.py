@@ -6,8 +6,7 @@ import numpy as np
 
 from ata_gym.pools import Pool
 from ata_gym.pools.families import FAMILIES
-from ata_gym.training.methods.method import EndedTask, Method, ParameterServer
-from ata_gym.training.methods.theory import best_group, workers_to_await
+from ata_gym.training.methods.method import EndedTask, Method, ParameterServer, best_group
 from ata_gym.typing import Floats, Ints
 from ata_gym.utils.validation import whole_number
 
@@ -26,8 +25,7 @@ class Rennala(Method):
 
     def __init__(self, pool: Pool, budget: int) -> None:
         super().__init__(pool, budget)
-        self.m = self.budget
-        """Gradients of a step."""
+        self.m = self.budget  # gradients of a step
         self._collected: list[EndedTask] = []
 
     @property
@@ -52,6 +50,19 @@ class Rennala(Method):
         """Collect, and let the worker go on; after the step all workers start at the new weights."""
         stepped = self.collect(server, task)
         server.start(self.workers if stepped else [task.worker])
+
+
+def workers_to_await(times: Floats, gradients: int) -> int:
+    """How many of n workers a synchronous update should wait for: argmin_m tau_(m) (1 + S / m), tau sorted.
+
+    Worked out here from the time of minibatch SGD with fixed task times, tau_(m) (L Delta / eps) (1 + sigma^2 / (m
+    eps)), with S = sigma^2 / eps.
+
+    >>> workers_to_await(np.array([1.0, 1.1, 50.0]), gradients=10)
+    2
+    """
+    m = np.arange(1, len(times) + 1)
+    return int(m[np.argmin(np.sort(times) * (1 + gradients / m))])
 
 
 class MSynchronous(Rennala):
@@ -162,12 +173,10 @@ class MindFlayer(Method):
         super().__init__(pool, budget)
         self.time_limit, self.chances = median_limits(pool)
         workers, time = best_group(self.time_limit, self.chances, self.budget)
-        self.trials: Ints = np.zeros(pool.n, np.int64)
-        """(n,) trials B_i of each worker in an iteration."""
+        self.trials: Ints = np.zeros(pool.n, np.int64)  # B_i of each worker in an iteration
         enough = time / self.time_limit[workers] - 1
         self.trials[workers] = np.ceil(enough - 1e-9)  # a whole number stays one despite rounding
-        self.expected = float(self.chances @ self.trials)
-        """Expected successes of an iteration."""
+        self.expected = float(self.chances @ self.trials)  # successes of an iteration
 
     @property
     def gradients(self) -> float:

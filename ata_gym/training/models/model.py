@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 import torch
 from torch import Tensor, nn
@@ -97,7 +97,7 @@ class Buffers:
                     part.copy_(values)
 
 
-class accepting:  # noqa: N801 - a context, as a class since that takes a third of the time of a generator
+class accepting(AbstractContextManager[None]):  # noqa: N801 - a context, as a class since that takes a third of the time of a generator
     """Turn torch's errors about shapes, types and classes, where a model meets a problem's data, into a ``ValueError``.
 
     >>> with accepting("mine"):
@@ -109,9 +109,6 @@ class accepting:  # noqa: N801 - a context, as a class since that takes a third 
 
     def __init__(self, problem: str) -> None:
         self._problem = problem
-
-    def __enter__(self) -> None:
-        pass
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         if not isinstance(error, RuntimeError | TypeError | IndexError):

@@ -18,6 +18,7 @@ from ata_gym.bench.experiment.experiment import Experiment, plural
 from ata_gym.bench.experiment.outdated import Made, check_code
 from ata_gym.bench.experiment.provenance import Provenance, merged, provenance
 from ata_gym.bench.experiment.store import Folder, begin, discard, finished, open_folder, read_frame, write_frame
+from ata_gym.bench.progress import progress_bars
 from ata_gym.bench.report.report import Report, write
 from ata_gym.bench.report.table import LEFT, Table, markdown, right
 from ata_gym.pools import Pool, trace
@@ -29,6 +30,7 @@ from ata_gym.training.studies.kept_trajectory import Training
 from ata_gym.training.studies.trajectory import made_by_problem, training_config
 from ata_gym.training.trainer.trainer import Trainer
 from ata_gym.training.wrapper import TrainingWrapper
+from ata_gym.utils.errors import named_failure
 from ata_gym.utils.signals import stop_requested
 from ata_policies.steps import decide, play_on
 
@@ -40,13 +42,7 @@ _RECORDED = ("loss", "runtime", "total_worker_time")
 
 
 def train_on_devices(
-    workers: str,
-    policies: Sequence[str],
-    trainer: Trainer,
-    experiment: Experiment,
-    training: Training,
-    out: Path,
-    progress: Callable[[str, int], None] = lambda _policy, _rounds: None,
+    workers: str, policies: Sequence[str], trainer: Trainer, experiment: Experiment, training: Training, out: Path
 ) -> Report:
     """Let policies train a model from the same weights, each with its tasks run and timed on real workers.
 
@@ -58,8 +54,6 @@ def train_on_devices(
     - ``policies``: names of policies for allocations or races.
     - ``trainer``: one for ``DeviceClock``; its seed is that of the policies, too.
     - ``experiment``, ``training``: their rounds, price, problem, data and effort count.
-    - ``progress``: called after every round with the policy and the number of rounds that it has played.
-
     Returns the report on the clocks and losses after the last round. Raises ValueError for wrong workers, a policy that
     cannot play, a loss that is not finite, or a folder of something else; MemoryError if a device has not enough memory
     for a task; and KeyboardInterrupt on Ctrl-C, after a checkpoint.
@@ -74,11 +68,12 @@ def train_on_devices(
     made = [_made(policy, folder, by) for policy in policies]
     check_code([Made(training.problem, (measured,), by), *made], training.effort.rerun_changed)
     try:
-        scenario = Scenario(_measured_pool(clock, measured, by), trainer.budget, rounds, price=price)
-        with stop_requested() as stop:
-            for one in made:
-                if not stop():
-                    _train(one, clock, scenario, partial(progress, one.name), training.effort.save_every, stop)
+        with named_failure(f"the problem {training.problem}"), progress_bars(dict.fromkeys(policies, rounds)) as update:
+            scenario = Scenario(_measured_pool(clock, measured, by), trainer.budget, rounds, price=price)
+            with stop_requested() as stop:
+                for one in made:
+                    if not stop():
+                        _train(one, clock, scenario, partial(update, one.name), training.effort.save_every, stop)
     except FloatingPointError as error:
         raise ValueError(str(error)) from error
     return _report({policy: read_frame(folder.result(policy)) for policy in policies}, clock, scenario, out)

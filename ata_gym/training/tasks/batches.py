@@ -6,7 +6,7 @@ import random
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,20 +17,11 @@ from ata_gym.simulation.keys import derive_keys
 _BATCH, _EPOCH = 0, 1  # purposes of keys
 
 
-class Batches(Protocol):
-    """The batches t = 0, 1, ... of the whole training; a new epoch begins when one ends.
-
-    Its content depends on the key and on t alone: what a shuffling sampler draws is keyed by the epoch, and what the
-    dataset and the collate function draw, from torch, NumPy or ``random``, by t. Global generators stay as they are.
-    """
-
-    def __getitem__(self, t: int) -> Any:
-        """Batch t; asking for t + 1 next costs least."""
-
-
 def keyed_batches(source: Any, key: int) -> Batches:
-    """The keyed order of a ``DataLoader``, a sequence of batches, or an iterable that can be iterated again.
+    """The batches t = 0, 1, ... of a ``DataLoader``, a sequence, or an iterable that can be iterated again, in epochs.
 
+    A batch depends on the key and on t alone: what a shuffling sampler draws is keyed by the epoch, and what the
+    dataset and the collate function draw, from torch, NumPy or ``random``, by t. Global generators stay as they are.
     The loader's worker processes, its pinned memory and its collate function are used. Of an ``IterableDataset``, or
     another iterable, the batches before t are read and dropped where t does not follow the one asked for last.
 
@@ -211,3 +202,6 @@ def _preserved() -> Iterator[None]:
         torch.default_generator.set_state(states[0])
         random.setstate(states[1])
         np.random.set_state(states[2])  # noqa: NPY002
+
+
+Batches = _Listed | _Loaded | _Streamed

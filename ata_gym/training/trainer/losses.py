@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -26,40 +25,17 @@ Loss = Callable[[nn.Module, Any], Tensor]  # a function of a model and the data 
 Compute = Callable[[nn.Module], Tensor]  # the same of a model alone
 
 
-class Losses(Protocol):
-    """The losses of a problem or of ``Tasks``, as the trainer uses them."""
-
-    @property
-    def chunk(self) -> int | None:
-        """How many tasks have one forward and backward pass together; None for all of a round."""
-
-    def check(self, model: nn.Module) -> None:
-        """Raise ValueError if the tasks computed at once would not have the gradients that they have alone."""
-
-    def draw(self, problem: Any, round_index: int, first: int, tasks: Sequence[int]) -> Any:
-        """The data of some tasks of a round, whose task 0 is number ``first`` of the whole training.
-
-        ``problem`` is the one of the trainer, or a copy of it on another device.
-        """
-
-    def mean(self, model: nn.Module, batch: Any, tasks: int) -> Tensor:
-        """The mean loss of the tasks in what ``draw`` gave, at least in float32."""
-
-    def each(self, problem: Any, model: nn.Module, batch: Any, tasks: int) -> Tensor:
-        """The loss of each task in what ``draw`` gave, shape (tasks,); problem and model may be on another device."""
-
-
 class FusedLosses:
     """The losses of a problem: sample s of task b in round k is drawn from a key of (k, b m + s), m samples a task."""
 
     def __init__(self, problem: Problem, settings: TrainingSettings, key: Keys) -> None:
-        self.chunk = settings.chunk
+        self.chunk = settings.chunk  # how many tasks have a pass together; None for all of a round
         self._problem, self._key, self._size = problem, key, settings.micro_batch
         self._precision = settings.precision
         self._loss = _compiled(problem.loss, settings)
 
     def check(self, model: nn.Module) -> None:
-        """Compare the losses of four samples in one batch with their losses in two batches."""
+        """ValueError if four samples in one batch have not the losses that they have in two batches."""
 
         def of(tasks: Sequence[int]) -> Compute:
             samples = derive_keys(self._key, 0, np.array(tasks))
@@ -74,20 +50,23 @@ class FusedLosses:
             )
 
     def draw(self, problem: Problem, round_index: int, first: int, tasks: Sequence[int]) -> Any:
-        """The samples of the tasks; ``first`` does not matter, since they are drawn with replacement."""
+        """The samples of some tasks of a round; ``problem`` is the trainer's, or a copy of it on another device.
+
+        Task 0 is number ``first`` of the whole training, which does not matter: they are drawn with replacement.
+        """
         samples = (np.array(tasks)[:, None] * self._size + np.arange(self._size)).ravel()
         return problem.draw(derive_keys(self._key, round_index, samples))
 
     def mean(self, model: nn.Module, batch: Any, tasks: int) -> Tensor:
-        """The mean over all samples."""
+        """The mean loss of the tasks in what ``draw`` gave, at least in float32."""
         return self._of_tasks(self._loss, model, batch, tasks).mean()
 
     def each(self, problem: Problem, model: nn.Module, batch: Any, tasks: int) -> Tensor:
-        """The loss of each task, from one forward pass."""
+        """The loss of each task in what ``draw`` gave, shape (tasks,); problem and model may be on another device."""
         return self._of_tasks(problem.loss, model, batch, tasks)
 
     def _of_tasks(self, loss: Any, model: nn.Module, batch: Any, tasks: int) -> Tensor:
-        with _precision(model, self._precision), accepting(self._problem.name):
+        with autocast(model, self._precision), accepting(self._problem.name):
             losses = loss(model, batch)
         shape = (tasks * self._size,)
         if not isinstance(losses, Tensor) or losses.shape != shape:
@@ -115,7 +94,7 @@ class SeparateLosses:
         self._loss = _compiled(tasks.loss, settings)
 
     def check(self, model: nn.Module) -> None:
-        """If the first tasks of a chunk can be joined, compare the loss of the joined tasks with their mean loss."""
+        """ValueError if the first tasks of a chunk can be joined, and then have another loss than their mean."""
         batches = [] if self.chunk == 1 else self.draw(self._tasks, 0, 0, range(self.chunk))
         if len(batches) == 0 or joined(batches) is None:
             return
@@ -139,7 +118,7 @@ class SeparateLosses:
 
     def mean(self, model: nn.Module, batch: list[Any], tasks: int) -> Tensor:
         """The mean of the tasks' losses."""
-        with _precision(model, self._precision):
+        with autocast(model, self._precision):
             if tasks == 1:
                 return self._loss(model, batch[0])
             if (whole := joined(batch)) is not None:
@@ -149,7 +128,7 @@ class SeparateLosses:
     def each(self, problem: Tasks, model: nn.Module, batch: list[Any], tasks: int) -> Tensor:
         """The loss of each task, from a forward pass for each."""
         versions = [part._version for part in model.buffers()]
-        with _precision(model, self._precision):
+        with autocast(model, self._precision):
             losses = torch.stack([problem.loss(model, one) for one in batch])
         if [part._version for part in model.buffers()] != versions:
             raise ValueError(
@@ -158,10 +137,6 @@ class SeparateLosses:
                 "eval() on those layers, or train on the times of a pool"
             )
         return losses
-
-
-def _precision(model: nn.Module, name: str) -> AbstractContextManager[Any]:
-    return nullcontext() if name == "float32" else autocast(model, name)
 
 
 def _compiled(loss: Loss, settings: TrainingSettings) -> Loss:

@@ -28,7 +28,7 @@ from ata_gym.training.models.model import (
 )
 from ata_gym.training.problem import Problem, make_problem
 from ata_gym.training.tasks.tasks import Tasks
-from ata_gym.training.trainer.losses import FusedLosses, Losses, SeparateLosses
+from ata_gym.training.trainer.losses import FusedLosses, SeparateLosses
 from ata_gym.training.trainer.optimizers import find_optimizer, find_schedule
 from ata_gym.training.trainer.settings import TrainingSettings
 from ata_gym.typing import Floats
@@ -242,7 +242,7 @@ class Trainer:
     def _key(self, round_index: int, purpose: int) -> int:
         return int(derive_keys(self._torch_key, round_index, purpose))
 
-    def _find_losses(self, problem: Problem | Tasks) -> Losses:
+    def _find_losses(self, problem: Problem | Tasks) -> FusedLosses | SeparateLosses:
         if isinstance(problem, Tasks):
             return SeparateLosses(problem, self.settings, int(self._gradient_key))
         return FusedLosses(problem, self.settings, self._gradient_key)

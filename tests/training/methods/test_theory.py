@@ -9,8 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ata_gym.pools import deterministic, exponential, gamma, log_normal, pareto, trace
-from ata_gym.training.methods import METHODS, MethodRun, theory
-from ata_gym.training.methods.synchronous import median_limits
+from ata_gym.training.methods import METHODS, MethodRun
+from ata_gym.training.methods.asynchronous import longest_delay
+from ata_gym.training.methods.method import best_group
+from ata_gym.training.methods.synchronous import median_limits, workers_to_await
 from ata_gym.training.problems.quadratic import Quadratic
 
 ACCURACY = 0.3
@@ -63,7 +65,7 @@ def test_the_best_group_is_the_best_of_all_groups(times, budget, chance):
     c, p = np.array(times), np.array([1.0] + [chance] * (len(times) - 1))
     groups = [list(group) for size in range(1, len(c) + 1) for group in itertools.combinations(range(len(c)), size)]
     best = min((budget + p[group].sum()) / (p[group] / c[group]).sum() for group in groups)
-    workers, time = theory.best_group(c, p, budget)
+    workers, time = best_group(c, p, budget)
     assert time == pytest.approx(best)
     assert (np.diff(c[workers]) >= 0).all()
 
@@ -79,7 +81,7 @@ def test_waiting_for_the_best_number_of_workers():
     times, budget = np.array([4.0, 1.0, 9.0, 1.5]), 6
     costs = [np.sort(times)[m - 1] * (1 + budget / m) for m in range(1, 5)]
     chosen = [METHODS[name](deterministic(times), budget).m for name in ("m-synchronous", "backup-workers")]
-    assert [theory.workers_to_await(times, budget), *chosen] == 3 * [1 + np.argmin(costs)]
+    assert [workers_to_await(times, budget), *chosen] == 3 * [1 + np.argmin(costs)]
 
 
 @settings(max_examples=15)
@@ -94,7 +96,7 @@ def test_no_delay_is_longer_than_said_if_task_times_are_fixed(times):
 
     for _ in itertools.islice(MethodRun(Watched, deterministic(times), Quadratic(2), budget=1), 40):
         pass
-    assert max(delays) <= theory.longest_delay(np.array(times))
+    assert max(delays) <= longest_delay(np.array(times))
 
 
 def test_median_limits():

@@ -22,7 +22,7 @@ ROUNDS, BUDGET, WORKERS = 8, 5, "cpu:1,cpu:2,cpu"
 POLICIES = ["ofta", "ata", "gta"]
 
 
-def train(out, policies=POLICIES, trainer=None, workers=WORKERS, progress=lambda *_: None, **more):
+def train(out, policies=POLICIES, trainer=None, workers=WORKERS, progress=None, **more):
     price, problem = more.pop("price", 0.0), more.pop("problem", "digits")
     experiment = Experiment.on_scenario("icml2025-regret", rounds=ROUNDS, seeds=1, price=price)
     training = Training(problem, effort=USUAL._replace(**more))
