@@ -133,6 +133,7 @@ def train(
     from ata_gym.bench.experiment.experiment import Experiment  # noqa: PLC0415 - these imports take seconds
     from ata_gym.training.problem import make_problem  # noqa: PLC0415
     from ata_gym.training.studies.comparison import TUNED, rate_of_policies  # noqa: PLC0415
+    from ata_gym.training.studies.device_training import train_on_devices  # noqa: PLC0415
     from ata_gym.training.studies.kept_trajectory import Training  # noqa: PLC0415
     from ata_gym.training.studies.loss_study import LossStudy  # noqa: PLC0415
     from ata_gym.training.trainer.trainer import Trainer  # noqa: PLC0415
@@ -159,8 +160,6 @@ def train(
     not_of_devices = {"--methods": bool(methods), "--tensorboard": tensorboard, "--tune": tune}
     not_of_devices |= {"--threads": threads != 1, "--evaluate-every": evaluate_every is not None}
     if _on_devices(clock, workers, not_of_devices):
-        from ata_gym.training.studies.device_training import train_on_devices  # noqa: PLC0415 - it takes seconds
-
         show_report(train_on_devices(workers, names, trainer, experiment, training, out))
         return
     _show(LossStudy(experiment, names, trainer, training, kind, choices, tune).run(out, command_line()))
@@ -171,7 +170,7 @@ def _choices(methods: str, tune: bool) -> list[MethodChoice]:
     from ata_gym.training.studies.comparison import MethodChoice  # noqa: PLC0415 - it takes seconds
 
     choices = [MethodChoice.parse(text) for text in (options.split_names(methods, "method") if methods else ())]
-    if tune and all(choice.lr is not None for choice in choices):
+    if tune and all(choice.kind is not None for choice in choices):
         raise ValueError("--tune has nothing to tune where --lr and each method give a rate: leave --tune or --lr out")
     return choices
 

@@ -141,7 +141,7 @@ class MethodResult:
     computed: Ints
     used: Ints
     loss: Floats
-    model: nn.Module  # with its final weights
+    model: nn.Module  # after these updates; where ``runtime`` ended the run, after the one beyond it, too
 
 
 def run_method(

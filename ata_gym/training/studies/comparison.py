@@ -25,12 +25,10 @@ from ata_gym.training.studies.trajectory import deterministic
 from ata_gym.training.tasks.tasks import Tasks
 from ata_gym.training.trainer.trainer import Trainer
 
-GRID = tuple(5.0**power for power in range(-5, 5))
-"""The learning rates among which the experiments of Ringmaster ASGD (ICML 2025) choose each method's."""
+GRID = tuple(5.0**power for power in range(-5, 5))  # as in the experiments of Ringmaster ASGD (ICML 2025)
 
+# kinds of learning rates: clocks are compared where they are of one kind
 THEORY, GIVEN, TUNED, DEFAULT = "that of theory", "given", "tuned", "the problem's own"
-"""Kinds of learning rates: clocks are compared where they are of one kind."""
-
 _THEORY = "theory"
 
 
@@ -39,13 +37,13 @@ class MethodChoice:
     """A method of a comparison, with a learning rate if the user gives one, and its label in plots, tables and files.
 
     >>> MethodChoice.parse("ringmaster=0.01")
-    MethodChoice(label='ringmaster=0.01', method='ringmaster', lr=0.01, tuned=False)
+    MethodChoice(label='ringmaster=0.01', method='ringmaster', lr=0.01, kind='given')
     """
 
     label: str
     method: str
-    lr: float | str | None = None  # a number, ``"theory"`` for the step size that theory gives, or None for the default
-    tuned: bool = False  # whether the number is the best of a grid
+    lr: float | None = None  # None for the step size of theory, and for the default
+    kind: str | None = None  # the kind of its learning rate; None for one in proportion to that of the policies
 
     @classmethod
     def parse(cls, text: str) -> MethodChoice:
@@ -53,7 +51,7 @@ class MethodChoice:
         name, given, rate = text.partition("=")
         find_method(name)
         if rate == _THEORY:
-            return cls(text, name, rate)
+            return cls(text, name, kind=THEORY)
         try:
             lr = float(rate) if given else None
         except ValueError:
@@ -62,20 +60,13 @@ class MethodChoice:
             raise ValueError(
                 f"a method is NAME, NAME={_THEORY}, or NAME=RATE with a positive learning rate, not {text!r}"
             )
-        return cls(text, name, lr)
+        return cls(text, name, lr, GIVEN if given else None)
 
     def at_each_rate(self) -> list[MethodChoice]:
         """The choice at each learning rate of the grid, or as it is if it has a rate of its own."""
-        if self.lr is not None:
+        if self.kind is not None:
             return [self]
-        return [replace(self, label=f"{self.method}={lr:g}", lr=lr, tuned=True) for lr in GRID]
-
-    @property
-    def kind(self) -> str | None:
-        """The kind of its learning rate; None for one in proportion to that of the policies."""
-        if isinstance(self.lr, float):
-            return TUNED if self.tuned else GIVEN
-        return THEORY if self.lr == _THEORY else None
+        return [replace(self, label=f"{self.method}={lr:g}", lr=lr, kind=TUNED) for lr in GRID]
 
     def rate(self, experiment: Experiment, problem: Problem | Tasks, lr: float | None) -> float | None:
         """The learning rate beside a trainer of the policies with learning rate ``lr``.
@@ -90,11 +81,11 @@ class MethodChoice:
                 f"methods play one pool, and the workers of {experiment.scenario.name} are drawn anew in each episode: "
                 "leave the methods out, or choose another scenario"
             )
-        if isinstance(self.lr, float):
+        if self.lr is not None:
             return self.lr
         budget = experiment.scenario.budget
         method = find_method(self.method)(experiment.scenario.pool, budget)
-        if self.lr is None:
+        if self.kind is None:
             return None if lr is None else lr * method.gradients / budget
         constants: Any = problem
         try:
@@ -118,8 +109,7 @@ def rate_of_policies(
     if text is None:
         return (GRID[0], TUNED) if tune else (None, DEFAULT)
     if text == _THEORY:
-        choice = MethodChoice(f"--lr {_THEORY}", "rennala", _THEORY)
-        return choice.rate(experiment, problem, None), THEORY
+        return MethodChoice(f"--lr {_THEORY}", "rennala", kind=THEORY).rate(experiment, problem, None), THEORY
     try:
         return float(text), GIVEN
     except ValueError:

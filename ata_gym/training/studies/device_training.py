@@ -34,9 +34,7 @@ from ata_gym.utils.errors import named_failure
 from ata_gym.utils.signals import stop_requested
 from ata_policies.steps import decide, play_on
 
-MEASURED = 30
-"""Tasks of each worker that are timed before the first round, for policies that know something of the workers."""
-
+MEASURED = 30  # tasks of each worker that are timed at first, for policies that know something of the workers
 _PLAYED = ("ata_gym/TaskAllocation-v0", "ata_gym/TaskRace-v0")
 _RECORDED = ("loss", "runtime", "total_worker_time")
 
@@ -54,12 +52,15 @@ def train_on_devices(
     - ``policies``: names of policies for allocations or races.
     - ``trainer``: one for ``DeviceClock``; its seed is that of the policies, too.
     - ``experiment``, ``training``: their rounds, price, problem, data and effort count.
+
     Returns the report on the clocks and losses after the last round. Raises ValueError for wrong workers, a policy that
     cannot play, a loss that is not finite, or a folder of something else; MemoryError if a device has not enough memory
     for a task; and KeyboardInterrupt on Ctrl-C, after a checkpoint.
     """
     for policy in policies:
-        _check(policy)
+        env_id = ata_policies.load(policy).env_id
+        if env_id not in _PLAYED:
+            raise ValueError(f"{policy} plays {env_id}, and real workers run allocations and races: leave it out")
     clock, rounds, price = DeviceClock(trainer, workers), experiment.rounds, experiment.scenario.price
     names = [str(worker) for worker in clock.workers]
     ours = {"clock": "device", "workers": names, "rounds": rounds, "price": price}
@@ -77,12 +78,6 @@ def train_on_devices(
     except FloatingPointError as error:
         raise ValueError(str(error)) from error
     return _report({policy: read_frame(folder.result(policy)) for policy in policies}, clock, scenario, out)
-
-
-def _check(policy: str) -> None:
-    env_id = ata_policies.load(policy).env_id
-    if env_id not in _PLAYED:
-        raise ValueError(f"{policy} plays {env_id}, and real workers run allocations and races: leave it out")
 
 
 def _made(policy: str, folder: Folder, problem: Provenance) -> Made:

@@ -69,9 +69,9 @@ def start(env):
     return [part.detach() for part in copy.deepcopy(env.trainer._fresh).parameters()]
 
 
-@pytest.mark.parametrize(("name", "tolerance"), [("digits", 1e-3), ("quadratic", 1e-9)])
-def test_the_weights_are_those_of_the_pool_clock(name, tolerance):
-    both_clocks(make_problem(name), tolerance)
+def test_the_weights_are_those_of_the_pool_clock_on_one_device_and_on_several(several_devices):
+    both_clocks(make_problem("quadratic"), 1e-9)
+    both_clocks(make_problem("digits"), 1e-3, workers=several_devices)
 
 
 def same_ends(problem=None, **settings):
@@ -82,14 +82,6 @@ def same_ends(problem=None, **settings):
         ends.append(weights(env))
     for a, b in zip(*ends, strict=True):
         torch.testing.assert_close(a, b)
-
-
-def test_a_task_may_be_a_micro_batch():
-    same_ends(micro_batch=3)
-
-
-def test_the_weights_are_the_same_on_several_devices(several_devices):
-    both_clocks(make_problem("digits"), 1e-3, workers=several_devices)
 
 
 @pytest.mark.gpu
@@ -149,7 +141,7 @@ class Recorded:
         return next(self.times[work - 1]), 0.0
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(data=st.data())
 def test_a_round_of_given_times_is_that_of_the_simulation(data):
     n, budget = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 6))
@@ -183,12 +175,9 @@ def test_more_work_takes_longer():
     seen = [(feedback["worker"], feedback["duration"]) for _, feedback, *_ in steps]
     times = [np.concatenate([time[worker == i] for worker, time in seen]) for i in range(3)]
     assert times[2].min() > times[0].min()  # other processes make some of them longer
-    race = make("digits", env_id=IDS[1], workers=["cpu:1", "cpu:1", "cpu:20"])
-    results = [feedback["worker"] for _, feedback, *_ in play(race, ata_policies.make("gta", race), rounds=5)]
-    assert np.bincount(np.concatenate(results), minlength=3).argmin() == 2
 
 
-def test_parts_of_the_model_that_are_frozen_or_unused():
+def test_tasks_are_micro_batches_and_parts_of_the_model_frozen_or_unused():
     class Odd(nn.Module):
         def __init__(self):
             super().__init__()
@@ -198,7 +187,8 @@ def test_parts_of_the_model_that_are_frozen_or_unused():
         def forward(self, inputs):
             return self.used(self.frozen(inputs))
 
-    same_ends(small(Odd), optimizer=lambda parts: torch.optim.AdamW(parts, lr=0.1, weight_decay=0.5))
+    optimizer = lambda parts: torch.optim.AdamW(parts, lr=0.1, weight_decay=0.5)  # noqa: E731
+    same_ends(small(Odd), optimizer=optimizer, micro_batch=3, clip_norm=9.0)
 
 
 def test_the_spec_rebuilds_the_wrapped_env():
@@ -206,9 +196,3 @@ def test_the_spec_rebuilds_the_wrapped_env():
     losses = [info["loss"] for *_, info in play(env, rounds=2)]
     for spec in (env.spec, pickle.loads(pickle.dumps(env.spec))):
         assert [info["loss"] for *_, info in play(gym.make(spec), rounds=2)] == losses
-
-
-def test_an_env_and_its_wrapper_have_one_clock():
-    env = make()
-    assert env.unwrapped.backend.trainer is env.trainer
-    assert env.unwrapped.backend.pool.n == 3

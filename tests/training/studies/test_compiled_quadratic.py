@@ -23,17 +23,15 @@ def test_losses_and_weights_are_those_of_the_trainer(dimension, noise, lr):
     problem, rounds = Quadratic(dimension, noise), 500
     compiled, torchs = CompiledQuadratic(problem, 5, lr=lr, seed=3), Trainer(problem, 5, lr=lr, seed=3)
     losses = [torchs.step() for _ in range(rounds)]
-    np.testing.assert_allclose(compiled.leap(rounds), losses, rtol=1e-10, atol=1e-24)
+    at_once = compiled.leap(rounds)
+    np.testing.assert_allclose(at_once, losses, rtol=1e-10, atol=1e-24)
     np.testing.assert_allclose(point(compiled), point(torchs), rtol=1e-10, atol=1e-14)
+    each = CompiledQuadratic(problem, 5, lr=lr, seed=3)
+    assert at_once.tolist() == [loss for k in (1, 2, 197, 300) for loss in each.leap(k)]
+    assert point(compiled).tobytes() == point(each).tobytes()
+    assert compiled.round == each.round == rounds
     for name, figure in torchs.evaluate().items():
         assert compiled.evaluate()[name] == pytest.approx(figure, rel=1e-6, abs=1e-14)
-
-
-def test_rounds_taken_at_once_are_those_taken_one_by_one():
-    once, each = CompiledQuadratic(Quadratic(), 23, lr=0.1), CompiledQuadratic(Quadratic(), 23, lr=0.1)
-    assert once.leap(60).tolist() == [loss for k in (1, 2, 27, 30) for loss in each.leap(k)]
-    assert point(once).tobytes() == point(each).tobytes()
-    assert once.round == each.round == 60
 
 
 def test_it_ends_before_a_loss_that_is_not_finite():
@@ -51,12 +49,8 @@ def test_it_ends_before_a_loss_that_is_not_finite():
 def test_a_trajectory_has_every_round_and_its_evaluations(tmp_path):
     whole = train_once(CompiledQuadratic(Quadratic(), 5), 90, open_folder(tmp_path / "a", {}), evaluate_every=40)
     torchs = train_once(Trainer("quadratic", 5), 90, open_folder(tmp_path / "b", {}), evaluate_every=40)
+    assert Trainer("quadratic", 5).config() != CompiledQuadratic(Quadratic(), 5).config()  # they are not mixed
     assert whole.columns == torchs.columns
     for name in whole.columns:
         assert whole[name].is_null().to_list() == torchs[name].is_null().to_list()
         np.testing.assert_allclose(whole[name].drop_nulls(), torchs[name].drop_nulls(), rtol=1e-10)
-
-
-def test_its_results_are_not_mixed_with_those_of_torch():
-    problem = Quadratic()
-    assert Trainer(problem, 5).config() != CompiledQuadratic(problem, 5).config()

@@ -46,12 +46,9 @@ def test_tables_curves_and_pictures_are_left(finished, contents):
     assert unseen(out) == []  # a flipped byte in any file is named
 
 
-def test_the_picture(finished, tmp_path, drawn):
+def test_it_says_what_is_not_as_published_and_draws_the_picture(finished, tmp_path, drawn):
     curves = pl.read_csv(finished[0] / "linear-curves.csv").filter(n=17)
     drawn(lambda: quadratic_figure.draw(curves, "a title", tmp_path / "linear"))
-
-
-def test_it_says_what_is_not_as_published(finished):
     assert "The published curves have 3,000,000 rounds and these have 40" in finished[1].stdout
     assert "--rounds 3000000" in finished[1].stdout
     assert "n = 51: ata-empirical and ata lie exactly on each other up to round 40: all their" in finished[1].stdout
@@ -113,18 +110,13 @@ def test_a_stopped_run_goes_on_to_the_same_bytes(finished, tmp_path, monkeypatch
     assert contents(tmp_path) == contents(finished[0])
 
 
-def test_one_trajectory_serves_another_growth_too(finished, tmp_path, monkeypatch, contents):
+def test_one_trajectory_serves_another_growth_and_number_of_seeds(finished, tmp_path, monkeypatch, contents):
     shutil.copytree(finished[0] / "training", tmp_path / "training")
     monkeypatch.setattr(CompiledQuadratic, "leap", None)
-    result = command(tmp_path, "--growth", "square", sizes="17")
+    result = command(tmp_path, "--growth", "square", "--seeds", 1, sizes="17")
     assert result.exit_code == 0, result.output
     assert {"square.csv", "plots/square.png", "square-n17/results/ata.parquet"} <= contents(tmp_path).keys()
-
-
-def test_a_single_round_and_seed(tmp_path):
-    result = reproduce("icml2025-quadratic", "--rounds", 1, "--seeds", 1, "--sizes", 17, "--jobs", 1, "--out", tmp_path)
-    assert result.exit_code == 0, result.output
-    assert "1 round, 1 seed\n" in result.stdout
+    assert "40 rounds, 1 seed\n" in result.stdout
 
 
 def test_the_papers_network_on_the_clocks_of_all_seeds(tmp_path, shared_data, contents):
