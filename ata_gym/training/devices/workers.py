@@ -35,10 +35,8 @@ class Worker:
     True
     """
 
-    device: str = "cpu"
-    """``"cpu"``, ``"cuda"`` or ``"cuda:<index>"``."""
-    work: int = 1
-    """How often the gradient of a task is computed; once is enough for the result."""
+    device: str = "cpu"  # ``"cpu"``, ``"cuda"`` or ``"cuda:<index>"``
+    work: int = 1  # how often the gradient of a task is computed; once is enough for the result
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "device", str(find_device(self.device)))

@@ -29,9 +29,6 @@ def longest_delay(times: Floats) -> int:
     """Updates of plain asynchronous SGD during the slowest worker's task: sum of ceil(tau_max / tau_i) over the others.
 
     Worked out here, for fixed task times of shape (n,); with random times it may be exceeded.
-
-    >>> longest_delay(np.array([1.0, 2.0, 5.0]))
-    8
     """
     slowest = times.argmax()
     return int(np.ceil(times[slowest] / np.delete(times, slowest)).sum())

@@ -131,7 +131,10 @@ class Method(ABC):
 
     @abstractmethod
     def step_size(self, smoothness: float, variance: float, accuracy: float) -> float:
-        """The learning rate that theory gives for SGD, from L, sigma^2 and eps; see ``theory``."""
+        """The learning rate that theory gives for SGD; eps is the wanted mean squared gradient norm over all updates.
+
+        Where papers write min(1/u, 1/v), it is computed as 1/max(u, v), which allows for sigma^2 = 0.
+        """
 
     def begin(self, server: ParameterServer) -> None:
         """Start the first tasks, by default one on each worker that takes part."""
@@ -150,9 +153,6 @@ def best_group(times: Floats, chances: Floats, gradients: int) -> tuple[Ints, fl
 
     Worker j tries every c_j, and succeeds with chance p_j; workers are sorted by c. Source: MindFlayer SGD (UAI 2025);
     with p = 1 it is the m* of Naive Optimal ASGD, as Ringmaster ASGD (ICML 2025) defines it.
-
-    >>> best_group(np.array([9.0, 1.0, 2.0]), np.ones(3), gradients=3)
-    (array([1, 2]), 3.3333333333333335)
     """
     order = np.argsort(times, kind="stable")
     p, c = chances[order], times[order]

@@ -48,11 +48,7 @@ METHODS: Mapping[str, type[Method]] = MappingProxyType(
 
 
 def find_method(method: str | type[Method]) -> type[Method]:
-    """The method of that name, or ValueError if there is none; a class is returned as it is.
-
-    >>> find_method("rennala").summary()
-    'All workers compute at x^k until B gradients are in; the rest is cancelled.'
-    """
+    """The method of that name, or ValueError if there is none; a class is returned as it is."""
     if not isinstance(method, str):
         return method
     if method not in METHODS:

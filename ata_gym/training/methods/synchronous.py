@@ -57,9 +57,6 @@ def workers_to_await(times: Floats, gradients: int) -> int:
 
     Worked out here from the time of minibatch SGD with fixed task times, tau_(m) (L Delta / eps) (1 + sigma^2 / (m
     eps)), with S = sigma^2 / eps.
-
-    >>> workers_to_await(np.array([1.0, 1.1, 50.0]), gradients=10)
-    2
     """
     m = np.arange(1, len(times) + 1)
     return int(m[np.argmin(np.sort(times) * (1 + gradients / m))])
@@ -131,10 +128,6 @@ def median_limits(pool: Pool) -> tuple[Floats, Floats]:
     """Each worker's median task time c_i, and the chance p_i that one of its tasks takes at most that, both (n,).
 
     Recorded times of 0 are no limits, since a trial takes time: the least time above them is, if the median is 0.
-
-    >>> from ata_gym.pools import uniform
-    >>> median_limits(uniform([0.0, 2.0], [2.0, 6.0]))
-    (array([1., 4.]), array([0.5, 0.5]))
     """
     times, chances = np.empty(pool.n), np.ones(pool.n)
     for i in range(pool.n):

@@ -16,14 +16,7 @@ from ata_gym.utils.trees import leaves, rebuild
 
 
 def save(path: Path, tree: Mapping[str, Any]) -> None:
-    """Write a tree of tensors, arrays and plain values, whole or not at all; ValueError for anything else in it.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     save(Path(folder, "run.pt"), {"round": 3, "weights": [torch.ones(2)]})
-    ...     load(Path(folder, "run.pt"))
-    {'round': 3, 'weights': [tensor([1., 1.])]}
-    """
+    """Write a tree of tensors, arrays and plain values, whole or not at all; ValueError for anything else in it."""
     write_sealed(path, pack(tree))
 
 

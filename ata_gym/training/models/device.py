@@ -62,14 +62,7 @@ def lacks_memory(error: Exception) -> bool:
 
 
 class enough_memory(AbstractContextManager[None]):  # noqa: N801 - as above
-    """Turn torch's errors for lack of memory on a device, CPU included, into a ``MemoryError`` of one sentence.
-
-    >>> with enough_memory(torch.device("cpu"), "a round"):
-    ...     torch.empty(10**16)
-    Traceback (most recent call last):
-    ...
-    MemoryError: a round does not fit into the memory of cpu: DefaultCPUAllocator: can't allocate memory: you tried ...
-    """
+    """Turn torch's errors for lack of memory on a device, CPU included, into a ``MemoryError`` of one sentence."""
 
     def __init__(self, device: torch.device, what: str) -> None:
         self._device, self._what = device, what

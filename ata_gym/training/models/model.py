@@ -41,15 +41,7 @@ def copy_weights(model: nn.Module) -> Weights:
 
 @contextmanager
 def at_weights(model: nn.Module, weights: Weights | None) -> Iterator[None]:
-    """Give a model other weights within a block, or with None its own; nothing is copied.
-
-    >>> model = nn.Linear(1, 1, bias=False)
-    >>> with at_weights(model, (torch.full((1, 1), 3.0),)):
-    ...     model(torch.ones(1)).item()
-    3.0
-    >>> model.weight.item() == 3.0
-    False
-    """
+    """Give a model other weights within a block, or with None its own; nothing is copied."""
     if weights is None:
         yield
         return
@@ -98,14 +90,7 @@ class Buffers:
 
 
 class accepting(AbstractContextManager[None]):  # noqa: N801 - a context, as a class since that takes a third of the time of a generator
-    """Turn torch's errors about shapes, types and classes, where a model meets a problem's data, into a ``ValueError``.
-
-    >>> with accepting("mine"):
-    ...     nn.Linear(2, 3)(torch.ones(1, 5))
-    Traceback (most recent call last):
-    ...
-    ValueError: the model of mine does not take its data: mat1 and mat2 shapes cannot be multiplied (1x5 and 2x3)
-    """
+    """Turn torch's errors about shapes, types and classes, where a model meets data, into a ``ValueError``."""
 
     def __init__(self, problem: str) -> None:
         self._problem = problem

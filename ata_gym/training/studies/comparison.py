@@ -122,11 +122,7 @@ def rate_note(lr: float | None, kind: str) -> str:
 
 
 def other_kinds(choices: Iterable[MethodChoice], kind: str) -> dict[str, str]:
-    """The kinds of learning rates, by the label of the method, that are not the kind of the policies' rate.
-
-    >>> other_kinds([MethodChoice.parse(text) for text in ("rennala", "ringmaster=theory", "asgd=0.1")], GIVEN)
-    {'ringmaster=theory': 'that of theory'}
-    """
+    """The kinds of learning rates, by the label of the method, that are not the kind of the policies' rate."""
     return {choice.label: choice.kind for choice in choices if choice.kind not in {None, kind}}
 
 

@@ -60,8 +60,7 @@ class _Loaded:
     def __init__(self, loader: DataLoader[Any], key: int) -> None:
         self._loader, self._key = loader, key
         self._sampler: Any = loader.sampler if loader.batch_sampler is None else loader.batch_sampler
-        self._ends: list[int] = []
-        """For each epoch known so far, the number of batches up to its end."""
+        self._ends: list[int] = []  # for each epoch known so far, the number of batches up to its end
         self._epoch, self._order = -1, list[Any]()
         """An epoch, and the indices of each of its batches."""
         self._iterator: Iterator[Any] = iter(())

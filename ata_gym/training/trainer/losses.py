@@ -99,13 +99,13 @@ class SeparateLosses:
         if len(batches) == 0 or joined(batches) is None:
             return
 
-        def of(some: list[Any]) -> Compute:
-            return lambda twin: self.mean(twin, some, len(some))[None]
+        def together(twin: nn.Module) -> Tensor:
+            return self.mean(twin, batches, len(batches))[None]
 
         def separate(twin: nn.Module) -> Tensor:
             return torch.stack([self._tasks.loss(twin, batch) for batch in batches]).mean()[None]
 
-        if (found := apart_and_together(model, of(batches), [separate])) is not None:
+        if (found := apart_and_together(model, together, [separate])) is not None:
             raise ValueError(
                 f"chunk={self.chunk} changes the gradient of {self._tasks.name}: the mean loss of its first tasks is "
                 f"{found[0]:.4g}, and {found[1]:.4g} when they are joined. Leave chunk out, unless loss_fn is a mean "

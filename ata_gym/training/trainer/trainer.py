@@ -112,8 +112,7 @@ class Trainer:
         self._schedule = self._make_schedule and self._make_schedule(self._optimizer)
         self._scaler = torch.amp.GradScaler(self.device.type, enabled=self.settings.precision == "float16")
         self._average = self._make_average()
-        self.round = 0
-        """Rounds done."""
+        self.round = 0  # rounds done
         self._first = 0  # task 0 of the running round, in the whole training
 
     def step(self) -> float:

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from torch import nn
 
 import ata_policies
+from ata_gym.changes import Spot
 from ata_gym.pools import deterministic, trace
-from ata_gym.training import Trainer, TrainingWrapper, Worker, make_problem
+from ata_gym.training import Classification, Trainer, TrainingWrapper, Worker, make_problem
 from ata_gym.training.devices import workers
 from ata_gym.training.devices.clock import DeviceClock
 from tests.training.small_problem import small
@@ -196,3 +197,71 @@ def test_the_spec_rebuilds_the_wrapped_env():
     losses = [info["loss"] for *_, info in play(env, rounds=2)]
     for spec in (env.spec, pickle.loads(pickle.dumps(env.spec))):
         assert [info["loss"] for *_, info in play(gym.make(spec), rounds=2)] == losses
+
+
+class Fragile(Classification):
+    """Its loss can be made to fail, and is counted."""
+
+    error = None
+    value = 1.0
+    losses = 0
+
+    def loss(self, model, batch):
+        Fragile.losses += 1
+        if self.error is not None:
+            raise self.error
+        return super().loss(model, batch) * self.value
+
+
+def test_a_loss_that_is_nan_no_memory_and_a_bad_action_leave_env_and_weights_as_they_were():
+    env, undisturbed = (make(small(kind=Fragile)) for _ in range(2))
+    first = [info for *_, info in play(env, rounds=2)]
+    play(undisturbed, rounds=2)
+    before = weights(env)
+    env.trainer.problem.value = float("nan")
+    with pytest.raises(FloatingPointError, match=r"loss is nan in round 3"):
+        env.step(GOOD)
+    env.trainer.problem.value = 1.0
+    assert all(torch.equal(a, b) for a, b in zip(weights(env), before, strict=True))
+    info = env.step(GOOD)[-1]
+    assert info["runtime"] == pytest.approx(first[-1]["runtime"] + info["round_time"])
+    assert info["loss"] == undisturbed.step(GOOD)[-1]["loss"]
+    env.trainer.problem.error = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 9 PiB. GPU 0 ...")
+    with pytest.raises(MemoryError, match=r"a single task does not fit into the memory of cpu.*CUDA out of memory"):
+        env.step(GOOD)
+    env.trainer.problem.error = None
+    assert play(env, rounds=1)[0][-1]["loss"] == first[0]["loss"]
+    before, losses = weights(env), Fragile.losses
+    with pytest.raises(ValueError, match="sum"):
+        env.step(np.array([1, 1, 1]))
+    assert Fragile.losses == losses
+    assert all(torch.equal(a, b) for a, b in zip(weights(env), before, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("settings", "workers", "scenario", "sentence"),
+    [
+        ({"compile": True}, WORKERS, {}, "the device clock runs one task at a time"),
+        ({"precision": "float16"}, WORKERS, {}, "the device clock does not scale gradients"),
+        ({}, "", {}, "name at least one worker"),
+        ({}, ["cpu"] * 2, {}, "the env has 3 workers, but its device clock has 2"),
+        ({}, "cpu,cpu,cpu,cpu", {}, "the env has 3 workers, but its device clock has 4"),
+        ({}, WORKERS, {"budget": 5}, "the env has budget 5, but the trainer of its device clock has 6"),
+        ({}, WORKERS, {"changes": [Spot(0.1, 0.5)]}, "measures real workers, which no changes=... can change"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")
+def test_a_clock_that_does_not_fit(settings, workers, scenario, sentence):
+    def made():
+        clock = DeviceClock(Trainer(small(), 6, **settings), workers)
+        return gym.make(IDS[0], **({"pool": deterministic(np.ones(3)), "budget": 6, "backend": clock} | scenario))
+
+    with pytest.raises(ValueError, match=sentence):
+        made()
+
+
+def test_the_trainer_of_a_clock_has_its_settings_already():
+    env = make()
+    for arguments in (("digits",), ()):
+        with pytest.raises(ValueError, match="leave out the problem and its settings"):
+            TrainingWrapper(env.env, *arguments, **({} if arguments else {"lr": 0.1}))
