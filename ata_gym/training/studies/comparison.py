@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -21,7 +21,7 @@ from ata_gym.training.methods.method import UpdateRecord
 from ata_gym.training.methods.run import MethodRun, find_method
 from ata_gym.training.problem import Problem
 from ata_gym.training.studies.curves import CLOCKS, Goal, LossReading, goal, losses_on_clocks
-from ata_gym.training.studies.trajectory import deterministic
+from ata_gym.training.studies.trajectory import deterministic, with_last
 from ata_gym.training.tasks.tasks import Tasks
 from ata_gym.training.trainer.trainer import Trainer
 
@@ -175,8 +175,7 @@ def run_once(
                 break
         evaluation = run.evaluate()
     frame = pl.DataFrame(records, list(UpdateRecord._fields), orient="row").with_columns(pl.col("loss").fill_nan(None))
-    last = pl.int_range(pl.len()) == pl.len() - 1
-    frame = frame.with_columns(pl.when(last).then(pl.lit(value)).alias(name) for name, value in evaluation.items())
+    frame = with_last(frame, evaluation)
     path.parent.mkdir(exist_ok=True)
     write_frame(path, frame, made_by or {})
     return frame
@@ -198,7 +197,7 @@ class Comparison:
         default_factory=dict
     )  # the updates of each, as of ``run_once``
     records: pl.DataFrame = field(default_factory=pl.DataFrame)  # the clocks of the policies
-    without_ratio: Collection[str] = ()  # labels of methods whose learning rates are of another kind
+    without_ratio: Mapping[str, str] = field(default_factory=dict)  # of ``other_kinds``
 
     @cached_property
     def goal(self) -> Goal:

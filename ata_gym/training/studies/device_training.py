@@ -27,7 +27,7 @@ from ata_gym.training.devices.clock import DeviceClock
 from ata_gym.training.devices.workers import measure_times
 from ata_gym.training.studies.curves import LossReading, draw
 from ata_gym.training.studies.kept_trajectory import Training
-from ata_gym.training.studies.trajectory import made_by_problem, training_config
+from ata_gym.training.studies.trajectory import made_by_problem, training_config, with_last
 from ata_gym.training.trainer.trainer import Trainer
 from ata_gym.training.wrapper import TrainingWrapper
 from ata_gym.utils.errors import named_failure
@@ -133,9 +133,7 @@ def _train(
         if stopped:
             return
     frame = pl.DataFrame(rows, _RECORDED, orient="row").with_row_index("round", 1)
-    at_the_end = pl.col("round") == rounds
-    figures = clock.trainer.evaluate().items()
-    frame = frame.with_columns(pl.when(at_the_end).then(pl.lit(value)).alias(figure) for figure, value in figures)
+    frame = with_last(frame, clock.trainer.evaluate())
     write_frame(result, frame.with_columns(policy=pl.lit(name)), made.by)
     discard(saved)
 

@@ -96,13 +96,11 @@ class LossStudy:
         methods, diverged = self._run_methods(trained, compared)
         made, finished = None, [name for name in self.policies if name not in failures]
         if finished:
+            unlike, records = other_kinds(methods, self.kind), folder.results(finished)
+            compared = Comparison(experiment, trained.trajectory, reading, methods, records, unlike)
             trained_in = trained.where.relative_to(folder.path)
-            note = about(experiment, self.policies, list(methods), trained.trainer, self.kind, trained_in)
+            note = about(compared, self.policies, trained.trainer, self.kind, trained_in)
             write_note(folder.path, "train", command, note)
-            compared = replace(
-                compared, experiment=experiment, methods=methods, records=folder.results(finished),
-                without_ratio=other_kinds(methods, self.kind),
-            )  # fmt: skip
             made = report(compared, finished, folder, trained.trainer, self.kind)
         return Outcome(made, trained, [result(folder, choice) for choice in methods], failures, diverged)
 
@@ -146,8 +144,7 @@ def report(compared: Comparison, policies: list[str], folder: Folder, trainer: T
     problem, curves, summary = trainer.problem.name, compared.policy_curves(), compared.summary()
     missed = " (-: not reached)" if summary.filter(quantity="runtime")["mean"].is_null().any() else ""
     title = f"{problem} to loss {low.loss:.3g}, a hundredth of the first or the lowest{missed}\non {experiment.about}"
-    unlike = no_ratio_note(other_kinds(compared.methods, kind), kind)
-    for note in (rate_note(trainer.optimizer_choice.lr, kind), unlike):
+    for note in (rate_note(trainer.optimizer_choice.lr, kind), no_ratio_note(compared.without_ratio, kind)):
         title += "".join(f"\n{line}" for line in wrap(note, 96))
     tables = summary_tables(summary, replace(experiment, rounds=low.round), title)
     files = write(folder.path, {"table.md": markdown(tables), "table.csv": summary})

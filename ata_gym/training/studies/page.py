@@ -29,29 +29,22 @@ from ata_gym.training.trainer.trainer import Trainer
 
 
 def about(
-    experiment: Experiment,
-    policies: Sequence[str],
-    methods: Sequence[comparison.MethodChoice],
-    trainer: Trainer,
-    kind: str,
-    trained_in: PurePath,
+    compared: comparison.Comparison, policies: Sequence[str], trainer: Trainer, kind: str, trained_in: PurePath
 ) -> Note:
     """What the page needs to know of a training.
 
     ``kind`` is that of the policies' learning rate; ``trained_in`` holds their trajectory, relative to the folder.
     """
-    reading = LossReading.of(trainer.problem, experiment.rounds)
-    note = about_experiment(experiment, policies)
     return {
-        **note,
+        **about_experiment(compared.experiment, policies),
         "problem": trainer.problem.name,
         "trained_in": trained_in.as_posix(),
         "rate_note": comparison.rate_note(trainer.optimizer_choice.lr, kind),
-        "points": experiment.points,
-        "reading": asdict(reading),
-        "methods": [choice.label for choice in methods],
-        "unlike": (unlike := comparison.other_kinds(methods, kind)),
-        "unlike_note": comparison.no_ratio_note(unlike, kind),
+        "points": compared.experiment.points,
+        "reading": asdict(compared.reading),
+        "methods": [choice.label for choice in compared.methods],
+        "unlike": compared.without_ratio,
+        "unlike_note": comparison.no_ratio_note(compared.without_ratio, kind),
     }
 
 

@@ -142,6 +142,12 @@ class _Record:
         self._log(known | figures)
 
 
+def with_last(frame: pl.DataFrame, figures: Mapping[str, float]) -> pl.DataFrame:
+    """A frame with a column for each figure, which has it in the last row."""
+    last = pl.int_range(pl.len()) == pl.len() - 1
+    return frame.with_columns(pl.when(last).then(pl.lit(value)).alias(name) for name, value in figures.items())
+
+
 def _log_again(trajectory: pl.DataFrame, log: Log) -> None:
     for row in trajectory.iter_rows(named=True):
         log({name: figure for name, figure in row.items() if figure is not None})
