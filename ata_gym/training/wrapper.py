@@ -17,7 +17,7 @@ from ata_gym.envs.states.batch_state import Feedback
 from ata_gym.training.devices.clock import DeviceClock
 from ata_gym.training.models import checkpoint
 from ata_gym.training.problem import Problem
-from ata_gym.training.tasks.tasks import Tasks
+from ata_gym.training.problems.tasks import Tasks
 from ata_gym.training.trainer.trainer import Trainer
 from ata_gym.utils.trees import leaves, map_leaves, rebuild
 from ata_gym.utils.validation import LARGEST_COUNT, whole_number

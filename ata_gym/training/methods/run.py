@@ -13,8 +13,7 @@ import numpy as np
 
 from ata_gym.scenarios import PoolData, resolve
 from ata_gym.training.methods import asynchronous, synchronous
-from ata_gym.training.methods.clock import WorkerClock
-from ata_gym.training.methods.method import Method, ParameterServer, UpdateRecord
+from ata_gym.training.methods.method import Method, ParameterServer, UpdateRecord, WorkerClock
 from ata_gym.training.trainer.settings import TrainingSettings
 from ata_gym.training.trainer.trainer import Trainer
 from ata_gym.typing import Floats, Ints
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from ata_gym.training.problem import Problem
-    from ata_gym.training.tasks.tasks import Tasks
+    from ata_gym.training.problems.tasks import Tasks
 
 _SETTINGS = {field.name for field in fields(TrainingSettings)}
 

@@ -20,9 +20,9 @@ from ata_gym.bench.report.table import LEFT, Table, right
 from ata_gym.training.methods.method import UpdateRecord
 from ata_gym.training.methods.run import MethodRun, find_method
 from ata_gym.training.problem import Problem
+from ata_gym.training.problems.tasks import Tasks
 from ata_gym.training.studies.curves import CLOCKS, Goal, LossReading, goal, losses_on_clocks
 from ata_gym.training.studies.trajectory import deterministic, with_last
-from ata_gym.training.tasks.tasks import Tasks
 from ata_gym.training.trainer.trainer import Trainer
 
 GRID = tuple(5.0**power for power in range(-5, 5))  # as in the experiments of Ringmaster ASGD (ICML 2025)

@@ -14,7 +14,7 @@ from matplotlib.ticker import StrMethodFormatter
 
 from ata_gym.bench.report import style
 from ata_gym.training.problem import Problem
-from ata_gym.training.tasks.tasks import Tasks
+from ata_gym.training.problems.tasks import Tasks
 
 _SMOOTHED = 50  # the mean of a noisy loss is over about the number of rounds divided by this number
 SHOWN = 1000  # the pictures begin at the longest time divided by this number; before, little happens

@@ -15,7 +15,7 @@ from ata_gym.simulation.keys import derive_keys
 from ata_gym.training.models.device import autocast, seeded
 from ata_gym.training.models.model import accepting
 from ata_gym.training.problem import Problem
-from ata_gym.training.tasks.tasks import Tasks, joined
+from ata_gym.training.problems.tasks import Tasks, joined
 from ata_gym.training.trainer.settings import TrainingSettings
 from ata_gym.typing import Keys
 

@@ -16,7 +16,7 @@ from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 
 from ata_gym.training.models.model import trained_weights
 from ata_gym.training.problem import Problem
-from ata_gym.training.tasks.tasks import Tasks
+from ata_gym.training.problems.tasks import Tasks
 
 OptimizerFactory = Callable[..., Optimizer]
 """A function of the model's parameters, and of ``lr=`` if the user gives one, such as ``torch.optim.AdamW``."""

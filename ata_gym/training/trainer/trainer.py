@@ -27,7 +27,7 @@ from ata_gym.training.models.model import (
     trained_weights,
 )
 from ata_gym.training.problem import Problem, make_problem
-from ata_gym.training.tasks.tasks import Tasks
+from ata_gym.training.problems.tasks import Tasks
 from ata_gym.training.trainer.losses import FusedLosses, SeparateLosses
 from ata_gym.training.trainer.optimizers import find_optimizer, find_schedule
 from ata_gym.training.trainer.settings import TrainingSettings

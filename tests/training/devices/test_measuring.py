@@ -9,10 +9,12 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from ata_gym.bench.report import style
 from ata_gym.cli import app
 from ata_gym.pools import read_trace
 from ata_gym.training import Trainer, Worker, make_problem
 from ata_gym.training.devices.workers import WARM_UP, Replica, autocorrelation, measure_times
+from tests.training.studies.conftest import sketch
 
 
 def ata_gym(line, *more):
@@ -56,6 +58,7 @@ def test_a_trace_is_left_that_a_pool_replays_and_a_table_printed(tmp_path, name)
 
 def test_the_printed_command_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(style, "save", sketch)
     result = measure("my trace.csv")
     (command,) = re.findall(r"^  ata-gym (bench .*)$", result.stdout, re.MULTILINE)
     played = ata_gym(f"{command} --policies uta --seeds 1 --jobs 1 --rounds 9")

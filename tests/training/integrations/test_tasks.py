@@ -90,9 +90,8 @@ def test_a_model_trains_on_the_clock_of_two_policies_as_in_a_loop_of_ones_own(pa
     losses, *runtimes = map(list, zip(*curve, strict=True))
     assert runtimes == [ticks(policy, ROUNDS) for policy in POLICIES]
     assert np.mean(losses[-5:]) < 0.9 * np.mean(losses[:5])
-    for policy, expected in zip(POLICIES, runtimes, strict=True):
-        curve = train_in_env(Tasks(*parts), policy, optimizer="adam", lr=LR)
-        assert curve == list(zip(losses, expected, strict=True))
+    curve = train_in_env(Tasks(*parts), POLICIES[1], optimizer="adam", lr=LR)
+    assert curve == list(zip(losses, runtimes[1], strict=True))
     assert is_short(train_on_clocks)
     assert is_short(train_in_env)
     expected, model = loop_of_ones_own(*parts)

@@ -11,7 +11,7 @@ from torch import nn
 from ata_gym.pools import PoolDistribution, deterministic, exponential, trace
 from ata_gym.training import Classification, Trainer
 from ata_gym.training.methods import METHODS, MethodRun, ParameterServer, UpdateRecord, run_method
-from ata_gym.training.methods.clock import WorkerClock
+from ata_gym.training.methods.method import WorkerClock
 from ata_gym.training.models.model import copy_weights
 from ata_gym.training.problems.quadratic import Quadratic
 from tests.training.small_problem import SAMPLES

@@ -2,8 +2,6 @@
 
 import os
 import signal
-import subprocess
-import sys
 from dataclasses import replace
 
 import polars as pl
@@ -21,7 +19,6 @@ from ata_gym.training.models import checkpoint
 from ata_gym.training.models.device import enough_memory
 from ata_gym.training.studies.trajectory import deterministic, train_once
 from tests.flips import unseen
-from tests.waiting import until
 
 ROUNDS = 24
 
@@ -121,19 +118,6 @@ def test_a_damaged_checkpoint_is_set_aside(tmp_path, finished, steps, which):
         trained(tmp_path)
     assert steps.taken == (ROUNDS if which == "both" else ROUNDS - 7)
     assert same_trajectory(tmp_path, finished[0])
-
-
-def test_a_run_that_is_killed_after_its_second_checkpoint_ends_the_same(tmp_path, contents):
-    options = ["--save-every", "0", "--optimizer", "adamw", "--schedule", "cosine:99", "--micro-batch", "2"]
-    assert command(tmp_path / "alone", *options, policies="ofta", rounds=99).exit_code == 0
-    killed = tmp_path / "killed"
-    line = f"-m ata_gym train --scenario icml2025-regret --policies ofta --rounds 99 --out {killed}"
-    process = subprocess.Popen([sys.executable, *line.split(), *options])
-    until(lambda: (killed / "checkpoints" / "training.pt.previous").exists() or process.poll() is not None)
-    process.kill()
-    process.wait()
-    assert command(killed, *options, policies="ofta", rounds=99).exit_code == 0
-    assert contents(killed) == contents(tmp_path / "alone")
 
 
 def scalars(out):

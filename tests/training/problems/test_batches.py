@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, RandomSampler
 
-from ata_gym.training.tasks.batches import keyed_batches
+from ata_gym.training.problems.batches import keyed_batches
 
 
 class Noisy(Dataset):

@@ -9,7 +9,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from ata_gym.training.tasks.batches import Batches, keyed_batches
+from ata_gym.training.problems.batches import Batches, keyed_batches
 from ata_gym.utils.trees import map_leaves
 from ata_gym.utils.validation import whole_number
 
