@@ -11,15 +11,13 @@ from typing import NamedTuple
 
 import polars as pl
 
-from ata_gym.bench.competitor import Competitor
 from ata_gym.bench.experiment.experiment import Experiment
 from ata_gym.bench.experiment.jobs import play_all
-from ata_gym.bench.experiment.outdated import Made, check_code
-from ata_gym.bench.experiment.store import Folder
+from ata_gym.bench.experiment.store import Folder, Made, check_code
 from ata_gym.bench.page.note import write_note
 from ata_gym.bench.progress import progress_bars
 from ata_gym.bench.report import style
-from ata_gym.bench.report.headline import headline
+from ata_gym.bench.report.headline import Competitor, headline
 from ata_gym.bench.report.report import Report, write
 from ata_gym.bench.report.statistics import ends
 from ata_gym.bench.report.summary_tables import summary_tables
