@@ -13,7 +13,7 @@ from rich.text import Text
 
 from ata_gym.bench.page.docstrings import blocks, terms
 from ata_gym.cli.console import narrow
-from ata_gym.utils.card import Card
+from ata_gym.scenarios.card import Card
 
 
 def show_card(card: Card) -> None:

@@ -52,9 +52,7 @@ class Gufunc:
     def __init__(self, loop: Callable[..., None], types: str, layout: str, writable: tuple[int, ...]) -> None:
         self.__doc__ = loop.__doc__
         self._loop, self._types, self._layout, self._writable = loop, types, layout, writable
-        self._axes = [names.split(",") if names else [] for names in re.findall(r"\(([^)]*)\)", layout)]
-        kinds = re.findall(r"(\w+)(?:\[[:,]*\])?[,)]", types.replace(" ", ""))
-        self._dtypes = [np.dtype("bool" if kind == "boolean" else kind) for kind in kinds]
+        self._axes = [len(names.split(",")) if names else 0 for names in re.findall(r"\(([^)]*)\)", layout)]
         self._ufunc: Callable[..., Any] | None = None
 
     def __call__(self, *arrays: Any) -> Any:
@@ -70,43 +68,28 @@ class Gufunc:
 
     def _in_blocks(self, inputs: list[NDArray[Any]], threads: int) -> Any:
         """Run the kernel in blocks of rows, if every array has one axis of rows or none."""
-        ufunc, axes = self._ufunc, self._axes
-        assert ufunc is not None
-        extra = [array.ndim - len(own) for array, own in zip(inputs, axes, strict=False)]
+        assert self._ufunc is not None
+        extra = [array.ndim - own for array, own in zip(inputs, self._axes, strict=False)]
         rows = max(len(array) if more else 1 for array, more in zip(inputs, extra, strict=True))
         split = [more == 1 and len(array) == rows for array, more in zip(inputs, extra, strict=True)]
         blocks = min(threads, rows)
         work = sum(array.size for array, own in zip(inputs, split, strict=True) if own)
         if blocks < 2 or work < _LEAST_WORK or max(extra) > 1 or not all(split[k] for k in self._writable):
-            return ufunc(*inputs)
-        sizes = {
-            axis: size
-            for array, own, more in zip(inputs, axes, extra, strict=False)
-            for axis, size in zip(own, array.shape[more:], strict=True)
-        }
-        results = [
-            np.empty((rows, *(sizes[axis] for axis in own)), dtype)
-            for own, dtype in zip(axes[len(inputs) :], self._dtypes[len(inputs) :], strict=True)
-        ]
-
-        def block(first: int, last: int) -> Callable[[], object]:
-            given = [array[first:last] if own else array for array, own in zip(inputs, split, strict=True)]
-            return partial(ufunc, *given, *(result[first:last] for result in results))
-
+            return self._ufunc(*inputs)
         ends = [rows * k // blocks for k in range(blocks + 1)]
-        run_together([block(first, last) for first, last in pairwise(ends)])
-        return tuple(results) if len(results) > 1 else results[0] if results else None
+        given = [
+            [array[first:last] if own else array for array, own in zip(inputs, split, strict=True)]
+            for first, last in pairwise(ends)
+        ]
+        results = run_together([partial(self._ufunc, *arrays) for arrays in given])
+        if isinstance(results[0], tuple):
+            return tuple(np.concatenate(parts) for parts in zip(*results, strict=True))
+        return None if results[0] is None else np.concatenate(results)
 
     def _compile(self) -> Callable[..., Any]:
         def build(loop: Scalar, cache: bool) -> Any:
-            decorate = numba.guvectorize(
-                [self._types.replace(":]", "::1]")],
-                self._layout,
-                writable_args=self._writable,
-                cache=cache,
-                nopython=True,
-            )
-            return decorate(loop)
+            options = {"writable_args": self._writable, "cache": cache, "nopython": True}
+            return numba.guvectorize([self._types.replace(":]", "::1]")], self._layout, **options)(loop)
 
         try:
             with kernel_cache(self._loop, self._types, self._layout, self._writable) as (loop, cached):

@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-from ata_gym.utils.ownership import is_installed, is_ours
+from ata_gym.utils.errors import is_installed, is_ours
 
 _Reference = tuple[str, str]  # a module, and the name that is taken from it; an empty name stands for the whole module
 
@@ -32,11 +32,8 @@ def import_closure(roots: Iterable[str], apart: Iterable[str] = ()) -> dict[str,
     except ata-gym itself and the packages of the roots. The packages around a module count, since they are run with it;
     a package of ata-gym counts only by what it does itself, and by the modules of the names that are taken from it.
 
-    - ``roots``: names of modules.
-    - ``apart``: modules and packages that do not count, nor do modules that only these import.
+    Modules and packages ``apart`` do not count, nor do modules that only these import.
 
-    Examples
-    --------
     >>> list(import_closure(["ata_gym.simulation.keys"], apart=["ata_gym.utils"]))
     ['ata_gym.simulation.keys', 'ata_gym.typing']
     """

@@ -73,11 +73,7 @@ def remove_listed(path: Path) -> None:
 
 
 def read_listed(path: Path) -> bytes:
-    """The content of a file; it is checked against the manifest if its folder has one.
-
-    Raises DamagedError if it is not what was written, or the manifest does not list it.
-    Raises OSError if it cannot be read.
-    """
+    """The content of a file; DamagedError if its folder has a manifest, and it is not what was written."""
     home = home_of(path)
     if home is None or not is_listed(path.relative_to(home)):
         return path.read_bytes()
@@ -106,11 +102,7 @@ def home_of(path: Path) -> Path | None:
 
 
 def is_listed(name: Path) -> bool:
-    """Whether a file of this path in a results folder is one that the manifest lists.
-
-    >>> is_listed(Path("agent.zip")), is_listed(Path("timings.json")), is_listed(Path("checkpoints/ata.npz"))
-    (True, False, False)
-    """
+    """Whether a file of this path in a results folder is one that the manifest lists."""
     hidden = any(part.startswith(".") for part in name.parts)
     return not hidden and name.name != NAME and not _matches(name, LEFT_OUT + SEALED)
 

@@ -13,7 +13,7 @@ from ata_gym.bench.progress import progress_bars
 from ata_gym.cli import completion, options
 from ata_gym.cli.cards import cut, plain, show_card
 from ata_gym.cli.console import list_width, say, say_json, show
-from ata_gym.utils.card import Card
+from ata_gym.scenarios.card import Card
 from ata_gym.utils.validation import unknown
 from ata_policies.card import policy_card
 from ata_policies.registry import ids_by_name

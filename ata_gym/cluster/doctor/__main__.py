@@ -8,7 +8,7 @@ import sys
 
 from ata_gym.cluster.doctor.examination import examine
 from ata_gym.cluster.doctor.finding import as_json, exit_code
-from ata_gym.utils.streams import outlive_readers
+from ata_gym.utils.signals import outlive_readers
 
 
 def main() -> int:

@@ -16,8 +16,7 @@ from ata_gym.bench.page.sections import Cell, Chart, Column, Page, Player, Table
 from ata_gym.bench.report.summary_tables import over_seeds, show
 from ata_gym.rl.learning.experiment import AGENT, END, START, UNIFORM, Learning, names_in, ratios
 from ata_gym.rl.learning.headline import lead, steps_of
-from ata_gym.scenarios.card import scenario_card
-from ata_gym.utils.card import Card
+from ata_gym.scenarios.card import Card, scenario_card
 
 _QUANTITIES = {"cost": "cost", "runtime": "runtime", "total_worker_time": "worker time"}
 

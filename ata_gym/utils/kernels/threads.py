@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
-from queue import SimpleQueue
-from threading import Thread
+from functools import cache
+from typing import Any
 
 from ata_gym.utils.validation import whole_number
 
@@ -41,37 +42,16 @@ def thread_count() -> int:
     return _count.get()
 
 
-def run_together(parts: Sequence[Callable[[], object]]) -> None:
-    """Run functions that release the interpreter's lock, the first in this thread and each other in one of its own."""
-    helpers = [_free.pop() if _free else _Helper() for _ in parts[1:]]
-    for one, part in zip(helpers, parts[1:], strict=True):
-        one.todo.put(part)
-    parts[0]()
-    failed = [error for one in helpers if (error := one.done.get()) is not None]
-    _free.extend(helpers)
-    if failed:
-        raise failed[0]
+def run_together(parts: Sequence[Callable[[], Any]]) -> list[Any]:
+    """Call functions that release the interpreter's lock, the first in this thread and each other in one of its own."""
+    others = [_executor().submit(part) for part in parts[1:]]
+    return [parts[0](), *(other.result() for other in others)]
 
 
-class _Helper:
-    """A thread that waits for work; a queue hands work over in a few microseconds, and an executor needs longer."""
-
-    def __init__(self) -> None:
-        self.todo: SimpleQueue[Callable[[], object]] = SimpleQueue()
-        self.done: SimpleQueue[BaseException | None] = SimpleQueue()
-        Thread(target=self._serve, name="ata-gym-kernel", daemon=True).start()
-
-    def _serve(self) -> None:
-        while True:
-            part = self.todo.get()
-            try:
-                part()
-            except BaseException as error:
-                self.done.put(error)
-            else:
-                self.done.put(None)
+@cache
+def _executor() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(max_workers=256, thread_name_prefix="ata-gym-kernel")  # they start as they are needed
 
 
-_free: list[_Helper] = []  # threads without work; a list's methods are atomic
 if hasattr(os, "register_at_fork"):  # not on every system
-    os.register_at_fork(after_in_child=_free.clear)  # a child process has none of these threads
+    os.register_at_fork(after_in_child=_executor.cache_clear)  # a child process has none of these threads
