@@ -38,9 +38,7 @@ def _run_allocation(
     worker: Ints, time: Floats, started_after: Ints, round_time: Floats, worker_time: Floats,
 ) -> None:  # fmt: skip
     """Every worker runs its tasks one after the other, and nobody dies; the round ends when the last task is done."""
-    times = TaskTimes(
-        family, shift, scale, shape, table, first, length, noise, key[0], episode[0], round_index[0]
-    )  # fmt: skip
+    times = TaskTimes(family, shift, scale, shape, table, first, length, noise, key[0], episode[0], round_index[0])
     budget = len(worker)
     padded = (budget + 8) // 8 * 8  # whole vectors, with a spare place at the end
     scratch = np.empty((2, padded), np.int64)
@@ -84,14 +82,9 @@ def allocation_round(
     budget: int,
     disturbances: Disturbances | None = None,
 ) -> RoundResult:
-    """Run one round in which every task of ``allocation`` is run to its end.
+    """Run one round in which every task of ``allocation``, shape (E, n), is run to its end; each row sums to B.
 
-    - ``distributions``: the distribution of each worker's task times, alike in all rows or with a row axis.
-    - ``noise_keys``: what the noise of the round's tasks depends on.
-    - ``allocation``: (E, n) tasks of each worker in this round, already checked: each row sums to B.
-    - ``budget``: results B that the round needs.
-    - ``disturbances``: Noise, outliers and deaths of the round, if any. If a worker dies, the round is that of
-      ``race_round``.
+    The distributions are alike in all rows, or have a row axis. If a worker dies, the round is that of ``race_round``.
     """
     noise, dies, _ = disturbances or undisturbed(allocation.shape[1])
     if disturbances is not None and np.isfinite(dies).any():
@@ -134,12 +127,22 @@ def race_round(
     >>> round.worker, round.elapsed, round.round_time, round.worker_time, round.lost
     (array([[0, 1, 1, 1]]), array([[1., 0.]]), array([8.]), array([10.5]), array([1]))
     """
+    return _race(distributions, noise_keys, allocation, budget, disturbances, np.empty((len(allocation), 0)))
+
+
+def _race(
+    distributions: Distributions,
+    noise_keys: NoiseKeys,
+    allocation: Ints,
+    budget: int,
+    disturbances: Disturbances | None,
+    begun: Floats,
+) -> RoundResult:
+    """Run a race, and fill in when tasks were started; ``begun`` has shape (E, B), or (E, 0) where nobody asks."""
     noise, dies, deadline = checked(disturbances, allocation.shape[1])
     of_tasks = kernel_arguments(distributions, noise)
-    rows = len(allocation)
-    worker, duration = np.empty((rows, budget), np.int64), np.empty((rows, budget))
-    unasked = np.empty((rows, 0))  # when tasks were started
-    rest = run_race(*of_tasks, *noise_keys, allocation, dies, deadline, worker, duration, unasked)
+    worker, duration = np.empty((len(allocation), budget), np.int64), np.empty((len(allocation), budget))
+    rest = run_race(*of_tasks, *noise_keys, allocation, dies, deadline, worker, duration, begun)
     return RoundResult(worker, duration, *rest)
 
 
@@ -153,18 +156,7 @@ def task_starts(
     """When the task of each result of a round was started, shape (E, B), counted from the round's start.
 
     The parameters, and the order of the results, are those of :func:`race_round`, and of :func:`allocation_round`.
-
-    >>> from ata_gym.pools import deterministic
-    >>> from ata_gym.simulation.keys import stream_keys
-    >>> distributions, zero = deterministic([2.0, 2.5]).distributions, np.zeros(1, np.int64)
-    >>> noise_keys, allocation = NoiseKeys(stream_keys(0), zero, zero, np.zeros((1, 2), np.int64)), np.array([[3, 1]])
-    >>> disturbances = undisturbed(2)._replace(dies=np.array([[3.0, np.inf]]))
-    >>> task_starts(distributions, noise_keys, allocation, 4, disturbances)  # handed on at 3
-    array([[0. , 0. , 3. , 5.5]])
     """
-    noise, dies, deadline = checked(disturbances, allocation.shape[1])
-    of_tasks = kernel_arguments(distributions, noise)
-    duration, start = np.empty((2, len(allocation), budget))
-    worker = np.empty(start.shape, np.int64)
-    run_race(*of_tasks, *noise_keys, allocation, dies, deadline, worker, duration, start)
-    return start
+    begun = np.empty((len(allocation), budget))
+    _race(distributions, noise_keys, allocation, budget, disturbances, begun)
+    return begun

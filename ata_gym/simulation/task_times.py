@@ -132,9 +132,7 @@ def _one_time(
     family: Ints, shift: Floats, scale: Floats, shape: Floats, table: Floats, first: Ints, length: Ints, noise: Floats,
     key: Keys, episode: Ints, round_index: Ints, worker: Ints, task: Ints, out: Floats,
 ) -> None:  # fmt: skip
-    times = TaskTimes(
-        family, shift, scale, shape, table, first, length, noise, key[0], episode[0], round_index[0]
-    )  # fmt: skip
+    times = TaskTimes(family, shift, scale, shape, table, first, length, noise, key[0], episode[0], round_index[0])
     out[0] = time_of(times, worker[0], task[0])
 
 
@@ -167,15 +165,6 @@ def task_times(
 
     The arguments broadcast together and are those of ``ata_gym.simulation.keys.NoiseKeys``; ``worker`` starts
     a task after ``task`` others in the episode. Deaths do not matter here.
-
-    >>> from ata_gym.pools import exponential
-    >>> from ata_gym.simulation.keys import NoiseKeys, stream_keys
-    >>> from ata_gym.simulation.rounds import allocation_round
-    >>> distributions, keys, zero = exponential([1.0, 2.0]).distributions, stream_keys(0), np.zeros(1, np.int64)
-    >>> first = NoiseKeys(keys, zero, zero, np.zeros((1, 2), np.int64))
-    >>> round = allocation_round(distributions, first, np.array([[1, 1]]), 2)
-    >>> bool((task_times(distributions, keys, 0, 0, np.array([0, 1]), 0) == round.duration[0]).all())
-    True
     """
     noise = (disturbances or undisturbed(distributions.family.shape[-1])).noise
     indices = [np.asarray(index, np.int64) for index in (episode, round_index, worker, task)]
@@ -184,12 +173,7 @@ def task_times(
 
 
 def longest_times(distributions: Distributions) -> Floats:
-    """The longest time, shape (n,), that a task of each worker can take, with noise of 52 bits; inf if it overflows.
-
-    >>> from ata_gym.pools import exponential, trace
-    >>> longest_times((exponential([1.0]) + trace([[2.0, 5.0]])).distributions).round(1).tolist()
-    [36.7, 5.0]
-    """
+    """The longest time, shape (n,), that a task of each worker can take, with noise of 52 bits; inf if it overflows."""
     noise = undisturbed(len(distributions.family)).noise
     with np.errstate(over="ignore"):
         times: Floats = _longest_times(*kernel_arguments(distributions, noise))

@@ -14,7 +14,7 @@ from ata_gym.pools import Pool, deterministic, exponential, gamma, log_normal, p
 from ata_gym.simulation.keys import NoiseKeys, stream_keys
 from ata_gym.simulation.rounds import race_round
 from ata_gym.theory.allocation.beta_rule import allocate_by_cost
-from ata_gym.theory.optimal.candidates import beta_candidates
+from ata_gym.theory.optimal.allocation import beta_candidates
 from ata_gym.theory.simulated.costs import simulate
 from ata_gym.theory.simulated.slices import known_sample
 from ata_policies.beliefs.distributions.bins import exponential_sample
@@ -55,7 +55,7 @@ def test_known_samples_of_traces_and_of_infinite_means() -> None:
         known_sample(CIFAR, 0)
 
 
-@pytest.mark.parametrize("pool", [CIFAR, MIXED], ids=["cifar100", "mixed"])
+@pytest.mark.parametrize("pool", [MIXED])
 def test_simulated_round_times_are_the_expected_ones(pool: Pool) -> None:
     candidates = beta_candidates(pool.mean(), pool.sd(), 23)
     costs = simulate(known_sample(pool, 512), candidates, 23, 4096)
@@ -103,12 +103,13 @@ def test_bad_candidates_and_times() -> None:
         ((times[:4], [good], 5), r"times must have shape \(5, S\)"),
         ((np.full((5, 8), np.nan), [good], 5), "finite and at least 0"),
         ((times, [good], 5, 0), "replicates must be"),
+        ((times, [[2**20, 0, 0, 0, 0]], 2**20, 257), r"more than 2\*\*28 task times"),
     ):
         with pytest.raises(ValueError, match=message):
             simulate(*arguments)
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(st.lists(st.tuples(st.integers(1, 9), st.integers(0, 9)), min_size=1, max_size=4), st.integers(1, 6))
 def test_the_beta_rule_minimises_the_largest_cost(distributions: list[tuple[int, int]], budget: int) -> None:
     mean, spread = np.array(distributions, float).T

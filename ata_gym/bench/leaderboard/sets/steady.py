@@ -37,7 +37,7 @@ def _many(name: str) -> Scenario:
 
 
 def _measured(name: str) -> Scenario:
-    return ours(name, measured("cpu"), 16, 2_000, "real gradients on a processor, 150 times each of 8 workers")
+    return ours(name, measured(), 16, 2_000, "real gradients on a processor, 150 times each of 8 workers")
 
 
 STEADY = ScenarioSet(
