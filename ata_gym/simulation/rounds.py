@@ -103,11 +103,13 @@ def race_round(
     allocation: Ints,
     budget: int,
     disturbances: Disturbances | None = None,
+    begun: Floats | None = None,
 ) -> RoundResult:
     """Run one round in which only the first B results of ``allocation`` count and the rest is cancelled.
 
     Each worker starts its tasks one after the other. Of results at the same moment the lowest worker's comes first. The
     parameters are those of :func:`allocation_round`, but each row sums to B or more; with B, both give the same bits.
+    ``begun``, shape (E, B), takes when the task of each result was started, counted from the round's start.
 
     A worker that dies ends and starts no task after that moment. The task that it runs then is lost: it gives no
     result, its time so far counts as worker time and is the worker's ``elapsed``, as if it were cancelled. If the
@@ -127,36 +129,10 @@ def race_round(
     >>> round.worker, round.elapsed, round.round_time, round.worker_time, round.lost
     (array([[0, 1, 1, 1]]), array([[1., 0.]]), array([8.]), array([10.5]), array([1]))
     """
-    return _race(distributions, noise_keys, allocation, budget, disturbances, np.empty((len(allocation), 0)))
-
-
-def _race(
-    distributions: Distributions,
-    noise_keys: NoiseKeys,
-    allocation: Ints,
-    budget: int,
-    disturbances: Disturbances | None,
-    begun: Floats,
-) -> RoundResult:
-    """Run a race, and fill in when tasks were started; ``begun`` has shape (E, B), or (E, 0) where nobody asks."""
     noise, dies, deadline = checked(disturbances, allocation.shape[1])
     of_tasks = kernel_arguments(distributions, noise)
-    worker, duration = np.empty((len(allocation), budget), np.int64), np.empty((len(allocation), budget))
+    rows = len(allocation)
+    worker, duration = np.empty((rows, budget), np.int64), np.empty((rows, budget))
+    begun = np.empty((rows, 0)) if begun is None else begun
     rest = run_race(*of_tasks, *noise_keys, allocation, dies, deadline, worker, duration, begun)
     return RoundResult(worker, duration, *rest)
-
-
-def task_starts(
-    distributions: Distributions,
-    noise_keys: NoiseKeys,
-    allocation: Ints,
-    budget: int,
-    disturbances: Disturbances | None = None,
-) -> Floats:
-    """When the task of each result of a round was started, shape (E, B), counted from the round's start.
-
-    The parameters, and the order of the results, are those of :func:`race_round`, and of :func:`allocation_round`.
-    """
-    begun = np.empty((len(allocation), budget))
-    _race(distributions, noise_keys, allocation, budget, disturbances, begun)
-    return begun

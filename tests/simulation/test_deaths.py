@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -11,7 +13,7 @@ from ata_gym.pools import Pool, deterministic, exponential, gamma, half_normal, 
 from ata_gym.simulation.dispatch import RoundState, dispatch_step
 from ata_gym.simulation.disturbances import Disturbances, undisturbed
 from ata_gym.simulation.keys import NoiseKeys, stream_keys
-from ata_gym.simulation.rounds import allocation_round, race_round, task_starts
+from ata_gym.simulation.rounds import allocation_round, race_round
 from ata_gym.simulation.task_times import task_times
 
 POOL = (
@@ -130,8 +132,9 @@ def test_a_round_equals_its_definition(
     results = sorted(expected.results)
     assert outcome.worker[0].tolist() == [i for i, *_ in results]
     assert outcome.duration[0].tolist() == [time_of(i, j, *when) for i, j, *_ in results]
-    begun = play(task_starts, POOL, allocation, budget, moments, deadline, *when)[0]
-    np.testing.assert_allclose(begun, [start for *_, start in results], atol=1e-12)
+    begun = np.empty((1, budget))
+    play(partial(race_round, begun=begun), POOL, allocation, budget, moments, deadline, *when)
+    np.testing.assert_allclose(begun[0], [start for *_, start in results], atol=1e-12)
     np.testing.assert_allclose(outcome.elapsed[0], expected.elapsed, atol=1e-12)
     assert outcome.started[0].tolist() == expected.started
     assert outcome.lost[0] == expected.lost

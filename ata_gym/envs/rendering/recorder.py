@@ -14,7 +14,7 @@ from ata_gym.pools.distributions import Distributions
 from ata_gym.simulation.dispatch import RoundState
 from ata_gym.simulation.disturbances import Disturbances
 from ata_gym.simulation.keys import NoiseKeys
-from ata_gym.simulation.rounds import task_starts
+from ata_gym.simulation.rounds import race_round
 from ata_gym.typing import Floats, Ints, Mask
 
 _RECENT = 20  # rounds of whose times ``Timeline.longest`` is the longest
@@ -165,7 +165,8 @@ class Recorder:
         """Take the results of whole rounds, and when their tasks were started."""
         now = self._before
         if self._state.simulated:
-            start = task_starts(now.distributions, now.noise_keys, allocation, self._budget, now.disturbances)
+            start = np.empty(seen["duration"].shape)
+            race_round(now.distributions, now.noise_keys, allocation, self._budget, now.disturbances, start)
         else:
             start = _one_after_the_other(seen["worker"], seen["duration"])
         self._worker[rows], self._start[rows] = seen["worker"][rows], start[rows]
