@@ -11,7 +11,7 @@ import pytest
 import ata_gym
 import ata_policies
 from ata_gym.utils import compiled
-from ata_gym.utils.kernels.threads import run_together, thread_count
+from ata_gym.utils.compiled import run_together
 from ata_gym.utils.trees import difference
 
 
@@ -51,9 +51,9 @@ def test_it_holds_in_its_block_only_and_an_error_of_another_thread_is_raised_her
 
     with ata_gym.threads(3):
         with ata_gym.threads(1):
-            assert thread_count() == 1
-        assert thread_count() == 3
-    assert thread_count() == 1
+            assert compiled._count.get() == 1
+        assert compiled._count.get() == 3
+    assert compiled._count.get() == 1
     with pytest.raises(ValueError, match="threads must be a whole number"), ata_gym.threads(0):
         pass
     with pytest.raises(ValueError, match="there"):
