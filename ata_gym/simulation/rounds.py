@@ -117,17 +117,6 @@ def race_round(
     soon as a living worker is idle: to the one that became idle first (of equals the lowest), as its next task. So a
     round gives exactly B results. Events of the same moment happen in the order of the workers. If all workers of a row
     die, ValueError is raised.
-
-    Worker 0 dies at 3 while it runs its second task, and worker 1, idle since 2.5, does both tasks that are left:
-
-    >>> from ata_gym.pools import deterministic
-    >>> from ata_gym.simulation.keys import stream_keys
-    >>> distributions, zero = deterministic([2.0, 2.5]).distributions, np.zeros(1, np.int64)
-    >>> noise_keys, allocation = NoiseKeys(stream_keys(0), zero, zero, np.zeros((1, 2), np.int64)), np.array([[3, 1]])
-    >>> disturbances = undisturbed(2)._replace(dies=np.array([[3.0, np.inf]]))
-    >>> round = race_round(distributions, noise_keys, allocation, 4, disturbances)
-    >>> round.worker, round.elapsed, round.round_time, round.worker_time, round.lost
-    (array([[0, 1, 1, 1]]), array([[1., 0.]]), array([8.]), array([10.5]), array([1]))
     """
     noise, dies, deadline = checked(disturbances, allocation.shape[1])
     of_tasks = kernel_arguments(distributions, noise)

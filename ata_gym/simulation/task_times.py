@@ -15,6 +15,7 @@ import numpy as np
 from numba.extending import get_cython_function_address
 
 from ata_gym.pools.distributions import Distributions
+from ata_gym.pools.families import RECORDED
 from ata_gym.simulation.disturbances import Disturbances, undisturbed
 from ata_gym.simulation.keys import Word, uniform
 from ata_gym.typing import Floats, Ints, Keys
@@ -136,20 +137,9 @@ def _one_time(
     out[0] = time_of(times, worker[0], task[0])
 
 
-@gufunc(f"void({TYPES}float64[:])", f"{LAYOUT[:-1]}->(n)")
-def _longest_times(
-    family: Ints, shift: Floats, scale: Floats, shape: Floats, table: Floats, first: Ints, length: Ints,
-    noise: Floats,  # noqa: ARG001 - as every kernel that begins with these arguments
-    out: Floats,
-) -> None:  # fmt: skip
-    for i in range(len(out)):
-        z = 0.0
-        if family[i] == 8 or family[i] == 9:
-            for k in range(first[i], first[i] + length[i]):
-                z = max(z, table[k])
-        else:
-            z = _standard_time(family[i], shape[i], _LARGEST_UNIFORM)
-        out[i] = shift[i] + scale[i] * z
+@gufunc("void(int64[:],float64[:],float64[:])", "(),()->()")
+def _longest_standard_time(family: Ints, shape: Floats, out: Floats) -> None:
+    out[0] = _standard_time(family[0], shape[0], _LARGEST_UNIFORM)
 
 
 def task_times(
@@ -174,7 +164,9 @@ def task_times(
 
 def longest_times(distributions: Distributions) -> Floats:
     """The longest time, shape (n,), that a task of each worker can take, with noise of 52 bits; inf if it overflows."""
-    noise = undisturbed(len(distributions.family)).noise
+    family, shift, scale, shape, table, first, length, _ = distributions
     with np.errstate(over="ignore"):
-        times: Floats = _longest_times(*kernel_arguments(distributions, noise))
-    return times
+        z = _longest_standard_time(family, shape)
+        for i in np.flatnonzero(np.isin(family, RECORDED)).tolist():
+            z[i] = table[first[i] : first[i] + length[i]].max()
+        return np.asarray(shift + scale * z)

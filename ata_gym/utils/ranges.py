@@ -50,22 +50,17 @@ class Within:
 
     def check(self, name: str, array: NDArray[Any], size: Size) -> None:
         """Raise ValueError, which says what is wrong, for an array of this name that is outside the range."""
-        if fault := self._fault(array, size):
-            raise ValueError(f"{name} {fault}")
-
-    def _fault(self, array: NDArray[Any], size: Size) -> str | None:
         low, high = (np.asarray(bound(size) if callable(bound) else bound) for bound in (self.low, self.high))
         wrong = ~((array >= low) & (array <= high))
         if self.nan:
             wrong &= ~np.isnan(array)
         if wrong.any():
             least, most = (np.broadcast_to(bound, wrong.shape)[wrong][0] for bound in (low, high))
-            return f"must be from {least:.17g} to {most:.17g}, and holds {array[wrong][0]}"
+            raise ValueError(f"{name} must be from {least:.17g} to {most:.17g}, and holds {array[wrong][0]}")
         if self.totals is not None:
             allowed, total = self.totals(size), array.sum(axis=-1)
             if not np.isin(total, allowed).all():
-                return f"must add up to {' or '.join(map(str, allowed))}, not to {total.tolist()}"
-        return None
+                raise ValueError(f"{name} must add up to {' or '.join(map(str, allowed))}, not to {total.tolist()}")
 
 
 def last_worker(size: Size) -> int:

@@ -47,9 +47,6 @@ def map_leaves(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
     """Return a tree of the form of ``tree`` whose leaves are ``function`` of its leaves and those of the ``others``.
 
     ValueError if the trees differ in their number of leaves.
-
-    >>> map_leaves(lambda x, y: x + y, (1, [2, 3]), (10, [20, 30]))
-    (11, [22, 33])
     """
     columns = [[leaf for _, leaf in leaves(one)] for one in (tree, *others)]
     return rebuild(tree, (function(*row) for row in zip(*columns, strict=True)))

@@ -40,6 +40,6 @@ def test_a_reader_that_has_gone_or_a_closed_stream_is_no_fault() -> None:
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_a_full_disk_is_one_sentence() -> None:
     with Path("/dev/full").open("wb") as full:
-        command = [sys.executable, "-m", "ata_gym", "methods"]
+        command = [sys.executable, "-m", "ata_gym", "scenarios"]
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, check=False)
     assert (done.returncode, done.stderr) == (2, b"ata-gym: [Errno 28] No space left on device\n")
