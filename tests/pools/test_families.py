@@ -61,12 +61,6 @@ def test_a_record_is_an_empirical_law(times, scale, shift):
     np.testing.assert_allclose(pool.sd(), [scale * np.std(t) for t in times], rtol=1e-9, atol=1e-9)
 
 
-def test_records_among_other_families():
-    pool = pools.exponential([1, 2]) + pools.trace([[1, 3], [5, 5, 8]]) + pools.deterministic(4)
-    np.testing.assert_allclose(pool.mean(), [1, 2, 2, 6, 4])
-    np.testing.assert_allclose(pool.sd(), [1, 2, 1, 2**0.5, 0])
-
-
 def test_codes_are_the_places_in_the_table():
     assert [FAMILIES[code].name for code in CODES.values()] == list(CODES)
     names = "deterministic exponential uniform half-normal gamma log-normal weibull pareto trace-by-task trace-by-round"

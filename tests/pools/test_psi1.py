@@ -37,7 +37,7 @@ distributions = st.one_of(
     st.builds(pools.exponential, st.floats(0.1, 10), shifted),
     st.builds(lambda low, width: pools.uniform(low, low + width), shifted, st.floats(0.1, 10)),
     st.builds(pools.half_normal, st.floats(0.1, 10), shifted),
-    st.builds(pools.gamma, st.floats(0.4, 1e3), st.floats(0.1, 10), shifted),
+    st.builds(pools.gamma, st.floats(0.4, 1e3), st.floats(0.01, 100), shifted),
     st.builds(pools.weibull, st.floats(1, 20), st.floats(0.1, 10), shifted),
 )
 
@@ -47,19 +47,6 @@ distributions = st.one_of(
 def test_the_exponential_moment_is_two(pool, centred):
     (c,) = pool.psi1_norm(centred)
     assert exponential_moment(pool, c, centred=centred) == pytest.approx(2, abs=1e-8)
-
-
-@pytest.mark.parametrize("centred", [False, True])
-def test_gamma_of_published_size(centred):
-    c = 4234.0
-    pool = pools.gamma(c**2, 1 / c, shift=c)
-    (norm,) = pool.psi1_norm(centred)
-    # by its density, up to 13 standard deviations; scipy's tails are wrong far below the mean of such shapes
-    z, weights = np.polynomial.legendre.leggauss(400)
-    side = np.stack([-6.5 * (1 + z), 6.5 * (1 + z)])
-    density = pool.standard(0).pdf((side + c) * c)
-    distance = np.abs(side + (0 if centred else 2 * c))
-    assert np.sum(6.5 * weights * c * density * np.exp(distance / norm)) == pytest.approx(2, abs=1e-6)
 
 
 M = 7.0
@@ -134,19 +121,6 @@ def test_records_with_rare_outliers():
     for centred in (False, True):
         y = np.abs(times - times.mean()) if centred else times
         assert np.mean(np.exp(y / pool.psi1_norm(centred)[0])) == pytest.approx(2, abs=1e-9)
-
-
-@settings(max_examples=12)
-@given(distributions, st.floats(0.01, 100), st.floats(0, 100))
-def test_scaling_and_shifting(pool, factor, more):
-    data, (_, shift, scale, *_) = pool.to_data(), pool.distributions
-    scaled = Pool.from_data(data | {"shift": shift * factor, "scale": scale * factor})
-    for centred in (False, True):
-        np.testing.assert_allclose(scaled.psi1_norm(centred), factor * pool.psi1_norm(centred), rtol=1e-10)
-    moved = Pool.from_data(data | {"shift": shift + more})
-    np.testing.assert_allclose(moved.psi1_norm(centred=True), pool.psi1_norm(centred=True), rtol=1e-10)
-    difference = moved.psi1_norm() - pool.psi1_norm()  # the norm of the constant is more / ln 2
-    assert -1e-9 <= difference[0] <= more / np.log(2) + 1e-9
 
 
 @settings(max_examples=12)

@@ -37,32 +37,24 @@ POOL = (
 N = POOL.n
 
 
-def play(runner, allocation, keys=None, started=None, round_index=0, episode=0, pool=POOL, budget=None):  # type: ignore[no-untyped-def]
+def play(runner, allocation, keys, started=0, episode=0, pool=POOL):  # type: ignore[no-untyped-def]
+    """The third round of rows in which the workers have started so many tasks before."""
     allocation = np.atleast_2d(np.asarray(allocation, np.int64))
     rows = len(allocation)
-    noise_keys = NoiseKeys(
-        stream_keys(7, rows) if keys is None else keys,
-        np.full(rows, episode),
-        np.full(rows, round_index),
-        np.zeros((rows, pool.n), np.int64) if started is None else started,
-    )
-    return runner(pool.distributions, noise_keys, allocation, int(allocation[0].sum()) if budget is None else budget)
+    before = np.broadcast_to(started, (rows, pool.n)).astype(np.int64)
+    noise_keys = NoiseKeys(keys, np.full(rows, episode), np.full(rows, 3), before)
+    return runner(pool.distributions, noise_keys, allocation, int(allocation[0].sum()))
 
 
 @given(st.lists(st.integers(0, 5), min_size=N, max_size=N).filter(any), st.integers(0, 5))
 def test_race_with_sum_b_is_the_plain_round(allocation: list[int], seed: int) -> None:
-    plain, race = (play(runner, allocation, stream_keys(seed)) for runner in (allocation_round, race_round))
+    keys, started = stream_keys(seed), np.arange(N) % 4
+    plain, race = (play(runner, allocation, keys, started, episode=1) for runner in (allocation_round, race_round))
     for a, b in zip(plain, race, strict=True):
         assert a.tobytes() == b.tobytes()
-
-
-def test_noise_depends_on_the_task_alone() -> None:
-    """The same task has the same time, whatever else is allocated and in whatever batch."""
-    few, many = np.zeros(N, np.int64), np.full(N, 3)
-    few[1] = 2
-    keys = stream_keys(3, 4)
-    alone, crowded = play(allocation_round, few, keys[2:3]), play(allocation_round, np.tile(many, (4, 1)), keys)
-    assert alone.duration[0].tolist() == crowded.duration[2][crowded.worker[2] == 1][:2].tolist()
+    worker, nth = np.repeat(np.arange(N), allocation), np.concatenate([np.arange(a) for a in allocation])
+    times = task_times(POOL.distributions, keys, 1, 3, worker, started[worker] + nth)
+    assert plain.duration[0].tolist() == times.tolist()
 
 
 def test_times_follow_the_distribution_of_the_pool() -> None:
@@ -76,12 +68,6 @@ def test_times_follow_the_distribution_of_the_pool() -> None:
     np.testing.assert_allclose(longest, [2.0, *top, 5.0, 4.0], rtol=1e-6)
     first = play(allocation_round, np.ones(N, np.int64), stream_keys(0)).duration[0]
     assert times[0].tolist() == first[:9].tolist()
-
-
-def test_traces_replay_by_task_and_by_round() -> None:
-    pool = trace([[1.0, 5.0, 2.0]], replay="task") + trace([[4.0, 3.0]], replay="round")
-    outcome = play(allocation_round, [4, 2], pool=pool, started=np.array([[1, 7]]), round_index=3)
-    assert outcome.duration[0].tolist() == [5.0, 2.0, 1.0, 5.0, 3.0, 3.0]
 
 
 def test_philox_known_answers() -> None:
@@ -120,7 +106,7 @@ def test_streams_never_meet() -> None:
     many = grid_of_noise(seeds=16, workers=16, tasks=500).ravel()
     assert len(np.unique(many)) == len(many)
     pool = uniform(0.0, 1.0)
-    first, second = (play(allocation_round, [100], pool=pool, episode=e).duration for e in (0, 1))
+    first, second = (play(allocation_round, [100], stream_keys(7), pool=pool, episode=e).duration for e in (0, 1))
     assert not np.isin(first, second).any()
 
 
