@@ -39,18 +39,12 @@ class Clock:
     ----------
     env
         A single ``TaskAllocation-v0``, ``TaskRace-v0`` or ``TaskDispatch-v0``, maybe in wrappers that leave actions and
-        observations as they are. It is reset, and belongs to the clock from now on.
+        observations as they are. It is reset, and belongs to the clock from now on. TypeError for any other.
     policy
-        The name of a policy (see ``ata_policies.make``), or a policy that is made already; oracles, too.
+        The name of a policy (see ``ata_policies.make``), or a policy that is made already; oracles, too. ValueError for
+        a policy of another env.
     seed
         The seed of the task times, and of a policy that is given by its name.
-
-    Raises
-    ------
-    TypeError
-        If the env is a vector env, or another one.
-    ValueError
-        If there is no such policy, or it plays another env.
 
     Examples
     --------
@@ -64,12 +58,9 @@ class Clock:
     12.0 [3 1]
     """
 
-    rounds: int = 0
-    """Rounds played."""
-    runtime: float = 0.0
-    """Their round times added up."""
-    total_worker_time: float = 0.0
-    """The time that all workers were busy in them."""
+    rounds: int = 0  # rounds played
+    runtime: float = 0.0  # their round times added up
+    total_worker_time: float = 0.0  # the time that all workers were busy in them
     allocation: Ints | None = None
     """(n,) the tasks that each worker was given in the last round, or started in dispatch; None before the first."""
 
@@ -115,8 +106,7 @@ class Clock:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on, bit for bit, from the ``state_dict`` of a clock that was made with the same arguments.
 
-        ValueError if it does not fit, holds what no clock can have, or its checksum is that of other values; nothing
-        changes then.
+        ValueError as for ``Allocator.load_state_dict``.
         """
         played = restored(self._played(), state, "clock")
         env = restored(self._bare.checkpoint(), state, "env")
