@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import zlib
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any, Self
 
@@ -30,13 +30,13 @@ class TaskGradients:
     """
 
     def __init__(self, model: nn.Module, ranks: Ranks) -> None:
-        self._model, self._ranks = model, ranks
+        self.model, self._ranks = model, ranks
         self._buckets: Buckets | None = None
         self._forms: list[Form] = []
         self.layout = 0  # a checksum of 24 bits of what is summed, on which all ranks must agree
 
     def __enter__(self) -> Self:
-        modules = list(self._model.modules())  # they may have changed since the last round
+        modules = list(self.model.modules())  # they may have changed since the last round
         for module in modules:
             for what, cure in _not_respected(module):
                 raise ValueError(
@@ -50,7 +50,7 @@ class TaskGradients:
             if isinstance(statistic := getattr(module, name, None), Tensor)
         ]
         self._known = [statistic.clone() for statistic in self._statistics]
-        trained = _trained(self._model)
+        trained = _trained(self.model)
         self._before = [(one, None if one.grad is None else one.grad.clone()) for one in trained]
         """The trained parameters as they are between rounds, and their gradients before this round."""
         self._sums: list[Tensor] = []
@@ -71,9 +71,9 @@ class TaskGradients:
             sharded.set_reshard_after_forward(False)
             sharded.set_reshard_after_backward(False)
             sharded.unshard()
-        self.parameters = list(self._model.parameters())  # all as they are during the round; some may be frozen
-        self._whole = _trained(self._model)
-        self._weights = Unchanged(self._model, self.parameters)
+        self.parameters = list(self.model.parameters())  # all as they are during the round; some may be frozen
+        self._whole = _trained(self.model)
+        self._weights = Unchanged(self.model, self.parameters)
         forms = [Form.of(parameter, _gradient_dtype(parameter)) for parameter in self._whole]
         if forms != self._forms:  # as where layers were frozen
             self._forms, self._buckets = forms, None
@@ -93,7 +93,13 @@ class TaskGradients:
         self._before, self._known = [], []
         self._stack.close()
 
-    def fault(self, *, finite: bool) -> tuple[Fault, int] | None:
+    @property
+    def device(self) -> torch.device:
+        """Where the model computes: the first CUDA device of its parameters, else the device of the first."""
+        devices = [parameter.device for parameter in self.parameters]
+        return next((device for device in devices if device.type == "cuda"), (*devices, self._ranks.device)[0])
+
+    def fault(self, *, finite: bool) -> tuple[Fault, int]:
         """What is wrong on this rank, and in which parameter; ``finite`` says whether gradients must be finite."""
         if (place := self._weights.changed()) is not None:
             return Fault.CHANGED, place
@@ -105,7 +111,7 @@ class TaskGradients:
             for place, gradient in gradients.items():
                 if not gradient.isfinite().all():
                     return Fault.GRADIENT, place
-        return None
+        return Fault.NONE, 0
 
     @torch.no_grad()
     def sum(self, weight: float, message: Tensor) -> Tensor:
@@ -140,24 +146,6 @@ class TaskGradients:
         for (parameter, old), gradient, count in zip(self._before, sums, counts.tolist(), strict=False):
             _set(parameter, gradient if count else None, old)
         self._kept = True
-
-
-def check_apart(models: Collection[nn.Module]) -> None:
-    """ValueError if two models share a parameter, whose gradient would be summed twice."""
-    owners: dict[nn.Parameter, nn.Module] = {}
-    for model in models if len(models) > 1 else ():
-        for name, parameter in model.named_parameters():
-            if owners.setdefault(parameter, model) is not model:
-                raise ValueError(
-                    f"the parameter {name} belongs to two of the models: give round(...) one module that holds both, "
-                    "such as torch.nn.ModuleList([...])"
-                )
-
-
-def device_of(models: Iterable[TaskGradients]) -> torch.device | None:
-    """The device on which models compute: the first CUDA device of their parameters, else that of the first."""
-    devices = [parameter.device for known in models for parameter in known.parameters]
-    return next((device for device in devices if device.type == "cuda"), devices[0] if devices else None)
 
 
 def _trained(model: nn.Module) -> list[nn.Parameter]:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import os
 import socket
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
-from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -143,19 +142,15 @@ class Ranks:
         table = values[budget:].reshape(len(Part._fields), self.size)
         return np.split(values[:budget], ends[:-1]), Part(*table)
 
-    def check(self, number: int, parts: Part, parameters: Iterable[str]) -> None:
-        """Raise the same error on every rank where they do not agree on round ``number``, or a rank has a fault.
-
-        ``parameters`` are the names of those of the models.
-        """
+    def check(self, number: int, parts: Part, parameters: Sequence[str]) -> None:
+        """Raise the same error on every rank where they do not agree on round ``number``, or a rank has a fault."""
         first, *others = _AGREED
         self._check_agreed(number, parts, [first])
         for worker, code in zip(self.names, parts.fault.astype(int).tolist(), strict=True):
             place, fault = divmod(code, len(Fault))
             if fault:
                 error, sentence = _FAULTS[Fault(fault)]
-                name = next(islice(parameters, place, None), None)
-                parameter = "a new parameter" if name is None else f"the parameter {name}"
+                parameter = f"the parameter {parameters[place]}" if place < len(parameters) else "a new parameter"
                 reason = sentence.format(worker=worker, parameter=parameter)
                 raise error(f"round {number}: {reason}. The step is not taken")
         self._check_agreed(number, parts, others)

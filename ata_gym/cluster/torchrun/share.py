@@ -132,14 +132,14 @@ class Share:
         self._losses.append(weighted.detach())
 
     def reduce(self) -> None:
-        """Make the gradient of each model of the round the mean over its B tasks, on every rank.
+        """Make the gradient of the model of the round the mean over its B tasks, on every rank.
 
         Every rank calls it once, also a rank without tasks. RuntimeError if tasks are left, or none of them had its
         ``backward``. Where the part of one rank has a fault, such as a loss or gradient that is
         not finite, every rank raises the same error, which names the worker, and no gradient has changed.
         """
         if self.reduced is not None:
-            raise RuntimeError("a round is reduced once, for all its models")
+            raise RuntimeError("a round is reduced once")
         if self.done < self.tasks:
             raise RuntimeError(
                 f"{self.done} of the {self.tasks} tasks of this share are computed: loop over share.take(loader) to "

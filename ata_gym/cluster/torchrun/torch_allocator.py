@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from math import isfinite
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -16,7 +16,7 @@ from torch import nn
 
 from ata_gym import __version__
 from ata_gym.cluster.round_record import RoundRecord
-from ata_gym.cluster.torchrun.gradients import TaskGradients, check_apart, device_of
+from ata_gym.cluster.torchrun.gradients import TaskGradients
 from ata_gym.cluster.torchrun.ranks import Fault, Part, Ranks
 from ata_gym.cluster.torchrun.share import Share, Stopwatch
 from ata_gym.cluster.torchrun.weights import fingerprint
@@ -126,7 +126,7 @@ class TorchAllocator:
         self.rounds = self._since_start = 0
         self._leaves = False
         self._share: Share | None = None
-        self._models: dict[nn.Module, TaskGradients] = {}
+        self._gradients: TaskGradients | None = None  # of the last model
         self._left_off: WeakKeyDictionary[Any, Iterator[Any]] = WeakKeyDictionary()
 
     @property
@@ -147,39 +147,34 @@ class TorchAllocator:
         return self._share
 
     @contextmanager
-    def round(self, *models: nn.Module) -> Iterator[Share]:
+    def round(self, model: nn.Module) -> Iterator[Share]:
         """Run one round: the block gets the share of this rank, and at its end all ranks learn from the round.
 
-        Every rank gives the same models, whose gradients of earlier rounds are kept and added to. After an error inside
-        the block the round does not count: nothing is learned, the models have the gradients and running statistics of
-        before, and the next call begins the round again. ValueError for no models, two that share a parameter, or one
-        that communicates in a way that a round does not respect.
+        Several models are one ``torch.nn.ModuleList``. Gradients of earlier rounds are kept and added to. After an
+        error inside the block the round does not count: nothing is learned, the model has the gradients and running
+        statistics of before, and the next call begins the round again. ValueError for a model that communicates in a
+        way that a round does not respect.
         """
         if self._share is not None:
             raise RuntimeError("a round is open: end it before the next one begins")
-        if not models:
-            raise ValueError("give the models that are trained: allocator.round(model)")
-        check_apart(models)
         tasks = self._allocator.allocate()
         expected = self._allocator.expected_times()
         shares = np.array([tasks.get(name, 0) for name in self._ranks.names])
         own, first = int(shares[self._ranks.rank]), int(shares[: self._ranks.rank].sum())
-        known = {model: self._models.get(model) or TaskGradients(model, self._ranks) for model in models}
-        with ExitStack() as stack:
-            gradients = {model: stack.enter_context(one) for model, one in known.items()}
-            device = device_of(gradients.values()) or self._ranks.device
-            learned: list[tuple[list[Floats], Part]] = []
+        if self._gradients is None or self._gradients.model is not model:
+            self._gradients = TaskGradients(model, self._ranks)
+        learned: list[tuple[list[Floats], Part]] = []
+        with self._gradients as gradients:
 
             def reduce() -> None:
                 learned.append(self._reduce(share, shares, gradients))
 
-            share = self._share = Share(own, first, self.budget, Stopwatch(device), self._left_off, reduce)
+            share = self._share = Share(own, first, self.budget, Stopwatch(gradients.device), self._left_off, reduce)
             try:
                 yield share
                 if not learned:
                     raise RuntimeError("call share.reduce() inside the round, on every rank")
                 self._learn(share, *learned[0], shares, expected)
-                self._models = gradients
             finally:
                 self._share = None
 
@@ -216,45 +211,37 @@ class TorchAllocator:
         self.rounds, self._since_start, self._leaves, self.last = rounds, 0, False, None
         self._let_in(set(self._ranks.names))
 
-    def _reduce(
-        self, share: Share, shares: Ints, gradients: Mapping[nn.Module, TaskGradients]
-    ) -> tuple[list[Floats], Part]:
+    def _reduce(self, share: Share, shares: Ints, gradients: TaskGradients) -> tuple[list[Floats], Part]:
         """Make the gradients those of all tasks; return the task times of each rank, and the parts of all ranks.
 
         Nothing has changed where a rank has a fault, or where the ranks do not agree.
         """
-        own = int(shares[self._ranks.rank]) / self.budget
-        packed = self._ranks.packed(share.seconds(), self._part(share, shares, gradients.values()), shares)
-        messages = [packed, *[packed[:0]] * (len(gradients) - 1)]  # it travels with the first model
-        sums = [known.sum(own, message) for known, message in zip(gradients.values(), messages, strict=False)]
-        seconds, parts = self._ranks.unpacked(sums[0], shares)
-        self._ranks.check(self.rounds + 1, parts, (name for model in gradients for name, _ in model.named_parameters()))
-        for known in gradients.values():
-            known.keep()
+        packed = self._ranks.packed(share.seconds(), self._part(share, shares, gradients), shares)
+        seconds, parts = self._ranks.unpacked(gradients.sum(share.tasks / self.budget, packed), shares)
+        self._ranks.check(self.rounds + 1, parts, [name for name, _ in gradients.model.named_parameters()])
+        gradients.keep()
         return seconds, parts
 
-    def _part(self, share: Share, shares: Ints, gradients: Collection[TaskGradients]) -> Part:
+    def _part(self, share: Share, shares: Ints, gradients: TaskGradients) -> Part:
         """What this rank sends about its part of a round."""
-        whole = self._since_start == 0 or self.rounds % self._check_every == 0
-        elapsed, loss = share.between(share.began, share.computed), share.loss()
-        layout = zlib.crc32(str([known.layout for known in gradients]).encode()) & 0xFFFFFF
-        weights = sum(fingerprint(known.parameters) for known in gradients) if whole else 0.0
-        checksum = self._checksum(shares, whole)
-        samples = share.orders[-1] if share.orders else 0
-        fault = self._fault(share, loss, gradients)
-        return Part(elapsed, loss, float(self._leaves), checksum, layout, samples, weights, fault)
+        whole, loss = self._since_start == 0 or self.rounds % self._check_every == 0, share.loss()
+        return Part(
+            elapsed=share.between(share.began, share.computed),
+            loss=loss,
+            leaves=float(self._leaves),
+            checksum=self._checksum(shares, whole),
+            layout=gradients.layout,
+            samples=share.orders[-1] if share.orders else 0,
+            weights=fingerprint(gradients.parameters) if whole else 0.0,
+            fault=self._fault(share, loss, gradients),
+        )
 
-    def _fault(self, share: Share, loss: float, gradients: Iterable[TaskGradients]) -> int:
+    def _fault(self, share: Share, loss: float, gradients: TaskGradients) -> int:
         """What is wrong with the tasks of this rank, and in which parameter, as one number."""
         if not (self._allow_nonfinite or isfinite(loss)):
             return int(Fault.LOSS)
-        finite, before = not (self._allow_nonfinite or share.scaled), 0
-        for known in gradients:
-            if (found := known.fault(finite=finite)) is not None:
-                fault, place = found
-                return fault + len(Fault) * (before + place)
-            before += len(known.parameters)
-        return 0
+        fault, place = gradients.fault(finite=not (self._allow_nonfinite or share.scaled))
+        return fault + len(Fault) * place
 
     def _learn(
         self, share: Share, seconds: list[Floats], parts: Part, shares: Ints, expected: Mapping[Worker, float]

@@ -101,21 +101,6 @@ def test_a_failed_round_leaves_nothing_in_sharded_parameters_and_training_withou
     assert ddp.require_forward_param_sync
 
 
-@pytest.mark.usefixtures("alone")
-def test_models_that_share_a_parameter_are_refused_by_name():
-    first, second = nn.Linear(3, 3), nn.Linear(3, 3)
-    second.weight = first.weight
-    tied = nn.Sequential(first, second)
-    allocator = TorchAllocator(3, "uta")
-    with pytest.raises(ValueError, match="the parameter weight belongs to two of the models"):
-        allocator.round(first, second).__enter__()
-    with allocator.round(tied, tied) as share:  # the same one twice is no fault
-        with share.timed(3):
-            share.backward(tied(SAMPLES).square().mean())
-        share.reduce()
-    torch.testing.assert_close([parameter.grad for parameter in tied.parameters()], expected(tied))
-
-
 class OnCuda(nn.Parameter):
     """A parameter that says that it is on a GPU."""
 
@@ -130,8 +115,8 @@ def test_times_are_those_of_the_device_of_the_model(monkeypatch):
     model.weight = OnCuda(model.weight.detach())
     allocator = TorchAllocator(3, "uta", warm_up=0)  # with gloo, as with "cpu:gloo,cuda:nccl"
     monkeypatch.setattr(Stopwatch, "mark", lambda self: clocks.append(self._device) or 0.0)
-    for models, device in (([nn.Identity()], "cpu"), ([nn.Linear(2, 2), model], "cuda:1")):
+    for timed, device in ((nn.Identity(), "cpu"), (nn.ModuleList([nn.Linear(2, 2), model]), "cuda:1")):
         clocks.clear()
-        with pytest.raises(KeyboardInterrupt), allocator.round(*models):
+        with pytest.raises(KeyboardInterrupt), allocator.round(timed):
             raise KeyboardInterrupt
         assert clocks == [torch.device(device)]
