@@ -46,7 +46,6 @@ class Within:
     high: Bound = LARGEST_COUNT
     nan: bool = False  # whether the numbers may be NaN
     totals: Callable[[Size], Sequence[int]] | None = None  # allowed sums along the last axis; a worker that joins has 0
-    together: bool = False  # whether one worker's entry makes no sense among those of another array
 
     def check(self, name: str, array: NDArray[Any], size: Size) -> None:
         """Raise ValueError, which says what is wrong, for an array of this name that is outside the range."""
@@ -84,10 +83,10 @@ Shares: TypeAlias = Annotated[Floats, Within(0.0, 1.0)]  # numbers from 0 to 1
 Wholes: TypeAlias = Annotated[Ints, Within()]  # whole numbers of at least 0
 Flags: TypeAlias = Annotated[Bits, Within(0, 1)]  # 0 or 1
 Tasks: TypeAlias = Annotated[Ints, Within(0, all_tasks)]  # of workers in a round
-Allocations: TypeAlias = Annotated[Ints, Within(0, all_tasks, totals=lambda size: (0, size.budget), together=True)]
+Allocations: TypeAlias = Annotated[Ints, Within(0, all_tasks, totals=lambda size: (0, size.budget))]
 """Allocations of exactly B tasks, (..., n); 0 where there is none yet."""
 Whose: TypeAlias = Annotated[Ints, Within(-1, last_worker)]  # the worker to which something belongs; -1: none
-Order: TypeAlias = Annotated[Ints, Within(0, last_worker, together=True)]  # workers in an order
+Order: TypeAlias = Annotated[Ints, Within(0, last_worker)]  # workers in an order
 
 
 def declared(tree: Any, name: str = "", within: Within | None = None) -> Iterator[tuple[str, Any, Within | None]]:

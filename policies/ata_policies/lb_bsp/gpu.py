@@ -24,7 +24,7 @@ from ata_policies.policy import AllocationPolicy, Setting, State
 SOURCE = "Chen et al., LB-BSP, SoCC 2020"
 
 _SIZES = 4
-_Kept: TypeAlias = Annotated[Ints, Within(0, all_tasks, totals=lambda size: (size.budget,), together=True)]
+_Kept: TypeAlias = Annotated[Ints, Within(0, all_tasks, totals=lambda size: (size.budget,))]
 
 
 class Tuning(NamedTuple):

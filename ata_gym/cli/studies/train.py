@@ -3,37 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ata_gym.bench.progress import progress_bars
-from ata_gym.cli import completion, options
+from ata_gym.cli import options
 from ata_gym.cli.console import command_line, say_error, say_files, show_report
 from ata_gym.cli.studies.report import end_with, show_with_page
-from ata_gym.training.problem import problem_names
 from ata_gym.utils.errors import named_failure
 from ata_gym.utils.extras import require
 
 if TYPE_CHECKING:
-    from ata_gym.bench.experiment.experiment import Experiment
     from ata_gym.training.studies.comparison import MethodChoice
-    from ata_gym.training.studies.kept_trajectory import Training
     from ata_gym.training.studies.loss_study import Outcome
-    from ata_gym.training.trainer.trainer import Trainer
 
 _POINTS = 500  # rounds at which the clocks are recorded, at most
-
-ProblemName = Annotated[
-    str,
-    typer.Option(
-        help=f"{', '.join(problem_names())}; or one of yours: package.module:function returns a problem, "
-        "torch:package.module:function a module and its data.",
-        autocompletion=completion.problem,
-    ),
-]
-
 
 _Methods = Annotated[
     str,
@@ -88,7 +72,7 @@ def train(
     policies: options.Policies = options.PUBLISHED,
     methods: _Methods = "",
     tune: _Tune = False,
-    problem: ProblemName = "digits",
+    problem: options.ProblemName = "digits",
     data: options.ProblemData = None,
     clock: _Clock = "pool",
     workers: _Workers = "",
@@ -138,12 +122,12 @@ def train(
     from ata_gym.bench.experiment.experiment import Experiment  # noqa: PLC0415 - these imports take seconds
     from ata_gym.training.problem import make_problem  # noqa: PLC0415
     from ata_gym.training.studies.comparison import TUNED, rate_of_policies  # noqa: PLC0415
+    from ata_gym.training.studies.device_training import train_on_devices  # noqa: PLC0415
     from ata_gym.training.studies.kept_trajectory import Training  # noqa: PLC0415
     from ata_gym.training.studies.loss_study import LossStudy  # noqa: PLC0415
     from ata_gym.training.trainer.trainer import Trainer  # noqa: PLC0415
 
-    effort = options.checked_effort(1, save_every, rerun_changed)
-    training = Training(problem, data, threads, evaluate_every, tensorboard=tensorboard, effort=effort)
+    effort = options.Running(1, save_every, rerun_changed=rerun_changed).effort()
     names = options.split_names(policies)
     options.unrecorded(scenario, "train")
     experiment = replace(Experiment.on_scenario(scenario, rounds=rounds, seeds=1, seed=seed), points=_POINTS)
@@ -161,12 +145,12 @@ def train(
             found, experiment.scenario.budget, optimizer=optimizer, lr=rate, schedule=schedule,
             micro_batch=micro_batch, precision=precision, compile=compile_, graphs=graphs, device=device, seed=seed,
         )  # fmt: skip
+    training = Training(problem, data, threads, evaluate_every, kind == TUNED, tensorboard, effort)
     not_of_devices = {"--methods": bool(methods), "--tensorboard": tensorboard, "--tune": tune}
     not_of_devices |= {"--threads": threads != 1, "--evaluate-every": evaluate_every is not None}
     if _on_devices(clock, workers, not_of_devices):
-        _train_on_devices(trainer, workers, names, experiment, training, out)
+        show_report(train_on_devices(workers, names, trainer, experiment, training, out))
         return
-    training = replace(training, tune=kind == TUNED)
     _show(LossStudy(experiment, names, trainer, training, kind, choices, tune).run(out, command_line()))
 
 
@@ -175,7 +159,7 @@ def _choices(methods: str, tune: bool) -> list[MethodChoice]:
     from ata_gym.training.studies.comparison import MethodChoice  # noqa: PLC0415 - it takes seconds
 
     choices = [MethodChoice.parse(text) for text in (options.split_names(methods, "method") if methods else ())]
-    if tune and all(choice.lr is not None for choice in choices):
+    if tune and all(choice.kind is not None for choice in choices):
         raise ValueError("--tune has nothing to tune where --lr and each method give a rate: leave --tune or --lr out")
     return choices
 
@@ -195,21 +179,6 @@ def _refuse(option: str, others: dict[str, bool]) -> None:
     """Refuse options that are given and do not go with another one."""
     if given := [name for name, is_given in others.items() if is_given]:
         raise ValueError(f"{option} goes without {', '.join(given)}")
-
-
-def _train_on_devices(
-    trainer: Trainer, workers: str, names: list[str], experiment: Experiment, training: Training, out: Path
-) -> None:
-    from ata_gym.training.studies.device_training import DeviceStudy  # noqa: PLC0415 - it takes seconds
-
-    rounds, problem = experiment.rounds, training.problem
-    with named_failure(f"the problem {problem}"), progress_bars(dict.fromkeys(names, rounds)) as progress:
-        price, effort = experiment.scenario.price, training.effort
-        study = DeviceStudy(
-            workers, names, rounds, problem, training.data, price, effort.save_every, effort.rerun_changed
-        )
-        measured = study.run(trainer, out, progress)
-    show_report(measured)
 
 
 def _show(outcome: Outcome) -> None:
