@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
 from typing import Any, ClassVar, NamedTuple
 
@@ -11,7 +10,6 @@ import numpy as np
 from scipy.special import ndtri
 
 from ata_gym.changes.conditions import Conditions
-from ata_gym.pools import Pool
 from ata_gym.simulation.keys import uniforms_of_round
 from ata_gym.typing import Floats, Ints, Keys
 from ata_gym.utils.ranges import FINITE
@@ -41,23 +39,14 @@ class RoundContext(NamedTuple):
 class Change(ABC):
     """One way in which workers change from round to round.
 
-    The fields are plain numbers and tuples. Random numbers enter through a memory, one array per row and worker: the
-    conditions of a round are a function of the memory and the round. The metadata of a field are its limits, see
-    ``number``.
+    The fields are plain numbers and tuples; their metadata are limits, see ``number``. Random numbers enter through a
+    memory, one array per row and worker: the conditions of a round are a function of the memory and the round.
     """
 
-    slots: ClassVar[int] = 0
-    """How many numbers per worker the memory holds."""
-    timed: ClassVar[bool] = False
-    """Whether the conditions depend on the round as well as on the memory."""
-    single: ClassVar[bool] = False
-    """Whether a scenario can have one only."""
-    faulty: ClassVar[bool] = False
-    """Whether workers may die of it."""
-    pads: ClassVar[bool] = False
-    """Whether there may be places without a worker."""
-    foremost: ClassVar[bool] = False
-    """Whether it must be the first of a scenario's changes."""
+    slots: ClassVar[int] = 0  # how many numbers per worker the memory holds
+    timed: ClassVar[bool] = False  # whether the conditions depend on the round as well as on the memory
+    single: ClassVar[bool] = False  # whether a scenario can have one only
+    faulty: ClassVar[bool] = False  # whether workers may die of it
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -66,10 +55,6 @@ class Change(ABC):
 
     def fit(self, n: int) -> None:  # noqa: B027 - most fit any
         """ValueError if the change does not fit a pool of n workers."""
-
-    def catalogue(self, pool: Pool) -> Pool:
-        """The distributions that ``Conditions.distribution`` counts; ``pool`` are those without the change."""
-        return pool
 
     def longest(self, time: float) -> float:
         """The longest that a task, or a wait in a round, can take where tasks take up to ``time`` without the change.
@@ -97,13 +82,6 @@ class Change(ABC):
     def to_data(self) -> dict[str, Any]:
         """The name and the fields, as plain data."""
         return {"change": type(self).__name__.lower(), **asdict(self)}
-
-
-def catalogue(pool: Pool, changes: Iterable[Change]) -> Pool:
-    """The distributions that workers can have: by default those of the pool, one of each worker."""
-    for change in changes:
-        pool = change.catalogue(pool)
-    return pool
 
 
 class TwoStates(Change):

@@ -15,21 +15,13 @@ class Correlated(Autoregressive):
     """Tasks of a worker share a part of their noise in a round, and less of it between rounds.
 
     A task's uniform noise u becomes Phi(sqrt(weight) g + sqrt(1 - weight) Phi^-1(u)), which is uniform too, so the
-    distributions of task times stay as they are. Here g is the worker's standard normal number of the round, shared by
-    its tasks in it. It is AR(1) over rounds (not over tasks), so the noises of two tasks of a worker, made normal, have
-    correlation ``weight * persistence**k`` if they start k rounds apart. Times without noise (deterministic, traces)
-    are not changed.
-
-    Parameters
-    ----------
-    weight
-        Share of g in the variance, below 1.
-    persistence
-        Correlation of g from one round to the next, below 1.
+    distributions of task times stay as they are. Here g is the worker's standard normal number of the round, AR(1) over
+    rounds: the noises of two tasks of a worker that start k rounds apart, made normal, have correlation
+    ``weight * persistence**k``. Times without noise (deterministic, traces) are not changed.
     """
 
-    weight: float = field(metadata=SHARE)
-    persistence: float = field(metadata=BELOW_1)
+    weight: float = field(metadata=SHARE)  # share of g in the variance, below 1
+    persistence: float = field(metadata=BELOW_1)  # correlation of g from one round to the next, below 1
 
     slots: ClassVar[int] = 1
     single: ClassVar[bool] = True
@@ -46,17 +38,10 @@ class Outliers(Change):
     A task is an outlier if its own uniform noise is in the top ``share``, and the place in there gives its time: both
     are the same for every policy. The other tasks take the rest of the noise, stretched to (0, 1). Outliers are
     independent of shared noise.
-
-    Parameters
-    ----------
-    share
-        Share of the tasks, below 1.
-    low, high
-        Outliers are uniform between these multiples of the median of the worker's distribution.
     """
 
-    share: float = field(metadata=SHARE)
-    low: float = field(metadata=POSITIVE)
+    share: float = field(metadata=SHARE)  # of the tasks, below 1
+    low: float = field(metadata=POSITIVE)  # outliers are uniform between these multiples of the worker's median
     high: float
 
     single: ClassVar[bool] = True

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ata_gym.changes.change import Change, RoundContext, catalogue
+from ata_gym.changes.change import Change, RoundContext
 from ata_gym.changes.conditions import Conditions
 from ata_gym.pools import Pool
 from ata_gym.pools.distributions import Distributions
@@ -15,32 +15,30 @@ from ata_gym.typing import Floats, Ints, Keys, Mask
 
 
 class ChangeProcess:
-    """The conditions of E rows in the coming round (or in the one that has begun), and what the changes remember.
+    """The conditions of E rows of n workers in the coming round (or in the one that has begun).
 
-    Without changes the distributions are always those of the pool.
+    ``catalogue`` are the distributions that workers can have. Without changes they are always these.
     """
 
-    distributions: Distributions  # the distributions of the round
-    disturbances: Disturbances | None = None  # its disturbances; None without changes
+    distributions: Distributions  # of the round
+    disturbances: Disturbances | None = None  # of the round; None without changes
     conditions: Conditions  # from which both follow
     memories: list[Floats]  # what each change remembers, (E, slots, n)
 
-    def __init__(self, pool: Pool, changes: Sequence[Change], rows: int) -> None:
-        self._n, self._changes, drawn_from = pool.n, tuple(changes), catalogue(pool, changes)
+    def __init__(self, catalogue: Pool, changes: Sequence[Change], rows: int, n: int) -> None:
+        self._n, self._changes = n, changes
         self._timed = any(change.timed for change in changes)
-        self._unchanged = self.distributions = drawn_from.distributions
-        self.conditions = Conditions.unchanged(np.zeros(rows, np.int64), pool.n)
-        self.memories = [np.zeros((rows, change.slots, pool.n)) for change in changes]
-        if changes:
-            self._median = drawn_from.median()
+        self._unchanged = self.distributions = catalogue.distributions
+        self._median = catalogue.median() if changes else None
+        self.conditions = Conditions.unchanged(np.zeros(rows, np.int64), n)
+        self.memories = [np.zeros((rows, change.slots, n)) for change in changes]
 
     def start_episode(self, which: Mask | slice, keys: Keys, episode: Ints, round: Ints) -> None:
         """Put some rows at the start of their episodes."""
-        rows = np.zeros(len(keys), np.bool_)
-        rows[which] = True
         for k, change in enumerate(self._changes):
             fresh = change.first(RoundContext(keys, episode, round, k, self._n))
-            self.memories[k] = np.where(rows[:, None, None], fresh, self.memories[k])
+            self.memories[k] = self.memories[k].copy()  # conditions hold views of the old one
+            self.memories[k][which] = fresh[which]
         self.update_conditions(round)
 
     def next_round(self, rows: Mask | None, keys: Keys, episode: Ints, round: Ints) -> None:
@@ -59,7 +57,7 @@ class ChangeProcess:
 
     def update_conditions(self, round: Ints) -> None:
         """Derive the conditions from the memories."""
-        if not self._changes:
+        if self._median is None:
             return
         conditions = Conditions.unchanged(round.copy(), self._n)
         for change, memory in zip(self._changes, self.memories, strict=True):

@@ -73,7 +73,7 @@ def vector(pool: Pool, rows: int, **options: Any) -> Any:
 def process(pool: Pool, rows: int, rounds: int, changes: Sequence[Change] = ()) -> list[Conditions]:
     """The conditions over rounds."""
     keys, zero = stream_keys(0, rows), np.zeros(rows, np.int64)
-    followed = ChangeProcess(pool, changes, rows)
+    followed = ChangeProcess(pool, changes, rows, pool.n)
     followed.start_episode(slice(None), keys, zero, zero)
     conditions = [followed.conditions]
     for k in range(1, rounds):

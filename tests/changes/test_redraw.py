@@ -57,7 +57,7 @@ def world(first: Redraw, *changes: Change, horizon: int | None = 4, **options: A
 def process(redraw: Redraw, rows: int, rounds: int) -> list[Conditions]:
     """The conditions over rounds."""
     keys, zero = stream_keys(0, rows), np.zeros(rows, np.int64)
-    followed = ChangeProcess(redraw.pools.typical(), [redraw], rows)
+    followed = ChangeProcess(redraw.pools.catalogue, [redraw], rows, redraw.pools.n)
     followed.start_episode(slice(None), keys, zero, zero)
     seen = [followed.conditions]
     for k in range(1, rounds):
@@ -219,7 +219,7 @@ def test_means_move_as_those_of_a_pool_do(inside: tuple[Change, ...], beside: tu
     rows, n, moved = 60, POOLS.n, False
     redraw = Redraw(POOLS, among=(inside,))
     keys, zero = stream_keys(0, rows), np.zeros(rows, np.int64)
-    followed = ChangeProcess(POOLS.typical(), [redraw, *beside], rows)
+    followed = ChangeProcess(POOLS.catalogue, [redraw, *beside], rows, n)
     followed.start_episode(slice(None), keys, zero, zero)
     place, drawn = followed.memories[0][:, 0].astype(np.int64), followed.memories[0][:, 1]
     median = POOLS.catalogue.median()[place] * drawn
@@ -258,7 +258,7 @@ def test_workers_of_the_scenario_that_swap_exchange_their_speeds() -> None:
     assert isinstance(redraw, Redraw)
     swapping = [any(isinstance(change, Switch) for change in changes) for changes in redraw.among]
     keys, zero = stream_keys(0, 40), np.zeros(40, np.int64)
-    followed = ChangeProcess(found.pool, found.changes, 40)
+    followed = ChangeProcess(found.catalogue, found.changes, 40, 12)
     followed.start_episode(slice(None), keys, zero, zero)
     before = followed.conditions.means(found.catalogue)
     mine = np.isin(followed.memories[0][:, 4, 0], np.flatnonzero(swapping))

@@ -11,7 +11,7 @@ import typer
 from ata_gym.cli import completion, options
 from ata_gym.cli.cards import cut, show_card
 from ata_gym.cli.console import list_width, say, say_json, show
-from ata_gym.scenarios import scenario, scenario_groups, scenario_names
+from ata_gym.scenarios import SCENARIO_GROUPS, scenario, scenario_names
 from ata_gym.scenarios.card import scenario_card, workers
 from ata_gym.scenarios.recorded import RECORDINGS, find_scenario
 
@@ -51,7 +51,7 @@ def scenarios(
         ]
         say_json({"scenarios": named, "recorded": recorded})
         return
-    for title, names in scenario_groups().items():
+    for title, names in SCENARIO_GROUPS.items():
         found = [scenario(name) for name in names]
         _show(title, [(s.name, workers(s), str(s.budget), _count(s.horizon), s.summary) for s in found])
     rows = [(name, "", str(r.budget), _count(r.rounds), r.summary) for name, r in RECORDINGS.items()]

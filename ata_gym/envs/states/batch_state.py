@@ -59,7 +59,7 @@ class BatchState(ABC):
         self.results = self._results(scenario.budget)
         _check_memory(scenario, rows, self.results)
         self.faulty, self._records_end = scenario.faulty, scenario.ends
-        self._pads = any(change.pads for change in scenario.changes)
+        self._pads = scenario.drawn is not None and scenario.drawn.fewest != scenario.drawn.n
         self._last = np.array(_NEVER if scenario.horizon is None else min(scenario.horizon, _NEVER))
         n = scenario.pool.n
         self.keys = np.zeros(rows, np.uint64)
@@ -68,7 +68,7 @@ class BatchState(ABC):
         self.started = np.zeros((rows, n), np.int64)
         self.runtime = np.zeros(rows)  # of the finished rounds, as total_worker_time is
         self.total_worker_time = np.zeros(rows)
-        self.process = ChangeProcess(scenario.pool, scenario.changes, rows)
+        self.process = ChangeProcess(scenario.catalogue, scenario.changes, rows, n)
 
     @abstractmethod
     def _take_backend(self, backend: Any) -> None:

@@ -7,11 +7,12 @@ from types import MappingProxyType
 import numpy as np
 
 from ata_gym.bench.leaderboard.sets.players import for_changing_workers
-from ata_gym.bench.leaderboard.sets.scenario_set import Maker, ScenarioSet, on
+from ata_gym.bench.leaderboard.sets.scenario_set import ScenarioSet, on
 from ata_gym.changes import Change, Correlated, Crash, Jump, Load, OnOff, Outliers, Periodic, Spot, Switch, Walk
 from ata_gym.pools import Pool, gamma, shifted_exponential
 from ata_gym.scenarios import scenario
 from ata_gym.scenarios.recorded import RECORDINGS
+from ata_gym.scenarios.scenario import Maker
 
 
 def _published() -> Pool:

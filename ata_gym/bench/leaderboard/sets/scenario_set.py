@@ -12,10 +12,8 @@ from ata_gym.pools import Pool
 from ata_gym.scenarios import Scenario, scenario
 from ata_gym.scenarios import recorded as recordings
 from ata_gym.scenarios.recorded import Recording, fingerprint_of
-from ata_gym.scenarios.scenario import ours
+from ata_gym.scenarios.scenario import Maker, ours
 from ata_gym.utils.validation import unknown
-
-Maker = Callable[[str], Scenario]  # makes a scenario of a given name
 
 
 @dataclass(frozen=True, eq=False)
