@@ -125,7 +125,7 @@ class Interface:
             ready = None
         first = state.round == 0 if self._in_unit else None
         if self.recorder is not None:
-            self.recorder.begin_step()
+            self.recorder.begin_step(decided)
         result = state.step(decided) if ready is None else state.step_some(decided, ready)
         seen = result.observation
         if self.recorder is not None:
