@@ -10,8 +10,7 @@ import numpy as np
 
 from ata_gym.changes.change import Change
 from ata_gym.changes.faults import Crash, Spot
-from ata_gym.changes.outliers import Correlated, Outliers
-from ata_gym.changes.speeds import Load, OnOff, Periodic, Walk
+from ata_gym.changes.speeds import Correlated, Load, OnOff, Outliers, Periodic, Walk
 from ata_gym.changes.switches import Jump, Redraw, Switch
 from ata_gym.utils.validation import short
 

@@ -33,7 +33,7 @@ from ata_gym.changes import (
     change_from_data,
     checked_changes,
 )
-from ata_gym.changes.process import ChangeProcess
+from ata_gym.changes.change import ChangeProcess
 from ata_gym.pools import (
     Pool,
     deterministic,

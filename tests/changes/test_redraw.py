@@ -29,8 +29,7 @@ from ata_gym.changes import (
     Walk,
     change_from_data,
 )
-from ata_gym.changes.change import RoundContext
-from ata_gym.changes.process import ChangeProcess
+from ata_gym.changes.change import ChangeProcess, RoundContext
 from ata_gym.pools import PoolDistribution
 from ata_gym.scenarios import Scenario, scenario
 from ata_gym.scenarios.for_agents import FOR_AGENTS, SMALL, SPLITS

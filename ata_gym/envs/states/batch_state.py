@@ -12,7 +12,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from ata_gym.changes import Conditions
-from ata_gym.changes.process import ChangeProcess
+from ata_gym.changes.change import ChangeProcess
 from ata_gym.envs.spaces import Allocation, Dispatch
 from ata_gym.pools.families import CODES
 from ata_gym.scenarios import Scenario
