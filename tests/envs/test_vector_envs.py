@@ -10,12 +10,11 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
 
-from ata_gym.pools import exponential, trace
+from ata_gym.pools import exponential
 from tests.envs.playing import (
     ALLOCATION,
     DISPATCH,
     EVERY_FORM,
-    IDS,
     RACE,
     UNITS,
     WORLDS,
