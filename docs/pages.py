@@ -13,7 +13,7 @@ from typer.main import get_command
 import ata_gym
 import ata_policies
 from ata_gym.cli import PANELS, app
-from ata_gym.scenarios import scenario, scenario_groups
+from ata_gym.scenarios import SCENARIO_GROUPS, scenario
 from ata_gym.scenarios.card import scenario_card
 from ata_gym.scenarios.recorded import RECORDINGS
 from ata_gym.utils.card import Card
@@ -99,7 +99,7 @@ def _policies() -> Page:
 def _scenarios() -> Page:
     groups = {
         title: [Entry(name, scenario_card(scenario(name))) for name in names]
-        for title, names in scenario_groups().items()
+        for title, names in SCENARIO_GROUPS.items()
     }
     groups["recorded"] = []
     for name, one in RECORDINGS.items():
