@@ -10,7 +10,7 @@ from ata_gym.theory.allocation.proxy_loss import allocate_scores, proxy_optimal
 from ata_gym.typing import Ints
 from ata_gym.utils.ranges import Allocations
 from ata_gym.utils.validation import whole_number
-from ata_policies.allocation.estimates.estimate import plain_means
+from ata_policies.beliefs.moments import mean_times
 from ata_policies.observations import Observation
 from ata_policies.policy import AllocationPolicy, Policy, Setting, State
 
@@ -94,7 +94,7 @@ class ExploreThenCommit(Policy):
         n, budget, k = self.setting.n, self.setting.budget, state.round[:, None]
         now = (k > self.rounds) & ~state.plan.allocation.any(axis=1, keepdims=True)
         if now.any():
-            best = allocate_scores(plain_means(state.belief), budget)
+            best = allocate_scores(mean_times(state.belief.counts, state.belief.totals, unknown=0.0), budget)
             state = state._replace(plan=Commitment(np.where(now, best, state.plan.allocation)))
         last = k * budget + np.arange(n - 1, -1, -1)  # of tasks dealt in turn, i has (tasks + n - 1 - i) // n
         turns: Ints = last // n - (last - budget) // n

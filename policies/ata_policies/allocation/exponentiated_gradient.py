@@ -12,7 +12,7 @@ from ata_gym.typing import Floats, Ints, Mask
 from ata_gym.utils.compiled import gufunc
 from ata_gym.utils.ranges import Counts, Times
 from ata_gym.utils.validation import real
-from ata_policies.beliefs.moments import Totals, never_finished
+from ata_policies.beliefs.moments import Totals
 from ata_policies.observations import LONGEST
 from ata_policies.policy import AllocationPolicy, Setting, State
 
@@ -46,7 +46,7 @@ class Penalties(NamedTuple):
 
     def untried(self) -> Mask:
         """Which workers have never finished a task, shape (E, n)."""
-        return never_finished(self)
+        return np.equal(self.counts, 0)
 
 
 @gufunc("void(float64[:], int64[:], float64[:], float64[:])", "(n),(b),(b)->(n)")

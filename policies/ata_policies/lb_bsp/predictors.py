@@ -19,7 +19,7 @@ from ata_gym.typing import Floats, Ints, Mask
 from ata_gym.utils.compiled import gufunc
 from ata_gym.utils.ranges import Counts, Estimates, Numbers, Shares, Times, Wholes
 from ata_gym.utils.validation import real, whole_number
-from ata_policies.beliefs.moments import Totals, mean_times, never_finished
+from ata_policies.beliefs.moments import Totals, mean_times
 
 SIGNALS = 2  # exogenous signals of each worker: cpu and memory load
 LOWEST, HIGHEST = 0.2, 5.0  # no model predicts less or more than this many times the moving average (ours)
@@ -54,7 +54,7 @@ class LastRound(NamedTuple):
 
     def untried(self) -> Mask:
         """Which workers have never finished a task, shape (E, n)."""
-        return never_finished(self)
+        return np.equal(self.counts, 0)
 
 
 class Predictor(ABC):

@@ -112,7 +112,7 @@ class _ConfidenceBound(Estimate):
         x = "X - mean" if _VERSIONS[self.version].centred else "X"
         return f"psi1 norm of {x}" if self.bound == "alpha" else f"psi1 norm of ({x}) / mean"
 
-    def scores(self, belief: Totals, rounds: Ints | Floats, keys: Keys, kept: Any) -> Scores:
+    def scores(self, belief: Totals, rounds: Ints | Floats, keys: Keys) -> Scores:
         """The lower bounds, at level ln(2 k^2) in round k."""
         level = np.log(2.0 * np.square(rounds, dtype=np.float64))
         factor = _VERSIONS[self.version].factor * float(getattr(self, self.bound))

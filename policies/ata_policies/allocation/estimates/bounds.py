@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -105,7 +104,7 @@ class Cucb(_Scaled):
     constants = "3/2; b the worker's own mean"
     assumes = "times in [0, b]; by default, deviations of about the mean"
 
-    def scores(self, belief: Totals, rounds: Ints | Floats, keys: Keys, kept: Any) -> Scores:
+    def scores(self, belief: Totals, rounds: Ints | Floats, keys: Keys) -> Scores:
         """See ``cucb_score``."""
         return Scores(cucb_score(belief.counts, belief.totals, _level(rounds), *self._factors()))
 
@@ -125,7 +124,7 @@ class UcbV(_Scaled):
     constants = "E = ln k; b the worker's own mean"
     assumes = "times in [0, b]; by default, tails like exponential ones"
 
-    def scores(self, belief: Moments, rounds: Ints | Floats, keys: Keys, kept: Any) -> Scores:
+    def scores(self, belief: Moments, rounds: Ints | Floats, keys: Keys) -> Scores:
         """See ``ucbv_score``."""
         return Scores(ucbv_score(belief.counts, belief.totals, belief.deviations, _level(rounds), *self._factors()))
 
@@ -133,7 +132,7 @@ class UcbV(_Scaled):
 class _Kl(GammaTimes):
     """The lower bounds at the level ln k, for shapes that are known or learned."""
 
-    def scores(self, belief: Totals | Moments, rounds: Ints | Floats, keys: Keys, kept: Any) -> Scores:
+    def scores(self, belief: Totals | Moments, rounds: Ints | Floats, keys: Keys) -> Scores:
         """See ``kl_score``."""
         shapes = self.shapes(belief)
         by_worker = np.broadcast_to(shapes, belief.counts.shape)

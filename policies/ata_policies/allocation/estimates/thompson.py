@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -92,7 +91,7 @@ def _gammas(shape: Floats, uniform: Floats, out: Floats) -> None:
 class _Thompson(GammaTimes):
     """Means drawn at random, for shapes that are known or learned."""
 
-    def scores(self, belief: Totals | Moments, rounds: Ints | Floats, keys: Keys, kept: Any) -> Scores:
+    def scores(self, belief: Totals | Moments, rounds: Ints | Floats, keys: Keys) -> Scores:
         """The drawn means; the choice among workers never tried uses the same keys, as nothing is drawn for those."""
         shapes = self.shapes(belief)
         return Scores(draw_means(belief.counts, belief.totals, shapes, keys), shapes)

@@ -15,7 +15,7 @@ import numpy as np
 from ata_gym.typing import Floats, Ints, Mask
 from ata_gym.utils.compiled import gufunc
 from ata_gym.utils.ranges import Counts, Squares, Times, Unending, Within
-from ata_policies.beliefs.moments import Moments, Totals, learn_shapes, mean_times
+from ata_policies.beliefs.moments import Moments, Totals, learn_shapes
 
 WEIGHT = 5.0  # tasks that the other workers' shapes count for
 _SURPRISING = 3.0  # the log likelihood ratio at which one short task of a worker out of use outweighs its past
@@ -115,10 +115,6 @@ class MonitoredMoments(NamedTuple):
         counts, totals, deviations = (np.where(workers, 0.0, part) for part in self[:3])
         marks = np.where(workers[:, :, None], 0.0, self.marks)
         return self._replace(counts=counts, totals=totals, deviations=deviations, marks=marks)
-
-    def mean(self) -> Floats:
-        """Mean of each worker's clipped times, shape (E, n); NaN where nothing counts."""
-        return mean_times(self.counts, self.totals)
 
     def untried(self) -> Mask:
         """Which workers have never finished a task, or are to be tried again, shape (E, n).

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from ata_gym.typing import Floats, Ints
+from ata_gym.typing import Floats, Ints, Mask
 from ata_gym.utils.validation import real
 from ata_policies.beliefs.change_detection.likelihood_ratio import Glr
 from ata_policies.beliefs.change_detection.page_hinkley import Cusum, MonitoredMoments, PageHinkley
@@ -60,6 +60,11 @@ class Restarts(Memory):
         given = {"memory": self.effective_tasks, "refresh": self.refresh, "threshold": self.threshold}
         chosen = {name: float(value) for name, value in given.items() if value is not None}
         return DETECTORS[self.detector].empty(rows, n, share=_SHARES[self.restart], **chosen)
+
+    def recall(self, belief: MonitoredMoments) -> tuple[MonitoredMoments, Mask]:
+        """What counts, without what is known of workers that are to be tried again."""
+        untried = belief.untried()
+        return belief.forgetting(untried), untried
 
     def rounds(self, belief: MonitoredMoments, round: Ints) -> Floats:
         """The rounds since everybody started anew, shape (E,)."""

@@ -52,7 +52,7 @@ def test_constants_and_where_they_come_from(refuses: Any, name: str, hyperparame
         v = getattr(policy.estimate, hyperparameter)
         m, k, level = 3.0, 1e12, math.log(2.0)  # so many tasks that the bound is above 0
         belief = Totals(np.full((1, 1), k), np.full((1, 1), k * m))
-        found = policy.estimate.scores(belief, np.array([1]), stream_keys(0), ()).score[0, 0]
+        found = policy.estimate.scores(belief, np.array([1]), stream_keys(0)).score[0, 0]
         unit = 1.0 if hyperparameter == "alpha" else m
         f = math.sqrt(level / k) + level / k
         np.testing.assert_allclose((m - found) / (unit * f), factor * v, rtol=1e-4)
