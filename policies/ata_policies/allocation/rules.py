@@ -13,6 +13,7 @@ from ata_gym.theory.allocation.beta_rule import allocate_by_cost
 from ata_gym.theory.allocation.proxy_loss import allocate_scores
 from ata_gym.typing import Floats, Ints, Keys, Mask
 from ata_gym.utils.validation import non_negative, real
+from ata_policies.facts import Described
 from ata_policies.observations import LONGEST
 
 
@@ -34,7 +35,7 @@ class Round(NamedTuple):
     available: Mask | None  # (E, n) workers that may get tasks; None: all
 
 
-class Rule(ABC):
+class Rule(Described, ABC):
     """Hyperparameters of a rule."""
 
     needs_shape: ClassVar[bool] = False  # whether it needs the shapes of the task times
@@ -66,6 +67,7 @@ class Beta(Rule):
     beta: float = 1.5
 
     needs_shape = True
+    constants = "beta 1.5"
 
     def __post_init__(self) -> None:
         non_negative("beta", self.beta)
@@ -90,6 +92,9 @@ class EpsilonUniform(Rule):
 
     c: float = 0.05
     epsilon: float | None = None
+
+    source = "Auer, Cesa-Bianchi and Fischer, 2002"
+    constants = "min(1, 0.05 n / k)"
 
     def __post_init__(self) -> None:
         real("c", self.c)

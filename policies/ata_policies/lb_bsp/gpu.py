@@ -1,9 +1,7 @@
 """LB-BSP in GPU clusters: moves from straggler to leader, and the optimum of a profiled time model; memory limits.
 
-Chen, Weng, Wang, B. Li and B. Li, "Semi-dynamic load balancing", SoCC 2020. The paper says of the tuner: after a
-monitoring window the leader (shortest time, and enough memory) gets load from the straggler (longest time); where a
-move reverses the last one, the step is halved and the window grows. All constants are ours, and so is the way in which
-a profile is measured; its fit and its optimum are in ``piecewise_linear``.
+Chen, Weng, Wang, B. Li and B. Li, "Semi-dynamic load balancing", SoCC 2020. All constants are ours, and so is the way
+in which a profile is measured; its fit and its optimum are in ``piecewise_linear``.
 """
 
 from __future__ import annotations
@@ -20,8 +18,6 @@ from ata_policies.lb_bsp.piecewise_linear import balanced, fitted
 from ata_policies.lb_bsp.predictors import LastRound
 from ata_policies.observations import Observation
 from ata_policies.policy import AllocationPolicy, Setting, State
-
-SOURCE = "Chen et al., LB-BSP, SoCC 2020"
 
 _SIZES = 4
 _Kept: TypeAlias = Annotated[Ints, Within(0, all_tasks, totals=lambda size: (size.budget,), together=True)]
@@ -58,7 +54,7 @@ class LbBspGpu(AllocationPolicy):
 
     belief = LastRound
     nonstationary = True
-    source = SOURCE
+    source = "Chen et al., LB-BSP, SoCC 2020"
     constants = "D = B / 4 n; W = 5 to 80; tolerance 5 %"
     assumes = "speeds that last for many windows"
 
@@ -75,8 +71,7 @@ class LbBspGpu(AllocationPolicy):
         seed: int = 0,
     ) -> None:
         super().__init__(setting, seed=seed)
-        default = max(setting.budget // (4 * setting.n), 1)
-        self.step = default if step is None else whole_number("step", step)
+        self.step = max(setting.budget // (4 * setting.n), 1) if step is None else whole_number("step", step)
         self.window, self.longest = whole_number("window", window), whole_number("longest", longest, least=window)
         self.tolerance = real("tolerance", tolerance, up_to=1.0)
         self.memory = memory_limits(memory, setting)
@@ -85,7 +80,7 @@ class LbBspGpu(AllocationPolicy):
     def first_plan(self, rows: int) -> Tuning:
         """The first allocation is even."""
         n = self.setting.n
-        even = balanced(np.zeros(n), np.zeros(n), np.ones(n), self.memory, self.setting.budget)
+        even = balanced(*np.zeros((2, n)), np.ones(n), self.memory, self.setting.budget)
         others = (np.full(rows, value) for value in (0, self.step, self.window, -1, -1))  # rounds to straggler
         return Tuning(np.tile(even, (rows, 1)), np.zeros((rows, n)), *others)
 
@@ -160,7 +155,7 @@ class LbBspProfiled(AllocationPolicy):
 
     belief = LastRound
     nonstationary = True
-    source = SOURCE
+    source = "Chen et al., LB-BSP, SoCC 2020"
     constants = "4 sizes, 5 times each"
     assumes = "speeds that do not change"
 
@@ -217,7 +212,7 @@ class LbBspProfiled(AllocationPolicy):
         """The loads of the next measurement, or the optimum."""
         n = self.setting.n
         part = 1.0 + (np.arange(n) + state.round[:, None]) % _SIZES
-        sizes = balanced(np.zeros(n), np.zeros(n), 1.0 / part, self.memory, self.setting.budget)
+        sizes: Ints = balanced(*np.zeros((2, n)), 1.0 / part, self.memory, self.setting.budget)
         known = state.plan.allocation.any(axis=1, keepdims=True)
         return np.where(known, state.plan.allocation, sizes)
 

@@ -30,10 +30,9 @@ class PredictionErrors(NamedTuple):
 
 
 def record_speeds(env: gym.vector.VectorEnv[Any, Any, Any], rounds: int, seed: int = 0) -> SpeedHistory:
-    """Play an even allocation, the first workers having one task more, and record speeds and signals.
+    """Play an even allocation in a vector env of ``ata_gym/TaskAllocation-v0``, and record speeds and signals.
 
-    ``env`` is a vector env of ``ata_gym/TaskAllocation-v0``, reset with ``seed``. ValueError if an episode ends before
-    ``rounds`` rounds.
+    ValueError if an episode ends before ``rounds`` rounds.
     """
     whole_number("rounds", rounds)
     bare: Any = env.unwrapped
@@ -67,19 +66,15 @@ def prediction_errors(
 ) -> dict[str, PredictionErrors]:
     """Errors of each predictor that predicts each recorded round from those before it, by name.
 
-    The recorded speeds hold noise, so the errors of a perfect model are above 0, too. For rounds of single tasks with
-    exponential times the mean square error has no limit, since 1 / time has no mean. ValueError if a shape is wrong, a
+    The recorded speeds hold noise, so the errors of a perfect model are above 0, too. ValueError if a shape is wrong, a
     speed is not positive, or ``skip`` leaves no round.
 
     - ``speed``, ``signal``: (E, K, n) speeds, or (K, n) for a single row, NaN where a worker gave no result; task times
       t of a trace are the speeds 1 / t. Signals shown before each round have one more axis, for the two; by default
       zeros.
     - ``skip``: first rounds that do not count.
-    - ``seed``: for the predictors; row e has that of ``seed + e``.
     - ``progress``: called after each round with the predictor's name and its number of rounds so far.
 
-    Examples
-    --------
     >>> from ata_policies.lb_bsp.predictors import Ema
     >>> trace = 1.0 / np.tile([1.0, 2.0], 100)[:, None]  # task times that alternate
     >>> errors = prediction_errors(trace, {"last": Ema(1.0), "ema": Ema(0.01)})

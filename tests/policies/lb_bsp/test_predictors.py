@@ -18,12 +18,12 @@ from ata_gym.utils.extras import MissingExtraError
 from ata_gym.utils.trees import difference, map_leaves
 from ata_policies.lb_bsp.narx import Narx
 from ata_policies.lb_bsp.prediction_errors import prediction_errors, record_speeds
-from ata_policies.lb_bsp.predictors import Ema, LastRound, Linear, Median, Predictor
+from ata_policies.lb_bsp.predictors import Ema, Last, LastRound, Linear, Median, Predictor
 
 pytest.importorskip("torch", reason="the predictor narx: the extra train")
 
 SMALL = Narx(lags=2, past=1, hidden=3, window=30, every=5, steps=2, warm_up=6)
-PREDICTORS = {"last": Ema(1.0), "ema": Ema(), "median": Median(4), "linear": Linear(lags=3, warm_up=4), "narx": SMALL}
+PREDICTORS = {"last": Last(), "ema": Ema(), "median": Median(4), "linear": Linear(lags=3, warm_up=4), "narx": SMALL}
 
 
 def loaded_speeds(

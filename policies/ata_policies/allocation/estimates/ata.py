@@ -135,6 +135,7 @@ class Ata(_ConfidenceBound):
     alpha: float | None = None
 
     bound = "alpha"
+    constants = "4 e alpha, alpha >= psi1 norm of X; at ICML 2 alpha, alpha >= psi1 norm of X - mean"
     knows = "a bound on the psi1 norms"
 
 
@@ -153,4 +154,5 @@ class AtaEmpirical(_ConfidenceBound):
     eta: float | None = None
 
     bound = "eta"
+    constants = "4 e eta, eta >= psi1 norm of X / mean; at ICML 2 eta, eta >= psi1 norm of (X - mean) / mean"
     knows = "a bound on psi1 norm / mean"

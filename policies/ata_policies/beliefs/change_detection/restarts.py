@@ -42,6 +42,8 @@ class Restarts(Memory):
 
     nonstationary = True
     availability = True
+    source = "Liu, Lee and Shroff, AAAI 2018"
+    assumes = "workers that change seldom"
     constants = "Page-Hinkley, 48 / shape, drift 0.5 up and 0.25 down; refresh 2000; pause 8 to 64; 200 effective tasks"
 
     def __post_init__(self) -> None:

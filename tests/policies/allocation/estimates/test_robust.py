@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ata_policies.allocation.estimates.robust import Catoni, MedianOfMeans, TruncatedMean
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import brentq
@@ -16,6 +15,7 @@ import ata_policies
 from ata_gym import allocate, proxy_loss, proxy_optimal
 from ata_gym.pools import log_normal, pareto
 from ata_policies import Setting
+from ata_policies.allocation.estimates.robust import Catoni, MedianOfMeans, TruncatedMean
 
 POLICIES = ["median-of-means", "catoni", "truncated-mean"]
 BUDGET = 7
