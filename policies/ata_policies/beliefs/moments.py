@@ -36,7 +36,7 @@ class Totals(NamedTuple):
         return Totals(*_observe(self.counts, self.totals, worker, duration))
 
     def mean(self) -> Floats:
-        """Mean time of each worker's tasks, shape (E, n); NaN for a worker never tried."""
+        """Mean task times, (E, n); NaN where unknown."""
         return mean_times(self.counts, self.totals)
 
     def untried(self) -> Mask:
@@ -103,11 +103,7 @@ class Moments(NamedTuple):
         return Moments(*_observe_deviations(*self, worker, duration))
 
     def scaled(self, share: Floats) -> Moments:
-        """The belief if worker i's tasks counted ``share[..., i]`` times as much.
-
-        >>> Moments.empty(1, 1).observe(np.array([[0, 0]]), np.array([[2.0, 4.0]])).scaled(np.array([[0.5]]))
-        Moments(counts=array([[1.]]), totals=array([[3.]]), deviations=array([[1.]]))
-        """
+        """The belief if worker i's tasks counted ``share[..., i]`` times as much."""
         deviations = np.multiply(share, self.deviations, out=np.zeros_like(share), where=share > 0.0)
         return Moments(share * self.counts, share * self.totals, deviations)  # where 0, deviations may have overflowed
 
@@ -115,14 +111,11 @@ class Moments(NamedTuple):
         """The moments of groups of tasks, which lie along the last axis, taken together.
 
         As Chan, Golub and LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances", 1979.
-
-        >>> Moments(np.array([[2.0, 1.0]]), np.array([[6.0, 9.0]]), np.array([[2.0, 0.0]])).merged()  # 2, 4; and 9
-        Moments(counts=array([3.]), totals=array([15.]), deviations=array([26.]))
         """
         return Moments(*_merged(*self))
 
     def mean(self) -> Floats:
-        """Mean time of each worker's tasks, shape (E, n); NaN for a worker never tried."""
+        """Mean task times, (E, n); NaN where unknown."""
         return mean_times(self.counts, self.totals)
 
     def untried(self) -> Mask:

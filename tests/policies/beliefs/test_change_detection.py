@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from ata_policies.beliefs.change_detection.likelihood_ratio import Glr
-from ata_policies.beliefs.change_detection.page_hinkley import Cusum, MonitoredMoments, PageHinkley
+from ata_policies.beliefs.detectors import Cusum, Glr, MonitoredMoments, PageHinkley
 
 DETECTORS: list[type[MonitoredMoments]] = [PageHinkley, Cusum, Glr]
 

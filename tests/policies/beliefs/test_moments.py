@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ata_gym.typing import Floats, Ints
-from ata_policies.beliefs.change_detection.restarts import Restarts
 from ata_policies.beliefs.distributions.bins import DistributionBelief, own_sample
 from ata_policies.beliefs.memory import Everything
 from ata_policies.beliefs.moments import Moments, learn_shapes
+from ata_policies.beliefs.restarts import Restarts
 
 N = 3
 
