@@ -138,19 +138,12 @@ class ProfilePlan(NamedTuple):
 class LbBspProfiled(AllocationPolicy):
     """LB-BSP for GPU clusters with a profile: min max of max(t_i, a_i + b_i x_i), in integers, under memory limits.
 
-    A worker's round of x tasks takes t below saturation and a + b x above. A profile that is not given is measured in
-    the first rounds, by loads in the proportions 1 to 4, in turn for each worker: each is measured at four sizes,
-    ``repeats`` times each. After that the allocation stays, even where workers change.
+    A worker's round of x tasks takes t below saturation and a + b x above. The profile is measured in the first rounds,
+    by loads in the proportions 1 to 4, in turn for each worker: each is measured at four sizes, ``repeats`` times each.
+    After that the allocation stays, even where workers change.
 
-    - ``profile``: (3, n) the t, a and b of each worker, with t, a >= 0 and b > 0.
-    - ``repeats``: how often each of the four sizes is measured if no profile is given.
+    - ``repeats``: how often each of the four sizes is measured.
     - ``memory``: as for ``LbBspGpu``.
-
-    Examples
-    --------
-    >>> policy = LbBspProfiled(Setting(n=2, budget=10), profile=[[6.0, 2.0], [0.0, 0.0], [1.0, 1.0]], memory=[10, 4])
-    >>> policy.allocate(policy.first_state(rows=1))
-    array([[6, 4]])
     """
 
     belief = LastRound
@@ -163,35 +156,20 @@ class LbBspProfiled(AllocationPolicy):
         self,
         setting: Setting,
         *,
-        profile: ArrayLike | None = None,
         repeats: int = 5,
         memory: ArrayLike | None = None,
         seed: int = 0,
     ) -> None:
         super().__init__(setting, seed=seed)
         self.repeats, self.memory = whole_number("repeats", repeats), memory_limits(memory, setting)
-        self.profile = None if profile is None else np.asarray(profile, np.float64)
-        if self.profile is not None:
-            fits = self.profile.shape == (3, setting.n) and np.isfinite(self.profile).all()
-            if not (fits and (self.profile >= 0.0).all() and (self.profile[2] > 0.0).all()):
-                raise ValueError(f"profile must be finite numbers of shape (3, {setting.n}): t, a >= 0 and b > 0")
 
     def first_plan(self, rows: int) -> ProfilePlan:
-        """The optimum under the given profile, or nothing measured yet."""
-        n, optimum = self.setting.n, np.zeros(self.setting.n, np.int64)
-        if self.profile is not None:
-            flat, intercept, slope = self.profile
-            optimum = balanced(flat, intercept, slope, self.memory, self.setting.budget)
-        sizes, times, rounds = np.zeros((3, rows, n, _SIZES))
-        return ProfilePlan(sizes, times, rounds, np.tile(optimum, (rows, 1)))
+        """Nothing is measured yet."""
+        sizes, times, rounds = np.zeros((3, rows, self.setting.n, _SIZES))
+        return ProfilePlan(sizes, times, rounds, np.zeros((rows, self.setting.n), np.int64))
 
     def act(self, state: State, seen: Observation) -> tuple[Ints, State]:
         """Add the last round to the measurements; fit and optimise when they are complete."""
-        if self.profile is None:
-            state = state._replace(plan=self._measured(state))
-        return self.allocate(state), state
-
-    def _measured(self, state: State) -> ProfilePlan:
         belief, last = state.belief, state.round - 1
         plan: ProfilePlan = state.plan
         begun = (last > 0) & (last <= _SIZES * self.repeats)
@@ -206,7 +184,8 @@ class LbBspProfiled(AllocationPolicy):
         if done.any():
             optimum = balanced(*fitted(plan.sizes, plan.times, plan.rounds), self.memory, self.setting.budget)
             plan = plan._replace(allocation=np.where(done[:, None], optimum, plan.allocation))
-        return plan
+        state = state._replace(plan=plan)
+        return self.allocate(state), state
 
     def allocate(self, state: State) -> Ints:
         """The loads of the next measurement, or the optimum."""
