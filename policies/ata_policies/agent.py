@@ -47,8 +47,6 @@ def from_agent(
       ``env``, and another setting raises ValueError.
     - ``masked``: whether ``predict`` takes ``action_masks``, as agents of sb3-contrib do.
 
-    Examples
-    --------
     >>> import ata_gym
     >>> env = gym.make("ata_gym/TaskAllocation-v0", observation="workers", action="shares")
     >>> class Fastest(from_agent(lambda workers: -workers[..., 1], env)):

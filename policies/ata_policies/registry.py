@@ -164,8 +164,6 @@ def make(name: str, env: Env, seed: int = 0, **hyperparameters: Any) -> Policy:
     - ``seed``: that of the policy's own randomness; row e of a vector env has that of ``seed + e``.
     - ``hyperparameters``: such as ``alpha`` of ATA; of a composed policy also ``memory``, ``estimate`` and ``rule``.
 
-    Examples
-    --------
     >>> import ata_gym
     >>> env = gym.make("ata_gym/TaskAllocation-v0", scenario="icml2025-regret")
     >>> observation, _ = env.reset(seed=0)

@@ -44,8 +44,7 @@ ESTIMATES: dict[str, type[Estimate]] = {
 }
 RULES: Mapping[str, type[Rule]] = MappingProxyType({"proxy": Proxy, "beta": Beta, "epsilon-uniform": EpsilonUniform})
 
-_WEIGHT = 5.0
-"""Tasks that the other workers' shapes count for, where the rule needs shapes that the estimate does not know."""
+_WEIGHT = 5.0  # tasks that the others' shapes count for, where the rule needs shapes that the estimate does not know
 
 
 class ComposedPlan(NamedTuple):
@@ -61,13 +60,10 @@ class ComposedPolicy(Policy):
 
     - ``estimate``, ``memory``, ``rule``: a score per worker from what counts, what counts, and scores to allocation:
       keys of ``ESTIMATES``, ``MEMORIES`` and ``RULES``.
-    - ``availability``: whether a worker that gave fewer results than it had tasks gets none for 8 rounds, and after
-      each further probe in vain for twice as many, up to 64 (``Availability``). By default as the memory has it: with
-      "restarting".
+    - ``availability``: whether a worker that gave fewer results than it had tasks gets nothing but probes after 8 to 64
+      rounds (``Availability``); by default with the memory "restarting" alone.
     - ``hyperparameters``: those of the three parts, by name.
 
-    Examples
-    --------
     >>> setting = Setting(n=3, budget=5)
     >>> policy = ComposedPolicy(setting, estimate="thompson", memory="window", rule="beta", window=60)
     >>> policy.memory.window, policy.rule.beta

@@ -59,8 +59,6 @@ class LbBsp(AllocationPolicy):
     - ``availability``, ``pause``, ``longest``: whether workers may be away, and the rounds between two probes, at first
       and at most.
 
-    Examples
-    --------
     >>> import gymnasium, ata_gym
     >>> from ata_gym.pools import deterministic
     >>> env = gymnasium.make("ata_gym/TaskAllocation-v0", pool=deterministic([1.0, 2.0, 40.0]), budget=9)

@@ -169,10 +169,8 @@ class Linear(Predictor):
     During the warm-up the prediction is the moving average; later it stays within [0.2, 5] times the moving average.
     "ARIMA" is among the paper's predictors, of an order that we do not know: only the autoregression is theirs.
 
-    - ``lags``, ``past``, ``warm_up``: the rounds of speeds, and of signals before the coming round's, that the model
-      uses; and the samples of a worker before it is modelled.
-    - ``ridge``, ``weight``: the weight of |w - w0|^2, in squared units of a worker's speed; and that of the moving
-      average.
+    - ``warm_up``: the samples of a worker before it is modelled.
+    - ``weight``: that of the moving average.
     """
 
     lags: int = 8

@@ -111,10 +111,9 @@ class MedianOfMeans(_OfBlocks):
 
     Published: the tasks of a worker in order in floor(min(8 ln(e^(1/8) / delta), K / 2)) blocks, delta = t^-2; radius
     sqrt(12 v) sqrt(16 ln(e^(1/8) / delta) / K), v a bound on the variance. Here the number of blocks is the largest
-    power of two that is at most ``blocks`` and leaves two tasks in each; they are filled in turn, so that at half the
-    number the sums of two blocks are joined. Few blocks are robust against few outliers only, but biased less where
-    times are skewed. v is ``moment`` m^2. The published radius leaves no bound above 0 before about 10^4 tasks of a
-    worker; a small part of it explores enough.
+    power of two that is at most ``blocks`` and leaves two tasks in each; they are filled in turn, and at half the
+    number the sums of two are joined. Few blocks are biased less where times are skewed. v is ``moment`` m^2. The
+    published radius leaves no bound above 0 before about 10^4 tasks of a worker; a small part of it explores enough.
 
     - ``blocks``: blocks k for each worker, a power of two from 2 to 64.
     - ``moment``: a bound on variance / mean^2; it only scales the radius.
