@@ -50,7 +50,7 @@ means = st.one_of(st.sampled_from([1e6, 1e8, 1e9]), st.floats(10.0, 1e9))
 seeds = st.integers(0, 10**6)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=20)
 @given(mean=means, seed=seeds)
 def test_everything(mean: float, seed: int) -> None:
     worker, times = games(mean, seed)
@@ -64,7 +64,7 @@ def test_everything(mean: float, seed: int) -> None:
             assert shapes[i] == pytest.approx((len(x) - 1) / len(x) * (x.mean() / x.std()) ** 2, rel=1e-6)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=20)
 @given(
     mean=means, seed=seeds, memory=st.floats(40, 500), detector=st.sampled_from(["page-hinkley", "cusum", "glr"]),
     change=st.booleans(),
