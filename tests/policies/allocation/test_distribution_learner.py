@@ -80,13 +80,6 @@ def test_a_worker_that_becomes_slow_is_left(play: Any) -> None:
     assert run.actions[-30:, :, 0].mean() < 0.2
 
 
-def test_rows_do_not_depend_on_their_batch(play: Any) -> None:
-    """Across several plans, which fall due in different rounds where episodes begin at different times."""
-    together = play(LEARNER, 120, price=0.1, seed=3, **WORLD).actions
-    alone = play(LEARNER, 120, price=0.1, seed=5, **WORLD | {"rows": 1}).actions
-    np.testing.assert_array_equal(alone[:, 0], together[:, 2])
-
-
 def known_after(results: list[int], unit: float = 1.0, spread: float = 0.5) -> Knowledge:
     """What is known of workers of equal means after so many results of each."""
     worker, n = np.repeat(np.arange(len(results)), results)[None], len(results)

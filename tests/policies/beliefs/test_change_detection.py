@@ -148,14 +148,3 @@ def test_a_startlingly_short_task_of_a_worker_out_of_use_outweighs_its_past(time
     assert (after.counts[0, 1] == 1) == anew
     assert after.counts[0, 0] == belief.counts[0, 0]
     assert after.alarms.sum() == 0
-
-
-@pytest.mark.parametrize("kind", DETECTORS)
-def test_rows_do_not_meet(kind: type[MonitoredMoments]) -> None:
-    rng = np.random.default_rng(3)
-    x = rng.exponential(1.0, (3, 200)) * np.where(np.arange(200) < 100, 1.0, [[1.0], [4.0], [0.2]])
-    together = feed(kind.empty(3, 2, memory=50.0, share=0.5), x)
-    for e in range(3):
-        alone = feed(kind.empty(1, 2, memory=50.0, share=0.5), x[e])
-        for one, other in zip(together[:-1], alone[:-1], strict=True):
-            np.testing.assert_array_equal(one[e], other[0])

@@ -92,16 +92,6 @@ def test_a_discounted_belief_is_a_weighted_sum(played: Any, discount: float) -> 
     np.testing.assert_allclose(memory.rounds(belief, np.array([k]))[0], sum(discount**j for j in range(k)))
 
 
-@pytest.mark.parametrize("name", ["ata-icml", "thompson-gamma"])
-def test_who_forgets_nothing_plays_as_the_plain_policy(play: Any, name: str) -> None:
-    memories = ({}, *({"memory": "window", "window": 6000, "of": unit} for unit in ("tasks", "rounds")))
-    plain, *windows = (play(name, 40, 3, hyperparameters=memory, **WORLD).actions for memory in memories)
-    for allocations in windows:
-        np.testing.assert_array_equal(allocations, plain)
-    hardly = play(name, 40, 3, hyperparameters={"memory": "discount", "discount": 1 - 1e-13}, **WORLD).actions
-    assert (hardly == plain).all(axis=(1, 2)).mean() > 0.95  # a tie may fall otherwise
-
-
 def test_who_forgets_finds_a_worker_that_became_fast(play: Any) -> None:
     """A window of rounds and a discount try it again; a window of tasks does not, being never empty."""
     means = np.array([1.0, 1.0, 1.0, 1.0, 60.0])

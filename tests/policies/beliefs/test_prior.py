@@ -14,7 +14,6 @@ from hypothesis.extra.numpy import arrays
 
 import ata_policies
 from ata_gym import proxy_loss
-from ata_gym.pools import exponential
 from ata_policies import Exposure, Moments, Setting, Totals
 from ata_policies.beliefs.prior import read_prior, save_prior
 
@@ -56,14 +55,10 @@ def test_rows_are_added_up_and_states_and_other_beliefs_will_do(play: Any, tmp_p
         ("", "first line must be worker,tasks,mean, not nothing"),
         ('{"worker": 0}', "first line must be"),
         ("worker,tasks,mean\n", "a line for each worker; there is none"),
-        *(
-            (f"worker,tasks,mean\n{lines}\n", "in order from 0")
-            for lines in ("1,2,3", "0,1,1\n0,1,1", "0,2", "0,2,3,4")
-        ),
-        *((f"worker,tasks,mean\n0,{line}\n", "could not convert") for line in ("two,3", ",3", '"1,2')),
+        *((f"worker,tasks,mean\n{lines}\n", "in order from 0") for lines in ("1,2,3", "0,1,1\n0,1,1", "0,2,3,4")),
+        *((f"worker,tasks,mean\n0,{line}\n", "could not convert") for line in ("two,3", ",3")),
         ("worker,tasks,mean\n0,1,1\n1,2\n", "number of columns"),
-        *((f"worker,tasks,mean\n0,{line}\n", "finite and at least 0") for line in ("-1,3", "1,-3", "nan,3", "1,nan")),
-        *((f"worker,tasks,mean\n0,{line}\n", "finite and at least 0") for line in ("inf,3", "1e300,1e300", "0,inf")),
+        *((f"worker,tasks,mean\n0,{line}\n", "finite and at least 0") for line in ("-1,3", "1,-3", "1e300,1e300")),
     ],
 )
 def test_bad_files(tmp_path: Path, content: str, message: str) -> None:
@@ -141,12 +136,3 @@ def test_the_gain_of_an_earlier_run(play: Any, tmp_path: Path) -> None:
     assert whole[0] < 0.5 * without[0]
     assert whole[0] < half[0] < without[0]
     assert whole[1] < half[1] < without[1]
-
-
-def test_a_wrong_prior_only_delays(play: Any) -> None:
-    """The fastest worker is said to be ten times slower than it is; it gets its tasks back all the same."""
-    wrong = Totals(np.full((1, 4), 20.0), 20.0 * np.array([[10.0, 2.0, 3.0, 4.0]]))
-    known = {"memory": "prior", "prior": wrong, "eta": 0.5}
-    actions = play(BEST, 2500, pool=exponential([1.0, 2.0, 3.0, 4.0]), budget=4, hyperparameters=known).actions
-    assert actions[:3, :, 0].sum() == 0
-    assert (actions[-100:, :, 0].mean(axis=0) >= 1.5).all()

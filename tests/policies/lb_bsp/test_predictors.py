@@ -20,7 +20,7 @@ from ata_policies.lb_bsp.narx import Narx
 from ata_policies.lb_bsp.prediction_errors import SpeedHistory, prediction_errors, record_speeds
 from ata_policies.lb_bsp.predictors import Ema, Last, LastRound, Linear, Median, Predictor
 
-pytest.importorskip("torch", reason="the predictor narx: the extra train")
+torch = pytest.importorskip("torch", reason="the predictor narx: the extra train")
 
 SMALL = Narx(lags=2, past=1, hidden=3, window=30, every=5, steps=2, warm_up=6)
 PREDICTORS = {"last": Last(), "ema": Ema(), "median": Median(4), "linear": Linear(lags=3, warm_up=4), "narx": SMALL}
@@ -157,27 +157,16 @@ def test_speeds_of_a_round() -> None:
     assert np.isnan(later.observe(np.full((1, 3), -1), np.zeros((1, 3))).speed()).all()
 
 
-def test_narx_goes_on_from_saved_weights_and_leaves_torch_as_it_was() -> None:
-    torch = pytest.importorskip("torch")
+def test_the_network_is_the_same_in_torch_and_in_numpy_and_leaves_torch_as_it_was() -> None:
     threads, generator = torch.get_num_threads(), torch.get_rng_state()
-    speed, signal = loaded_speeds(40, cpu=0.5)
-    _, memory = forecasts(SMALL, speed[:, :20], signal[:, :20])
-    saved = pickle.loads(pickle.dumps(memory))
-    for k in range(20, 40):
-        memory, saved = (SMALL.advance(m, speed[:, k - 1], signal[:, k]) for m in (memory, saved))
-    assert difference(memory, saved) is None
-    assert torch.get_num_threads() == threads
-    assert torch.equal(torch.get_rng_state(), generator)
-
-
-def test_the_network_is_the_same_in_torch_and_in_numpy() -> None:
-    torch = pytest.importorskip("torch")
     speed, signal = loaded_speeds(20, cpu=0.5)
     _, memory = forecasts(SMALL, speed, signal)
     inputs = SMALL._scaled(memory.inputs, memory.scale[:, None, None])
     for e in range(2):
         output = SMALL._network(torch.tensor(memory.weights[e]), torch.tensor(inputs[e]), torch.tanh).numpy()
         np.testing.assert_allclose(np.log(memory.forecast[e]), memory.level[e] + memory.scale[e] * output, rtol=1e-9)
+    assert torch.get_num_threads() == threads
+    assert torch.equal(torch.get_rng_state(), generator)
 
 
 def test_the_last_examples_are_remembered() -> None:

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import stats
 from scipy.optimize import brentq
 
 from ata_gym import allocate
@@ -75,41 +74,6 @@ def test_kl_by_root_finding(k: int, mean: float, level: float, shape: float) -> 
     most = math.log(2 + 2 * level / (k * shape) + 2 * math.sqrt(level / (k * shape)))
     root = brentq(excess, 0, most + 1, xtol=1e-15, rtol=1e-14)
     np.testing.assert_allclose(found, mean * math.exp(-root), rtol=1e-7)
-
-
-@settings(max_examples=40)
-@given(
-    counts=COUNTS, level=LEVELS, more=st.floats(0, 10), variance=st.floats(0, 100), relative=st.floats(0, 3),
-    shape=st.floats(0.1, 10), power=st.integers(-40, 40),
-)  # fmt: skip
-def test_properties(
-    counts: list[int], level: float, more: float, variance: float, relative: float, shape: float, power: int
-) -> None:
-    """Bounds lie from 0 to the mean, rise with the tasks seen, fall with the level and scale with the times."""
-    mean = 8.0
-    tried = sorted(k for k in counts if k) or [1]
-    belief = moments(tried, mean, variance)
-    low = scores(belief, level, 0.0, relative, shape)
-    lower = scores(belief, level + more, 0.0, relative, shape)
-    unit = 2.0**power
-    larger = Moments(belief.counts, belief.totals * unit, belief.deviations * unit**2)
-    scaled = scores(larger, level, 0.0, relative, shape)
-    for name, score in low.items():
-        assert (score >= 0).all()
-        assert (score <= mean * (1 + 1e-12)).all()
-        assert (np.diff(score) >= -1e-5).all()
-        assert (lower[name] <= score + 1e-9).all()
-        np.testing.assert_allclose(scaled[name], score * unit, rtol=1e-12, atol=0)
-
-
-def test_kl_covers_the_mean() -> None:
-    """The bound is missed as often as the sum of 10 exponential times is beyond its quantile, below exp(-level)."""
-    times = np.random.default_rng(0).exponential(1.0, (20_000, 10))
-    above = (kl_score(np.full((20_000, 1), 10.0), times.sum(axis=1, keepdims=True), 3.0, [1.0]) > 1.0).mean()
-    ratio = brentq(lambda r: 10 * (r - 1 - math.log(r)) - 3, 1, 10)
-    expected = stats.gamma(10).sf(10 * ratio)
-    assert expected < math.exp(-3)
-    assert abs(above - expected) < 4 * (expected / 20_000) ** 0.5
 
 
 WORLD: dict[str, Any] = {"pool": POOL, "budget": BUDGET}

@@ -35,13 +35,6 @@ def test_certainty_equivalence_believes_the_means(play: Any) -> None:
                 assert a[e][untried].sum() == min(BUDGET, untried.sum())
 
 
-def test_certainty_equivalence_may_be_wrong_for_good(play: Any) -> None:
-    """Two nearly equal workers and one task: whoever was unlucky first is not tried again."""
-    allocations = play("certainty-equivalence", 300, 64, pool=exponential([1.0, 1.5]), budget=1).actions
-    stuck = allocations[-100:, :, 0].sum(axis=0) == 0
-    assert 0.05 < stuck.mean() < 0.6
-
-
 def test_uniform_rounds_are_as_many_as_they_should_be_and_uniform(play: Any) -> None:
     """A share of n c / k in round k; 7 of 8 workers get one task then, and each is left out as often."""
     allocations, counts, totals = split(play("epsilon-uniform", 800, 16, hyperparameters={"c": 2.0}, **WORLD))

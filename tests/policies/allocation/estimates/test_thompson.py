@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from ata_gym import proxy_loss, proxy_optimal
-from ata_gym.pools import gamma, shifted_exponential
+from ata_gym.pools import gamma
 from ata_gym.simulation.keys import stream_keys
 from ata_policies.allocation.estimates.thompson import draw_gammas, draw_means
 from ata_policies.beliefs.moments import Moments, learn_shapes
@@ -110,9 +110,3 @@ def test_a_known_or_learned_shape_learns_faster(play: Any) -> None:
     )
     assert known < 0.6 * plain
     assert learned < 0.7 * plain
-
-
-def test_untried_workers_come_first(play: Any) -> None:
-    first, second = play("thompson", 2, 1, pool=shifted_exponential(np.ones(10), np.ones(10)), budget=7).actions[:, 0]
-    assert first.max() == 1
-    assert ((first + second) > 0).all()
