@@ -144,13 +144,3 @@ def test_stable_baselines3_evaluates_a_policy_over_a_monitored_env(name: str) ->
             observation, reward, _, truncated, _ = by_hand.step(action)
             total += reward
         np.testing.assert_allclose(expected, total)
-
-
-def test_ppo_trains_on_dispatch_as_it_is() -> None:
-    """SB3 gives the zeros and ones of a Bernoulli head as floats."""
-    sb3 = pytest.importorskip("stable_baselines3", reason="extra rl is not installed")
-    envs = sb3.common.vec_env.DummyVecEnv([lambda: gym.make("ata_gym/TaskDispatch-v0", scenario="icml2025-regret")] * 2)
-    agent = sb3.PPO("MultiInputPolicy", envs, n_steps=16, batch_size=16, n_epochs=1, seed=0, device="cpu")
-    agent.learn(32)
-    action, _ = agent.predict(envs.reset(), deterministic=True)
-    assert set(np.unique(action)) <= {0, 1}
