@@ -87,7 +87,7 @@ def _policies() -> Page:
     groups: dict[str, list[Entry]] = {env_id: [] for env_id in env_ids()}
     for name in ata_policies.names():
         policy = load(name)
-        made_of = (policy.described or policy.build) if isinstance(policy, Preset) else policy
+        made_of = policy.parts[0] if isinstance(policy, Preset) else policy
         groups[policy.env_id].append(Entry(name, policy_card(name), f"{made_of.__module__}.{made_of.__qualname__}"))
     about = (
         "A name is made into a policy by `ata_policies.make`, and a name may be followed by hyperparameters: "

@@ -16,7 +16,7 @@ from ata_gym.typing import Ints
 from ata_gym.utils.ranges import Within, last_worker
 from ata_gym.utils.trees import difference
 from ata_policies import AllocationPolicy, Setting
-from ata_policies.beliefs.forgetting import Window
+from ata_policies.beliefs.memory import Window
 from ata_policies.planning.race_search import RaceSearch
 from tests.fuzz.states import COMBINATIONS, Try, in_child, played, tampered, tries, undeclared
 
