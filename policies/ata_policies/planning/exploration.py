@@ -63,13 +63,7 @@ class _Trial(NamedTuple):
 
 
 def explore(
-    known: Knowledge,
-    candidates: Candidates,
-    found: Search,
-    there: Mask,
-    price: float,
-    rounds_left: float,
-    draws: Floats,
+    known: Knowledge, candidates: Candidates, found: Search, there: Mask, price: float, left: float, draws: Floats
 ) -> Trials:
     """Choose which of the workers that are ``there``, (n,), get a task in the coming round for what is learned.
 
@@ -78,8 +72,8 @@ def explore(
     Its value v_i is how much more that is expected to be once it has been tried for as many tasks again as its estimate
     rests on, l_i. Several workers can gain no more than the whole cost V of a round: V (1 - prod_i (1 - v_i / (l_i
     V))), or, where nearly all have never been tried, what such workers would gain together (``gain_together``). They
-    are tried together, the best prefix of them, since a round waits only once for the slowest: with N rounds left the
-    one of greatest
+    are tried together, the best prefix of them, since a round waits only once for the slowest: with N rounds ``left``
+    the one of greatest
 
         N * what they gain - E[cost of a round with them] + E[cost without].
 
@@ -114,7 +108,7 @@ def explore(
             k = int(reduced.removed[level])
             if k > trial.place.size:
                 break
-            net = rounds_left * gains[k - 1] - _cost(reduced, level, prospects, trial, price) + float(reduced.cost[0])
+            net = left * gains[k - 1] - _cost(reduced, level, prospects, trial, price) + float(reduced.cost[0])
             if net > best:
                 first = trial.place[:k]
                 best = net

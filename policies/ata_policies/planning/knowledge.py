@@ -1,7 +1,4 @@
-"""What is known of the workers of one row, from their own times and from the population that they come from.
-
-Also where a search for the best allocation looks.
-"""
+"""What is known of the workers of one row, from their own times and their population; and where a search looks."""
 
 from __future__ import annotations
 
@@ -26,14 +23,14 @@ _LEAST_EVIDENCE = 0.5  # the least evidence of a worker with a result, in expone
 _MOST_LEARNED_FROM = 512  # Workers; with more, every second one of them is looked at, or every third, and so on
 _FAR = 6.0  # standard deviations beyond which a normal distribution has nothing that counts
 _LIMIT = 500.0  # the largest exponent: its exponential is finite
+_LEFT = 0.5  # of the variance of what is known of a worker, after as many tasks again as it rests on
 
 
 class Estimates(NamedTuple):
     """Estimates of the mean times of n workers, each from the worker's own times."""
 
     location: Floats  # (n,) logarithm of the time per task; 0 for a worker never tried
-    evidence: Floats
-    """(n,) how many exponential times would tell as much: about 1 / variance of the logarithm; 0 for none"""
+    evidence: Floats  # (n,) how many exponential times tell as much: about 1 / variance of the logarithm; 0 for none
 
     def of(self, workers: Ints) -> Estimates:
         """The estimates of some workers."""
@@ -92,8 +89,8 @@ def learn_row(belief: DistributionBelief, weight: float) -> Knowledge:
     """Bring together what the belief of one row says, where at least one worker has a result.
 
     Times are in a unit near the least mean, and at most 2**400 of it, so that squares do not overflow. The evidence of
-    workers that are due for another trial, since they may have changed, is at most that of one exponential time. Rare
-    huge times count in part as those of all workers (``borrow_tails``). ``weight`` is that of ``learn_shapes``.
+    workers that are due for another trial, since they may have changed, is at most that of one exponential time.
+    ``weight`` is that of ``learn_shapes``.
     """
     moments, stale = borrow_tails(belief), belief.stale()[0]
     counts, totals = moments.counts, moments.totals
@@ -163,16 +160,16 @@ def posterior(population: Population, seen: Estimates) -> Posterior:
     return Posterior(*both)
 
 
-def value_of_trying(population: Population, seen: Estimates, limit: Floats, share: float = 0.5) -> Floats:
+def value_of_trying(population: Population, seen: Estimates, limit: Floats) -> Floats:
     """The value of knowing each worker better, (n,), if using one of mean M gains (1 - M / u)+, with ``limit`` u.
 
         E[(1 - M / u)+] - (1 - E[M] / u)+,
 
-    where M is the expected mean after the variance within each component has fallen to ``share`` of its value, as it
-    does when the tasks behind the estimate are doubled. It is the knowledge gradient (Frazier, Powell and Dayanik,
-    2008). Where E[M] > u it is E[(1 - M / u)+], the possible gain of a worker that is not used.
+    where M is the expected mean after the variance within each component has fallen by half, as it does when the tasks
+    behind the estimate are doubled. It is the knowledge gradient (Frazier, Powell and Dayanik, 2008). Where E[M] > u it
+    is E[(1 - M / u)+], the possible gain of a worker that is not used.
     """
-    return np.asarray(_value(seen.location, seen.evidence, *population, limit, share))
+    return np.asarray(_value(seen.location, seen.evidence, *population, limit))
 
 
 @helper()
@@ -232,13 +229,8 @@ def _posterior(location: Floats, evidence: Floats, place: Floats, share: Floats,
         spread[i] = math.sqrt(max(second - first * first, 0.0) + inside)
 
 
-@gufunc(
-    "void(float64[:], float64[:], float64[:], float64[:], float64[:], float64[:], float64[:])",
-    "(n),(n),(g),(g),(n),()->(n)",
-)
-def _value(
-    location: Floats, evidence: Floats, place: Floats, share: Floats, limit: Floats, left: Floats, out: Floats
-) -> None:
+@gufunc("void(float64[:], float64[:], float64[:], float64[:], float64[:], float64[:])", "(n),(n),(g),(g),(n)->(n)")
+def _value(location: Floats, evidence: Floats, place: Floats, share: Floats, limit: Floats, out: Floats) -> None:
     width, weights = (place[1] - place[0]) ** 2, np.empty(len(place))
     for i in range(len(location)):
         out[i] = 0.0
@@ -247,7 +239,7 @@ def _value(
         _weights(location[i], evidence[i], place, share, weights)
         own, useful = width * evidence[i] / (1.0 + width * evidence[i]), math.log(limit[i])
         inside = width / (1.0 + width * evidence[i])
-        deviation, mean = math.sqrt(inside * left[0]), 0.0
+        deviation, mean = math.sqrt(inside * _LEFT), 0.0
         for g in range(len(place)):
             mean += weights[g] * math.exp(
                 min(place[g] + own * (location[i] - place[g]) + 0.5 * inside - useful, _LIMIT)

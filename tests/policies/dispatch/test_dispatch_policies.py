@@ -17,7 +17,7 @@ from ata_policies.beliefs.distributions.censoring import censored_distributions
 from ata_policies.beliefs.moments import Exposure
 from ata_policies.dispatch.learner import RoundByRound
 from ata_policies.dispatch.remaining_time import DispatchRest
-from ata_policies.planning.races import race_allocation
+from ata_policies.planning.race_search import best_race
 
 DISPATCH, RACE = "ata_gym/TaskDispatch-v0", "ata_gym/TaskRace-v0"
 LEARNER, REST = "ata_policies.dispatch.learner:DispatchLearner", "ata_policies.dispatch.remaining_time:DispatchRest"
@@ -71,9 +71,9 @@ def assert_raced(played: dict[str, np.ndarray], allocation: np.ndarray) -> None:
         np.testing.assert_array_equal(times, [info["round_time"], info["worker_time"]])
 
 
-@pytest.mark.parametrize(("m", "d"), [(8, 0), (5, 4), (1, 3), (8, 70)])
-def test_caps_give_the_rounds_of_the_race(m: int, d: int) -> None:
-    assert_raced(play(CAPS, 30, keywords={"m": m, "d": d}), race_allocation(POOL.mean(), m, 10 + d, 10))
+@pytest.mark.parametrize("price", [0.0, 0.1, 1.0])
+def test_caps_give_the_rounds_of_the_best_race(price: float) -> None:
+    assert_raced(play(CAPS, 30, price=price), best_race(POOL, 10, price).allocation)
 
 
 def test_gta_is_gta() -> None:
@@ -197,8 +197,6 @@ def test_distributions_of_workers_that_are_mostly_cancelled() -> None:
         (REST, {"m": 0}, "m must be a whole number"),
         (REST, {"kappa": -1.0}, "kappa must be"),
         (REST, {"kappa": float("nan")}, "kappa must be"),
-        (CAPS, {"m": 2.0}, "m must be a whole number"),
-        (CAPS, {"d": -1}, "d must be a whole number"),
         (LEARNER, {"kappa": 1.0}, "does not take"),
     ],
 )

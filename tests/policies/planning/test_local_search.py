@@ -62,8 +62,8 @@ def test_with_hundreds_of_workers_no_single_move_gains() -> None:
     generator = np.random.default_rng(0)
     means, spreads = generator.lognormal(0.0, 0.3, 256), generator.uniform(0.2, 1.0, 256)
     times = np.sort(means[:, None] * generator.lognormal(0.0, 1.0, (256, 128)) ** spreads[:, None], axis=1)
-    found = local_search(times, allocate_by_cost(times.mean(axis=1), np.zeros(256), 128))
-    again = local_search(times, allocate_by_cost(times.mean(axis=1), 2.0 * times.std(axis=1), 128))
+    found = local_search(times, allocate_by_cost(times.mean(axis=1), np.zeros(256), 128), moves=1000)
+    again = local_search(times, allocate_by_cost(times.mean(axis=1), 2.0 * times.std(axis=1), 128), moves=1000)
     np.testing.assert_allclose(found.cost, again.cost, rtol=2e-3)
     moves = []
     for giver in np.flatnonzero(found.allocation)[:12]:
@@ -77,7 +77,7 @@ def test_with_hundreds_of_workers_no_single_move_gains() -> None:
 
 def test_it_goes_on_where_it_was_stopped() -> None:
     times, start = known_sample(SHIFTED, 128), np.array([0] * 11 + [15])
-    whole, allocation = local_search(times, start), start
+    whole, allocation = local_search(times, start, moves=1000), start
     for _ in range(40):
         part = local_search(times, allocation, moves=3)
         allocation = part.allocation

@@ -15,8 +15,7 @@ from ata_gym.pools import Pool, concatenate, deterministic, exponential, log_nor
 from ata_gym.theory.simulated.costs import simulate
 from ata_gym.theory.simulated.slices import known_sample
 from ata_policies.planning.race_costs import race_costs
-from ata_policies.planning.race_search import RaceSearch, best_race, time_per_result
-from ata_policies.planning.races import EVERYTHING, race_allocation
+from ata_policies.planning.race_search import EVERYTHING, RaceSearch, best_race, race_allocation, time_per_result
 
 CIFAR = scenario("icml2025-cifar100")
 SCORES = st.lists(st.floats(0.0, 1e6), min_size=1, max_size=12)
@@ -152,7 +151,7 @@ def test_a_higher_price_saves_worker_time() -> None:
 
 
 def test_tolerance_trades_hardly_any_round_time_for_much_worker_time() -> None:
-    fastest, frugal = (best_race(CIFAR.pool, CIFAR.budget, 0.0, tolerance, 512) for tolerance in (0.0, 0.005))
+    fastest, frugal = (search(0.0, tolerance=tolerance, replicates=512).search() for tolerance in (0.0, 0.005))
     assert frugal.round_time <= 1.0051 * fastest.round_time
     assert frugal.worker_time < 0.32 * 25166
 
@@ -182,7 +181,6 @@ def test_a_worker_that_is_mostly_fast_is_worth_more_in_a_race() -> None:
     [
         ((23, -1.0), "price must be a finite number of at least 0"),
         ((23, np.inf), "price must be a finite number of at least 0"),
-        ((23, 0.0, -0.1), "tolerance must be a finite number of at least 0"),
         ((0, 0.1), "budget must be"),
         ((10**9, 0.1), "use a smaller budget"),
     ],
