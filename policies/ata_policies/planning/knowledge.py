@@ -116,10 +116,9 @@ def choose_candidates(known: Knowledge, there: Mask, last: Ints, budget: int) ->
 
 
 def estimate_means(counts: Floats, totals: Floats, shapes: Floats) -> Estimates:
-    """Estimates from K tasks of total time S, if task times are gamma of shape c: S / K, with the evidence c K.
+    """Estimates from K tasks of total time S, if task times are gamma of shape c: S / K, with the evidence c K; (n,).
 
-    For other times c is 1 / (coefficient of variation)^2. The evidence is 1/2 at least: where times vary more, their
-    logarithm does not. All of shape (n,).
+    The evidence is 1/2 at least: where times vary more, their logarithm does not.
     """
     known = counts > 0.0
     location = np.log(np.maximum(totals / np.where(known, counts, 1.0), 1e-100))
@@ -129,10 +128,9 @@ def estimate_means(counts: Floats, totals: Floats, shapes: Floats) -> Estimates:
 def learn_population(seen: Estimates) -> Population:
     """Learn the population from at least one worker that was seen: a mixture at fixed places, with shares by EM.
 
-    A wide prior has the weight of one worker: a normal distribution around the mean of the estimates, with their
-    standard deviation, or 1 if that is less. So after m workers of one kind, the next one is of another kind with a
-    chance of about 1 / (m + 1). It is a discrete form of the nonparametric maximum likelihood of Kiefer and Wolfowitz
-    (1956); the prior is ours.
+    It is a discrete form of the nonparametric maximum likelihood of Kiefer and Wolfowitz (1956). The prior is ours: a
+    normal distribution around the mean of the estimates, with their standard deviation, or 1 if that is less, has the
+    weight of one worker. So after m workers of one kind, the next one is of another with a chance of about 1 / (m + 1).
 
     >>> seen = Estimates(np.log([1.0, 1.0, 20.0, 20.0]), np.full(4, 1000.0))
     >>> population = learn_population(seen)
@@ -152,12 +150,10 @@ def learn_population(seen: Estimates) -> Population:
 def posterior(population: Population, seen: Estimates) -> Posterior:
     """The posterior from the population and each worker's own times; for a worker never tried, the population alone."""
     known = np.flatnonzero(seen.evidence)
-    of_known = _posterior(seen.location[known], seen.evidence[known], *population)
-    of_untried = _posterior(np.zeros(1), np.zeros(1), *population)
-    both = [np.full(seen.location.size, untried[0]) for untried in of_untried]
-    for every, own in zip(both, of_known, strict=True):
-        every[known] = own
-    return Posterior(*both)
+    places = np.zeros(seen.evidence.size, np.int64)  # the first one stands for all workers never tried
+    places[known] = np.arange(1, known.size + 1)
+    of_known = np.concatenate([np.zeros((2, 1)), np.stack(seen.of(known))], axis=1)
+    return Posterior(*(part[places] for part in _posterior(*of_known, *population)))
 
 
 def value_of_trying(population: Population, seen: Estimates, limit: Floats) -> Floats:
@@ -174,10 +170,7 @@ def value_of_trying(population: Population, seen: Estimates, limit: Floats) -> F
 
 @helper()
 def _weights(location: float, evidence: float, place: Floats, share: Floats, out: Floats) -> None:
-    """Fill in the probability of each component, given a worker's estimate.
-
-    The likelihood is that of gamma times; the width of a component lowers the evidence.
-    """
+    """Fill in the chance of each component, by the likelihood of gamma times; its width lowers the evidence."""
     apart = place[1] - place[0]
     a = evidence / (1.0 + evidence * apart * apart)
     most, total = -math.inf, 0.0

@@ -31,10 +31,10 @@ Loss = Callable[["Choice"], tuple[float, float]]
 def race_allocation(scores: ArrayLike, fastest: ArrayLike, tasks: ArrayLike, budget: int) -> Ints:
     """Share out ``tasks`` among the ``fastest`` workers by RAS (see ``allocate``), at most ``budget`` each.
 
-    - ``scores``: (..., n) estimated task times, at least 0, and finite where among the fastest. Of equal ones the
-      lowest index is faster.
-    - ``fastest``, ``tasks``: (...,) how many workers take part, from 1 to n, and tasks to share out, from B =
-      ``budget`` on. With ``EVERYTHING`` each gets B.
+    - ``scores``: (..., n) estimated task times, finite where among the fastest. Of equal ones the lowest index is
+      faster.
+    - ``fastest``, ``tasks``: (...,) how many workers take part, and tasks to share out, from B = ``budget`` on. With
+      ``EVERYTHING`` each gets B.
 
     Two tasks to spare, none of them for the slowest; and everything to the two fastest:
 
@@ -66,7 +66,7 @@ class Choice(NamedTuple):
     stride: int  # length of the steps with which the search has to go on; 0 if it is done
 
     def total(self, price: float) -> float:
-        """Round time + price * worker time."""
+        """The expected cost of a round."""
         return self.round_time + price * self.worker_time
 
 
@@ -91,17 +91,9 @@ class RaceSearch:
     """
 
     def __init__(
-        self,
-        times: ArrayLike,
-        scores: ArrayLike,
-        budget: int,
-        price: float,
-        *,
-        tolerance: float = 0.0,
-        replicates: int = 256,
-        factors: Floats | None = None,
-        least: int = 1,
-    ) -> None:
+        self, times: ArrayLike, scores: ArrayLike, budget: int, price: float, *, tolerance: float = 0.0,
+        replicates: int = 256, factors: Floats | None = None, least: int = 1,
+    ) -> None:  # fmt: skip
         ranked = np.asarray(scores, np.float64)
         order = np.argsort(ranked, kind="stable")[: max(1, int((ranked < np.inf).sum()))]
         self._times, self._scores = np.asarray(times, np.float64)[order], ranked[order]
@@ -113,19 +105,15 @@ class RaceSearch:
         self._known: dict[Place, Choice] = {}
 
     def search(self) -> Choice:
-        """Search from the best of every second number of workers and of tasks, on few rounds.
-
-        ValueError if the rounds may have more than 2**28 tasks.
-        """
+        """Search from the best of every second number of workers and of tasks, on few rounds."""
         every_second = product(*(sorted({*range(0, last, 2), last}) for last in self._last))
         rough = self._play(list(every_second), min(_ROUGH, self._replicates))
         return self._search_from(min(rough, key=lambda place: rough[place].total(self._price)), STRIDE, None)
 
     def search_from(self, fastest: int, tasks: int, stride: int = STRIDE, most: int | None = None) -> Choice:
-        """Search from a race, such as an earlier choice; ValueError as for ``search``.
+        """Search from a race, such as an earlier choice, with first steps of this length.
 
-        ``stride`` is the length of the first steps. The search ends early when it has played ``most`` races, but at
-        least once around its start.
+        The search ends early when it has played ``most`` races, but at least once around its start.
         """
         here = _nearest(fastest, self._workers), _nearest(tasks, self._tasks)
         return self._search_from(here, max(stride, 1), most)  # a negative one would never end
@@ -184,8 +172,8 @@ def best_race(pool: Pool, budget: int, price: float, replicates: int = 1024) -> 
     The search is ``RaceSearch`` with the workers ranked in three ways: by their mean times, and by their times per
     result in a race as long as all workers together need, and twice that. The best of the three is returned.
 
-    Tasks count as independent, those of traces too. ValueError is raised if the budget is not a whole number of at
-    least 1 or is too large to play rounds, or the price is negative.
+    Tasks count as independent, those of traces too. ValueError if the budget is no whole number of at least 1 or too
+    large to play rounds, or the price is negative.
 
     >>> from ata_gym import scenario
     >>> named = scenario("icml2025-cifar100")

@@ -61,7 +61,7 @@ def test_the_value_of_trying_by_sampling(limit: float) -> None:
     for location, evidence, value in zip(*seen, got, strict=True):
         a = evidence / (1.0 + evidence * width**2)
         chance = share * np.exp(-a * (place - location + np.exp(location - place) - 1.0))
-        g = generator.choice(48, 200_000, p=chance / chance.sum())
+        g = generator.choice(48, 100_000, p=chance / chance.sum())
         own = evidence * width**2 / (1.0 + evidence * width**2)
         left = width**2 / (1.0 + evidence * width**2)
         log_mean = place[g] + own * (location - place[g]) + 0.5 * left * (1.0 - half)
