@@ -12,7 +12,6 @@ from scipy import stats
 from typer.testing import CliRunner
 
 import ata_policies
-from ata_gym.bench.competitor import Competitor
 from ata_gym.bench.experiment.jobs import Effort, play_jobs
 from ata_gym.bench.leaderboard import decisions, defaults, ranking
 from ata_gym.bench.leaderboard.experiment import Leaderboard, finals
@@ -20,6 +19,7 @@ from ata_gym.bench.leaderboard.ranking import COST, RUNTIME, TO_ORACLE, TO_OTHER
 from ata_gym.bench.leaderboard.report import report
 from ata_gym.bench.leaderboard.sets.players import FOLLOWERS, usual_policies
 from ata_gym.bench.leaderboard.sets.steady import STEADY
+from ata_gym.bench.report.headline import Competitor
 from ata_gym.cli import app
 from ata_policies import AllocationPolicy
 from ata_policies.allocation.baselines import Gta, Ofta, Uta

@@ -9,7 +9,6 @@ import gymnasium as gym
 import pytest
 
 import ata_policies
-from ata_gym.bench.competitor import Competitor
 from ata_gym.bench.experiment.jobs import Effort, play_jobs
 from ata_gym.bench.leaderboard.experiment import Leaderboard, finals
 from ata_gym.bench.leaderboard.sets.changing import CHANGING
@@ -19,6 +18,7 @@ from ata_gym.bench.leaderboard.sets.registry import SETS
 from ata_gym.bench.leaderboard.sets.scenario_set import ScenarioSet
 from ata_gym.bench.leaderboard.sets.steady import STEADY
 from ata_gym.bench.leaderboard.sets.unseen import UNSEEN
+from ata_gym.bench.report.headline import Competitor
 from ata_gym.changes import Change, Redraw
 from ata_gym.scenarios.for_agents import SPLITS
 from ata_policies.registry import DEFAULTS

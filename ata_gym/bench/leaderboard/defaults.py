@@ -7,10 +7,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import polars as pl
 
-from ata_gym.bench.competitor import LEARNER
 from ata_gym.bench.leaderboard import ranking
 from ata_gym.bench.leaderboard.ranking import COST, TO_ORACLE, TO_OTHER
-from ata_gym.bench.report.headline import more_or_less
+from ata_gym.bench.report.headline import LEARNER, more_or_less
 from ata_gym.bench.report.statistics import Estimate
 from ata_gym.bench.report.table import LEFT, Table, right
 

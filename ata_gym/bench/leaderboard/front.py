@@ -16,9 +16,9 @@ from matplotlib.ticker import LogLocator, NullFormatter
 from matplotlib.transforms import Bbox
 from numpy.typing import NDArray
 
-from ata_gym.bench.competitor import LEARNER, ORACLE
 from ata_gym.bench.leaderboard.ranking import RUNTIME, WORKER_TIME
 from ata_gym.bench.report import style
+from ata_gym.bench.report.headline import LEARNER, ORACLE
 
 LOOKS = {
     "TaskAllocation": (style.OKABE_ITO[0], "o", "allocation"),

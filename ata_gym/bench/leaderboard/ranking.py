@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from ata_gym.bench.competitor import LEARNER, ORACLE
+from ata_gym.bench.report.headline import LEARNER, ORACLE
 from ata_gym.bench.report.statistics import Estimate
 
 RUNTIME, WORKER_TIME, COST, TO_ORACLE = "runtime/ofta", "total_worker_time/ofta", "cost/best", "cost/oracle"

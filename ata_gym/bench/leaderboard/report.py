@@ -8,13 +8,12 @@ from itertools import zip_longest
 import numpy as np
 import polars as pl
 
-from ata_gym.bench.competitor import LEARNER, Competitor
 from ata_gym.bench.experiment.experiment import plural
 from ata_gym.bench.leaderboard import defaults, front, ranking
 from ata_gym.bench.leaderboard.decisions import FOLDER
 from ata_gym.bench.leaderboard.experiment import Leaderboard, PricedJob, finals
 from ata_gym.bench.leaderboard.ranking import COST, QUANTITIES, RUNTIME, TO_ORACLE, WORKER_TIME
-from ata_gym.bench.report.headline import in_brackets, leaders, more_or_less, of_game
+from ata_gym.bench.report.headline import LEARNER, Competitor, in_brackets, leaders, more_or_less, of_game
 from ata_gym.bench.report.report import Report, write
 from ata_gym.bench.report.statistics import Estimate
 from ata_gym.bench.report.summary_tables import show, title_of

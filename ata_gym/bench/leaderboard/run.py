@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,10 +10,8 @@ from typing import NamedTuple
 import gymnasium as gym
 import polars as pl
 
-from ata_gym.bench.competitor import Competitor
 from ata_gym.bench.experiment.claim import claim
-from ata_gym.bench.experiment.jobs import USUAL, Effort, Failures, play_jobs
-from ata_gym.bench.experiment.run import Job
+from ata_gym.bench.experiment.jobs import USUAL, Effort, Failures
 from ata_gym.bench.leaderboard.decisions import measure
 from ata_gym.bench.leaderboard.experiment import Leaderboard, PricedJob
 from ata_gym.bench.leaderboard.page import about
@@ -22,7 +19,9 @@ from ata_gym.bench.leaderboard.report import heading, report
 from ata_gym.bench.leaderboard.sets.registry import SETS
 from ata_gym.bench.page.note import write_note
 from ata_gym.bench.progress import progress_bars
+from ata_gym.bench.report.headline import Competitor
 from ata_gym.bench.report.report import Report
+from ata_gym.bench.study import play_with_bars
 from ata_gym.utils.validation import whole_number
 from ata_policies.registry import DEFAULTS
 
@@ -90,31 +89,13 @@ def run(board: Leaderboard, effort: Effort = USUAL, command: Sequence[str] = ())
     claimed = claim(board.out)
     jobs = board.jobs()
     write_note(board.out, "leaderboard", command, about(board, jobs, heading(board)))
-    failures = _play([one.job for one in jobs], effort)
+    failures = play_with_bars([one.job for one in jobs], effort, bar_of=lambda job: job.experiment.scenario.name)
     finished, made = [one for one in jobs if one.job not in failures], None
     if finished:
         recommended = {gym.spec(env_id).name: name for env_id, name in DEFAULTS.items()}
         made = report(board, finished, recommended, _time(board, finished))
     del claimed
     return Ranked(made, failures)
-
-
-def _play(todo: Sequence[Job], effort: Effort) -> Failures:
-    """Play with a progress bar for each scenario."""
-    totals: Counter[str] = Counter()
-    for job in todo:
-        totals[job.experiment.scenario.name] += job.experiment.rounds
-    played: Counter[Job] = Counter()
-    done: Counter[str] = Counter()
-    with progress_bars(totals) as update:
-
-        def progress(job: Job, rounds: int) -> None:
-            scenario = job.experiment.scenario.name
-            done[scenario] += rounds - played[job]
-            played[job] = rounds
-            update(scenario, done[scenario])
-
-        return play_jobs(todo, effort, progress)
 
 
 def _time(board: Leaderboard, finished: Sequence[PricedJob]) -> pl.DataFrame:

@@ -10,9 +10,8 @@ from typing import NamedTuple
 
 import polars as pl
 
-from ata_gym.bench.experiment.outdated import Made, check_code
 from ata_gym.bench.experiment.provenance import merged, provenance
-from ata_gym.bench.experiment.store import open_folder, read_frame, write_frame
+from ata_gym.bench.experiment.store import Made, check_code, open_folder, read_frame, write_frame
 from ata_gym.bench.progress import progress_bars
 from ata_gym.bench.report.report import Report
 from ata_gym.cluster.studies import comparison

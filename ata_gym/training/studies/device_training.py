@@ -16,9 +16,18 @@ import polars as pl
 
 import ata_policies
 from ata_gym.bench.experiment.experiment import plural
-from ata_gym.bench.experiment.outdated import Made, check_code
 from ata_gym.bench.experiment.provenance import Provenance, merged, provenance
-from ata_gym.bench.experiment.store import Folder, begin, discard, finished, open_folder, read_frame, write_frame
+from ata_gym.bench.experiment.store import (
+    Folder,
+    Made,
+    begin,
+    check_code,
+    discard,
+    finished,
+    open_folder,
+    read_frame,
+    write_frame,
+)
 from ata_gym.bench.report.report import Report, write
 from ata_gym.bench.report.table import LEFT, Table, markdown, right
 from ata_gym.pools import Pool, trace

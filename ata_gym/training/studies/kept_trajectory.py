@@ -12,8 +12,7 @@ import polars as pl
 
 from ata_gym.bench.experiment.experiment import Config
 from ata_gym.bench.experiment.jobs import USUAL, Effort
-from ata_gym.bench.experiment.outdated import Made, check_code
-from ata_gym.bench.experiment.store import Folder, discard, open_folder, withdrawn_on_failure
+from ata_gym.bench.experiment.store import Folder, Made, check_code, discard, open_folder, withdrawn_on_failure
 from ata_gym.bench.progress import progress_bars
 from ata_gym.training.studies.comparison import GRID
 from ata_gym.training.studies.curves import LossReading, goal

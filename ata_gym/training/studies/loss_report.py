@@ -9,11 +9,10 @@ from textwrap import wrap
 
 import polars as pl
 
-from ata_gym.bench.competitor import Competitor
 from ata_gym.bench.experiment.experiment import Experiment
 from ata_gym.bench.experiment.store import Folder
 from ata_gym.bench.report import style
-from ata_gym.bench.report.headline import headline
+from ata_gym.bench.report.headline import Competitor, headline
 from ata_gym.bench.report.report import Report, write
 from ata_gym.bench.report.statistics import ends, summarise
 from ata_gym.bench.report.summary_tables import summary_tables

@@ -12,7 +12,7 @@ import polars as pl
 
 from ata_gym.bench.experiment.experiment import Experiment
 from ata_gym.bench.experiment.jobs import play_all
-from ata_gym.bench.experiment.outdated import Made, check_code
+from ata_gym.bench.experiment.store import Made, check_code
 from ata_gym.bench.page.note import write_note
 from ata_gym.bench.progress import progress_bars
 from ata_gym.bench.report.report import Report
