@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from ata_gym.bench.leaderboard.sets.scenario_set import Maker, ScenarioSet, on, usual_policies
+from ata_gym.bench.leaderboard.sets.scenario_set import ScenarioSet, on, usual_policies
 from ata_gym.pools import Pool, gamma, log_normal, measured, pareto
 from ata_gym.scenarios import scenario
+from ata_gym.scenarios.scenario import Maker
 
 _TENS = 10 * np.arange(1.0, 21)
 
