@@ -25,26 +25,6 @@ OPTIONS: dict[str, Any] = {
 }
 
 
-def test_all_policies_meet_the_same_conditions() -> None:
-    envs = [gym.make_vec("ata_gym/TaskRace-v0", num_envs=2, **OPTIONS) for _ in range(2)]
-    for seed, env in enumerate(envs):
-        env.reset(seed=3)
-        env.action_space.seed(seed)
-    for _ in range(9):
-        first, second = (env.unwrapped.conditions() for env in envs)
-        for a, b in zip(first[:5], second[:5], strict=True):
-            assert a.tobytes() == b.tobytes()
-        for env in envs:
-            env.step(env.action_space.sample())
-
-
-def test_conditions_are_those_of_the_episode_and_the_seed() -> None:
-    env: Any = gym.make("ata_gym/TaskAllocation-v0", **OPTIONS).unwrapped
-    first = [(env.reset(seed=seed), env.means().tolist())[1] for seed in (1, None, 2, 1)]
-    assert first[0] == first[3]
-    assert len({tuple(means) for means in first}) == 3
-
-
 @pytest.mark.parametrize("env_id", IDS)
 def test_signals(env_id: str) -> None:
     env: Any = gym.make(env_id, **OPTIONS).unwrapped
