@@ -4,28 +4,28 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import polars as pl
 
 from ata_gym.bench.cost_regret import CostRun, least_cost, with_cost_regret
 from ata_gym.bench.experiment.experiment import Experiment
-from ata_gym.bench.experiment.jobs import Effort, Failures, Runner, on_this_machine, play_jobs
+from ata_gym.bench.experiment.jobs import Effort, Outcomes, Progress, Runner, on_this_machine
 from ata_gym.bench.experiment.run import Job
 from ata_gym.bench.experiment.store import Folder, open_folder, withdraw_if_empty
 from ata_gym.bench.given import Policies, by_name
-from ata_gym.bench.page.experiment_page import origin, read_tasks
-from ata_gym.bench.page.live import Live
-from ata_gym.bench.page.note import Note, about_experiment, write_note
+from ata_gym.bench.page.experiment_page import EVERY, Live, origin, read_tasks
+from ata_gym.bench.page.note import Note, about_experiment, competitors, write_note
 from ata_gym.bench.page.render import NAME
-from ata_gym.bench.progress import progress_bars
-from ata_gym.bench.report.report import report
+from ata_gym.bench.report.report import report_on
 from ata_gym.bench.results import Part, Results
+from ata_gym.bench.study import play_with_bars
 from ata_gym.scenarios import Scenario
 from ata_gym.utils.errors import described
 from ata_gym.utils.extras import MissingExtraError
@@ -33,8 +33,6 @@ from ata_gym.utils.manifest import write_listed
 from ata_gym.utils.validation import whole_number
 from ata_policies import registry
 from ata_policies.registry import Given
-
-LIVE_EVERY = 5.0  # seconds between checkpoints of a run whose page is followed, at most
 
 
 class PolicyFailedWarning(UserWarning):
@@ -67,22 +65,19 @@ def run(
     ----------
     policies
         Names (as ``ata_policies.make`` takes them), classes, or policies that are made already, which keep their own
-        seed: one, or a list of them; or a mapping from names of your own to classes and objects. Objects, and classes
+        seed: one, a list of them, or a mapping from names of your own to classes and objects. Objects, and classes
         that no module holds, as those of a notebook, are played in this process; all others in processes of their own.
     scenario
         A name, a ``Scenario``, or a list of them.
     rounds, budget, price
-        By default those of each scenario: its horizon, its B, and what one unit of worker time costs in units of
-        runtime.
+        By default those of each scenario; the price is what one unit of worker time costs in units of runtime.
     seeds, seed
         The number of episodes, and the first seed; neighbouring seeds follow.
     out
         A folder that keeps tables, pictures, records and a page; each of several scenarios has a folder in it. Killed
-        or called again, the same call goes on where it was, and policies that have finished are not played again.
-        Without it nothing is left on the disk.
+        or called again, the same call goes on where it was. Without it nothing is left on the disk.
     jobs
-        How many policies are played at once, each in a process; 1 plays them all in this process. By default as many as
-        there are processors.
+        How many policies are played at once, each in a process, by default as many as processors; 1: in this process.
     save_every
         Seconds between checkpoints.
     rerun_changed
@@ -120,51 +115,42 @@ def run(
     _check(experiments, given, out, jobs, live)
     words = command or _call(given, scenarios, size)
     own = {name: policy for name, policy in given.items() if policy is not None}
-    effort = Effort(jobs, min(save_every, LIVE_EVERY) if live else save_every, rerun_changed, runner)
+    effort = Effort(jobs, min(save_every, EVERY) if live else save_every, rerun_changed, _own_here(own, runner))
     with registry.given(own), ExitStack() as stack:
         for experiment in experiments:
             for name in given:
                 experiment.try_out(name)
         place = Path(stack.enter_context(TemporaryDirectory()) if out is None else out)
-        folders = (
-            [place / quote(one.scenario.name, safe="") for one in experiments] if len(experiments) > 1 else [place]
-        )
-        studies = [_Played(*each, given, words, live) for each in zip(experiments, folders, strict=True)]
-        return _play(studies, own, effort, keep=out is not None)
+        studies = []
+        for experiment in experiments:
+            folder = place / quote(experiment.scenario.name, safe="") if len(experiments) > 1 else place
+            studies.append(_begin(experiment, folder, given, words))
+        pages = {study.folder.path: Live(*study) for study in studies if live}
+
+        def follow(job: Job, rounds: int) -> None:
+            if live:
+                pages[job.folder.path].update(job.policy, rounds)
+
+        todo = [Job(study.experiment, name, study.folder, CostRun) for study in studies for name in given]
+        failures = play_with_bars(todo, effort, follow)
+        parts, remarks = [], list[str]()
+        for study in studies:
+            done = [name for name in given if Job(study.experiment, name, study.folder, CostRun) not in failures]
+            part = _part(study, done, own)
+            if not done:
+                withdraw_if_empty(study.folder)
+            elif out is not None:
+                part = _leave_report(part, study.folder.path, remarks)
+            parts.append(part)
+    for job, error in failures.items():
+        warnings.warn(f"{job.policy} failed: {described(error)}", PolicyFailedWarning, stacklevel=2)
+    return Results(parts, {job.policy: error for job, error in failures.items()}, remarks)
 
 
-class _Played:
-    """An experiment that is played, and its folder."""
-
-    def __init__(
-        self, experiment: Experiment, path: Path, policies: Mapping[str, Given | None], words: Sequence[str], live: bool
-    ) -> None:
-        self.experiment, self.policies = experiment, list(policies)
-        self.sources = {name: policy.source for name, policy in policies.items() if policy and policy.source}
-        self.folder = open_folder(path, experiment.config())
-        note = about_experiment(experiment, policies)
-        compared = any(one["env"] == "TaskAllocation" for one in note["policies"])
-        note["least_cost"] = least_cost(experiment) if compared else None
-        self.note: Note = {"command": list(words), **note}
-        write_note(path, "bench", words, note)
-        self.follow: Callable[[str, int], object] = lambda _policy, _rounds: None
-        if live:
-            self.follow = Live(experiment, self.folder, self.note).update
-
-    def jobs(self, which: Callable[[str], bool]) -> list[Job]:
-        """The jobs of the policies for which ``which`` is true."""
-        return [Job(self.experiment, name, self.folder, CostRun) for name in self.policies if which(name)]
-
-    def part(self, failed: set[str]) -> Part:
-        """What the policies that have finished did."""
-        done = [name for name in self.policies if name not in failed]
-        if not done:
-            return Part(self.experiment, pl.DataFrame(schema=CostRun.schema), {}, self.note, ())
-        for name in self.sources.keys() & {*done}:
-            _write_source(self.folder.source(name), self.sources[name])
-        records = with_cost_regret(self.folder.results(done), self.note["least_cost"])
-        tasks = read_tasks(self.folder, done)
-        return Part(self.experiment, records, tasks, self.note, origin([self.folder.result(name) for name in done]))
+class _Study(NamedTuple):
+    experiment: Experiment
+    folder: Folder
+    note: Note  # what its page needs to know
 
 
 def _check(
@@ -192,53 +178,49 @@ def _check(
         )
 
 
-def _play(studies: Sequence[_Played], own: Mapping[str, Given], effort: Effort, *, keep: bool) -> Results:
-    """Play all that has not finished, and gather the results."""
-    names = studies[0].policies
-    of = {study.folder.path: study for study in studies}
-    done: dict[Job, int] = {}
-    with progress_bars(dict.fromkeys(names, sum(study.experiment.rounds for study in studies))) as show:
+def _own_here(own: Collection[str], runner: Runner) -> Runner:
+    """A runner that plays the policies with a name in this process only in this process, after the others."""
 
-        def progress(job: Job, rounds: int) -> None:
-            done[job] = rounds
-            show(job.policy, sum(played for one, played in done.items() if one.policy == job.policy))
-            of[job.folder.path].follow(job.policy, rounds)
+    def run_jobs(todo: list[Job], processes: int | None, save_every: float, progress: Progress) -> Outcomes:
+        others = [job for job in todo if job.policy not in own]
+        if others:
+            yield from runner(others, processes, save_every, progress)
+        yield from on_this_machine([job for job in todo if job.policy in own], 1, save_every, progress)
 
-        failures: Failures = {}
-        for which, how in (
-            (lambda name: name not in own, effort),
-            (lambda name: name in own, effort._replace(jobs=1, runner=on_this_machine)),
-        ):
-            todo = [job for study in studies for job in study.jobs(which)]
-            failures |= play_jobs(todo, how, progress) if todo else {}
-    remarks = []
-    parts = []
-    for study in studies:
-        part = study.part({job.policy for job in failures if job.folder is study.folder})
-        if part.records.is_empty():
-            withdraw_if_empty(study.folder)
-        elif keep:
-            part, said = _left(part, study.folder)
-            remarks += said
-        parts.append(part)
-    for job, error in failures.items():
-        warnings.warn(f"{job.policy} failed: {described(error)}", PolicyFailedWarning, stacklevel=3)
-    return Results(parts, {job.policy: error for job, error in failures.items()}, remarks)
+    return run_jobs
 
 
-def _left(part: Part, folder: Folder) -> tuple[Part, list[str]]:
-    """Write tables, pictures and the page into a folder; return the part with its report, and why one is missing."""
-    made = report(part.experiment, part.records["policy"].unique(maintain_order=True).to_list(), folder)
+def _begin(experiment: Experiment, path: Path, policies: Mapping[str, Given | None], words: Sequence[str]) -> _Study:
+    """Open the folder of an experiment, and leave the note in it."""
+    folder, note = open_folder(path, experiment.config()), about_experiment(experiment, policies)
+    compared = any(one["env"] == "TaskAllocation" for one in note["policies"])
+    note["least_cost"] = least_cost(experiment.scenario) if compared else None
+    write_note(path, "bench", words, note)
+    return _Study(experiment, folder, {"command": list(words), **note})
+
+
+def _part(study: _Study, done: list[str], own: Mapping[str, Given]) -> Part:
+    """What the policies that have finished did; the sources of those that are given are kept."""
+    experiment, folder, note = study
+    if not done:
+        return Part(experiment, pl.DataFrame(schema=CostRun.schema), {}, note, ())
+    for name in own.keys() & {*done}:
+        path, source = folder.source(name), own[name].source
+        if source is not None:
+            path.parent.mkdir(exist_ok=True)
+            write_listed(path, partial(Path.write_text, data=source, encoding="utf-8"))
+    records = with_cost_regret(folder.results(done), note["least_cost"])
+    return Part(experiment, records, read_tasks(folder, done), note, origin([folder.result(name) for name in done]))
+
+
+def _leave_report(part: Part, folder: Path, remarks: list[str]) -> Part:
+    """Write tables, pictures and the page into a folder; the remarks say why one is missing."""
+    made = report_on(part.records, part.experiment, competitors(part.note), folder)
     try:
-        page = Results([part], {}).report(folder.path / NAME)
+        made = made._replace(files=[*made.files, Results([part], {}).report(folder / NAME)])
     except MissingExtraError as error:
-        return part._replace(report=made), [str(error)]
-    return part._replace(report=made._replace(files=[*made.files, page])), []
-
-
-def _write_source(path: Path, source: str) -> None:
-    path.parent.mkdir(exist_ok=True)
-    write_listed(path, lambda part: part.write_text(source, "utf-8"))
+        remarks.append(str(error))
+    return part._replace(report=made)
 
 
 def _call(given: Mapping[str, Any], scenarios: Sequence[str | Scenario], size: Mapping[str, Any]) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,7 +10,7 @@ from numpy.typing import NDArray
 
 from ata_gym.bench.experiment.experiment import Experiment
 from ata_gym.bench.experiment.run import SCHEMA, PolicyRun
-from ata_gym.pools import Pool
+from ata_gym.scenarios import Scenario
 from ata_gym.theory.optimal.allocation import optimal_allocation
 from ata_gym.theory.round_time.several import expected_round_times
 from ata_gym.typing import Floats
@@ -25,17 +24,15 @@ REGRETS = (
 
 _MOST = 2**16  # pairs of a recorded allocation and a worker that it may use, of which expected costs are computed
 
-
 _EXACT = 1e-6  # expected costs are known to this part of them: a smaller regret is none
 
 
 class CostRun(PolicyRun):
     """A policy of which the expected cost is recorded, too.
 
-    The expected cost of a round is E[round time + price * worker time] of its allocation. It is computed for the
-    recorded rounds, and for those between two of them it is interpolated linearly, since each distinct allocation
-    takes a quadrature. It is null where the proxy regret is, where workers change, and where the recorded allocations
-    are too many.
+    The expected cost of a round is E[round time + price * worker time] of its allocation. Since each distinct
+    allocation takes a quadrature, it is interpolated linearly between recorded rounds. It is null where the proxy
+    regret is, where workers change, and where the recorded allocations are too many.
     """
 
     schema: ClassVar[dict[str, Any]] = {**SCHEMA, "expected_cost": pl.Float64}  # of rounds 1 to this one, added up
@@ -86,24 +83,13 @@ def with_cost_regret(records: pl.DataFrame, least: float | None) -> pl.DataFrame
     """Records with the column cost_regret, where ``least`` is the least expected cost of a round; null if unknown."""
     if "expected_cost" not in records.columns:
         return records
-    if least is None:
-        return records.with_columns(cost_regret=pl.lit(None, pl.Float64))
     cost = pl.col("expected_cost")
-    regret = cost - least * pl.col("round")
+    regret = cost - pl.lit(least, pl.Float64) * pl.col("round")
     return records.with_columns(cost_regret=pl.when(regret.abs() <= _EXACT * cost).then(0.0).otherwise(regret))
 
 
-def least_cost(experiment: Experiment) -> float | None:
-    """The least expected cost of a round of an experiment; None where workers change or all means are infinite.
-
-    It is that of ``optimal_allocation``, which is what the policy ``oracle`` plays.
-    """
-    scenario = experiment.scenario
+def least_cost(scenario: Scenario) -> float | None:
+    """The least expected cost of a round of a scenario; None where workers change or all means are infinite."""
     if not scenario.stationary or not np.isfinite(scenario.pool.mean()).any():
         return None
-    return _least_cost(scenario.pool, scenario.budget, scenario.price)
-
-
-@cache
-def _least_cost(pool: Pool, budget: int, price: float) -> float:
-    return optimal_allocation(pool, budget, price).cost
+    return optimal_allocation(scenario.pool, scenario.budget, scenario.price).cost

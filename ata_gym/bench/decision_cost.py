@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import islice
 from time import process_time
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -22,29 +22,21 @@ _BESIDE, _CHUNK = "ata", 20
 _MOST = 4_000  # decisions that are timed, and at least those of three rounds
 
 
-class _Timed:
-    """A policy, and the processor time of each of its predictions."""
+class _Player:
+    """A policy that plays an experiment, and the processor time of each of its decisions."""
 
-    def __init__(self, policy: Policy) -> None:
-        self.policy, self.privileged = policy, policy.privileged
-        self.seconds: list[float] = []
+    def __init__(self, name: str, experiment: Experiment) -> None:
+        envs = experiment.make_envs(ata_policies.load(name).env_id)
+        self.policy, self.seconds = ata_policies.make(name, envs), list[float]()
+        self.privileged = self.policy.privileged
+        self.steps_a_round = experiment.scenario.budget if isinstance(envs.single_action_space, Dispatch) else 1
+        self.steps = play(cast("Policy", self), envs)
 
     def predict(self, *seen: Any, **privileged: Any) -> tuple[Any, State]:
         start = process_time()
         decided = self.policy.predict(*seen, **privileged)
         self.seconds.append(process_time() - start)
         return decided
-
-
-class _Player:
-    """A policy that plays an experiment, and the times of its decisions."""
-
-    def __init__(self, name: str, experiment: Experiment) -> None:
-        envs = experiment.make_envs(ata_policies.load(name).env_id)
-        timed: Any = _Timed(ata_policies.make(name, envs))
-        self.seconds: list[float] = timed.seconds
-        self.steps_a_round = experiment.scenario.budget if isinstance(envs.single_action_space, Dispatch) else 1
-        self.steps = play(timed, envs)
 
     def play(self, rounds: int) -> None:
         for _ in islice(self.steps, rounds * self.steps_a_round):
@@ -76,9 +68,8 @@ class DecisionTimes(NamedTuple):
 def decision_times(name: str, scenario: Scenario, rounds: int) -> DecisionTimes:
     """How long the decisions of a policy take in the first rounds of a scenario, one row, the longest included.
 
-    The same rounds are played twice, and of each decision the shorter time counts: what is loaded at the first call
-    does not, nor does what else the process had to do. A decision of dispatch is one completion; at most 4,000
-    decisions are timed, or those of three rounds.
+    The same rounds are played twice, and the shorter time of each decision counts. A decision of dispatch is one
+    completion; at most 4,000 decisions are timed, or those of three rounds.
     """
     experiment = Experiment.on_scenario(scenario, rounds=rounds, seeds=1)
     plays: list[Floats] = []

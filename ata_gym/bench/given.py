@@ -20,12 +20,11 @@ def by_name(policies: Policies) -> dict[str, Given | None]:
     """The policies by the names under which they play; None for one that every process finds by its name.
 
     A text may hold several names, separated by commas. The name of a class that can be imported is ``module:Class``;
-    other classes, and objects, have the name of the class, or the key of a mapping.
+    other classes, and objects, have the name of the class, or the key of a mapping. ValueError if there is none, two
+    have the same name, or something else is given.
 
     >>> by_name("ata, uta")
     {'ata': None, 'uta': None}
-
-    Raises ValueError if there is none, two have the same name, or something else is given.
     """
     if isinstance(policies, Mapping):
         found: list[tuple[str, Given | None]] = [(name, _given(policy)) for name, policy in policies.items()]
@@ -100,13 +99,12 @@ def _source_of_object(policy: Policy) -> str | None:
 def source_of(kind: type) -> str | None:
     """The source of a class, and of the classes of its own module that it is made of; None where there is none.
 
-    The source of what it calls besides is not included.
-
     >>> source_of(Setting).splitlines()[0]
     'class Setting(NamedTuple):'
     """
     parts = [_source(one) for one in kind.__mro__ if one.__module__ == kind.__module__]
-    return "\n".join(part for part in parts if part is not None) if None not in parts else None
+    known = [part for part in parts if part is not None]
+    return "\n".join(known) if len(known) == len(parts) else None
 
 
 def _source(kind: type) -> str | None:

@@ -23,14 +23,10 @@ _TITLES = {"square": "root mean square error\n/ mean speed", "percentage": "mean
 
 
 def run(experiment: Experiment, names: Sequence[str], skip: int, out: Path) -> Report:
-    """Measure predictors, given by name, with a progress bar for each; leave the table in a folder.
+    """Measure predictors, given by name, with a progress bar for each; leave the tables in a folder.
 
-    The first ``skip`` rounds do not count.
-
-    Raises
-    ------
-    ValueError
-        If there is no such predictor, no round would count, or the folder holds something else; see ``claim``.
+    The first ``skip`` rounds do not count. ValueError if there is no such predictor, no round would count, or the
+    folder holds something else.
     """
     for name in names:
         if name not in PREDICTORS:
@@ -39,9 +35,17 @@ def run(experiment: Experiment, names: Sequence[str], skip: int, out: Path) -> R
     claimed = claim(out)
     with progress_bars(dict.fromkeys(names, experiment.rounds)) as update:
         found = measure(experiment, {name: PREDICTORS[name]() for name in names}, skip, update)
-    made = report(found, experiment, skip, out)
+    rows = []
+    for (name,), errors in found.group_by("predictor", maintain_order=True):
+        rows.append((str(name), *(show(row["mean"], row["high"]) for row in errors.to_dicts())))
+    title = (
+        f"{experiment.about}\npredictions of the next round's speeds, rounds {skip + 1:,} to {experiment.rounds:,}, "
+        f"{plural(experiment.seeds, 'seed')}{interval_note(experiment)}"
+    )
+    tables = [Table(title, {"predictor": LEFT, **right(_TITLES.values())}, rows)]
+    files = write(out, {"predictors.md": markdown(tables), "predictors.csv": found})
     del claimed
-    return made
+    return Report(found, tables, files, [])
 
 
 def measure(
@@ -57,24 +61,10 @@ def measure(
     envs = experiment.make_envs("ata_gym/TaskAllocation-v0")
     seen = record_speeds(envs, experiment.rounds, experiment.seed)
     envs.close()
-    found = prediction_errors(seen.speed, predictors, seen.signal, skip, experiment.seed, progress)
+    found = prediction_errors(seen, predictors, skip, experiment.seed, progress)
     rows = [
         (name, quantity, Estimate.of(sample))
         for name, errors in found.items()
         for quantity, sample in errors._asdict().items()
     ]
     return estimates(rows, ["predictor", "quantity"])
-
-
-def report(found: pl.DataFrame, experiment: Experiment, skip: int, folder: Path) -> Report:
-    """Show what ``measure`` found, a row for each predictor; leave ``predictors.md`` and ``predictors.csv``."""
-    rows = []
-    for (name,), errors in found.group_by("predictor", maintain_order=True):
-        rows.append((str(name), *(show(row["mean"], row["high"]) for row in errors.to_dicts())))
-    title = (
-        f"{experiment.about}\npredictions of the next round's speeds, rounds {skip + 1:,} to {experiment.rounds:,}, "
-        f"{plural(experiment.seeds, 'seed')}{interval_note(experiment)}"
-    )
-    tables = [Table(title, {"predictor": LEFT, **right(_TITLES.values())}, rows)]
-    files = write(folder, {"predictors.md": markdown(tables), "predictors.csv": found})
-    return Report(found, tables, files, [])

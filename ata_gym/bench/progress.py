@@ -14,15 +14,14 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 CELL_EVERY = 0.3  # seconds between two pictures of the progress in a notebook
-
 LINE_EVERY = 30.0  # seconds between two lines of progress where stderr is no terminal
 
 
 class Update(Protocol):
-    """Called with a task, how much of it is done, and text that is shown behind it."""
+    """What shows how much of a task is done."""
 
     def __call__(self, task: str, done: int, more: str = "") -> None:
-        """Show the progress."""
+        """Show it, with some text behind it."""
 
 
 @contextmanager

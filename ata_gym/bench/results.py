@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import polars as pl
 from matplotlib.ticker import PercentFormatter
@@ -15,13 +15,18 @@ from ata_gym.bench.experiment.experiment import Experiment, plural
 from ata_gym.bench.page import render
 from ata_gym.bench.page.experiment_page import experiment_page
 from ata_gym.bench.page.note import Note, competitors
-from ata_gym.bench.page.sections import Page, joined
+from ata_gym.bench.page.sections import joined
 from ata_gym.bench.report import style
-from ata_gym.bench.report.comparisons import performance_profile, probability_of_improvement
 from ata_gym.bench.report.headline import NOUNS, in_brackets, more_or_less, reaches_1, what_counts
 from ata_gym.bench.report.plots import CURVES, known, legend, panel
 from ata_gym.bench.report.report import Report, findings
-from ata_gym.bench.report.statistics import Estimate, ends, summarise
+from ata_gym.bench.report.statistics import (
+    Estimate,
+    ends,
+    performance_profile,
+    probability_of_improvement,
+    summarise,
+)
 from ata_gym.bench.report.summary_tables import summary_tables
 from ata_gym.bench.report.table import html
 from ata_gym.typing import Floats
@@ -34,11 +39,8 @@ class Comparison(NamedTuple):
     """One policy beside another one, on the same seeds."""
 
     sentence: str
-    ratio: Estimate
-    """The policy's cost (without a price: runtime) over the other one's: the geometric mean over scenarios and seeds,
-    with Student's interval over the seeds."""
-    improvement: Estimate
-    """The probability that a run of the policy costs less than a run of the other one, as of Agarwal et al. (2021)."""
+    ratio: Estimate  # of the costs (without a price: the runtimes): the geometric mean over scenarios and seeds
+    improvement: Estimate  # the probability that a run of the policy costs less than a run of the other one
 
     @property
     def tied(self) -> bool:
@@ -60,71 +62,44 @@ class Part(NamedTuple):
     origin: Sequence[tuple[str, str]]  # Versions, commit and machine
     report: Report | None = None  # what was left in the folder of the results; None where there is none
 
-    def page(self) -> Page:
-        """The page of this scenario."""
-        return experiment_page(self.note, self.records if len(self.records) else None, self.tasks)._replace(
-            origin=self.origin
-        )
-
 
 class Results:
     """What :func:`ata_gym.bench.run` has found out; a notebook shows it as tables."""
 
     def __init__(self, parts: Sequence[Part], failures: Mapping[str, Exception], remarks: Sequence[str] = ()) -> None:
-        self.parts = list(parts)
-        """One for each scenario, in the order given."""
-        self.failures = dict(failures)
-        """What went wrong, for each policy that has failed."""
-        self.remarks = list(remarks)
-        """What could not be made, and why."""
+        self.parts = list(parts)  # one for each scenario, in the order given
+        self.failures = dict(failures)  # what went wrong, for each policy that has failed
+        self.remarks = list(remarks)  # what could not be made, and why
 
     @property
     def records(self) -> pl.DataFrame:
-        """The records of the policies that have finished: a row for each scenario, policy, seed and recorded round.
+        """Of the policies that have finished: a row for each scenario, policy, seed and recorded round."""
+        return self._stacked(lambda part: part.records)
 
-        ValueError if no policy has finished.
-        """
-        frames = [
-            part.records.select(pl.lit(part.experiment.scenario.name).alias("scenario"), pl.all())
-            for part in self._finished()
-        ]
-        return pl.concat(frames)
-
-    def table(self, *, pandas: bool = False) -> Any:
+    def table(self) -> pl.DataFrame:
         """Columns scenario, policy, quantity, mean, low, high: means over seeds after all rounds, and 95 % intervals.
 
         Quantities such as ``runtime/ofta`` are ratios on the same seeds, geometric means. ``regret`` is that of the
-        proxy loss, ``cost_regret`` that of the expected cost; see ``cost_regret.REGRETS``. The frame is of polars, or
-        of pandas if asked for. ValueError if no policy has finished.
+        proxy loss, ``cost_regret`` that of the expected cost; see ``cost_regret.REGRETS``. ValueError if no policy has
+        finished.
         """
-        frames = [
-            self._summary(part).select(pl.lit(part.experiment.scenario.name).alias("scenario"), pl.all())
-            for part in self._finished()
-        ]
-        table = pl.concat(frames)
-        return table.to_pandas() if pandas else table
+        return self._stacked(_summary)
 
     def compare(self, policy: str, other: str) -> Comparison:
-        """How much a policy needs beside another one, on the same seeds; the sentence says where they are tied.
-
-        ValueError if one of them has not finished.
-        """
+        """How much a policy needs beside another one, on the same seeds; ValueError if one of them has not finished."""
         parts = self._finished()
         samples = [_samples(part) for part in parts]
         counts = what_counts(samples[0])
         for name in (policy, other):
             if any(name not in one[counts] for one in samples):
                 raise unknown("finished policy", name, samples[0][counts])
-        ratios = {
-            quantity: Estimate.of_ratios(
-                [one[quantity][policy] for one in samples], [one[quantity][other] for one in samples]
-            )
+        pairs = {
+            quantity: ([one[quantity][policy] for one in samples], [one[quantity][other] for one in samples])
             for quantity in dict.fromkeys([counts, *samples[0]])
         }
+        ratios = {quantity: Estimate.of_ratios(*pair) for quantity, pair in pairs.items()}
         words = [more_or_less(ratio, NOUNS.get(quantity, quantity)) for quantity, ratio in ratios.items()]
-        better = probability_of_improvement(
-            [one[counts][policy] for one in samples], [one[counts][other] for one in samples]
-        )
+        better = probability_of_improvement(*pairs[counts])
         tied = f" By {NOUNS.get(counts, counts)} the two are tied." if reaches_1(ratios[counts]) else ""
         where = f" on {plural(len(parts), 'scenario')}" if len(parts) > 1 else ""
         needs = ", ".join(word for word in words if word) or "nothing that can be compared"
@@ -135,7 +110,7 @@ class Results:
         return Comparison(sentence, ratios[counts], better)
 
     def profile(self) -> pl.DataFrame:
-        """The performance profile over all scenarios and seeds: see ``comparisons.performance_profile``."""
+        """The performance profile over all scenarios and seeds: see ``statistics.performance_profile``."""
         samples = [_samples(part) for part in self._finished()]
         counts = what_counts(samples[0])
         everywhere = [name for name in samples[0][counts] if all(name in one[counts] for one in samples)]
@@ -170,11 +145,16 @@ class Results:
         """
         target = Path(path)
         check_place(target)
-        pages = {part.experiment.scenario.name: part.page() for part in self.parts}
+        pages = {}
+        for part in self.parts:
+            page = experiment_page(part.note, part.records if len(part.records) else None, part.tasks)
+            pages[part.experiment.scenario.name] = page._replace(origin=part.origin)
         return render.write(joined(pages), target)
 
-    def _summary(self, part: Part) -> pl.DataFrame:
-        return summarise(part.records, part.experiment.scenario.price)
+    def _stacked(self, of: Callable[[Part], pl.DataFrame]) -> pl.DataFrame:
+        """A frame of each part in one, with the name of the scenario."""
+        names = {part.experiment.scenario.name: of(part) for part in self._finished()}
+        return pl.concat(frame.select(pl.lit(name).alias("scenario"), pl.all()) for name, frame in names.items())
 
     def _finished(self) -> list[Part]:
         finished = [part for part in self.parts if len(part.records)]
@@ -212,10 +192,14 @@ class Results:
         parts += [f"<p>{escape(remark)}</p>" for remark in self.remarks]
         for part in self.parts:
             if len(part.records):
-                parts.append(html(summary_tables(self._summary(part), part.experiment)))
+                parts.append(html(summary_tables(_summary(part), part.experiment)))
                 found = findings(part.records, part.experiment, competitors(part.note))
                 parts.append(f"<p>{escape(found)}</p>".replace("\n", "<br>"))
         return "".join(parts)
+
+
+def _summary(part: Part) -> pl.DataFrame:
+    return summarise(part.records, part.experiment.scenario.price)
 
 
 def _samples(part: Part) -> dict[str, dict[str, Floats]]:

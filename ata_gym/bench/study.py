@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ata_gym.bench.experiment.experiment import Experiment
-from ata_gym.bench.experiment.jobs import USUAL, Effort, play_all
-from ata_gym.bench.experiment.run import PolicyRun
+from ata_gym.bench.experiment.jobs import USUAL, Effort, Failures, Progress, play_jobs
+from ata_gym.bench.experiment.run import Job, PolicyRun
 from ata_gym.bench.experiment.store import Folder, open_folder
 from ata_gym.bench.page.note import about_experiment, write_note
 from ata_gym.bench.progress import progress_bars
@@ -44,12 +45,8 @@ def run(
 ) -> Studied:
     """Play what has not finished yet, with a progress bar for each policy, and report on those that have.
 
-    ``command`` are the words of the command that its page shows.
-
-    Raises
-    ------
-    ValueError
-        For an unknown policy, one that fails in its first round, or a folder of another configuration.
+    ``command`` are the words of the command that its page shows. ValueError for an unknown policy, one that fails in
+    its first round, or a folder of another configuration.
     """
 
     def begin(folder: Path) -> None:
@@ -68,13 +65,38 @@ def play(
     run_of: type[PolicyRun] = PolicyRun,
     begin: Callable[[Path], object] = lambda _: None,
 ) -> tuple[Folder, dict[str, Exception]]:
-    """Play what has not finished yet, with a progress bar for each policy; ``begin`` is called when the folder is open.
+    """The results folder of policies that were played, and what went wrong for each that failed.
 
-    Returns the results folder, and what went wrong for each policy that failed. ValueError as of ``run``.
+    ``begin`` is called when the folder is open. ValueError as of ``run``.
     """
     for policy in policies:
         experiment.try_out(policy)
     folder = open_folder(out, experiment.config())
     begin(folder.path)
-    with progress_bars(dict.fromkeys(policies, experiment.rounds)) as update:
-        return folder, play_all(experiment, policies, folder, run_of, effort, update)
+    failures = play_with_bars([Job(experiment, policy, folder, run_of) for policy in dict.fromkeys(policies)], effort)
+    return folder, {job.policy: error for job, error in failures.items()}
+
+
+def play_with_bars(
+    jobs: Sequence[Job],
+    effort: Effort = USUAL,
+    follow: Progress = lambda _job, _rounds: None,
+    bar_of: Callable[[Job], str] = lambda job: job.policy,
+) -> Failures:
+    """Play jobs as :func:`play_jobs` does, with a progress bar for the rounds of those that have the same ``bar_of``.
+
+    ``follow`` is called with the progress, too.
+    """
+    totals, done, played = Counter[str](), Counter[str](), Counter[Job]()
+    for job in jobs:
+        totals[bar_of(job)] += job.experiment.rounds
+    with progress_bars(totals) as show:
+
+        def progress(job: Job, rounds: int) -> None:
+            bar = bar_of(job)
+            done[bar] += rounds - played[job]
+            played[job] = rounds
+            show(bar, done[bar])
+            follow(job, rounds)
+
+        return play_jobs(jobs, effort, progress)

@@ -1,8 +1,4 @@
-"""Trained agents as policies with a name, for ``ata-gym bench``, ``ata-gym leaderboard`` and loops with real work.
-
-``ata_gym.rl.agent:LearnedAgent:folder=DIR`` plays the agent in the folder of ``ata-gym learn``; ``LearnedRaceAgent``
-and ``LearnedDispatchAgent`` are the same for races and for dispatch. It needs the extra ``rl``.
-"""
+"""Trained agents as policies with a name: ``ata_gym.rl.agent:LearnedAgent:folder=DIR``. It needs the extra ``rl``."""
 
 from __future__ import annotations
 
@@ -26,13 +22,9 @@ from ata_policies.registry import ids_by_name
 class LearnedAgent(Policy):
     """The agent in a folder of ``ata-gym learn``; it plays without its own randomness.
 
-    Of the folder it reads ``config.json`` and ``agent.zip``, from this the weights alone, which runs no code.
-
-    - ``folder``: the results folder of ``ata-gym learn``.
-
-    Raises ValueError if there is no trained agent in the folder, it plays another env, or it has a network for another
-    number of workers or another budget. Agents of ppo and a2c play any.
-    Raises MissingExtraError if the extra ``rl`` is not installed.
+    Of ``folder`` it reads ``config.json`` and the weights in ``agent.zip``, which runs no code. ValueError if there is
+    no trained agent, it plays another env, or it has a network for another number of workers or another budget; agents
+    of ppo and a2c play any. MissingExtraError if the extra ``rl`` is not installed.
     """
 
     source = "an agent trained by `ata-gym learn`"
@@ -64,7 +56,7 @@ class LearnedDispatchAgent(LearnedAgent, DispatchPolicy):
 
 
 def _player(folder: Path, env_id: str, setting: Setting) -> type[Policy]:
-    """The class of policies that plays the agent in a folder; errors are those of ``LearnedAgent``."""
+    """The class of policies that plays the agent in a folder."""
     require("stable_baselines3", extra="rl", purpose="A trained agent")
     from ata_gym.rl.sb3.vec_env import make_vec_env  # noqa: PLC0415 - it imports Stable-Baselines3
 

@@ -1,8 +1,4 @@
-"""A network over workers: who is in which place makes no difference, and there may be any number of them.
-
-Plain torch modules for agents of any library; ``ata_gym.rl.sb3.policy`` makes a policy class of them, and
-``ata_gym.rl.rllib`` an RLModule.
-"""
+"""A network over any number of workers: who is in which place makes no difference. Plain torch, for any library."""
 
 from __future__ import annotations
 
@@ -22,19 +18,13 @@ _AVAILABLE = OF_WORKER.index("available")
 
 
 class WorkersNet(nn.Module):
-    """Numbers for each worker, and numbers for the row, from the features of the workers.
+    """``for_worker`` numbers for each worker, and ``for_row`` for the row, from the features of the workers.
 
     The same layer encodes each worker. The mean and the maximum of the codes over the available workers are the
     context. A small network makes the numbers of each worker from its code and the context, and another one makes those
     of the row from the context (Zaheer et al., "Deep Sets", NeurIPS 2017). A linear part, which begins at 0, adds what
-    follows directly from a worker's features.
+    follows directly from a worker's features. ``hidden`` is the width of the layers.
 
-    - ``for_worker``, ``for_row``: how many numbers for each worker, such as a logit, and for the row, such as a value;
-      0 for none.
-    - ``hidden``: width of the layers.
-
-    Examples
-    --------
     >>> net = WorkersNet(for_worker=1, for_row=1, hidden=16)
     >>> of_workers, of_row = net(torch.zeros(4, 7, WIDTH))
     >>> of_workers.shape, of_row.shape
@@ -77,8 +67,8 @@ class WorkersNet(nn.Module):
 class WorkersActorCritic(nn.Module):
     """The numbers of a form of actions and the value of the row, from one ``WorkersNet``.
 
-    ``observations`` must be the space of ``observation="workers"``, ``actions`` any other than allocations; ValueError
-    otherwise, about the class ``asked_by``. ``hidden`` is the width of the layers.
+    ValueError, about the class ``asked_by``, unless ``observations`` is the space of ``observation="workers"``;
+    ``actions`` may be any but allocations.
 
     >>> features = spaces.Box(-10, 10, (5, WIDTH))
     >>> numbers, value = WorkersActorCritic(features, spaces.Discrete(6))(torch.zeros(4, 5, WIDTH))

@@ -25,9 +25,9 @@ except ModuleNotFoundError as error:
 class WorkersModule(TorchRLModule, ValueFunctionAPI):  # type: ignore[misc]
     """An actor and a critic for ``observation="workers"`` with any form of actions; for PPO.
 
-    Both are read from one ``WorkersNet``, so that no weight depends on the number of workers. Name it in
-    ``PPOConfig().rl_module(rl_module_spec=RLModuleSpec(module_class=WorkersModule))``; ``model_config`` may hold
-    ``hidden``, the width of the layers. ValueError for other observations.
+    Both are read from one ``WorkersNet``, so that no weight depends on the number of workers. Name it as the
+    ``module_class`` of an ``RLModuleSpec``, whose ``model_config`` may hold ``hidden``, the width of the layers.
+    ValueError for other observations.
     """
 
     def setup(self) -> None:

@@ -29,23 +29,16 @@ _DTYPES = {np.dtype(name): getattr(torch, name) for name in ("float32", "float64
 class NativeTorchEnv(EnvBase):  # type: ignore[misc]
     """A native vector env of this package for TorchRL: a batch of E rows, without an env object for each.
 
-    - ``envs``: a vector env as ``gymnasium.make_vec`` gives it for an id of this package, with
-      ``autoreset_mode="Disabled"``: TorchRL itself says which rows are reset. ValueError otherwise, and for
-      ``action="allocation"``, since no spec of TorchRL holds integers with a given sum.
-    - ``device``: the device of the tensors.
+    ``envs`` is as ``gymnasium.make_vec`` gives it for an id of this package, with ``autoreset_mode="Disabled"``, since
+    TorchRL itself says which rows are reset. ValueError otherwise, and for ``action="allocation"``, since no spec of
+    TorchRL holds integers with a given sum.
 
-    Notes
-    -----
     The batch size is (E,). Observations of ``observation="workers"`` and ``"flat"`` have the key "observation"; those
     of "feedback" have their own keys. The masks of ``action="assign"`` and ``"start"``, (E, k), are under
-    "action_mask", where TorchRL's ``ActionMask`` looks for them. Whole numbers are actions of class ``Categorical``,
-    not one-hot vectors. Rewards, (E, 1), are float32. The end of an episode is "truncated", never "terminated".
-    ``info`` holds the arrays of all rows of the last step.
+    "action_mask". Whole numbers are actions of class ``Categorical``. Rewards, (E, 1), are float32. The end of an
+    episode is "truncated". ``info`` holds the arrays of the last step. ``set_seed(s)`` seeds row e with s + e at the
+    next reset of all rows.
 
-    ``set_seed(s)`` seeds row e with s + e at the next reset of all rows.
-
-    Examples
-    --------
     >>> env = make_env("ata_gym/TaskAllocation-v0", n_envs=4, observation="workers", action="shares", seed=0)
     >>> steps = env.rollout(10)
     >>> steps["observation"].shape, steps["next", "reward"].shape
@@ -98,7 +91,6 @@ class NativeTorchEnv(EnvBase):  # type: ignore[misc]
         super().close(raise_if_closed=raise_if_closed)
 
     def _tensordict(self, observation: Any, truncated: Any) -> Any:
-        """The tensors that TorchRL gets of a reset or a step."""
         seen = observation if isinstance(observation, dict) else {"observation": observation}
         tensors = {key: self._tensor(field) for key, field in seen.items()}
         if "action_mask" in self.observation_spec:
@@ -114,10 +106,7 @@ class NativeTorchEnv(EnvBase):  # type: ignore[misc]
 def make_env(
     env_id: str, n_envs: int = 1, seed: int | None = None, device: torch.device | str = "cpu", **arguments: Any
 ) -> NativeTorchEnv:
-    """Make E rows of an id of this package for TorchRL.
-
-    ``arguments`` are those of the env. ValueError for arguments that the env does not have.
-    """
+    """Make E rows of an id of this package for TorchRL, with arguments of the env."""
     env = NativeTorchEnv(gym.make_vec(env_id, num_envs=n_envs, autoreset_mode="Disabled", **arguments), device)
     env.set_seed(seed)
     return env

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from functools import partial
+from functools import cache, partial
 from itertools import chain, repeat
 from pathlib import Path
 
@@ -41,9 +41,15 @@ def check_stops(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., None]
     No round is played twice.
     """
 
-    def check(experiment: Experiment, policy: str, looks: Iterable[int], run_of: type[PolicyRun] = CostRun) -> None:
-        whole, parts = (open_folder(tmp_path_factory.mktemp(name), experiment.config()) for name in ("whole", "parts"))
+    @cache
+    def played_at_once(experiment: Experiment, policy: str, run_of: type[PolicyRun]) -> Folder:
+        whole = open_folder(tmp_path_factory.mktemp("whole"), experiment.config())
         play_to_end(Job(experiment, policy, whole, run_of))
+        return whole
+
+    def check(experiment: Experiment, policy: str, looks: Iterable[int], run_of: type[PolicyRun] = CostRun) -> None:
+        whole = played_at_once(experiment, policy, run_of)
+        parts = open_folder(tmp_path_factory.mktemp("parts"), experiment.config())
         told: list[int] = []
         for most in looks:
             looked = partial(next, chain(repeat(False, most - 1), repeat(True)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import linecache
 import sys
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,11 +14,11 @@ import pytest
 
 import ata_policies
 from ata_gym import bench, expected_round_time, optimal_allocation
-from ata_gym.bench import progress
+from ata_gym.bench import benchmark, progress, study
 from ata_gym.bench.benchmark import PolicyFailedWarning
 from ata_gym.bench.cost_regret import added_up
 from ata_gym.bench.given import source_of
-from ata_gym.bench.report.comparisons import performance_profile, probability_of_improvement
+from ata_gym.bench.report.statistics import performance_profile, probability_of_improvement
 from ata_gym.pools import deterministic, exponential, log_normal, pareto, uniform
 from ata_gym.scenarios import Scenario
 from ata_gym.theory.round_time.several import expected_round_times
@@ -73,31 +74,31 @@ def test_names_classes_and_objects_play_side_by_side(tmp_path, monkeypatch):
         ata_policies.load("Mine")
 
 
-@pytest.mark.parametrize(("policies", "message"), [
-    ([], "name at least one policy"),
-    ([3], "a policy is a name, or a class or an object"),
-    ({"uta": Fastest}, "uta is the name of another policy"),
-    ([type("Twin", (Fastest,), {}), type("Twin", (Fastest,), {})], "several policies are named Twin"),
-    (Fastest(Setting(9, 2)), "was made for 9 workers, a budget of 2"),
-    ("utah", "utah"),
+@pytest.mark.parametrize(("policies", "scenarios", "more", "message"), [
+    ([], "five-workers", {}, "name at least one policy"),
+    ([3], "five-workers", {}, "a policy is a name, or a class or an object"),
+    ({"uta": Fastest}, "five-workers", {}, "uta is the name of another policy"),
+    ([type("Twin", (Fastest,), {}), type("Twin", (Fastest,), {})], "five-workers", {}, "policies are named Twin"),
+    (Fastest(Setting(9, 2)), "five-workers", {}, "was made for 9 workers, a budget of 2"),
+    ("utah", "five-workers", {}, "utah"),
+    ("uta", [], {}, "name at least one scenario"),
+    ("uta", ["five-workers", "five-workers"], {}, "several scenarios need names"),
+    ("uta", "five-workers", {"jobs": 0}, "jobs"),
+    ("uta", "five-workers", {"live": True}, "give out="),
 ])  # fmt: skip
-def test_what_is_no_policy_here_is_refused(policies, message):
+def test_what_cannot_be_run_is_refused(policies, scenarios, more, message):
     with pytest.raises(ValueError, match=message):
-        bench.run(policies, "five-workers", **SMALL)
+        bench.run(policies, scenarios, **{**SMALL, **more})
     assert registry.source_given("uta") is None
 
 
-@pytest.mark.parametrize(("scenarios", "more", "message"), [
-    ([], {}, "name at least one scenario"),
-    (["five-workers", "five-workers"], {}, "several scenarios need names"),
-    ("five-workers", {"jobs": 0}, "jobs"),
-    ("five-workers", {"live": True}, "give out="),
-])  # fmt: skip
-def test_what_cannot_be_run_is_refused(scenarios, more, message):
-    with pytest.raises(ValueError, match=message):
-        bench.run("uta", scenarios, **{**SMALL, **more})
+@pytest.fixture
+def unreported(monkeypatch):
+    """Tables, pictures and the page take most of the time of a small run that is kept."""
+    monkeypatch.setattr(benchmark, "_leave_report", lambda part, *_: part)
 
 
+@pytest.mark.usefixtures("unreported")
 def test_the_same_call_goes_on_with_the_policies_that_are_missing(tmp_path):
     first = bench.run(["uta"], "five-workers", out=tmp_path, **SMALL)
     before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("results/*")}
@@ -110,14 +111,10 @@ def test_the_same_call_goes_on_with_the_policies_that_are_missing(tmp_path):
     with pytest.raises(ValueError, match=r"the code of Mine \(Mine\) has changed"):
         bench.run([in_a_notebook(CELL.replace("(state)\n", "(state) + 0\n"))], "five-workers", out=tmp_path, **SMALL)
     assert (tmp_path / "sources" / "Mine.py").read_text() == CELL.strip()
-
-
-def test_an_object_with_other_hyperparameters_is_other_code(tmp_path):
-    setting = Setting(5, 8)
-    for worker in (0, 0):
-        bench.run({"mine": Fastest(setting, worker=worker)}, "five-workers", out=tmp_path, **SMALL)
+    for worker in (0, 0):  # an object with other hyperparameters is other code
+        bench.run({"mine": Fastest(Setting(5, 8), worker=worker)}, "five-workers", out=tmp_path, **SMALL)
     with pytest.raises(ValueError, match=r"the code of mine"):
-        bench.run({"mine": Fastest(setting, worker=1)}, "five-workers", out=tmp_path, **SMALL)
+        bench.run({"mine": Fastest(Setting(5, 8), worker=1)}, "five-workers", out=tmp_path, **SMALL)
 
 
 def test_results_are_not_kept_without_the_source_of_a_policy(tmp_path):
@@ -130,11 +127,22 @@ def test_results_are_not_kept_without_the_source_of_a_policy(tmp_path):
     assert not bench.run(spaces["Mine"], "five-workers", **SMALL).failures
 
 
-def test_neither_processes_nor_the_folder_change_the_results(tmp_path):
+def test_neither_processes_nor_the_folder_change_the_results(tmp_path, monkeypatch):
+    told: list[tuple[str, int]] = []
+
+    @contextmanager
+    def bars(totals):
+        assert totals == dict.fromkeys(["uta", "ata-icml", "Mine"], SMALL["rounds"])
+        yield lambda *now: told.append(now)
+
     one = bench.run(["uta", "ata-icml", in_a_notebook()], "five-workers", **SMALL)
+    monkeypatch.setattr(study, "progress_bars", bars)
     two = bench.run(["uta", "ata-icml", in_a_notebook()], "five-workers", out=tmp_path, **{**SMALL, "jobs": 2})
     assert one.records.equals(two.records)
     assert one.parts[0].tasks.keys() == two.parts[0].tasks.keys()
+    assert {(name, SMALL["rounds"]) for name in ("uta", "ata-icml", "Mine")} <= {*told}
+    assert max(rounds for _, rounds in told) == SMALL["rounds"]
+    assert {"report.html", "table.csv", "plots"} <= {path.name for path in tmp_path.iterdir()}
 
 
 class Failing(Fastest):
@@ -146,6 +154,7 @@ class Failing(Fastest):
         return super().allocate(state)
 
 
+@pytest.mark.usefixtures("unreported")
 def test_a_policy_that_fails_is_told_and_leaves_the_others_alone(tmp_path):
     with pytest.warns(PolicyFailedWarning, match="Failing failed: .*no idea"):
         results = bench.run(["uta", Failing], "five-workers", out=tmp_path, **SMALL)
@@ -184,11 +193,6 @@ def test_several_scenarios_are_compared_together(several, tmp_path):
     assert several.plot("regret").axes[0].get_title(loc="left").startswith("five-workers")
     with pytest.raises(ValueError, match="picture"):
         several.plot("nothing")
-
-
-def test_a_table_may_be_of_pandas(several):
-    pytest.importorskip("pandas")
-    assert several.table(pandas=True).shape == several.table().shape
 
 
 def test_a_comparison_that_reaches_the_tie_says_so():

@@ -8,7 +8,9 @@ import pytest
 
 from ata_gym.bench.experiment.experiment import Experiment
 from ata_gym.bench.report import style
+from ata_gym.bench.report.plots import CURVES, draw, legend, panel
 from ata_gym.bench.report.report import report
+from ata_gym.bench.report.statistics import summarise
 from ata_gym.pools import read_trace
 from ata_gym.scenarios import Scenario
 
@@ -16,10 +18,9 @@ from ata_gym.scenarios import Scenario
 def test_pictures_and_tables_are_the_same_bytes_each_time(played):
     experiment = Experiment.on_scenario("icml2025-regret", rounds=40, seeds=3)
     policies = ["gta", "ofta", "ata-icml"]
-    bytes_of = []
-    for name in ("one", "two"):
-        folder = played(experiment, *policies, name=name)
-        with mpl.rc_context({"lines.linewidth": 9.0} if name == "two" else {}):  # the user's own style changes nothing
+    folder, bytes_of = played(experiment, *policies), []
+    for width in (None, 9.0):  # the user's own style changes nothing
+        with mpl.rc_context({"lines.linewidth": width} if width else {}):
             made = report(experiment, policies, folder)
         names = [path.relative_to(folder.path).as_posix() for path in made.pictures]
         expected = [f"plots/{stem}.{kind}" for stem in ("runtime", "worker_time", "regret") for kind in ("png", "svg")]
@@ -30,12 +31,10 @@ def test_pictures_and_tables_are_the_same_bytes_each_time(played):
     assert b"</svg>" in bytes_of[0][3]
 
 
-def test_races_alone_have_no_picture_of_regret(played):
+def test_races_alone_have_no_picture_of_regret(played, tmp_path):
     experiment = Experiment.on_scenario("icml2025-regret", rounds=5, seeds=2)
-    assert {path.stem for path in report(experiment, ["gta"], played(experiment, "gta")).pictures} == {
-        "runtime",
-        "worker_time",
-    }
+    pictures = draw(played(experiment, "gta").results(["gta"]), experiment, tmp_path)
+    assert {path.stem for path in pictures} == {"runtime", "worker_time"}
 
 
 @pytest.mark.parametrize("rounds", [1, 3])
@@ -43,10 +42,15 @@ def test_recorded_times_of_zero_are_drawn_and_compared(played, tmp_path, rounds)
     (tmp_path / "trace.csv").write_text("w,k,t\na,1,0\nb,1,0\na,2,0\nb,2,0\na,3,1\nb,3,2\n")
     pool = read_trace(tmp_path / "trace.csv", worker="w", duration="t", round="k")
     experiment = Experiment.on_scenario(Scenario(pool, 2), rounds=rounds, seeds=2)
-    made = report(experiment, ["gta", "ofta"], played(experiment, "gta", "ofta"))
-    assert len(made.pictures) == 6
-    ratio = made.summary.filter((pl.col("policy") == "gta") & (pl.col("quantity") == "runtime/ofta"))["mean"].item()
-    assert ratio == (None if rounds < 3 else 1.0)
+    records = played(experiment, "gta", "ofta").results(["gta", "ofta"])
+    with style.figure(18.0, 3.0) as picture:
+        for axes, curves in zip(picture.subplots(1, len(CURVES)), CURVES.values(), strict=True):
+            if curves.quantity in records.columns:
+                panel(axes, records, curves)
+        legend(picture, picture.axes[0])
+        picture.draw_without_rendering()
+    ratio = summarise(records).row(by_predicate=(pl.col("policy") == "gta") & (pl.col("quantity") == "runtime/ofta"))
+    assert ratio[2] == (None if rounds < 3 else 1.0)
 
 
 def test_a_policy_has_its_own_line_in_any_company():

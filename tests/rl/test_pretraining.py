@@ -16,8 +16,7 @@ pytest.importorskip("safetensors", reason="extra rl is not installed")
 if True:  # after the check that they are installed
     from ata_gym.cli import app
     from ata_gym.rl.pretraining import learned, learned_dispatch
-    from ata_gym.rl.pretraining.rollouts import cost_of, weights_of
-    from ata_gym.rl.pretraining.worlds import DRAWN, WORLDS
+    from ata_gym.rl.pretraining.rollouts import DRAWN, WORLDS, cost_of, weights_of
     from ata_policies.learned.network import read_network
     from ata_policies.learned.policy import LearnedAllocation, LearnedDispatch
 

@@ -1,7 +1,6 @@
-"""A folder for results belongs to one process at a time, which holds a lock in it.
+"""A folder for results belongs to one process at a time, which holds a lock of filelock in it.
 
-The library filelock makes the lock. It works on network file systems as far as these do, and it ends with the process,
-however that ends.
+The lock works on network file systems as far as these do, and it ends with the process, however that ends.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ from ata_gym.utils import manifest
 from ata_gym.utils.atomic import write_whole
 
 LOCK = ".ata-gym.lock"  # a folder with this file is one of ata-gym
-
 HOLDER = ".ata-gym.holder.json"  # this file says who holds the lock
 
 
@@ -39,10 +37,8 @@ _claims: weakref.WeakValueDictionary[Path, Claim] = weakref.WeakValueDictionary(
 def claim(path: Path) -> Claim:
     """Make a folder for results, or take one of ata-gym, and hold its lock. One process may claim it several times.
 
-    Raises ValueError if ``path`` is a file, holds files that are not of ata-gym, or is in use by another process; then
-    nothing in it has changed.
-    Raises OSError if it cannot be written.
-    Raises DamagedError if its manifest is not what was written; it is a ValueError.
+    ValueError if ``path`` is a file, holds files that are not of ata-gym, or is in use by another process, with nothing
+    changed; OSError if it cannot be written; DamagedError if its manifest is not what was written.
     """
     if path.exists() and not path.is_dir():
         raise ValueError(f"{path} is a file; the results need a folder")

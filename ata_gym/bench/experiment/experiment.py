@@ -43,10 +43,8 @@ class Experiment:
     also: tuple[int, ...] = ()  # further rounds to record, counted from 1
 
     def __post_init__(self) -> None:
-        whole_number("rounds", self.rounds, 1)
-        whole_number("seeds", self.seeds, 1)
-        whole_number("seed", self.seed, 0)
-        whole_number("points", self.points, 1)
+        for name, least in {"rounds": 1, "seeds": 1, "seed": 0, "points": 1}.items():
+            whole_number(name, getattr(self, name), least)
         if not all(1 <= whole_number("also", each) <= self.rounds for each in self.also):
             raise ValueError(f"also must name rounds from 1 to {self.rounds:,}, not {self.also}")
         if any(isinstance(change, Redraw) and change.price is not None for change in self.scenario.changes):
@@ -74,10 +72,7 @@ class Experiment:
         seed: int = 0,
         price: float | None = None,
     ) -> Experiment:
-        """Play a scenario, given by name or as an object; rounds, budget and price are its own by default.
-
-        Recorded times without a horizon are played for as many rounds as they hold.
-        """
+        """Play a scenario; rounds, budget and price are its own by default, or as many rounds as a trace holds."""
         found = resolve(scenario, budget=budget, price=price)
         played = found.horizon if rounds is None else rounds
         if played is None and any(family.startswith("trace") for family in found.pool.families):
@@ -99,9 +94,8 @@ class Experiment:
         data = self.scenario.to_data()
         data["pool"] = hashlib.sha256(json.dumps(data["pool"]).encode()).hexdigest()
         del data["horizon"]
-        ours = {name: getattr(self, name) for name in ("rounds", "seeds", "seed", "points")}
-        more = {"also": list(self.also)} if self.also else {}
-        return {**data, **ours, **more}
+        data |= {name: getattr(self, name) for name in ("rounds", "seeds", "seed", "points")}
+        return data | ({"also": list(self.also)} if self.also else {})
 
     def record_at(self) -> NDArray[np.int64]:
         """The rounds that are recorded, counted from 1: log-spaced up to the last, and those asked for."""
@@ -119,10 +113,7 @@ class Experiment:
         )
 
     def try_out(self, policy: str) -> None:
-        """Take one step: a policy that cannot play raises ValueError before anything is run.
-
-        It also leaves the compiled kernels on disk for the processes that follow.
-        """
+        """Take one step: ValueError for a policy that cannot play. Kernels are compiled for other processes."""
         envs = self.make_envs(ata_policies.load(policy).env_id, rows=1)
         made = None
         try:
@@ -151,8 +142,8 @@ def plural(number: int, noun: str) -> str:
 def recorded_rounds(pool: Pool, budget: int) -> int:
     """How many rounds a pool of recorded times holds before a record starts over.
 
-    If the times are replayed by round, it is the number of rounds of the worker with the fewest. If they are replayed
-    by task, the number depends on the allocations, and this is the number of all recorded tasks over the budget.
+    It is the number of rounds of the worker with the fewest, or, where times are replayed by task, that of all recorded
+    tasks over the budget.
 
     >>> from ata_gym.pools import trace
     >>> recorded_rounds(trace([[1.0, 2.0, 3.0], [2.0, 2.0, 2.0]]), budget=2)

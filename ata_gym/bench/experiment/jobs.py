@@ -1,4 +1,4 @@
-"""Jobs run side by side, by default in processes of this machine, each of which has one job at a time.
+"""Jobs run side by side, by default in processes of this machine.
 
 Each process is an executor of its own, since a larger pool ends all its processes when the system kills one, and does
 not tell which job that one had.
@@ -22,10 +22,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ata_gym.bench.experiment.experiment import Experiment
-from ata_gym.bench.experiment.outdated import check_code
 from ata_gym.bench.experiment.provenance import Provenance
 from ata_gym.bench.experiment.run import Job, PolicyRun, play_to_end
-from ata_gym.bench.experiment.store import Folder
+from ata_gym.bench.experiment.store import Folder, check_code
 from ata_gym.utils.errors import portable
 from ata_gym.utils.manifest import remove_listed, write_listed
 from ata_gym.utils.signals import stop_requested
@@ -61,7 +60,7 @@ class NotStartedError(RuntimeError):
 
 
 def on_this_machine(todo: list[Job], processes: int | None, save_every: float, progress: Progress) -> Outcomes:
-    """Run jobs in processes of this machine, by default as many as it has processors; a single job runs in this one."""
+    """Run jobs in processes of this machine, by default as many as processors; a single one runs in this process."""
     processes = min(len(todo), processes or os.cpu_count() or 1)
     if processes > 1:
         return _side_by_side(todo, processes, save_every, progress)
@@ -91,19 +90,14 @@ def play_all(
 ) -> dict[str, Exception]:
     """Play every policy of an experiment, as :func:`play_jobs` does; here the policies stand for their jobs."""
     jobs = [Job(experiment, policy, folder, run_of) for policy in dict.fromkeys(policies)]
-
-    def tell(job: Job, rounds: int) -> None:
-        progress(job.policy, rounds)
-
-    return {job.policy: error for job, error in play_jobs(jobs, effort, tell).items()}
+    failures = play_jobs(jobs, effort, lambda job, rounds: progress(job.policy, rounds))
+    return {job.policy: error for job, error in failures.items()}
 
 
 def play_jobs(jobs: Sequence[Job], effort: Effort = USUAL, progress: Progress = lambda _job, _rounds: None) -> Failures:
-    """Play every job that has not finished yet; return what went wrong, for each that failed.
+    """Play every job that has not finished yet, from its checkpoint; return what went wrong, for each that failed.
 
-    On Ctrl-C, and after a kill, the same call goes on from the checkpoints.
-
-    Raises ValueError if results were made by other code than there is now, unless these are to be made anew.
+    ValueError if results were made by other code than there is now, unless these are to be made anew.
     """
     check_code((job.made() for job in jobs), effort.rerun_changed)
     todo = []

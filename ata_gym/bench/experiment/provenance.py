@@ -41,12 +41,9 @@ _SHOWN = 3  # modules that a sentence names, at most
 def provenance(policy: str, player: str = "ata_gym.bench.experiment.run") -> Provenance:
     """The provenance of a result that a policy gets now.
 
-    - ``policy``: its name, with hyperparameters; one that names a file stands for the file's content, and one that
-      names a folder of ``ata-gym learn`` for its agent. A policy that was given as an object counts by its source.
-    - ``player``: the module that plays it.
+    A hyperparameter that names a file stands for the file's content, and one that names a folder of ``ata-gym learn``
+    for its agent. A policy that was given as an object counts by its source. ``player`` is the module that plays it.
 
-    Examples
-    --------
     >>> made_by = provenance("ata")
     >>> sorted(made_by)
     ['ata-gym', 'code', 'commit', 'gymnasium', 'machine', 'numba', 'numpy', 'python', 'scipy']
@@ -106,12 +103,11 @@ def changed(before: Mapping[str, Any], now: Provenance, name: str) -> str | None
     differing = sorted(each for each in old.keys() | new.keys() if old.get(each) != new.get(each))
     ours = [each for each in differing if is_ours(each)]
     parts = {"ata-gym": ours, name: [each for each in differing if each not in ours]}
-    return " and ".join(f"the code of {whose} ({_some(those)})" for whose, those in parts.items() if those)
-
-
-def _some(names: list[str]) -> str:
-    more = len(names) - _SHOWN
-    return ", ".join(names[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
+    said = []
+    for whose, those in parts.items():
+        more = f" and {len(those) - _SHOWN} more" if len(those) > _SHOWN else ""
+        said += [f"the code of {whose} ({', '.join(those[:_SHOWN])}{more})"] if those else []
+    return " and ".join(said)
 
 
 def _files(hyperparameters: dict[str, Any], build: Any) -> list[Path]:

@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 
 import ata_policies
 from ata_gym.bench.experiment.experiment import Experiment
-from ata_gym.bench.experiment.outdated import Made
 from ata_gym.bench.experiment.provenance import Provenance, provenance
-from ata_gym.bench.experiment.store import Folder, begin, discard, load_tree, save_tree, write_frame
+from ata_gym.bench.experiment.store import Folder, Made, begin, discard, load_tree, save_tree, write_frame
 from ata_gym.envs.spaces.allocation import Allocation, RaceAllocation
 from ata_gym.envs.spaces.dispatch import Dispatch
 from ata_gym.theory.allocation.proxy_loss import allocate, proxy_loss
@@ -41,14 +40,12 @@ class PolicyRun:
     """A policy that plays the rows of an experiment.
 
     The regret of a round is the proxy loss of the allocation under the exact means of this round, minus the least proxy
-    loss that any allocation has under them. Where workers change, these are the means after the changes; where a trace
-    is replayed by round, the times recorded for the round. Regret is null where allocations need not sum to B, and
-    where workers may be away or die.
+    loss that any allocation has under them. Where a trace is replayed by round, its recorded times are the means.
+    Regret is null where allocations need not sum to B, and where workers may be away or die.
 
     ``allocations``, of shape (recorded rounds, groups), holds the tasks that workers start in a recorded round, as
-    means over the seeds, unless the records hold them. The workers are sorted by their mean task times, the fastest
-    first; where workers are drawn anew, those of each seed are sorted by their own. ``edges`` says where the groups
-    begin and end; up to ``GROUPS`` workers, each is a group of its own.
+    means over the seeds, unless the records hold them. The workers of each seed are sorted by their mean task times,
+    the fastest first, and ``edges`` says where their groups begin.
     """
 
     schema: ClassVar[dict[str, Any]] = SCHEMA
@@ -80,7 +77,7 @@ class PolicyRun:
         self.regret = np.zeros(experiment.seeds)
 
     def quantities(self) -> dict[str, tuple[Any, ...]]:
-        """What is recorded of each row, by name: its dtype, and its shape without the axes of points and rows."""
+        """What is recorded of each row, by name: its dtype and shape."""
         return {"runtime": ("f8",), "total_worker_time": ("f8",), "regret": ("f8",), "support": ("i8",)}
 
     def play(self, most: int) -> None:
@@ -173,7 +170,7 @@ class PolicyRun:
 
 
 def edges(n: int) -> NDArray[np.int64]:
-    """Where each group of ``n`` workers begins, followed by ``n``. The sizes of groups differ by at most one worker.
+    """Where each of the groups of ``n`` workers begins, which are as equal as can be, followed by ``n``.
 
     >>> edges(4).tolist(), np.unique(np.diff(edges(250))).tolist()
     ([0, 1, 2, 3, 4], [2, 3])
@@ -217,8 +214,8 @@ def play_to_end(
 
     Every few milliseconds ``progress`` is called with the number of rounds played, and ``stop``: if it returns True,
     the run saves a checkpoint and ends. Checkpoints are also saved every ``save_every`` seconds; ``saved`` is called
-    with the path of each. ``made_by`` is kept beside the results: by default the provenance that they have now. Returns
-    the seconds spent playing, or None if it was stopped. Where the policy calls sys.exit, that is a RuntimeError.
+    with the path of each. ``made_by`` is kept beside the results. Returns the seconds spent playing, or None if it was
+    stopped. Where the policy calls sys.exit, that is a RuntimeError.
     """
     try:
         run, checkpoint = job.run_of(job.experiment, job.policy), job.folder.checkpoint(job.policy)

@@ -1,7 +1,7 @@
 """A results folder: the configuration, a file for each finished policy, and checkpoints of the others.
 
 Every file appears whole or not at all, so a run may be killed at any moment. The manifest has the checksum of each, and
-checkpoints carry their own.
+checkpoints carry their own. What other code has made is refused, or removed and made anew.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ import io
 import json
 import os
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partialmethod
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import numpy as np
@@ -22,9 +23,9 @@ import polars as pl
 
 from ata_gym.bench.experiment.claim import Claim, claim
 from ata_gym.bench.experiment.experiment import Config
-from ata_gym.bench.experiment.provenance import Provenance
-from ata_gym.utils.manifest import read_listed, remove_listed, write_listed
-from ata_gym.utils.sealed import DamagedError, load_checkpoint, remove_checkpoint, save_checkpoint
+from ata_gym.bench.experiment.provenance import Provenance, changed
+from ata_gym.utils.manifest import home_of, read_listed, remove_listed, write_listed
+from ata_gym.utils.sealed import DamagedError, has_checkpoint, load_checkpoint, remove_checkpoint, save_checkpoint
 from ata_gym.utils.trees import leaves, rebuild
 
 _WORK = {".parquet", ".npz", ".pt", ".previous"}  # endings of results and checkpoints
@@ -37,28 +38,14 @@ class Folder:
     path: Path
     claim: Claim | None = field(default=None, compare=False, repr=False)  # the lock that keeps other processes out
 
-    def result(self, policy: str) -> Path:
-        """Where the records of a finished policy are."""
-        return self._file("results", policy, "parquet")
-
-    def allocations(self, policy: str) -> Path:
-        """Where the tasks of the workers of a finished policy are."""
-        return self._file("allocations", policy, "parquet")
-
-    def checkpoint(self, policy: str) -> Path:
-        """Where an unfinished policy goes on from."""
-        return self._file("checkpoints", policy, "npz")
-
-    def source(self, policy: str) -> Path:
-        """Where the source of a policy is that was given as a class or an object."""
-        return self._file("sources", policy, "py")
-
-    def failure(self, policy: str) -> Path:
-        """Where the traceback of a policy that failed is."""
-        return self._file("failures", policy, "txt")
-
-    def _file(self, room: str, policy: str, ending: str) -> Path:
+    def _file(self, room: str, ending: str, policy: str) -> Path:
         return self.path / room / f"{quote(policy, safe='')}.{ending}"
+
+    result = partialmethod(_file, "results", "parquet")  # the records of a finished policy
+    allocations = partialmethod(_file, "allocations", "parquet")  # the tasks of the workers of a finished policy
+    checkpoint = partialmethod(_file, "checkpoints", "npz")  # where an unfinished policy goes on from
+    source = partialmethod(_file, "sources", "py")  # of a policy that was given as a class or an object
+    failure = partialmethod(_file, "failures", "txt")  # the traceback of a policy that failed
 
     def finished(self, policy: str) -> bool:
         """Whether the policy has been played to the last round."""
@@ -83,8 +70,7 @@ class Folder:
 def open_folder(path: str | os.PathLike[str], config: Config) -> Folder:
     """Make a results folder, or open one of the same configuration; it is held as long as the returned object lives.
 
-    A ValueError is raised as by ``claim``, and if the folder holds the results of another configuration; the message
-    says what differs.
+    ValueError as of ``claim``, and if the folder holds the results of another configuration, with what differs.
     """
     if not os.fspath(path):
         raise ValueError("the results need a folder, and its name is empty")
@@ -109,10 +95,7 @@ def open_folder(path: str | os.PathLike[str], config: Config) -> Folder:
 
 @contextmanager
 def withdrawn_on_failure(folder: Folder, *quickly_made: Path) -> Iterator[None]:
-    """Remove the configuration of a folder if the block fails and leaves nothing there: a corrected command may follow.
-
-    Frames and checkpoints that are ``quickly_made`` count as nothing, and are removed.
-    """
+    """Where the block fails, as ``withdraw_if_empty``, so that a corrected command may follow."""
     try:
         yield
     except Exception:
@@ -121,7 +104,7 @@ def withdrawn_on_failure(folder: Folder, *quickly_made: Path) -> Iterator[None]:
 
 
 def withdraw_if_empty(folder: Folder, *quickly_made: Path) -> None:
-    """Remove the configuration of a folder that holds no work, as :func:`withdrawn_on_failure` does."""
+    """Remove the configuration of a folder that holds no work; what is ``quickly_made`` counts as none, and goes."""
     rooms = ("*", "results/*", "checkpoints/*", "rates/**/*")
     work = {file for room in rooms for file in folder.path.glob(room) if file.suffix in _WORK}
     if work <= set(quickly_made):
@@ -198,15 +181,47 @@ def read_frame(path: Path) -> pl.DataFrame:
 def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON object; DamagedError if the file holds none, or another one than was written."""
     try:
-        content: dict[str, Any] = dict(json.loads(read_listed(path).decode()))
+        return dict(json.loads(read_listed(path).decode()))
     except DamagedError:
         raise
     except (ValueError, TypeError) as error:
         raise DamagedError(f"{path} is damaged ({error}): delete it, and the same command goes on") from error
-    return content
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
     """Write a JSON object, whole or not at all."""
     text = json.dumps(content, indent=2) + "\n"
     write_listed(path, lambda part: part.write_bytes(text.encode()))
+
+
+class Made(NamedTuple):
+    """What some code makes: its result and, until that is finished, its checkpoint, each with a JSON file beside it."""
+
+    name: str
+    files: tuple[Path, ...]
+    by: Provenance  # the provenance that it would have now
+
+    def changed(self) -> str | None:
+        """A phrase that names the code that has changed since it was made or begun; None if it is the same."""
+        notes = [file.with_suffix(".json") for file in self.files if has_checkpoint(file)]
+        note = next((note for note in notes if note.exists()), None)
+        return None if note is None else changed(read_json(note), self.by, self.name)
+
+
+def check_code(everything: Iterable[Made], rerun_changed: bool) -> None:
+    """Refuse what other code has made with a ValueError that names the results and the modules, or remove it."""
+    old = [(made, what) for made in everything if (what := made.changed())]
+    if old and not rerun_changed:
+        names: dict[str, dict[str, None]] = {}
+        for made, what in old:
+            names.setdefault(what, {})[made.name] = None
+        said = "; ".join(
+            f"{what} has changed since the results of {', '.join(those)} were made" for what, those in names.items()
+        )
+        where, others = home_of(old[0][0].files[0]), "which keeps all others, or choose another folder"
+        raise ValueError(
+            f"in {where}: {said}: make these anew with --rerun-changed (in Python rerun_changed=True), {others}"
+        )
+    for made, _ in old:
+        for file in made.files:
+            discard(file)

@@ -21,10 +21,8 @@ class Checked(NamedTuple):
 def verify(path: Path) -> list[Checked]:
     """Check every file in and below a folder against the manifest of its results folder, or its own checksum.
 
-    Files that ``manifest.LEFT_OUT`` names, and files that are not of ata-gym, are not checked.
-
-    Raises FileNotFoundError if there is no such folder.
-    Raises ValueError if it holds no results.
+    Files that ``manifest.LEFT_OUT`` names, and files that are not of ata-gym, are not checked. FileNotFoundError if
+    there is no such folder, ValueError if it holds no results.
     """
     if not path.is_dir():
         raise FileNotFoundError(f"there is no folder {path}")
@@ -35,7 +33,6 @@ def verify(path: Path) -> list[Checked]:
 
 
 def _check(room: Path) -> list[Checked]:
-    """The files of one results folder."""
     whole = room / manifest.NAME
     try:
         listed = manifest.read(room)

@@ -1,25 +1,43 @@
-"""The page of an experiment: policies on one scenario."""
+"""The page of an experiment, policies on one scenario, when it has ended and while it runs."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from time import monotonic, time
 from typing import Any
 
 import numpy as np
 import polars as pl
 
-from ata_gym.bench.cost_regret import REGRETS, with_cost_regret
+from ata_gym.bench.cost_regret import REGRETS, CostRun, with_cost_regret
+from ata_gym.bench.experiment.experiment import Experiment
 from ata_gym.bench.experiment.run import edges
 from ata_gym.bench.experiment.store import Folder, finished, read_frame, read_json
 from ata_gym.bench.page import figures
 from ata_gym.bench.page.note import Note, competitors, finished_policies
-from ata_gym.bench.page.sections import Cell, Chart, Column, Page, Player, Tables, TableView, View
-from ata_gym.bench.report.headline import headline, leaders
+from ata_gym.bench.page.render import NAME, write
+from ata_gym.bench.page.sections import Cell, Chart, Column, Page, Player, Running, Tables, TableView, View
+from ata_gym.bench.report.headline import NOUNS, headline, leaders
 from ata_gym.bench.report.plots import known
 from ata_gym.bench.report.statistics import BASELINES, ends, summarise
-from ata_gym.bench.report.summary_tables import TITLES, band, over_seeds, scaled, show
+from ata_gym.bench.report.summary_tables import TITLES, band, over_seeds, summary_cells
 from ata_gym.typing import Floats
+
+EVERY = 5.0  # seconds between two pages
+
+_PER_ROUND = ", or its mean per round, which falls while a policy learns."
+_CURVES = {
+    "runtime": ("Runtime", f"The time until all rounds so far were over{_PER_ROUND}"),
+    "total_worker_time": ("Worker time", f"The time that all workers together were busy{_PER_ROUND}"),
+    "regret": (
+        "Proxy regret",
+        "The proxy loss above the least possible one, added up over the rounds: a curve that becomes flat has found "
+        "the best allocation.",
+    ),
+    "cost_regret": ("Cost regret", REGRETS),
+}
+"""Title and note of each curve, by its quantity."""
 
 
 def page(folder: Path, note: Note) -> Page:
@@ -28,7 +46,8 @@ def page(folder: Path, note: Note) -> Page:
     Raises ValueError if none has finished, or a file is damaged.
     """
     store, done = Folder(folder), finished_policies(folder, note)
-    made = experiment_page(note, store.results(done), read_tasks(store, done))
+    records = with_cost_regret(store.results(done), note.get("least_cost"))
+    made = experiment_page(note, records, read_tasks(store, done))
     missing = [one["name"] for one in note["policies"] if one["name"] not in done]
     remarks = (
         [f"Not finished, and not shown: {', '.join(missing)}. The same command goes on with them."] if missing else []
@@ -53,43 +72,27 @@ def experiment_page(note: Note, records: pl.DataFrame | None, tasks: Mapping[str
     if records is None:
         said = "No policy has played a recorded round yet."
         return Page("bench", note["title"], said, facts(note), players, [], cards, note["command"], ())
-    records = with_cost_regret(records, note.get("least_cost"))
     places = {player.name: place for place, player in enumerate(players)}
-    common = figures.last_common(records)
-    summary = summarise(records.filter(pl.col("round") <= common), note["price"])
-    seeds, samples = note["seeds"], ends(records.filter(pl.col("round") <= common), note["price"])
-    sections: list[Tables | Chart] = [overview(summary, note, common)]
-    curves = [[View(figures.curves(records, name, places))] for name in ("runtime", "total_worker_time")]
-    sections += clocks(curves, seeds)
-    for chart, quantity in ((regret, "regret"), (cost_regret, "cost_regret")):
-        if known(records, quantity):
-            sections.append(chart([View(figures.curves(records, quantity, places))], seeds))
-    sections.append(front_of(summary, places, seeds))
-    sizes = np.diff(edges(note["workers"])).tolist()
-    best = leaders(samples, competitors(note))
+    common, seeds, price = figures.last_common(records), note["seeds"], note["price"]
+    together = records.filter(pl.col("round") <= common)
+    summary, samples = summarise(together, price), ends(together, price)
+    drawn = {name: [View(figures.curves(records, name, places))] for name in _CURVES if known(records, name)}
+    over = "/ofta" if "runtime/ofta" in summary["quantity"] else ""
+    front = View(figures.front(summary, places, f"total_worker_time{over}", f"runtime{over}"))
+    sections: list[Tables | Chart] = [
+        overview(summary, note, common),
+        *(curve_chart(name, views, seeds) for name, views in drawn.items()),
+        front_chart([front], " / that of OFTA" if over else "", seeds),
+    ]
+    sizes, best = np.diff(edges(note["workers"])).tolist(), leaders(samples, competitors(note))
     order = sorted(tasks, key=lambda name: name not in best)
     maps = [View(figures.heat(*tasks[name], sizes, note["budget"]), {"policy": name}) for name in order]
     sections += [allocations(maps)] if maps else []
     if seeds > 1:
-        quantities = {"runtime": "runtime", "total_worker_time": "worker time"}
-        if note["price"] > 0:
-            quantities["cost"] = "cost"
-        views = []
-        for name, said in quantities.items():
-            data = figures.spread(records, name, places, note["price"])
-            views.append(View(data | {"x": said}, {"quantity": said}))
-        sections.append(spread(views))
-    return Page(
-        "bench",
-        note["title"],
-        headline(samples, competitors(note)),
-        facts(note),
-        players,
-        sections,
-        cards,
-        note["command"],
-        (),
-    )
+        data = {NOUNS[name]: figures.spread(records, name, places, price) for name in samples}
+        sections.append(spread([View(one | {"x": said}, {"quantity": said}) for said, one in data.items()]))
+    lead = headline(samples, competitors(note))
+    return Page("bench", note["title"], lead, facts(note), players, sections, cards, note["command"], ())
 
 
 def facts(note: Note) -> list[tuple[str, str]]:
@@ -116,21 +119,17 @@ def overview(summary: pl.DataFrame, note: Note, rounds: int) -> Tables:
     beside = next((name for name in BASELINES if f"runtime/{name}" in present), "")  # all ratios are in table.csv
     ratios = [name for name in present if name.partition("/")[2] == beside and summary["policy"].n_unique() > 1]
     quantities = dict.fromkeys([*(name for name in TITLES if name in present), *(ratios if beside else [])])
-    of: dict[str, dict[str, Cell]] = {}
-    titles = []
-    for quantity in quantities:
-        found = summary.filter(quantity=quantity)
-        if found["mean"].is_not_null().any():
-            title, unit = scaled(quantity, found)
-            titles.append(title)
-            for policy, mean, high in found.select("policy", "mean", "high").rows():
-                of.setdefault(policy, {})[title] = Cell(show(mean, high, unit), mean)
-    rows = []
-    for one in note["policies"]:
-        if one["name"] in of:
-            cells = [of[one["name"]].get(title, Cell("-")) for title in titles]
-            rows.append([Cell(one["name"]), Cell(one["kind"]), *cells])
-    columns = [Column("policy", False), Column("kind", False), *map(Column, titles)]
+    cells = {
+        title: of
+        for title, of in summary_cells(summary, quantities).items()
+        if any(cell.value is not None for cell in of.values())
+    }
+    shown = [one for one in note["policies"] if one["name"] in summary["policy"]]
+    rows = [
+        [Cell(one["name"]), Cell(one["kind"]), *(of.get(one["name"], Cell("-")) for of in cells.values())]
+        for one in shown
+    ]
+    columns = [Column("policy", False), Column("kind", False), *map(Column, cells)]
     cost = f" Cost is runtime + {note['price']:g} x worker time." if note["price"] > 0 else ""
     same = "geometric means of those on the same seeds" if note["seeds"] > 1 else "of the same seed"
     about = (
@@ -142,44 +141,17 @@ def overview(summary: pl.DataFrame, note: Note, rounds: int) -> Tables:
 
 def clocks(views: Sequence[Sequence[View]], seeds: int) -> list[Chart]:
     """Two charts, of runtime and of worker time against the round, each with its views."""
-    named = [
-        ("runtime", "Runtime", "The time until all rounds so far were over"),
-        ("worker-time", "Worker time", "The time that all workers together were busy"),
-    ]
-    return [
-        Chart(
-            id,
-            f"{title}: lower is better",
-            f"{said}, or its mean per round, which falls while a policy learns.{band(seeds)}",
-            "curves",
-            shown,
-            {"x": "round", "y": title.lower(), "perRound": True, "logX": True, "logY": True, "half": True},
-        )
-        for (id, title, said), shown in zip(named, views, strict=True)
-    ]
+    names = ("runtime", "total_worker_time")
+    return [curve_chart(name, shown, seeds) for name, shown in zip(names, views, strict=True)]
 
 
-def regret(views: Sequence[View], seeds: int) -> Chart:
-    """The chart of the proxy regret."""
-    note = (
-        "The proxy loss above the least possible one, added up over the rounds: a curve that becomes flat has found "
-        f"the best allocation.{band(seeds)}"
-    )
-    settings = {"x": "round", "y": "proxy regret", "perRound": True, "logX": True, "logY": False, "half": True}
-    return Chart("regret", "Proxy regret: lower is better", note, "curves", views, settings)
-
-
-def cost_regret(views: Sequence[View], seeds: int) -> Chart:
-    """The chart of the regret of the expected cost."""
-    settings = {"x": "round", "y": "cost regret", "perRound": True, "logX": True, "logY": False, "half": True}
-    return Chart("cost-regret", "Cost regret: lower is better", f"{REGRETS}{band(seeds)}", "curves", views, settings)
-
-
-def front_of(summary: pl.DataFrame, places: Mapping[str, int], seeds: int) -> Chart:
-    """The chart of runtime against worker time, over those of OFTA where it was played."""
-    over = "/ofta" if "runtime/ofta" in summary["quantity"] else ""
-    data = figures.front(summary, places, f"total_worker_time{over}", f"runtime{over}")
-    return front_chart([View(data)], " / that of OFTA" if over else "", seeds)
+def curve_chart(quantity: str, views: Sequence[View], seeds: int) -> Chart:
+    """The chart of a quantity against the round."""
+    title, note = _CURVES[quantity]
+    settings = {"x": "round", "y": title.lower(), "perRound": True, "logX": True, "half": True}
+    settings["logY"] = "regret" not in quantity
+    id = title.lower().replace(" ", "-").removeprefix("proxy-")
+    return Chart(id, f"{title}: lower is better", f"{note}{band(seeds)}", "curves", views, settings)
 
 
 def front_chart(views: Sequence[View], over: str, seeds: int) -> Chart:
@@ -216,3 +188,59 @@ def origin(files: Sequence[Path]) -> list[tuple[str, str]]:
     notes: list[dict[str, Any]] = [read_json(file.with_suffix(".json")) for file in files]
     keys = dict.fromkeys(key for note in notes for key in note if key != "code")
     return [(key, "; ".join(dict.fromkeys(str(note.get(key, "-")) for note in notes))) for key in keys]
+
+
+SoFar = tuple[pl.DataFrame, tuple[list[int], Floats] | None]
+"""What a policy has done up to now: its records, and the recorded rounds with the tasks of the workers."""
+
+
+class Live:
+    """Writes the page of a running experiment every ``EVERY`` seconds, as its progress is told."""
+
+    def __init__(self, experiment: Experiment, folder: Folder, note: Note) -> None:
+        self.experiment, self.folder, self.note = experiment, folder, note
+        self.path = folder.path / NAME
+        self.names = [one["name"] for one in note["policies"]]
+        self.rounds = dict.fromkeys(self.names, 0)
+        self.last = -EVERY
+        self.done: dict[str, SoFar] = {}
+
+    def update(self, policy: str, rounds: int) -> None:
+        """Note how many rounds a policy has played; write the page if it is time."""
+        self.rounds[policy] = max(rounds, self.rounds[policy])
+        if monotonic() - self.last >= EVERY:
+            self.write()
+
+    def write(self) -> None:
+        """Write the page of what there is, which may be nothing but the plan."""
+        found = {name: so_far for name in self.names if (so_far := self._so_far(name)) is not None}
+        share = sum(self.rounds.values()) / (self.experiment.rounds * len(self.names))
+        whole = sum(self.folder.finished(name) for name in self.names)
+        said = f"Running: {share:.0%}, {whole} of {len(self.names)} policies finished."
+        records = pl.concat(records for records, _ in found.values()) if found else None
+        tasks = {name: recorded for name, (_, recorded) in found.items() if recorded is not None}
+        made = experiment_page(self.note, records, tasks)
+        write(made._replace(running=Running(said, share, EVERY, time())), self.path)
+        self.last = monotonic()
+
+    def _so_far(self, policy: str) -> SoFar | None:
+        """What a policy has done, as far as it is on the disk; None before its first recorded round is."""
+        if policy in self.done:
+            return self.done[policy]
+        if self.folder.finished(policy):
+            records = with_cost_regret(self.folder.results([policy]), self.note.get("least_cost"))
+            self.done[policy] = records, read_tasks(self.folder, [policy]).get(policy)
+            return self.done[policy]
+        run = CostRun(self.experiment, policy)
+        try:
+            run.restore(self.folder.checkpoint(policy))
+        except OSError:  # it is replaced at this moment
+            return None
+        finally:
+            run.envs.close()
+        points = int(np.searchsorted(run.record_at, run.round, side="right"))
+        if not points:
+            return None
+        tasks = None if run.allocations is None else (run.record_at[:points].tolist(), run.allocations[:points])
+        records = run.results().filter(pl.col("round") <= run.round)
+        return with_cost_regret(records, self.note.get("least_cost")), tasks

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from ata_gym.bench.page.numbers import compact
 from ata_gym.bench.report.statistics import estimate, values
 from ata_gym.typing import Floats
 
@@ -87,7 +86,7 @@ def heat(rounds: Sequence[int], tasks: Floats, sizes: Sequence[int], budget: int
     return {
         "rounds": [int(rounds[k]) for k in shown],
         "sizes": list(sizes),
-        "top": compact(top),
+        "top": top,
         "cells": base64.b64encode(cells.tobytes()).decode("ascii"),
     }
 

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ata_gym.bench.competitor import Competitor
 from ata_gym.bench.experiment.claim import is_ours
 from ata_gym.bench.experiment.experiment import Experiment
 from ata_gym.bench.experiment.store import Folder, read_json, write_json
+from ata_gym.bench.report.headline import Competitor
 from ata_gym.scenarios.card import scenario_card
 from ata_gym.utils.sealed import DamagedError
 from ata_policies.card import policy_card
@@ -28,9 +28,8 @@ def write_note(folder: Path, study: str, command: Sequence[str], note: Mapping[s
 def read_note(folder: Path) -> Note:
     """The note in a results folder.
 
-    Raises FileNotFoundError if there is no such folder.
-    Raises ValueError if it holds no results, or those of a command that leaves no note.
-    Raises DamagedError if it cannot be read.
+    FileNotFoundError if there is no such folder, ValueError if it holds no results or those of a command that leaves no
+    note, DamagedError if it cannot be read.
     """
     if not folder.is_dir():
         raise FileNotFoundError(f"there is no folder {folder}")

@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import math
 import shlex
 import zlib
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import numpy as np
+
 from ata_gym.bench.page.docstrings import blocks, pieces, terms
-from ata_gym.bench.page.numbers import compact, script_json
 from ata_gym.bench.page.sections import Chart, Page
 from ata_gym.bench.report import style
 from ata_gym.utils.atomic import write_whole
@@ -25,6 +28,8 @@ NAME = "report.html"  # the name of the page in a results folder
 
 _ASSETS = Path(__file__).parent / "assets"
 _SCRIPTS = ("plots.js", "page.js")
+
+_DIGITS = 5  # significant digits of the numbers in pictures
 
 
 def write(page: Page, path: Path) -> Path:
@@ -50,7 +55,8 @@ def render(page: Page) -> str:
         autoescape=True, undefined=jinja.StrictUndefined, trim_blocks=True, lstrip_blocks=True,
         loader=jinja.FileSystemLoader(_ASSETS),
     )  # fmt: skip
-    environment.filters |= {"blocks": blocks, "terms": terms, "pieces": pieces, "dict": dict}
+    environment.filters |= {"blocks": blocks, "terms": terms, "pieces": pieces, "dict": dict, "compact": compact}
+    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
     scripts = [_asset(name) for name in _SCRIPTS]
     allowed = " ".join(map(_hash, [*scripts, _plotly()]))
     policy = f"default-src 'none'; style-src 'unsafe-inline'; img-src data: blob:; script-src {allowed}"
@@ -62,13 +68,7 @@ def render(page: Page) -> str:
             scripts=[markup(script) for script in scripts],
             plotly=_packed(_plotly()),
             icon=_icon(),
-            config=markup(script_json(config(page))),
-            data={
-                f"{chart.id}-{place}": markup(script_json(compact(view.data)))
-                for chart in page.sections
-                if isinstance(chart, Chart)
-                for place, view in enumerate(chart.views)
-            },
+            config=config(page),
             players=looks(page),
             choices=choices(page),
             command=shlex.join(page.command),
@@ -112,6 +112,24 @@ def choices(page: Page) -> dict[str, dict[str, list[str]]]:
                 options.setdefault(name, {})[option] = None
         found[section.id] = {name: list(values) for name, values in options.items() if len(values) > 1}
     return found
+
+
+def compact(value: Any) -> Any:
+    """Plain data with ``_DIGITS`` significant digits; None for numbers that are not finite.
+
+    >>> compact({"mean": np.array([1.2345678, np.nan]), "round": 123456789})
+    {'mean': [1.2346, None], 'round': 123456789}
+    """
+    if isinstance(value, np.ndarray | np.generic):
+        return compact(value.tolist())
+    if isinstance(value, Mapping):
+        return {name: compact(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [compact(one) for one in value]
+    if isinstance(value, float):
+        short = float(f"{value:.{_DIGITS}g}") if math.isfinite(value) else None
+        return int(short) if short is not None and short.is_integer() and abs(short) < 1e15 else short
+    return value
 
 
 def _dash(linestyle: Any) -> str:

@@ -1,18 +1,24 @@
-"""The headline of a study says who is best in each game, who is tied with it, and what follows from the seeds.
+"""The headline of a study: who is best in each game, who is tied with it, and what follows from the seeds.
 
-An allocation waits for all tasks that it has started, and a race cancels those that are late, so that each game has a
-sentence of its own, which does not name learners of another game.
+A race cancels the tasks that an allocation waits for, so that each game has a sentence of its own, which does not name
+learners of another game.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
+import gymnasium as gym
 import numpy as np
 
-from ata_gym.bench.competitor import LEARNER, Competitor
+import ata_policies
 from ata_gym.bench.report.statistics import CONFIDENCE, Estimate
 from ata_gym.typing import Floats
+
+LEARNER, ORACLE, BASELINE = "learner", "oracle", "baseline"
+
+_KNOWN = ("the means", "the distributions")  # what an oracle ``knows`` begins with one of these
 
 Samples = Mapping[str, Mapping[str, Floats]]
 """The values of the seeds by quantity and policy, as ``statistics.ends`` gives them. Policies are ranked by the cost if
@@ -39,30 +45,49 @@ _OWN = {"TaskAllocation": ("ata", "ata-icml"), "TaskRace": ("gta",), "TaskDispat
 ONE_SEED = "Nothing follows from one seed: its figures have no interval."
 
 
-def headline(samples: Samples, players: Iterable[Competitor]) -> str:
-    """A sentence for each game on who is best, lines that compare it with other policies, and what the intervals are.
+@dataclass(frozen=True)
+class Competitor:
+    """A policy that is compared with others."""
 
-    A policy is tied with the best one if the interval of the ratio of what counts, on the same seeds, reaches 1.
-    """
+    policy: str
+    env: str  # the id that it plays, without the namespace and the version
+    kind: str
+    """``ORACLE``: it knows what others must learn; ``BASELINE``: it neither knows nor learns; else ``LEARNER``."""
+    priced: bool = False  # whether its decisions depend on the price
+
+    @classmethod
+    def of(cls, name: str) -> Competitor:
+        """The competitor of a policy's name; ValueError if there is no such policy."""
+        policy = ata_policies.load(name)
+        kind = ORACLE if policy.knows.startswith(_KNOWN) else LEARNER if policy.learns else BASELINE
+        return cls(name, gym.spec(policy.env_id).name, kind, policy.priced)
+
+
+def headline(samples: Samples, players: Iterable[Competitor]) -> str:
+    """A sentence for each game on who is best, lines that compare it with others, and what the intervals are."""
     counts = what_counts(samples)
-    there = [player for player in players if player.policy in samples[counts]]
-    if not there:
+    games = _games(samples, players)
+    if not games:
         return "There is nothing to compare yet."
-    games = dict.fromkeys(player.env for player in there)
-    lines = [of_game(samples, [player for player in there if player.env == game]) for game in games]
-    if len(there) == 1:
+    lines = [of_game(samples, game) for game in games]
+    if sum(map(len, games)) == 1:
         return lines[0]
-    seeds = len(samples[counts][there[0].policy])
+    seeds = len(samples[counts][games[0][0].policy])
     return "\n".join([ONE_SEED, *lines] if seeds == 1 else [*lines, in_brackets(seeds)])
 
 
 def leaders(samples: Samples, players: Iterable[Competitor]) -> list[str]:
     """The best learner of each game, or the best of all where none learns."""
+    return [best_of(samples, _ranked(game))[0] for game in _games(samples, players)]
+
+
+def _games(samples: Samples, players: Iterable[Competitor]) -> list[list[Competitor]]:
+    """The policies of each game that were played."""
     of: dict[str, list[Competitor]] = {}
     for player in players:
         if player.policy in samples[what_counts(samples)]:
             of.setdefault(player.env, []).append(player)
-    return [best_of(samples, _ranked(game))[0] for game in of.values()]
+    return list(of.values())
 
 
 def best_of(samples: Samples, names: Sequence[str]) -> tuple[str, list[str]]:
@@ -82,12 +107,13 @@ def beside(samples: Samples, name: str, others: Mapping[str, str]) -> list[str]:
     """A line for each of some other policies, given with their descriptions: what the policy needs compared with it."""
     found = []
     for other, words in others.items():
-        quantities = dict.fromkeys([what_counts(samples), *samples])
-        known = [quantity for quantity in quantities if {name, other} <= samples[quantity].keys()]
-        ratios = [(one, Estimate.of_ratio(samples[one][name], samples[one][other])) for one in known]
-        parts = [said for one, ratio in ratios if (said := more_or_less(ratio, NOUNS.get(one, one)))]
-        if other != name and parts:
-            found.append(f"beside {words}: {', '.join(parts)}")
+        parts = []
+        for quantity in dict.fromkeys([what_counts(samples), *samples]):
+            of = samples[quantity]
+            if {name, other} <= of.keys():
+                parts.append(more_or_less(Estimate.of_ratio(of[name], of[other]), NOUNS.get(quantity, quantity)))
+        if other != name and any(parts):
+            found.append(f"beside {words}: {', '.join(filter(None, parts))}")
     return found
 
 

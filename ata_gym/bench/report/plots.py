@@ -22,8 +22,7 @@ class Curves(NamedTuple):
 
     title: str
     quantity: str
-    per_round: bool = False
-    """Whether the mean over the rounds so far is drawn, in place of the sum, with logarithmic axes."""
+    per_round: bool = False  # whether its mean over the rounds so far is drawn, on logarithmic axes
     log_rounds: bool = False  # whether the axis of rounds is logarithmic, where the sum is drawn
 
 
@@ -47,16 +46,14 @@ _FILES = {
 def draw(records: pl.DataFrame, experiment: Experiment, folder: Path) -> list[Path]:
     """Draw all pictures, as PNG and SVG: means over seeds, with 95 % confidence bands.
 
-    ``runtime`` and ``worker_time`` show the sum over rounds, as published, and beside it the mean per round, in which
-    one sees a policy learn; ``regret`` shows the sum of the proxy regret, and that of the cost regret where it is
-    known.
+    ``runtime`` and ``worker_time`` show the sum over rounds and the mean per round, ``regret`` the sums of both
+    regrets, where they are known.
     """
-    made = []
-    title = f"{experiment.about}, {plural(experiment.seeds, 'seed')}"
+    made, title = [], f"{experiment.about}, {plural(experiment.seeds, 'seed')}"
     for name, curves in _FILES.items():
         shown = [one for one in curves if known(records, CURVES[one].quantity)]
         if shown:
-            with style.figure(9.5 if len(shown) > 1 else 6.5, 3.6 if len(shown) > 1 else 3.8) as picture:
+            with style.figure(*((9.5, 3.6) if len(shown) > 1 else (6.5, 3.8))) as picture:
                 panels = picture.subplots(1, len(shown), squeeze=False)[0]
                 for axes, one in zip(panels, shown, strict=True):
                     panel(axes, records, CURVES[one])

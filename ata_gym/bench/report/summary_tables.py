@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import polars as pl
 
 from ata_gym.bench.experiment.experiment import Experiment
+from ata_gym.bench.page.sections import Cell
 from ata_gym.bench.report.statistics import BASELINES, CONFIDENCE
-from ata_gym.bench.report.table import LEFT, RIGHT, Table
+from ata_gym.bench.report.table import LEFT, Table, right
 
 TITLES = {
     "runtime": "runtime",
@@ -74,28 +75,29 @@ def summary_tables(summary: pl.DataFrame, experiment: Experiment, title: str = "
 
 def summary_table(title: str, summary: pl.DataFrame, quantities: Sequence[str]) -> Table:
     """Quantities of a summary, one row for each policy, scaled by a power of ten for each column."""
-    columns, cells = {"policy": LEFT}, []
+    columns, names = summary_cells(summary, quantities), summary["policy"].unique(maintain_order=True)
+    rows = [(name, *(column[name].text for column in columns.values())) for name in names]
+    return Table(title, {"policy": LEFT, **right(columns)}, rows)
+
+
+def summary_cells(summary: pl.DataFrame, quantities: Iterable[str]) -> dict[str, dict[str, Cell]]:
+    """The cells of policies, by the titles of columns, one for each quantity, which are scaled by a power of ten."""
+    columns = {}
     for quantity in quantities:
-        found = summary.filter(pl.col("quantity") == quantity)
-        heading, scale = scaled(quantity, found)
-        columns[heading] = RIGHT
-        cells.append({row["policy"]: show(row["mean"], row["high"], scale) for row in found.to_dicts()})
-    names = summary["policy"].unique(maintain_order=True)
-    return Table(title, columns, [(name, *(column[name] for column in cells)) for name in names])
+        found = summary.filter(quantity=quantity)
+        title, unit = scaled(quantity, found)
+        rows = found.select("policy", "mean", "high").rows()
+        columns[title] = {policy: Cell(show(mean, high, unit), mean) for policy, mean, high in rows}
+    return columns
 
 
 def scaled(quantity: str, found: pl.DataFrame) -> tuple[str, float]:
     """The title of a column, and the power of ten that divides its numbers; ``found`` is a part of a summary."""
-    power = _scale(found["mean"].max() if "/" not in quantity else 1.0)
-    return title_of(quantity) + ("" if power == 0 else f"\n(1e{power})"), 10.0**power
-
-
-def _scale(largest: object) -> int:
-    """The power of ten for a column."""
-    if not isinstance(largest, float) or not 0 < largest < math.inf:
-        return 0
-    exponent = math.floor(math.log10(largest))
-    return 0 if -2 < exponent < 4 else exponent
+    largest, title = found["mean"].max(), title_of(quantity)
+    if "/" in quantity or not isinstance(largest, float) or not 0 < largest < math.inf:
+        return title, 1.0
+    power = math.floor(math.log10(largest))
+    return (title, 1.0) if -2 < power < 4 else (f"{title}\n(1e{power})", 10.0**power)
 
 
 def show(mean: float | None, high: float | None, unit: float = 1.0) -> str:

@@ -12,8 +12,7 @@ from rich import box, table
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
-LEFT, RIGHT, WRAP = -1, -2, 0
-"""The alignment of a column: left or right on one line, or wrapped; a positive number is the width to wrap at."""
+LEFT, RIGHT, WRAP = -1, -2, 0  # alignments of columns: on one line, or wrapped; a positive number is the width
 
 
 @dataclass(frozen=True)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,18 +25,12 @@ from ata_policies.registry import default_name, load
 from ata_policies.steps import play as steps_of_play
 
 UNIFORM = "uta"  # the policy to whose cost the others are compared: every worker gets the same
-
 PUBLISHED = "ata-icml"  # the published policy among the references
-_ORACLES: Mapping[str, str] = MappingProxyType(
-    {"allocation": "dynamic-oracle", "race": "race-dynamic-oracle", "dispatch": "dispatch-dynamic-oracle"}
-)
-_PLAIN: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {"allocation": (), "race": ("gta",), "dispatch": ("dispatch-gta",)}
-)
+_ORACLES = {"allocation": "dynamic-oracle", "race": "race-dynamic-oracle", "dispatch": "dispatch-dynamic-oracle"}
+_PLAIN = {"allocation": (), "race": ("gta",), "dispatch": ("dispatch-gta",)}
 
 AGENT = "agent"  # the name of the trained agent beside policies; it is the agent that was best on the validation seeds
-START, END = "agent-start", "agent-end"
-"""The names of the agent before training and after the last step, on the test seeds."""
+START, END = "agent-start", "agent-end"  # the agent before training and after the last step, on the test seeds
 
 SCHEMA: dict[str, Any] = {
     "policy": pl.String,
@@ -47,6 +40,9 @@ SCHEMA: dict[str, Any] = {
     "cost": pl.Float64,  # runtime + price x total worker time
 }
 """The columns of what policies did on a split: a row for each policy and seed."""
+
+
+_NUMBERS = ("steps", "rows", "evaluations", "validation_rows", "test_rows")
 
 
 class Learned(NamedTuple):
@@ -76,7 +72,7 @@ class Learning:
     test_rows: int = 256
 
     def __post_init__(self) -> None:
-        for name in ("steps", "rows", "evaluations", "validation_rows", "test_rows"):
+        for name in _NUMBERS:
             whole_number(name.replace("_", "-"), getattr(self, name))
         whole_number("seed", self.agent.seed, 0)
         last = {"train": self.agent.seed + self.rows, "validation": self.validation_rows, "test": self.test_rows}
@@ -93,8 +89,7 @@ class Learning:
         data = self.on("train", 1).config()
         for name in ("seeds", "points", "seed"):
             del data[name]
-        numbers = ("steps", "rows", "evaluations", "validation_rows", "test_rows")
-        own = {name: getattr(self, name) for name in numbers}
+        own = {name: getattr(self, name) for name in _NUMBERS}
         return {**data, "n": self.scenario.pool.n, **self.agent.config(), **own}
 
     def on(self, split: str, rows: int) -> Experiment:
@@ -128,11 +123,10 @@ class Learning:
 
 
 def play(policy: str | type[Policy], experiment: Experiment, name: str = AGENT) -> pl.DataFrame:
-    """Play each episode to its end; the columns are those of ``SCHEMA``. A policy is a name, or a class and a name."""
+    """Play each episode to its end; columns as ``SCHEMA``. A policy is a name, or a class that is shown as ``name``."""
     made: Any = load(policy) if isinstance(policy, str) else policy
     envs = experiment.make_envs(made.env_id)
     try:
-        player: Policy
         if isinstance(policy, str):
             name, player = policy, ata_policies.make(policy, envs, seed=experiment.seed)
         else:
@@ -147,38 +141,30 @@ def play(policy: str | type[Policy], experiment: Experiment, name: str = AGENT) 
     return pl.DataFrame(dict(zip(SCHEMA, columns, strict=True)), SCHEMA)
 
 
-def play_references(
-    learning: Learning, experiment: Experiment, progress: Callable[[int], None] = lambda _: None
-) -> tuple[pl.DataFrame, dict[str, str]]:
-    """Play the references that can play, and say why the others cannot; ``progress`` gets how many are done."""
-    frames, left_out = [], {}
-    for done, name in enumerate(learning.references(), start=1):
+def playable(learning: Learning) -> tuple[list[str], dict[str, str]]:
+    """The references that can play, and why the others cannot."""
+    names, left_out = [], {}
+    for name in learning.references():
         try:
-            experiment.try_out(name)
+            learning.validation.try_out(name)
         except ValueError as error:
             left_out[name] = str(error)
         else:
-            frames.append(play(name, experiment))
-        progress(done)
-    return pl.concat(frames), left_out
+            names.append(name)
+    return names, left_out
 
 
 def ratios(played: pl.DataFrame, mine: pl.DataFrame, quantity: str = "cost") -> dict[str, Estimate]:
-    """The ratios over the seeds of one policy's values to those of each played one.
-
-    Both frames have the columns of ``SCHEMA`` and the same seeds.
-    """
+    """The ratios of one policy's values to those of each played one, on the same seeds."""
     own = values(mine, mine["policy"][0], quantity)
     return {name: Estimate.of_ratio(own, values(played, name, quantity)) for name in names_in(played)}
 
 
 def names_in(played: pl.DataFrame) -> Sequence[str]:
     """The policies of a frame, in its order."""
-    names: Sequence[str] = played["policy"].unique(maintain_order=True).to_list()
-    return names
+    return list(played["policy"].unique(maintain_order=True))
 
 
 def values(played: pl.DataFrame, policy: str, quantity: str) -> Floats:
     """One quantity of one policy, by seed."""
-    found: Floats = played.filter(pl.col("policy") == policy).sort("seed")[quantity].to_numpy()
-    return found
+    return played.filter(policy=policy).sort("seed")[quantity].to_numpy()

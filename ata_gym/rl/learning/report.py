@@ -2,94 +2,126 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
-import numpy as np
 import polars as pl
 
 from ata_gym.bench.experiment.experiment import plural
+from ata_gym.bench.page.sections import Cell
 from ata_gym.bench.report import style
+from ata_gym.bench.report.headline import NOUNS, ONE_SEED, SAID, beside, in_brackets, more_or_less
+from ata_gym.bench.report.plots import legend
 from ata_gym.bench.report.report import Report, write
+from ata_gym.bench.report.statistics import Estimate, estimates
+from ata_gym.bench.report.summary_tables import show
 from ata_gym.bench.report.table import LEFT, Table, markdown, right
-from ata_gym.rl.learning.experiment import UNIFORM, Learned, Learning, names_in, ratios
-from ata_gym.rl.learning.headline import best_of, lead, steps_of
+from ata_gym.rl.learning.experiment import (
+    AGENT,
+    END,
+    PUBLISHED,
+    START,
+    UNIFORM,
+    Learned,
+    Learning,
+    names_in,
+    ratios,
+    values,
+)
 
 
 def report(learning: Learning, learned: Learned, folder: Path) -> Report:
     """Compare the best agent with the references, and leave tables and the picture in the folder."""
-    summary = summarise(learned.test)
-    table = _table(summary, learning, learned)
-    files = write(folder, {"table.md": markdown([table]), "table.csv": summary, "curve.csv": learned.curve})
-    roles = {role: name for role, name in learning.roles().items() if name in names_in(learned.test)}
-    remark = lead(learning.agent.env, learned.test, learned.curve, roles)
+    test, curve, agent, scenario = learned.test, learned.curve, learning.agent, learning.scenario
+    roles = {role: name for role, name in learning.roles().items() if name in names_in(test)}
+    name = scenario.name or "a scenario of one's own"
+    about = f"{agent.algorithm} with {agent.action} in {agent.env}, {name}, price {scenario.price:g}"
+    said = ", ".join(f"{role} is {name}" for role, name in roles.items())
+    title = f"{about}\n{plural(learning.test_rows, 'test seed')}, geometric means; {said}"
+    titles = ("after\nsteps", *(f"{NOUNS[quantity]}\n/ {role}" for quantity, role in compared(roles)))
+    rows = [(name, *(cell.text for cell in cells)) for name, cells in comparison(test, curve, roles).items()]
+    table, summary = Table(title, {"policy": LEFT, **right(titles)}, rows), summarise(test)
+    files = write(folder, {"table.md": markdown([table]), "table.csv": summary, "curve.csv": curve})
     left_out = [f"left out: {name} ({reason})" for name, reason in learned.left_out.items()]
-    pictures = draw(learned, _about(learning), folder / "learning")
-    return Report(summary, [table], files, pictures, remark="\n".join([remark, *left_out]))
+    remark = "\n".join([lead(agent.env, test, curve, roles), *left_out])
+    return Report(summary, [table], files, draw(learned, about, folder / "learning"), remark=remark)
 
 
 def summarise(test: pl.DataFrame) -> pl.DataFrame:
     """Columns policy, quantity, over, mean, low, high: geometric means of ratios on the same seeds, 95 % intervals."""
-    rows = []
+    rows = [
+        (name, quantity, over, ratio)
+        for name in names_in(test)
+        for quantity in ("cost", "runtime", "total_worker_time")
+        for over, ratio in ratios(test, test.filter(policy=name), quantity).items()
+    ]
+    return estimates(rows, ["policy", "quantity", "over"])
+
+
+def compared(roles: Mapping[str, str]) -> list[tuple[str, str]]:
+    """The ratios that are shown: a quantity, and the role of the policy whose quantity divides it."""
+    shown = [*(("cost", role) for role in roles), ("runtime", "uniform"), ("total_worker_time", "uniform")]
+    return [(quantity, role) for quantity, role in shown if role in roles]
+
+
+def comparison(test: pl.DataFrame, curve: pl.DataFrame, roles: Mapping[str, str]) -> dict[str, list[Cell]]:
+    """For each policy the steps of training, where it was trained, and the ratios of ``compared``."""
+    steps, found = steps_of(curve), {}
     for name in names_in(test):
-        mine = test.filter(pl.col("policy") == name)
-        for quantity in ("cost", "runtime", "total_worker_time"):
-            rows += [(name, quantity, over, *figures) for over, figures in ratios(test, mine, quantity).items()]
-    columns = ["policy", "quantity", "over", "mean", "low", "high"]
-    return pl.DataFrame(rows, columns, orient="row").fill_nan(None)
+        mine = test.filter(policy=name)
+        found[name] = [Cell(f"{steps[name]:,}", steps[name]) if name in steps else Cell("-")]
+        for quantity, role in compared(roles):
+            mean, _, high = ratios(test, mine, quantity)[roles[role]]
+            found[name].append(Cell(show(mean, high), mean))
+    return found
+
+
+def best_of(curve: pl.DataFrame) -> int:
+    """The steps after which the agent was the best on the validation seeds, the first if there are several."""
+    return int(curve["steps"][int(curve[curve.columns[1]].arg_min() or 0)])
+
+
+def steps_of(curve: pl.DataFrame) -> dict[str, int]:
+    """The steps of training that each agent on the test seeds had: the one that is kept, the first and the last."""
+    return {AGENT: best_of(curve), START: 0, END: int(curve["steps"][-1])}
+
+
+def lead(env: str, test: pl.DataFrame, curve: pl.DataFrame, roles: Mapping[str, str]) -> str:
+    """The agent that is kept, those at the start and at the end, and the ratio of these, by cost on the test seeds."""
+    costs = {"cost": {name: values(test, name, "cost") for name in names_in(test)}}
+    steps, seeds = steps_of(curve), len(costs["cost"][AGENT])
+    words = {roles["uniform"]: SAID["uta"], **({PUBLISHED: SAID[PUBLISHED]} if env == "allocation" else {})}
+    words |= {name: f"{name}, the {role}" for role, name in roles.items() if role != "uniform"}
+    kept = f"after {steps[AGENT]:,} of {steps[END]:,} steps" if steps[AGENT] else "before training, after 0 steps"
+    many = f", the best of {len(curve)} evaluations on the validation seeds" if len(curve) > 1 else ""
+    uniform = {roles["uniform"]: SAID["uta"]}
+    (start,), (end,) = (beside(costs, name, uniform) for name in (START, END))
+    change = more_or_less(Estimate.of_ratio(costs["cost"][END], costs["cost"][START]), "cost")
+    lines = [
+        f"The agent that is kept is that {kept}{many}. On seeds that it never saw it has",
+        *(f"  {line}" for line in beside(costs, AGENT, words)),
+        "What training has changed, on the same seeds:",
+        f"  the agent at the start, {start}",
+        f"  the agent at the end, {end}",
+        f"  the end beside the start: {change}",
+    ]
+    return "\n".join([ONE_SEED, *lines] if seeds == 1 else [*lines, in_brackets(seeds)])
 
 
 def draw(learned: Learned, title: str, stem: Path) -> list[Path]:
     """Draw the cost on the validation seeds over that of the uniform policy, beside those of the other references."""
     names = names_in(learned.validation)
-    uniform = f"cost/{UNIFORM}"
     looks, steps = style.lines(names), learned.curve["steps"].to_numpy()
     with style.figure(7.5, 3.8) as picture:
         axes = picture.subplots()
-        own = learned.curve[uniform].to_numpy()
-        colour = style.OKABE_ITO[0]
+        own, colour = learned.curve[f"cost/{UNIFORM}"].to_numpy(), style.OKABE_ITO[0]
         axes.plot(steps, own, color=colour, marker="o", markersize=3, label="agent", zorder=3)
-        best = best_of(learned.curve)
-        axes.plot([best], [own.min()], "o", color=colour, markersize=8, markerfacecolor="white", zorder=4)
+        axes.scatter([best_of(learned.curve)], [own.min()], s=64, facecolor="white", edgecolor=colour, zorder=4)
         for name in names:
-            mine = learned.validation.filter(pl.col("policy") == name)
+            mine = learned.validation.filter(policy=name)
             axes.axhline(ratios(learned.validation, mine)[UNIFORM][0], label=name, **looks[name])
         axes.set(xlabel="steps of training (circle: the agent that is kept)", title=f"cost / cost of {UNIFORM}")
         axes.margins(x=0.02)
-        style.plain_numbers(axes)
+        legend(picture, axes)
         axes.yaxis.set_major_formatter("{x:.3g}")
-        lines = [line for line in axes.get_lines() if not str(line.get_label()).startswith("_")]
-        by_end = sorted(lines, key=lambda line: -np.asarray(line.get_ydata())[-1])
-        picture.legend(handles=by_end, loc="outside right upper", handlelength=2.6)
         return style.save(picture, stem, title)
-
-
-def _about(learning: Learning) -> str:
-    agent, scenario = learning.agent, learning.scenario
-    name = scenario.name or "a scenario of one's own"
-    return f"{agent.algorithm} with {agent.action} in {agent.env}, {name}, price {scenario.price:g}"
-
-
-def _table(summary: pl.DataFrame, learning: Learning, learned: Learned) -> Table:
-    names, steps = names_in(learned.test), steps_of(learned.curve)
-    over = {role: name for role, name in learning.roles().items() if name in names}
-    roles = ", ".join(f"{role} is {name}" for role, name in over.items())
-    title = f"{_about(learning)}\n{plural(learning.test_rows, 'test seed')}, geometric means; {roles}"
-    shown = [("cost", role) for role in over] + [("runtime", "uniform"), ("total_worker_time", "uniform")]
-    columns = [f"{quantity.removeprefix('total_').replace('_', ' ')}\n/ {role}" for quantity, role in shown]
-    cells = {row[:3]: _cell(*row[3:]) for row in summary.iter_rows()}
-    rows = [
-        (name, f"{steps[name]:,}" if name in steps else "-", *(cells[name, one, over[role]] for one, role in shown))
-        for name in names
-    ]
-    return Table(title, {"policy": LEFT, **right(("after\nsteps", *columns))}, rows)
-
-
-def _cell(mean: float, low: float | None, high: float | None) -> str:
-    """A ratio with half of its interval, which is nearly symmetric.
-
-    >>> _cell(0.5, 0.48, 0.52), _cell(1.0, 1.0, 1.0), _cell(0.5, None, None)
-    ('0.500 ±0.020', '1', '0.500')
-    """
-    if low is None or high is None:
-        return f"{mean:.3f}"
-    return "1" if mean == low == high == 1.0 else f"{mean:.3f} ±{(high - low) / 2:.3f}"

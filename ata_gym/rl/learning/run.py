@@ -3,34 +3,33 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import NamedTuple
 
-import ata_gym.rl.needs_sb3  # noqa: F401 - before what needs torch
-
 import polars as pl
 
+import ata_gym.rl.sb3  # noqa: F401 - before what needs torch
 from ata_gym.bench.experiment.experiment import Experiment
 from ata_gym.bench.experiment.jobs import USUAL, Effort
-from ata_gym.bench.experiment.outdated import Made, check_code
 from ata_gym.bench.experiment.provenance import Provenance, merged, provenance, provenance_of
 from ata_gym.bench.experiment.store import (
     Folder,
+    Made,
+    check_code,
     discard,
     finished,
     open_folder,
     read_frame,
-    read_json,
     withdrawn_on_failure,
     write_frame,
 )
 from ata_gym.bench.page.note import write_note
 from ata_gym.bench.progress import progress_bars
 from ata_gym.bench.report.report import Report
-from ata_gym.rl.learning.experiment import AGENT, Learned, Learning, names_in, play, play_references
+from ata_gym.rl.learning.experiment import AGENT, Learned, Learning, names_in, play, playable
 from ata_gym.rl.learning.page import about
 from ata_gym.rl.learning.report import report
 from ata_gym.rl.learning.specification import policy_name
@@ -61,13 +60,8 @@ def run(
     """Train an agent and compare it with the policies, with progress bars; tables and the picture are left in ``out``.
 
     After a kill the same call goes on where it stopped, with the same result. ``command`` are the words of the command
-    that the page of the study shows. ``warn`` gets a sentence if more evaluations were asked for than there can be.
-
-    Raises
-    ------
-    ValueError
-        If the algorithm does not take the hyperparameters, or the folder holds something else, or results of other
-        code.
+    that the page shows. ``warn`` gets a sentence if more evaluations were asked for than there can be. ValueError if
+    the algorithm does not take the hyperparameters, or the folder holds something else, or results of other code.
     """
     agent = make_agent(learning)  # it refuses hyperparameters before there is a folder
     between = rollout(learning, agent)
@@ -106,51 +100,45 @@ def learn(
 ) -> Learned:
     """Train to the last step, from a checkpoint if there is one, and play the best agent on the test seeds.
 
-    - ``folder``: a results folder of the training's configuration. In the end it holds ``agent.zip``, as
-      Stable-Baselines3 writes it, the curve, and what was played on both splits.
-    - ``made_by``: kept beside the results.
-
-    Raises ValueError if the algorithm does not take the hyperparameters.
-    Raises KeyboardInterrupt after a checkpoint, if Ctrl-C or SIGTERM came.
+    In the end the folder holds ``agent.zip``, as Stable-Baselines3 writes it, the curve, and what was played on both
+    splits. KeyboardInterrupt after a checkpoint, if Ctrl-C or SIGTERM came.
     """
     with deterministic():
-        agent = make_agent(learning)
-        references = partial(_references, learning, folder, made_by)
-        validation, left_out = references("validation", lambda done: progress("references", done))
+        agent, (names, left_out) = make_agent(learning), playable(learning)
+        references = partial(_references, folder, names, made_by)
+        validation = references("validation", learning.validation, partial(progress, "references"))
         curve, ends, checkpoint = training_files(folder)
         if finished(curve):
             discard(checkpoint)  # of a run that was killed between the two
         else:
             train(learning, folder, agent, validation, made_by, partial(progress, "training"), effort.save_every)
         progress("training", learning.steps)
-        test, also_left_out = references("test", lambda done: progress("test", done))
+        test = references("test", learning.test, partial(progress, "test"))
         if AGENT not in names_in(test):
             agent.set_parameters(BytesIO(read_listed(agent_file(folder.path))), device="cpu")
             mine = play(learning.agent.player(agent, agent.env.bare), learning.test)
             test = pl.concat([mine, read_frame(ends), test])
-            write_frame(folder.result("test"), test, {**made_by, **_note(also_left_out)})
+            write_frame(folder.result("test"), test, made_by)
         progress("test", len(learning.references()) + 1)
         agent.env.close()
-    return Learned(read_frame(curve), validation, test, left_out | also_left_out)
-
-
-_LEFT_OUT = "left out: "
-
-
-def _note(left_out: Mapping[str, str]) -> dict[str, str]:
-    return {f"{_LEFT_OUT}{name}": reason for name, reason in left_out.items()}
+    return Learned(read_frame(curve), validation, test, left_out)
 
 
 def _references(
-    learning: Learning, folder: Folder, made_by: Provenance, split: str, progress: Callable[[int], None]
-) -> tuple[pl.DataFrame, dict[str, str]]:
-    """What the references did on a split, from its file if it is there, and why some cannot play."""
+    folder: Folder,
+    names: Sequence[str],
+    made_by: Provenance,
+    split: str,
+    experiment: Experiment,
+    progress: Callable[[int], None],
+) -> pl.DataFrame:
+    """What the references did on a split, from its file if it is there."""
     path = folder.result(split)
     if not finished(path):
-        experiment: Experiment = getattr(learning, split)
-        played, left_out = play_references(learning, experiment, progress)
-        write_frame(path, played, {**made_by, **_note(left_out)})
-    progress(len(learning.references()))
-    about_split = read_json(path.with_suffix(".json"))
-    left_out = {key.removeprefix(_LEFT_OUT): str(about_split[key]) for key in about_split if key.startswith(_LEFT_OUT)}
-    return read_frame(path), left_out
+        frames = []
+        for name in names:
+            frames.append(play(name, experiment))
+            progress(len(frames))
+        write_frame(path, pl.concat(frames), made_by)
+    progress(len(names))
+    return read_frame(path)

@@ -6,7 +6,6 @@ import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -20,14 +19,8 @@ from ata_policies.agent import from_agent
 from ata_policies.policy import Policy
 from ata_policies.registry import ids_by_name
 
-_STATES: Mapping[str, type[BatchState]] = {
-    "allocation": AllocationState,
-    "race": RaceState,
-    "dispatch": DispatchState,
-}
-ACTIONS: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {env: tuple(form for form in state.forms if form != "allocation") for env, state in _STATES.items()}
-)
+_STATES: dict[str, type[BatchState]] = {"allocation": AllocationState, "race": RaceState, "dispatch": DispatchState}
+ACTIONS = {env: tuple(form for form in state.forms if form != "allocation") for env, state in _STATES.items()}
 """Forms of actions that agents are trained with, by the short name of the env: no library knows allocations."""
 
 
@@ -40,15 +33,12 @@ class _Algorithm(NamedTuple):
 
 
 _CHOICES = ("assign", "start")
-_ALGORITHMS: Mapping[str, _Algorithm] = MappingProxyType(
-    {
-        "ppo": _Algorithm("stable_baselines3", "PPO", workers=True, masked=False),
-        "a2c": _Algorithm("stable_baselines3", "A2C", workers=True, masked=False),
-        "maskable-ppo": _Algorithm("sb3_contrib", "MaskablePPO", workers=False, masked=True, actions=_CHOICES),
-        "dqn": _Algorithm("stable_baselines3", "DQN", workers=False, masked=False, actions=_CHOICES),
-    }
-)
-
+_ALGORITHMS = {
+    "ppo": _Algorithm("stable_baselines3", "PPO", workers=True, masked=False),
+    "a2c": _Algorithm("stable_baselines3", "A2C", workers=True, masked=False),
+    "maskable-ppo": _Algorithm("sb3_contrib", "MaskablePPO", workers=False, masked=True, actions=_CHOICES),
+    "dqn": _Algorithm("stable_baselines3", "DQN", workers=False, masked=False, actions=_CHOICES),
+}
 ALGORITHMS = tuple(_ALGORITHMS)  # names of the algorithms
 
 _GIVEN = {
@@ -64,8 +54,7 @@ _GIVEN = {
 class AgentSpec:
     """An agent before it is trained.
 
-    ValueError for a name or a hyperparameter that there is not, or an action that the algorithm does not take;
-    MissingExtraError if the extra ``rl`` is not installed.
+    ValueError for a name or a hyperparameter that there is not, or an action that the algorithm does not take.
 
     >>> AgentSpec("allocation", "ppo", hyperparameters={"gamma": 0.9}).action
     'shares'
@@ -100,9 +89,8 @@ class AgentSpec:
         return _ALGORITHMS[self.algorithm]
 
     def _class(self) -> Any:
-        return getattr(
-            require(self._kind.module, extra="rl", purpose=f"The algorithm {self.algorithm}"), self._kind.name
-        )
+        library = require(self._kind.module, extra="rl", purpose=f"The algorithm {self.algorithm}")
+        return getattr(library, self._kind.name)
 
     @property
     def env_id(self) -> str:

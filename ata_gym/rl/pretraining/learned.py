@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 from ata_gym.envs.interface.shares import tasks_of_shares
 from ata_gym.envs.interface.worker_features import OF_WORKER, WIDTH
 from ata_gym.rl.network import WorkersNet
-from ata_gym.rl.pretraining.rollouts import cost_of, new_net, rollout, weights_of
-from ata_gym.rl.pretraining.worlds import WORLDS, some_worlds, training_seed
+from ata_gym.rl.pretraining.rollouts import WORLDS, cost_of, new_net, rollout, some_worlds, training_seed, weights_of
 from ata_gym.scenarios import Scenario
 from ata_gym.typing import Floats
 from ata_policies.learned.network import Network

@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from ata_gym.rl.network import WorkersNet
-from ata_gym.rl.pretraining.rollouts import new_net, rollout, weights_of
-from ata_gym.rl.pretraining.worlds import DRAWN, some_worlds, training_seed
+from ata_gym.rl.pretraining.rollouts import DRAWN, new_net, rollout, some_worlds, training_seed, weights_of
 from ata_gym.scenarios import Scenario
 from ata_policies.learned.network import Network
 from ata_policies.learned.policy import LearnedDispatch

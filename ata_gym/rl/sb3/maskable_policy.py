@@ -10,11 +10,8 @@ from ata_gym.rl.sb3.policy import WorkersActorCriticPolicy
 class MaskableWorkersPolicy(WorkersActorCriticPolicy, MaskableActorCriticPolicy):
     """An actor and a critic for ``observation="workers"`` with ``action="assign"`` or ``"start"``; for MaskablePPO.
 
-    - ``hidden``: width of the layers.
-    - ``kwargs``: those of ``MaskableActorCriticPolicy``, without ``net_arch``, which has no meaning here.
+    ``hidden`` is the width of the layers; the other arguments are those of ``MaskableActorCriticPolicy``.
 
-    Examples
-    --------
     >>> import numpy as np
     >>> from sb3_contrib import MaskablePPO
     >>> from ata_gym.rl.sb3.vec_env import make_vec_env

@@ -22,23 +22,19 @@ class _Workers(WorkersActorCritic):
     latent_dim_pi = latent_dim_vf = 1  # of the layers that ``WorkersPolicy`` leaves out
 
     def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
-        """Numbers for the actions, and the value, from features in one row for each env."""
         return super().forward(features.reshape(-1, self.n, WIDTH))
 
     def forward_actor(self, features: Tensor) -> Tensor:
-        """Numbers for the actions."""
         return self.forward(features)[0]
 
     def forward_critic(self, features: Tensor) -> Tensor:
-        """The value."""
         return self.forward(features)[1]
 
 
 class WorkersActorCriticPolicy(BasePolicy):
-    """The part that the policy classes with a network for workers share.
+    """An actor and a critic that share a ``WorkersNet`` in place of the networks of Stable-Baselines3.
 
-    The actor and the critic share a ``WorkersNet`` in place of the networks of Stable-Baselines3. No weight depends on
-    the number of workers, so ``set_parameters`` of an agent for n workers takes those of one for another number.
+    No weight depends on the number of workers, so ``set_parameters`` takes the weights of an agent for another number.
     """
 
     def __init__(self, *args: Any, hidden: int = 32, **kwargs: Any) -> None:
@@ -87,11 +83,8 @@ class WorkersPolicy(WorkersActorCriticPolicy, ActorCriticPolicy):
       in races with about half of the largest total. With ``action="dispatch"`` it starts workers whose mean is at most
       about twice the row's, and more of them while more results are missing. Other agents begin without a rule.
     - ``log_std_init``: logarithm of the first standard deviation of ``action="shares"``; by default -2 where the agent
-      begins as a rule, and -1 where it does not, since it has to explore more then.
-    - ``kwargs``: those of ``ActorCriticPolicy``, without ``net_arch``, which has no meaning here.
+      begins as a rule, and else -1, to explore more.
 
-    Examples
-    --------
     >>> from stable_baselines3 import PPO
     >>> from ata_gym.rl.sb3.vec_env import make_vec_env
     >>> envs = make_vec_env("ata_gym/TaskAllocation-v0", n_envs=8, observation="workers", action="shares")

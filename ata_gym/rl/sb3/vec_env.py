@@ -18,18 +18,11 @@ from ata_gym.rl.native_rows import native_rows
 class NativeVecEnv(VecEnv):
     """A native vector env of this package for Stable-Baselines3.
 
-    - ``envs``: a vector env as ``gymnasium.make_vec`` gives it for an id of this package, with
-      ``autoreset_mode="SameStep"``: an episode that ends is followed by the next one in the same step, as
-      Stable-Baselines3 has it. ValueError otherwise.
+    ``envs`` is as ``gymnasium.make_vec`` gives it for an id of this package, with ``autoreset_mode="SameStep"``, as
+    Stable-Baselines3 resets its envs; ValueError otherwise. ``infos`` are as from a ``DummyVecEnv`` of ``Monitor``
+    envs: a row whose episode has ended has ``terminal_observation``, ``TimeLimit.truncated`` and ``episode`` (return
+    "r", length "l" and time "t"), and those of other rows are empty. ``info`` holds the arrays of all rows.
 
-    Notes
-    -----
-    ``infos`` are as from a ``DummyVecEnv`` of ``Monitor`` envs: a row whose episode has ended has
-    ``terminal_observation``, ``TimeLimit.truncated`` and ``episode`` (return "r", length "l" and time "t"). The infos
-    of the other rows are empty; ``info`` holds the arrays of all rows.
-
-    Examples
-    --------
     >>> envs = make_vec_env("ata_gym/TaskAllocation-v0", n_envs=4, observation="workers", action="shares", seed=0)
     >>> observation = envs.reset()
     >>> observation, rewards, dones, infos = envs.step(np.zeros((4, 5), np.float32))
@@ -50,7 +43,7 @@ class NativeVecEnv(VecEnv):
         super().__init__(envs.num_envs, envs.single_observation_space, envs.single_action_space)
 
     def reset(self) -> VecEnvObs:
-        """Start an episode in every row; with the seed and the options given before, if there are any."""
+        """Start an episode in every row, with the seed and the options given before."""
         observation: VecEnvObs
         observation, self.info = self.envs.reset(seed=self._seed, options=self._options_given)
         self.reset_infos = self._infos()
@@ -68,15 +61,14 @@ class NativeVecEnv(VecEnv):
         self._returns += rewards
         self._lengths += 1
         infos = self._infos()
-        if truncated.any():
-            final, passed = self.info["final_obs"], round(perf_counter() - self._started, 6)
-            for row in np.flatnonzero(truncated).tolist():
-                infos[row] |= {
-                    "terminal_observation": final[row],
-                    "TimeLimit.truncated": True,
-                    "episode": {"r": float(self._returns[row]), "l": int(self._lengths[row]), "t": passed},
-                }
-            self._returns[truncated], self._lengths[truncated] = 0.0, 0
+        for row in np.flatnonzero(truncated).tolist():
+            passed = round(perf_counter() - self._started, 6)
+            infos[row] |= {
+                "terminal_observation": self.info["final_obs"][row],
+                "TimeLimit.truncated": True,
+                "episode": {"r": float(self._returns[row]), "l": int(self._lengths[row]), "t": passed},
+            }
+        self._returns[truncated], self._lengths[truncated] = 0.0, 0
         return observation, rewards.astype(np.float32), truncated, infos
 
     def _infos(self) -> list[dict[str, Any]]:
@@ -128,10 +120,7 @@ class NativeVecEnv(VecEnv):
 
 
 def make_vec_env(env_id: str, n_envs: int = 1, seed: int | None = None, **arguments: Any) -> NativeVecEnv:
-    """Make E rows of an id of this package for Stable-Baselines3, as its function of that name does.
-
-    ``arguments`` are those of the env. ValueError for arguments that the env does not have.
-    """
+    """Make E rows of an id of this package for Stable-Baselines3, with arguments of the env."""
     envs = NativeVecEnv(gym.make_vec(env_id, num_envs=n_envs, autoreset_mode="SameStep", **arguments))
     envs.seed(seed)
     return envs

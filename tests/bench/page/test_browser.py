@@ -38,9 +38,23 @@ def usual(made: Path, tmp_path: Path) -> Path:
     return shutil.copy(made, tmp_path / made.name)
 
 
+def ask(browser: Any, script: str) -> Any:
+    """What a script returns."""
+    return ask(browser, script)
+
+
 def wait(browser: Any, script: str) -> Any:
     """What a script returns, once it is true."""
-    return until(lambda: browser.execute_script(f"return {script}"), about=script)
+    return until(lambda: ask(browser, script), about=script)
+
+
+def choose(browser: Any, selector: str, value: str) -> None:
+    browser.execute_script(
+        "const [select, value] = arguments; select.value = value;"
+        "select.dispatchEvent(new Event('change', {bubbles: true}))",
+        browser.find_element("css selector", selector),
+        value,
+    )
 
 
 def plots(browser: Any) -> None:
@@ -56,10 +70,10 @@ def click(browser: Any, selector: str) -> None:
 
 def column(browser: Any, place: int) -> list[str]:
     rows = "[...document.querySelectorAll('#overview tbody tr')]"
-    return list(browser.execute_script(f"return {rows}.map((row) => row.children[{place}].textContent.trim())"))
+    return list(ask(browser, f"{rows}.map((row) => row.children[{place}].textContent.trim())"))
 
 
-def test_a_page_says_nothing_to_the_console_and_asks_no_network(look, usual):
+def test_a_page_says_nothing_to_the_console_asks_no_network_and_has_text_for_machines(look, usual):
     browser = look(usual)
     for log in ("browser", "performance"):
         browser.get_log(log)
@@ -70,10 +84,17 @@ def test_a_page_says_nothing_to_the_console_and_asks_no_network(look, usual):
     asked = [one["params"]["request"]["url"] for one in messages if one["method"] == "Network.requestWillBeSent"]
     assert usual.as_uri() in asked
     assert {url.partition(":")[0] for url in asked} <= {"file", "data", "blob"}
+    levels = ask(browser, "[...document.querySelectorAll('h1, h2, h3')].map((one) => +one.tagName[1])")
+    assert levels[0] == 1
+    assert all(after <= before + 1 for before, after in pairwise(levels))
+    named = "[...document.querySelectorAll('button, select, [role=img]')]"
+    unnamed = f"{named}.filter((one) => !(one.textContent.trim() || one.ariaLabel))"
+    assert ask(browser, f"{unnamed}.length") == 0
 
 
-def test_columns_are_sorted_by_click_and_by_keyboard(look, usual):
+def test_columns_are_sorted_and_switches_change_axes_and_outlast_a_reload(look, usual):
     browser = look(usual)
+    plots(browser)
     button = browser.find_elements("css selector", "#overview thead button")[2]
     acts = (button.click, lambda: button.send_keys("\ue007"))
     for act, direction, names in zip(acts, ("ascending", "descending"), (NAMES, NAMES[::-1]), strict=True):
@@ -81,24 +102,19 @@ def test_columns_are_sorted_by_click_and_by_keyboard(look, usual):
         assert column(browser, 0) == names
         sorted_by = browser.find_elements("css selector", "#overview th[aria-sort]")
         assert [one.get_attribute("aria-sort") for one in sorted_by] == [direction]
-
-
-def test_switches_change_axes_and_outlast_a_reload(look, usual):
-    browser = look(usual)
-    plots(browser)
     axes = "['xaxis', 'yaxis'].map((axis) => document.querySelector('#runtime .plot').layout[axis].type).join()"
-    assert browser.execute_script(f"return {axes}") == "log,log"
+    assert ask(browser, axes) == "log,log"
     click(browser, "#runtime [data-switch=logX]")
     wait(browser, f"{axes} === 'linear,log'")
     first = "document.querySelector('#runtime .plot').data.at(-1).y.at(-1)"
-    per_round = browser.execute_script(f"return {first}")
+    per_round = ask(browser, first)
     click(browser, "#runtime [data-switch=perRound]")
     assert wait(browser, first) == pytest.approx(1000 * per_round)
     browser.refresh()
     plots(browser)
-    assert browser.execute_script(f"return {axes}") == "linear,log"
+    assert ask(browser, axes) == "linear,log"
     pressed = "document.querySelector('#runtime [data-switch=logX]').getAttribute('aria-pressed')"
-    assert browser.execute_script(f"return {pressed}") == "false"
+    assert ask(browser, pressed) == "false"
 
 
 def test_a_policy_is_switched_off_and_another_chosen_and_cards_unfold(look, usual):
@@ -110,21 +126,19 @@ def test_a_policy_is_switched_off_and_another_chosen_and_cards_unfold(look, usua
         "plot.data.filter((trace) => JSON.stringify(trace.hovertemplate || '').includes('mine')).length)"
     )
     wait(browser, f"{shown}.every((count) => count === 0)")
-    assert browser.execute_script("return document.querySelectorAll('tr.off').length") == 1
+    assert ask(browser, "document.querySelectorAll('tr.off').length") == 1
     click(browser, "#everyone")
     wait(browser, f"{shown}.every((count) => count === 1)")
     (select,) = browser.find_elements("css selector", "#allocations select")
     assert select.get_property("value") == "mine"  # the best that learns comes first
     shares = "document.querySelector('#allocations .plot').data[0].customdata"
-    first, *_, last = [row[0] for row in browser.execute_script(f"return {shares}")]
+    first, *_, last = [row[0] for row in ask(browser, shares)]
     assert (first, last) == (pytest.approx(1.0, rel=1e-4), 0.0)
-    browser.execute_script(
-        "arguments[0].value = 'uta'; arguments[0].dispatchEvent(new Event('change', {bubbles: true}))", select
-    )
+    choose(browser, "#allocations select", "uta")
     wait(browser, "document.querySelector('#allocations select').value === 'uta'")
     opened = "document.querySelectorAll('.card[open]').length"
     click(browser, "#card-1 summary")
-    assert browser.execute_script(f"return {opened}") == 1
+    assert ask(browser, opened) == 1
     click(browser, "#unfold")
     assert wait(browser, opened) == 1 + len(NAMES)
 
@@ -134,9 +148,8 @@ def test_on_paper_all_is_drawn_and_unfolded(look, usual):
     wait(browser, "window.Plotly")
     paper = base64.b64decode(browser.print_page())
     assert paper.startswith(b"%PDF")
-    drawn = browser.execute_script(
-        "return [...document.querySelectorAll('[data-chart]')].map((one) => Boolean(one.querySelector('.main-svg')))"
-    )
+    charts = "[...document.querySelectorAll('[data-chart]')]"
+    drawn = ask(browser, f"{charts}.map((one) => Boolean(one.querySelector('.main-svg')))")
     assert drawn == [True] * len(CHARTS)
     wait(browser, "!printing && document.querySelectorAll('.card[open]').length === 0")
 
@@ -145,23 +158,13 @@ def test_on_paper_all_is_drawn_and_unfolded(look, usual):
 def test_nothing_is_wider_than_the_window(look, usual, width, scheme):
     browser = look(usual, width, scheme=scheme)
     plots(browser)
-    wide, has = browser.execute_script("return [document.documentElement.scrollWidth, innerWidth]")
+    wide, has = ask(browser, "[document.documentElement.scrollWidth, innerWidth]")
     assert wide <= has == width
     paper = "getComputedStyle(document.body).backgroundColor"
-    before = browser.execute_script(f"return {paper}")
+    before = ask(browser, paper)
     assert (before == "rgb(255, 255, 255)") == (scheme == "light")
     click(browser, "#theme")
-    assert browser.execute_script(f"return {paper}") != before
-
-
-def test_text_for_people_and_machines_is_there(look, usual):
-    browser = look(usual)
-    levels = browser.execute_script("return [...document.querySelectorAll('h1, h2, h3')].map((one) => +one.tagName[1])")
-    assert levels[0] == 1
-    assert all(after <= before + 1 for before, after in pairwise(levels))
-    named = "[...document.querySelectorAll('button, select, [role=img]')]"
-    unnamed = f"{named}.filter((one) => !(one.textContent.trim() || one.ariaLabel))"
-    assert browser.execute_script(f"return {unnamed}.length") == 0
+    assert ask(browser, paper) != before
 
 
 def test_names_that_are_code_stay_names(look, page_of, tmp_path):
@@ -172,17 +175,10 @@ def test_names_that_are_code_stay_names(look, page_of, tmp_path):
     assert browser.find_element("css selector", "h1").text == title
     names = [one.get_attribute("textContent") for one in browser.find_elements("css selector", ".player span")]
     assert names == HOSTILE
-    ticks = browser.execute_script(
-        "return [...document.querySelectorAll('#spread .ytick text')].map((one) => one.textContent)"
-    )
+    ticks = ask(browser, "[...document.querySelectorAll('#spread .ytick text')].map((one) => one.textContent)")
     plain = [name.replace("\u2028", "") for name in HOSTILE]
     assert [tick.replace("\u2028", "") for tick in ticks] == plain[::-1]
-    assert (
-        browser.execute_script(
-            "return document.querySelectorAll('.plot a, .plot img, main img, [onload], [onerror]').length"
-        )
-        == 0
-    )
+    assert ask(browser, "document.querySelectorAll('.plot a, .plot img, main img, [onload], [onerror]').length") == 0
     for chart in ("runtime", "front"):
         trace = browser.execute_script(
             "const plot = document.querySelector(arguments[0]);"
@@ -205,15 +201,11 @@ def test_a_choice_of_scenarios_holds_for_the_whole_page(look, page_of, tmp_path)
     browser = look(write(page._replace(sections=sections), tmp_path / "report.html"))
     plots(browser)
     values = "[...document.querySelectorAll('select')].map((one) => one.value)"
-    assert set(browser.execute_script(f"return {values}")) == {"one"}
-    select = browser.find_element("css selector", "#front select")
-    browser.execute_script(
-        "arguments[0].value = 'two'; arguments[0].dispatchEvent(new Event('change', {bubbles: true}))", select
-    )
+    assert set(ask(browser, values)) == {"one"}
+    choose(browser, "#front select", "two")
     wait(browser, f"{values}.every((value) => value === 'two')")
-    assert browser.execute_script(
-        "return [...document.querySelectorAll('#overview .scroll')].map((one) => one.hidden)"
-    ) == [True, False]
+    hidden = "[...document.querySelectorAll('#overview .scroll')].map((one) => one.hidden)"
+    assert ask(browser, hidden) == [True, False]
 
 
 def test_a_page_of_a_run_follows_it_and_keeps_its_place(look, page_of, tmp_path):
@@ -229,7 +221,7 @@ def test_a_page_of_a_run_follows_it_and_keeps_its_place(look, page_of, tmp_path)
     until(lambda: column(browser, 0) == NAMES[::-1])
     write(page, path)
     wait(browser, "!document.querySelector('#banner')")
-    assert browser.execute_script("return config.running") is None  # a finished page is not read again
+    assert ask(browser, "config.running") is None  # a finished page is not read again
 
 
 def test_a_page_of_a_run_that_died_says_so(look, page_of, tmp_path):

@@ -9,13 +9,12 @@ import polars as pl
 import pytest
 from scipy import stats
 
-from ata_gym.bench.competitor import Competitor
 from ata_gym.bench.experiment.experiment import Experiment
 from ata_gym.bench.leaderboard import ranking
 from ata_gym.bench.leaderboard.report import lead as lead_of_board
 from ata_gym.bench.page.experiment_page import experiment_page
-from ata_gym.bench.report.headline import ONE_SEED, headline, leaders, more_or_less
-from ata_gym.bench.report.report import report
+from ata_gym.bench.report.headline import ONE_SEED, Competitor, headline, leaders, more_or_less
+from ata_gym.bench.report.report import findings
 from ata_gym.bench.report.statistics import Estimate
 from ata_gym.bench.tracking.report import lead as lead_of_tracking
 
@@ -99,15 +98,15 @@ def test_a_time_of_0_is_no_ratio_and_no_error():
 
 
 @pytest.mark.parametrize("seeds", [1, 3])
-def test_a_page_and_a_table_speak_of_intervals_only_where_there_are_some(note_of, records_of, played, seeds):
+def test_a_page_and_a_report_speak_of_intervals_only_where_there_are_some(note_of, records_of, seeds):
     names = ["ofta", "mine", "uta"]
-    made = experiment_page(note_of(names, seeds=seeds), records_of(names, seeds=seeds), {})
+    records = records_of(names, seeds=seeds)
+    made = experiment_page(note_of(names, seeds=seeds), records, {})
     notes = " ".join(section.note for section in made.sections)
     assert ("interval" in notes.replace("which has no interval", "")) == (seeds > 1)
     assert made.lead.startswith(ONE_SEED) == (seeds == 1)
-    experiment = Experiment.on_scenario("icml2025-regret", rounds=3, seeds=seeds)
-    shown = report(experiment, ["uta", "ofta"], played(experiment, "uta", "ofta"))
-    assert ONE_SEED in shown.remark if seeds == 1 else "In brackets" in shown.remark
+    remark = findings(records, Experiment.on_scenario("icml2025-regret", rounds=1000, seeds=seeds), PLAYERS)
+    assert ONE_SEED in remark if seeds == 1 else "In brackets" in remark
 
 
 def board(seeds: int) -> pl.DataFrame:

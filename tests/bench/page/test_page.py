@@ -13,7 +13,7 @@ from ata_gym.bench.cost_regret import CostRun
 from ata_gym.bench.experiment.experiment import Experiment
 from ata_gym.bench.experiment.run import GROUPS, Job, edges, play_to_end
 from ata_gym.bench.experiment.store import open_folder, read_frame
-from ata_gym.bench.page.live import Live
+from ata_gym.bench.page.experiment_page import Live
 from ata_gym.bench.page.note import about_experiment, write_note
 from ata_gym.bench.page.render import render
 from ata_gym.bench.report import style

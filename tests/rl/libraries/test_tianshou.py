@@ -16,6 +16,10 @@ if importlib.util.find_spec("tianshou") is None:
 
 pytestmark = [pytest.mark.library, pytest.mark.filterwarnings("default")]
 SIZE = 64
+SHORT: dict[str, Any] = {
+    "max_epochs": 1, "epoch_num_steps": SIZE, "collection_step_num_env_steps": SIZE // 2, "batch_size": 16,
+    "show_progress": False, "verbose": False,
+}  # fmt: skip
 
 
 def on_policy(form: dict[str, str], envs: Any, actor: Any, dist: Any) -> Any:
@@ -60,17 +64,7 @@ def test_ppo_trains(form: dict[str, str]) -> None:
         dist = lambda logits: Independent(Bernoulli(logits=logits), 1) if several else Categorical(logits=logits)  # noqa: E731
     algorithm, collector = on_policy(form, DummyVectorEnv([lambda: gym.make(**form, horizon=1)] * 2), actor, dist)
     before = [weight.clone() for weight in algorithm.policy.parameters()]
-    told = algorithm.run_training(
-        OnPolicyTrainerParams(
-            training_collector=collector,
-            max_epochs=1,
-            epoch_num_steps=SIZE,
-            collection_step_num_env_steps=SIZE // 2,
-            batch_size=16,
-            show_progress=False,
-            verbose=False,
-        )
-    )
+    told = algorithm.run_training(OnPolicyTrainerParams(training_collector=collector, **SHORT))
     assert told.train_step == SIZE
     assert told.train_episode > 0
     assert any((a != b).any() for a, b in zip(before, algorithm.policy.parameters(), strict=True))
@@ -109,17 +103,7 @@ def test_dqn_picks_what_the_mask_allows(form: dict[str, str]) -> None:
     buffer = VectorReplayBuffer(256, 2)
     collector = Collector(algorithm, DummyVectorEnv([lambda: ShowMask(gym.make(**form))] * 2), buffer, True)
     before = [weight.clone() for weight in net.parameters()]
-    algorithm.run_training(
-        OffPolicyTrainerParams(
-            training_collector=collector,
-            max_epochs=1,
-            epoch_num_steps=SIZE,
-            collection_step_num_env_steps=SIZE // 2,
-            batch_size=16,
-            show_progress=False,
-            verbose=False,
-        )
-    )
+    algorithm.run_training(OffPolicyTrainerParams(training_collector=collector, **SHORT))
     steps, _ = buffer.sample(0)
     masks = np.asarray(steps.obs.mask)
     assert len(masks) == SIZE
