@@ -105,7 +105,8 @@ def test_the_spec_rebuilds_the_wrapped_env():
 
 
 def test_only_single_envs_of_ours_are_wrapped():
-    with pytest.raises(TypeError, match="wraps a single env of ata_gym"):
-        TrainingWrapper(gym.make("CartPole-v1"), small())
+    for env in (gym.make("CartPole-v1"), gym.make("ata_gym/TaskDispatch-v0")):
+        with pytest.raises(TypeError, match="wraps a single env of ata_gym"):
+            TrainingWrapper(env, small())
     with pytest.raises(TypeError, match="wraps a single env of ata_gym"):
         TrainingWrapper(gym.make_vec(IDS[0], num_envs=2, pool=POOL, budget=6), small())

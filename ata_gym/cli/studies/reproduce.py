@@ -72,6 +72,7 @@ _Device = Annotated[
 
 def reproduce(
     figure: _Figure,
+    running: options.Running,
     rounds: _Rounds = None,
     seeds: _Seeds = None,
     sizes: _Sizes = None,
@@ -80,11 +81,6 @@ def reproduce(
     data: _Data = None,
     device: _Device = None,
     out: options.OutOrDefault = None,
-    jobs: options.Jobs = None,
-    save_every: options.SaveEvery = 10.0,
-    workers: options.Workers = options.Where.local,
-    address: options.Address = None,
-    rerun_changed: options.RerunChanged = False,
 ) -> None:
     r"""Run policies on a published scenario, and draw its figure.
 
@@ -117,7 +113,7 @@ def reproduce(
     seeds = whole_number("seeds", (REGRET_SEEDS if figure == REGRET else 8) if seeds is None else seeds)
     kind = f"{figure}-{growth or 'linear'}" if figure == QUADRATIC else figure
     where = Path("results", f"{kind}-{count}-rounds-{seeds}-seeds") if out is None else out
-    effort = options.checked_effort(jobs, save_every, rerun_changed, workers, address)
+    effort = running.effort()
     if figure == QUADRATIC:
         _quadratic(sizes or _SIZES, growth or "linear", count, seeds, where, effort)
     elif figure == CIFAR100:

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ata_gym.cli import completion, options
+from ata_gym.cli import options
 from ata_gym.cli.console import command_line, say_error, say_files, show_report
 from ata_gym.cli.studies.report import end_with, show_with_page
-from ata_gym.training.problem import problem_names
 from ata_gym.utils.errors import named_failure
 from ata_gym.utils.extras import require
 
@@ -19,16 +18,6 @@ if TYPE_CHECKING:
     from ata_gym.training.studies.loss_study import Outcome
 
 _POINTS = 500  # rounds at which the clocks are recorded, at most
-
-ProblemName = Annotated[
-    str,
-    typer.Option(
-        help=f"{', '.join(problem_names())}; or one of yours: package.module:function returns a problem, "
-        "torch:package.module:function a module and its data.",
-        autocompletion=completion.problem,
-    ),
-]
-
 
 _Methods = Annotated[
     str,
@@ -83,7 +72,7 @@ def train(
     policies: options.Policies = options.PUBLISHED,
     methods: _Methods = "",
     tune: _Tune = False,
-    problem: ProblemName = "digits",
+    problem: options.ProblemName = "digits",
     data: options.ProblemData = None,
     clock: _Clock = "pool",
     workers: _Workers = "",
@@ -138,7 +127,7 @@ def train(
     from ata_gym.training.studies.loss_study import LossStudy  # noqa: PLC0415
     from ata_gym.training.trainer.trainer import Trainer  # noqa: PLC0415
 
-    effort = options.checked_effort(1, save_every, rerun_changed)
+    effort = options.Running(1, save_every, rerun_changed=rerun_changed).effort()
     names = options.split_names(policies)
     options.unrecorded(scenario, "train")
     experiment = replace(Experiment.on_scenario(scenario, rounds=rounds, seeds=1, seed=seed), points=_POINTS)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ata_gym.bench.progress import progress_bars
-from ata_gym.cli import completion, options
+from ata_gym.cli import options
 from ata_gym.cli.console import say, say_files
 from ata_gym.envs.rendering.renderer import FRAMES_PER_SECOND
 from ata_gym.envs.rendering.text import MOST, as_text
@@ -32,7 +32,9 @@ _COLUMNS, _BETWEEN, _AROUND = 80, 2, 7  # columns of a round, and between two; l
 def watch(
     scenario: Annotated[
         str,
-        typer.Argument(help="A named scenario; `ata-gym scenarios` lists them.", autocompletion=completion.scenario),
+        typer.Argument(
+            help="A named scenario; `ata-gym scenarios` lists them.", autocompletion=options.complete_scenario
+        ),
     ] = "five-workers",
     policies: options.Policies = WATCHED,
     rounds: Annotated[int, typer.Option(help="Rounds to play.")] = 200,
