@@ -30,7 +30,7 @@ def found(monkeypatch):
 
 @pytest.mark.parametrize(("findings", "code"), [([*GOOD, LACKING], 0), ([*GOOD, LACKING, BROKEN], 1)])
 def test_the_same_findings_are_shown_in_every_form(run, found, findings, code, monkeypatch, capsys):
-    monkeypatch.setattr(console, "_WIDTH", 80)
+    monkeypatch.setattr(console, "WIDTH", 80)
     found(*findings)
     table = run("doctor", code).stdout
     assert max(map(len, table.splitlines())) <= 80
