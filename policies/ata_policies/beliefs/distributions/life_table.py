@@ -29,10 +29,10 @@ class Pieces(NamedTuple):
 def slices(
     counted: Any, count: Floats, times: Floats, deviation: Floats, anchor: Floats, mean: Floats, out: Floats
 ) -> None:
-    """Fill in the means of equally likely slices of a worker's distribution of given mean.
+    """Fill in the means of equally likely slices of a worker's distribution of given mean, see ``own_sample``.
 
-    The chance of each bin is the life table's, see ``own_sample``. ``counted`` has the results, the cancelled tasks and
-    the results' times in units of ``anchor``, by bin; ``count``, ``times`` and ``deviation`` are the results' moments.
+    ``counted`` has the results, the cancelled tasks and the results' times in units of ``anchor``, by bin; ``count``,
+    ``times`` and ``deviation`` are the results' moments.
     """
     finished, cancelled, sums = counted
     bins = len(finished)
