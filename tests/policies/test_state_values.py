@@ -12,7 +12,7 @@ import pytest
 
 import ata_policies
 from ata_gym.utils.trees import difference
-from ata_policies.beliefs.forgetting import Window
+from ata_policies.beliefs.memory import Window
 from ata_policies.planning.race_search import RaceSearch
 from tests.fuzz.states import COMBINATIONS, Try, in_child, outcome, played, tampered, tries, undeclared
 

@@ -17,7 +17,7 @@ from ata_gym.utils.validation import whole_number
 from ata_policies.checking.contract import ContractCheck, Make
 from ata_policies.policy import AllocationPolicy, DispatchPolicy, Policy, Setting
 from ata_policies.presets import Preset
-from ata_policies.registry import PolicyMaker, check_env_id, env_ids, load, parse
+from ata_policies.registry import PolicyMaker, check_plays, env_ids, id_of, load, parse
 
 _POOL = concatenate(
     [gamma([0.4, 4.0], [4.0, 0.25]), trace([[1.0, 2.0, 4.0]]), shifted_exponential([2.0, 5.0], [2.0, 5.0])]
@@ -109,7 +109,7 @@ def examine(
         n, budget = kind.only_size
         scenarios = ((Setting(n, budget, price=0.1, pool=exponential(np.arange(1.0, n + 1))), ()),)
     if env is not None:
-        check_env_id(kind, env)
+        check_plays(kind, id_of(env))
         bare: Any = env.unwrapped
         scenarios = ((Setting.of(env), bare.scenario.changes),)
     make = _maker(given, hyperparameters)
