@@ -13,10 +13,9 @@ from typer.main import get_command
 import ata_gym
 import ata_policies
 from ata_gym.cli import PANELS, app
-from ata_gym.scenarios import scenario, scenario_groups
-from ata_gym.scenarios.card import scenario_card
+from ata_gym.scenarios import SCENARIO_GROUPS, scenario
+from ata_gym.scenarios.card import Card, scenario_card
 from ata_gym.scenarios.recorded import RECORDINGS
-from ata_gym.utils.card import Card
 from ata_policies.card import policy_card
 from ata_policies.presets import Preset
 from ata_policies.registry import env_ids, load
@@ -87,7 +86,7 @@ def _policies() -> Page:
     groups: dict[str, list[Entry]] = {env_id: [] for env_id in env_ids()}
     for name in ata_policies.names():
         policy = load(name)
-        made_of = (policy.described or policy.build) if isinstance(policy, Preset) else policy
+        made_of = policy.parts[0] if isinstance(policy, Preset) else policy
         groups[policy.env_id].append(Entry(name, policy_card(name), f"{made_of.__module__}.{made_of.__qualname__}"))
     about = (
         "A name is made into a policy by `ata_policies.make`, and a name may be followed by hyperparameters: "
@@ -99,7 +98,7 @@ def _policies() -> Page:
 def _scenarios() -> Page:
     groups = {
         title: [Entry(name, scenario_card(scenario(name))) for name in names]
-        for title, names in scenario_groups().items()
+        for title, names in SCENARIO_GROUPS.items()
     }
     groups["recorded"] = []
     for name, one in RECORDINGS.items():

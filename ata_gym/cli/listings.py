@@ -19,10 +19,9 @@ from ata_gym.bench.page.docstrings import blocks, terms
 from ata_gym.bench.progress import progress_bars
 from ata_gym.cli import options
 from ata_gym.cli.console import LIST_WIDTH, WIDTH, list_width, say, say_json, show
-from ata_gym.scenarios import scenario, scenario_groups, scenario_names
-from ata_gym.scenarios.card import scenario_card, workers
+from ata_gym.scenarios import SCENARIO_GROUPS, scenario, scenario_names
+from ata_gym.scenarios.card import Card, scenario_card, workers
 from ata_gym.scenarios.recorded import RECORDINGS, find_scenario
-from ata_gym.utils.card import Card
 from ata_gym.utils.extras import require
 from ata_gym.utils.validation import unknown
 from ata_policies.card import policy_card
@@ -175,7 +174,7 @@ def scenarios(
         say_json({"scenarios": named, "recorded": recorded})
         return
     columns = ["scenario", "n", "B", "rounds", "task times"]
-    for title, names in scenario_groups().items():
+    for title, names in SCENARIO_GROUPS.items():
         found = [scenario(name) for name in names]
         rows = [(s.name, workers(s), str(s.budget), _count(s.horizon), s.summary) for s in found]
         _show_list(title, columns, rows, _beginning)

@@ -237,8 +237,8 @@ def doctor(
     from rich.markup import escape  # noqa: PLC0415 - the bench takes a second
 
     from ata_gym.bench.report.table import LEFT, WRAP, Table  # noqa: PLC0415
-    from ata_gym.cluster.doctor.examination import examine as examine_installation  # noqa: PLC0415
-    from ata_gym.cluster.doctor.finding import as_json, exit_code  # noqa: PLC0415
+    from ata_gym.cluster.doctor import as_json, exit_code  # noqa: PLC0415
+    from ata_gym.cluster.doctor import examine as examine_installation  # noqa: PLC0415
 
     findings = examine_installation(ray, address)
     if json:

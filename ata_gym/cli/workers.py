@@ -149,8 +149,8 @@ def emulate(
     ```
     """
     require("torch", extra="cluster", purpose="Training in several processes")
-    from ata_gym.cluster.studies.emulation import Emulation, task_times  # noqa: PLC0415 - these imports take a second
-    from ata_gym.cluster.studies.study import Training, run  # noqa: PLC0415
+    from ata_gym.cluster.studies.emulation import Emulation, Training, task_times  # noqa: PLC0415 - it takes a second
+    from ata_gym.cluster.studies.study import run  # noqa: PLC0415
 
     emulation = Emulation(
         budget,

@@ -10,7 +10,7 @@ import typer
 
 from ata_gym.cli import options
 from ata_gym.cli.console import command_line, say, say_error, say_files, show_report
-from ata_gym.cli.studies.report import say_failure, show_studied
+from ata_gym.cli.studies.report import end_with, show_studied
 from ata_gym.cli.studies.train import Model, Trajectory, train
 
 FOLLOWERS = "uta,ata,ata-icml,recent-median,lb-bsp-ema,restarting-beta"
@@ -64,10 +64,7 @@ def bench(
         show_report(made)
     for remark in results.remarks:
         say_error(remark)
-    for policy, error in results.failures.items():
-        say_failure(policy, error, Folder(out).failure(policy))
-    if results.failures:
-        raise typer.Exit(1)
+    end_with(results.failures, Folder(out))
 
 
 def track(

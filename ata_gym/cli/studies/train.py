@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ata_gym.bench.progress import progress_bars
 from ata_gym.cli import options
 from ata_gym.cli.console import command_line, say_error, say_files, show_report
 from ata_gym.cli.studies.report import end_with, show_with_page
@@ -17,11 +15,8 @@ from ata_gym.utils.errors import named_failure
 from ata_gym.utils.extras import require
 
 if TYPE_CHECKING:
-    from ata_gym.bench.experiment.experiment import Experiment
     from ata_gym.training.studies.comparison import MethodChoice
-    from ata_gym.training.studies.kept_trajectory import Training
     from ata_gym.training.studies.loss_study import Outcome
-    from ata_gym.training.trainer.trainer import Trainer
 
 _POINTS = 500  # rounds at which the clocks are recorded, at most
 
@@ -128,16 +123,13 @@ def train(
     from ata_gym.bench.experiment.experiment import Experiment  # noqa: PLC0415 - these imports take seconds
     from ata_gym.training.problem import make_problem  # noqa: PLC0415
     from ata_gym.training.studies.comparison import TUNED, rate_of_policies  # noqa: PLC0415
+    from ata_gym.training.studies.device_training import train_on_devices  # noqa: PLC0415
     from ata_gym.training.studies.kept_trajectory import Training  # noqa: PLC0415
     from ata_gym.training.studies.loss_study import LossStudy  # noqa: PLC0415
     from ata_gym.training.trainer.trainer import Trainer  # noqa: PLC0415
 
     effort = options.Running(1, save_every, rerun_changed=rerun_changed).effort()
     lr, tune, problem = model.lr, trajectory.tune, model.problem
-    training = Training(
-        problem, model.data, trajectory.threads, trajectory.evaluate_every, tensorboard=trajectory.tensorboard,
-        effort=effort,
-    )  # fmt: skip
     names = options.split_names(policies)
     options.unrecorded(scenario, "train")
     experiment = replace(Experiment.on_scenario(scenario, rounds=rounds, seeds=1, seed=model.seed), points=_POINTS)
@@ -154,15 +146,18 @@ def train(
             micro_batch=model.micro_batch, precision=model.precision, compile=model.compile_, graphs=model.graphs,
             device=model.device, seed=model.seed,
         )  # fmt: skip
+    training = Training(
+        problem, model.data, trajectory.threads, trajectory.evaluate_every, kind == TUNED, trajectory.tensorboard,
+        effort,
+    )  # fmt: skip
     if clock not in {"pool", "device"}:
         raise ValueError(f"--clock must be pool or device, not {clock!r}")
     if (clock == "device") != bool(workers):
         raise ValueError("--clock device and --workers go together: give both, or neither")
     if clock == "device":
         _refuse("--clock device", trajectory, [field.name for field in fields(trajectory)])
-        _train_on_devices(trainer, workers, names, experiment, training, out)
+        show_report(train_on_devices(workers, names, trainer, experiment, training, out))
         return
-    training = replace(training, tune=kind == TUNED)
     _show(LossStudy(experiment, names, trainer, training, kind, choices, tune).run(out, command_line()))
 
 
@@ -171,7 +166,7 @@ def _choices(methods: str, tune: bool) -> list[MethodChoice]:
     from ata_gym.training.studies.comparison import MethodChoice  # noqa: PLC0415 - it takes seconds
 
     choices = [MethodChoice.parse(text) for text in (options.split_names(methods, "method") if methods else ())]
-    if tune and all(choice.lr is not None for choice in choices):
+    if tune and all(choice.kind is not None for choice in choices):
         raise ValueError("--tune has nothing to tune where --lr and each method give a rate: leave --tune or --lr out")
     return choices
 
@@ -182,21 +177,6 @@ def _refuse(option: str, group: Model | Trajectory, names: Iterable[str]) -> Non
     if given:
         said = (f"--{name.strip('_').replace('_', '-')}" for name in given)
         raise ValueError(f"{option} goes without {', '.join(said)}")
-
-
-def _train_on_devices(
-    trainer: Trainer, workers: str, names: list[str], experiment: Experiment, training: Training, out: Path
-) -> None:
-    from ata_gym.training.studies.device_training import DeviceStudy  # noqa: PLC0415 - it takes seconds
-
-    rounds, problem = experiment.rounds, training.problem
-    with named_failure(f"the problem {problem}"), progress_bars(dict.fromkeys(names, rounds)) as progress:
-        price, effort = experiment.scenario.price, training.effort
-        study = DeviceStudy(
-            workers, names, rounds, problem, training.data, price, effort.save_every, effort.rerun_changed
-        )
-        measured = study.run(trainer, out, progress)
-    show_report(measured)
 
 
 def _show(outcome: Outcome) -> None:

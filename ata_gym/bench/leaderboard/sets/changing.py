@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from ata_gym.bench.leaderboard.sets.scenario_set import Maker, ScenarioSet, for_changing_workers, on
+from ata_gym.bench.leaderboard.sets.scenario_set import ScenarioSet, for_changing_workers, on
 from ata_gym.changes import Change, Correlated, Crash, Jump, Load, OnOff, Outliers, Periodic, Spot, Switch, Walk
 from ata_gym.pools import gamma, shifted_exponential
 from ata_gym.scenarios import scenario
 from ata_gym.scenarios.for_agents import FOR_AGENTS, SMALL, SPLITS
+from ata_gym.scenarios.scenario import Maker
 
 
 def _many(summary: str, *changes: Change, rounds: int = 1_000) -> Maker:

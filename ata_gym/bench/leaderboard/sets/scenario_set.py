@@ -13,11 +13,9 @@ from ata_gym.changes import Change
 from ata_gym.pools import Pool
 from ata_gym.scenarios import Scenario
 from ata_gym.scenarios.recorded import RECORDINGS, fingerprint_of, recorded
-from ata_gym.scenarios.scenario import ours
+from ata_gym.scenarios.scenario import Maker, ours
 from ata_gym.utils.validation import unknown
 from ata_policies.registry import DEFAULTS
-
-Maker = Callable[[str], Scenario]  # makes a scenario of a given name
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from ata_gym.bench.leaderboard.sets.scenario_set import Maker, ScenarioSet, on, usual_policies
+from ata_gym.bench.leaderboard.sets.scenario_set import ScenarioSet, on, usual_policies
 from ata_gym.pools import Pool, gamma, log_normal, measured, pareto
 from ata_gym.scenarios import scenario
+from ata_gym.scenarios.scenario import Maker
 
 _TENS = 10 * np.arange(1.0, 21)
 
@@ -53,7 +54,7 @@ STEADY = ScenarioSet(
         ),
         "short": _known_as("icml2025-cifar100", 300),
         "measured-cpu": on(
-            lambda: measured("cpu"), 16, 2_000, "real gradients on a processor, 150 times each of 8 workers"
+            measured, 16, 2_000, "real gradients on a processor, 150 times each of 8 workers"
         ),
     },
     prices=(0.0, 0.01, 0.1, 1.0),

@@ -16,13 +16,11 @@ def to_try_again(belief: DistributionBelief, price: float) -> Mask:
     """Which workers should be tried again in a round that does not wait for them, (E, n).
 
     Such workers have been out of use for at least 100 rounds. Without a price all of them are tried. At a price p a
-    worker that works for a round costs p of it, and a round with m workers 1 + p m. So, with k rounds since everything
-    last began anew,
+    round with m workers costs 1 + p m. So, with k rounds since everything last began anew,
 
         0.01 sqrt(400 / max(k, 400)) (m + 1 / p)
 
-    workers a round, those that have been out of use longest, cost 1 % of a round at first, and less and less where
-    nothing changes.
+    workers a round, those that have been out of use longest, cost 1 % of a round at first, and less and less later.
 
     >>> seen = DistributionBelief.empty(1, 3).observe(np.array([[0, 1]]), np.array([[1.0, 5.0]]), np.zeros((1, 3)))
     >>> for _ in range(150):

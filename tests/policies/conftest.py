@@ -1,4 +1,4 @@
-"""What tests of these policies share: a policy plays an env."""
+"""What tests of policies share: a policy plays an env."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Run(NamedTuple):
     states: list[Any]
     """After each action."""
     means: Any
-    """Of the round, (rounds, E, n)."""
+    """Of the round, (rounds, E, n); infinite for workers that are away."""
     costs: Any
     """(rounds, E)"""
     round_times: Any
@@ -30,7 +30,7 @@ class Run(NamedTuple):
 
 @pytest.fixture(scope="session")
 def play() -> Callable[..., Run]:
-    """Let a policy, or that of a name, play some rounds of an env with these options, each of which must be legal."""
+    """Let a policy, or that of a name, play some rounds of an env, or of one with these options."""
 
     def played(
         policy: str | Policy,
@@ -38,9 +38,10 @@ def play() -> Callable[..., Run]:
         rows: int = 4,
         seed: int = 0,
         hyperparameters: dict[str, Any] | None = None,
+        env: Any = None,
         **options: Any,
     ) -> Run:
-        env: Any = gym.make_vec("ata_gym/TaskAllocation-v0", num_envs=rows, **options)
+        env = env or gym.make_vec("ata_gym/TaskAllocation-v0", num_envs=rows, **options)
         made = ata_policies.make(policy, env, seed=seed, **hyperparameters or {}) if isinstance(policy, str) else policy
         observation, state, steps = env.reset(seed=seed)[0], None, []
         for _ in range(rounds):

@@ -1,42 +1,78 @@
-"""All checks of the doctor, one after the other."""
+"""Checks of what works on this machine: packages, kernels, devices, process groups and Ray.
+
+``python -m ata_gym.cluster.doctor`` prints the findings as plain lines, and needs the base packages alone.
+"""
 
 from __future__ import annotations
 
+import argparse
+import json
 import math
 import os
 import platform
+import signal
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
-from contextlib import redirect_stdout
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from importlib import metadata
 from ipaddress import ip_address
 from pathlib import Path
 from tempfile import TemporaryDirectory, TemporaryFile
-from typing import Any
+from typing import Any, Literal
 
 import ata_gym
-import ata_policies
-from ata_gym.cluster.doctor.finding import Finding
-from ata_gym.cluster.doctor.trials import outcomes
 from ata_gym.cluster.on_ray.connection import check_address
+from ata_gym.cluster.trials import outcomes
 from ata_gym.simulation import task_times
 from ata_gym.utils.compiled import helper
-from ata_gym.utils.extras import MissingExtraError
 from ata_gym.utils.kernels.cache import kept_in
 from ata_gym.utils.memory import installed_memory
-from ata_policies.registry import GROUP
+from ata_gym.utils.signals import outlive_readers
 
 _SECONDS = 180.0  # how long a trial may take; importing large packages from a disk on the network takes a while
 _INSTALL = 'pip install "ata-gym[cluster]"'
 _NOT_LOOKED_AT = ("all", "dev")  # extras that consist of others, or serve the work on ata-gym itself
 _OTHER_TORCH = "install a torch that is built for the driver of this machine: https://pytorch.org/get-started/locally"
-_GLOO = "let the name of this machine resolve, or set GLOO_SOCKET_IFNAME to a network interface such as lo"
-_NCCL = "run with NCCL_DEBUG=INFO, which says what it lacks"
+_CURES = {
+    "gloo": "let the name of this machine resolve, or set GLOO_SOCKET_IFNAME to a network interface such as lo",
+    "nccl": "run with NCCL_DEBUG=INFO, which says what it lacks",
+}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing, its state, and what to do about it.
+
+    A subject is missing if it is not installed or not on this machine, and broken if it is there and does not work.
+
+    >>> print(Finding("extra train", "missing", "not installed: torch", 'pip install "ata-gym[train]"'))
+    missing  extra train: not installed: torch
+             -> pip install "ata-gym[train]"
+    """
+
+    subject: str  # the package, extra, device, backend or node that was looked at
+    state: Literal["ok", "missing", "broken"]
+    detail: str  # the observation, in one sentence or less
+    cure: str = ""  # the command or the change that mends it; empty if nothing is to be done
+
+    def __str__(self) -> str:
+        cure = f"\n{'':9}-> {self.cure}" if self.cure else ""
+        return f"{self.state:7}  {self.subject}: {self.detail}{cure}"
+
+
+def exit_code(findings: Iterable[Finding]) -> int:
+    """1 if something that is installed is broken, otherwise 0."""
+    return int(any(finding.state == "broken" for finding in findings))
+
+
+def as_json(findings: Sequence[Finding]) -> str:
+    """All findings, and whether everything works, as one JSON document."""
+    return json.dumps({"works": not exit_code(findings), "findings": list(map(asdict, findings))}, indent=2)
 
 
 def examine(start_ray: bool = False, address: str | None = None) -> list[Finding]:
-    """Look at packages, kernels, devices, process groups, Ray and installed policies; it takes some seconds.
+    """Look at packages, kernels, devices, process groups and Ray; it takes some seconds.
 
     Whatever may crash or hang runs in processes of its own, bounded in time, which have ended when this returns.
 
@@ -44,23 +80,15 @@ def examine(start_ray: bool = False, address: str | None = None) -> list[Finding
     - ``address``: ``"auto"`` or HOST:PORT of a running Ray cluster whose nodes are to be looked at.
 
     Raises ValueError if the address has another form.
-
-    Examples
-    --------
-    In a program that must not start on a machine where something is broken::
-
-        from ata_gym.cluster.doctor.examination import examine
-
-        broken = [finding for finding in examine() if finding.state == "broken"]
     """
     if address is not None:
         check_address(address, "the address")
-    rooms = machine(), packages(), compiled_kernels(), torch_findings(), ray_findings(start_ray, address), policies()
+    rooms = machine(), packages(), compiled_kernels(), torch_findings(), ray_findings(start_ray, address)
     return [finding for room in rooms for finding in room]
 
 
 def machine() -> Iterator[Finding]:
-    """The folder of ata_gym, Python, the operating system, processors, threads and memory."""
+    """The folder of ata_gym, Python, the operating system, processors and memory."""
     yield Finding("ata-gym", "ok", f"{ata_gym.__version__} from {Path(ata_gym.__file__).parent}")
     yield Finding("python", "ok", f"{platform.python_implementation()} {platform.python_version()}, {sys.executable}")
     yield Finding("system", "ok", platform.platform())
@@ -88,32 +116,29 @@ def packages() -> Iterator[Finding]:
         extra = str(line.marker or "").partition('extra == "')[2].rstrip('"')
         if extra not in _NOT_LOOKED_AT:
             needed[extra].append(line)
-    names = {canonicalize_name(line.name) for lines in needed.values() for line in lines}
     versions = {canonicalize_name(found.name): found.version for found in metadata.distributions()}
-    modules: dict[str, str] = {}
-    for module, owners in sorted(metadata.packages_distributions().items()):
-        for owner in names & {canonicalize_name(owner) for owner in owners} if module.isidentifier() else ():
-            if owner not in modules or canonicalize_name(module) == owner:
-                modules[owner] = module
-    faults = _import_faults(sorted(modules.values()))
+    owned = [(canonicalize_name(owner), name) for name, owners in metadata.packages_distributions().items()
+             for owner in owners if name.isidentifier()]  # fmt: skip
+    modules = dict(sorted(owned, key=lambda pair: (canonicalize_name(pair[1]) == pair[0], pair)))  # the namesake wins
+    names = {canonicalize_name(line.name) for lines in needed.values() for line in lines}
+    faults = _import_faults(sorted({modules[name] for name in names & modules.keys()}))
     for extra, lines in sorted(needed.items()):
         absent, wrong, fine = [], [], []
         for line in lines:
-            name, module = canonicalize_name(line.name), modules.get(canonicalize_name(line.name), "")
-            if name not in versions:
+            version = versions.get(name := canonicalize_name(line.name))
+            if version is None:
                 absent.append(line.name)
-            elif not line.specifier.contains(versions[name], prereleases=True):
-                wrong.append(f"{line.name} {versions[name]} is outside {line.specifier}")
-            elif faults.get(module):
-                wrong.append(f"{line.name} {versions[name]} cannot be imported: {faults[module]}")
+            elif not line.specifier.contains(version, prereleases=True):
+                wrong.append(f"{line.name} {version} is outside {line.specifier}")
+            elif fault := faults.get(modules.get(name, "")):
+                wrong.append(f"{line.name} {version} cannot be imported: {fault}")
             else:
-                fine.append(f"{line.name} {versions[name]}")
+                fine.append(f"{line.name} {version}")
         # Nobody asked for an extra of which a package is missing, so a wrong package in it breaks nothing yet.
         state = "missing" if absent and extra else "broken" if absent or wrong else "ok"
-        detail = "; ".join([*wrong, *([f"not installed: {', '.join(absent)}"] if absent else []), ", ".join(fine)])
-        cure = f'pip install --force-reinstall "ata-gym{f"[{extra}]" if extra else ""}"'
-        subject = f"extra {extra}" if extra else "base"
-        yield Finding(subject, state, detail.removesuffix("; "), cure if absent or wrong else "")  # type: ignore[arg-type]
+        parts = [*wrong, f"not installed: {', '.join(absent)}" if absent else "", ", ".join(fine)]
+        cure = f'pip install --force-reinstall "ata-gym{f"[{extra}]" if extra else ""}"' if absent or wrong else ""
+        yield Finding(f"extra {extra}" if extra else "base", state, "; ".join(filter(None, parts)), cure)  # type: ignore[arg-type]
 
 
 def _import_faults(modules: list[str]) -> dict[str, str]:
@@ -121,18 +146,17 @@ def _import_faults(modules: list[str]) -> dict[str, str]:
     faults: dict[str, str] = {}
     while left := [module for module in modules if module not in faults]:
         (found,) = outcomes([["imports", *left]], _SECONDS)
-        fault = found.pop("fault", "")
+        fault = found.pop("fault", "its process ended")
         faults |= found
         if len(found) < len(left):  # the process ended in the middle of the first module without a report
-            faults[left[len(found)]] = fault or "its process ended"
+            faults[left[len(found)]] = fault
     return faults
 
 
 def compiled_kernels() -> Iterator[Finding]:
     """Whether numba compiles here, and where the machine code of the kernels is kept."""
     try:
-        right = helper()(_double)(21.0) == 42.0
-        fault = "" if right else "a compiled function gives a wrong number"
+        fault = "" if helper()(_double)(21.0) == 42.0 else "a compiled function gives a wrong number"
     except Exception as error:
         fault = f"numba does not compile: {type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
     if fault:
@@ -168,25 +192,22 @@ def torch_findings() -> Iterator[Finding]:
     if not facts["devices"]:
         hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
         reason = f"CUDA_VISIBLE_DEVICES is {hidden!r}" if hidden is not None else facts.get("start") or fault or seen
-        broken = bool(driver and built) and hidden is None
-        cure = _OTHER_TORCH if driver and hidden is None else ""
+        broken, cure = driver and built and hidden is None, _OTHER_TORCH if driver and hidden is None else ""
         yield Finding("device cuda", "broken" if broken else "missing", f"torch sees none: {reason}", cure)
     for name in (f"cuda:{index}" for index in range(facts["devices"])):
-        device, fault_there = facts.get(f"{name} is", name), facts.get(name, fault)
-        if fault_there:
-            yield Finding(f"device {name}", "broken", f"{device}: {fault_there}", _OTHER_TORCH)
-        else:
-            yield Finding(f"device {name}", "ok", f"{device}; it computes right")
-    for backend, cure in (("gloo", _GLOO), ("nccl", _NCCL)):
-        yield _backend(backend, cure, backend in facts["backends"], facts["devices"])
-    module = "python -m torch.distributed.run"
-    if facts["torchrun"]:
-        yield Finding("torchrun", "broken", f"{module} does not start: {facts['torchrun']}", _INSTALL)
+        device, wrong = facts.get(f"{name} is", name), facts.get(name, fault)
+        state, cure = ("broken", _OTHER_TORCH) if wrong else ("ok", "")
+        yield Finding(f"device {name}", state, f"{device}: {wrong}" if wrong else f"{device}; it computes right", cure)  # type: ignore[arg-type]
+    for backend in _CURES:
+        yield _backend(backend, backend in facts["backends"], facts["devices"])
+    wrong, module = facts["torchrun"], "python -m torch.distributed.run"
+    if wrong:
+        yield Finding("torchrun", "broken", f"{module} does not start: {wrong}", _INSTALL)
     else:
         yield Finding("torchrun", "ok", f"{module} runs")
 
 
-def _backend(name: str, cure: str, built: bool, devices: int) -> Finding:
+def _backend(name: str, built: bool, devices: int) -> Finding:
     """Whether two processes can add their numbers."""
     if not built:
         return Finding(f"backend {name}", "missing", "torch is built without it")
@@ -197,7 +218,9 @@ def _backend(name: str, cure: str, built: bool, devices: int) -> Finding:
         found = outcomes([["all-reduce", name, str(rank), rendezvous] for rank in range(2)], _SECONDS)
     faults = dict.fromkeys(fault for one in found if (fault := one.get("fault") or one["sum"]))
     if faults:
-        return Finding(f"backend {name}", "broken", f"two processes could not add: {' and '.join(faults)}", cure)
+        return Finding(
+            f"backend {name}", "broken", f"two processes could not add: {' and '.join(faults)}", _CURES[name]
+        )
     return Finding(f"backend {name}", "ok", "two processes added their numbers")
 
 
@@ -227,36 +250,17 @@ def ray_findings(start: bool, address: str | None) -> Iterator[Finding]:
 
 
 def _node(host: str, facts: dict[str, Any]) -> Finding:
-    subject, install = f"node {host}", f'pip install "ata-gym[cluster]=={ata_gym.__version__}" on {host}'
-    sizes = {"memory": 2**30, "object_store_memory": 2**30}
-    offers = {name: value for name, value in facts["resources"].items() if not name.startswith("node:")}
-    detail = ", ".join(
-        f"{name} {value / sizes.get(name, 1):.3g}{' GiB' * (name in sizes)}" for name, value in offers.items()
-    )
-    detail = f"{facts['address']}: {detail}"
+    kinds = [name for name in facts["resources"] if not name.startswith("node:") and not name.endswith("memory")]
+    offers = (f"{name} {facts['resources'][name]:g}" for name in kinds)
+    detail = f"{facts['address']}: {', '.join(offers)}; "
+    ours, install = ata_gym.__version__, f'pip install "ata-gym[cluster]=={ata_gym.__version__}" on {host}'
     if facts["fault"]:
-        return Finding(subject, "broken", f"{detail}; ata_gym cannot be imported there: {facts['fault']}", install)
-    detail += f"; ata_gym {facts['version']}, Python {facts['python']}"
-    if facts["version"] != ata_gym.__version__:
-        return Finding(subject, "broken", f"{detail}, and here ata_gym is {ata_gym.__version__}", install)
-    return Finding(subject, "ok", detail)
-
-
-def policies() -> Iterator[Finding]:
-    """Whether the policies load that packages offer through the entry-point group."""
-    points, loaded = metadata.entry_points(group=GROUP), []
-    for name in sorted(points.names):
-        homes = " and ".join(sorted({point.dist.name for point in points.select(name=name) if point.dist is not None}))
-        try:
-            with redirect_stdout(sys.stderr):  # a module may print
-                ata_policies.load(name)
-            loaded.append(name)
-        except MissingExtraError as error:
-            yield Finding(f"policy {name}", "missing", f"of {homes}: {error}", str(error).rpartition(": ")[2])
-        except ValueError as error:
-            reason = str(error).strip().partition("\n")[0]
-            yield Finding(f"policy {name}", "broken", f"of {homes}: {reason}", f"install another version of {homes}")
-    yield Finding("more policies", "ok", ", ".join(loaded) or "no package offers one that loads")
+        detail += f"ata_gym cannot be imported there: {facts['fault']}"
+        return Finding(f"node {host}", "broken", detail, install)
+    detail += f"ata_gym {facts['version']}, Python {facts['python']}"
+    if facts["version"] != ours:
+        return Finding(f"node {host}", "broken", f"{detail}, and here ata_gym is {ours}", install)
+    return Finding(f"node {host}", "ok", detail)
 
 
 def _version(name: str) -> str:
@@ -269,3 +273,25 @@ def _version(name: str) -> str:
 
 def _double(x: float) -> float:
     return 2.0 * x
+
+
+def main() -> int:
+    """Examine, print, and return the exit code: 1 if something that is installed is broken, 2 for bad arguments."""
+    about = "Say what is installed, which devices, backends and engines work, and what to install for the rest."
+    parser = argparse.ArgumentParser(prog="python -m ata_gym.cluster.doctor", description=about)
+    parser.add_argument("--ray", action="store_true", help="start a Ray cluster of one processor for a moment")
+    parser.add_argument("--address", metavar="HOST:PORT", help="also look at the nodes of this running Ray cluster")
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    given = parser.parse_args()
+    try:
+        findings = examine(given.ray, given.address)
+    except ValueError as error:
+        parser.error(str(error))
+    print(as_json(findings) if given.json else "\n".join(map(str, findings)))
+    return exit_code(findings)
+
+
+if __name__ == "__main__":
+    outlive_readers()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the processes of a trial are ended, too
+    sys.exit(main())

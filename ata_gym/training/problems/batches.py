@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,28 +17,15 @@ from ata_gym.simulation.keys import derive_keys
 _BATCH, _EPOCH = 0, 1  # purposes of keys
 
 
-class Batches(Protocol):
-    """The batches t = 0, 1, ... of the whole training; a new epoch begins when one ends.
-
-    Its content depends on the key and on t alone: what a shuffling sampler draws is keyed by the epoch, and what the
-    dataset and the collate function draw, from torch, NumPy or ``random``, by t. Global generators stay as they are.
-    """
-
-    def __getitem__(self, t: int) -> Any:
-        """Batch t; asking for t + 1 next costs least."""
-
-
 def keyed_batches(source: Any, key: int) -> Batches:
-    """The keyed order of a ``DataLoader``, a sequence of batches, or an iterable that can be iterated again.
+    """The batches t = 0, 1, ... of a ``DataLoader``, a sequence, or an iterable that can be iterated again, in epochs.
 
+    A batch depends on the key and on t alone: what a shuffling sampler draws is keyed by the epoch, and what the
+    dataset and the collate function draw, from torch, NumPy or ``random``, by t. Global generators stay as they are.
     The loader's worker processes, its pinned memory and its collate function are used. Of an ``IterableDataset``, or
     another iterable, the batches before t are read and dropped where t does not follow the one asked for last.
 
     Raises ``TypeError`` for anything else, and ``ValueError`` for a source without batches.
-
-    >>> batches = keyed_batches(DataLoader(range(6), batch_size=2, shuffle=True), key=1)
-    >>> sorted(torch.cat([batches[t] for t in (3, 4, 5)]).tolist())
-    [0, 1, 2, 3, 4, 5]
     """
     if isinstance(source, DataLoader):
         return _Streamed(source, key) if isinstance(source.dataset, IterableDataset) else _Loaded(source, key)
@@ -73,8 +60,7 @@ class _Loaded:
     def __init__(self, loader: DataLoader[Any], key: int) -> None:
         self._loader, self._key = loader, key
         self._sampler: Any = loader.sampler if loader.batch_sampler is None else loader.batch_sampler
-        self._ends: list[int] = []
-        """For each epoch known so far, the number of batches up to its end."""
+        self._ends: list[int] = []  # for each epoch known so far, the number of batches up to its end
         self._epoch, self._order = -1, list[Any]()
         """An epoch, and the indices of each of its batches."""
         self._iterator: Iterator[Any] = iter(())
@@ -98,13 +84,12 @@ class _Loaded:
         if epoch != self._epoch:
             self._read_order(epoch)
         start = self._ends[epoch] - len(self._order)
-        keys = derive_keys(np.uint64(self._key), _BATCH, np.arange(t, self._ends[epoch]))  # type: ignore[arg-type]
-        keyed = list(zip(keys.tolist(), self._order[t - start :], strict=True))
+        keys = _derived(self._key, _BATCH, np.arange(t, self._ends[epoch]))
+        keyed = list(zip(keys, self._order[t - start :], strict=True))
         loader = self._loader
         _seed(_derived(self._key, _EPOCH, epoch))  # of worker processes
-        loads: Dataset[Any] = _KeyedLoads(loader.dataset, loader.collate_fn, together=loader.batch_sampler is not None)
         again = DataLoader(
-            loads, batch_size=None, sampler=keyed, collate_fn=_as_it_is, num_workers=loader.num_workers,
+            _KeyedLoads(loader), batch_size=None, sampler=keyed, collate_fn=_as_it_is, num_workers=loader.num_workers,
             pin_memory=loader.pin_memory, timeout=loader.timeout, worker_init_fn=loader.worker_init_fn,
             multiprocessing_context=loader.multiprocessing_context, prefetch_factor=loader.prefetch_factor,
         )  # fmt: skip
@@ -135,8 +120,9 @@ class _Loaded:
 class _KeyedLoads(Dataset[Any]):
     """A dataset of batches: the item (key, indices) is loaded with all generators seeded by the key."""
 
-    def __init__(self, dataset: Any, collate: Callable[[Any], Any], *, together: bool) -> None:
-        self._dataset, self._collate, self._together = dataset, collate, together
+    def __init__(self, loader: DataLoader[Any]) -> None:
+        self._dataset: Any = loader.dataset
+        self._collate, self._together = loader.collate_fn, loader.batch_sampler is not None
 
     def __getitem__(self, item: tuple[int, Any]) -> Any:
         key, indices = item
@@ -186,8 +172,8 @@ class _Streamed:
         raise _empty(self._source)
 
 
-def _derived(key: int, purpose: int, index: int) -> int:
-    return int(derive_keys(np.uint64(key), purpose, index))  # type: ignore[arg-type]
+def _derived(key: int, purpose: int, index: Any) -> Any:
+    return derive_keys(np.uint64(key), purpose, index).tolist()  # type: ignore[arg-type]
 
 
 def _as_it_is(batch: Any) -> Any:
@@ -215,3 +201,6 @@ def _preserved() -> Iterator[None]:
         torch.default_generator.set_state(states[0])
         random.setstate(states[1])
         np.random.set_state(states[2])  # noqa: NPY002
+
+
+Batches = _Listed | _Loaded | _Streamed

@@ -1,4 +1,4 @@
-"""The race of least cost where the distributions of each round are known."""
+"""The race of least cost where the distributions are known, for good or for the coming round."""
 
 from __future__ import annotations
 
@@ -8,12 +8,33 @@ from ata_gym.changes import Conditions
 from ata_gym.theory.simulated.slices import known_sample
 from ata_gym.typing import Floats, Ints, Mask
 from ata_policies.allocation.oracles import DynamicAllocation
-from ata_policies.planning.race_search import RaceSearch
-from ata_policies.planning.races import race_allocation
-from ata_policies.policy import Setting
+from ata_policies.planning.race_search import RaceSearch, best_race, race_allocation
+from ata_policies.policy import AllocationPolicy, Setting, State
 
 _SLICES, _MOST = 64, 2**24  # of a worker's distribution; and the task times with which a race is chosen at first
 _REPLICATES = 128  # rounds played with each candidate later
+
+
+class RaceOracle(AllocationPolicy):
+    """The best race for the price with the distributions known: E[round time] + price * E[worker time] is least.
+
+    It is found before the first round, by ``ata_policies.planning.race_search.best_race``, and kept.
+    """
+
+    env_id = "ata_gym/TaskRace-v0"
+    source = "ours"
+    constants = "none"
+    knows = "the distributions"
+    assumes = "independent times"
+    priced = True
+
+    def __init__(self, setting: Setting, *, seed: int = 0) -> None:
+        super().__init__(setting, seed=seed)
+        self.fixed = best_race(setting.known_pool("race-oracle"), setting.budget, setting.price).allocation
+
+    def allocate(self, state: State) -> Ints:
+        """The same race in every row."""
+        return np.tile(self.fixed, (len(state.round), 1))
 
 
 class RaceDynamicOracle(DynamicAllocation):

@@ -1,6 +1,7 @@
-"""Beliefs that notice a change, worker by worker: what they have in common, Page-Hinkley's test and CUSUM.
+"""Beliefs that notice a change, worker by worker: Page-Hinkley's test, CUSUM and the generalised likelihood ratio.
 
-Liu, Lee and Shroff, "A change-detection based framework for piecewise-stationary multi-armed bandit problem", AAAI 2018
+Liu, Lee and Shroff, "A change-detection based framework for piecewise-stationary multi-armed bandit problem", AAAI
+2018; Besson, Kaufmann et al., "Efficient change-point detection for tackling piecewise-stationary bandits", JMLR 2022
 (formulas recalled). Ours are: a test for workers that are out of use, and times that are relative to the mean, so that
 one threshold fits all workers, and clipped, so that an outlier is no change.
 """
@@ -15,9 +16,10 @@ import numpy as np
 from ata_gym.typing import Floats, Ints, Mask
 from ata_gym.utils.compiled import gufunc
 from ata_gym.utils.ranges import Counts, Squares, Times, Unending, Within
-from ata_policies.beliefs.moments import Moments, Totals, learn_shapes, mean_times
+from ata_policies.beliefs.moments import Moments, Totals, learn_shapes
 
-WEIGHT = 5.0  # tasks that the other workers' shapes count for
+_FINEST, _SCALES = 2, 9  # GLR looks back over 2^2 to 2^10 tasks
+_WEIGHT = 5.0  # tasks that the other workers' shapes count for
 _SURPRISING = 3.0  # the log likelihood ratio at which one short task of a worker out of use outweighs its past
 _DEVIATIONS = 6.0  # standard deviations above the mean that a task counts for at most
 _STEP = 0.34  # the share of its way to the threshold that a task may move a statistic: it takes three
@@ -39,8 +41,8 @@ class DetectorConstants(NamedTuple):
     refresh: Unending  # the rounds after which workers out of use are tried again
 
 
-_NEVER = dict.fromkeys(("frozen", "memory", "refresh"), math.inf)
-_USUAL = {"up": 0.5, "down": 0.25, "least": 20.0, "clip": 4.0, "share": 0.0, **_NEVER}
+_USUAL = {"up": 0.5, "down": 0.25, "least": 20.0, "clip": 4.0, "share": 0.0}
+_USUAL |= dict.fromkeys(("frozen", "memory", "refresh"), math.inf)
 
 
 class MonitoredMoments(NamedTuple):
@@ -58,7 +60,7 @@ class MonitoredMoments(NamedTuple):
 
     @classmethod
     def empty(cls, rows: int, n: int, **constants: float) -> Self:
-        """Nothing is known; ``constants`` are fields of ``DetectorConstants`` that replace the detector's own."""
+        """Nothing is known; ``constants`` replace the detector's own."""
         size, own = cls.own()
         values = {**_USUAL, **own, **constants}
         detector = DetectorConstants(*(np.full(rows, values[name]) for name in DetectorConstants._fields))
@@ -68,7 +70,7 @@ class MonitoredMoments(NamedTuple):
 
     @classmethod
     def own(cls) -> tuple[int, dict[str, float]]:
-        """How many numbers the detector remembers of each worker, and its constants that are not the usual ones."""
+        """The size of the detector's marks, and its constants that are not the usual ones."""
         raise NotImplementedError
 
     def look(self, worker: Ints, duration: Floats, clipped: Floats, shapes: Floats) -> tuple[Floats, Mask]:
@@ -82,7 +84,7 @@ class MonitoredMoments(NamedTuple):
         surprisingly short. At an alarm everybody starts anew if the workers that have raised one within 10 rounds are
         more than the ``share`` of the workers with results in this round.
         """
-        constants, shapes = self.constants, learn_shapes(Moments(*self[:3]), WEIGHT)
+        constants, shapes = self.constants, learn_shapes(Moments(*self[:3]), _WEIGHT)
         clip = shapes, constants.least, constants.clip, constants.up, worker, duration
         clipped = _clipped(self.counts, self.totals, *clip)
         marks, alarm = self.look(worker, duration, clipped, shapes)
@@ -116,10 +118,6 @@ class MonitoredMoments(NamedTuple):
         marks = np.where(workers[:, :, None], 0.0, self.marks)
         return self._replace(counts=counts, totals=totals, deviations=deviations, marks=marks)
 
-    def mean(self) -> Floats:
-        """Mean of each worker's clipped times, shape (E, n); NaN where nothing counts."""
-        return mean_times(self.counts, self.totals)
-
     def untried(self) -> Mask:
         """Which workers have never finished a task, or are to be tried again, shape (E, n).
 
@@ -145,13 +143,13 @@ class PageHinkley(MonitoredMoments):
 
     @classmethod
     def own(cls) -> tuple[int, dict[str, float]]:
-        """Two statistics, the tasks since the last alarm, and the frozen mean."""
+        """Marks are the two statistics, the tasks since the last alarm, and the frozen mean."""
         return 4, {"threshold": 48.0}
 
     def look(self, worker: Ints, duration: Floats, clipped: Floats, shapes: Floats) -> tuple[Floats, Mask]:
         """See the class."""
-        constants = self.constants[:5]  # as far as least
-        marks, alarm = _cusum(self.counts, self.totals, self.marks, shapes, *constants, worker, duration)
+        known = self.counts, self.totals, self.marks, shapes, *self.constants[:5]  # as far as least
+        marks, alarm = _cusum(*known, worker, duration)
         return marks, alarm
 
 
@@ -163,8 +161,31 @@ class Cusum(PageHinkley):
 
     @classmethod
     def own(cls) -> tuple[int, dict[str, float]]:
-        """As of ``PageHinkley``; the mean is that of 200 tasks."""
+        """The mean is that of 200 tasks."""
         return 4, {"threshold": 48.0, "frozen": 200.0}
+
+
+class Glr(MonitoredMoments):
+    """The generalised likelihood ratio (GLR) of gamma times: whether two means in turn are likelier than one.
+
+    With t tasks of mean m since the last alarm, of which the first s have mean m_1 and the others m_2,
+
+        max over s of shape (s ln(m / m_1) + (t - s) ln(m / m_2)) >= threshold + 1.5 ln t
+
+    raises an alarm: this is s kl(m_1, m) + (t - s) kl(m_2, m) of Besson and Kaufmann with the kl of gamma times and
+    beta = ln(3 t^1.5 / delta). In a stream, s is the last but one multiple of 2^j up to t, j = 2 to 10, so that 2^j <=
+    t - s < 2^(j + 1), and a single task is no change. The test is made once a round.
+    """
+
+    @classmethod
+    def own(cls) -> tuple[int, dict[str, float]]:
+        """Marks are totals at the last two multiples of each power, and tasks and total; delta is 1e-5."""
+        return 2 * _SCALES + 2, {"threshold": math.log(3e5)}
+
+    def look(self, worker: Ints, duration: Floats, clipped: Floats, shapes: Floats) -> tuple[Floats, Mask]:
+        """See the class."""
+        marks, alarm = _glr(self.marks, shapes, self.constants.threshold, self.constants.least, worker, clipped)
+        return marks, alarm
 
 
 @gufunc(
@@ -225,4 +246,43 @@ def _cusum(
             new_marks[i, 0] = max(new_marks[i, 0] + min(z - up[0], _STEP * limit), 0.0)
             new_marks[i, 1] = max(new_marks[i, 1] + min(-z - down[0], _STEP * limit), 0.0)
             if max(new_marks[i, 0], new_marks[i, 1]) >= limit:
+                alarm[i] = True
+
+
+@gufunc(
+    "void(float64[:,:], float64[:], float64[:], float64[:], int64[:], float64[:], float64[:,:], boolean[:])",
+    "(n,k),(n),(),(),(b),(b)->(n,k),(n)",
+)
+def _glr(
+    marks: Floats, shape: Floats, threshold: Floats, least: Floats, worker: Ints, duration: Floats,
+    new_marks: Floats, alarm: Mask,
+) -> None:  # fmt: skip
+    n, k = marks.shape
+    scales, tasks, total = k // 2 - 1, k - 2, k - 1
+    new_marks[:], alarm[:] = marks, False
+    for b in range(len(worker)):
+        i = worker[b]
+        if i >= 0:
+            new_marks[i, tasks] += 1.0
+            new_marks[i, total] += duration[b]
+            t, j = np.int64(new_marks[i, tasks]), 0
+            while j < scales and t & ((1 << (j + _FINEST)) - 1) == 0:
+                new_marks[i, 2 * j] = new_marks[i, 2 * j + 1]
+                new_marks[i, 2 * j + 1] = new_marks[i, total]
+                j += 1
+    for i in range(n):
+        t, whole = np.int64(new_marks[i, tasks]), new_marks[i, total]
+        if t == marks[i, tasks] or t < least[0] or whole <= 0.0:
+            continue
+        limit = (threshold[0] + 1.5 * math.log(t)) / shape[i]
+        for j in range(scales):
+            s = ((t >> (j + _FINEST)) - 1) << (j + _FINEST)
+            if s < 1:
+                break
+            first = new_marks[i, 2 * j]
+            second = whole - first
+            if first <= 0.0 or second <= 0.0:
+                continue
+            mean = whole / t
+            if s * math.log(mean * s / first) + (t - s) * math.log(mean * (t - s) / second) >= limit:
                 alarm[i] = True

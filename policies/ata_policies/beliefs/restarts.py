@@ -6,10 +6,9 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from ata_gym.typing import Floats, Ints
+from ata_gym.typing import Floats, Ints, Mask
 from ata_gym.utils.validation import real
-from ata_policies.beliefs.change_detection.likelihood_ratio import Glr
-from ata_policies.beliefs.change_detection.page_hinkley import Cusum, MonitoredMoments, PageHinkley
+from ata_policies.beliefs.detectors import Cusum, Glr, MonitoredMoments, PageHinkley
 from ata_policies.beliefs.memory import Memory
 
 DETECTORS: dict[str, type[MonitoredMoments]] = {"page-hinkley": PageHinkley, "cusum": Cusum, "glr": Glr}
@@ -20,17 +19,16 @@ _SHARES = {"everybody": 0.0, "many": 1 / 3, "worker": math.inf}  # of workers wh
 class Restarts(Memory):
     """Task times that were seen before a detected change do not count.
 
-    After Liu, Lee and Shroff, AAAI 2018; the test of relative times, the choice of who starts anew, and the refresh are
-    ours. Workers that owe results are left out for 8 to 64 rounds (``Availability``).
+    After Liu, Lee and Shroff, AAAI 2018; the choice of who starts anew, and the refresh are ours. Workers that owe
+    results are left out for 8 to 64 rounds (``Availability``).
 
-    - ``detector``: "page-hinkley", "cusum" or "glr": see ``page_hinkley`` and ``likelihood_ratio`` beside this file.
+    - ``detector``: "page-hinkley", "cusum" or "glr": see ``detectors``.
     - ``restart``: who starts anew at an alarm: the "worker" that raised it; "everybody"; or with "many" that worker
       alone, but everybody once more than a third of the workers with a task have raised one within 10 rounds.
     - ``effective_tasks``: a worker's task counts 1 - 1 / effective_tasks times as much with each later one, so that
       slow changes are followed without an alarm; at least 40, or None: all tasks count alike until an alarm.
     - ``refresh``: every so many rounds, workers without a task for half as many get one, all together; None: never.
-      Without it nobody notices that a worker out of use becomes fast. Each refresh costs about 8 rounds where 42 of 51
-      workers are out of use.
+      Without it nobody notices that a worker out of use becomes fast.
     - ``threshold``: the statistic at which an alarm is raised, above 0; by default the detector's own.
     """
 
@@ -42,6 +40,8 @@ class Restarts(Memory):
 
     nonstationary = True
     availability = True
+    source = "Liu, Lee and Shroff, AAAI 2018"
+    assumes = "workers that change seldom"
     constants = "Page-Hinkley, 48 / shape, drift 0.5 up and 0.25 down; refresh 2000; pause 8 to 64; 200 effective tasks"
 
     def __post_init__(self) -> None:
@@ -60,6 +60,11 @@ class Restarts(Memory):
         given = {"memory": self.effective_tasks, "refresh": self.refresh, "threshold": self.threshold}
         chosen = {name: float(value) for name, value in given.items() if value is not None}
         return DETECTORS[self.detector].empty(rows, n, share=_SHARES[self.restart], **chosen)
+
+    def recall(self, belief: MonitoredMoments) -> tuple[MonitoredMoments, Mask]:
+        """What counts, without what is known of workers that are to be tried again."""
+        untried = belief.untried()
+        return belief.forgetting(untried), untried
 
     def rounds(self, belief: MonitoredMoments, round: Ints) -> Floats:
         """The rounds since everybody started anew, shape (E,)."""

@@ -57,13 +57,12 @@ def _outcome(process: subprocess.Popen[bytes], end: float) -> dict[str, Any]:
 Report = Callable[[str, Any], None]
 
 
-def imports(report: Report, *modules: str) -> None:
-    """Import modules, and report the first line of the error of each, or an empty text."""
+def _imports(report: Report, *modules: str) -> None:
     for module in modules:
         report(module, _error_of(import_module, module))
 
 
-def torch_facts(report: Report) -> None:
+def _torch(report: Report) -> None:
     """Report how torch was built, the driver, and whether each CUDA device computes right."""
     import torch  # noqa: PLC0415
     from torch import distributed as dist  # noqa: PLC0415
@@ -79,14 +78,13 @@ def torch_facts(report: Report) -> None:
     if torch.version.cuda:
         report("start", _error_of(torch.cuda.init))
     for index in range(torch.cuda.device_count()):
-        ones = torch.ones(64, 64)
-        name = f"cuda:{index}"
+        name, ones = f"cuda:{index}", torch.ones(64, 64)
         report(name, _error_of(lambda name=name, ones=ones: _equal((ones.to(name) @ ones.to(name)).sum(), 64.0**3)))
         memory = torch.cuda.get_device_properties(index).total_memory
         report(f"{name} is", f"{torch.cuda.get_device_name(index)}, {memory / 2**30:.1f} GiB")
 
 
-def all_reduce(report: Report, backend: str, rank: str, rendezvous: str) -> None:
+def _all_reduce(report: Report, backend: str, rank: str, rendezvous: str) -> None:
     """Add the numbers of two processes, and report the error."""
     import torch  # noqa: PLC0415
     from torch import distributed as dist  # noqa: PLC0415
@@ -105,7 +103,7 @@ def all_reduce(report: Report, backend: str, rank: str, rendezvous: str) -> None
     report("sum", _error_of(add))
 
 
-def ray_start(report: Report) -> None:
+def _ray_start(report: Report) -> None:
     """Start a cluster with one processor, run a task, and report the address on which it listens."""
     from ata_gym.cluster import connect_ray  # noqa: PLC0415
 
@@ -116,7 +114,7 @@ def ray_start(report: Report) -> None:
     ray.shutdown()
 
 
-def ray_nodes(report: Report, address: str, seconds: str) -> None:
+def _ray_nodes(report: Report, address: str, seconds: str) -> None:
     """Join a running cluster, and report the resources and versions of each node."""
     from ata_gym.cluster import connect_ray  # noqa: PLC0415
 
@@ -154,16 +152,16 @@ def _error_of(function: Callable[..., object], *arguments: Any) -> str:
     return ""
 
 
-TRIALS: dict[str, Callable[..., None]] = {
-    "imports": imports,
-    "torch": torch_facts,
-    "all-reduce": all_reduce,
-    "ray-start": ray_start,
-    "ray-nodes": ray_nodes,
+_TRIALS: dict[str, Callable[..., None]] = {
+    "imports": _imports,
+    "torch": _torch,
+    "all-reduce": _all_reduce,
+    "ray-start": _ray_start,
+    "ray-nodes": _ray_nodes,
 }
 
 
-def main(trial: str, *arguments: str) -> None:
+def _main(trial: str, *arguments: str) -> None:
     """Run a trial; only its reports are written to stdout, whatever the packages print."""
     reports = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
@@ -171,9 +169,9 @@ def main(trial: str, *arguments: str) -> None:
     def report(name: str, value: Any) -> None:
         print(json.dumps([name, value]), file=reports, flush=True)
 
-    if fault := _error_of(TRIALS[trial], report, *arguments):
+    if fault := _error_of(_TRIALS[trial], report, *arguments):
         report("fault", fault)
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    _main(*sys.argv[1:])
