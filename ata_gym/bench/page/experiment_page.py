@@ -17,11 +17,12 @@ from ata_gym.bench.experiment.store import Folder, finished, read_frame, read_js
 from ata_gym.bench.page import figures
 from ata_gym.bench.page.note import Note, competitors, finished_policies
 from ata_gym.bench.page.render import NAME, write
-from ata_gym.bench.page.sections import Cell, Chart, Column, Page, Player, Running, Tables, TableView, View
+from ata_gym.bench.page.sections import Chart, Column, Page, Player, Running, Tables, TableView, View
 from ata_gym.bench.report.headline import NOUNS, headline, leaders
 from ata_gym.bench.report.plots import known
 from ata_gym.bench.report.statistics import BASELINES, ends, summarise
 from ata_gym.bench.report.summary_tables import TITLES, band, over_seeds, summary_cells
+from ata_gym.bench.report.table import Cell
 from ata_gym.typing import Floats
 
 EVERY = 5.0  # seconds between two pages

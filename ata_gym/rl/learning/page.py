@@ -11,9 +11,10 @@ import polars as pl
 from ata_gym.bench.experiment.store import Folder, finished, read_frame
 from ata_gym.bench.page.experiment_page import facts, front_chart, origin, spread
 from ata_gym.bench.page.note import Note, about_experiment
-from ata_gym.bench.page.sections import Cell, Chart, Column, Page, Player, Tables, TableView, View
+from ata_gym.bench.page.sections import Chart, Column, Page, Player, Tables, TableView, View
 from ata_gym.bench.report.headline import NOUNS
 from ata_gym.bench.report.summary_tables import over_seeds
+from ata_gym.bench.report.table import Cell
 from ata_gym.rl.learning.experiment import AGENT, END, START, UNIFORM, Learning, names_in, ratios, values
 from ata_gym.rl.learning.report import compared, comparison, lead
 from ata_gym.utils.card import Card

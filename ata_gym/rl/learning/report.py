@@ -8,14 +8,13 @@ from pathlib import Path
 import polars as pl
 
 from ata_gym.bench.experiment.experiment import plural
-from ata_gym.bench.page.sections import Cell
 from ata_gym.bench.report import style
 from ata_gym.bench.report.headline import NOUNS, ONE_SEED, SAID, beside, in_brackets, more_or_less
 from ata_gym.bench.report.plots import legend
 from ata_gym.bench.report.report import Report, write
 from ata_gym.bench.report.statistics import Estimate, estimates
 from ata_gym.bench.report.summary_tables import show
-from ata_gym.bench.report.table import LEFT, Table, markdown, right
+from ata_gym.bench.report.table import LEFT, Cell, Table, markdown, right
 from ata_gym.rl.learning.experiment import (
     AGENT,
     END,

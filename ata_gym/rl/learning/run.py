@@ -9,9 +9,10 @@ from io import BytesIO
 from pathlib import Path
 from typing import NamedTuple
 
+import ata_gym.rl.needs_sb3  # noqa: F401 - before what needs torch
+
 import polars as pl
 
-import ata_gym.rl.sb3  # noqa: F401 - before what needs torch
 from ata_gym.bench.experiment.experiment import Experiment
 from ata_gym.bench.experiment.jobs import USUAL, Effort
 from ata_gym.bench.experiment.provenance import Provenance, merged, provenance, provenance_of

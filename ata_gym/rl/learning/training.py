@@ -8,6 +8,8 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+import ata_gym.rl.needs_sb3  # noqa: F401 - before what needs torch
+
 import numpy as np
 import polars as pl
 import torch
@@ -15,7 +17,6 @@ from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import configure
 
-import ata_gym.rl.sb3  # noqa: F401 - before what needs torch
 from ata_gym.bench.experiment.provenance import Provenance
 from ata_gym.bench.experiment.store import Folder, begin, discard, write_frame
 from ata_gym.rl.learning.experiment import END, START, Learning, play, ratios
