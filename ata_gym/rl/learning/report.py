@@ -20,18 +20,8 @@ from ata_gym.bench.report.report import Report, write
 from ata_gym.bench.report.statistics import Estimate, estimates
 from ata_gym.bench.report.summary_tables import over_seeds, show
 from ata_gym.bench.report.table import LEFT, Cell, Table, markdown, right
-from ata_gym.rl.learning.experiment import (
-    AGENT,
-    END,
-    PUBLISHED,
-    START,
-    UNIFORM,
-    Learned,
-    Learning,
-    names_in,
-    ratios,
-    values,
-)
+from ata_gym.rl.learning import experiment
+from ata_gym.rl.learning.experiment import AGENT, END, START, UNIFORM, Learned, Learning, names_in, ratios, values
 from ata_gym.utils.card import Card
 
 
@@ -95,7 +85,8 @@ def lead(env: str, test: pl.DataFrame, curve: pl.DataFrame, roles: Mapping[str, 
     """The agent that is kept, those at the start and at the end, and the ratio of these, by cost on the test seeds."""
     costs = {"cost": {name: values(test, name, "cost") for name in names_in(test)}}
     steps, seeds = steps_of(curve), len(costs["cost"][AGENT])
-    words = {roles["uniform"]: SAID["uta"], **({PUBLISHED: SAID[PUBLISHED]} if env == "allocation" else {})}
+    published = {experiment.PUBLISHED: SAID[experiment.PUBLISHED]}
+    words = {roles["uniform"]: SAID["uta"], **(published if env == "allocation" else {})}
     words |= {name: f"{name}, the {role}" for role, name in roles.items() if role != "uniform"}
     kept = f"after {steps[AGENT]:,} of {steps[END]:,} steps" if steps[AGENT] else "before training, after 0 steps"
     many = f", the best of {len(curve)} evaluations on the validation seeds" if len(curve) > 1 else ""
