@@ -61,7 +61,7 @@ def measure(
     envs = experiment.make_envs("ata_gym/TaskAllocation-v0")
     seen = record_speeds(envs, experiment.rounds, experiment.seed)
     envs.close()
-    found = prediction_errors(seen.speed, predictors, seen.signal, skip, experiment.seed, progress)
+    found = prediction_errors(seen, predictors, skip, experiment.seed, progress)
     rows = [
         (name, quantity, Estimate.of(sample))
         for name, errors in found.items()

@@ -14,11 +14,8 @@ def scenario_card(scenario: Scenario) -> Card:
     """The card of a scenario with or without a name.
 
     >>> from ata_gym.scenarios import scenario
-    >>> card = scenario_card(scenario("five-workers"))
-    >>> card.facts["workers"]
+    >>> scenario_card(scenario("five-workers")).facts["workers"]
     '5: exponential, mean times 2 to 12'
-    >>> card.facts["slowest / fastest"]
-    '6 by mean time'
     """
     pool, mean = scenario.pool, scenario.pool.mean()
     with np.errstate(divide="ignore", invalid="ignore"):  # recorded times may be 0
@@ -42,19 +39,13 @@ def scenario_card(scenario: Scenario) -> Card:
 
 
 def workers(scenario: Scenario) -> str:
-    """How many workers there are; where they are drawn anew, the fewest and the most.
-
-    >>> from ata_gym.scenarios import scenario
-    >>> workers(scenario("drawn-3-to-16-v1"))
-    '3-16'
-    """
+    """How many workers there are; where they are drawn anew, the fewest and the most, such as 3-16."""
     n = scenario.pool.n
     fewest = scenario.drawn.fewest if scenario.drawn else n
     return str(n) if fewest == n else f"{fewest}-{n}"
 
 
 def _change(change: Change) -> str:
-    """A change as its name with its settings."""
     if isinstance(change, Redraw):
         return "Redraw, workers drawn anew" + f", then one of {len(change.among)} kinds of change" * bool(change.among)
     return str(change)

@@ -47,8 +47,6 @@ class Within:
     nan: bool = False  # whether the numbers may be NaN
     totals: Callable[[Size], Sequence[int]] | None = None
     """The allowed sums along the last axis; a worker that joins has 0."""
-    together: bool = False
-    """Whether the entries of workers only make sense together, so that one entry cannot come from another array."""
 
     def check(self, name: str, array: NDArray[Any], size: Size) -> None:
         """Raise ValueError, which says what is wrong, for an array of this name that is outside the range."""
@@ -93,11 +91,11 @@ Wholes: TypeAlias = Annotated[Ints, Within()]  # whole numbers of at least 0
 Flags: TypeAlias = Annotated[Bits, Within(0, 1)]  # 0 or 1
 Tasks: TypeAlias = Annotated[Ints, Within(0, all_tasks)]
 """Tasks of workers in a round."""
-Allocations: TypeAlias = Annotated[Ints, Within(0, all_tasks, totals=lambda size: (0, size.budget), together=True)]
+Allocations: TypeAlias = Annotated[Ints, Within(0, all_tasks, totals=lambda size: (0, size.budget))]
 """Allocations of exactly B tasks, (..., n); 0 where there is none yet."""
 Whose: TypeAlias = Annotated[Ints, Within(-1, last_worker)]
 """The worker to which something belongs, from 0 to n - 1; -1 stands for none."""
-Order: TypeAlias = Annotated[Ints, Within(0, last_worker, together=True)]  # workers in an order
+Order: TypeAlias = Annotated[Ints, Within(0, last_worker)]  # workers in an order
 
 
 def declared(tree: Any, name: str = "") -> Iterator[tuple[str, Any, Within | None]]:

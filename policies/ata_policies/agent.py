@@ -10,9 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ata_gym.envs.interface.actions import all_or, pick_idle, start_mask
-from ata_gym.envs.interface.interface import flat
 from ata_gym.envs.interface.shares import SCALE, checked_reals, race_of_shares, tasks_of_shares
-from ata_gym.envs.interface.worker_features import RoundFeatures, WorkerMemory, features_of, present_in
+from ata_gym.envs.interface.worker_features import RoundFeatures, WorkerMemory, features_of, flat, present_in
 from ata_gym.typing import Floats, Ints
 from ata_policies.observations import Observation
 from ata_policies.policy import DispatchPolicy, Policy, Setting, State
@@ -33,33 +32,20 @@ def from_agent(
     any_size: bool = False,
     masked: bool = False,
 ) -> type[Policy]:
-    """A class of policies that play as an agent does that was trained in ``env``.
+    """A class of policies that play as an agent does that was trained in ``env``, without its own randomness.
 
     Put the class into a module of your own, and name it ``package.module:Class`` in ``ata-gym bench`` and
-    ``ata-gym leaderboard``. The agent acts without its own randomness (``deterministic=True``).
+    ``ata-gym leaderboard``. ValueError if the env is not one of this project, or shows the feedback itself.
 
-    Parameters
-    ----------
-    agent
-        An object with ``predict(observation, deterministic=True)``, as agents of Stable-Baselines3 have, or a function
-        from a batch of observations, (E, ...) float32, to actions, (E, ...), such as a torch module behind
-        ``torch.no_grad``.
-    env
-        An env like the one of the training, with ``observation="workers"`` or ``"flat"``. Its id, its forms of
-        observations and actions, n and B count.
-    any_size
-        Whether the agent plays any n and B, as one with ``WorkersNet`` does. By default n and B are those of ``env``,
-        and another setting raises ValueError.
-    masked
-        Whether ``predict`` takes ``action_masks``, as agents of sb3-contrib do.
+    - ``agent``: an object with ``predict(observation, deterministic=True)``, as agents of Stable-Baselines3 have, or a
+      function from a batch of observations, (E, ...) float32, to actions, (E, ...), such as a torch module behind
+      ``torch.no_grad``.
+    - ``env``: an env like that of the training, with ``observation="workers"`` or ``"flat"``. Its id, its forms of
+      observations and actions, n and B count.
+    - ``any_size``: whether the agent plays any n and B, as one with ``WorkersNet`` does. By default they are those of
+      ``env``, and another setting raises ValueError.
+    - ``masked``: whether ``predict`` takes ``action_masks``, as agents of sb3-contrib do.
 
-    Raises
-    ------
-    ValueError
-        If the env is not one of this project, or shows the feedback itself.
-
-    Examples
-    --------
     >>> import ata_gym
     >>> env = gym.make("ata_gym/TaskAllocation-v0", observation="workers", action="shares")
     >>> class Fastest(from_agent(lambda workers: -workers[..., 1], env)):
@@ -79,25 +65,23 @@ def from_agent(
         "__module__": __name__,
         "env_id": env_id,
         "only_size": size,
-        "agent": _Answers(agent, masked),
+        "agent": staticmethod(_answers(agent, masked)),
         "form": (observation, action),
     }
     return type("AgentPolicy", (_AgentPolicy, contract), members)
 
 
-class _Answers:
+def _answers(agent: Any, masked: bool) -> Callable[..., NDArray[Any]]:
     """An agent, whatever it is, as a function from observations and masks to actions."""
+    if not hasattr(agent, "predict"):
+        return lambda observation, mask=None: np.asarray(agent(observation))  # noqa: ARG005
 
-    def __init__(self, agent: Any, masked: bool) -> None:
-        self._agent, self._masked = agent, masked
-
-    def __call__(self, observation: NDArray[np.float32], mask: NDArray[np.bool_] | None = None) -> NDArray[Any]:
-        predict = getattr(self._agent, "predict", None)
-        if predict is None:
-            return np.asarray(self._agent(observation))
-        masks = {"action_masks": mask} if self._masked and mask is not None else {}
-        actions = predict(observation, deterministic=True, **masks)
+    def predicted(observation: NDArray[np.float32], mask: NDArray[np.bool_] | None = None) -> NDArray[Any]:
+        masks = {"action_masks": mask} if masked and mask is not None else {}
+        actions = agent.predict(observation, deterministic=True, **masks)
         return np.asarray(actions[0] if isinstance(actions, tuple) else actions)
+
+    return predicted
 
 
 class _AgentPolicy(Policy):
@@ -109,16 +93,16 @@ class _AgentPolicy(Policy):
     priced = True
     nonstationary = True
     belief = WorkerMemory
-    agent: _Answers
+    agent: Callable[..., NDArray[Any]]
     form: tuple[str, str]
 
     def act(self, state: State, seen: Observation) -> tuple[Ints, State]:
         """Ask the agent, once or for one worker after the other."""
-        read = {"shares": self._shares, "assign": self._assign, "start": self._start}.get(self.form[1], self._own)
+        read = {"shares": self._shares, "assign": self._assign, "start": self._start}.get(self.form[1], self._whole)
         action = read(state, seen)
         return action, state._replace(belief=state.belief.asked(action))
 
-    def _own(self, state: State, seen: Observation) -> Ints:
+    def _whole(self, state: State, seen: Observation) -> Ints:
         return self.agent(self._observed(state, seen)).astype(np.int64)
 
     def _shares(self, state: State, seen: Observation) -> Ints:

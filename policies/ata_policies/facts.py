@@ -24,7 +24,3 @@ class Described:
     def documentation(cls) -> str:
         """The class's docstring, without indentation."""
         return inspect.getdoc(cls) or ""
-
-
-FACTS = ("source", "constants", "knows", "assumes", "nonstationary")
-"""The names of the facts that ``Described`` declares."""

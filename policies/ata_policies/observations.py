@@ -16,8 +16,6 @@ from ata_gym.utils.validation import short
 
 Observation = dict[str, NDArray[Any]]
 
-_ROUND_FIELDS = 3  # fields of an observation whose steps are rounds
-
 LONGEST = 1e300  # longer times count as this one, so that their sums stay finite
 
 
@@ -49,12 +47,11 @@ def checked_observation(observation: Observation, n: int, budget: int, env_id: s
     for name, width, dtype, _ in fields:
         try:
             given = np.asarray(observation[name])
-        except KeyError:
+        except (KeyError, TypeError, ValueError, IndexError) as error:
             wanted = ", ".join(one.name for one in fields)
-            raise ValueError(f"the observation lacks {name}; the env of {env_id} gives {wanted}") from None
-        except (TypeError, ValueError, IndexError) as error:
-            wanted = ", ".join(one.name for one in fields)
-            raise ValueError(f"an observation is a dict of arrays with the keys {wanted}: {error}") from None
+            lacking = f"the observation lacks {name}; the env of {env_id} gives {wanted}"
+            other = f"an observation is a dict of arrays with the keys {wanted}: {error}"
+            raise ValueError(lacking if isinstance(error, KeyError) else other) from None
         if name == "worker":
             leading = given.shape[:-1]
             if len(leading) > 1:
@@ -72,7 +69,7 @@ def checked_observation(observation: Observation, n: int, budget: int, env_id: s
         seen |= {name: field if leading else field[None] for name, field in more.items()}
     with np.errstate(invalid="ignore"):  # comparisons with NaN
         faulty = np.count_nonzero(_faults(seen["worker"], seen["duration"], seen["elapsed"]))
-        if len(fields) > _ROUND_FIELDS:
+        if len(fields) > 3:  # in dispatch
             round_state = seen["missing"], seen["started"], seen["running"], seen["age"]
             faulty += np.count_nonzero(_dispatch_faults(*round_state, budget))
         if faulty:
@@ -93,16 +90,12 @@ def _fields(n: int, budget: int, env_id: str) -> tuple[_Field, ...]:
         _Field("worker", results, integers, n - 1),
         _Field("duration", results, floats, np.inf),
         _Field("elapsed", n, floats, np.inf),
-    )
-    if not dispatch:
-        return fields
-    return (
-        *fields,
         _Field("missing", 1, integers, budget),
         _Field("started", n, integers, budget),
         _Field("running", n, np.dtype(np.int8), 1),
         _Field("age", n, floats, np.inf),
     )
+    return fields if dispatch else fields[:3]
 
 
 def _converted(name: str, field: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
@@ -115,11 +108,7 @@ def _converted(name: str, field: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[
 
 
 class Door:
-    """The check of the states that a policy is given.
-
-    - ``first``: the policy's first state of one row, which shows the form of all.
-    - ``size``, ``policy``: the policy's workers and budget, and its name.
-    """
+    """The check of the states that a policy of this name and size is given; its ``first`` state shows their form."""
 
     last: Any = None  # the state that the policy returned last, which is not checked again; a copy or a pickle has none
 
@@ -130,11 +119,7 @@ class Door:
         return Door, (self.first, self.size, self.policy)
 
     def check(self, state: Any, rows: int) -> None:
-        """ValueError unless the state is one of the policy.
-
-        It must have this many rows, the same types of tuples and arrays as the policy's own states, and only numbers
-        that its fields allow (see ``ata_gym.utils.ranges``).
-        """
+        """ValueError unless it has so many rows, the first state's form, and only numbers that its fields allow."""
         if np.shape(state.round) != (rows,) or np.shape(state.key) != (rows,):
             raise ValueError(f"the state is that of {np.size(state.round)} rows, and the observation has {rows}")
         if _form(state) != _form(self.first):

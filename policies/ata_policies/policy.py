@@ -31,26 +31,18 @@ _OWN_RANDOMNESS = 1  # the stream of keys for policies; the task times have anot
 class Setting(NamedTuple):
     """The part of a scenario that a policy may know before it starts."""
 
-    n: int
-    """Workers."""
-    budget: int
-    """Results B that a round needs."""
-    price: float = 0.0
-    """What one unit of worker time costs in units of runtime."""
+    n: int  # workers
+    budget: int  # results B that a round needs
+    price: float = 0.0  # what one unit of worker time costs in units of runtime
     pool: Pool | None = None
     """The distributions of the task times: for oracles, and for the psi1 norms where none were published.
 
     Where workers are drawn anew, these are the distributions that they are drawn from, each of mean 1.
     """
-    published: Published = Published()
-    """The hyperparameters of ATA and ATA-Empirical that were published for the scenario."""
-    horizon: int | None = None
-    """Rounds in an episode, where that is known: the rounds that are left bound the worth of trying a worker."""
+    published: Published = Published()  # the hyperparameters of ATA and ATA-Empirical published for the scenario
+    horizon: int | None = None  # rounds in an episode, where that is known
     drawn: PoolDistribution | None = None
-    """How workers are drawn anew, from the distributions of ``pool``, which may be more or fewer than n.
-
-    None where the workers are those of ``pool``.
-    """
+    """How workers are drawn anew, from the distributions of ``pool``; None where the workers are those of ``pool``."""
 
     @classmethod
     def of(cls, env: gym.Env[Any, Any] | gym.vector.VectorEnv[Any, Any, Any]) -> Setting:
@@ -77,16 +69,11 @@ class Setting(NamedTuple):
 class State(NamedTuple):
     """What a policy carries from round to round: E rows of belief, plan, and of its own randomness."""
 
-    belief: Any
-    """What was learned, a ``Belief`` of the type that the policy names: by default ``Totals``."""
-    plan: Any
-    """What was computed from the belief and is kept for some rounds: a named tuple of arrays, or an empty tuple."""
-    round: Wholes
-    """(E,) the current round, from 1 on."""
-    episode: Wholes
-    """(E,) episodes begun before; with the round, the counter of the row's own randomness."""
-    key: Keys
-    """(E,) the key of the row's own randomness."""
+    belief: Any  # what was learned, a ``Belief`` of the type that the policy names
+    plan: Any  # what was computed from it and is kept for some rounds: a named tuple of arrays, or an empty tuple
+    round: Wholes  # (E,) the current round, from 1 on
+    episode: Wholes  # (E,) episodes begun before; with the round, the counter of the row's own randomness
+    key: Keys  # (E,) the key of the row's own randomness
 
     def round_keys(self) -> Keys:
         """A fresh key for the randomness of each row's round, shape (E,)."""
@@ -104,20 +91,13 @@ class Policy(Described, ABC):
     ``seed + e``, so it does not depend on its batch.
     """
 
-    env_id: ClassVar[str] = "ata_gym/TaskAllocation-v0"
-    """The env that the policy plays."""
-    learns: ClassVar[bool] = True
-    """Whether it learns; those that do not are baselines."""
-    priced: ClassVar[bool] = False
-    """Whether its actions depend on the price of worker time."""
-    belief: ClassVar[type[InitialBelief]] = Totals
-    """What it remembers; where that is a ``BeliefOfMeans``, ``explain`` shows what it says."""
-    availability: bool | None = None
-    """Whether workers that owe results are left out; None if the policy has no such hyperparameter."""
-    only_size: ClassVar[tuple[int, int] | None] = None
-    """The workers n and the budget B that it was made for; None: any."""
-    privileged: ClassVar[bool] = False
-    """Whether ``predict`` needs the conditions of the coming round: for oracles only."""
+    env_id: ClassVar[str] = "ata_gym/TaskAllocation-v0"  # the env that it plays
+    learns: ClassVar[bool] = True  # whether it learns; those that do not are baselines
+    priced: ClassVar[bool] = False  # whether its actions depend on the price of worker time
+    belief: ClassVar[type[InitialBelief]] = Totals  # what it remembers; ``explain`` shows a ``BeliefOfMeans``
+    availability: bool | None = None  # whether workers that owe results are left out; None: no such hyperparameter
+    only_size: ClassVar[tuple[int, int] | None] = None  # the n and B that it was made for; None: any
+    privileged: ClassVar[bool] = False  # whether ``predict`` needs the conditions of the coming round: for oracles
 
     def __init__(self, setting: Setting, *, seed: int = 0) -> None:
         if self.only_size not in (None, (setting.n, setting.budget)):
@@ -138,23 +118,14 @@ class Policy(Described, ABC):
     ) -> tuple[Ints, State]:
         """Choose the next action, in the manner of Stable-Baselines3.
 
-        Parameters
-        ----------
-        observation
-            The feedback of the last step, of one env or of a batch of E rows.
-        state
-            What the last call returned; None to start.
-        episode_start
-            (E,) rows whose episode has just begun and whose belief starts anew; a row without feedback does so anyway.
-        deterministic
-            Ignored: a policy's own randomness is part of its rule.
-        privileged
-            What only oracles may see: ``env.unwrapped.conditions()``. Other policies never look at it.
+        The action has shape (n,) or (E, n). ValueError if the observation is not one of this setting, the state is not
+        one of this policy with as many rows, or privileged information is missing.
 
-        Returns
-        -------
-        The action, shape (n,) or (E, n), and the new state. ValueError if the observation is not one of this setting,
-        the state is not one of this policy with as many rows, or privileged information is missing.
+        - ``observation``: the feedback of the last step, of one env or of a batch of E rows.
+        - ``state``: what the last call returned; None to start.
+        - ``episode_start``: (E,) rows whose episode has just begun; a row without feedback starts anew anyway.
+        - ``deterministic``: ignored, since a policy's own randomness is part of its rule.
+        - ``privileged``: what only oracles may see, ``env.unwrapped.conditions()``.
         """
         seen = checked_observation(observation, self.setting.n, self.setting.budget, self.env_id)
         anew = seen["worker"][:, 0] < 0
@@ -184,16 +155,11 @@ class Policy(Described, ABC):
         return action if np.ndim(observation["worker"]) > 1 else action[0], state
 
     def check_state(self, state: State, rows: int) -> None:
-        """ValueError unless the state is one of this policy with so many rows.
-
-        ``predict`` checks every state except the one that it returned last.
-        """
+        """ValueError unless the state is one of this policy; ``predict`` does not check the one it returned last."""
         self._door.check(state, rows)
 
     def explain(self, state: State, row: int = 0) -> Explanation:
-        """Explain the last decision in a row: the round, the plan, and what is believed of each worker.
-
-        The state is the one that ``predict`` returned with the decision. ValueError if there is no such row.
+        """Explain the decision in a row with which ``predict`` returned the state; ValueError without such a row.
 
         >>> import gymnasium, ata_gym, ata_policies
         >>> from ata_gym.pools import deterministic
@@ -249,8 +215,7 @@ class Policy(Described, ABC):
     def note_absences(self, state: State, absent: Mask, back: Mask) -> State:
         """The state after a loop reports which workers are ``absent``, and which have just come ``back``, (n,) each.
 
-        If the plan has an ``availability``, absent workers owe results then, and those that are back are probed. By
-        default nothing else changes.
+        In an ``availability`` of the plan absent workers owe results then, and those that are back are probed.
         """
         watched = _watched(state)
         if watched is None:

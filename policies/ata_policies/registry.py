@@ -29,7 +29,8 @@ DEFAULTS: Mapping[str, str] = MappingProxyType(
 )
 """The policy that ``make("default", env)`` makes, by the id of the env."""
 
-PolicyMaker = type[Policy] | Preset  # a class or a preset, which makes a policy for a setting, and describes it
+PolicyMaker = type[Policy] | Preset  # what makes a policy for a setting, and describes it
+Env = gym.Env[Any, Any] | gym.vector.VectorEnv[Any, Any, Any]
 
 
 class Given(NamedTuple):
@@ -63,29 +64,25 @@ def source_given(name: str) -> str | None:
 
 
 def names() -> tuple[str, ...]:
-    """The names of all presets and installed policies.
-
-    >>> "ata" in names()
-    True
-    """
+    """The names of all presets and installed policies."""
     return tuple(sorted({*PRESETS, *(point.name for point in entry_points(group=GROUP))}))
 
 
 def default_name(env_id: str) -> str:
     """The name of the policy to use for an env unless there is a reason for another; ValueError if there is none.
 
-    >>> default_name("ata_gym/TaskRace-v0") in names()
-    True
+    >>> default_name("ata_gym/TaskRace-v0")
+    'race'
     """
     if env_id not in DEFAULTS:
         raise ValueError(f"no default policy is named for {env_id}, only for {' and '.join(DEFAULTS)}")
     return DEFAULTS[env_id]
 
 
-def explain_default(env: gym.Env[Any, Any] | gym.vector.VectorEnv[Any, Any, Any]) -> str:
+def explain_default(env: Env) -> str:
     """Which policy ``make("default", env)`` makes, and why, in a line; ValueError if there is none for the env.
 
-    >>> import gymnasium as gym, ata_gym
+    >>> import ata_gym
     >>> explain_default(gym.make("ata_gym/TaskRace-v0", scenario="icml2025-regret"))[:80]
     'default: race plays ata_gym/TaskRace-v0 with 20 workers, B = 5 and price 0: it c'
     """
@@ -100,13 +97,10 @@ def explain_default(env: gym.Env[Any, Any] | gym.vector.VectorEnv[Any, Any, Any]
 def parse(name: str) -> tuple[str, dict[str, Any]]:
     """Split ``name:key=value:...`` into the name and its hyperparameters; a value is a literal of Python, or text.
 
-    nan and inf are numbers, too. A shell needs no quotes around such a name, and names can be separated by commas.
-    ValueError if a hyperparameter is no ``key=value``, or is given twice.
+    nan and inf are numbers, too. ValueError if a hyperparameter is no ``key=value``, or is given twice.
 
-    >>> parse("ata:alpha=inf")
-    ('ata', {'alpha': inf})
-    >>> parse("ata:alpha=0.5"), parse("package.module:Class:file=prior.npz:size=4"), parse("package.module:Class")
-    (('ata', {'alpha': 0.5}), ('package.module:Class', {'file': 'prior.npz', 'size': 4}), ('package.module:Class', {}))
+    >>> parse("ata:alpha=inf"), parse("package.module:Class:file=prior.npz:size=4"), parse("package.module:Class")
+    (('ata', {'alpha': inf}), ('package.module:Class', {'file': 'prior.npz', 'size': 4}), ('package.module:Class', {}))
     """
     if not isinstance(name, str):
         raise ValueError(f'a policy is named by a text such as "ata" or "ata:alpha=0.5", not by {name!r}')  # noqa: TRY004
@@ -158,33 +152,19 @@ def load(name: str) -> PolicyMaker:
     return found
 
 
-def make(
-    name: str,
-    env: gym.Env[Any, Any] | gym.vector.VectorEnv[Any, Any, Any],
-    seed: int = 0,
-    **hyperparameters: Any,
-) -> Policy:
+def make(name: str, env: Env, seed: int = 0, **hyperparameters: Any) -> Policy:
     """Make the policy of that name for a single or a vector env.
 
     ValueError if there is no such policy or hyperparameter, a needed one cannot be found, or the policy plays another
     env, or the env with other observations or actions.
 
-    Parameters
-    ----------
-    name
-        A registered name (see ``names``), ``package.module:Class``, or "default". Hyperparameters may follow (see
-        ``parse``). The logger "ata_policies" says at level INFO which policy the default is, and why (see
-        ``explain_default``).
-    env
-        The env, from which the number of workers, the budget, the price, the pool, and published numbers are taken.
-    seed
-        The seed of the policy's own randomness; row e of a vector env has that of ``seed + e``.
-    hyperparameters
-        Those of the policy, such as ``alpha`` of ATA; of a composed policy also ``memory``, ``estimate`` and ``rule``.
+    - ``name``: one of ``names``, ``package.module:Class``, or "default", with hyperparameters (see ``parse``). The
+      logger "ata_policies" says at level INFO which policy the default is, and why (see ``explain_default``).
+    - ``env``: tells the number of workers, the budget, the price, the pool, and published numbers.
+    - ``seed``: that of the policy's own randomness; row e of a vector env has that of ``seed + e``.
+    - ``hyperparameters``: such as ``alpha`` of ATA; of a composed policy also ``memory``, ``estimate`` and ``rule``.
 
-    Examples
-    --------
-    >>> import gymnasium as gym, ata_gym
+    >>> import ata_gym
     >>> env = gym.make("ata_gym/TaskAllocation-v0", scenario="icml2025-regret")
     >>> observation, _ = env.reset(seed=0)
     >>> policy = make("thompson", env, memory="restarting", rule="beta")
@@ -210,14 +190,14 @@ def make_for(name: str, setting: Setting, env_id: str, seed: int = 0, **hyperpar
     if name == "default":
         name = default_name(env_id)
     policy = load(name)
-    _check_plays(policy, env_id)
+    check_plays(policy, env_id)
     try:
         return policy(setting, seed=seed, **{**named, **hyperparameters})
     except TypeError as error:
         raise ValueError(f"policy {name!r} does not take these hyperparameters: {error}") from error
 
 
-def _check_own_actions(env: gym.Env[Any, Any] | gym.vector.VectorEnv[Any, Any, Any], env_id: str) -> None:
+def _check_own_actions(env: Env, env_id: str) -> None:
     """ValueError unless the env takes the actions and shows the feedback that policies of the zoo know."""
     bare: Any = env.unwrapped
     action = getattr(env, "single_action_space", env.action_space)
@@ -229,22 +209,14 @@ def _check_own_actions(env: gym.Env[Any, Any] | gym.vector.VectorEnv[Any, Any, A
         )
 
 
-def check_env_id(policy: PolicyMaker, env: gym.Env[Any, Any] | gym.vector.VectorEnv[Any, Any, Any]) -> None:
-    """Raise ValueError unless the policy plays such an env."""
-    _check_plays(policy, id_of(env))
-
-
-def _check_plays(policy: PolicyMaker, env_id: str) -> None:
+def check_plays(policy: PolicyMaker, env_id: str) -> None:
+    """Raise ValueError unless the policy plays the env of this id."""
     if policy.env_id != env_id:
         raise ValueError(f"{policy.__name__} plays {policy.env_id}, and this env is {env_id}")
 
 
 def env_ids() -> tuple[str, ...]:
-    """The ids of the envs that policies play: those with the env's own observations and actions.
-
-    >>> env_ids()
-    ('ata_gym/TaskAllocation-v0', 'ata_gym/TaskRace-v0', 'ata_gym/TaskDispatch-v0')
-    """
+    """The ids of the envs that policies play: those with the env's own observations and actions."""
     return tuple(env_id for env_id, spec in gym.registry.items() if spec.namespace == "ata_gym" and not spec.kwargs)
 
 
@@ -262,12 +234,10 @@ def ids_by_name() -> dict[str, str]:
     return {short_name(env_id): env_id for env_id in env_ids()}
 
 
-def id_of(env: gym.Env[Any, Any] | gym.vector.VectorEnv[Any, Any, Any]) -> str:
-    """The id, among those of this project, of a single or a vector env, however it was made and wrapped.
+def id_of(env: Env) -> str:
+    """The id of a single or a vector env, however it was made and wrapped; ValueError if it is of another project.
 
-    ValueError if it is another env.
-
-    >>> import gymnasium as gym, ata_gym
+    >>> import ata_gym
     >>> id_of(gym.make_vec("ata_gym/TaskRace-v0", num_envs=2, scenario="icml2025-regret"))
     'ata_gym/TaskRace-v0'
     """

@@ -134,14 +134,6 @@ def test_the_shadow_price_is_chosen_for_each_draw_and_kept_in_between() -> None:
     assert (shadows[0] != shadows[1]).all()
 
 
-def test_a_row_does_not_depend_on_its_batch() -> None:
-    together, state = costs(DISPATCH, drawn(DISPATCH, 3, PADDED), seed=2)
-    for e in range(3):
-        alone, own = costs(DISPATCH, drawn(DISPATCH, 1, PADDED), seed=2 + e)
-        assert alone[0] == together[e]
-        assert own.plan.shadow[0] == state.plan.shadow[e]
-
-
 @pytest.mark.parametrize("given", [None, {"means": [1.0, 2.0]}, np.ones(2), "conditions", (1, 2)])
 def test_privileged_information_of_another_type_is_refused(given: Any) -> None:
     env = gym.make("ata_gym/TaskAllocation-v0", pool=exponential([1.0, 2.0]), budget=3)

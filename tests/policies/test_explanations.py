@@ -10,7 +10,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
@@ -48,7 +48,7 @@ def same(one: Explanation, other: Explanation) -> bool:
 
 @pytest.mark.parametrize("name", ata_policies.names())
 def test_every_policy_explains_itself(name: str) -> None:
-    for rounds, (policy, state, action) in enumerate(plays(name, 5)):
+    for rounds, (policy, state, action) in enumerate(plays(name, 3)):
         check(policy.explain(state, row=1), rounds, action)
 
 
@@ -128,6 +128,7 @@ def test_many_workers_are_cut_and_counted() -> None:
     assert set(used.tolist()) <= shown
 
 
+@settings(max_examples=20)
 @given(st.lists(st.booleans(), max_size=40))
 def test_ranges_name_each_worker_once(which: list[bool]) -> None:
     text = listed(np.array(which, np.bool_))

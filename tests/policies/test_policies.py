@@ -45,7 +45,8 @@ def test_every_class_is_among_the_kinds() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_keeps_the_contract(name: str) -> None:
     """Legal, reproducible, the same alone as in a batch, and more; here its advice is an error too."""
-    check_policy(name, rounds=8 if "Dispatch" in ata_policies.load(name).env_id else 24)
+    dispatch = "Dispatch" in ata_policies.load(name).env_id
+    check_policy(name, rounds=(6 if dispatch else 16) if name in BY_KIND else 4)
 
 
 WORKERS = st.one_of(
@@ -105,15 +106,15 @@ def test_goes_on_from_a_checkpoint(name: str, tmp_path: Path) -> None:
     env = gym.make_vec(ata_policies.load(name).env_id, num_envs=2, pool=pool, budget=7)
     first, (observation, _), state = ata_policies.make(name, env), env.reset(seed=0), None
     form, seen, actions = first.first_state(2), [], []
-    for k in range(40):
+    for k in range(24):
         seen.append(observation)
         action, state = first.predict(observation, state)
         actions.append(action)
-        if k == 19:
+        if k == 11:
             save_tree(tmp_path / "state.npz", state)
         observation = env.step(action)[0]
     again, state = ata_policies.make(name, env), load_tree(tmp_path / "state.npz", form)
-    for observation, expected in zip(seen[20:], actions[20:], strict=True):
+    for observation, expected in zip(seen[12:], actions[12:], strict=True):
         action, state = again.predict(observation, state)
         np.testing.assert_array_equal(action, expected)
 
@@ -143,13 +144,3 @@ def test_stable_baselines3_evaluates_a_policy_over_a_monitored_env(name: str) ->
             observation, reward, _, truncated, _ = by_hand.step(action)
             total += reward
         np.testing.assert_allclose(expected, total)
-
-
-def test_ppo_trains_on_dispatch_as_it_is() -> None:
-    """SB3 gives the zeros and ones of a Bernoulli head as floats."""
-    sb3 = pytest.importorskip("stable_baselines3", reason="extra rl is not installed")
-    envs = sb3.common.vec_env.DummyVecEnv([lambda: gym.make("ata_gym/TaskDispatch-v0", scenario="icml2025-regret")] * 2)
-    agent = sb3.PPO("MultiInputPolicy", envs, n_steps=16, batch_size=16, n_epochs=1, seed=0, device="cpu")
-    agent.learn(32)
-    action, _ = agent.predict(envs.reset(), deterministic=True)
-    assert set(np.unique(action)) <= {0, 1}

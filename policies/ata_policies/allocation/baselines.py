@@ -10,7 +10,7 @@ from ata_gym.theory.allocation.proxy_loss import allocate_scores, proxy_optimal
 from ata_gym.typing import Ints
 from ata_gym.utils.ranges import Allocations
 from ata_gym.utils.validation import whole_number
-from ata_policies.allocation.estimates.estimate import plain_means
+from ata_policies.beliefs.moments import mean_times
 from ata_policies.observations import Observation
 from ata_policies.policy import AllocationPolicy, Policy, Setting, State
 
@@ -21,7 +21,6 @@ class Uta(AllocationPolicy):
     source = "Maranjyan et al., ATA, ICML 2025"
     learns = False
     constants = "none"
-    assumes = "nothing"
 
     def allocate(self, state: State) -> Ints:
         """Equal scores of 0 are split evenly."""
@@ -35,11 +34,14 @@ class Ofta(AllocationPolicy):
     learns = False
     constants = "none"
     knows = "the means"
-    assumes = "nothing"
 
     def __init__(self, setting: Setting, *, seed: int = 0) -> None:
         super().__init__(setting, seed=seed)
-        self.fixed = proxy_optimal(setting.known_pool("ofta"), setting.budget)
+        self.fixed = self.best()
+
+    def best(self) -> Ints:
+        """The allocation, (n,)."""
+        return proxy_optimal(self.setting.known_pool("ofta"), self.setting.budget)
 
     def allocate(self, state: State) -> Ints:
         """The same allocation in every row."""
@@ -53,7 +55,6 @@ class Gta(AllocationPolicy):
     source = "Tyurin and Richtárik, 2023; Maranjyan et al., ATA, ICML 2025"
     learns = False
     constants = "none"
-    assumes = "nothing"
 
     def allocate(self, state: State) -> Ints:
         """B tasks for everybody."""
@@ -61,7 +62,7 @@ class Gta(AllocationPolicy):
 
 
 class Commitment(NamedTuple):
-    """What explore-then-commit has decided."""
+    """The decision of explore-then-commit."""
 
     allocation: Allocations  # (E, n) the allocation for good; 0 before
 
@@ -82,8 +83,7 @@ class ExploreThenCommit(Policy):
     def __init__(self, setting: Setting, *, tasks: int = 10, seed: int = 0) -> None:
         super().__init__(setting, seed=seed)
         self.tasks = whole_number("tasks", tasks)
-        self.rounds = -(-setting.n * self.tasks // setting.budget)
-        """Rounds before the commitment."""
+        self.rounds = -(-setting.n * self.tasks // setting.budget)  # before the commitment
 
     def first_plan(self, rows: int) -> Commitment:
         """No allocation is decided yet."""
@@ -94,7 +94,7 @@ class ExploreThenCommit(Policy):
         n, budget, k = self.setting.n, self.setting.budget, state.round[:, None]
         now = (k > self.rounds) & ~state.plan.allocation.any(axis=1, keepdims=True)
         if now.any():
-            best = allocate_scores(plain_means(state.belief), budget)
+            best = allocate_scores(mean_times(state.belief.counts, state.belief.totals, unknown=0.0), budget)
             state = state._replace(plan=Commitment(np.where(now, best, state.plan.allocation)))
         last = k * budget + np.arange(n - 1, -1, -1)  # of tasks dealt in turn, i has (tasks + n - 1 - i) // n
         turns: Ints = last // n - (last - budget) // n

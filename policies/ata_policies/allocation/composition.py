@@ -18,11 +18,10 @@ from ata_policies.allocation.estimates.robust import Catoni, MedianOfMeans, Trun
 from ata_policies.allocation.estimates.thompson import Thompson, ThompsonGamma
 from ata_policies.allocation.rules import Beta, EpsilonUniform, Proxy, Round, Rule
 from ata_policies.beliefs.availability import LONGEST, PAUSE, Availability, results_of
-from ata_policies.beliefs.change_detection.restarts import Restarts
-from ata_policies.beliefs.forgetting import Discount, Window
-from ata_policies.beliefs.memory import Everything, Memory
+from ata_policies.beliefs.memory import Discount, Everything, Memory, Window
 from ata_policies.beliefs.moments import Moments, learn_shapes
 from ata_policies.beliefs.prior import Prior
+from ata_policies.beliefs.restarts import Restarts
 from ata_policies.observations import Observation
 from ata_policies.policy import Policy, Setting, State
 
@@ -45,14 +44,12 @@ ESTIMATES: dict[str, type[Estimate]] = {
 }
 RULES: Mapping[str, type[Rule]] = MappingProxyType({"proxy": Proxy, "beta": Beta, "epsilon-uniform": EpsilonUniform})
 
-_WEIGHT = 5.0
-"""Tasks that the other workers' shapes count for, where the rule needs shapes that the estimate does not know."""
+_WEIGHT = 5.0  # tasks that the others' shapes count for, where the rule needs shapes that the estimate does not know
 
 
 class ComposedPlan(NamedTuple):
     """What a composed policy keeps between rounds, beside the belief."""
 
-    kept: Any  # what the estimate keeps
     availability: Availability | tuple[()]  # which workers are there, where that is watched
 
 
@@ -63,13 +60,10 @@ class ComposedPolicy(Policy):
 
     - ``estimate``, ``memory``, ``rule``: a score per worker from what counts, what counts, and scores to allocation:
       keys of ``ESTIMATES``, ``MEMORIES`` and ``RULES``.
-    - ``availability``: whether a worker that gave fewer results than it had tasks gets none for 8 rounds, and after
-      each further probe in vain for twice as many, up to 64 (``Availability``). By default as the memory has it: with
-      "restarting".
+    - ``availability``: whether a worker that gave fewer results than it had tasks gets nothing but probes after 8 to 64
+      rounds (``Availability``); by default with the memory "restarting" alone.
     - ``hyperparameters``: those of the three parts, by name.
 
-    Examples
-    --------
     >>> setting = Setting(n=3, budget=5)
     >>> policy = ComposedPolicy(setting, estimate="thompson", memory="window", rule="beta", window=60)
     >>> policy.memory.window, policy.rule.beta
@@ -92,7 +86,15 @@ class ComposedPolicy(Policy):
         **hyperparameters: Any,
     ) -> None:
         super().__init__(setting, seed=seed)
-        chosen = part("estimate", estimate, ESTIMATES), part("memory", memory, MEMORIES), part("rule", rule, RULES)
+        chosen: list[type[Any]] = []
+        for kind, name, known in (
+            ("estimate", estimate, ESTIMATES),
+            ("memory", memory, MEMORIES),
+            ("rule", rule, RULES),
+        ):
+            if name not in known:
+                raise unknown(kind, str(name), known)
+            chosen.append(known[name])
         own = chosen[0].own_statistics
         if own and memory != "everything":
             raise ValueError(
@@ -101,13 +103,13 @@ class ComposedPolicy(Policy):
         if own and chosen[2].needs_shape:
             raise ValueError(f"the rule {rule} needs the spread of the task times, which {estimate} does not estimate")
         given = {**chosen[0].memory_defaults.get(memory, {}), **hyperparameters}
-        made = [kind(**{name: given[name] for name in names_of(kind) if name in given}) for kind in chosen]
-        known = [name for kind in chosen for name in names_of(kind)]
-        surplus = hyperparameters.keys() - set(known)
+        made = [one(**{name: given[name] for name in names_of(one) if name in given}) for one in chosen]
+        names = [name for one in chosen for name in names_of(one)]
+        surplus = hyperparameters.keys() - set(names)
         if surplus:
             raise ValueError(
                 f"{estimate} with memory {memory} and rule {rule} does not take {', '.join(sorted(surplus))}; its "
-                f"hyperparameters are: {', '.join(known) or 'none'}"
+                f"hyperparameters are: {', '.join(names) or 'none'}"
             )
         self.estimate: Estimate = made[0].fit(setting)
         self.memory: Memory = made[1]
@@ -124,9 +126,7 @@ class ComposedPolicy(Policy):
 
     def first_plan(self, rows: int) -> ComposedPlan:
         """Nothing is kept, and all workers are there."""
-        n = self.setting.n
-        there = Availability.full(rows, n, PAUSE) if self.availability else ()
-        return ComposedPlan(self.estimate.keep(rows, n, self.seed), there)
+        return ComposedPlan(Availability.full(rows, self.setting.n, PAUSE) if self.availability else ())
 
     def about(self) -> str:
         """The names of its three parts."""
@@ -135,13 +135,11 @@ class ComposedPolicy(Policy):
 
     def estimated(self, state: State) -> tuple[Floats, Floats]:
         """What the estimate says of the belief."""
-        mean = self.estimate.mean(state.belief, state.plan.kept)
-        return np.where(state.belief.untried(), np.nan, mean), state.belief.counts
+        return np.where(self.untried(state), np.nan, self.estimate.mean(state.belief)), state.belief.counts
 
     def untried(self, state: State) -> Mask:
-        """The workers of whom the belief knows nothing."""
-        untried: Mask = state.belief.untried()
-        return untried
+        """The workers that the memory knows nothing of."""
+        return self.memory.recall(state.belief)[1]
 
     def last_action(self, state: State) -> Ints | None:
         """The tasks of the last allocation, where it is watched who owes results."""
@@ -154,31 +152,20 @@ class ComposedPolicy(Policy):
 
     def act(self, state: State, seen: Observation) -> tuple[Ints, State]:
         """Score the workers, and allocate."""
-        plan: ComposedPlan = state.plan
-        belief, keys = state.belief, state.round_keys()
-        untried, available, availability = belief.untried(), None, plan.availability
-        if isinstance(availability, Availability):
+        keys, available, availability = state.round_keys(), None, state.plan.availability
+        if self.availability:
             availability = availability.after(results_of(seen["worker"], self.setting.n), PAUSE, LONGEST)
             available = availability.available()
-        if hasattr(belief, "forgetting"):  # workers to be tried again are scored as if they had never been
-            belief = belief.forgetting(untried)
-        kept = self.estimate.update(plan.kept, belief)
-        scores = self.estimate.scores(belief, self.memory.rounds(belief, state.round), keys, kept)
+        updated = self.estimate.updated(state.belief)
+        belief, untried = self.memory.recall(updated)
+        scores = self.estimate.scores(belief, self.memory.rounds(belief, state.round), keys)
         if self.rule.needs_shape and scores.shape is None:
             seen_times = Moments(belief.counts, belief.totals, belief.deviations)
             scores = scores._replace(shape=learn_shapes(seen_times, _WEIGHT))
-        coming = Round(self.setting.budget, state.round, keys, untried, available)
-        action = self.rule.allocate(scores, coming)
-        if isinstance(availability, Availability):
+        action = self.rule.allocate(scores, Round(self.setting.budget, state.round, keys, untried, available))
+        if self.availability:
             availability = availability._replace(asked=action)
-        return action, state._replace(plan=ComposedPlan(kept, availability))
-
-
-def part(kind: str, name: str, known: Mapping[str, type[Any]]) -> type[Any]:
-    """The part of that name, or a ValueError that names the nearest."""
-    if name not in known:
-        raise unknown(kind, str(name), known)
-    return known[name]
+        return action, state._replace(belief=updated, plan=ComposedPlan(availability))
 
 
 def names_of(kind: type[Any]) -> tuple[str, ...]:

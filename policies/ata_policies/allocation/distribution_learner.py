@@ -21,7 +21,7 @@ _FORESEEN = 1_000.0  # rounds for which the workers are taken to stay as they ar
 
 
 class AllocationPlan(NamedTuple):
-    """What is played until the next plan, for E rows."""
+    """What is played until the next plan."""
 
     allocation: Allocations  # (E, n)
     best: Tasks  # (E, n) without what is done for the sake of learning: where the next search begins
@@ -46,11 +46,10 @@ class DistributionLearner(Policy):
        they are no more than the rounds since then, or the rounds between two such changes. Where the belief forgets, so
        that m rounds count, they are fewer by the factor that 2 m is less than the rounds since then.
     5. When the next plan is due: in the next round where workers are tried for the first time or the search is not
-       over, and else after 10 to 20 % of the rounds that count, by the row's own randomness, so that rows plan in
-       different rounds.
+       over, and else after 10 to 20 % of the rounds that count, by the row's own randomness.
 
     Where a worker begins anew, or workers come or go, the plan is made again at once. Workers that owe results get
-    nothing for 8 rounds, and after each further probe in vain for twice as many, up to 64 (``Availability``).
+    nothing but probes after 8 to 64 rounds (``Availability``).
 
     - ``weight``: tasks that the other workers' shapes count for in a worker's own, above 0.
     """
@@ -68,11 +67,9 @@ class DistributionLearner(Policy):
 
     def first_plan(self, rows: int) -> AllocationPlan:
         """There is no allocation yet, and all workers are there."""
-        zeros = np.zeros((rows, self.setting.n), np.int64)
-        none = np.zeros(rows)
-        return AllocationPlan(
-            zeros, zeros, zeros[:, 0], none, none, none, Availability.full(rows, self.setting.n, PAUSE)
-        )
+        zeros, none = np.zeros((rows, self.setting.n), np.int64), np.zeros(rows)
+        there = Availability.full(rows, self.setting.n, PAUSE)
+        return AllocationPlan(zeros, zeros, zeros[:, 0], none, none, none, there)
 
     def act(self, state: State, seen: Observation) -> tuple[Ints, State]:
         """Make the plan again where it is due, and play it."""

@@ -8,11 +8,11 @@ from typing import NamedTuple
 import numpy as np
 
 from ata_gym.simulation.keys import uniforms
-from ata_gym.typing import Floats, Ints, Mask
+from ata_gym.typing import Floats, Ints
 from ata_gym.utils.compiled import gufunc
 from ata_gym.utils.ranges import Counts, Times
 from ata_gym.utils.validation import real
-from ata_policies.beliefs.moments import Totals, never_finished
+from ata_policies.beliefs.moments import Totals, mean_times
 from ata_policies.observations import LONGEST
 from ata_policies.policy import AllocationPolicy, Setting, State
 
@@ -32,7 +32,7 @@ class Penalties(NamedTuple):
         return cls(*np.zeros((3, rows, n)))
 
     def observe(self, worker: Ints, duration: Floats, elapsed: Floats | None = None) -> Penalties:
-        """Return the belief after a round; the arguments are those of ``Belief.observe``.
+        """See ``Belief.observe``.
 
         >>> Penalties.empty(1, 2).observe(np.array([[0, 0, 1]]), np.array([[2.0, 4.0, 5.0]])).penalties
         array([[3., 0.]])
@@ -40,19 +40,10 @@ class Penalties(NamedTuple):
         seen = Totals(self.counts, self.totals).observe(worker, duration)
         return Penalties(*seen, _penalise(self.penalties, worker, duration))
 
-    def mean(self) -> Floats:
-        """Mean time of each worker's tasks, shape (E, n); NaN for a worker never tried."""
-        return Totals(self.counts, self.totals).mean()
-
-    def untried(self) -> Mask:
-        """Which workers have never finished a task, shape (E, n)."""
-        return never_finished(self)
-
 
 @gufunc("void(float64[:], int64[:], float64[:], float64[:])", "(n),(b),(b)->(n)")
 def _penalise(penalty: Floats, worker: Ints, duration: Floats, out: Floats) -> None:
-    for i in range(len(penalty)):
-        out[i] = penalty[i]
+    out[:] = penalty
     slowest, longest, per_task = -1, -1.0, 0.0
     busy, tasks = 0.0, 0.0
     for b in range(len(worker)):  # ordered by worker
@@ -93,10 +84,9 @@ class ExponentiatedGradient(AllocationPolicy):
     """Exponentiated gradient: tasks in proportion to weights; after each round the slowest worker's weight falls.
 
     The weights p start uniform, and p B is rounded at random to whole tasks. The slowest worker's p is then multiplied
-    by exp(-rate * its time per task) and p is normalised. What is kept is the sum of the exponents: p is its softmax.
+    by exp(-rate * its time per task) and p is normalised.
 
-    - ``rate``: per unit of time, above 0. By default 0.3 over the mean of all times seen, so that it scales with the
-      times; that is ours.
+    - ``rate``: per unit of time, above 0; by default 0.3 over the mean of all times seen, which is ours.
     """
 
     belief = Penalties
@@ -107,6 +97,10 @@ class ExponentiatedGradient(AllocationPolicy):
     def __init__(self, setting: Setting, *, rate: float | None = None, seed: int = 0) -> None:
         super().__init__(setting, seed=seed)
         self.rate = None if rate is None else real("rate", rate)
+
+    def estimated(self, state: State) -> tuple[Floats, Floats]:
+        """The plain means."""
+        return mean_times(state.belief.counts, state.belief.totals), state.belief.counts
 
     def allocate(self, state: State) -> Ints:
         """Round p B."""

@@ -16,15 +16,15 @@ from ata_gym.theory.optimal.allocation import optimal_allocation
 from ata_gym.typing import Floats, Ints, Mask
 from ata_gym.utils.ranges import Tasks, Unending, Within
 from ata_gym.utils.validation import non_negative
+from ata_policies.allocation.baselines import Ofta
 from ata_policies.observations import Observation
-from ata_policies.policy import AllocationPolicy, Policy, Setting, State
+from ata_policies.policy import Policy, Setting, State
 
 
 class DynamicPlan(NamedTuple):
     """The allocation in use, and the conditions that it was made for; each of shape (E, n)."""
 
-    distribution: Annotated[Ints, Within(-1)]
-    """The worker of the pool whose distribution each worker had; -1 before the first round."""
+    distribution: Annotated[Ints, Within(-1)]  # whose distribution in the pool it had; -1 before the first round
     factor: Unending  # what multiplied its task times
     mean: Unending  # its mean task time; infinite where it was away
     allocation: Tasks  # tasks
@@ -35,15 +35,14 @@ class DynamicAllocation(Policy):
 
     It sees whose distribution each worker has, its factor, who is away when the round starts, and of a trace that is
     replayed by round the times of the round. It does not see what is random in the round: noise in common, which tasks
-    are outliers, and who will die in the round.
+    are outliers, and who will die.
 
-    - ``tolerance``: at least 0: a plan is kept while no worker's mean task time differs by more than this share from
-      the one that it was made for. Where speeds drift, that saves most of the searches.
+    - ``tolerance``: a plan is kept while no worker's mean task time differs by more than this share from the one that
+      it was made for. Where speeds drift, that saves most of the searches.
     """
 
     source = "ours"
     constants = "none"
-    assumes = "nothing"
     nonstationary = True
     privileged = True
 
@@ -113,9 +112,9 @@ class DynamicOracle(DynamicAllocation):
     """Minimises expected round time + price * worker time under the distributions of the coming round. Ours.
 
     It is found by branch and bound; see ``optimal_allocation`` for how exact it is. Noise in common and outliers are
-    left out. Workers that are away get nothing. A search takes up to seconds. Its result is kept, and serves all rounds
-    in which the workers have the same distributions and factors in any order; with factors that are new in each round,
-    and no tolerance, a round costs a search.
+    left out. Workers that are away get nothing. A search takes up to seconds, and serves all rounds in which the
+    workers have the same distributions and factors in any order; with factors that are new in each round, and no
+    tolerance, a round costs a search.
     """
 
     knows = "the distributions, of each round"
@@ -129,8 +128,7 @@ class DynamicOracle(DynamicAllocation):
 def planned(best: Callable[[Pool, int, float], Ints], now: Conditions, pool: Pool, setting: Setting) -> Ints:
     """The allocation that ``best`` finds under the conditions of a row; workers that are away get nothing.
 
-    The workers are brought into a common order first, so that a kept result serves all orders. Outliers, which no pool
-    has, are left out.
+    The workers are brought into a common order first, so that a kept result serves all orders.
     """
     order = np.lexsort((now.factor, now.distribution))
     order = order[now.dies[order] > 0.0]
@@ -145,24 +143,18 @@ def _best(pool: Pool, budget: int, price: float) -> Ints:
     return optimal_allocation(pool, budget, price).allocation
 
 
-class Oracle(AllocationPolicy):
+class Oracle(Ofta):
     """The fixed allocation of least expected round time + price * worker time, by branch and bound. Ours.
 
-    A learner's yardstick among policies that allocate exactly B tasks before the round; see
-    ``ata_gym.optimal_allocation`` for how exact it is. It knows the distributions.
+    See ``ata_gym.optimal_allocation`` for how exact it is.
     """
 
     source = "ours"
-    constants = "none"
     knows = "the distributions"
     assumes = "task times do not depend on each other"
     priced = True
 
-    def __init__(self, setting: Setting, *, seed: int = 0) -> None:
-        super().__init__(setting, seed=seed)
-        pool = setting.known_pool("the oracle")
-        self.fixed = optimal_allocation(pool, setting.budget, setting.price).allocation
-
-    def allocate(self, state: State) -> Ints:
-        """The same allocation in every row."""
-        return np.tile(self.fixed, (len(state.round), 1))
+    def best(self) -> Ints:
+        """Search by branch and bound."""
+        setting = self.setting
+        return optimal_allocation(setting.known_pool("the oracle"), setting.budget, setting.price).allocation

@@ -13,6 +13,7 @@ from ata_gym.theory.allocation.beta_rule import allocate_by_cost
 from ata_gym.theory.allocation.proxy_loss import allocate_scores
 from ata_gym.typing import Floats, Ints, Keys, Mask
 from ata_gym.utils.validation import non_negative, real
+from ata_policies.facts import Described
 from ata_policies.observations import LONGEST
 
 
@@ -34,7 +35,7 @@ class Round(NamedTuple):
     available: Mask | None  # (E, n) workers that may get tasks; None: all
 
 
-class Rule(ABC):
+class Rule(Described, ABC):
     """Hyperparameters of a rule."""
 
     needs_shape: ClassVar[bool] = False  # whether it needs the shapes of the task times
@@ -57,8 +58,7 @@ class Proxy(Rule):
 class Beta(Rule):
     """Hands out the B cheapest tasks, worker i's j-th task costing j s_i + beta s_i sqrt(j / c_i), c_i its shape. Ours.
 
-    The proxy loss is beta = 0. The expected round time is that of a maximum of sums: a round waits for a sum that is
-    some standard deviations above its mean, and sums of few tasks, or of slow workers, vary most.
+    A round waits for a sum that is some standard deviations above its mean; beta = 0 is the proxy loss.
 
     - ``beta``: standard deviations to allow for, at least 0. Good values: 1.15 to 1.75 for the published settings.
     """
@@ -66,6 +66,7 @@ class Beta(Rule):
     beta: float = 1.5
 
     needs_shape = True
+    constants = "beta 1.5"
 
     def __post_init__(self) -> None:
         non_negative("beta", self.beta)
@@ -82,24 +83,22 @@ class EpsilonUniform(Rule):
 
     The literature calls it epsilon-greedy. In round k, epsilon = min(1, c n / k), for which Auer, Cesa-Bianchi and
     Fischer ("Finite-time analysis of the multiarmed bandit problem", 2002) show logarithmic regret if c is large
-    enough; or a constant, whose regret is linear. A uniform round allocates as UTA does.
+    enough. A uniform round allocates as UTA does.
 
     - ``c``: above 0: there are about c n ln(K) uniform rounds in K rounds.
-    - ``epsilon``: a constant probability in (0, 1] instead.
     """
 
     c: float = 0.05
-    epsilon: float | None = None
+
+    source = "Auer, Cesa-Bianchi and Fischer, 2002"
+    constants = "min(1, 0.05 n / k)"
 
     def __post_init__(self) -> None:
         real("c", self.c)
-        if self.epsilon is not None:
-            real("epsilon", self.epsilon, up_to=1.0)
 
     def allocate(self, scores: Scores, coming: Round) -> Ints:
         """Minimise the proxy loss under the scores, or under scores of 0."""
-        n = scores.score.shape[-1]
-        epsilon = float(self.c) * n / coming.round if self.epsilon is None else float(self.epsilon)
-        uniform = uniforms(derive_keys(coming.keys, 0, 1), 1) < np.reshape(epsilon, (-1, 1))
+        epsilon = float(self.c) * scores.score.shape[-1] / coming.round
+        uniform = uniforms(derive_keys(coming.keys, 0, 1), 1) < epsilon[:, None]
         chosen = Scores(np.where(uniform, 0.0, scores.score))
         return Proxy().allocate(chosen, coming._replace(untried=coming.untried & ~uniform))

@@ -7,7 +7,6 @@ from typing import NamedTuple
 import numpy as np
 
 from ata_gym.typing import Bits, Floats, Ints, Mask
-from ata_gym.utils.compiled import gufunc
 from ata_gym.utils.ranges import Tasks, Wholes
 from ata_policies.beliefs.moments import Totals
 
@@ -17,7 +16,7 @@ _NEVER = 2**40  # rounds until a worker that has left is probed
 
 
 def results_of(worker: Ints, n: int) -> Floats:
-    """How many results each worker has in a round, shape (E, n); ``worker`` (E, R) says whose each result is."""
+    """How many results each worker has in a round, (E, n); ``worker`` (E, R) says whose each result is."""
     return Totals.empty(len(worker), n).observe(worker, np.zeros(worker.shape)).counts
 
 
@@ -25,29 +24,20 @@ def signs_of_life(worker: Ints, elapsed: Floats, running: Bits | None = None) ->
     """Which workers gave a result in the last step, had a task cancelled, or are running one, shape (E, n).
 
     In a race a worker with tasks, and in dispatch a worker that was to start a task, shows one of these signs at the
-    next step, unless it is away or dies. No round waits for it there, so it can be asked again at once.
-
-    ``worker`` (E, R), ``elapsed`` (E, n) and, for dispatch, ``running`` (E, n) are those of the observation.
+    next step, unless it is away or dies. The arguments are those of the observation.
 
     >>> signs_of_life(np.array([[0, 0]]), np.array([[0.0, 2.0, 0.0]]))
     array([[ True,  True, False]])
     """
-    signs: Mask = _signs(worker, elapsed)
+    signs = (elapsed > 0.0) | (results_of(worker, elapsed.shape[1]) > 0.0)
     return signs if running is None else signs | (running > 0)
-
-
-@gufunc("void(int64[:], float64[:], boolean[:])", "(r),(n)->(n)")
-def _signs(worker: Ints, elapsed: Floats, out: Mask) -> None:
-    out[:] = elapsed > 0.0
-    for r in range(len(worker)):
-        if worker[r] >= 0:
-            out[worker[r]] = True
 
 
 class Availability(NamedTuple):
     """A worker that gave fewer results than it had tasks is away, until it gives all of them again.
 
-    A worker with tasks gives fewer results only if it is away or dies, so that others have to do its work.
+    It is probed after ``pause`` rounds. Each probe without a result delays the round until the deadline, so the pause
+    doubles then, up to ``longest``. If all workers seem to be away, all count as there.
     """
 
     asked: Tasks  # (E, n) tasks of the last allocation
@@ -62,11 +52,7 @@ class Availability(NamedTuple):
         return cls(zeros, zeros > 0, np.full_like(zeros, pause), zeros)
 
     def after(self, results: Floats | Mask, pause: int, longest: int) -> Availability:
-        """The availability after a round in which each worker gave so many results, or signs of life, shape (E, n).
-
-        A worker that is away is probed after ``pause`` rounds. Each probe without a result delays the round until the
-        deadline, so the pause doubles then, up to ``longest``. If all workers seem to be away, all count as there.
-        """
+        """The availability after a round in which each worker gave so many results, or signs of life, (E, n)."""
         owing = results < self.asked
         back = (self.asked > 0) & ~owing
         away = (self.away & ~back) | owing

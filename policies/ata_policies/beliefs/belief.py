@@ -13,12 +13,8 @@ class Belief(Protocol):
     def observe(self, worker: Ints, duration: Floats, elapsed: Floats) -> Self:
         """Return the belief after a step.
 
-        Parameters
-        ----------
-        worker, duration
-            (E, R) whose result each one is, and its task time; a worker of -1 means that there is no result.
-        elapsed
-            (E, n) how long each worker's cancelled task had run; 0 where none was cancelled.
+        - ``worker``, ``duration``: (E, R) whose result each one is, and its task time; a worker of -1 means no result.
+        - ``elapsed``: (E, n) how long each worker's cancelled task had run; 0 where none was cancelled.
         """
 
 

@@ -1,12 +1,22 @@
-"""What counts of the task times that a policy has seen: the memory of a composed policy."""
+"""Memories, what counts of the task times that a policy has seen: everything, a window, or the less the older it is.
+
+Garivier and Moulines, "On upper-confidence bound policies for switching bandit problems", ALT 2011 (sliding-window and
+discounted UCB; formulas recalled). A worker without results that count is as one never tried, so it is explored again.
+"""
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, NamedTuple
 
-from ata_gym.typing import Floats, Ints
+import numpy as np
+
+from ata_gym.typing import Floats, Ints, Mask
+from ata_gym.utils.compiled import gufunc
+from ata_gym.utils.ranges import Counts, Squares, Times, Within
+from ata_gym.utils.validation import real, whole_number
 from ata_policies.beliefs.moments import Moments, Totals
 from ata_policies.facts import Described
 
@@ -23,6 +33,10 @@ class Memory(Described, ABC):
     def start(self, rows: int, n: int, deviations: bool) -> Any:
         """The belief of ``rows`` rows that have seen nothing of n workers; ``deviations``: whether they are needed."""
 
+    def recall(self, belief: Any) -> tuple[Any, Mask]:
+        """What counts of a belief, and the workers to be tried as if they had never been, (E, n)."""
+        return belief, belief.counts == 0
+
     def rounds(self, belief: Any, round: Ints) -> Ints | Floats:
         """How many rounds count in round k, (E,): by default all of them."""
         return round
@@ -35,3 +49,140 @@ class Everything(Memory):
     def start(self, rows: int, n: int, deviations: bool) -> Totals | Moments:
         """Nothing is known."""
         return (Moments if deviations else Totals).empty(rows, n)
+
+
+class WindowMoments(NamedTuple):
+    """Moments of each worker's last W tasks, or of the last W rounds.
+
+    The sums are kept for k blocks, of which the oldest is dropped as a whole when a new one begins. So the window holds
+    between W - W / k and W tasks (or rounds), and the state has 3 (k + 1) numbers for each worker, whatever W is.
+    """
+
+    counts: Counts  # (E, n) tasks in the window
+    totals: Times  # (E, n) their times added up
+    deviations: Squares  # (E, n) their squared deviations from their mean added up
+    blocks: Moments  # (E, n, k) those of each block
+    clock: Counts  # (E, n) the worker's tasks, or the rounds, so far
+    length: Annotated[Floats, Within(1.0)]  # (E,) W / k, tasks or rounds in a block
+    by_task: Mask  # (E,) whether W counts tasks of the worker, else rounds
+
+    def observe(self, worker: Ints, duration: Floats, elapsed: Floats | None = None) -> WindowMoments:
+        """See ``Belief.observe``; cancelled tasks do not count."""
+        *kept, clock, place = _slide(*self.blocks, self.clock, self.length, self.by_task, worker)
+        every_block = Moments(*(part.reshape(len(part), -1) for part in kept)).observe(place, duration)
+        blocks = Moments(*(part.reshape(self.blocks.counts.shape) for part in every_block))
+        return WindowMoments(*blocks.merged(), blocks, clock, self.length, self.by_task)
+
+
+@gufunc(
+    "void(float64[:,:], float64[:,:], float64[:,:], float64[:], float64[:], boolean[:], int64[:],"
+    " float64[:,:], float64[:,:], float64[:,:], float64[:], int64[:])",
+    "(n,k),(n,k),(n,k),(n),(),(),(b)->(n,k),(n,k),(n,k),(n),(b)",
+)
+def _slide(
+    counts: Floats, totals: Floats, deviations: Floats, clock: Floats, length: Floats, by_task: Mask, worker: Ints,
+    new_counts: Floats, new_totals: Floats, new_deviations: Floats, new_clock: Floats, place: Ints,
+) -> None:  # fmt: skip
+    """Empty the blocks that begin in this round, and find the place of each result, i k + j for worker i's block j.
+
+    The place is -1 where there is no result, or its worker has so many in this round that the window is past it.
+    """
+    n, k = counts.shape
+    new_counts[:], new_totals[:], new_deviations[:], new_clock[:] = counts, totals, deviations, clock
+    if worker[0] >= 0 and not by_task[0]:  # there is no round before the first
+        new_clock += 1.0
+    for b in range(len(worker)):
+        place[b] = -1
+        i = worker[b]
+        if i >= 0:
+            place[b] = np.int64((new_clock[i] if by_task[0] else clock[i]) / length[0])  # blocks before it
+            if by_task[0]:
+                new_clock[i] += 1.0
+    for i in range(n):
+        if new_clock[i] > clock[i]:
+            begun = np.int64(math.ceil(clock[i] / length[0]))
+            end = np.int64(math.ceil(new_clock[i] / length[0]))
+            for block in range(max(begun, end - k), end):
+                new_counts[i, block % k] = new_totals[i, block % k] = new_deviations[i, block % k] = 0.0
+    for b in range(len(worker)):
+        i = worker[b]
+        if i >= 0:
+            newest = np.int64(math.ceil(new_clock[i] / length[0])) - 1
+            place[b] = i * k + place[b] % k if place[b] > newest - k else -1
+
+
+@dataclass(frozen=True)
+class Window(Memory):
+    """Only each worker's last tasks count, or the tasks of the last rounds; the oldest block is dropped as a whole.
+
+    A worker without a task in the window counts as never tried; a window of tasks never becomes empty.
+
+    - ``window``, ``of``: the length W, in "tasks" of each worker or in "rounds".
+    - ``blocks``: the number k of blocks in which the window is kept; it must divide W.
+    """
+
+    window: int = 300
+    of: str = "tasks"
+    blocks: int = 6
+
+    nonstationary = True
+
+    def __post_init__(self) -> None:
+        whole_number("window", self.window)
+        whole_number("blocks", self.blocks)
+        if self.window % self.blocks:
+            raise ValueError(f"blocks must divide the window of {self.window} in equal parts; {self.blocks} does not")
+        if self.of not in ("tasks", "rounds"):
+            raise ValueError(f'of must be "tasks" (each worker\'s last ones) or "rounds", not {self.of!r}')
+
+    def start(self, rows: int, n: int, deviations: bool) -> WindowMoments:
+        """Nothing is known."""
+        length, by_task = np.full(rows, self.window / self.blocks), np.full(rows, self.of == "tasks")
+        blocks, none = Moments(*np.zeros((3, rows, n, self.blocks))), np.zeros((rows, n))
+        return WindowMoments(none, none, none, blocks, none, length, by_task)
+
+    def rounds(self, belief: WindowMoments, round: Ints) -> Floats:
+        """The smaller of k and of W, shape (E,)."""
+        counting: Floats = np.minimum(round, belief.length * belief.blocks.counts.shape[2])
+        return counting
+
+
+class DiscountedMoments(NamedTuple):
+    """Moments in which a task counts ``discount`` times as much with each round that passes."""
+
+    counts: Counts  # (E, n) tasks seen, discounted
+    totals: Times  # (E, n) their times added up, discounted
+    deviations: Squares  # (E, n) their squared deviations from their mean added up, discounted
+    discount: Annotated[Floats, Within(0.0, math.nextafter(1.0, 0.0))]  # (E,) the discount per round
+
+    def observe(self, worker: Ints, duration: Floats, elapsed: Floats | None = None) -> DiscountedMoments:
+        """See ``Belief.observe``; a worker whose tasks count for less than half a task is forgotten."""
+        discount = self.discount[:, None]
+        kept = np.where(discount * self.counts >= 0.5, discount, 0.0)
+        return DiscountedMoments(*Moments(*self[:3]).scaled(kept).observe(worker, duration), self.discount)
+
+
+@dataclass(frozen=True)
+class Discount(Memory):
+    """A task counts ``discount`` times as much with each round that passes, above 0 and below 1.
+
+    A worker whose tasks count for less than half a task is forgotten, so that it is tried again: otherwise its draws
+    would drift away, and it would never be tried.
+    """
+
+    discount: float = 0.999
+
+    nonstationary = True
+
+    def __post_init__(self) -> None:
+        if real("discount", self.discount) >= 1.0:
+            raise ValueError(f"discount must be below 1, what a task counts after a round, not {self.discount!r}")
+
+    def start(self, rows: int, n: int, deviations: bool) -> DiscountedMoments:
+        """Nothing is known."""
+        none = np.zeros((rows, n))
+        return DiscountedMoments(none, none, none, np.full(rows, self.discount))
+
+    def rounds(self, belief: DiscountedMoments, round: Ints) -> Floats:
+        """The weights of the rounds added up, (1 - discount^k) / (1 - discount), shape (E,)."""
+        return (1.0 - belief.discount**round) / (1.0 - belief.discount)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 
@@ -11,15 +11,9 @@ from ata_gym.utils.compiled import gufunc
 from ata_gym.utils.ranges import FINITE, Counts, Squares, Times, Within
 
 
-def mean_times(counts: Floats, totals: Floats) -> Floats:
-    """Totals over counts, elementwise; NaN where there are no counts."""
-    return np.divide(totals, counts, out=np.full_like(totals, np.nan), where=counts > 0)
-
-
-def never_finished(belief: Any) -> Mask:
-    """Which workers have no task in the ``counts`` of a belief, shape (E, n)."""
-    never: Mask = belief.counts == 0
-    return never
+def mean_times(counts: Floats, totals: Floats, unknown: float = np.nan) -> Floats:
+    """Totals over counts, elementwise; ``unknown`` where there are no counts."""
+    return np.divide(totals, counts, out=np.full_like(totals, unknown), where=counts > 0)
 
 
 class Totals(NamedTuple):
@@ -42,12 +36,12 @@ class Totals(NamedTuple):
         return Totals(*_observe(self.counts, self.totals, worker, duration))
 
     def mean(self) -> Floats:
-        """Mean time of each worker's tasks, shape (E, n); NaN for a worker never tried."""
+        """Mean task times, (E, n); NaN where unknown."""
         return mean_times(self.counts, self.totals)
 
     def untried(self) -> Mask:
         """Which workers have never finished a task, shape (E, n)."""
-        return never_finished(self)
+        return np.equal(self.counts, 0)
 
 
 class Exposure(NamedTuple):
@@ -109,30 +103,24 @@ class Moments(NamedTuple):
         return Moments(*_observe_deviations(*self, worker, duration))
 
     def scaled(self, share: Floats) -> Moments:
-        """The belief if worker i's tasks counted ``share[..., i]`` times as much.
-
-        >>> Moments.empty(1, 1).observe(np.array([[0, 0]]), np.array([[2.0, 4.0]])).scaled(np.array([[0.5]]))
-        Moments(counts=array([[1.]]), totals=array([[3.]]), deviations=array([[1.]]))
-        """
-        return Moments(*_scaled(*self, share))
+        """The belief if worker i's tasks counted ``share[..., i]`` times as much."""
+        deviations = np.multiply(share, self.deviations, out=np.zeros_like(share), where=share > 0.0)
+        return Moments(share * self.counts, share * self.totals, deviations)  # where 0, deviations may have overflowed
 
     def merged(self) -> Moments:
         """The moments of groups of tasks, which lie along the last axis, taken together.
 
         As Chan, Golub and LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances", 1979.
-
-        >>> Moments(np.array([[2.0, 1.0]]), np.array([[6.0, 9.0]]), np.array([[2.0, 0.0]])).merged()  # 2, 4; and 9
-        Moments(counts=array([3.]), totals=array([15.]), deviations=array([26.]))
         """
         return Moments(*_merged(*self))
 
     def mean(self) -> Floats:
-        """Mean time of each worker's tasks, shape (E, n); NaN for a worker never tried."""
+        """Mean task times, (E, n); NaN where unknown."""
         return mean_times(self.counts, self.totals)
 
     def untried(self) -> Mask:
         """Which workers have never finished a task, shape (E, n)."""
-        return never_finished(self)
+        return np.equal(self.counts, 0)
 
 
 @gufunc("void(float64[:], float64[:], int64[:], float64[:], float64[:], float64[:])", "(n),(n),(b),(b)->(n),(n)")
@@ -165,19 +153,6 @@ def _observe_deviations(
                 gap = x - new_total[i] / before
                 new_deviation[i] += gap * gap * (before / new_count[i])
             new_total[i] += x
-
-
-@gufunc(
-    "void(float64[:], float64[:], float64[:], float64[:], float64[:], float64[:], float64[:])",
-    "(n),(n),(n),(n)->(n),(n),(n)",
-)
-def _scaled(
-    count: Floats, total: Floats, deviation: Floats, share: Floats,
-    new_count: Floats, new_total: Floats, new_deviation: Floats,
-) -> None:  # fmt: skip
-    for i in range(len(count)):
-        new_count[i], new_total[i] = share[i] * count[i], share[i] * total[i]
-        new_deviation[i] = share[i] * deviation[i] if share[i] > 0.0 else 0.0  # deviations may have overflowed
 
 
 @gufunc("void(float64[:], float64[:], float64[:], float64[:], float64[:], float64[:])", "(k),(k),(k)->(),(),()")

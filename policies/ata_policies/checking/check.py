@@ -17,7 +17,7 @@ from ata_gym.utils.validation import whole_number
 from ata_policies.checking.contract import ContractCheck, Make
 from ata_policies.policy import AllocationPolicy, DispatchPolicy, Policy, Setting
 from ata_policies.presets import Preset
-from ata_policies.registry import PolicyMaker, check_env_id, env_ids, load, parse
+from ata_policies.registry import PolicyMaker, check_plays, env_ids, id_of, load, parse
 
 _POOL = concatenate(
     [gamma([0.4, 4.0], [4.0, 0.25]), trace([[1.0, 2.0, 4.0]]), shifted_exponential([2.0, 5.0], [2.0, 5.0])]
@@ -56,24 +56,14 @@ def check_policy(
     It checks that actions are legal, that a row of a batch does not depend on the other rows, that all memory is in the
     state, that episodes begin anew, that durations of 0 are accepted, and that foreign observations are refused.
 
-    Parameters
-    ----------
-    policy
-        A class, a name (see ``load``), or a policy that is made already: copies of it get other seeds.
-    env, rounds
-        An env like those in which the policy is played, by default small scenarios of 5, 12 and 1 workers; and the
-        number of rounds, in two episodes, at least 4.
-    hyperparameters
-        The hyperparameters of the policy's class.
+    PolicyError is raised if the policy has faults; another ValueError if there is no such policy, or if it plays
+    another env.
 
-    Raises
-    ------
-    PolicyError
-        If the policy has faults. It is a ValueError; another one is raised if there is no such policy, or if it plays
-        another env.
+    - ``policy``: a class, a name (see ``load``), or a policy that is made already: copies of it get other seeds.
+    - ``env``, ``rounds``: an env like those in which it is played, by default small scenarios of 5, 12 and 1 workers;
+      and the number of rounds, in two episodes, at least 4.
+    - ``hyperparameters``: those of the policy's class.
 
-    Examples
-    --------
     >>> from ata_gym import allocate
     >>> class Spendthrift(AllocationPolicy):
     ...     '''Even, with one task more than is needed.'''
@@ -119,7 +109,7 @@ def examine(
         n, budget = kind.only_size
         scenarios = ((Setting(n, budget, price=0.1, pool=exponential(np.arange(1.0, n + 1))), ()),)
     if env is not None:
-        check_env_id(kind, env)
+        check_plays(kind, id_of(env))
         bare: Any = env.unwrapped
         scenarios = ((Setting.of(env), bare.scenario.changes),)
     make = _maker(given, hyperparameters)

@@ -30,11 +30,9 @@ class Answer(NamedTuple):
 class Step(NamedTuple):
     """One call of ``predict``: its arguments besides the last state, and its answer."""
 
-    round: int
-    """The round, counted from 1 over all episodes."""
+    round: int  # counted from 1 over all episodes
     observation: Observation
-    conditions: Conditions | None
-    """The privileged information; None for policies without."""
+    conditions: Conditions | None  # the privileged information; None for policies without
     answer: Answer
 
 
@@ -48,13 +46,9 @@ class FaultError(Exception):
 
 
 def checked_predict(
-    faults: dict[str, None],
-    policy: Policy,
-    observation: Observation,
-    state: State | None,
-    start: Array | None = None,
+    faults: dict[str, None], policy: Policy, observation: Observation, state: State | None, start: Array | None = None,
     **privileged: Any,
-) -> Answer:
+) -> Answer:  # fmt: skip
     """Call ``predict`` as Stable-Baselines3 does, and add a sentence to ``faults`` for each forbidden side effect.
 
     FaultError is raised if the checks cannot go on with the answer.

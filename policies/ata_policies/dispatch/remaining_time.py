@@ -31,8 +31,7 @@ def by_remaining_time(mean: Floats, order: Ints, kappa: float, missing: Ints, ru
     (E, m) the workers that may be started, fastest first; ``missing`` (E,) results that the round needs; ``running``
     and ``age`` (E, n) say who is running a task, and for how long.
     """
-    action: Bits = _by_remaining_time(mean, order, kappa, missing, running, age)
-    return action
+    return np.asarray(_by_remaining_time(mean, order, kappa, missing, running, age))
 
 
 @inlined

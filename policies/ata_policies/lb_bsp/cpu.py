@@ -1,19 +1,17 @@
 """LB-BSP in CPU clusters: loads in proportion to predicted speeds, with any predictor.
 
 Chen, Weng, Wang, B. Li and B. Li, "Semi-dynamic load balancing: efficient distributed learning in non-dedicated
-environments", SoCC 2020 (TCC 11(1), 2023). The paper says: a worker's load is fixed within an iteration and set anew at
-its end; a batch takes time in proportion to its size, the slope being one over the speed; a NARX network predicts the
-speed, and is compared with other predictors. We do not know, and have chosen: the integer rounding (here the exact
-optimum), the minimum load, all constants, and the use of availability (the journal version names federated learning).
+environments", SoCC 2020 (TCC 11(1), 2023). From the paper: a worker's load is set anew after each iteration; a batch
+takes time in proportion to its size; a NARX network predicts the speed. Ours: the integer rounding (the exact optimum),
+the minimum load, all constants, and the use of availability (the journal version names federated learning).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from ata_gym.theory.allocation.proxy_loss import allocate
 from ata_gym.typing import Floats, Ints
@@ -21,19 +19,17 @@ from ata_gym.utils.compiled import gufunc
 from ata_gym.utils.validation import flag, unknown, whole_number
 from ata_policies.beliefs.availability import Availability
 from ata_policies.lb_bsp.narx import Narx
-from ata_policies.lb_bsp.predictors import SIGNALS, Ema, LastRound, Linear, Median, Predictor
+from ata_policies.lb_bsp.predictors import SIGNALS, Ema, Last, LastRound, Linear, Median, Predictor
 from ata_policies.observations import Observation
 from ata_policies.policy import AllocationPolicy, Setting, State
 
-SOURCE = "Chen et al., LB-BSP, SoCC 2020"
-PREDICTORS: Mapping[str, Callable[..., Predictor]] = {
-    "last": lambda: Ema(weight=1.0),
+PREDICTORS: Mapping[str, type[Predictor]] = {
+    "last": Last,
     "ema": Ema,
     "median": Median,
     "linear": Linear,
     "narx": Narx,
 }
-"""The predictors by name, which are called with their hyperparameters."""
 _FORECASTS = ("speed", "time")
 
 
@@ -48,26 +44,21 @@ class LbBsp(AllocationPolicy):
     """LB-BSP for CPU clusters: loads in proportion to predicted speeds, that is, min max of load / speed.
 
     In each round the integers a_i minimise the largest a_i / v_i, where v_i is the predicted speed of worker i: it is
-    ``allocate`` with scores 1 / v_i. Workers never tried come first. A worker without a task shows no speed and keeps
-    its prediction. In LB-BSP every worker has some load, so each has at least ``least`` tasks where the budget suffices
-    (ours); they are taken from the workers that would finish last, so that the optimum under this bound is exact.
+    ``allocate`` with scores 1 / v_i. Workers never tried come first. A worker without a task keeps its prediction. In
+    LB-BSP every worker has some load, so each has at least ``least`` tasks; they are taken from the workers that would
+    finish last, so that the optimum under this bound is exact.
 
-    With ``availability``, a worker that gave fewer results than it had tasks is away, and the others share the budget.
-    After ``pause`` rounds it gets one task, and is back if the result comes. If not, the pause doubles, up to
-    ``longest``, because each such probe delays the round until the deadline. At most half the budget goes to probes; if
-    all workers seem to be away, all count as back.
+    With ``availability``, a worker that gave fewer results than it had tasks is away, and the others share the budget
+    (``Availability``). A probe is one task, and at most half the budget goes to probes.
 
-    - ``predictor``, ``hyperparameters``: "last", "ema", "median", "linear" or "narx", with its hyperparameters; or a
-      ``Predictor``. A round with "narx" costs about 28 times as much as one of ATA, because the network is trained.
+    - ``predictor``, ``hyperparameters``: "last", "ema", "median", "linear" or "narx", with its hyperparameters. A round
+      with "narx" costs about 28 times as much as one of ATA, because the network is trained.
     - ``forecast``: what is predicted: "speed", results per unit of time in a round; or "time", the mean task time in a
       round.
     - ``least``: the least number of tasks of every worker, where B >= n ``least``; it is smaller otherwise.
     - ``availability``, ``pause``, ``longest``: whether workers may be away, and the rounds between two probes, at first
       and at most.
-    - ``seed``: the seed of the choices among workers never tried, and of the network's first weights.
 
-    Examples
-    --------
     >>> import gymnasium, ata_gym
     >>> from ata_gym.pools import deterministic
     >>> env = gymnasium.make("ata_gym/TaskAllocation-v0", pool=deterministic([1.0, 2.0, 40.0]), budget=9)
@@ -80,15 +71,14 @@ class LbBsp(AllocationPolicy):
 
     belief = LastRound
     nonstationary = True
-    source = SOURCE
-    constants = "one task at least; 0.2 of the moving average"
-    assumes = "speeds that last or are predictable"
+    source = "Chen et al., LB-BSP, SoCC 2020"
+    constants = "one task at least"
 
     def __init__(
         self,
         setting: Setting,
         *,
-        predictor: str | Predictor = "ema",
+        predictor: str = "ema",
         forecast: str = "speed",
         least: int = 1,
         availability: bool = False,
@@ -98,16 +88,11 @@ class LbBsp(AllocationPolicy):
         **hyperparameters: Any,
     ) -> None:
         super().__init__(setting, seed=seed)
-        if isinstance(predictor, Predictor):
-            if hyperparameters:
-                raise TypeError("a predictor that is made already has its hyperparameters; give its name with others")
-            self.predictor = predictor
-        elif predictor in PREDICTORS:
-            self.predictor = PREDICTORS[predictor](**hyperparameters)
-        else:
+        if predictor not in PREDICTORS:
             raise unknown("predictor", str(predictor), PREDICTORS)
         if forecast not in _FORECASTS:
             raise unknown("forecast", str(forecast), _FORECASTS)
+        self.predictor = PREDICTORS[predictor](**hyperparameters)
         self.forecast, self.availability = forecast, flag("availability", availability)
         self.least = min(whole_number("least", least, least=0), setting.budget // setting.n)
         self.pause, self.longest = whole_number("pause", pause), whole_number("longest", longest, least=pause)
@@ -119,33 +104,28 @@ class LbBsp(AllocationPolicy):
         return LoadPlan(prediction, Availability.full(rows, n, self.pause) if self.availability else ())
 
     def about(self) -> str:
-        """The predictor, and what it predicts."""
+        """Name the predictor, and what it predicts."""
         return f"LB-BSP: predictor {type(self.predictor).__name__}, of each worker's {self.forecast}"
 
     def plan_in_words(self, state: State, row: int) -> str:
-        """What the policy does about workers that are away."""
+        """Say what is done about workers that are away."""
         return "workers that owe results get nothing but a probe at intervals" if self.availability else ""
 
     def estimated(self, state: State) -> tuple[Floats, Floats]:
-        """The predicted times, and all results so far."""
-        return self.predicted_times(state), state.belief.counts
-
-    def predicted_times(self, state: State) -> Floats:
-        """The predicted mean task times, (E, n); NaN for a worker never seen."""
+        """The predicted mean task times, NaN for a worker never seen, and all results so far."""
         forecast: Floats = state.plan.prediction.forecast
         with np.errstate(divide="ignore"):
-            return forecast if self.forecast == "time" else 1.0 / forecast
+            return forecast if self.forecast == "time" else 1.0 / forecast, state.belief.counts
 
     def act(self, state: State, seen: Observation) -> tuple[Ints, State]:
         """Predict the coming round, and allocate by it."""
-        belief: LastRound = state.belief
         prediction, availability = state.plan
-        sample = belief.speed() if self.forecast == "speed" else 1.0 / belief.speed()
+        sample = state.belief.speed() if self.forecast == "speed" else 1.0 / state.belief.speed()
         shape = (*sample.shape, SIGNALS)
         signal = np.reshape(seen["signal"], shape) if "signal" in seen else np.zeros(shape)
         prediction = self.predictor.advance(prediction, sample, signal)
         if self.availability:
-            availability = availability.after(belief.tasks, self.pause, self.longest)
+            availability = availability.after(state.belief.tasks, self.pause, self.longest)
         allocation = self.allocate(state._replace(plan=LoadPlan(prediction, availability)))
         if self.availability:
             availability = availability._replace(asked=allocation)
@@ -153,7 +133,7 @@ class LbBsp(AllocationPolicy):
 
     def allocate(self, state: State) -> Ints:
         """Minimise the predicted round time."""
-        budget, untried, times = self.setting.budget, state.belief.untried(), self.predicted_times(state)
+        budget, untried, (times, _) = self.setting.budget, state.belief.untried(), self.estimated(state)
         scores, available, least = np.where(np.isnan(times), 0.0, times), None, np.asarray(self.least)
         if self.availability:
             away, available = state.plan.availability.away, ~state.plan.availability.away
@@ -162,21 +142,18 @@ class LbBsp(AllocationPolicy):
             nothing_known = (untried | away).all(axis=1, keepdims=True)  # no available worker was tried
             scores = np.where(nothing_known & available, 1.0, scores)
             least = np.where(away, probed, least)
-        return raised(allocate(scores, budget, state.round_keys(), untried, available), scores, least)
+        allocation = allocate(scores, budget, state.round_keys(), untried, available)
+        loads: Ints = raised(allocation, scores, np.broadcast_to(least, allocation.shape))
+        return loads
 
 
-def raised(allocation: Ints, scores: Floats, least: ArrayLike) -> Ints:
+@gufunc("void(int64[:], float64[:], int64[:], int64[:])", "(n),(n),(n)->(n)")
+def raised(allocation: Ints, scores: Floats, least: Ints, out: Ints) -> None:
     """Raise workers below their minimum to it, with the tasks that would finish last, as far as there are any.
 
     A minimiser of max a_i s_i becomes one under a_i >= ``least``: tasks were handed out in the order in which they
     would finish, so the tasks that are still handed out by speed are the first of them.
     """
-    after: Ints = _raise(allocation, scores, np.broadcast_to(least, allocation.shape))
-    return after
-
-
-@gufunc("void(int64[:], float64[:], int64[:], int64[:])", "(n),(n),(n)->(n)")
-def _raise(allocation: Ints, scores: Floats, least: Ints, out: Ints) -> None:
     n = len(out)
     out[:] = allocation
     for i in range(n):

@@ -1,9 +1,7 @@
 """LB-BSP in GPU clusters: moves from straggler to leader, and the optimum of a profiled time model; memory limits.
 
-Chen, Weng, Wang, B. Li and B. Li, "Semi-dynamic load balancing", SoCC 2020. The paper says of the tuner: after a
-monitoring window the leader (shortest time, and enough memory) gets load from the straggler (longest time); where a
-move reverses the last one, the step is halved and the window grows. All constants are ours, and so is the way in which
-a profile is measured; its fit and its optimum are in ``piecewise_linear``.
+Chen, Weng, Wang, B. Li and B. Li, "Semi-dynamic load balancing", SoCC 2020. All constants are ours, and so is the way
+in which a profile is measured; its fit and its optimum are in ``piecewise_linear``.
 """
 
 from __future__ import annotations
@@ -21,10 +19,8 @@ from ata_policies.lb_bsp.predictors import LastRound
 from ata_policies.observations import Observation
 from ata_policies.policy import AllocationPolicy, Setting, State
 
-SOURCE = "Chen et al., LB-BSP, SoCC 2020"
-
 _SIZES = 4
-_Kept: TypeAlias = Annotated[Ints, Within(0, all_tasks, totals=lambda size: (size.budget,), together=True)]
+_Kept: TypeAlias = Annotated[Ints, Within(0, all_tasks, totals=lambda size: (size.budget,))]
 
 
 class Tuning(NamedTuple):
@@ -58,7 +54,7 @@ class LbBspGpu(AllocationPolicy):
 
     belief = LastRound
     nonstationary = True
-    source = SOURCE
+    source = "Chen et al., LB-BSP, SoCC 2020"
     constants = "D = B / 4 n; W = 5 to 80; tolerance 5 %"
     assumes = "speeds that last for many windows"
 
@@ -75,8 +71,7 @@ class LbBspGpu(AllocationPolicy):
         seed: int = 0,
     ) -> None:
         super().__init__(setting, seed=seed)
-        default = max(setting.budget // (4 * setting.n), 1)
-        self.step = default if step is None else whole_number("step", step)
+        self.step = max(setting.budget // (4 * setting.n), 1) if step is None else whole_number("step", step)
         self.window, self.longest = whole_number("window", window), whole_number("longest", longest, least=window)
         self.tolerance = real("tolerance", tolerance, up_to=1.0)
         self.memory = memory_limits(memory, setting)
@@ -85,7 +80,7 @@ class LbBspGpu(AllocationPolicy):
     def first_plan(self, rows: int) -> Tuning:
         """The first allocation is even."""
         n = self.setting.n
-        even = balanced(np.zeros(n), np.zeros(n), np.ones(n), self.memory, self.setting.budget)
+        even = balanced(*np.zeros((2, n)), np.ones(n), self.memory, self.setting.budget)
         others = (np.full(rows, value) for value in (0, self.step, self.window, -1, -1))  # rounds to straggler
         return Tuning(np.tile(even, (rows, 1)), np.zeros((rows, n)), *others)
 
@@ -143,24 +138,17 @@ class ProfilePlan(NamedTuple):
 class LbBspProfiled(AllocationPolicy):
     """LB-BSP for GPU clusters with a profile: min max of max(t_i, a_i + b_i x_i), in integers, under memory limits.
 
-    A worker's round of x tasks takes t below saturation and a + b x above. A profile that is not given is measured in
-    the first rounds, by loads in the proportions 1 to 4, in turn for each worker: each is measured at four sizes,
-    ``repeats`` times each. After that the allocation stays, even where workers change.
+    A worker's round of x tasks takes t below saturation and a + b x above. The profile is measured in the first rounds,
+    by loads in the proportions 1 to 4, in turn for each worker: each is measured at four sizes, ``repeats`` times each.
+    After that the allocation stays, even where workers change.
 
-    - ``profile``: (3, n) the t, a and b of each worker, with t, a >= 0 and b > 0.
-    - ``repeats``: how often each of the four sizes is measured if no profile is given.
+    - ``repeats``: how often each of the four sizes is measured.
     - ``memory``: as for ``LbBspGpu``.
-
-    Examples
-    --------
-    >>> policy = LbBspProfiled(Setting(n=2, budget=10), profile=[[6.0, 2.0], [0.0, 0.0], [1.0, 1.0]], memory=[10, 4])
-    >>> policy.allocate(policy.first_state(rows=1))
-    array([[6, 4]])
     """
 
     belief = LastRound
     nonstationary = True
-    source = SOURCE
+    source = "Chen et al., LB-BSP, SoCC 2020"
     constants = "4 sizes, 5 times each"
     assumes = "speeds that do not change"
 
@@ -168,35 +156,20 @@ class LbBspProfiled(AllocationPolicy):
         self,
         setting: Setting,
         *,
-        profile: ArrayLike | None = None,
         repeats: int = 5,
         memory: ArrayLike | None = None,
         seed: int = 0,
     ) -> None:
         super().__init__(setting, seed=seed)
         self.repeats, self.memory = whole_number("repeats", repeats), memory_limits(memory, setting)
-        self.profile = None if profile is None else np.asarray(profile, np.float64)
-        if self.profile is not None:
-            fits = self.profile.shape == (3, setting.n) and np.isfinite(self.profile).all()
-            if not (fits and (self.profile >= 0.0).all() and (self.profile[2] > 0.0).all()):
-                raise ValueError(f"profile must be finite numbers of shape (3, {setting.n}): t, a >= 0 and b > 0")
 
     def first_plan(self, rows: int) -> ProfilePlan:
-        """The optimum under the given profile, or nothing measured yet."""
-        n, optimum = self.setting.n, np.zeros(self.setting.n, np.int64)
-        if self.profile is not None:
-            flat, intercept, slope = self.profile
-            optimum = balanced(flat, intercept, slope, self.memory, self.setting.budget)
-        sizes, times, rounds = np.zeros((3, rows, n, _SIZES))
-        return ProfilePlan(sizes, times, rounds, np.tile(optimum, (rows, 1)))
+        """Nothing is measured yet."""
+        sizes, times, rounds = np.zeros((3, rows, self.setting.n, _SIZES))
+        return ProfilePlan(sizes, times, rounds, np.zeros((rows, self.setting.n), np.int64))
 
     def act(self, state: State, seen: Observation) -> tuple[Ints, State]:
         """Add the last round to the measurements; fit and optimise when they are complete."""
-        if self.profile is None:
-            state = state._replace(plan=self._measured(state))
-        return self.allocate(state), state
-
-    def _measured(self, state: State) -> ProfilePlan:
         belief, last = state.belief, state.round - 1
         plan: ProfilePlan = state.plan
         begun = (last > 0) & (last <= _SIZES * self.repeats)
@@ -211,13 +184,14 @@ class LbBspProfiled(AllocationPolicy):
         if done.any():
             optimum = balanced(*fitted(plan.sizes, plan.times, plan.rounds), self.memory, self.setting.budget)
             plan = plan._replace(allocation=np.where(done[:, None], optimum, plan.allocation))
-        return plan
+        state = state._replace(plan=plan)
+        return self.allocate(state), state
 
     def allocate(self, state: State) -> Ints:
         """The loads of the next measurement, or the optimum."""
         n = self.setting.n
         part = 1.0 + (np.arange(n) + state.round[:, None]) % _SIZES
-        sizes = balanced(np.zeros(n), np.zeros(n), 1.0 / part, self.memory, self.setting.budget)
+        sizes: Ints = balanced(*np.zeros((2, n)), 1.0 / part, self.memory, self.setting.budget)
         known = state.plan.allocation.any(axis=1, keepdims=True)
         return np.where(known, state.plan.allocation, sizes)
 

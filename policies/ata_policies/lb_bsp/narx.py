@@ -53,8 +53,7 @@ class Narx(Predictor):
     share: how a speed follows its signals and its past. The samples of all workers train it, which also serves a worker
     that is seldom used. The level is the mean of what the network leaves unexplained, so that a worker that was seen
     under load alone does not count as a slow one; a sample's weight in it is one over the samples so far, and at least
-    ``weight``. Logarithms suit rounds of single tasks: that of an exponential time has a variance, while one over the
-    time has not even a mean.
+    ``weight``. Logarithms suit rounds of single tasks: one over an exponential time has not even a mean.
 
     For ``warm_up`` rounds the level is the prediction. Then the network is trained, and again whenever a quarter more
     rounds were played, and at least every ``every`` rounds: some steps of L-BFGS, from the current weights, reduce the
@@ -64,14 +63,9 @@ class Narx(Predictor):
     Rows are trained one after the other, in one thread: torch's batched products of matrices round differently with the
     size of the batch, and a row must not depend on its batch. NumPy's products do not, so one call predicts all rows.
 
-    - ``lags``, ``past``: the rounds of speeds, and of signals before the coming round's, that are inputs of the
-      network.
-    - ``hidden``, ``decay``: the hidden units, and the cost of the mean square of the weights beside the mean squared
-      error.
-    - ``window``: the samples m that the network is trained on.
-    - ``every``, ``steps``: the most rounds from one training to the next, and the steps of L-BFGS in each.
-    - ``warm_up``, ``weight``: the rounds before the first training, and the least weight of a sample in the worker's
-      level.
+    - ``lags``, ``past``: the rounds of speeds, and of signals before the coming round's, that are inputs.
+    - ``hidden``, ``decay``: the hidden units, and the cost of the weights' mean square beside the mean squared error.
+    - ``window``, ``every``, ``steps``, ``warm_up``, ``weight``: see above.
     """
 
     lags: int = 4
@@ -83,6 +77,10 @@ class Narx(Predictor):
     decay: float = 0.3
     warm_up: int = 50
     weight: float = 0.05
+
+    source = "Chen et al., LB-BSP, SoCC 2020"
+    constants = "4 lags; 2 rounds of signals; 8 units; the last 1024 samples"
+    assumes = "speeds a function of the last ones and of the signals"
 
     def __post_init__(self) -> None:
         for name in ("lags", "hidden", "window", "every", "steps", "warm_up"):

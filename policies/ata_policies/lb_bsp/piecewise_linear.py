@@ -7,23 +7,11 @@ full, then rising. The fit and the integer optimum are ours.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from ata_gym.typing import Floats, Ints
 from ata_gym.utils.compiled import gufunc, helper
 
 _GAIN = 0.5  # a flat part must halve the squared error of the line alone
-
-
-def balanced(flat: ArrayLike, intercept: ArrayLike, slope: ArrayLike, most: ArrayLike, budget: int) -> Ints:
-    """The integers x that minimise the longest max(t_i, a_i + b_i x_i) of those with x_i > 0, and sum to the budget.
-
-    The level of time is found by bisection; the tasks that are left then go, one at a time, to the worker that would
-    finish first. x_i = 0 takes no time. t, a, b > 0 and ``most``, bounds of x that together hold the budget, have shape
-    (..., n).
-    """
-    loads: Ints = _balance(flat, intercept, slope, most, budget)
-    return loads
 
 
 @helper()
@@ -44,7 +32,13 @@ def _fill(flat: Floats, intercept: Floats, slope: Floats, most: Ints, level: flo
 
 
 @gufunc("void(float64[:], float64[:], float64[:], int64[:], int64[:], int64[:])", "(n),(n),(n),(n),()->(n)")
-def _balance(flat: Floats, intercept: Floats, slope: Floats, most: Ints, budget: Ints, out: Ints) -> None:
+def balanced(flat: Floats, intercept: Floats, slope: Floats, most: Ints, budget: Ints, out: Ints) -> None:
+    """The integers x that minimise the longest max(t_i, a_i + b_i x_i) of those with x_i > 0, and sum to the budget.
+
+    The level of time is found by bisection; the tasks that are left then go, one at a time, to the worker that would
+    finish first. x_i = 0 takes no time. t, a, b > 0 and ``most``, bounds of x that together hold the budget, have shape
+    (..., n).
+    """
     low, high = 0.0, 0.0
     for i in range(len(out)):
         high = max(high, flat[i], intercept[i] + slope[i] * most[i])

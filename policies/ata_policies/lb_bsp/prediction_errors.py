@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
-from numpy.typing import ArrayLike
 
 from ata_gym.theory.allocation.proxy_loss import allocate
 from ata_gym.typing import Floats
@@ -30,10 +29,9 @@ class PredictionErrors(NamedTuple):
 
 
 def record_speeds(env: gym.vector.VectorEnv[Any, Any, Any], rounds: int, seed: int = 0) -> SpeedHistory:
-    """Play an even allocation, the first workers having one task more, and record speeds and signals.
+    """Play an even allocation in a vector env of ``ata_gym/TaskAllocation-v0``, and record speeds and signals.
 
-    ``env`` is a vector env of ``ata_gym/TaskAllocation-v0``, reset with ``seed``. ValueError if an episode ends before
-    ``rounds`` rounds.
+    ValueError if an episode ends before ``rounds`` rounds.
     """
     whole_number("rounds", rounds)
     bare: Any = env.unwrapped
@@ -58,45 +56,29 @@ def check_skip(skip: int, rounds: int) -> None:
 
 
 def prediction_errors(
-    speed: ArrayLike,
+    history: SpeedHistory,
     predictors: Mapping[str, Predictor],
-    signal: ArrayLike | None = None,
     skip: int = 100,
     seed: int = 0,
     progress: Callable[[str, int], None] = lambda *_: None,
 ) -> dict[str, PredictionErrors]:
     """Errors of each predictor that predicts each recorded round from those before it, by name.
 
-    The recorded speeds hold noise, so the errors of a perfect model are above 0, too. For rounds of single tasks with
-    exponential times the mean square error has no limit, since 1 / time has no mean. ValueError if a shape is wrong, a
-    speed is not positive, or ``skip`` leaves no round.
+    The recorded speeds hold noise, so the errors of a perfect model are above 0, too.
 
-    - ``speed``, ``signal``: (E, K, n) speeds, or (K, n) for a single row, NaN where a worker gave no result; task times
-      t of a trace are the speeds 1 / t. Signals shown before each round have one more axis, for the two; by default
-      zeros.
-    - ``skip``: first rounds that do not count.
-    - ``seed``: for the predictors; row e has that of ``seed + e``.
+    - ``skip``: first rounds that do not count; ValueError if it leaves no round.
     - ``progress``: called after each round with the predictor's name and its number of rounds so far.
 
-    Examples
-    --------
-    >>> from ata_policies.lb_bsp.predictors import Ema
-    >>> trace = 1.0 / np.tile([1.0, 2.0], 100)[:, None]  # task times that alternate
-    >>> errors = prediction_errors(trace, {"last": Ema(1.0), "ema": Ema(0.01)})
+    >>> from ata_policies.lb_bsp.predictors import Ema, Last
+    >>> speed = 1.0 / np.tile([1.0, 2.0], 100)[None, :, None]  # task times that alternate
+    >>> history = SpeedHistory(speed, np.zeros((1, 200, 1, 2)))
+    >>> errors = prediction_errors(history, {"last": Last(), "ema": Ema(0.01)})
     >>> {name: error.square.round(1) for name, error in errors.items()}
     {'last': array([0.7]), 'ema': array([0.3])}
     """
-    speeds = np.asarray(speed, np.float64)
-    speeds = speeds[None] if speeds.ndim == 2 else speeds
-    if speeds.ndim != 3 or not (np.isnan(speeds) | ((speeds > 0.0) & (speeds < np.inf))).all():
-        raise ValueError(f"speed must be of shape (K, n) or (E, K, n), positive or NaN, not of shape {speeds.shape}")
+    speeds, signals = history
     rows, rounds, n = speeds.shape
     check_skip(skip, rounds)
-    shape = (rows, rounds, n, SIGNALS)
-    signals = np.zeros(shape) if signal is None else np.asarray(signal, np.float64)
-    signals = signals[None] if signals.ndim == 3 else signals
-    if signals.shape != shape:
-        raise ValueError(f"signal must be of shape {shape}, not {signals.shape}")
     scale = _mean(speeds, axis=1)[:, None]
     found = {}
     for name, predictor in predictors.items():

@@ -1,16 +1,14 @@
 """Predictors of each worker's speed in the coming round: last value, moving averages, and linear autoregression.
 
 LB-BSP (Chen et al., SoCC 2020) shares a batch by predicted speeds and compares such predictors. A speed is results per
-unit of time in one round, as in LB-BSP (recalled: samples over compute time). A predictor holds hyperparameters; its
-memory is a named tuple of arrays, with the prediction for the coming round in the field ``forecast``, NaN for a worker
-never seen. A worker without a result gives no sample: averages keep their last prediction, and the docstrings of the
-others say what they do. The network is in ``narx``.
+unit of time in one round, as in LB-BSP (recalled: samples over compute time). A worker without a result gives no
+sample: averages keep their last prediction, and the docstrings of the others say what they do.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,7 +17,8 @@ from ata_gym.typing import Floats, Ints, Mask
 from ata_gym.utils.compiled import gufunc
 from ata_gym.utils.ranges import Counts, Estimates, Numbers, Shares, Times, Wholes
 from ata_gym.utils.validation import real, whole_number
-from ata_policies.beliefs.moments import Totals, mean_times, never_finished
+from ata_policies.beliefs.moments import Totals, mean_times
+from ata_policies.facts import Described
 
 SIGNALS = 2  # exogenous signals of each worker: cpu and memory load
 LOWEST, HIGHEST = 0.2, 5.0  # no model predicts less or more than this many times the moving average (ours)
@@ -54,19 +53,26 @@ class LastRound(NamedTuple):
 
     def untried(self) -> Mask:
         """Which workers have never finished a task, shape (E, n)."""
-        return never_finished(self)
+        return np.equal(self.counts, 0)
 
 
-class Predictor(ABC):
-    """Hyperparameters of a predictor; its memory is passed in and returned, and never changed in place."""
+class Predictor(Described, ABC):
+    """Hyperparameters of a predictor; its memory is a named tuple of arrays, and never changed in place.
+
+    The memory has the prediction for the coming round in the field ``forecast``, NaN for a worker never seen.
+    """
+
+    source = "the textbook rule"
+    assumes = "times that change slowly"
+    nonstationary = True
 
     @abstractmethod
     def start(self, rows: int, n: int, seed: int = 0) -> Any:
-        """The memory before the first round; row e has the randomness of ``seed + e``."""
+        """Make the memory before the first round; row e has the randomness of ``seed + e``."""
 
     @abstractmethod
     def advance(self, memory: Any, speed: Floats, signal: Floats) -> Any:
-        """Learn from the last round and predict the coming one; ``memory`` is what ``start`` or the last call returned.
+        """Learn from the last round and predict the coming one.
 
         ``speed`` (E, n) has the speeds of the last round, NaN for a worker without a sample; a row of NaN: there was no
         round. ``signal`` (E, n, 2) has the cpu and memory load of the coming round in [0, 1], or zeros.
@@ -81,9 +87,11 @@ class EmaMemory(NamedTuple):
 
 @dataclass(frozen=True)
 class Ema(Predictor):
-    """Exponential moving average, v <- weight * sample + (1 - weight) v; with weight 1 the last value."""
+    """Exponential moving average: v <- weight * sample + (1 - weight) v."""
 
     weight: float = 0.2
+
+    constants = "weight 0.2"
 
     def __post_init__(self) -> None:
         real("weight", self.weight, up_to=1.0)
@@ -95,6 +103,15 @@ class Ema(Predictor):
     def advance(self, memory: EmaMemory, speed: Floats, signal: Floats) -> EmaMemory:
         """Average the last round in; the signal is not used."""
         return EmaMemory(averaged(memory.forecast, speed, self.weight))
+
+
+@dataclass(frozen=True)
+class Last(Ema):
+    """The last sample: a moving average of weight 1."""
+
+    weight: float = field(default=1.0, init=False)
+
+    constants = "none"
 
 
 class MedianMemory(NamedTuple):
@@ -109,6 +126,8 @@ class Median(Predictor):
     """Median of a worker's last ``window`` samples."""
 
     window: int = 5
+
+    constants = "W = 5"
 
     def __post_init__(self) -> None:
         whole_number("window", self.window)
@@ -150,10 +169,8 @@ class Linear(Predictor):
     During the warm-up the prediction is the moving average; later it stays within [0.2, 5] times the moving average.
     "ARIMA" is among the paper's predictors, of an order that we do not know: only the autoregression is theirs.
 
-    - ``lags``, ``past``, ``warm_up``: the rounds of speeds, and of signals before the coming round's, that the model
-      uses; and the samples of a worker before it is modelled.
-    - ``ridge``, ``weight``: the weight of |w - w0|^2, in squared units of a worker's speed; and that of the moving
-      average.
+    - ``warm_up``: the samples of a worker before it is modelled.
+    - ``weight``: that of the moving average.
     """
 
     lags: int = 8
@@ -161,6 +178,10 @@ class Linear(Predictor):
     ridge: float = 0.1
     warm_up: int = 10
     weight: float = 0.2
+
+    source = "Chen et al., LB-BSP, SoCC 2020"
+    constants = "8 lags; 2 rounds of signals; ridge 0.1"
+    assumes = "speeds linear in the last ones and in the signals"
 
     def __post_init__(self) -> None:
         whole_number("lags", self.lags)

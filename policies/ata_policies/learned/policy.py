@@ -14,8 +14,7 @@ from ata_policies.observations import Observation
 from ata_policies.policy import DispatchPolicy, Policy, Setting, State
 
 WEIGHTS = Path(__file__).parent / "weights"
-_MOST_LOGS = 1.2
-"""The largest value of the feature "log count", that of 400 results: few counts in the training were larger."""
+_MOST_LOGS = 1.2  # the largest feature "log count", of 400 results: few counts in the training were larger
 
 
 class _Learned(Policy):
@@ -26,7 +25,7 @@ class _Learned(Policy):
     """
 
     source = "ours"
-    knows = "nothing"
+    constants = "weights of a network"
     assumes = "workers like those that it was trained on"
     priced = True
     nonstationary = True
@@ -56,7 +55,6 @@ class LearnedAllocation(_Learned):
     softmax and the method of largest remainders.
     """
 
-    constants = "weights of a network"
     shipped = "learned.safetensors"
 
     def act(self, state: State, seen: Observation) -> tuple[Ints, State]:
@@ -73,7 +71,6 @@ class LearnedDispatch(_Learned, DispatchPolicy):
     round; workers with a positive one should be working.
     """
 
-    constants = "weights of a network"
     shipped = "learned-dispatch.safetensors"
 
     def act(self, state: State, seen: Observation) -> tuple[Ints, State]:

@@ -13,7 +13,6 @@ from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
 from ata_gym.changes import Redraw, Spot
-from ata_gym.envs.interface.interface import flat
 from ata_gym.envs.interface.worker_features import (
     LARGEST,
     OF_ROUND,
@@ -21,6 +20,8 @@ from ata_gym.envs.interface.worker_features import (
     WIDTH,
     RoundFeatures,
     WorkerMemory,
+    features_of,
+    flat,
 )
 from ata_gym.pools import PoolDistribution, deterministic, exponential, gamma, log_normal
 from ata_gym.scenarios import Scenario
@@ -43,15 +44,15 @@ def remembered(
     return memory
 
 
-def features(memory: WorkerMemory, in_round: dict[str, Any]) -> NDArray[np.float32]:
-    of_round = RoundFeatures(budget=6, price=0.1, horizon=10).of(np.array([3]), np.array([2]), n=N)
-    return memory.encode(of_round, **{name: part[None] for name, part in in_round.items()})[0]
+def features(memory: WorkerMemory, seen: dict[str, Any]) -> NDArray[np.float32]:
+    last = {name: part[None] for name, part in seen.items()} | {"missing": np.array([[2]])}
+    return features_of(memory, RoundFeatures(budget=6, price=0.1, horizon=10), np.array([3]), last)[0]
 
 
 arrays = st.fixed_dictionaries(
     {
         "running": hnp.arrays(np.int8, N, elements=st.integers(0, 1)),
-        "started": hnp.arrays(np.float64, N, elements=st.floats(0, 1)),
+        "started": hnp.arrays(np.int64, N, elements=st.integers(0, 6)),
         "age": hnp.arrays(np.float64, N, elements=st.just(0.0) | times),
         "present": hnp.arrays(np.bool_, N),
     }
@@ -99,7 +100,7 @@ def test_moments_of_a_worker_are_numpys(durations: list[float]) -> None:
     recent = 0.0
     for k, t in enumerate(seen):
         recent += max(1 / (k + 1), 0.25) * (t - recent)
-    found = features(memory, {})[0]
+    found = features(memory, dict.fromkeys(("running", "started", "age"), np.zeros(N)))[0]
     expected = {
         "log count": np.log1p(len(seen)) / 5,
         "log mean": np.log(seen.mean()) - unit,
@@ -153,15 +154,9 @@ def test_a_policy_computes_the_features_of_the_env(env_id: str, world: str) -> N
     (found, _), (seen, _), (flattened, _) = (env.reset(seed=9) for env in (shown, feedback, in_one))
     memory, rounds = WorkerMemory.empty(rows, n), np.zeros(rows, np.int64)
     for _ in range(40):
-        present = seen["present"] > 0 if "present" in seen else None
         drawn = feedback.conditions().price  # the env shows it as a feature alone
-        in_round: dict[str, Any] = {}
-        missing = np.full(rows, scenario.budget)
-        if env_id == DISPATCH:
-            in_round = {"running": seen["running"], "started": seen["started"] / scenario.budget, "age": seen["age"]}
-            missing = seen["missing"][:, 0]
         of_round = RoundFeatures(scenario.budget, scenario.price if drawn is None else drawn, scenario.horizon)
-        own = memory.encode(of_round.of(rounds, missing, present, n), present=present, **in_round)
+        own = features_of(memory, of_round, rounds, seen)
         assert same(own, found)
         assert same(flat(own), flattened)
         act = player()

@@ -72,19 +72,6 @@ def test_frames_are_pixels_of_one_shape_that_show_what_happened(env_id: str) -> 
     assert (env.render() == frames[-1]).all()
 
 
-def test_the_picture_of_a_round_does_not_depend_on_what_was_drawn_before() -> None:
-    """Pixels that are kept from frame to frame are drawn anew where they no longer fit."""
-    old, fresh = (gym.make(RACE, scenario="drawn-3-to-16-v1", render_mode="rgb_array") for _ in range(2))
-    for env in (old, fresh):
-        env.reset(seed=1)
-        env.action_space.seed(1)
-    for _ in range(4):
-        for env in (old, fresh):
-            env.step(env.action_space.sample())
-        old.render()
-    assert (old.render() == fresh.render()).all()  # type: ignore[union-attr]
-
-
 def test_gymnasium_records_videos(tmp_path: Path) -> None:
     moviepy = pytest.importorskip("moviepy")
     env = RecordVideo(gym.make(DISPATCH, horizon=2, budget=4, render_mode="rgb_array"), str(tmp_path / "video"))

@@ -1,6 +1,8 @@
-"""UTA and OFTA: even, and optimal for the proxy loss."""
+"""UTA, OFTA and the beta rule: even, optimal for the proxy loss, and what the true distributions say."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -9,7 +11,8 @@ from hypothesis import strategies as st
 
 import ata_policies
 from ata_gym import proxy_optimal
-from ata_gym.pools import exponential
+from ata_gym.pools import exponential, shifted_exponential
+from ata_gym.theory.allocation.beta_rule import allocate_by_cost
 
 
 @settings(max_examples=10)
@@ -32,3 +35,9 @@ def test_uta_draws_afresh_in_each_episode() -> None:
         action, state = policy.predict(env.reset()[0], state)
         starts.append(action.tolist())
     assert len({str(start) for start in starts}) > 1
+
+
+def test_the_beta_rule_settles_on_that_of_the_true_distributions(play: Any) -> None:
+    pool = shifted_exponential(np.arange(1.0, 13), np.arange(1.0, 13))
+    usual = play("thompson-beta", 2000, 2, pool=pool, budget=15).actions[1500:].mean(axis=(0, 1))
+    np.testing.assert_allclose(usual, allocate_by_cost(pool.mean(), 1.5 * pool.sd(), 15), atol=0.5)

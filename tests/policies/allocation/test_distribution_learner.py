@@ -28,7 +28,7 @@ def late_cost(run: Any) -> Any:
 @pytest.mark.parametrize("price", [0.0, 1.0])
 def test_learns_what_the_oracle_knows(play: Any, price: float) -> None:
     best = optimal_allocation(POOL, 15, price).cost
-    learned, known = (late_cost(play(name, 800, price=price, **WORLD)).mean() for name in (LEARNER, "oracle"))
+    learned, known = (late_cost(play(name, 600, price=price, **WORLD)).mean() for name in (LEARNER, "oracle"))
     assert learned < 1.04 * best
     np.testing.assert_allclose(known, best, rtol=0.03)
 
@@ -36,9 +36,9 @@ def test_learns_what_the_oracle_knows(play: Any, price: float) -> None:
 def test_learns_which_workers_have_long_tails(play: Any) -> None:
     """All means are about alike: only whole distributions tell whom to trust."""
     pool = log_normal(np.full(4, np.log(15.0) - 1.8**2 / 2), 1.8) + gamma(np.full(4, 50.0), 0.3)
-    run = play(LEARNER, 1500, 3, pool=pool, budget=12)
+    run = play(LEARNER, 1000, 3, pool=pool, budget=12)
     assert late_cost(run).mean() < 1.08 * optimal_allocation(pool, 12).round_time
-    assert run.actions[750:, :, 4:].sum() > 0.85 * run.actions[750:].sum()
+    assert run.actions[500:, :, 4:].sum() > 0.85 * run.actions[500:].sum()
 
 
 def test_where_most_workers_are_slow_the_fast_ones_are_found(play: Any) -> None:
@@ -78,13 +78,6 @@ def test_a_worker_that_becomes_slow_is_left(play: Any) -> None:
     run = play(LEARNER, 200, changes=[Jump(at=100, workers=(0,), factor=50.0)], **WORLD)
     assert run.actions[:100, :, 0].mean() > 2.0
     assert run.actions[-30:, :, 0].mean() < 0.2
-
-
-def test_rows_do_not_depend_on_their_batch(play: Any) -> None:
-    """Across several plans, which fall due in different rounds where episodes begin at different times."""
-    together = play(LEARNER, 120, price=0.1, seed=3, **WORLD).actions
-    alone = play(LEARNER, 120, price=0.1, seed=5, **WORLD | {"rows": 1}).actions
-    np.testing.assert_array_equal(alone[:, 0], together[:, 2])
 
 
 def known_after(results: list[int], unit: float = 1.0, spread: float = 0.5) -> Knowledge:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ata_gym.changes import Change, Crash, Spot
-from ata_gym.pools import exponential
+from ata_gym.pools import exponential, shifted_exponential
 from ata_policies.beliefs.availability import Availability, signs_of_life
 
 
@@ -48,58 +48,43 @@ def test_it_agrees_with_a_diary_kept_by_hand(data: st.DataObject) -> None:
             assert getattr(known, name).tolist() == [[who[name] for who in row] for row in diary]
 
 
-def test_without_results_nobody_owes_any() -> None:
-    known = Availability.full(1, 2, 3).after(np.zeros((1, 2)), 3, 9)
-    assert not known.away.any()
-    assert not known.wait.any()
-
-
 @pytest.mark.parametrize("name", ["restarting-beta", "lb-bsp-federated"])
 def test_who_is_away_gets_nothing_but_probes(play: Any, name: str) -> None:
-    changes, asked_in_vain, runtime = [Spot(leaves=0.005, returns=0.02, deadline=30.0)], {}, {}
+    parts = np.arange(1.0, 13.0) / 2
+    options = {"pool": shifted_exponential(parts, parts), "budget": 8, "changes": [Spot(0.005, 0.02, deadline=30.0)]}
+    asked_in_vain, runtime = {}, {}
     for policy in (name, "thompson-beta"):
-        played = play(policy, 500, reset=3, changes=changes)
-        runtime[policy] = played.times.sum()
-        asked_in_vain[policy] = (played.allocations * [now.dies == 0 for now in played.conditions]).sum()
+        run = play(policy, 300, seed=3, **options)
+        runtime[policy], asked_in_vain[policy] = run.round_times.sum(), run.actions[np.isinf(run.means)].sum()
     assert asked_in_vain[name] < 0.3 * asked_in_vain["thompson-beta"]
     assert runtime[name] < 0.9 * runtime["thompson-beta"]
 
 
-@pytest.mark.parametrize("change", [Spot(0.05, 0.2, 30.0), Crash(0.05, 3.0, 5, 30.0)], ids=["spot", "crash"])
-def test_races_show_who_is_away(change: Change) -> None:
-    """A worker with tasks is away from the round's start if and only if it shows no sign of life."""
+@pytest.mark.parametrize(
+    ("kind", "change"),
+    [("Race", Spot(0.05, 0.2, 30.0)), ("Race", Crash(0.05, 3.0, 5, 30.0)), ("Dispatch", Spot(0.05, 0.2))],
+)
+def test_who_is_away_shows_no_sign_of_life(kind: str, change: Change) -> None:
+    """A worker that is to start a task is away if and only if it shows none; no round waits for it."""
     rng, known = np.random.default_rng(0), Availability.full(3, 6, 0)
-    env: Any = gym.make_vec(
-        "ata_gym/TaskRace-v0", num_envs=3, pool=exponential(np.arange(1.0, 7)), budget=8, changes=[change]
-    )
+    world: dict[str, Any] = {"pool": exponential(np.arange(1.0, 7)), "budget": 8, "changes": [change]}
+    env: Any = gym.make_vec(f"ata_gym/Task{kind}-v0", num_envs=3, **world)
     observation, _ = env.reset(seed=0)
-    gone: list[Any] = []
-    for _ in range(150):
-        known = known.after(signs_of_life(observation["worker"], observation["elapsed"]), 0, 0)
-        if gone:
-            np.testing.assert_array_equal(known.away[known.asked > 0], gone[-1][known.asked > 0])
-        assert known.available().all()
-        action = np.where(np.arange(6) == rng.integers(6), 8, rng.integers(0, 3, (3, 6)))
-        gone.append(env.unwrapped.conditions().dies == 0.0)
-        known = known._replace(asked=(action > 0).astype(int))
-        observation, *_ = env.step(action)
-    assert 0.02 < np.mean(gone) < 0.7
-
-
-def test_dispatch_shows_who_is_away() -> None:
-    """At each step, of the workers that are to start a task."""
-    rng, known, seen_away = np.random.default_rng(1), Availability.full(2, 5, 0), 0
-    world: dict[str, Any] = {"pool": exponential(np.arange(1.0, 6)), "budget": 6, "changes": [Spot(0.05, 0.2)]}
-    env: Any = gym.make_vec("ata_gym/TaskDispatch-v0", num_envs=2, **world)
-    observation, _ = env.reset(seed=0)
-    gone = np.zeros((2, 5), bool)
-    for _ in range(400):
-        known = known.after(signs_of_life(*(observation[name] for name in ("worker", "elapsed", "running"))), 0, 0)
+    gone, all_gone = np.zeros((3, 6), bool), []
+    for _ in range(150 if kind == "Race" else 300):
+        shown = (observation[name] for name in ("worker", "elapsed", "running") if name in observation)
+        known = known.after(signs_of_life(*shown), 0, 0)
         np.testing.assert_array_equal(known.away[known.asked > 0], gone[known.asked > 0])
-        seen_away += known.away.sum()
-        action = (rng.random((2, 5)) < 0.7).astype(np.int8)
-        action[~(action.astype(bool) & ~gone).any(axis=1)] = 1  # somebody works
+        assert known.available().all()
         gone = env.unwrapped.conditions().dies == 0.0
-        known = known._replace(asked=((action > 0) & (observation["running"] == 0)).astype(int))
+        all_gone.append(gone)
+        if kind == "Race":
+            action = np.where(np.arange(6) == rng.integers(6), 8, rng.integers(0, 3, (3, 6)))
+            started = action > 0
+        else:
+            action = (rng.random((3, 6)) < 0.7).astype(np.int8)
+            action[~((action > 0) & ~gone).any(axis=1)] = 1  # somebody works
+            started = (action > 0) & (observation["running"] == 0)
+        known = known._replace(asked=started.astype(int))
         observation, *_ = env.step(action)
-    assert seen_away > 0
+    assert 0.02 < np.mean(all_gone) < 0.7

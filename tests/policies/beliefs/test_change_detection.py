@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from ata_policies.beliefs.change_detection.likelihood_ratio import Glr
-from ata_policies.beliefs.change_detection.page_hinkley import Cusum, MonitoredMoments, PageHinkley
+from ata_policies.beliefs.detectors import Cusum, Glr, MonitoredMoments, PageHinkley
 
 DETECTORS: list[type[MonitoredMoments]] = [PageHinkley, Cusum, Glr]
 
@@ -45,7 +44,7 @@ def looked(belief: Any, x: np.ndarray, shape: float) -> tuple[list[bool], Any]:
     return alarms, marks
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(x=times, frozen=st.sampled_from([5.0, 20.0, math.inf]), threshold=st.floats(1, 50), shape=st.floats(0.1, 50))
 def test_cusum_and_page_hinkley_by_their_formula(x: np.ndarray, frozen: float, threshold: float, shape: float) -> None:
     alarms, marks = looked(Cusum.empty(1, 1, least=3.0, frozen=frozen, threshold=threshold), x, shape)
@@ -60,7 +59,7 @@ def test_cusum_and_page_hinkley_by_their_formula(x: np.ndarray, frozen: float, t
     assert not any(alarms[:3])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25)
 @given(x=times, threshold=st.floats(0.1, 30), shape=st.floats(0.1, 50))
 def test_glr_by_its_formula(x: np.ndarray, threshold: float, shape: float) -> None:
     """All splits that it keeps, by brute force."""
@@ -75,16 +74,6 @@ def test_glr_by_its_formula(x: np.ndarray, threshold: float, shape: float) -> No
                 largest = max(largest, s * math.log(m / one) + (t - s) * math.log(m / two))
         unlikely, limit = shape * largest, threshold + 1.5 * math.log(t)
         assert alarms[t - 1] == (unlikely >= limit) or math.isclose(unlikely, limit, rel_tol=1e-6)
-
-
-@settings(max_examples=30, deadline=None)
-@given(x=st.lists(st.floats(0.9, 1.2), min_size=1, max_size=60).map(np.array), memory=st.floats(40, 500))
-def test_what_is_long_past_counts_less(x: np.ndarray, memory: float) -> None:
-    belief = feed(PageHinkley.empty(1, 1, memory=memory), x)
-    weights = (1 - 1 / memory) ** np.arange(len(x))[::-1]
-    deviations = weights @ (x - np.average(x, weights=weights)) ** 2
-    for found, expected in zip(belief[:3], (weights.sum(), weights @ x, deviations), strict=True):
-        np.testing.assert_allclose(found[0, 0], expected, atol=1e-13)
 
 
 @pytest.mark.parametrize("kind", DETECTORS)
@@ -111,31 +100,29 @@ def test_times_that_vary_less_are_judged_sooner_and_an_outlier_is_no_change(kind
     assert (feed(calm, rng.gamma(25.0, 2 / 25, (50, 10))).alarms > 0).mean() >= 0.9
 
 
-@pytest.mark.parametrize(("share", "anew"), [(0.0, [True] * 4), (math.inf, [True, False, False, False])])
-def test_an_alarm_makes_the_worker_or_everybody_start_anew(share: float, anew: list[bool]) -> None:
-    belief = rounds(PageHinkley.empty(1, 4, share=share), [1.0] * 4, 100)
+def test_everybody_starts_anew_at_an_alarm_where_any_share_is_enough() -> None:
+    belief = rounds(PageHinkley.empty(1, 4, share=0.0), [1.0] * 4, 100)
     while not belief.alarms.any():
         belief = rounds(belief, [3.0, 1.0, 1.0, 1.0])
-    assert belief.alarms[0].tolist() == [1, 0, 0, 0]
-    assert (belief.counts[0] == 1).tolist() == anew
-    assert belief.totals[0, 0] == 3.0
-    assert (belief.rounds_since[0] == 1) == all(anew)
+    assert (belief.counts[0].tolist(), belief.rounds_since[0]) == ([1.0] * 4, 1.0)
 
 
 def test_everybody_starts_anew_once_many_of_those_at_work_have_raised_an_alarm() -> None:
-    """Workers 0 to 3 have tasks; 0 becomes slow, and 1 either within 10 rounds, or later."""
-    for pause, anew in ((0, True), (30, False)):
-        belief = feed(PageHinkley.empty(1, 5, share=1 / 3), np.full((1, 30), 9.0), worker=4)
+    """Workers 0 to 3 have tasks; 0 becomes slow, and 1 either within 10 rounds, or later, or none counts as many."""
+    for pause, share, anew in ((0, 1 / 3, True), (30, 1 / 3, False), (0, math.inf, False)):
+        belief = feed(PageHinkley.empty(1, 5, share=share), np.full((1, 30), 9.0), worker=4)
         belief = rounds(belief, [1.0] * 4, 100)
         while belief.alarms.sum() < 1:
             belief = rounds(belief, [3.0, 1.0, 1.0, 1.0])
         assert belief.counts[0, 0] == 1
+        assert belief.totals[0, 0] == 3.0
         assert (belief.counts[0, 1:] > 20).all()
         belief = rounds(belief, [3.0, 1.0, 1.0, 1.0], pause)
         while belief.alarms.sum() < 2:
             belief = rounds(belief, [3.0, 3.0, 1.0, 1.0])
         assert (belief.counts[0, 4] == 0) == anew
         assert (belief.counts[0, 2] == 1) == anew
+        assert (belief.rounds_since[0] == 1) == anew
 
 
 def test_workers_out_of_use_are_tried_again_together() -> None:
@@ -161,14 +148,3 @@ def test_a_startlingly_short_task_of_a_worker_out_of_use_outweighs_its_past(time
     assert (after.counts[0, 1] == 1) == anew
     assert after.counts[0, 0] == belief.counts[0, 0]
     assert after.alarms.sum() == 0
-
-
-@pytest.mark.parametrize("kind", DETECTORS)
-def test_rows_do_not_meet(kind: type[MonitoredMoments]) -> None:
-    rng = np.random.default_rng(3)
-    x = rng.exponential(1.0, (3, 200)) * np.where(np.arange(200) < 100, 1.0, [[1.0], [4.0], [0.2]])
-    together = feed(kind.empty(3, 2, memory=50.0, share=0.5), x)
-    for e in range(3):
-        alone = feed(kind.empty(1, 2, memory=50.0, share=0.5), x[e])
-        for one, other in zip(together[:-1], alone[:-1], strict=True):
-            np.testing.assert_array_equal(one[e], other[0])

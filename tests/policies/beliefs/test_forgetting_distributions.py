@@ -41,11 +41,11 @@ def restarted(belief: DistributionBelief) -> Floats:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_where_nothing_changes_nothing_is_forgotten(family: str) -> None:
-    belief = play(np.tile([1.0, 2.0, 5.0, 9.0], (1500, 1)), family, rows=16)
-    assert (belief.counts == 3000).all()
+    belief = play(np.tile([1.0, 2.0, 5.0, 9.0], (1000, 1)), family, rows=16)
+    assert (belief.counts == 2000).all()
     assert not restarted(belief).any()
-    assert (belief.since == 1500).all()
-    assert (belief.reach == 1500).all()
+    assert (belief.since == 1000).all()
+    assert (belief.reach == 1000).all()
 
 
 @pytest.mark.parametrize("family", ["exponential", "gamma", "deterministic"])
@@ -93,7 +93,7 @@ def test_results_count_as_in_a_weighted_list() -> None:
         np.testing.assert_allclose(belief.bins[0, i, SUMS], np.bincount(place, w * x / x[0], 32), rtol=1e-9, atol=1e-12)
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=6)
 @given(seed=st.integers(0, 10**6))
 def test_moments_and_bins_agree_whatever_happens(seed: int) -> None:
     rng, belief, n = np.random.default_rng(seed), DistributionBelief.empty(2, 4), 4
@@ -101,7 +101,7 @@ def test_moments_and_bins_agree_whatever_happens(seed: int) -> None:
     for k in range(150):
         level *= np.exp(rng.normal(0.0, 0.2, (2, n)) + np.log(8.0) * (rng.random((2, n)) < 0.02))
         worker = rng.integers(-1, n, (2, 6))
-        worker[:, 0] = rng.integers(n, size=2)  # a round without any news does not count
+        worker[:, 0] = rng.integers(n, size=2)
         time = np.take_along_axis(level, np.maximum(worker, 0), 1) * rng.gamma(4.0, 0.25, (2, 6))
         elapsed = level * rng.random((2, n)) * (rng.random((2, n)) < 0.2)
         before = [part.copy() for part in belief]
@@ -113,6 +113,8 @@ def test_moments_and_bins_agree_whatever_happens(seed: int) -> None:
             np.testing.assert_array_equal(part[1:], one)
         belief = after
         assert (belief.row[:, CLOCK] == k + 1).all()
+        nothing = belief.observe(np.full((2, 2), -1), np.zeros((2, 2)), np.zeros((2, n)))  # no round, and no change
+        assert all(np.array_equal(part, old) for part, old in zip(nothing, belief, strict=True))
     some = belief.anchor > 0.0
     np.testing.assert_allclose(belief.bins[:, :, FINISHED].sum(axis=2), belief.counts, rtol=1e-6, atol=1e-9)
     np.testing.assert_allclose(belief.bins[:, :, CANCELLED].sum(axis=2), belief.cancellations, rtol=1e-6, atol=1e-9)
@@ -125,19 +127,11 @@ def test_moments_and_bins_agree_whatever_happens(seed: int) -> None:
         assert (distribution[known] >= 0.0).all()
 
 
-def test_without_news_the_belief_stays_as_it_is() -> None:
-    belief = play(np.ones((5, 3)))
-    after = belief.observe(np.full((4, 2), -1), np.zeros((4, 2)), np.zeros((4, 3)))
-    for part, old in zip(after, belief, strict=True):
-        np.testing.assert_array_equal(part, old)
-
-
 @pytest.mark.parametrize("factor", [0.2, 0.35, 2.5, 10.0])
-@pytest.mark.parametrize("family", ["gamma", "log-normal"])
-def test_a_worker_that_changes_begins_anew_alone(family: str, factor: float) -> None:
+def test_a_worker_that_changes_begins_anew_alone(factor: float) -> None:
     levels = np.tile(np.arange(1.0, 7.0), (460, 1))
     levels[400:, 2] *= factor
-    belief = play(levels, family, rows=16)
+    belief = play(levels, "gamma" if factor in (0.35, 10.0) else "log-normal", rows=16)
     assert (restarted(belief)[:, 2] > 400).mean() > 0.9
     others = np.delete(np.arange(6), 2)
     assert (belief.counts[:, others] == 920).mean() > 0.9
@@ -193,7 +187,7 @@ def test_a_worker_out_of_use_is_due_for_another_try_and_surprises() -> None:
 def test_tries_come_at_growing_intervals() -> None:
     belief = DistributionBelief.empty(1, 2).observe(np.array([[0, 1]]), np.ones((1, 2)), np.zeros((1, 2)))
     begins, was = [], False
-    for k in range(1, 120_001, 10):
+    for k in range(1, 60_001, 10):
         belief.row[:, 0] = belief.row[:, CLOCK] = k
         belief.last[:, 0] = k
         now = bool(belief.stale()[0, 1])
@@ -218,9 +212,9 @@ def test_with_thousands_of_workers_the_fastest_have_slots() -> None:
     assert (belief.owner[0, belief.slot[0, fast]] == np.flatnonzero(fast)).all()
     assert (belief.slot >= 0).sum() == SLOTS
     few = np.flatnonzero(fast)[None, :12]
-    for _ in range(50):
+    for _ in range(20):
         belief = belief.observe(few, means[few] * rng.gamma(4.0, 0.25, few.shape), np.zeros((1, n)))
-    assert (belief.counts[0] == 1.0 + 50.0 * np.isin(np.arange(n), few)).all()
+    assert (belief.counts[0] == 1.0 + 20.0 * np.isin(np.arange(n), few)).all()
     chosen = belief.of(few)
     np.testing.assert_array_equal(own_sample(chosen, 16), own_sample(belief, 16)[:, few[0]])
     np.testing.assert_array_equal(chosen.trust(), belief.trust()[:, few[0]])

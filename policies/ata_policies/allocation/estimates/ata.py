@@ -1,4 +1,4 @@
-"""ATA and ATA-Empirical, with the constants of the preprint and of the ICML version.
+"""ATA and ATA-Empirical, with the constants of the preprint, with which every published figure was made, and of ICML.
 
 Maranjyan, Saad, Richtárik and Orabona, "ATA: Adaptive Task Allocation for Efficient Resource Management in Distributed
 Machine Learning", ICML 2025 (arXiv 2502.00775), Algorithms 1 and 2.
@@ -49,10 +49,7 @@ _VERSIONS = {"preprint": _Version(4 * math.e, centred=False), "icml": _Version(2
 
 @dataclass(frozen=True)
 class _ConfidenceBound(Estimate):
-    """Lower confidence bounds of ATA, in the version of the preprint or of ICML.
-
-    The preprint's guarantee assumes a bound on the psi1 norm of X, that of ICML a bound on the psi1 norm of X - mean.
-    """
+    """Lower confidence bounds of ATA, in the version of the preprint or of ICML."""
 
     version: str = "preprint"
 
@@ -73,14 +70,11 @@ class _ConfidenceBound(Estimate):
         given = getattr(self, self.bound)
         value, origin = self._found(setting) if given is None else (given, "")
         try:
-            fitted: dict[str, Any] = {
-                self.bound: non_negative(self.bound, value) if given is None else real(self.bound, value)
-            }
+            fitted: Any = {self.bound: (non_negative if given is None else real)(self.bound, value)}
         except ValueError:
             found = origin if value is None else f"here it is {value!r}"
-            raise ValueError(
-                f"give {self.bound}=..., a positive bound on every worker's {self._norm()}: {found}"
-            ) from None
+            said = f"give {self.bound}=..., a positive bound on every worker's {self._norm()}: {found}"
+            raise ValueError(said) from None
         return replace(self, **fitted)
 
     def in_words(self, setting: Setting) -> str:
@@ -112,7 +106,7 @@ class _ConfidenceBound(Estimate):
         x = "X - mean" if _VERSIONS[self.version].centred else "X"
         return f"psi1 norm of {x}" if self.bound == "alpha" else f"psi1 norm of ({x}) / mean"
 
-    def scores(self, belief: Totals, rounds: Ints | Floats, keys: Keys, kept: Any) -> Scores:
+    def scores(self, belief: Totals, rounds: Ints | Floats, keys: Keys) -> Scores:
         """The lower bounds, at level ln(2 k^2) in round k."""
         level = np.log(2.0 * np.square(rounds, dtype=np.float64))
         factor = _VERSIONS[self.version].factor * float(getattr(self, self.bound))
@@ -124,9 +118,10 @@ class _ConfidenceBound(Estimate):
 class Ata(_ConfidenceBound):
     """ATA: (m - 4 e alpha f)+ in the preprint, (m - 2 alpha f)+ at ICML, alpha a bound on the psi1 norms.
 
-    The norms are those of X in the preprint, and those of X - mean at ICML.
+    The norms are those of X in the preprint, and those of X - mean at ICML; f = sqrt(L / K) + L / K with L = ln(2 k^2)
+    in round k, and K tasks seen of mean m.
 
-    - ``version``: "preprint", with which every published figure was made, or "icml".
+    - ``version``: "preprint" or "icml".
     - ``alpha``: the bound, in units of time; by default as published for the scenario with this version, else the
       largest norm that a worker has, or can have where workers are drawn anew. A norm that is infinite counts as that
       of exponential times of the same mean: twice the mean in the preprint, 1.53 times the mean at ICML.
@@ -135,6 +130,7 @@ class Ata(_ConfidenceBound):
     alpha: float | None = None
 
     bound = "alpha"
+    constants = "4 e alpha, alpha >= psi1 norm of X; at ICML 2 alpha, alpha >= psi1 norm of X - mean"
     knows = "a bound on the psi1 norms"
 
 
@@ -142,15 +138,11 @@ class Ata(_ConfidenceBound):
 class AtaEmpirical(_ConfidenceBound):
     """ATA-Empirical: m (1 - 4 e eta f)+ in the preprint, m (1 - 2 eta f)+ at ICML, eta a bound on psi1 norm / mean.
 
-    The norms are those of X in the preprint, and those of X - mean at ICML.
-
-    - ``version``: "preprint", with which every published figure was made, or "icml".
-    - ``eta``: the bound; by default as published for the scenario with this version, else the largest ratio that a
-      worker has, or can have where workers are drawn anew. A ratio that is infinite counts as that of exponential
-      times: 2 in the preprint, 1.53 at ICML.
+    - ``version``, ``eta``: as of ``Ata``; a ratio that is infinite counts as 2 in the preprint, and 1.53 at ICML.
     """
 
     eta: float | None = None
 
     bound = "eta"
+    constants = "4 e eta, eta >= psi1 norm of X / mean; at ICML 2 eta, eta >= psi1 norm of (X - mean) / mean"
     knows = "a bound on psi1 norm / mean"

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -75,7 +74,7 @@ def kl_score(count: Floats, total: Floats, level: Floats, shape: Floats, out: Fl
 class _Scaled(Estimate):
     """Lower bounds for times in [0, b].
 
-    ``scale`` is b, in units of time: prior knowledge. By default it is each worker's own mean m, which is ours.
+    - ``scale``: b, in units of time: prior knowledge. By default it is each worker's own mean m, which is ours.
     """
 
     scale: float | None = None
@@ -105,9 +104,9 @@ class Cucb(_Scaled):
     constants = "3/2; b the worker's own mean"
     assumes = "times in [0, b]; by default, deviations of about the mean"
 
-    def scores(self, belief: Totals, rounds: Ints | Floats, keys: Keys, kept: Any) -> Scores:
+    def scores(self, belief: Totals, rounds: Ints | Floats, keys: Keys) -> Scores:
         """See ``cucb_score``."""
-        return Scores(cucb_score(belief.counts, belief.totals, _level(rounds), *self._factors()))
+        return Scores(cucb_score(belief.counts, belief.totals, np.log(rounds), *self._factors()))
 
 
 @dataclass(frozen=True)
@@ -125,19 +124,19 @@ class UcbV(_Scaled):
     constants = "E = ln k; b the worker's own mean"
     assumes = "times in [0, b]; by default, tails like exponential ones"
 
-    def scores(self, belief: Moments, rounds: Ints | Floats, keys: Keys, kept: Any) -> Scores:
+    def scores(self, belief: Moments, rounds: Ints | Floats, keys: Keys) -> Scores:
         """See ``ucbv_score``."""
-        return Scores(ucbv_score(belief.counts, belief.totals, belief.deviations, _level(rounds), *self._factors()))
+        return Scores(ucbv_score(belief.counts, belief.totals, belief.deviations, np.log(rounds), *self._factors()))
 
 
 class _Kl(GammaTimes):
     """The lower bounds at the level ln k, for shapes that are known or learned."""
 
-    def scores(self, belief: Totals | Moments, rounds: Ints | Floats, keys: Keys, kept: Any) -> Scores:
+    def scores(self, belief: Totals | Moments, rounds: Ints | Floats, keys: Keys) -> Scores:
         """See ``kl_score``."""
         shapes = self.shapes(belief)
         by_worker = np.broadcast_to(shapes, belief.counts.shape)
-        return Scores(kl_score(belief.counts, belief.totals, _level(rounds), by_worker), shapes)
+        return Scores(kl_score(belief.counts, belief.totals, np.log(rounds), by_worker), shapes)
 
 
 @dataclass(frozen=True)
@@ -158,15 +157,8 @@ class KlLcb(_Kl, KnownShape):
 class KlGamma(_Kl, LearnedShapes):
     """KL lower bounds for gamma times whose shapes are learned from their second moments.
 
-    As KlLcb, with a shape for each worker from ``learn_shapes``. Ours.
-
-    - ``weight``: tasks that the other workers' shapes count for, above 0.
+    As KlLcb, with a shape for each worker from ``learn_shapes`` with this ``weight``. Ours.
     """
 
     source = "ours, after Garivier and Cappé, COLT 2011"
     constants = "ln k; weight 5"
-
-
-def _level(rounds: Ints | Floats) -> Floats:
-    """The confidence level ln k, shape (E,)."""
-    return np.log(np.asarray(rounds, np.float64))

@@ -8,12 +8,10 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
-import numpy as np
-
 from ata_gym.typing import Floats, Ints, Keys
 from ata_gym.utils.validation import real
 from ata_policies.allocation.rules import Scores
-from ata_policies.beliefs.moments import Moments, Totals, learn_shapes
+from ata_policies.beliefs.moments import Moments, Totals, learn_shapes, mean_times
 from ata_policies.facts import Described
 from ata_policies.policy import Setting
 
@@ -41,27 +39,22 @@ class Estimate(Described, ABC):
 
     def start(self, rows: int, n: int) -> Any:
         """The belief of an estimate with statistics of its own."""
-        raise TypeError(f"{type(self).__name__} has no statistics of its own, {rows} rows, {n} workers")
+        raise NotImplementedError
 
-    def keep(self, rows: int, n: int, seed: int) -> Any:
-        """What it keeps between rounds beside the belief, before the first: a named tuple of arrays, or ()."""
-        return ()
+    def updated(self, belief: Any) -> Any:
+        """The belief with what the estimate keeps in it for the rounds to come; by default that is nothing."""
+        return belief
 
-    def update(self, kept: Any, belief: Any) -> Any:
-        """What it keeps after a round."""
-        return kept
-
-    def mean(self, belief: Any, kept: Any) -> Floats:
+    def mean(self, belief: Any) -> Floats:
         """The mean task times that it goes by, (E, n); of workers never tried they mean nothing."""
-        mean: Floats = belief.mean()
-        return mean
+        return mean_times(belief.counts, belief.totals)
 
     @abstractmethod
-    def scores(self, belief: Any, rounds: Ints | Floats, keys: Keys, kept: Any) -> Scores:
+    def scores(self, belief: Any, rounds: Ints | Floats, keys: Keys) -> Scores:
         """The scores of all rows.
 
         ``rounds`` (E,) is the current round, or the number of rounds that count; ``keys`` (E,) are the keys of each
-        row's randomness in the round, and ``kept`` is what ``update`` gave.
+        row's randomness in the round.
         """
 
 
@@ -120,12 +113,6 @@ class Mean(Estimate):
     constants = "none"
     assumes = "finite means"
 
-    def scores(self, belief: Totals, rounds: Ints | Floats, keys: Keys, kept: Any) -> Scores:
+    def scores(self, belief: Totals, rounds: Ints | Floats, keys: Keys) -> Scores:
         """The means."""
-        return Scores(plain_means(belief))
-
-
-def plain_means(belief: Any) -> Floats:
-    """The mean of the times that count of each worker, shape (E, n); 0 for a worker never tried."""
-    means: Floats = np.divide(belief.totals, belief.counts, out=np.zeros_like(belief.totals), where=belief.counts > 0)
-    return means
+        return Scores(mean_times(belief.counts, belief.totals, unknown=0.0))

@@ -1,13 +1,9 @@
-"""Thompson sampling on the mean task times: draw them from what is known of them, then allocate by the draws.
-
-The draws serve other policies too: ``draw_means``.
-"""
+"""Thompson sampling on the mean task times: draw them from what is known of them, then allocate by the draws."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -25,11 +21,9 @@ def draw_gammas(shapes: Floats, keys: Keys) -> Floats:
 
     Exact, with two uniform numbers each: Marsaglia and Tsang's transformation of a normal number ("A simple method for
     generating gamma variables", ACM TOMS 26, 2000), accepted with their probability p(x) if the other number u is
-    below it. If not, u is again uniform on (p, 1), and the quantile at (u - p) / (1 - p) is the result; so are shapes
-    below 1, which their method does not cover.
-
-    ``shapes`` are 0, or normal floats above it. There is one key per row, (...,); equal keys give equal numbers,
-    whatever the batch.
+    below it. If not, u is again uniform on (p, 1), and the quantile at (u - p) / (1 - p) is the result; shapes below 1,
+    which their method does not cover, are drawn by the quantile. ``shapes`` are 0, or normal floats above it; ``keys``
+    has one key per row.
 
     >>> from ata_gym.simulation.keys import stream_keys
     >>> drawn = draw_gammas(np.full((3, 1000), 4.0), stream_keys(0, rows=3))
@@ -37,7 +31,7 @@ def draw_gammas(shapes: Floats, keys: Keys) -> Floats:
     True
     """
     with np.errstate(all="ignore"):  # the quantile raises flags on its way
-        gammas: Floats = _gammas(shapes, uniforms(keys, 2 * shapes.shape[-1]))
+        gammas: Floats = gamma_kernel(shapes, uniforms(keys, 2 * shapes.shape[-1]))
     return gammas
 
 
@@ -48,12 +42,11 @@ def draw_means(counts: Floats, totals: Floats, shape: float | Floats, keys: Keys
 
         mean = 1 / lambda,   lambda ~ Gamma(prior + c K, rate c S).
 
-    The conjugacy is exact. For other times c is how much one time tells of the mean: 1 / (coefficient of variation)^2.
+    For other times c is how much one time tells of the mean: 1 / (coefficient of variation)^2.
 
     ``counts`` and ``totals`` are (E, n) tasks seen and their total time; with cancelled tasks: results, and the time
-    spent on all (exact for exponential times). ``shape`` c is above 0 and broadcasts to (E, n); there is one key per
-    row. ``prior`` is the prior's shape; its rate is 0, so that the draws scale with the times. It must be above 0 if a
-    worker may have spent time without a result: at 0 it would draw a mean beyond all others.
+    spent on all (exact for exponential times). ``shape`` c broadcasts to (E, n). ``prior`` is the prior's shape, above
+    0 if a worker may have spent time without a result; its rate is 0, so that the draws scale with the times.
 
     >>> from ata_gym.simulation.keys import stream_keys
     >>> drawn = draw_means(np.array([[1e6, 4.0, 0.0]]), np.array([[2e6, 8.0, 0.0]]), 1.0, stream_keys(0))
@@ -67,7 +60,8 @@ def draw_means(counts: Floats, totals: Floats, shape: float | Floats, keys: Keys
 
 
 @gufunc("void(float64[:], float64[:], float64[:])", "(n),(m)->(n)")
-def _gammas(shape: Floats, uniform: Floats, out: Floats) -> None:
+def gamma_kernel(shape: Floats, uniform: Floats, out: Floats) -> None:
+    """As :func:`draw_gammas`, from two uniform numbers for each."""
     n = len(shape)
     normal, cube, sure = np.empty((3, n))
     for i in range(n):  # a loop of its own, so that the next one vectorises
@@ -92,7 +86,7 @@ def _gammas(shape: Floats, uniform: Floats, out: Floats) -> None:
 class _Thompson(GammaTimes):
     """Means drawn at random, for shapes that are known or learned."""
 
-    def scores(self, belief: Totals | Moments, rounds: Ints | Floats, keys: Keys, kept: Any) -> Scores:
+    def scores(self, belief: Totals | Moments, rounds: Ints | Floats, keys: Keys) -> Scores:
         """The drawn means; the choice among workers never tried uses the same keys, as nothing is drawn for those."""
         shapes = self.shapes(belief)
         return Scores(draw_means(belief.counts, belief.totals, shapes, keys), shapes)
@@ -103,8 +97,7 @@ class Thompson(_Thompson, KnownShape):
     """Thompson sampling for gamma times of a known shape, by default exponential: draw the means, allocate by them.
 
     Each round draws every mean as 1 / lambda, lambda ~ Gamma(c K_i, rate c S_i), with K_i tasks seen of total time S_i
-    and shape c. Recalled from the literature; the conjugacy is exact. A few rows cost up to twice what ATA's do,
-    hundreds at once four to five times: a worker's gamma number costs as much as ATA's whole rule for it.
+    and shape c (``draw_means``). Hundreds of rows at once cost four to five times what ATA's do.
 
     - ``shape``: c, above 0. Times that vary less than exponential ones, (standard deviation / mean)^2 = 1 / c < 1, are
       learned faster with their own c.

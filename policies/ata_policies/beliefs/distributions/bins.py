@@ -54,7 +54,7 @@ class DistributionBelief(NamedTuple):
     **Contents.** Moments of all workers; results and cancelled tasks in bins of time, where bin b begins at
     ``anchor * 2 ** ((b - 16) / 2)`` and the first and the last bin are open; and the memories below. Of more than 1,024
     workers only the 1,024 fastest by ``mean`` have bins and memories; the others have the common shape, and are not
-    watched. The belief never grows; a round costs a copy of it, and a little for each worker with news.
+    watched.
 
     **Memories.** Four of them, h = all, 256, 32 and 6 rounds with news of the worker, each hold discounted results d_h
     and their time x_h, so that the level m_h = x_h / d_h (with one pseudo-result at the level of the longest) predicts
@@ -64,8 +64,8 @@ class DistributionBelief(NamedTuple):
 
     where phi is the dispersion of the worker, E[(x / m - d)^2] / E[d], from its own predictions and those of the row. A
     time counts at most 5 m, so that no single time is a change. A task cancelled at age c counts as time
-    E[X | X > c] - m without a result, so that the expected loss is that of the whole task, whatever c was; for
-    exponential times this is c itself. A worker of whose tasks only a share is finished counts (2 share - 1)+ as much.
+    E[X | X > c] - m without a result, so that the expected loss is that of the whole task, whatever c was. A worker of
+    whose tasks only a share is finished counts (2 share - 1)+ as much.
 
     **Forgetting.** The sum of l_all - l_h over the workers of a row, discounted over 256 rounds, says which memory
     predicts best. A shorter memory comes into force when it is better by 12 than the one in force. Then the results of
@@ -74,11 +74,10 @@ class DistributionBelief(NamedTuple):
     nothing is ever forgotten.
 
     **Restarts.** The same sum of a single worker, against the memory in force and never below 0 (CUSUM), restarts the
-    worker at 12, from the results that the better memory remembers; the row's sums lose the worker's part. The sum is
-    the logarithm of a likelihood ratio, so that false alarms come about once in e^12 h rounds. If within 10 rounds more
-    workers restart than a third of those with results, and these are at least two, or one of at most two, everybody
-    begins anew. A worker that was idle for 100 rounds starts anew at 3, by the results of one round. A worker that has
-    restarted fades without news as 32 / (32 + age), because it may change back.
+    worker at 12, from the results that the better memory remembers; the row's sums lose the worker's part. False alarms
+    come about once in e^12 h rounds. If within 10 rounds more workers restart than a third of those with results, and
+    these are at least two, or one of at most two, everybody begins anew. A worker that was idle for 100 rounds starts
+    anew at 3, by the results of one round. A worker that has restarted fades without news as 32 / (32 + age).
 
     Ours; related are Herbster and Warmuth, "Tracking the best expert", 1998 (mixing predictors), Garivier and Moulines,
     2011 (discounting), Liu, Lee and Shroff, AAAI 2018 (restarts), and Bifet and Gavaldà, "Learning from time-changing
@@ -127,10 +126,7 @@ class DistributionBelief(NamedTuple):
 
     @property
     def reach(self) -> Floats:
-        """How many rounds back the results that count reach, shape (E,).
-
-        It is the rounds since a worker last began anew, or those that the memory in force remembers if these are fewer.
-        """
+        """The rounds since a worker last began anew, or those that the memory in force remembers if fewer, (E,)."""
         horizon = np.array(HORIZONS)[self.row[:, FORCE].astype(np.int64)]
         reach: Floats = np.minimum(self.row[:, SETTLED], horizon)
         return reach
@@ -143,9 +139,8 @@ class DistributionBelief(NamedTuple):
         """Which workers are out of use and due for another try, shape (E, n), since they may have changed.
 
         Tries are due at the multiples of 2,000 rounds since everything began anew, and from round 20,000 on at
-        20,000 * 1.1 ** k. A worker is due if it had no news since half an interval before the last of these moments,
-        until it is tried or the interval is over. So workers are due together, which is cheaper than one by one.
-        Workers never tried are not among them.
+        20,000 * 1.1 ** k. A worker that was tried is due if it had no news since half an interval before the last of
+        these moments. So workers are due together, which is cheaper than one by one.
         """
         rounds = np.maximum(self.since, 1.0)[:, None]
         power = np.floor(np.log(np.maximum(rounds / (10.0 * RETRIED_EVERY), 1.0)) / np.log(1.1))
@@ -156,12 +151,8 @@ class DistributionBelief(NamedTuple):
         return due
 
     def mean(self) -> Floats:
-        """Time spent per result, shape (E, n): the mean, if no task was cancelled; NaN for a worker never tried.
-
-        A worker without a result counts as if its first came now.
-        """
-        known = np.where(self.untried(), np.nan, self.busy)
-        return known / np.maximum(self.counts, 1.0)
+        """Time spent per result, as if a first one came now where there is none, (E, n); NaN for those never tried."""
+        return np.where(self.untried(), np.nan, self.busy) / np.maximum(self.counts, 1.0)
 
     def untried(self) -> Mask:
         """Which workers have no finished and no cancelled task that counts, shape (E, n)."""
@@ -169,9 +160,9 @@ class DistributionBelief(NamedTuple):
         return never
 
     def trust(self, share: Floats | float = 1.0) -> Floats:
-        """The weight of a worker's own distribution beside that of all workers, shape (E, n), from 0 to 1.
+        """The weight of a worker's own distribution beside that of all workers, from 0 to 1, (E, n).
 
-        For parts that rest on shares (size,) of its results, the weight of each part, shape (E, n, size).
+        For parts that rest on shares (size,) of its results, the weight of each part, (E, n, size).
         """
         mass = np.take_along_axis(self.tracks[:, :, MASS], np.maximum(self.slot, 0), 1)
         later = np.where(self.slot >= 0, np.maximum(mass - 1.0, 0.0), 0.0)
@@ -179,13 +170,7 @@ class DistributionBelief(NamedTuple):
         return later / (later + _TRUST)
 
     def of(self, workers: Ints) -> DistributionBelief:
-        """The belief about the ``workers`` (E, m) only, in this order, as if there were no others.
-
-        >>> seen = DistributionBelief.empty(1, 3)
-        >>> seen = seen.observe(np.array([[0, 2]]), np.array([[3.0, 5.0]]), np.zeros((1, 3)))
-        >>> seen.of(np.array([[2, 1]])).mean()
-        array([[ 5., nan]])
-        """
+        """The belief about the ``workers`` (E, m) only, in this order, as if there were no others."""
         slot = np.take_along_axis(self.slot, workers, 1)
         there = slot >= 0
         from_slot = np.maximum(slot, 0)
@@ -196,7 +181,7 @@ class DistributionBelief(NamedTuple):
         return self._replace(**moments, slot=places, owner=places, bins=bins, tracks=tracks)
 
 
-def own_sample(belief: DistributionBelief, size: int) -> Floats:
+def own_sample(belief: DistributionBelief, size: int, tail: Floats | None = None) -> Floats:
     """Means of equally likely slices of each worker's own estimated distribution, shape (E, n, size), increasing.
 
     The chance of each bin is the life table's (Kaplan-Meier's in bins; Cutler and Ederer, 1958): a share
@@ -206,17 +191,12 @@ def own_sample(belief: DistributionBelief, size: int) -> Floats:
     of the tasks that outlast the bins before b ends in b, with d_b results and c_b cancelled tasks in the bin and r_b
     tasks that reach it. Within a bin, times are uniform around the exact mean of its results: as wide as the bin, times
     a factor of at most 1 that gives all results their exact variance. Tasks that outlast all results take an
-    exponential time longer, of mean ``belief.mean()``, from the last time seen (the lower end of its bin). Without
-    cancelled tasks the mean of the sample is the mean of the results. Ours, except the life table.
-
-    Workers never tried get NaN.
+    exponential time longer, of mean ``tail`` (E, n), by default ``belief.mean()``, from the last time seen (the lower
+    end of its bin). Without cancelled tasks the mean of the sample is the mean of the results; workers never tried get
+    NaN. Ours, except the life table.
     """
-    return slices_of_mean(belief, belief.mean(), size)
-
-
-def slices_of_mean(belief: DistributionBelief, mean: Floats, size: int) -> Floats:
-    """As :func:`own_sample`, for tails of other means, shape (E, n)."""
     n = belief.counts.shape[1]
+    mean = belief.mean() if tail is None else tail
     if belief.owner.shape[1] < n:
         belief = belief.of(np.broadcast_to(np.arange(n), belief.counts.shape))
     out = np.empty((*belief.counts.shape, size))
@@ -235,9 +215,8 @@ def sample(belief: DistributionBelief, size: int) -> Floats:
         common = (e / 17 + sum_i t_i(1) q_i / m_i) / (1 / 17 + sum_i t_i(1)),
         sample_i ~ t_i(s) q_i / m_i + (1 - t_i(s)) common,   s = min(1, 8 (1 - level)),
 
-    slice by slice, at the mean m_i. Few results lie beyond a high level, so the longest slices borrow most: a rare huge
-    time does not give a worker a long tail of its own. e counts as one worker with two results. Workers never tried get
-    NaN. Ours.
+    slice by slice, at the mean m_i. Few results lie beyond a high level, so the longest slices borrow most. e counts as
+    one worker with two results. Workers never tried get NaN. Ours.
 
     >>> seen = DistributionBelief.empty(1, 3)
     >>> times = np.array([[3.0, 5.0, 4.0, 12.0]])

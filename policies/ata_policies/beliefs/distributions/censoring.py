@@ -9,7 +9,7 @@ import numpy as np
 
 from ata_gym.typing import Floats
 from ata_gym.utils.compiled import gufunc
-from ata_policies.beliefs.distributions.bins import DistributionBelief, own_sample, own_shapes, slices_of_mean
+from ata_policies.beliefs.distributions.bins import DistributionBelief, own_sample, own_shapes
 
 _PASSES = 20
 _LEAST_VARIANCE = 1e-6
@@ -18,7 +18,7 @@ _PARTS = 4  # places in a bin at which the ages of its cancelled tasks are; at a
 
 
 class CensoredDistributions(NamedTuple):
-    """The estimated distributions of n workers in E rows."""
+    """Estimated distributions."""
 
     times: Floats  # (E, n, S) means of equally likely slices of each distribution, rising; NaN for those never tried
     evidence: Floats  # (E, n) how many exponential times would tell as much of the distribution's scale
@@ -40,16 +40,15 @@ def censored_distributions(belief: DistributionBelief, size: int) -> CensoredDis
 
     with the results' total time S_i and the sum over the cancelled tasks: EM for times M_i Z, where the share
     h_i = 100 / (100 + N_i) of one cancelled task counts as a result too, at their mean age c_i (h_i = 0 if N_i = 0).
-    This optimism prevents that a worker is given up too early, and fades with the cancelled tasks. Within a bin, ages
-    are at four places. The distribution is t_i q_i + (1 - t_i) M_i Z, slice by slice, where q_i has a tail of mean M_i.
-    If M_i falls by the factor 2 ** -s_i when the results count double, the evidence is
+    This optimism prevents that a worker is given up too early. Within a bin, ages are at four places. The distribution
+    is t_i q_i + (1 - t_i) M_i Z, slice by slice, where q_i has a tail of mean M_i. If M_i falls by the factor 2 ** -s_i
+    when the results count double, the evidence is
 
         1 / (var Z / (K_i + 1 + N_i) + s_i ** 2 / (K_i + 1)):
 
     the first part is known from the times, the second from which tasks were finished. Ours.
 
-    In the example worker 0 never takes less than 5, so the mean of worker 1, with four tasks cancelled at 8, is
-    estimated to be below 20.
+    Worker 0 never takes less than 5, so the mean of worker 1, with four tasks cancelled at 8, is below 20:
 
     >>> seen = DistributionBelief.empty(1, 2)
     >>> for k in range(200):
@@ -67,7 +66,7 @@ def censored_distributions(belief: DistributionBelief, size: int) -> CensoredDis
         belief = belief.of(np.broadcast_to(np.arange(tasks.shape[1]), tasks.shape))
     seen = belief.bins, belief.totals, belief.counts, ends, belief.busy, belief.anchor, common[:, None, :]
     scale, lower = _means(*seen, 1.0), _means(*seen, 2.0)
-    own = slices_of_mean(belief, scale, size)
+    own = own_sample(belief, size, scale)
     times = trust[:, :, None] * own + ((1.0 - trust) * scale)[:, :, None] * common[:, None, :]
     falls = np.log2(np.maximum(scale, 1e-300) / np.maximum(lower, 1e-300))
     variance = common.var(axis=1)[:, None] / (tasks + 1.0) + falls**2 / (belief.counts + 1.0)

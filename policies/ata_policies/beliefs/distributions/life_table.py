@@ -14,7 +14,7 @@ _WEIGHTLESS = 1e-9  # the share of all results that is left in a bin where round
 
 
 class Pieces(NamedTuple):
-    """The parts of a distribution in the order of time, of which a slice takes what it needs."""
+    """The parts of a distribution in the order of time."""
 
     chance: Floats  # how likely a time is in each of them
     centre: Floats  # its mean
@@ -56,7 +56,18 @@ def slices(
         pieces.chance[number] = alive
         number += 1
     _cut(pieces, number, alive > 0.0, start, mean[0], out)
-    out.sort()  # neighbouring bins may overlap a little
+    _sort(out)
+
+
+@inlined
+def _sort(out: Floats) -> None:
+    """Insert each slice where it belongs; neighbouring bins overlap a little at most."""
+    for s in range(1, len(out)):
+        mean, at = out[s], s
+        while at > 0 and (out[at - 1] > mean or math.isnan(out[at - 1])):
+            out[at] = out[at - 1]
+            at -= 1
+        out[at] = mean
 
 
 @inlined
@@ -66,18 +77,20 @@ def _place(
 ) -> tuple[float, float, float]:  # fmt: skip
     """Fill in where the results of each bin are, if their times are uniform and as wide as the bin.
 
-    Returned are where the times beyond all results begin, the factor that gives all results their exact variance, of
-    which ``squares`` are the squared deviations added up, and the number of tasks.
+    Returned are where the times beyond all results begin, the factor that gives all results their exact variance, and
+    the number of tasks.
     """
     start, room, at_risk, anchored = 0.0, 0.0, 0.0, len(finished) // 2
     for b in range(len(finished)):
-        low = anchor * 2.0 ** (0.5 * (b - anchored)) if b > 0 else 0.0
-        high = anchor * 2.0 ** (0.5 * (b + 1 - anchored))
         d = finished[b] if finished[b] > least else 0.0
+        if d + cancelled[b] == 0.0:
+            continue
         at_risk += d + cancelled[b]
+        low = anchor * 2.0 ** (0.5 * (b - anchored)) if b > 0 else 0.0
         if cancelled[b] > 0:
             start = max(start, low)
         if d > 0.0:
+            high = anchor * 2.0 ** (0.5 * (b + 1 - anchored))
             centre = unit * (sums[b] / d)
             half = min(0.5 * (high - low), centre)  # into the next bin, if the mean is near it
             squares -= d * (centre - average) ** 2
@@ -93,10 +106,7 @@ def _place(
 def _weigh(
     finished: Floats, cancelled: Floats, at_risk: float, least: float, factor: float, pieces: Pieces
 ) -> tuple[int, float]:
-    """Keep the bins with results as the first pieces, with their chances.
-
-    Returned are how many there are, and the chance that a task outlasts all results.
-    """
+    """Keep the bins with results as the first pieces; return how many, and the chance to outlast all results."""
     number, alive = 0, 1.0
     for b in range(len(finished)):
         d, c = finished[b] if finished[b] > least else 0.0, cancelled[b]

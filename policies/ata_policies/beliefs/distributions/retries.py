@@ -21,8 +21,7 @@ def to_try_again(belief: DistributionBelief, price: float) -> Mask:
 
         0.01 sqrt(400 / max(k, 400)) (m + 1 / p)
 
-    workers a round, those that have been out of use longest, cost 1 % of a round at first, and less and less where
-    nothing changes.
+    workers a round, those that have been out of use longest, cost 1 % of a round at first, and less and less later.
 
     >>> seen = DistributionBelief.empty(1, 3).observe(np.array([[0, 1]]), np.array([[1.0, 5.0]]), np.zeros((1, 3)))
     >>> for _ in range(150):

@@ -22,9 +22,8 @@ def borrow_tails(belief: DistributionBelief) -> Moments:
 
         mean_i = w_i (1 + (K_i x_i + 100 x) / (K_i + 100)),   x = sum_i K_i x_i / sum_i K_i.
 
-    After thousands of results this is again the mean of the worker's times. Coefficients of variation stay, because a
-    mean is not known better than before. Workers whose times are not counted in bins keep their moments; so do all
-    workers where no time is so long. Ours; a winsorised mean (Dixon and Tukey, 1968) whose bias is put back.
+    Coefficients of variation stay, because a mean is not known better than before. Workers whose times are not counted
+    in bins keep their moments. Ours; a winsorised mean (Dixon and Tukey, 1968) whose bias is put back.
 
     >>> usual = np.tile([0, 1], 20)[None]
     >>> seen = DistributionBelief.empty(1, 2).observe(usual, np.ones((1, 40)), np.zeros((1, 2)))

@@ -28,7 +28,7 @@ from ata_gym.bench.experiment.provenance import provenance
 from ata_gym.bench.experiment.run import Job
 from ata_gym.bench.experiment.store import open_folder
 from ata_gym.cli import app
-from ata_gym.cluster.doctor import examination
+from ata_gym.cluster import doctor
 from ata_gym.cluster.on_ray.connection import connected, quiet_ray
 from ata_gym.cluster.on_ray.sweeps.sweep import play_on_ray
 from ata_gym.utils import manifest
@@ -215,8 +215,8 @@ def test_what_fails_is_told_as_on_this_machine(cluster, tmp_path):
 
 
 def test_the_doctor_names_the_nodes_of_a_cluster(cluster, monkeypatch):
-    monkeypatch.setattr(examination, "_SECONDS", PATIENCE)
-    first, *nodes = examination.ray_findings(start=False, address=cluster.address)
+    monkeypatch.setattr(doctor, "_SECONDS", PATIENCE)
+    first, *nodes = doctor.ray_findings(start=False, address=cluster.address)
     assert (first.subject, first.state) == ("ray", "ok")
     assert len(nodes) == len(cluster.list_all_nodes())
     for node in nodes:

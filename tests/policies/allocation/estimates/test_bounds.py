@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import stats
 from scipy.optimize import brentq
 
 from ata_gym import allocate
@@ -17,7 +16,6 @@ from ata_gym.pools import shifted_exponential
 from ata_policies.allocation.estimates.bounds import cucb_score, kl_score, ucbv_score
 from ata_policies.beliefs.moments import Moments
 
-POLICIES = ["cucb", "ucb-v", "kl-lcb", "kl-gamma"]
 POOL = shifted_exponential(np.arange(1.0, 9.0), np.arange(1.0, 9.0))
 BUDGET = 7
 
@@ -39,7 +37,7 @@ def scores(belief: Moments, level: float, absolute: float, relative: float, shap
     }
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(
     counts=COUNTS,
     mean=st.floats(0.01, 1e4),
@@ -65,7 +63,7 @@ def test_formulas(
         np.testing.assert_allclose(found["ucbv"][i], max(ucbv, 0), **close)
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(k=st.integers(1, 10**6), mean=st.floats(1e-3, 1e6), level=st.floats(1e-3, 50), shape=st.floats(0.1, 100))
 def test_kl_by_root_finding(k: int, mean: float, level: float, shape: float) -> None:
     found = kl_score(*np.array([[k], [k * mean]], float), level, [shape])[0]
@@ -78,48 +76,13 @@ def test_kl_by_root_finding(k: int, mean: float, level: float, shape: float) -> 
     np.testing.assert_allclose(found, mean * math.exp(-root), rtol=1e-7)
 
 
-@settings(max_examples=60)
-@given(
-    counts=COUNTS, level=LEVELS, more=st.floats(0, 10), variance=st.floats(0, 100), relative=st.floats(0, 3),
-    shape=st.floats(0.1, 10), power=st.integers(-40, 40),
-)  # fmt: skip
-def test_properties(
-    counts: list[int], level: float, more: float, variance: float, relative: float, shape: float, power: int
-) -> None:
-    """Bounds lie from 0 to the mean, rise with the tasks seen, fall with the level and scale with the times."""
-    mean = 8.0
-    tried = sorted(k for k in counts if k) or [1]
-    belief = moments(tried, mean, variance)
-    low = scores(belief, level, 0.0, relative, shape)
-    lower = scores(belief, level + more, 0.0, relative, shape)
-    unit = 2.0**power
-    larger = Moments(belief.counts, belief.totals * unit, belief.deviations * unit**2)
-    scaled = scores(larger, level, 0.0, relative, shape)
-    for name, score in low.items():
-        assert (score >= 0).all()
-        assert (score <= mean * (1 + 1e-12)).all()
-        assert (np.diff(score) >= -1e-5).all()
-        assert (lower[name] <= score + 1e-9).all()
-        np.testing.assert_allclose(scaled[name], score * unit, rtol=1e-12, atol=0)
-
-
-def test_kl_covers_the_mean() -> None:
-    """The bound is missed as often as the sum of 10 exponential times is beyond its quantile, below exp(-level)."""
-    times = np.random.default_rng(0).exponential(1.0, (20_000, 10))
-    above = (kl_score(np.full((20_000, 1), 10.0), times.sum(axis=1, keepdims=True), 3.0, [1.0]) > 1.0).mean()
-    ratio = brentq(lambda r: 10 * (r - 1 - math.log(r)) - 3, 1, 10)
-    expected = stats.gamma(10).sf(10 * ratio)
-    assert expected < math.exp(-3)
-    assert abs(above - expected) < 4 * (expected / 20_000) ** 0.5
-
-
 WORLD: dict[str, Any] = {"pool": POOL, "budget": BUDGET}
 
 
 @pytest.mark.parametrize("name", ["cucb", "ucb-v"])
 def test_a_given_scale_replaces_the_means(play: Any, name: str) -> None:
     """A larger scale keeps every score at 0 for longer: the allocation stays even."""
-    far, near = (play(name, 60, hyperparameters={"scale": scale}, **WORLD).actions for scale in (1e6, 1e-6))
+    far, near = (play(name, 30, hyperparameters={"scale": scale}, **WORLD).actions for scale in (1e6, 1e-6))
     assert far[2:].max() <= 1
     assert near[-1].max() > 1
 

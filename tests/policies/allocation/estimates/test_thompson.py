@@ -11,15 +11,13 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from ata_gym import proxy_loss, proxy_optimal
-from ata_gym.pools import gamma, shifted_exponential
+from ata_gym.pools import gamma
 from ata_gym.simulation.keys import stream_keys
 from ata_policies.allocation.estimates.thompson import draw_gammas, draw_means
 from ata_policies.beliefs.moments import Moments, learn_shapes
 
-POLICIES = ["thompson", "thompson-gamma"]
 
-
-@pytest.mark.parametrize("shape", [0.02, 0.5, 0.999, 1.0, 1.1, 2.0, 4.0, 30.0, 1e3, 1e8])
+@pytest.mark.parametrize("shape", [0.02, 0.999, 1.0, 1.1, 4.0, 1e3, 1e8])
 def test_gamma_draws_follow_their_distribution(shape: float) -> None:
     """The distribution of all numbers, and that of the first worker's over keys."""
     drawn = draw_gammas(np.full((400, 100), shape), stream_keys(7, rows=400))
@@ -43,7 +41,7 @@ def test_gamma_draws_are_independent() -> None:
         assert abs(np.corrcoef(one.ravel(), other.ravel())[0, 1]) < 4 / 1000**0.5 / 10
 
 
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(
     shapes=st.lists(st.one_of(st.just(0.0), st.floats(1e-300, 1e12)), min_size=1, max_size=20),
     rows=st.integers(1, 4),
@@ -103,38 +101,12 @@ def test_shapes_by_their_formula(times: list[list[float]], weight: float) -> Non
     np.testing.assert_allclose(learn_shapes(belief, weight)[0], expected, rtol=1e-9)
 
 
-def test_shapes_are_found() -> None:
-    """Each worker's own with many tasks; the common one for a worker with a single task."""
-    rng = np.random.default_rng(0)
-    times = np.concatenate([rng.gamma(0.5, 3.0, 20_000), rng.gamma(9.0, 1.0, 20_000), rng.gamma(4.0, 5.0, 1)])
-    worker = np.repeat([0, 1, 2], [20_000, 20_000, 1])
-    shapes = learn_shapes(Moments.empty(1, 3).observe(worker[None], times[None]), 5.0)[0]
-    np.testing.assert_allclose(shapes[:2], [0.5, 9.0], rtol=0.05)
-    np.testing.assert_allclose(shapes[2], 2 / (1 / 0.5 + 1 / 9.0), rtol=0.05)
-
-
-@pytest.fixture(scope="module")
-def losses(play: Any) -> Any:
-    """Proxy loss over the best, by round and row."""
-
-    def found(name: str, pool: Any, rounds: int, **hyperparameters: Any) -> Any:
-        actions = play(name, rounds, 8, pool=pool, budget=7, hyperparameters=hyperparameters).actions
-        return proxy_loss(actions, pool.mean()) / proxy_loss(proxy_optimal(pool, 7), pool.mean())
-
-    return found
-
-
-def test_a_known_or_learned_shape_learns_faster(losses: Any) -> None:
+def test_a_known_or_learned_shape_learns_faster(play: Any) -> None:
     pool = gamma(np.full(10, 9.0), np.arange(1.0, 11.0) / 9.0)
+    best = proxy_loss(proxy_optimal(pool, 7), pool.mean())
     plain, known, learned = (
-        losses(name, pool, 300, **h).mean() - 1
-        for name, h in ((POLICIES[0], {}), (POLICIES[0], {"shape": 9.0}), (POLICIES[1], {}))
+        proxy_loss(play(name, 300, 8, pool=pool, budget=7).actions, pool.mean()).mean() / best - 1
+        for name in ("thompson", "thompson:shape=9.0", "thompson-gamma")
     )
     assert known < 0.6 * plain
     assert learned < 0.7 * plain
-
-
-def test_untried_workers_come_first(play: Any) -> None:
-    first, second = play("thompson", 2, 1, pool=shifted_exponential(np.ones(10), np.ones(10)), budget=7).actions[:, 0]
-    assert first.max() == 1
-    assert ((first + second) > 0).all()

@@ -1,1 +1,0 @@
-"""Memories that notice a change and start anew."""
