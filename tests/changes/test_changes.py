@@ -200,11 +200,6 @@ def test_a_switch_deals_out_all_distributions_anew() -> None:
         assert env.step(np.array([[1, 0, 0]]))[0]["duration"].tolist() == [[1.0 + distribution[0]]]
 
 
-def test_a_given_permutation_is_applied_at_each_switch() -> None:
-    conditions = process(deterministic([1, 2, 3]), 1, 7, [Switch(every=2, permutation=(1, 2, 0))])
-    assert [now.distribution[0].tolist() for now in conditions[::2]] == [[0, 1, 2], [1, 2, 0], [2, 0, 1], [0, 1, 2]]
-
-
 def test_a_jump_comes_and_goes() -> None:
     conditions = process(POOL, 1, 6, [Jump(2, (1,), 0.05, until=4), Jump(3, (1, 2), 4.0)])
     factors = [now.factor[0].tolist() for now in conditions]
@@ -238,15 +233,6 @@ def test_a_walk_stays_in_bounds_and_fills_them() -> None:
         stats.kstest(logs[-1].ravel(), stats.uniform(-0.5, 1).cdf).pvalue > 1e-3
     )  # the distribution of a reflected walk
     assert abs(np.corrcoef(logs[-1].T)[np.triu_indices(N, 1)]).max() < 0.25  # workers walk apart
-
-
-def test_spells_are_stationary() -> None:
-    conditions = process(POOL, 500, 80, [OnOff(5, 0.1, 0.3)])
-    slow = np.array([now.factor for now in conditions]) == 5
-    np.testing.assert_allclose(slow.mean(axis=(1, 2)), 0.25, atol=0.05)
-    np.testing.assert_allclose(slow.mean(), 0.25, atol=0.01)
-    ends = slow[:-1] & ~slow[1:]
-    np.testing.assert_allclose(ends.sum() / slow[:-1].sum(), 0.3, atol=0.01)
 
 
 def test_correlated_noise_keeps_the_distribution_and_lasts() -> None:

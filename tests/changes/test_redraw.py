@@ -255,20 +255,6 @@ def test_empty_places_get_no_task(env_id: str) -> None:
     assert counts == {1, 2, 3, 4, 5}
 
 
-def test_means_are_those_of_the_simulation() -> None:
-    chosen = world(Redraw(POOLS, among=((), (Jump(0, (1,), 3.0),))), horizon=None)
-    env: Any = gym.make_vec(IDS[0], num_envs=10, scenario=chosen)
-    env.reset(seed=1)
-    means, sd = env.means(), 0.9 * env.means()  # no CV is larger
-    rounds = 1_000
-    total = np.zeros((10, 5))
-    for _ in range(rounds):
-        observation = env.step(np.tile([2, 1, 1, 1, 1], (10, 1)))[0]
-        total += observation["duration"][:, 1:]  # one of each worker, in their order
-    assert (np.abs(total / rounds - means) < 5 * sd / np.sqrt(rounds)).all()
-    assert means.std() > 0.1
-
-
 def test_json_with_everything() -> None:
     given = Redraw(PADDED, price=(0.1, 1), among=INSIDE, every=7)
     data = json.loads(json.dumps(given.to_data()))

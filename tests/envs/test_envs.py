@@ -13,9 +13,10 @@ from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AutoresetMode
 
 from ata_gym import Scenario
-from ata_gym.pools import trace
+from ata_gym.changes import Correlated, Load, Spot, Switch
+from ata_gym.pools import exponential, gamma, log_normal, pareto, trace
 from ata_gym.scenarios import AtaConstants, Published
-from tests.envs.playing import ALLOCATION, DISPATCH, IDS, WORLDS, same
+from tests.envs.playing import ALLOCATION, DISPATCH, IDS, RACE, WORLDS, same
 
 POOL = {"family": ["exponential", "gamma", "log-normal"], "shift": [1.0, 0.0, 0.5], "shape": [1.0, 3.0, 0.7]}
 RECURSIVE: list[Any] = []
@@ -238,3 +239,65 @@ def test_an_id_gives_what_its_arguments_give(spec: gym.envs.registration.EnvSpec
         assert same(first[0], second[0])
         assert first[1:4] == second[1:4]
     assert gym.make_vec(spec.id, num_envs=2, horizon=7).unwrapped.single_observation_space == short.observation_space
+
+
+CHANGING: dict[str, Any] = {
+    "pool": WORLDS["changing"].pool,
+    "changes": [Switch(every=2), Correlated(0.6, 0.8), Load(0.5, 0.3, 0.2, 0.9), Spot(0.2, 0.5, 3)],
+    "budget": 4,
+    "horizon": 4,
+    "signals": True,
+}
+
+
+@pytest.mark.parametrize("env_id", IDS)
+def test_signals(env_id: str) -> None:
+    env: Any = gym.make(env_id, **CHANGING).unwrapped
+    assert env.observation_space["signal"].shape == (5, 2)
+    observation, _ = env.reset(seed=0)
+    for _ in range(12):
+        assert observation["signal"].tobytes() == env.conditions().signal.tobytes()
+        observation["signal"][:] = 7  # it is the user's own
+        observation, *_, truncated, _ = env.step(env.action_space.sample())
+        if truncated:
+            break
+    blind = gym.make(env_id, **{**CHANGING, "signals": False})
+    assert "signal" not in blind.reset(seed=0)[0]
+    plain = gym.make(env_id, pool=POOL, budget=4, signals=True)
+    assert not plain.reset(seed=0)[0]["signal"].any()
+
+
+BEFORE = {
+    ALLOCATION: [
+        [5.637789362062856, 3.5827595866512847, 3.345019719778647],
+        [72.96623691581696, 68.99120995980743, 88.11015124329087],
+        [0.5514107811677665, 1.2494792995099062, 2.151079879249259],
+    ],
+    RACE: [
+        [1.4730231916324938, 1.7144246816142965, 1.5794739520556507],
+        [79.88270672244377, 73.86677965904899, 102.74632140854865],
+        [1.0, 0.6389081228387945, 0.9759632962688626],
+    ],
+    DISPATCH: [
+        [1.268231628267012, 1.2378041457582611, 4.658913930634846],
+        [23.681397139179964, 18.11020919778974, 24.99647088655656],
+        [1.0507043710906003, 1.2378041457582611, 2.6828325970184683],
+    ],
+}
+"""Round time, total worker time and last time of three rows, computed when pools could not change."""
+
+
+@pytest.mark.parametrize("env_id", IDS)
+def test_a_pool_without_changes_gives_what_it_did(env_id: str) -> None:
+    pool = (
+        exponential([1.0, 2.0]) + gamma(2.5, 0.7) + log_normal(0.1, 0.8) + pareto(3.0, 1.0) + trace([[1.0, 5.0, 2.0]])
+    )
+    env = gym.make_vec(env_id, num_envs=3, pool=pool, budget=4, price=0.25)
+    actions = spaces.MultiBinary((3, 6), seed=3) if env_id == DISPATCH else env.action_space
+    actions.seed(3)
+    env.reset(seed=5)
+    for _ in range(12):
+        observation, *_, info = env.step(actions.sample())
+    seen = [info["round_time"], info["total_worker_time"], observation["duration"][:, -1]]
+    np.testing.assert_allclose(seen, BEFORE[env_id], rtol=1e-14)
+    assert not any(name.startswith("change") for name in env.unwrapped.checkpoint())  # type: ignore[attr-defined]

@@ -22,7 +22,7 @@ from ata_gym.bench.report.summary_tables import over_seeds, show
 from ata_gym.bench.report.table import LEFT, Cell, Table, markdown, right
 from ata_gym.rl.learning import experiment
 from ata_gym.rl.learning.experiment import AGENT, END, START, UNIFORM, Learned, Learning, names_in, ratios, values
-from ata_gym.utils.card import Card
+from ata_gym.scenarios.card import Card
 
 
 def report(learning: Learning, learned: Learned, folder: Path) -> Report:
