@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -13,10 +13,9 @@ from typer.main import get_command
 import ata_gym
 import ata_policies
 from ata_gym.cli import PANELS, app
-from ata_gym.scenarios import scenario, scenario_groups
-from ata_gym.scenarios.card import scenario_card
+from ata_gym.scenarios import SCENARIO_GROUPS, scenario
+from ata_gym.scenarios.card import Card, scenario_card
 from ata_gym.scenarios.recorded import RECORDINGS
-from ata_gym.utils.card import Card
 from ata_policies.card import policy_card
 from ata_policies.presets import Preset
 from ata_policies.registry import env_ids, load
@@ -41,11 +40,9 @@ ROOMS = {
 class Entry(NamedTuple):
     """A thing with a name, on a page of many."""
 
-    name: str
-    """Also its anchor."""
+    name: str  # also its anchor
     card: Card
-    code: str
-    """The full name of what it is made of; may be empty."""
+    code: str = ""  # the full name of what it is made of; may be empty
 
 
 class Page(NamedTuple):
@@ -54,18 +51,13 @@ class Page(NamedTuple):
     file: str
     template: str
     title: str
-    about: str
-    """Markdown below the title."""
-    groups: dict[str, list[Any]]
-    """What it shows, by the title of the group."""
+    about: str  # Markdown below the title
+    groups: dict[str, list[Any]]  # what it shows, by the title of the group
 
 
-def every(modules: Collection[str]) -> Iterator[Page]:
+def every(modules: Collection[str]) -> list[Page]:
     """All pages; the contents have the chapters of which there are modules."""
-    yield _contents(modules)
-    yield _policies()
-    yield _scenarios()
-    yield _commands()
+    return [_contents(modules), _policies(), _scenarios(), _commands()]
 
 
 def summary(thing: object) -> str:
@@ -73,25 +65,18 @@ def summary(thing: object) -> str:
     return " ".join((inspect.getdoc(thing) or "").split("\n\n")[0].split())
 
 
-def env_class(env_id: str) -> str:
-    """The full name of the class of an env."""
-    return str(gym.spec(env_id).entry_point).replace(":", ".")
-
-
 def _contents(modules: Collection[str]) -> Page:
     """The front page: an example, the envs, and the chapters."""
-    envs = [(env_id, env_class(env_id), summary(_object(env_class(env_id)))) for env_id in env_ids()]
+    classes = {env_id: str(gym.spec(env_id).entry_point).replace(":", ".") for env_id in env_ids()}
+    envs = [(env_id, name, summary(_object(name))) for env_id, name in classes.items()]
+    scenarios = f"a card for each of {len(ata_gym.scenario_names())}, and for those of recorded speeds"
     others = [
         ("policies.html", "Policies", f"a card for each of {len(ata_policies.names())}"),
-        (
-            "scenarios.html",
-            "Scenarios",
-            f"a card for each of {len(ata_gym.scenario_names())}, and for those of recorded speeds",
-        ),
+        ("scenarios.html", "Scenarios", scenarios),
         ("commands.html", "Commands", "every command of `ata-gym`, with its options"),
     ]
     rooms = [(title, name, summary(importlib.import_module(name))) for title, name in ROOMS.items() if name in modules]
-    example = inspect.getdoc(_object(env_class(env_ids()[0]))) or ""
+    example = inspect.getdoc(_object(next(iter(classes.values())))) or ""
     example = example.partition("Examples\n--------\n")[2].partition("\n\n")[0]
     about = f"{summary(ata_gym)}\n\n```pycon\n{example}\n```"
     return Page("index.html", "contents.html.jinja2", "ata-gym", about, {"envs": envs, "pages": others, "rooms": rooms})
@@ -112,32 +97,22 @@ def _policies() -> Page:
 
 def _scenarios() -> Page:
     groups = {
-        title: [Entry(name, scenario_card(scenario(name)), "") for name in names]
-        for title, names in scenario_groups().items()
+        title: [Entry(name, scenario_card(scenario(name))) for name in names]
+        for title, names in SCENARIO_GROUPS.items()
     }
-    recorded = []
+    groups["recorded"] = []
     for name, one in RECORDINGS.items():
         facts = {"file": one.file, "budget B": str(one.budget), "horizon": f"{one.rounds:,} rounds"}
         facts |= {"changes": "; ".join(map(str, one.changes)), "source": one.source}
         told = {fact: said for fact, said in facts.items() if said}
-        recorded.append(
-            Entry(name, Card(name, f"{one.summary}.", told, "", f"ata-gym scenarios {name} --data FOLDER"), "")
-        )
+        card = Card(name, f"{one.summary}.", told, "", f"ata-gym scenarios {name} --data FOLDER")
+        groups["recorded"].append(Entry(name, card))
     about = (
         'A name is an argument of every env: `gymnasium.make("ata_gym/TaskAllocation-v0", scenario="five-workers")`. '
         "On a terminal, `ata-gym scenarios NAME` shows the same. The recorded ones are made of a file that does not "
         "come with the package."
     )
-    return Page("scenarios.html", "cards.html.jinja2", "Scenarios", about, {**groups, "recorded": recorded})
-
-
-class Option(NamedTuple):
-    """An option or an argument of a command."""
-
-    names: str
-    kind: str
-    default: str
-    help: str
+    return Page("scenarios.html", "cards.html.jinja2", "Scenarios", about, dict(groups))
 
 
 class Command(NamedTuple):
@@ -145,7 +120,7 @@ class Command(NamedTuple):
 
     name: str
     about: str
-    options: list[Option]
+    options: list[tuple[str, str, str, str]]  # the names, kind, default and help of each option and argument
 
 
 def _commands() -> Page:
@@ -162,8 +137,7 @@ def _command(command: Any) -> Command:
     for one in command.params:
         names = ", ".join([*one.opts, *one.secondary_opts]) if one.opts[0].startswith("-") else one.name.upper()
         default = "required" if one.required else "" if one.default in {None, False, ""} else str(one.default)
-        kind = str(one.metavar or "")
-        options.append(Option(names, kind, default, one.help or ""))
+        options.append((names, str(one.metavar or ""), default, one.help or ""))
     return Command(command.name, inspect.cleandoc(command.help), options)
 
 

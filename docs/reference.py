@@ -1,4 +1,4 @@
-"""All modules of both packages as HTML, by pdoc, and beside them the pages of ``pages``."""
+"""All modules of both packages as HTML, by pdoc, and beside them the pages of ``pages``; every link leads somewhere."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ import types
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import is_dataclass
+from html.parser import HTMLParser
 from pathlib import Path
+from posixpath import dirname, join, normpath
 from typing import Any, NamedTuple
+from urllib.parse import unquote, urlsplit
 
 import pdoc.doc
 import pdoc.render
@@ -23,7 +26,6 @@ from pdoc.render_helpers import link, relative_link
 import ata_gym
 import ata_policies
 from docs import pages
-from docs.links import faults
 
 TEMPLATES = Path(__file__).parent / "templates"
 
@@ -31,12 +33,9 @@ TEMPLATES = Path(__file__).parent / "templates"
 class Built(NamedTuple):
     """What a build left."""
 
-    pages: int
-    """How many HTML files."""
-    left_out: dict[str, str]
-    """Modules that cannot be imported here, each with the reason."""
-    faults: list[str]
-    """Warnings of pdoc and links that lead nowhere; empty if all is well."""
+    pages: int  # how many HTML files
+    left_out: dict[str, str]  # modules that cannot be imported here, each with the reason
+    faults: list[str]  # warnings of pdoc and links that lead nowhere; empty if all is well
 
 
 def build(folder: Path, without: Collection[str] = ()) -> Built:
@@ -60,7 +59,7 @@ def build(folder: Path, without: Collection[str] = ()) -> Built:
     pdoc.render.env.filters |= {
         "link": _link,
         "has_constructor": _has_constructor,
-        "parts_of": _parts_of,
+        "parts_of": lambda modules, name: [one for one in modules if one.rpartition(".")[0] == name],
         "passed_on": _passed_on,
         "address": lambda name: _address(name, names),
         "first_sentence": lambda text: " ".join(text.split("\n\n")[0].split()),
@@ -120,11 +119,6 @@ def _has_constructor(one: pdoc.doc.Doc[Any]) -> bool:
     return getattr(one.obj, "__name__", "") == "__init__" and isinstance(one.obj, types.FunctionType)
 
 
-def _parts_of(modules: Iterable[str], name: str) -> list[str]:
-    """The modules right below a package."""
-    return [one for one in modules if one.rpartition(".")[0] == name]
-
-
 def _passed_on(module: pdoc.doc.Module, modules: Mapping[str, pdoc.doc.Module]) -> list[tuple[str, str, str]]:
     """Name, address and docstring of what a package passes on that is defined in another module."""
     found, listed = [], getattr(module.obj, "__all__", ())
@@ -158,3 +152,49 @@ def _render(page: pages.Page, modules: dict[str, pdoc.doc.Module]) -> str:
     context: dict[str, Any] = {"module": pdoc.doc.Module(types.ModuleType("index")), "all_modules": modules}
     of_modules: Any = pdoc.render.env.get_template("module.html.jinja2").make_module(context)
     return pdoc.render.env.get_template(page.template).render(page=page, is_public=of_modules.is_public, **context)
+
+
+class _Links(HTMLParser):
+    """The anchors and links of a page."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.anchors: set[str] = set()
+        self.links: set[str] = set()
+        self.loaded: set[str] = set()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Keep what a tag names and what it refers to."""
+        for name, value in attrs:
+            if name == "id":
+                self.anchors.add(value or "")
+            elif name == "href" and tag == "a":
+                self.links.add(value or "")
+            elif name in {"href", "src"}:
+                self.loaded.add(value or "")
+
+
+def faults(texts: Mapping[str, str]) -> list[str]:
+    """A sentence for each link that leads nowhere, and each thing that a page loads from another machine.
+
+    ``texts`` are the built files by their paths. Links of ``<a>`` to other sites are left alone.
+
+    >>> faults({"a.html": '<a href="b.html#x">', "b.html": '<p id="y"><script src="https://example.org/s.js">'})
+    ['a.html: b.html#x leads nowhere', 'b.html: https://example.org/s.js is not part of the reference']
+    """
+    parsed: dict[str, _Links] = {}
+    for file, text in texts.items():
+        if file.endswith(".html"):
+            parsed[file] = _Links()
+            parsed[file].feed(text)
+    found = []
+    for file, links in parsed.items():
+        for target in sorted(links.links):
+            parts = urlsplit(target)
+            to = normpath(join(dirname(file), unquote(parts.path))) if parts.path else file
+            anchor = unquote(parts.fragment)
+            if not parts.scheme and (to not in texts or (anchor and anchor not in parsed[to].anchors)):
+                found.append(f"{file}: {target} leads nowhere")
+        outside = sorted(one for one in links.loaded if not one.startswith("data:") and one not in texts)
+        found += [f"{file}: {one} is not part of the reference" for one in outside]
+    return found

@@ -82,7 +82,7 @@ def test_the_page_of_an_env_has_gymnasiums_sections_and_its_example(pages, name)
 
 
 def test_a_fault_is_found_and_said():
-    from docs.links import faults
+    from docs.reference import faults
 
     pages = {
         "index.html": '<a href="a/b.html#x">b</a><a href="#top">t</a><link href="https://example.org/a.css">',

@@ -1,9 +1,9 @@
-"""What a change is, and the random numbers that it may draw."""
+"""What a change is, the random numbers that it may draw, and the conditions that the changes of rows give."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, ClassVar, NamedTuple
 
@@ -12,8 +12,10 @@ from scipy.special import ndtri
 
 from ata_gym.changes.conditions import Conditions
 from ata_gym.pools import Pool
+from ata_gym.pools.distributions import Distributions
+from ata_gym.simulation.disturbances import Disturbances
 from ata_gym.simulation.keys import uniforms_of_round
-from ata_gym.typing import Floats, Ints, Keys
+from ata_gym.typing import Floats, Ints, Keys, Mask
 from ata_gym.utils.ranges import FINITE
 from ata_gym.utils.validation import as_float, short
 
@@ -41,23 +43,14 @@ class RoundContext(NamedTuple):
 class Change(ABC):
     """One way in which workers change from round to round.
 
-    The fields are plain numbers and tuples. Random numbers enter through a memory, one array per row and worker: the
-    conditions of a round are a function of the memory and the round. The metadata of a field are its limits, see
-    ``number``.
+    The fields are plain numbers and tuples; their metadata are limits, see ``number``. Random numbers enter through a
+    memory, one array per row and worker: the conditions of a round are a function of the memory and the round.
     """
 
-    slots: ClassVar[int] = 0
-    """How many numbers per worker the memory holds."""
-    timed: ClassVar[bool] = False
-    """Whether the conditions depend on the round as well as on the memory."""
-    single: ClassVar[bool] = False
-    """Whether a scenario can have one only."""
-    faulty: ClassVar[bool] = False
-    """Whether workers may die of it."""
-    pads: ClassVar[bool] = False
-    """Whether there may be places without a worker."""
-    foremost: ClassVar[bool] = False
-    """Whether it must be the first of a scenario's changes."""
+    slots: ClassVar[int] = 0  # how many numbers per worker the memory holds
+    timed: ClassVar[bool] = False  # whether the conditions depend on the round as well as on the memory
+    single: ClassVar[bool] = False  # whether a scenario can have one only
+    faulty: ClassVar[bool] = False  # whether workers may die of it
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -66,10 +59,6 @@ class Change(ABC):
 
     def fit(self, n: int) -> None:  # noqa: B027 - most fit any
         """ValueError if the change does not fit a pool of n workers."""
-
-    def catalogue(self, pool: Pool) -> Pool:
-        """The distributions that ``Conditions.distribution`` counts; ``pool`` are those without the change."""
-        return pool
 
     def longest(self, time: float) -> float:
         """The longest that a task, or a wait in a round, can take where tasks take up to ``time`` without the change.
@@ -97,13 +86,6 @@ class Change(ABC):
     def to_data(self) -> dict[str, Any]:
         """The name and the fields, as plain data."""
         return {"change": type(self).__name__.lower(), **asdict(self)}
-
-
-def catalogue(pool: Pool, changes: Iterable[Change]) -> Pool:
-    """The distributions that workers can have: by default those of the pool, one of each worker."""
-    for change in changes:
-        pool = change.catalogue(pool)
-    return pool
 
 
 class TwoStates(Change):
@@ -170,3 +152,56 @@ def number(
         most = "" if high == np.inf else f" and {'below' if below else 'at most'} {high:g}"
         raise ValueError(f"{name} of {type(owner).__name__} must be a number {least}{most}, not {short(given)}")
     object.__setattr__(owner, name, value)
+
+
+class ChangeProcess:
+    """The conditions of E rows of n workers in the coming round (or in the one that has begun).
+
+    ``catalogue`` are the distributions that workers can have. Without changes they are always these.
+    """
+
+    distributions: Distributions  # of the round
+    disturbances: Disturbances | None = None  # of the round; None without changes
+    conditions: Conditions  # from which both follow
+    memories: list[Floats]  # what each change remembers, (E, slots, n)
+
+    def __init__(self, catalogue: Pool, changes: Sequence[Change], rows: int, n: int) -> None:
+        self._n, self._changes = n, changes
+        self._timed = any(change.timed for change in changes)
+        self._unchanged = self.distributions = catalogue.distributions
+        self._median = catalogue.median() if changes else None
+        self.conditions = Conditions.unchanged(np.zeros(rows, np.int64), n)
+        self.memories = [np.zeros((rows, change.slots, n)) for change in changes]
+
+    def start_episode(self, which: Mask | slice, keys: Keys, episode: Ints, round: Ints) -> None:
+        """Put some rows at the start of their episodes."""
+        for k, change in enumerate(self._changes):
+            fresh = change.first(RoundContext(keys, episode, round, k, self._n))
+            self.memories[k] = self.memories[k].copy()  # conditions hold views of the old one
+            self.memories[k][which] = fresh[which]
+        self.update_conditions(round)
+
+    def next_round(self, rows: Mask | None, keys: Keys, episode: Ints, round: Ints) -> None:
+        """Put some rows (None: all) at the start of their next ``round``."""
+        same = not self._timed
+        for k, change in enumerate(self._changes):
+            memory = self.memories[k]
+            after = change.next(RoundContext(keys, episode, round, k, self._n), memory)
+            if after is not memory:
+                self.memories[k] = after if rows is None else np.where(rows[:, None, None], after, memory)
+                same = False
+        if same:
+            self.conditions = self.conditions._replace(round=round.copy())
+        else:
+            self.update_conditions(round)
+
+    def update_conditions(self, round: Ints) -> None:
+        """Derive the conditions from the memories."""
+        if self._median is None:
+            return
+        conditions = Conditions.unchanged(round.copy(), self._n)
+        for change, memory in zip(self._changes, self.memories, strict=True):
+            conditions = change.apply(conditions, memory)
+        self.conditions = conditions.with_survivor()
+        self.distributions = self.conditions.distributions(self._unchanged)
+        self.disturbances = self.conditions.disturbances(self._median)

@@ -16,33 +16,20 @@ from ata_gym.typing import Floats, Ints, Mask
 class Conditions(NamedTuple):
     """What E rows of n workers are like in one round, from its start to its end. At least one worker of a row lives."""
 
-    distribution: Ints
-    """(E, n) the worker of the scenario's catalogue, by default its pool, whose distribution each worker has."""
-    factor: Floats
-    """(E, n) factor of its task times."""
-    common: Floats
-    """(E, n) standard normal noise that all tasks of a worker share in the round."""
-    dies: Floats
-    """(E, n) when it dies, counted from the round's start; 0: it is away, inf: it lives."""
-    signal: Floats
-    """(E, n, 2) its load of cpu and memory, from 0 to 1; 0 without the change ``Load``."""
-    round: Ints
-    """(E,) the round, counted from 0."""
-    weight: float = 0.0
-    """Share of the common noise in the variance of a task's noise, made normal."""
-    share: float = 0.0
-    """Share of the tasks that are outliers."""
-    low: float = 0.0
-    high: float = 0.0
-    """The shortest and the longest outlier, in medians of its worker's distribution."""
-    deadline: Floats | float = 0.0
-    """From this time of the round on, tasks of dead workers are handed on; (E,) where rows may have different ones."""
-    price: Floats | None = None
-    """(E,) what one unit of worker time costs in units of runtime; None: the scenario's price."""
-    present: Mask | None = None
-    """(E, n) places that hold a worker; None: all."""
-    drawn: Floats | None = None
-    """(E, n) the mean that was drawn with each worker's distribution, a part of its factor; None: none was drawn."""
+    distribution: Ints  # (E, n) the worker of the scenario's catalogue, by default its pool, whose distribution it has
+    factor: Floats  # (E, n) factor of its task times
+    common: Floats  # (E, n) standard normal noise that all tasks of a worker share in the round
+    dies: Floats  # (E, n) when it dies, counted from the round's start; 0: it is away, inf: it lives
+    signal: Floats  # (E, n, 2) its load of cpu and memory, from 0 to 1; 0 without the change ``Load``
+    round: Ints  # (E,) the round, counted from 0
+    weight: float = 0.0  # share of the common noise in the variance of a task's noise, made normal
+    share: float = 0.0  # share of the tasks that are outliers
+    low: float = 0.0  # the shortest outlier, in medians of its worker's distribution
+    high: float = 0.0  # the longest one
+    deadline: Floats | float = 0.0  # from then on tasks of dead workers are handed on; (E,) where rows may differ
+    price: Floats | None = None  # (E,) what one unit of worker time costs in units of runtime; None: the scenario's
+    present: Mask | None = None  # (E, n) places that hold a worker; None: all
+    drawn: Floats | None = None  # (E, n) the mean that was drawn with a distribution, a part of its factor; None: none
 
     @classmethod
     def unchanged(cls, round: Ints, n: int) -> Conditions:
@@ -52,19 +39,22 @@ class Conditions(NamedTuple):
         ones, never = np.ones((rows, n)), np.full((rows, n), np.inf)
         return cls(distribution, ones, np.zeros((rows, n)), never, np.zeros((rows, n, 2)), round)
 
-    def row(self, e: int) -> Conditions:
-        """The conditions of one row, without the row axis."""
+    def row(self, e: int | slice) -> Conditions:
+        """The conditions of one row, without the row axis, or of some."""
         return Conditions._make(part[e] if isinstance(part, np.ndarray) else part for part in self)
+
+    def times(self, factor: Floats) -> Conditions:
+        """The same, with task times multiplied by a factor, which broadcasts to (E, n)."""
+        return self._replace(factor=self.factor * factor)
 
     def where(self, rows: Mask, other: Conditions) -> Conditions:
         """These conditions, but in some rows, shape (E,), the other ones."""
-        chosen: dict[str, Any] = {
-            name: np.where(rows.reshape(-1, *[1] * (own.ndim - 1)), getattr(other, name), own)
-            for name, own in self._asdict().items()
-            if isinstance(own, np.ndarray) and name != "deadline"
+        fields: Any = zip(self._fields, self, other, strict=True)
+        chosen = {
+            name: np.where(rows.reshape(-1, *[1] * (np.ndim(own) - 1)), others, own)
+            for name, own, others in fields
+            if own is not others
         }
-        if not np.array_equal(self.deadline, other.deadline):
-            chosen["deadline"] = np.where(rows, other.deadline, self.deadline)
         return self._replace(**chosen)
 
     def with_survivor(self) -> Conditions:
@@ -72,12 +62,11 @@ class Conditions(NamedTuple):
         if np.isinf(self.dies).any(axis=1).all():
             return self
         dies = self.dies.copy()
-        last = np.argmax(dies, axis=1)
-        dies[np.arange(len(dies)), last] = np.inf
+        dies[np.arange(len(dies)), np.argmax(dies, axis=1)] = np.inf
         return self._replace(dies=dies)
 
     def distributions(self, distributions: Distributions) -> Distributions:
-        """The distributions of the round from those of the pool, with a row axis."""
+        """The distributions of the round from those of the catalogue, with a row axis."""
         alike = self.distribution.strides[0] == 0  # one row will do for rows that are alike
         distribution = self.distribution[:1] if alike else self.distribution
         own = {name: field[distribution] for name, field in distributions._asdict().items() if name != "table"}
@@ -109,10 +98,10 @@ class Conditions(NamedTuple):
     def pool(self, pool: Pool) -> Pool:
         """The pool whose task times have the distributions of the round, for oracles.
 
-        ``pool`` are the workers without changes. These conditions must be of one row, as ``env.unwrapped.conditions()``
-        of a single env gives, or ``row(e)`` of many; ValueError for those of many rows, and for outliers, which no
-        family has. The pool is without deaths, and without shared noise, which leaves the distributions as they are. A
-        trace that is replayed by round has one recorded time, that of the round.
+        ``pool`` is the scenario's catalogue. These conditions must be of one row, as those of a single env, or
+        ``row(e)`` of many; ValueError for those of many rows, and for outliers, which no family has. The pool is
+        without deaths, and without shared noise, which leaves the distributions as they are. A trace that is replayed
+        by round has one recorded time, that of the round.
         """
         if self.distribution.ndim != 1:
             raise ValueError("the pool of a round is that of one row: use conditions.row(e)")

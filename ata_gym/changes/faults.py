@@ -30,19 +30,12 @@ def _with_deaths(conditions: Conditions, dies: Floats, deadline: float) -> Condi
 
 @dataclass(frozen=True)
 class Spot(TwoStates):
-    """Workers leave and return between rounds, as spot instances do; each by a Markov chain that starts stationary.
+    """Workers leave and return between rounds, as spot instances do; each by a Markov chain that starts stationary."""
 
-    Parameters
-    ----------
-    leaves, returns
-        Probability in each round that a worker leaves, or returns: a share leaves / (leaves + returns) is away.
-    deadline
-        From this time of a round on, tasks of workers that are away are handed on.
-    """
-
-    leaves: float = field(metadata=PROBABILITY)
-    returns: float = field(metadata=PROBABILITY)
+    leaves: float = field(metadata=PROBABILITY)  # probability in each round that a worker leaves
+    returns: float = field(metadata=PROBABILITY)  # ... or returns: a share leaves / (leaves + returns) is away
     deadline: float = field(default=0.0, metadata=NON_NEGATIVE)
+    """From this time of a round on, tasks of workers that are away are handed on."""
 
     faulty: ClassVar[bool] = True
 
@@ -63,23 +56,14 @@ class Spot(TwoStates):
 class Crash(Change):
     """Workers die in the middle of a round, and return some rounds later.
 
-    Parameters
-    ----------
-    probability
-        Probability in each round that a worker which is there dies.
-    within
-        It dies at a uniform time between the round's start and this one. If the round ends before, it dies between
-        rounds, so that its absence is the same for every policy.
-    away
-        How many whole rounds after that it is away.
-    deadline
-        From this time of a round on, and not before a worker's death, its tasks are handed on.
+    If the round ends before its death, a worker dies between rounds, so that its absence is the same for every policy.
     """
 
-    probability: float = field(metadata=PROBABILITY)
-    within: float = field(metadata=POSITIVE)
-    away: int
+    probability: float = field(metadata=PROBABILITY)  # in each round that a worker which is there dies
+    within: float = field(metadata=POSITIVE)  # it dies at a uniform time between the round's start and this one
+    away: int  # how many whole rounds after that it is away
     deadline: float = field(default=0.0, metadata=NON_NEGATIVE)
+    """From this time of a round on, and not before a worker's death, its tasks are handed on."""
 
     slots: ClassVar[int] = 2  # rounds that it is still away, with this one, and when it dies in this one
     faulty: ClassVar[bool] = True

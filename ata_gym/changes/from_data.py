@@ -10,8 +10,7 @@ import numpy as np
 
 from ata_gym.changes.change import Change
 from ata_gym.changes.faults import Crash, Spot
-from ata_gym.changes.outliers import Correlated, Outliers
-from ata_gym.changes.speeds import Load, OnOff, Periodic, Walk
+from ata_gym.changes.speeds import Correlated, Load, OnOff, Outliers, Periodic, Walk
 from ata_gym.changes.switches import Jump, Redraw, Switch
 from ata_gym.utils.validation import short
 
@@ -34,37 +33,30 @@ def change_from_data(data: Change | Mapping[str, Any]) -> Change:
     kind = _KINDS.get(str(data.get("change"))) if isinstance(data, Mapping) else None
     if kind is None:
         raise ValueError(f'a change is a mapping whose "change" is one of {", ".join(_KINDS)}, not {short(data)}')
-    known = [field.name for field in fields(kind)]
     given = {name: value for name, value in data.items() if name != "change"}
     try:
         if kind is Redraw:
             given["among"] = tuple(tuple(map(change_from_data, changes)) for changes in given.get("among", ()))
         return kind(**given)
     except TypeError:
-        raise ValueError(f"the data of {kind.__name__} hold {', '.join(known)}, not {', '.join(given)}") from None
+        known = ", ".join(field.name for field in fields(kind))
+        raise ValueError(f"the data of {kind.__name__} hold {known}, not {', '.join(given)}") from None
 
 
 def checked_changes(changes: Iterable[Change | Mapping[str, Any]], n: int) -> tuple[Change, ...]:
     """The changes of a pool of n workers, from changes or plain data.
 
     They are applied in order: factors multiply, and a ``Switch`` permutes the distributions that it finds, with the
-    means that were drawn with them.
-
-    ValueError for anything but changes, a change that does not fit n workers, and a second change of a kind of which
-    there can be one only (``Correlated``, ``Outliers``, ``Load``).
-
-    >>> checked_changes([{"change": "onoff", "factor": 5, "starts": 0.01, "ends": 0.1}], n=2)
-    (OnOff(factor=5.0, starts=0.01, ends=0.1),)
+    means that were drawn with them. ValueError for anything but changes, a change that does not fit n workers, a
+    ``Redraw`` that is not the first, and a second change of a kind of which there can be one only.
     """
     if isinstance(changes, Mapping | str | bytes) or not np.iterable(changes):
         raise ValueError(f"changes must be a list of changes of ata_gym.changes, not {short(changes)}")
     checked = tuple(change_from_data(change) for change in changes)
     for place, change in enumerate(checked):
         change.fit(n)
-        if change.foremost and place > 0:
-            raise ValueError(
-                f"{type(change).__name__} must come first in the list of changes: it sets what others change"
-            )
+        if isinstance(change, Redraw) and place > 0:
+            raise ValueError("Redraw must come first in the list of changes: it sets what others change")
         if change.single and sum(type(other) is type(change) for other in checked) > 1:
             raise ValueError(f"there can be one {type(change).__name__} only")
     return checked

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import Any, ClassVar
 
 import numpy as np
 
 from ata_gym.changes.change import POSITIVE, Change, RoundContext
 from ata_gym.changes.conditions import Conditions
-from ata_gym.pools.pool import Pool
 from ata_gym.pools.pool_distribution import PoolDistribution, ordered
 from ata_gym.typing import Floats
 from ata_gym.utils.validation import short, whole_number
@@ -18,6 +18,11 @@ from ata_gym.utils.validation import short, whole_number
 _OWN = 5
 """Numbers per worker in the memory: place in the catalogue, mean, present or not, and of its row price and choice."""
 _PLACES = 1000  # places of random numbers that each change of a list keeps for changes inside it
+
+
+def _set(change: Change, **checked: Any) -> None:
+    for name, value in checked.items():
+        object.__setattr__(change, name, value)
 
 
 def _whole_numbers(name: str, values: Sequence[int], least: int) -> tuple[int, ...]:
@@ -31,45 +36,33 @@ class Switch(Change):
     Of workers that are drawn anew, the drawn mean is a part of the distribution, and empty places take no part. Factors
     of other changes stay with their worker, whether these changes stand before or after this one.
 
-    Parameters
-    ----------
-    every
-        Rounds between two switches; or else
-    at
-        the rounds of the switches, counted from 0.
-    permutation
-        Worker i gets the distribution that worker ``permutation[i]`` had. By default a fresh random permutation each
-        time, all equally likely.
-
-    Examples
-    --------
     >>> import gymnasium, ata_gym
     >>> pool = {"family": "deterministic", "scale": [1.0, 2.0, 3.0]}
     >>> changes = [Switch(at=(1,), permutation=(2, 0, 1))]
     >>> env = gymnasium.make("ata_gym/TaskAllocation-v0", pool=pool, changes=changes, budget=3).unwrapped
-    >>> _ = env.reset(seed=0)
-    >>> _ = env.step(np.array([1, 1, 1]))
+    >>> _ = env.reset(seed=0), env.step(np.array([1, 1, 1]))
     >>> env.means()
     array([3., 1., 2.])
     """
 
-    every: int | None = None
-    at: tuple[int, ...] = ()
+    every: int | None = None  # rounds between two switches; or else
+    at: tuple[int, ...] = ()  # the rounds of the switches, counted from 0
     permutation: tuple[int, ...] | None = None
+    """Worker i gets the distribution that worker ``permutation[i]`` had; by default a fresh random one each time."""
 
     slots: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "at", _whole_numbers("at of Switch", self.at, 1))
+        _set(self, at=_whole_numbers("at of Switch", self.at, 1))
         if (self.every is None) == (not self.at):
             raise ValueError("Switch needs either every=... (rounds between two switches) or at=(...) (their rounds)")
         if self.every is not None:
-            object.__setattr__(self, "every", whole_number("every of Switch", self.every))
+            _set(self, every=whole_number("every of Switch", self.every))
         if self.permutation is not None:
             order = _whole_numbers("permutation of Switch", self.permutation, 0)
             if sorted(order) != list(range(len(order))):
                 raise ValueError(f"permutation of Switch must hold each worker from 0 once, not {order}")
-            object.__setattr__(self, "permutation", order)
+            _set(self, permutation=order)
 
     def fit(self, n: int) -> None:
         """A permutation has one entry per worker."""
@@ -110,33 +103,21 @@ class Switch(Change):
 
 @dataclass(frozen=True)
 class Jump(Change):
-    """From one round on, some workers' task times are multiplied by a factor.
+    """From one round on, some workers' task times are multiplied by a factor."""
 
-    Parameters
-    ----------
-    at
-        The first such round, counted from 0.
-    workers
-        Which workers, counted from 0.
-    factor
-        Multiplies their task times: 0.05 makes them 20 times faster.
-    until
-        The first round in which they are as before; None: they stay so.
-    """
-
-    at: int
-    workers: tuple[int, ...]
-    factor: float = field(metadata=POSITIVE)
-    until: int | None = None
+    at: int  # the first such round, counted from 0
+    workers: tuple[int, ...]  # which workers, counted from 0
+    factor: float = field(metadata=POSITIVE)  # 0.05 makes them 20 times faster
+    until: int | None = None  # the first round in which they are as before; None: they stay so
 
     timed: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "at", whole_number("at of Jump", self.at, 0))
-        object.__setattr__(self, "workers", _whole_numbers("workers of Jump", self.workers, 0))
+        _set(self, at=whole_number("at of Jump", self.at, 0))
+        _set(self, workers=_whole_numbers("workers of Jump", self.workers, 0))
         if self.until is not None:
-            object.__setattr__(self, "until", whole_number("until of Jump", self.until, self.at + 1))
+            _set(self, until=whole_number("until of Jump", self.until, self.at + 1))
 
     def fit(self, n: int) -> None:
         """The workers must be among n."""
@@ -149,11 +130,11 @@ class Jump(Change):
 
     def apply(self, conditions: Conditions, memory: Floats) -> Conditions:
         """Multiply in the rows whose round is in the range."""
-        round = conditions.round
+        round = conditions.round[:, None]
         now = (round >= self.at) & (True if self.until is None else round < self.until)
-        factor = conditions.factor.copy()
-        factor[:, list(self.workers)] *= np.where(now, self.factor, 1.0)[:, None]
-        return conditions._replace(factor=factor)
+        factor = np.ones_like(conditions.factor)
+        factor[:, list(self.workers)] = np.where(now, self.factor, 1.0)
+        return conditions.times(factor)
 
 
 @dataclass(frozen=True)
@@ -164,21 +145,6 @@ class Redraw(Change):
     the episode alone, so that all policies meet the same workers. Places without a worker are those of workers that are
     away: the observation's ``present`` is 0 there, and tasks that they are given are handed on.
 
-    Parameters
-    ----------
-    pools
-        What is drawn, as a ``PoolDistribution`` or as plain data.
-    price
-        The least and the largest price of an episode, log-uniform in between, or uniform if the least is 0; by default
-        the scenario's price.
-    among
-        Lists of changes, of which an episode has one, all equally likely; () is a list, too. There can be no change of
-        which a scenario can have one only.
-    every
-        Rounds after which the workers are drawn again within an episode; by default they stay.
-
-    Examples
-    --------
     >>> import gymnasium, ata_gym
     >>> worlds = Redraw(PoolDistribution(6, fewest=3), price=(0.01, 1), among=((), (Switch(every=20),)))
     >>> env = gymnasium.make("ata_gym/TaskAllocation-v0", pool=worlds.pools, changes=[worlds], budget=8, horizon=50)
@@ -187,13 +153,16 @@ class Redraw(Change):
     array([1, 1, 1, 1, 0, 0], dtype=int8)
     """
 
-    pools: PoolDistribution
+    pools: PoolDistribution  # what is drawn; also as plain data
     price: tuple[float, float] | None = None
+    """The least and the largest price of an episode, log-uniform in between, or uniform if the least is 0; by default
+    the scenario's price."""
     among: tuple[tuple[Change, ...], ...] = ()
-    every: int | None = None
+    """Lists of changes, of which an episode has one, all equally likely; () is a list, too. There can be no change of
+    which a scenario can have one only."""
+    every: int | None = None  # rounds after which workers are drawn again within an episode; by default they stay
 
     single: ClassVar[bool] = True
-    foremost: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         lists = self.among if np.iterable(self.among) else (self.among,)
@@ -203,14 +172,13 @@ class Redraw(Change):
                     "among of Redraw must be lists of changes of which a scenario can have several, such as Switch or "
                     f"Walk; not {short(self.among)}"
                 )
-        checked = {
-            "pools": PoolDistribution.from_data(self.pools),
-            "price": None if self.price is None else ordered("price of Redraw", self.price, 0.0, 1e6),
-            "among": tuple(tuple(changes) for changes in lists),
-            "every": None if self.every is None else whole_number("every of Redraw", self.every),
-        }
-        for name, value in checked.items():
-            object.__setattr__(self, name, value)
+        _set(
+            self,
+            pools=PoolDistribution.from_data(self.pools),
+            price=None if self.price is None else ordered("price of Redraw", self.price, 0.0, 1e6),
+            among=tuple(tuple(changes) for changes in lists),
+            every=None if self.every is None else whole_number("every of Redraw", self.every),
+        )
 
     @property
     def slots(self) -> int:  # type: ignore[override]
@@ -223,23 +191,19 @@ class Redraw(Change):
         return any(change.timed for change in self._within)
 
     @property
-    def pads(self) -> bool:  # type: ignore[override]
+    def _pads(self) -> bool:
         """Whether pools may have fewer workers than places."""
         return self.pools.fewest != self.pools.n
 
     @property
     def faulty(self) -> bool:  # type: ignore[override]
         """Whether places may be empty, or one of those is."""
-        return self.pads or any(change.faulty for change in self._within)
+        return self._pads or any(change.faulty for change in self._within)
 
     @property
     def _within(self) -> list[Change]:
         """The changes of all lists, in order."""
         return [change for changes in self.among for change in changes]
-
-    def catalogue(self, pool: Pool) -> Pool:
-        """That of the drawn pools."""
-        return self.pools.catalogue
 
     def fit(self, n: int) -> None:
         """Pools have n places."""
@@ -253,13 +217,8 @@ class Redraw(Change):
     def longest(self, time: float) -> float:
         """That of the slowest worker that can be drawn, under the worst list of changes."""
         slowest = time * self.pools.heterogeneity[1]
-        most = slowest
-        for changes in self.among:
-            times = slowest
-            for change in changes:
-                times = change.longest(times)
-            most = max(most, times)
-        return most
+        lists = ((), *self.among)
+        return max(reduce(lambda most, change: change.longest(most), changes, slowest) for changes in lists)
 
     def ranges(self, n: int) -> list[tuple[float, float]]:
         """Its own numbers, and those of the changes inside."""
@@ -296,13 +255,13 @@ class Redraw(Change):
 
     def apply(self, conditions: Conditions, memory: Floats) -> Conditions:
         """The drawn distributions and means; empty places are away. Then the list of changes that was drawn."""
-        present = memory[:, 2] > 0 if self.pads else None
-        dies = conditions.dies if present is None else np.where(present, conditions.dies, 0.0)
-        price = conditions.price if self.price is None else memory[:, 3, 0].copy()
         place, mean = memory[:, 0].astype(np.int64), memory[:, 1].copy()
-        conditions = conditions._replace(
-            distribution=place, factor=mean, drawn=mean, dies=dies, price=price, present=present
-        )
+        conditions = conditions._replace(distribution=place, factor=mean, drawn=mean)
+        if self._pads:
+            present = memory[:, 2] > 0
+            conditions = conditions._replace(present=present, dies=np.where(present, conditions.dies, 0.0))
+        if self.price is not None:
+            conditions = conditions._replace(price=memory[:, 3, 0].copy())
         after, start = conditions, _OWN
         for k, changes in enumerate(self.among):
             changed = conditions
@@ -314,6 +273,6 @@ class Redraw(Change):
 
     def to_data(self) -> dict[str, Any]:
         """The name and the fields, as plain data."""
-        among = [[change.to_data() for change in changes] for changes in self.among]
         price = None if self.price is None else list(self.price)
-        return {"change": "redraw", "pools": self.pools.to_data(), "price": price, "among": among, "every": self.every}
+        among = [[change.to_data() for change in changes] for changes in self.among]
+        return super().to_data() | {"price": price, "among": among}

@@ -1,4 +1,4 @@
-"""The commands of ``ata-gym``, each in a file of its name, and what they share: options, completion and the console."""
+"""The commands of ``ata-gym``, and what they share: options and the console."""
 
 from __future__ import annotations
 
@@ -8,28 +8,18 @@ from typing import Annotated
 import typer
 
 from ata_gym import __version__
-from ata_gym.cli.console import plain_errors, say
-from ata_gym.cli.demo import demo
-from ata_gym.cli.listings.methods import methods
-from ata_gym.cli.listings.policies import policies
-from ata_gym.cli.listings.scenarios import scenarios
-from ata_gym.cli.studies.bench import bench
-from ata_gym.cli.studies.emulate import emulate
+from ata_gym.cli.console import PlainCommand, say
+from ata_gym.cli.listings import methods, policies, scenarios
+from ata_gym.cli.options import expanded
+from ata_gym.cli.studies.bench import bench, demo, predictors, track
 from ata_gym.cli.studies.leaderboard import leaderboard
-from ata_gym.cli.studies.predictors import predictors
+from ata_gym.cli.studies.learn import learn, pretrain
 from ata_gym.cli.studies.report import report
 from ata_gym.cli.studies.reproduce import reproduce
-from ata_gym.cli.studies.track import track
-from ata_gym.cli.tools.check import check
-from ata_gym.cli.tools.doctor import doctor
-from ata_gym.cli.tools.explain import explain
-from ata_gym.cli.tools.measure import measure
-from ata_gym.cli.tools.trace import trace
-from ata_gym.cli.tools.verify import verify
-from ata_gym.cli.tools.watch import watch
-from ata_gym.cli.training.learn import learn
-from ata_gym.cli.training.pretrain import pretrain
-from ata_gym.cli.training.train import train
+from ata_gym.cli.studies.train import train
+from ata_gym.cli.tools import check, doctor, explain, trace, verify
+from ata_gym.cli.watch import watch
+from ata_gym.cli.workers import emulate, measure
 
 PANELS: dict[str, tuple[Callable[..., None], ...]] = {
     "See what there is": (demo, watch, policies, scenarios, methods, explain),
@@ -85,4 +75,4 @@ def greet(
 
 for _panel, _commands in PANELS.items():
     for _command in _commands:
-        app.command(rich_help_panel=_panel)(plain_errors(_command))
+        app.command(cls=PlainCommand, rich_help_panel=_panel)(expanded(_command))

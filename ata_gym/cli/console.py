@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
 import json
 import math
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextvars import ContextVar
-from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.console import Console
-from typer.models import ArgumentInfo
+from typer.core import TyperCommand
 
 from ata_gym.utils.signals import TerminatedError, raising
 
@@ -23,25 +20,21 @@ if TYPE_CHECKING:
     from ata_gym.bench.report.report import Report
     from ata_gym.bench.report.table import Table
 
-P = ParamSpec("P")
-R = TypeVar("R")
-
-_WIDTH = 100  # columns of what is written to a file or a pipe
-
+WIDTH = 100  # columns of what is written to a file or a pipe
 LIST_WIDTH = 80  # columns of lists, whose entries take one line each, and of cards, where stdout is no terminal
 
-_words: ContextVar[tuple[str, ...]] = ContextVar("words", default=("ata-gym",))  # the words of the command that runs
+_words: ContextVar[list[str]] = ContextVar("words")  # of the command that runs
 
 
-def plain_errors(command: Callable[P, R]) -> Callable[P, R]:
-    """Turn an error of the input into one sentence and exit code 2, Ctrl-C into one and 130, SIGTERM into 143."""
+class PlainCommand(TyperCommand):
+    """A command of which an error of the input is one sentence and exit code 2, Ctrl-C one and 130, SIGTERM 143."""
 
-    @functools.wraps(command)
-    def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
-        _words.set(tuple(words_of(command, kwargs)))
+    def invoke(self, ctx: Any) -> Any:
+        """Run it."""
+        _words.set(["ata-gym", ctx.info_name, *_given(self, ctx)])
         try:
             with raising():
-                return command(*args, **kwargs)
+                return super().invoke(ctx)
         except (ValueError, OSError, MemoryError) as error:
             say_error(f"there is not enough memory: {error}" if isinstance(error, MemoryError) else str(error))
             raise typer.Exit(2) from error
@@ -50,7 +43,17 @@ def plain_errors(command: Callable[P, R]) -> Callable[P, R]:
             say_error(f"stopped{' by SIGTERM' * terminated}; the same command goes on from here")
             raise typer.Exit(143 if terminated else 130) from error
 
-    return wrapped
+
+def _given(command: TyperCommand, ctx: Any) -> Iterator[str]:
+    """The words of the options and arguments that were given."""
+    for one in command.params:
+        source = ctx.get_parameter_source(one.name)
+        if source is not None and source.name == "COMMANDLINE":
+            value, option = ctx.params[str(one.name)], [*one.opts] if one.param_type_name == "option" else []
+            for each in value if isinstance(value, list | tuple) else [value]:
+                yield from option[:1]
+                if each is not True:
+                    yield str(each)
 
 
 def say_error(sentence: str) -> None:
@@ -59,32 +62,8 @@ def say_error(sentence: str) -> None:
 
 
 def command_line() -> list[str]:
-    """The words of the command that runs, with the options that differ from their defaults."""
-    return list(_words.get())
-
-
-def words_of(command: Callable[..., object], given: Mapping[str, object]) -> list[str]:
-    """The words of a command with these values of its parameters.
-
-    >>> from ata_gym.cli.studies.leaderboard import SetName, leaderboard
-    >>> words_of(leaderboard, {"set_": SetName.drawn, "quick": True, "seeds": 6, "policies": None})
-    ['ata-gym', 'leaderboard', '--set', 'drawn', '--quick', '--seeds', '6']
-    """
-    words, hints = ["ata-gym", command.__name__], get_type_hints(command, include_extras=True)
-    for name, parameter in inspect.signature(command).parameters.items():
-        value = given.get(name, parameter.default)
-        if value is None or value == parameter.default:
-            continue
-        how: object = next(iter(getattr(hints[name], "__metadata__", ())), None)
-        declared = [getattr(how, "default", None), *(getattr(how, "param_decls", None) or ()), f"--{name}"]
-        named = next(one for one in declared if isinstance(one, str) and one.startswith("-")).replace("_", "-")
-        option = [] if isinstance(how, ArgumentInfo) else [named]
-        if isinstance(value, bool):
-            words += option
-        else:
-            for one in value if isinstance(value, list | tuple) else [value]:
-                words += [*option, str(one.value if isinstance(one, Enum) else one)]
-    return words
+    """The words of the command that runs."""
+    return _words.get()
 
 
 def say(sentence: str = "") -> None:
@@ -110,14 +89,9 @@ def list_width() -> int:
     return max(LIST_WIDTH, Console().width) if sys.stdout.isatty() else LIST_WIDTH
 
 
-def narrow() -> Console:
-    """A console for text to be read: as wide as the terminal, and at most 100 columns."""
-    return Console(width=min(Console().width, _WIDTH) if sys.stdout.isatty() else LIST_WIDTH, highlight=False)
-
-
 def show(*tables: Table, width: int | None = None) -> None:
     """Write tables to stdout, as wide as the terminal where no width is given."""
-    console = Console(width=width or (None if sys.stdout.isatty() else _WIDTH))
+    console = Console(width=width or (None if sys.stdout.isatty() else WIDTH))
     for table in tables:
         console.print(table)
 

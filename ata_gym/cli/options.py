@@ -1,23 +1,31 @@
-"""The options that several commands share, and the experiment that they describe."""
+"""The options that several commands share, what a shell completes in them, and the experiment that they describe."""
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, fields
 from enum import StrEnum
-from functools import partial
+from functools import partial, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from ata_gym.cli import completion
+import ata_policies
 from ata_gym.cli.console import say, say_error
 from ata_gym.cluster.on_ray.connection import check_address, quiet_ray
 from ata_gym.pools import read_trace
+from ata_gym.scenarios import scenario_names
+from ata_gym.scenarios.recorded import RECORDINGS
+from ata_gym.training.problem import problem_names
 from ata_gym.utils.validation import whole_number
+from ata_policies.registry import ids_by_name
 
 if TYPE_CHECKING:
+    from ata_gym.bench.experiment.experiment import Experiment
     from ata_gym.bench.experiment.jobs import Effort
-    from ata_gym.scenarios import Scenario as ScenarioData
+    from ata_gym.scenarios import Scenario
 
 
 class Where(StrEnum):
@@ -26,6 +34,26 @@ class Where(StrEnum):
     local = "local"
     ray = "ray"
 
+
+def completing(names: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
+    """What completes a word that is typed in a shell: the names that begin with it."""
+    return lambda incomplete: [name for name in names() if name.startswith(incomplete)]
+
+
+def _last_of_several(incomplete: str) -> list[str]:
+    """What completes policies that are separated by commas.
+
+    >>> _last_of_several("uta,ata-i")
+    ['uta,ata-icml']
+    """
+    before, comma, last = incomplete.rpartition(",")
+    return [f"{before}{comma}{name}" for name in complete_policy(last) if name not in before.split(",")]
+
+
+complete_policy = completing(ata_policies.names)
+complete_scenario = completing(lambda: (*scenario_names(), *RECORDINGS))
+complete_problem = completing(problem_names)
+complete_env = completing(ids_by_name)
 
 PUBLISHED = "gta,ofta,ata-empirical,ata,uta"  # the five policies of the published figures
 
@@ -42,44 +70,20 @@ _out = partial(typer.Option, parser=_folder, metavar="FOLDER")
 Out = Annotated[Path, _out(help="The results folder.")]
 OutOrDefault = Annotated[Path | None, _out(help="The results folder; by default one under results/.")]
 OutForPictures = Annotated[Path | None, _out(help="Write pictures into this folder, and show nothing live.")]
-_named = partial(typer.Option, autocompletion=completion.scenario)
-Scenario = Annotated[str | None, _named(help="A named scenario; `ata-gym scenarios` lists them.")]
+_named = partial(typer.Option, autocompletion=complete_scenario)
 OneScenario = Annotated[str, _named(help="A named scenario; `ata-gym scenarios` lists them.")]
 Data = Annotated[Path | None, typer.Option(help="The folder with the file of a recorded scenario.")]
-Trace = Annotated[
-    Path | None, typer.Option(help="A file of recorded task times, CSV or Parquet, in place of a scenario.")
-]
-WorkerColumn = Annotated[str | None, typer.Option(help="The trace's column that names the worker.")]
-DurationColumn = Annotated[str | None, typer.Option(help="The trace's column of task times.")]
-RoundColumn = Annotated[
-    str | None, typer.Option(help="The trace's column of rounds; without it times are replayed by task.")
-]
 Budget = Annotated[int | None, typer.Option(help="Results B that a round needs; by default the scenario's.")]
 Rounds = Annotated[
     int | None, typer.Option(help="Rounds to play; by default the scenario's horizon, or as many as the trace holds.")
 ]
-Seed = Annotated[int, typer.Option(help="The first seed.")]
-policies_option = partial(typer.Option, autocompletion=completion.policies)
+policies_option = partial(typer.Option, autocompletion=_last_of_several)
 Policies = Annotated[
     str, policies_option(help="Names of policies, separated by commas; package.module:Class is one of yours.")
 ]
 Seeds = Annotated[int, typer.Option(help="Episodes, side by side, of neighbouring seeds.")]
 _running = partial(typer.Option, rich_help_panel="How it is run")
-Jobs = Annotated[
-    int | None,
-    _running(help="How many policies run at once, each in a process; by default all, up to one per processor."),
-]
 SaveEvery = Annotated[float, _running(help="Seconds between checkpoints.")]
-Workers = Annotated[
-    Where, _running("--workers", help="Where policies run: in processes of this machine, or on a Ray cluster.")
-]
-Address = Annotated[
-    str | None,
-    _running(
-        metavar="auto|HOST:PORT",
-        help="With --workers ray: a running cluster of which this machine is a node; by default one is started here.",
-    ),
-]
 RerunChanged = Annotated[
     bool, _running("--rerun-changed", help="Play anew what other code has played; otherwise such results are refused.")
 ]
@@ -89,13 +93,19 @@ ProblemData = Annotated[
         help="The data that a problem reads: for cifar100 the python or binary archive, its folder, or an npz."
     ),
 ]
+ProblemName = Annotated[
+    str,
+    typer.Option(
+        help=f"{', '.join(problem_names())}; or one of yours: package.module:function returns a problem, "
+        "torch:package.module:function a module and its data.",
+        autocompletion=complete_problem,
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Write one JSON document.")]
 
 
 def unrecorded(name: str, command: str) -> str:
     """The name of a scenario, for a command that plays no recorded ones: ValueError for the name of such a one."""
-    from ata_gym.scenarios.recorded import RECORDINGS  # noqa: PLC0415 - the commands start without it
-
     if name in RECORDINGS:
         raise ValueError(
             f"the scenario {name} is made of recorded times, which {command} does not play: choose another one, or "
@@ -116,65 +126,128 @@ def split_names(names: str, what: str = "policy") -> list[str]:
     return found
 
 
-def checked_effort(
-    jobs: int | None = None,
-    save_every: float = 10.0,
-    rerun_changed: bool = False,
-    workers: Where = Where.local,
-    address: str | None = None,
-) -> Effort:
-    """How the work of a command is done; ValueError for a number or an address that makes no sense."""
-    from ata_gym.bench.experiment.jobs import Effort, on_this_machine  # noqa: PLC0415 - these imports take a second
-    from ata_gym.cluster.on_ray.sweeps.sweep import play_on_ray  # noqa: PLC0415
+@dataclass(frozen=True)
+class Source:
+    """The options that say what is played: a scenario or a trace, and how long."""
 
-    if jobs is not None:
-        whole_number("jobs", jobs)
-    if not save_every >= 0:
-        raise ValueError(f"save-every must be at least 0 seconds, not {save_every}")
-    if workers is Where.ray:
-        quiet_ray("--workers ray")
-        if address is not None:
-            check_address(address, "--address")
-    elif address is not None:
-        raise ValueError("--address only goes with --workers ray")
-    runner = on_this_machine if workers is Where.local else partial(play_on_ray, address=address)
-    return Effort(jobs, save_every, rerun_changed, runner)
+    scenario: Annotated[str | None, _named(help="A named scenario; `ata-gym scenarios` lists them.")] = None
+    data: Data = None
+    trace: Annotated[
+        Path | None, typer.Option(help="A file of recorded task times, CSV or Parquet, in place of a scenario.")
+    ] = None
+    worker_column: Annotated[str | None, typer.Option(help="The trace's column that names the worker.")] = None
+    duration_column: Annotated[str | None, typer.Option(help="The trace's column of task times.")] = None
+    round_column: Annotated[
+        str | None, typer.Option(help="The trace's column of rounds; without it times are replayed by task.")
+    ] = None
+    budget: Budget = None
+    rounds: Rounds = None
+    seeds: Seeds = 8
+    seed: Annotated[int, typer.Option(help="The first seed.")] = 0
+
+    def find(self) -> Scenario:
+        """The scenario; of a trace it says how much it holds.
+
+        FileNotFoundError if a recorded scenario or a trace is not there, ValueError if the options do not fit together.
+        """
+        from ata_gym.scenarios import Scenario, recorded, resolve  # noqa: PLC0415
+
+        if (self.scenario is None) == (self.trace is None):
+            raise ValueError("give either --scenario or --trace, and not both")
+        if self.scenario is not None:
+            columns = ("worker_column", "duration_column", "round_column")
+            unused = [f"--{name.replace('_', '-')}" for name in columns if getattr(self, name)]
+            if unused:
+                raise ValueError(f"{', '.join(unused)} only goes with --trace")
+            return resolve(recorded.find_scenario(self.scenario, self.data), budget=self.budget)
+        if self.data is not None:
+            raise ValueError("--data only goes with --scenario")
+        assert self.trace is not None
+        worker, duration, by = self.worker_column, self.duration_column, self.round_column
+        if worker is None or duration is None or self.budget is None:
+            raise ValueError("--trace needs --worker-column, --duration-column and --budget")
+        pool = read_trace(self.trace, worker=worker, duration=duration, round=by)
+        replayed = Scenario(pool, self.budget, name=self.trace.name)
+        self._tell(replayed)
+        return replayed
+
+    def _tell(self, replayed: Scenario) -> None:
+        from ata_gym.bench.experiment.experiment import recorded_rounds  # noqa: PLC0415 - it takes a second
+
+        held = recorded_rounds(replayed.pool, replayed.budget)
+        played = held if self.rounds is None else self.rounds
+        what = "rounds" if self.round_column else "times as many tasks as a round needs"
+        over = "; a record that ends starts over" if played > held or not self.round_column else ""
+        say(f"{self.trace} holds {held:,} {what}; {played:,} rounds are played{over}")
+
+    def experiment(self) -> Experiment:
+        """The experiment, where worker time costs nothing."""
+        from ata_gym.bench.experiment.experiment import Experiment  # noqa: PLC0415 - it takes a second
+
+        return Experiment.on_scenario(self.find(), rounds=self.rounds, seeds=self.seeds, seed=self.seed, price=0.0)
 
 
-def find_scenario(
-    scenario: str | None,
-    data: Path | None,
-    trace: Path | None,
-    columns: tuple[str | None, str | None, str | None],
-    budget: int | None,
-    rounds: int | None,
-) -> ScenarioData:
-    """The scenario that the options of a command describe; of a trace it says how much it holds.
+@dataclass(frozen=True)
+class Running:
+    """The options that say how the work is done."""
 
-    The columns are those of worker, duration and round. FileNotFoundError is raised if a recorded scenario or a trace
-    is not there, ValueError if the options do not fit together.
-    """
-    from ata_gym.bench.experiment.experiment import recorded_rounds  # noqa: PLC0415 - it takes a second
-    from ata_gym.scenarios import Scenario, recorded, resolve  # noqa: PLC0415
+    jobs: Annotated[
+        int | None,
+        _running(help="How many policies run at once, each in a process; by default all, up to one per processor."),
+    ] = None
+    save_every: SaveEvery = 10.0
+    workers: Annotated[
+        Where, _running("--workers", help="Where policies run: in processes of this machine, or on a Ray cluster.")
+    ] = Where.local
+    address: Annotated[
+        str | None,
+        _running(
+            metavar="auto|HOST:PORT",
+            help="With --workers ray: a running cluster of which this machine is a node; by default one is started "
+            "here.",
+        ),
+    ] = None
+    rerun_changed: RerunChanged = False
 
-    if (scenario is None) == (trace is None):
-        raise ValueError("give either --scenario or --trace, and not both")
-    if trace is None:
-        names = ("--worker-column", "--duration-column", "--round-column")
-        unused = [name for name, value in zip(names, columns, strict=True) if value]
-        if unused:
-            raise ValueError(f"{', '.join(unused)} only goes with --trace")
-        assert scenario is not None
-        return resolve(recorded.find_scenario(scenario, data), budget=budget)
-    if data is not None:
-        raise ValueError("--data only goes with --scenario")
-    worker, duration, by = columns
-    if worker is None or duration is None or budget is None:
-        raise ValueError("--trace needs --worker-column, --duration-column and --budget")
-    replayed = Scenario(read_trace(trace, worker=worker, duration=duration, round=by), budget, name=trace.name)
-    held = recorded_rounds(replayed.pool, budget)
-    played = held if rounds is None else rounds
-    what = "rounds" if by else "times as many tasks as a round needs"
-    over = "; a record that ends starts over" if played > held or not by else ""
-    say(f"{trace} holds {held:,} {what}; {played:,} rounds are played{over}")
-    return replayed
+    def effort(self) -> Effort:
+        """How the work is done; ValueError for a number or an address that makes no sense."""
+        from ata_gym.bench.experiment.jobs import Effort, on_this_machine  # noqa: PLC0415 - these imports take a second
+        from ata_gym.cluster.on_ray.sweeps.sweep import play_on_ray  # noqa: PLC0415
+
+        if self.jobs is not None:
+            whole_number("jobs", self.jobs)
+        if not self.save_every >= 0:
+            raise ValueError(f"save-every must be at least 0 seconds, not {self.save_every}")
+        if self.workers is Where.ray:
+            quiet_ray("--workers ray")
+            if self.address is not None:
+                check_address(self.address, "--address")
+        elif self.address is not None:
+            raise ValueError("--address only goes with --workers ray")
+        runner = on_this_machine if self.workers is Where.local else partial(play_on_ray, address=self.address)
+        return Effort(self.jobs, self.save_every, self.rerun_changed, runner)
+
+
+def expanded(command: Callable[..., None]) -> Callable[..., None]:
+    """A command with the single options of each ``Source`` and ``Running`` that it takes."""
+    hints, groups, parameters = get_type_hints(command, include_extras=True), {}, []
+    for name, parameter in inspect.signature(command).parameters.items():
+        if hints[name] in (Source, Running):
+            groups[name], single = hints[name], get_type_hints(hints[name], include_extras=True)
+            parameters += [
+                parameter.replace(name=one.name, default=one.default, annotation=single[one.name])
+                for one in fields(hints[name])
+            ]
+        else:
+            parameters.append(parameter.replace(annotation=hints[name]))
+
+    @wraps(command)
+    def called(**given: Any) -> None:
+        for name, group in groups.items():
+            given[name] = group(**{one.name: given.pop(one.name) for one in fields(group)})
+        command(**given)
+
+    shown: Any = called
+    shown.__signature__ = inspect.Signature([one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in parameters])
+    shown.__annotations__ = {one.name: one.annotation for one in parameters}
+    return called

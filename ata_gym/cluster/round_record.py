@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,24 +22,17 @@ class RoundRecord:
     round 3: 1.6 s, waited for b; a 2 in 1 s, b 1 in 1.5 s (1.2 expected)
     """
 
-    round: int
-    """Counted from 1, over restarts."""
-    tasks: Mapping[Worker, int]
-    """The number of tasks that each worker was given, which may be 0."""
-    seconds: Mapping[Worker, tuple[float, ...]]
-    """The task times of each worker's results, in the order of their starts."""
-    round_time: float
-    """Seconds from the start of the round until its last needed result was in, communication included."""
+    round: int  # counted from 1, over restarts
+    tasks: Mapping[Worker, int]  # how many each worker was given, maybe 0
+    seconds: Mapping[Worker, tuple[float, ...]]  # the task times of each worker's results, in the order of their starts
+    round_time: float  # from the start of the round until its last needed result was in, communication included
     estimates: Mapping[Worker, float] = field(default_factory=dict)
     """The mean task times that the policy believed when it decided, for workers of which it believed anything."""
-    communication: float = 0.0
-    """Seconds of the round time in which all workers waited for the network."""
+    communication: float = 0.0  # the part of the round time in which all workers waited for the network
     wasted: Mapping[Worker, float] = field(default_factory=dict)
     """Worker time without a result that counts, of tasks that were cancelled, late or lost."""
-    away: Mapping[Worker, str] = field(default_factory=dict)
-    """Workers that are away, and why."""
-    loss: float | None = None
-    """The mean loss of the tasks, if it is known."""
+    away: Mapping[Worker, str] = field(default_factory=dict)  # workers that are away, and why
+    loss: float | None = None  # the mean loss of the tasks, if it is known
 
     @property
     def busy(self) -> dict[Worker, float]:
@@ -94,18 +87,17 @@ class RoundRecord:
             writer.add_scalar(name, value, self.round)
 
     def __str__(self) -> str:
-        parts = [f"round {self.round}: {self.round_time:.3g} s"]
+        text = f"round {self.round}: {self.round_time:.3g} s"
         if self.waited_for is not None:
-            parts[0] += f", waited for {self.waited_for}"
+            text += f", waited for {self.waited_for}"
         if self.communication:
-            parts[0] += f", communication {self.communication:.2g} s"
+            text += f", communication {self.communication:.2g} s"
         if any(self.wasted.values()):
-            parts[0] += f", wasted {sum(self.wasted.values()):.3g} s"
+            text += f", wasted {sum(self.wasted.values()):.3g} s"
         if self.loss is not None:
-            parts[0] += f", loss {self.loss:.4g}"
-        parts.append(_few([self._text_of(worker) for worker in self.tasks if worker not in self.away]))
-        parts += [f"away: {_few([f'{worker} ({why})' for worker, why in self.away.items()])}"] if self.away else []
-        return "; ".join(parts)
+            text += f", loss {self.loss:.4g}"
+        text += f"; {_few([self._text_of(worker) for worker in self.tasks if worker not in self.away])}"
+        return f"{text}; away: {_few([f'{who} ({why})' for who, why in self.away.items()])}" if self.away else text
 
     def _text_of(self, worker: Worker) -> str:
         own = self.seconds.get(worker, ())
@@ -119,8 +111,7 @@ class RoundRecord:
         return text
 
 
-def _few(texts: Iterable[str], most: int = 16) -> str:
+def _few(texts: list[str], most: int = 16) -> str:
     """The first texts with commas between them, and the number of the others."""
-    texts = list(texts)
     more = f" and {len(texts) - most} more" if len(texts) > most else ""
     return ", ".join(texts[:most]) + more

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import csv
 import io
-import os
+from contextlib import AbstractContextManager
 from os import PathLike
 from pathlib import Path
 
 from ata_gym.cluster.round_record import RoundRecord
-from ata_gym.utils.closing import Closing
 
-COLUMNS = ("worker", "round", "duration")
+_COLUMNS = ("worker", "round", "duration")
 
 
-class TraceRecorder(Closing):
+class TraceRecorder(AbstractContextManager["TraceRecorder"]):
     """Appends the times of each round's results to a CSV file with the columns worker, round and duration.
 
     ``ata_gym.pools.read_trace(path, worker="worker", duration="duration")`` replays it in an env, and so does
@@ -22,17 +21,8 @@ class TraceRecorder(Closing):
     time; a worker without results has no place.
 
     Every round is written and flushed at once, so that a kill loses one round at most. An existing file is continued,
-    and a last line that was cut off is removed. Close the recorder at the end, or use it in a ``with`` statement.
-
-    Parameters
-    ----------
-    path
-        The file, whose name should end in .csv.
-
-    Raises
-    ------
-    ValueError
-        If the file holds something else.
+    and a last line that was cut off is removed; ValueError if it holds something else. Close the recorder at the end,
+    or use it in a ``with`` statement.
 
     Examples
     --------
@@ -58,7 +48,7 @@ class TraceRecorder(Closing):
         self._file = self.path.open("ab")
         self._file.truncate(whole)
         if not whole:
-            self._write([COLUMNS])
+            self._write([_COLUMNS])
 
     def add(self, record: RoundRecord) -> None:
         """Write the times of a round. ValueError if the recorder is closed, or a worker's name has a line break."""
@@ -71,6 +61,9 @@ class TraceRecorder(Closing):
         """Close the file."""
         self._file.close()
 
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
     def _write(self, rows: list[tuple[object, ...]]) -> None:
         text = io.StringIO()
         csv.writer(text, lineterminator="\n").writerows(rows)
@@ -80,11 +73,7 @@ class TraceRecorder(Closing):
 
 def _checked_end(path: Path) -> int:
     """The length of a trace's whole lines in bytes; ValueError if it is no trace of this kind."""
-    header, block = ",".join(COLUMNS).encode() + b"\n", 2**16
-    with path.open("rb") as file:
-        begin = file.read(len(header))
-        if not header.startswith(begin):
-            raise ValueError(f"{path} holds something else than the columns {', '.join(COLUMNS)}: give another file")
-        size = file.seek(0, os.SEEK_END)
-        first = file.seek(max(size - block, 0))
-        return first + file.read().rfind(b"\n") + 1
+    header, content = ",".join(_COLUMNS).encode() + b"\n", path.read_bytes()
+    if not header.startswith(content[: len(header)]):
+        raise ValueError(f"{path} holds something else than the columns {', '.join(_COLUMNS)}: give another file")
+    return content.rfind(b"\n") + 1

@@ -21,9 +21,9 @@ class TaskAllocationEnv(SingleEnv):
 
     Action Space
     ------------
-    ``Allocation(n, B)``: a vector of n integers a_i >= 0 that sum to B, dtype int64; a_i is the tasks of worker i. The
-    argument ``action`` gives other forms. A step with anything else (shape, dtype, a negative number, the sum), or
-    before a reset or after the end, raises ValueError that says what was wrong, and leaves the env as it was.
+    ``Allocation(n, B)``: a vector of n integers a_i >= 0 that sum to B, dtype int64; a_i is the tasks of worker i. A
+    step with anything else (shape, dtype, a negative number, the sum), or before a reset or after the end, raises
+    ValueError that says what was wrong, and leaves the env as it was.
 
     Observation Space
     -----------------
@@ -37,17 +37,17 @@ class TaskAllocationEnv(SingleEnv):
     | ``signal`` | (n, 2) | float64 | with ``signals=True``: loads of cpu and memory in the coming round, 0 to 1 |
     | ``present`` | (n,) | int8 | where fewer workers may be drawn: which places hold a worker, 0 or 1 |
 
-    Here ``elapsed`` is 0 unless a worker died. The argument ``observation`` gives other forms.
+    Here ``elapsed`` is 0 unless a worker died.
 
     Rewards
     -------
     -(round time + price * worker time). The round time runs until the B-th result; the worker time is the time that all
-    workers were busy. The argument ``reward_unit`` gives another unit.
+    workers were busy.
 
     Starting State
     --------------
-    No feedback: ``worker`` is -1, and ``duration`` and ``elapsed`` are 0. Workers are as at the start of the scenario;
-    where they are drawn anew in each episode, they are drawn now.
+    No feedback. Workers are as at the start of the scenario; where they are drawn anew in each episode, they are drawn
+    now.
 
     Episode End
     -----------
@@ -60,9 +60,7 @@ class TaskAllocationEnv(SingleEnv):
     | ``round_time``, ``worker_time`` | of the round |
     | ``runtime``, ``total_worker_time`` | the same, added up over the episode |
     | ``lost`` | where workers may die: tasks that were lost in the round |
-    | ``action_mask`` | with ``action="assign"``: which actions are of use |
-
-    After a reset there is at most the mask.
+    | ``action_mask`` | with ``action="assign"``: which actions are of use; also after a reset |
 
     Arguments
     ---------
@@ -77,8 +75,8 @@ class TaskAllocationEnv(SingleEnv):
       default the scenario's, or none.
     - ``horizon``: rounds in an episode; by default the scenario's, or no end.
     - ``price``: what one unit of worker time costs in units of runtime; by default the scenario's, or 0.
-    - ``signals``: whether the observation has the key ``signal``: each worker's load of cpu and memory in the coming
-      round. It drives the speed under ``ata_gym.changes.Load``; without that change it is 0.
+    - ``signals``: whether the observation has the key ``signal``. The loads drive the speed under
+      ``ata_gym.changes.Load``; without that change they are 0.
     - ``backend``: what runs the tasks of a round in place of the simulation, such as tasks on real devices; called as
       ``ata_gym.simulation.rounds.race_round`` is, with one row. An error that it raises leaves the env as it was.
     - ``observation``: "feedback", the dict above. "workers": float32 features, shape (n, 15), from -10 to 10, the same
@@ -99,7 +97,7 @@ class TaskAllocationEnv(SingleEnv):
     Notes
     -----
     Where workers may die (`ata_gym.changes.Spot` and `Crash`), a round still gives exactly B results: tasks that dead
-    workers leave undone are handed on. The time of a task that was lost is its worker's ``elapsed``.
+    workers leave undone are handed on.
 
     Examples
     --------
@@ -107,10 +105,8 @@ class TaskAllocationEnv(SingleEnv):
     >>> env = gym.make("ata_gym/TaskAllocation-v0", pool={"family": "exponential", "scale": [1.0, 2.0]}, budget=3)
     >>> blank, _ = env.reset(seed=0)
     >>> feedback, reward, terminated, truncated, info = env.step(np.array([2, 1]))
-    >>> feedback["worker"]
-    array([0, 0, 1])
-    >>> reward == -info["round_time"]
-    True
+    >>> feedback["worker"], reward == -info["round_time"]
+    (array([0, 0, 1]), True)
 
     Version History
     ---------------
@@ -144,9 +140,8 @@ class TaskRaceEnv(TaskAllocationEnv):
 
     Observation Space
     -----------------
-    The ``Dict`` of ``TaskAllocationEnv``: the B results that counted, in ``worker`` and ``duration``, both (B,), and in
-    ``elapsed``, (n,), how long the task of each worker had run that was cancelled, 0 where none was. Without it a
-    learner that sees only finished tasks would think slow workers fast.
+    That of ``TaskAllocationEnv``: the B results that counted, and in ``elapsed`` how long the task of each worker had
+    run that was cancelled. Without it a learner that sees only finished tasks would think slow workers fast.
 
     Rewards
     -------
@@ -154,15 +149,15 @@ class TaskRaceEnv(TaskAllocationEnv):
 
     Starting State
     --------------
-    No feedback: ``worker`` is -1, and ``duration`` and ``elapsed`` are 0.
+    No feedback.
 
     Episode End
     -----------
-    Truncation after ``horizon`` rounds; an episode is never terminated.
+    Truncation after ``horizon`` rounds.
 
     Information
     -----------
-    ``round_time``, ``worker_time``, ``runtime``, ``total_worker_time``, and ``lost`` where workers may die.
+    That of ``TaskAllocationEnv``.
 
     Arguments
     ---------
@@ -171,7 +166,7 @@ class TaskRaceEnv(TaskAllocationEnv):
 
     Reset options
     -------------
-    ``pool``, ``changes``, ``price`` and ``horizon``, as in ``TaskAllocationEnv``.
+    ``pool``, ``changes``, ``price`` and ``horizon``.
 
     Examples
     --------
@@ -193,13 +188,11 @@ class TaskRaceEnv(TaskAllocationEnv):
 class TaskAllocationVectorEnv(VectorEnv):
     """E rows of ``TaskAllocationEnv`` in one call: row e, seeded s + e, gives the bits of a single env seeded s + e.
 
-    - ``num_envs``: how many rows E; the other parameters are those of the single env, without ``backend`` and without
+    - ``num_envs``: how many rows E; the other arguments are those of the single env, without ``backend`` and without
       windows.
     - ``autoreset_mode``: ``NEXT_STEP`` (the step after an episode's end ignores the row's action and resets it),
       ``SAME_STEP`` or ``DISABLED`` (``reset(options={"reset_mask": ...})`` resets the rows of the mask).
 
-    Examples
-    --------
     >>> import gymnasium as gym, ata_gym
     >>> envs = gym.make_vec("ata_gym/TaskAllocation-v0", num_envs=4, scenario="icml2025-regret")
     >>> _ = envs.reset(seed=0)
@@ -210,7 +203,7 @@ class TaskAllocationVectorEnv(VectorEnv):
     _state_class = AllocationState
 
 
-class TaskRaceVectorEnv(TaskAllocationVectorEnv):
+class TaskRaceVectorEnv(VectorEnv):
     """E rows of ``TaskRaceEnv``; the arguments are those of ``TaskAllocationVectorEnv``."""
 
     _state_class = RaceState

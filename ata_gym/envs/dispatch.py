@@ -54,27 +54,21 @@ class TaskDispatchEnv(SingleEnv):
 
     Episode End
     -----------
-    Truncation at the end of the round with the number ``horizon``, which counts rounds; an episode is never terminated.
-    The limit ``max_episode_steps`` of ``gymnasium.make`` counts steps, B in each round.
+    Truncation at the end of the round with the number ``horizon``, which counts rounds. The limit ``max_episode_steps``
+    of ``gymnasium.make`` counts steps, B in each round.
 
     Information
     -----------
-    | key | meaning |
-    |---|---|
-    | ``round_time``, ``worker_time`` | of the round so far |
-    | ``runtime``, ``total_worker_time`` | of the episode so far |
-    | ``round_over`` | whether this result was the B-th |
-    | ``lost`` | where workers may die: tasks that were lost in the round so far |
-    | ``action_mask`` | with ``action="start"``: which actions are of use |
+    That of ``TaskAllocationEnv``, where the times and ``lost`` are those of the round, and of the episode, so far; and
+    ``round_over``, whether this result was the B-th.
 
     Arguments
     ---------
-    ``gymnasium.make("ata_gym/TaskDispatch-v0", scenario="five-workers", price=0.1)``.
+    ``gymnasium.make("ata_gym/TaskDispatch-v0", scenario="five-workers", price=0.1)``; those of ``TaskAllocationEnv``
+    but for these:
 
-    - ``scenario``, ``pool``, ``budget``, ``changes``, ``horizon``, ``price``, ``signals``, ``observation``,
-      ``reward_unit``, ``render_mode``: as for ``TaskAllocationEnv``.
     - ``backend``: what runs the tasks in place of the simulation: its method ``dispatch`` is called as
-      ``ata_gym.simulation.dispatch.dispatch_step`` is, with one row. An error that it raises leaves the env as it was.
+      ``ata_gym.simulation.dispatch.dispatch_step`` is, with one row.
     - ``action``: "dispatch", or "start": one worker at a time starts a task; the number n, or a worker that is not
       idle, lets time pass. It has masks.
 
@@ -112,10 +106,6 @@ class TaskDispatchVectorEnv(VectorEnv):
     """E rows of ``TaskDispatchEnv``; the arguments are those of ``TaskAllocationVectorEnv``.
 
     The rows take their steps together, but each row has a round of its own.
-
-    >>> import gymnasium as gym, ata_gym
-    >>> gym.make_vec("ata_gym/TaskDispatch-v0", num_envs=4, scenario="icml2025-regret").action_space.shape
-    (4, 20)
     """
 
     _state_class = DispatchState

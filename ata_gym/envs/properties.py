@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
+from gymnasium.spaces import Space
 from numpy.typing import NDArray
 
-from ata_gym.changes import Conditions, Redraw
+from ata_gym.changes import Change, Conditions, Redraw
 from ata_gym.envs.interface.interface import Interface
 from ata_gym.envs.rendering.recorder import Recorder
-from ata_gym.envs.rendering.renderer import Renderer
+from ata_gym.envs.rendering.renderer import MODES, renderer
 from ata_gym.envs.rendering.timeline import Timeline
 from ata_gym.envs.states.backend import Backend, DispatchBackend
 from ata_gym.envs.states.batch_state import BatchState
-from ata_gym.scenarios import Published, Scenario
+from ata_gym.envs.states.dispatch import DispatchState
+from ata_gym.envs.states.rounds import AllocationState
+from ata_gym.scenarios import PoolData, Published, Scenario, resolve
 from ata_gym.typing import Floats, Mask
 from ata_gym.utils.ranges import Size, fitted
-from ata_gym.utils.validation import short
+from ata_gym.utils.validation import flag, short
 
 OPTIONS = ("pool", "changes", "price", "horizon")  # what ``reset(options=...)`` takes
 
@@ -29,18 +32,17 @@ class EnvProperties:
     """A mixin: rows of a scenario, what an agent sees of them, their privileged information and checkpoints."""
 
     scenario: Scenario  # the pool, its changes, the budget, the horizon and the price; its name is "" if it has none
-    _state_class: type[BatchState]  # the class of states of this id
+    interface_arguments: tuple[str, str | None, str]  # the arguments observation, action and reward_unit
+    action_space: Space[Any]
+    _modes: ClassVar[Sequence[str]] = MODES  # of rendering
+    _state_class: ClassVar[type[AllocationState] | type[DispatchState]]  # the class of states of this id
     _state: BatchState
     _interface: Interface
-    _action_shape: tuple[int, ...]  # the shape of the action space, which has a row axis in a vector env only
     _ended: Mask  # (E,) rows that need a reset before their next step
     _rows: int = 1
+    _view: int | slice = 0  # what is shown of the rows: the only one, without a row axis, or all
     _shows_again: bool = False
     """Whether rows that are not reset are shown again, in a vector env whose rows are reset by a mask."""
-    _signals: bool
-    _backend: Backend | DispatchBackend | None = None
-    interface_arguments: tuple[str, str | None, str]  # the arguments observation, action and reward_unit
-    _renderer: Renderer | None  # it shows the rounds; None where they are not rendered
 
     pool = property(attrgetter("scenario.pool"), doc="The workers and the distributions of their task times.")
     n = property(attrgetter("scenario.pool.n"), doc="How many workers there are.")
@@ -50,6 +52,32 @@ class EnvProperties:
     own_interface = property(
         attrgetter("_interface.own"), doc="Whether policies of the zoo can play: all is as the env has it by default."
     )
+
+    def __init__(
+        self,
+        scenario: str | Scenario | None = None,
+        pool: PoolData | None = None,
+        budget: int | None = None,
+        horizon: int | None = None,
+        price: float | None = None,
+        changes: Iterable[Change | Mapping[str, Any]] | None = None,
+        signals: bool = False,
+        backend: Backend | DispatchBackend | None = None,
+        observation: str = "feedback",
+        action: str | None = None,
+        reward_unit: str = "time",
+        render_mode: str | None = None,
+    ) -> None:
+        self.render_mode, self._renderer = render_mode, renderer(render_mode, self._modes)
+        self._signals, self._backend = flag("signals", signals), backend
+        self.interface_arguments = observation, action, reward_unit
+        self._begin(resolve(scenario, pool, budget, horizon, price, changes))
+        self._ended = np.ones(self._rows, np.bool_)
+        self._make_spaces(self._interface.observation_space(), self._interface.form.space())
+
+    def _make_spaces(self, observation: Space[Any], action: Space[Any]) -> None:
+        """Make the spaces of the env from those of one row."""
+        raise NotImplementedError
 
     def _begin(self, scenario: Scenario) -> None:
         """Make the rows of a scenario."""
@@ -74,22 +102,20 @@ class EnvProperties:
             unchanged = tuple(c for c in self.scenario.changes if not isinstance(c, Redraw))
             given = {"changes": unchanged, "published": Published(), **given}
         scenario = replace(self.scenario, **given, name="")
-        if scenario.pool.n != self.scenario.pool.n:
+        if scenario.pool.n != self.n:
             raise ValueError(
-                f"the option pool must have {self.scenario.pool.n} workers, as the spaces of this env have, not "
-                f"{scenario.pool.n}"
+                f"the option pool must have {self.n} workers, as the spaces of this env have, not {scenario.pool.n}"
             )
-        before, spaces = self._state, self._interface.observation_space()
-        was = self.scenario, self._state, self._interface
+        was, spaces = (self.scenario, self._state, self._interface), self._interface.observation_space()
         self._begin(scenario)
         if self._interface.observation_space() != spaces:
             self.scenario, self._state, self._interface = was
             raise ValueError(f"with {short(options)} the observations would have other keys: make another env")
-        self._state.keys[:], self._state.episode[:] = before.keys, before.episode
+        self._state.keys[:], self._state.episode[:] = was[1].keys, was[1].episode
 
     def checked(self, actions: object) -> NDArray[Any]:
         """The actions of one step, of the shape of the action space; ValueError that says what is wrong with them."""
-        return self._interface.form.check(actions, self._action_shape)
+        return self._interface.form.check(actions, self.action_space.shape or ())
 
     def action_masks(self) -> Mask:
         """Which actions are of use in the next step, (k,), or (E, k) of a vector env, as sb3-contrib asks for them.
@@ -99,14 +125,14 @@ class EnvProperties:
         mask = self._interface.form.mask()
         if mask is None:
             raise AttributeError('only the actions "assign" and "start" have masks')
-        return mask.astype(np.bool_)
+        return np.asarray(mask[self._view], np.bool_)
 
     def conditions(self) -> Conditions:
         """Privileged information: what the workers are like in the coming round, or in the one that has begun.
 
         The arrays have a leading row axis in a vector env only.
         """
-        return self._state.conditions()
+        return self._state.conditions().row(self._view)
 
     def means(self) -> Floats:
         """Exact mean task times under these conditions, shape (n,), or (E, n) of a vector env.
@@ -114,7 +140,7 @@ class EnvProperties:
         The mean is infinite for a worker that is away from the round's start. For a trace replayed by round it is the
         recorded time of the round. Without changes the other means are those of the pool.
         """
-        return self._state.conditions().means(self.scenario.catalogue)
+        return np.asarray(self._state.conditions().means(self.scenario.catalogue)[self._view])
 
     def show_estimates(self, estimates: Floats | None) -> None:
         """Show these estimates of the mean task times, (n,) or (E, n), when the rounds are rendered; NaN: unknown.

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
 import gymnasium as gym
-import numpy as np
 from gymnasium.spaces import Space
 from numpy.typing import NDArray
 
-from ata_gym.changes import Change, Conditions
 from ata_gym.envs.interface.interface import Observation, chosen
 from ata_gym.envs.properties import EnvProperties
-from ata_gym.envs.rendering.renderer import FRAMES_PER_SECOND, MODES, Frame, renderer
-from ata_gym.envs.states.backend import Backend, DispatchBackend
-from ata_gym.scenarios import PoolData, Scenario, resolve
-from ata_gym.typing import Floats, Mask
-from ata_gym.utils.validation import flag
+from ata_gym.envs.rendering.renderer import FRAMES_PER_SECOND, MODES, Frame
 
 
 class SingleEnv(EnvProperties, gym.Env[Observation, NDArray[Any]]):
@@ -25,43 +18,8 @@ class SingleEnv(EnvProperties, gym.Env[Observation, NDArray[Any]]):
 
     metadata: ClassVar[dict[str, Any]] = {"render_modes": list(MODES), "render_fps": FRAMES_PER_SECOND}  # type: ignore[misc]
 
-    def __init__(
-        self,
-        scenario: str | Scenario | None = None,
-        pool: PoolData | None = None,
-        budget: int | None = None,
-        horizon: int | None = None,
-        price: float | None = None,
-        changes: Iterable[Change | Mapping[str, Any]] | None = None,
-        signals: bool = False,
-        backend: Backend | DispatchBackend | None = None,
-        observation: str = "feedback",
-        action: str | None = None,
-        reward_unit: str = "time",
-        render_mode: str | None = None,
-    ) -> None:
-        self.render_mode, self._renderer = render_mode, renderer(render_mode)
-        self._signals, self._backend, self.interface_arguments = (
-            flag("signals", signals),
-            backend,
-            (observation, action, reward_unit),
-        )
-        self._begin(resolve(scenario, pool, budget, horizon, price, changes))
-        self._ended = np.ones(1, np.bool_)
-        self.observation_space: Space[Any] = self._interface.observation_space()
-        self.action_space: Space[Any] = self._interface.form.space()
-        self._action_shape = self.action_space.shape or ()
-
-    def conditions(self) -> Conditions:  # noqa: D102 - the mixin says it
-        return super().conditions().row(0)
-
-    def means(self) -> Floats:  # noqa: D102
-        means: Floats = super().means()[0]
-        return means
-
-    def action_masks(self) -> Mask:  # noqa: D102
-        mask: Mask = super().action_masks()[0]
-        return mask
+    def _make_spaces(self, observation: Space[Any], action: Space[Any]) -> None:
+        self.observation_space, self.action_space = observation, action
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -77,23 +35,24 @@ class SingleEnv(EnvProperties, gym.Env[Observation, NDArray[Any]]):
             self._state.seed_row(0, self.np_random_seed)
         self._interface.start_episode(slice(None))
         self._ended[:] = False
-        masks = {name: field[0] for name, field in self._interface.masks().items()}
         if self.render_mode == "human":
             self.render()
-        return chosen(self._interface.observation(), 0), masks
+        return chosen(self._interface.observation(), 0), self._masks()
 
     def step(self, action: NDArray[Any]) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         """Take one step with an action of the action space."""
         if self._ended[0]:
             raise ValueError("no episode is running: call reset() first")
-        interface = self._interface
-        observation, played = interface.step(self.checked(action)[None])
+        played = self._interface.step(self.checked(action)[None])
         self._ended = played.ended
         info = {} if played.known is not None else {name: value.item() for name, value in played.info.items()}
-        info |= {name: field[0] for name, field in interface.masks().items()}
+        info |= self._masks()
         if self.render_mode == "human":
             self.render()
-        return chosen(observation, 0), played.reward.item(), False, played.ended.item(), info
+        return chosen(played.observation, 0), played.reward.item(), False, played.ended.item(), info
+
+    def _masks(self) -> dict[str, Any]:
+        return {name: mask[0] for name, mask in self._interface.masks().items()}
 
     def render(self) -> Frame | None:
         """Show the last round, or in dispatch the part of a round that has been played, as ``render_mode`` says.

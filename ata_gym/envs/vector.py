@@ -2,67 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
+from gymnasium.spaces import Space
 from gymnasium.utils import seeding
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 from gymnasium.wrappers.utils import create_zero_array
 from numpy.typing import NDArray
 
-from ata_gym.changes import Change
 from ata_gym.envs.interface.interface import Observation, chosen, merged
 from ata_gym.envs.properties import EnvProperties
-from ata_gym.envs.rendering.renderer import FRAMES_PER_SECOND, VECTOR_MODES, Frame, renderer
-from ata_gym.scenarios import PoolData, Scenario, resolve
+from ata_gym.envs.rendering.renderer import FRAMES_PER_SECOND, VECTOR_MODES, Frame
 from ata_gym.typing import Mask
-from ata_gym.utils.validation import flag, short, whole_number
+from ata_gym.utils.validation import short, whole_number
 
 
 class VectorEnv(EnvProperties, gym.vector.VectorEnv[Observation, NDArray[Any], NDArray[Any]]):
-    """E rows in one call, reset as in Gymnasium's own vector envs."""
+    """E rows in one call, reset as in Gymnasium's own vector envs; ``arguments`` are those of the single env."""
+
+    _modes = VECTOR_MODES
+    _view = slice(None)
 
     def __init__(
         self,
         num_envs: int = 1,
-        scenario: str | Scenario | None = None,
-        pool: PoolData | None = None,
-        budget: int | None = None,
-        horizon: int | None = None,
-        price: float | None = None,
-        changes: Iterable[Change | Mapping[str, Any]] | None = None,
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
-        signals: bool = False,
-        backend: object = None,
-        observation: str = "feedback",
-        action: str | None = None,
-        reward_unit: str = "time",
         max_episode_steps: int | None = None,
-        render_mode: str | None = None,
+        backend: object = None,
+        **arguments: Any,
     ) -> None:
         if backend is not None:
             raise ValueError("a backend runs the tasks of a single env: use gymnasium.make, not make_vec")
         self.num_envs = self._rows = whole_number("num_envs", num_envs)
-        self.render_mode, self._renderer = render_mode, renderer(render_mode, VECTOR_MODES)
         self.autoreset_mode = _autoreset_mode(autoreset_mode)
         self._shows_again = self.autoreset_mode is AutoresetMode.DISABLED
         self.metadata = {
             "render_modes": list(VECTOR_MODES), "render_fps": FRAMES_PER_SECOND, "autoreset_mode": self.autoreset_mode,
         }  # fmt: skip
         self._most_steps = np.inf if max_episode_steps is None else whole_number("max_episode_steps", max_episode_steps)
-        self._signals, self.interface_arguments = flag("signals", signals), (observation, action, reward_unit)
-        self._begin(resolve(scenario, pool, budget, horizon, price, changes))
-        self._ended = np.zeros(self.num_envs, np.bool_)  # their next step resets these, or they wait for a reset
+        super().__init__(**arguments)
         self._steps = np.zeros(self.num_envs, np.int64)  # in the episode
-        self.single_observation_space = self._interface.observation_space()
-        self.single_action_space = self._interface.form.space()
-        self.observation_space = batch_space(self.single_observation_space, self.num_envs)
-        self.action_space = batch_space(self.single_action_space, self.num_envs)
-        self._action_shape = self.action_space.shape or ()
-        self._idle = np.asarray(create_zero_array(self.single_action_space))  # the action of a row that is reset
+
+    def _make_spaces(self, observation: Space[Any], action: Space[Any]) -> None:
+        self.single_observation_space, self.single_action_space = observation, action
+        self.observation_space = batch_space(observation, self.num_envs)
+        self.action_space = batch_space(action, self.num_envs)
+        self._idle = np.asarray(create_zero_array(action))  # the action of a row that is reset
 
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
@@ -73,19 +62,16 @@ class VectorEnv(EnvProperties, gym.vector.VectorEnv[Observation, NDArray[Any], N
         on as they were.
         """
         seeds = self._row_seeds(seed)  # refuses a bad one before anything is changed
-        rows: Mask | slice = slice(None)
+        rows = np.ones(self.num_envs, np.bool_)
         if options and "reset_mask" in options:
             rows = self._rows_to_reset(options)
         else:
             self._take(options)
-        chosen_rows = np.zeros(self.num_envs, np.bool_)
-        chosen_rows[rows] = True
         for row, own in enumerate(seeds):
-            if own is not None and chosen_rows[row]:
+            if own is not None and rows[row]:
                 self._state.seed_row(row, own)
-        self._interface.start_episode(rows)
-        self._ended[rows], self._steps[rows] = False, 0
-        return self._interface.observation(), self._masks(chosen_rows)
+        self._start(rows)
+        return self._interface.observation(), self._masks(rows.copy())
 
     def _rows_to_reset(self, options: Mapping[str, Any]) -> Mask:
         """The rows of the option ``reset_mask``; TypeError or ValueError if it is no mask of the rows."""
@@ -128,10 +114,10 @@ class VectorEnv(EnvProperties, gym.vector.VectorEnv[Observation, NDArray[Any], N
             if self.autoreset_mode is AutoresetMode.DISABLED:
                 ended = np.flatnonzero(starting).tolist()
                 raise ValueError(f'the episodes of rows {ended} have ended: reset(options={{"reset_mask": ...}}) them')
-            if np.shape(actions) == self._action_shape:
+            if np.shape(actions) == self.action_space.shape:
                 actions = np.where(starting.reshape(-1, *[1] * (np.ndim(actions) - 1)), self._idle, actions)
-        observation, played = self._interface.step(self.checked(actions))
-        reward, live = played.reward, ~starting
+        played = self._interface.step(self.checked(actions))
+        observation, reward, live = played.observation, played.reward, ~starting
         known = live if played.known is None else live & played.known
         if any_starting:
             observation = self._restart(observation, starting)
@@ -181,10 +167,14 @@ class VectorEnv(EnvProperties, gym.vector.VectorEnv[Observation, NDArray[Any], N
         masks = self._interface.masks()
         return masks | {f"_{name}": rows for name in masks}
 
+    def _start(self, rows: Mask) -> None:
+        """Start the next episode of some rows."""
+        self._interface.start_episode(rows)
+        self._steps[rows], self._ended[rows] = 0, False
+
     def _restart(self, observation: Observation, rows: Mask) -> Observation:
         """Start the next episode of some rows, and show it."""
-        self._interface.start_episode(rows)
-        self._steps[rows] = 0
+        self._start(rows)
         return merged(observation, rows, self._interface.observation(rows))
 
     def _final(self, observation: Observation, info: dict[str, Any], rows: Mask) -> dict[str, Any]:

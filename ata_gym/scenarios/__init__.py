@@ -2,11 +2,12 @@
 
 from ata_gym.scenarios.for_agents import SPLITS
 from ata_gym.scenarios.published import PAPER
-from ata_gym.scenarios.registry import resolve, scenario, scenario_groups, scenario_names
+from ata_gym.scenarios.registry import SCENARIO_GROUPS, resolve, scenario, scenario_names
 from ata_gym.scenarios.scenario import AtaConstants, PoolData, Published, Scenario
 
 __all__ = [
     "PAPER",
+    "SCENARIO_GROUPS",
     "SPLITS",
     "AtaConstants",
     "PoolData",
@@ -14,6 +15,5 @@ __all__ = [
     "Scenario",
     "resolve",
     "scenario",
-    "scenario_groups",
     "scenario_names",
 ]

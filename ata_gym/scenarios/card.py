@@ -1,24 +1,37 @@
-"""The card of a scenario."""
+"""Cards, which describe one scenario or policy for terminals, reports and the API reference; and that of a scenario."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ata_gym.changes import Change, Redraw
 from ata_gym.scenarios.scenario import AtaConstants, Published, Scenario
 from ata_gym.typing import Floats
-from ata_gym.utils.card import Card
+
+
+class Card(NamedTuple):
+    """The description of one scenario or policy."""
+
+    name: str
+    summary: str  # one sentence
+    facts: Mapping[str, str]  # facts by their names, in the order in which they are read
+    text: str  # paragraphs with formulas below the facts; may be empty
+    command: str  # the command that tries it
+
+    def to_data(self) -> dict[str, Any]:
+        """Return the card as values that JSON can hold."""
+        return {**self._asdict(), "facts": dict(self.facts)}
 
 
 def scenario_card(scenario: Scenario) -> Card:
     """The card of a scenario with or without a name.
 
     >>> from ata_gym.scenarios import scenario
-    >>> card = scenario_card(scenario("five-workers"))
-    >>> card.facts["workers"]
+    >>> scenario_card(scenario("five-workers")).facts["workers"]
     '5: exponential, mean times 2 to 12'
-    >>> card.facts["slowest / fastest"]
-    '6 by mean time'
     """
     pool, mean = scenario.pool, scenario.pool.mean()
     with np.errstate(divide="ignore", invalid="ignore"):  # recorded times may be 0
@@ -42,19 +55,13 @@ def scenario_card(scenario: Scenario) -> Card:
 
 
 def workers(scenario: Scenario) -> str:
-    """How many workers there are; where they are drawn anew, the fewest and the most.
-
-    >>> from ata_gym.scenarios import scenario
-    >>> workers(scenario("drawn-3-to-16-v1"))
-    '3-16'
-    """
+    """How many workers there are; where they are drawn anew, the fewest and the most, such as 3-16."""
     n = scenario.pool.n
     fewest = scenario.drawn.fewest if scenario.drawn else n
     return str(n) if fewest == n else f"{fewest}-{n}"
 
 
 def _change(change: Change) -> str:
-    """A change as its name with its settings."""
     if isinstance(change, Redraw):
         return "Redraw, workers drawn anew" + f", then one of {len(change.among)} kinds of change" * bool(change.among)
     return str(change)

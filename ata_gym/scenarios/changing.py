@@ -6,9 +6,8 @@ Chen et al. call them Homo and Hetero-L1, L2 and L3 ("Semi-dynamic load balancin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from types import MappingProxyType
 
 import numpy as np
@@ -16,44 +15,45 @@ import numpy as np
 from ata_gym.changes import Change, Correlated, Crash, Jump, Load, OnOff, Outliers, Periodic, Spot, Switch, Walk
 from ata_gym.pools import gamma
 from ata_gym.scenarios.published import PUBLISHED
-from ata_gym.scenarios.scenario import Published, Scenario, ours
+from ata_gym.scenarios.scenario import Maker, Published, Scenario, ours
 
 _BASE = "icml2025-quadratic-linear-n51"
 _FASTER = 1 / 102
 """Factor from the mean of the slowest worker, 51 times that of the fastest, to half of the fastest worker's."""
 
 _CHANGES: dict[str, tuple[Change, str]] = {
-    "permuted-linear-n51": (Switch(every=20_000), "all speeds permuted every 20,000 rounds"),
-    "sleeper-linear-n51": (
+    "changing-permuted-linear-n51": (Switch(every=20_000), "all speeds permuted every 20,000 rounds"),
+    "changing-sleeper-linear-n51": (
         Jump(at=21_000, workers=(50,), factor=_FASTER),
         "the slowest worker, never used, becomes twice as fast as the fastest at round 21,000",
     ),
-    "periodic": (Periodic(2_000, 0.5), "load with a period of 2,000 rounds, between half and 1.5 times"),
-    "walk": (Walk(0.01, float(np.log(4))), "speeds walk at random between a quarter and 4 times"),
-    "straggler": (OnOff(10, 0.001, 0.01), "workers 10 times slower for spells of 100 rounds, 1 round in 11"),
-    "correlated": (Correlated(0.5, 0.9), "half of the noise is shared in a round and lasts for some 10"),
-    "outliers": (Outliers(0.003, 10, 30), "0.3 % of the tasks take 10 to 30 times the median"),
-    "spot": (
+    "changing-periodic": (Periodic(2_000, 0.5), "load with a period of 2,000 rounds, between half and 1.5 times"),
+    "changing-walk": (Walk(0.01, float(np.log(4))), "speeds walk at random between a quarter and 4 times"),
+    "changing-straggler": (
+        OnOff(10, 0.001, 0.01), "workers 10 times slower for spells of 100 rounds, 1 round in 11",
+    ),
+    "changing-correlated": (Correlated(0.5, 0.9), "half of the noise is shared in a round and lasts for some 10"),
+    "changing-outliers": (Outliers(0.003, 10, 30), "0.3 % of the tasks take 10 to 30 times the median"),
+    "changing-spot": (
         Spot(leaves=0.001, returns=0.01, deadline=1_000),
         "workers away for spells of 100 rounds, 1 round in 11; tasks handed on from 1,000 on",
     ),
-    "crash": (
+    "changing-crash": (
         Crash(probability=0.001, within=800, away=100, deadline=1_000),
         "workers die in mid-round, every 1,000 rounds or so, for 100 rounds; tasks handed on from 1,000 on",
     ),
-    "load": (Load(0.6, 0.3, 0.05, 0.9), "cpu and memory load, which are signalled, drive the speeds"),
-    "load-swap": (
+    "changing-load": (Load(0.6, 0.3, 0.05, 0.9), "cpu and memory load, which are signalled, drive the speeds"),
+    "changing-load-swap": (
         Load(0.3, 0, 0.05, 0.9, swap=0.9),
         "cpu load, and memory load above 0.9, from which on workers swap and are 10 times slower; both are signalled",
     ),
-    "load-hidden": (Load(0, 0, 0.5, 0.9), "load of the same size that the signals do not show"),
-}
-
+    "changing-load-hidden": (Load(0, 0, 0.5, 0.9), "load of the same size that the signals do not show"),
+}  # fmt: skip
 _STRAGGLERS: dict[str, tuple[tuple[int, ...], tuple[Change, ...], str]] = {
-    "homo": ((1,), (), "alike: stragglers occur only by chance"),
-    "hetero-l1": ((1, 2), (), "in two equal groups, mean times 1 : 2"),
-    "hetero-l2": ((1, 2, 3, 4), (), "in four equal groups, mean times 1 : 2 : 3 : 4"),
-    "hetero-l3": (
+    "stragglers-homo": ((1,), (), "alike: stragglers occur only by chance"),
+    "stragglers-hetero-l1": ((1, 2), (), "in two equal groups, mean times 1 : 2"),
+    "stragglers-hetero-l2": ((1, 2, 3, 4), (), "in four equal groups, mean times 1 : 2 : 3 : 4"),
+    "stragglers-hetero-l3": (
         (1, 2, 3, 4),
         (Load(0.6, 0.3, 0.05, 0.9),),
         "in four equal groups, mean times 1 : 2 : 3 : 4, and slowed by cpu and memory load, which are signalled",
@@ -63,10 +63,10 @@ _STRAGGLERS: dict[str, tuple[tuple[int, ...], tuple[Change, ...], str]] = {
 
 
 def _changed(name: str) -> Scenario:
-    base, (change, summary) = PUBLISHED[_BASE](), _CHANGES[name]
+    base, (change, summary) = PUBLISHED[_BASE](_BASE), _CHANGES[name]
     return replace(
         base,
-        name=f"changing-{name}",
+        name=name,
         changes=(change,),
         horizon=100_000,
         published=Published(),
@@ -75,33 +75,25 @@ def _changed(name: str) -> Scenario:
     )
 
 
-def _steady() -> Scenario:
+def _steady(name: str) -> Scenario:
     """A scenario of outliers in times that hardly vary otherwise."""
-    noisy = _changed("outliers")
-    return replace(
-        noisy,
-        name="changing-outliers-steady",
-        pool=gamma(100.0, noisy.pool.mean() / 100),
-        summary="gamma times of CV .1, means 58 i, i = 1..51; 0.3 % of the tasks take 10 to 30 times the median",
-        source="ours",
-    )
+    noisy = _changed("changing-outliers")
+    pool = gamma(100.0, noisy.pool.mean() / 100)
+    summary = "gamma times of CV .1, means 58 i, i = 1..51; 0.3 % of the tasks take 10 to 30 times the median"
+    return replace(noisy, name=name, pool=pool, summary=summary, source="ours")
 
 
-def _stragglers(name: str) -> Scenario:
+def _straggling(name: str) -> Scenario:
     groups, changes, words = _STRAGGLERS[name]
     means = 10.0 * np.repeat(np.asarray(groups, np.float64), 16 // len(groups))
     summary = f"16 workers, gamma times of CV .1, {words} (our definition)"
     source = (
         "ours: the names are those of LB-BSP's evaluation (Chen et al., SoCC 2020), whose definitions we do not know"
     )
-    return ours(f"stragglers-{name}", gamma(100.0, means / 100.0), 64, 20_000, summary, source, changes)
+    return ours(name, gamma(100.0, means / 100.0), 64, 20_000, summary, source, changes)
 
 
-CHANGING: Mapping[str, Callable[[], Scenario]] = MappingProxyType(
-    {f"changing-{name}": partial(_changed, name) for name in _CHANGES} | {"changing-outliers-steady": _steady}
+CHANGING: Mapping[str, Maker] = MappingProxyType(
+    {**dict.fromkeys(_CHANGES, _changed), "changing-outliers-steady": _steady}
 )
-"""How each scenario that changes is made, by name."""
-STRAGGLERS: Mapping[str, Callable[[], Scenario]] = MappingProxyType(
-    {f"stragglers-{name}": partial(_stragglers, name) for name in _STRAGGLERS}
-)
-"""How each scenario of stragglers is made, by name."""
+STRAGGLERS: Mapping[str, Maker] = MappingProxyType(dict.fromkeys(_STRAGGLERS, _straggling))

@@ -5,13 +5,12 @@ The seeds of drawn scenarios are split: an agent is trained on some, chosen on o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
 from types import MappingProxyType
 
 from ata_gym.changes import Change, OnOff, Redraw, Switch, Walk
 from ata_gym.pools import PoolDistribution, shifted_exponential
-from ata_gym.scenarios.scenario import Scenario, ours
+from ata_gym.scenarios.scenario import Maker, Scenario, ours
 
 SMALL = "five-workers"  # the scenario of an env that is made without one
 
@@ -43,26 +42,15 @@ _DRAWN: dict[str, tuple[PoolDistribution, int, int, tuple[tuple[Change, ...], ..
 """The workers, the budget, the rounds, the lists of changes of which an episode has one, and a summary of them."""
 
 
-def _small() -> Scenario:
-    """The small one."""
+def _small(name: str) -> Scenario:
     c = [1.0, 1.5, 2.0, 3.0, 6.0]
-    return ours(SMALL, shifted_exponential(c, c), 8, 100, "c + Exp(c), c = 1, 1.5, 2, 3, 6: a small one to begin with")
+    return ours(name, shifted_exponential(c, c), 8, 100, "c + Exp(c), c = 1, 1.5, 2, 3, 6: a small one to begin with")
 
 
 def _drawn(name: str) -> Scenario:
     pools, budget, rounds, changes, summary = _DRAWN[name]
-    return Scenario(
-        pools.typical(),
-        budget,
-        rounds,
-        (Redraw(pools, among=changes),),
-        name=name,
-        summary=f"drawn anew in each episode: {summary}",
-        source="ours",
-    )
+    redraw = (Redraw(pools, among=changes),)
+    return ours(name, pools.typical(), budget, rounds, f"drawn anew in each episode: {summary}", changes=redraw)
 
 
-FOR_AGENTS: Mapping[str, Callable[[], Scenario]] = MappingProxyType(
-    {SMALL: _small, **{name: partial(_drawn, name) for name in _DRAWN}}
-)
-"""How each of these scenarios is made, by name."""
+FOR_AGENTS: Mapping[str, Maker] = MappingProxyType({SMALL: _small, **dict.fromkeys(_DRAWN, _drawn)})

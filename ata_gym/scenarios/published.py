@@ -8,13 +8,12 @@ none are published for the ICML version.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from types import MappingProxyType
 
 import numpy as np
 
-from ata_gym.pools import concatenate, exponential, gamma, half_normal, log_normal, shifted_exponential, uniform
-from ata_gym.scenarios.scenario import AtaConstants, Published, Scenario
+from ata_gym.pools import Pool, concatenate, exponential, gamma, half_normal, log_normal, shifted_exponential, uniform
+from ata_gym.scenarios.scenario import AtaConstants, Maker, Published, Scenario
 from ata_gym.typing import Floats
 
 PAPER = "Maranjyan et al., ATA, ICML 2025 (arXiv 2502.00775)"
@@ -30,65 +29,48 @@ GROWTH: dict[str, tuple[str, Callable[[Floats], Floats]]] = {
 SIZES = (17, 51, 153, 459)  # the numbers of workers in the scenarios of the quadratic
 
 
-def _by_the_preprint(alpha: float, eta: float) -> Published:
-    return Published(preprint=AtaConstants(float(alpha), eta))
+def _published(
+    name: str, pool: Pool, horizon: int, alpha: float, summary: str, *, budget: int = 23, eta: float = 2.0
+) -> Scenario:
+    published = Published(preprint=AtaConstants(float(alpha), eta))
+    return Scenario(pool, budget, horizon, name=name, published=published, summary=summary, source=PAPER)
 
 
-def _shifted(name: str, growth: str, n: int, horizon: int) -> Scenario:
+def _shifted(growth: str, n: int, horizon: int) -> Maker:
     formula, speed = GROWTH[growth]
-    c = speed(np.arange(1.0, n + 1))
-    return Scenario(
-        name=name,
-        pool=shifted_exponential(c, c),
-        budget=23,
-        horizon=horizon,
-        published=_by_the_preprint(4 * c.max(), 2.0),
-        summary=f"c + Exp(c), c = {formula}, i = 1..{n}",
-        source=PAPER,
-    )
+
+    def build(name: str) -> Scenario:
+        c = speed(np.arange(1.0, n + 1))
+        summary = f"c + Exp(c), c = {formula}, i = 1..{n}"
+        return _published(name, shifted_exponential(c, c), horizon, 4 * c.max(), summary)
+
+    return build
 
 
-def _regret() -> Scenario:
+def _regret(name: str) -> Scenario:
     means = 2 * np.arange(1.0, 21)
-    return Scenario(
-        name="icml2025-regret",
-        pool=exponential(means),
-        budget=5,
-        horizon=4_000_000,
-        published=_by_the_preprint(means.max(), 1.0),  # eta is not published: what alpha = max mean implies
-        summary="Exp(2 i), i = 1..20",
-        source=PAPER,
-    )
+    # eta is not published: what alpha = max mean implies
+    return _published(name, exponential(means), 4_000_000, means.max(), "Exp(2 i), i = 1..20", budget=5, eta=1.0)
 
 
-def _mixed(n: int) -> Scenario:
-    groups = [29.0 * (5 * g + 1) for g in range(n // 5)]
+def _mixed(name: str) -> Scenario:
+    groups = [29.0 * (5 * g + 1) for g in range(int(name.rpartition("-n")[2]) // 5)]
     workers = []
     for c in groups:
         workers += [shifted_exponential(c, c), uniform(1.5 * c, 2.5 * c), half_normal(mean=c, shift=c)]
         workers += [log_normal(np.log(c) / 2, np.sqrt(np.log(c)), shift=c), gamma(c**2, 1 / c, shift=c)]
-    return Scenario(
-        name=f"icml2025-mixed-n{n}",
-        pool=concatenate(workers),
-        budget=23,
-        horizon=3_000_000,
-        published=_by_the_preprint(4 * groups[-1], 2.0),
-        summary=f"{n // 5} groups of five families (shifted exponential, uniform, half-normal, log-normal, gamma), "
-        "all of mean 2 c in a group, c = 29 (5 g + 1)",
-        source=PAPER,
+    summary = (
+        f"{len(groups)} groups of five families (shifted exponential, uniform, half-normal, log-normal, gamma), "
+        "all of mean 2 c in a group, c = 29 (5 g + 1)"
     )
+    return _published(name, concatenate(workers), 3_000_000, 4 * groups[-1], summary)
 
 
-PUBLISHED: Mapping[str, Callable[[], Scenario]] = MappingProxyType(
+PUBLISHED: Mapping[str, Maker] = MappingProxyType(
     {
-        "icml2025-cifar100": partial(_shifted, "icml2025-cifar100", "linear", 51, 750_000),
+        "icml2025-cifar100": _shifted("linear", 51, 750_000),
         "icml2025-regret": _regret,
-        **{f"icml2025-mixed-n{n}": partial(_mixed, n) for n in (15, 45, 150)},
-        **{
-            name: partial(_shifted, name, growth, n, 3_000_000)
-            for growth in GROWTH
-            for n in SIZES
-            for name in [f"icml2025-quadratic-{growth}-n{n}"]
-        },
+        **{f"icml2025-mixed-n{n}": _mixed for n in (15, 45, 150)},
+        **{f"icml2025-quadratic-{growth}-n{n}": _shifted(growth, n, 3_000_000) for growth in GROWTH for n in SIZES},
     }
 )

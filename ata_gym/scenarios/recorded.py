@@ -64,9 +64,9 @@ def _phones(path: Path) -> Pool:
 
 
 _ALIBABA_1 = Recording(
-    name="alibaba-1",
-    file="alibaba_job_1.csv",
-    read_pool=partial(read_trace, worker="worker", duration="batch_time_norm", round="time"),
+    "alibaba-1",
+    "alibaba_job_1.csv",
+    partial(read_trace, worker="worker", duration="batch_time_norm", round="time"),
     budget=10,
     rounds=300,
     summary="a training job of 10 near-equal workers",
@@ -81,67 +81,69 @@ _ALIBABA_4 = replace(
     summary="a training job of 10 workers, two of which become slow",
     digest="e5e585417a40923a5d6d47444a3689ecc0e9506cccda8d41a091fb3f5a530bd0",
 )
-_ALIBABA_4_JUMP = replace(
-    _ALIBABA_4,
-    name="alibaba-4-jump",
-    summary="alibaba-4, but worker 4, one of the five fast ones, is 4 times slower from round 1,000 on",
-    source=f"ours, on {_ALIBABA_4.source}",
-    changes=(Jump(at=1_000, workers=(4,), factor=4.0),),
-)
-_MLPERF = Recording(
-    name="mlperf",
-    file="mlperf_v07_resnet50_speed.csv.gz",
-    read_pool=_mlperf,
-    budget=23,
-    rounds=2_000,
-    summary="windows of batches of ResNet-50 on 14 systems",
-    source="mlcommons/training_results_v0.7 (Apache-2.0)",
-    digest="965b53b76de5556cfada0f5e089024722b0b78251ec4d9f52d98950a352bed3d",
-)
 _PHONES = Recording(
-    name="phones",
-    file="phones_ai_benchmark.json",
-    read_pool=_phones,
+    "phones",
+    "phones_ai_benchmark.json",
+    _phones,
     budget=64,
     rounds=5_000,
     summary="60 phones, evenly spaced by score among 333: mean 100,000 / score, gamma times of CV .2",
     source="scores of PKU-Chengxu/FLASH (BSD-2-Clause); the distribution is ours",
     digest="b1f6a1074ad2b91e97d668882b039acd6aa3f3471e1cb9b2d1420f0bccff4764",
 )
-_PHONES_SPOT = replace(
+_ALL = (
+    _ALIBABA_1,
+    _ALIBABA_4,
+    replace(
+        _ALIBABA_4,
+        name="alibaba-4-jump",
+        summary="alibaba-4, but worker 4, one of the five fast ones, is 4 times slower from round 1,000 on",
+        source=f"ours, on {_ALIBABA_4.source}",
+        changes=(Jump(at=1_000, workers=(4,), factor=4.0),),
+    ),
+    Recording(
+        "mlperf",
+        "mlperf_v07_resnet50_speed.csv.gz",
+        _mlperf,
+        budget=23,
+        rounds=2_000,
+        summary="windows of batches of ResNet-50 on 14 systems",
+        source="mlcommons/training_results_v0.7 (Apache-2.0)",
+        digest="965b53b76de5556cfada0f5e089024722b0b78251ec4d9f52d98950a352bed3d",
+    ),
     _PHONES,
-    name="phones-spot",
-    rounds=600,
-    summary=f"{_PHONES.summary}; away for spells of 50 rounds, 1 round in 6",
-    changes=(Spot(leaves=0.004, returns=0.02, deadline=3_000),),
+    replace(
+        _PHONES,
+        name="phones-spot",
+        rounds=600,
+        summary=f"{_PHONES.summary}; away for spells of 50 rounds, 1 round in 6",
+        changes=(Spot(leaves=0.004, returns=0.02, deadline=3_000),),
+    ),
 )
 
-RECORDINGS: Mapping[str, Recording] = MappingProxyType(
-    {one.name: one for one in (_ALIBABA_1, _ALIBABA_4, _ALIBABA_4_JUMP, _MLPERF, _PHONES, _PHONES_SPOT)}
-)
-"""All recorded scenarios, by name."""
+RECORDINGS: Mapping[str, Recording] = MappingProxyType({one.name: one for one in _ALL})  # by name
 
 
 @cache
 def recorded(name: str, folder: Path | None) -> Scenario:
     """The recorded scenario of that name, from its file in ``folder``; for errors see :func:`find_scenario`."""
-    recording = RECORDINGS[name]
+    one = RECORDINGS[name]
     if folder is None:
-        raise ValueError(f"the scenario {name} is made of {recording.file}: give the folder of that file (--data)")
-    path = folder / recording.file
+        raise ValueError(f"the scenario {name} is made of {one.file}: give the folder of that file (--data)")
+    path = folder / one.file
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}, of which the scenario {name} is made")
-    pool = recording.read_pool(path)
-    if fingerprint_of(pool.to_data()) != recording.digest:
+    pool = one.read_pool(path)
+    if fingerprint_of(pool.to_data()) != one.digest:
         raise ValueError(f"{path} holds other times than those of which the scenario {name} is made")
-    return ours(name, pool, recording.budget, recording.rounds, recording.summary, recording.source, recording.changes)
+    return ours(name, pool, one.budget, one.rounds, one.summary, one.source, one.changes)
 
 
 def find_scenario(name: str, folder: Path | None = None) -> Scenario:
     """The scenario of that name, recorded or not.
 
-    FileNotFoundError is raised if the file of a recorded scenario is not in ``folder``; ValueError if there is no such
-    scenario, the folder is missing or its file holds other times, or it is given for a scenario that needs none.
+    FileNotFoundError if the file of a recorded scenario is not in ``folder``; ValueError if there is no such scenario,
+    the folder is missing or its file holds other times, or it is given for a scenario that needs none.
 
     >>> find_scenario("icml2025-regret").budget
     5

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ata_gym.changes import Change, Redraw, checked_changes
-from ata_gym.changes.change import catalogue
 from ata_gym.pools import Pool, PoolDistribution
 from ata_gym.pools.distributions import NEVER
 from ata_gym.simulation.task_times import longest_times
@@ -23,10 +21,8 @@ _LARGEST = 1e37
 class AtaConstants(NamedTuple):
     """The hyperparameters of ATA and ATA-Empirical that one version of the paper published; None: it did not."""
 
-    alpha: float | None = None
-    """ATA's bound on the psi1 norms, in units of time."""
-    eta: float | None = None
-    """ATA-Empirical's bound on psi1 norm / mean."""
+    alpha: float | None = None  # ATA's bound on the psi1 norms, in units of time
+    eta: float | None = None  # ATA-Empirical's bound on psi1 norm / mean
 
 
 class Published(NamedTuple):
@@ -68,44 +64,26 @@ _NOTHING = Published()
 class Scenario:
     """The workers, how they change, what a round needs and what it costs, with or without a name.
 
-    Parameters
-    ----------
-    pool
-        The workers, as a ``Pool`` or as plain data (``Pool.from_data``). A ``PoolDistribution`` stands for its typical
-        pool with the change ``Redraw``, which draws the workers anew in each episode.
-    budget, horizon
-        Results B that a round needs, and rounds in an episode; None: no end.
-    changes
-        How the workers change from round to round, applied in this order; as changes or as plain data.
-    price
-        What one unit of worker time costs in units of runtime.
-    name, summary, source
-        Its name, what it is in a sentence, and where it was published, or that it is ours.
-    published
-        Hyperparameters of ATA and ATA-Empirical that were published for it, as ``Published`` or as plain data. Where
-        there are none, these policies take them from the pool.
+    ValueError for values out of range, changes that do not fit the pool, times or a price so large that sums can
+    overflow, and a trace that cannot fill one round.
 
-    Raises
-    ------
-    ValueError
-        For values out of range, changes that do not fit the pool, times or a price so large that sums can overflow, and
-        a trace that cannot fill one round.
-
-    Examples
-    --------
     >>> Scenario({"family": "exponential", "scale": [1.0, 2.0]}, budget=3).pool.n
     2
     """
 
     pool: Pool
-    budget: int
-    horizon: int | None = None
-    changes: tuple[Change, ...] = ()
-    price: float = 0.0
+    """The workers, also as plain data (``Pool.from_data``). A ``PoolDistribution`` stands for its typical pool with the
+    change ``Redraw``, which draws the workers anew in each episode."""
+    budget: int  # results B that a round needs
+    horizon: int | None = None  # rounds in an episode; None: no end
+    changes: tuple[Change, ...] = ()  # from round to round, applied in this order; also as plain data
+    price: float = 0.0  # what one unit of worker time costs in units of runtime
     name: str = ""
     published: Published = _NOTHING
-    summary: str = ""
-    source: str = ""
+    """Hyperparameters of ATA and ATA-Empirical that were published for it, also as plain data. Where there are none,
+    these policies take them from the pool."""
+    summary: str = ""  # what it is in a sentence
+    source: str = ""  # where it was published, or that it is ours
 
     def __post_init__(self) -> None:
         changes = self.changes
@@ -148,15 +126,15 @@ class Scenario:
                     "factors, a smaller price, or a larger unit of time"
                 )
 
-    @cached_property
-    def catalogue(self) -> Pool:
-        """The distributions that workers can have: those of the pool, or those from which workers are drawn anew."""
-        return catalogue(self.pool, self.changes)
-
     @property
     def drawn(self) -> PoolDistribution | None:
         """How workers are drawn anew in each episode, where the pool is only a typical one; None: they are not."""
         return next((change.pools for change in self.changes if isinstance(change, Redraw)), None)
+
+    @property
+    def catalogue(self) -> Pool:
+        """The distributions that workers can have: those of the pool, or those from which workers are drawn anew."""
+        return self.pool if self.drawn is None else self.drawn.catalogue
 
     @property
     def ends(self) -> bool:
@@ -198,5 +176,7 @@ def ours(
     return Scenario(pool, budget, rounds, changes, name=name, summary=summary, source=source)
 
 
+Maker = Callable[[str], Scenario]
+"""Makes the scenario of a name."""
 PoolData = Pool | PoolDistribution | Mapping[str, Any] | Sequence[Any]
 """A pool, or plain data from which ``Pool.from_data`` makes one."""

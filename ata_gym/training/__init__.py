@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ata_gym.training.methods import METHODS, run_method
     from ata_gym.training.problem import Problem, make_problem, problem_names
     from ata_gym.training.problems.classification import Classification
-    from ata_gym.training.tasks.tasks import Tasks
+    from ata_gym.training.problems.tasks import Tasks
     from ata_gym.training.trainer.settings import TrainingSettings
     from ata_gym.training.trainer.trainer import Trainer
     from ata_gym.training.wrapper import TrainingWrapper
@@ -41,7 +41,7 @@ _HOMES = {
     "Classification": "problems.classification",
     "DeviceClock": "devices.clock",
     "Problem": "problem",
-    "Tasks": "tasks.tasks",
+    "Tasks": "problems.tasks",
     "Trainer": "trainer.trainer",
     "TrainingSettings": "trainer.settings",
     "TrainingWrapper": "wrapper",

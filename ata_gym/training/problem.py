@@ -44,7 +44,7 @@ class Problem(Protocol):
         """The data of a round's tasks, drawn with one key per task, shape (B,); see ``simulation.keys.uniforms``."""
 
     def loss(self, model: nn.Module, batch: Any) -> Tensor:
-        """The loss of each task of a batch, shape (B,); task b's may depend on the b-th part of the batch alone."""
+        """The loss of each task, shape (B,); task b's may depend on the b-th part of the batch alone."""
 
     def evaluate(self, model: nn.Module) -> Mapping[str, float]:
         """Named figures on held-out data, such as ``{"test_loss": 0.1, "accuracy": 0.97}``; draws nothing."""
@@ -54,40 +54,30 @@ _SHIPPED = ("digits", "cifar100", "quadratic")  # each is a function of its own 
 
 
 def problem_names() -> tuple[str, ...]:
-    """The names of the problems that ship with the package.
-
-    >>> problem_names()
-    ('digits', 'cifar100', 'quadratic')
-    """
+    """The names of the problems that ship with the package."""
     return _SHIPPED
 
 
 def make_problem(name: str, data: str | Path | None = None) -> Problem:
     """Make a problem by name.
 
-    Parameters
-    ----------
-    name
-        One of ``problem_names()``, or a function of yours: ``package.module:function`` returns a problem,
-        ``torch:package.module:function`` a module and its data; see ``from_torch.from_torch``.
-    data
-        A file or folder for the problems that read one; the function's only argument.
+    - ``name``: one of ``problem_names()``, or a function of yours: ``package.module:function`` returns a problem,
+      ``torch:package.module:function`` a module and its data; see ``from_torch.from_torch``.
+    - ``data``: a file or folder for the problems that read one; the function's only argument.
 
-    Raises
-    ------
-    ValueError
-        If there is no such problem, its module or function fails, it needs data or takes none, or what the function
-        returns is no problem.
-    FileNotFoundError
-        If there is no such file.
+    Raises ValueError if there is no such problem, its module or function fails, it needs data or takes none, or what
+    the function returns is no problem; and FileNotFoundError if there is no such file.
 
-    Examples
-    --------
     >>> make_problem("digits").name
     'digits'
     """
     plain = name.removeprefix("torch:")
-    build = _builder(plain)
+    shipped = plain in _SHIPPED
+    if not shipped and ":" not in plain:
+        raise unknown("problem", plain, _SHIPPED)
+    build: Callable[..., Any] = load_object("problem", f"{module_of(plain)}:{plain}" if shipped else plain)
+    if not callable(build):
+        raise ValueError(f"there is no problem {plain!r}: it is no function")  # noqa: TRY004 - the user's input
     arguments = () if data is None else (data,)
     try:
         inspect.signature(build).bind(*arguments)
@@ -108,22 +98,8 @@ def make_problem(name: str, data: str | Path | None = None) -> Problem:
 
 
 def module_of(name: str) -> str:
-    """The module that makes the problem of this name.
-
-    >>> module_of("digits"), module_of("torch:package.module:function")
-    ('ata_gym.training.problems.digits', 'package.module')
-    """
+    """The module that makes the problem of this name."""
     return f"{__package__}.problems.{name}" if name in _SHIPPED else name.removeprefix("torch:").partition(":")[0]
-
-
-def _builder(name: str) -> Callable[..., Any]:
-    if name not in _SHIPPED and ":" not in name:
-        raise unknown("problem", name, _SHIPPED)
-    path = f"{module_of(name)}:{name}" if name in _SHIPPED else name
-    found: Callable[..., Any] = load_object("problem", path)
-    if not callable(found):
-        raise ValueError(f"there is no problem {name!r}: it is no function")  # noqa: TRY004 - the user's input
-    return found
 
 
 def _called(build: Callable[[], Any], name: str) -> Any:

@@ -17,7 +17,7 @@ from ata_gym.envs.states.batch_state import Feedback
 from ata_gym.training.devices.clock import DeviceClock
 from ata_gym.training.models import checkpoint
 from ata_gym.training.problem import Problem
-from ata_gym.training.tasks.tasks import Tasks
+from ata_gym.training.problems.tasks import Tasks
 from ata_gym.training.trainer.trainer import Trainer
 from ata_gym.utils.trees import leaves, map_leaves, rebuild
 from ata_gym.utils.validation import LARGEST_COUNT, whole_number
@@ -33,35 +33,20 @@ class TrainingWrapper(gym.Wrapper[Feedback, NDArray[Any], Feedback, NDArray[Any]
     tasks, and in the rounds of ``evaluate`` the problem's figures, such as ``test_loss`` and ``accuracy``. The
     allocation decides when a gradient is there, never what it is: the gradients are those of ``Trainer``.
 
-    Every ``reset`` starts training anew from the initial weights of the setting ``seed``; with ``inplace=True``, from
-    those that the module had when the wrapper was made. The seed given to ``reset`` keys the task times alone, so that
-    the same trajectory can be played with other task times.
+    Every ``reset`` starts training anew. The seed given to it keys the task times alone, so that the same trajectory
+    can be played with other task times; the setting ``seed`` keys weights and gradients.
 
-    Parameters
-    ----------
-    env
-        A single ``ata_gym/TaskAllocation-v0`` or ``ata_gym/TaskRace-v0``. Task times come from its pool. In an env that
-        was made with ``backend=DeviceClock(...)``, every task is really run and timed in seconds, and the clock's
-        trainer is trained.
-    problem
-        A problem, or the name of one, or ``Tasks``; by default ``"digits"``. Left out for a device clock.
-    evaluate
-        After which rounds the model is evaluated: a whole number k for every k-th, or a collection of rounds; 0 is
-        before the first, in the info of ``reset``.
-    settings
-        The fields of ``TrainingSettings``: optimizer, lr, device, seed and so on. Left out for a device clock.
+    - ``env``: a single ``ata_gym/TaskAllocation-v0`` or ``ata_gym/TaskRace-v0``. Task times come from its pool. In an
+      env that was made with ``backend=DeviceClock(...)``, every task is really run and timed in seconds, and the
+      clock's trainer is trained: leave out problem and settings.
+    - ``problem``: a problem, or the name of one, or ``Tasks``; by default ``"digits"``.
+    - ``evaluate``: after which rounds the model is evaluated: a whole number k for every k-th, or a collection of
+      rounds; 0 is before the first, in the info of ``reset``.
+    - ``settings``: the fields of ``TrainingSettings``: optimizer, lr, device, seed and so on.
 
-    Raises
-    ------
-    TypeError
-        If the env is another one, or a vector env.
-    ValueError
-        For a bad argument (see ``Trainer``). ``step`` raises it for a bad action, and changes nothing.
-    FloatingPointError, MemoryError
-        From ``step``, as in ``Trainer.step``; after ``reset`` the env is usable again.
+    Raises TypeError if the env is another one, and ValueError for a bad argument. ``step`` raises ValueError for a bad
+    action, and changes nothing; FloatingPointError and MemoryError as ``Trainer.step``: ``reset`` starts anew.
 
-    Examples
-    --------
     >>> import gymnasium, torch, ata_gym
     >>> env = gymnasium.make("ata_gym/TaskAllocation-v0", scenario="icml2025-regret")
     >>> env = TrainingWrapper(env, "digits", optimizer=torch.optim.AdamW, lr=1e-3, evaluate=[1])
@@ -121,15 +106,9 @@ class TrainingWrapper(gym.Wrapper[Feedback, NDArray[Any], Feedback, NDArray[Any]
     def save(self, path: str | os.PathLike[str], state: Any = None) -> None:
         """Write a checkpoint, completely or not at all: training, the env, the last observation and a policy's state.
 
-        ``state`` is what the policy's ``predict`` gave with the last action.
+        ``state`` is what the policy's ``predict`` gave with the last action. ValueError if there was no ``reset`` yet,
+        or the state of an optimiser or schedule of yours holds more than numbers.
 
-        Raises
-        ------
-        ValueError
-            If there was no ``reset`` yet, or the state of an optimiser or schedule of yours holds more than numbers.
-
-        Examples
-        --------
         >>> import tempfile, gymnasium, ata_gym, ata_policies
         >>> env = gymnasium.make("ata_gym/TaskAllocation-v0", scenario="icml2025-regret")
         >>> env = TrainingWrapper(env, "quadratic")
@@ -156,14 +135,8 @@ class TrainingWrapper(gym.Wrapper[Feedback, NDArray[Any], Feedback, NDArray[Any]
         """Go on from the checkpoint of a wrapper made with the same arguments, bit for bit; reading it runs no code.
 
         ``like`` is any state of the policy, for its form; ``policy.predict`` gives one for any observation. What comes
-        back is the last observation and the policy's state.
-
-        Raises
-        ------
-        FileNotFoundError
-            If there is no such file.
-        ValueError
-            If it is damaged, or does not fit; then ``reset`` starts anew.
+        back is the last observation and the policy's state. FileNotFoundError if there is no such file, and ValueError
+        if it is damaged or does not fit; then ``reset`` starts anew.
         """
         tree = checkpoint.load(Path(path), "trainer", "env", "observation", "policy")
         parts = {name: map_leaves(lambda part: part.numpy(), tree[name]) for name in ("env", "observation", "policy")}

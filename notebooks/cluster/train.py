@@ -76,7 +76,7 @@ while allocator.rounds < arguments.steps:
             began = perf_counter()
             share.backward(cross_entropy(model(x.to(device)), y.to(device)))
             sleep(max(0.0, began + pause * len(y) / arguments.samples - perf_counter()))
-        share.reduce(model)
+        share.reduce()
     optimizer.step()
     optimizer.zero_grad()
     if rank == 0:

@@ -10,9 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ata_gym.envs.interface.actions import all_or, pick_idle, start_mask
-from ata_gym.envs.interface.interface import flat
 from ata_gym.envs.interface.shares import SCALE, checked_reals, race_of_shares, tasks_of_shares
-from ata_gym.envs.interface.worker_features import RoundFeatures, WorkerMemory, features_of, present_in
+from ata_gym.envs.interface.worker_features import RoundFeatures, WorkerMemory, features_of, flat, present_in
 from ata_gym.typing import Floats, Ints
 from ata_policies.observations import Observation
 from ata_policies.policy import DispatchPolicy, Policy, Setting, State

@@ -17,22 +17,14 @@ _SHOWN = 25  # workers that are shown at most
 class Explanation:
     """The reasons of a policy's last decision in one row."""
 
-    policy: str
-    """What the policy does, in a sentence."""
-    round: int
-    """The round that the decision was for, counted from 1; 0 before the first."""
-    plan: str
-    """The plan in words; empty if the policy keeps none."""
-    mean: Floats
-    """(n,) the mean task time that each worker is thought to have; NaN where nothing is known."""
-    evidence: Floats
-    """(n,) results that count in the mean; not whole numbers where old results count less."""
-    tasks: Ints | None
-    """(n,) the last action; None where the state does not hold it."""
-    away: Mask
-    """(n,) who is thought to be away."""
-    untried: Mask
-    """(n,) who was never tried, or so long ago that no result counts any more."""
+    policy: str  # what the policy does, in a sentence
+    round: int  # the round that the decision was for, counted from 1; 0 before the first
+    plan: str  # the plan in words; empty if the policy keeps none
+    mean: Floats  # (n,) the mean task time that each worker is thought to have; NaN where nothing is known
+    evidence: Floats  # (n,) results that count in the mean; not whole numbers where old results count less
+    tasks: Ints | None  # (n,) the last action; None where the state does not hold it
+    away: Mask  # (n,) who is thought to be away
+    untried: Mask  # (n,) who was never tried, or so long ago that no result counts any more
 
     @property
     def columns(self) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -15,8 +16,6 @@ from ata_gym.utils.ranges import Size, declared
 from ata_gym.utils.validation import short
 
 Observation = dict[str, NDArray[Any]]
-
-_ROUND_FIELDS = 3  # fields of an observation whose steps are rounds
 
 LONGEST = 1e300  # longer times count as this one, so that their sums stay finite
 
@@ -49,12 +48,11 @@ def checked_observation(observation: Observation, n: int, budget: int, env_id: s
     for name, width, dtype, _ in fields:
         try:
             given = np.asarray(observation[name])
-        except KeyError:
+        except (KeyError, TypeError, ValueError, IndexError) as error:
             wanted = ", ".join(one.name for one in fields)
-            raise ValueError(f"the observation lacks {name}; the env of {env_id} gives {wanted}") from None
-        except (TypeError, ValueError, IndexError) as error:
-            wanted = ", ".join(one.name for one in fields)
-            raise ValueError(f"an observation is a dict of arrays with the keys {wanted}: {error}") from None
+            lacking = f"the observation lacks {name}; the env of {env_id} gives {wanted}"
+            other = f"an observation is a dict of arrays with the keys {wanted}: {error}"
+            raise ValueError(lacking if isinstance(error, KeyError) else other) from None
         if name == "worker":
             leading = given.shape[:-1]
             if len(leading) > 1:
@@ -72,7 +70,7 @@ def checked_observation(observation: Observation, n: int, budget: int, env_id: s
         seen |= {name: field if leading else field[None] for name, field in more.items()}
     with np.errstate(invalid="ignore"):  # comparisons with NaN
         faulty = np.count_nonzero(_faults(seen["worker"], seen["duration"], seen["elapsed"]))
-        if len(fields) > _ROUND_FIELDS:
+        if len(fields) > 3:  # in dispatch
             round_state = seen["missing"], seen["started"], seen["running"], seen["age"]
             faulty += np.count_nonzero(_dispatch_faults(*round_state, budget))
         if faulty:
@@ -93,16 +91,12 @@ def _fields(n: int, budget: int, env_id: str) -> tuple[_Field, ...]:
         _Field("worker", results, integers, n - 1),
         _Field("duration", results, floats, np.inf),
         _Field("elapsed", n, floats, np.inf),
-    )
-    if not dispatch:
-        return fields
-    return (
-        *fields,
         _Field("missing", 1, integers, budget),
         _Field("started", n, integers, budget),
         _Field("running", n, np.dtype(np.int8), 1),
         _Field("age", n, floats, np.inf),
     )
+    return fields if dispatch else fields[:3]
 
 
 def _converted(name: str, field: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
@@ -114,27 +108,20 @@ def _converted(name: str, field: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[
     return converted
 
 
+@dataclass
 class Door:
-    """The check of the states that a policy is given.
+    """The check of the states that a policy of this name and size is given; its ``first`` state shows their form."""
 
-    - ``first``: the policy's first state of one row, which shows the form of all.
-    - ``size``, ``policy``: the policy's workers and budget, and its name.
-    """
-
+    first: Any
+    size: Size
+    policy: str
     last: Any = None  # the state that the policy returned last, which is not checked again; a copy or a pickle has none
-
-    def __init__(self, first: Any, size: Size, policy: str) -> None:
-        self.first, self.size, self.policy = first, size, policy
 
     def __reduce__(self) -> tuple[type[Door], tuple[Any, Size, str]]:
         return Door, (self.first, self.size, self.policy)
 
     def check(self, state: Any, rows: int) -> None:
-        """ValueError unless the state is one of the policy.
-
-        It must have this many rows, the same types of tuples and arrays as the policy's own states, and only numbers
-        that its fields allow (see ``ata_gym.utils.ranges``).
-        """
+        """ValueError unless it has so many rows, the first state's form, and only numbers that its fields allow."""
         if np.shape(state.round) != (rows,) or np.shape(state.key) != (rows,):
             raise ValueError(f"the state is that of {np.size(state.round)} rows, and the observation has {rows}")
         if _form(state) != _form(self.first):
@@ -160,9 +147,8 @@ def checked_start(given: Any, rows: int) -> Mask:
     """Which rows begin an episode, (E,); ValueError unless there is a boolean for each row."""
     start: Mask = np.reshape(given, -1)
     if start.shape != (rows,) or start.dtype != np.bool_:
-        raise ValueError(
-            f"episode_start must be {rows} booleans, one for each row, not {start.dtype} of shape {start.shape}"
-        )
+        form = f"{start.dtype} of shape {start.shape}"
+        raise ValueError(f"episode_start must be {rows} booleans, one for each row, not {form}")
     return start
 
 
@@ -176,10 +162,8 @@ def checked_conditions(given: object, rows: int, n: int, policy: str) -> Conditi
     if given.distribution.ndim == 1:
         given = Conditions._make(part[None] if isinstance(part, np.ndarray | np.generic) else part for part in given)
     if given.distribution.shape != (rows, n):
-        raise ValueError(
-            f"privileged must hold the conditions of {rows} rows of {n} workers, not of shape "
-            f"{given.distribution.shape}"
-        )
+        shape = given.distribution.shape
+        raise ValueError(f"privileged must hold the conditions of {rows} rows of {n} workers, not of shape {shape}")
     return given
 
 
@@ -191,9 +175,8 @@ def _check_range(field: _Field, values: NDArray[Any], n: int) -> None:
     if not wrong.size:
         return
     if name == "worker":
-        raise ValueError(
-            f'observation["worker"] must be from -1 (no result) to {n - 1}, the last of {n} workers, not {wrong[0]}'
-        )
+        last = f"{n - 1}, the last of {n} workers"
+        raise ValueError(f'observation["worker"] must be from -1 (no result) to {last}, not {wrong[0]}')
     if most == np.inf:
         raise ValueError(f"observation[{name!r}] must hold finite times of at least 0, not {wrong[0]}")
     raise ValueError(f"observation[{name!r}] must be from {least} to {most}; one is not")

@@ -31,39 +31,28 @@ _OWN_RANDOMNESS = 1  # the stream of keys for policies; the task times have anot
 class Setting(NamedTuple):
     """The part of a scenario that a policy may know before it starts."""
 
-    n: int
-    """Workers."""
-    budget: int
-    """Results B that a round needs."""
-    price: float = 0.0
-    """What one unit of worker time costs in units of runtime."""
+    n: int  # workers
+    budget: int  # results B that a round needs
+    price: float = 0.0  # what one unit of worker time costs in units of runtime
     pool: Pool | None = None
     """The distributions of the task times: for oracles, and for the psi1 norms where none were published.
 
     Where workers are drawn anew, these are the distributions that they are drawn from, each of mean 1.
     """
-    published: Published = Published()
-    """The hyperparameters of ATA and ATA-Empirical that were published for the scenario."""
-    horizon: int | None = None
-    """Rounds in an episode, where that is known: the rounds that are left bound the worth of trying a worker."""
+    published: Published = Published()  # the hyperparameters of ATA and ATA-Empirical published for the scenario
+    horizon: int | None = None  # rounds in an episode, where that is known
     drawn: PoolDistribution | None = None
-    """How workers are drawn anew, from the distributions of ``pool``, which may be more or fewer than n.
-
-    None where the workers are those of ``pool``.
-    """
+    """How workers are drawn anew, from the distributions of ``pool``; None where the workers are those of ``pool``."""
 
     @classmethod
     def of(cls, env: gym.Env[Any, Any] | gym.vector.VectorEnv[Any, Any, Any]) -> Setting:
         """The setting of a single or a vector env of this project; ValueError if it is another env."""
-        bare = getattr(env, "unwrapped", None)
-        scenario = getattr(bare, "scenario", None)
         try:
-            known = {name: getattr(scenario, name) for name in ("budget", "price", "published", "horizon", "drawn")}
-            known |= {"pool": scenario.catalogue}  # type: ignore[union-attr]
-            n = scenario.pool.n  # type: ignore[union-attr]
+            known: Any = env.unwrapped.scenario  # type: ignore[union-attr]
+            n, budget, price, pool = known.pool.n, known.budget, known.price, known.catalogue
+            return cls(n, budget, price, pool, known.published, known.horizon, known.drawn)
         except AttributeError:
             raise not_an_env(env) from None
-        return cls(n, **known)
 
     def known_pool(self, policy: str, dynamic: bool = False) -> Pool:
         """The pool; ValueError if it is not known, or if workers are drawn anew and the policy is not ``dynamic``."""
@@ -77,16 +66,11 @@ class Setting(NamedTuple):
 class State(NamedTuple):
     """What a policy carries from round to round: E rows of belief, plan, and of its own randomness."""
 
-    belief: Any
-    """What was learned, a ``Belief`` of the type that the policy names: by default ``Totals``."""
-    plan: Any
-    """What was computed from the belief and is kept for some rounds: a named tuple of arrays, or an empty tuple."""
-    round: Wholes
-    """(E,) the current round, from 1 on."""
-    episode: Wholes
-    """(E,) episodes begun before; with the round, the counter of the row's own randomness."""
-    key: Keys
-    """(E,) the key of the row's own randomness."""
+    belief: Any  # what was learned, a ``Belief`` of the type that the policy names
+    plan: Any  # what was computed from it and is kept for some rounds: a named tuple of arrays, or an empty tuple
+    round: Wholes  # (E,) the current round, from 1 on
+    episode: Wholes  # (E,) episodes begun before; with the round, the counter of the row's own randomness
+    key: Keys  # (E,) the key of the row's own randomness
 
     def round_keys(self) -> Keys:
         """A fresh key for the randomness of each row's round, shape (E,)."""
@@ -104,24 +88,17 @@ class Policy(Described, ABC):
     ``seed + e``, so it does not depend on its batch.
     """
 
-    env_id: ClassVar[str] = "ata_gym/TaskAllocation-v0"
-    """The env that the policy plays."""
-    learns: ClassVar[bool] = True
-    """Whether it learns; those that do not are baselines."""
-    priced: ClassVar[bool] = False
-    """Whether its actions depend on the price of worker time."""
-    belief: ClassVar[type[InitialBelief]] = Totals
-    """What it remembers; where that is a ``BeliefOfMeans``, ``explain`` shows what it says."""
-    availability: bool | None = None
-    """Whether workers that owe results are left out; None if the policy has no such hyperparameter."""
-    only_size: ClassVar[tuple[int, int] | None] = None
-    """The workers n and the budget B that it was made for; None: any."""
-    privileged: ClassVar[bool] = False
-    """Whether ``predict`` needs the conditions of the coming round: for oracles only."""
+    env_id: ClassVar[str] = "ata_gym/TaskAllocation-v0"  # the env that it plays
+    learns: ClassVar[bool] = True  # whether it learns; those that do not are baselines
+    priced: ClassVar[bool] = False  # whether its actions depend on the price of worker time
+    belief: ClassVar[type[InitialBelief]] = Totals  # what it remembers; ``explain`` shows a ``BeliefOfMeans``
+    availability: bool | None = None  # whether workers that owe results are left out; None: no such hyperparameter
+    only_size: ClassVar[tuple[int, int] | None] = None  # the n and B that it was made for; None: any
+    privileged: ClassVar[bool] = False  # whether ``predict`` needs the conditions of the coming round: for oracles
 
     def __init__(self, setting: Setting, *, seed: int = 0) -> None:
-        if self.only_size not in (None, (setting.n, setting.budget)):
-            n, budget = self.only_size or (0, 0)
+        if self.only_size is not None and self.only_size != setting[:2]:
+            n, budget = self.only_size
             raise ValueError(
                 f"{type(self).__name__} was made for {n} workers and a budget of {budget}, not for {setting.n} and "
                 f"{setting.budget}"
@@ -138,23 +115,14 @@ class Policy(Described, ABC):
     ) -> tuple[Ints, State]:
         """Choose the next action, in the manner of Stable-Baselines3.
 
-        Parameters
-        ----------
-        observation
-            The feedback of the last step, of one env or of a batch of E rows.
-        state
-            What the last call returned; None to start.
-        episode_start
-            (E,) rows whose episode has just begun and whose belief starts anew; a row without feedback does so anyway.
-        deterministic
-            Ignored: a policy's own randomness is part of its rule.
-        privileged
-            What only oracles may see: ``env.unwrapped.conditions()``. Other policies never look at it.
+        The action has shape (n,) or (E, n). ValueError if the observation is not one of this setting, the state is not
+        one of this policy with as many rows, or privileged information is missing.
 
-        Returns
-        -------
-        The action, shape (n,) or (E, n), and the new state. ValueError if the observation is not one of this setting,
-        the state is not one of this policy with as many rows, or privileged information is missing.
+        - ``observation``: the feedback of the last step, of one env or of a batch of E rows.
+        - ``state``: what the last call returned; None to start.
+        - ``episode_start``: (E,) rows whose episode has just begun; a row without feedback starts anew anyway.
+        - ``deterministic``: ignored, since a policy's own randomness is part of its rule.
+        - ``privileged``: what only oracles may see, ``env.unwrapped.conditions()``.
         """
         seen = checked_observation(observation, self.setting.n, self.setting.budget, self.env_id)
         anew = seen["worker"][:, 0] < 0
@@ -184,16 +152,11 @@ class Policy(Described, ABC):
         return action if np.ndim(observation["worker"]) > 1 else action[0], state
 
     def check_state(self, state: State, rows: int) -> None:
-        """ValueError unless the state is one of this policy with so many rows.
-
-        ``predict`` checks every state except the one that it returned last.
-        """
+        """ValueError unless the state is one of this policy; ``predict`` does not check the one it returned last."""
         self._door.check(state, rows)
 
     def explain(self, state: State, row: int = 0) -> Explanation:
-        """Explain the last decision in a row: the round, the plan, and what is believed of each worker.
-
-        The state is the one that ``predict`` returned with the decision. ValueError if there is no such row.
+        """Explain the decision in a row with which ``predict`` returned the state; ValueError without such a row.
 
         >>> import gymnasium, ata_gym, ata_policies
         >>> from ata_gym.pools import deterministic
@@ -213,18 +176,12 @@ class Policy(Described, ABC):
         rows = len(state.round)
         if not -rows <= row < rows:
             raise ValueError(f"row must be one of the state's {rows} rows, counted from 0, not {row}")
-        mean, evidence = self.estimated(state)
-        tasks = self.last_action(state) if state.round[row] > 0 else None
-        return Explanation(
-            policy=self.about(),
-            round=int(state.round[row]),
-            plan=self.plan_in_words(state, row),
-            mean=mean[row],
-            evidence=evidence[row],
-            tasks=None if tasks is None else tasks[row],
-            away=self.away(state)[row],
-            untried=self.untried(state)[row],
-        )
+        round, words = int(state.round[row]), self.plan_in_words(state, row)
+        mean, evidence = (part[row] for part in self.estimated(state))
+        action = self.last_action(state) if round > 0 else None
+        tasks = None if action is None else action[row]
+        away, untried = self.away(state)[row], self.untried(state)[row]
+        return Explanation(self.about(), round, words, mean, evidence, tasks, away, untried)
 
     def about(self) -> str:
         """What the policy does, in a sentence, with what it was made with."""
@@ -249,8 +206,7 @@ class Policy(Described, ABC):
     def note_absences(self, state: State, absent: Mask, back: Mask) -> State:
         """The state after a loop reports which workers are ``absent``, and which have just come ``back``, (n,) each.
 
-        If the plan has an ``availability``, absent workers owe results then, and those that are back are probed. By
-        default nothing else changes.
+        In an ``availability`` of the plan absent workers owe results then, and those that are back are probed.
         """
         watched = _watched(state)
         if watched is None:

@@ -13,18 +13,17 @@ from ata_policies.allocation.composition import ESTIMATES, MEMORIES, RULES, Comp
 from ata_policies.allocation.distribution_learner import DistributionLearner
 from ata_policies.allocation.exponentiated_gradient import ExponentiatedGradient
 from ata_policies.allocation.oracles import DynamicOfta, DynamicOracle, Oracle
-from ata_policies.dispatch.dynamic_oracle import DispatchDynamicOracle
 from ata_policies.dispatch.learner import DispatchLearner
-from ata_policies.dispatch.oracles import DispatchCaps, DispatchGta, DispatchOracle
+from ata_policies.dispatch.oracles import DispatchCaps, DispatchDynamicOracle, DispatchGta, DispatchOracle
 from ata_policies.dispatch.remaining_time import DispatchRest
 from ata_policies.facts import Described
 from ata_policies.lb_bsp.cpu import PREDICTORS, LbBsp
 from ata_policies.lb_bsp.gpu import LbBspGpu, LbBspProfiled
 from ata_policies.learned.policy import LearnedAllocation, LearnedDispatch
 from ata_policies.policy import Policy, Setting
-from ata_policies.race.dynamic_oracle import RaceDynamicOracle
-from ata_policies.race.fixed import RaceBackup, RaceCaps, RaceFastest, RaceOracle
+from ata_policies.race.fixed import RaceBackup, RaceCaps, RaceFastest
 from ata_policies.race.learner import RaceLearner
+from ata_policies.race.oracles import RaceDynamicOracle, RaceOracle
 
 
 def _fact(name: str) -> Any:

@@ -17,14 +17,10 @@ Env = gym.Env[Any, Any] | gym.vector.VectorEnv[Any, Any, Any]
 class Step(NamedTuple):
     """One step of an env: a round, or in dispatch one completion. In a vector env each field has a leading row axis."""
 
-    seen: Observation
-    """The observation on which the policy decided."""
-    action: Any
-    """What it chose, shape (n,)."""
-    state: State
-    """What it remembers with this decision; it has not seen the result of the step yet."""
-    observation: Observation
-    """The result of the step, on which the policy decides next."""
+    seen: Observation  # the observation on which the policy decided
+    action: Any  # what it chose, shape (n,)
+    state: State  # what it remembers with this decision; it has not seen the result of the step yet
+    observation: Observation  # the result of the step, on which the policy decides next
     reward: Any
     terminated: Any
     truncated: Any

@@ -14,7 +14,7 @@ from ata_gym.bench.leaderboard.ranking import RUNTIME, WORKER_TIME
 from ata_gym.bench.report import style
 
 
-@pytest.mark.parametrize(("crowd", "spread"), [(1, 1.0), (40, 0.0), (45, 0.2)])
+@pytest.mark.parametrize(("crowd", "spread"), [(1, 1.0), (20, 0.0), (45, 0.2)])
 def test_labels_lie_on_no_other_and_inside_the_axes(crowd, spread):
     rng = np.random.default_rng(crowd)
     with style.figure(8.0, 6.2) as picture:

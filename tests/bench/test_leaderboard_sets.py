@@ -11,16 +11,15 @@ import pytest
 import ata_policies
 from ata_gym.bench.experiment.jobs import Effort, play_jobs
 from ata_gym.bench.leaderboard.experiment import Leaderboard, finals
-from ata_gym.bench.leaderboard.sets.changing import CHANGING
-from ata_gym.bench.leaderboard.sets.drawn import DRAWN
-from ata_gym.bench.leaderboard.sets.players import DYNAMIC_ORACLES, FOLLOWERS
-from ata_gym.bench.leaderboard.sets.registry import SETS
-from ata_gym.bench.leaderboard.sets.scenario_set import ScenarioSet
+from ata_gym.bench.leaderboard.sets import SETS
+from ata_gym.bench.leaderboard.sets.changing import CHANGING, DRAWN
+from ata_gym.bench.leaderboard.sets.scenario_set import DYNAMIC_ORACLES, FOLLOWERS, ScenarioSet
 from ata_gym.bench.leaderboard.sets.steady import STEADY
 from ata_gym.bench.leaderboard.sets.unseen import UNSEEN
 from ata_gym.bench.report.headline import Competitor
 from ata_gym.changes import Change, Redraw
 from ata_gym.scenarios.for_agents import SPLITS
+from ata_gym.scenarios.recorded import RECORDINGS
 from ata_policies.registry import DEFAULTS
 from ata_policies.steps import decide
 
@@ -53,7 +52,7 @@ def test_every_scenario_has_its_name_and_can_be_played(of: str, name: str) -> No
     found = SETS[of].find(name)
     assert found.name == name
     assert found.summary
-    for policy in ("ata", "ata-empirical", "dynamic-ofta", "gta"):
+    for policy in ("ata", "dynamic-ofta", "gta"):
         env = gym.make_vec(ata_policies.load(policy).env_id, num_envs=1, scenario=replace(found, horizon=2))
         observation, _ = env.reset(seed=0)
         action, _ = decide(ata_policies.make(policy, env), env, observation)
@@ -138,16 +137,16 @@ def test_unseen_records_are_as_announced() -> None:
     assert (served.record(0) > 6 * served.median()[0]).mean() < 0.02
 
 
-@pytest.mark.parametrize("name", dict.fromkeys([*STEADY.recordings, *CHANGING.recordings]))
+@pytest.mark.parametrize("name", dict.fromkeys([*STEADY.recorded, *CHANGING.recorded]))
 def test_recorded_scenarios_are_read_from_their_files(name: str, shared_data) -> None:
-    of = STEADY if name in STEADY.recordings else CHANGING
+    of = STEADY if name in STEADY.recorded else CHANGING
     found = of.find(name, shared_data)
     assert found.name == name
-    assert (found.budget, found.horizon) == (of.recordings[name].budget, of.recordings[name].rounds)
+    assert (found.budget, found.horizon) == (RECORDINGS[name].budget, RECORDINGS[name].rounds)
 
 
 def test_a_recorded_scenario_needs_its_folder(chosen: ScenarioSet) -> None:
-    if chosen.recordings:
+    if chosen.recorded:
         with pytest.raises(ValueError, match=r"alibaba_job_1.csv: give the folder"):
             chosen.find("alibaba-1")
     with pytest.raises(ValueError, match="no scenario of the leaderboard 'nowhere'"):

@@ -93,7 +93,7 @@ def copied(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(("policy", "edits"), [
     ("uta", {"simulation.task_times": 1, "envs.allocation": 1, "bench.experiment.run": 1, "utils.validation": 1,
-             "cli.tools.check": 0, "envs.dispatch": 0, "scenarios.changing": 0, "bench.experiment.store": 0}),
+             "cli.tools": 0, "envs.dispatch": 0, "scenarios.changing": 0, "bench.experiment.store": 0}),
     ("dispatch-gta", {"envs.dispatch": 1, "envs.allocation": 0}),
 ])  # fmt: skip
 def test_of_our_code_what_a_result_depends_on_counts(copied, policy, edits):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import os
 import platform
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +23,7 @@ import ata_gym
 import ata_policies
 from ata_gym import Scenario, allocate, scenario
 from ata_gym.pools import exponential
+from tests.benchmarks.fused import run
 
 pytestmark = pytest.mark.benchmark
 
@@ -30,17 +32,9 @@ ROWS, SCENARIO = 256, scenario("icml2025-cifar100")
 
 @pytest.fixture(scope="module", autouse=True)
 def name_the_processor() -> None:
-    print(f"\n{processor()}, {os.cpu_count()} cores")
-
-
-def processor() -> str:
-    """The processor's name."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
-    except OSError:
-        lines = []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
+    file = Path("/proc/cpuinfo")
+    named = re.search(r"model name\s*: (.*)", file.read_text("utf-8")) if file.exists() else None
+    print(f"\n{named[1] if named else platform.machine()}, {os.cpu_count()} cores")
 
 
 def best(
@@ -57,18 +51,6 @@ def best(
     return [min(own) for own in taken]
 
 
-def fused() -> Any:
-    """The hand-fused loop beside this file; tests are no package."""
-    import importlib.util
-
-    spec = importlib.util.spec_from_file_location("fused", Path(__file__).with_name("fused.py"))
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.mark.parametrize(
     ("phase", "hyperparameters", "target"),
     [("uniform", {}, 1_000_000), ("all scores positive", {"alpha": 1e-3}, 800_000)],
@@ -78,9 +60,9 @@ def test_env_and_ata(phase: str, hyperparameters: dict[str, float], target: int)
     play, policy = rounds_of_ata(ROWS, steps, **hyperparameters)
     for _ in range(20):
         play()  # past the first visits
-    loop, rounds = fused().run, ROWS * steps
+    rounds = ROWS * steps
     means, radius = SCENARIO.pool.mean(), 4 * math.e * policy.estimate.alpha  # type: ignore[attr-defined]
-    taken, bare = best(play, lambda: loop(means, SCENARIO.budget, rounds, radius, 0))
+    taken, bare = best(play, lambda: run(means, SCENARIO.budget, rounds, radius, 0))
     print(f"\nenv + ata, {phase}: {rounds / taken:,.0f} rounds/s (target {target:,})")
     print(f"bare fused loop: {rounds / bare:,.0f} rounds/s; ratio {bare / taken:.2f} (target 0.8)")
     assert bare / taken > 0.2
@@ -128,21 +110,15 @@ def test_a_million_workers() -> None:
 
 
 def test_single_env() -> None:
-    env = gym.make("ata_gym/TaskAllocation-v0", scenario=SCENARIO.name)
+    env, cartpole = gym.make("ata_gym/TaskAllocation-v0", scenario=SCENARIO.name), gym.make("CartPole-v1")
     env.action_space.seed(0)
     actions = [env.action_space.sample() for _ in range(500)]
-    env.reset(seed=0)
-
-    def play() -> None:
-        for action in actions:
-            env.step(action)
-
-    cartpole = gym.make("CartPole-v1")
-    cartpole.reset(seed=0)
+    for one in (env, cartpole):
+        one.reset(seed=0)
     steps, sampled, bare = (
         len(actions) / seconds
         for seconds in best(
-            play,
+            lambda: [env.step(action) for action in actions],
             lambda: [env.step(env.action_space.sample()) for _ in actions],
             lambda: [cartpole.reset() if cartpole.step(0)[2] else None for _ in actions],
         )

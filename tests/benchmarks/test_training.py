@@ -19,6 +19,7 @@ from torch.nn.functional import cross_entropy  # noqa: E402
 
 import ata_gym  # noqa: E402
 from ata_gym.training import Classification, TrainingWrapper, make_problem  # noqa: E402
+from tests.benchmarks.test_throughput import best  # noqa: E402
 from tests.gpu_table import warnings_of_inductor  # noqa: E402
 
 pytestmark = pytest.mark.benchmark
@@ -92,19 +93,6 @@ def wrapped(case: Case, device: str = "cpu", **options: Any) -> Callable[[], flo
     return lambda: float(env.step(allocation)[-1]["loss"])
 
 
-def best(*steps: Callable[[], float], times: int = 20, repeats: int = 25) -> list[float]:
-    """Seconds of each step at its best, in turns, after a warm-up."""
-    least = [float("inf")] * len(steps)
-    for turn in range(repeats + 1):
-        for which, step in enumerate(steps):
-            start = time.perf_counter()
-            for _ in range(times):
-                step()
-            if turn:
-                least[which] = min(least[which], (time.perf_counter() - start) / times)
-    return least
-
-
 def typical(*steps: Callable[[], float], times: int) -> list[float]:
     """Median seconds of processor time of each step, which take turns, so that other processes slow them alike."""
     taken = np.empty((times, len(steps)))
@@ -140,7 +128,8 @@ def test_speed_on_a_gpu(cifar: Case) -> None:
         "compile and graphs": {"compile": True, "graphs": True},
     }
     steps = [wrapped(cifar, "cuda", **option) for option in options.values()]
-    by_hand, *ours = best(plain(cifar, "cuda"), *steps, times=200)
+    plays = [lambda step=step: [step() for _ in range(200)] for step in (plain(cifar, "cuda"), *steps)]
+    by_hand, *ours = (seconds / 200 for seconds in best(*plays, clock=time.perf_counter))
     print(f"\n{torch.cuda.get_device_name()}, B = {WORLD.budget}: plain {by_hand * 1e3:.3f} ms a step")
     speeds = {name: by_hand / seconds for name, seconds in zip(options, ours, strict=True)}
     for name, speed in speeds.items():

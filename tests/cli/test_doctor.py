@@ -8,9 +8,8 @@ import sys
 import pytest
 
 from ata_gym.cli import console
-from ata_gym.cluster.doctor import __main__ as plain
-from ata_gym.cluster.doctor import examination
-from ata_gym.cluster.doctor.finding import Finding
+from ata_gym.cluster import doctor
+from ata_gym.cluster.doctor import Finding
 
 GOOD = [Finding("ata-gym", "ok", "0.1.0 from " + "/a/long/path" * 9), Finding("extra all", "ok", "bench, cluster")]
 LACKING = Finding("extra integrations", "missing", "not installed: torch", 'pip install "ata-gym[integrations]"')
@@ -23,8 +22,7 @@ def found(monkeypatch):
     asked = []
 
     def say(*findings):
-        for module in (examination, plain):
-            monkeypatch.setattr(module, "examine", lambda *given: asked.append(given) or list(findings))
+        monkeypatch.setattr(doctor, "examine", lambda *given: asked.append(given) or list(findings))
         return asked
 
     return say
@@ -32,7 +30,7 @@ def found(monkeypatch):
 
 @pytest.mark.parametrize(("findings", "code"), [([*GOOD, LACKING], 0), ([*GOOD, LACKING, BROKEN], 1)])
 def test_the_same_findings_are_shown_in_every_form(run, found, findings, code, monkeypatch, capsys):
-    monkeypatch.setattr(console, "_WIDTH", 80)
+    monkeypatch.setattr(console, "WIDTH", 80)
     found(*findings)
     table = run("doctor", code).stdout
     assert max(map(len, table.splitlines())) <= 80
@@ -40,7 +38,7 @@ def test_the_same_findings_are_shown_in_every_form(run, found, findings, code, m
     assert [Finding(**finding) for finding in document["findings"]] == findings
     assert document["works"] == (code == 0)
     monkeypatch.setattr(sys, "argv", ["doctor"])
-    assert plain.main() == code
+    assert doctor.main() == code
     lines = capsys.readouterr().out
     squeezed = "".join(table.split())
     for finding in findings:

@@ -102,7 +102,7 @@ def test_a_shell_completes_without_importing_anything_heavy():
     done = complete("ata-gym bench --policies ofta,ata-i")
     assert done.stdout.split() == ["ofta,ata-icml"]
     loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
-    assert "ata_gym.cli.completion" in loaded
+    assert "ata_gym.cli.options" in loaded
     assert not loaded & {"torch", "polars", "matplotlib", "plotly", "ray", "sklearn", "stable_baselines3"}
 
 

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from ata_gym.cli.training.learn import split_hyperparameters
+from ata_gym.cli.studies.learn import split_hyperparameters
 from ata_gym.utils.extras import MissingExtraError
 from tests.flips import unseen
 
@@ -16,13 +16,14 @@ SHORT = "--hyperparameter n_steps=8 --hyperparameter batch_size=16 --out out"
 
 @pytest.fixture
 def rl() -> None:
-    pytest.importorskip("stable_baselines3", reason="extra rl is not installed")
-    pytest.importorskip("sb3_contrib", reason="extra rl is not installed")
-    pytest.importorskip("tensorboard", reason="extra rl is not installed")
+    for module in ("stable_baselines3", "sb3_contrib", "tensorboard"):
+        pytest.importorskip(module, reason="extra rl is not installed")
 
 
 @pytest.mark.usefixtures("rl")
 def test_learn_leaves_a_table_a_picture_a_log_and_an_agent_that_bench_plays(run, refused, tmp_path):
+    assert "the training of ppo failed: TypeError" in refused(f"{TINY} {SHORT} --hyperparameter ent_coef=much")
+    assert not (tmp_path / "out" / "config.json").exists()  # so that the folder takes the corrected command
     first, second = run(f"{TINY} {SHORT}"), run(f"{TINY} {SHORT}")
     assert first.stdout == second.stdout
     for name in ("agent", "uta", "ata-icml", "distribution-learner", "dynamic-oracle"):
@@ -72,25 +73,13 @@ def test_learn_refuses_what_there_is_not(refused, tmp_path, options, says):
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.usefixtures("rl")
-def test_learn_says_what_went_wrong_in_training_and_takes_the_corrected_command(run, refused, tmp_path):
-    assert "the training of ppo failed: TypeError" in refused(f"{TINY} {SHORT} --hyperparameter ent_coef=much")
-    assert not (tmp_path / "out" / "config.json").exists()
-    run(f"{TINY} {SHORT}")
-
-
 def test_learn_says_which_extra_it_needs(run, monkeypatch):
     monkeypatch.setitem(sys.modules, "stable_baselines3", None)
     with pytest.raises(MissingExtraError, match=r'The command learn needs stable_baselines3: pip .*"ata-gym\[rl\]"'):
         run(f"{TINY} --out out")
 
 
-@pytest.mark.parametrize("text", ["gamma", "=0.9", "gamma=", "a b=1"])
-def test_hyperparameters_are_given_as_name_and_value(text):
+@pytest.mark.parametrize("texts", [["gamma"], ["=0.9"], ["gamma="], ["a b=1"], ["gamma=1", "gamma=2"]])
+def test_hyperparameters_are_given_once_as_name_and_value(texts):
     with pytest.raises(ValueError, match="NAME=VALUE, each once"):
-        split_hyperparameters([text])
-
-
-def test_hyperparameters_are_given_once():
-    with pytest.raises(ValueError, match="each once"):
-        split_hyperparameters(["gamma=1", "gamma=2"])
+        split_hyperparameters(texts)

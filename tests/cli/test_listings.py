@@ -50,8 +50,7 @@ def test_a_list_has_one_line_for_each_and_fits_80_columns(run):
 
 def test_a_wide_terminal_shows_more(run, monkeypatch):
     narrow = run("policies").stdout
-    for module in ("policies", "scenarios"):
-        monkeypatch.setattr(f"ata_gym.cli.listings.{module}.list_width", lambda: 200)
+    monkeypatch.setattr("ata_gym.cli.listings.list_width", lambda: 200)
     wide = run("policies").stdout
     assert wide.count("…") < narrow.count("…") / 2
     assert max(map(len, wide.splitlines())) <= 200

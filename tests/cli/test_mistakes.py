@@ -17,7 +17,6 @@ from tests.waiting import PATIENCE, without_progress
 
 MODULES = {
     "syntax_error": "def f(:\n",
-    "raises_on_import": "raise RuntimeError('not today')\n",
     "lacks_a_name": "import numpy as np\nzeros = np.zeros_\n",
     "exits_on_import": "import sys\nsys.exit(3)\n",
     "my_policies": """
@@ -65,13 +64,9 @@ import torch
 
 def mismatched():
     return torch.nn.Linear(3, 2), (torch.zeros(20, 4), torch.zeros(20, dtype=torch.long))
-
-def fails():
-    raise RuntimeError("no data today")
 """,
 }
 BENCH = "bench --scenario icml2025-regret --rounds 9 --seeds 1 --jobs 1 --out out --policies"
-MEASURE = "measure --workers cpu:1 --out m.csv --problem"
 TRAIN = "train --scenario icml2025-regret --rounds 3 --out out --problem"
 
 
@@ -97,27 +92,17 @@ def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (f"{BENCH} my_policies:Yours", "there is no policy 'my_policies:Yours': "),
         (f"{BENCH} your_policies:Mine", "there is no policy 'your_policies:Mine': "),
         (f"{BENCH} syntax_error:X", "no policy 'syntax_error:X': importing syntax_error failed with SyntaxError"),
-        (f"{BENCH} raises_on_import:X", "failed with RuntimeError: not today"),
         (f"{BENCH} exits_on_import:X", "failed with SystemExit: 3 (exits_on_import.py, line 2: sys.exit(3))"),
         (f"{BENCH} lacks_a_name:X", "(lacks_a_name.py, line 2: zeros = np.zeros_)"),
         ("check exits_on_import:X", "failed with SystemExit: 3"),
         ("check my_policies:Fails:how=exit", "the policy my_policies:Fails:how=exit failed: SystemExit: 7"),
         (f"{BENCH} uta,my_policies:Fails:at=1", "my_policies:Fails:at=1 fails in the first round: RuntimeError: lost"),
-        (
-            f"{BENCH} uta,my_policies:Bad",
-            "my_policies:Bad fails in the first round: the tasks of row 0 must sum to the",
-        ),
+        (f"{BENCH} uta,my_policies:Bad", "my_policies:Bad fails in the first round: the tasks of row 0 must sum to"),
         (f"{BENCH} ata:alpha=nan", "give alpha=..., a positive bound on every worker's psi1 norm of X: here it is nan"),
-        (f"{TRAIN} syntax_error:f", "no problem 'syntax_error:f': importing syntax_error failed with SyntaxError"),
-        (f"{TRAIN} raises_on_import:f", "failed with RuntimeError: not today"),
-        (f"{TRAIN} exits_on_import:f", "failed with SystemExit: 3"),
-        (f"{TRAIN} my_problems:fails", "the problem 'my_problems:fails' cannot be made: RuntimeError: no data today"),
         (f"{TRAIN} torch:my_problems:mismatched", "model of mismatched does not take its data: mat1 and mat2"),
-        (f"{MEASURE} torch:my_problems:mismatched", "does not take its data: mat1 and mat2"),
         (f"{BENCH} uta --budget 1000000000000", "budget 1,000,000,000,000 for 1 seeds, need 14,901.2 GiB of memory"),
         (f"{BENCH} uta --out ''", "--out must name a folder, not ''"),
         ("leaderboard --quick --out ''", "--out must name a folder, not ''"),
-        ("demo --out ''", "--out must name a folder, not ''"),
         ("trace nul.csv out.csv --worker-column machine --duration seconds", "nul.csv: the file holds NUL bytes"),
     ],
 )
@@ -140,12 +125,8 @@ ON = "--scenario icml2025-regret --rounds 9"
         (f"{BENCH} uta,{FAILS}:how=shape", "np.ones(2)"),  # a ValueError, as those of ours are
         (f"{BENCH} uta,{FAILS}:how=exit", "sys.exit(7)"),
         (f"{BENCH} uta,my_policies:Unmade", "self.share ="),
-        (f"{BENCH} uta,my_policies:Fails:at=None", "state.round[0] >="),
         ("leaderboard --quick --scenarios regret --out out --policies my_policies:Unmade", "self.share ="),
-        (
-            f"track --scenario changing-periodic --change 4 --rounds 9 --out out --policies {FAILS}",
-            "raise Ru",
-        ),
+        (f"track --scenario changing-periodic --change 4 --rounds 9 --out out --policies {FAILS}", "raise Ru"),
         (f"watch icml2025-regret --rounds 9 --policies {FAILS}:how=shape", "np.ones(2)"),
         ("watch icml2025-regret --rounds 9 --policies my_policies:Unmade", "self.share ="),
         (f"explain {ON} --policy {FAILS}:how=shape", "np.ones(2)"),
@@ -239,8 +220,7 @@ def test_memory_that_is_not_there_is_one_sentence(refused, monkeypatch):
 
 
 def test_progress_is_a_line_now_and_then_where_stderr_is_no_terminal(run, monkeypatch):
-    assert run(f"{BENCH} uta,ofta").stderr == ""  # a short command has nothing to tell
-    monkeypatch.setattr(progress, "LINE_EVERY", 0.0)
-    lines = run("bench --scenario icml2025-regret --rounds 600 --seeds 1 --jobs 1 --out more --policies uta").stderr
-    assert lines.splitlines()[0] == "ata-gym: 0% done after 0.0 minutes (uta 1 of 600)"
-    assert lines.count("\n") > 50
+    monkeypatch.setattr(progress, "LINE_EVERY", 0.0)  # as it is, short commands have nothing to tell
+    lines = run("bench --scenario icml2025-regret --rounds 300 --seeds 1 --jobs 1 --out out --policies uta").stderr
+    assert lines.splitlines()[0] == "ata-gym: 0% done after 0.0 minutes (uta 1 of 300)"
+    assert lines.count("\n") > 25

@@ -12,7 +12,7 @@ from PIL import Image
 from rich.console import Console
 
 from ata_gym.bench.side_by_side.play import Player
-from ata_gym.cli.tools.watch import _screen
+from ata_gym.cli.watch import _screen
 from ata_gym.scenarios import scenario
 
 WATCH = [sys.executable, "-m", "ata_gym", "watch", "five-workers"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 import venv
 from importlib import metadata
 from pathlib import Path
@@ -11,19 +12,17 @@ from pathlib import Path
 import pytest
 
 import ata_gym
-from ata_gym.cluster.doctor import examination
-from ata_gym.cluster.doctor.finding import Finding, exit_code
-from ata_gym.cluster.doctor.trials import outcomes
-from tests.cluster.sockets import listening
+from ata_gym.cluster import doctor
+from ata_gym.cluster.doctor import Finding, exit_code
+from ata_gym.cluster.trials import outcomes
 from tests.waiting import PATIENCE
 
 ROOT = Path(__file__).parents[2]
-COMMAND = ["-m", "ata_gym.cluster.doctor"]
 
 
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch):
-    monkeypatch.setattr(examination, "_SECONDS", PATIENCE)
+    monkeypatch.setattr(doctor, "_SECONDS", PATIENCE)
 
 
 def by_subject(findings) -> dict[str, Finding]:
@@ -39,18 +38,17 @@ class Site:
         self.folder, self._patch = folder, monkeypatch
         monkeypatch.syspath_prepend(folder)
 
-    def add(self, name: str, version: str, body: str, entry_points: str = "") -> None:
+    def add(self, name: str, version: str, body: str) -> None:
         module = name.replace("-", "_")
         (self.folder / f"{module}.py").write_text(body)
         info = self.folder / f"{module}-{version}.dist-info"
         info.mkdir()
         (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
         (info / "RECORD").write_text(f"{module}.py,,\n{info.name}/METADATA,,\n{info.name}/RECORD,,\n")
-        (info / "entry_points.txt").write_text(entry_points)
 
     def require(self, *lines: str) -> dict[str, Finding]:
         self._patch.setattr(metadata, "requires", lambda _name: list(lines))
-        return by_subject(examination.packages())
+        return by_subject(doctor.packages())
 
 
 @pytest.fixture
@@ -59,8 +57,8 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
 
 
 def test_the_machine_the_base_and_every_extra_appear(monkeypatch):
-    monkeypatch.setattr(examination, "_import_faults", lambda modules: dict.fromkeys(modules, ""))
-    found = by_subject([*examination.machine(), *examination.packages()])
+    monkeypatch.setattr(doctor, "_import_faults", lambda modules: dict.fromkeys(modules, ""))
+    found = by_subject([*doctor.machine(), *doctor.packages()])
     extras = metadata.metadata("ata-gym").get_all("Provides-Extra")
     assert {f"extra {extra}" for extra in extras if extra not in ("all", "dev")} <= found.keys()
     assert all(found[name].state == "ok" for name in ("ata-gym", "python", "system", "processors", "memory", "base"))
@@ -99,19 +97,6 @@ def test_what_is_missing_old_or_broken_is_named_with_its_cure(site):
         assert site.require(lacking)["base"].state == "broken"
 
 
-def test_policies_of_packages_that_do_not_load_are_broken(site):
-    body = "from ata_policies.allocation.baselines import Uta\nclass Mine(Uta): pass\nprint('loaded')\n"
-    group = "[ata_gym.policies]\n"
-    site.add("made-policies", "1.0", body, f"{group}mine = made_policies:Mine\ngone = made_policies:Gone\n")
-    points = f"{group}fails = made_failing:Fails\nuta = made_policies:Mine\n"
-    site.add("made-failing", "1.0", "import not_there", points)
-    found = by_subject(examination.policies())
-    assert "mine" in found["more policies"].detail.split(", ")
-    assert found["policy gone"].state == found["policy fails"].state == found["policy uta"].state == "broken"
-    assert found["policy fails"].cure == "install another version of made-failing"
-    assert "not_there" in found["policy fails"].detail
-
-
 @pytest.mark.skipif(os.name != "posix", reason="it makes symbolic links")
 def test_with_the_base_alone_it_says_what_to_install(tmp_path):
     requirements = pytest.importorskip("packaging.requirements")
@@ -129,21 +114,19 @@ def test_with_the_base_alone_it_says_what_to_install(tmp_path):
             if not (packages / entry).exists() and not entry.endswith(".pth"):
                 (packages / entry).symlink_to(distribution.locate_file(entry))
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "policies")])}
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        line = [str(tmp_path / "bin" / "python"), *arguments]
-        ended = subprocess.run(line, env=environment, capture_output=True, text=True, check=False, cwd=tmp_path)
-        return ended.returncode, ended.stdout, ended.stderr
-
-    code, said, errors = run(*COMMAND)
-    assert (code, errors) == (0, "")
+    line = [str(tmp_path / "bin" / "python"), "-m", "ata_gym.cluster.doctor"]
+    ended = subprocess.run(line, env=environment, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert (ended.returncode, ended.stderr) == (0, "")
     for line in ("missing  extras: packaging is not installed", "missing  torch: not installed", "ok       kernels: ",
                  "missing  ray: not installed\n         -> pip install \"ata-gym[cluster]\""):  # fmt: skip
-        assert f"\n{line}" in said
-    code, _, errors = run("-m", "ata_gym")
-    assert (code, "python -m ata_gym.cluster.doctor" in errors) == (1, True)
-    code, _, errors = run(*COMMAND, "--address", "somewhere")
-    assert (code, "the address must be auto, or host:port" in errors) == (2, True)
+        assert f"\n{line}" in ended.stdout
+
+
+def test_a_bad_address_ends_the_command(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["doctor", "--address", "somewhere"])
+    with pytest.raises(SystemExit, match="2"):
+        doctor.main()
+    assert "the address must be auto, or host:port" in capsys.readouterr().err
 
 
 def test_a_trial_that_hangs_is_ended(site):
@@ -157,7 +140,7 @@ def test_a_trial_that_hangs_is_ended(site):
 
 def test_two_processes_add_numbers_with_gloo_and_each_gpu_computes_right():
     torch = pytest.importorskip("torch")
-    found = by_subject(examination.torch_findings())
+    found = by_subject(doctor.torch_findings())
     assert found["backend gloo"] == Finding("backend gloo", "ok", "two processes added their numbers")
     assert found["torchrun"].state == "ok"
     assert torch.__version__ in found["torch"].detail
@@ -196,9 +179,9 @@ def test_what_torch_lacks_is_said_with_its_cure(facts, sums, expected, monkeypat
     def told(trials, _seconds):
         return [FACTS | facts] if trials == [["torch"]] else [{"sum": fault} for fault in sums]
 
-    monkeypatch.setattr(examination, "outcomes", told)
+    monkeypatch.setattr(doctor, "outcomes", told)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    found = by_subject(examination.torch_findings())
+    found = by_subject(doctor.torch_findings())
     for subject, (state, detail, cure) in expected.items():
         assert found[subject].state == state
         assert detail in found[subject].detail
@@ -209,30 +192,29 @@ def test_what_torch_lacks_is_said_with_its_cure(facts, sums, expected, monkeypat
 
 def test_kernels_say_where_they_are_kept_or_what_to_set(tmp_path, monkeypatch):
     monkeypatch.setattr("numba.config.CACHE_DIR", str(tmp_path))
-    (kept,) = examination.compiled_kernels()
+    (kept,) = doctor.compiled_kernels()
     assert kept == Finding("kernels", "ok", f"they compile, and are kept in {tmp_path / 'ata-gym'}")
     (tmp_path / "file").write_text("")
     monkeypatch.setattr("numba.config.CACHE_DIR", str(tmp_path / "file"))
-    (lost,) = examination.compiled_kernels()
+    (lost,) = doctor.compiled_kernels()
     assert lost.state == "missing"
     assert "NUMBA_CACHE_DIR" in lost.cure
 
 
-def test_a_ray_is_started_on_loopback_and_a_cluster_that_is_not_there_is_one_finding(closed_port):
+@pytest.mark.parametrize(
+    ("told", "expected"),
+    [
+        ({"address": "127.0.0.1"}, ("ok", "a cluster of one processor ran a task, on loopback only", "")),
+        ({"address": "10.0.0.1"}, ("broken", "what it starts listens on 10.0.0.1, not on loopback", "")),
+        ({"address": "127.0.0.1", "fault": "it took too long"}, ("broken", "did not run a task: it took", "reinstall")),
+    ],
+)
+def test_a_ray_runs_a_task_on_loopback_or_is_broken_and_a_cluster_is_joined_or_not(told, expected, monkeypatch):
     pytest.importorskip("ray")
-    with listening() as addresses:
-        started, finding = examination.ray_findings(start=True, address=f"127.0.0.1:{closed_port}")
-    addresses.check("gcs_server", "raylet")
-    assert (started.subject, started.state) == ("ray", "ok"), started
-    assert (finding.subject, finding.state) == (f"cluster 127.0.0.1:{closed_port}", "broken")
-    assert "no Ray cluster can be joined" in finding.detail
-
-
-@pytest.fixture
-def closed_port():
-    """A port that is bound, so that nobody else takes it, and deaf."""
-    import socket
-
-    with socket.socket() as closed:
-        closed.bind(("127.0.0.1", 0))
-        yield closed.getsockname()[1]
+    monkeypatch.setattr(doctor, "outcomes", lambda trials, _: [told if trials == [["ray-start"]] else {"fault": "no"}])
+    started, finding = doctor.ray_findings(start=True, address="127.0.0.1:1")
+    assert (started.subject, started.state) == ("ray", expected[0])
+    assert expected[1] in started.detail
+    assert expected[2] in started.cure
+    assert finding == Finding("cluster 127.0.0.1:1", "broken", "it cannot be joined: no", finding.cure)
+    assert "ray start --head" in finding.cure

@@ -39,7 +39,7 @@ def attempt(rng: np.random.Generator, folder: Path) -> None:
 
 @contextlib.contextmanager
 def local_cluster() -> Iterator[None]:
-    """A cluster of four logical CPUs with a folder of its own."""
+    """A cluster of two logical CPUs with a folder of its own."""
     import ray
 
     from ata_gym.cluster import connect_ray
@@ -49,7 +49,7 @@ def local_cluster() -> Iterator[None]:
     try:
         with mock.patch.dict(os.environ, quiet):
             os.environ.pop("RAY_ADDRESS", None)
-            connect_ray(num_cpus=4, object_store_memory=80_000_000, _temp_dir=folder)
+            connect_ray(num_cpus=2, object_store_memory=80_000_000, _temp_dir=folder)
         yield
     finally:
         ray.shutdown()

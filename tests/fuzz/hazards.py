@@ -27,7 +27,7 @@ _NEEDS = {"ranks": "torch", "actors": "ray"}
 for _name in [name for name in HAZARDS if find_spec(_NEEDS.get(name.partition(":")[0], "numpy")) is None]:
     del HAZARDS[_name]
 
-SMALL = {"policies": 8, "inputs": 60, "damage": 12}
+SMALL = {"policies": 8, "inputs": 60, "damage": 6}
 """How often some are tried in the test run; the others have smaller tests of their own."""
 
 

@@ -26,9 +26,9 @@ def attempt(rng: np.random.Generator, folder: Path) -> None:
     path.write_bytes(mutated(rng, path.read_bytes()))
     with contextlib.suppress(ValueError, OSError):  # refused with a sentence
         if kind in {"tar", "npz"}:
-            from ata_gym.training.problems.cifar100_archives import read_archive
+            from ata_gym.training.problems.cifar100 import read_images
 
-            read_archive(path)
+            read_images(path)
         elif rng.random() < 0.5:
             assert isinstance(read_trace(path, worker="worker", duration="seconds"), Pool)
         else:

@@ -33,7 +33,7 @@ class Leaderboard:
     """Who plays, where, at which prices, how often, and where the results go."""
 
     set: ScenarioSet
-    scenarios: Sequence[Scenario]  # the scenarios of the set that are played
+    scenarios: Sequence[Scenario]  # those of the set that are played
     prices: Sequence[float]
     competitors: Sequence[Competitor]
     seeds: int
@@ -91,13 +91,13 @@ def finals(jobs: Sequence[PricedJob]) -> pl.DataFrame:
     )
 
 
-def costs(records: pl.DataFrame, competitor: Competitor, scenario: str, prices: Iterable[float]) -> pl.DataFrame:
+def costs(records: pl.DataFrame, who: Competitor, scenario: str, prices: Iterable[float]) -> pl.DataFrame:
     """What a competitor's records of a scenario say that it cost in the end, at each price: as :func:`finals`."""
     last = records.filter(pl.col("round") == pl.col("round").max())
-    about = {"env": competitor.env, "scenario": scenario, "policy": competitor.policy, "kind": competitor.kind}
-    frames = []
-    for price in prices:
-        who = (pl.lit(value).alias(name) for name, value in (about | {"price": price}).items())
-        cost = pl.col("runtime") + price * pl.col("total_worker_time")
-        frames.append(last.select(*who, "seed", "runtime", "total_worker_time", cost=cost))
-    return pl.concat(frames)
+    about = {"env": who.env, "scenario": scenario, "policy": who.policy, "kind": who.kind}
+    columns = [pl.lit(value).alias(name) for name, value in about.items()]
+    clocks = pl.col("runtime", "total_worker_time")
+    cost = pl.col("runtime") + pl.col("price") * pl.col("total_worker_time")
+    return pl.concat(
+        last.select(*columns, pl.lit(price).alias("price"), "seed", clocks).with_columns(cost=cost) for price in prices
+    )

@@ -28,11 +28,7 @@ LOOKS = {
 """Colour, marker and name of each env."""
 
 _SIZE = 7.5  # the size of the labels, in points
-
 _WIDTH, _CHARACTER = 9.6, 0.075  # the widths of the picture and of a character of a label, in inches
-
-_GREY = "#333333"
-
 _FEW = 20  # up to this number, all policies have their names beside them
 
 _PUBLISHED = ("uta", "gta", "ofta", "ata", "ata-icml", "ata-empirical", "ata-empirical-icml")
@@ -74,14 +70,17 @@ def draw(points: pl.DataFrame, title: str, stem: Path) -> list[Path]:
                 names.append((policy, colour, *at))
             else:
                 listed.append((env, colour, policy))
-                numbers.append((str(len(listed)), _GREY, *at))
+                numbers.append((str(len(listed)), "#333333", *at))
         _scales(axes)
         axes.set(
             xlabel="work spent: worker time over that of OFTA, which knows the mean times    (further left is cheaper)",
             ylabel="time needed: runtime over that of OFTA    (lower is faster)",
             title=f"Time against work, a point for each policy\n{title}",
         )
-        _better(axes)
+        axes.annotate(
+            "better", (0.012, 0.015), (0.075, 0.085), xycoords="axes fraction", textcoords="axes fraction",
+            fontsize=10, color="#777777", arrowprops={"arrowstyle": "-|>", "color": "#777777", "linewidth": 1.2},
+        )  # fmt: skip
         _list(margin, listed)
         handles = _legend(points)
         picture.legend(handles=handles, loc="outside lower center", ncols=6, handlelength=1.2, columnspacing=1.2)
@@ -111,14 +110,6 @@ def _list(margin: Axes, listed: Sequence[tuple[str, str, str]]) -> None:
     places = 1 - np.arange(len(lines)) / max(len(lines), 40)
     for y, (text, colour, weight) in zip(places, lines, strict=True):
         margin.text(0, y, text, color=colour, weight=weight, size=_SIZE, va="top", transform=margin.transAxes)
-
-
-def _better(axes: Axes) -> None:
-    """An arrow into the corner of least time and least work."""
-    axes.annotate(
-        "better", (0.012, 0.015), (0.075, 0.085), xycoords="axes fraction", textcoords="axes fraction", fontsize=10,
-        color="#777777", arrowprops={"arrowstyle": "-|>", "color": "#777777", "linewidth": 1.2},
-    )  # fmt: skip
 
 
 def _joined(axes: Axes, labels: Sequence[Label], near: float, between: str) -> list[Label]:

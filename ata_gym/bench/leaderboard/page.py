@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +19,15 @@ from ata_gym.bench.leaderboard.report import lead
 from ata_gym.bench.page import experiment_page as charts
 from ata_gym.bench.page import figures
 from ata_gym.bench.page.note import Note, about_policy, competitors
-from ata_gym.bench.page.sections import Cell, Chart, Choice, Column, Page, Player, Tables, TableView, View
+from ata_gym.bench.page.sections import Cell, Chart, Column, Page, Player, Tables, TableView, View
 from ata_gym.bench.report.summary_tables import over_seeds, show, title_of
 from ata_gym.scenarios.card import scenario_card
 
 POINTS, GROUPS, ROUNDS = 60, 25, 40
 """The largest numbers of points of a curve, and of groups of workers and rounds of a heat map."""
 
-_ALL = "all prices"
-_EVERYWHERE = "all scenarios"
+_SHOWN = (COST, TO_ORACLE, RUNTIME, WORKER_TIME)
+_AXES = {"x": WORKER_TIME, "y": RUNTIME}
 _DARKEST = 4.0  # the ratio from which on a cell is as dark as can be
 
 
@@ -76,11 +76,10 @@ def page(folder: Path, note: Note) -> Page:
     who = {one.policy: one for one in competitors(note)}
     records = {id(job): Folder(folder / job["folder"]).results([job["policy"]]) for job in shown}
     ends = pl.concat(costs(records[id(job)], who[job["policy"]], job["scenario"], job["prices"]) for job in shown)
-    ratios = ranking.ratios(ends, note["reference"])
+    ratios, seeds = ranking.ratios(ends, note["reference"]), note["seeds"]
     by_scenario, by_price = ranking.by_scenario(ratios), ranking.overall(ratios)
-    at_all_prices, seeds = ranking.overall(ratios, by_price=False), note["seeds"]
     sections: list[Tables | Chart] = [
-        overview(by_price, at_all_prices, seeds),
+        overview(by_price, ranking.overall(ratios, by_price=False), seeds),
         matrix(by_scenario, by_price),
         front(by_scenario, by_price, places, seeds),
         spread(ratios, places),
@@ -89,7 +88,6 @@ def page(folder: Path, note: Note) -> Page:
     sizes = {one["name"]: (one["workers"], one["budget"]) for one in note["scenarios"]}
     maps = [view for job in shown for view in _heat(folder, job, *sizes[job["scenario"]])]
     sections += [charts.allocations(maps)] if maps else []
-    files = [Folder(folder / job["folder"]).result(job["policy"]) for job in shown]
     missing = len(note["jobs"]) - len(shown)
     unfinished = [f"{missing} of {len(note['jobs'])} runs have not finished, and are not shown: run the command again."]
     return Page(
@@ -104,9 +102,9 @@ def page(folder: Path, note: Note) -> Page:
         ],
         players,
         sections,
-        [*(one["card"] for one in note["scenarios"]), *(one["card"] for one in note["policies"])],
+        [one["card"] for one in (*note["scenarios"], *note["policies"])],
         note["command"],
-        charts.origin(files),
+        charts.origin([Folder(folder / job["folder"]).result(job["policy"]) for job in shown]),
         [*note["remarks"], *(unfinished if missing else [])],
     )
 
@@ -120,21 +118,18 @@ def overview(by_price: pl.DataFrame, at_all_prices: pl.DataFrame, seeds: int) ->
         title_of(WORKER_TIME),
         "worst\nscenario",
     )
-    columns = [Column("policy", False), Column("rank"), Column("kind", False), *map(Column, titles)]
-    columns.append(Column("which", False))
-    ranked_by = (COST, TO_ORACLE, RUNTIME, WORKER_TIME)
-    parts = [(str(env), _ALL, ranked) for (env,), ranked in at_all_prices.group_by("env", maintain_order=True)]
-    for (env, price), ranked in by_price.group_by("env", "price", maintain_order=True):
-        parts.append((str(env), f"{price:g}", ranked))
+    numbers = [Column("policy", False), Column("rank"), Column("kind", False), *map(Column, titles)]
     views = []
-    for env, price, ranked in parts:
-        rows = []
-        for row in ranked.to_dicts():
-            cells = [Cell(show(row[name], row[f"{name}_high"]), row[name]) for name in ranked_by]
-            worst = Cell("-") if row["worst"] is None else Cell(f"{row['worst']:.3g}", row["worst"])
-            rank = Cell("-" if row["rank"] is None else str(row["rank"]), row["rank"])
-            rows.append([Cell(row["policy"]), rank, Cell(row["kind"]), *cells, worst, Cell(row["where"] or "-")])
-        views.append(TableView(columns, rows, {"env": env, "price": price}))
+    for price, frame in ((None, at_all_prices), *((price, there) for (price,), there in _each(by_price, "price"))):
+        for (env,), ranked in _each(frame, "env"):
+            rows = []
+            for row in ranked.to_dicts():
+                cells = [Cell(show(row[name], row[f"{name}_high"]), row[name]) for name in _SHOWN]
+                worst = Cell("-") if row["worst"] is None else Cell(f"{row['worst']:.3g}", row["worst"])
+                rank = Cell("-" if row["rank"] is None else str(row["rank"]), row["rank"])
+                rows.append([Cell(row["policy"]), rank, Cell(row["kind"]), *cells, worst, Cell(row["where"] or "-")])
+            choice = {"env": env, "price": "all prices" if price is None else f"{price:g}"}
+            views.append(TableView([*numbers, Column("which", False)], rows, choice))
     note = (
         "Cost is runtime + price x worker time. Cells are geometric means over the scenarios of ratios on the same "
         f"seeds: {over_seeds(seeds, 'the geometric mean')}; 1 is as good as the best, and less is better. Oracles know "
@@ -148,12 +143,12 @@ def matrix(by_scenario: pl.DataFrame, by_price: pl.DataFrame) -> Tables:
     scenarios = by_scenario["scenario"].unique(maintain_order=True).to_list()
     columns = [Column("policy", False), *(Column(name.replace("-", "-\u200b")) for name in scenarios)]
     views = []
-    for (env, price), there in by_scenario.group_by("env", "price", maintain_order=True):
-        of = {(row["policy"], row["scenario"]): row for row in there.to_dicts()}
+    for (env, price), there in _each(by_scenario, "env", "price"):
+        of = {(row["policy"], row["scenario"]): row[COST] for row in there.to_dicts()}
         ranked = by_price.filter(env=env, price=price)["policy"].to_list()
         names = list(dict.fromkeys([*ranked, *there["policy"]]))
-        rows = [[Cell(name), *(_ratio(of.get((name, one))) for one in scenarios)] for name in names]
-        views.append(TableView(columns, rows, {"env": str(env), "price": f"{price:g}"}))
+        rows = [[Cell(name), *(_shaded(of.get((name, one))) for one in scenarios)] for name in names]
+        views.append(TableView(columns, rows, {"env": env, "price": f"{price:g}"}))
     note = (
         "The cost of each policy in each scenario, divided by that of the best learner there, on the same seeds: 1 is "
         "the best learner, an oracle may be below. The darker, the worse."
@@ -161,44 +156,41 @@ def matrix(by_scenario: pl.DataFrame, by_price: pl.DataFrame) -> Tables:
     return Tables("matrix", "Where each policy is good", note, views)
 
 
-def _ratio(row: Mapping[str, Any] | None) -> Cell:
-    if row is None or row[COST] is None:
+def _shaded(ratio: float | None) -> Cell:
+    if ratio is None:
         return Cell("-")
-    shade = min(1.0, max(0.0, float(np.log(row[COST]) / np.log(_DARKEST))))
-    return Cell(f"{row[COST]:.3g}", row[COST], shade)
+    return Cell(f"{ratio:.3g}", ratio, min(1.0, max(0.0, float(np.log(ratio) / np.log(_DARKEST)))))
 
 
 def front(by_scenario: pl.DataFrame, by_price: pl.DataFrame, places: Mapping[str, int], seeds: int) -> Chart:
     """Runtime against worker time over those of OFTA, in each scenario and over all."""
+    everywhere = by_price.with_columns(scenario=pl.lit("all scenarios"))
     views = []
-    for (price,), there in by_price.group_by("price", maintain_order=True):
-        views.append(_front(there, places, {"scenario": _EVERYWHERE, "price": f"{price:g}"}))
-    for (scenario, price), there in by_scenario.group_by("scenario", "price", maintain_order=True):
-        views.append(_front(there, places, {"scenario": str(scenario), "price": f"{price:g}"}))
+    for (scenario, price), there in _each(pl.concat([everywhere, by_scenario], how="diagonal"), "scenario", "price"):
+        points = [
+            {"p": places[row["policy"]]}
+            | {axis: [row[f"{name}{end}"] for end in ("", "_low", "_high")] for axis, name in _AXES.items()}
+            for row in there.drop_nulls([*_AXES.values()]).to_dicts()
+        ]
+        views.append(View({"points": points}, {"scenario": scenario, "price": f"{price:g}"}))
     made = charts.front_chart(views, " / that of OFTA", seeds)
     return made._replace(settings={**made.settings, "half": False})
-
-
-def _front(there: pl.DataFrame, places: Mapping[str, int], choice: Choice) -> View:
-    points = []
-    for row in there.to_dicts():
-        x, y = ([row[f"{name}{end}"] for end in ("", "_low", "_high")] for name in (WORKER_TIME, RUNTIME))
-        if x[0] is not None and y[0] is not None:
-            points.append({"p": places[row["policy"]], "x": x, "y": y})
-    return View({"points": points}, choice)
 
 
 def spread(ratios: pl.DataFrame, places: Mapping[str, int]) -> Chart:
     """The costs on each seed, over that of the best learner."""
     views = []
-    for (scenario, price), there in ratios.drop_nulls(COST).group_by("scenario", "price", maintain_order=True):
-        series = [
-            {"p": places[str(policy)], "values": np.exp(mine[COST].to_numpy())}
-            for (policy,), mine in there.group_by("policy", maintain_order=True)
-        ]
+    for (scenario, price), there in _each(ratios.drop_nulls(COST), "scenario", "price"):
+        of = {policy: np.exp(mine[COST].to_numpy()) for (policy,), mine in _each(there, "policy")}
+        series = [{"p": places[policy], "values": sample} for policy, sample in of.items()]
         data = {"x": "cost / best learner", "series": series}
-        views.append(View(data, {"scenario": str(scenario), "price": f"{price:g}"}))
+        views.append(View(data, {"scenario": scenario, "price": f"{price:g}"}))
     return charts.spread(views)
+
+
+def _each(frame: pl.DataFrame, *by: str) -> Iterator[tuple[tuple[Any, ...], pl.DataFrame]]:
+    """The parts of a frame and their keys, in their order."""
+    return iter(frame.group_by(by, maintain_order=True))
 
 
 def _curves(

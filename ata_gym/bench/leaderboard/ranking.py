@@ -22,7 +22,6 @@ OFTA is the reference of the set: where workers change, the one of each round.
 TO_OTHER = "cost/other"  # ratio to the best other policy that knows nothing beforehand, be it a learner or a baseline
 
 _WHERE = ("env", "price", "scenario")
-_WHO = ("env", "policy", "kind")
 
 
 def ratios(finals: pl.DataFrame, reference: str) -> pl.DataFrame:
@@ -47,10 +46,7 @@ def ratios(finals: pl.DataFrame, reference: str) -> pl.DataFrame:
 
 
 def to_best_other(finals: pl.DataFrame, policy: str) -> pl.DataFrame:
-    """How a policy compares with the best other of its env that knows nothing beforehand.
-
-    Columns price, scenario, other (who that is), and ``TO_OTHER`` with its low and high.
-    """
+    """A policy beside the best other one that knows nothing: price, scenario, other, ``TO_OTHER``, low and high."""
     logs = finals.with_columns(pl.col("cost").log())
     best = _costs_of_best(logs.filter(pl.col("policy") != policy, pl.col("kind") != ORACLE))
     best = best.rename({"policy": "other", "cost": "least"})
@@ -85,7 +81,7 @@ def overall(ratios: pl.DataFrame, by_price: bool = True) -> pl.DataFrame:
     scenario), and rank among the learners, null for others.
     """
     price = ("price",) if by_price else ()
-    by = (*price, *_WHO)
+    by = (*price, "env", "policy", "kind")
     mean = by_seed(ratios, by_price)
     worst = (
         by_scenario(ratios)
@@ -100,11 +96,8 @@ def overall(ratios: pl.DataFrame, by_price: bool = True) -> pl.DataFrame:
 
 
 def by_seed(ratios: pl.DataFrame, by_price: bool = False) -> pl.DataFrame:
-    """Mean logarithms over scenarios of each seed, of the policies that have played all of them, for each price or all.
-
-    Columns env, price (if ``by_price``), policy, kind, seed, ``QUANTITIES``.
-    """
-    by = (*(("price",) if by_price else ()), *_WHO)
+    """Mean logarithms over scenarios of each seed, of the policies that have played all of them: see ``overall``."""
+    by = (*(("price",) if by_price else ()), "env", "policy", "kind")
     parts = pl.struct("scenario") if by_price else pl.struct("scenario", "price")
     everywhere = parts.n_unique().over(by) == parts.n_unique()
     return ratios.filter(everywhere).group_by(*by, "seed", maintain_order=True).agg(pl.col(QUANTITIES).mean())
@@ -112,13 +105,13 @@ def by_seed(ratios: pl.DataFrame, by_price: bool = False) -> pl.DataFrame:
 
 def _estimates(ratios: pl.DataFrame, by: Sequence[str], quantities: Sequence[str] = QUANTITIES) -> pl.DataFrame:
     """Means of the logarithms in each group, and their intervals, back as ratios."""
-    rows = []
-    for keys, group in ratios.group_by(by, maintain_order=True):
-        row = dict(zip(by, keys, strict=True))
-        for quantity in quantities:
-            found = Estimate.of_logarithms(group[quantity].cast(pl.Float64).to_numpy())
-            row |= {quantity: found.mean, f"{quantity}_low": found.low, f"{quantity}_high": found.high}
-        rows.append(row)
+    rows = [
+        [
+            *keys,
+            *(end for name in quantities for end in Estimate.of_logarithms(group[name].cast(pl.Float64).to_numpy())),
+        ]
+        for keys, group in ratios.group_by(by, maintain_order=True)
+    ]
     names = [quantity + part for quantity in quantities for part in ("", "_low", "_high")]
     kinds = {name: ratios.schema[name] for name in by} | dict.fromkeys(names, pl.Float64())
-    return pl.DataFrame(rows, kinds).fill_nan(None)
+    return pl.DataFrame(rows, kinds, orient="row").fill_nan(None)

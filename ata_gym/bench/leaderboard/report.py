@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import zip_longest
+from typing import Any
 
 import numpy as np
 import polars as pl
 
 from ata_gym.bench.experiment.experiment import plural
-from ata_gym.bench.leaderboard import defaults, front, ranking
-from ata_gym.bench.leaderboard.decisions import FOLDER
+from ata_gym.bench.leaderboard import front, ranking
 from ata_gym.bench.leaderboard.experiment import Leaderboard, PricedJob, finals
-from ata_gym.bench.leaderboard.ranking import COST, QUANTITIES, RUNTIME, TO_ORACLE, WORKER_TIME
+from ata_gym.bench.leaderboard.ranking import COST, RUNTIME, TO_ORACLE, TO_OTHER, WORKER_TIME
 from ata_gym.bench.report.headline import LEARNER, Competitor, in_brackets, leaders, more_or_less, of_game
 from ata_gym.bench.report.report import Report, write
 from ata_gym.bench.report.statistics import Estimate
-from ata_gym.bench.report.summary_tables import show, title_of
+from ata_gym.bench.report.summary_tables import show
 from ata_gym.bench.report.table import LEFT, RIGHT, WRAP, Table, markdown, right
 from ata_gym.scenarios import Scenario
 
@@ -26,43 +26,40 @@ LEGEND = (
     "its 95 % confidence interval; columns with / oracle divide by the best oracle instead. Oracles know what learners "
     "must learn; baselines neither know nor learn. OFTA is that of each round where workers change."
 )
+TIMINGS = "timings"  # the folder of what the clock says
+NEAR = 1.05  # a cost of up to so many times the best learner's is near the best
 
-_WHO = {"rank": LEFT, "policy": LEFT}
-_ALL_TO_ORACLE, _WORST = "all prices\n/ oracle", "worst scenario"
-_TIMES = ("ms a\ndecision", "\nworst")
+Row = Mapping[str, Any]  # of a frame that ``ranking`` makes
 
 
 def report(
-    board: Leaderboard,
-    jobs: Sequence[PricedJob],
-    recommended: Mapping[str, str],
-    times: pl.DataFrame | None = None,
+    board: Leaderboard, jobs: Sequence[PricedJob], recommended: Mapping[str, str], times: pl.DataFrame | None = None
 ) -> Report:
     """Rank finished jobs, and leave tables and the picture in the board's folder.
 
-    ``recommended`` is the default policy of each env. The times, as ``decisions.measure`` returns them, are shown in
-    the terminal and left in a folder of their own: results repeat themselves byte by byte, and the clock does not.
+    ``recommended`` is the default policy of each env. The times, as ``run.measure`` returns them, are left in a folder
+    of their own: results repeat themselves byte by byte, and the clock does not.
     """
     ends = finals(jobs)
     everything = ranking.ratios(ends, board.set.reference)
-    ranked = everything.filter(pl.col("price").is_in(list(board.prices)))
+    at_its_prices = pl.col("price").is_in(list(board.prices))
+    ranked = everything.filter(at_its_prices)
     by_scenario, by_price = ranking.by_scenario(ranked), ranking.overall(ranked)
     at_all_prices = ranking.overall(ranked, by_price=False)
-    compared = ends.filter(pl.col("price").is_in(list(board.prices)))
-    short = [*overview(by_price, at_all_prices), *defaults.tables(by_scenario, compared, recommended)]
+    short = [*overview(by_price, at_all_prices), *of_defaults(by_scenario, ends.filter(at_its_prices), recommended)]
     title, pictures = heading(board), []
     if board.set.front in [scenario.name for scenario in board.scenarios]:
         points = ranking.by_scenario(everything.filter(pl.col("scenario") == board.set.front))
         pictures = front.draw(points, f"{board.set.front}, {title}", board.out / "front")
     shown = [f"![Runtime against worker time of every policy]({path.name})\n" for path in pictures[:1]]
     notes_below = [f"{note}\n" for note in (*board.notes, LEGEND)]
-    long = markdown([*details(by_price), played(board.scenarios)])
-    compact = markdown([side_by_side(at_all_prices, recommended)])
-    text = "\n".join([f"## {title}\n", *notes_below, compact, markdown(short), *shown, long])
+    parts = [[_side_by_side(at_all_prices, recommended)], short, [_played(board.scenarios)]]
+    compact, tables, long = map(markdown, parts)
+    text = "\n".join([f"## {title}\n", *notes_below, compact, tables, *shown, long])
     files = write(board.out, {"leaderboard.md": text, "leaderboard.csv": by_price, "scenarios.csv": by_scenario})
     if times is not None:
-        short = [*overview(by_price, at_all_prices, times), *defaults.tables(by_scenario, compared, recommended, times)]
-        files += write(board.out / FOLDER, {"leaderboard.md": markdown(short), "decisions.csv": times})
+        short.append(_decisions(times))
+        files += write(board.out / TIMINGS, {"decisions.md": markdown(short[-1:]), "decisions.csv": times})
     return Report(by_price, short, files, pictures, "\n".join([title, *board.notes]), lead(ranked))
 
 
@@ -77,15 +74,12 @@ def lead(ratios: pl.DataFrame) -> str:
             for name, column in columns.items()
         }
         players = [Competitor(policy, str(env), mine["kind"][0]) for policy, mine in of.items()]
+        lines.append(of_game(samples, players))
         (best,) = leaders(samples, players)
-        to = {"best learner": COST, "best oracle": TO_ORACLE}
-        own = {who: Estimate.of_logarithms(of[best][column].cast(pl.Float64).to_numpy()) for who, column in to.items()}
-        beside = [
-            f"  beside the {who} of each scenario: {words}"
-            for who, one in own.items()
-            if (words := more_or_less(one, "cost"))
-        ]
-        lines += [of_game(samples, players), *beside]
+        for who, column in {"best learner": COST, "best oracle": TO_ORACLE}.items():
+            own = Estimate.of_logarithms(of[best][column].cast(pl.Float64).to_numpy())
+            if words := more_or_less(own, "cost"):
+                lines.append(f"  beside the {who} of each scenario: {words}")
     if not lines:
         return "No learner was played: oracles and baselines are shown beside each other."
     seeds = means["seed"].n_unique()
@@ -100,7 +94,92 @@ def heading(board: Leaderboard) -> str:
     return f"Leaderboard {board.set.title}{quick}: {several}, {plural(board.seeds, 'seed')}"
 
 
-def side_by_side(at_all_prices: pl.DataFrame, recommended: Mapping[str, str]) -> Table:
+def overview(by_price: pl.DataFrame, at_all_prices: pl.DataFrame) -> list[Table]:
+    """A table for each env: costs to the best learner's at each price and over all, the best first.
+
+    The arguments are what ``ranking.overall`` returns.
+    """
+    prices = by_price["price"].unique().sort().to_list()
+    titles = ("all prices", "all prices\n/ oracle", *(f"price\n{price:g}" for price in prices), "worst scenario")
+    made = []
+    for (env,), ranked in at_all_prices.group_by("env", maintain_order=True):
+        rows = []
+        for row in ranked.to_dicts():
+            at = by_price.filter(pl.col("env") == env, pl.col("policy") == row["policy"])
+            costs = {one["price"]: _plain(one[COST], 4) for one in at.to_dicts()}
+            cells = (_ratio(row, COST), _ratio(row, TO_ORACLE), *(costs.get(price, "-") for price in prices))
+            rows.append((*_who(row), *cells, _worst(row)))
+        best = f"the best of {plural(_learners(ranked), 'learner')}"
+        about = f"{env}: cost / cost of {best} (or of the best oracle), geometric mean over all scenarios"
+        made.append(Table(about, {"rank": LEFT, "policy": LEFT, **right(titles)}, rows))
+    return made
+
+
+def of_defaults(by_scenario: pl.DataFrame, finals: pl.DataFrame, defaults: Mapping[str, str]) -> list[Table]:
+    """For each env whose default has played, its costs in each scenario; and the cells where it is not near the best.
+
+    The arguments are what ``ranking.by_scenario`` and ``experiment.finals`` return, and the default of each env.
+    """
+    made, far = [], []
+    for env, policy in defaults.items():
+        of_env = by_scenario.filter(pl.col("env") == env)
+        mine = of_env.filter(pl.col("policy") == policy, pl.col(COST).is_not_null())
+        if mine.height:
+            others = ranking.to_best_other(finals.filter(pl.col("env") == env), policy)
+            made.append(Table(_near_or_not(mine, _learners(of_env)), *_compared(mine, others)))
+            far += [(env, *cell) for cell in _far(of_env, mine)]
+    if far:
+        intervals = by_scenario[f"{COST}_low"].is_not_null().any()
+        titles = ("price", "default\n/ best learner", *(["95 % interval"] if intervals else []))
+        columns = {"env": LEFT, "scenario": LEFT, **right(titles), "best learner": LEFT}
+        made.append(Table(f"where a default is not within {NEAR - 1:.0%} of the best learner", columns, far))
+    return made
+
+
+def _near_or_not(mine: pl.DataFrame, learners: int) -> str:
+    """The title of the table of a default."""
+    env, policy = mine.row(0, named=True)["env"], mine["policy"][0]
+    more = more_or_less(Estimate(_mean(mine[TO_ORACLE]), np.nan, np.nan), "cost")
+    words = f"beside the best oracle it has {more}" if more else "no oracle has played"
+    return (
+        f"{env}: the default, {policy}, is within {NEAR - 1:.0%} of the best of {plural(learners, 'learner')} in "
+        f"{(mine[COST] <= NEAR).sum()} of {mine.height};\n{words}. Its cost at each price, over that of the best other "
+        "policy that knows nothing beforehand,\nand over that of the best oracle"
+    )
+
+
+def _compared(mine: pl.DataFrame, others: pl.DataFrame) -> tuple[dict[str, int], list[Sequence[str]]]:
+    """Columns, and a row for each scenario with the ratios at each price, and one for the means over scenarios."""
+    prices = mine["price"].unique().sort().to_list()
+    frames = (others, TO_OTHER), (mine, TO_ORACLE)
+    parts = [
+        frame.filter(pl.col("price") == price).select("scenario", r=ratio)
+        for frame, ratio in frames
+        for price in prices
+    ]
+    rows: list[Sequence[str]] = []
+    for scenario in mine["scenario"].unique(maintain_order=True):
+        found = (part.filter(pl.col("scenario") == scenario)["r"] for part in parts)
+        rows.append((scenario, *(_plain(one[0] if len(one) else None) for one in found)))
+    if len(rows) > 1:
+        rows.append(("geometric mean", *(_plain(_mean(part["r"])) for part in parts)))
+    titles = [f"{price:g}:\n/ {other}" for other in ("other", "oracle") for price in prices]
+    return {"scenario": LEFT, **right(titles)}, rows
+
+
+def _far(of_env: pl.DataFrame, mine: pl.DataFrame) -> list[tuple[str, ...]]:
+    """Scenario, price, ratio, its interval and the best learner of each cell where the default is not near it."""
+    best = of_env.filter(pl.col("kind") == LEARNER, pl.col(COST) == 1.0)
+    found: list[tuple[str, ...]] = []
+    for row in mine.filter(pl.col(COST) > NEAR).to_dicts():
+        who = best.filter(pl.col("scenario") == row["scenario"], pl.col("price") == row["price"])["policy"]
+        low, high = (row[f"{COST}_{end}"] for end in ("low", "high"))
+        between = () if low is None else (f"{_plain(low)} to {_plain(high)}",)
+        found.append((row["scenario"], f"{row['price']:g}", _plain(row[COST]), *between, ", ".join(who)))
+    return found
+
+
+def _side_by_side(at_all_prices: pl.DataFrame, recommended: Mapping[str, str]) -> Table:
     """The policies of all envs in one table, the best first: cost over that of the best learner of the env."""
     columns: dict[str, int] = {}
     sides: list[list[tuple[str, str]]] = []
@@ -116,65 +195,41 @@ def side_by_side(at_all_prices: pl.DataFrame, recommended: Mapping[str, str]) ->
     return Table("All prices and scenarios", columns, rows)
 
 
-def overview(by_price: pl.DataFrame, at_all_prices: pl.DataFrame, times: pl.DataFrame | None = None) -> list[Table]:
-    """A table for each env: costs to the best learner's at each price and over all, the best first.
-
-    The arguments are what ``ranking.overall`` and ``decisions.measure`` return; the times, where they are wanted, take
-    the place of the worst scenario.
-    """
-    prices = by_price["price"].unique().sort().to_list()
-    titles = ("all prices", _ALL_TO_ORACLE, *(f"price\n{price:g}" for price in prices))
-    titles += (_WORST,) if times is None else _TIMES
-    made = []
-    for (env,), ranked in at_all_prices.group_by("env", maintain_order=True):
-        rows = []
-        for row in ranked.to_dicts():
-            at = by_price.filter(pl.col("env") == env, pl.col("policy") == row["policy"])
-            costs = {one["price"]: "-" if one[COST] is None else f"{one[COST]:.4g}" for one in at.to_dicts()}
-            cells = (_ratio(row, COST), _ratio(row, TO_ORACLE), *(costs.get(price, "-") for price in prices))
-            last = (_worst(row),) if times is None else _times(times, row["policy"])
-            rows.append((*_who(row), *cells, *last))
-        best = f"the best of {_learners(ranked)}"
-        about = f"{env}: cost / cost of {best} (or of the best oracle), geometric mean over all scenarios"
-        made.append(Table(about, {**_WHO, **right(titles)}, rows))
-    return made
+def _decisions(times: pl.DataFrame) -> Table:
+    """How long the policies take to decide, the mean and the worst of all scenarios."""
+    by_policy = times.group_by("env", "policy", maintain_order=True).agg(pl.col("mean").mean(), pl.col("worst").max())
+    rows = [(env, policy, f"{mean:.3g}", f"{worst:.3g}") for env, policy, mean, worst in by_policy.rows()]
+    columns = {"env": LEFT, "policy": LEFT, **right(("ms a\ndecision", "\nworst"))}
+    return Table("processor time of a decision, mean over all scenarios", columns, rows)
 
 
-def details(by_price: pl.DataFrame) -> list[Table]:
-    """A table for each env and price, with runtime and worker time, too."""
-    titles = (title_of(RUNTIME), title_of(WORKER_TIME), "cost\n/ best", "cost\n/ oracle", _WORST)
-    made = []
-    for (env, price), ranked in by_price.group_by("env", "price", maintain_order=True):
-        rows = [(*_who(row), *(_ratio(row, name) for name in QUANTITIES), _worst(row)) for row in ranked.to_dicts()]
-        about = f"{env} at price {price:g}: cost = runtime + {price:g} x worker time"
-        made.append(Table(about, {**_WHO, **right(titles)}, rows))
-    return made
-
-
-def played(scenarios: Sequence[Scenario]) -> Table:
+def _played(scenarios: Sequence[Scenario]) -> Table:
     """The scenarios that were played."""
     rows = [(s.name, *(f"{number:,}" for number in (s.pool.n, s.budget, s.horizon)), s.summary) for s in scenarios]
     return Table("The scenarios", {"scenario": LEFT, **right(("n", "B", "rounds")), "task times": WRAP}, rows)
 
 
-def _learners(frame: pl.DataFrame) -> str:
-    return plural(frame.filter(pl.col("kind") == LEARNER)["policy"].n_unique(), "learner")
+def _learners(frame: pl.DataFrame) -> int:
+    return frame.filter(pl.col("kind") == LEARNER)["policy"].n_unique()
 
 
-def _who(row: Mapping[str, object]) -> tuple[str, str]:
+def _who(row: Row) -> tuple[str, str]:
     """The rank of a learner, or what another is; and the name."""
-    return (str(row["rank"]) if row["kind"] == LEARNER else f"{row['kind']}", str(row["policy"]))
+    return (str(row["rank"]) if row["kind"] == LEARNER else row["kind"], row["policy"])
 
 
-def _ratio(row: Mapping[str, float | None], quantity: str) -> str:
+def _ratio(row: Row, quantity: str) -> str:
     return show(row[quantity], row[f"{quantity}_high"])
 
 
-def _worst(row: Mapping[str, object]) -> str:
+def _worst(row: Row) -> str:
     return "-" if row["worst"] is None else f"{row['worst']:.3g} ({row['where']})"
 
 
-def _times(times: pl.DataFrame, policy: str) -> tuple[str, ...]:
-    """Milliseconds a decision, the mean and the worst of all scenarios."""
-    mine = times.filter(pl.col("policy") == policy)
-    return tuple(f"{value:.3g}" for value in mine.select(pl.col("mean").mean(), pl.col("worst").max()).row(0))
+def _plain(ratio: float | None, digits: int = 3) -> str:
+    return "-" if ratio is None or np.isnan(ratio) else f"{ratio:.{digits}g}"
+
+
+def _mean(ratios: pl.Series) -> float:
+    """The geometric mean; NaN where one is not known."""
+    return float(np.exp(ratios.log().to_numpy().mean())) if len(ratios) and not ratios.has_nulls() else np.nan

@@ -5,25 +5,30 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 import polars as pl
 
+from ata_gym.bench.decision_cost import decision_times
 from ata_gym.bench.experiment.claim import claim
 from ata_gym.bench.experiment.jobs import USUAL, Effort, Failures
-from ata_gym.bench.leaderboard.decisions import measure
+from ata_gym.bench.experiment.provenance import in_short, provenance
+from ata_gym.bench.experiment.store import read_json, write_json
 from ata_gym.bench.leaderboard.experiment import Leaderboard, PricedJob
 from ata_gym.bench.leaderboard.page import about
-from ata_gym.bench.leaderboard.report import heading, report
-from ata_gym.bench.leaderboard.sets.registry import SETS
+from ata_gym.bench.leaderboard.report import TIMINGS, heading, report
+from ata_gym.bench.leaderboard.sets import SETS
 from ata_gym.bench.page.note import write_note
 from ata_gym.bench.progress import progress_bars
 from ata_gym.bench.report.headline import Competitor
 from ata_gym.bench.report.report import Report
 from ata_gym.bench.study import play_with_bars
+from ata_gym.utils.sealed import DamagedError
 from ata_gym.utils.validation import whole_number
 from ata_policies.registry import DEFAULTS
+
+TIMED_PRICE, TIMED_ROUNDS = 0.1, 1_000  # the price at which decisions are timed, and in how many rounds at most
 
 
 class Ranked(NamedTuple):
@@ -46,11 +51,9 @@ def set_up(
 ) -> Leaderboard:
     """A leaderboard on a set of scenarios; what is not given is as the set has it.
 
-    ``data`` is the folder of the recordings that some scenarios replay. Policies of the set that cannot be made, and
-    scenarios whose recordings are not given, are left out, and the leaderboard's notes say so.
-
-    Raises ValueError, FileNotFoundError for a policy that is not there or cannot be made, and as of
-    ``ScenarioSet.choose``.
+    ``data`` is the folder of the recordings. Policies of the set that cannot be made, and scenarios whose recordings
+    are not given, are left out, and the leaderboard's notes say so. ValueError for a policy of ``policies`` that cannot
+    be made, and as of ``ScenarioSet.choose``.
 
     >>> board = set_up("changing", quick=True, policies=["uta"], scenarios=["spot"])
     >>> [one.policy for one in board.competitors], board.seeds
@@ -80,11 +83,7 @@ def run(board: Leaderboard, effort: Effort = USUAL, command: Sequence[str] = ())
     """Play what has not finished, time decisions, and leave tables and the picture, with progress bars.
 
     After a kill the same call goes on where it stopped. ``command`` are the words of the command that its page shows.
-
-    Raises
-    ------
-    ValueError
-        If the board's folder holds something else, or results of other code; see ``play_jobs``.
+    ValueError if the board's folder holds something else, or results of other code.
     """
     claimed = claim(board.out)
     jobs = board.jobs()
@@ -93,13 +92,36 @@ def run(board: Leaderboard, effort: Effort = USUAL, command: Sequence[str] = ())
     finished, made = [one for one in jobs if one.job not in failures], None
     if finished:
         recommended = {gym.spec(env_id).name: name for env_id, name in DEFAULTS.items()}
-        made = report(board, finished, recommended, _time(board, finished))
+        made = report(board, finished, recommended, measure(board, finished))
     del claimed
     return Ranked(made, failures)
 
 
-def _time(board: Leaderboard, finished: Sequence[PricedJob]) -> pl.DataFrame:
-    """How long decisions take."""
-    timed = {(one.competitor, one.job.experiment.scenario.name) for one in finished}
-    with progress_bars({"timing": len(timed)}) as update:
-        return measure(board, finished, lambda done: update("timing", done))
+def measure(board: Leaderboard, finished: Sequence[PricedJob]) -> pl.DataFrame:
+    """Time the decisions of all who have played, where that was not done before by the same code.
+
+    Columns env, policy, scenario, mean and worst: milliseconds of processor time for one row, see ``decision_times``.
+    The figures are kept in the board's folder.
+    """
+    path = board.out / TIMINGS / "decisions.json"
+    path.parent.mkdir(exist_ok=True)
+    try:
+        known: dict[str, Any] = read_json(path) if path.exists() else {}
+    except DamagedError:
+        known = {}
+    played = dict.fromkeys((one.competitor, one.job.experiment.scenario.name) for one in finished)
+    scenarios, rows = {one.name: one for one in board.scenarios}, []
+    with progress_bars({"timing": len(played)}) as update:
+        for who, where in played:
+            found, made_by = (
+                known.setdefault(who.policy, {}),
+                in_short(provenance(who.policy, decision_times.__module__)),
+            )
+            if where not in found or found[where].get("code") != made_by["code"]:
+                priced = replace(scenarios[where], price=TIMED_PRICE)
+                times = decision_times(who.policy, priced, min(TIMED_ROUNDS, priced.horizon or TIMED_ROUNDS))
+                found[where] = made_by | {name: float(f"{value:.4g}") for name, value in times._asdict().items()}
+                write_json(path, known)
+            rows.append((who.env, who.policy, where, found[where]["mean"], found[where]["worst"]))
+            update("timing", len(rows))
+    return pl.DataFrame(rows, ["env", "policy", "scenario", "mean", "worst"], orient="row")

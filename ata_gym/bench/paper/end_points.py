@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import polars as pl
@@ -22,8 +21,7 @@ class EndPoint(NamedTuple):
     total_worker_time_to_ofta: float
 
 
-@dataclass(frozen=True)
-class PublishedFigure:
+class PublishedFigure(NamedTuple):
     """The end points of a published figure."""
 
     scenario: str
@@ -48,16 +46,14 @@ CIFAR100 = PublishedFigure(
 )
 
 _RATIOS = ("runtime/ofta", "total_worker_time/ofta")
-
-QUANTITIES = ("runtime", "total_worker_time", *_RATIOS)
-"""The fields of ``EndPoint``, as ``statistics.summarise`` names them."""
+QUANTITIES = ("runtime", "total_worker_time", *_RATIOS)  # of ``EndPoint``, as ``statistics.summarise`` names them
 
 
 def compare(figure: PublishedFigure, summary: pl.DataFrame, rounds: int) -> pl.DataFrame:
     """Ours beside the published: columns policy, quantity, ours, high, published, deviation.
 
-    The deviation is a share of the published value. It is null where ``rounds`` is not the published number:
-    policies that learn have other ratios there. The totals are then left out.
+    The deviation is a share of the published value. Where ``rounds`` is not the published number, policies that learn
+    have other ratios: the deviation is null, and the totals are left out.
     """
     comparable = rounds == figure.rounds
     ours = {(row["policy"], row["quantity"]): row for row in summary.to_dicts()}

@@ -23,18 +23,13 @@ from ata_gym.typing import Floats, Ints
 POLICIES = ("ata-icml", "thompson", "ata")  # those of the figure; the last has the preprint's constants
 
 PUBLISHED_ROUNDS, PUBLISHED_SEEDS = 4_000_000, 5
-
 DECADES = 1.5  # the slope is fitted over so many of the last decades of rounds, and over each half decade of them
-
 TOLERANCE = 0.2  # a slope is constant if that of each half decade is so near to that of all, as a share of it
-
 _PARTS = int(2 * DECADES)
 
 
 def slope(rounds: Ints, regret: Floats, low: float, high: float) -> Floats:
-    """Least-squares slopes dR / d ln K over the rounds from ``low`` to ``high``, one for each seed.
-
-    The regret is of shape (seeds, recorded rounds).
+    """Least-squares slopes dR / d ln K of regrets (seeds, recorded rounds) over the rounds from ``low`` to ``high``.
 
     >>> rounds = np.array([1, 10, 100, 1000])
     >>> slope(rounds, 3.0 * np.log(rounds)[None] + 7.0, 10, 1000).round(9)

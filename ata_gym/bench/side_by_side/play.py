@@ -17,7 +17,7 @@ from ata_policies.registry import load
 from ata_policies.steps import play
 
 ALLOCATION = "ata_gym/TaskAllocation-v0"  # the env of the policy "default"
-_RECENT = 200  # the number of rounds that are kept, of which one is typical
+_RECENT = 200  # rounds that are kept, of which one is typical
 _PLAIN = {
     "uta": ("Share evenly", "all wait for the slowest"),
     "gta": ("Everybody works,\nthe first {budget} count", "the rest is for nothing"),
@@ -31,12 +31,8 @@ _PLAIN = {
 class Player:
     """A policy in its own env; players of one seed have the same task times for the same tasks of the same worker.
 
-    - ``policy``: a name, or "default": that of TaskAllocation-v0.
-    - ``scenario``, ``rounds``, ``seed``: what is played, for how many rounds (the scenario's horizon does not count),
-      and the seed of the episode and of the policy.
-    - ``remember``: how many of the first rounds are remembered worker by worker: see ``by_worker``.
-
-    Raises ValueError if there is no such policy, it cannot play the scenario, or rounds or seed is no such number.
+    "default" is the policy of TaskAllocation-v0. The scenario's horizon does not count. ``remember`` is how many of the
+    first rounds are kept worker by worker. ValueError if there is no such policy, or it cannot play the scenario.
     """
 
     def __init__(self, policy: str, scenario: Scenario, rounds: int, seed: int = 0, remember: int = 0) -> None:
@@ -46,25 +42,14 @@ class Player:
             env_id, scenario=replace(scenario, horizon=self.rounds), render_mode="ansi", disable_env_checker=True
         )
         self._policy = ata_policies.make(policy, self._env, seed=whole_number("seed", seed, 0))
-        self.learns = self._policy.learns
-        """Whether the policy learns."""
+        self.learns, self.budget = self._policy.learns, scenario.budget
         self._steps = play(self._policy, self._env, seed)
         self.by_worker = np.zeros((3, min(remember, rounds), scenario.pool.n))
         """(3, remember, n) of each of the first rounds: tasks of each worker, its worker time, and the wasted part."""
-        self.recent: deque[Timeline] = deque(maxlen=_RECENT)
-        """The last rounds."""
-        self.times: list[float] = []
-        """The round times."""
+        self.recent: deque[Timeline] = deque(maxlen=_RECENT)  # the last rounds
+        self.times: list[float] = []  # the round times
         self.worker_times: list[float] = []
-        """The worker times of the rounds."""
-        self.wasted: list[float] = []
-        """The part of each worker time that gave no result."""
-
-    @property
-    def budget(self) -> int:
-        """Results that a round needs."""
-        budget: int = self._env.unwrapped.budget
-        return budget
+        self.wasted: list[float] = []  # the part of each worker time that gave no result
 
     def plain_words(self) -> tuple[str, str]:
         """A title for the policy, which may have two lines, and what it does; most policies have their name alone."""

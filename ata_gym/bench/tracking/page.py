@@ -16,10 +16,10 @@ from ata_gym.bench.page.experiment_page import facts, origin
 from ata_gym.bench.page.note import Note, about_experiment, finished_policies
 from ata_gym.bench.page.sections import Cell, Chart, Column, Page, Player, Tables, TableView, View
 from ata_gym.bench.report.statistics import estimate
-from ata_gym.bench.report.summary_tables import band, over_seeds, scaled, show
+from ata_gym.bench.report.summary_tables import band, over_seeds
 from ata_gym.bench.tracking.experiment import ORACLES, Tracking
 from ata_gym.bench.tracking.picture import means_before, smooth
-from ata_gym.bench.tracking.report import BLOCK, WITHIN, after_changes, delays, lead, summarise, waiting
+from ata_gym.bench.tracking.report import BLOCK, SHORT, WITHIN, after_changes, cells, delays, lead, summarise
 
 _ORACLE = ORACLES[0]
 
@@ -48,10 +48,11 @@ def page(folder: Path, note: Note) -> Page:
     low, change, end = windows[0]
     first = records.filter((pl.col("round") > low) & (pl.col("round") <= end))
     since = np.arange(low - change, end - change)
-    order = sorted(done, key=lambda name: _median(found, name, note["after"]))
+    of = cells(found, summary, note["after"])
+    order = sorted(done, key=lambda name: of[name][f"median delay\nto {SHORT[_ORACLE]}"].value or 0.0)
     maps = [View(_heat(first.filter(policy=name), note, since), {"policy": name}) for name in order]
     sections: list[Tables | Chart] = [
-        overview(found, summary, note),
+        overview(of, note["seeds"]),
         _round_times(first, places, since, note["seeds"]),
         _delays(found, places, note["after"]),
         _tasks(maps, note["first_seed"]),
@@ -70,37 +71,17 @@ def page(folder: Path, note: Note) -> Page:
     )
 
 
-def _median(found: pl.DataFrame, policy: str, after: int) -> float:
-    """The median delay; one that is not known is longer than ``after`` rounds."""
-    return float(np.median(found.filter(oracle=_ORACLE, policy=policy)["delay"].fill_null(after + 1).to_numpy()))
-
-
-def overview(found: pl.DataFrame, summary: pl.DataFrame, note: Note) -> Tables:
+def overview(of: Mapping[str, Mapping[str, Cell]], seeds: int) -> Tables:
     """The table of delays and costs."""
-    after = note["after"]
-    of = {(policy, name): cells for policy, name, *cells in summary.select("policy", "quantity", "mean", "high").rows()}
-    shown = {"before": f"before/{_ORACLE}", "after": f"after/{_ORACLE}", "regret": "regret"}
-    units = dict.fromkeys(shown, 1.0)
-    regret, units["regret"] = scaled("regret", summary.filter(quantity="regret"))
-    rows = []
-    for (policy,), mine in found.filter(oracle=_ORACLE).group_by("policy", maintain_order=True):
-        middle, longest = waiting(mine["delay"], after)
-        known = mine["delay"].fill_null(after + 1).to_numpy()
-        cells = [Cell(middle, float(np.median(known))), Cell(longest, float(known.max()))]
-        cells.append(Cell(f"{mine['delay'].null_count()} of {len(mine)}", mine["delay"].null_count()))
-        costs = []
-        for name, quantity in shown.items():
-            mean, high = of[policy, quantity]
-            costs.append(Cell(show(mean, high, units[name]), mean))
-        rows.append([Cell(str(policy)), *cells, *costs])
     about_columns = (
         f"Delay: rounds after a change until the expected round time is within {WITHIN:.0%} of the least possible one, "
         f"on average over {BLOCK} rounds. Before and after: round times over those of the oracle that knows the "
-        f"distributions of each round, {over_seeds(note['seeds'], 'the geometric mean')}; 1 is best. Less is better in "
+        f"distributions of each round, {over_seeds(seeds, 'the geometric mean')}; 1 is best. Less is better in "
         "every column. Click on a title to sort."
     )
-    titles = ("median\ndelay", "longest\ndelay", "never", "before\n/ oracle", "after\n/ oracle")
-    columns = [Column("policy", False), *map(Column, (*titles, f"{regret}\nof a change"))]
+    titles = [title for title in next(iter(of.values())) if SHORT[ORACLES[1]] not in title]
+    rows = [[Cell(policy), *(row[title] for title in titles)] for policy, row in of.items()]
+    columns = [Column("policy", False), *map(Column, titles)]
     return Tables("overview", "How soon each policy follows", about_columns, [TableView(columns, rows)])
 
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import polars as pl
 
 from ata_gym.bench.experiment.experiment import plural
 from ata_gym.bench.experiment.store import Folder
+from ata_gym.bench.page.sections import Cell
 from ata_gym.bench.report.headline import SAID, Samples, beside, in_brackets, listed
 from ata_gym.bench.report.report import Report, write
 from ata_gym.bench.report.statistics import Estimate, estimates
+from ata_gym.bench.report.summary_tables import scaled, show
 from ata_gym.bench.report.table import LEFT, Table, markdown, right
 from ata_gym.bench.tracking import picture
 from ata_gym.bench.tracking.experiment import ORACLES, Tracking
@@ -20,12 +22,10 @@ from ata_gym.typing import Floats, Ints
 Windows = Sequence[tuple[int, int, int]]
 
 WITHIN = 0.1  # a policy has followed when its expected round time is so near that of the oracle, as a share of it
-
 BLOCK = 20  # the rounds over which it must be so near on average: one short round is not enough
-
 NEVER = -1  # the delay of a policy that has not followed before its window ends
 
-_SHORT = {"dynamic-oracle": "oracle", "dynamic-ofta": "OFTA"}
+SHORT = {"dynamic-oracle": "oracle", "dynamic-ofta": "OFTA"}
 
 
 def report(tracking: Tracking, policies: list[str], folder: Folder) -> Report:
@@ -33,7 +33,7 @@ def report(tracking: Tracking, policies: list[str], folder: Folder) -> Report:
     records = folder.results(policies)
     windows = tracking.windows()
     found, summary = delays(records, windows), summarise(records, windows)
-    tables = [_delays(found, tracking), _costs(summary, tracking)]
+    tables = _tables(cells(found, summary, tracking.after), tracking)
     files = write(folder.path, {"table.md": markdown(tables), "table.csv": summary, "delays.csv": found})
     pictures = picture.draw(records, tracking, folder.path / "plots")
     return Report(summary, tables, files, pictures, remark=lead(found, after_changes(records, windows), tracking.after))
@@ -42,8 +42,8 @@ def report(tracking: Tracking, policies: list[str], folder: Folder) -> Report:
 def lead(found: pl.DataFrame, after_change: Samples, after: int) -> str:
     """Who follows a change the soonest, who as soon, and how long its rounds are meanwhile.
 
-    Of each seed the mean delay of its changes is compared, where one that is not known counts as one round longer than
-    the window, ``after`` rounds: tied are those whose difference from the best, paired by seed, may be 0.
+    Of each seed the mean delay is compared, where an unknown one counts as ``after`` + 1 rounds. Policies are tied with
+    the best if the difference, paired by seed, may be 0.
     """
     known = found.filter(oracle=ORACLES[0]).with_columns(pl.col("delay").fill_null(after + 1))
     of = {
@@ -80,47 +80,45 @@ def after_changes(records: pl.DataFrame, windows: Windows) -> Samples:
     return {"expected round time": of}
 
 
-def _delays(found: pl.DataFrame, tracking: Tracking) -> Table:
-    """The delays after the changes, a row for each policy."""
+def cells(found: pl.DataFrame, summary: pl.DataFrame, after: int) -> dict[str, dict[str, Cell]]:
+    """The delays and costs of each policy by their titles; an unknown delay is longer than ``after`` rounds."""
+    of: dict[str, dict[str, Cell]] = {policy: {} for policy in found["policy"].unique(maintain_order=True)}
+    for (policy, oracle), mine in found.group_by("policy", "oracle", maintain_order=True):
+        known, never = mine["delay"].fill_null(after + 1).to_numpy(), mine["delay"].null_count()
+        values = float(np.median(known)), float(known.max())
+        for name, said, value in zip(("median delay", "longest"), waiting(mine["delay"], after), values, strict=True):
+            of[str(policy)][f"{name}\nto {SHORT[str(oracle)]}"] = Cell(said, value)
+        of[str(policy)][f"never\nto {SHORT[str(oracle)]}"] = Cell(f"{never} of {len(mine)}", never)
+    for (quantity,), there in summary.group_by("quantity", maintain_order=True):
+        part, _, oracle = str(quantity).partition("/")
+        title, unit = (f"{part}\n/ {SHORT[oracle]}", 1.0) if oracle else scaled(part, there)
+        for policy, mean, high in there.select("policy", "mean", "high").rows():
+            of[policy][title if oracle else f"{title}\nof a change"] = Cell(show(mean, high, unit), mean)
+    return of
+
+
+def _tables(of: Mapping[str, Mapping[str, Cell]], tracking: Tracking) -> list[Table]:
+    """The delays after the changes, and the round times around them and the regret after them."""
     changes = f"{len(tracking.changed_at)} changes, the first" if len(tracking.changed_at) > 1 else "a change"
-    title = (
+    delays = (
         f"{tracking.about}\n{changes} after {tracking.changed_at[0]:,} rounds, {plural(tracking.seeds, 'seed')}\n"
         f"delay: rounds until the expected round time is within {WITHIN:.0%} of the oracle's (or OFTA's),\n"
         f"on average over {BLOCK} rounds; never: not within the {tracking.after:,} rounds after the change"
-        + ", or fewer where the next one is nearer"
-        * tracking.uneven
+        f"{', or fewer where the next one is nearer' * tracking.uneven}"
     )
-    parts = ("median delay", "longest", "never")
-    titles = [f"{part}\nto {_SHORT[oracle]}" for oracle in ORACLES for part in parts]
-    rows = []
-    for (policy,), mine in found.group_by("policy", maintain_order=True):
-        cells = [str(policy)]
-        for oracle in ORACLES:
-            sample = mine.filter(pl.col("oracle") == oracle)["delay"]
-            cells += [*waiting(sample, tracking.after), f"{sample.null_count()} of {len(sample)}"]
-        rows.append(cells)
-    return Table(title, {"policy": LEFT, **right(titles)}, rows)
-
-
-def _costs(summary: pl.DataFrame, tracking: Tracking) -> Table:
-    """The round times around the changes and the regret after them, a row for each policy."""
-    title = (
+    costs = (
         f"expected round times of {tracking.before:,} rounds before a change and {tracking.after:,} after it"
         f"{' at most' * tracking.uneven},\n"
         "divided by those of the oracle that knows the distributions, and of the one that knows the means (OFTA)"
     )
-    names = [(f"{part}/{oracle}", f"{part}\n/ {_SHORT[oracle]}") for oracle in ORACLES for part in ("before", "after")]
-    rows = []
-    for (policy,), quantities in summary.group_by("policy", maintain_order=True):
-        of = {quantity: estimate for quantity, *estimate in quantities.select("quantity", "mean", "high").rows()}
-        rows.append([str(policy), *(_ratio(*of[name]) for name, _ in names), f"{of['regret'][0]:.3g}"])
-    return Table(title, {"policy": LEFT, **right((*(shown for _, shown in names), "proxy regret\nof a change"))}, rows)
-
-
-def _ratio(mean: float | None, high: float | None) -> str:
-    if mean is None:
-        return "-"
-    return f"{mean:.2f}" if high is None else f"{mean:.2f} ± {high - mean:.2f}"
+    titles = list(next(iter(of.values())))
+    parts = {delays: [title for title in titles if "\nto " in title], costs: [t for t in titles if "\nto " not in t]}
+    return [
+        Table(
+            about, {"policy": LEFT, **right(shown)}, [(name, *(row[t].text for t in shown)) for name, row in of.items()]
+        )
+        for about, shown in parts.items()
+    ]
 
 
 def waiting(delays: pl.Series, most: int) -> tuple[str, str]:

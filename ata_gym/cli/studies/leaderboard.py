@@ -24,6 +24,7 @@ class SetName(StrEnum):
 
 
 def leaderboard(
+    running: options.Running,
     set_: Annotated[
         SetName,
         typer.Option(
@@ -56,11 +57,6 @@ def leaderboard(
             help="Paired episodes in each scenario; by default 8 for steady, 32 for drawn, else 4; quick 4, or 8."
         ),
     ] = None,
-    jobs: options.Jobs = None,
-    save_every: options.SaveEvery = 10.0,
-    workers: options.Workers = options.Where.local,
-    address: options.Address = None,
-    rerun_changed: options.RerunChanged = False,
 ) -> None:
     r"""Rank policies by cost on a fixed set of scenarios.
 
@@ -82,7 +78,7 @@ def leaderboard(
     """
     from ata_gym.bench.leaderboard.run import run, set_up  # noqa: PLC0415 - these imports take a second
 
-    effort = options.checked_effort(jobs, save_every, rerun_changed, workers, address)
+    effort = running.effort()
     board = set_up(
         set_,
         quick=quick,

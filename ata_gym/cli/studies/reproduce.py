@@ -72,6 +72,7 @@ _Device = Annotated[
 
 def reproduce(
     figure: _Figure,
+    running: options.Running,
     rounds: _Rounds = None,
     seeds: _Seeds = None,
     sizes: _Sizes = None,
@@ -80,11 +81,6 @@ def reproduce(
     data: _Data = None,
     device: _Device = None,
     out: options.OutOrDefault = None,
-    jobs: options.Jobs = None,
-    save_every: options.SaveEvery = 10.0,
-    workers: options.Workers = options.Where.local,
-    address: options.Address = None,
-    rerun_changed: options.RerunChanged = False,
 ) -> None:
     r"""Run policies on a published scenario, and draw its figure.
 
@@ -117,7 +113,7 @@ def reproduce(
     seeds = whole_number("seeds", (REGRET_SEEDS if figure == REGRET else 8) if seeds is None else seeds)
     kind = f"{figure}-{growth or 'linear'}" if figure == QUADRATIC else figure
     where = Path("results", f"{kind}-{count}-rounds-{seeds}-seeds") if out is None else out
-    effort = options.checked_effort(jobs, save_every, rerun_changed, workers, address)
+    effort = running.effort()
     if figure == QUADRATIC:
         _quadratic(sizes or _SIZES, growth or "linear", count, seeds, where, effort)
     elif figure == CIFAR100:
@@ -134,7 +130,6 @@ def _quadratic(sizes: str, growth: str, rounds: int, seeds: int, out: Path, effo
     """One trajectory on the clocks of all pools."""
     require("torch", extra="train", purpose=f"The figure {QUADRATIC}")
     from ata_gym.training.studies.published import quadratic_figure  # noqa: PLC0415 - these imports take seconds
-    from ata_gym.training.studies.published.plan import Plan  # noqa: PLC0415
 
     if growth not in GROWTH:
         raise ValueError(f"--growth must be one of {', '.join(GROWTH)}, not {growth!r}")
@@ -144,7 +139,7 @@ def _quadratic(sizes: str, growth: str, rounds: int, seeds: int, out: Path, effo
             f"--sizes must be numbers of workers separated by commas, among {', '.join(known)}, not {sizes!r}"
         )
     policies = options.split_names(options.PUBLISHED)
-    studied = quadratic_figure.reproduce(growth, [*map(int, numbers)], policies, Plan(rounds, seeds, out, effort))
+    studied = quadratic_figure.reproduce(growth, [*map(int, numbers)], policies, rounds, seeds, out, effort)
     if studied.report is not None:
         show_report(studied.report)
     end_with(studied.failures, studied.folder)
@@ -160,7 +155,6 @@ def _cifar100(experiment: Experiment, out: Path, effort: Effort, network: tuple[
     if network is not None:
         require("torch", extra="train", purpose="--train")
         from ata_gym.training.studies.published import cifar100_losses  # noqa: PLC0415
-        from ata_gym.training.studies.published.plan import Plan  # noqa: PLC0415
 
         data, device = network
         if data is None:
@@ -169,7 +163,7 @@ def _cifar100(experiment: Experiment, out: Path, effort: Effort, network: tuple[
                 "--data FILE, as for `ata-gym train --problem cifar100`"
             )
         names += [*NEWER, default_name("ata_gym/TaskAllocation-v0")]
-        trained = cifar100_losses.train(Plan(experiment.rounds, experiment.seeds, out, effort), budget, data, device)
+        trained = cifar100_losses.train(out, experiment.rounds, effort, budget, data, device)
     studied = run(Study(), experiment, names, out, effort, command_line())
     show_studied(studied)
     assert studied.report is not None

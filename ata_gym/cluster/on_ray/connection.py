@@ -49,7 +49,7 @@ def connect_ray(address: str | None = None, *, log_to_driver: bool = False, **op
 
     A cluster that is started here listens on loopback only: other machines cannot give it work. It ends with this
     process, or with ``ray.shutdown()``. For workers on several machines, start a cluster with ``ray start`` and give
-    its address.
+    its address. ValueError if none can be joined at the address, or none can be started.
 
     Parameters
     ----------
@@ -61,13 +61,6 @@ def connect_ray(address: str | None = None, *, log_to_driver: bool = False, **op
         Whether the output of tasks is printed here, too. Ray's own messages go to its log files.
     options
         Options of ``ray.init``, such as ``num_cpus``, for a cluster that is started here.
-
-    Raises
-    ------
-    MissingExtraError
-        If Ray is not installed.
-    ValueError
-        If no cluster can be joined at the address, or none can be started.
     """
     purpose = "A connection with Ray"
     ray: Any = require("ray", extra="cluster", purpose=purpose) if log_to_driver else quiet_ray(purpose)

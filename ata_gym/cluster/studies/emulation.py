@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,6 +15,14 @@ from ata_gym.utils.validation import real, whole_number
 
 _LONGEST = 1500.0
 """Seconds of a task or a stall. After 1800 the other processes give up waiting, as torch's process groups do."""
+
+
+class Training(NamedTuple):
+    """What every policy trains."""
+
+    problem: str = "digits"
+    data: Path | None = None
+    seed: int = 0
 
 
 @dataclass(frozen=True)
@@ -85,13 +94,6 @@ class Emulation:
         times = self.task_times(number)
         there = times[np.isfinite(times)]
         return float(proxy_loss(allocate(there, self.budget), there))
-
-    @classmethod
-    def of(cls, config: Mapping[str, Any]) -> Self:
-        """From its fields, as JSON may have held them."""
-        pairs = ((key, tuple(value) if isinstance(value, list) else value) for key, value in config.items())
-        given: dict[str, Any] = dict(pairs)
-        return cls(**given)
 
 
 def task_times(speeds: Sequence[float], fastest: float) -> tuple[float, ...]:

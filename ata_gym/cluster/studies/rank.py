@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import sys
 from pathlib import Path
 from time import perf_counter, sleep
-from typing import Any, NamedTuple
+from typing import Any
 
 import ata_gym.cluster.needs_torch  # noqa: F401 - before what needs torch
 
@@ -19,22 +20,11 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from ata_gym.cluster.studies.emulation import Emulation
+from ata_gym.cluster.studies.emulation import Emulation, Training
 from ata_gym.cluster.torchrun.task_sampler import TaskSampler
 from ata_gym.cluster.torchrun.torch_allocator import TorchAllocator
 from ata_gym.training.problem import make_problem
 from ata_gym.training.problems.classification import Classification
-
-
-class Work(NamedTuple):
-    """What the processes are to do, as JSON."""
-
-    emulation: dict[str, Any]
-    policy: str
-    problem: str
-    data: str | None
-    seed: int
-    waits: bool  # whether tasks take their emulated times; if not, only losses are asked for
 
 
 class Double(nn.Module):
@@ -54,25 +44,28 @@ class Double(nn.Module):
         return outputs
 
 
-def samples_of(problem: str, data: str | Path | None) -> Classification:
-    """The problem of that name; ValueError as of ``make_problem``, or if it has no labelled samples."""
-    made = make_problem(problem, data)
+def samples_of(training: Training) -> Classification:
+    """The problem to train; ValueError as of ``make_problem``, or if it has no labelled samples."""
+    name = training.problem
+    made = make_problem(name, training.data)
     if not isinstance(made, Classification):
-        raise ValueError(f"the problem must have labelled samples, as digits and cifar100 have, and {problem} has none")  # noqa: TRY004
+        raise ValueError(f"the problem must have labelled samples, as digits and cifar100 have, and {name} has none")  # noqa: TRY004
     return made
 
 
-def play(work: Work, out: Path) -> None:
-    """Train for all rounds; the first rank writes a line of JSON for each."""
-    emulation = Emulation.of(work.emulation)
+def play(out: Path, emulation: Emulation, policy: str, training: Training, waits: bool) -> None:
+    """Train for all rounds; the first rank writes a line of JSON for each.
+
+    ``waits`` says whether tasks take their emulated times; if not, only losses are asked for.
+    """
     torch.set_num_threads(1)
-    torch.manual_seed(work.seed)
-    problem = samples_of(work.problem, work.data)
+    torch.manual_seed(training.seed)
+    problem = samples_of(training)
     model = Double(problem.build())
     optimizer = torch.optim.Adam(model.parameters(), lr=problem.learning_rates["adam"])
     rank = dist.get_rank()
-    allocator = TorchAllocator(emulation.budget, work.policy, name=f"worker {rank}", seed=work.seed)
-    sampler = TaskSampler(allocator, problem.size, seed=work.seed)
+    allocator = TorchAllocator(emulation.budget, policy, name=f"worker {rank}", seed=training.seed)
+    sampler = TaskSampler(allocator, problem.size, seed=training.seed)
     loader: DataLoader[Any] = DataLoader(range(problem.size), batch_sampler=sampler, collate_fn=problem.at)  # type: ignore[arg-type]
     with Path(out if rank == 0 else os.devnull).open("w", encoding="utf-8") as file:
         last = perf_counter()
@@ -81,15 +74,15 @@ def play(work: Work, out: Path) -> None:
                 allocator.leave()
             else:
                 allocator.join()
-            seconds = float(emulation.task_times(number)[rank]) if work.waits else 0.0
-            stall = emulation.stalls(number, rank) if work.waits else 0.0
-            with allocator.round() as share:
+            seconds = float(emulation.task_times(number)[rank]) if waits else 0.0
+            stall = emulation.stalls(number, rank) if waits else 0.0
+            with allocator.round(model) as share:
                 for batch in share.take(loader):
                     began = perf_counter()
                     share.backward(problem.loss(model, batch).mean())
                     sleep(max(0.0, began + seconds + stall - perf_counter()))
                     stall = 0.0
-                share.reduce(model)
+                share.reduce()
             optimizer.step()
             optimizer.zero_grad()
             now = perf_counter()
@@ -105,6 +98,6 @@ def play(work: Work, out: Path) -> None:
 if __name__ == "__main__":
     dist.init_process_group("gloo")
     try:
-        play(Work(**json.loads(Path(sys.argv[1]).read_text("utf-8"))), Path(sys.argv[2]))
+        play(Path(sys.argv[2]), *pickle.loads(Path(sys.argv[1]).read_bytes()))
     finally:
         dist.destroy_process_group()

@@ -11,10 +11,10 @@ import polars as pl
 from ata_gym.bench.report import style
 from ata_gym.bench.report.report import Report, write
 from ata_gym.bench.report.table import LEFT, Table, markdown, right
-from ata_gym.cluster.studies.comparison import ALONE
 from ata_gym.cluster.studies.emulation import Emulation
 from ata_gym.typing import Floats
 
+ALONE = "one process"  # in the place of a policy: the same training without a cluster
 SETTLED = 100  # rounds after which a policy is measured, or half of all if these are fewer than 200
 _NEAR = 1.1  # a policy has followed a change when rounds take at most this times the least time, in the median of five
 _FIVE = 5
@@ -38,9 +38,8 @@ def report(emulation: Emulation, records: Mapping[str, pl.DataFrame], about: str
 def summarise(emulation: Emulation, records: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
     """A row for each policy.
 
-    ``ms_per_round`` is the median after ``SETTLED`` rounds, before anything happens; ``times_as_fast`` as the first
-    policy; ``over_least`` its ratio to the time of the best split; ``rounds_to_follow`` a change; ``loss_differs`` the
-    largest relative difference from the losses of one process.
+    ``ms_per_round`` is the median after ``SETTLED`` rounds, before anything happens; ``over_least`` its ratio to the
+    time of the best split; ``loss_differs`` the largest relative difference from the losses of one process.
     """
     alone = records.get(ALONE)
     rows, first = [], 0.0

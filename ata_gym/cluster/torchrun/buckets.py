@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -32,11 +32,6 @@ class Form(NamedTuple):
         shape = tuple(tensor.shape)
         return cls(shape, _strides(shape, tensor.stride()), dtype or tensor.dtype, tensor.device)
 
-    @property
-    def numbers(self) -> int:
-        """How many elements it has."""
-        return torch.Size(self.shape).numel()
-
 
 @cache
 def _strides(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...]:
@@ -56,27 +51,22 @@ class Buckets:
     """
 
     def __init__(self, forms: Sequence[Form], group: dist.ProcessGroup | None) -> None:
-        self._group = group
-        self.forms = list(forms)
+        self._group, self.forms = group, list(forms)
+        places: dict[tuple[torch.dtype, torch.device, int], list[int]] = defaultdict(list)
+        filled: dict[tuple[torch.dtype, torch.device], int] = defaultdict(int)
+        lengths = [torch.Size(form.shape).numel() for form in forms]
+        for place, (form, length) in enumerate(zip(forms, lengths, strict=True)):
+            kind = form.dtype, form.device
+            places[*kind, filled[kind] // _SIZE].append(place)
+            filled[kind] += length * form.dtype.itemsize
         self._flat: list[tuple[Tensor, list[int]]] = []
         """Each flat tensor, and which tensors it holds."""
-        alike: dict[Any, list[list[int]]] = defaultdict(lambda: [[]])
-        sizes: dict[Any, int] = defaultdict(int)
-        for place, form in enumerate(forms):
-            kind = form.dtype, form.device
-            if sizes[kind] >= _SIZE:
-                alike[kind].append([])
-                sizes[kind] = 0
-            alike[kind][-1].append(place)
-            sizes[kind] += form.numbers * form.dtype.itemsize
         sums: dict[int, Tensor] = {}
-        for (dtype, device), buckets in alike.items():
-            for places in buckets:
-                lengths = [forms[place].numbers for place in places]
-                flat = torch.empty(sum(lengths), dtype=dtype, device=device)
-                for place, part in zip(places, torch.split(flat, lengths), strict=True):
-                    sums[place] = part.as_strided(forms[place].shape, forms[place].strides)
-                self._flat.append((flat, places))
+        for (dtype, device, _), own in places.items():
+            flat = torch.empty(sum(lengths[place] for place in own), dtype=dtype, device=device)
+            for place, part in zip(own, torch.split(flat, [lengths[place] for place in own]), strict=True):
+                sums[place] = part.as_strided(forms[place].shape, forms[place].strides)
+            self._flat.append((flat, own))
         self._sums = [sums[place] for place in range(len(forms))]
 
     def sum(self, tensors: Sequence[Tensor | None]) -> list[Tensor]:

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 import zlib
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any, Self
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
-from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import get_total_norm
 
 from ata_gym.cluster.torchrun.buckets import Buckets, Form
-from ata_gym.cluster.torchrun.ranks import Fault
-from ata_gym.cluster.torchrun.weights import Unchanged, has_hooks
+from ata_gym.cluster.torchrun.ranks import Fault, Ranks
+from ata_gym.cluster.torchrun.weights import Unchanged
 
 
 class TaskGradients:
@@ -26,99 +24,61 @@ class TaskGradients:
     Inside the context no backward pass communicates, and gradients of before are set aside. ``sum`` sums over the
     ranks, each of which has divided the losses of its tasks by B, and ``keep`` gives the model the sums, added to what
     was set aside. A context that ends without ``keep``, or with an error, leaves the gradients and running statistics
-    of before. A rank without tasks takes part with zeros. A parameter that no task of any rank reached has no gradient.
-    The running statistics of batch norm become the means over ranks, weighted by their tasks.
-
-    A ``DistributedDataParallel`` model is in its ``no_sync`` meanwhile. The parameters and gradients of a model with
-    ``fully_shard`` are whole during the round; between rounds they and the optimiser's state are sharded.
-
-    The gradients are views of memory that the next round uses again, so they are valid until then.
+    of before. A parameter that no task of any rank reached has no gradient. The running statistics of batch norm become
+    the means over ranks, weighted by their tasks. The parameters of a model with ``fully_shard`` are whole during the
+    round. The gradients are views of memory that the next round uses again, so they are valid until then.
     """
 
-    def __init__(self, model: nn.Module, group: dist.ProcessGroup | None) -> None:
-        self._model, self._group = model, group
+    def __init__(self, model: nn.Module, ranks: Ranks) -> None:
+        self.model, self._ranks = model, ranks
         self._buckets: Buckets | None = None
         self._forms: list[Form] = []
-        self.layout = 0
-        """A checksum of 24 bits of the shapes, strides and dtypes of what is summed, which all ranks must agree on."""
-        self._find()
+        self.layout = 0  # a checksum of 24 bits of what is summed, on which all ranks must agree
 
-    def _find(self) -> None:
-        """Find the modules of the model, which may have changed; ValueError for what a round cannot respect."""
-        modules = list(self._model.modules())
+    def __enter__(self) -> Self:
+        modules = list(self.model.modules())  # they may have changed since the last round
         for module in modules:
             for what, cure in _not_respected(module):
                 raise ValueError(
                     f"{what} is not respected inside a round, in which backward passes do not communicate, and "
                     f"gradients are summed once, as they are: {cure}"
                 )
-        self._sharded = [module for module in modules if isinstance(module, FSDPModule)]
-        self._parallel = [module for module in modules if isinstance(module, DistributedDataParallel)]
         self._statistics = [
             statistic
             for module in modules
             for name in ("running_mean", "running_var")
             if isinstance(statistic := getattr(module, name, None), Tensor)
         ]
-        self.parameters: list[nn.Parameter] = []
-        """All parameters as they are during the round; some may be frozen."""
-        self._whole: list[nn.Parameter] = []
-        """The parameters that are trained."""
-        self._before: list[tuple[nn.Parameter, Tensor | None]] = []
-        """The same parameters as they are between rounds, and their gradients before this round."""
-        self._known: list[Tensor] = []
-        """The running statistics before this round."""
-        self._kept = False
-        """Whether the model has been given the sums."""
-        self._weights: Unchanged | None = None
-        self._sums: list[Tensor] = []
-        self._stack = ExitStack()
-
-    def __enter__(self) -> Self:
-        self._find()
-        parameters = list(self._model.parameters())
-        trained = _trained(parameters)
-        self._before = [(one, None if one.grad is None else one.grad.clone()) for one in trained]
         self._known = [statistic.clone() for statistic in self._statistics]
+        trained = _trained(self.model)
+        self._before = [(one, None if one.grad is None else one.grad.clone()) for one in trained]
+        """The trained parameters as they are between rounds, and their gradients before this round."""
+        self._sums: list[Tensor] = []
+        self._kept = False  # whether the model has been given the sums
+        self._stack = ExitStack()
         for parameter in trained:
             parameter.grad = None
-        for ddp in self._parallel:
-            self._stack.enter_context(ddp.no_sync())
-            self._stack.callback(setattr, ddp, "require_forward_param_sync", ddp.require_forward_param_sync)
-            ddp.require_forward_param_sync = False  # else its first forward pass broadcasts buffers
-        for module in self._sharded:
-            self._stack.callback(module.set_requires_gradient_sync, True)
-            self._stack.callback(module.set_reshard_after_backward, True)
-            module.set_requires_gradient_sync(False)
-            module.set_reshard_after_forward(False)
-            module.set_reshard_after_backward(False)
-            module.unshard()
-        self._begin(list(self._model.parameters()) if self._sharded else parameters)
-        self._weights = Unchanged(self._model, self.parameters)
-        return self
-
-    def enter_late(self) -> Self:
-        """Begin after tasks were computed; ValueError for a model that must be known before its first task.
-
-        If the context fails, the model has no gradient, since what was there before is not known.
-        """
-        self._begin(list(self._model.parameters()))
-        self._before = [(parameter, None) for parameter in self._whole]
-        hooked = any(has_hooks(parameter) for parameter in self.parameters)
-        if self._sharded or self._parallel or hooked:
-            what = "has hooks on its parameters" if hooked else "communicates in its backward pass"
-            raise ValueError(
-                f"a {type(self._model).__name__} {what}, and must be known before the first task: begin the round with "
-                "allocator.round(model)"
-            )
-        return self
-
-    def _begin(self, parameters: list[nn.Parameter]) -> None:
-        self.parameters, self._whole = parameters, _trained(parameters)
+        for module in modules:
+            if isinstance(module, DistributedDataParallel):
+                self._stack.enter_context(module.no_sync())
+                self._stack.callback(setattr, module, "require_forward_param_sync", module.require_forward_param_sync)
+                module.require_forward_param_sync = False  # else its first forward pass broadcasts buffers
+        self._sharded: list[Any] = [module for module in modules if _is("torch.distributed.fsdp", "FSDPModule", module)]
+        for sharded in self._sharded:
+            self._stack.callback(sharded.set_requires_gradient_sync, True)
+            self._stack.callback(sharded.set_reshard_after_backward, True)
+            sharded.set_requires_gradient_sync(False)
+            sharded.set_reshard_after_forward(False)
+            sharded.set_reshard_after_backward(False)
+            sharded.unshard()
+        self.parameters = list(self.model.parameters())  # all as they are during the round; some may be frozen
+        self._whole = _trained(self.model)
+        self._weights = Unchanged(self.model, self.parameters)
         forms = [Form.of(parameter, _gradient_dtype(parameter)) for parameter in self._whole]
         if forms != self._forms:  # as where layers were frozen
             self._forms, self._buckets = forms, None
             self.layout = zlib.crc32(repr([(*form[:2], form.dtype) for form in forms]).encode()) & 0xFFFFFF
+        return self
 
     def __exit__(self, error: object, *_trace: object) -> None:
         failed = error is not None or not self._kept  # then its own gradients do not count
@@ -128,14 +88,20 @@ class TaskGradients:
             module.reshard()
         for parameter, old in self._before if failed else ():
             parameter.grad = old
-        for statistic, known in zip(self._statistics, self._known, strict=False) if failed else ():
+        for statistic, known in zip(self._statistics, self._known, strict=True) if failed else ():
             statistic.copy_(known)
-        self._before, self._known, self._weights = [], [], None
+        self._before, self._known = [], []
         self._stack.close()
 
-    def fault(self, *, finite: bool) -> tuple[Fault, int] | None:
+    @property
+    def device(self) -> torch.device:
+        """Where the model computes: the first CUDA device of its parameters, else the device of the first."""
+        devices = [parameter.device for parameter in self.parameters]
+        return next((device for device in devices if device.type == "cuda"), (*devices, self._ranks.device)[0])
+
+    def fault(self, *, finite: bool) -> tuple[Fault, int]:
         """What is wrong on this rank, and in which parameter; ``finite`` says whether gradients must be finite."""
-        if self._weights is not None and (place := self._weights.changed()) is not None:
+        if (place := self._weights.changed()) is not None:
             return Fault.CHANGED, place
         gradients = {place: one.grad for place, one in enumerate(self.parameters) if one.grad is not None}
         for place, gradient in gradients.items():
@@ -145,24 +111,25 @@ class TaskGradients:
             for place, gradient in gradients.items():
                 if not gradient.isfinite().all():
                     return Fault.GRADIENT, place
-        return None
+        return Fault.NONE, 0
 
     @torch.no_grad()
     def sum(self, weight: float, message: Tensor) -> Tensor:
-        """Sum the gradient over the ranks; ``weight`` is this rank's part of the tasks.
+        """Sum the gradient over the ranks, and return the sum of their messages, which travel with it.
 
-        The numbers of the ``message`` travel with the gradient, in the same collective if it is float32 or float64, and
-        in another one, as float32, otherwise. Their sum is returned.
+        - ``weight``: this rank's part of the tasks.
+        - ``message``: numbers that are in the same collective if the gradient is float32 or float64, and as float32 in
+          another one otherwise.
         """
         dense = [one.grad if one.grad is not None and one.grad.layout is torch.strided else None for one in self._whole]
         present = torch.tensor([gradient is not None for gradient in dense], dtype=torch.float32)
-        home = self._forms[0].device if self._forms else present.device
+        home = self._forms[0].device if self._forms else self._ranks.device
         kind = torch.float64 if self._forms and self._forms[0].dtype == torch.float64 else torch.float32
         others = [statistic * weight for statistic in self._statistics]
         others += [one.to(home, kind) for one in (present, message)]
         forms = self._forms + [Form.of(one) for one in others]
         if self._buckets is None or self._buckets.forms != forms:
-            self._buckets = Buckets(forms, self._group)
+            self._buckets = Buckets(forms, self._ranks.group)
         *self._sums, summed = self._buckets.sum([*dense, *others])
         return summed
 
@@ -181,26 +148,8 @@ class TaskGradients:
         self._kept = True
 
 
-def check_apart(models: Collection[nn.Module]) -> None:
-    """ValueError if two models share a parameter, whose gradient would be summed twice."""
-    owners: dict[nn.Parameter, nn.Module] = {}
-    for model in models if len(models) > 1 else ():
-        for name, parameter in model.named_parameters():
-            if owners.setdefault(parameter, model) is not model:
-                raise ValueError(
-                    f"the parameter {name} belongs to two of the models: give round(...) and reduce(...) one module "
-                    "that holds both, such as torch.nn.ModuleList([...])"
-                )
-
-
-def device_of(models: Iterable[TaskGradients]) -> torch.device | None:
-    """The device on which models compute: the first CUDA device of their parameters, else that of the first."""
-    devices = [parameter.device for known in models for parameter in known.parameters]
-    return next((device for device in devices if device.type == "cuda"), devices[0] if devices else None)
-
-
-def _trained(parameters: list[nn.Parameter]) -> list[nn.Parameter]:
-    return [parameter for parameter in parameters if parameter.requires_grad]
+def _trained(model: nn.Module) -> list[nn.Parameter]:
+    return [parameter for parameter in model.parameters() if parameter.requires_grad]
 
 
 def _gradient_dtype(parameter: Tensor) -> torch.dtype:
@@ -209,24 +158,31 @@ def _gradient_dtype(parameter: Tensor) -> torch.dtype:
 
 def _set(parameter: Tensor, gradient: Tensor | None, before: Tensor | None) -> None:
     if gradient is not None:
-        if isinstance(parameter, DTensor):
-            mesh, placements = parameter.device_mesh, parameter.placements
-            gradient = distribute_tensor(gradient, mesh, placements, src_data_rank=None)
+        if _is("torch.distributed.tensor", "DTensor", parameter):
+            from torch.distributed.tensor import distribute_tensor  # noqa: PLC0415 - see _is
+
+            whole: Any = parameter
+            gradient = distribute_tensor(gradient, whole.device_mesh, whole.placements, src_data_rank=None)
         gradient = gradient.to(_gradient_dtype(parameter))
     parameter.grad = gradient if before is None else before if gradient is None else before + gradient
 
 
-def _not_respected(module: nn.Module) -> Iterator[tuple[str, str]]:
+def _is(package: str, name: str, thing: object) -> bool:
+    """Whether a thing is of a class of a package that takes a second to import; what made the thing has imported it."""
+    return package in sys.modules and isinstance(thing, getattr(sys.modules[package], name))
+
+
+def _not_respected(module: Any) -> Iterator[tuple[str, str]]:
     """What a round would ignore of the way in which a module communicates, and what to do about it."""
     if isinstance(module, DistributedDataParallel):
         if module.static_graph:
             yield "DistributedDataParallel(static_graph=True)", "leave static_graph out"
         if getattr(module, "_comm_hooks", None):
             yield "a communication hook of DistributedDataParallel", "register none"
-    elif isinstance(module, FullyShardedDataParallel):
+    elif _is("torch.distributed.fsdp", "FullyShardedDataParallel", module):
         yield "FullyShardedDataParallel", "use fully_shard, or the plain module"
-    elif isinstance(module, FSDPModule):
-        state: Any = module._get_fsdp_state()
+    elif _is("torch.distributed.fsdp", "FSDPModule", module):
+        state = module._get_fsdp_state()
         policy, dtypes = state._mp_policy, {parameter.dtype for parameter in module.parameters()}
         if policy.reduce_dtype is not None and {policy.reduce_dtype} != ({policy.param_dtype} - {None} or dtypes):
             yield f"MixedPrecisionPolicy(reduce_dtype={policy.reduce_dtype}) of fully_shard", "leave reduce_dtype out"

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import os
 import socket
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
-from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -81,7 +80,7 @@ _FAULTS: Mapping[Fault, tuple[type[Exception], str]] = {
     Fault.CHANGED: (
         RuntimeError,
         "{parameter} was changed inside the round on {worker}, as by an optimizer stepped in a backward hook or by "
-        "Embedding(max_norm=...), before its gradient was that of all tasks: change it after share.reduce(...)",
+        "Embedding(max_norm=...), before its gradient was that of all tasks: change it after share.reduce()",
     ),
     Fault.SPARSE: (
         ValueError,
@@ -94,12 +93,8 @@ _FAULTS: Mapping[Fault, tuple[type[Exception], str]] = {
 class Ranks:
     """The ranks of a process group, each with the name of its worker.
 
-    - ``group``: the process group; None is the default one.
-    - ``name``: this rank's worker. By default the host's name and the local rank that torchrun gives.
-    - ``agreed``: what must be the same on all ranks, by name.
-
-    Raises RuntimeError if there is no process group yet.
-    Raises ValueError on every rank, if two have the same name or differ in what must be the same.
+    ``group`` and ``name`` are as for ``TorchAllocator``; ``agreed`` must be the same on all ranks. RuntimeError if
+    there is no process group; ValueError on every rank if two have the same name, or differ in what is ``agreed``.
     """
 
     def __init__(self, group: dist.ProcessGroup | None, name: str | None, agreed: Mapping[str, Any]) -> None:
@@ -114,13 +109,12 @@ class Ranks:
         self.group = group
         self.rank, self.size = dist.get_rank(group), dist.get_world_size(group)
         on_cpu = "cpu:" in dist.get_backend_config(group)  # such as "cpu:gloo,cuda:nccl"
+        # The backend takes tensors of the current CUDA device with NCCL alone, else of the CPU.
         self.device = torch.device("cpu") if on_cpu else torch.device("cuda", torch.cuda.current_device())
-        """Where the backend takes tensors: the current CUDA device with NCCL alone, else the CPU."""
         own = f"{socket.gethostname()}/{os.environ.get('LOCAL_RANK', self.rank)}" if name is None else name
         gathered: list[Any] = [None] * self.size
         dist.all_gather_object(gathered, (own, json.dumps(dict(agreed), default=str)), group)
         self.names: tuple[str, ...] = tuple(name for name, _ in gathered)
-        """The worker of each rank."""
         _check_alike(self.names, [json.loads(text) for _, text in gathered])
 
     @property
@@ -128,17 +122,10 @@ class Ranks:
         """The worker of this rank."""
         return self.names[self.rank]
 
-    def sum(self, values: torch.Tensor) -> torch.Tensor:
-        """The sum over all ranks."""
-        values = values.to(self.device, copy=True)
-        dist.all_reduce(values, group=self.group)
-        return values
-
     def packed(self, seconds: list[float], part: Part, shares: Ints) -> torch.Tensor:
         """The times and the part of this rank, in a tensor of B + 8 n float64 that is 0 at the places of other ranks.
 
-        ``shares``, (n,), are the tasks of each rank; ``seconds`` has as many times as this rank's share. A float32 can
-        hold all numbers.
+        A float32 can hold all numbers. ``shares``, (n,), are the tasks of each rank.
         """
         ends = np.cumsum(shares)
         budget = int(ends[-1])
@@ -155,19 +142,15 @@ class Ranks:
         table = values[budget:].reshape(len(Part._fields), self.size)
         return np.split(values[:budget], ends[:-1]), Part(*table)
 
-    def check(self, number: int, parts: Part, parameters: Iterable[str]) -> None:
-        """Raise the same error on every rank where they do not agree, or where a rank's tasks have a fault.
-
-        ``number`` is that of the round, and ``parameters`` are the names of those of the models.
-        """
+    def check(self, number: int, parts: Part, parameters: Sequence[str]) -> None:
+        """Raise the same error on every rank where they do not agree on round ``number``, or a rank has a fault."""
         first, *others = _AGREED
         self._check_agreed(number, parts, [first])
         for worker, code in zip(self.names, parts.fault.astype(int).tolist(), strict=True):
             place, fault = divmod(code, len(Fault))
             if fault:
                 error, sentence = _FAULTS[Fault(fault)]
-                name = next(islice(parameters, place, None), None)
-                parameter = "a new parameter" if name is None else f"the parameter {name}"
+                parameter = f"the parameter {parameters[place]}" if place < len(parameters) else "a new parameter"
                 reason = sentence.format(worker=worker, parameter=parameter)
                 raise error(f"round {number}: {reason}. The step is not taken")
         self._check_agreed(number, parts, others)

@@ -1,23 +1,54 @@
-"""The part of a round that one rank computes."""
+"""The part of a round that one rank computes, and its times on a processor or a CUDA device."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import contextmanager
+from time import perf_counter
 from typing import Any
 
-from torch import Tensor, nn
+import torch
+from torch import Tensor
 from torch.amp import GradScaler
 
-from ata_gym.cluster.torchrun.stopwatch import Mark, Stopwatch
+from ata_gym.cluster.torchrun.task_sampler import batches
 from ata_gym.utils.validation import whole_number
+
+Mark = float | torch.cuda.Event
+
+
+class Stopwatch:
+    """Marks on a monotonic clock; on CUDA, events in the current stream, which count the time of the device alone.
+
+    The host runs ahead of a CUDA device. A mark does not wait for the device; reading it does.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+
+    def mark(self) -> Mark:
+        """The present moment in the order of the device's work."""
+        if self._device.type != "cuda":
+            return perf_counter()
+        event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        event.record(torch.cuda.current_stream(self._device))
+        return event
+
+    def seconds(self, start: Mark | None, end: Mark | None) -> float:
+        """Seconds from one mark to a later one, which is waited for."""
+        if isinstance(start, torch.cuda.Event):
+            assert isinstance(end, torch.cuda.Event)
+            end.synchronize()
+            return float(start.elapsed_time(end)) / 1000.0
+        assert isinstance(start, float)
+        assert isinstance(end, float)
+        return end - start
 
 
 class Share:
-    """The part of one rank in a round, as ``TorchAllocator.round`` gives it: its tasks, and the way to compute them.
+    """The part of one rank in a round, as ``TorchAllocator.round`` gives it, and the way to compute it.
 
-    - ``tasks``: how many tasks of the round are this rank's; maybe 0.
-    - ``first``: the number of the first of them among the B of the round; those of a rank are neighbours.
+    It has ``tasks`` of the round, maybe 0, from number ``first`` of the B on.
     """
 
     def __init__(
@@ -26,31 +57,21 @@ class Share:
         first: int,
         budget: int,
         watch: Stopwatch,
-        batches: Callable[[Any], Iterator[tuple[Any, int]]],
-        reduce: Callable[[Sequence[nn.Module]], None],
+        left_off: MutableMapping[Any, Iterator[Any]],
+        reduce: Callable[[], None],
     ) -> None:
         self.tasks, self.first = tasks, first
-        self._budget, self._watch, self._batches, self._reduce = budget, watch, batches, reduce
-        self._timed: list[tuple[int, Mark, Mark]] = []
-        """For each batch: its tasks, and when it began and ended."""
-        self._now = 0
-        """Tasks of the batch that is being computed."""
-        self._losses: list[Tensor] = []
-        """The part of the mean loss that each backward pass had."""
-        self._passes = 0
-        """Backward passes that began."""
-        self._torn = False
-        """Whether a batch was left after its backward pass, so that the gradient has a part too many."""
-        self.scaled = False
-        """Whether a ``GradScaler`` scaled a loss, so that it is the scaler that deals with infinite gradients."""
-        self.orders: list[int] = []
-        """The checksum of each ``TaskSampler`` that was asked for its batches in this round."""
+        self._budget, self._watch, self._left_off, self._reduce = budget, watch, left_off, reduce
+        self._timed: list[tuple[int, Mark, Mark]] = []  # for each batch: its tasks, and when it began and ended
+        self._now = 0  # tasks of the batch that is being computed
+        self._losses: list[Tensor] = []  # the part of the mean loss that each backward pass had
+        self._passes = 0  # backward passes that began
+        self._torn = False  # whether a batch was left after its backward pass: the gradient has a part too many
+        self.scaled = False  # whether a ``GradScaler`` scaled a loss, and so deals with infinite gradients
+        self.orders: list[int] = []  # the checksum of each ``TaskSampler`` that was asked for batches in this round
         self.began = watch.mark()
-        """When the round began."""
-        self.computed: Mark | None = None
-        """When this rank began to reduce."""
+        self.computed: Mark | None = None  # when this rank began to reduce
         self.reduced: Mark | None = None
-        """When the gradient was reduced."""
 
     @property
     def done(self) -> int:
@@ -60,16 +81,15 @@ class Share:
     def take(self, loader: Any) -> Iterator[Any]:
         """Yield the batches of this share; each is timed until the next one is asked for.
 
-        A loader with a ``TaskSampler`` gives this rank's samples of the round. Each batch of any other loader is a
-        task; the loader goes on from round to round, and starts over at its end. Samplers that have a ``TaskSampler``
-        as their ``batch_sampler``, as in a loader that accelerate has prepared, are taken out of the loader, since the
-        allocation decides which rank computes what. ValueError for a loader that holds a ``TaskSampler`` in another
-        way, and for one without batches.
+        A loader with a ``TaskSampler`` gives this rank's samples of the round; samplers around it, as in a loader that
+        accelerate has prepared, are taken out, since the allocation decides which rank computes what. Each batch of any
+        other loader is a task; the loader goes on from round to round, and starts over at its end. ValueError for a
+        loader that holds a ``TaskSampler`` in another way, and for one without batches.
         """
-        batches = self._batches(loader)
+        found = batches(loader, self, self._left_off)
         while self.done < self.tasks:
             start = self._watch.mark()
-            batch, tasks = next(batches)
+            batch, tasks = next(found)
             with self._timing(tasks, start):
                 yield batch
 
@@ -111,16 +131,15 @@ class Share:
         (weighted if scaler is None else scaler.scale(weighted)).backward(**arguments)  # type: ignore[no-untyped-call]
         self._losses.append(weighted.detach())
 
-    def reduce(self, *models: nn.Module) -> None:
-        """Make the gradient of each model the mean over the B tasks of the round, on every rank.
+    def reduce(self) -> None:
+        """Make the gradient of the model of the round the mean over its B tasks, on every rank.
 
-        Every rank calls it once with the same models, also a rank without tasks. RuntimeError if tasks are left, or
-        none of them had its ``backward``. Where a loss or gradient of one rank is not finite, every rank raises the
-        same FloatingPointError, which names the worker; the same holds for other faults of one rank's part. No gradient
-        has changed then.
+        Every rank calls it once, also a rank without tasks. RuntimeError if tasks are left, or none of them had its
+        ``backward``. Where the part of one rank has a fault, such as a loss or gradient that is
+        not finite, every rank raises the same error, which names the worker, and no gradient has changed.
         """
         if self.reduced is not None:
-            raise RuntimeError("a round is reduced once: give all models to one reduce(...)")
+            raise RuntimeError("a round is reduced once")
         if self.done < self.tasks:
             raise RuntimeError(
                 f"{self.done} of the {self.tasks} tasks of this share are computed: loop over share.take(loader) to "
@@ -134,7 +153,7 @@ class Share:
         if self.tasks and not self._losses:
             raise RuntimeError("no task had a backward pass: call share.backward(loss) in place of loss.backward()")
         self.computed = self._watch.mark()
-        self._reduce(models)
+        self._reduce()
         self.reduced = self._watch.mark()
 
     def seconds(self) -> list[float]:
@@ -147,6 +166,4 @@ class Share:
 
     def between(self, start: Mark | None, end: Mark | None) -> float:
         """Seconds between two marks."""
-        assert start is not None
-        assert end is not None
         return self._watch.seconds(start, end)

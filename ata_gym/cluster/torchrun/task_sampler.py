@@ -9,7 +9,6 @@ from typing import Any, Protocol
 import numpy as np
 from torch.utils.data import DataLoader, IterableDataset, Sampler
 
-from ata_gym.cluster.torchrun.share import Share
 from ata_gym.simulation.keys import derive_keys, stream_keys, uniforms
 from ata_gym.typing import Ints
 from ata_gym.utils.validation import flag, whole_number
@@ -18,20 +17,17 @@ _ORDER = 3  # the stream of keys for the orders of epochs
 _END = object()
 
 
-class Allocated(Protocol):
+class _Allocated(Protocol):
     """What a ``TaskSampler`` asks of a ``TorchAllocator``."""
 
     @property
-    def budget(self) -> int:
-        """Tasks B of a round."""
+    def budget(self) -> int: ...
 
     @property
-    def rounds(self) -> int:
-        """Rounds that have ended."""
+    def rounds(self) -> int: ...
 
     @property
-    def share(self) -> Share:
-        """The part of this rank in the round that is open."""
+    def share(self) -> Any: ...
 
 
 class TaskSampler(Sampler[list[int]]):
@@ -40,31 +36,28 @@ class TaskSampler(Sampler[list[int]]):
     All ranks follow one order of samples. Task t of the whole training, t = k B + b for task b of round k, has
     ``samples`` samples of it, from place t ``samples`` on, and the allocation says which rank computes it. So the
     gradient is that of one process with the same B, whatever the allocation and the number of ranks. The order is one
-    epoch after the other, each with every sample once. A round in which an epoch ends goes on in the next one, without
-    the samples that it had already, as long as two rounds fit into an epoch.
-
-    It has no state; the rounds of the allocator are part of ``TorchAllocator.state_dict``.
+    epoch after the other, each with every sample once; a round in which an epoch ends goes on in the next one, without
+    the samples that it had already, as long as two rounds fit into an epoch. The sampler has no state of its own.
 
     Parameters
     ----------
     allocator
-        The sampler follows its rounds. Each ``iter`` of the loader belongs to the round that is open, and begins after
-        the tasks that are done. With worker processes, let the loader keep them (``persistent_workers=True``).
+        Its rounds are followed: each ``iter`` of the loader belongs to the one that is open, and begins after the tasks
+        that are done. With worker processes, let the loader keep them (``persistent_workers=True``).
     dataset
         The dataset that the loader reads, which finds samples by number, or its number of samples.
     samples
         Samples of a task.
     together
-        Tasks that are computed in one pass, so that a batch has up to ``together * samples`` samples. Only their sum of
-        times is known then, and each task counts as an equal part.
+        Tasks that are computed in one pass, a batch of up to ``together * samples`` samples. Only their sum of times is
+        known then, and each task counts as an equal part.
     shuffle, seed
         Whether each epoch has an order of its own, and the seed of these.
 
     Raises
     ------
     ValueError
-        For a number that is no whole number of at least 1, a dataset without samples, or one whose samples have no
-        numbers, such as an ``IterableDataset``.
+        For a number below 1, or a dataset whose samples have no numbers, such as an ``IterableDataset``.
 
     Examples
     --------
@@ -77,7 +70,7 @@ class TaskSampler(Sampler[list[int]]):
 
     def __init__(
         self,
-        allocator: Allocated,
+        allocator: _Allocated,
         dataset: Sized | int,
         *,
         samples: int = 1,
@@ -92,10 +85,8 @@ class TaskSampler(Sampler[list[int]]):
         self._of_round = allocator.budget * self._samples
         self._orders: dict[int, Ints] = {}
         followed = f"{self._size} {self._samples} {shuffle} {seed}"
-        self.checksum = zlib.crc32(followed.encode()) & 0xFFFFFF or 1
-        """A checksum of what the order of samples follows from, of 24 bits; never 0."""
-        self.given = 0
-        """Batches that it has given since the last ``iter``."""
+        self.checksum = zlib.crc32(followed.encode()) & 0xFFFFFF or 1  # of what the order follows from; never 0
+        self.given = 0  # batches since the last ``iter``
 
     def __iter__(self) -> Iterator[list[int]]:
         """The samples of this rank's batches in the round that is open, after those of the tasks that are done."""
@@ -109,11 +100,6 @@ class TaskSampler(Sampler[list[int]]):
             self.given += 1
             yield own[begin : begin + step]
 
-    @property
-    def epoch(self) -> int:
-        """Epochs that have ended after the rounds so far."""
-        return self._allocator.rounds * self._of_round // self._size
-
     def samples_from(self, start: int, number: int) -> list[int]:
         """``number`` samples of the order of the whole training, from place ``start`` on."""
         places = np.arange(start, start + number)
@@ -122,7 +108,6 @@ class TaskSampler(Sampler[list[int]]):
         return [sample for part in parts for sample in part.tolist()]
 
     def _order(self, epoch: int) -> Ints:
-        """The order of an epoch."""
         if epoch not in self._orders:
             order = self._shuffled(epoch)
             had = epoch * self._size % self._of_round  # samples of the epoch before, in the round where this one begins
@@ -141,11 +126,10 @@ class TaskSampler(Sampler[list[int]]):
         return np.argsort(numbers, kind="stable")
 
 
-def batches(loader: Any, share: Share, left_off: MutableMapping[Any, Iterator[Any]]) -> Iterator[tuple[Any, int]]:
-    """Yield the batches of a loader, and the number of tasks of each.
+def batches(loader: Any, share: Any, left_off: MutableMapping[Any, Iterator[Any]]) -> Iterator[tuple[Any, int]]:
+    """Yield the batches of a loader, and the number of tasks of each; ValueError as of ``Share.take``.
 
-    ``left_off`` holds the iterators of loaders without a ``TaskSampler``, which go on in the next round. ValueError for
-    a loader without batches, and for one whose batches are not exactly those of the ``TaskSampler`` that it holds.
+    ``left_off`` holds the iterators of loaders without a ``TaskSampler``, which go on in the next round.
     """
     sampler = _sampler_of(loader)
     if sampler is None:
@@ -180,7 +164,7 @@ def _sampler_of(loader: Any) -> TaskSampler | None:
     return sampler if isinstance(sampler, TaskSampler) else None
 
 
-def _endless(loader: Any, share: Share, left_off: MutableMapping[Any, Iterator[Any]]) -> Iterator[Any]:
+def _endless(loader: Any, share: Any, left_off: MutableMapping[Any, Iterator[Any]]) -> Iterator[Any]:
     """Yield the batches of a loader without a ``TaskSampler``, from where the last round stopped, again and again."""
     asked, new = len(share.orders), False
     while True:

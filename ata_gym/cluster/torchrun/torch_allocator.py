@@ -4,26 +4,22 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from math import isfinite
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
-import torch
 import torch.distributed as dist
 from torch import nn
 
 from ata_gym import __version__
 from ata_gym.cluster.round_record import RoundRecord
-from ata_gym.cluster.torchrun.gradients import TaskGradients, check_apart, device_of
+from ata_gym.cluster.torchrun.gradients import TaskGradients
 from ata_gym.cluster.torchrun.ranks import Fault, Part, Ranks
-from ata_gym.cluster.torchrun.share import Share
-from ata_gym.cluster.torchrun.stopwatch import Stopwatch
-from ata_gym.cluster.torchrun.task_sampler import batches
+from ata_gym.cluster.torchrun.share import Share, Stopwatch
 from ata_gym.cluster.torchrun.weights import fingerprint
-from ata_gym.training.models.device import find_device
 from ata_gym.typing import Floats, Ints, Worker
 from ata_gym.utils.validation import flag, whole_number
 from ata_policies import Allocator
@@ -35,11 +31,9 @@ class TorchAllocator:
     """Shares the B tasks of each training step out to the ranks of a process group, and learns their speeds.
 
     Training stays synchronous, data parallel and exact: after each round every rank has the mean gradient of B tasks,
-    as one process would. There is no coordinator. Every rank runs the same policy on the same times, which travel with
-    the gradient, so all know each allocation. A checksum of the allocation is compared in each round, and one of the
-    whole state of the policy in some rounds.
-
-    The user's script starts the process group, under torchrun or otherwise, and makes the allocator on every rank.
+    as one process would. There is no coordinator: every rank runs the same policy on the same times, which travel with
+    the gradient, and checksums of the allocations are compared. The user's script starts the process group, under
+    torchrun or otherwise, and makes the allocator on every rank.
 
     Parameters
     ----------
@@ -52,12 +46,8 @@ class TorchAllocator:
     name
         The name of this rank's worker, the same after a restart, since what is known of a worker is kept by its name.
         By default the host's name and the local rank.
-    device
-        The device on which the tasks are timed; by default that of the models of the round. Until these are known it is
-        the current CUDA device with NCCL, else the CPU.
     warm_up
-        Rounds after the start, or a restart, whose times do not count: in the first one libraries are loaded and
-        kernels compiled.
+        Rounds after a start or restart, in which libraries are loaded and kernels compiled: their times do not count.
     check_every
         Rounds between two checks that the policies' states, and the models' weights, are the same on all ranks.
     allow_nonfinite
@@ -77,16 +67,13 @@ class TorchAllocator:
     -----
     A round costs an all-reduce of the gradient after the last backward pass, with B + 8 n numbers of 4 bytes more for
     n ranks; where the gradient is not float32, these travel in a collective of their own. During a round each rank has
-    the running statistics of batch norm of its own samples, and after it their means. A ``DistributedDataParallel`` or
-    ``fully_shard`` model must be known when its first round begins: ``allocator.round(model)``. No rank takes a step
-    that a fault of another rank would spoil: faults travel with the gradient, and ``share.reduce`` raises the same
-    error on every rank, which names the worker.
+    the running statistics of batch norm of its own samples, and after it their means.
 
     Examples
     --------
     A process group of one rank, which computes all tasks itself; under torchrun nothing else is different.
 
-    >>> import tempfile, torch.distributed as dist
+    >>> import tempfile, torch, torch.distributed as dist
     >>> from ata_gym.cluster import TaskSampler
     >>> from torch.utils.data import DataLoader, TensorDataset
     >>> folder = tempfile.TemporaryDirectory()
@@ -94,10 +81,10 @@ class TorchAllocator:
     >>> allocator = TorchAllocator(budget=4, name="gpu0")
     >>> data, model = TensorDataset(torch.ones(10, 2), torch.arange(10.0)), nn.Linear(2, 1)
     >>> loader = DataLoader(data, batch_sampler=TaskSampler(allocator, data))
-    >>> with allocator.round() as share:
+    >>> with allocator.round(model) as share:
     ...     for x, y in share.take(loader):
     ...         share.backward((model(x)[:, 0] - y).square().mean())
-    ...     share.reduce(model)
+    ...     share.reduce()
     >>> allocator.last.tasks, allocator.last.loss is not None, model.weight.grad is not None
     ({'gpu0': 4}, True, True)
     >>> dist.destroy_process_group()
@@ -116,7 +103,6 @@ class TorchAllocator:
         *,
         group: dist.ProcessGroup | None = None,
         name: str | None = None,
-        device: str | torch.device | None = None,
         warm_up: int = 1,
         check_every: int = 100,
         allow_nonfinite: bool = False,
@@ -133,7 +119,6 @@ class TorchAllocator:
             "allow_nonfinite": allow_nonfinite, "seed": seed, "horizon": horizon, **hyperparameters,
             "the version of ata_gym": __version__,
         }  # fmt: skip
-        self._device = None if device is None else find_device(device)
         self._ranks = Ranks(group, name, agreed)
         self._allocator = Allocator(
             self._ranks.names, budget, policy, price=price, seed=seed, horizon=horizon, **hyperparameters
@@ -141,7 +126,7 @@ class TorchAllocator:
         self.rounds = self._since_start = 0
         self._leaves = False
         self._share: Share | None = None
-        self._models: dict[nn.Module, TaskGradients] = {}
+        self._gradients: TaskGradients | None = None  # of the last model
         self._left_off: WeakKeyDictionary[Any, Iterator[Any]] = WeakKeyDictionary()
 
     @property
@@ -158,18 +143,17 @@ class TorchAllocator:
     def share(self) -> Share:
         """The part of this rank in the round that is open; RuntimeError if there is none."""
         if self._share is None:
-            raise RuntimeError("no round is open: take the tasks inside `with allocator.round() as share:`")
+            raise RuntimeError("no round is open: take the tasks inside `with allocator.round(model) as share:`")
         return self._share
 
     @contextmanager
-    def round(self, *models: nn.Module) -> Iterator[Share]:
+    def round(self, model: nn.Module) -> Iterator[Share]:
         """Run one round: the block gets the share of this rank, and at its end all ranks learn from the round.
 
-        ``models`` are those that ``share.reduce`` will be given; by default those of the last round. They must be given
-        here before they compute anything if they communicate in their backward passes, or if gradients of earlier
-        rounds are to be kept and added to. After an error inside the block the round does not count: nothing is
-        learned, the models that it knew have the gradients and running statistics of before, and the next call begins
-        the round again.
+        Several models are one ``torch.nn.ModuleList``. Gradients of earlier rounds are kept and added to. After an
+        error inside the block the round does not count: nothing is learned, the model has the gradients and running
+        statistics of before, and the next call begins the round again. ValueError for a model that communicates in a
+        way that a round does not respect.
         """
         if self._share is not None:
             raise RuntimeError("a round is open: end it before the next one begins")
@@ -177,39 +161,20 @@ class TorchAllocator:
         expected = self._allocator.expected_times()
         shares = np.array([tasks.get(name, 0) for name in self._ranks.names])
         own, first = int(shares[self._ranks.rank]), int(shares[: self._ranks.rank].sum())
-        with ExitStack() as stack:
-            begun = {model: self._known(model) for model in models} or self._models
-            check_apart(begun)
-            gradients = {model: stack.enter_context(known) for model, known in begun.items()}
-            device = self._device or device_of(gradients.values()) or self._ranks.device
-            learned: list[tuple[list[Floats], Part]] = []
+        if self._gradients is None or self._gradients.model is not model:
+            self._gradients = TaskGradients(model, self._ranks)
+        learned: list[tuple[list[Floats], Part]] = []
+        with self._gradients as gradients:
 
-            def reduce(reduced: Sequence[nn.Module]) -> None:
-                if left_out := [type(model).__name__ for model in models if model not in reduced]:
-                    raise ValueError(f"a {left_out[0]} was given to round(...), and must be given to reduce(...) too")
-                late = {model: self._known(model) for model in reduced if model not in gradients}
-                for model, known in late.items():
-                    stack.push(known)
-                    gradients[model] = known.enter_late()
-                check_apart(reduced)
-                computes, counts = device_of(late.values()), self._since_start >= self._warm_up
-                if counts and self._device is None and computes not in {None, device}:
-                    raise ValueError(
-                        f"the tasks were timed on {device}, and the model computes on {computes}: begin the round with "
-                        "allocator.round(model)"
-                    )
-                learned.append(self._reduce(share, shares, {model: gradients[model] for model in reduced}))
+            def reduce() -> None:
+                learned.append(self._reduce(share, shares, gradients))
 
-            def batches_of(loader: Any) -> Iterator[tuple[Any, int]]:
-                return batches(loader, share, self._left_off)
-
-            share = self._share = Share(own, first, self.budget, Stopwatch(device), batches_of, reduce)
+            share = self._share = Share(own, first, self.budget, Stopwatch(gradients.device), self._left_off, reduce)
             try:
                 yield share
                 if not learned:
-                    raise RuntimeError("call share.reduce(model) inside the round, on every rank")
+                    raise RuntimeError("call share.reduce() inside the round, on every rank")
                 self._learn(share, *learned[0], shares, expected)
-                self._models = gradients
             finally:
                 self._share = None
 
@@ -222,9 +187,9 @@ class TorchAllocator:
         self._leaves = False
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the number of rounds and what is known of the workers, as numbers and text, the same on every rank.
+        """The rounds and what is known of the workers, as numbers and text, the same on every rank.
 
-        Keep it in the checkpoint that holds the model. RuntimeError inside a round.
+        It belongs in the checkpoint that holds the model. RuntimeError inside a round.
         """
         if self._share is not None:
             raise RuntimeError("a round is open: save the state between rounds")
@@ -246,49 +211,37 @@ class TorchAllocator:
         self.rounds, self._since_start, self._leaves, self.last = rounds, 0, False, None
         self._let_in(set(self._ranks.names))
 
-    def _known(self, model: nn.Module) -> TaskGradients:
-        """The gradients of a model; the object of the last round if the model was in it."""
-        return self._models.get(model) or TaskGradients(model, self._ranks.group)
-
-    def _reduce(
-        self, share: Share, shares: Ints, gradients: Mapping[nn.Module, TaskGradients]
-    ) -> tuple[list[Floats], Part]:
+    def _reduce(self, share: Share, shares: Ints, gradients: TaskGradients) -> tuple[list[Floats], Part]:
         """Make the gradients those of all tasks; return the task times of each rank, and the parts of all ranks.
 
         Nothing has changed where a rank has a fault, or where the ranks do not agree.
         """
-        own = int(shares[self._ranks.rank]) / self.budget
-        packed = self._ranks.packed(share.seconds(), self._part(share, shares, gradients.values()), shares)
-        messages = [packed, *[packed[:0]] * (len(gradients) - 1)]  # it travels with the first model
-        sums = [known.sum(own, message) for known, message in zip(gradients.values(), messages, strict=False)]
-        seconds, parts = self._ranks.unpacked(sums[0] if sums else self._ranks.sum(packed), shares)
-        self._ranks.check(self.rounds + 1, parts, (name for model in gradients for name, _ in model.named_parameters()))
-        for known in gradients.values():
-            known.keep()
+        packed = self._ranks.packed(share.seconds(), self._part(share, shares, gradients), shares)
+        seconds, parts = self._ranks.unpacked(gradients.sum(share.tasks / self.budget, packed), shares)
+        self._ranks.check(self.rounds + 1, parts, [name for name, _ in gradients.model.named_parameters()])
+        gradients.keep()
         return seconds, parts
 
-    def _part(self, share: Share, shares: Ints, gradients: Collection[TaskGradients]) -> Part:
+    def _part(self, share: Share, shares: Ints, gradients: TaskGradients) -> Part:
         """What this rank sends about its part of a round."""
-        whole = self._since_start == 0 or self.rounds % self._check_every == 0
-        elapsed, loss = share.between(share.began, share.computed), share.loss()
-        layout = zlib.crc32(str([known.layout for known in gradients]).encode()) & 0xFFFFFF
-        weights = sum(fingerprint(known.parameters) for known in gradients) if whole else 0.0
-        checksum = self._checksum(shares, whole)
-        samples = share.orders[-1] if share.orders else 0
-        fault = self._fault(share, loss, gradients)
-        return Part(elapsed, loss, float(self._leaves), checksum, layout, samples, weights, fault)
+        whole, loss = self._since_start == 0 or self.rounds % self._check_every == 0, share.loss()
+        return Part(
+            elapsed=share.between(share.began, share.computed),
+            loss=loss,
+            leaves=float(self._leaves),
+            checksum=self._checksum(shares, whole),
+            layout=gradients.layout,
+            samples=share.orders[-1] if share.orders else 0,
+            weights=fingerprint(gradients.parameters) if whole else 0.0,
+            fault=self._fault(share, loss, gradients),
+        )
 
-    def _fault(self, share: Share, loss: float, gradients: Iterable[TaskGradients]) -> int:
+    def _fault(self, share: Share, loss: float, gradients: TaskGradients) -> int:
         """What is wrong with the tasks of this rank, and in which parameter, as one number."""
         if not (self._allow_nonfinite or isfinite(loss)):
             return int(Fault.LOSS)
-        finite, before = not (self._allow_nonfinite or share.scaled), 0
-        for known in gradients:
-            if (found := known.fault(finite=finite)) is not None:
-                fault, place = found
-                return fault + len(Fault) * (before + place)
-            before += len(known.parameters)
-        return 0
+        fault, place = gradients.fault(finite=not (self._allow_nonfinite or share.scaled))
+        return fault + len(Fault) * place
 
     def _learn(
         self, share: Share, seconds: list[Floats], parts: Part, shares: Ints, expected: Mapping[Worker, float]

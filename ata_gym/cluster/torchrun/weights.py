@@ -15,8 +15,8 @@ _SAMPLE = 8  # how many elements along each dimension of a parameter are compare
 class Unchanged:
     """The parameters of a model as they are now, to find out later which of them has changed.
 
-    The version of a tensor shows operations in place. Hooks of a parameter may replace its ``.data``, which the version
-    does not show; so some elements of a parameter with hooks are compared, too.
+    The version of a tensor shows operations in place, but not that a hook replaced ``.data``; so some elements of
+    parameters with hooks are compared, too.
     """
 
     def __init__(self, model: nn.Module, parameters: Iterable[nn.Parameter]) -> None:

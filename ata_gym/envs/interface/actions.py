@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,59 +18,30 @@ from ata_gym.typing import Bits, Ints, Mask
 Actions = NDArray[Any]
 
 
-class ActionForm(ABC):
-    """How E rows of actions of an agent become actions of the env."""
-
-    masked: ClassVar[bool] = False  # whether some actions are of no use at times, so that there is a mask
-
-    def __init__(self, state: BatchState) -> None:
-        self.state, self.n, self.budget = state, state.scenario.pool.n, state.scenario.budget
-
-    @abstractmethod
-    def space(self) -> Space[Any]:
-        """The space of one row's actions."""
-
-    @abstractmethod
-    def check(self, actions: object, shape: tuple[int, ...]) -> Actions:
-        """Actions of this shape, (...) of one row or (E, ...); ValueError that says what is wrong with them."""
-
-    @abstractmethod
-    def decode(self, actions: Actions) -> tuple[Actions, Mask | None]:
-        """The env's actions, (E, n), and in which rows the env takes its step; None: in all."""
+class ActionForm:
+    """How E rows of actions of an agent become actions of the env: here they are the env's own."""
 
     picks: Ints | None = None
     """(E, n) tasks that were picked since the last step; None where an action is a whole decision."""
 
-    def start_episode(self, rows: Mask | slice) -> None:  # noqa: B027 - most remember nothing
-        """Forget what some rows have picked."""
+    def __init__(self, state: BatchState) -> None:
+        self.state, self.n, self.budget = state, state.scenario.pool.n, state.scenario.budget
+
+    def space(self) -> Space[Any]:
+        """The space of one row's actions."""
+        return self.state.action_space()
+
+    def check(self, actions: object, shape: tuple[int, ...]) -> Actions:
+        """Actions of this shape, (...) of one row or (E, ...); ValueError that says what is wrong with them."""
+        return self.state.check_action(actions, shape)
+
+    def decode(self, actions: Actions) -> tuple[Actions, Mask | None]:
+        """The env's actions, (E, n), and in which rows the env takes its step; None: in all."""
+        return actions, None
 
     def mask(self) -> NDArray[np.int8] | None:
         """Which actions are of use in the next step, (E, k), 1 or 0; None where all are at all times."""
         return None
-
-    def remembered(self) -> dict[str, NDArray[Any]]:
-        """What a checkpoint must hold."""
-        return {}
-
-
-class Own(ActionForm):
-    """The env's own actions."""
-
-    def __init__(self, state: BatchState) -> None:
-        super().__init__(state)
-        self._one, self._all = state.action_space(), state.checker()
-
-    def space(self) -> Space[Any]:
-        """The env's own space."""
-        return self._one
-
-    def check(self, actions: object, shape: tuple[int, ...]) -> Actions:
-        """The space checks them."""
-        return self._one.check(actions) if len(shape) == 1 else self._all(actions)
-
-    def decode(self, actions: Actions) -> tuple[Actions, Mask | None]:
-        """The actions stay as they are."""
-        return actions, None
 
 
 class Shares(ActionForm):
@@ -98,43 +68,31 @@ class Shares(ActionForm):
 class Picks(ActionForm):
     """One worker at a time; the env takes its step when the picks of a row are complete."""
 
-    masked = True
     picks: Ints
+    waits: ClassVar[bool] = False  # whether the last action is to let time pass
 
-    def __init__(self, state: BatchState, choices: int) -> None:
+    def __init__(self, state: BatchState) -> None:
         super().__init__(state)
-        self._choices = choices
         self.picks = np.zeros((state.rows, self.n), np.int64)
 
     def space(self) -> Space[Any]:
         """The choices, numbered from 0."""
-        return Discrete(self._choices)
+        return Discrete(self.n + self.waits)
 
     def check(self, actions: object, shape: tuple[int, ...]) -> Actions:
         """The actions must be whole numbers of the space."""
-        given, most = integers(actions, shape), self._choices - 1
+        given, most = integers(actions, shape), self.n + self.waits - 1
         if ((given < 0) | (given > most)).any():
             raise ValueError(f"the action must be a whole number from 0 to {most}, not {np.asarray(actions).tolist()}")
         return given.astype(np.int64)
 
-    def start_episode(self, rows: Mask | slice) -> None:
-        """Forget the picks of some rows."""
-        self.picks[rows] = 0
-
-    def remembered(self) -> dict[str, NDArray[Any]]:
-        """The picks are remembered."""
-        return {"picks": self.picks}
-
-    @property
-    def _present(self) -> Mask:
+    def present(self) -> Mask:
+        """Places that hold a worker, (E, n)."""
         return all_or(self.state.present(), self.picks.shape)
 
 
 class Assign(Picks):
     """Each pick gives a worker one more task; after B picks the round is played."""
-
-    def __init__(self, state: BatchState) -> None:
-        super().__init__(state, state.scenario.pool.n)
 
     def decode(self, actions: Actions) -> tuple[Actions, Mask | None]:
         """Each row picks one more worker."""
@@ -147,7 +105,7 @@ class Assign(Picks):
 
     def mask(self) -> NDArray[np.int8]:
         """The places that hold a worker."""
-        return self._present.astype(np.int8)
+        return self.present().astype(np.int8)
 
 
 class Start(Picks):
@@ -156,10 +114,8 @@ class Start(Picks):
     Time passes, too, as soon as no worker is idle.
     """
 
-    def __init__(self, state: BatchState) -> None:
-        super().__init__(state, state.scenario.pool.n + 1)
-        assert isinstance(state, DispatchState)
-        self._dispatch = state
+    state: DispatchState
+    waits = True
 
     def decode(self, actions: Actions) -> tuple[Actions, Mask | None]:
         """Each row picks one more worker, or lets time pass."""
@@ -170,12 +126,12 @@ class Start(Picks):
         return working, ready
 
     def _idle(self) -> Mask:
-        idle: Mask = self._present & (self._dispatch.round_state.running == 0) & (self.picks == 0)
+        idle: Mask = self.present() & (self.state.round_state.running == 0) & (self.picks == 0)
         return idle
 
     def mask(self) -> NDArray[np.int8]:
         """The workers that are idle; and waiting, unless nobody works."""
-        return start_mask(self._idle(), self._present).astype(np.int8)
+        return start_mask(self._idle(), self.present()).astype(np.int8)
 
 
 def all_or(present: Mask | None, shape: tuple[int, ...]) -> Mask:
@@ -197,6 +153,6 @@ def start_mask(idle: Mask, present: Mask) -> Mask:
 
 
 FORMS: dict[str, type[ActionForm]] = {
-    "allocation": Own, "dispatch": Own, "shares": Shares, "assign": Assign, "start": Start,
+    "allocation": ActionForm, "dispatch": ActionForm, "shares": Shares, "assign": Assign, "start": Start,
 }  # fmt: skip
 """The forms by the names that the argument ``action`` takes."""

@@ -18,6 +18,7 @@ from ata_gym.envs.interface.worker_features import (
     RoundFeatures,
     WorkerMemory,
     features_of,
+    flat,
 )
 from ata_gym.envs.rendering.recorder import Recorder
 from ata_gym.envs.states.batch_state import BatchState, Feedback
@@ -33,6 +34,7 @@ REWARD_UNITS = ("time", "first round")
 class Played(NamedTuple):
     """What an agent gets of one step of E rows."""
 
+    observation: Observation
     reward: Floats  # (E,) the rewards
     info: dict[str, NDArray[Any]]  # fresh arrays of shape (E,)
     known: Mask | None
@@ -51,13 +53,7 @@ class Interface:
     """
 
     def __init__(
-        self,
-        state: BatchState,
-        observation: str = "feedback",
-        action: str | None = None,
-        reward_unit: str = "time",
-        *,
-        shows_again: bool = False,
+        self, state: BatchState, observation: str, action: str | None, reward_unit: str, *, shows_again: bool = False
     ) -> None:
         form = state.forms[0] if action is None else action
         for argument, name, known in (
@@ -75,9 +71,9 @@ class Interface:
         """Whether policies of the zoo can play: observations, actions and rewards are the env's own."""
         self._in_unit = reward_unit != "time"
         self._first = np.zeros((2, state.rows))  # of the first round: durations added up, and how many
-        self._keeps = shows_again or observation != "feedback" or self.form.masked
         self._memory = WorkerMemory.empty(state.rows, state.scenario.pool.n)
-        self._seen: Feedback = {}
+        self._keeps = shows_again or observation != "feedback" or self.form.picks is not None
+        self._seen: Feedback = {}  # of all rows, if kept, from the first reset on
         self.recorder: Recorder | None = None
         """It keeps the last rounds where they are rendered; None where they are not."""
 
@@ -90,7 +86,7 @@ class Interface:
         if self._kind == "flat":
             return spaces.Box(-LARGEST, LARGEST, (n * len(OF_WORKER) + len(OF_ROUND),), np.float32)
         own = self._state.observation_space()
-        if self.form.masked and "missing" not in own.spaces:
+        if self.form.picks is not None and "missing" not in own.spaces:
             own["started"] = spaces.Box(0, budget, (n,), np.int64)
             own["missing"] = spaces.Box(0, budget, (1,), np.int64)
         return own
@@ -98,17 +94,22 @@ class Interface:
     def start_episode(self, rows: Mask | slice) -> None:
         """Start the next episode of some rows."""
         self._state.start_episode(rows)
-        self.form.start_episode(rows)
         self._first[:, rows] = 0.0
+        if self.form.picks is not None:
+            self.form.picks[rows] = 0
         if self.recorder is not None:
             self.recorder.start_episode(rows)
         if self._keeps:
-            blank = self._state.no_feedback(rows)
-            if not self._seen:
-                self._seen = self._state.no_feedback(slice(None))
-            for name, field in blank.items():
-                self._seen[name][rows] = field
             self._memory.workers[rows] = 0.0
+            seen = self._kept()
+            for name, field in self._state.no_feedback(rows).items():
+                seen[name][rows] = field
+
+    def _kept(self) -> Feedback:
+        """What all rows saw last."""
+        if not self._seen:
+            self._seen = self._state.no_feedback(slice(None))
+        return self._seen
 
     def observation(self, rows: Mask | slice = slice(None)) -> Observation:
         """What some rows see after their reset, or see again before their next step."""
@@ -116,7 +117,7 @@ class Interface:
             return self._state.no_feedback(rows)
         return chosen(self._shown(self._seen), rows)
 
-    def step(self, actions: Actions) -> tuple[Observation, Played]:
+    def step(self, actions: Actions) -> Played:
         """Act in every row with actions, (E, ...), that the form has checked."""
         state, price = self._state, self._state.prices
         decided, ready = self.form.decode(actions)
@@ -124,7 +125,7 @@ class Interface:
             ready = None
         first = state.round == 0 if self._in_unit else None
         if self.recorder is not None:
-            self.recorder.begin_step()
+            self.recorder.begin_step(decided)
         result = state.step(decided) if ready is None else state.step_some(decided, ready)
         seen = result.observation
         if self.recorder is not None:
@@ -133,41 +134,34 @@ class Interface:
         if first is not None:
             cost /= self._unit(seen, first if ready is None else first & ready, price)
         shown = self._shown(self._remember(seen, decided, ready)) if self._keeps else seen
-        return shown, Played(-cost, result.info, ready, result.ended)
+        return Played(shown, -cost, result.info, ready, result.ended)
 
     def _remember(self, seen: Feedback, decided: Actions, ready: Mask | None) -> Feedback:
         """Keep the feedback of a step for the rows that are ready (None: all), and return what all rows saw last."""
         if self._kind != "feedback":
-            asked = decided if ready is None else np.where(ready[:, None], decided, 0)
-            memory = self._memory.asked(asked).observe(seen["worker"], seen["duration"], seen["elapsed"])
+            memory = self._memory.asked(decided).observe(seen["worker"], seen["duration"], seen["elapsed"])
             if ready is not None:
-                memory = WorkerMemory(np.where(ready[:, None, None], memory.workers, self._memory.workers))
+                memory = WorkerMemory(_where(ready, memory.workers, self._memory.workers))
             self._memory = memory
         if ready is not None:
-            marked = {name: ready.reshape(-1, *[1] * (field.ndim - 1)) for name, field in seen.items()}
-            seen = {name: np.where(marked[name], field, self._seen[name]) for name, field in seen.items()}
+            seen = {name: _where(ready, field, self._seen[name]) for name, field in seen.items()}
         self._seen = seen
         return seen
 
     def _shown(self, seen: Feedback) -> Observation:
         """What the agent sees of the feedback, in fresh arrays."""
-        picks = self.form.picks
+        picks, scenario = self.form.picks, self._state.scenario
         if self._kind == "feedback":
             seen = {name: field.copy() for name, field in seen.items()}
             if "running" in seen and picks is not None:
                 seen["running"] += picks.astype(np.int8)
                 seen["started"] += picks
             elif picks is not None:
-                seen["started"], seen["missing"] = picks.copy(), self._left(picks)
+                seen["started"], seen["missing"] = picks.copy(), scenario.budget - picks.sum(axis=1, keepdims=True)
             return seen
-        scenario = self._state.scenario
         of_round = RoundFeatures(scenario.budget, self._state.prices, scenario.horizon)
         features = features_of(self._memory, of_round, self._state.round, seen, picks)
         return features if self._kind == "workers" else flat(features)
-
-    def _left(self, picks: NDArray[np.int64]) -> NDArray[np.int64]:
-        left: NDArray[np.int64] = self._state.scenario.budget - picks.sum(axis=1, keepdims=True)
-        return left
 
     def _unit(self, seen: Feedback, first: Mask, price: Floats | float) -> Floats:
         """The unit of rewards, (E,), after the results of a step; ``first`` marks the rows in their first round."""
@@ -196,23 +190,21 @@ class Interface:
 
     def remembered(self) -> dict[str, NDArray[Any]]:
         """What a checkpoint must hold beside the state of the rows."""
-        memory = self.form.remembered()
+        memory: dict[str, NDArray[Any]] = {}
+        if self.form.picks is not None:
+            memory["picks"] = self.form.picks
         if self._in_unit:
             memory["first_round"] = self._first
         if self._keeps:
-            if not self._seen:
-                self._seen = self._state.no_feedback(slice(None))
-            memory |= {f"seen_{name}": part for name, part in self._seen.items()}
+            memory |= {f"seen_{name}": part for name, part in self._kept().items()}
         if self._kind != "feedback":
             memory["workers"] = self._memory.workers
         return memory
 
 
-def flat(features: Features) -> Features:
-    """Features of shape (..., n, 15) in one row, with those of the round once at the end."""
-    k = len(OF_WORKER)
-    own = features[..., :k].reshape(*features.shape[:-2], -1)
-    return np.concatenate([own, features[..., 0, k:]], axis=-1)
+def _where(rows: Mask, field: NDArray[Any], other: NDArray[Any]) -> NDArray[Any]:
+    """The first array in some rows, (E,), and the other one in the rest."""
+    return np.where(rows.reshape(-1, *[1] * (field.ndim - 1)), field, other)
 
 
 def chosen(observation: Observation, rows: Any) -> Observation:

@@ -5,30 +5,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from ata_gym.envs.spaces.allocation import of_shape
 from ata_gym.typing import Floats, Ints, Mask
 from ata_gym.utils.validation import short
 
 SCALE = 3.0  # the scale of the logits: two workers' shares differ by a factor of at most exp(2 SCALE)
-
-
-def _rounded(weights: Floats, total: NDArray[np.integer]) -> Ints:
-    """Tasks, (..., n), in proportion to weights of at most 1 whose rows have a 1; ``total`` of each row, (...).
-
-    This is Hamilton's method of largest remainders (Balinski and Young, *Fair Representation*, 1982). With real shares
-    q_i each worker gets floor(q_i) tasks, and the tasks that are left go one each to the workers with the largest
-    q_i - floor(q_i), ties to the lowest index.
-    """
-    goal = total[..., None]
-    real = goal * (weights / weights.sum(axis=-1, keepdims=True))
-    tasks: Ints = np.floor(real).astype(np.int64)
-    left = goal - tasks.sum(axis=-1, keepdims=True)
-    n = tasks.shape[-1]
-    if ((left < 0) | (left > n)).any():
-        raise ValueError(f"budget must be small enough for exact shares in floating point, not {total.max()}")
-    order = np.argsort(tasks - real, axis=-1, kind="stable")
-    one_more = np.take_along_axis(tasks, order, axis=-1) + (np.arange(n) < left)
-    np.put_along_axis(tasks, order, one_more, axis=-1)
-    return tasks
 
 
 def checked_reals(action: object, shape: tuple[int, ...]) -> Floats:
@@ -37,12 +18,7 @@ def checked_reals(action: object, shape: tuple[int, ...]) -> Floats:
     Integers are refused, as an allocation that is played as shares by mistake would give nearly everything to one
     worker.
     """
-    try:
-        given = np.asarray(action)
-    except Exception as error:
-        raise ValueError(f"the action must be numbers of shape {shape}: {error}") from error
-    if given.shape != shape:
-        raise ValueError(f"the action must have shape {shape}, not {given.shape}")
+    given = of_shape(action, shape)
     if given.dtype.kind != "f":
         raise ValueError(
             f"the action must be real numbers from -1 to 1, of dtype float32, not {given.dtype}: an allocation is an "
@@ -61,7 +37,7 @@ def tasks_of_shares(action: Floats, budget: int, scale: float, present: Mask | N
     >>> tasks_of_shares(np.array([0.0, 0.0, -0.1]), budget=6, scale=10.0)
     array([3, 2, 1])
     """
-    return _rounded(_weights(action, scale, present), np.asarray(budget))
+    return _tasks(action, np.asarray(budget), scale, present)
 
 
 def race_of_shares(action: Floats, budget: int, scale: float, present: Mask | None = None) -> Ints:
@@ -73,12 +49,25 @@ def race_of_shares(action: Floats, budget: int, scale: float, present: Mask | No
     n = action.shape[-1] - 1
     part = (np.clip(action[..., -1], -1, 1) + 1) / 2
     total = np.rint(budget * float(n) ** part).astype(np.int64)
-    return np.minimum(_rounded(_weights(action[..., :-1], scale, present), total), budget)
+    return np.minimum(_tasks(action[..., :-1], total, scale, present), budget)
 
 
-def _weights(action: Floats, scale: float, present: Mask | None) -> Floats:
-    logits = scale * action
-    if present is not None:
-        logits = np.where(present, logits, -np.inf)
-    weights: Floats = np.exp(logits - logits.max(axis=-1, keepdims=True))
-    return weights
+def _tasks(action: Floats, total: NDArray[np.integer], scale: float, present: Mask | None) -> Ints:
+    """``total`` tasks of each row, (...), in proportion to exp(scale x), by Hamilton's method of largest remainders.
+
+    With real shares q_i each worker gets floor(q_i) tasks, and the tasks that are left go one each to the workers with
+    the largest q_i - floor(q_i), ties to the lowest index (Balinski and Young, *Fair Representation*, 1982).
+    """
+    logits = scale * action if present is None else np.where(present, scale * action, -np.inf)
+    weights = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    goal = total[..., None]
+    real = goal * (weights / weights.sum(axis=-1, keepdims=True))
+    tasks: Ints = np.floor(real).astype(np.int64)
+    left = goal - tasks.sum(axis=-1, keepdims=True)
+    n = tasks.shape[-1]
+    if ((left < 0) | (left > n)).any():
+        raise ValueError(f"budget must be small enough for exact shares in floating point, not {total.max()}")
+    order = np.argsort(tasks - real, axis=-1, kind="stable")
+    one_more = np.take_along_axis(tasks, order, axis=-1) + (np.arange(n) < left)
+    np.put_along_axis(tasks, order, one_more, axis=-1)
+    return tasks

@@ -18,11 +18,10 @@ from ata_gym.utils.ranges import FINITE, Within
 
 Features = NDArray[np.float32]
 
-OF_WORKER = (
-    "log count", "log mean", "log recent", "spread", "untried", "last duration", "waited", "running", "started",
+OF_WORKER = (  # features of a worker, in the order of the columns
+    *("log count", "log mean", "log recent", "spread", "untried", "last duration", "waited", "running", "started"),
     "available",
-)  # fmt: skip
-"""Features of a worker, in the order of the columns."""
+)
 OF_ROUND = ("progress", "log workers", "log budget", "log price", "missing")
 """Features of the round, the same for all workers, in the columns after those of the worker."""
 WIDTH = len(OF_WORKER) + len(OF_ROUND)
@@ -99,8 +98,7 @@ class WorkerMemory(NamedTuple):
     """What E rows remember of n workers in their episodes; the belief of policies that play a trained agent.
 
     >>> memory = WorkerMemory.empty(1, 2).observe(np.array([[0, 0]]), np.array([[1.0, 3.0]]), np.zeros((1, 2)))
-    >>> in_round = RoundFeatures(budget=4).of(np.array([0]), np.array([4]))
-    >>> memory.encode(in_round).shape
+    >>> features_of(memory, RoundFeatures(budget=4), np.array([0]), {}).shape
     (1, 2, 15)
     """
 
@@ -121,27 +119,6 @@ class WorkerMemory(NamedTuple):
         workers[..., _ASKED] = tasks
         return WorkerMemory(workers)
 
-    def encode(
-        self,
-        of_round: Floats,
-        running: NDArray[Any] | None = None,
-        started: NDArray[Any] | None = None,
-        age: Floats | None = None,
-        present: Mask | None = None,
-    ) -> Features:
-        """The features, shape (E, n, 15), float32 from -10 to 10; they are the same in any unit of time.
-
-        ``of_round``, (E, 5), is from ``RoundFeatures``. The others, (E, n), say whether each worker runs a task, which
-        share of the budget it was given in the round, how long its task has run (by default none runs), and which
-        places hold a worker (by default all).
-        """
-        shape = self.workers.shape[:-1]
-        none = np.zeros(shape)
-        given = [none if part is None else part for part in (running, started, age)]
-        out = np.empty((*shape, WIDTH), np.float32)
-        _encode(self.workers, *given, np.ones(shape) if present is None else present, of_round, out)
-        return out
-
 
 class RoundFeatures(NamedTuple):
     """What the features of a round are computed from, beside the round itself."""
@@ -149,24 +126,6 @@ class RoundFeatures(NamedTuple):
     budget: int
     price: Floats | float = 0.0
     horizon: int | None = None
-
-    def of(self, round: Ints, missing: Ints, present: Mask | None = None, n: int = 1) -> Floats:
-        """The features, shape (E, 5): of rounds counted from 0 and results that are missing, both (E,).
-
-        ``present``, (E, n), gives the number of workers of each row, else ``n``.
-        """
-        workers = n if present is None else np.maximum(present.sum(axis=1), 1)
-        columns = (
-            np.minimum(round / self.horizon, 1.0) if self.horizon else 0.0,
-            np.log2(workers) / 10,
-            min(math.log2(self.budget) / 10, LARGEST),
-            np.clip(np.log10(np.asarray(self.price) + 1e-3) / 3, -1, LARGEST),
-            missing / self.budget,
-        )
-        out = np.empty((len(round), len(OF_ROUND)))
-        for k, column in enumerate(columns):
-            out[:, k] = column
-        return out
 
 
 def present_in(seen: Mapping[str, NDArray[Any]]) -> Mask | None:
@@ -181,17 +140,37 @@ def features_of(
     seen: Mapping[str, NDArray[Any]],
     picked: Ints | None = None,
 ) -> Features:
-    """The features, shape (E, n, 15), from what is remembered and the feedback of the last step, ``seen``.
+    """The features, shape (E, n, 15), float32 from -10 to 10; they are the same in any unit of time.
 
-    ``round``, (E,), is the coming round, or the one that has begun, counted from 0. ``picked``, (E, n), are the tasks
-    that were picked since, where an agent picks one worker at a time.
+    - ``seen``: the feedback of the last step, of whose results the memory knows.
+    - ``round``: (E,) the coming round, or the one that has begun, counted from 0.
+    - ``picked``: (E, n) the tasks that were picked since, where an agent picks one worker at a time.
     """
-    budget, n = of_round.budget, memory.workers.shape[1]
-    added = np.zeros(memory.workers.shape[:2], np.int64) if picked is None else picked
-    in_round: dict[str, NDArray[Any]] = {"started": added / budget}
-    missing = budget - added.sum(axis=1)
+    rows, n = memory.workers.shape[:2]
+    budget, none = of_round.budget, np.zeros((rows, n))
+    added = np.zeros((rows, n), np.int64) if picked is None else picked
+    running, started, age, missing = none, added / budget, none, budget - added.sum(axis=1)
     if "running" in seen:
-        in_round = {"running": seen["running"] + added, "started": (seen["started"] + added) / budget}
-        in_round["age"], missing = seen["age"], seen["missing"][:, 0]
+        running, started = seen["running"] + added, (seen["started"] + added) / budget
+        age, missing = seen["age"], seen["missing"][:, 0]
     present = present_in(seen)
-    return memory.encode(of_round.of(round, missing, present, n), present=present, **in_round)
+    columns = (
+        np.minimum(round / of_round.horizon, 1.0) if of_round.horizon else 0.0,
+        np.log2(n if present is None else np.maximum(present.sum(axis=1), 1)) / 10,
+        min(math.log2(budget) / 10, LARGEST),
+        np.clip(np.log10(np.asarray(of_round.price) + 1e-3) / 3, -1, LARGEST),
+        missing / budget,
+    )
+    in_round = np.empty((rows, len(OF_ROUND)))
+    for k, column in enumerate(columns):
+        in_round[:, k] = column
+    out = np.empty((rows, n, WIDTH), np.float32)
+    _encode(memory.workers, running, started, age, np.ones((rows, n)) if present is None else present, in_round, out)
+    return out
+
+
+def flat(features: Features) -> Features:
+    """Features of shape (..., n, 15) in one row, with those of the round once at the end."""
+    k = len(OF_WORKER)
+    own = features[..., :k].reshape(*features.shape[:-2], -1)
+    return np.concatenate([own, features[..., 0, k:]], axis=-1)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections import deque
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,32 +11,10 @@ from numpy.typing import NDArray
 from ata_gym.envs.rendering.timeline import CANCELLED, DONE, LOST, RUNNING, Timeline
 from ata_gym.envs.states.batch_state import BatchState, Feedback
 from ata_gym.envs.states.dispatch import DispatchState
-from ata_gym.pools.distributions import Distributions
-from ata_gym.simulation.dispatch import RoundState
-from ata_gym.simulation.disturbances import Disturbances
-from ata_gym.simulation.keys import NoiseKeys
-from ata_gym.simulation.rounds import task_starts
+from ata_gym.simulation.rounds import race_round
 from ata_gym.typing import Floats, Ints, Mask
 
 _RECENT = 20  # rounds of whose times ``Timeline.longest`` is the longest
-
-
-class _Conditions(NamedTuple):
-    """What the workers of E rows are like in a round, and the price."""
-
-    mean: Floats
-    dies: Floats
-    present: Mask
-    price: Floats
-
-
-class _Before(NamedTuple):
-    """What a step starts from."""
-
-    distributions: Distributions
-    noise_keys: NoiseKeys
-    disturbances: Disturbances | None
-    conditions: _Conditions
 
 
 class Recorder:
@@ -46,158 +25,129 @@ class Recorder:
     """
 
     def __init__(self, state: BatchState) -> None:
-        rows, n, budget = state.rows, state.scenario.pool.n, state.scenario.budget
-        self._state, self._budget = state, budget
-        self._worker = np.full((rows, budget), -1)
-        self._start, self._end = np.zeros((2, rows, budget))
-        self._elapsed, self._spent, self._counts = np.zeros((3, rows, n))
-        self._lost, self._running = np.zeros((2, rows, n), np.bool_)
-        self._tasks = np.zeros((rows, n), np.int64)
-        self._estimates, self._has_estimates = np.zeros((rows, n)), np.zeros(rows, np.bool_)
-        self._time, self._worker_time, self._runtime, self._total = np.zeros((4, rows))
-        self._round, self._over = np.zeros(rows, np.int64), np.zeros(rows, np.bool_)
-        self._recent = np.zeros((rows, _RECENT))
-        self._arrays = [field for field in vars(self).values() if isinstance(field, np.ndarray)]
-        self._conditions = _Conditions(
-            np.zeros((rows, n)), np.zeros((rows, n)), np.ones((rows, n), np.bool_), np.zeros(rows)
-        )
-        self.begin_step()
+        self._state, self._dispatch = state, state if isinstance(state, DispatchState) else None
+        shape = state.rows, state.scenario.pool.n
+        self._spent, self._counts = np.zeros((2, *shape))  # in the episode: time spent on tasks, and results
+        self._estimates: list[Floats | None] = [None] * state.rows  # those that were given
+        self._recent: list[deque[float]] = [deque(maxlen=_RECENT) for _ in range(state.rows)]  # round times
+        self._timelines = [Timeline.empty(shape[1], state.scenario.budget)] * state.rows
         self.start_episode(slice(None))
 
     def start_episode(self, rows: Mask | slice) -> None:
         """Forget the rounds of some rows: the first of their episodes is to come."""
-        for field in self._arrays:
-            field[rows] = 0
-        self._worker[rows] = -1
-        self._take_conditions(rows, self._coming())
+        self._spent[rows] = self._counts[rows] = 0.0
+        coming = self._conditions()
+        for row in np.arange(self._state.rows)[rows].tolist():
+            self._estimates[row] = None
+            self._recent[row].clear()
+            fresh = Timeline.empty(self._spent.shape[1], self._state.scenario.budget)
+            self._timelines[row] = fresh._replace(**{name: field[row] for name, field in coming.items()})
 
-    def begin_step(self) -> None:
-        """Remember what the coming step starts from."""
+    def begin_step(self, action: NDArray[Any]) -> None:
+        """Note what the coming step starts from, and when the tasks of a simulated round will be started."""
         state, process = self._state, self._state.process
-        noise_keys = NoiseKeys._make(part.copy() for part in state.noise_keys())
-        self._before = _Before(process.distributions, noise_keys, process.disturbances, self._coming())
+        self._round, self._coming = state.round + 1, self._conditions()
+        if state.simulated and self._dispatch is None:
+            self._starts = np.empty((len(action), state.scenario.budget))
+            now = process.distributions, state.noise_keys(), action, state.scenario.budget, process.disturbances
+            race_round(*now, begun=self._starts)
 
     def end_step(
         self, action: NDArray[Any], played: Mask | None, seen: Feedback, info: dict[str, NDArray[Any]]
     ) -> None:
         """Record a step of the rows that ``played`` (None: all) from what they saw, and from their info."""
-        rows = np.ones(len(self._round), np.bool_) if played is None else played
-        if not rows.any():
-            return
-        self._take_conditions(rows, self._before.conditions)
-        self._round[rows] = self._before.noise_keys.round_index[rows] + 1
-        sums = info["round_time"], info["worker_time"], info["runtime"], info["total_worker_time"]
-        for field, value in zip((self._time, self._worker_time, self._runtime, self._total), sums, strict=True):
-            field[rows] = value[rows]
-        if isinstance(self._state, DispatchState):
-            self._record_result(rows, seen, info["round_over"], self._state.round_state)
-        else:
-            self._record_round(rows, seen, action)
-        over = rows & self._over
-        self._elapsed[over] = seen["elapsed"][over]
-        self._spent[over] += seen["elapsed"][over]  # else slow workers, whose tasks are cancelled, would look fast
-        self._lost[over] = self._lost_tasks(info.get("lost", np.zeros(len(rows), np.int64)))[over]
-        self._running[over] = False
-        self._recent[over, (self._round[over] - 1) % _RECENT] = self._time[over]
-        which, place = np.nonzero(np.where(rows[:, None], seen["worker"], -1) >= 0)
-        np.add.at(self._spent, (which, seen["worker"][which, place]), seen["duration"][which, place])
-        np.add.at(self._counts, (which, seen["worker"][which, place]), 1.0)
+        if self._dispatch is None and not self._state.simulated:
+            self._starts = _one_after_the_other(seen["worker"], seen["duration"])
+        for row in range(self._state.rows) if played is None else np.flatnonzero(played).tolist():
+            own = {name: value[row].item() for name, value in info.items()}
+            self._record(row, action[row], {name: field[row] for name, field in seen.items()}, own)
 
     def show_estimates(self, estimates: Floats | None) -> None:
         """Show these estimates of the mean task times, (n,) or (E, n), while the episodes last; None: the default."""
-        self._has_estimates[:] = estimates is not None
-        if estimates is not None:
-            self._estimates[:] = estimates
+        rows, n = self._spent.shape
+        self._estimates = [None] * rows if estimates is None else list(np.array(np.broadcast_to(estimates, (rows, n))))
 
     def timeline(self, row: int) -> Timeline:
         """What happened in the last round of a row."""
-        conditions = _Conditions(*(field[row].copy() for field in self._conditions))
-        done = np.flatnonzero(self._worker[row] >= 0)
-        cut = np.flatnonzero((self._elapsed[row] > 0) | self._running[row])
-        time, lost, running = float(self._time[row]), self._lost[row], self._running[row]
-        stopped = np.where(lost, conditions.dies, time)[cut]
-        worker = np.concatenate([self._worker[row, done], cut])
-        start = np.concatenate([self._start[row, done], np.maximum(stopped - self._elapsed[row, cut], 0.0)])
-        end = np.concatenate([self._end[row, done], stopped])
-        kind = np.concatenate(
-            [np.full(len(done), DONE), np.where(lost, LOST, np.where(running, RUNNING, CANCELLED))[cut]]
-        )
-        order = np.argsort(worker, kind="stable")  # what was cut is the last of its worker
-        spent, none = self._spent[row], self._counts[row] == 0
+        spent, none, given = self._spent[row], self._counts[row] == 0, self._estimates[row]
         own = np.where(none & (spent == 0.0), np.nan, spent / np.maximum(self._counts[row], 1.0))
-        given, dispatch = bool(self._has_estimates[row]), isinstance(self._state, DispatchState)
-        return Timeline(
-            round=int(self._round[row]),
-            budget=self._budget,
-            over=bool(self._over[row]),
-            worker=worker[order],
-            start=start[order],
-            end=end[order],
-            kind=kind[order].astype(np.int8),
-            time=time,
-            worker_time=float(self._worker_time[row]),
-            runtime=float(self._runtime[row]),
-            total_worker_time=float(self._total[row]),
-            price=float(conditions.price),
-            tasks=np.bincount(worker, minlength=self._tasks.shape[1]) if dispatch else self._tasks[row].copy(),
-            estimate=self._estimates[row].copy() if given else own,
-            at_least=none & (spent > 0.0) & (not given),
-            mean=conditions.mean,
-            dies=conditions.dies,
-            present=conditions.present,
-            longest=float(max(self._recent[row].max(), time)),
-        )
+        at_least = none & (spent > 0.0) & (given is None)
+        return self._timelines[row]._replace(estimate=own if given is None else given, at_least=at_least)
 
-    def _coming(self) -> _Conditions:
-        """The conditions of the coming round."""
+    def _conditions(self) -> dict[str, NDArray[Any]]:
+        """The fields of a timeline that are known before the round is played, of all rows."""
         conditions, present = self._state.conditions(), self._state.present()
         with np.errstate(over="ignore", invalid="ignore"):
             mean = conditions.means(self._state.scenario.catalogue)
-        dies = np.broadcast_to(conditions.dies, mean.shape)
-        places = np.ones(mean.shape, np.bool_) if present is None else present
-        return _Conditions(mean, dies, places, np.broadcast_to(self._state.prices, mean.shape[:1]))
+        return {
+            "mean": mean,
+            "dies": conditions.dies,
+            "present": np.ones(mean.shape, np.bool_) if present is None else present,
+            "price": np.broadcast_to(self._state.prices, len(mean)),
+        }
 
-    def _take_conditions(self, rows: Mask | slice, conditions: _Conditions) -> None:
-        for field, value in zip(self._conditions, conditions, strict=True):
-            field[rows] = value[rows]
+    def _record(self, row: int, action: NDArray[Any], seen: Feedback, info: dict[str, Any]) -> None:
+        """Record a step of one row."""
+        over, time = info.get("round_over", True), info["round_time"]
+        if over:
+            self._spent[row] += seen["elapsed"]  # else slow workers, whose tasks are cancelled, would look fast
+            self._recent[row].append(time)
+        np.add.at(self._spent[row], seen["worker"], seen["duration"])
+        np.add.at(self._counts[row], seen["worker"], 1.0)
+        own = {name: field[row] for name, field in self._coming.items()}
+        elapsed, lost, running = self._unfinished(row, over, seen["elapsed"], info, own["dies"])
+        cut = np.flatnonzero((elapsed > 0) | running)
+        stopped = np.where(lost, own["dies"], time)[cut]
+        cut_so = np.where(lost, LOST, np.where(running, RUNNING, CANCELLED))[cut]
+        done, begun, in_at = self._results(row, seen, time)
+        worker = np.append(done, cut)
+        order = np.argsort(worker, kind="stable")  # what was cut is the last of its worker
+        self._timelines[row] = self._timelines[row]._replace(
+            **own,
+            round=int(self._round[row]),
+            over=over,
+            worker=worker[order],
+            start=np.append(begun, np.maximum(stopped - elapsed[cut], 0.0))[order],
+            end=np.append(in_at, stopped)[order],
+            kind=np.append(np.full(len(done), DONE), cut_so)[order].astype(np.int8),
+            time=time,
+            worker_time=info["worker_time"],
+            runtime=info["runtime"],
+            total_worker_time=info["total_worker_time"],
+            tasks=action.copy() if self._dispatch is None else np.bincount(worker, minlength=len(action)),
+            longest=max(*self._recent[row], time, 0.0),
+        )
 
-    def _record_round(self, rows: Mask, seen: Feedback, allocation: Ints) -> None:
-        """Take the results of whole rounds, and when their tasks were started."""
-        now = self._before
-        if self._state.simulated:
-            start = task_starts(now.distributions, now.noise_keys, allocation, self._budget, now.disturbances)
-        else:
-            start = _one_after_the_other(seen["worker"], seen["duration"])
-        self._worker[rows], self._start[rows] = seen["worker"][rows], start[rows]
-        self._end[rows] = (start + seen["duration"])[rows]
-        self._tasks[rows], self._over[rows] = allocation[rows], True
+    def _results(self, row: int, seen: Feedback, time: float) -> tuple[Ints, Floats, Floats]:
+        """Whose the results of the round so far are, when their tasks were started, and when they were in."""
+        worker, duration, before = seen["worker"], seen["duration"], self._timelines[row]
+        if self._dispatch is None:
+            start = self._starts[row]
+            return worker, start, start + duration
+        results = worker, np.maximum(time - duration, 0.0), np.full(1, time)
+        if before.round != self._round[row]:
+            return results
+        done = before.kind == DONE
+        worker, start, end = (
+            np.append(field[done], new)
+            for field, new in zip((before.worker, before.start, before.end), results, strict=True)
+        )
+        return worker, start, end
 
-    def _record_result(self, rows: Mask, seen: Feedback, over: Mask, now: RoundState) -> None:
-        """Add the result of a step of dispatch, and what the workers are doing then."""
-        missing = np.where(over, 0, now.missing)
-        self._worker[rows & (missing == self._budget - 1)] = -1  # the first result of a round
-        which = np.flatnonzero(rows)
-        place = self._budget - 1 - missing[which]
-        worker, duration = seen["worker"][which, 0], seen["duration"][which, 0]
-        self._worker[which, place], self._end[which, place] = worker, self._time[which]
-        self._start[which, place] = np.maximum(self._time[which] - duration, 0.0)
-        self._over[rows] = over[rows]
-        running = now.running != 0
-        lost = ~running & (now.begun + now.duration > now.finish)
-        since = np.where(running, now.now[:, None], now.finish) - now.begun
-        self._running[rows], self._lost[rows] = running[rows], lost[rows]
-        self._elapsed[rows] = np.where(running | lost, since, 0.0)[rows]
-
-    def _lost_tasks(self, number: Ints) -> Mask:
-        """Which workers lost a task, (E, n), where ``number`` tasks were lost, (E,): those that died before the end.
-
-        Of the workers that died at the moment of the last result, the lowest ones died before it.
-        """
-        time, dies, cut = self._time[:, None], self._conditions.dies, self._elapsed > 0
+    def _unfinished(
+        self, row: int, over: bool, elapsed: Floats, info: dict[str, Any], dies: Floats
+    ) -> tuple[Floats, Mask, Mask]:
+        """Of each worker how long its task without a result has run, or had, and whether it is lost, or running."""
+        if self._dispatch is not None and not over:
+            now = self._dispatch.round_state
+            running = now.running[row] != 0
+            lost = ~running & (now.begun[row] + now.duration[row] > now.finish[row])
+            since = np.where(running, now.now[row], now.finish[row]) - now.begun[row]
+            return np.where(running | lost, since, 0.0), lost, running
+        cut, time = elapsed > 0, info["round_time"]
         before, at_the_end = cut & (dies < time), cut & (dies == time)
-        more = np.reshape(number - before.sum(axis=1), (-1, 1))
-        lost: Mask = before | (at_the_end & (np.cumsum(at_the_end, axis=1) <= more))
-        return lost
+        more = info.get("lost", 0) - before.sum()  # of those that died at the end, the lowest ones died before it
+        return elapsed, before | (at_the_end & (np.cumsum(at_the_end) <= more)), np.zeros(len(cut), np.bool_)
 
 
 def _one_after_the_other(worker: Ints, duration: Floats) -> Floats:

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ata_gym.envs.rendering.text import as_text
 from ata_gym.envs.rendering.timeline import Timeline
-from ata_gym.envs.rendering.window import Window
 from ata_gym.utils.extras import require
 from ata_gym.utils.validation import short
-
-if TYPE_CHECKING:
-    from ata_gym.envs.rendering.picture import Picture
 
 Frame = str | NDArray[np.uint8]  # what ``render`` gives: a text, or pixels of shape (540, 960, 3)
 MODES = ("ansi", "rgb_array", "human")
@@ -40,36 +36,41 @@ def renderer(mode: object, modes: Sequence[str] = MODES) -> Renderer | None:
 
 
 class Renderer:
-    """Shows rounds in a mode; what it draws with is made for the first of them.
+    """Shows rounds in a mode; a window opens for the first of them.
 
     MissingExtraError if matplotlib, or for a window pygame, is not installed.
     """
 
     def __init__(self, mode: str) -> None:
-        self._picture: Picture | None = None
-        self._window: Window | None = None
-        purpose = f'render_mode="{mode}"'
+        self.frame: Callable[[Timeline], Frame] = as_text
+        needs = {"extra": "render", "purpose": f'render_mode="{mode}"'}
         if mode != "ansi":
-            require("matplotlib", extra="render", purpose=purpose)
-            from ata_gym.envs.rendering.picture import Picture  # noqa: PLC0415 - it needs matplotlib
+            require("matplotlib", **needs)
+            from ata_gym.envs.rendering.picture import as_pixels  # noqa: PLC0415 - it needs matplotlib
 
-            self._picture = Picture()
-        if mode == "human":
-            self._window = Window(require("pygame", extra="render", purpose=purpose), FRAMES_PER_SECOND)
+            self.frame = as_pixels
+        self._pygame: Any = require("pygame", **needs) if mode == "human" else None
+        self._screen: Any = None
+        self._clock: Any = None
 
     def show(self, timeline: Timeline) -> Frame | None:
         """The frame of a round, or None as it is in the window."""
-        frame = self.frame(timeline)
-        if self._window is None or isinstance(frame, str):
+        frame, pygame = self.frame(timeline), self._pygame
+        if pygame is None or isinstance(frame, str):
             return frame
-        self._window.show(frame)
+        size = frame.shape[1::-1]
+        if self._screen is None:
+            pygame.display.init()
+            pygame.display.set_caption("ata-gym")
+            self._screen, self._clock = pygame.display.set_mode(size), pygame.time.Clock()
+        self._screen.blit(pygame.image.frombuffer(frame.tobytes(), size, "RGB"), (0, 0))
+        pygame.event.pump()
+        self._clock.tick(FRAMES_PER_SECOND)
+        pygame.display.flip()
         return None
-
-    def frame(self, timeline: Timeline) -> Frame:
-        """The frame of a round."""
-        return as_text(timeline) if self._picture is None else self._picture.draw(timeline)
 
     def close(self) -> None:
         """Close the window, if there is one; the next round that is shown opens it again."""
-        if self._window is not None:
-            self._window.close()
+        if self._screen is not None:
+            self._pygame.display.quit()
+            self._screen = None

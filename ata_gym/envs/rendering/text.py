@@ -16,20 +16,7 @@ MOST = 16  # the workers that have a line
 def as_text(timeline: Timeline, most: int = MOST) -> str:
     """The round, a line for each of the ``most`` busiest workers, and what the marks mean.
 
-    The right end of a bar is the round's end.
-
-    >>> import gymnasium, ata_gym
-    >>> pool = {"family": "deterministic", "scale": [1.0, 2.0, 6.0]}
-    >>> env = gymnasium.make("ata_gym/TaskRace-v0", pool=pool, budget=5, render_mode="ansi")
-    >>> _ = env.reset(seed=0), env.step(np.array([5, 5, 5]))
-    >>> print(env.render())  # doctest: +NORMALIZE_WHITESPACE
-    Round 1: 4 until 5 results were in
-    worker time 12, runtime so far 4
-     worker tasks                                                  estimate    mean
-          0     5 ███████████▉██████████▉██████████▉███████████▉         1        1
-          1     5 ██████████████████████▉▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒         4        2
-          2     5 ▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒       ≥ 4        6
-    █ done  ▒ cancelled  · waiting
+    The right end of a bar is the round's end; a bar reads ``███▉██▉▒▒▒``: two results and a cancelled task.
     """
     shown = timeline.shown(most)
     rows = [_row(timeline, worker) for worker in shown.tolist()]

@@ -37,20 +37,29 @@ class Timeline(NamedTuple):
     present: Mask  # (n,) places that hold a worker
     longest: float  # the longest of the last round times of the episode, so that an axis seldom changes
 
+    @classmethod
+    def empty(cls, n: int, budget: int) -> Timeline:
+        """No round of n workers."""
+        nobody, never, each = np.zeros(0, np.int64), np.zeros(0), np.zeros(n)
+        return cls(
+            0, budget, False, nobody, never, never, nobody.astype(np.int8), 0.0, 0.0, 0.0, 0.0, 0.0,
+            each.astype(np.int64), each, each > 0, each, each, each == 0, 0.0,
+        )  # fmt: skip
+
+    def _time_on(self, which: Mask) -> Floats:
+        """How long each worker was busy with some of the segments, (n,)."""
+        time = (self.end - self.start)[which]
+        return np.bincount(self.worker[which], time, minlength=len(self.tasks)).astype(np.float64)
+
     @property
     def busy(self) -> Floats:
         """How long each worker was busy, (n,)."""
-        busy: Floats = np.bincount(self.worker, self.end - self.start, minlength=len(self.tasks)).astype(np.float64)
-        return busy
+        return self._time_on(self.kind >= 0)
 
     @property
     def wasted_by(self) -> Floats:
         """How long each worker was busy with tasks that gave no result and will give none, (n,)."""
-        unused = (self.kind == CANCELLED) | (self.kind == LOST)
-        wasted: Floats = np.bincount(
-            self.worker[unused], (self.end - self.start)[unused], minlength=len(self.tasks)
-        ).astype(np.float64)
-        return wasted
+        return self._time_on((self.kind == CANCELLED) | (self.kind == LOST))
 
     @property
     def away(self) -> Mask:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, SupportsIndex
+from typing import Any, ClassVar, SupportsIndex
 
 import gymnasium as gym
 import numpy as np
@@ -60,17 +60,56 @@ def _deal(uniform: Any, budget: Any, out: Any) -> None:
             out[worker] += 1
 
 
-def integers(action: object, shape: tuple[int, ...]) -> NDArray[np.integer[Any]]:
-    """The action as an array of integers of this shape; ValueError if it is none."""
+def of_shape(action: object, shape: tuple[int, ...]) -> NDArray[Any]:
+    """The action as an array; ValueError unless it has this shape."""
     try:
         given = np.asarray(action)
     except Exception as error:
         raise ValueError(f"the action must be an array of shape {shape}: {error}") from error
     if given.shape != shape:
         raise ValueError(f"the action must have shape {shape}, not {given.shape}")
+    return given
+
+
+def integers(action: object, shape: tuple[int, ...]) -> NDArray[np.integer[Any]]:
+    """The action as an array of integers of this shape; ValueError if it is none."""
+    given = of_shape(action, shape)
     if given.dtype.kind not in "iu":
         raise ValueError(f"the action must have an integer dtype such as int64, not {given.dtype}")
     return given
+
+
+def checked_tasks(action: object, shape: tuple[int, ...], budget: int, exact: NDArray[np.bool_]) -> Ints:
+    """The action as int64 of this shape, (n,) or (E, n), not copied where it is that already.
+
+    ValueError, which says what is wrong, unless tasks are from 0 to the budget and sum to it, or to more if not exact.
+    """
+    if type(action) is np.ndarray and action.dtype is _INT64 and action.shape == shape:
+        array = action
+    else:
+        given = integers(action, shape)
+        if given.dtype.kind == "u":  # a number beyond int64 must not wrap around: it stays above any budget
+            given = np.minimum(given, np.uint64(_LARGEST + 1))
+        array = given.astype(np.int64)
+    faults = _fault(array, budget, exact)
+    if faults.any() if len(shape) > 1 else faults:
+        raise ValueError(_complaint(np.asarray(action), np.asarray(faults), budget, exact))
+    return array
+
+
+def _complaint(action: NDArray[np.integer[Any]], faults: Ints, budget: int, exact: NDArray[np.bool_]) -> str:
+    """What is wrong in the first faulty row."""
+    row = tuple(np.argwhere(faults)[0])  # () where there is one row only
+    tasks, where = action[row], "".join(f" of row {one}" for one in row)
+    for fault, wrong, right in (
+        (_NEGATIVE, tasks < 0, "0 or more tasks"),
+        (_ABOVE, tasks > budget, f"at most {budget} tasks, the budget"),
+    ):
+        if faults[row] == fault:
+            worker = int(np.argmax(wrong))
+            return f"worker {worker}{where} must have {right}, not {tasks[worker]}"
+    total = sum(int(t) for t in tasks)  # Python's integers do not overflow
+    return f"the tasks{where} must sum to {'' if exact else 'at least '}the budget of {budget}, not to {total}"
 
 
 class Checked:
@@ -95,23 +134,14 @@ class Checked:
 class Allocation(Checked, Space[Ints]):
     """Tasks per worker: non-negative integers that sum to the budget.
 
-    Parameters
-    ----------
-    n, budget
-        Workers, and the budget B, whole numbers of at least 1.
-    rows
-        Rows E of the batched space. Without it an element has no row axis.
-    seed
-        Seeds ``sample``.
+    - ``n``, ``budget``: workers, and the budget B, whole numbers of at least 1.
+    - ``rows``: rows E of the batched space. Without it an element has no row axis.
+    - ``seed``: seeds ``sample``.
 
-    Notes
-    -----
-    An element has shape (n,), or (E, n) with ``rows=E``, and dtype int64. A sample is uniform over the
-    C(n + B - 1, B) compositions of B into n parts (stars and bars), each row independently, in O(n + B) per row. Whole
-    floats are no elements.
+    An element has shape (n,), or (E, n) with ``rows=E``, and dtype int64; whole floats are no elements. A sample is
+    uniform over the C(n + B - 1, B) compositions of B into n parts (stars and bars), each row independently, in
+    O(n + B) per row.
 
-    Examples
-    --------
     >>> space = Allocation(3, budget=5, seed=0)
     >>> int(space.sample().sum())
     5
@@ -121,13 +151,11 @@ class Allocation(Checked, Space[Ints]):
     Traceback (most recent call last):
         ...
     ValueError: the tasks must sum to the budget of 5, not to 3
-    >>> Allocation(3, budget=5, rows=256).shape
-    (256, 3)
     """
 
     _shape: tuple[int, ...]
     is_np_flattenable = True
-    _exact = np.asarray(True)
+    exact: ClassVar[NDArray[np.bool_]] = np.asarray(True)  # whether the sum must be the budget, and no more
 
     def __init__(
         self,
@@ -162,32 +190,7 @@ class Allocation(Checked, Space[Ints]):
 
     def check(self, action: object) -> Ints:
         """The action as int64; see ``Checked``."""
-        if type(action) is np.ndarray and action.dtype is _INT64 and action.shape == self._shape:
-            array = action
-        else:
-            given = integers(action, self._shape)
-            if given.dtype.kind == "u":  # a number beyond int64 must not wrap around: it stays above any budget
-                given = np.minimum(given, np.uint64(_LARGEST + 1))
-            array = given.astype(np.int64)
-        faults = _fault(array, self.budget, self._exact)
-        if faults.any() if len(self._shape) > 1 else faults:
-            raise ValueError(self._complaint(np.asarray(action), faults))
-        return array
-
-    def _complaint(self, action: NDArray[np.integer[Any]], faults: Ints) -> str:
-        """What is wrong in the first faulty row."""
-        row = () if self.rows is None else (int(np.flatnonzero(faults)[0]),)
-        tasks, budget, where = action[row], self.budget, "".join(f" of row {one}" for one in row)
-        for fault, wrong, right in (
-            (_NEGATIVE, tasks < 0, "0 or more tasks"),
-            (_ABOVE, tasks > budget, f"at most {budget} tasks, the budget"),
-        ):
-            if np.asarray(faults)[row] == fault:
-                worker = int(np.argmax(wrong))
-                return f"worker {worker}{where} must have {right}, not {tasks[worker]}"
-        total = sum(int(t) for t in tasks)  # Python's integers do not overflow
-        goal = "to the budget" if self._exact else "to at least the budget"
-        return f"the tasks{where} must sum {goal} of {budget}, not to {total}"
+        return checked_tasks(action, self._shape, self.budget, self.exact)
 
     def to_jsonable(self, sample_n: Iterable[Ints]) -> list[Any]:
         """Turn samples into nested lists of integers."""
@@ -198,15 +201,13 @@ class Allocation(Checked, Space[Ints]):
         return [self.check(sample) for sample in sample_n]
 
     def __eq__(self, other: object) -> bool:
-        return (
-            type(self) is type(other)
-            and isinstance(other, Allocation)
-            and self._shape == other._shape
-            and self.budget == other.budget
-        )
+        return isinstance(other, Allocation) and self._key() == other._key()
 
     def __hash__(self) -> int:
-        return hash((type(self), self._shape, self.budget))
+        return hash(self._key())
+
+    def _key(self) -> tuple[Any, ...]:
+        return type(self), self.n, self.budget, self.rows
 
     def __repr__(self) -> str:
         rows = "" if self.rows is None else f", rows={self.rows}"
@@ -223,14 +224,14 @@ class RaceAllocation(Allocation):
     (True, True, False)
     """
 
-    _exact = np.asarray(False)
+    exact = np.asarray(False)
 
     def _draw(self) -> Ints:
         if self.n == 1:  # the only element
             return np.full(self._shape, self.budget)
         out = self.np_random.integers(0, self.budget, self._shape, endpoint=True)
         # By the symmetry a -> B - a, a uniform vector of [0, B]^n sums to nB/2 >= B or more half of the time.
-        while np.count_nonzero(faults := _fault(out, self.budget, self._exact)):
+        while np.count_nonzero(faults := _fault(out, self.budget, self.exact)):
             again = self.np_random.integers(0, self.budget, self._shape, endpoint=True)
             out = np.where(np.asarray(faults)[..., None] == _LEGAL, out, again)
         return out

@@ -30,8 +30,7 @@ def _batch_differing(spaces: Sequence[Allocation]) -> Allocation:
 
 
 def _flatten_space(space: Allocation) -> Box:
-    """A box with each number of tasks up to its budget; Gymnasium's flat spaces are boxes, so the sum is not kept."""
-    return Box(0, space.budget, (space.n * (space.rows or 1),), np.int64)
+    return Box(0, space.budget, (space.n * (space.rows or 1),), np.int64)  # flat spaces are boxes: the sum is not kept
 
 
 def _least(space: Allocation) -> Ints:
@@ -66,10 +65,6 @@ def register() -> None:
     """Register the action spaces with all of Gymnasium's functions that dispatch on the class of a space.
 
     Each class needs its own entry, as some of these functions do not look for a parent class.
-
-    >>> import gymnasium
-    >>> gymnasium.vector.utils.batch_space(Allocation(3, budget=5), n=4)
-    Allocation(3, 5, rows=4)
     """
     for space_class in (Allocation, RaceAllocation):
         for function, rule in _OF_ALLOCATION.items():

@@ -8,7 +8,6 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ata_gym.scenarios import Scenario
 from ata_gym.simulation.dispatch import Completion, RoundState
 from ata_gym.simulation.rounds import RoundResult
 
@@ -24,13 +23,6 @@ class DispatchBackend(Protocol):
     @property
     def dispatch(self) -> Callable[..., Completion]:
         """Go on to the next result; called as ``ata_gym.simulation.dispatch.dispatch_step`` is, with one row."""
-
-
-def check_fit(backend: object, scenario: Scenario) -> None:
-    """Let a backend that has ``check`` raise ValueError unless it can run the rounds of a scenario."""
-    check = getattr(backend, "check", None)
-    if check is not None:
-        check(scenario)
 
 
 def check_round(result: RoundResult, action: NDArray[Any], budget: int) -> None:
@@ -61,8 +53,8 @@ def check_completion(at: Completion, before: RoundState, budget: int) -> None:
 def _check_fields(result: RoundResult | Completion, shapes: Sequence[tuple[int, ...]], n: int) -> None:
     """ValueError unless the first fields of a result have these shapes, workers below n and possible times."""
     _check_shapes(result, shapes)
-    times = [(name, np.asarray(field)) for name, field in result._asdict().items() if name in _TIMES]
-    for name, time in times:
+    for name in (name for name in result._fields if name in _TIMES):
+        time = np.asarray(getattr(result, name))
         if not (np.isfinite(time) & (time >= 0)).all():
             raise ValueError(f"the backend's {name} must be finite and at least 0, not {time.tolist()}")
     worker = np.asarray(result.worker)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
@@ -12,9 +12,8 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from ata_gym.changes import Conditions
-from ata_gym.changes.process import ChangeProcess
+from ata_gym.changes.change import ChangeProcess
 from ata_gym.envs.spaces import Allocation, Dispatch
-from ata_gym.envs.states.backend import check_fit
 from ata_gym.pools.families import CODES
 from ata_gym.scenarios import Scenario
 from ata_gym.simulation.keys import NoiseKeys, stream_keys
@@ -26,7 +25,6 @@ Feedback: TypeAlias = dict[str, NDArray[Any]]
 
 LARGEST = float(np.finfo(np.float32).max)  # the upper bound of times in observation spaces: float32 must hold it
 _NEVER = 2**63 - 1  # the round at which an episode without a horizon ends
-_TASK_NOISE = 0  # the stream of keys for task times
 
 
 class StepResult(NamedTuple):
@@ -42,53 +40,42 @@ class StepResult(NamedTuple):
 class BatchState(ABC):
     """What E rows remember of their episodes; the same class serves the single and the vector env of an id.
 
-    The feedback of a step holds the workers' loads if ``signals``. ``backend`` runs the tasks; without one they are
-    simulated. ValueError for a backend that cannot be used, and if the rows do not fit this machine's memory.
+    The feedback of a step holds ``results`` results, and the workers' loads if ``signals``. ``backend`` runs the tasks;
+    without one they are simulated. ValueError if the backend has a method ``check`` that refuses the scenario, and if
+    the rows do not fit this machine's memory.
     """
 
-    forms: ClassVar[tuple[str, ...]]
-    """The forms of actions, see ``ata_gym.envs.interface.actions``; the first is the env's own."""
-    results: int  # results in the feedback of a step
-    simulated: bool  # whether no backend runs the tasks
+    forms: ClassVar[tuple[str, ...]]  # the forms of actions, see ``interface.actions``; the first is the env's own
     _FIELDS = ("keys", "episode", "round", "started", "runtime", "total_worker_time")
 
-    def __init__(self, scenario: Scenario, rows: int, signals: bool = False, backend: Any = None) -> None:
-        self._take_backend(backend)
-        check_fit(backend, scenario)
-        self.scenario, self.rows, self.shows_signals, self.simulated = scenario, rows, signals, backend is None
-        self.results = self._results(scenario.budget)
-        _check_memory(scenario, rows, self.results)
-        self.faulty, self._records_end = scenario.faulty, scenario.ends
-        self._pads = any(change.pads for change in scenario.changes)
-        self._last = np.array(_NEVER if scenario.horizon is None else min(scenario.horizon, _NEVER))
+    def __init__(self, scenario: Scenario, rows: int, signals: bool, backend: Any, results: int) -> None:
         n = scenario.pool.n
+        if hasattr(backend, "check"):
+            backend.check(scenario)
+        _check_memory(rows, n, results)
+        self.scenario, self.rows, self.shows_signals, self.results = scenario, rows, signals, results
+        self.simulated = backend is None
+        self.faulty, self._records_end = scenario.faulty, scenario.ends
+        self._pads = scenario.drawn is not None and scenario.drawn.fewest != n
+        self._last = np.array(_NEVER if scenario.horizon is None else min(scenario.horizon, _NEVER))
         self.keys = np.zeros(rows, np.uint64)
         self.episode = np.full(rows, -1, np.int64)  # -1: never reset
         self.round = np.zeros(rows, np.int64)
         self.started = np.zeros((rows, n), np.int64)
-        self.runtime = np.zeros(rows)  # of the finished rounds, as total_worker_time is
-        self.total_worker_time = np.zeros(rows)
-        self.process = ChangeProcess(scenario.pool, scenario.changes, rows)
-
-    @abstractmethod
-    def _take_backend(self, backend: Any) -> None:
-        """Keep what runs the tasks; None stands for the simulation. ValueError for an object that cannot run them."""
-
-    @abstractmethod
-    def _results(self, budget: int) -> int:
-        """How many results the feedback of a step holds."""
+        self.runtime, self.total_worker_time = np.zeros(rows), np.zeros(rows)  # of the finished rounds
+        self.process = ChangeProcess(scenario.catalogue, scenario.changes, rows, n)
 
     @abstractmethod
     def action_space(self) -> Allocation | Dispatch:
         """The space of one row's actions."""
 
     @abstractmethod
-    def checker(self) -> Callable[[object], NDArray[Any]]:
-        """What checks the actions of a batch, (E, n), and gives them as an array; see ``spaces.Checked``."""
+    def check_action(self, action: object, shape: tuple[int, ...]) -> NDArray[Any]:
+        """The action, (n,) of one row or (E, n), as an array; ValueError that says what is wrong with it."""
 
     @abstractmethod
     def step(self, action: NDArray[Any]) -> StepResult:
-        """Take one step in every row with an action that the space has checked."""
+        """Take one step in every row with an action, (E, n), that was checked."""
 
     def observation_space(self) -> spaces.Dict:
         """The space of one row's observations: the feedback."""
@@ -131,10 +118,9 @@ class BatchState(ABC):
 
     def step_some(self, action: NDArray[Any], rows: Mask) -> StepResult:
         """Take one step in some rows; in the others nothing happens, no time passes, and the result means nothing."""
-        blank = np.zeros(len(rows), np.bool_)
         if not rows.any():
             zeros = np.zeros(len(rows))
-            return StepResult(self.no_feedback(slice(None)), zeros, zeros.copy(), {}, blank)
+            return StepResult(self.no_feedback(slice(None)), zeros, zeros.copy(), {}, np.zeros(len(rows), np.bool_))
         before = {name: field[~rows].copy() for name, field in self.remembered().items()}
         result = self.step(action)
         for name, field in self.remembered().items():
@@ -150,7 +136,7 @@ class BatchState(ABC):
 
     def seed_row(self, row: int, seed: int) -> None:
         """Give a row the noise of a seed; its next episode is episode 0."""
-        self.keys[row] = stream_keys(seed, stream=_TASK_NOISE)[0]
+        self.keys[row] = stream_keys(seed)[0]
         self.episode[row] = -1
 
     def seeded(self) -> bool:
@@ -174,17 +160,12 @@ class BatchState(ABC):
         if self.scenario.changes:
             self.process.next_round(rows, self.keys, self.episode, self.round)
         ended: Mask = self.round >= self._last
-        if self._records_end:
-            ended |= self._short_of_records()
+        if self._records_end:  # the recorded times may not fill the coming round
+            distributions = self.process.distributions
+            by_round = distributions.family == CODES["trace-by-round"]
+            needed = np.where(by_round, self.round[:, None] + 1, self.started + self.scenario.budget)
+            ended |= (needed > distributions.limit).any(axis=1)
         return ended
-
-    def _short_of_records(self) -> Mask:
-        """Whether the recorded times may not fill the coming round, shape (E,)."""
-        distributions = self.process.distributions
-        by_round = distributions.family == CODES["trace-by-round"]
-        needed = np.where(by_round, self.round[:, None] + 1, self.started + self.scenario.budget)
-        short: Mask = np.any(needed > distributions.limit, axis=1)
-        return short
 
     def ranges(self) -> dict[str, Within]:
         """What the numbers of ``remembered`` may be, by name; keys may be any."""
@@ -204,10 +185,9 @@ class BatchState(ABC):
         return {name: getattr(self, name) for name in self._FIELDS} | changes
 
 
-def _check_memory(scenario: Scenario, rows: int, results: int) -> None:
+def _check_memory(rows: int, n: int, results: int) -> None:
     """ValueError if observations and the bounds of their space, some 64 bytes per entry, exceed the memory."""
-    needed = 64 * rows * (results + scenario.pool.n)
-    memory = installed_memory()
+    needed, memory = 64 * rows * (results + n), installed_memory()
     memory = memory if memory < math.inf else 2.0**36
     if needed > memory:
         raise ValueError(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,7 +14,7 @@ from ata_gym.envs.states.backend import check_completion
 from ata_gym.envs.states.batch_state import LARGEST, BatchState, Feedback, StepResult
 from ata_gym.scenarios import Scenario
 from ata_gym.simulation.dispatch import Completion, RoundState, dispatch_step
-from ata_gym.typing import Floats, Mask
+from ata_gym.typing import Bits, Floats, Mask
 from ata_gym.utils.ranges import Within, declared
 from ata_gym.utils.validation import short
 
@@ -26,40 +25,33 @@ class DispatchState(BatchState):
     forms: ClassVar[tuple[str, ...]] = ("dispatch", "start")
 
     def __init__(self, scenario: Scenario, rows: int, signals: bool = False, backend: Any = None) -> None:
-        super().__init__(scenario, rows, signals, backend)
-        self.round_state = RoundState.start(rows, scenario.pool.n, scenario.budget)
-
-    def _take_backend(self, backend: Any) -> None:
         if backend is not None and not callable(getattr(backend, "dispatch", None)):
             raise ValueError(
                 "the backend of TaskDispatch-v0 must have a method dispatch, called as "
                 f"ata_gym.simulation.dispatch.dispatch_step is, and {short(backend)} has none"
             )
+        super().__init__(scenario, rows, signals, backend, results=1)
         self._go_on: Callable[..., Completion] = dispatch_step if backend is None else backend.dispatch
-
-    def _results(self, budget: int) -> int:
-        return 1
+        self.round_state = RoundState.start(rows, scenario.pool.n, scenario.budget)
 
     def action_space(self) -> Dispatch:
         """Vectors that say which workers should be working."""
         return Dispatch(self.scenario.pool.n)
 
-    def checker(self) -> Callable[[object], NDArray[Any]]:
-        """The check of zeros and ones."""
-        return partial(checked_dispatch, shape=(self.rows, self.scenario.pool.n))
+    def check_action(self, action: object, shape: tuple[int, ...]) -> Bits:
+        """As int8."""
+        return checked_dispatch(action, shape)
 
     def observation_space(self) -> spaces.Dict:
         """The space of the feedback and of the state of the round."""
         n, budget = self.scenario.pool.n, self.scenario.budget
-        return spaces.Dict(
-            {
-                **super().observation_space(),
-                "missing": spaces.Box(0, budget, (1,), np.int64),  # never 0; Gymnasium warns of a box with one element
-                "started": spaces.Box(0, budget, (n,), np.int64),
-                "running": spaces.Box(0, 1, (n,), np.int8),
-                "age": spaces.Box(0.0, LARGEST, (n,), np.float64),
-            }
-        )
+        in_round: dict[str, spaces.Space[Any]] = {
+            "missing": spaces.Box(0, budget, (1,), np.int64),  # never 0; Gymnasium warns of a box with one element
+            "started": spaces.Box(0, budget, (n,), np.int64),
+            "running": spaces.Box(0, 1, (n,), np.int8),
+            "age": spaces.Box(0.0, LARGEST, (n,), np.float64),
+        }
+        return spaces.Dict({**super().observation_space(), **in_round})
 
     def no_feedback(self, rows: Mask | slice) -> Feedback:
         """What some rows see after their reset, at the start of a round."""
@@ -77,11 +69,10 @@ class DispatchState(BatchState):
 
     def step(self, action: NDArray[Any]) -> StepResult:
         """Go on to the next result of every row."""
-        before = self.round_state
-        process, budget = self.process, self.scenario.budget
+        before, process, budget = self.round_state, self.process, self.scenario.budget
         at = self._go_on(process.distributions, self.noise_keys(), before, action, budget, process.disturbances)
         if not self.simulated:
-            check_completion(at, before, self.scenario.budget)
+            check_completion(at, before, budget)
         self.started, self.round_state = at.started, at.round_state
         runtime, total = self.runtime + at.round_time, self.total_worker_time + at.worker_time
         ended = at.round_over

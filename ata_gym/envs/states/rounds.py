@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ata_gym.envs.spaces import Allocation, RaceAllocation
+from ata_gym.envs.spaces.allocation import checked_tasks
 from ata_gym.envs.states.backend import Backend, check_round
 from ata_gym.envs.states.batch_state import BatchState, StepResult
+from ata_gym.scenarios import Scenario
 from ata_gym.simulation.rounds import allocation_round, race_round
+from ata_gym.typing import Ints
 from ata_gym.utils.validation import short
 
 
@@ -22,24 +24,22 @@ class AllocationState(BatchState):
     _space: type[Allocation] = Allocation
     _simulate: Backend = staticmethod(allocation_round)
 
-    def _take_backend(self, backend: Any) -> None:
+    def __init__(self, scenario: Scenario, rows: int, signals: bool = False, backend: Any = None) -> None:
         if backend is not None and not callable(backend):
             raise ValueError(
                 "backend must be a function that runs a round, called as ata_gym.simulation.rounds.race_round is, "
                 f"not {short(backend)}"
             )
+        super().__init__(scenario, rows, signals, backend, results=scenario.budget)
         self.backend: Backend = self._simulate if backend is None else backend
-
-    def _results(self, budget: int) -> int:
-        return budget
 
     def action_space(self) -> Allocation:
         """The space of allocations, or of those of a race."""
         return self._space(self.scenario.pool.n, self.scenario.budget)
 
-    def checker(self) -> Callable[[object], NDArray[Any]]:
-        """The check of the batched space."""
-        return self._space(self.scenario.pool.n, self.scenario.budget, self.rows).check
+    def check_action(self, action: object, shape: tuple[int, ...]) -> Ints:
+        """As int64."""
+        return checked_tasks(action, shape, self.scenario.budget, self._space.exact)
 
     def step(self, action: NDArray[np.integer[Any]]) -> StepResult:
         """Run one round of every row."""

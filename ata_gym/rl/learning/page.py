@@ -16,7 +16,7 @@ from ata_gym.bench.report.headline import NOUNS
 from ata_gym.bench.report.summary_tables import over_seeds
 from ata_gym.rl.learning.experiment import AGENT, END, START, UNIFORM, Learning, names_in, ratios, values
 from ata_gym.rl.learning.report import compared, comparison, lead
-from ata_gym.utils.card import Card
+from ata_gym.scenarios.card import Card
 
 
 def about(learning: Learning, command: str) -> Note:

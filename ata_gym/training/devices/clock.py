@@ -24,37 +24,24 @@ class DeviceClock:
 
     Tasks are run one after the other, so that they do not disturb each other, and their times are put together as
     if the workers had run in parallel: the round ends with the B-th result, and drawing data, copying weights and
-    averaging gradients take no time. In a race, a task is run when it starts in this order of events, and a cancelled
-    task counts as worker time until the round's end. Workers that name the same GPU each have it to themselves while
-    their task runs, so each stands for a GPU of its own.
-
-    A task's time on CUDA is measured between events; it includes the gaps in which the device waits for the next
-    launch. One sample of a small model is mostly gaps: ``micro_batch`` makes tasks of a real size.
+    averaging gradients take no time. Workers that name the same GPU each stand for a GPU of their own. A task's time on
+    CUDA includes the gaps in which the device waits for the next launch. One sample of a small model is mostly gaps:
+    ``micro_batch`` makes tasks of a real size.
 
     The b-th task that starts in a round draws the sample of task b of a ``Trainer``, and the mean of the first B
     gradients is the round's. In a race the first B results may be those of other tasks, but a task's time does not
     depend on its sample: allocation and times decide when a gradient is there, never what it is. Layers such as dropout
     draw from a key of (seed, round, task), where a ``Trainer`` has one for all tasks of a round.
 
-    ``TrainingWrapper`` lets the clock's trainer take the steps. A copy of the env's spec shares the clock: make one for
-    each env that is played at the same time.
+    ``TrainingWrapper`` lets the clock's trainer take the steps. Copies of an env's spec share the clock.
 
-    Parameters
-    ----------
-    trainer
-        Whose gradients are computed; without ``compile``, ``graphs`` and ``precision="float16"``.
-    workers
-        One for each worker of the env: a list of ``Worker`` or of texts such as ``"cpu:3"``, or ``"cpu:1,cpu:3"``.
+    - ``trainer``: whose gradients are computed; without ``compile``, ``graphs`` and ``precision="float16"``.
+    - ``workers``: one for each worker of the env: a list of ``Worker`` or of texts such as ``"cpu:3"``, or
+      ``"cpu:1,cpu:3"``.
 
-    Raises
-    ------
-    ValueError
-        For settings of the trainer that do not go with single tasks, or wrong workers.
-    MemoryError
-        From here on, if a device has not enough memory for a task.
+    Raises ValueError for wrong workers, or settings that do not go with single tasks; and MemoryError, from here on, if
+    a device has not enough memory for a task.
 
-    Examples
-    --------
     >>> import gymnasium, ata_gym
     >>> from ata_gym.training import TrainingWrapper
     >>> clock = DeviceClock(Trainer("quadratic", budget=3), "cpu:1, cpu:2")
@@ -95,16 +82,9 @@ class DeviceClock:
             raise ValueError("a device clock measures real workers, which no changes=... can change: leave them out")
 
     def __call__(
-        self,
-        _distributions: Distributions,
-        noise_keys: NoiseKeys,
-        allocation: Ints,
-        budget: int,
+        self, _distributions: Distributions, noise_keys: NoiseKeys, allocation: Ints, budget: int
     ) -> RoundResult:
-        """Run a round; the arguments are those of ``race_round`` with one row.
-
-        If the loss of a task is NaN or infinite, it raises ``FloatingPointError``.
-        """
+        """Run a round; the arguments are those of ``race_round`` with one row."""
         self._losses = []
         for replica in self._replicas.values():
             replica.begin()

@@ -6,7 +6,6 @@ import copy
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any, Self
 
 import numpy as np
@@ -14,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from ata_gym.training.models.device import current, enough_memory, find_device, seeded
-from ata_gym.training.models.model import trained_weights
+from ata_gym.training.models.model import put_back, state_of, trained_weights
 from ata_gym.training.trainer.trainer import Trainer
 from ata_gym.typing import Floats
 from ata_gym.utils.validation import whole_number
@@ -23,28 +22,21 @@ WARM_UP = 5  # tasks that a device runs untimed at first, as libraries load, mem
 
 _TASK = "a single task"
 
-Parts = Sequence[Tensor | None]  # the parts of a ``Gradient``: one for each of the model's trained weights
+Parts = Sequence[Tensor | None]  # the parts of a ``Gradient``
 
 
 @dataclass(frozen=True)
 class Worker:
     """A device, and how often it computes the gradient of each of its tasks, so that some workers are slower.
 
-    Raises
-    ------
-    ValueError
-        If there is no such device, or ``work`` is not a whole number from 1 on.
+    ValueError if there is no such device, or ``work`` is not a whole number from 1 on.
 
-    Examples
-    --------
     >>> Worker("cpu", work=3) == Worker.parse("cpu:3")
     True
     """
 
-    device: str = "cpu"
-    """``"cpu"``, ``"cuda"`` or ``"cuda:<index>"``."""
-    work: int = 1
-    """How often the gradient of a task is computed; once is enough for the result."""
+    device: str = "cpu"  # ``"cpu"``, ``"cuda"`` or ``"cuda:<index>"``
+    work: int = 1  # how often the gradient of a task is computed; once is enough for the result
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "device", str(find_device(self.device)))
@@ -65,11 +57,7 @@ class Worker:
 
 
 def find_workers(workers: str | Sequence[Worker | str] | None) -> tuple[Worker, ...]:
-    """The workers of a list, or of a text such as ``"cpu:1,cpu:2"``; ValueError if there is none, or one is wrong.
-
-    >>> [str(worker) for worker in find_workers("cpu, cpu:2")]
-    ['cpu:1', 'cpu:2']
-    """
+    """The workers of a list, or of a text such as ``"cpu:1,cpu:2"``; ValueError if there is none, or one is wrong."""
     listed = [part for part in workers.split(",") if part.strip()] if isinstance(workers, str) else workers
     if not listed:
         raise ValueError('name at least one worker, such as workers=["cpu:1", "cpu:2"]')
@@ -79,7 +67,7 @@ def find_workers(workers: str | Sequence[Worker | str] | None) -> tuple[Worker, 
 def start_clock(device: torch.device) -> Callable[[], float]:
     """Begin to measure time when a device is idle; the function that is returned gives the seconds until it is called.
 
-    On CUDA it is the time between events on the current stream, so gaps count in which the device waits for launches.
+    On CUDA it is the time between events on the current stream.
     """
     settle(device)
     if device.type != "cuda":
@@ -99,9 +87,7 @@ def start_clock(device: torch.device) -> Callable[[], float]:
 class Replica:
     """A trainer's model and data on a device, which runs single tasks.
 
-    On the trainer's own device the model is the trainer's, elsewhere a copy; the data is copied once. From here on
-    ``MemoryError`` is raised if the device has not enough memory, and ``ValueError`` if the trainer's model was moved
-    to another device since the trainer was made.
+    On the trainer's own device the model is the trainer's, elsewhere a copy; the data is copied once.
     """
 
     def __init__(self, trainer: Trainer, device: torch.device) -> None:
@@ -126,16 +112,12 @@ class Replica:
         _check_home(self._trainer)
         self._total: Parts = [None] * len(trained_weights(self._model))
         if self._copy is not None:
-            with torch.no_grad():
-                states = [chain(model.parameters(), model.buffers()) for model in (self._copy, self._trainer.model)]
-                for ours, theirs in zip(*states, strict=True):
-                    ours.copy_(theirs)
+            put_back(self._copy, state_of(self._trainer.model))
 
     def run(self, task: int, work: int = 1, *, keep: bool = False) -> tuple[float, float]:
-        """Run a task of the trainer's round, with the sample that it has there; its time in seconds, and its loss.
+        """Run a task of the trainer's round, ``work`` times over; its time in seconds, and its loss.
 
-        Its gradient is computed ``work`` times; ``keep`` adds it to ``total``. A loss that is NaN or infinite raises
-        ``FloatingPointError``.
+        ``keep`` adds its gradient to ``total``. It raises FloatingPointError for a loss that is NaN or infinite.
         """
         with enough_memory(self._device, _TASK):
             with seeded(self._trainer.layer_key(task), self._device):
@@ -186,12 +168,7 @@ def measure_times(
     """Measure the task times of n workers in seconds, shape (n, tasks).
 
     Workers take turns, after a warm-up that is not recorded. The trainer's weights stay as they are: task j of every
-    worker is task j of its first round. ``progress`` is called after every task with the number of tasks done. A loss
-    that is NaN or infinite raises ``FloatingPointError``, a device without enough memory ``MemoryError``.
-
-    >>> times = measure_times(Trainer("quadratic", budget=1), [Worker(work=1), Worker(work=2)], tasks=3)
-    >>> times.shape, bool((times > 0).all())
-    ((2, 3), True)
+    worker is task j of its first round. ``progress`` is called with the number of tasks done.
     """
     replicas = replicate(trainer, workers)
     times = np.empty((len(workers), tasks))
@@ -203,11 +180,7 @@ def measure_times(
 
 
 def autocorrelation(times: Floats) -> Floats:
-    """The correlation of a worker's successive task times, shape (n,), from times (n, tasks); NaN if all are equal.
-
-    >>> autocorrelation(np.array([[1.0, 2.0, 1.0, 2.0, 1.0, 2.0]])).round(3)
-    array([-0.833])
-    """
+    """The correlation of a worker's successive task times, shape (n,), from times (n, tasks); NaN if all are equal."""
     centred = times - times.mean(1, keepdims=True)
     with np.errstate(invalid="ignore"):  # times that are all the same
         correlation: Floats = (centred[:, 1:] * centred[:, :-1]).sum(1) / (centred**2).sum(1)

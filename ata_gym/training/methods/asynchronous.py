@@ -2,16 +2,39 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
+
 import numpy as np
 
 from ata_gym.pools import Pool
-from ata_gym.training.methods.method import EndedTask, Method, ParameterServer
-from ata_gym.training.methods.theory import asynchronous_step, best_group, longest_delay
-from ata_gym.typing import Ints
+from ata_gym.training.methods.method import EndedTask, Method, ParameterServer, best_group
+from ata_gym.typing import Floats, Ints
 from ata_gym.utils.validation import whole_number
 
 
-class Asgd(Method):
+class Asynchronous(Method):
+    """A method each of whose updates uses one gradient, with a delay that is less than R."""
+
+    @property
+    @abstractmethod
+    def delay_bound(self) -> int:
+        """R, on which the step size depends."""
+
+    def step_size(self, smoothness: float, variance: float, accuracy: float) -> float:
+        """min{1 / (2 R L), eps / (4 L sigma^2)}, from Ringmaster ASGD."""
+        return 1 / (smoothness * max(2.0 * self.delay_bound, 4 * variance / accuracy))
+
+
+def longest_delay(times: Floats) -> int:
+    """Updates of plain asynchronous SGD during the slowest worker's task: sum of ceil(tau_max / tau_i) over the others.
+
+    Worked out here, for fixed task times of shape (n,); with random times it may be exceeded.
+    """
+    slowest = times.argmax()
+    return int(np.ceil(times[slowest] / np.delete(times, slowest)).sum())
+
+
+class Asgd(Asynchronous):
     """Each gradient makes a step when it arrives, and its worker goes on from the new weights.
 
     x^{k+1} = x^k - gamma * gradient at x^{k - delay}; nothing is discarded or cancelled. Source: standard asynchronous
@@ -21,9 +44,10 @@ class Asgd(Method):
     source = "standard; as in Maranjyan, Tyurin and Richtarik, ICML 2025"
     family = "asynchronous"
 
-    def step_size(self, smoothness: float, variance: float, accuracy: float) -> float:
-        """min{1 / (2 R L), eps / (4 L sigma^2)}; R - 1 is the longest delay if task times are fixed at their means."""
-        return asynchronous_step(smoothness, variance, accuracy, 1 + longest_delay(self.pool.mean()[self.workers]))
+    @property
+    def delay_bound(self) -> int:
+        """R, such that R - 1 is the longest delay if task times are fixed at their means."""
+        return 1 + longest_delay(self.pool.mean()[self.workers])
 
     def scale(self, delay: int) -> float:
         """A factor on the learning rate, for a gradient of that delay."""
@@ -46,22 +70,16 @@ class DelayAdaptiveAsgd(Asgd):
 
     source = "Koloskova et al., 2022; Mishchenko et al., 2022; as in Maranjyan et al., ICML 2025"
 
-    def step_size(self, smoothness: float, variance: float, accuracy: float) -> float:
-        """min{1 / (4 n L), eps / (4 L sigma^2)}, so that the step of a late gradient is at most 1 / (4 L delay).
+    @property
+    def delay_bound(self) -> int:
+        """2 n, for the step 1 / (4 n L): the step of a late gradient is at most 1 / (4 L delay).
 
-        The first is the rule of Koloskova et al. and of Mishchenko et al., as recalled and not checked again; that the
-        noise asks for the second term is taken from Ringmaster ASGD.
+        That is the rule of Koloskova et al. and of Mishchenko et al., as recalled and not checked again.
         """
-        return asynchronous_step(smoothness, variance, accuracy, 2 * self.pool.n)
+        return 2 * self.pool.n
 
     def scale(self, delay: int) -> float:
-        """The factor n / max(n, delay).
-
-        >>> from ata_gym.pools import deterministic
-        >>> method = DelayAdaptiveAsgd(deterministic([1.0, 1.0]), budget=1)
-        >>> [method.scale(delay) for delay in (0, 2, 4, 8)]
-        [1.0, 1.0, 0.5, 0.25]
-        """
+        """The factor n / max(n, delay)."""
         return self.pool.n / max(self.pool.n, delay)
 
 
@@ -76,10 +94,10 @@ class NaiveOptimalAsgd(Asgd):
 
     def __init__(self, pool: Pool, budget: int) -> None:
         super().__init__(pool, budget)
-        self.workers = np.sort(best_group(pool.mean(), np.ones(pool.n), budget).workers)
+        self.workers = np.sort(best_group(pool.mean(), np.ones(pool.n), budget)[0])
 
 
-class Ringmaster(Method):
+class Ringmaster(Asynchronous):
     """Asynchronous SGD that ignores a gradient whose delay has reached R.
 
     If delay < R: x^{k+1} = x^k - gamma * gradient at x^{k - delay}; in either case its worker starts again at the
@@ -96,9 +114,10 @@ class Ringmaster(Method):
         super().__init__(pool, budget)
         self.max_delay = self.budget if max_delay is None else whole_number("max_delay", max_delay)
 
-    def step_size(self, smoothness: float, variance: float, accuracy: float) -> float:
-        """min{1 / (2 R L), eps / (4 L sigma^2)}."""
-        return asynchronous_step(smoothness, variance, accuracy, self.max_delay)
+    @property
+    def delay_bound(self) -> int:
+        """R, the delay at which a gradient is ignored."""
+        return self.max_delay
 
     def arrive(self, server: ParameterServer, task: EndedTask) -> None:
         """Step if delay < R; start the worker again."""
@@ -120,7 +139,7 @@ class RingmasterStops(Ringmaster):
         server.start([task.worker, *server.late(self.max_delay)])
 
 
-class StaleSynchronous(Method):
+class StaleSynchronous(Asynchronous):
     """Asynchronous SGD in which a worker that is more than s tasks ahead of the slowest waits for it.
 
     x^{k+1} = x^k - gamma * gradient at x^{k - delay}. A worker that has ended c tasks starts the next as soon as every
@@ -143,12 +162,10 @@ class StaleSynchronous(Method):
         self.ended: Ints = np.zeros(pool.n, np.int64)
         """(n,) tasks that each worker has ended."""
 
-    def step_size(self, smoothness: float, variance: float, accuracy: float) -> float:
-        """min{1 / (2 R L), eps / (4 L sigma^2)} with R = (n - 1) (2 s + 1) + 1: every delay is less (worked out here).
-
-        During a task each other worker goes from at least s tasks behind to at most s + 1 ahead.
-        """
-        return asynchronous_step(smoothness, variance, accuracy, (self.pool.n - 1) * (2 * self.staleness + 1) + 1)
+    @property
+    def delay_bound(self) -> int:
+        """(n - 1) (2 s + 1) + 1, since in a task each other worker goes from s tasks behind to s + 1 ahead at most."""
+        return (self.pool.n - 1) * (2 * self.staleness + 1) + 1
 
     def arrive(self, server: ParameterServer, task: EndedTask) -> None:
         """Step; all workers that wait and are now within the bound start at the new weights."""
@@ -175,9 +192,10 @@ class RoundRobin(Asgd):
         super().__init__(pool, budget)
         self._waiting: dict[int, EndedTask] = {}
 
-    def step_size(self, smoothness: float, variance: float, accuracy: float) -> float:
-        """min{1 / (2 n L), eps / (4 L sigma^2)}: no delay reaches n."""
-        return asynchronous_step(smoothness, variance, accuracy, self.pool.n)
+    @property
+    def delay_bound(self) -> int:
+        """The number n of workers: no delay reaches it."""
+        return self.pool.n
 
     def arrive(self, server: ParameterServer, task: EndedTask) -> None:
         """Keep the gradient until it is its worker's turn."""

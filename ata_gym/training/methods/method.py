@@ -1,4 +1,4 @@
-"""The contract of a training method, and the parameter server that it drives."""
+"""The contract of a training method, the parameter server that it drives, and the clock of the workers."""
 
 from __future__ import annotations
 
@@ -9,42 +9,116 @@ from collections.abc import Sequence
 from typing import ClassVar, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ata_gym.pools import Pool
-from ata_gym.training.methods.clock import WorkerClock
+from ata_gym.pools.families import CODES
+from ata_gym.simulation.keys import stream_keys
+from ata_gym.simulation.task_times import task_times
 from ata_gym.training.models.model import Weights, copy_weights
 from ata_gym.training.trainer.trainer import Trainer
 from ata_gym.typing import Floats, Ints
 from ata_gym.utils.validation import whole_number
 
 
+class WorkerClock:
+    """The workers of a pool, each idle or busy with one task.
+
+    Task j of worker i takes the time that it has in the envs, in episode 0 of the same seed, where the number of server
+    updates when it starts is its round; a task that was cancelled counts in j. After its worker's ``time_limit``,
+    shape (n,) or one for all, a task is given up.
+
+    When all busy workers start together after an update, a period begins. Times are counted from there, and runtime and
+    worker time of the periods are added up, as an env does with its rounds: the floats are the same.
+
+    >>> from ata_gym.pools import deterministic
+    >>> clock = WorkerClock(deterministic([2.0, 3.0]), seed=0, time_limit=2.5)
+    >>> clock.start([0, 1], update=0)
+    >>> clock.next(), clock.next(), clock.runtime, clock.total_worker_time
+    ((0, True), (1, False), 2.5, 4.5)
+    """
+
+    def __init__(self, pool: Pool, seed: int, time_limit: Floats | float = np.inf) -> None:
+        self._distributions, self._key = pool.distributions, stream_keys(seed)  # the stream of the task times of an env
+        self._limit = np.broadcast_to(np.asarray(time_limit, np.float64), pool.n)
+        self.started = np.zeros(pool.n, np.int64)  # tasks that each worker has started
+        self.update = np.zeros(pool.n, np.int64)  # server updates when each worker's last task started
+        self.over = False  # whether a task was started for which the pool's recorded times did not suffice
+        self._ends, self._finishes = np.full(pool.n, np.inf), np.zeros(pool.n, np.bool_)
+        self._past_runtime = self._past_worker_time = self._now = 0.0
+        self._period = 0  # updates when it began
+        self._idle_since, self._idled = np.zeros((2, pool.n))  # start of the idle time; idle time before
+
+    @property
+    def busy(self) -> NDArray[np.bool_]:
+        """(n,) which workers are computing."""
+        busy: NDArray[np.bool_] = np.isfinite(self._ends)
+        return busy
+
+    @property
+    def runtime(self) -> float:
+        """The time since the start."""
+        return self._past_runtime + self._now
+
+    @property
+    def total_worker_time(self) -> float:
+        """How long all workers were busy until now, cancelled tasks included."""
+        worked = np.where(self.busy, self._now, self._idle_since) - self._idled
+        return self._past_worker_time + float(np.cumsum(worked)[-1])  # one after the other, as an env adds them up
+
+    def start(self, workers: Ints | list[int], update: int) -> None:
+        """Let ``workers`` start a task each, after ``update`` server updates; the tasks that they ran are cancelled."""
+        chosen = np.asarray(workers, np.int64)
+        others = self.busy
+        others[chosen] = False
+        if not others.any() and update > self._period:
+            self._period = update
+            self._past_runtime, self._past_worker_time = self.runtime, self.total_worker_time
+            self._now = 0.0
+            self._idle_since[:] = self._idled[:] = 0.0
+        idle = chosen[~self.busy[chosen]]
+        self._idled[idle] += self._now - self._idle_since[idle]
+        task = self.started[chosen]
+        rows = np.where(self._distributions.family[chosen] == CODES["trace-by-round"], update, task)
+        self.over |= bool((rows >= self._distributions.limit[chosen]).any())
+        time, limit = task_times(self._distributions, self._key, 0, update, chosen, task), self._limit[chosen]
+        self._ends[chosen] = self._now + np.minimum(time, limit)
+        self._finishes[chosen] = time <= limit
+        self.started[chosen] += 1
+        self.update[chosen] = update
+
+    def next(self) -> tuple[int, bool]:
+        """Go on to the next end of a task: its worker, who is idle now, and whether the task was not given up.
+
+        If several end at one moment, it is the task of the lowest worker. If all are idle, it raises ``RuntimeError``.
+        """
+        worker = int(self._ends.argmin())
+        end = float(self._ends[worker])
+        if end == np.inf:
+            raise RuntimeError("all workers are idle: the method started no task, or one whose time is infinite")
+        self._now = self._idle_since[worker] = end
+        self._ends[worker] = np.inf
+        return worker, bool(self._finishes[worker])
+
+
 class EndedTask(NamedTuple):
     """A task that has ended: one stochastic gradient."""
 
     worker: int
-    update: int
-    """The number of server updates when it started."""
-    weights: Weights
-    """The weights that it started from, where its gradient is taken."""
-    finished: bool
-    """Whether the gradient was computed; otherwise the task was given up at its time limit."""
+    update: int  # the number of server updates when it started
+    weights: Weights  # the weights that it started from, where its gradient is taken
+    finished: bool  # whether the gradient was computed; otherwise the task was given up at its time limit
 
 
 class UpdateRecord(NamedTuple):
     """The state of a run right after an update; every count and time is from the start on."""
 
-    update: int
-    """The number k of server updates."""
-    runtime: float
-    """The time since the start, in the pool's units."""
-    total_worker_time: float
-    """How long all workers were busy, cancelled tasks included."""
-    computed: int
-    """Gradients that workers have finished."""
-    used: int
-    """Gradients that updates have used."""
-    loss: float
-    """Mean loss of this update's gradients, at the weights where they were taken; NaN for an update without any."""
+    update: int  # the number k of server updates
+    runtime: float  # the time since the start, in the pool's units
+    total_worker_time: float  # how long all workers were busy, cancelled tasks included
+    computed: int  # gradients that workers have finished
+    used: int  # gradients that updates have used
+    loss: float  # mean loss of this update's gradients, where they were taken; NaN for an update without any
 
 
 class ParameterServer:
@@ -99,8 +173,7 @@ class ParameterServer:
     def update(self, tasks: Sequence[EndedTask], scale: float = 1.0) -> None:
         """Step along the mean gradient of tasks that started at the same weights; without any, the weights stay.
 
-        ``scale`` is a factor on the learning rate. If the loss is NaN or infinite, FloatingPointError is raised, and
-        the current weights stay as they were.
+        ``scale`` is a factor on the learning rate. It raises what ``Trainer.gradient`` raises.
         """
         loss = math.nan
         if tasks:
@@ -116,27 +189,18 @@ class ParameterServer:
 class Method(ABC):
     """What a server does when a task ends; a worker that it does not start stays idle.
 
-    A subclass needs ``arrive`` and ``step_size``. An object is used for one run.
-
-    Parameters
-    ----------
-    pool
-        The workers. A method's docstring says what it knows of the distributions of their task times.
-    budget
-        Gradients B that one update needs: in theory max(1, ceil(sigma^2 / eps)), for variance sigma^2 and accuracy eps.
+    A subclass needs ``arrive`` and ``step_size``; its docstring says what it knows of the task times of ``pool``. An
+    object is used for one run. The ``budget`` B, the gradients that one update needs, is in theory max(1, ceil(sigma^2
+    / eps)), for variance sigma^2 and accuracy eps.
     """
 
-    source: ClassVar[str] = ""
-    """The publication that it comes from."""
-    family: ClassVar[str] = "other"
-    """The family of methods with which it is drawn."""
+    source: ClassVar[str] = ""  # the publication that it comes from
+    family: ClassVar[str] = "other"  # the family of methods with which it is drawn
 
     def __init__(self, pool: Pool, budget: int) -> None:
         self.pool, self.budget = pool, whole_number("budget", budget)
-        self.workers: Ints = np.arange(pool.n)
-        """The workers that take part, by default all."""
-        self.time_limit: Floats | float = np.inf
-        """The time after which a task is given up: one for all workers, or one for each, shape (n,)."""
+        self.workers: Ints = np.arange(pool.n)  # those that take part
+        self.time_limit: Floats | float = np.inf  # after which a task is given up, for all workers or for each, (n,)
 
     @classmethod
     def summary(cls) -> str:
@@ -145,12 +209,15 @@ class Method(ABC):
 
     @property
     def gradients(self) -> float:
-        """The expected number of gradients of an update, whose mean is the step; one by default."""
+        """The expected number of gradients of an update, by default one."""
         return 1.0
 
     @abstractmethod
     def step_size(self, smoothness: float, variance: float, accuracy: float) -> float:
-        """The learning rate that theory gives for SGD, from L, sigma^2 and eps; see ``theory``."""
+        """The learning rate that theory gives for SGD; eps is the wanted mean squared gradient norm over all updates.
+
+        Where papers write min(1/u, 1/v), it is computed as 1/max(u, v), which allows for sigma^2 = 0.
+        """
 
     def begin(self, server: ParameterServer) -> None:
         """Start the first tasks, by default one on each worker that takes part."""
@@ -162,3 +229,16 @@ class Method(ABC):
 
     def proceed(self, server: ParameterServer) -> None:  # noqa: B027 - most methods have nothing to do here
         """Make at most one update that needs no further task; called after each update. By default there is none."""
+
+
+def best_group(times: Floats, chances: Floats, gradients: int) -> tuple[Ints, float]:
+    """The fastest m workers, m minimising t(m) = (S + sum_{j <= m} p_j) / sum_{j <= m} p_j / c_j, and that time.
+
+    Worker j tries every c_j, and succeeds with chance p_j; workers are sorted by c. Source: MindFlayer SGD (UAI 2025);
+    with p = 1 it is the m* of Naive Optimal ASGD, as Ringmaster ASGD (ICML 2025) defines it.
+    """
+    order = np.argsort(times, kind="stable")
+    p, c = chances[order], times[order]
+    needed = (gradients + np.cumsum(p)) / np.cumsum(p / c)
+    last = int(np.argmin(needed))
+    return order[: last + 1], float(needed[last])

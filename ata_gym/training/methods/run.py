@@ -13,9 +13,7 @@ import numpy as np
 
 from ata_gym.scenarios import PoolData, resolve
 from ata_gym.training.methods import asynchronous, synchronous
-from ata_gym.training.methods.clock import WorkerClock
-from ata_gym.training.methods.method import Method, ParameterServer, UpdateRecord
-from ata_gym.training.methods.mindflayer import MindFlayer
+from ata_gym.training.methods.method import Method, ParameterServer, UpdateRecord, WorkerClock
 from ata_gym.training.trainer.settings import TrainingSettings
 from ata_gym.training.trainer.trainer import Trainer
 from ata_gym.typing import Floats, Ints
@@ -25,7 +23,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from ata_gym.training.problem import Problem
-    from ata_gym.training.tasks.tasks import Tasks
+    from ata_gym.training.problems.tasks import Tasks
 
 _SETTINGS = {field.name for field in fields(TrainingSettings)}
 
@@ -42,18 +40,14 @@ METHODS: Mapping[str, type[Method]] = MappingProxyType(
         "minibatch": synchronous.Minibatch,
         "m-synchronous": synchronous.MSynchronous,
         "backup-workers": synchronous.BackupWorkers,
-        "mindflayer": MindFlayer,
+        "mindflayer": synchronous.MindFlayer,
     }
 )
-"""The methods that ship with the package; each has a ``summary()``, a ``source`` and a ``step_size``."""
+"""The methods that ship with the package."""
 
 
 def find_method(method: str | type[Method]) -> type[Method]:
-    """The method of that name, or ValueError if there is none; a class is returned as it is.
-
-    >>> find_method("rennala").summary()
-    'All workers compute at x^k until B gradients are in; the rest is cancelled.'
-    """
+    """The method of that name, or ValueError if there is none; a class is returned as it is."""
     if not isinstance(method, str):
         return method
     if method not in METHODS:
@@ -67,28 +61,15 @@ class MethodRun(Iterator[UpdateRecord]):
     It is endless, unless the pool has recorded times that end (``end="truncate"``): then it stops with the first task
     for which they do not suffice.
 
-    Parameters
-    ----------
-    method, pool, problem
-        A name of ``METHODS`` or a subclass of ``Method``; a pool, or plain data of one; a problem, its name,
-        or ``Tasks``, which come in the order in which updates use them.
-    budget
-        Gradients B that one update needs: Rennala's batch and, by default, Ringmaster's R; see ``Method``.
-    seed
-        Keys the task times, as the seed given to an env's ``reset``, and the weights and gradients, as for ``Trainer``.
-    arguments
-        The other fields of ``TrainingSettings``, with ``optimizer="sgd"`` by default, the optimiser of all the methods'
-        formulas, without ``graphs``; and the hyperparameters of the method's class, such as ``max_delay`` of
-        Ringmaster ASGD.
+    - ``method``: a name of ``METHODS`` or a subclass of ``Method``.
+    - ``problem``: a problem, its name, or ``Tasks``, which come in the order in which updates use them.
+    - ``budget``: gradients B that one update needs: Rennala's batch and, by default, Ringmaster's R; see ``Method``.
+    - ``seed``: keys the task times, as the seed given to an env's ``reset``, and the weights and gradients.
+    - ``arguments``: the other fields of ``TrainingSettings`` except ``graphs``, with the optimiser of all the methods'
+      formulas, ``"sgd"``, by default; and hyperparameters of the method's class, such as ``max_delay`` of Ringmaster.
 
-    Raises
-    ------
-    ValueError, FloatingPointError
-        If there is no such method or hyperparameter, for a bad argument, or for workers that are drawn anew; from
-        ``next``, if the loss is NaN or infinite: the weights stay as they were.
-
-    Examples
-    --------
+    Raises ValueError for a bad argument, or for workers that are drawn anew. ``next`` raises FloatingPointError if the
+    loss is NaN or infinite: the weights stay as they were.
     >>> from ata_gym.pools import exponential
     >>> run = MethodRun("ringmaster", exponential([1.0, 2.0, 30.0]), "quadratic", budget=3, lr=0.1)
     >>> records = [next(run) for _ in range(500)]
@@ -155,8 +136,7 @@ class MethodResult:
     computed: Ints
     used: Ints
     loss: Floats
-    model: nn.Module
-    """The model with its final weights."""
+    model: nn.Module  # after these updates; where ``runtime`` ended the run, after the one beyond it, too
 
 
 def run_method(
@@ -168,9 +148,7 @@ def run_method(
     runtime: float = math.inf,
     **arguments: Any,
 ) -> MethodResult:
-    """Run a method for at most so many updates, and not beyond the time ``runtime``.
-
-    The other arguments and the errors are those of ``MethodRun``; a runtime that is not positive is a ``ValueError``.
+    """Run a method for at most so many updates, and not beyond the time ``runtime``; see ``MethodRun``.
 
     >>> from ata_gym.pools import deterministic
     >>> result = run_method("minibatch", deterministic([1.0, 2.0]), "quadratic", updates=3, budget=2)

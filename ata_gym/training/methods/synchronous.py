@@ -1,10 +1,13 @@
-"""Methods that step along the mean of gradients at the current weights: Rennala SGD, minibatches, backup workers."""
+"""Methods that step along the mean of gradients at the current weights: Rennala SGD, minibatches, MindFlayer SGD."""
 
 from __future__ import annotations
 
+import numpy as np
+
 from ata_gym.pools import Pool
-from ata_gym.training.methods.method import EndedTask, Method, ParameterServer
-from ata_gym.training.methods.theory import synchronous_step, workers_to_await
+from ata_gym.pools.families import FAMILIES
+from ata_gym.training.methods.method import EndedTask, Method, ParameterServer, best_group
+from ata_gym.typing import Floats, Ints
 from ata_gym.utils.validation import whole_number
 
 
@@ -22,8 +25,7 @@ class Rennala(Method):
 
     def __init__(self, pool: Pool, budget: int) -> None:
         super().__init__(pool, budget)
-        self.m = self.budget
-        """Gradients of a step."""
+        self.m = self.budget  # gradients of a step
         self._collected: list[EndedTask] = []
 
     @property
@@ -33,7 +35,7 @@ class Rennala(Method):
 
     def step_size(self, smoothness: float, variance: float, accuracy: float) -> float:
         """min{1 / L, eps m / (2 L sigma^2)} for the m gradients of a step."""
-        return synchronous_step(smoothness, variance, accuracy, self.m)
+        return 1 / (smoothness * max(1.0, 2 * variance / (accuracy * self.m)))
 
     def collect(self, server: ParameterServer, task: EndedTask) -> bool:
         """Keep a gradient at the current weights, and step with the m-th one; whether it was the m-th."""
@@ -48,6 +50,16 @@ class Rennala(Method):
         """Collect, and let the worker go on; after the step all workers start at the new weights."""
         stepped = self.collect(server, task)
         server.start(self.workers if stepped else [task.worker])
+
+
+def workers_to_await(times: Floats, gradients: int) -> int:
+    """How many of n workers a synchronous update should wait for: argmin_m tau_(m) (1 + S / m), tau sorted.
+
+    Worked out here from the time of minibatch SGD with fixed task times, tau_(m) (L Delta / eps) (1 + sigma^2 / (m
+    eps)), with S = sigma^2 / eps.
+    """
+    m = np.arange(1, len(times) + 1)
+    return int(m[np.argmin(np.sort(times) * (1 + gradients / m))])
 
 
 class MSynchronous(Rennala):
@@ -110,3 +122,76 @@ class Minibatch(MSynchronous):
 
     def __init__(self, pool: Pool, budget: int) -> None:
         super().__init__(pool, budget, pool.n)
+
+
+def median_limits(pool: Pool) -> tuple[Floats, Floats]:
+    """Each worker's median task time c_i, and the chance p_i that one of its tasks takes at most that, both (n,).
+
+    Recorded times of 0 are no limits, since a trial takes time: the least time above them is, if the median is 0.
+    """
+    times, chances = np.empty(pool.n), np.ones(pool.n)
+    for i in range(pool.n):
+        family = FAMILIES[pool.distributions.family[i]]
+        shift, scale = pool.distributions.shift[i], pool.distributions.scale[i]
+        if family.trace:
+            recorded = shift + scale * pool.record(i)
+            usable = np.unique(recorded[recorded > 0])
+            shares = (recorded <= usable[:, None]).mean(axis=1)
+            median = int(np.searchsorted(shares, 0.5))
+            times[i], chances[i] = usable[median], shares[median]
+        elif family.in_scipy is None:
+            times[i] = shift + scale
+        else:
+            times[i], chances[i] = shift + scale * pool.standard(i).ppf(0.5), 0.5
+    return times, chances
+
+
+class MindFlayer(Method):
+    """Worker i makes B_i trials, each given up after c_i; the step divides by the number of expected successes.
+
+    x^{k+1} = x^k - gamma / E * sum of the gradients that came, E = sum_i p_i B_i, with p_i the chance that a task of
+    worker i takes at most c_i, so that the mean step is that of the exact gradient. An iteration ends when all trials
+    are done, and moves nothing if none succeeded. With t = min_m (B + sum_{j <= m} p_j) / sum_{j <= m} p_j / c_j over
+    the workers sorted by c, B_i = ceil(t / c_i - 1) for the first m, and 0 for the others: E is the budget B, or a
+    little more. c_i is the median task time of worker i, whose distribution the method knows.
+
+    Source: MindFlayer SGD, UAI 2025. There c_i = tau_i + t_i, with tau_i fixed and t_i a threshold on the random rest
+    of the time; the median of that rest gives c_i the median of the whole.
+    """
+
+    source = "MindFlayer SGD, UAI 2025"
+    family = "trials"
+
+    def __init__(self, pool: Pool, budget: int) -> None:
+        super().__init__(pool, budget)
+        self.time_limit, self.chances = median_limits(pool)
+        workers, time = best_group(self.time_limit, self.chances, self.budget)
+        self.trials: Ints = np.zeros(pool.n, np.int64)  # B_i of each worker in an iteration
+        enough = time / self.time_limit[workers] - 1
+        self.trials[workers] = np.ceil(enough - 1e-9)  # a whole number stays one despite rounding
+        self.expected = float(self.chances @ self.trials)  # successes of an iteration
+
+    @property
+    def gradients(self) -> float:
+        """The expected successes of an iteration."""
+        return self.expected
+
+    def step_size(self, smoothness: float, variance: float, accuracy: float) -> float:
+        """1 / (2 L) * min{1, eps E / sigma^2}."""
+        return 1 / (2 * smoothness * max(1.0, variance / (accuracy * self.expected)))
+
+    def begin(self, server: ParameterServer) -> None:
+        """Start the first trial of all workers that have any."""
+        self._left, self._successes = self.trials.copy(), list[EndedTask]()
+        server.start(np.flatnonzero(self._left))
+
+    def arrive(self, server: ParameterServer, task: EndedTask) -> None:
+        """Count the trial; after the last trial of all workers, step."""
+        self._left[task.worker] -= 1
+        if task.finished:
+            self._successes.append(task)
+        if self._left[task.worker]:
+            server.start([task.worker])
+        elif not self._left.any():
+            server.update(self._successes, len(self._successes) / self.expected)
+            self.begin(server)

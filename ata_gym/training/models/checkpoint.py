@@ -16,24 +16,12 @@ from ata_gym.utils.trees import leaves, rebuild
 
 
 def save(path: Path, tree: Mapping[str, Any]) -> None:
-    """Write a tree of tensors, arrays and plain values, whole or not at all; the same tree gives the same bytes.
-
-    With anything else in the tree, such as a function, it raises ``ValueError``.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     save(Path(folder, "run.pt"), {"round": 3, "weights": [torch.ones(2)]})
-    ...     load(Path(folder, "run.pt"))
-    {'round': 3, 'weights': [tensor([1., 1.])]}
-    """
+    """Write a tree of tensors, arrays and plain values, whole or not at all; ValueError for anything else in it."""
     write_sealed(path, pack(tree))
 
 
 def load(path: Path, *parts: str) -> dict[str, Any]:
-    """Read what :func:`save` wrote, onto the CPU; arrays come back as tensors.
-
-    If the file is damaged, holds anything else, or lacks one of ``parts``, it raises ``ValueError``.
-    """
+    """Read what :func:`save` wrote, onto the CPU, arrays as tensors; ValueError for anything else."""
     try:
         tree = unpack(read_sealed(path))
     except DamagedError as error:
@@ -44,7 +32,7 @@ def load(path: Path, *parts: str) -> dict[str, Any]:
 
 
 def pack(tree: Mapping[str, Any]) -> bytes:
-    """The bytes of a tree; :func:`unpack` is its inverse."""
+    """The bytes of a tree, the same for the same tree; :func:`unpack` is its inverse."""
     content = io.BytesIO()  # torch writes a file's name into it
     torch.save(rebuild(tree, [_plain(name, leaf) for name, leaf in leaves(tree)]), content)
     return content.getvalue()

@@ -9,10 +9,7 @@ from torch import nn
 
 
 def find_device(name: str | torch.device) -> torch.device:
-    """The device of that name; ``"cuda"`` is torch's current CUDA device.
-
-    If it is neither a CPU nor a CUDA device, or torch does not see it, it raises ``ValueError``.
-    """
+    """The device of that name; ``"cuda"`` is torch's current CUDA device. ValueError if torch does not see it."""
     try:
         device = torch.device(name)
     except (RuntimeError, TypeError):
@@ -64,21 +61,11 @@ def lacks_memory(error: Exception) -> bool:
     return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
 
 
-class enough_memory:  # noqa: N801 - as above
-    """Turn torch's errors for lack of memory on a device, CPU included, into a ``MemoryError`` of one sentence.
-
-    >>> with enough_memory(torch.device("cpu"), "a round"):
-    ...     torch.empty(10**16)
-    Traceback (most recent call last):
-    ...
-    MemoryError: a round does not fit into the memory of cpu: DefaultCPUAllocator: can't allocate memory: you tried ...
-    """
+class enough_memory(AbstractContextManager[None]):  # noqa: N801 - as above
+    """Turn torch's errors for lack of memory on a device, CPU included, into a ``MemoryError`` of one sentence."""
 
     def __init__(self, device: torch.device, what: str) -> None:
         self._device, self._what = device, what
-
-    def __enter__(self) -> None:
-        pass
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         if not isinstance(error, RuntimeError) or not lacks_memory(error):
@@ -99,11 +86,13 @@ def find_precision(name: str) -> torch.dtype:
     return _TYPES[name]
 
 
-def autocast(model: nn.Module, precision: str) -> torch.autocast:
+def autocast(model: nn.Module, precision: str) -> AbstractContextManager[object]:
     """The context of a model's forward pass in mixed precision; with float32 it changes nothing.
 
     Weights, and the gradients that the optimiser sees, keep their format. Weights are cast anew at each use, so that
     the gradients of tied weights are added up in full precision.
     """
-    kind, device = find_precision(precision), next(model.parameters()).device
-    return torch.autocast(device.type, kind, enabled=kind is not torch.float32, cache_enabled=False)
+    if precision == "float32":
+        return nullcontext()
+    device = next(model.parameters()).device
+    return torch.autocast(device.type, find_precision(precision), cache_enabled=False)

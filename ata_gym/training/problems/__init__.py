@@ -1,4 +1,4 @@
-"""The problems that come with the package."""
+"""The problems that come with the package, and tasks of the user: any model, any loss, batches in a keyed order."""
 
 from ata_gym.utils.extras import require
 

@@ -1,20 +1,49 @@
-"""The problem ``cifar100``: the images and the network of the ATA paper."""
+"""The problem ``cifar100``: the images as they are published, and the network of the ATA paper.
+
+Reading the images runs no code. Their formats: https://www.cs.toronto.edu/~kriz/cifar.html
+"""
 
 from __future__ import annotations
 
+import gzip
+import io
+import pickle
+import tarfile
 import zipfile
+from functools import partial
+from importlib import import_module
+from operator import index
 from pathlib import Path
+from types import FunctionType
+from typing import IO, Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ata_gym.training.problems.cifar100_archives import MOST, read_archive
 from ata_gym.training.problems.classification import Classification
 from ata_gym.utils.atomic import check_source
 
+Parts = dict[str, NDArray[Any]]
+
+MOST = 2**28  # bytes that are unpacked at most; all images, with their labels and names, are 190 MB
 _CLASSES = 100
 _PARTS = ("train_x", "train_y", "test_x", "test_y")
+_PIXELS = 3 * 32 * 32
+_RECORD = 2 + _PIXELS  # coarse label, fine label, pixels
+
+_ALLOWED: dict[tuple[str, str], Any] = {
+    ("numpy", "ndarray"): np.ndarray,
+    ("numpy", "dtype"): np.dtype,
+    ("_codecs", "encode"): lambda text, _encoding: text.encode("latin-1"),  # bytes, as old protocols write them
+    **{
+        (f"numpy.{core}.{module}", name): getattr(import_module(f"numpy._core.{module}"), name)
+        for core in ("core", "_core")
+        for module, name in (("multiarray", "_reconstruct"), ("multiarray", "scalar"), ("numeric", "_frombuffer"))
+    },
+}
+"""The objects that the pickles of plain arrays and numbers name, in all protocols."""
 
 
 def cifar100(data: str | Path) -> Classification:
@@ -34,38 +63,124 @@ def cifar100(data: str | Path) -> Classification:
     path = Path(data)
     if not path.is_dir():
         check_source(path)
-    parts = read_archive(path) if path.is_dir() or not _is_zip(path) else _read(path)
+    parts = read_images(path)
     train, test = (_checked(parts, which, path) for which in ("train", "test"))
     rates = {"adam": 8e-5, "sgd": 1e-2}
     return Classification(_cnn, train, test, transform=_normalise, name="cifar100", learning_rates=rates)
 
 
-def _is_zip(path: Path) -> bool:
-    """Whether it begins as an npz file does."""
-    with path.open("rb") as file:
-        return file.read(2) == b"PK"
+def read_images(path: Path) -> Parts:
+    """Read images (N, 32, 32, 3) as ``train_x`` and ``test_x``, and their fine labels (N,) as ``train_y``, ``test_y``.
 
-
-def _read(path: Path) -> dict[str, np.ndarray]:
+    ValueError if the file or folder is damaged or of another kind, or unpacks to more than ``MOST`` bytes.
+    """
     try:
-        parts = _arrays(path)
-    except Exception as error:  # a damaged, encrypted or otherwise compressed archive may raise anything
+        zipped = not path.is_dir() and _starts(path, b"PK")
+        files: dict[str, Any] = _arrays(path) if zipped else _extracted(path) if path.is_dir() else _unpacked(path)
+    except Exception as error:  # a damaged or encrypted archive, or links in a loop, may raise anything
         reason = "it holds Python objects" if "pickle" in str(error) else error
         raise ValueError(
             f"{path} cannot be read as an archive of CIFAR-100 or an npz file of plain arrays: {reason}"
         ) from error
-    if len(parts) < len(_PARTS):
-        raise ValueError(f"{path} must hold {', '.join(_PARTS)}, but has only: {', '.join(parts) or 'none of them'}")
+    if zipped:
+        if len(files) < len(_PARTS):
+            raise ValueError(
+                f"{path} must hold {', '.join(_PARTS)}, but has only: {', '.join(files) or 'none of them'}"
+            )
+        return files
+    parts: Parts = {}
+    for which in ("train", "test"):
+        readers = {which: _from_pickle, f"{which}.bin": _from_records}
+        name = next((name for name in readers if name in files), None)
+        if name is None:
+            raise ValueError(f"{path} must hold a file {which} (the python version) or {which}.bin (the binary one)")
+        try:
+            pixels, labels = readers[name](files[name])
+        except ValueError as error:
+            raise ValueError(f"{path}: {which} {error}") from error
+        parts[f"{which}_x"] = pixels.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
+        parts[f"{which}_y"] = labels
     return parts
 
 
-def _arrays(path: Path) -> dict[str, np.ndarray]:
+def _wanted(name: str) -> bool:
+    return name.removesuffix(".bin") in {"train", "test"}
+
+
+def _extracted(folder: Path) -> dict[str, bytes]:
+    files = {}
+    for found in folder.iterdir():
+        if _wanted(found.name) and found.is_file():
+            with found.open("rb") as file:
+                files[found.name] = _content(file)
+    return files
+
+
+def _starts(path: Path, magic: bytes) -> bool:
+    with path.open("rb") as file:
+        return file.read(len(magic)) == magic
+
+
+def _arrays(path: Path) -> Parts:
     with zipfile.ZipFile(path) as members:
         size = sum(member.file_size for member in members.infolist())
     if size > MOST:
         raise ValueError(f"it unpacks to {size:,} bytes, and at most {MOST:,} are read")
     with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
         return {name: archive[name] for name in _PARTS if name in archive}
+
+
+def _unpacked(path: Path) -> dict[str, bytes]:
+    with gzip.open(path) if _starts(path, b"\x1f\x8b") else path.open("rb") as unpacked:
+        whole = io.BytesIO(_content(unpacked))  # so that no header can ask for more
+    with tarfile.open(fileobj=whole, mode="r:") as tar:
+        members = {member.name.rpartition("/")[2]: member for member in tar}
+        found = {name: tar.extractfile(member) for name, member in members.items() if _wanted(name)}
+        return {name: _content(part) for name, part in found.items() if part is not None}
+
+
+def _content(file: IO[bytes] | gzip.GzipFile) -> bytes:
+    """Read a file to its end; ValueError if that is too much."""
+    content = file.read(MOST + 1)
+    if len(content) > MOST:
+        raise ValueError(f"it unpacks to more than {MOST:,} bytes, which CIFAR-100 has not")
+    return content
+
+
+def _from_records(content: bytes) -> tuple[NDArray[Any], NDArray[Any]]:
+    if len(content) == 0 or len(content) % _RECORD:
+        raise ValueError(f"must be records of {_RECORD} bytes, but has {len(content)} bytes")
+    records = np.frombuffer(content, np.uint8).reshape(-1, _RECORD)
+    return records[:, 2:], records[:, 1]
+
+
+class _Unpickler(pickle.Unpickler):
+    """Reads pickles of plain values and arrays, and refuses those that name anything else."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        """The object of a name that arrays need."""
+        if (module, name) not in _ALLOWED:
+            raise pickle.UnpicklingError(f"it names {module}.{name}, which a plain array does not need")
+        found = _ALLOWED[module, name]
+        if isinstance(found, FunctionType):  # a copy, since a pickle may set its attributes
+            return partial(found)
+        return found
+
+
+def _from_pickle(content: bytes) -> tuple[NDArray[Any], NDArray[Any]]:
+    try:
+        tree = _Unpickler(io.BytesIO(content), encoding="bytes").load()
+        named = {name if isinstance(name, str) else name.decode(): part for name, part in tree.items()}
+        pixels, labels = named["data"], named["fine_labels"]
+        if not isinstance(labels, np.ndarray):
+            labels = np.array([index(label) for label in labels])
+    except KeyError as error:
+        raise ValueError(f"has no {error}") from error
+    except Exception as error:  # a damaged pickle may raise anything
+        raise ValueError(f"is no pickle of plain arrays: {error}") from error
+    if not isinstance(pixels, np.ndarray) or pixels.dtype != np.uint8 or pixels.shape[1:] != (_PIXELS,):
+        raise ValueError(f"must hold an array with {_PIXELS} bytes for each image")
+    return pixels, labels
 
 
 def _checked(parts: dict[str, np.ndarray], which: str, path: Path) -> tuple[Tensor, Tensor]:

@@ -29,26 +29,12 @@ class Samples(NamedTuple):
 class Classification:
     """Cross-entropy on labelled samples; a task is the gradient on one sample, drawn uniformly with replacement.
 
-    Parameters
-    ----------
-    build
-        Makes the model, from (B, ...) inputs to (B, classes) logits.
-    train, test
-        Inputs of shape (N, ...) and labels of shape (N,), as tensors or arrays.
-    transform
-        Applied to inputs before the model sees them, for data kept in bytes.
-    name
-        The problem's name in plots and tables.
-    learning_rates
-        A good learning rate for each optimiser known by name; the first is the default.
+    - ``build``: makes the model, from (B, ...) inputs to (B, classes) logits.
+    - ``train``, ``test``: inputs of shape (N, ...) and labels of shape (N,), as tensors or arrays.
+    - ``transform``: applied to inputs before the model sees them, for data kept in bytes.
+    - ``name``, ``learning_rates``: as of ``Problem``.
 
-    Raises
-    ------
-    ValueError
-        If there are no samples, or not one label from 0 on for each.
-
-    Examples
-    --------
+    Raises ValueError if there are no samples, or not one label from 0 on for each.
     >>> points = torch.tensor([[0.0], [1.0], [2.0], [3.0]]), torch.tensor([0, 0, 1, 1])
     >>> problem = Classification(lambda: nn.Linear(1, 2), points, points)
     >>> sorted(problem.evaluate(problem.build()))
@@ -79,9 +65,8 @@ class Classification:
     def to(self, device: torch.device) -> Self:
         """The same problem with its samples on a device."""
         moved = copy.copy(self)
-        moved._train, moved._test = (
-            map_leaves(lambda part: part.to(device), part) for part in (self._train, self._test)
-        )
+        samples = self._train, self._test
+        moved._train, moved._test = map_leaves(lambda part: part.to(device), samples)
         return moved
 
     def draw(self, keys: Keys) -> Samples:

@@ -19,8 +19,6 @@ def digits() -> Classification:
 
     Raises MissingExtraError, an ``ImportError``, if scikit-learn is not installed.
 
-    Examples
-    --------
     >>> sum(weights.numel() for weights in digits().build().parameters())
     13706
     """

@@ -34,13 +34,9 @@ class Quadratic:
     Source: Maranjyan et al., ATA, ICML 2025, with d = 100, noise = 0.001 and step size 1e-4; the quadratic is that of
     Tyurin and Richtarik, 2023.
 
-    - ``dimension``: number of coordinates d.
-    - ``noise``: standard deviation of the noise of each coordinate.
+    ``noise`` is its standard deviation. ValueError if it is negative or not finite, or ``dimension`` d is no whole
+    number from 1 on.
 
-    Raises ValueError if the dimension is not a whole number from 1 on, or the noise is negative or not finite.
-
-    Examples
-    --------
     >>> problem = Quadratic()
     >>> {name: round(figure, 2) for name, figure in problem.evaluate(problem.build()).items()}
     {'suboptimality': 27.62, 'gradient_norm': 5.81}
@@ -53,12 +49,8 @@ class Quadratic:
     def __init__(self, dimension: int = 100, noise: float = 0.001) -> None:
         self.dimension = whole_number("dimension", dimension)
         self.noise = non_negative("noise", noise)
-        self._minimiser = torch.arange(1, self.dimension + 1, dtype=torch.float64) / (self.dimension + 1) - 1
-
-    @property
-    def minimiser(self) -> Tensor:
+        self.minimiser = torch.arange(1, self.dimension + 1, dtype=torch.float64) / (self.dimension + 1) - 1
         """x*, shape (d,)."""
-        return self._minimiser
 
     @property
     def smoothness(self) -> float:
@@ -78,7 +70,7 @@ class Quadratic:
     def to(self, device: torch.device) -> Self:
         """The same problem with its minimiser on a device."""
         moved = copy.copy(self)
-        moved._minimiser = self._minimiser.to(device)
+        moved.minimiser = self.minimiser.to(device)
         return moved
 
     def build(self) -> Point:
@@ -89,7 +81,7 @@ class Quadratic:
 
     def draw(self, keys: Keys) -> Tensor:
         """The noise of each task, shape (B,): what is added to every coordinate of its gradient."""
-        return torch.from_numpy(self.noise * ndtri(uniforms(keys, 1)[:, 0])).to(self._minimiser.device)
+        return torch.from_numpy(self.noise * ndtri(uniforms(keys, 1)[:, 0])).to(self.minimiser.device)
 
     def loss(self, model: nn.Module, batch: Tensor) -> Tensor:
         """f(x) - f* for each task, shape (B,), with the task's noise in the gradient."""
@@ -106,7 +98,7 @@ class Quadratic:
         return {"suboptimality": suboptimality.item(), "gradient_norm": gradient.norm().item()}
 
     def _suboptimality(self, x: Tensor) -> Tensor:
-        distance = nn.functional.pad(x - self._minimiser, (1, 1))
+        distance = nn.functional.pad(x - self.minimiser, (1, 1))
         return distance.diff().square().sum() / 8  # v'Av is the sum of squared differences, over 4
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -14,21 +15,20 @@ import polars as pl
 from ata_gym.bench.experiment.experiment import Experiment
 from ata_gym.bench.experiment.provenance import Provenance
 from ata_gym.bench.experiment.store import Folder, finished, read_frame, write_frame
+from ata_gym.bench.report.statistics import summarise
 from ata_gym.bench.report.table import LEFT, Table, right
 from ata_gym.training.methods.method import UpdateRecord
 from ata_gym.training.methods.run import MethodRun, find_method
 from ata_gym.training.problem import Problem
-from ata_gym.training.studies.curves import Goal, LossReading
-from ata_gym.training.studies.trajectory import deterministic
-from ata_gym.training.tasks.tasks import Tasks
+from ata_gym.training.problems.tasks import Tasks
+from ata_gym.training.studies.curves import CLOCKS, Goal, LossReading, goal, losses_on_clocks
+from ata_gym.training.studies.trajectory import deterministic, with_last
 from ata_gym.training.trainer.trainer import Trainer
 
-GRID = tuple(5.0**power for power in range(-5, 5))
-"""The learning rates among which the experiments of Ringmaster ASGD (ICML 2025) choose each method's."""
+GRID = tuple(5.0**power for power in range(-5, 5))  # as in the experiments of Ringmaster ASGD (ICML 2025)
 
+# kinds of learning rates: clocks are compared where they are of one kind
 THEORY, GIVEN, TUNED, DEFAULT = "that of theory", "given", "tuned", "the problem's own"
-"""Kinds of learning rates: clocks are compared where they are of one kind."""
-
 _THEORY = "theory"
 
 
@@ -37,13 +37,13 @@ class MethodChoice:
     """A method of a comparison, with a learning rate if the user gives one, and its label in plots, tables and files.
 
     >>> MethodChoice.parse("ringmaster=0.01")
-    MethodChoice(label='ringmaster=0.01', method='ringmaster', lr=0.01, tuned=False)
+    MethodChoice(label='ringmaster=0.01', method='ringmaster', lr=0.01, kind='given')
     """
 
     label: str
     method: str
-    lr: float | str | None = None  # a number, ``"theory"`` for the step size that theory gives, or None for the default
-    tuned: bool = False  # whether the number is the best of a grid
+    lr: float | None = None  # None for the step size of theory, and for the default
+    kind: str | None = None  # the kind of its learning rate; None for one in proportion to that of the policies
 
     @classmethod
     def parse(cls, text: str) -> MethodChoice:
@@ -51,7 +51,7 @@ class MethodChoice:
         name, given, rate = text.partition("=")
         find_method(name)
         if rate == _THEORY:
-            return cls(text, name, rate)
+            return cls(text, name, kind=THEORY)
         try:
             lr = float(rate) if given else None
         except ValueError:
@@ -60,20 +60,13 @@ class MethodChoice:
             raise ValueError(
                 f"a method is NAME, NAME={_THEORY}, or NAME=RATE with a positive learning rate, not {text!r}"
             )
-        return cls(text, name, lr)
+        return cls(text, name, lr, GIVEN if given else None)
 
     def at_each_rate(self) -> list[MethodChoice]:
         """The choice at each learning rate of the grid, or as it is if it has a rate of its own."""
-        if self.lr is not None:
+        if self.kind is not None:
             return [self]
-        return [replace(self, label=f"{self.method}={lr:g}", lr=lr, tuned=True) for lr in GRID]
-
-    @property
-    def kind(self) -> str | None:
-        """The kind of its learning rate; None for one in proportion to that of the policies."""
-        if isinstance(self.lr, float):
-            return TUNED if self.tuned else GIVEN
-        return THEORY if self.lr == _THEORY else None
+        return [replace(self, label=f"{self.method}={lr:g}", lr=lr, kind=TUNED) for lr in GRID]
 
     def rate(self, experiment: Experiment, problem: Problem | Tasks, lr: float | None) -> float | None:
         """The learning rate beside a trainer of the policies with learning rate ``lr``.
@@ -82,25 +75,17 @@ class MethodChoice:
         one of Rennala's or of a policy's. The tuned rates of Ringmaster ASGD (ICML 2025) agree: 0.2 for one gradient,
         and 1 for Rennala's 6. ``"theory"`` asks for the step sizes of theory, with the problem's L and sigma^2, and
         eps = sigma^2 / B. It raises ``ValueError`` if the problem does not know them, or if workers are drawn anew.
-
-        >>> from ata_gym.training.problems.quadratic import Quadratic
-        >>> experiment = Experiment.on_scenario("icml2025-cifar100", seeds=1)
-        >>> names = ("rennala", "minibatch", "ringmaster", "ringmaster=0.1")
-        >>> [MethodChoice.parse(name).rate(experiment, Quadratic(), 0.46) for name in names]
-        [0.46, 1.02, 0.02, 0.1]
-        >>> round(MethodChoice.parse("rennala=theory").rate(experiment, Quadratic(), 0.46), 3)
-        0.5
         """
         if experiment.scenario.drawn:
             raise ValueError(
                 f"methods play one pool, and the workers of {experiment.scenario.name} are drawn anew in each episode: "
                 "leave the methods out, or choose another scenario"
             )
-        if isinstance(self.lr, float):
+        if self.lr is not None:
             return self.lr
         budget = experiment.scenario.budget
         method = find_method(self.method)(experiment.scenario.pool, budget)
-        if self.lr is None:
+        if self.kind is None:
             return None if lr is None else lr * method.gradients / budget
         constants: Any = problem
         try:
@@ -116,17 +101,15 @@ class MethodChoice:
 def rate_of_policies(
     text: str | None, experiment: Experiment, problem: Problem | Tasks, tune: bool = False
 ) -> tuple[float | None, str]:
-    """The learning rate of the policies and its kind, from a number, ``"theory"`` or None.
+    """The learning rate of the policies and its kind, from a number, ``"theory"`` or None; ValueError for other texts.
 
     A round of the policies is an update of Rennala SGD, whose step size ``"theory"`` asks for. Without a text, ``tune``
-    asks for the best rate of the grid, and the first one is returned. It raises ``ValueError`` for other texts, and
-    where ``MethodChoice.rate`` does.
+    asks for the best rate of the grid, and the first one is returned.
     """
     if text is None:
         return (GRID[0], TUNED) if tune else (None, DEFAULT)
     if text == _THEORY:
-        choice = MethodChoice(f"--lr {_THEORY}", "rennala", _THEORY)
-        return choice.rate(experiment, problem, None), THEORY
+        return MethodChoice(f"--lr {_THEORY}", "rennala", kind=THEORY).rate(experiment, problem, None), THEORY
     try:
         return float(text), GIVEN
     except ValueError:
@@ -134,20 +117,12 @@ def rate_of_policies(
 
 
 def rate_note(lr: float | None, kind: str) -> str:
-    """The learning rate of the policies in words; empty for the problem's own.
-
-    >>> rate_note(0.04, TUNED)
-    'the learning rate of the policies is 0.04, tuned'
-    """
+    """The learning rate of the policies in words; empty for the problem's own."""
     return "" if lr is None or kind == DEFAULT else f"the learning rate of the policies is {lr:.3g}, {kind}"
 
 
-def without_ratio(choices: Iterable[MethodChoice], kind: str) -> dict[str, str]:
-    """The kinds of learning rates, by the label of the method, that are not the kind of the policies' rate.
-
-    >>> without_ratio([MethodChoice.parse(text) for text in ("rennala", "ringmaster=theory", "asgd=0.1")], GIVEN)
-    {'ringmaster=theory': 'that of theory'}
-    """
+def other_kinds(choices: Iterable[MethodChoice], kind: str) -> dict[str, str]:
+    """The kinds of learning rates, by the label of the method, that are not the kind of the policies' rate."""
     return {choice.label: choice.kind for choice in choices if choice.kind not in {None, kind}}
 
 
@@ -174,12 +149,11 @@ def run_once(
     """Run a method until it has used rounds * B gradients, as the policies do, or read its file if there is one.
 
     Trainer and experiment are those of the policies: the method has the same problem, settings, pool and budget B.
-    After every update ``progress`` is called with the number of gradients used. ``made_by`` is kept beside the file;
-    ``threads`` is the number of torch's threads.
+    ``progress`` is called with the number of gradients used. ``made_by`` is kept beside the file; ``threads`` are
+    torch's.
 
     Returns one row for each update: the fields of ``UpdateRecord``, loss null for an update without gradients, and in
-    the last row the problem's evaluation. Raises FloatingPointError if the loss is NaN or infinite, and ValueError if
-    the file is not what was written.
+    the last row the problem's evaluation. FloatingPointError if the loss is NaN or infinite.
     """
     scenario, path = experiment.scenario, result(folder, choice)
     most = experiment.rounds * scenario.budget
@@ -201,8 +175,7 @@ def run_once(
                 break
         evaluation = run.evaluate()
     frame = pl.DataFrame(records, list(UpdateRecord._fields), orient="row").with_columns(pl.col("loss").fill_nan(None))
-    last = pl.int_range(pl.len()) == pl.len() - 1
-    frame = frame.with_columns(pl.when(last).then(pl.lit(value)).alias(name) for name, value in evaluation.items())
+    frame = with_last(frame, evaluation)
     path.parent.mkdir(exist_ok=True)
     write_frame(path, frame, made_by or {})
     return frame
@@ -213,70 +186,88 @@ def result(folder: Folder, choice: MethodChoice) -> Path:
     return folder.path / "methods" / f"{quote(choice.label, safe='')}.parquet"
 
 
-def read_updates(reading: LossReading, frame: pl.DataFrame, experiment: Experiment) -> pl.Series:
-    """The losses of a method's updates as they are read: each mean is over as many gradients as for the policies."""
-    return reading.stretched(len(frame) / experiment.rounds)(frame["loss"])
+@dataclass(frozen=True)
+class Comparison:
+    """Policies and methods on their own clocks, until the loss of a training is low."""
 
+    experiment: Experiment
+    trajectory: pl.DataFrame  # of the policies, as of ``train_once``
+    reading: LossReading
+    methods: Mapping[MethodChoice, pl.DataFrame] = field(
+        default_factory=dict
+    )  # the updates of each, as of ``run_once``
+    records: pl.DataFrame = field(default_factory=pl.DataFrame)  # the clocks of the policies
+    without_ratio: Mapping[str, str] = field(default_factory=dict)  # of ``other_kinds``
 
-def method_curves(
-    frames: Mapping[MethodChoice, pl.DataFrame], experiment: Experiment, reading: LossReading
-) -> pl.DataFrame:
-    """The methods' curves as of ``curves.losses_on_clocks``, at log-spaced updates in place of rounds."""
-    curves = []
-    for choice, frame in frames.items():
-        shown = replace(experiment, rounds=len(frame), also=()).record_at()
-        curve = frame.select(
-            pl.lit(choice.label).alias("policy"), pl.col("update").alias("round"), "runtime", "total_worker_time",
-            read_updates(reading, frame, experiment).alias("loss"),
-        )  # fmt: skip
-        curves.append(curve[shown - 1].drop_nulls("loss"))
-    return pl.concat(curves)
+    @cached_property
+    def goal(self) -> Goal:
+        """The loss at which they are compared."""
+        return goal(self.trajectory, self.reading)
 
+    @property
+    def until_goal(self) -> pl.DataFrame:
+        """The policies' records up to the goal."""
+        return self.records.filter(pl.col("round") <= self.goal.round)
 
-def reached(
-    frames: Mapping[MethodChoice, pl.DataFrame], goal: Goal, experiment: Experiment, reading: LossReading
-) -> pl.DataFrame:
-    """The clocks at which each method reaches the goal, in the form of a policy's record of that round.
+    def losses(self, choice: MethodChoice) -> pl.Series:
+        """The losses of a method's updates as they are read: each mean is over as many gradients as the policies'."""
+        updates = self.methods[choice]
+        return self.reading.stretched(len(updates) / self.experiment.rounds)(updates["loss"])
 
-    Every update counts. Runtime and worker time are null for a method that does not reach it.
-    """
-    rows = []
-    for choice, frame in frames.items():
-        low = frame.filter(read_updates(reading, frame, experiment) <= goal.loss).head(1)
-        clocks = low.select("runtime", "total_worker_time").row(0) if len(low) else (None, None)
-        rows.append((choice.label, experiment.seed, goal.round, *clocks))
-    schema = {"policy": pl.String, "seed": pl.Int64, "round": pl.Int64}
-    return pl.DataFrame(rows, schema | dict.fromkeys(("runtime", "total_worker_time"), pl.Float64), orient="row")
+    def reached(self, choice: MethodChoice) -> tuple[float, float] | tuple[None, None]:
+        """Runtime and worker time of the first update at which a method has reached the goal; None if it does not."""
+        low = self.methods[choice].filter(self.losses(choice) <= self.goal.loss)
+        return low.select(CLOCKS).row(0) if len(low) else (None, None)
 
+    def best(self) -> MethodChoice:
+        """Among several learning rates of a method, the one that reaches the goal first, or else ends the lowest."""
 
-def best(
-    frames: Mapping[MethodChoice, pl.DataFrame], goal: Goal, experiment: Experiment, reading: LossReading
-) -> MethodChoice:
-    """Among several learning rates of a method, the choice that reaches the goal first, or else ends the lowest."""
+        def order(choice: MethodChoice) -> tuple[float, float]:
+            runtime = self.reached(choice)[0]
+            return math.inf if runtime is None else runtime, self.losses(choice).drop_nulls()[-1]
 
-    def order(choice: MethodChoice) -> tuple[float, float]:
-        one = {choice: frames[choice]}
-        runtime = reached(one, goal, experiment, reading)["runtime"].item()
-        last = read_updates(reading, frames[choice], experiment).drop_nulls()[-1]
-        return math.inf if runtime is None else runtime, last
+        return min(self.methods, key=order)
 
-    return min(frames, key=order)
+    def summary(self) -> pl.DataFrame:
+        """The clocks of policies and methods at the goal, summarised as ``statistics.summarise`` does."""
+        clocks = self.until_goal
+        if self.methods:
+            here = self.experiment.seed, self.goal.round
+            rows = [(choice.label, *here, *self.reached(choice)) for choice in self.methods]
+            schema = {"policy": pl.String, "seed": pl.Int64, "round": pl.Int64, **dict.fromkeys(CLOCKS, pl.Float64)}
+            clocks = pl.concat([clocks, pl.DataFrame(rows, schema, orient="row")], how="diagonal")
+        summary = summarise(clocks).filter(~pl.col("quantity").is_in(["regret", "support"]))
+        ratio = pl.col("quantity").str.contains("/", literal=True) & pl.col("policy").is_in(list(self.without_ratio))
+        return summary.with_columns(pl.when(~ratio).then(pl.col("mean", "low", "high")))
 
+    def policy_curves(self) -> pl.DataFrame:
+        """The policies' losses on their clocks; see ``curves.losses_on_clocks``."""
+        return losses_on_clocks(self.trajectory, self.records, self.reading)
 
-def table(
-    frames: Mapping[MethodChoice, pl.DataFrame], experiment: Experiment, trainer: Trainer, reading: LossReading
-) -> Table:
-    """A table of the methods' learning rates, updates, gradients and final figures."""
-    evaluated = next(iter(frames.values())).columns[len(UpdateRecord._fields) :]
-    titles = ["learning\nrate", "updates", "gradients\ncomputed", "\nused", "training\nloss"]
-    columns = {"method": LEFT, **right((*titles, *(name.replace("_", "\n") for name in evaluated)))}
-    rows = []
-    for choice, frame in frames.items():
-        end = frame.row(-1, named=True)
-        rate = choice.rate(experiment, trainer.problem, trainer.optimizer_choice.lr)
-        numbers = [f"{end[name]:,}" for name in ("update", "computed", "used")]
-        figures = [read_updates(reading, frame, experiment).drop_nulls()[-1], *(end[name] for name in evaluated)]
-        rates = "its own" if rate is None else f"{rate:.3g}"
-        rows.append((choice.label, rates, *numbers, *(f"{figure:.4g}" for figure in figures)))
-    about = f"methods, each until it has used {experiment.rounds:,} x {experiment.scenario.budget} gradients"
-    return Table(about, columns, rows)
+    def method_curves(self) -> pl.DataFrame:
+        """The same of the methods, at log-spaced updates in place of rounds."""
+        curves = []
+        for choice, updates in self.methods.items():
+            shown = replace(self.experiment, rounds=len(updates), also=()).record_at()
+            curve = updates.select(
+                pl.lit(choice.label).alias("policy"), pl.col("update").alias("round"), *CLOCKS,
+                self.losses(choice).alias("loss"),
+            )  # fmt: skip
+            curves.append(curve[shown - 1].drop_nulls("loss"))
+        return pl.concat(curves)
+
+    def table(self, trainer: Trainer) -> Table:
+        """A table of the methods' learning rates, updates, gradients and final figures."""
+        evaluated = next(iter(self.methods.values())).columns[len(UpdateRecord._fields) :]
+        titles = ["learning\nrate", "updates", "gradients\ncomputed", "\nused", "training\nloss"]
+        columns = {"method": LEFT, **right((*titles, *(name.replace("_", "\n") for name in evaluated)))}
+        rows = []
+        for choice, updates in self.methods.items():
+            end = updates.row(-1, named=True)
+            rate = choice.rate(self.experiment, trainer.problem, trainer.optimizer_choice.lr)
+            numbers = [f"{end[name]:,}" for name in ("update", "computed", "used")]
+            figures = [self.losses(choice).drop_nulls()[-1], *(end[name] for name in evaluated)]
+            rates = "its own" if rate is None else f"{rate:.3g}"
+            rows.append((choice.label, rates, *numbers, *(f"{figure:.4g}" for figure in figures)))
+        gradients = f"{self.experiment.rounds:,} x {self.experiment.scenario.budget} gradients"
+        return Table(f"methods, each until it has used {gradients}", columns, rows)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from textwrap import fill
@@ -15,12 +14,10 @@ from matplotlib.ticker import StrMethodFormatter
 
 from ata_gym.bench.report import style
 from ata_gym.training.problem import Problem
-from ata_gym.training.tasks.tasks import Tasks
+from ata_gym.training.problems.tasks import Tasks
 
 _SMOOTHED = 50  # the mean of a noisy loss is over about the number of rounds divided by this number
-
 SHOWN = 1000  # the pictures begin at the longest time divided by this number; before, little happens
-
 CLOCKS = ("runtime", "total_worker_time")
 _TITLES = ("how long training takes (left is faster)", "how much work it costs (left is cheaper)")
 
@@ -29,14 +26,11 @@ _TITLES = ("how long training takes (left is faster)", "how much work it costs (
 class LossReading:
     """How recorded losses are read: as they are, or, where they are noisy, as an exponential mean.
 
-    >>> LossReading(over=1)(pl.Series([3.0, 1.0])).to_list()
-    [3.0, 1.0]
     >>> LossReading(over=3)(pl.Series([3.0, None, 0.0])).to_list()  # weights 1 and 1/2, divided by their sum
     [3.0, None, 1.0]
     """
 
-    over: int
-    """About how many steps the mean is over: the weight of a loss falls by (over - 1) / (over + 1) with each step."""
+    over: int  # about how many steps: the weight of a loss falls by (over - 1) / (over + 1) with each step
     exact: bool = False
 
     @classmethod
@@ -72,10 +66,7 @@ class Goal(NamedTuple):
 
 
 def goal(trajectory: pl.DataFrame, reading: LossReading) -> Goal:
-    """A loss to compare the policies at: a hundredth of the first one, or the lowest where that is not reached.
-
-    ``trajectory`` is as of ``train_once``; every round of it counts.
-    """
+    """A loss to compare the policies at: a hundredth of the first one, or the lowest where that is not reached."""
     steps = trajectory.filter(pl.col("round") > 0)
     losses = reading(steps["loss"]).to_numpy()
     level = max(losses[0] / 100, losses.min())
@@ -110,29 +101,19 @@ def _clocks(records: pl.DataFrame) -> pl.DataFrame:
     return records.group_by("policy", "round", maintain_order=True).agg(pl.col(*CLOCKS).mean())
 
 
-def coinciding(records: pl.DataFrame) -> list[list[str]]:
-    """Groups of two or more policies whose clocks are equal in every recorded round.
-
-    >>> records = pl.DataFrame({"policy": ["a", "b", "c"], "round": 1, "runtime": [1.0, 2.0, 1.0]})
-    >>> coinciding(records.with_columns(total_worker_time=5.0))
-    [['a', 'c']]
-    """
-    groups: dict[bytes, list[str]] = {}
-    for policy in records["policy"].unique(maintain_order=True):
-        clocks = records.filter(policy=policy).select(CLOCKS).to_numpy()
-        groups.setdefault(clocks.tobytes(), []).append(policy)
-    return [group for group in groups.values() if len(group) > 1]
-
-
 def equal_clocks_note(records: pl.DataFrame) -> str:
-    """A sentence on the policies whose lines cover each other; an empty text if there are none.
+    """Sentences on the policies whose clocks are equal in all rounds, since their lines cover each other; or "".
 
     >>> records = pl.DataFrame({"policy": ["ata", "mine"], "round": 7, "runtime": 1.0, "total_worker_time": 5.0})
     >>> equal_clocks_note(records)
     'ata and mine lie exactly on each other up to round 7: their allocations are equal.'
     """
+    groups: dict[bytes, list[str]] = {}
+    for policy in records["policy"].unique(maintain_order=True):
+        clocks = records.filter(policy=policy).select(CLOCKS).to_numpy()
+        groups.setdefault(clocks.tobytes(), []).append(policy)
     parts, rounds = [], int(records["round"].to_numpy().max())
-    for group in coinciding(records):
+    for group in (each for each in groups.values() if len(each) > 1):
         named = f"{', '.join(group[:-1])} and {group[-1]}"
         why = "their allocations are equal"
         if all(name.startswith(("ata", "uta")) for name in group):  # their scores differ, unless they are 0
@@ -144,10 +125,7 @@ def equal_clocks_note(records: pl.DataFrame) -> str:
 def draw(
     curves: pl.DataFrame, evaluations: pl.DataFrame, label: str, title: str, stem: Path, note: str = ""
 ) -> list[Path]:
-    """Draw losses and evaluations against runtime and against worker time, as PNG and SVG.
-
-    There is a row of panels for the loss, named ``label``, and one for each held-out figure; ``note`` is written below.
-    """
+    """Draw the loss, named ``label``, and each held-out figure against both clocks, as PNG and SVG."""
     rows = [(curves, "loss", label)]
     rows += [(evaluations, name, name.replace("_", " ")) for name in evaluations.columns if name not in curves.columns]
     policies = curves["policy"].unique(maintain_order=True).to_list()
@@ -155,7 +133,9 @@ def draw(
         grid = picture.subplots(len(rows), 2, sharex="col", sharey="row", squeeze=False)
         for (frame, quantity, name), panels in zip(rows, grid, strict=True):
             for axes, clock in zip(panels, CLOCKS, strict=True):
-                _lines(axes, frame, clock, quantity, policies)
+                for policy, line in style.lines(policies).items():
+                    mine = frame.filter(policy=policy)
+                    axes.plot(mine[clock].to_numpy(), mine[quantity].to_numpy(), label=policy, **line)
                 finish(axes, curves[clock], frame[quantity])
             panels[0].set_ylabel(name)
         for top, bottom, clock, title_of_clock in zip(grid[0], grid[-1], CLOCKS, _TITLES, strict=True):
@@ -167,12 +147,6 @@ def draw(
         if note:
             picture.supxlabel(fill(note, 120), x=0.01, ha="left", fontsize=8.5)
         return style.save(picture, stem)
-
-
-def _lines(axes: Axes, frame: pl.DataFrame, clock: str, quantity: str, policies: Sequence[str]) -> None:
-    for policy, line in style.lines(policies).items():
-        mine = frame.filter(policy=policy)
-        axes.plot(mine[clock].to_numpy(), mine[quantity].to_numpy(), label=policy, **line)
 
 
 def finish(axes: Axes, times: pl.Series, figures: pl.Series) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -15,7 +14,7 @@ import numpy as np
 import polars as pl
 
 import ata_policies
-from ata_gym.bench.experiment.experiment import plural
+from ata_gym.bench.experiment.experiment import Experiment, plural
 from ata_gym.bench.experiment.provenance import Provenance, merged, provenance
 from ata_gym.bench.experiment.store import (
     Folder,
@@ -28,6 +27,7 @@ from ata_gym.bench.experiment.store import (
     read_frame,
     write_frame,
 )
+from ata_gym.bench.progress import progress_bars
 from ata_gym.bench.report.report import Report, write
 from ata_gym.bench.report.table import LEFT, Table, markdown, right
 from ata_gym.pools import Pool, trace
@@ -35,78 +35,58 @@ from ata_gym.scenarios import Scenario
 from ata_gym.training.devices.clock import DeviceClock
 from ata_gym.training.devices.workers import measure_times
 from ata_gym.training.studies.curves import LossReading, draw
-from ata_gym.training.studies.trajectory import made_by_problem, training_config
+from ata_gym.training.studies.kept_trajectory import Training
+from ata_gym.training.studies.trajectory import made_by_problem, training_config, with_last
 from ata_gym.training.trainer.trainer import Trainer
 from ata_gym.training.wrapper import TrainingWrapper
+from ata_gym.utils.errors import named_failure
 from ata_gym.utils.signals import stop_requested
 from ata_policies.steps import decide, play_on
 
-MEASURED = 30
-"""Tasks of each worker that are timed before the first round, for policies that know something of the workers."""
-
+MEASURED = 30  # tasks of each worker that are timed at first, for policies that know something of the workers
 _PLAYED = ("ata_gym/TaskAllocation-v0", "ata_gym/TaskRace-v0")
 _RECORDED = ("loss", "runtime", "total_worker_time")
 
 
-@dataclass(frozen=True)
-class DeviceStudy:
-    """Policies that train a model from the same weights, each with its tasks run and timed on real workers.
+def train_on_devices(
+    workers: str, policies: Sequence[str], trainer: Trainer, experiment: Experiment, training: Training, out: Path
+) -> Report:
+    """Let policies train a model from the same weights, each with its tasks run and timed on real workers.
 
     At first some tasks of each worker are timed; these times are the pool that the policies' constants and oracles
     know. A killed run goes on from its last checkpoint, and policies may be added later. On workers of one device all
     policies have the same losses; the times are those of the run, and not the same the next time.
+
+    - ``workers``: such as ``"cuda:0,cuda:1,cpu:2"``.
+    - ``policies``: names of policies for allocations or races.
+    - ``trainer``: one for ``DeviceClock``; its seed is that of the policies, too.
+    - ``experiment``, ``training``: their rounds, price, problem, data and effort count.
+
+    Returns the report on the clocks and losses after the last round. Raises ValueError for wrong workers, a policy that
+    cannot play, a loss that is not finite, or a folder of something else; MemoryError if a device has not enough memory
+    for a task; and KeyboardInterrupt on Ctrl-C, after a checkpoint.
     """
-
-    workers: str  # such as ``"cuda:0,cuda:1,cpu:2"``
-    policies: Sequence[str]  # names of policies for allocations or races
-    rounds: int
-    problem: str  # the problem of the trainer, and its data, as the user named them
-    data: Path | None = None
-    price: float = 0.0  # what a second of worker time costs in seconds of runtime
-    save_every: float = 10.0  # seconds between checkpoints
-    rerun_changed: bool = False  # whether what was made by other code is made anew; otherwise it is refused
-
-    def run(
-        self, trainer: Trainer, out: Path, progress: Callable[[str, int], None] = lambda _policy, _rounds: None
-    ) -> Report:
-        """Train in a folder, and report on the clocks and losses of all policies after the last round.
-
-        The trainer is one for ``DeviceClock``, and its seed is that of the policies, too. ``progress`` is called after
-        every round with the policy and the number of rounds that it has played.
-
-        Raises
-        ------
-        ValueError
-            For wrong workers, a policy that cannot play, a loss that is NaN or infinite, or a folder of something else.
-        MemoryError
-            If a device has not enough memory for a task.
-        KeyboardInterrupt
-            On Ctrl-C, after a checkpoint.
-        """
-        for policy in self.policies:
-            _check(policy)
-        clock = DeviceClock(trainer, self.workers)
-        names = [str(worker) for worker in clock.workers]
-        ours = {"clock": "device", "workers": names, "rounds": self.rounds, "price": self.price}
-        folder = open_folder(out, ours | training_config(trainer, self.problem, self.data))
-        measured, by = folder.path / "measured" / "times.parquet", made_by_problem(self.problem, __name__)
-        made = [_made(policy, folder, by) for policy in self.policies]
-        check_code([Made(self.problem, (measured,), by), *made], self.rerun_changed)
-        try:
-            scenario = Scenario(_measured_pool(clock, measured, by), trainer.budget, self.rounds, price=self.price)
+    for policy in policies:
+        env_id = ata_policies.load(policy).env_id
+        if env_id not in _PLAYED:
+            raise ValueError(f"{policy} plays {env_id}, and real workers run allocations and races: leave it out")
+    clock, rounds, price = DeviceClock(trainer, workers), experiment.rounds, experiment.scenario.price
+    names = [str(worker) for worker in clock.workers]
+    ours = {"clock": "device", "workers": names, "rounds": rounds, "price": price}
+    folder = open_folder(out, ours | training_config(trainer, training.problem, training.data))
+    measured, by = folder.path / "measured" / "times.parquet", made_by_problem(training.problem, __name__)
+    made = [_made(policy, folder, by) for policy in policies]
+    check_code([Made(training.problem, (measured,), by), *made], training.effort.rerun_changed)
+    try:
+        with named_failure(f"the problem {training.problem}"), progress_bars(dict.fromkeys(policies, rounds)) as update:
+            scenario = Scenario(_measured_pool(clock, measured, by), trainer.budget, rounds, price=price)
             with stop_requested() as stop:
                 for one in made:
                     if not stop():
-                        _train(one, clock, scenario, partial(progress, one.name), self.save_every, stop)
-        except FloatingPointError as error:
-            raise ValueError(str(error)) from error
-        return _report({policy: read_frame(folder.result(policy)) for policy in self.policies}, clock, scenario, out)
-
-
-def _check(policy: str) -> None:
-    env_id = ata_policies.load(policy).env_id
-    if env_id not in _PLAYED:
-        raise ValueError(f"{policy} plays {env_id}, and real workers run allocations and races: leave it out")
+                        _train(one, clock, scenario, partial(update, one.name), training.effort.save_every, stop)
+    except FloatingPointError as error:
+        raise ValueError(str(error)) from error
+    return _report({policy: read_frame(folder.result(policy)) for policy in policies}, clock, scenario, out)
 
 
 def _made(policy: str, folder: Folder, problem: Provenance) -> Made:
@@ -162,9 +142,7 @@ def _train(
         if stopped:
             return
     frame = pl.DataFrame(rows, _RECORDED, orient="row").with_row_index("round", 1)
-    at_the_end = pl.col("round") == rounds
-    figures = clock.trainer.evaluate().items()
-    frame = frame.with_columns(pl.when(at_the_end).then(pl.lit(value)).alias(figure) for figure, value in figures)
+    frame = with_last(frame, clock.trainer.evaluate())
     write_frame(result, frame.with_columns(policy=pl.lit(name)), made.by)
     discard(saved)
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
 import polars as pl
 
+from ata_gym.bench.experiment.claim import claim
 from ata_gym.bench.experiment.experiment import Config
 from ata_gym.bench.experiment.jobs import USUAL, Effort
 from ata_gym.bench.experiment.store import Folder, Made, check_code, discard, open_folder, withdrawn_on_failure
@@ -82,55 +82,45 @@ def keep_trajectory(training: Training, trainer: Trainer, config: Config, out: P
     The folder's results also depend on ``config``, whose ``rounds`` are the optimiser steps. It raises ``ValueError``
     if the folder is of another configuration, the loss is not finite, or memory is short.
     """
-    rounds, folder = int(config["rounds"]), training.open(trainer, config, out)
-    at_one_rate = Training(**(vars(training) | {"tune": False}))
-
-    def train_at(trainer: Trainer, where: Path) -> pl.DataFrame:
-        place = at_one_rate.open(trainer, config, where)
-        name = f"{training.problem} at {trainer.optimizer_choice.lr:g}"
-        with withdrawn_on_failure(place):
-            try:
-                return at_one_rate.train(trainer, rounds, place, name)
-            except FloatingPointError:
-                discard(trajectory_files(place)[1])  # as a method that diverges, it leaves nothing
-                raise
-
+    folder = training.open(trainer, config, out)
     try:
         with named_failure(f"the problem {training.problem}"), withdrawn_on_failure(folder):
-            if not training.tune:
-                return Trained(folder, training.train(trainer, rounds, folder, training.problem), trainer, out)
-            return Trained(folder, *tune_policies(trainer, rounds, folder.path / "rates", train_at))
+            if training.tune:
+                return _tune(replace(training, tune=False), trainer, config, folder)
+            trajectory = training.train(trainer, int(config["rounds"]), folder, training.problem)
+            return Trained(folder, trajectory, trainer, out)
     except FloatingPointError as error:
         raise ValueError(str(error)) from error
     except MemoryError as error:
         raise ValueError(f"{error}; the same command goes on from the last checkpoint") from error
 
 
-def tune_policies(
-    trainer: Trainer, rounds: int, folder: Path, train: Callable[[Trainer, Path], pl.DataFrame]
-) -> tuple[pl.DataFrame, Trainer, Path]:
-    """Choose the learning rate of the policies' trajectory from the grid, as ``best`` does for a method.
+def _tune(training: Training, trainer: Trainer, config: Config, folder: Folder) -> Trained:
+    """Train at each learning rate of the grid, in a folder of its own, and choose the trajectory of the policies.
 
     All policies have the same losses, and their clocks only rise. So one trajectory is the best for all of them: the
-    one that reaches a hundredth of the first loss in the earliest round, or else the lowest loss; see ``goal``.
-
-    Each rate gets a folder of its own in ``folder``. ``train`` trains there to the last round, or reads what is there;
-    a rate at which it raises ``FloatingPointError`` is left out. If all rates are, that error is raised.
-
-    Returns the chosen trajectory, a trainer with its learning rate, before the first round, and its folder.
+    one that reaches a hundredth of the first loss in the earliest round, or else the lowest loss; see ``goal``. A rate
+    at which the loss is not finite is left out; if all rates are, FloatingPointError is raised.
     """
-    reading = LossReading.of(trainer.problem, rounds)
+    rounds = int(config["rounds"])
+    reading, failure = LossReading.of(trainer.problem, rounds), None
     order: dict[float, tuple[float, ...]] = {}
 
-    def at(rate: float) -> tuple[pl.DataFrame, Trainer, Path]:
-        where = folder / f"{rate:g}"
+    def at(rate: float) -> Trained:
+        where = folder.path / "rates" / f"{rate:g}"
         one = Trainer(trainer.problem, trainer.budget, **(vars(trainer.settings) | {"lr": rate}))
-        return train(one, where), one, where
+        place = training.open(one, config, where)
+        with withdrawn_on_failure(place):
+            try:
+                trajectory = training.train(one, rounds, place, f"{training.problem} at {rate:g}")
+            except FloatingPointError:
+                discard(trajectory_files(place)[1])  # as a method that diverges, it leaves nothing
+                raise
+        return Trained(folder, trajectory, one, where)
 
-    failure = None
     for rate in GRID:
         try:
-            trajectory = at(rate)[0]
+            trajectory = at(rate).trajectory
         except FloatingPointError as error:
             failure = error
         else:
@@ -138,3 +128,12 @@ def tune_policies(
     if not order:
         raise FloatingPointError(f"no learning rate of --tune trains; at the last one {failure}")
     return at(min(order, key=order.__getitem__))
+
+
+def train_beside(out: Path, trainer: Trainer, rounds: int, effort: Effort, problem: str, data: Path | None) -> Trained:
+    """The trajectory of a published figure, kept in a folder of its own beside the records of the policies."""
+    claimed = claim(out)
+    training = Training(problem, data, effort=effort)
+    trained = keep_trajectory(training, trainer, {"rounds": rounds}, out / "training")
+    del claimed
+    return trained

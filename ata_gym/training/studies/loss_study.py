@@ -6,23 +6,48 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from textwrap import wrap
 from typing import NamedTuple
 
 import polars as pl
 
 from ata_gym.bench.experiment.experiment import Experiment
 from ata_gym.bench.experiment.jobs import play_all
-from ata_gym.bench.experiment.store import Made, check_code
+from ata_gym.bench.experiment.store import Folder, Made, check_code
 from ata_gym.bench.page.note import write_note
 from ata_gym.bench.progress import progress_bars
-from ata_gym.bench.report.report import Report
-from ata_gym.training.studies.comparison import MethodChoice, best, result, run_once
-from ata_gym.training.studies.curves import Goal, LossReading, goal
+from ata_gym.bench.report import style
+from ata_gym.bench.report.headline import Competitor, headline
+from ata_gym.bench.report.report import Report, write
+from ata_gym.bench.report.statistics import ends
+from ata_gym.bench.report.summary_tables import summary_tables
+from ata_gym.bench.report.table import markdown
+from ata_gym.training.methods.run import find_method
+from ata_gym.training.studies.comparison import (
+    Comparison,
+    MethodChoice,
+    no_ratio_note,
+    other_kinds,
+    rate_note,
+    result,
+    run_once,
+)
+from ata_gym.training.studies.curves import (
+    CLOCKS,
+    LossReading,
+    draw,
+    equal_clocks_note,
+    evaluations_on_clocks,
+    finish,
+)
 from ata_gym.training.studies.kept_trajectory import Trained, Training, keep_trajectory
-from ata_gym.training.studies.loss_report import report
 from ata_gym.training.studies.page import about
 from ata_gym.training.studies.trajectory import made_by_problem
 from ata_gym.training.trainer.trainer import Trainer
+
+_GREY = {"color": "#9A9A9A", "linestyle": "solid", "linewidth": 3.0, "zorder": 0}
+
+_HIGHEST = 2.0  # the panels end at the reference's highest loss times this: methods that diverge leave them
 
 
 class Outcome(NamedTuple):
@@ -60,49 +85,112 @@ class LossStudy:
         ``command`` holds the words of the command that the page shows. It raises what ``keep_trajectory`` raises.
         """
         trained = keep_trajectory(self.training, self.trainer, self.experiment.config(), out)
-        reading = LossReading.of(self.trainer.problem, self.experiment.rounds)
-        low = goal(trained.trajectory, reading)
-        experiment = replace(self.experiment, also=(low.round,))
+        folder, reading = trained.folder, LossReading.of(self.trainer.problem, self.experiment.rounds)
+        compared = Comparison(self.experiment, trained.trajectory, reading)
+        experiment = replace(self.experiment, also=(compared.goal.round,))
         with progress_bars(dict.fromkeys(self.policies, experiment.rounds)) as update:
             effort = self.training.effort._replace(jobs=1)
-            failures = play_all(experiment, self.policies, trained.folder, effort=effort, progress=update)
-        frames, diverged = self._run_methods(trained, experiment, low, reading)
+            failures = play_all(experiment, self.policies, folder, effort=effort, progress=update)
+        methods, diverged = self._run_methods(trained, compared)
         made, finished = None, [name for name in self.policies if name not in failures]
         if finished:
-            trained_in = trained.where.relative_to(trained.folder.path)
-            note = about(experiment, self.policies, list(frames), trained.trainer, self.kind, trained_in)
-            write_note(trained.folder.path, "train", command, note)
-            made = report(
-                experiment, finished, trained.folder, trained.trajectory, trained.trainer, frames, self.kind
-            )  # fmt: skip
-        return Outcome(made, trained, [result(trained.folder, choice) for choice in frames], failures, diverged)
+            unlike, records = other_kinds(methods, self.kind), folder.results(finished)
+            compared = Comparison(experiment, trained.trajectory, reading, methods, records, unlike)
+            trained_in = trained.where.relative_to(folder.path)
+            note = about(compared, self.policies, trained.trainer, self.kind, trained_in)
+            write_note(folder.path, "train", command, note)
+            made = report(compared, finished, folder, trained.trainer, self.kind)
+        return Outcome(made, trained, [result(folder, choice) for choice in methods], failures, diverged)
 
     def _run_methods(
-        self, trained: Trained, experiment: Experiment, low: Goal, reading: LossReading
+        self, trained: Trained, compared: Comparison
     ) -> tuple[dict[MethodChoice, pl.DataFrame], dict[str, FloatingPointError]]:
         """The updates of each method at its best learning rate, and why the others could not continue."""
         tried = [choice.at_each_rate() if self.tune else [choice] for choice in self.methods]
-        made_by = made_by_problem(self.training.problem, best.__module__)
-        everything = [choice for choices in tried for choice in choices]
-        files = [(choice.label, (result(trained.folder, choice),)) for choice in everything]
-        check_code([Made(label, paths, made_by) for label, paths in files], self.training.effort.rerun_changed)
-        total = experiment.rounds * experiment.scenario.budget
-        frames: dict[MethodChoice, pl.DataFrame] = {}
+        made_by = made_by_problem(self.training.problem, Comparison.__module__)
+        files = {choice.label: result(trained.folder, choice) for choices in tried for choice in choices}
+        check_code([Made(label, (path,), made_by) for label, path in files.items()], self.training.effort.rerun_changed)
+        total = self.experiment.rounds * self.experiment.scenario.budget
+        best: dict[MethodChoice, pl.DataFrame] = {}
         diverged: dict[str, FloatingPointError] = {}
-        with progress_bars(dict.fromkeys((label for label, _ in files), total)) as update:
+        with progress_bars(dict.fromkeys(files, total)) as update:
             for choices in tried:
                 done, failed = {}, {}
                 for choice in choices:
                     tell = partial(update, choice.label)
                     try:
                         done[choice] = run_once(
-                            choice, trained.trainer, experiment, trained.folder, tell, made_by, self.training.threads
-                        )
+                            choice, trained.trainer, self.experiment, trained.folder, tell, made_by,
+                            self.training.threads,
+                        )  # fmt: skip
                     except FloatingPointError as error:
                         failed[choice.label] = error
                 if done:
-                    chosen = best(done, low, experiment, reading)
-                    frames[chosen] = done[chosen]
+                    chosen = replace(compared, methods=done).best()
+                    best[chosen] = done[chosen]
                 else:
                     diverged |= failed
-        return frames, diverged
+        return best, diverged
+
+
+def report(compared: Comparison, policies: list[str], folder: Folder, trainer: Trainer, kind: str) -> Report:
+    """Compare policies and methods at a low loss, and leave tables and pictures in the folder.
+
+    ``kind`` is that of the policies' learning rate. Methods with another kind get no ratios.
+    """
+    experiment, reading, low = compared.experiment, compared.reading, compared.goal
+    problem, curves, summary = trainer.problem.name, compared.policy_curves(), compared.summary()
+    missed = " (-: not reached)" if summary.filter(quantity="runtime")["mean"].is_null().any() else ""
+    title = f"{problem} to loss {low.loss:.3g}, a hundredth of the first or the lowest{missed}\non {experiment.about}"
+    for note in (rate_note(trainer.optimizer_choice.lr, kind), no_ratio_note(compared.without_ratio, kind)):
+        title += "".join(f"\n{line}" for line in wrap(note, 96))
+    tables = summary_tables(summary, replace(experiment, rounds=low.round), title)
+    files = write(folder.path, {"table.md": markdown(tables), "table.csv": summary})
+    if compared.methods:
+        tables.append(compared.table(trainer))
+    end = compared.trajectory.row(-1, named=True)
+    figures = [f"{name.replace('_', ' ')} {end[name]:.4g}" for name in compared.trajectory.columns[2:]]
+    remark = (
+        f"{'the policies, ' * bool(compared.methods)}after all {experiment.rounds:,} rounds: {', '.join(figures)}, "
+        f"{reading.label().replace(chr(10), ' ')}: {curves['loss'][-1]:.4g}"
+    )
+    note, plots = equal_clocks_note(compared.records), folder.path / "plots"
+    title = f"{problem}, trained on the clocks of the workers of {experiment.about}"
+    exact = reading.exact
+    evaluations = curves.head(0) if exact else evaluations_on_clocks(compared.trajectory, compared.records)
+    pictures = draw(curves, evaluations, reading.label(), title, plots / "loss", note)
+    if compared.methods:
+        beside = "gta" if "gta" in policies else policies[0]  # GTA has the clock of Rennala
+        label, reference = reading.stretched(experiment.scenario.budget).label("gradient"), curves.filter(policy=beside)
+        pictures += draw_methods(compared.method_curves(), reference, label, title, plots / "methods")
+    first = f"To the loss {low.loss:.3g}:\n{headline(ends(compared.until_goal), map(Competitor.of, policies))}"
+    return Report(summary, tables, files, pictures, remark="\n".join(filter(None, (first, remark, note))))
+
+
+def draw_methods(curves: pl.DataFrame, reference: pl.DataFrame, label: str, title: str, stem: Path) -> list[Path]:
+    """Draw the losses of methods, and of one policy for reference, against both clocks, as PNG and SVG."""
+    families: dict[str, list[str]] = {}
+    for name in curves["policy"].unique(maintain_order=True):
+        families.setdefault(find_method(name.partition("=")[0]).family, []).append(name)
+    every = pl.concat([reference, curves], how="diagonal")
+    with style.figure(1.2 + 2.9 * len(families), 6.4) as picture:
+        grid = picture.subplots(2, len(families), sharex="row", sharey=True, squeeze=False)
+        for clock, panels in zip(CLOCKS, grid, strict=True):
+            for names, axes in zip(families.values(), panels, strict=True):
+                axes.plot(
+                    reference[clock].to_numpy(), reference["loss"].to_numpy(), label=reference["policy"][0], **_GREY
+                )
+                for place, (name, look) in enumerate(style.lines(names).items()):
+                    mine, colour = curves.filter(policy=name), style.OKABE_ITO[place % len(style.OKABE_ITO)]
+                    axes.plot(mine[clock].to_numpy(), mine["loss"].to_numpy(), label=name, **look | {"color": colour})
+                finish(axes, every[clock], every["loss"])
+                axes.set_xlabel(clock.replace("_", " "))
+            panels[0].set_ylabel(label)
+        for family, axes in zip(families, grid[0], strict=True):
+            axes.set_ylim(top=_HIGHEST * float(reference["loss"].to_numpy().max()))
+            look = {"size": 10, "weight": "bold"}
+            axes.legend(
+                title=family, title_fontproperties=look, alignment="left", fontsize=8.5, handlelength=2.2,
+                loc="lower left", bbox_to_anchor=(0.0, 1.0), borderaxespad=0.2,
+            )  # fmt: skip
+        return style.save(picture, stem, title)

@@ -23,38 +23,28 @@ from ata_gym.training.studies.curves import (
     LossReading,
     equal_clocks_note,
     evaluations_on_clocks,
-    goal,
-    losses_on_clocks,
 )
-from ata_gym.training.studies.loss_report import to_goal
 from ata_gym.training.studies.trajectory import trajectory_files
 from ata_gym.training.trainer.trainer import Trainer
 
 
 def about(
-    experiment: Experiment,
-    policies: Sequence[str],
-    methods: Sequence[comparison.MethodChoice],
-    trainer: Trainer,
-    kind: str,
-    trained_in: PurePath,
+    compared: comparison.Comparison, policies: Sequence[str], trainer: Trainer, kind: str, trained_in: PurePath
 ) -> Note:
     """What the page needs to know of a training.
 
     ``kind`` is that of the policies' learning rate; ``trained_in`` holds their trajectory, relative to the folder.
     """
-    reading = LossReading.of(trainer.problem, experiment.rounds)
-    note = about_experiment(experiment, policies)
     return {
-        **note,
+        **about_experiment(compared.experiment, policies),
         "problem": trainer.problem.name,
         "trained_in": trained_in.as_posix(),
         "rate_note": comparison.rate_note(trainer.optimizer_choice.lr, kind),
-        "points": experiment.points,
-        "reading": asdict(reading),
-        "methods": [choice.label for choice in methods],
-        "unlike": (unlike := comparison.without_ratio(methods, kind)),
-        "unlike_note": comparison.no_ratio_note(unlike, kind),
+        "points": compared.experiment.points,
+        "reading": asdict(compared.reading),
+        "methods": [choice.label for choice in compared.methods],
+        "unlike": compared.without_ratio,
+        "unlike_note": comparison.no_ratio_note(compared.without_ratio, kind),
     }
 
 
@@ -66,22 +56,19 @@ def page(folder: Path, note: Note) -> Page:
     store, done = Folder(folder), finished_policies(folder, note)
     made = charts.page(folder, note)  # its clocks
     records, trajectory = store.results(done), read_frame(trajectory_files(Folder(folder / note["trained_in"]))[0])
-    reading = LossReading(**note["reading"])
-    low = goal(trajectory, reading)
-    until = records.filter(pl.col("round") <= low.round)
     experiment = Experiment.on_scenario(
         note["title"], rounds=note["rounds"], budget=note["budget"], seeds=note["seeds"], seed=note["first_seed"]
     )
-    experiment = replace(experiment, points=note["points"])
     choices = [comparison.MethodChoice.parse(label) for label in note["methods"]]
-    frames = {one: read_frame(path) for one in choices if finished(path := comparison.result(store, one))}
-    summary = to_goal(records, low, experiment, reading, frames, note["unlike"])
-    players = [*made.players, *(Player(one.label, "method") for one in frames)]
+    methods = {one: read_frame(path) for one in choices if finished(path := comparison.result(store, one))}
+    reading, experiment = LossReading(**note["reading"]), replace(experiment, points=note["points"])
+    compared = comparison.Comparison(experiment, trajectory, reading, methods, records, note["unlike"])
+    loss, curves = compared.goal.loss, compared.policy_curves()
+    players = [*made.players, *(Player(one.label, "method") for one in methods)]
     places = {player.name: place for place, player in enumerate(players)}
-    curves = losses_on_clocks(trajectory, records, reading)
-    if frames:
-        curves = pl.concat([curves, comparison.method_curves(frames, experiment, reading)], how="diagonal_relaxed")
-    sections: list[Tables | Chart] = [_overview(summary, note, players, low.loss)]
+    if methods:
+        curves = pl.concat([curves, compared.method_curves()], how="diagonal_relaxed")
+    sections: list[Tables | Chart] = [_overview(compared.summary(), note, players, loss)]
     sections += _against_clocks(curves, "loss", reading.label().replace("\n", " "), places)
     if not reading.exact:
         evaluations = evaluations_on_clocks(trajectory, records)
@@ -94,7 +81,7 @@ def page(folder: Path, note: Note) -> Page:
     return made._replace(
         study="train",
         title=f"{note['problem']} on {note['title']}",
-        lead=f"To a loss of {low.loss:.3g}:\n{headline(ends(until), competitors(note))}",
+        lead=f"To a loss of {loss:.3g}:\n{headline(ends(compared.until_goal), competitors(note))}",
         facts=[*made.facts, *figures_],
         players=players,
         sections=[*sections, *(section for section in made.sections if section.id in clocks)],

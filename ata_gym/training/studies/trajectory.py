@@ -25,15 +25,11 @@ from ata_gym.utils.manifest import write_listed
 from ata_gym.utils.sealed import load_checkpoint, save_checkpoint
 from ata_gym.utils.signals import stop_requested
 
-EVALUATIONS = 16
-"""Evaluations of a trajectory after round 0, unless the user says how often: log-spaced, as the pictures are."""
-
+EVALUATIONS = 16  # of a trajectory after round 0, unless the user says how often: log-spaced, as the pictures are
 _LEAP = 10_000  # the largest number of rounds that a trainer takes at once
-
 _POINTS = 1000  # the largest number of losses in TensorBoard's log
 
-Log = Callable[[Mapping[str, float]], None]
-"""A function that is called with a round, its loss if there is one, and its evaluation if there was one."""
+Log = Callable[[Mapping[str, float]], None]  # called with a round, and its loss and its evaluation if there are any
 
 
 def train_once(
@@ -49,18 +45,13 @@ def train_once(
 ) -> pl.DataFrame:
     """Train to the last round, from a checkpoint if there is one, or read the trajectory if it is complete.
 
-    - ``folder``: a results folder of the trainer's configuration. In the end it holds ``training.parquet``, the
-      trajectory, and ``weights.pt``, the final weights, which ``checkpoint.load`` reads.
-    - ``progress``: called with the number of rounds done, and the last loss.
-    - ``evaluate_every``: rounds between two evaluations; by default those of ``evaluation_rounds``.
-    - ``save_every``: seconds between checkpoints.
-    - ``log``: called for every round from 0 on, those of an earlier run as well.
-    - ``made_by``: kept beside the trajectory.
+    In the end the results folder holds the trajectory, ``training.parquet``, and the final weights, ``weights.pt``,
+    which ``checkpoint.load`` reads. ``progress`` is called with the number of rounds done and the last loss, ``log``
+    for every round from 0 on, those of an earlier run as well. ``save_every`` are seconds between checkpoints, and
+    ``evaluate_every`` rounds between evaluations. ``made_by`` is kept beside the trajectory.
 
     Returns one row for each round from 0 on: ``round``, ``loss`` (null in round 0, before the first step) and the
-    problem's evaluation, null where there was none. Raises FloatingPointError if the loss is NaN or infinite
-    (the rounds before are kept in the checkpoint), MemoryError if a round does not fit into the device's memory (the
-    last checkpoint stays), and ValueError if a file is not what was written.
+    problem's evaluation, null where there was none. Raises what ``Trainer.step`` raises; the checkpoint stays.
     """
     whole, saved = trajectory_files(folder)
     if finished(whole):
@@ -96,13 +87,7 @@ def train_once(
 
 
 def evaluation_rounds(rounds: int, every: int | None = None) -> set[int]:
-    """The rounds after which the model is evaluated, the last always: every so many, or a few that are log-spaced.
-
-    >>> sorted(evaluation_rounds(7, every=3))
-    [3, 6, 7]
-    >>> sorted(evaluation_rounds(2000))
-    [1, 2, 3, 5, 8, 13, 21, 35, 58, 96, 159, 263, 437, 726, 1205, 2000]
-    """
+    """The rounds after which the model is evaluated, the last always: every so many, or a few that are log-spaced."""
     if every is not None:
         return {*range(every, rounds, every), rounds}
     return {int(k) for k in np.geomspace(1, rounds, EVALUATIONS).round()}
@@ -157,6 +142,12 @@ class _Record:
         self._log(known | figures)
 
 
+def with_last(frame: pl.DataFrame, figures: Mapping[str, float]) -> pl.DataFrame:
+    """A frame with a column for each figure, which has it in the last row."""
+    last = pl.int_range(pl.len()) == pl.len() - 1
+    return frame.with_columns(pl.when(last).then(pl.lit(value)).alias(name) for name, value in figures.items())
+
+
 def _log_again(trajectory: pl.DataFrame, log: Log) -> None:
     for row in trajectory.iter_rows(named=True):
         log({name: figure for name, figure in row.items() if figure is not None})
@@ -164,11 +155,7 @@ def _log_again(trajectory: pl.DataFrame, log: Log) -> None:
 
 @contextmanager
 def tensorboard_log(folder: Path, rounds: int) -> Iterator[Log]:
-    """Give a function that logs a run of so many rounds into a folder; an earlier log there is deleted.
-
-    The function is called with each ``round`` and its figures by name. ``tensorboard --logdir FOLDER`` shows them.
-    Without tensorboard it raises MissingExtraError, an ``ImportError``.
-    """
+    """Give a function that logs a run of so many rounds for TensorBoard; an earlier log in the folder is deleted."""
     require("tensorboard", extra="train", purpose="TensorBoard's log")
     from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415 - it fails where tensorboard is missing
 
@@ -189,7 +176,7 @@ def tensorboard_log(folder: Path, rounds: int) -> Iterator[Log]:
 def training_config(
     trainer: Trainer, problem: str, data: Path | None = None, evaluate_every: int | None = None, threads: int = 1
 ) -> Config:
-    """What a trajectory depends on beside the number of rounds: the trainer, problem, data, and these options."""
+    """What a trajectory depends on beside the number of rounds."""
     named = {"problem": problem, "data": None if data is None else _digest(data)}
     return trainer.config() | named | {"evaluate_every": evaluate_every, "threads": threads}
 
@@ -216,7 +203,7 @@ def deterministic(threads: int = 1) -> Iterator[None]:
     """Make torch give the same bits each time, on a CPU whatever its number of cores.
 
     It uses so many threads, since the order of a sum depends on their number, and deterministic algorithms; torch warns
-    of an operation that has none. One thread is as fast as more where the model is small.
+    of an operation that has none.
     """
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it cuBLAS is not deterministic
     before, strict = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()

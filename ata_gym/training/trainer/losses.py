@@ -2,60 +2,40 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.dropout import _DropoutNd
 
 from ata_gym.simulation.keys import derive_keys
-from ata_gym.training.models.device import autocast
+from ata_gym.training.models.device import autocast, seeded
 from ata_gym.training.models.model import accepting
 from ata_gym.training.problem import Problem
-from ata_gym.training.tasks.tasks import Tasks, joined
-from ata_gym.training.trainer.mixing import Compute, apart_and_together
+from ata_gym.training.problems.tasks import Tasks, joined
 from ata_gym.training.trainer.settings import TrainingSettings
 from ata_gym.typing import Keys
 
+_TOLERANCE = 1e-3  # relative to the losses: far above rounding, far below what a batch norm changes
+
 Loss = Callable[[nn.Module, Any], Tensor]  # a function of a model and the data of tasks that gives losses
-
-
-class Losses(Protocol):
-    """The losses of a problem or of ``Tasks``, as the trainer uses them."""
-
-    @property
-    def chunk(self) -> int | None:
-        """How many tasks have one forward and backward pass together; None for all of a round."""
-
-    def check(self, model: nn.Module) -> None:
-        """Raise ValueError if the tasks computed at once would not have the gradients that they have alone."""
-
-    def draw(self, problem: Any, round_index: int, first: int, tasks: Sequence[int]) -> Any:
-        """The data of some tasks of a round, whose task 0 is number ``first`` of the whole training.
-
-        ``problem`` is the one of the trainer, or a copy of it on another device.
-        """
-
-    def mean(self, model: nn.Module, batch: Any, tasks: int) -> Tensor:
-        """The mean loss of the tasks in what ``draw`` gave."""
-
-    def each(self, problem: Any, model: nn.Module, batch: Any, tasks: int) -> Tensor:
-        """The loss of each task in what ``draw`` gave, shape (tasks,); problem and model may be on another device."""
+Compute = Callable[[nn.Module], Tensor]  # the same of a model alone
 
 
 class FusedLosses:
     """The losses of a problem: sample s of task b in round k is drawn from a key of (k, b m + s), m samples a task."""
 
     def __init__(self, problem: Problem, settings: TrainingSettings, key: Keys) -> None:
-        self.chunk = settings.chunk
+        self.chunk = settings.chunk  # how many tasks have a pass together; None for all of a round
         self._problem, self._key, self._size = problem, key, settings.micro_batch
         self._precision = settings.precision
-        self._loss = compiled(problem.loss, settings)
+        self._loss = _compiled(problem.loss, settings)
 
     def check(self, model: nn.Module) -> None:
-        """Compare the losses of four samples in one batch with their losses in two batches."""
+        """ValueError if four samples in one batch have not the losses that they have in two batches."""
 
         def of(tasks: Sequence[int]) -> Compute:
             samples = derive_keys(self._key, 0, np.array(tasks))
@@ -70,20 +50,23 @@ class FusedLosses:
             )
 
     def draw(self, problem: Problem, round_index: int, first: int, tasks: Sequence[int]) -> Any:
-        """The samples of the tasks; ``first`` does not matter, since they are drawn with replacement."""
+        """The samples of some tasks of a round; ``problem`` is the trainer's, or a copy of it on another device.
+
+        Task 0 is number ``first`` of the whole training, which does not matter: they are drawn with replacement.
+        """
         samples = (np.array(tasks)[:, None] * self._size + np.arange(self._size)).ravel()
         return problem.draw(derive_keys(self._key, round_index, samples))
 
     def mean(self, model: nn.Module, batch: Any, tasks: int) -> Tensor:
-        """The mean over all samples, at least in float32."""
+        """The mean loss of the tasks in what ``draw`` gave, at least in float32."""
         return self._of_tasks(self._loss, model, batch, tasks).mean()
 
     def each(self, problem: Problem, model: nn.Module, batch: Any, tasks: int) -> Tensor:
-        """The loss of each task, from one forward pass."""
+        """The loss of each task in what ``draw`` gave, shape (tasks,); problem and model may be on another device."""
         return self._of_tasks(problem.loss, model, batch, tasks)
 
     def _of_tasks(self, loss: Any, model: nn.Module, batch: Any, tasks: int) -> Tensor:
-        with _precision(model, self._precision), accepting(self._problem.name):
+        with autocast(model, self._precision), accepting(self._problem.name):
             losses = loss(model, batch)
         shape = (tasks * self._size,)
         if not isinstance(losses, Tensor) or losses.shape != shape:
@@ -108,21 +91,21 @@ class SeparateLosses:
             )
         self.chunk = tasks.chunk
         self._tasks, self._batches, self._precision = tasks, tasks.batches(key), settings.precision
-        self._loss = compiled(tasks.loss, settings)
+        self._loss = _compiled(tasks.loss, settings)
 
     def check(self, model: nn.Module) -> None:
-        """If the first tasks of a chunk can be joined, compare the loss of the joined tasks with their mean loss."""
+        """ValueError if the first tasks of a chunk can be joined, and then have another loss than their mean."""
         batches = [] if self.chunk == 1 else self.draw(self._tasks, 0, 0, range(self.chunk))
         if len(batches) == 0 or joined(batches) is None:
             return
 
-        def of(some: list[Any]) -> Compute:
-            return lambda twin: self.mean(twin, some, len(some))[None]
+        def together(twin: nn.Module) -> Tensor:
+            return self.mean(twin, batches, len(batches))[None]
 
         def separate(twin: nn.Module) -> Tensor:
             return torch.stack([self._tasks.loss(twin, batch) for batch in batches]).mean()[None]
 
-        if (found := apart_and_together(model, of(batches), [separate])) is not None:
+        if (found := apart_and_together(model, together, [separate])) is not None:
             raise ValueError(
                 f"chunk={self.chunk} changes the gradient of {self._tasks.name}: the mean loss of its first tasks is "
                 f"{found[0]:.4g}, and {found[1]:.4g} when they are joined. Leave chunk out, unless loss_fn is a mean "
@@ -135,7 +118,7 @@ class SeparateLosses:
 
     def mean(self, model: nn.Module, batch: list[Any], tasks: int) -> Tensor:
         """The mean of the tasks' losses."""
-        with _precision(model, self._precision):
+        with autocast(model, self._precision):
             if tasks == 1:
                 return self._loss(model, batch[0])
             if (whole := joined(batch)) is not None:
@@ -145,7 +128,7 @@ class SeparateLosses:
     def each(self, problem: Tasks, model: nn.Module, batch: list[Any], tasks: int) -> Tensor:
         """The loss of each task, from a forward pass for each."""
         versions = [part._version for part in model.buffers()]
-        with _precision(model, self._precision):
+        with autocast(model, self._precision):
             losses = torch.stack([problem.loss(model, one) for one in batch])
         if [part._version for part in model.buffers()] != versions:
             raise ValueError(
@@ -156,16 +139,37 @@ class SeparateLosses:
         return losses
 
 
-def _precision(model: nn.Module, name: str) -> AbstractContextManager[Any]:
-    return nullcontext() if name == "float32" else autocast(model, name)
+def _compiled(loss: Loss, settings: TrainingSettings) -> Loss:
+    if not settings.compile:
+        return torch.compile(loss, backend="cudagraphs") if settings.graphs else loss
+    return torch.compile(loss, mode="reduce-overhead" if settings.graphs else None)
 
 
-def compiled(loss: Loss, settings: TrainingSettings) -> Loss:
-    """A loss as the settings ``compile`` and ``graphs`` ask for it."""
-    if settings.graphs:
-        return (
-            torch.compile(loss, mode="reduce-overhead")
-            if settings.compile
-            else torch.compile(loss, backend="cudagraphs")
-        )
-    return torch.compile(loss) if settings.compile else loss
+def apart_and_together(model: nn.Module, together: Compute, apart: Sequence[Compute]) -> tuple[float, float] | None:
+    """The loss of a sample that differs most if it is computed apart and together; None if none of the n differ.
+
+    They get a copy of the model whose dropout layers drop nothing. Weights that are all equal are replaced by unequal
+    ones, since a layer that starts at 0 would hide the others. The result is also None where torch cannot run the
+    losses, and where the model still draws random numbers.
+    """
+    twin = copy.deepcopy(model)
+    device = next(twin.parameters()).device
+    for part in twin.modules():
+        if isinstance(part, _DropoutNd):
+            part.eval()
+    try:
+        with torch.no_grad(), seeded(0, device):
+            for weights in twin.parameters():
+                if weights.is_floating_point() and weights.numel() > 1 and (weights == weights.flatten()[0]).all():
+                    weights.add_(0.1 * torch.randn_like(weights))
+            whole, again = (together(twin).double() for _ in range(2))
+            parts = torch.cat([compute(twin).double() for compute in apart])
+    except (RuntimeError, TypeError, ValueError, IndexError):  # the first round says what is wrong
+        return None
+    if whole.shape != parts.shape or not (whole.isfinite() & parts.isfinite()).all() or not torch.equal(whole, again):
+        return None
+    difference = (whole - parts).abs()
+    if difference.max() <= _TOLERANCE * max(whole.abs().max().item(), parts.abs().max().item()):
+        return None
+    worst = int(difference.argmax())
+    return parts[worst].item(), whole[worst].item()

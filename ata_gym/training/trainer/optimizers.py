@@ -16,7 +16,7 @@ from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 
 from ata_gym.training.models.model import trained_weights
 from ata_gym.training.problem import Problem
-from ata_gym.training.tasks.tasks import Tasks
+from ata_gym.training.problems.tasks import Tasks
 
 OptimizerFactory = Callable[..., Optimizer]
 """A function of the model's parameters, and of ``lr=`` if the user gives one, such as ``torch.optim.AdamW``."""
@@ -62,9 +62,7 @@ class OptimizerChoice:
     def __call__(self, model: nn.Module) -> Optimizer:
         """Make the optimiser of the trained weights of a model.
 
-        It raises ``TypeError`` if the factory makes no optimiser. It raises ``ValueError`` for an optimiser whose step
-        needs a closure, such as LBFGS, for a learning rate that the weights cannot hold, and for groups without trained
-        weights or with weights of another model.
+        It raises ``TypeError`` if the factory makes no optimiser, and ``ValueError`` for one that cannot be used.
         """
         trained = trained_weights(model)
         limit = min((torch.finfo(weights.dtype).max for weights in trained), default=math.inf)
@@ -78,7 +76,7 @@ class OptimizerChoice:
         made = self.make(trained if self.groups is None else list(self.groups(model)), **given)
         if not isinstance(made, Optimizer):
             raise TypeError(f"optimizer must return a torch.optim.Optimizer, but {self.name} returned {made!r}")
-        if not _takes(made.step):
+        if _needs_more(made.step):
             raise ValueError(
                 f"{self.name} cannot be used: its step() needs a closure that computes the loss again, and a round has "
                 "its B gradients once; use an optimiser such as torch.optim.AdamW"
@@ -97,10 +95,7 @@ def find_optimizer(
     lr: float | None,
     groups: ParameterGroups | None = None,
 ) -> OptimizerChoice:
-    """Choose an optimiser, by default the problem's own and its learning rate.
-
-    If no optimiser has that name, or there is no learning rate for it, it raises ``ValueError``.
-    """
+    """Choose an optimiser, by default the problem's own; ValueError for a wrong name, or without a learning rate."""
     if optimizer is None:
         optimizer = next(iter(problem.learning_rates))
     if not isinstance(optimizer, str):
@@ -133,17 +128,7 @@ def find_schedule(schedule: str | ScheduleFactory | None) -> ScheduleFactory | N
     """Choose a schedule of the learning rate, by name or made by a factory; None and ``"constant"`` are none.
 
     ``"cosine:ROUNDS"`` and ``"linear:ROUNDS"`` fall to 0, ``"warmup:ROUNDS"`` rises from ``1 / ROUNDS`` of the learning
-    rate to all of it, each over that many rounds; then the rate stays. If there is no schedule of that name, or the
-    number of rounds is missing, it raises ``ValueError``.
-
-    >>> optimizer = torch.optim.SGD(nn.Linear(1, 1).parameters(), lr=8.0)
-    >>> schedule, rates = find_schedule("linear:4")(optimizer), []
-    >>> for _ in range(5):
-    ...     rates.append(optimizer.param_groups[0]["lr"])
-    ...     optimizer.step()
-    ...     schedule.step()
-    >>> rates
-    [8.0, 6.0, 4.0, 2.0, 0.0]
+    rate to all of it, each over that many rounds; then the rate stays. Other texts raise ``ValueError``.
     """
     if schedule is None or schedule == "constant":
         return None
@@ -165,7 +150,7 @@ def find_schedule(schedule: str | ScheduleFactory | None) -> ScheduleFactory | N
 
 def _without_metric(make: ScheduleFactory, optimizer: Optimizer) -> LRScheduler:
     schedule = make(optimizer)
-    if not _takes(schedule.step):
+    if _needs_more(schedule.step):
         raise ValueError(
             f"the schedule {type(schedule).__name__} cannot be used: its step() needs a metric, which a round does not "
             "give; use a schedule of the rounds such as torch.optim.lr_scheduler.CosineAnnealingLR"
@@ -173,13 +158,13 @@ def _without_metric(make: ScheduleFactory, optimizer: Optimizer) -> LRScheduler:
     return schedule
 
 
-def _takes(function: Callable[..., Any], *arguments: Any) -> bool:
-    """Whether a function can be called with these arguments."""
+def _needs_more(function: Callable[..., Any]) -> bool:
+    """Whether a function cannot be called without arguments."""
     try:
-        inspect.signature(function).bind(*arguments)
+        inspect.signature(function).bind()
     except TypeError:
-        return False
-    return True
+        return True
+    return False
 
 
 def factory_name(factory: object) -> str:

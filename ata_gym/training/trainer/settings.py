@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import Any
 
 import torch
@@ -24,16 +25,7 @@ from ata_gym.utils.validation import flag, real, whole_number
 class TrainingSettings:
     """How a model is trained: the keyword arguments of ``Trainer``, ``TrainingWrapper`` and ``MethodRun``.
 
-    Raises
-    ------
-    ValueError
-        For a bad value, or a device that torch does not see.
-
-    Examples
-    --------
-    >>> settings = TrainingSettings(optimizer="adam", schedule="cosine:1000", micro_batch=4)
-    >>> settings.lr is None, settings.device
-    (True, device(type='cpu'))
+    ValueError for a bad value, or a device that torch does not see.
     """
 
     model: nn.Module | Callable[[], nn.Module] | None = None
@@ -76,22 +68,12 @@ class TrainingSettings:
     """Called after each round with the rounds done, the loss of the round, and the trainer."""
 
     def __post_init__(self) -> None:
-        device = find_device(self.device)
-        checked = {
-            "micro_batch": whole_number("micro_batch", self.micro_batch),
-            "lr": None if self.lr is None else real("lr", self.lr),
-            "schedule": "constant" if self.schedule is None else self.schedule,
-            "inplace": flag("inplace", self.inplace),
-            "clip_norm": None if self.clip_norm is None else real("clip_norm", self.clip_norm),
-            "ema": None if self.ema is None else real("ema", self.ema, up_to=1.0),
-            "chunk": None if self.chunk is None else whole_number("chunk", self.chunk),
-            "compile": flag("compile", self.compile),
-            "graphs": flag("graphs", self.graphs),
-            "device": device,
-            "seed": whole_number("seed", self.seed, 0),
-        }
-        for name, value in checked.items():
-            object.__setattr__(self, name, value)
+        for name, check in _CHECKS.items():
+            value = getattr(self, name)
+            if value is not None or getattr(type(self), name) is not None:  # None only where it is the default
+                object.__setattr__(self, name, check(name, value))
+        object.__setattr__(self, "device", find_device(self.device))
+        object.__setattr__(self, "schedule", "constant" if self.schedule is None else self.schedule)
         find_precision(self.precision)
         find_schedule(self.schedule)
         for name in ("parameter_groups", "on_step"):
@@ -99,7 +81,7 @@ class TrainingSettings:
                 raise ValueError(f"{name} must be a function, not {getattr(self, name)!r}")
         if self.graphs and self.chunk is not None:
             raise ValueError("graphs=True captures all tasks of a round at once: leave out chunk=...")
-        if self.graphs and device.type != "cuda":
+        if self.graphs and torch.device(self.device).type != "cuda":
             raise ValueError(
                 f'graphs=True needs a CUDA device, and this is {self.device}: leave it out, or use device="cuda"'
             )
@@ -110,6 +92,17 @@ class TrainingSettings:
 
 
 _LEFT_OUT = {"model", "inplace", "on_step"}
+_CHECKS: dict[str, Callable[[str, Any], Any]] = {
+    "micro_batch": whole_number,
+    "lr": real,
+    "inplace": flag,
+    "clip_norm": real,
+    "ema": partial(real, up_to=1.0),
+    "chunk": whole_number,
+    "compile": flag,
+    "graphs": flag,
+    "seed": partial(whole_number, least=0),
+}
 
 
 def _plain(value: Any) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,14 +21,14 @@ from ata_gym.training.models.model import (
     accepting,
     at_weights,
     build_model,
-    copy_state,
     evaluating,
     put_back,
+    state_of,
     trained_weights,
 )
 from ata_gym.training.problem import Problem, make_problem
-from ata_gym.training.tasks.tasks import Tasks
-from ata_gym.training.trainer.losses import FusedLosses, Losses, SeparateLosses
+from ata_gym.training.problems.tasks import Tasks
+from ata_gym.training.trainer.losses import FusedLosses, SeparateLosses
 from ata_gym.training.trainer.optimizers import find_optimizer, find_schedule
 from ata_gym.training.trainer.settings import TrainingSettings
 from ata_gym.typing import Floats
@@ -44,8 +45,8 @@ class Gradient(NamedTuple):
 
     loss: float  # the mean loss of their tasks, at the weights where the gradients were taken
     parts: Sequence[Tensor | None]
-    """One for each of the model's trained weights, None where the loss does not depend on them. With ``graphs=True``
-    they may not be read after the next gradient."""
+    """One for each trained weight, None where the loss does not depend on it. With ``graphs=True`` they may not be read
+    after the next gradient."""
     tasks: int | None = None  # the number of tasks; None for a round's B
 
 
@@ -57,25 +58,14 @@ class Trainer:
     from a key of (seed, k). ``Tasks`` have a pass each. One seed means one trajectory, whatever the workers do; on a
     CPU it is the same to the bit for one number of torch threads.
 
-    Parameters
-    ----------
-    problem
-        A problem, or the name of one, or ``Tasks``.
-    budget
-        Gradients B of a round.
-    settings
-        The fields of ``TrainingSettings``: optimizer, lr, device, seed and so on.
+    - ``problem``: a problem, or the name of one, or ``Tasks``.
+    - ``budget``: gradients B of a round.
+    - ``settings``: the fields of ``TrainingSettings``: optimizer, lr, device, seed and so on.
 
-    Raises
-    ------
-    ValueError
-        For a bad argument, a missing device, an optimiser or schedule whose step needs more than the gradient, a model
-        without trained weights, or, unless it has ``Tasks``, one in which the samples of a batch depend on each other.
-    MemoryError
-        If the data or the model does not fit into the device's memory.
+    Raises ValueError for a bad argument, a missing device, an optimiser or schedule whose step needs more than the
+    gradient, a model without trained weights, or, unless it has ``Tasks``, one in which the samples of a batch depend
+    on each other; and MemoryError if the data or the model does not fit into the device's memory.
 
-    Examples
-    --------
     >>> trainer = Trainer("digits", budget=23, optimizer="adam", schedule="cosine:1000")
     >>> losses = [trainer.step() for _ in range(40)]
     >>> losses[-1] < losses[0]
@@ -101,20 +91,17 @@ class Trainer:
         with enough_memory(self.device, "the model with its data"):
             self.problem = found.to(self.device)
             self._losses = self._find_losses(self.problem)
-            source = found.model if isinstance(found, Tasks) else found.build
-            if self.settings.model is not None:
-                source = self.settings.model
+            source = self.settings.model
+            if source is None:
+                source = found.model if isinstance(found, Tasks) else found.build
             fresh = build_model(source, self._key(0, _WEIGHTS), inplace=self.settings.inplace).to(self.device)
             self._losses.check(fresh)
-            self._fresh = copy_state(fresh) if self.settings.inplace else fresh
+            self._fresh = [part.detach().clone() for part in state_of(fresh)] if self.settings.inplace else fresh
             self.model = fresh
             self.reset()
 
     def reset(self) -> None:
-        """Start anew from the seed's initial weights; a model trained before is left as it is.
-
-        With ``inplace=True``, the module gets the weights and buffers back that it had when the trainer was made.
-        """
+        """Start anew from the initial weights; a model trained before is left as it is, unless ``inplace=True``."""
         if isinstance(self._fresh, nn.Module):
             self.model = copy.deepcopy(self._fresh)
         else:
@@ -125,36 +112,26 @@ class Trainer:
         self._schedule = self._make_schedule and self._make_schedule(self._optimizer)
         self._scaler = torch.amp.GradScaler(self.device.type, enabled=self.settings.precision == "float16")
         self._average = self._make_average()
-        self.round = 0
-        """Rounds done."""
+        self.round = 0  # rounds done
         self._first = 0  # task 0 of the running round, in the whole training
 
     def step(self) -> float:
         """Train for one round; the mean loss of its B tasks, at the weights before the step.
 
-        Raises
-        ------
-        FloatingPointError
-            If the loss is NaN or infinite; the weights and buffers stay as they were before the round.
-        MemoryError
-            If the round does not fit into the device's memory.
-        ValueError
-            If the model does not take the problem's data, or the problem does not give one loss for each sample.
+        It raises FloatingPointError if the loss is NaN or infinite: weights and buffers stay as they were before the
+        round. It raises MemoryError if the round does not fit into the device's memory, and ValueError if the model
+        does not take the problem's data, or the problem does not give one loss for each sample.
         """
         return self.apply(self.gradient())
 
     def leap(self, rounds: int) -> Floats:
-        """Train for one round, or for up to ``rounds`` where a subclass has a faster way; the losses of these rounds.
-
-        It raises what ``step`` raises.
-        """
+        """Train for one round, or for up to ``rounds`` where a subclass has a faster way; their losses."""
         return np.array([self.step()])
 
     def gradient(self, weights: Weights | None = None, tasks: int | None = None) -> Gradient:
         """The mean of the first ``tasks`` stochastic gradients of the running round, by default of all B.
 
         They are taken at ``weights``, as ``copy_weights`` gave them, by default at the current ones. No weights move.
-        It raises what ``step`` raises.
         """
         count = self.budget if tasks is None else tasks
         with (
@@ -170,15 +147,16 @@ class Trainer:
     def apply(self, gradient: Gradient, scale: float = 1.0) -> float:
         """Take the optimiser's step along a gradient, and end the running round; the gradient's loss.
 
-        The gradient is what ``gradient`` gave, or a mean that was computed elsewhere. ``scale`` is a factor on the
-        learning rate of this step.
+        The gradient may have been computed elsewhere. ``scale`` is a factor on the learning rate of this step.
         """
         for weights, part in zip(self._trained, gradient.parts, strict=True):
             weights.grad = part
         if self.settings.clip_norm is not None:
             moved = [weights for group in self._optimizer.param_groups for weights in group["params"]]
             nn.utils.clip_grad_norm_(moved, self.settings.clip_norm)
-        with enough_memory(self.device, f"round {self.round + 1}"):
+        named = self.optimizer_choice.named  # such an optimiser draws nothing
+        noise = nullcontext() if named else seeded(self._key(self.round, _STEP), self.device)
+        with enough_memory(self.device, f"round {self.round + 1}"), noise:
             self._move(scale)
         self._end_round(gradient.tasks)
         if self._average is not None:
@@ -232,16 +210,8 @@ class Trainer:
 
     def checkpoint(self) -> dict[str, Any]:
         """The whole state of training, for ``checkpoint.save``; its tensors are not copies."""
-        return {
-            "config": self.config(),
-            "round": self.round,
-            "tasks": self._first,
-            "model": self.model.state_dict(),
-            "optimizer": self._optimizer.state_dict(),
-            "schedule": self._schedule and self._schedule.state_dict(),
-            "scaler": self._scaler.state_dict(),
-            "average": self._average and self._average.state_dict(),
-        }
+        states = {name: None if part is None else part.state_dict() for name, part in self._parts().items()}
+        return {"config": self.config(), "round": self.round, "tasks": self._first, **states}
 
     def restore(self, checkpoint: Mapping[str, Any]) -> None:
         """Go on from a ``checkpoint``, bit for bit; ValueError if it is that of another configuration or model."""
@@ -251,21 +221,27 @@ class Trainer:
             raise ValueError(f"this checkpoint is of another configuration: {', '.join(differences)}")
         self.reset()
         try:
-            self.model.load_state_dict(checkpoint["model"])
+            for name, part in self._parts().items():
+                if part is not None:
+                    part.load_state_dict(checkpoint[name])
         except RuntimeError as error:
             raise ValueError(f"this checkpoint is of another model: {error}") from error
-        self._optimizer.load_state_dict(checkpoint["optimizer"])
-        if self._schedule is not None:
-            self._schedule.load_state_dict(checkpoint["schedule"])
-        if self._average is not None:
-            self._average.load_state_dict(checkpoint["average"])
-        self._scaler.load_state_dict(checkpoint["scaler"])
         self.round, self._first = int(checkpoint["round"]), int(checkpoint["tasks"])
+
+    def _parts(self) -> dict[str, Any]:
+        """What has a state of its own; None for what the settings do not ask for."""
+        return {
+            "model": self.model,
+            "optimizer": self._optimizer,
+            "schedule": self._schedule,
+            "scaler": self._scaler,
+            "average": self._average,
+        }
 
     def _key(self, round_index: int, purpose: int) -> int:
         return int(derive_keys(self._torch_key, round_index, purpose))
 
-    def _find_losses(self, problem: Problem | Tasks) -> Losses:
+    def _find_losses(self, problem: Problem | Tasks) -> FusedLosses | SeparateLosses:
         if isinstance(problem, Tasks):
             return SeparateLosses(problem, self.settings, int(self._gradient_key))
         return FusedLosses(problem, self.settings, self._gradient_key)
@@ -307,14 +283,7 @@ class Trainer:
             self._clear()
 
     def _move(self, scale: float) -> None:
-        """The optimiser's step."""
-        if self.optimizer_choice.named:
-            self._move_at(scale)
-            return
-        with seeded(self._key(self.round, _STEP), self.device):
-            self._move_at(scale)
-
-    def _move_at(self, scale: float) -> None:
+        """Take the optimiser's step, at its learning rates times a factor."""
         if scale == 1.0:
             self._optimizer.step()
             return

@@ -41,15 +41,12 @@ class Allocator(NamedWorkers):
         The results B that a round needs.
     policy
         The name of a policy (see ``ata_policies.names``), which hyperparameters may follow (``"ata:alpha=2.0"``); or a
-        policy that is made already, whose number of workers is then fixed.
+        policy that is made already, whose number of workers, price, seed and horizon are then fixed.
     start_more
-        Whether more tasks may be started than are needed, as in ``ata_gym/TaskRace-v0``: the round ends with the B-th
-        result, and the rest is cancelled.
-    price, seed, horizon
-        The cost of one unit of worker time in units of runtime, the seed of the policy's own randomness, and the rounds
-        that are to come, if that is known. A policy that is made already has its own.
-    hyperparameters
-        Those of the policy.
+        Whether more tasks may be started than are needed, as in ``ata_gym/TaskRace-v0``.
+    price, seed, horizon, hyperparameters
+        The cost of one unit of worker time in units of runtime, the seed of the policy's own randomness, the rounds to
+        come, if that is known, and what else the policy takes.
 
     Raises
     ------
@@ -58,10 +55,10 @@ class Allocator(NamedWorkers):
 
     Notes
     -----
-    Times have any unit, the same for all workers. Policies for which a worker never owes results ("ata", "thompson" and
-    others) do not know who is away. When a worker leaves, they are made again with ``availability=True`` if they take
-    that. If not, the tasks of workers that have left are handed on, one by one, to the worker that would be the first
-    to finish one task more, as far as the policy knows their mean times.
+    Times have any unit, the same for all workers. Policies such as "ata" and "thompson" do not know who is away. When a
+    worker leaves, they are made again with ``availability=True`` if they take that. If not, the tasks of workers that
+    have left are handed on, one by one, to the worker that would be the first to finish one task more, as far as the
+    policy knows their mean times.
 
     Examples
     --------
@@ -71,10 +68,6 @@ class Allocator(NamedWorkers):
     >>> allocator.observe({"fast": [1.0, 1.1], "slow": [3.0, 3.3]})
     >>> allocator.allocate()
     {'fast': 3, 'slow': 1}
-    >>> allocator.observe({"fast": [1.0, 0.9, 1.2]}, lost=["slow"])  # it died
-    >>> allocator.leave("slow")
-    >>> allocator.allocate()
-    {'fast': 4}
     """
 
     _round: AllocatedRound
@@ -96,10 +89,9 @@ class Allocator(NamedWorkers):
         super().__init__(workers, budget, policy, price=price, seed=seed, horizon=horizon, **hyperparameters)
 
     def allocate(self) -> dict[Worker, int]:
-        """The tasks of each worker that is there; they sum to B, or with ``start_more`` to at least B.
+        """The tasks of each worker that is there, one after the other; they sum to B, or more with ``start_more``.
 
-        Each worker runs its tasks one after the other. Until the round is observed, the answer stays the same, unless
-        workers join or leave. ValueError if no worker is there.
+        Until the round is observed the answer stays, unless workers join or leave. ValueError if none is there.
         """
         now = self._round
         if not now.there.any():
@@ -113,7 +105,7 @@ class Allocator(NamedWorkers):
             _hand_on(missing, shares, now.there, self.policy.estimated(self._state)[0][0])
         self._round = now._replace(shares=shares)
         tasks = zip(self._names, shares.tolist(), now.there, strict=True)
-        return {name: count for name, count, there in tasks if there and name is not None}
+        return {name: count for name, count, there in tasks if there}
 
     def observe(
         self,
@@ -123,24 +115,15 @@ class Allocator(NamedWorkers):
     ) -> None:
         """Learn from the round that ``allocate`` began.
 
-        Parameters
-        ----------
-        seconds
-            The times of each worker's results, in the order in which it began them.
-        cancelled
-            How long each cancelled task had run. In a race, a worker that gave fewer results than it had tasks and has
-            no time here counts as away.
-        lost
-            Workers that died or did not answer. The policy may give them tasks in the next round: let them ``leave`` if
-            it must not.
+        - ``seconds``: the times of each worker's results, in the order in which it began them.
+        - ``cancelled``: how long each cancelled task had run. In a race, a worker that gave fewer results than it had
+          tasks and has no time here counts as away.
+        - ``lost``: workers that died or did not answer. The policy may give them tasks in the next round: let them
+          ``leave`` if it must not.
 
-        Raises
-        ------
-        ValueError
-            For a time that is no finite number of at least 0, a worker that is not known, or another number of results
-            than the round needs; nothing has changed then. Fewer than B results are right only if a worker was lost,
-            has left, or, without ``start_more``, had a task cancelled; others may have done its tasks. If no result
-            came at all, nothing is learned, and ``allocate`` gives the round again.
+        Fewer than B results are right only if a worker was lost, has left, or, without ``start_more``, had a task
+        cancelled; others may have done its tasks. If no result came at all, nothing is learned, and ``allocate`` gives
+        the round again. ValueError for what is wrong; nothing has changed then.
         """
         now = self._round
         if not now.shares.any():
@@ -177,12 +160,6 @@ class Allocator(NamedWorkers):
         super()._check_round(round)
         if round.decided:
             self._checked(round.action)
-
-    def _in_use(self) -> Mask:
-        now = self._round
-        news = np.isin(np.arange(len(now.there)), now.worker) | (now.elapsed > 0.0)
-        used: Mask = (now.shares > 0) | (news & ~now.decided)
-        return used
 
     def _check_counts(self, counts: Ints, shares: Ints, lost: Mask, cancelled: Mask) -> None:
         """ValueError unless each worker can have so many results, (n,)."""

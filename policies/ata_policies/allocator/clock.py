@@ -39,18 +39,12 @@ class Clock:
     ----------
     env
         A single ``TaskAllocation-v0``, ``TaskRace-v0`` or ``TaskDispatch-v0``, maybe in wrappers that leave actions and
-        observations as they are. It is reset, and belongs to the clock from now on.
+        observations as they are. It is reset, and belongs to the clock from now on. TypeError for any other.
     policy
-        The name of a policy (see ``ata_policies.make``), or a policy that is made already; oracles, too.
+        The name of a policy (see ``ata_policies.make``), or a policy that is made already; oracles, too. ValueError for
+        a policy of another env.
     seed
         The seed of the task times, and of a policy that is given by its name.
-
-    Raises
-    ------
-    TypeError
-        If the env is a vector env, or another one.
-    ValueError
-        If there is no such policy, or it plays another env.
 
     Examples
     --------
@@ -64,12 +58,9 @@ class Clock:
     12.0 [3 1]
     """
 
-    rounds: int = 0
-    """Rounds played."""
-    runtime: float = 0.0
-    """Their round times added up."""
-    total_worker_time: float = 0.0
-    """The time that all workers were busy in them."""
+    rounds: int = 0  # rounds played
+    runtime: float = 0.0  # their round times added up
+    total_worker_time: float = 0.0  # the time that all workers were busy in them
     allocation: Ints | None = None
     """(n,) the tasks that each worker was given in the last round, or started in dispatch; None before the first."""
 
@@ -109,20 +100,16 @@ class Clock:
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that is remembered, as numbers in nested lists; see ``Allocator.state_dict``."""
-        state = self._state or self.policy.first_state(1)
-        return sealed(_plain(self._played(), self._bare.checkpoint(), self._observation, state))
+        return sealed(_plain(self._parts()))
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on, bit for bit, from the ``state_dict`` of a clock that was made with the same arguments.
 
-        ValueError if it does not fit, holds what no clock can have, or its checksum is that of other values; nothing
-        changes then.
+        ValueError as for ``Allocator.load_state_dict``.
         """
-        played = restored(self._played(), state, "clock")
-        env = restored(self._bare.checkpoint(), state, "env")
-        observation = restored(self._observation, state, "observation")
-        learned = restored(self.policy.first_state(1), state, "policy")
-        check_seal(state, _plain(played, env, observation, learned))
+        parts = {name: restored(part, state, name) for name, part in self._parts().items()}
+        check_seal(state, _plain(parts))
+        played, env, observation, learned = parts.values()
         n, budget = self._bare.n, self._bare.budget
         check_ranges(played, Size(n, budget), "clock")
         checked_observation(observation, n, budget, self.policy.env_id)
@@ -133,12 +120,12 @@ class Clock:
         self.runtime, self.total_worker_time = float(played.runtime), float(played.total_worker_time)
         self.allocation = played.allocation if self.rounds else None
 
-    def _played(self) -> Played:
+    def _parts(self) -> dict[str, Any]:
         tasks = np.zeros(self._bare.n, np.int64) if self.allocation is None else self.allocation
         counted = self.rounds, self.runtime, self.total_worker_time, self._ended, tasks
-        return Played(*map(np.asarray, counted))
+        played, learned = Played(*map(np.asarray, counted)), self._state or self.policy.first_state(1)
+        return {"clock": played, "env": self._bare.checkpoint(), "observation": self._observation, "policy": learned}
 
 
-def _plain(played: Played, env: Any, observation: Observation, state: State) -> dict[str, Any]:
-    parts = {"clock": played, "env": env, "observation": observation, "policy": state}
+def _plain(parts: dict[str, Any]) -> dict[str, Any]:
     return {key: value for name, part in parts.items() for key, value in plain(part, name).items()}

@@ -19,7 +19,6 @@ class DispatchedRound(NamedTuple):
     due: Mask  # whether a decision is to be made
     missing: Annotated[Ints, Within(1, all_tasks)]  # results that the round still needs; B where it has not begun
     started: Tasks  # (n,) tasks that each worker has started in the round
-    recent: Mask  # (n,) workers with tasks in the round, or in the last one until the first decision after it
     running: Flags  # (n,) 1 where a worker is running a task
     begun: Times  # (n,) when that task began, counted from the round's start
     now: Times  # the time of the last result, counted from the round's start
@@ -82,13 +81,12 @@ class Dispatcher(NamedWorkers):
             seen |= {"missing": now.missing[None], "elapsed": now.elapsed if over else np.zeros_like(now.elapsed)}
             starts = able & (self._decide(seen) != 0)
             if over:
-                now = now._replace(elapsed=np.zeros_like(now.elapsed), recent=np.zeros_like(able))
+                now = now._replace(elapsed=np.zeros_like(now.elapsed))
         if not (starts | (now.running > 0)).any():
             starts = able
         self._round = now._replace(
             due=np.array(False),
             started=now.started + starts,
-            recent=now.recent | starts,
             running=(now.running | starts).astype(np.int8),
             begun=np.where(starts, now.now, now.begun),
         )
@@ -97,19 +95,12 @@ class Dispatcher(NamedWorkers):
     def finished(self, worker: Worker, seconds: float, ages: Mapping[Worker, float] | None = None) -> bool:
         """Learn that a worker's task is done; True if that ends the round, and running tasks are to be cancelled.
 
-        Parameters
-        ----------
-        worker, seconds
-            Whose task, and the time that it took.
-        ages
-            How long tasks of others have run by now. By default that is computed as if each task had begun at the very
-            moment of the result before its ``start``.
+        - ``seconds``: the time that it took.
+        - ``ages``: how long tasks of others have run by now. By default that is computed as if each task had begun at
+          the very moment of the result before its ``start``.
 
-        Raises
-        ------
-        ValueError
-            If the worker runs no task, ``start`` was not called since the last result, or a time is no finite number of
-            at least 0; nothing has changed then.
+        ValueError if the worker runs no task, ``start`` was not called since the last result, or a time is wrong;
+        nothing has changed then.
         """
         now, place = self._round, self._running("worker", worker)
         if now.due:
@@ -139,7 +130,7 @@ class Dispatcher(NamedWorkers):
         if over:
             cancelled = np.where(running > 0, age, now.elapsed)
             new = self._first_round(len(running))._replace(
-                there=now.there, recent=now.recent, worker=new.worker, duration=new.duration, elapsed=cancelled
+                there=now.there, worker=new.worker, duration=new.duration, elapsed=cancelled
             )
         self._round = new
         return over
@@ -148,8 +139,7 @@ class Dispatcher(NamedWorkers):
         """Learn that a worker died after it had run its task for so long; until the round's end it starts no other.
 
         Call ``start`` then, because someone must be running. The policy may start the worker again in the next round:
-        let it ``leave`` if that must not be. ValueError if it runs no task, or the time is no finite number of at least
-        0.
+        let it ``leave`` if that must not be. ValueError if it runs no task, or the time is wrong.
         """
         now, place = self._round, self._running("worker", worker)
         ran = checked_seconds(worker, seconds)
@@ -168,35 +158,19 @@ class Dispatcher(NamedWorkers):
         joined = np.arange(len(self._names)) == self._place(worker)
         self._round = self._round._replace(died=self._round.died & ~joined)
 
-    def leave(self, worker: Worker, *, for_good: bool = False) -> None:
+    def leave(self, worker: Worker) -> None:
         """As in ``Allocator``; a task that the worker was running is lost."""
         if worker in self.running:
             self.lost(worker)
-        super().leave(worker, for_good=for_good)
+        super().leave(worker)
 
     def _first_round(self, n: int) -> DispatchedRound:
         none, zeros, nobody = np.zeros(n, np.int64), np.zeros(n), np.zeros(n, np.bool_)
+        begun = {"due": np.array(True), "missing": np.array(self.budget), "now": np.array(0.0)}
+        last = {"worker": np.array([-1]), "duration": np.zeros(1), "elapsed": zeros, "age": zeros}
         return DispatchedRound(
-            there=~nobody,
-            due=np.array(True),
-            missing=np.array(self.budget),
-            started=none,
-            recent=nobody,
-            running=np.zeros(n, np.int8),
-            begun=zeros,
-            now=np.array(0.0),
-            died=nobody,
-            worker=np.array([-1]),
-            duration=np.zeros(1),
-            elapsed=zeros,
-            age=zeros,
+            there=~nobody, started=none, running=none.astype(np.int8), begun=zeros, died=nobody, **begun, **last
         )
-
-    def _in_use(self) -> Mask:
-        return self._round.recent
-
-    def _named(self, which: Mask) -> tuple[Worker, ...]:
-        return tuple(name for name, one in zip(self._names, which, strict=True) if one and name is not None)
 
     def _running(self, what: str, worker: Worker) -> int:
         """The place of a worker that runs a task; ValueError if it does not."""

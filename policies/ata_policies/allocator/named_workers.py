@@ -14,8 +14,7 @@ import numpy as np
 from ata_gym.typing import Ints, Mask, Worker
 from ata_gym.utils.ranges import Size, check_ranges
 from ata_gym.utils.validation import as_float, non_negative, short, whole_number
-from ata_policies.allocator.state import check_seal, plain, renewed, restored, sealed, widened
-from ata_policies.beliefs.distributions.bins import SLOTS
+from ata_policies.allocator.state import check_seal, plain, restored, sealed, widened
 from ata_policies.explanation import Explanation
 from ata_policies.observations import Observation
 from ata_policies.policy import Policy, Setting, State
@@ -31,8 +30,8 @@ _MADE_BY = {
 class NamedWorkers(ABC):
     """What ``Allocator`` and ``Dispatcher`` share: a policy and its state, and the place that each worker has in it.
 
-    A worker that leaves keeps its place, and what is known of it, until it comes back or leaves for good. A new worker
-    takes a free place, and nothing is known of it; where no place is free, the policy is made for one worker more.
+    A worker that leaves keeps its place, and what is known of it, until it comes back. For a new worker the policy is
+    made for one worker more.
     """
 
     policy: Policy  # the policy; its workers are numbered by ``places``
@@ -51,7 +50,7 @@ class NamedWorkers(ABC):
         horizon: int | None = None,
         **hyperparameters: Any,
     ) -> None:
-        self._names: tuple[Worker | None, ...] = _checked_names(workers)
+        self._names = checked_names(workers)
         n, horizon = len(self._names), None if horizon is None else whole_number("horizon", horizon)
         self._setting = Setting(n, whole_number("budget", budget), non_negative("price", price), horizon=horizon)
         self._made_from, self._seed, self._hyperparameters = policy, seed, hyperparameters
@@ -62,9 +61,9 @@ class NamedWorkers(ABC):
     @cached_property
     def _index(self) -> Mapping[object, int]:
         """The place of each name."""
-        return {name: place for place, name in enumerate(self._names) if name is not None}
+        return {name: place for place, name in enumerate(self._names)}
 
-    def _rename(self, names: tuple[Worker | None, ...]) -> None:
+    def _rename(self, names: tuple[Worker, ...]) -> None:
         self._names = names
         self.__dict__.pop("_index", None)
 
@@ -76,10 +75,6 @@ class NamedWorkers(ABC):
         """ValueError unless this can be the memory of a round."""
         check_ranges(round, Size(len(round.there), self.budget), "round")
 
-    @abstractmethod
-    def _in_use(self) -> Mask:
-        """(n,) the places of workers with news that the policy has not seen yet."""
-
     @property
     def budget(self) -> int:
         """Results B that a round needs."""
@@ -88,43 +83,42 @@ class NamedWorkers(ABC):
     @property
     def workers(self) -> tuple[Worker, ...]:
         """The names of the workers that are there."""
-        return tuple(name for name, there in zip(self._names, self._round.there, strict=True) if there)  # type: ignore[misc]
+        return self._named(self._round.there)
 
     @property
-    def places(self) -> tuple[Worker | None, ...]:
-        """The names by place, also of workers that have left; None for a free place."""
+    def places(self) -> tuple[Worker, ...]:
+        """The names by place, also of workers that have left."""
         return self._names
+
+    def _named(self, which: Mask) -> tuple[Worker, ...]:
+        return tuple(name for name, one in zip(self._names, which, strict=True) if one)
 
     def join(self, worker: Worker) -> None:
         """Let a worker come back, or a new one come.
 
         ValueError if it is there already, or the policy cannot be made for one worker more.
         """
-        (name,) = _checked_names([worker])
-        policy, state, round, place = self.policy, self._state, self._round, self._place_for(name)
+        (name,) = checked_names([worker])
+        policy, state, round = self.policy, self._state, self._round
+        place = self._index.get(name, len(self._names))
         if place == len(self._names):
             policy = self._made(place + 1)
             state, round = widened(state, policy.first_state(1)), widened(round, self._first_round(place + 1))
-        elif self._round.there[place]:
+        elif round.there[place]:
             raise ValueError(f"worker {name!r} is there already")
-        elif self._names[place] is None:
-            sizes = len(self._names), len(self._names) + 1
-            state = renewed(state, place, *(self._made(n).first_state(1) for n in sizes))
         joined = np.arange(len(round.there)) == place
         self.policy, self._round = policy, round._replace(there=round.there | joined)
         self._state = policy.note_absences(state, ~self._round.there, joined)
         self._rename((*self._names[:place], name, *self._names[place + 1 :]))
 
-    def leave(self, worker: Worker, *, for_good: bool = False) -> None:
+    def leave(self, worker: Worker) -> None:
         """Let a worker leave: it gets nothing until it joins again, and what is known of it is kept.
 
-        A worker that leaves for good is forgotten, and its place is free; one that has left before can still leave for
-        good. Once a worker has left, policies that can watch who owes results (``availability``) do so.
-
-        ValueError if the worker is not there.
+        Once a worker has left, policies that can watch who owes results (``availability``) do so. ValueError if the
+        worker is not there.
         """
         place = self._place(worker)
-        if not (self._round.there[place] or for_good):
+        if not self._round.there[place]:
             raise ValueError(f"worker {worker!r} has left already")
         if self.policy.availability is False and isinstance(self._made_from, str):
             self._hyperparameters = {"availability": True} | self._hyperparameters
@@ -133,8 +127,6 @@ class NamedWorkers(ABC):
         there = self._round.there & (np.arange(len(self._names)) != place)
         self._round = self._round._replace(there=there)
         self._state = self.policy.note_absences(self._state, ~there, np.zeros_like(there))
-        if for_good:
-            self._rename((*self._names[:place], None, *self._names[place + 1 :]))
 
     def explain(self) -> Explanation:
         """Explain the policy's last decision; the workers are numbered by ``places``."""
@@ -144,7 +136,7 @@ class NamedWorkers(ABC):
     def expected_times(self) -> dict[Worker, float]:
         """The mean task time of each worker that is there, as believed at the last decision, where it was known."""
         believed = zip(self._names, self._round.there, self.policy.estimated(self._state)[0][0].tolist(), strict=True)
-        return {name: mean for name, there, mean in believed if there and name is not None and 0.0 < mean < np.inf}
+        return {name: mean for name, there, mean in believed if there and 0.0 < mean < np.inf}
 
     def state_dict(self) -> dict[str, Any]:
         """The whole memory, as numbers in nested lists, and text.
@@ -154,7 +146,7 @@ class NamedWorkers(ABC):
         """
         return sealed(self._plain(self._names, self.policy, self._round, self._state))
 
-    def _plain(self, names: tuple[Worker | None, ...], policy: Policy, round: Any, state: State) -> dict[str, Any]:
+    def _plain(self, names: tuple[Worker, ...], policy: Policy, round: Any, state: State) -> dict[str, Any]:
         return {
             "workers": json.dumps(names),
             "budget": self.budget,
@@ -167,8 +159,8 @@ class NamedWorkers(ABC):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on, bit for bit, from the ``state_dict`` of one that was made with the same arguments; workers may differ.
 
-        The values may be arrays or tensors by now. ValueError if they do not fit, if no state can have them, or if the
-        checksum among them is that of others; nothing changes then.
+        The values may be arrays or tensors by now. ValueError if they do not fit, if no state can have them, or if
+        their checksum is that of others; nothing changes then.
         """
         names, watches = self._saved(state)
         before, policy, first = self._hyperparameters, self.policy, self._first_round(len(names))
@@ -188,19 +180,19 @@ class NamedWorkers(ABC):
         self._rename(names)
         self.policy, (self._state, self._round) = policy, now
 
-    def _saved(self, state: Mapping[str, Any]) -> tuple[tuple[Worker | None, ...], bool]:
+    def _saved(self, state: Mapping[str, Any]) -> tuple[tuple[Worker, ...], bool]:
         """The names in a state, and whether its policy watches who owes results; ValueError if it is no such state."""
         try:
             ours = int(np.asarray(state["budget"])), str(np.asarray(state["policy"]))
             names, watches = json.loads(str(np.asarray(state["workers"]))), bool(np.asarray(state["watches"]))
-            known = _checked_names([name for name in names if name is not None] or [0])
+            known = checked_names(names)
         except (KeyError, TypeError, ValueError):
-            ours, names, known, watches = (0, ""), [], (), False
-        if not known or not isinstance(names, list) or ours != (self.budget, _kind(self.policy)):
+            ours, names, known, watches = (0, ""), None, (), False
+        if not isinstance(names, list) or ours != (self.budget, _kind(self.policy)):
             raise ValueError(
                 f"this is no state of {type(self).__name__} with B = {self.budget} and {_kind(self.policy)}"
             )
-        return tuple(names), watches
+        return known, watches
 
     def _made(self, n: int) -> Policy:
         """The policy for n workers."""
@@ -231,14 +223,6 @@ class NamedWorkers(ABC):
         action, self._state = self.policy.predict(observation, self._state)
         return action
 
-    def _place_for(self, name: Worker) -> int:
-        """The place of a worker that joins: its own, a free one, or the one after the last."""
-        if name in self._index:
-            return self._index[name]
-        in_use = self._in_use()
-        free = [i for i, one in enumerate(self._names) if one is None and not in_use[i]]
-        return free[0] if free and len(self._names) < SLOTS else len(self._names)
-
     def _place(self, worker: object) -> int:
         """The place of a worker that is or was there; ValueError if there is none of that name."""
         known = isinstance(worker, str | int | np.integer) and not isinstance(worker, bool)
@@ -261,7 +245,7 @@ def _kind(policy: Policy) -> str:
     return kind if about == policy.summary() else f"{kind} ({about})"
 
 
-def _checked_names(workers: int | Iterable[Worker]) -> tuple[Worker, ...]:
+def checked_names(workers: int | Iterable[Worker]) -> tuple[Worker, ...]:
     """The names, or the numbers from 0 on; ValueError unless they are texts or whole numbers, and each differs."""
     if isinstance(workers, str) or not isinstance(workers, Iterable):
         return tuple(range(whole_number("workers", workers)))

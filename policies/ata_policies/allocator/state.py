@@ -1,7 +1,6 @@
 """Changes of a policy's state where workers come and go, and states as plain values with a checksum.
 
-A policy keeps arrays, some axes of which are those of the workers. A comparison of the first state for n workers with
-that for n + 1 shows which axes these are; fields say which arrays make sense only as a whole (``Within``).
+A policy keeps arrays, some axes of which are those of the workers: these are longer in a first state for more workers.
 """
 
 from __future__ import annotations
@@ -42,23 +41,6 @@ def widened(tree: T, fresh: T) -> T:
         return array
 
     result: T = rebuild(fresh, [with_old(*leaf) for leaf in declared(fresh)])
-    return result
-
-
-def renewed(tree: T, worker: int, fresh: T, wider: T) -> T:
-    """A state in which nothing is known of a worker; ``fresh`` and ``wider`` are first states, for n and n + 1."""
-    of_fresh, of_wider = dict(leaves(fresh)), dict(leaves(wider))
-
-    def anew(name: str, leaf: NDArray[Any], within: Within | None) -> NDArray[Any]:
-        sizes = zip(of_fresh[name].shape, of_wider[name].shape, strict=True)
-        own = tuple(worker if size != more else slice(None) for size, more in sizes)
-        if (within is not None and within.together) or worker not in own:
-            return leaf
-        leaf = leaf.copy()
-        leaf[own] = of_fresh[name][own]
-        return leaf
-
-    result: T = rebuild(tree, [anew(*leaf) for leaf in declared(tree)])
     return result
 
 

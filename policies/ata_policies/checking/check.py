@@ -56,24 +56,14 @@ def check_policy(
     It checks that actions are legal, that a row of a batch does not depend on the other rows, that all memory is in the
     state, that episodes begin anew, that durations of 0 are accepted, and that foreign observations are refused.
 
-    Parameters
-    ----------
-    policy
-        A class, a name (see ``load``), or a policy that is made already: copies of it get other seeds.
-    env, rounds
-        An env like those in which the policy is played, by default small scenarios of 5, 12 and 1 workers; and the
-        number of rounds, in two episodes, at least 4.
-    hyperparameters
-        The hyperparameters of the policy's class.
+    PolicyError is raised if the policy has faults; another ValueError if there is no such policy, or if it plays
+    another env.
 
-    Raises
-    ------
-    PolicyError
-        If the policy has faults. It is a ValueError; another one is raised if there is no such policy, or if it plays
-        another env.
+    - ``policy``: a class, a name (see ``load``), or a policy that is made already: copies of it get other seeds.
+    - ``env``, ``rounds``: an env like those in which it is played, by default small scenarios of 5, 12 and 1 workers;
+      and the number of rounds, in two episodes, at least 4.
+    - ``hyperparameters``: those of the policy's class.
 
-    Examples
-    --------
     >>> from ata_gym import allocate
     >>> class Spendthrift(AllocationPolicy):
     ...     '''Even, with one task more than is needed.'''

@@ -48,9 +48,9 @@ class ContractCheck:
         """Return a sentence for each fault; a check whose failure would follow from another fault is left out."""
         if self._pass(self.plays) and thorough and self._pass(self.repeats):
             alone = self._pass(self.rows_are_alone, self.goes_on_when_saved)
-            if alone and self._pass(self.starts_anew, self.heeds_episode_start):
+            if alone and self._pass(self.single_is_a_row, self.starts_anew, self.heeds_episode_start):
                 self._pass(self.rows_may_be_mixed)
-            self._pass(self.single_is_a_row, self.knows_what_it_says, self.is_priced, self.notes_absences)
+            self._pass(self.knows_what_it_says, self.is_priced, self.notes_absences)
             if not self.faults:
                 self._pass(self.accepts_durations_of_0, self.refuses_what_is_not_its_own)
         return tuple(self.faults)
@@ -67,8 +67,8 @@ class ContractCheck:
 
     def plays(self) -> None:
         """Two episodes are played; where the policy's action is illegal, another one is played in its place."""
-        policy, envs, space = self.made(), self.envs, self.space
-        bare: Any = envs.unwrapped
+        policy, envs = self.made(), self.envs
+        bare, space = envs.unwrapped, envs.action_space
         stand_in = np.zeros(space.shape, np.int64)
         stand_in[:, 0] = getattr(space, "budget", 1)
         observation, _ = envs.reset(seed=_SEED)
@@ -128,15 +128,15 @@ class ContractCheck:
 
     def single_is_a_row(self) -> None:
         """An observation without a row axis gets an action without one."""
-        shape, single, batch = self.space.shape[1:], self.replay(self.made(), 0), self.replay(self.made(), _FIRST)
-        for (step, (action, state)), (_, row) in zip(single, batch, strict=True):
+        shape = self.envs.action_space.shape[1:]
+        for step, (action, state) in self.replay(self.made(), 0):
             if np.shape(action) != shape:
                 raise FaultError(
                     f"for a single env its action must have shape {shape}, not {np.shape(action)}: an observation "
                     "without a row axis gets an action without one"
                 )
             sentence = "in a single env it has another {what} in round {round} than as a batch of one row"
-            _agree(Answer(action[None], state), row, sentence, step.round)
+            _agree(Answer(action[None], state), rows_of(step.answer, _FIRST), sentence, step.round)
 
     def goes_on_when_saved(self) -> None:
         """The state is all that a policy remembers."""
@@ -160,7 +160,7 @@ class ContractCheck:
         policy, state, last = self.made(), self.steps[-2].answer.state, self.steps[-1]
         blank = self.steps[0].observation
         fresh = policy.first_state(_ROWS)._replace(episode=state.episode, key=state.key)
-        mixed = {name: _with_first(blank[name], field) for name, field in last.observation.items()}
+        mixed = {name: np.concatenate([blank[name][:1], field[1:]]) for name, field in last.observation.items()}
         self._first_begins(
             self.predict(policy, mixed, state, last.conditions),
             self.predict(policy, blank, fresh, last.conditions),
@@ -171,11 +171,12 @@ class ContractCheck:
     def heeds_episode_start(self) -> None:
         """Where ``episode_start`` is True an episode begins, whatever the feedback."""
         policy, state, last = self.made(), self.steps[-2].answer.state, self.steps[-1]
-        seen = last.observation
-        nothing = {"worker": np.full_like(seen["worker"], -1), "elapsed": np.zeros_like(seen["elapsed"])}
-        silent = seen | {name: _with_first(field, seen[name]) for name, field in nothing.items()}
+        seen, first = last.observation, np.arange(_ROWS)[:, None] == 0
+        silent = seen | {
+            name: np.where(first, nothing, seen[name]) for name, nothing in (("worker", -1), ("elapsed", 0))
+        }
         self._first_begins(
-            self.predict(policy, seen, state, last.conditions, np.arange(_ROWS) == 0),
+            self.predict(policy, seen, state, last.conditions, first[:, 0]),
             self.predict(policy, silent, state, last.conditions),
             "where episode_start is True an episode begins, but the {what} is not that of a new one",
         )
@@ -220,26 +221,21 @@ class ContractCheck:
             seen = {name: np.zeros_like(field) if name in _TIMES else field for name, field in step.observation.items()}
             try:
                 action, state = self.predict(policy, seen, state, step.conditions)
-                bare: Any = self.envs.unwrapped
-                bare.checked(action)
+                self.envs.unwrapped.checked(action)
             except (FaultError, ValueError) as error:
                 raise FaultError(f"where all durations are 0, in round {step.round}: {error}") from error
 
     def refuses_what_is_not_its_own(self) -> None:
         """An observation or a state that is not of this setting is refused."""
         policy, last, state = self.made(), self.steps[-1], self.steps[-2].answer.state
-        seen, fewer = last.observation, rows_of(last.observation, _OTHERS)
-        wider = {
-            name: np.concatenate([field, field[:, :1]], axis=1) for name, field in seen.items() if name in _PER_WORKER
-        }
-        nan = {"duration": np.full_like(seen["duration"], np.nan)}
-        unknown = {"worker": np.full_like(seen["worker"], self.setting.n)}
+        seen, n = last.observation, self.setting.n
+        wider = {name: seen[name][:, [*range(n), 0]] for name in _PER_WORKER if name in seen}
         privileged: dict[str, Any] = {"privileged": last.conditions} if self.kind.privileged else {}
         for what, observation in (
-            (f"an observation of {self.setting.n + 1} workers", seen | wider),
-            ("durations that are NaN", seen | nan),
-            ("results of a worker that is not there", seen | unknown),
-            (f"a state of {_ROWS} rows with an observation of {_ROWS - 1}", fewer),
+            (f"an observation of {n + 1} workers", seen | wider),
+            ("durations that are NaN", seen | {"duration": np.full_like(seen["duration"], np.nan)}),
+            ("results of a worker that is not there", seen | {"worker": np.full_like(seen["worker"], n)}),
+            (f"a state of {_ROWS} rows with an observation of {_ROWS - 1}", rows_of(seen, _OTHERS)),
         ):
             try:
                 policy.predict(observation, state, **privileged)
@@ -263,33 +259,24 @@ class ContractCheck:
             raise FaultError(f"it cannot be made for {where}: {described(error)}") from error
 
     @cached_property
-    def envs(self) -> gym.vector.VectorEnv[Any, Any, Any]:
+    def envs(self) -> Any:
         """A batch of envs of the scenario, in which the rounds are two episodes."""
-        pool = self.setting.pool
+        n, budget, price, pool, *_ = self.setting
         return gym.make_vec(
             self.kind.env_id,
             num_envs=_ROWS,
-            pool=exponential(np.ones(self.setting.n)) if pool is None else pool,
-            budget=self.setting.budget,
-            price=self.setting.price,
+            pool=exponential(np.ones(n)) if pool is None else pool,
+            budget=budget,
+            price=price,
             changes=list(self.changes),
             horizon=(self.rounds + 1) // 2,
             autoreset_mode="SameStep",
         )
 
-    @property
-    def space(self) -> Any:
-        """Of the actions of a batch."""
-        return self.envs.action_space
-
     def predict(
-        self,
-        policy: Policy,
-        observation: Observation,
-        state: State | None,
-        conditions: Conditions | None,
+        self, policy: Policy, observation: Observation, state: State | None, conditions: Conditions | None,
         start: Array | None = None,
-    ) -> Answer:
+    ) -> Answer:  # fmt: skip
         """Call ``predict``, with privileged information where the policy needs it, and note its side effects."""
         privileged = {"privileged": conditions} if self.kind.privileged else {}
         return checked_predict(self.faults, policy, observation, state, start, **privileged)
@@ -320,9 +307,3 @@ def _stacked(trees: list[Any]) -> Any:
     """A batch of single rows."""
     arrays = (np.ndarray, np.generic)
     return map_leaves(lambda *parts: np.stack(parts) if isinstance(parts[0], arrays) else parts[0], *trees)
-
-
-def _with_first(first: Array, others: Array) -> Array:
-    """The first row of one array, and the other rows of another."""
-    mixed: Array = np.concatenate([first[:1], others[1:]])
-    return mixed

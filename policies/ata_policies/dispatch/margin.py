@@ -25,8 +25,7 @@ _USEFUL = 2.0  # workers whose shortest time is longer than this many rounds of 
 class Workers(NamedTuple):
     """What the rule knows of n workers, in E rows; inside kernels, in one row, without the row axis."""
 
-    times: Unending
-    """(E, n, S) equally likely task times of each worker, increasing along a worker; infinite for one never tried"""
+    times: Unending  # (E, n, S) equally likely task times of each worker, increasing; infinite for one never tried
     sums: Unending  # (E, n, S) the times of each worker added up from the shortest on
     mean: Annotated[Floats, Within(1e-300, math.inf)]  # (E, n) time per result; infinite for a worker never tried
     order: Order  # (E, n) the workers, fastest first
@@ -66,7 +65,7 @@ def _until(times: Floats, low: int, end: float) -> int:
 def _results(times: Floats, sums: Floats, mean: float, age: float, passed: int, time: float) -> float:
     """Expected results within ``time`` of a worker whose task has run for ``age``, longer than ``passed`` of its times.
 
-    After the task's end the results come at the rate 1 / mean. A task that outlasted all times goes on as long again.
+    A task that outlasted all times goes on as long again.
     """
     alive = len(times) - passed
     if alive == 0:
@@ -171,8 +170,7 @@ def start_workers(
 def _paces(times: Floats, budget: Ints, sums: Floats, mean: Floats) -> None:
     """Each worker's times added up, and its time per result: E[min(X, t)] / P(X <= t), t = B times the least median.
 
-    That is close to the mean, except where rare times are longer than any round; it is infinite for workers never
-    tried, and never 0.
+    That is close to the mean, except where rare times are longer than any round.
     """
     n, size = times.shape
     least = math.inf
@@ -241,21 +239,17 @@ def by_margin(
         P(X_i <= R) (1 + shadow r) / rate >= shadow E[min(X_i, R)],
 
     the expected gain, at the price, against the expected cost. R is when the missing results are expected to be in: a
-    task of age a ends as X given X > a, and then its worker gives results at the rate 1 / mean; a task that outlasted
-    all times goes on for as long again. R is uncertain: it is as often shorter or longer by the share
-    1.2 / sqrt(missing), as for exponential results. Times t below the shortest, x, have the chance (t / x)^3 / S. If no
-    worker is running, the fastest starts. Workers never tried always start. Ours.
+    task of age a ends as X given X > a, and then its worker gives results at the rate 1 / mean. R is uncertain: it is
+    as often shorter or longer by the share 1.2 / sqrt(missing), as for exponential results. Times t below the shortest,
+    x, have the chance (t / x)^3 / S. If no worker is running, the fastest starts. Workers never tried always start.
+    Ours.
 
-    - ``shadow``: (E,) the price, at least 0; at 0 every worker starts.
-    - ``missing``, ``running``, ``age``: (E,) results that the round needs; (E, n) who is running a task, and for how
-      long.
+    - ``shadow``, ``missing``: (E,) the price, at least 0; at 0 every worker starts. Results that the round needs.
+    - ``running``, ``age``: (E, n) who is running a task, and for how long.
     - ``factor``: (E, n) multiplies an idle worker's times where its start is considered, but not in R: with draws as in
       Thompson sampling, workers are tried without being relied on. By default 1.
-    - ``absent``: (E, n) 1 for workers that may be away: they start as the others, but nothing is expected of them. By
-      default 0.
+    - ``absent``: (E, n) 1 for workers of whom nothing is expected, though they start as the others. By default 0.
 
-    Examples
-    --------
     Two results are missing, and worker 0 gives both within 2; worker 1 gives one of them with probability 1/2.
 
     >>> workers = Workers.of(np.array([[[1.0, 1.0], [1.5, 6.5]]]), budget=2)
@@ -266,7 +260,6 @@ def by_margin(
     array([[1, 0]], dtype=int8)
     """
     n = workers.mean.shape[-1]
-    factors = np.ones(n) if factor is None else factor
-    away = np.zeros(n, np.int8) if absent is None else absent
-    action: Bits = _by_margin(*workers[:4], factors, shadow, missing, running, age, away)
-    return action
+    factor = np.ones(n) if factor is None else factor
+    absent = np.zeros(n, np.int8) if absent is None else absent
+    return np.asarray(_by_margin(*workers[:4], factor, shadow, missing, running, age, absent))

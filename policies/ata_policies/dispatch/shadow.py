@@ -19,8 +19,7 @@ _TOLERANCE = 0.003  # at price 0 a round may be longer than the shortest by this
 _WORTH = 0.3  # the share of worker time for which it may be longer by that; for less, in proportion
 _LONGEST_FALL = -2.0  # how far the shadow price may fall in a move at price 0, in octaves
 _LEAST = 3e-4  # at price 0, the least shadow price times the number of useful workers
-_EAGER, _SLOWER, _STEADY = 6.0, 3.0, 1.0 / 6.0
-"""Moves of full size; how many more halve the size; and the least size of later ones."""
+_EAGER, _SLOWER, _STEADY = 6.0, 3.0, 1.0 / 6.0  # moves of full size; how many more halve it; the least size
 
 
 @inlined

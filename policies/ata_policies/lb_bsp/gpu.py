@@ -20,7 +20,7 @@ from ata_policies.observations import Observation
 from ata_policies.policy import AllocationPolicy, Setting, State
 
 _SIZES = 4
-_Kept: TypeAlias = Annotated[Ints, Within(0, all_tasks, totals=lambda size: (size.budget,), together=True)]
+_Kept: TypeAlias = Annotated[Ints, Within(0, all_tasks, totals=lambda size: (size.budget,))]
 
 
 class Tuning(NamedTuple):

@@ -22,14 +22,11 @@ _ORDERS = 3  # the stream of keys for the orders of the times: no other use of `
 class Worker(NamedTuple):
     """One worker, for kernels."""
 
-    times: Floats
-    """(S,) equally likely task times"""
-    orders: Ints
-    """(tasks, S) the order of the times for each task, from ``time_orders``"""
+    times: Floats  # (S,) equally likely task times
+    orders: Ints  # (tasks, S) the order of the times for each task, from ``time_orders``
     mean: float
     variance: float
-    doubt: float
-    """Squared relative standard deviation of what is known of the mean."""
+    doubt: float  # squared relative standard deviation of what is known of the mean
 
 
 class Grid(NamedTuple):
@@ -66,8 +63,8 @@ def tabulate(times: Floats, doubt: Floats, tasks: Ints, grid: Grid) -> tuple[Flo
 def add_tasks(worker: Worker, tasks: int, added: int, total: Floats, out: Floats) -> int:
     """Fill in equally likely times of ``tasks`` tasks together, scaled to their exact mean and variance.
 
-    ``total`` holds the sum of the times of the first ``added`` of these tasks, and then that of more; how many more is
-    returned. The times of each task come in an order of its own (Latin hypercube sampling).
+    The times of each task come in an order of its own (Latin hypercube sampling). ``total`` holds the sum of the times
+    of the first ``added`` tasks, and then that of as many as are returned.
     """
     size, times = len(total), worker.times
     for j in range(added, min(tasks, len(worker.orders))):

@@ -63,32 +63,25 @@ class _Trial(NamedTuple):
 
 
 def explore(
-    known: Knowledge,
-    candidates: Candidates,
-    found: Search,
-    there: Mask,
-    price: float,
-    rounds_left: float,
-    draws: Floats,
+    known: Knowledge, candidates: Candidates, found: Search, there: Mask, price: float, left: float, draws: Floats
 ) -> Trials:
     """Choose which of the workers that are ``there``, (n,), get a task in the coming round for what is learned.
 
     A worker of mean M gains G_k (1 - M / u_k)+ per round if it takes k of the B tasks of the allocation found
-    (``remove_tasks``: G_k is gained if it needs no time, and u_k is the limit); of the numbers k the best one counts.
-    Its value v_i is how much more that is expected to be once it has been tried for as many tasks again as its estimate
-    rests on, l_i. Several workers can gain no more than the whole cost V of a round: V (1 - prod_i (1 - v_i / (l_i
-    V))), or, where nearly all have never been tried, what such workers would gain together (``gain_together``). They
-    are tried together, the best prefix of them, since a round waits only once for the slowest: with N rounds left the
-    one of greatest
+    (``remove_tasks``: G_k is gained if it needs no time, and u_k is the limit), for the best number k. Its value v_i is
+    how much more that is expected to be once it has been tried for as many tasks again as its estimate rests on, l_i.
+    Several workers gain no more than the whole cost V of a round: V (1 - prod_i (1 - v_i / (l_i V))), or, where nearly
+    all have never been tried, what such workers would gain together (``gain_together``). The best prefix of them is
+    tried together, since a round waits only once for the slowest: with N rounds ``left`` the one of greatest
 
         N * what they gain - E[cost of a round with them] + E[cost without].
 
     Workers are ordered by their value over what their task is expected to take; or those never tried come first, if
     that is better. Equal ones come in the order of the ``draws``, (n,), and of those never tried B are considered.
 
-    Ours, after the knowledge gradient (Frazier, Powell and Dayanik, 2008). How many workers are tried at all follows
-    from it: the better those in use are, the less a worker never tried is worth. As in many-armed bandits (Wang,
-    Audibert and Munos, 2008), of very many workers most are never tried.
+    Ours, after the knowledge gradient (Frazier, Powell and Dayanik, 2008). The better the workers in use are, the less
+    one never tried is worth: of very many most are never tried, as in many-armed bandits (Wang, Audibert and Munos,
+    2008).
     """
     budget, never = int(found.allocation.sum()), known.seen.evidence == 0.0
     tried, untried = np.flatnonzero(there & ~never), np.flatnonzero(there & never)
@@ -103,29 +96,26 @@ def explore(
     whole[:, candidates.workers] = reduced.allocation
     reduced = reduced._replace(allocation=whole)
     prospects = _prospects(known, reduced, limit, np.sort(np.append(tried, untried)), draws)
-    orders = [prospects.order]
-    if number > 1:
-        orders.append(prospects.order[np.argsort(~prospects.untried[prospects.order], kind="stable")])
+    newest = prospects.order[np.argsort(~prospects.untried[prospects.order], kind="stable")]
     best, chosen = 0.0, Trials(prospects.workers[:0], whole[0], 1.0)
-    for order in orders:
+    for order in [prospects.order, newest] if number > 1 else [prospects.order]:
         trial = _draw_trial(prospects, order[:budget], candidates)
         gains = _gains(prospects, trial.place, float(reduced.cost[0]), together, number)
         for level in range(1, reduced.removed.size):
             k = int(reduced.removed[level])
             if k > trial.place.size:
                 break
-            net = rounds_left * gains[k - 1] - _cost(reduced, level, prospects, trial, price) + float(reduced.cost[0])
+            net = left * gains[k - 1] - _cost(reduced, level, prospects, trial, price) + float(reduced.cost[0])
             if net > best:
-                first = trial.place[:k]
-                best = net
+                best, first = net, trial.place[:k]
                 chosen = Trials(prospects.workers[first], whole[level], float(prospects.tasks[first].min()))
     return chosen
 
 
 def gain_together(known: Knowledge, candidates: Candidates, found: Search, number: int, price: float) -> float:
-    """What so many workers that were never tried would gain together in a round, if they are as the population is.
+    """What so many workers never tried would gain together in a round, if they are quantiles of the population.
 
-    They are quantiles of it. Each alone may gain nothing where several workers are about as busy as the busiest.
+    Each alone may gain nothing where several workers are about as busy as the busiest.
     """
     levels = (np.arange(number) + 0.5) / number
     mean = np.exp(np.interp(levels, np.cumsum(known.population.share), known.population.place))
@@ -202,10 +192,7 @@ def _quantiles(product: Floats, grid: Grid, mean: float) -> Floats:
 
 
 def _prospects(known: Knowledge, reduced: Reduced, limit: Floats, workers: Ints, draws: Floats) -> _Prospects:
-    """Those of the workers (m,) that are likely to be fast, and their values.
-
-    ``limit`` (n,) is u_1 of each worker, in proportion to which its other limits are.
-    """
+    """Those of the workers (m,) that are likely to be fast; their limits are in proportion to ``limit`` (n,), u_1."""
     location, spread = known.posterior.location[workers], known.posterior.spread[workers]
     near = np.lexsort((draws[workers], location - _OPTIMISM * spread))[:_CONSIDERED]
     location, spread, near = location[near], spread[near], workers[near]
@@ -232,10 +219,7 @@ def _draw_trial(prospects: _Prospects, order: Ints, candidates: Candidates) -> _
 
 
 def _gains(prospects: _Prospects, place: Ints, cost: float, together: float, number: int) -> Floats:
-    """What the first 1, 2, ... of the prospects in these places gain per round, where a round costs ``cost``.
-
-    ``together`` is what the ``number`` workers that were never tried gain, if there are two or more.
-    """
+    """What the first 1, 2, ... of the prospects in these places gain per round; all never tried gain ``together``."""
     gains = cost * (1.0 - np.cumprod(1.0 - np.minimum(prospects.value[place] / cost, 1.0)))
     if number > 1:
         new = np.cumsum(prospects.untried[place] / prospects.tasks[place])

@@ -1,7 +1,4 @@
-"""What is known of the workers of one row, from their own times and from the population that they come from.
-
-Also where a search for the best allocation looks.
-"""
+"""What is known of the workers of one row, from their own times and their population; and where a search looks."""
 
 from __future__ import annotations
 
@@ -26,14 +23,14 @@ _LEAST_EVIDENCE = 0.5  # the least evidence of a worker with a result, in expone
 _MOST_LEARNED_FROM = 512  # Workers; with more, every second one of them is looked at, or every third, and so on
 _FAR = 6.0  # standard deviations beyond which a normal distribution has nothing that counts
 _LIMIT = 500.0  # the largest exponent: its exponential is finite
+_LEFT = 0.5  # of the variance of what is known of a worker, after as many tasks again as it rests on
 
 
 class Estimates(NamedTuple):
     """Estimates of the mean times of n workers, each from the worker's own times."""
 
     location: Floats  # (n,) logarithm of the time per task; 0 for a worker never tried
-    evidence: Floats
-    """(n,) how many exponential times would tell as much: about 1 / variance of the logarithm; 0 for none"""
+    evidence: Floats  # (n,) how many exponential times tell as much: about 1 / variance of the logarithm; 0 for none
 
     def of(self, workers: Ints) -> Estimates:
         """The estimates of some workers."""
@@ -92,8 +89,8 @@ def learn_row(belief: DistributionBelief, weight: float) -> Knowledge:
     """Bring together what the belief of one row says, where at least one worker has a result.
 
     Times are in a unit near the least mean, and at most 2**400 of it, so that squares do not overflow. The evidence of
-    workers that are due for another trial, since they may have changed, is at most that of one exponential time. Rare
-    huge times count in part as those of all workers (``borrow_tails``). ``weight`` is that of ``learn_shapes``.
+    workers that are due for another trial, since they may have changed, is at most that of one exponential time.
+    ``weight`` is that of ``learn_shapes``.
     """
     moments, stale = borrow_tails(belief), belief.stale()[0]
     counts, totals = moments.counts, moments.totals
@@ -119,10 +116,9 @@ def choose_candidates(known: Knowledge, there: Mask, last: Ints, budget: int) ->
 
 
 def estimate_means(counts: Floats, totals: Floats, shapes: Floats) -> Estimates:
-    """Estimates from K tasks of total time S, if task times are gamma of shape c: S / K, with the evidence c K.
+    """Estimates from K tasks of total time S, if task times are gamma of shape c: S / K, with the evidence c K; (n,).
 
-    For other times c is 1 / (coefficient of variation)^2. The evidence is 1/2 at least: where times vary more, their
-    logarithm does not. All of shape (n,).
+    The evidence is 1/2 at least: where times vary more, their logarithm does not.
     """
     known = counts > 0.0
     location = np.log(np.maximum(totals / np.where(known, counts, 1.0), 1e-100))
@@ -132,10 +128,9 @@ def estimate_means(counts: Floats, totals: Floats, shapes: Floats) -> Estimates:
 def learn_population(seen: Estimates) -> Population:
     """Learn the population from at least one worker that was seen: a mixture at fixed places, with shares by EM.
 
-    A wide prior has the weight of one worker: a normal distribution around the mean of the estimates, with their
-    standard deviation, or 1 if that is less. So after m workers of one kind, the next one is of another kind with a
-    chance of about 1 / (m + 1). It is a discrete form of the nonparametric maximum likelihood of Kiefer and Wolfowitz
-    (1956); the prior is ours.
+    It is a discrete form of the nonparametric maximum likelihood of Kiefer and Wolfowitz (1956). The prior is ours: a
+    normal distribution around the mean of the estimates, with their standard deviation, or 1 if that is less, has the
+    weight of one worker. So after m workers of one kind, the next one is of another with a chance of about 1 / (m + 1).
 
     >>> seen = Estimates(np.log([1.0, 1.0, 20.0, 20.0]), np.full(4, 1000.0))
     >>> population = learn_population(seen)
@@ -155,32 +150,27 @@ def learn_population(seen: Estimates) -> Population:
 def posterior(population: Population, seen: Estimates) -> Posterior:
     """The posterior from the population and each worker's own times; for a worker never tried, the population alone."""
     known = np.flatnonzero(seen.evidence)
-    of_known = _posterior(seen.location[known], seen.evidence[known], *population)
-    of_untried = _posterior(np.zeros(1), np.zeros(1), *population)
-    both = [np.full(seen.location.size, untried[0]) for untried in of_untried]
-    for every, own in zip(both, of_known, strict=True):
-        every[known] = own
-    return Posterior(*both)
+    places = np.zeros(seen.evidence.size, np.int64)  # the first one stands for all workers never tried
+    places[known] = np.arange(1, known.size + 1)
+    of_known = np.concatenate([np.zeros((2, 1)), np.stack(seen.of(known))], axis=1)
+    return Posterior(*(part[places] for part in _posterior(*of_known, *population)))
 
 
-def value_of_trying(population: Population, seen: Estimates, limit: Floats, share: float = 0.5) -> Floats:
+def value_of_trying(population: Population, seen: Estimates, limit: Floats) -> Floats:
     """The value of knowing each worker better, (n,), if using one of mean M gains (1 - M / u)+, with ``limit`` u.
 
         E[(1 - M / u)+] - (1 - E[M] / u)+,
 
-    where M is the expected mean after the variance within each component has fallen to ``share`` of its value, as it
-    does when the tasks behind the estimate are doubled. It is the knowledge gradient (Frazier, Powell and Dayanik,
-    2008). Where E[M] > u it is E[(1 - M / u)+], the possible gain of a worker that is not used.
+    where M is the expected mean after the variance within each component has fallen by half, as it does when the tasks
+    behind the estimate are doubled. It is the knowledge gradient (Frazier, Powell and Dayanik, 2008). Where E[M] > u it
+    is E[(1 - M / u)+], the possible gain of a worker that is not used.
     """
-    return np.asarray(_value(seen.location, seen.evidence, *population, limit, share))
+    return np.asarray(_value(seen.location, seen.evidence, *population, limit))
 
 
 @helper()
 def _weights(location: float, evidence: float, place: Floats, share: Floats, out: Floats) -> None:
-    """Fill in the probability of each component, given a worker's estimate.
-
-    The likelihood is that of gamma times; the width of a component lowers the evidence.
-    """
+    """Fill in the chance of each component, by the likelihood of gamma times; its width lowers the evidence."""
     apart = place[1] - place[0]
     a = evidence / (1.0 + evidence * apart * apart)
     most, total = -math.inf, 0.0
@@ -232,13 +222,8 @@ def _posterior(location: Floats, evidence: Floats, place: Floats, share: Floats,
         spread[i] = math.sqrt(max(second - first * first, 0.0) + inside)
 
 
-@gufunc(
-    "void(float64[:], float64[:], float64[:], float64[:], float64[:], float64[:], float64[:])",
-    "(n),(n),(g),(g),(n),()->(n)",
-)
-def _value(
-    location: Floats, evidence: Floats, place: Floats, share: Floats, limit: Floats, left: Floats, out: Floats
-) -> None:
+@gufunc("void(float64[:], float64[:], float64[:], float64[:], float64[:], float64[:])", "(n),(n),(g),(g),(n)->(n)")
+def _value(location: Floats, evidence: Floats, place: Floats, share: Floats, limit: Floats, out: Floats) -> None:
     width, weights = (place[1] - place[0]) ** 2, np.empty(len(place))
     for i in range(len(location)):
         out[i] = 0.0
@@ -247,7 +232,7 @@ def _value(
         _weights(location[i], evidence[i], place, share, weights)
         own, useful = width * evidence[i] / (1.0 + width * evidence[i]), math.log(limit[i])
         inside = width / (1.0 + width * evidence[i])
-        deviation, mean = math.sqrt(inside * left[0]), 0.0
+        deviation, mean = math.sqrt(inside * _LEFT), 0.0
         for g in range(len(place)):
             mean += weights[g] * math.exp(
                 min(place[g] + own * (location[i] - place[g]) + 0.5 * inside - useful, _LIMIT)

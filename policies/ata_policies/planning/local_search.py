@@ -1,7 +1,4 @@
-"""Local search for the allocation of least expected cost, on tables of what workers need for their tasks.
-
-It is fast enough to plan between two rounds, and for thousands of workers.
-"""
+"""Local search for the allocation of least expected cost, on tables of what workers need for their tasks."""
 
 from __future__ import annotations
 
@@ -18,6 +15,7 @@ from ata_policies.planning.completion_times import POINTS, Grid, Worker, add_tas
 from ata_policies.planning.knowledge import Candidates
 
 MOVES = 60  # most moves of a search; the next plan begins where it ended
+_TOLERANCE = 1e-5  # the share of the cost that a move must gain
 _LEAST_SHARE = 0.4  # of the workers in use so far: so many at least are those of the other start
 _BEYOND = 0.03  # expected number of workers that are busy beyond the grid
 _PAIRS = 24  # Givers, and takers, that are best alone: all pairs of them are tried
@@ -33,9 +31,7 @@ class Search(NamedTuple):
 
     allocation: Ints  # (n,)
     cost: float  # expected round time + price * worker time, in units of time
-    limit: Floats
-    """(n,) the mean below which a worker with its distribution's shape would be useful; infinite where it has a task"""
-    free: float  # the cost if one task were done by a worker that needs no time
+    limit: Floats  # (n,) the mean below which a worker without a task would be useful; infinite for one with tasks
     moves: int  # moves made; the search was not over if they are as many as allowed
 
 
@@ -48,25 +44,16 @@ def search(candidates: Candidates, start: Ints, budget: int, price: float, draw:
     mean, begun = candidates.times.mean(axis=1), int(start.sum()) == budget
     used = int((start > 0).sum())
     most = max(1, min(mean.size, int(used * (_LEAST_SHARE + draw)) + 1)) if begun else mean.size
-    fastest = np.argsort(mean, kind="stable")[:most]
-    by_rule = np.zeros(mean.size, np.int64)
+    fastest, by_rule = np.argsort(mean, kind="stable")[:most], np.zeros(mean.size, np.int64)
     nobody = np.zeros(most, np.bool_)
     by_rule[fastest] = beta_kernel(mean[fastest], candidates.spread[fastest], budget, nobody, np.zeros(most))
-    found = [
-        local_search(candidates.times, one, price, doubt=candidates.doubt, moves=MOVES)
-        for one in ([start, by_rule] if begun else [by_rule])
-    ]
+    starts = [start, by_rule] if begun else [by_rule]
+    found = [local_search(candidates.times, one, price, doubt=candidates.doubt) for one in starts]
     return min(found, key=lambda one: one.cost)
 
 
 def local_search(
-    times: ArrayLike,
-    allocation: ArrayLike,
-    price: float = 0.0,
-    *,
-    doubt: ArrayLike = 0.0,
-    moves: int = 1000,
-    tolerance: float = 1e-5,
+    times: ArrayLike, allocation: ArrayLike, price: float = 0.0, *, doubt: ArrayLike = 0.0, moves: int = MOVES
 ) -> Search:
     """Improve an allocation step by step, on sampled task times, by the expected cost itself. Ours.
 
@@ -77,18 +64,14 @@ def local_search(
     The times of a tasks are sums over shuffled samples (Latin hypercube), scaled to their exact mean and variance; they
     become F on a grid that keeps the mean. Beyond the grid, which few reach, workers count one by one. A move takes a
     task from a giver to a taker, the best pair of those that are best alone; where none gains, up to 8 tasks at once
-    between different workers, or all tasks of a worker. The search ends when nothing gains more than ``tolerance`` of
-    the cost.
+    between different workers, or all tasks of a worker. The search ends when nothing gains more than 1e-5 of the cost,
+    or after so many ``moves``.
 
-    - ``times``: (n, S) equally likely task times of each worker, finite, at least 0. Workers that cannot be of use
-      should be left out: the work is in proportion to n.
+    - ``times``: (n, S) equally likely task times of each worker, finite, at least 0; the work is in proportion to n.
     - ``allocation``: (n,) where to begin: whole numbers of at least 0, one above it.
     - ``doubt``: (n,) squared relative standard deviation of what is known of each mean: it adds (a_i mean_i)^2 doubt_i
       to the variance of a_i tasks.
-    - ``moves``: most moves.
 
-    Examples
-    --------
     >>> found = local_search([[1.0, 1.0], [2.0, 2.0], [9.0, 9.0]], [0, 0, 7])
     >>> found.allocation, round(found.cost, 2), found.limit.round(1)
     (array([5, 2, 0]), 5.0, array([inf, inf,  5.]))
@@ -96,8 +79,8 @@ def local_search(
     table, start = np.asarray(times, np.float64), np.asarray(allocation, np.int64)
     unit = 2.0 ** math.frexp(float(table.mean(axis=1).max()))[1]  # so that no square overflows
     doubts, orders = np.broadcast_to(np.asarray(doubt, np.float64), start.shape), time_orders(table.shape[1])
-    found, limit, cost, free, made = _search(table / unit, doubts, orders, start, price, tolerance, moves)
-    return Search(found, float(cost) * unit, limit * unit, float(free) * unit, int(made))
+    found, limit, cost, made = _search(table / unit, doubts, orders, start, price, moves)
+    return Search(found, float(cost) * unit, limit * unit, int(made))
 
 
 class _Workers(NamedTuple):
@@ -108,14 +91,6 @@ class _Workers(NamedTuple):
     mean: Floats
     variance: Floats
     doubt: Floats
-
-
-class _Rules(NamedTuple):
-    """What a search goes by."""
-
-    price: float
-    tolerance: float
-    moves: int
 
 
 class _Tables(NamedTuple):
@@ -133,8 +108,7 @@ class _Costs(NamedTuple):
     """The cost of the allocation, and of those that differ from it by one task."""
 
     product: Floats  # (128,) the chance that all workers have done their tasks
-    alone: Floats
-    """(2, m) the cost of one task fewer or more of a worker, minus ``linear``; infinite where it is impossible"""
+    alone: Floats  # (2, m) the cost of one task fewer or more of a worker, minus ``linear``; infinite where impossible
     linear: float  # the linear part: the end of the grid, what is beyond it, and what worker time costs
     total: float  # the cost: the linear part minus the integral of ``product``
 
@@ -315,9 +289,9 @@ def _best_several(
 
 
 @helper()
-def _best_move(tables: _Tables, costs: _Costs, tasks: Ints, step: float, tolerance: float, change: Ints) -> bool:
+def _best_move(tables: _Tables, costs: _Costs, tasks: Ints, step: float, change: Ints) -> bool:
     """Fill in by how much the best move changes each worker's tasks; return whether a move gains enough."""
-    enough, givers = costs.total - tolerance * costs.total, _least(costs.alone[_FEWER])
+    enough, givers = costs.total - _TOLERANCE * costs.total, _least(costs.alone[_FEWER])
     change[:] = 0
     giver, taker = _best_pair(tables, costs, givers, step, enough)
     if giver >= 0:
@@ -329,19 +303,19 @@ def _best_move(tables: _Tables, costs: _Costs, tasks: Ints, step: float, toleran
 
 @helper()
 def _descend(
-    workers: _Workers, rules: _Rules, tasks: Ints, tables: _Tables, grid: Grid, made: int
+    workers: _Workers, price: float, tasks: Ints, tables: _Tables, grid: Grid, left: int
 ) -> tuple[_Costs, int]:
-    """Move while a move gains, after so many made; return what the allocation costs, and the moves made."""
+    """Move while a move gains and moves are left; return what the allocation costs, and how many are left."""
     change = np.ones(len(tasks), np.int64)
     while True:
         for i in range(len(tasks)):
             if change[i] != 0:
-                _fill_tables(tables, i, _worker(workers, i), tasks[i], rules.price, grid)
+                _fill_tables(tables, i, _worker(workers, i), tasks[i], price, grid)
         costs = _costs(tables, tasks, grid)
-        if made >= rules.moves or not _best_move(tables, costs, tasks, grid.step, rules.tolerance, change):
-            return costs, made
+        if left <= 0 or not _best_move(tables, costs, tasks, grid.step, change):
+            return costs, left
         tasks += change
-        made += 1
+        left -= 1
 
 
 @helper()
@@ -377,31 +351,30 @@ def _useful_mean(worker: Worker, without: _Costs, cost: float, price: float, gri
 
 
 @gufunc(
-    "void(float64[:,:], float64[:], int64[:,:], int64[:], float64[:], float64[:], int64[:],"
-    " int64[:], float64[:], float64[:], float64[:], int64[:])",
-    "(m,s),(m),(j,s),(m),(),(),()->(m),(m),(),(),()",
+    "void(float64[:,:], float64[:], int64[:,:], int64[:], float64[:], int64[:], int64[:], float64[:], float64[:],"
+    " int64[:])",
+    "(m,s),(m),(j,s),(m),(),()->(m),(m),(),()",
 )
 def _search(
-    times: Floats, doubt: Floats, orders: Ints, start: Ints, price: Floats, tolerance: Floats, most: Ints,
-    tasks: Ints, limit: Floats, cost: Floats, free: Floats, made: Ints,
+    times: Floats, doubt: Floats, orders: Ints, start: Ints, price: Floats, most: Ints,
+    tasks: Ints, limit: Floats, cost: Floats, made: Ints,
 ) -> None:  # fmt: skip
     """Search as :func:`local_search` does; fill in the allocation, limits, costs and moves."""
     m = len(times)
     mean, variance = np.empty(m), np.empty(m)
     for i in range(m):
         mean[i], variance[i] = times[i].mean(), times[i].var()
-    workers, rules = _Workers(times, orders, mean, variance, doubt), _Rules(price[0], tolerance[0], most[0])
+    workers = _Workers(times, orders, mean, variance, doubt)
     ratio, linear = np.empty((2, m, POINTS)), np.empty((2, m))
     tables = _Tables(np.empty((m, POINTS)), np.empty(m), np.empty(m), ratio, linear, np.zeros(m, np.bool_))
-    tasks[:], made[0], cost[0] = start, 0, math.inf
+    tasks[:], left, cost[0] = start, most[0], math.inf
     for _ in range(_GRIDS):
         before, grid = cost[0], _place_grid(workers, tasks)
-        costs, made[0] = _descend(workers, rules, tasks, tables, grid, made[0])
+        costs, left = _descend(workers, price[0], tasks, tables, grid, left)
         cost[0] = costs.total
-        if made[0] >= rules.moves or not cost[0] < before * (1.0 - rules.tolerance):
+        if left <= 0 or not cost[0] < before * (1.0 - _TOLERANCE):
             break
-    without = _without_one_task(tables, costs)
-    free[0] = without.total
+    made[0], without = most[0] - left, _without_one_task(tables, costs)
     for i in range(m):
         used = tasks[i] > 0
-        limit[i] = math.inf if used else _useful_mean(_worker(workers, i), without, costs.total, rules.price, grid)
+        limit[i] = math.inf if used else _useful_mean(_worker(workers, i), without, costs.total, price[0], grid)

@@ -21,18 +21,13 @@ def race_costs(times: Floats, races: Ints, budget: int, replicates: int, factors
 
     The rounds are those of ``ata_gym.simulation.rounds.race_round``, where nobody dies. The j-th task of worker i
     takes, over the replicates, each of its times equally often, in an order that depends on i and j only, so that races
-    are compared on the same task times, in this call and in later ones. ValueError if the rounds may have more than
-    2**28 tasks; nothing else is checked here.
-
-    Where the distributions are uncertain, all times of worker i in a round are multiplied by one of its ``factors``,
-    each of them in equally many rounds.
+    are compared on the same task times, in this call and in later ones. ValueError for more than 2**28 tasks.
 
     - ``times``: (n, S) equally likely task times of each worker, finite and at least 0.
     - ``races``: (C, n) tasks for each worker, at least ``budget`` in total.
-    - ``factors``: (n, F) equally likely factors, at least 0; by default 1.
+    - ``factors``: (n, F) where the distributions are uncertain: all times of a worker in a round are multiplied by one
+      of them, each in equally many rounds; by default 1.
 
-    Examples
-    --------
     Both start their two tasks, worker 0 ends the round at 2, and worker 1 is cancelled:
 
     >>> race_costs(np.array([[1.0], [5.0]]), np.array([[2, 2], [2, 0]]), budget=2, replicates=4)
@@ -53,10 +48,7 @@ def race_costs(times: Floats, races: Ints, budget: int, replicates: int, factors
 
 @inlined
 def _shuffled(replicate: Any, replicates: Any, mask: Any, task: Any) -> Any:
-    """The place of a replicate in the order of a task, which is a number of 64 bits: a permutation by mixing bits.
-
-    The mask is the least 2**k - 1 that is as large as any replicate.
-    """
+    """The place of a replicate in the order of a task, which is a number of 64 bits: a permutation by mixing bits."""
     # the number's own bits, mixed (splitmix64; Steele, Lea and Flood, "Fast splittable pseudorandom numbers", 2014)
     z = np.uint64(task * np.uint64(0x9E3779B97F4A7C15))
     z = np.uint64((z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9))
@@ -130,17 +122,12 @@ def _play(
     while mask < np.uint64(rounds):
         mask = np.uint64(mask << np.uint64(1))
     middle = 2 * np.arange(rounds) + 1
-    sample = _Sample(
-        times,
-        factors,
-        middle * slices // (2 * rounds),
-        middle * factors.shape[1] // (2 * rounds),
-        np.uint64(mask - np.uint64(1)),
-    )
-    heap, factor, started = Heap(np.empty(n), np.empty(n, np.int64)), factors[:, 0].copy(), np.zeros(n, np.int64)
+    time, factor = middle * slices // (2 * rounds), middle * factors.shape[1] // (2 * rounds)
+    sample = _Sample(times, factors, time, factor, np.uint64(mask - np.uint64(1)))
+    heap, own, started = Heap(np.empty(n), np.empty(n, np.int64)), factors[:, 0].copy(), np.zeros(n, np.int64)
     total, work = 0.0, 0.0
     for r in range(rounds):
-        time, busy = _play_round(sample, race, budget[0], r, heap, factor, started)
-        total += time
+        took, busy = _play_round(sample, race, budget[0], r, heap, own, started)
+        total += took
         work += busy
     round_time[0], worker_time[0] = total / rounds, work / rounds

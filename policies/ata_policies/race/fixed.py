@@ -1,48 +1,25 @@
-"""Races of a fixed size: more tasks are started than needed, and the first B results end the round.
-
-The best of them is the oracle's, which knows the distributions.
-"""
+"""Races of a fixed size: more tasks are started than needed, and the first B results end the round."""
 
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike
 
-from ata_gym.typing import Floats, Ints
+from ata_gym.typing import Ints
 from ata_gym.utils.validation import real, whole_number
 from ata_policies.allocation.estimates.thompson import draw_means
 from ata_policies.beliefs.moments import Exposure
-from ata_policies.planning.race_search import best_race
-from ata_policies.planning.races import EVERYTHING, race_allocation
+from ata_policies.planning.race_search import EVERYTHING, race_allocation
 from ata_policies.policy import AllocationPolicy, Setting, State
 
 
-def race_by_draws(
-    state: State, fastest: ArrayLike, tasks: ArrayLike, shape: float | Floats, budget: int, extra: ArrayLike = 0
-) -> Ints:
-    """Start the workers that are fastest by Thompson draws, and all workers never tried, shape (E, n).
-
-    The belief counts results K_i and the time S_i spent on results and cancelled tasks: a draw is 1 / lambda, lambda ~
-    Gamma(1 + c K_i, rate c S_i), see ``draw_means``. The 1 stands for the task that would come in next, so a worker
-    whose tasks were all cancelled is drawn as fast as t with probability exp(-c S_i / t): it is tried again, ever more
-    seldom. No round of a race waits for a worker never tried, so each starts B tasks at once.
-
-    The belief is an ``Exposure``, or has what that has; ``fastest`` and ``tasks`` are as for ``race_allocation``, c
-    is ``shape``. ``extra`` workers after the fastest start B tasks each. All of these are numbers, or one per row.
-    """
-    untried = state.belief.untried()
-    draws = draw_means(state.belief.counts, state.belief.busy, shape, state.round_keys(), prior=1.0)
-    draws = np.where(untried, np.inf, draws)
-    allocation = race_allocation(draws, fastest, tasks, budget)
-    if np.any(extra):
-        wider = np.minimum(np.add(fastest, extra), draws.shape[1])
-        explored = (allocation == 0) & (np.asarray(extra) > 0)[..., None]
-        allocation = np.where(explored, race_allocation(draws, wider, EVERYTHING, budget), allocation)
-    return np.where(untried, budget, allocation)
-
-
 class FixedRace(AllocationPolicy):
-    """The ``fastest`` workers by Thompson draws share out ``tasks``: what the races of a fixed size have in common."""
+    """The ``fastest`` workers by Thompson draws share out ``tasks``: what the races of a fixed size have in common.
+
+    With K_i results in the time S_i, spent on results and cancelled tasks, a draw is 1 / lambda, lambda ~
+    Gamma(1 + c K_i, rate c S_i), see ``draw_means``, where c is the ``shape``. The 1 stands for the task that would
+    come in next, so a worker whose tasks were all cancelled is drawn as fast as t with probability exp(-c S_i / t): it
+    is tried again, ever more seldom. No round of a race waits for a worker never tried, so each starts B tasks at once.
+    """
 
     belief = Exposure
     env_id = "ata_gym/TaskRace-v0"
@@ -53,8 +30,11 @@ class FixedRace(AllocationPolicy):
         self.fastest, self.tasks, self.shape = fastest, tasks, real("shape", shape)
 
     def allocate(self, state: State) -> Ints:
-        """Start the fastest by the draws."""
-        return race_by_draws(state, self.fastest, self.tasks, self.shape, self.setting.budget)
+        """Start the fastest by the draws, and all workers never tried."""
+        untried, budget = state.belief.untried(), self.setting.budget
+        draws = draw_means(state.belief.counts, state.belief.busy, self.shape, state.round_keys(), prior=1.0)
+        race = race_allocation(np.where(untried, np.inf, draws), self.fastest, self.tasks, budget)
+        return np.where(untried, budget, race)
 
 
 def _workers(m: int | None, default: int, n: int) -> int:
@@ -117,28 +97,3 @@ class RaceBackup(RaceCaps):
 
     def __init__(self, setting: Setting, *, d: int | None = None, shape: float = 1.0, seed: int = 0) -> None:
         super().__init__(setting, m=setting.n, d=d, shape=shape, seed=seed)
-
-
-class RaceOracle(AllocationPolicy):
-    """The best race for the price with the distributions known: E[round time] + price * E[worker time] is least.
-
-    It is found before the first round, by ``ata_policies.planning.race_search.best_race``, and kept.
-
-    - ``tolerance``: at least 0: of the races that cost at most 1 + tolerance times the least it takes one with less
-      worker time.
-    """
-
-    env_id = "ata_gym/TaskRace-v0"
-    source = "ours"
-    constants = "none"
-    knows = "the distributions"
-    assumes = "independent times"
-    priced = True
-
-    def __init__(self, setting: Setting, *, tolerance: float = 0.0, seed: int = 0) -> None:
-        super().__init__(setting, seed=seed)
-        self.fixed = best_race(setting.known_pool("race-oracle"), setting.budget, setting.price, tolerance).allocation
-
-    def allocate(self, state: State) -> Ints:
-        """The same race in every row."""
-        return np.tile(self.fixed, (len(state.round), 1))

@@ -7,25 +7,26 @@ from typing import Annotated, NamedTuple
 import numpy as np
 
 from ata_gym.simulation.keys import derive_keys, uniforms
-from ata_gym.typing import Floats, Ints, Mask
+from ata_gym.typing import Floats, Ints, Keys, Mask
 from ata_gym.utils.ranges import Wholes, Within, all_tasks
 from ata_gym.utils.trees import map_leaves
-from ata_gym.utils.validation import non_negative, whole_number
+from ata_gym.utils.validation import non_negative
 from ata_policies.beliefs.availability import signs_of_life
 from ata_policies.beliefs.distributions.bins import DistributionBelief, own_sample, sample
 from ata_policies.beliefs.distributions.retries import falling_due, first_of, to_try_again
 from ata_policies.observations import LONGEST, Observation
-from ata_policies.planning.race_search import STRIDE, RaceSearch
-from ata_policies.planning.races import EVERYTHING, race_allocation
+from ata_policies.planning.race_search import EVERYTHING, STRIDE, RaceSearch, race_allocation
 from ata_policies.policy import AllocationPolicy, Setting, State
-from ata_policies.race.late import Doubt
 from ata_policies.race.rates import Rates, learn_rates
-from ata_policies.race.size import needed, tries, worth_their_time
+from ata_policies.race.size import Doubt, needed, tries, worth_their_time
 
 _LONGEST = 128  # rounds between two choices, at most
-_SLICES, _SHARPEST, _LARGEST = 64, 16.0, 1e6
-_RESULTS = 2048  # that the rounds played with a race have together, where there are fewer of them than ``replicates``
-_FEWEST = 16  # of these rounds
+_SLICES = 64  # equally likely task times of a worker in the simulated rounds
+_SHARPEST = 16.0  # the largest shape of a worker's task times; the least is 1 over it
+_LARGEST = 1e6  # the largest factor by which a worker's rate may be wrong
+_REPLICATES, _FEWEST = 64, 16  # rounds played with each candidate, and the least where B is large
+_RESULTS = 2048  # results of all these rounds, where they are fewer than 64
+_WORK = 60_000  # tasks that may be started in all rounds together when a race is chosen
 _MORE = 64  # candidates besides twice as many as are in the race
 
 
@@ -66,11 +67,10 @@ class RaceLearner(AllocationPolicy):
     worker time is far more. But all workers race that are ``needed``, as far as is known by then; and all race while
     there is ``Doubt``, since a race took far longer than usual. Ours.
 
+    64 rounds are played with each candidate, fewer where B is above 32, as such rounds vary less, and about 60,000
+    tasks are started in all of them: then the search goes on in the next round, after at least one step.
+
     - ``tolerance``, ``explore``: at least 0; the tolerance is a share of the round time and counts only at price 0.
-    - ``replicates``: rounds played with each candidate, at least 1; fewer where B is above 32, as such rounds vary
-      less.
-    - ``work``: tasks that may be started in all these rounds together when a race is chosen, at least 1. The search
-      goes on in the next round, after at least one step.
     """
 
     belief = DistributionBelief
@@ -80,42 +80,34 @@ class RaceLearner(AllocationPolicy):
     assumes = "that the next rounds are like those that the belief counts"
     priced = True
 
-    def __init__(
-        self,
-        setting: Setting,
-        *,
-        tolerance: float = 0.005,
-        explore: float = 0.25,
-        replicates: int = 64,
-        work: int = 60_000,
-        seed: int = 0,
-    ) -> None:
+    def __init__(self, setting: Setting, *, tolerance: float = 0.005, explore: float = 0.25, seed: int = 0) -> None:
         super().__init__(setting, seed=seed)
         self.tolerance, self.explore = non_negative("tolerance", tolerance), non_negative("explore", explore)
-        self.replicates = min(whole_number("replicates", replicates), max(_RESULTS // setting.budget, _FEWEST))
-        self.work = whole_number("work", work)
+        self.replicates = min(_REPLICATES, max(_RESULTS // setting.budget, _FEWEST))
 
     def first_plan(self, rows: int) -> RacePlan:
         """B tasks for every worker, as GTA."""
-        ones, n = np.ones(rows, np.int64), self.setting.n
-        nobody = np.zeros((rows, n), np.bool_)
-        race = n * ones, EVERYTHING * ones
-        return RacePlan(0 * ones, 0 * ones, *race, np.ones((rows, n)), nobody, nobody, Doubt.start(rows))
+        zeros, shape = np.zeros(rows, np.int64), (rows, self.setting.n)
+        nobody, doubt = np.zeros(shape, np.bool_), Doubt(np.zeros(rows), zeros)
+        return RacePlan(zeros, zeros, zeros + self.setting.n, zeros + EVERYTHING, np.ones(shape), nobody, nobody, doubt)
 
     def act(self, state: State, seen: Observation) -> tuple[Ints, State]:
         """Choose the race again where that is due, then start it."""
         plan: RacePlan = state.plan
         away = (plan.away | plan.asked) & ~signs_of_life(seen["worker"], seen["elapsed"])
-        nobody = (away | state.belief.untried()).all(axis=1, keepdims=True)
-        plan = plan._replace(away=away & ~nobody)
+        rows, untried = np.flatnonzero(self._due(state)), state.belief.untried()
+        plan = plan._replace(away=away & ~(away | untried).all(axis=1, keepdims=True))
         if self.setting.price == 0.0:
             plan = plan._replace(doubt=plan.doubt.after(seen["worker"], seen["duration"], seen["elapsed"]))
-        state = state._replace(plan=plan)
-        rows = np.flatnonzero(self._due(state))
         if rows.size:
-            state = state._replace(plan=self._planned(state, rows))
-        allocation = self.allocate(state)
-        return allocation, state._replace(plan=state.plan._replace(asked=allocation > 0))
+            plan = self._planned(state.belief, plan, rows)
+        state = state._replace(plan=plan)
+        allocation = self._start(state, untried)
+        return allocation, state._replace(plan=plan._replace(asked=allocation > 0))
+
+    def allocate(self, state: State) -> Ints:
+        """Start the race of the plan, and those of whom more has to be learned."""
+        return self._start(state, state.belief.untried())
 
     def away(self, state: State) -> Mask:
         """The workers that did nothing in the last race that they were in."""
@@ -137,22 +129,24 @@ class RaceLearner(AllocationPolicy):
 
     def _due(self, state: State) -> Mask:
         """Rows whose race is chosen now: the intervals grow with the results, at a pace of the row's own."""
-        plan, since = state.plan, state.belief.since
         pace = uniforms(state.key, 1)[:, 0]
+        plan, since = state.plan, state.belief.since
         interval = np.minimum((0.1 + 0.1 * pace) * plan.solved + 2.0 + 6.0 * pace, _LONGEST)
         due: Mask = (since >= plan.solved + interval) | (since < plan.solved) | (plan.stride > 0) | (since == 1.0)
         return due
 
-    def allocate(self, state: State) -> Ints:
+    def _start(self, state: State, untried: Mask) -> Ints:
         """Start the fastest, and those of which more has to be learned."""
         plan, belief, budget = state.plan, state.belief, self.setting.budget
-        untried, rates = belief.untried(), learn_rates(belief.counts, belief.busy, plan.shape)
+        rates = learn_rates(belief.counts, belief.busy, plan.shape)
         there = np.where(untried | plan.away, np.inf, rates.typical())
-        race = _race(there, plan.fastest, plan.tasks, budget)
+        known = np.isfinite(there).any(axis=1, keepdims=True)
+        race = known * race_allocation(np.where(known, there, 1.0), plan.fastest, plan.tasks, budget)
         slowest = np.max(np.where(race > 0, there, 0.0), axis=1, keepdims=True)
-        more = ~untried & (rates.draw(state.round_keys()) <= slowest)
-        more |= self._next_fastest(state, there) | self._to_try(state, untried)
-        more |= to_try_again(belief, self.setting.price) | plan.doubt.all_race()[:, None]
+        keys = state.round_keys()
+        more = ~untried & (rates.draw(keys) <= slowest)
+        more |= self._to_try(state, untried, keys) | self._next_fastest(state, there)
+        more |= to_try_again(belief, self.setting.price) | (plan.doubt.races > 0)[:, None]
         return np.where((race == 0) & more, budget, race)
 
     def _next_fastest(self, state: State, times: Floats) -> Mask:
@@ -161,29 +155,27 @@ class RaceLearner(AllocationPolicy):
         extra = falling_due(2.0 * self.explore * m, np.sqrt(since), np.sqrt(since - 1.0))
         return first_of(times, np.where(extra > 0, m + extra, 0))
 
-    def _to_try(self, state: State, untried: Mask) -> Mask:
+    def _to_try(self, state: State, untried: Mask, keys: Keys) -> Mask:
         """Which workers never tried take part, (E, n), drawn by lot."""
         new, horizon = untried.sum(axis=1), self.setting.horizon
         if not new.any():
             return untried
+        lots = uniforms(derive_keys(keys, 0, 2), self.setting.n)
         left = np.maximum(state.belief.since if horizon is None else horizon - state.round + 1, 1.0)
         number = tries(self.setting.n - new, state.plan.fastest, left, self.setting.budget, self.setting.price)
-        if (number >= new).all():
-            return untried
-        lots = uniforms(derive_keys(state.round_keys(), 0, 2), self.setting.n)
         return first_of(np.where(untried, lots, np.inf), number)
 
-    def _planned(self, state: State, rows: Ints) -> RacePlan:
+    def _planned(self, belief: DistributionBelief, before: RacePlan, rows: Ints) -> RacePlan:
         """The plan, with the race chosen again in some rows."""
-        plan: RacePlan = map_leaves(np.copy, state.plan)
+        plan: RacePlan = map_leaves(np.copy, before)
         price, budget = self.setting.price, self.setting.budget
         for e in rows.tolist():
-            belief = state.belief.rows([e])
-            rates = learn_rates(belief.counts, belief.busy, plan.shape[[e]])
-            typical = np.where(belief.untried() | plan.away[e], np.inf, rates.typical())[0]
+            own = belief.rows([e])
+            rates = learn_rates(own.counts, own.busy, plan.shape[[e]])
+            typical = np.where(own.untried() | plan.away[e], np.inf, rates.typical())[0]
             known = int((typical < np.inf).sum())
-            first, plan.solved[e] = belief.since[0] <= 1.0, belief.since[0]
-            least = needed(belief, typical, 2.0 * self.tolerance) if price == 0.0 else 1
+            first, plan.solved[e] = own.since[0] <= 1.0, own.since[0]
+            least = needed(own, typical, 2.0 * self.tolerance) if price == 0.0 else 1
             if known == 0 or (price == 0.0 and least == known):  # nobody to choose, or nobody to leave out
                 plan.fastest[e], plan.tasks[e], plan.stride[e] = self.setting.n, EVERYTHING, 0
             elif first and price > 0.0:
@@ -191,7 +183,7 @@ class RaceLearner(AllocationPolicy):
             else:
                 number = min(known, 2 * max(int(plan.fastest[e]), least) + _MORE)
                 candidates = np.argsort(typical, kind="stable")[:number]
-                self._choose(plan, e, belief.of(candidates[None]), rates, candidates, least)
+                self._choose(plan, e, own.of(candidates[None]), rates, candidates, least)
         return plan
 
     def _choose(
@@ -203,27 +195,20 @@ class RaceLearner(AllocationPolicy):
         plan.shape[e, candidates] = shape
         typical = rates.typical()[0, candidates]
         factors = rates.factors()[0, candidates] * (typical / belief.mean()[0])[:, None]
-        factors = np.minimum(np.nan_to_num(factors, nan=1.0), _LARGEST)  # of extreme times
         search = RaceSearch(
             np.minimum(np.nan_to_num(own_sample(belief, _SLICES)[0], nan=LONGEST), LONGEST),
             typical,
             self.setting.budget,
             self.setting.price,
-            tolerance=self.tolerance if self.setting.price == 0.0 else 0.0,
+            tolerance=self.tolerance,
             replicates=self.replicates,
-            factors=factors,
+            factors=np.minimum(np.nan_to_num(factors, nan=1.0), _LARGEST),  # NaN of extreme times
             least=least,
         )
         fastest, stride = int(plan.fastest[e]), int(plan.stride[e]) or STRIDE
-        most = self.work // (self.replicates * (min(len(candidates), fastest) + self.setting.budget))
+        most = _WORK // (self.replicates * (min(len(candidates), fastest) + self.setting.budget))
         choice = search.search_from(fastest, int(plan.tasks[e]), stride, most)
         plan.fastest[e], plan.tasks[e], plan.stride[e] = choice.fastest, choice.tasks, choice.stride
-
-
-def _race(times: Floats, fastest: Ints, tasks: Ints, budget: int) -> Ints:
-    """As ``race_allocation``, but nothing for workers with infinite times."""
-    nobody = ~(times < np.inf).any(axis=1, keepdims=True)
-    return np.asarray(race_allocation(np.where(nobody, 1.0, times), fastest, tasks, budget) * ~nobody)
 
 
 def _shape(times: Floats) -> Floats:

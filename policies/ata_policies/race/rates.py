@@ -12,14 +12,14 @@ from scipy.special import gammainc, gammaincinv
 from ata_gym.simulation.keys import derive_keys, uniforms
 from ata_gym.typing import Floats, Keys
 from ata_gym.utils.compiled import gufunc
-from ata_policies.allocation.estimates.thompson import draw_gammas
+from ata_policies.allocation.estimates.thompson import gamma_kernel
 from ata_policies.observations import LONGEST
 
 LEVELS = 16  # equally likely slices of the distribution of a rate
-_MOST = 2.0
-_GRID = 2.0 ** np.arange(-10.0, 14.25, 0.25)
-_LEAST = 1e-6
-_LONGEST = LONGEST
+_MOST = 2.0  # the largest shape of the distribution that the rates of a row come from
+_GRID = 2.0 ** np.arange(-10.0, 14.25, 0.25)  # shapes for which the slices are tabulated
+_LEAST = 1e-6  # the least mean of a slice, over that of the distribution
+_LONGEST = LONGEST  # a copy, which the kernel can see
 
 
 class Rates(NamedTuple):
@@ -38,13 +38,13 @@ class Rates(NamedTuple):
         A gamma number of shape a < 1 is one of shape a + 1 times U ** (1 / a), with U uniform (Marsaglia and Tsang,
         2000).
         """
-        small = self.shape < 1.0
-        gammas = draw_gammas(self.shape + small, keys)
+        small, n = self.shape < 1.0, self.shape.shape[1]
+        with np.errstate(all="ignore"):  # the quantile raises flags on its way
+            gammas: Floats = gamma_kernel(self.shape + small, uniforms(keys, 2 * n))
         if small.any():
-            lower = uniforms(derive_keys(keys, 0, 1), self.shape.shape[1]) ** (1.0 / np.minimum(self.shape, 1.0))
+            lower = uniforms(derive_keys(keys, 0, 1), n) ** (1.0 / np.minimum(self.shape, 1.0))
             gammas = np.where(small, gammas * lower, gammas)
-        drawn = self.time / np.maximum(gammas, 1e-300 * np.maximum(self.time, 1.0))
-        return np.minimum(drawn, LONGEST)
+        return np.minimum(self.time / np.maximum(gammas, 1e-300 * np.maximum(self.time, 1.0)), LONGEST)
 
     def factors(self) -> Floats:
         """Times per result over the typical one, shape (E, n, LEVELS), at the mean rates of equally likely slices."""

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import math
+from typing import Annotated, NamedTuple
 
 import numpy as np
 
 from ata_gym.typing import Floats, Ints
+from ata_gym.utils.compiled import gufunc
+from ata_gym.utils.ranges import Times, Within
 from ata_policies.beliefs.distributions.bins import DistributionBelief
+
+_SINGLE = 1.5  # fewer results than these, some of which may count in part, are one
+_FAR = 4.0  # standard deviations of a race of exponential task times, above its mean
+_RACES = 16.0  # races that the usual time is an average of
+_DOUBT = 8  # races in which all workers take part after one that took far longer
+_EVERYBODY = 2**40  # more workers than there are
 
 
 def needed(belief: DistributionBelief, scores: Floats, share: float) -> int:
@@ -36,9 +45,6 @@ def needed(belief: DistributionBelief, scores: Floats, share: float) -> int:
     left_out = np.cumsum(rates[order][::-1])[::-1]
     few = left_out + unknown <= share * rates.sum()
     return max(1, int(np.argmax(few))) if few.any() else len(order)
-
-
-_SINGLE = 1.5  # fewer results than these, some of which may count in part, are one
 
 
 def worth_their_time(scores: Floats, price: float) -> int:
@@ -73,9 +79,47 @@ def tries(tried: Ints, racing: Ints, left: Floats | Ints, budget: int, price: fl
     >>> tries(np.array([0, 40, 900]), np.array([5, 5, 5]), np.array([1000, 999, 80]), budget=10, price=0.1)
     array([30, 40,  0])
     """
-    everybody = 2**40
     if price == 0.0:
-        return np.full_like(tried, everybody)
-    first = 2 * budget + math.ceil(min(1.0 / price, everybody))
+        return np.full_like(tried, _EVERYBODY)
+    first = 2 * budget + math.ceil(min(1.0 / price, _EVERYBODY))
     worth = tried + 1 < left / price * np.minimum(1.0, budget / (racing + 1.0 / price))
     return np.where(tried == 0, first, np.where(worth, np.maximum(tried, first), 0))
+
+
+class Doubt(NamedTuple):
+    """Whether a race in which few workers take part is still right, for E rows. Ours.
+
+    It is not where the last race took more than 1 + 4 / sqrt(B) times as long as usual: for exponential times the
+    coefficient of variation is 1 / sqrt(B). Then the workers left out may have become the faster ones, and all race 8
+    times, so that what has changed is seen at once. The usual time is an average of the last 16 or so, each of which
+    counts at most four times the usual.
+
+    >>> def race(seconds):
+    ...     return np.array([[0, 0, 0, 0]]), np.full((1, 4), seconds / 4), np.zeros((1, 2))
+    >>> doubt = Doubt(np.zeros(1), np.zeros(1, np.int64)).after(*race(40.0)).after(*race(100.0))
+    >>> doubt.races, doubt.after(*race(200.0)).races
+    (array([0]), array([8]))
+    """
+
+    usual: Times  # (E,) the usual time of a race; 0 before the first
+    races: Annotated[Ints, Within(0, _DOUBT)]  # (E,) how often all workers are still to race
+
+    def after(self, worker: Ints, duration: Floats, elapsed: Floats) -> Doubt:
+        """After one more race: ``worker`` and ``duration`` (E, B) and ``elapsed`` (E, n) of the observation."""
+        took: Floats = _round_time(worker, duration, elapsed)
+        first = self.usual == 0.0
+        far = ~first & (took > self.usual * (1.0 + _FAR / math.sqrt(worker.shape[1])))
+        counted = np.where(first, took, np.minimum(took, 4.0 * self.usual))
+        usual = self.usual + (counted - self.usual) / np.where(first, 1.0, _RACES)
+        return Doubt(np.where(took > 0.0, usual, self.usual), np.where(far, _DOUBT, np.maximum(self.races - 1, 0)))
+
+
+@gufunc("void(int64[:], float64[:], float64[:], float64[:])", "(r),(r),(n)->()")
+def _round_time(worker: Ints, duration: Floats, elapsed: Floats, out: Floats) -> None:
+    busy = elapsed.copy()
+    out[0] = 0.0
+    for r in range(len(worker)):
+        if worker[r] >= 0:
+            busy[worker[r]] += duration[r]
+    for i in range(len(busy)):
+        out[0] = max(out[0], busy[i])

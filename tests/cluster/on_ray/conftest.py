@@ -27,7 +27,7 @@ def running() -> Iterator[ExitStack]:
 
 @pytest.fixture(scope="module")
 def cluster(running: ExitStack) -> None:
-    """Four logical CPUs."""
+    """Two logical CPUs."""
     ray = pytest.importorskip("ray", reason="the extra cluster")
     if not ray.is_initialized():
         running.enter_context(local_cluster())

@@ -11,9 +11,9 @@ from typer.testing import CliRunner
 pytest.importorskip("torch")
 
 from ata_gym.cli import app
-from ata_gym.cluster.studies.comparison import ALONE, SCHEMA
 from ata_gym.cluster.studies.emulation import Emulation
-from ata_gym.cluster.studies.report import summarise
+from ata_gym.cluster.studies.report import ALONE, summarise
+from ata_gym.cluster.studies.study import SCHEMA
 
 SMALL = "emulate --speeds 1,3 --task-time 0.001 --budget 6 --rounds 16 --policies lb-bsp-ema"
 EVENTS = "--change-at 8 --stall 5,1,0.3 --away 11,13,1"

@@ -1,4 +1,7 @@
-"""A rank is killed in the middle of training, and torchrun starts all of them again."""
+"""A rank is killed in the middle of training, and torchrun starts all of them again.
+
+Each rank writes what it computes, before and after each round, so that it can be seen afterwards what a round used.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import json
 import os
 import signal
 import time
+import zlib
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -15,12 +19,64 @@ import numpy as np
 from tests.cluster.torchrun.processes import as_torchrun, on_ranks
 from tests.waiting import PATIENCE, until
 
+BUDGET, SAMPLES = 6, 40
+TIMES = (0.001, 0.002, 0.004)
+
+
+def train(folder: Path, rounds: int) -> None:
+    """What each rank does."""
+    import torch
+    import torch.distributed as dist
+    from torch.utils.data import DataLoader, TensorDataset
+
+    from ata_gym.cluster import TaskSampler, TorchAllocator
+    from ata_gym.utils.atomic import write_whole
+
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    torch.set_num_threads(1)
+    if not dist.is_initialized():
+        dist.init_process_group("gloo")
+    rank, attempt = dist.get_rank(), int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+    torch.manual_seed(0)
+    numbers = torch.arange(SAMPLES)
+    pairs = TensorDataset(numbers, torch.sin(numbers[:, None] * torch.tensor([1.0, 2.0, 3.0])))
+    model, checkpoint = torch.nn.Linear(3, 1), folder / "checkpoint.pt"
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    allocator = TorchAllocator(BUDGET, "certainty-equivalence", name=f"worker {rank}")
+    parts = {"model": model, "optimizer": optimizer, "allocator": allocator}
+    if checkpoint.exists():
+        state = torch.load(checkpoint, weights_only=True)
+        for name, part in parts.items():
+            part.load_state_dict(state[name])
+    loader = DataLoader(pairs, batch_sampler=TaskSampler(allocator, pairs))
+    with (folder / f"told-{attempt}-{rank}.jsonl").open("a") as file:
+
+        def tell(**what: Any) -> None:
+            file.write(json.dumps({"attempt": attempt, "rank": rank, "pid": os.getpid(), **what}) + "\n")
+            file.flush()
+
+        tell(began=allocator.rounds)
+        while allocator.rounds < rounds:
+            weights = zlib.crc32(model.weight.detach().numpy().tobytes())
+            samples = []
+            with allocator.round(model) as share:
+                for number, x in share.take(loader):
+                    samples.append(int(number))
+                    time.sleep(TIMES[rank % 3])
+                    share.backward((model(x) - x.sum()).square().mean())
+                share.reduce()
+            optimizer.step()
+            optimizer.zero_grad()
+            tell(round=allocator.rounds, samples=samples, weights=weights, loss=allocator.last.loss)
+            if rank == 0:
+                state = {name: part.state_dict() for name, part in parts.items()}
+                write_whole(checkpoint, lambda path, state=state: torch.save(state, path))
+        tell(done=True, expected=allocator._allocator.expected_times())
+
 
 def attempt(rng: np.random.Generator, folder: Path, ranks: int = 3, kills: int = 2, rounds: int = 60) -> None:
     """Kill random ranks in random moments, and look at what was trained."""
-    from tests.cluster.torchrun import elastic
-
-    with as_torchrun(elastic.train, folder, rounds, size=ranks, restarts=kills) as running:
+    with as_torchrun(train, folder, rounds, size=ranks, restarts=kills) as running:
         for number in range(kills):
             _kill(rng, folder, ranks, number, running)
         running.result(PATIENCE)
@@ -43,10 +99,8 @@ def _kill(rng: np.random.Generator, folder: Path, ranks: int, number: int, runni
 
 def _check(folder: Path, ranks: int, rounds: int) -> None:
     """The steps that count are those of one process: right samples, right model, right loss; and no belief is wrong."""
-    from tests.cluster.torchrun import elastic
-
     (folder / "alone").mkdir()
-    on_ranks(1, elastic.train, folder / "alone", rounds)
+    on_ranks(1, train, folder / "alone", rounds)
     alone = [line for line in _lines(folder / "alone" / "told-0-0.jsonl") if "round" in line]
     told = [line for path in sorted(folder.glob("told-*")) for line in _lines(path)]
     for expected in alone:

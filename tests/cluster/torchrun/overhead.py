@@ -42,10 +42,10 @@ def steps(policy: str, budget: int, together: int, turns: int, length: int) -> d
         optimizers[0].zero_grad()
 
     def step_of_ours() -> None:
-        with allocator.round() as share:
+        with allocator.round(plain) as share:
             for x, y in share.take(ours):
                 share.backward(cross_entropy(plain(x), y))
-            share.reduce(plain)
+            share.reduce()
         optimizers[1].step()
         optimizers[1].zero_grad()
         tasks.append(list(allocator.last.tasks.values()))

@@ -15,7 +15,9 @@ from unittest import mock
 from tests.waiting import PATIENCE
 
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["torch.distributed.fsdp", "ata_gym.cluster.torchrun.torch_allocator"])
+CONTEXT.set_forkserver_preload(
+    ["torch._dynamo", "torch.utils.tensorboard", "sklearn.datasets", "ata_gym.cluster.torchrun.torch_allocator"]
+)
 _ranks: list[tuple[Any, Any]] = []
 """The processes, each with the pipe to it."""
 

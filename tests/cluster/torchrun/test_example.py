@@ -36,7 +36,7 @@ def run_script(folder, *options):
 
 def test_it_learns_saves_and_goes_on(tmp_path, monkeypatch, capsys):
     """Under torchrun, and then as the only rank, in this process."""
-    common = ("--budget", "12", "--emulate", "0.002,0.04", "--policy", "certainty-equivalence", "--save-every", "7")
+    common = ("--budget", "12", "--emulate", "0.002,0.02", "--policy", "certainty-equivalence", "--save-every", "7")
     options = (*common, "--steps", "21", "--tensorboard", "board")
     with as_torchrun(run_script, tmp_path, *options, size=2) as running:
         running.result(PATIENCE)
@@ -81,4 +81,4 @@ def test_each_rank_takes_a_gpu_of_its_own(monkeypatch):
 
 
 def test_training_is_right_after_a_rank_was_killed_and_torchrun_has_started_all_again(tmp_path):
-    kills.attempt(np.random.default_rng(0), tmp_path, ranks=2, kills=1, rounds=30)
+    kills.attempt(np.random.default_rng(0), tmp_path, ranks=2, kills=1, rounds=20)

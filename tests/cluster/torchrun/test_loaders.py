@@ -12,24 +12,37 @@ from ata_gym.cluster import TaskSampler, TorchAllocator  # noqa: E402
 from tests.cluster.torchrun.training import compute  # noqa: E402
 
 SAMPLES, BUDGET = 24, 6
-DATA = torch.arange(float(SAMPLES))
+DATA, NOTHING = torch.arange(float(SAMPLES)), torch.nn.Identity()
 
 
 def plain(sampler):
     return DataLoader(DATA, batch_sampler=sampler)
 
 
+def accelerated(name):
+    """A function or class of accelerate's loaders."""
+    return getattr(pytest.importorskip("accelerate.data_loader"), name)
+
+
 def prepared(sampler, **options):
     """As of the second of two processes."""
-    from accelerate.data_loader import prepare_data_loader
+    two = {"num_processes": 2, "process_index": 1, "even_batches": False}
+    return accelerated("prepare_data_loader")(plain(sampler), **two, **options)
 
-    return prepare_data_loader(plain(sampler), num_processes=2, process_index=1, even_batches=False, **options)
+
+def dispatched(sampler):
+    """As of the first process, which reads for all."""
+
+    class DataLoaderOfTheSecond(accelerated("DataLoaderDispatcher")):
+        def __iter__(self):
+            yield from DATA[:, None]
+
+    return DataLoaderOfTheSecond(DATA, batch_sampler=sampler)
 
 
-def prepared_and_skipped(sampler):
-    from accelerate.data_loader import skip_first_batches
-
-    return skip_first_batches(prepared(sampler), 1)
+def split(sampler):
+    sampler.batch_size = 4
+    return prepared(sampler, split_batches=True)
 
 
 class Every(Sampler):
@@ -42,57 +55,7 @@ class Every(Sampler):
         yield from list(self.batch_sampler)[::2]
 
 
-def around(sampler):
-    return plain(Every(Every(sampler)))
-
-
-def without_batches_of_its_own(sampler):
-    return DataLoader(DATA, sampler=sampler, batch_size=None)
-
-
-def play(allocator, loader):
-    """The samples of two rounds."""
-    seen = []
-    for _ in range(2):
-        with allocator.round() as share:
-            seen += compute(share, loader)
-            share.reduce()
-    return torch.cat(seen).tolist()
-
-
-@pytest.mark.parametrize("wrap", [plain, prepared, prepared_and_skipped, around, without_batches_of_its_own])
-@pytest.mark.usefixtures("alone")
-def test_a_loader_gives_the_samples_of_the_allocation_whatever_is_around_the_sampler(wrap):
-    if "prepared" in wrap.__name__:
-        pytest.importorskip("accelerate")
-    allocator = TorchAllocator(BUDGET, "uta")
-    sampler = TaskSampler(allocator, DATA, samples=2, together=4)
-    assert play(allocator, wrap(sampler)) == sampler.samples_from(0, SAMPLES)
-
-
-def dispatched(sampler):
-    """As of the first process, which reads for all."""
-    pytest.importorskip("accelerate")
-    from accelerate.data_loader import DataLoaderDispatcher
-
-    class DataLoaderOfTheSecond(DataLoaderDispatcher):
-        def __iter__(self):
-            yield from DATA[:, None]
-
-    return DataLoaderOfTheSecond(DATA, batch_sampler=sampler)
-
-
-def split(sampler):
-    pytest.importorskip("accelerate")
-    sampler.batch_size = 4
-    return prepared(sampler, split_batches=True)
-
-
-def regrouped(sampler):
-    return DataLoader(DATA, sampler=sampler, batch_size=1)
-
-
-class Hidden(Sampler):
+class Hidden(Every):
     def __init__(self, inner):
         self.inner = inner
 
@@ -100,14 +63,38 @@ class Hidden(Sampler):
         yield from self.inner
 
 
-class Prefetching:
+class Prefetching(Hidden):
     """No DataLoader, but it has one."""
 
-    def __init__(self, loader):
-        self.loader = loader
-
     def __iter__(self):
-        yield from list(self.loader)
+        yield from list(self.inner)
+
+
+def play(allocator, loader):
+    """The samples of two rounds."""
+    seen = []
+    for _ in range(2):
+        with allocator.round(NOTHING) as share:
+            seen += compute(share, loader)
+            share.reduce()
+    return torch.cat(seen).tolist()
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        plain,
+        prepared,
+        lambda sampler: accelerated("skip_first_batches")(prepared(sampler), 1),
+        lambda sampler: plain(Every(Every(sampler))),
+        lambda sampler: DataLoader(DATA, sampler=sampler, batch_size=None),
+    ],
+)
+@pytest.mark.usefixtures("alone")
+def test_a_loader_gives_the_samples_of_the_allocation_whatever_is_around_the_sampler(wrap):
+    allocator = TorchAllocator(BUDGET, "uta")
+    sampler = TaskSampler(allocator, DATA, samples=2, together=4)
+    assert play(allocator, wrap(sampler)) == sampler.samples_from(0, SAMPLES)
 
 
 @pytest.mark.parametrize(
@@ -115,7 +102,7 @@ class Prefetching:
     [
         (dispatched, "DataLoaderOfTheSecond"),
         (split, "DataLoaderShard with a BatchSamplerShard"),
-        (regrouped, "DataLoader with a BatchSampler"),
+        (lambda sampler: DataLoader(DATA, sampler=sampler, batch_size=1), "DataLoader with a BatchSampler"),
         (lambda sampler: plain(Hidden(sampler)), "DataLoader with a Hidden"),
         (lambda sampler: Prefetching(plain(sampler)), "Prefetching"),
     ],
@@ -131,32 +118,29 @@ def test_what_is_not_understood_is_refused_by_name(wrap, name):
 
 class Endless(IterableDataset):
     def __iter__(self):
-        yield from range(10)
+        yield from range(4)
 
     def __len__(self):
-        return 10
+        return 4
 
 
-def test_a_dataset_whose_samples_have_no_numbers_is_refused_by_name():
-    allocator = type("", (), {"budget": 4})()
+@pytest.mark.usefixtures("alone")
+def test_another_loader_goes_on_where_it_stopped_and_starts_over():
+    allocator = TorchAllocator(3)
+    assert play(allocator, DataLoader(Endless(), batch_size=1)) == [0, 1, 2, 3, 0, 1]
+    with pytest.raises(ValueError, match="the DataLoader has no batches"):
+        play(allocator, DataLoader(DATA[:0]))
     for dataset in (Endless(), (number for number in range(3))):
         with pytest.raises(ValueError, match=f"a {type(dataset).__name__} gives them in an order of its own"):
             TaskSampler(allocator, dataset)
 
 
 @pytest.mark.usefixtures("alone")
-def test_a_loader_without_batches_is_said_to_have_none():
-    allocator = TorchAllocator(BUDGET, "uta")
-    with pytest.raises(ValueError, match="the DataLoader has no batches"), allocator.round() as share:
-        next(share.take(DataLoader(DATA[:0])))
-
-
-@pytest.mark.usefixtures("alone")
 def test_a_second_loop_in_a_round_goes_on_where_the_first_one_ended():
     allocator = TorchAllocator(BUDGET, "uta")
     sampler = TaskSampler(allocator, DATA)
-    loader, seen = DataLoader(DATA, batch_sampler=sampler), []
-    with allocator.round() as share:
+    loader, seen = plain(sampler), []
+    with allocator.round(NOTHING) as share:
         for batch in share.take(loader):
             if share.done == 4:
                 break
@@ -195,7 +179,6 @@ def failed(share, loader):
 @pytest.mark.usefixtures("alone")
 def test_a_batch_is_never_in_the_gradient_twice(work):
     allocator = TorchAllocator(BUDGET, "uta")
-    loader = DataLoader(DATA, batch_sampler=TaskSampler(allocator, DATA))
-    with pytest.raises(RuntimeError, match="has a part too many"), allocator.round() as share:
-        work(share, loader)
+    with pytest.raises(RuntimeError, match="has a part too many"), allocator.round(NOTHING) as share:
+        work(share, plain(TaskSampler(allocator, DATA)))
     assert allocator.rounds == 0

@@ -54,7 +54,7 @@ def largest_differences(wrap, build, fused, kind):
             for sample in samples[share.first :][: share.tasks]:
                 with share.timed():
                     share.backward(model(sample[None]).square().mean())
-            share.reduce(model)
+            share.reduce()
         (sum(alone(sample[None]).square().mean() for sample in samples) / len(samples)).backward()
         pairs = list(zip(model.parameters(), alone.parameters(), strict=True))
         for one, other in pairs:

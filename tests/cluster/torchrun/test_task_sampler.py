@@ -59,15 +59,6 @@ def test_epochs_have_other_orders_and_so_have_seeds():
     assert len(set(parts)) == 6
 
 
-def test_it_counts_epochs():
-    allocator = SimpleNamespace(budget=4, rounds=0)
-    sampler = TaskSampler(allocator, 10)
-    epochs = []
-    for allocator.rounds in range(6):
-        epochs.append(sampler.epoch)
-    assert epochs == [0, 0, 0, 1, 1, 2]
-
-
 @pytest.mark.parametrize("wrong", [{"samples": 0}, {"together": 1.5}, {"seed": -1}, {"shuffle": 1}])
 def test_bad_arguments_are_named(wrong):
     with pytest.raises(ValueError, match=next(iter(wrong))):

@@ -13,7 +13,7 @@ from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecisionPolic
 from torch.nn.parallel import DistributedDataParallel  # noqa: E402
 
 from ata_gym.cluster import TorchAllocator  # noqa: E402
-from ata_gym.cluster.torchrun.stopwatch import Stopwatch  # noqa: E402
+from ata_gym.cluster.torchrun.share import Stopwatch  # noqa: E402
 
 SAMPLES = torch.arange(9.0).reshape(3, 3)
 
@@ -45,7 +45,7 @@ def play(allocator, model, *, fails=False):
                 share.backward(model(x[None]).float().square().mean())
         if fails:
             raise KeyboardInterrupt
-        share.reduce(model)
+        share.reduce()
     return [parameter.grad for parameter in model.parameters()]
 
 
@@ -101,34 +101,6 @@ def test_a_failed_round_leaves_nothing_in_sharded_parameters_and_training_withou
     assert ddp.require_forward_param_sync
 
 
-def reduced(model, *models, known=()):
-    """A round of one pass of a model, in which these are reduced."""
-    allocator = TorchAllocator(3, "uta")
-    with allocator.round(*known) as share:
-        with share.timed(3):
-            share.backward(model(SAMPLES).square().mean())
-        share.reduce(*models)
-
-
-@pytest.mark.usefixtures("alone")
-def test_models_that_share_a_parameter_are_refused_by_name():
-    first, second = nn.Linear(3, 3), nn.Linear(3, 3)
-    second.weight = first.weight
-    tied = nn.Sequential(first, second)
-    for known in ((), (first, second)):
-        with pytest.raises(ValueError, match="the parameter weight belongs to two of the models"):
-            reduced(tied, first, second, known=known)
-    reduced(tied, tied, tied, known=[tied])  # the same one twice is no fault
-    torch.testing.assert_close([parameter.grad for parameter in tied.parameters()], expected(tied))
-
-
-@pytest.mark.usefixtures("alone")
-def test_a_model_of_the_round_must_be_reduced():
-    model = nn.Linear(3, 2)
-    with pytest.raises(ValueError, match="a Linear was given to round"):
-        reduced(model, known=[model])
-
-
 class OnCuda(nn.Parameter):
     """A parameter that says that it is on a GPU."""
 
@@ -143,19 +115,8 @@ def test_times_are_those_of_the_device_of_the_model(monkeypatch):
     model.weight = OnCuda(model.weight.detach())
     allocator = TorchAllocator(3, "uta", warm_up=0)  # with gloo, as with "cpu:gloo,cuda:nccl"
     monkeypatch.setattr(Stopwatch, "mark", lambda self: clocks.append(self._device) or 0.0)
-
-    def one_round(*models):
-        with allocator.round(*models) as share:
-            with share.timed(3):
-                share.backward(torch.ones((), requires_grad=True))
-            share.reduce(model)
-
-    with pytest.raises(
-        ValueError, match=r"timed on cpu, and the model computes on cuda:1: .* allocator.round\(model\)"
-    ):
-        one_round()
-    assert {device.type for device in clocks} == {"cpu"}
-    clocks.clear()
-    with pytest.raises(KeyboardInterrupt), allocator.round(model):
-        raise KeyboardInterrupt
-    assert clocks == [torch.device("cuda", 1)]
+    for timed, device in ((nn.Identity(), "cpu"), (nn.ModuleList([nn.Linear(2, 2), model]), "cuda:1")):
+        clocks.clear()
+        with pytest.raises(KeyboardInterrupt), allocator.round(timed):
+            raise KeyboardInterrupt
+        assert clocks == [torch.device(device)]

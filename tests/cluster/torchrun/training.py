@@ -33,6 +33,15 @@ def compute(share: Any, loader: Any) -> list[Any]:
     return batches
 
 
+def refused(work: Any) -> str:
+    """The type and sentence of the error that a call ends with."""
+    try:
+        work()
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
 class Net(nn.Module):
     """A network, one of whose layers is never used."""
 
@@ -76,7 +85,7 @@ def train(
         with allocator.round(model) as share:
             for x, y in share.take(loader):
                 share.backward(cross_entropy(model(x.to(device)), y.to(device)))
-            share.reduce(model)
+            share.reduce()
         assert allocator.last is not None
         losses.append(allocator.last.loss)
         allocations.append(tuple(allocator.last.tasks.values()))

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
@@ -31,6 +31,7 @@ def rounded(weights: NDArray[np.float64], total: int) -> list[int]:
     return [int(each) for each in tasks]
 
 
+@settings(max_examples=40)
 @given(numbers, st.integers(1, 60))
 def test_shares_are_rounded_by_largest_remainder(action: Any, budget: int) -> None:
     assert tasks_of_shares(action, budget, SCALE).tolist() == rounded(softmax(SCALE * action), budget)
@@ -48,6 +49,7 @@ def test_a_budget_beyond_floating_point_is_refused() -> None:
         tasks_of_shares(np.zeros(3), 2**62, SCALE)
 
 
+@settings(max_examples=40)
 @given(numbers.filter(lambda x: len(x) > 1), st.integers(1, 60))
 def test_the_total_of_a_race_is_on_a_logarithmic_scale(action: Any, budget: int) -> None:
     n = len(action) - 1
@@ -64,6 +66,7 @@ def test_a_race_goes_from_the_budget_to_everybody() -> None:
     assert race_of_shares(np.append(level, 7.0), 6, SCALE).tolist() == [6] * 5  # outside the box: the nearest
 
 
+@settings(max_examples=40)
 @given(st.data(), st.integers(1, 40))
 def test_empty_places_get_no_share(data: st.DataObject, budget: int) -> None:
     n = data.draw(st.integers(1, 8))
@@ -81,7 +84,7 @@ def test_empty_places_get_no_share(data: st.DataObject, budget: int) -> None:
 def test_shares_play_the_round_of_their_tasks(env_id: str) -> None:
     shares, own = single(env_id, "drawn", action="shares"), single(env_id, "drawn")
     player = Player(shares.action_space, 0)
-    for episode in range(5):
+    for episode in range(3):
         seed = 3 if episode == 0 else None
         seen, other = shares.reset(seed=seed)[0], own.reset(seed=seed)[0]
         over = False
@@ -101,7 +104,7 @@ def test_picks_play_the_round_of_their_allocation(world: str) -> None:
     picks, own = single(ALLOCATION, world, action="assign"), single(ALLOCATION, world)
     budget, n = picks.budget, picks.n
     rng = np.random.default_rng(0)
-    for episode in range(6):
+    for episode in range(3):
         seed = 3 if episode == 0 else None
         seen, other = picks.reset(seed=seed)[0], own.reset(seed=seed)[0]
         over = False
@@ -124,7 +127,7 @@ def test_picks_play_the_round_of_their_allocation(world: str) -> None:
 def test_starts_play_the_round_of_their_dispatch(world: str) -> None:
     starts, own = single(DISPATCH, world, action="start"), single(DISPATCH, world)
     n, rng = own.n, np.random.default_rng(0)
-    for episode in range(6):
+    for episode in range(3):
         seed = 3 if episode == 0 else None
         seen, other = starts.reset(seed=seed)[0], own.reset(seed=seed)[0]
         over = False
@@ -159,7 +162,7 @@ def test_masks_of_starts_say_who_is_idle_and_whether_to_wait() -> None:
     seen, info = envs.reset(seed=0)
     players = [Player(envs.single_action_space, e) for e in range(4)]
     waited = set()
-    for _ in range(200):
+    for _ in range(80):
         mask = info["action_mask"]
         assert info["_action_mask"].all()
         assert mask.dtype == np.int8
@@ -175,7 +178,7 @@ def test_masks_of_starts_say_who_is_idle_and_whether_to_wait() -> None:
 def test_masks_of_picks_say_who_is_there() -> None:
     envs = vector(ALLOCATION, "drawn", 6, action="assign", autoreset_mode="SameStep")
     seen, info = envs.reset(seed=0)
-    for _ in range(50):
+    for _ in range(25):
         assert same(info["action_mask"], seen["present"])
         acts = np.array([envs.single_action_space.sample(mask) for mask in info["action_mask"]])
         seen, _, _, _, info = envs.step(acts)

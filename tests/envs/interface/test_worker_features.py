@@ -7,13 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
 from ata_gym.changes import Redraw, Spot
-from ata_gym.envs.interface.interface import flat
 from ata_gym.envs.interface.worker_features import (
     LARGEST,
     OF_ROUND,
@@ -21,6 +20,8 @@ from ata_gym.envs.interface.worker_features import (
     WIDTH,
     RoundFeatures,
     WorkerMemory,
+    features_of,
+    flat,
 )
 from ata_gym.pools import PoolDistribution, deterministic, exponential, gamma, log_normal
 from ata_gym.scenarios import Scenario
@@ -43,15 +44,15 @@ def remembered(
     return memory
 
 
-def features(memory: WorkerMemory, in_round: dict[str, Any]) -> NDArray[np.float32]:
-    of_round = RoundFeatures(budget=6, price=0.1, horizon=10).of(np.array([3]), np.array([2]), n=N)
-    return memory.encode(of_round, **{name: part[None] for name, part in in_round.items()})[0]
+def features(memory: WorkerMemory, seen: dict[str, Any]) -> NDArray[np.float32]:
+    last = {name: part[None] for name, part in seen.items()} | {"missing": np.array([[2]])}
+    return features_of(memory, RoundFeatures(budget=6, price=0.1, horizon=10), np.array([3]), last)[0]
 
 
 arrays = st.fixed_dictionaries(
     {
         "running": hnp.arrays(np.int8, N, elements=st.integers(0, 1)),
-        "started": hnp.arrays(np.float64, N, elements=st.floats(0, 1)),
+        "started": hnp.arrays(np.int64, N, elements=st.integers(0, 6)),
         "age": hnp.arrays(np.float64, N, elements=st.just(0.0) | times),
         "present": hnp.arrays(np.bool_, N),
     }
@@ -60,36 +61,24 @@ waits = hnp.arrays(np.float64, N, elements=st.just(0.0) | times)
 tasks = hnp.arrays(np.int64, N, elements=st.integers(0, 6))
 
 
-@given(feedback, waits, tasks, arrays)
-def test_features_are_finite_and_bounded(
-    results: list[tuple[int, float]], elapsed: Any, asked: Any, in_round: dict[str, Any]
+@settings(max_examples=50)
+@given(feedback, waits, tasks, arrays, st.sampled_from([2.0**20, 2.0**-20, 3.7, 1e-6]), st.permutations(range(N)))
+def test_features_are_bounded_and_know_no_unit_of_time_and_no_order_of_workers(
+    results: list[tuple[int, float]], elapsed: Any, asked: Any, in_round: dict[str, Any], unit: float, order: list[int]
 ) -> None:
     found = features(remembered(results, elapsed, asked), in_round)
     assert (found.shape, found.dtype) == ((N, WIDTH), np.float32)
     assert (np.abs(found) <= LARGEST).all()  # no NaN either
-
-
-@given(feedback, waits, tasks, arrays, st.sampled_from([2.0**20, 2.0**-20, 3.7, 1e-6]))
-def test_the_unit_of_time_does_not_enter(
-    results: list[tuple[int, float]], elapsed: Any, asked: Any, in_round: dict[str, Any], unit: float
-) -> None:
-    found = features(remembered(results, elapsed, asked), in_round)
     scaled = remembered([(i, unit * t) for i, t in results], unit * elapsed, asked)
     others = features(scaled, {**in_round, "age": unit * in_round["age"]})
     np.testing.assert_allclose(found, others, rtol=1e-5, atol=1e-5)
-
-
-@given(feedback, waits, tasks, arrays, st.permutations(range(N)))
-def test_the_order_of_workers_does_not_enter(
-    results: list[tuple[int, float]], elapsed: Any, asked: Any, in_round: dict[str, Any], order: list[int]
-) -> None:
-    found = features(remembered(results, elapsed, asked), in_round)
     to = [*np.argsort(order), -1]  # the new number of each worker
     moved = remembered([(int(to[i]), t) for i, t in results], elapsed[order], asked[order])
     others = features(moved, {name: part[order] for name, part in in_round.items()})
     np.testing.assert_allclose(found[order], others, rtol=1e-5, atol=1e-5)
 
 
+@settings(max_examples=30)
 @given(st.lists(st.floats(1e-3, 1e3), min_size=3, max_size=20))
 def test_moments_of_a_worker_are_numpys(durations: list[float]) -> None:
     other = 2.0
@@ -99,7 +88,7 @@ def test_moments_of_a_worker_are_numpys(durations: list[float]) -> None:
     recent = 0.0
     for k, t in enumerate(seen):
         recent += max(1 / (k + 1), 0.25) * (t - recent)
-    found = features(memory, {})[0]
+    found = features(memory, dict.fromkeys(("running", "started", "age"), np.zeros(N)))[0]
     expected = {
         "log count": np.log1p(len(seen)) / 5,
         "log mean": np.log(seen.mean()) - unit,
@@ -130,7 +119,7 @@ def test_an_agent_cannot_tell_the_unit_of_time(env_id: str, action: str, unit: f
 
     options = {"observation": "workers", "action": action, "reward_unit": "first round"}
     envs = [single(env_id, Scenario(pool(scale), 5, 9, price=0.2), **options) for scale in (1.0, unit)]
-    for seed in range(3):
+    for seed in range(2):
         one, other = (env.reset(seed=seed)[0] for env in envs)
         player, over = Player(envs[0].action_space, seed), False
         while not over:
@@ -152,16 +141,10 @@ def test_a_policy_computes_the_features_of_the_env(env_id: str, world: str) -> N
     n, player = scenario.pool.n, Player(feedback.action_space, 1)
     (found, _), (seen, _), (flattened, _) = (env.reset(seed=9) for env in (shown, feedback, in_one))
     memory, rounds = WorkerMemory.empty(rows, n), np.zeros(rows, np.int64)
-    for _ in range(40):
-        present = seen["present"] > 0 if "present" in seen else None
+    for _ in range(25):
         drawn = feedback.conditions().price  # the env shows it as a feature alone
-        in_round: dict[str, Any] = {}
-        missing = np.full(rows, scenario.budget)
-        if env_id == DISPATCH:
-            in_round = {"running": seen["running"], "started": seen["started"] / scenario.budget, "age": seen["age"]}
-            missing = seen["missing"][:, 0]
         of_round = RoundFeatures(scenario.budget, scenario.price if drawn is None else drawn, scenario.horizon)
-        own = memory.encode(of_round.of(rounds, missing, present, n), present=present, **in_round)
+        own = features_of(memory, of_round, rounds, seen)
         assert same(own, found)
         assert same(flat(own), flattened)
         act = player()
@@ -181,7 +164,7 @@ def test_who_runs_a_task_is_available_and_who_is_away_is_not() -> None:
         away = Scenario(deterministic([1.0, 1.0, 1.0]), 3, None, (Spot(0.3, 0.3),))
         env = single(env_id, away, observation="workers")
         env.reset(seed=0)
-        for _ in range(30):
+        for _ in range(15):
             gone = np.isinf(env.means())
             seen = env.step(np.array([1, 1, 1]))[0]
             assert (seen[:, COLUMN["available"]] == ~gone).all()

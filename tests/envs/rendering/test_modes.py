@@ -13,14 +13,13 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 from gymnasium.wrappers import RecordVideo
-from gymnasium.wrappers.vector import RecordVideo as RecordVideoOfRows
 
 import ata_gym  # noqa: F401 - registers the ids
 from ata_gym.changes import Spot
 from ata_gym.pools import deterministic
 from ata_gym.utils import extras
 from ata_gym.utils.extras import MissingExtraError
-from tests.envs.playing import ALLOCATION, DISPATCH, IDS, RACE, TEN
+from tests.envs.playing import DISPATCH, IDS, RACE, TEN
 
 SHAPE = (540, 960, 3)
 
@@ -56,13 +55,12 @@ def test_gymnasiums_checker_renders_in_every_mode() -> None:
     env.close()
 
 
-@pytest.mark.parametrize("env_id", [ALLOCATION, DISPATCH])
-def test_frames_are_pixels_of_one_shape_that_show_what_happened(env_id: str) -> None:
-    env = gym.make(env_id, scenario="changing-spot", render_mode="rgb_array")
+def test_frames_are_pixels_of_one_shape_that_show_what_happened() -> None:
+    env = gym.make(DISPATCH, scenario="changing-spot", render_mode="rgb_array")
     env.reset(seed=0)
     env.action_space.seed(0)
     frames: list[Any] = [env.render()]
-    for _ in range(3):
+    for _ in range(2):
         env.step(env.action_space.sample())
         frames += [env.render(), env.render()]
     assert all(map(is_frame, frames))
@@ -72,22 +70,9 @@ def test_frames_are_pixels_of_one_shape_that_show_what_happened(env_id: str) -> 
     assert (env.render() == frames[-1]).all()
 
 
-def test_the_picture_of_a_round_does_not_depend_on_what_was_drawn_before() -> None:
-    """Pixels that are kept from frame to frame are drawn anew where they no longer fit."""
-    old, fresh = (gym.make(RACE, scenario="drawn-3-to-16-v1", render_mode="rgb_array") for _ in range(2))
-    for env in (old, fresh):
-        env.reset(seed=1)
-        env.action_space.seed(1)
-    for _ in range(4):
-        for env in (old, fresh):
-            env.step(env.action_space.sample())
-        old.render()
-    assert (old.render() == fresh.render()).all()  # type: ignore[union-attr]
-
-
 def test_gymnasium_records_videos(tmp_path: Path) -> None:
     moviepy = pytest.importorskip("moviepy")
-    env = RecordVideo(gym.make(DISPATCH, horizon=2, budget=4, render_mode="rgb_array"), str(tmp_path / "video"))
+    env = RecordVideo(gym.make(DISPATCH, horizon=2, budget=2, render_mode="rgb_array"), str(tmp_path / "video"))
     env.reset(seed=0)
     steps = 0
     while not env.step(env.action_space.sample())[3]:
@@ -101,25 +86,6 @@ def test_gymnasium_records_videos(tmp_path: Path) -> None:
         assert clip.get_frame(0).std() > 1  # not blank
 
 
-def test_vector_envs_give_a_frame_for_each_row(tmp_path: Path) -> None:
-    moviepy = pytest.importorskip("moviepy")
-    envs = gym.make_vec(RACE, num_envs=2, render_mode="rgb_array", horizon=9)
-    video = RecordVideoOfRows(envs, str(tmp_path / "video"), video_aspect_ratio=(2, 1), video_length=3)
-    video.reset(seed=4)
-    video.action_space.seed(0)
-    for _ in range(3):
-        video.step(video.action_space.sample())
-    frames = envs.render()
-    assert isinstance(frames, tuple)
-    assert all(map(is_frame, frames))
-    assert len(frames) == 2
-    assert (frames[0] != frames[1]).any()
-    video.close()
-    (file,) = (tmp_path / "video").glob("*.mp4")
-    with moviepy.VideoFileClip(str(file)) as clip:
-        assert clip.size == [2 * SHAPE[1], SHAPE[0]]
-
-
 def test_the_frames_of_both_kinds_of_vector_envs_are_alike() -> None:
     sync, native = (
         gym.make_vec(RACE, num_envs=2, vectorization_mode=mode, render_mode="rgb_array")
@@ -129,7 +95,9 @@ def test_the_frames_of_both_kinds_of_vector_envs_are_alike() -> None:
         envs.reset(seed=4)
         envs.step(np.array([[2, 2, 2, 2, 2], [8, 0, 0, 0, 1]]))
     for one, other in zip(sync.render(), native.render(), strict=True):  # type: ignore[arg-type]
+        assert is_frame(one)
         assert (one == other).all()
+    assert isinstance(native.render(), tuple)
 
 
 def test_a_window_is_drawn_by_each_reset_and_step_until_it_is_closed(window: Any) -> None:
@@ -168,7 +136,7 @@ def test_the_text_of_a_small_round() -> None:
     ]
 
 
-@pytest.mark.parametrize(("name", "env_id"), list(zip(TEN, cycle(IDS), strict=False)))
+@pytest.mark.parametrize(("name", "env_id"), list(zip(TEN[2:6], cycle(IDS), strict=False)))
 def test_texts_fit_a_terminal(env_id: str, name: str) -> None:
     env = gym.make(env_id, scenario=name, render_mode="ansi")
     env.reset(seed=0)
@@ -196,13 +164,6 @@ def test_of_a_thousand_workers_the_busiest_are_shown_and_the_others_counted(mode
         assert [int(line[:7]) for line in lines[3:19]] == list(range(124, 140))
     else:
         assert is_frame(env.render())
-
-
-def test_a_list_of_frames_is_gathered_by_gymnasium() -> None:
-    env: Any = gym.make(RACE, render_mode="rgb_array_list")
-    env.reset(seed=0)
-    env.step(env.action_space.sample())
-    assert len(env.render()) == 2
 
 
 def test_without_a_mode_nothing_is_rendered_and_a_warning_says_how() -> None:

@@ -20,6 +20,7 @@ ALLOCATION = [
     *("ata:alpha=0.1", "thompson:memory=window", "restarting-beta", "exponentiated-gradient", "explore-then-commit"),
     *("distribution-learner", "learned", "lb-bsp-federated", "lb-bsp-linear", "lb-bsp-profiled"),
 ]
+RACE = ["race", "gta", "race-caps", "race-fastest", "race-backup"]
 TIMES = {"a": 1.0, "b": 2.0, "c": 4.0, "d": 0.5, "e": 3.0, "f": 8.0}
 
 
@@ -42,8 +43,6 @@ REFUSED: list[tuple[str, Any, dict[str, Any], str]] = [
     ("negative", {"b": [1.0, -0.5]}, {}, "a time of worker 'b' must be a finite number of at least 0, not -0.5"),
     ("infinite", {"a": [math.inf]}, {}, "worker 'a'"),
     ("no number", {"a": ["1.0"]}, {}, "a time of worker 'a' must be a finite number of at least 0, not '1.0'"),
-    ("too long a number", {"a": [10**400]}, {}, "a time of worker 'a'"),
-    ("a truth value", {"a": [True]}, {}, "a time of worker 'a'"),
     ("a lone number", {"a": 1.0}, {}, "the times of worker 'a' must be a list of numbers, not 1.0"),
     ("an array without an axis", {"a": np.array(1.0)}, {}, "the times of worker 'a' must be a list of numbers"),
     ("unknown", {"z": [1.0]}, {}, "there is no worker 'z'; there are ['a', 'b', 'c']"),
@@ -114,76 +113,48 @@ def test_a_round_is_allocated_then_observed_once() -> None:
         allocator.observe(times)
 
 
-def test_lost_tasks_may_be_done_by_others_or_by_nobody() -> None:
+def test_tasks_of_who_is_lost_or_leaves_may_be_done_by_others_or_by_nobody() -> None:
     allocator = played(policy="certainty-equivalence", rounds=0)
+    shares, explained = allocator.allocate(), str(allocator.explain())
+    allocator.observe({}, lost=["a", "b", "c"])  # a round without any result is given again
+    assert allocator.allocate() == shares
+    assert str(allocator.explain()) == explained
     allocator.observe({"a": [1.0] * 2, "b": [2.0, 2.0, 2.0, 2.0]}, lost=["c"])
     allocator.allocate()
     assert allocator.explain().evidence.tolist() == [2.0, 4.0, 0.0]
     left = {name: tasks for name, tasks in allocator.allocate().items() if name != "c"}
     allocator.observe(times_of(left), cancelled={"c": 9.0})
-    allocator.allocate()
+    shares = allocator.allocate()
     assert allocator.explain().evidence.tolist() == [2.0 + left["a"], 4.0 + left["b"], 0.0]
+    allocator.leave("a")
+    allocator.observe(times_of({name: shares[name] for name in ("b", "c")}))
+    assert allocator.allocate().keys() == {"b", "c"}
 
 
-def test_a_round_without_any_result_is_given_again() -> None:
-    allocator = played(policy="thompson")
-    shares, explained = allocator.allocate(), str(allocator.explain())
-    allocator.observe({}, lost=["a", "b", "c"])
-    assert allocator.allocate() == shares
-    assert str(allocator.explain()) == explained
-    allocator.observe(times_of(shares))
-
-
-@pytest.mark.parametrize("name", ALLOCATION)
-@settings(max_examples=5, suppress_health_check=list(HealthCheck))
+@pytest.mark.parametrize(("name", "race"), [*((name, False) for name in ALLOCATION), *((name, True) for name in RACE)])
+@settings(max_examples=2, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
-def test_shares_sum_to_the_budget_whoever_is_there(name: str, data: st.DataObject) -> None:
-    allocator = Allocator(["a", "b", "c"], 5, name)
-    there, known = {"a", "b", "c"}, {"a", "b", "c"}
+def test_enough_tasks_are_started_whoever_is_there(name: str, race: bool, data: st.DataObject) -> None:
+    price = data.draw(st.sampled_from([0.0, 0.2]))
+    allocator, there = Allocator(["a", "b", "c"], 5, name, start_more=race, price=price), {"a", "b", "c"}
     for _ in range(12):
         for worker in data.draw(st.lists(st.sampled_from(sorted(TIMES)), max_size=2, unique=True)):
             if worker not in there:
                 allocator.join(worker)
                 there.add(worker)
-                known.add(worker)
             elif len(there) > 1:
-                for_good = data.draw(st.booleans())
-                allocator.leave(worker, for_good=for_good)
+                allocator.leave(worker)
                 there.remove(worker)
-                known -= {worker} if for_good else set()
         shares = allocator.allocate()
         assert shares.keys() == there == set(allocator.workers)
-        assert sum(shares.values()) == 5
-        assert min(shares.values()) >= 0
-        assert {place for place in allocator.places if place is not None} == known
-        dies = data.draw(st.sampled_from([None, *sorted(there)]))
-        times = {worker: own for worker, own in times_of(shares).items() if worker != dies}
-        allocator.observe(times, lost=[] if dies is None else [dies])
-    assert len(allocator.places) <= 12
-
-
-@pytest.mark.parametrize("name", ["race", "gta", "race-caps", "race-fastest", "race-backup"])
-@settings(max_examples=4, suppress_health_check=list(HealthCheck))
-@given(data=st.data())
-def test_a_race_starts_enough_whoever_is_there(name: str, data: st.DataObject) -> None:
-    allocator = Allocator(["a", "b", "c"], 5, name, start_more=True, price=data.draw(st.sampled_from([0.0, 0.2])))
-    there = {"a", "b", "c"}
-    for _ in range(10):
-        worker = data.draw(st.sampled_from(sorted(TIMES)))
-        if worker not in there:
-            allocator.join(worker)
-            there.add(worker)
-        elif len(there) > 1:
-            allocator.leave(worker, for_good=data.draw(st.booleans()))
-            there.remove(worker)
-        shares = allocator.allocate()
-        assert shares.keys() == there
-        assert sum(shares.values()) >= 5
+        assert sum(shares.values()) >= 5 if race else sum(shares.values()) == 5
         assert all(0 <= tasks <= 5 for tasks in shares.values())
         ends = sorted((TIMES[name] * (j + 1), name) for name, tasks in shares.items() for j in range(tasks))[:5]
         done = {name: [TIMES[name]] * sum(name == one for _, one in ends) for name in shares}
         short = [name for name, tasks in shares.items() if len(done[name]) < tasks]
-        allocator.observe(done, cancelled=dict.fromkeys(short, 0.25))
+        dies = data.draw(st.sampled_from([None, *sorted(there)])) if not race else None
+        done.pop(dies, None)
+        allocator.observe(done, cancelled=dict.fromkeys(short, 0.25), lost=[] if dies is None else [dies])
 
 
 @pytest.mark.parametrize("name", ["default", "thompson", "restarting-beta", "lb-bsp-ema"])
@@ -192,7 +163,7 @@ def test_who_leaves_gets_nothing_and_who_comes_back_is_known(name: str) -> None:
     assert allocator.allocate()["a"] > 0
     allocator.observe(times_of(allocator.allocate()))
     allocator.leave("a")
-    for _ in range(5):
+    for _ in range(3):
         shares = allocator.allocate()
         assert "a" not in shares
         assert shares["b"] > shares["c"]  # the policy shares out all tasks among those who are there
@@ -204,11 +175,9 @@ def test_who_leaves_gets_nothing_and_who_comes_back_is_known(name: str) -> None:
     assert allocator.explain().mean[0] == pytest.approx(1.0, rel=0.05)
 
 
-@pytest.mark.parametrize(
-    "name", ["default", "thompson", "restarting-beta", "lb-bsp-ema", "explore-then-commit:tasks=1"]
-)
+@pytest.mark.parametrize("name", ["default", "thompson", "lb-bsp-ema", "explore-then-commit:tasks=1"])
 def test_a_new_worker_is_tried_and_the_others_stay_known(name: str) -> None:
-    allocator = played(rounds=20, policy=name)
+    allocator = played(rounds=10, policy=name)
     allocator.observe(times_of(allocator.allocate()))
     known = allocator.explain()
     allocator.join("d")
@@ -219,20 +188,6 @@ def test_a_new_worker_is_tried_and_the_others_stay_known(name: str) -> None:
         for _ in range(15):
             allocator.observe(times_of(allocator.allocate()))
         assert allocator.allocate()["d"] == max(allocator.allocate().values())
-
-
-def test_the_place_of_who_left_for_good_is_another_workers() -> None:
-    allocator = played(rounds=5, policy="thompson-beta")
-    allocator.observe(times_of(allocator.allocate()))
-    allocator.leave("b", for_good=True)
-    allocator.join("d")  # b's last results are not learned yet, so its place is not free
-    assert allocator.places == ("a", None, "c", "d")
-    allocator.observe(times_of(allocator.allocate()))
-    allocator.join("e")
-    assert allocator.places == ("a", "e", "c", "d")
-    assert allocator.explain().evidence[1] == 0.0
-    with pytest.raises(ValueError, match="there is no worker 'b'"):
-        allocator.leave("b")
 
 
 def test_only_who_is_there_can_leave_and_only_others_can_join() -> None:
@@ -251,13 +206,6 @@ def test_only_who_is_there_can_leave_and_only_others_can_join() -> None:
         allocator.allocate()
     allocator.join("b")
     assert allocator.allocate() == {"b": 6}
-
-
-def test_who_leaves_within_a_round_owes_nothing() -> None:
-    allocator = played(policy="certainty-equivalence", rounds=0)
-    allocator.leave("a")
-    allocator.observe(times_of({"b": 2, "c": 2}))
-    assert allocator.allocate().keys() == {"b", "c"}
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -36,14 +34,6 @@ def test_a_tick_is_a_round_of_the_policy(env_id: str) -> None:
         assert clock.rounds == played
         assert clock.allocation is not None
         assert clock.allocation.tolist() == tasks.tolist()
-
-
-def test_times_are_those_of_the_seed() -> None:
-    def clock(seed: int) -> Any:
-        return Clock(gym.make(IDS[0], pool=POOL, budget=5), "thompson", seed=seed)
-
-    assert [clock(3).tick() for _ in range(5)] == [clock(3).tick() for _ in range(5)]
-    assert clock(3).tick() != clock(4).tick()
 
 
 @pytest.mark.parametrize("name", [name for name in ata_policies.names() if ata_policies.load(name).privileged])

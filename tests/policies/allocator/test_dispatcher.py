@@ -21,21 +21,16 @@ def begun(policy: str = "dispatch-gta", budget: int = 3) -> Dispatcher:
     return dispatcher
 
 
-def seen_in(dispatcher: Dispatcher) -> Any:
-    """What the policy will see."""
-    return dispatcher._round
-
-
 def test_a_round_ends_with_its_last_result_and_cancels_the_rest() -> None:
     dispatcher = begun()
     assert (dispatcher.missing, dispatcher.running) == (3, ("a", "b", "c"))
     assert not dispatcher.finished("b", 1.0)
     assert dispatcher.start() == ("b",)
     assert not dispatcher.finished("b", 0.5)
-    assert seen_in(dispatcher).age.tolist() == [1.5, 0.0, 1.5]
+    assert dispatcher._round.age.tolist() == [1.5, 0.0, 1.5]
     assert dispatcher.start() == ("b",)
     assert dispatcher.finished("a", 2.0)
-    assert seen_in(dispatcher).elapsed.tolist() == [0.0, 0.5, 2.0]
+    assert dispatcher._round.elapsed.tolist() == [0.0, 0.5, 2.0]
     assert (dispatcher.missing, dispatcher.running) == (3, ())
     assert dispatcher.start() == ("a", "b", "c")
     assert dispatcher.start() == ()
@@ -44,10 +39,10 @@ def test_a_round_ends_with_its_last_result_and_cancels_the_rest() -> None:
 def test_ages_that_were_measured_count() -> None:
     dispatcher = begun(budget=2)
     dispatcher.finished("a", 1.0, ages={"c": 0.75})
-    assert seen_in(dispatcher).age.tolist() == [0.0, 1.0, 0.75]
+    assert dispatcher._round.age.tolist() == [0.0, 1.0, 0.75]
     dispatcher.start()
     assert dispatcher.finished("b", 3.0)
-    assert seen_in(dispatcher).elapsed.tolist() == [2.0, 0.0, 2.75]
+    assert dispatcher._round.elapsed.tolist() == [2.0, 0.0, 2.75]
 
 
 @pytest.mark.parametrize(
@@ -101,7 +96,7 @@ def test_who_dies_starts_no_other_task_in_the_round() -> None:
     dispatcher.finished("b", 1.0)
     dispatcher.start()
     assert dispatcher.finished("b", 1.0)
-    assert seen_in(dispatcher).elapsed.tolist() == [0.25, 0.0, 1.5]
+    assert dispatcher._round.elapsed.tolist() == [0.25, 0.0, 1.5]
     assert dispatcher.start() == ("a", "b", "c")
 
 
@@ -116,7 +111,7 @@ def test_a_worker_whose_task_is_the_last_one_dies_and_the_others_start() -> None
 
 
 @pytest.mark.parametrize("policy", ["dispatch", "dispatch-rest", "dispatch-gta"])
-@settings(max_examples=10)
+@settings(max_examples=4)
 @given(data=st.data())
 def test_somebody_always_works_whoever_is_there(policy: str, data: st.DataObject) -> None:
     dispatcher = Dispatcher(["a", "b", "c"], budget=4, policy=policy, price=data.draw(st.sampled_from([0.0, 0.3])))
@@ -127,14 +122,13 @@ def test_somebody_always_works_whoever_is_there(policy: str, data: st.DataObject
             dispatcher.join(change)
             there.add(change)
         elif change is not None and len(there) > 1:
-            dispatcher.leave(change, for_good=data.draw(st.booleans()))
+            dispatcher.leave(change)
             there.remove(change)
         started = dispatcher.start()
         assert set(started) <= set(dispatcher.running) <= there == set(dispatcher.workers)
         worker = data.draw(st.sampled_from(dispatcher.running))
         assert dispatcher.finished(worker, data.draw(st.floats(0.1, 5.0))) == (results % 4 == 0)
         assert dispatcher.missing == 4 - results % 4
-    assert len(dispatcher.places) <= 12
 
 
 def test_who_leaves_is_not_relied_on_and_who_comes_back_is_known() -> None:
@@ -157,7 +151,7 @@ def test_who_leaves_is_not_relied_on_and_who_comes_back_is_known() -> None:
             over = dispatcher.finished(first, took[first])
         return used
 
-    for _ in range(20):
+    for _ in range(12):
         play_round()
     assert play_round() == {"fast"}
     dispatcher.leave("fast")

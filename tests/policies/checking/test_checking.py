@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import warnings
+from collections.abc import Iterator
 from typing import Annotated, Any, NamedTuple
 
 import gymnasium as gym
@@ -14,8 +15,18 @@ import ata_policies
 from ata_gym import allocate
 from ata_gym.simulation.keys import uniforms
 from ata_gym.utils.ranges import Within
-from ata_policies import AllocationPolicy, DispatchPolicy, PolicyError, Setting, State, check_policy
+from ata_policies import AllocationPolicy, DispatchPolicy, Policy, PolicyError, Setting, State, check_policy
 from ata_policies.checking.check import examine
+
+SAID = {"source": "ours", "constants": "none", "assumes": "nothing"}
+
+
+class Count(NamedTuple):
+    seen: Any
+
+
+class Few(NamedTuple):
+    seen: Annotated[Any, Within(0, 4)]
 
 
 class Sound(AllocationPolicy):
@@ -39,213 +50,9 @@ class SoundDispatch(DispatchPolicy):
         return np.ones(seen["running"].shape, np.int8), state
 
 
-class Count(NamedTuple):
-    seen: Any
-
-
-# --- the class -------------------------------------------------------------------------------------------------------
-
-
-class NoPolicy:
-    pass
-
-
-class Unfinished(AllocationPolicy):
-    """Says nothing."""
-
-    source, constants, assumes = "ours", "none", "nothing"
-
-
-class AnotherEnv(Sound):
-    env_id = "ata_gym/TaskAllocation-v1"
-
-
-class NeedsMore(Sound):
-    def __init__(self, setting: Setting, *, seed: int = 0) -> None:
-        super().__init__(setting, seed=seed)
-        raise ValueError("a file is missing")
-
-
-class Seedless(Sound):
-    def __init__(self, setting: Setting) -> None:
-        super().__init__(setting)
-
-
-class CannotBeAlone(Sound):
-    def __init__(self, setting: Setting, *, seed: int = 0) -> None:
-        super().__init__(setting, seed=seed)
-        if setting.n == 1:
-            raise ZeroDivisionError
-
-
-# --- its actions -----------------------------------------------------------------------------------------------------
-
-
-class ShortSum(Sound):
-    def allocate(self, state: State) -> Any:
-        return super().allocate(state) - np.eye(self.setting.n, dtype=int)[0]
-
-
-class TooFewInARace(Sound):
-    env_id = "ata_gym/TaskRace-v0"
-
-    def allocate(self, state: State) -> Any:
-        return np.ones((len(state.round), self.setting.n), np.int64)
-
-
-class Floats(Sound):
-    def allocate(self, state: State) -> Any:
-        return super().allocate(state).astype(float)
-
-
-class OneForAll(Sound):
-    def allocate(self, state: State) -> Any:
-        return super().allocate(state)[0]
-
-
-class Lists(Sound):
-    def allocate(self, state: State) -> Any:
-        return super().allocate(state).tolist()
-
-
-class Twos(SoundDispatch):
-    def act(self, state: State, seen: Any) -> Any:
-        return 2 * super().act(state, seen)[0], state
-
-
-class AlwaysABatch(Sound):
-    def predict(self, observation: Any, *args: Any, **kwargs: Any) -> Any:
-        action, state = super().predict(observation, *args, **kwargs)
-        return np.atleast_2d(action), state
-
-
-class Raises(Sound):
-    def allocate(self, state: State) -> Any:
-        return super().allocate(state) if state.round[0] < 3 else 1 / 0
-
-
-class BareAction(Sound):
-    def predict(self, observation: Any, *args: Any, **kwargs: Any) -> Any:
-        return super().predict(observation, *args, **kwargs)[0]
-
-
-class NoEpisodeStart(Sound):
-    def predict(self, observation: Any, state: Any = None) -> Any:  # type: ignore[override]
-        return super().predict(observation, state)
-
-
-# --- its randomness --------------------------------------------------------------------------------------------------
-
-
-class GlobalNumPy(Sound):
-    def allocate(self, state: State) -> Any:
-        np.random.rand()  # noqa: NPY002
-        return super().allocate(state)
-
-
-class GlobalRandom(Sound):
-    def allocate(self, state: State) -> Any:
-        random.random()
-        return super().allocate(state)
-
-
-class Unseeded(Sound):
-    def scores(self, state: State) -> Any:
-        return np.random.default_rng().random((len(state.round), self.setting.n))
-
-
-class OwnGenerator(Sound):
-    def __init__(self, setting: Setting, *, seed: int = 0) -> None:
-        super().__init__(setting, seed=seed)
-        self.rng = np.random.default_rng(seed)
-
-    def allocate(self, state: State) -> Any:
-        self.rng.random()
-        return super().allocate(state)
-
-
-class DrawsForTheBatch(Sound):
-    def scores(self, state: State) -> Any:
-        return uniforms(state.round_keys()[:1], len(state.round) * self.setting.n).reshape(-1, self.setting.n)
-
-
-class DecidesForAll(Sound):
-    """As long as all rows are at the same round nobody notices."""
-
-    def scores(self, state: State) -> Any:
-        return super().scores(state) if np.any(state.round % 3 == 0) else np.ones_like(state.belief.totals)
-
-
-class FailsAtZero(Sound):
-    def scores(self, state: State) -> Any:
-        mean = state.belief.mean()
-        return np.where(state.belief.untried(), 0.0, np.where(mean == 0.0, np.nan, mean))
-
-
-class DecidesTogether(Sound):
-    """In a race: whether any row has seen a slow worker decides for all."""
-
-    env_id = "ata_gym/TaskRace-v0"
-
-    def allocate(self, state: State) -> Any:
-        extra = state.belief.totals > 20.0
-        return np.minimum(super().allocate(state) + bool(np.any(extra)), self.setting.budget)
-
-
-class TakesForeignTimes(Sound):
-    def predict(self, observation: Any, *args: Any, **kwargs: Any) -> Any:
-        known = {name: np.nan_to_num(field) for name, field in observation.items()}
-        return super().predict(known, *args, **kwargs)
-
-
-class TakesUnknownWorkers(Sound):
-    def predict(self, observation: Any, *args: Any, **kwargs: Any) -> Any:
-        known = {"worker": np.minimum(observation["worker"], self.setting.n - 1)}
-        return super().predict(observation | known, *args, **kwargs)
-
-
-class TakesForeignWorkers(Sound):
-    def predict(self, observation: Any, *args: Any, **kwargs: Any) -> Any:
-        mine = {"elapsed": observation["elapsed"][..., : self.setting.n]}
-        return super().predict(observation | mine, *args, **kwargs)
-
-
-class TakesAnyState(Sound):
-    def predict(self, observation: Any, state: Any = None, *args: Any, **kwargs: Any) -> Any:
-        fits = state is not None and len(state.round) == len(np.atleast_2d(observation["worker"]))
-        return super().predict(observation, state if fits else None, *args, **kwargs)
-
-
-# --- its memory ------------------------------------------------------------------------------------------------------
-
-
-class MixesRows(Sound):
-    def scores(self, state: State) -> Any:
-        return np.broadcast_to(np.nan_to_num(state.belief.totals).mean(axis=0), state.belief.totals.shape)
-
-
-class Remembers(Sound):
-    rounds = 0
-
-    def allocate(self, state: State) -> Any:
-        self.rounds += 1
-        return super().allocate(state)
-
-
-class HidesAMemory(Sound):
-    """What a closure holds cannot be looked at, but it is missed where a new policy goes on."""
-
-    def __init__(self, setting: Setting, *, seed: int = 0) -> None:
-        super().__init__(setting, seed=seed)
-        hidden = [np.zeros((1, setting.n))]
-        self.swap = lambda new: (hidden.append(new), hidden.pop(0))[1]
-
-    def scores(self, state: State) -> Any:
-        last = self.swap(np.nan_to_num(state.belief.mean()))
-        return np.where((state.round == 1)[:, None], 0.0, np.broadcast_to(last, state.belief.totals.shape))
-
-
 class Counting(Sound):
+    """Has a plan: keeps every rule."""
+
     def first_plan(self, rows: int) -> Any:
         return Count(np.zeros(rows))
 
@@ -257,188 +64,260 @@ class Counting(Sound):
         return Count(seen + 1)
 
 
-class CountsInPlace(Counting):
-    def counted(self, seen: Any) -> Any:
-        seen += 1
-        return Count(seen)
+def broken(name: str, base: type, **attributes: Any) -> Any:
+    """A policy that differs from another one by this; ``made`` is done when it is made."""
+    if (made := attributes.pop("made", None)) is not None:
+
+        def initialise(self: Any, setting: Setting, *, seed: int = 0) -> None:
+            base.__init__(self, setting, seed=seed)  # type: ignore[misc]
+            made(self)
+
+        attributes["__init__"] = initialise
+    return type(name, (base,), {"__doc__": base.__doc__, **attributes})
 
 
-class KeepsAList(Counting):
-    def counted(self, seen: Any) -> Any:
-        return Count(list(seen))
+def allocates(change: Any) -> dict[str, Any]:
+    """A rule whose allocation is a function of a sound one."""
+    return {"allocate": lambda self, state: change(Sound.allocate(self, state), self, state)}
 
 
-class OneForTheBatch(Counting):
-    def counted(self, seen: Any) -> Any:
-        return Count(seen[:1])
+def sees(change: Any) -> dict[str, Any]:
+    """A ``predict`` that is given some fields of the observation in another form."""
+
+    def predict(self: Any, observation: Any, *args: Any, **kwargs: Any) -> Any:
+        return Policy.predict(self, observation | change(self, observation), *args, **kwargs)
+
+    return {"predict": predict}
 
 
-class Grows(Counting):
-    def counted(self, seen: Any) -> Any:
-        return Count(np.zeros((len(seen), 2)))
+def fails(*_: Any) -> Any:
+    raise ValueError("a file is missing")
 
 
-class AnotherPlan(Counting):
-    def counted(self, seen: Any) -> Any:
-        return (Count(seen), seen)
+def without_seed(self: Any, setting: Setting) -> None:
+    AllocationPolicy.__init__(self, setting)
 
 
-class OfALocalClass(Counting):
-    def first_plan(self, rows: int) -> Any:
-        return self.counted(np.zeros(rows))
-
-    def counted(self, seen: Any) -> Any:
-        class Local(NamedTuple):
-            seen: Any
-
-        return Local(seen)
+def cannot_be_alone(self: Any) -> None:
+    if self.setting.n == 1:
+        raise ZeroDivisionError
 
 
-class Few(NamedTuple):
-    seen: Annotated[Any, Within(0, 4)]
+def as_a_batch(self: Any, observation: Any, *args: Any, **kwargs: Any) -> Any:
+    action, state = Policy.predict(self, observation, *args, **kwargs)
+    return np.atleast_2d(action), state
 
 
-class CountsTooFar(Counting):
-    def first_plan(self, rows: int) -> Any:
-        return Few(np.zeros(rows))
-
-    def counted(self, seen: Any) -> Any:
-        return Few(seen + 1)
+def takes_any_state(self: Any, observation: Any, state: Any = None, *args: Any, **kwargs: Any) -> Any:
+    fits = state is not None and len(state.round) == len(np.atleast_2d(observation["worker"]))
+    return Policy.predict(self, observation, state if fits else None, *args, **kwargs)
 
 
-class ForgetsItsPlan(Counting):
-    def note_absences(self, state: State, absent: Any, back: Any) -> State:
-        return state._replace(plan=())
+def decides_for_all(self: Any, state: State) -> Any:
+    """As long as all rows are at the same round nobody notices."""
+    return Sound.scores(self, state) if np.any(state.round % 3 == 0) else np.ones_like(state.belief.totals)
 
 
-class IsChangedInPlace(Counting):
-    def note_absences(self, state: State, absent: Any, back: Any) -> State:
-        state.plan.seen[:] = 7.0
-        return state
+def fails_at_zero(_: Any, state: State) -> Any:
+    mean = state.belief.mean()
+    return np.where(state.belief.untried(), 0.0, np.where(mean == 0.0, np.nan, mean))
 
 
-class WritesToTheObservation(Sound):
-    def act(self, state: State, seen: Any) -> Any:
-        seen["elapsed"] += 1.0
-        return super().act(state, seen)
+def hides(self: Any) -> None:
+    """What a closure holds cannot be looked at, but it is missed where a new policy goes on."""
+    hidden = [np.zeros((1, self.setting.n))]
+    self.swap = lambda new: (hidden.append(new), hidden.pop(0))[1]
 
 
-# --- its episodes ----------------------------------------------------------------------------------------------------
+def from_hidden(self: Any, state: State) -> Any:
+    last = self.swap(np.nan_to_num(state.belief.mean()))
+    return np.where((state.round == 1)[:, None], 0.0, np.broadcast_to(last, state.belief.totals.shape))
 
 
-class NeverForgets(Counting):
-    def predict(self, observation: Any, state: Any = None, *args: Any, **kwargs: Any) -> Any:
-        action, after = super().predict(observation, state, *args, **kwargs)
-        return action, after if state is None else after._replace(plan=Count(state.plan.seen + 1))
+def counts_on(allocation: Any, self: Any, _: State) -> Any:
+    self.rounds += 1
+    return allocation
 
 
-class ForgetsTogether(Sound):
-    def predict(self, observation: Any, state: Any = None, episode_start: Any = None, **kwargs: Any) -> Any:
-        worker = np.atleast_2d(observation["worker"])
-        if worker.min() < 0:
-            episode_start = np.full(len(worker), True)
-        return super().predict(observation, state, episode_start, **kwargs)
+def in_place(_: Any, seen: Any) -> Any:
+    seen += 1
+    return Count(seen)
 
 
-class IgnoresEpisodeStart(Sound):
-    def predict(self, observation: Any, state: Any = None, **kwargs: Any) -> Any:
-        return super().predict(observation, state, **kwargs | {"episode_start": None})
+def of_a_local_class(_: Any, seen: Any) -> Any:
+    class Local(NamedTuple):
+        seen: Any
+
+    return Local(seen)
 
 
-# --- what it says ----------------------------------------------------------------------------------------------------
+def set_in_place(_: Any, state: State, *__: Any) -> State:
+    state.plan.seen[:] = 99.0
+    return state
 
 
-class LooksAtThePool(Sound):
-    def scores(self, state: State) -> Any:
-        pool = self.setting.pool
-        return np.zeros_like(state.belief.totals) + (1.0 if pool is None else pool.mean())
+def writes(self: Any, state: State, seen: Any) -> Any:
+    seen["elapsed"] += 1.0
+    return AllocationPolicy.act(self, state, seen)
 
 
-class NeedsThePool(LooksAtThePool):
-    def __init__(self, setting: Setting, *, seed: int = 0) -> None:
-        super().__init__(setting, seed=seed)
-        assert setting.pool is not None
+def never_forgets(self: Any, observation: Any, state: Any = None, *args: Any, **kwargs: Any) -> Any:
+    action, after = Policy.predict(self, observation, state, *args, **kwargs)
+    return action, after if state is None else after._replace(plan=Count(state.plan.seen + 1))
 
 
-class SecretlyPriced(Sound):
-    def scores(self, state: State) -> Any:
-        return super().scores(state) + (np.arange(self.setting.n) if self.setting.price > 1 else 0.0)
+def forgets_together(self: Any, observation: Any, state: Any = None, episode_start: Any = None, **kwargs: Any) -> Any:
+    worker = np.atleast_2d(observation["worker"])
+    if worker.min() < 0:
+        episode_start = np.full(len(worker), True)
+    return Policy.predict(self, observation, state, episode_start, **kwargs)
 
 
-FAULTS: list[tuple[type[Any], str]] = [
-    (NoPolicy, "must be a subclass of AllocationPolicy or DispatchPolicy"),
-    (Unfinished, "must define allocate"),
-    (AnotherEnv, "env_id must be ata_gym/TaskAllocation-v0 or .*, not 'ata_gym/TaskAllocation-v1'"),
-    (NeedsMore, "cannot be made for 5 workers and B = 7: ValueError: a file is missing"),
-    (Seedless, "cannot be made for 5 workers and B = 7: TypeError: .*'seed'"),
-    (CannotBeAlone, "cannot be made for 1 workers and B = 4: ZeroDivisionError"),
-    (ShortSum, "illegal in round 1: .*negative|illegal in round 1: .*row 0 must sum to the budget of 7, not to 6"),
-    (TooFewInARace, "illegal in round 1: .*row 0 must sum to at least the budget of 7, not to 5"),
-    (Floats, "illegal in round 1: .*integer dtype such as int64, not float64"),
-    (OneForAll, r"illegal in round 1: .*must have shape \(3, 5\), not \(5,\)"),
-    (Lists, "must be a NumPy array, not list"),
-    (Twos, "illegal in round 1: worker 0 of row 0 must have 0 or 1, not 2"),
-    (AlwaysABatch, r"for a single env its action must have shape \(5,\), not \(1, 5\)"),
-    (Raises, "predict raises ZeroDivisionError"),
-    (BareAction, "predict must give an action and a State"),
-    (NoEpisodeStart, "predict raises TypeError: .*episode_start"),
-    (GlobalNumPy, "draws from the global generator of numpy.random: draw with ata_gym.simulation.keys.uniforms"),
-    (GlobalRandom, "draws from the global generator of random:"),
-    (Unseeded, "made again with the same seed, it has another action in round 1"),
-    (OwnGenerator, "predict changes self.rng"),
-    (DrawsForTheBatch, "a row of a batch has another action in round 1 than the same row alone"),
-    (DecidesForAll, "a row of a batch has another action beside rows that are at other rounds"),
-    (FailsAtZero, "where all durations are 0, in round 2: predict raises ValueError: scores must be finite"),
-    (DecidesTogether, "a row of a batch has another action in round .* than the same row alone"),
-    (TakesForeignTimes, "given durations that are NaN, predict says nothing: raise ValueError"),
-    (TakesUnknownWorkers, "given results of a worker that is not there, predict says nothing: raise ValueError"),
-    (TakesForeignWorkers, "given an observation of 6 workers, predict says nothing: raise ValueError"),
-    (TakesAnyState, "given a state of 3 rows with an observation of 2, predict says nothing: raise ValueError"),
-    (MixesRows, "a row of a batch has another action in round 2 than the same row alone"),
-    (Remembers, "predict changes self.rounds"),
-    (HidesAMemory, "going on from a saved state, it has another action in round 16"),
-    (CountsInPlace, "predict changes state.plan.seen of the state that it was given"),
-    (KeepsAList, r"state.plan.seen.0 must be an array of numbers with a leading row axis, not float64"),
-    (OneForTheBatch, r"state.plan.seen must be an array .*, not an array of float64 \(1,\)"),
-    (Grows, r"state.plan.seen must keep .* first_state: it is float64 \(3,\) there, and float64 \(3, 2\) later"),
-    (AnotherPlan, r"state.plan.0.seen must keep the form .*: it is not there there|state.plan.0.seen .* missing"),
-    (OfALocalClass, "define the classes of belief and plan at the top of a module"),
-    (CountsTooFar, "state is not one that this CountsTooFar can have: plan.seen must be from 0 to 4, and holds 5"),
-    (ForgetsItsPlan, "note_absences gives no state that it can have: the state is not one of this"),
-    (IsChangedInPlace, "note_absences changes plan.seen of the state in place: make new arrays"),
-    (WritesToTheObservation, r"predict changes observation\['elapsed'\]"),
-    (NeverForgets, "where the worker is -1 an episode begins, but the state.plan.seen is not that of a new one"),
-    (ForgetsTogether, "where one row begins an episode, the .* of another changes"),
-    (IgnoresEpisodeStart, "where episode_start is True an episode begins"),
-    (LooksAtThePool, 'says knows = "nothing", but looks at the pool'),
-    (NeedsThePool, 'says knows = "nothing", but looks at the pool'),
-    (SecretlyPriced, "depends on the price: set priced = True"),
-]
+def pool_scores(self: Any, state: State) -> Any:
+    pool = self.setting.pool
+    return np.zeros_like(state.belief.totals) + (1.0 if pool is None else pool.mean())
 
 
-@pytest.mark.parametrize(("broken", "sentence"), FAULTS, ids=lambda x: getattr(x, "__name__", ""))
+def faults() -> Iterator[tuple[Any, str]]:
+    """Each broken policy, and what is said of it."""
+    start, another = "where the worker is -1 an episode begins, but ", "a row of a batch has another action "
+    cannot, illegal = "cannot be made for 5 workers and B = 7: ", "illegal in round 1: "
+    looks = 'says knows = "nothing", but looks at the pool'
+    # the class
+    yield type("NoPolicy", (), {}), "must be a subclass of AllocationPolicy or DispatchPolicy"
+    yield broken("Unfinished", AllocationPolicy, **SAID), "must define allocate"
+    other = "env_id must be ata_gym/TaskAllocation-v0 or .*, not 'ata_gym/TaskAllocation-v1'"
+    yield broken("AnotherEnv", Sound, env_id="ata_gym/TaskAllocation-v1"), other
+    yield broken("NeedsMore", Sound, made=fails), f"{cannot}ValueError: a file is missing"
+    yield broken("Seedless", Sound, __init__=without_seed), f"{cannot}TypeError: .*'seed'"
+    alone = "cannot be made for 1 workers and B = 4: ZeroDivisionError"
+    yield broken("CannotBeAlone", Sound, made=cannot_be_alone), alone
+    # its actions
+    short = allocates(lambda a, self, _: a - np.eye(self.setting.n, dtype=int)[0])
+    yield (
+        broken("ShortSum", Sound, **short),
+        f"{illegal}.*negative|{illegal}.*row 0 must sum to the budget of 7, not to 6",
+    )
+    few = allocates(lambda _, self, state: np.ones((len(state.round), self.setting.n), np.int64))
+    few_said = f"{illegal}.*row 0 must sum to at least the budget of 7, not to 5"
+    yield broken("TooFewInARace", Sound, env_id="ata_gym/TaskRace-v0", **few), few_said
+    floats = f"{illegal}.*integer dtype such as int64, not float64"
+    yield broken("Floats", Sound, **allocates(lambda a, *_: a.astype(float))), floats
+    one_row = rf"{illegal}.*must have shape \(3, 5\), not \(5,\)"
+    yield broken("OneForAll", Sound, **allocates(lambda a, *_: a[0])), one_row
+    yield broken("Lists", Sound, **allocates(lambda a, *_: a.tolist())), "must be a NumPy array, not list"
+    twos = {"act": lambda self, state, seen: (2 * SoundDispatch.act(self, state, seen)[0], state)}
+    yield broken("Twos", SoundDispatch, **twos), f"{illegal}worker 0 of row 0 must have 0 or 1, not 2"
+    batch = r"for a single env its action must have shape \(5,\), not \(1, 5\)"
+    yield broken("AlwaysABatch", Sound, predict=as_a_batch), batch
+    raises = allocates(lambda a, _, state: a if state.round[0] < 3 else 1 / 0)
+    yield broken("Raises", Sound, **raises), "predict raises ZeroDivisionError"
+    bare = {"predict": lambda *args, **kwargs: Policy.predict(*args, **kwargs)[0]}
+    yield broken("BareAction", Sound, **bare), "predict must give an action and a State"
+    no_start = {"predict": lambda self, observation, state=None: Policy.predict(self, observation, state)}
+    yield broken("NoEpisodeStart", Sound, **no_start), "predict raises TypeError: .*(episode_start|deterministic)"
+    # its randomness
+    legacy = allocates(lambda a, *_: a + 0 * int(np.random.rand()))  # noqa: NPY002
+    legacy_said = "draws from the global generator of numpy.random: draw with ata_gym.simulation.keys.uniforms"
+    yield broken("GlobalNumPy", Sound, **legacy), legacy_said
+    plain = allocates(lambda a, *_: a + 0 * int(random.random()))
+    yield broken("GlobalRandom", Sound, **plain), "draws from the global generator of random:"
+    unseeded = {"scores": lambda self, state: np.random.default_rng().random((len(state.round), self.setting.n))}
+    yield broken("Unseeded", Sound, **unseeded), "made again with the same seed, it has another action in round 1"
+    own = {"made": lambda self: vars(self).update(rng=np.random.default_rng(self.seed))}
+    drawn = allocates(lambda a, self, _: a + 0 * int(self.rng.random()))
+    yield broken("OwnGenerator", Sound, **own, **drawn), "predict changes self.rng"
+
+    def for_the_batch(self: Any, state: State) -> Any:
+        return uniforms(state.round_keys()[:1], len(state.round) * self.setting.n).reshape(-1, self.setting.n)
+
+    yield broken("DrawsForTheBatch", Sound, scores=for_the_batch), f"{another}in round 1 than the same row alone"
+    mixed = f"{another}beside rows that are at other rounds"
+    yield broken("DecidesForAll", Sound, scores=decides_for_all), mixed
+    zero = "where all durations are 0, in round 2: predict raises ValueError: scores must be finite"
+    yield broken("FailsAtZero", Sound, scores=fails_at_zero), zero
+    slow = allocates(lambda a, self, state: np.minimum(a + np.any(state.belief.totals > 20.0), self.setting.budget))
+    together = f"{another}in round .* than the same row alone"
+    yield broken("DecidesTogether", Sound, env_id="ata_gym/TaskRace-v0", **slow), together
+    given = "predict says nothing: raise ValueError"
+    times = sees(lambda _, seen: {name: np.nan_to_num(field) for name, field in seen.items()})
+    yield broken("TakesForeignTimes", Sound, **times), f"given durations that are NaN, {given}"
+    unknown = sees(lambda self, seen: {"worker": np.minimum(seen["worker"], self.setting.n - 1)})
+    yield broken("TakesUnknownWorkers", Sound, **unknown), f"given results of a worker that is not there, {given}"
+    foreign = sees(lambda self, seen: {"elapsed": seen["elapsed"][..., : self.setting.n]})
+    yield broken("TakesForeignWorkers", Sound, **foreign), f"given an observation of 6 workers, {given}"
+    rows = f"given a state of 3 rows with an observation of 2, {given}"
+    yield broken("TakesAnyState", Sound, predict=takes_any_state), rows
+    # its memory
+    mean = {"scores": lambda _, state: 0.0 * state.belief.totals + state.belief.totals.mean(axis=0)}
+    yield broken("MixesRows", Sound, **mean), f"{another}in round 2 than the same row alone"
+    yield broken("Remembers", Sound, rounds=0, **allocates(counts_on)), "predict changes self.rounds"
+    saved = "going on from a saved state, it has another action in round 11"
+    yield broken("HidesAMemory", Sound, made=hides, scores=from_hidden), saved
+    yield broken("CountsInPlace", Counting, counted=in_place), "changes state.plan.seen of the state that it was given"
+    holds = r"the state's plan.seen must hold float64 of shape \(3,\), not "
+    yield broken("KeepsAList", Counting, counted=lambda _, seen: Count(list(seen))), f"{holds}list"
+    one = rf"{holds}float64 of shape \(1,\)"
+    yield broken("OneForTheBatch", Counting, counted=lambda _, seen: Count(seen[:1])), one
+    grows = {"counted": lambda _, seen: Count(np.zeros((len(seen), 2)))}
+    yield broken("Grows", Counting, **grows), rf"keep the form of first_state.*{holds}float64 of shape \(3, 2\)"
+    form = "the state is not one of this AnotherPlan"
+    yield broken("AnotherPlan", Counting, counted=lambda _, seen: (Count(seen), seen)), form
+    local = {"first_plan": lambda _, rows: of_a_local_class(_, np.zeros(rows)), "counted": of_a_local_class}
+    yield broken("Local", Counting, **local), "define the classes of belief and plan at the top of a module"
+    far = {"first_plan": lambda _, rows: Few(np.zeros(rows)), "counted": lambda _, seen: Few(seen + 1)}
+    too_far = "state is not one that this CountsTooFar can have: plan.seen must be from 0 to 4, and holds 5"
+    yield broken("CountsTooFar", Counting, **far), too_far
+    forgets = {"note_absences": lambda _, state, *__: state._replace(plan=())}
+    no_state = "note_absences gives no state that it can have: the state is not one of this"
+    yield broken("ForgetsItsPlan", Counting, **forgets), no_state
+    changed = "note_absences changes plan.seen of the state in place: make new arrays"
+    yield broken("IsChangedInPlace", Counting, note_absences=set_in_place), changed
+    yield broken("WritesToTheObservation", Sound, act=writes), r"predict changes observation\['elapsed'\]"
+    # its episodes
+    kept = f"{start}the state.plan.seen is not that of a new one"
+    yield broken("NeverForgets", Counting, predict=never_forgets), kept
+    spread = "where one row begins an episode, the .* of another changes"
+    yield broken("ForgetsTogether", Sound, predict=forgets_together), spread
+    deaf = {"predict": lambda *given, **more: Policy.predict(*given, **more | {"episode_start": None})}
+    yield broken("IgnoresEpisodeStart", Sound, **deaf), "where episode_start is True an episode begins"
+    # what it says
+    yield broken("LooksAtThePool", Sound, scores=pool_scores), looks
+    needs = {"made": lambda self: self.setting.pool.mean(), "scores": pool_scores}
+    yield broken("NeedsThePool", Sound, **needs), looks
+    price = {"scores": lambda self, state: Sound.scores(self, state) + np.arange(5) * (self.setting.price > 1)}
+    yield broken("SecretlyPriced", Sound, **price), "depends on the price: set priced = True"
+
+
+@pytest.mark.parametrize(("broken", "sentence"), [*faults()], ids=lambda x: getattr(x, "__name__", ""))
 def test_each_fault_has_its_sentence(broken: type[Any], sentence: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of advice
         with pytest.raises(PolicyError, match=sentence) as caught:
-            check_policy(broken, rounds=8 if issubclass(broken, DispatchPolicy) else 20)
+            check_policy(broken, rounds=4 if issubclass(broken, DispatchPolicy) else 14)
     assert len(caught.value.faults) == 1, caught.value.faults
     assert str(caught.value).startswith(f"{broken.__name__} does not keep the contract of a policy:\n- ")
 
 
 @pytest.mark.parametrize("sound", [Sound, SoundDispatch, Counting])
 def test_sound_policies_pass(sound: type[Any]) -> None:
-    faults, _ = examine(sound, rounds=12)
-    assert faults == ()
+    assert examine(sound, rounds=6).faults == ()
 
 
 def test_all_faults_are_listed_at_once() -> None:
-    class Hopeless(CountsInPlace, GlobalNumPy, ShortSum, SecretlyPriced):
+    known = {kind.__name__: kind for kind, _ in faults()}
+    bases = tuple(known[name] for name in ("CountsInPlace", "SecretlyPriced"))
+
+    class Hopeless(*bases):  # type: ignore[misc]
         """Breaks four rules."""
 
-    faults, advice = examine(Hopeless)
+        def allocate(self, state: State) -> Any:
+            np.random.rand()  # noqa: NPY002
+            return super().allocate(state) - np.eye(self.setting.n, dtype=int)[0]
+
+    found, advice = examine(Hopeless, rounds=12)
     for part in ("illegal", "numpy.random", "state.plan.seen", "price"):
-        assert sum(part in fault for fault in faults) == 1, faults
+        assert sum(part in fault for fault in found) == 1, found
     assert advice == ()
 
 
@@ -449,23 +328,17 @@ def test_advice_is_a_warning() -> None:
 
     with warnings.catch_warnings(record=True) as given:
         warnings.simplefilter("always")
-        check_policy(Silent)
-    said = [str(warning.message) for warning in given]
-    assert [sentence.split(";")[0].split(" = ")[0] for sentence in said] == [
-        "give the class a docstring",
-        "set source",
-        "set constants",
-        "set assumes",
-    ]
+        check_policy(Silent, rounds=4)
+    said = [str(warning.message).split(";")[0].split(" = ")[0] for warning in given]
+    assert said == ["give the class a docstring", "set source", "set constants", "set assumes"]
     assert all(warning.filename == __file__ for warning in given)
 
 
 def test_a_policy_that_is_made_and_its_env() -> None:
     env = gym.make("ata_gym/TaskAllocation-v0", scenario="icml2025-regret")
-    check_policy(ata_policies.make("ata", env, alpha=3.0))
-    check_policy("ata", env, alpha=3.0)
-    check_policy("ata:alpha=3.0", env)
-    check_policy(Sound(Setting(n=2, budget=3)))
+    check_policy(ata_policies.make("ata", env, alpha=3.0), rounds=4)
+    check_policy("ata:alpha=3.0", env, rounds=4)
+    check_policy(Sound(Setting(n=2, budget=3)), rounds=4)
     with pytest.raises(PolicyError, match=r"cannot be made for 20 workers and B = 5: ValueError: .*alpha"):
         check_policy("ata", env, alpha=-3.0)
     with pytest.raises(ValueError, match="has its hyperparameters"):

@@ -27,7 +27,7 @@ def margin(shadow: float) -> Rule:
     return lambda *at: by_margin(WORKERS, np.array(shadow), *at)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=10)
 @given(n=st.integers(1, 6), size=st.integers(1, 5), budget=st.integers(1, 8), seed=st.integers(0, 99))
 def test_everybody_always_working_is_the_race_for_everything(n: int, size: int, budget: int, seed: int) -> None:
     times = np.random.default_rng(seed).exponential(size=(n, size))
@@ -60,7 +60,7 @@ def test_the_remaining_time_rule_has_the_reference_costs(
 )
 def test_the_margin_rule_costs_no_more_than_tuned_tables(price: float, round_time: float, worker_time: float) -> None:
     """The reference tables have a threshold for each worker; this rule has one number, near the price."""
-    costs = simulate_rules(TIMES, [margin(price * factor) for factor in (0.85, 1.0, 1.2)], 23, 1024)
+    costs = simulate_rules(TIMES, [margin(price * factor) for factor in (0.85, 1.0, 1.2)], 23, 512)
     assert costs.total(price).min() < 1.006 * (round_time + price * worker_time)
 
 
@@ -78,7 +78,7 @@ def test_a_mean_that_no_round_sees_does_not_count() -> None:
     assert 2.0 < Workers.of(stuck, 10).mean[0] < 2.5
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25)
 @given(n=st.integers(1, 5), missing=st.integers(1, 6), seed=st.integers(0, 999))
 def test_nothing_is_expected_of_the_absent(n: int, missing: int, seed: int) -> None:
     """The others are started as if an absent worker did not exist; it is asked to work at no less occasion."""
@@ -97,7 +97,7 @@ def test_nothing_is_expected_of_the_absent(n: int, missing: int, seed: int) -> N
 RATIOS = st.lists(st.floats(0.1, 10.0), min_size=1, max_size=8)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25)
 @given(means=RATIOS, missing=st.integers(1, 12), shadow=st.floats(0.0, 2.0), data=st.data())
 def test_the_rules_on_any_state(means: list[float], missing: int, shadow: float, data: st.DataObject) -> None:
     """Running workers go on, somebody works, and the unit of time does not matter."""

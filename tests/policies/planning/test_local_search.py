@@ -24,7 +24,6 @@ LONG_TAILS = log_normal(np.full(4, np.log(2.0)), 1.8) + gamma(np.full(4, 50.0), 
 POOLS = {
     "shifted": (SHIFTED, 15),
     "long-tails": (LONG_TAILS, 15),
-    "both": (SHIFTED + LONG_TAILS, 15),
     "near-equal": (gamma(400.0, np.linspace(95.0, 105.0, 20) / 400), 23),
     "cifar100": (scenario("icml2025-cifar100").pool, 23),
 }
@@ -34,18 +33,18 @@ def cost(pool: Pool, allocation: Any, price: float) -> float:
     return expected_round_time(pool, allocation) + price * float(allocation @ pool.mean())
 
 
-@pytest.mark.parametrize(("name", "price"), [*zip(POOLS, (0.0, 0.1, 1.0, 0.0, 0.1), strict=True), ("shifted", 1.0)])
+@pytest.mark.parametrize(("name", "price"), [*zip(POOLS, (0.0, 0.1, 0.0, 0.1), strict=True), ("shifted", 1.0)])
 def test_comes_within_half_a_percent_of_the_optimum(name: str, price: float) -> None:
     pool, budget = POOLS[name]
     times = known_sample(pool, 256)
     start = allocate_by_cost(pool.mean(), 1.5 * np.minimum(pool.sd(), pool.mean()), budget)
     found = local_search(times, start, price)
     assert found.allocation.sum() == budget
-    assert cost(pool, found.allocation, price) <= 1.005 * optimal_allocation(pool, budget, price, 2000).cost
+    assert cost(pool, found.allocation, price) <= 1.005 * optimal_allocation(pool, budget, price, 1000).cost
     np.testing.assert_allclose(found.cost, cost(pool, found.allocation, price), rtol=0.01)
 
 
-@settings(max_examples=15)
+@settings(max_examples=10)
 @given(data=st.data(), n=st.integers(1, 4), budget=st.integers(1, 6), price=st.sampled_from([0.0, 0.3]))
 def test_as_good_as_all_allocations_tried(data: st.DataObject, n: int, budget: int, price: float) -> None:
     times = np.array([data.draw(st.lists(st.floats(0.5, 4.0), min_size=64, max_size=64)) for _ in range(n)])
@@ -62,8 +61,8 @@ def test_with_hundreds_of_workers_no_single_move_gains() -> None:
     generator = np.random.default_rng(0)
     means, spreads = generator.lognormal(0.0, 0.3, 256), generator.uniform(0.2, 1.0, 256)
     times = np.sort(means[:, None] * generator.lognormal(0.0, 1.0, (256, 128)) ** spreads[:, None], axis=1)
-    found = local_search(times, allocate_by_cost(times.mean(axis=1), np.zeros(256), 128))
-    again = local_search(times, allocate_by_cost(times.mean(axis=1), 2.0 * times.std(axis=1), 128))
+    found = local_search(times, allocate_by_cost(times.mean(axis=1), np.zeros(256), 128), moves=1000)
+    again = local_search(times, allocate_by_cost(times.mean(axis=1), 2.0 * times.std(axis=1), 128), moves=1000)
     np.testing.assert_allclose(found.cost, again.cost, rtol=2e-3)
     moves = []
     for giver in np.flatnonzero(found.allocation)[:12]:
@@ -77,7 +76,7 @@ def test_with_hundreds_of_workers_no_single_move_gains() -> None:
 
 def test_it_goes_on_where_it_was_stopped() -> None:
     times, start = known_sample(SHIFTED, 128), np.array([0] * 11 + [15])
-    whole, allocation = local_search(times, start), start
+    whole, allocation = local_search(times, start, moves=1000), start
     for _ in range(40):
         part = local_search(times, allocation, moves=3)
         allocation = part.allocation
@@ -97,15 +96,10 @@ def test_who_is_faster_than_the_limit_is_useful(price: float) -> None:
         assert (local_search(faster, found.allocation, price).allocation[idle] > 0) == used
 
 
-def test_doubt_spreads_tasks() -> None:
-    times = np.ones((2, 64)) + np.linspace(-0.1, 0.1, 64)
-    certain, doubtful = (local_search(times, [6, 0], doubt=doubt).cost for doubt in (0.0, [0.2, 0.2]))
-    assert certain < doubtful
-
-
-def test_units_do_not_matter() -> None:
+def test_units_do_not_matter_and_doubt_costs() -> None:
     times, start = known_sample(SHIFTED, 64), np.array([15] + [0] * 11)
     plain = local_search(times, start)
+    assert plain.cost < local_search(times, start, doubt=np.full(12, 0.2)).cost
     for unit in (2.0**-900, 2.0**900):
         scaled = local_search(times * unit, start)
         np.testing.assert_array_equal(scaled.allocation, plain.allocation)

@@ -15,13 +15,13 @@ from ata_gym.pools import Pool, concatenate, deterministic, exponential, log_nor
 from ata_gym.theory.simulated.costs import simulate
 from ata_gym.theory.simulated.slices import known_sample
 from ata_policies.planning.race_costs import race_costs
-from ata_policies.planning.race_search import RaceSearch, best_race, time_per_result
-from ata_policies.planning.races import EVERYTHING, race_allocation
+from ata_policies.planning.race_search import EVERYTHING, RaceSearch, best_race, race_allocation, time_per_result
 
 CIFAR = scenario("icml2025-cifar100")
 SCORES = st.lists(st.floats(0.0, 1e6), min_size=1, max_size=12)
 
 
+@settings(max_examples=25)
 @given(scores=SCORES, budget=st.integers(1, 30), spare=st.integers(0, 40), data=st.data())
 def test_the_rest_is_out_and_the_others_get_what_ras_gives_them_capped(scores, budget, spare, data) -> None:
     s = np.array(scores)
@@ -34,17 +34,10 @@ def test_the_rest_is_out_and_the_others_get_what_ras_gives_them_capped(scores, b
     if (s > 0).all():
         order = np.sort(inside)
         np.testing.assert_array_equal(race[order], np.minimum(allocate(s[order], budget + spare), budget))
-    everything = race_allocation(s, m, EVERYTHING, budget)
-    assert everything[inside].tolist() == [budget] * m
-    assert everything.sum() == m * budget
-
-
-def test_rows_have_their_own_race() -> None:
-    s = np.random.default_rng(0).random((4, 6))
-    fastest, tasks = np.array([1, 3, 6, 2]), np.array([5, 9, EVERYTHING, 7])
-    together = race_allocation(s, fastest, tasks, 5)
-    for e in range(4):
-        np.testing.assert_array_equal(together[e], race_allocation(s[e], fastest[e], tasks[e], 5))
+    rows = race_allocation(np.stack([s, s]), np.array([m, len(s)]), np.array([EVERYTHING, budget + spare]), budget)
+    assert rows[0, inside].tolist() == [budget] * m
+    assert rows[0].sum() == m * budget
+    np.testing.assert_array_equal(rows[1], race_allocation(s, len(s), budget + spare, budget))
 
 
 # What reference computations gave for the CIFAR-100 setting: workers, tasks to spare (None: everything), times.
@@ -61,7 +54,7 @@ def test_known_races() -> None:
     np.testing.assert_allclose(costs, [ROUND_TIME, WORKER_TIME], rtol=0.01)
 
 
-@settings(max_examples=20)
+@settings(max_examples=10)
 @given(st.integers(1, 6), st.integers(1, 8), st.integers(0, 2**32 - 1))
 def test_rounds_cost_what_those_of_the_simulation_cost(n: int, budget: int, seed: int) -> None:
     """On the same distributions, with another order of the task times."""
@@ -72,16 +65,14 @@ def test_rounds_cost_what_those_of_the_simulation_cost(n: int, budget: int, seed
     np.testing.assert_allclose(costs, usual, rtol=0.05)
 
 
-def test_without_noise_rounds_are_exact() -> None:
-    times = np.array([[1.0], [2.5]])
-    costs = race_costs(times, np.array([[3, 2], [4, 0], [1, 4]]), 4, 3)
-    assert costs.round_time.tolist() == [3.0, 4.0, 7.5]  # 1, 2, 2.5, 3; 1, 2, 3, 4; 1, 2.5, 5, 7.5
-    assert costs.worker_time.tolist() == [6.0, 4.0, 8.5]
-
-
 @pytest.mark.parametrize("replicates", [1, 2, 37, 64, 100])
 def test_each_time_and_factor_is_taken_equally_often(replicates: int) -> None:
-    """One task in a round: its mean is that of the times, and of the factors where the time is 1."""
+    """One task in a round: its mean is that of the times, and of the factors where the time is 1.
+
+    Without noise rounds are exact: results come in after 1, 2, 2.5, 3; 1, 2, 3, 4; 1, 2.5, 5, 7.5.
+    """
+    costs = race_costs(np.array([[1.0], [2.5]]), np.array([[3, 2], [4, 0], [1, 4]]), 4, replicates)
+    assert np.allclose(costs, [[3.0, 4.0, 7.5], [6.0, 4.0, 8.5]])
     times, ones = np.arange(1.0, replicates + 1)[None], np.ones((1, 1))
     once = np.array([[1]])
     np.testing.assert_allclose(race_costs(times, once, 1, replicates).round_time, times.mean())
@@ -110,19 +101,16 @@ def test_a_search_of_few_races_goes_on_where_it_ended() -> None:
     assert choice == whole
 
 
-@pytest.mark.parametrize("least", [1, 9, 30])
-def test_a_race_has_the_workers_that_it_must_have(least: int) -> None:
-    assert search(0.5, least=least, replicates=64).search().fastest >= least
-
-
-@pytest.mark.parametrize("price", [0.01, 0.1, 1.0])
+@pytest.mark.parametrize("price", [0.01, 1.0])
 def test_searching_from_a_start_finds_as_good_a_race(price: float) -> None:
     cold = search(price).search()
     for start in ((51, EVERYTHING), (10, 33), (3, 25)):
         assert search(price).search_from(*start).total(price) <= 1.01 * cold.total(price)
+    for least in (9, 30):
+        assert search(price, least=least, replicates=64).search().fastest >= least
 
 
-@pytest.mark.parametrize("price", [0.0, 0.002, 0.05, 0.1, 1.0])
+@pytest.mark.parametrize("price", [0.0, 0.002, 0.1, 1.0])
 def test_the_best_race_beats_all_that_are_known(price: float) -> None:
     race = best_race(CIFAR.pool, CIFAR.budget, price)
     least = (np.array(ROUND_TIME) + price * np.array(WORKER_TIME)).min()
@@ -130,7 +118,7 @@ def test_the_best_race_beats_all_that_are_known(price: float) -> None:
     assert race.allocation.sum() >= CIFAR.budget
 
 
-@settings(max_examples=8)
+@settings(max_examples=5)
 @given(st.lists(st.floats(0.5, 5.0), min_size=2, max_size=3), st.integers(1, 4), st.sampled_from([0.0, 0.1, 1.0]))
 def test_near_the_best_of_all_races_of_a_small_pool(scale: list[float], budget: int, price: float) -> None:
     """All races of up to B tasks each, by brute force on the same sampled times."""
@@ -144,7 +132,7 @@ def test_near_the_best_of_all_races_of_a_small_pool(scale: list[float], budget: 
 
 
 def test_a_higher_price_saves_worker_time() -> None:
-    races = [best_race(CIFAR.pool, CIFAR.budget, price, replicates=256) for price in (0.005, 0.02, 0.1, 0.5, 2.0)]
+    races = [best_race(CIFAR.pool, CIFAR.budget, price, replicates=256) for price in (0.005, 0.1, 2.0)]
     worker_time, round_time = [r.worker_time for r in races], [r.round_time for r in races]
     assert worker_time == sorted(worker_time, reverse=True)
     assert round_time == sorted(round_time)
@@ -152,7 +140,7 @@ def test_a_higher_price_saves_worker_time() -> None:
 
 
 def test_tolerance_trades_hardly_any_round_time_for_much_worker_time() -> None:
-    fastest, frugal = (best_race(CIFAR.pool, CIFAR.budget, 0.0, tolerance, 512) for tolerance in (0.0, 0.005))
+    fastest, frugal = (search(0.0, tolerance=tolerance, replicates=512).search() for tolerance in (0.0, 0.005))
     assert frugal.round_time <= 1.0051 * fastest.round_time
     assert frugal.worker_time < 0.32 * 25166
 
@@ -178,31 +166,27 @@ def test_a_worker_that_is_mostly_fast_is_worth_more_in_a_race() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("budget", "price", "message"),
     [
-        ((23, -1.0), "price must be a finite number of at least 0"),
-        ((23, np.inf), "price must be a finite number of at least 0"),
-        ((23, 0.0, -0.1), "tolerance must be a finite number of at least 0"),
-        ((0, 0.1), "budget must be"),
-        ((10**9, 0.1), "use a smaller budget"),
+        (23, -1.0, "price must be a finite number of at least 0"),
+        (0, 0.1, "budget must be"),
+        (10**9, 0.1, "use a smaller budget"),
     ],
 )
-def test_refuses_bad_numbers(arguments: tuple[float, ...], message: str) -> None:
+def test_refuses_bad_numbers(budget: int, price: float, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        best_race(CIFAR.pool, *arguments)
+        best_race(CIFAR.pool, budget, price)
 
 
-@pytest.mark.parametrize("unit", [5e-324 * 2**20, 2.0**-1000, 2.0**1000, 2.0**1015])
+@pytest.mark.parametrize("unit", [5e-324 * 2**20, 2.0**1015])
 def test_extreme_units_of_time_change_nothing(unit: float) -> None:
     times = np.array([1.0, 2.0, 5.0])
     one, race = (best_race(exponential(times * u), 5, 0.1, replicates=64) for u in (1.0, unit))
     assert race.allocation.tolist() == one.allocation.tolist()
     np.testing.assert_allclose(race[1] / unit, one[1], rtol=1e-6)
-    np.testing.assert_allclose(
-        known_sample(exponential(times * unit), 8) / unit, known_sample(exponential(times), 8), rtol=1e-4
-    )
     sample = known_sample(exponential(times), 8)
-    played = simulate(sample * unit, [[2, 2, 1]], 5, 8)
-    np.testing.assert_allclose(played.round_time / unit, simulate(sample, [[2, 2, 1]], 5, 8).round_time, rtol=1e-4)
+    np.testing.assert_allclose(known_sample(exponential(times * unit), 8) / unit, sample, rtol=1e-4)
+    played, usual_time = (simulate(sample * u, [[2, 2, 1]], 5, 8).round_time for u in (unit, 1.0))
+    np.testing.assert_allclose(played / unit, usual_time, rtol=1e-4)
     choice, usual = (RaceSearch(sample * u, sample.mean(axis=1) * u, 5, 0.1).search() for u in (unit, 1.0))
     assert choice[:2] == usual[:2]

@@ -9,10 +9,12 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from ata_gym.bench.report import style
 from ata_gym.cli import app
 from ata_gym.pools import read_trace
 from ata_gym.training import Trainer, Worker, make_problem
 from ata_gym.training.devices.workers import WARM_UP, Replica, autocorrelation, measure_times
+from tests.training.studies.conftest import sketch
 
 
 def ata_gym(line, *more):
@@ -28,25 +30,21 @@ def pool_of(path):
 
 
 @pytest.mark.parametrize("name", ["trace.csv", "new/trace.parquet"])
-def test_a_trace_is_left_that_a_pool_replays(tmp_path, name):
+def test_a_trace_is_left_that_a_pool_replays_and_a_table_printed(tmp_path, name):
     out = tmp_path / name
-    result = measure(out)
+    result = measure(out, tasks=20)
     assert result.exit_code == 0, result.output
     frame = (pl.read_csv if out.suffix == ".csv" else pl.read_parquet)(out)
     assert frame.columns == ["worker", "task", "duration"]
-    assert frame["worker"].to_list() == [0, 1, 2] * 5
-    assert frame["task"].to_list() == [task for task in range(5) for _ in range(3)]
+    assert frame["worker"].to_list() == [0, 1, 2] * 20
+    assert frame["task"].to_list() == [task for task in range(20) for _ in range(3)]
     assert (frame["duration"] > 0).all()
     pool = pool_of(out)
     assert pool.n == 3
     for i in range(3):
         np.testing.assert_array_equal(pool.record(i), frame.filter(pl.col("worker") == i)["duration"])
     assert [file.name for file in out.parent.iterdir()] == [out.name]
-
-
-def test_the_table_says_what_was_measured(tmp_path):
-    result = measure(tmp_path / "trace.parquet", tasks=20)
-    times = np.array([pool_of(tmp_path / "trace.parquet").record(i) for i in range(3)])
+    times = np.array([pool.record(i) for i in range(3)])
     rows = [line.split() for line in result.stdout.splitlines() if re.match(r"\s*[012] ", line)]
     for i, (worker, device, work, mean, sd, cv, correlation) in enumerate(rows):
         assert (worker, device, work) == (str(i), "cpu", str([1, 2, 4][i]))
@@ -60,9 +58,10 @@ def test_the_table_says_what_was_measured(tmp_path):
 
 def test_the_printed_command_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(style, "save", sketch)
     result = measure("my trace.csv")
     (command,) = re.findall(r"^  ata-gym (bench .*)$", result.stdout, re.MULTILINE)
-    played = ata_gym(f"{command} --policies uta --seeds 1 --jobs 1")
+    played = ata_gym(f"{command} --policies uta --seeds 1 --jobs 1 --rounds 9")
     assert played.exit_code == 0, played.output
     assert "n = 3, B = 3" in played.stdout
     assert (tmp_path / "results" / "my trace" / "table.csv").exists()

@@ -4,7 +4,7 @@ from torch import nn
 
 from ata_gym.training import Classification, DeviceClock, Trainer, Worker
 from ata_gym.training.devices import workers
-from ata_gym.training.devices.workers import WARM_UP, Replica, add, find_workers, replicate, start_clock
+from ata_gym.training.devices.workers import WARM_UP, Replica, find_workers, replicate, start_clock
 from ata_gym.training.models.device import seeded
 from ata_gym.training.trainer.trainer import Gradient
 from tests.training.small_problem import small
@@ -112,27 +112,20 @@ def test_single_tasks_add_up_to_the_trainers_gradient(device):
 
 def test_only_what_is_kept_is_added():
     replica = Replica(trainer_of(), CPU)
-    assert replica.total(CPU) == [None, None]
     replica.run(0)
     assert replica.total(CPU) == [None, None]
     replica.run(0, keep=True)
     once = replica.total(CPU)
     replica.run(1)
     assert all(torch.equal(a, b) for a, b in zip(replica.total(CPU), once, strict=True))
-    replica.begin()
-    assert replica.total(CPU) == [None, None]
-
-
-def test_parts_without_a_gradient_add_nothing():
-    one = torch.ones(2)
-    assert add([None, one, None], [None, None, one]) == [None, one, one]
-    assert torch.equal(add([one], [one])[0], 2 * one)
 
 
 def test_a_gradient_is_really_computed_as_often_as_the_work_says():
     trainer = trainer_of()
     Counting.losses = 0
-    replica = Replica(trainer, CPU)
+    replicas = replicate(trainer, [Worker(), Worker(work=3), Worker()])
+    assert list(replicas) == ["cpu"]  # workers of one device share it
+    replica = replicas["cpu"]
     assert Counting.losses == WARM_UP
     seconds, loss = replica.run(0, 5, keep=True)
     assert Counting.losses == WARM_UP + 5
@@ -141,13 +134,6 @@ def test_a_gradient_is_really_computed_as_often_as_the_work_says():
     replica.begin()
     assert replica.run(0, 1, keep=True)[1] == loss
     assert all(torch.equal(a, b) for a, b in zip(five, replica.total(CPU), strict=True))
-
-
-def test_workers_of_one_device_share_a_replica():
-    trainer = trainer_of()
-    Counting.losses = 0
-    assert list(replicate(trainer, [Worker(), Worker(work=3), Worker()])) == ["cpu"]
-    assert Counting.losses == WARM_UP
 
 
 def test_the_warm_up_leaves_the_model_as_it_is():

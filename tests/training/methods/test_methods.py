@@ -182,13 +182,10 @@ def test_naive_optimal_asgd_leaves_slow_workers_idle():
     same(naive, run_method("asgd", deterministic([1.0, 2.0]), small(), updates=20, budget=3))
 
 
-@pytest.mark.parametrize(
-    ("name", "limit"),
-    [("mixed", "median"), ("mixed", "best"), ("ties", "median"), ("one", "best"), ("by task", "best")],
-)
-def test_mindflayer_on_the_clock(name, limit):
+@pytest.mark.parametrize("name", ["mixed", "ties", "by task"])
+def test_mindflayer_on_the_clock(name):
     pool = POOLS[name]
-    run = MethodRun("mindflayer", pool, small(), budget=5, seed=7, limit=limit)
+    run = MethodRun("mindflayer", pool, small(), budget=5, seed=7)
     method, records = run.method, list(itertools.islice(run, 8))
     assert method.expected == pytest.approx(method.chances @ method.trials)
     assert 5 - 1e-6 <= method.expected <= 5 + method.chances.sum()

@@ -18,20 +18,18 @@ from ata_gym.bench.report import style
 from ata_gym.cli import app
 from ata_gym.training import METHODS, Trainer, run_method
 from ata_gym.training.problems.quadratic import Quadratic
-from ata_gym.training.studies import comparison
-from ata_gym.training.studies.comparison import DEFAULT, GIVEN, GRID, THEORY, MethodChoice
+from ata_gym.training.studies import comparison, kept_trajectory
+from ata_gym.training.studies.comparison import DEFAULT, GIVEN, GRID, THEORY, Comparison, MethodChoice
 from ata_gym.training.studies.curves import (
-    Goal,
     LossReading,
-    coinciding,
     draw,
     equal_clocks_note,
     evaluations_on_clocks,
     goal,
     losses_on_clocks,
 )
-from ata_gym.training.studies.kept_trajectory import tune_policies
-from ata_gym.training.studies.loss_report import draw_methods, to_goal
+from ata_gym.training.studies.kept_trajectory import Training, keep_trajectory
+from ata_gym.training.studies.loss_study import draw_methods
 from tests.flips import unseen
 
 ROUNDS, BUDGET = 20, 5
@@ -59,23 +57,17 @@ def test_rennala_is_gta_in_time_and_the_trainer_in_loss(finished):
     assert rows[0] == rows[1]
 
 
-@pytest.mark.parametrize(("name", "lr"), [("ringmaster", 0.05 / 5), ("minibatch", 0.05 * 4), ("ringmaster=0.02", 0.02)])
-def test_a_method_is_its_own_run(finished, name, lr):
+@pytest.mark.parametrize(("name", "lr"), [("minibatch", 0.05 * 4), ("ringmaster=0.02", 0.02)])
+def test_a_method_is_its_own_run_that_ends_with_as_many_gradients_as_the_policies(finished, name, lr):
     frame = pl.read_parquet(finished[0] / "methods" / f"{name.replace('=', '%3D')}.parquet")
     method, pool = name.partition("=")[0], EXPERIMENT.scenario.pool
     run = run_method(method, pool, "digits", budget=BUDGET, lr=lr, updates=len(frame))
     for column in ("runtime", "total_worker_time", "computed", "used", "loss"):
         assert frame[column].to_list() == getattr(run, column).tolist()
+    assert frame["used"][-2] < ROUNDS * BUDGET <= frame["used"][-1]
 
 
-def test_each_ends_with_as_many_gradients_as_the_policies(finished):
-    for path in (finished[0] / "methods").glob("*.parquet"):
-        used = pl.read_parquet(path)["used"]
-        assert used[-1] >= ROUNDS * BUDGET
-        assert used.len() == 1 or used[-2] < ROUNDS * BUDGET
-
-
-def test_they_are_in_the_tables_and_the_pictures(finished):
+def test_they_are_in_the_tables_and_the_pictures_again_without_running_again(finished, monkeypatch, contents):
     out, result = finished
     for name in RUN.split(","):
         assert result.stdout.count(f"\n {name} ") == 3, name
@@ -84,10 +76,6 @@ def test_they_are_in_the_tables_and_the_pictures(finished):
     assert "-: not reached" in result.stdout
     assert "nan" not in result.stdout
     assert unseen(out) == []  # a flipped byte in any file is named
-
-
-def test_they_take_part_again_without_running_again(finished, monkeypatch, contents):
-    out, result = finished
     before = contents(out)
     monkeypatch.setattr(comparison, "MethodRun", None)
     assert command(out).stdout == result.stdout
@@ -127,6 +115,8 @@ def test_each_gradient_moves_the_weights_by_as_much_unless_told():
     assert rates["ringmaster"] == rates["asgd"] == 1 / BUDGET
     assert 1.0 <= rates["mindflayer"] < 2.0
     assert MethodChoice.parse("asgd").rate(EXPERIMENT, problem, None) is None  # an optimiser's own
+    with pytest.raises(ValueError, match="with a positive learning rate, not 'asgd=0'"):
+        MethodChoice.parse("asgd=0")
 
 
 def test_the_rate_of_theory_is_that_of_the_method_for_the_constants_of_the_problem():
@@ -139,14 +129,11 @@ def test_the_rate_of_theory_is_that_of_the_method_for_the_constants_of_the_probl
         MethodChoice.parse("ssp=theory").rate(EXPERIMENT, Trainer("digits", 1).problem, 1.0)
 
 
-def test_methods_do_not_play_workers_that_are_drawn_anew(tmp_path):
-    drawn = Experiment.on_scenario("drawn-6-v1", rounds=ROUNDS, seeds=1)
+def test_methods_do_not_play_workers_that_are_drawn_anew(tmp_path, refused):
+    line = "train --scenario drawn-6-v1 --problem quadratic --rounds 3 --policies uta --out"
     for text in ("rennala", "rennala=0.1", "rennala=theory"):
-        with pytest.raises(ValueError, match="the workers of drawn-6-v1 are drawn anew in each episode"):
-            MethodChoice.parse(text).rate(drawn, Quadratic(), 0.46)
-    line = "train --scenario drawn-6-v1 --problem quadratic --rounds 3 --policies uta --methods rennala --out"
-    told = CliRunner().invoke(app, [*line.split(), str(tmp_path / "out")])
-    assert told.exit_code != 0
+        told = CliRunner().invoke(app, [*line.split(), str(tmp_path / "out"), "--methods", text])
+        refused(told, "the workers of drawn-6-v1 are drawn anew in each episode")
     assert not (tmp_path / "out").exists()
 
 
@@ -157,12 +144,12 @@ def test_methods_do_not_play_workers_that_are_drawn_anew(tmp_path):
 def test_no_ratio_is_shown_where_learning_rates_differ_in_kind(policies, compared):
     choices = [MethodChoice.parse(text) for text in ("rennala", "asgd=0.1", "ringmaster=theory")]
     choices.append(MethodChoice.parse("ssp").at_each_rate()[0])
-    unlike = comparison.without_ratio(choices, policies)
+    unlike = comparison.other_kinds(choices, policies)
     assert {choice.label for choice in choices} - unlike.keys() == compared
     frame = pl.DataFrame({"loss": [1.0, 0.5], "runtime": [1.0, 2.0], "total_worker_time": [1.0, 2.0]})
-    frames = dict.fromkeys(choices, frame)
     records = clocks([1, 2], ofta=1.0).with_columns(regret=pl.lit(None, pl.Float64), support=1)
-    summary = to_goal(records, Goal(0.5, 2), replace(EXPERIMENT, rounds=2), EXACT, frames, unlike)
+    experiment, methods = replace(EXPERIMENT, rounds=2), dict.fromkeys(choices, frame)
+    summary = Comparison(experiment, trajectory([1.0, 0.5]), EXACT, methods, records, unlike).summary()
     ratios = summary.filter(pl.col("quantity").str.contains("/")).drop_nulls("mean")
     assert set(ratios["policy"]) == {"ofta", *compared}
     assert summary.filter(quantity="runtime")["mean"].null_count() == 0
@@ -181,28 +168,30 @@ def test_learning_rates_that_are_all_by_theory_are_compared(tmp_path):
         assert "no ratios for" not in shown
 
 
+RATES = GRID[4:7]
+
+
 def tuned(out, *more):
     line = "train --scenario five-workers --problem quadratic --rounds 15 --policies gta --save-every 0 --tune"
-    return CliRunner().invoke(app, [*line.split(), "--out", str(out), *map(str, more)])
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (comparison, kept_trajectory):
+            patch.setattr(module, "GRID", RATES)
+        return CliRunner().invoke(app, [*line.split(), "--out", str(out), *map(str, more)])
 
 
 def test_tuned_policies_are_compared_with_tuned_methods(tmp_path):
     result = tuned(tmp_path, "--methods", "rennala,asgd=0.1")
     assert result.exit_code == 0, result.output
     rounds = {}
-    for lr in comparison.GRID:
+    for lr in RATES:
         trainer = Trainer("quadratic", 8, lr=lr)
-        try:
-            losses = [trainer.step() for _ in range(15)]
-        except FloatingPointError:
-            assert not (tmp_path / f"rates/{lr:g}/training.parquet").exists()
-            continue
+        losses = [trainer.step() for _ in range(15)]
         kept = pl.read_parquet(tmp_path / f"rates/{lr:g}/training.parquet")["loss"].to_list()
         assert kept == [None, *losses]
         rounds[lr] = next((k for k, loss in enumerate(losses, start=1) if loss <= losses[0] / 100), np.inf)
     best = min(rounds, key=rounds.__getitem__)
     assert list(rounds.values()).count(rounds[best]) == 1
-    assert best not in {GRID[0], GRID[-1]}
+    assert best not in {RATES[0], RATES[-1]}
     table = pl.read_csv(tmp_path / "table.csv")
     both = ["gta", f"rennala={best:g}"]
     clocks = table.filter(pl.col("policy").is_in(both), quantity="runtime")["mean"].to_list()
@@ -212,36 +201,38 @@ def test_tuned_policies_are_compared_with_tuned_methods(tmp_path):
         assert f"the learning rate of the policies is {best:g}, tuned" in told
         assert "no ratios for asgd=0.1 (given)" in told
     assert json.loads((tmp_path / "rates" / f"{best:g}" / "config.json").read_text())["lr"] == best
-    assert json.loads((tmp_path / "config.json").read_text())["lr"] == list(GRID)
+    assert json.loads((tmp_path / "config.json").read_text())["lr"] == list(RATES)
 
 
-def test_the_lowest_loss_is_chosen_where_no_rate_reaches_a_hundredth_of_the_first(tmp_path):
-    def train(trainer, _where):
+def test_the_lowest_loss_is_chosen_where_no_rate_reaches_a_hundredth_of_the_first(tmp_path, monkeypatch):
+    def train(_self, trainer, *_):
         losses = {GRID[0]: [1.0, 0.9, 0.3], GRID[3]: [1.0, 0.2, 0.4], GRID[5]: [1.0, 0.5, 0.2]}
         if trainer.optimizer_choice.lr not in losses:
             raise FloatingPointError("the training loss is inf")
         return trajectory(losses[trainer.optimizer_choice.lr])
 
+    monkeypatch.setattr(Training, "train", train)
     quadratic = Trainer("quadratic", 8, clip_norm=3.0)
-    found, trainer, where = tune_policies(quadratic, 3, tmp_path, train)
-    assert found["loss"].to_list() == [None, 1.0, 0.2, 0.4]
-    assert trainer.config() == quadratic.config() | {"lr": GRID[3]}
-    assert where == tmp_path / f"{GRID[3]:g}"
+    found = keep_trajectory(Training("quadratic", tune=True), quadratic, {"rounds": 3}, tmp_path)
+    assert found.trajectory["loss"].to_list() == [None, 1.0, 0.2, 0.4]
+    assert found.trainer.config() == quadratic.config() | {"lr": GRID[3]}
+    assert found.where == tmp_path / "rates" / f"{GRID[3]:g}"
 
 
 def test_a_tuning_that_is_stopped_goes_on_to_the_same_bytes(tmp_path, contents, steps):
     assert tuned(tmp_path / "whole").exit_code == 0
-    whole, steps.taken = steps.taken, 0
-    for steps.stop_at in (10, 70):  # in the first trajectory and in a later one
-        assert tuned(tmp_path / "stopped").exit_code == 130
+    whole, steps.taken, steps.stop_at = steps.taken, 0, 25  # in a later trajectory than the first
+    assert tuned(tmp_path / "stopped").exit_code == 130
     steps.stop_at = None
     assert tuned(tmp_path / "stopped").exit_code == 0
-    assert steps.taken < whole + 20
+    assert steps.taken < whole + 10
     assert contents(tmp_path / "stopped") == contents(tmp_path / "whole")
     assert unseen(tmp_path / "stopped") == []
 
 
-def test_a_tuning_in_which_no_rate_trains_leaves_nothing(tmp_path, monkeypatch, refused):
+def test_a_tuning_that_fails_at_all_rates_leaves_nothing_and_after_a_rate_its_configuration(
+    tmp_path, monkeypatch, refused
+):
     def fail(_):
         raise FloatingPointError("the training loss is nan")
 
@@ -250,25 +241,16 @@ def test_a_tuning_in_which_no_rate_trains_leaves_nothing(tmp_path, monkeypatch, 
         refused(tuned(tmp_path / "out"), "no learning rate of --tune trains; at the last one the training loss is nan")
     assert not list((tmp_path / "out").rglob("config.json"))
     open_folder(tmp_path / "out", {"lr": "of a corrected command"})
-
-
-def test_a_tuning_that_fails_after_a_rate_keeps_its_configuration(tmp_path, monkeypatch, refused):
     step = Trainer.step
 
-    def fail(trainer):
-        if trainer.optimizer_choice.lr == GRID[1]:
+    def fail_later(trainer):
+        if trainer.optimizer_choice.lr == RATES[1]:
             raise RuntimeError("no power")
         return step(trainer)
 
-    monkeypatch.setattr(Trainer, "step", fail)
-    refused(tuned(tmp_path), "the problem quadratic failed: RuntimeError: no power")
-    refused(tuned(tmp_path, "--seed", 1), "seed is 0 there and 1 here")
-
-
-@pytest.mark.parametrize("methods", [(), ("--methods", "asgd=0.1,rennala=theory")])
-def test_tune_is_refused_where_everything_has_a_rate(tmp_path, methods, refused):
-    refused(tuned(tmp_path / "out", "--lr", 0.2, *methods), "--tune has nothing to tune where --lr and each")
-    assert not (tmp_path / "out").exists()
+    monkeypatch.setattr(Trainer, "step", fail_later)
+    refused(tuned(tmp_path / "later"), "the problem quadratic failed: RuntimeError: no power")
+    refused(tuned(tmp_path / "later", "--seed", 1), "seed is 0 there and 1 here")
 
 
 def test_what_is_never_reached_is_null(tmp_path):
@@ -277,13 +259,12 @@ def test_what_is_never_reached_is_null(tmp_path):
     frame = comparison.run_once(entry, Trainer("quadratic", BUDGET, lr=0.1), EXPERIMENT, folder)
     assert "suboptimality" in frame.columns
     reading = LossReading.of(Quadratic(), ROUNDS)
-    curves = comparison.method_curves({entry: frame}, EXPERIMENT, reading)
+    never, soon = (Comparison(EXPERIMENT, trajectory([level]), reading, {entry: frame}) for level in (-1.0, 1e9))
+    curves = never.method_curves()
     assert curves["round"][-1] == len(frame)
     assert curves["loss"].is_finite().all()
-    goals = (Goal(level, 7) for level in (-1.0, 1e9))
-    never, soon = (comparison.reached({entry: frame}, goal, EXPERIMENT, reading) for goal in goals)
-    assert never.row(0) == ("mindflayer", 0, 7, None, None)
-    assert soon.row(0) == ("mindflayer", 0, 7, curves["runtime"][0], curves["total_worker_time"][0])
+    assert never.reached(entry) == (None, None)
+    assert soon.reached(entry) == (curves["runtime"][0], curves["total_worker_time"][0])
 
 
 def test_every_method_has_a_line_of_its_own():
@@ -360,14 +341,11 @@ def test_the_goal(losses, expected):
     assert goal(trajectory(losses), EXACT) == expected
 
 
-def test_a_picture_of_policies(tmp_path, drawn):
+def test_pictures_of_policies_and_of_methods(tmp_path, drawn):
     run = trajectory([0.5, 0.0, -0.5]).with_columns(accuracy=pl.lit(0.5))
     records = clocks([1, 2, 3], ata=1.0, mine=2.0)
     curves, evaluations = losses_on_clocks(run, records, EXACT), evaluations_on_clocks(run, records)
-    drawn(lambda: draw(curves, evaluations, EXACT.label(), "a title", tmp_path / "loss", "a note"))
-
-
-def test_a_picture_of_methods(tmp_path, drawn):
+    drawn(lambda: draw(curves, evaluations, EXACT.label(), "a title", tmp_path / "loss", "a note"), again=True)
     run, rounds = trajectory(LOSSES), range(1, len(LOSSES) + 1)
     curves = losses_on_clocks(run, clocks(rounds, **{"rennala": 1.0, "asgd=0.1": 2.0}), EXACT)
     reference = losses_on_clocks(run, clocks(rounds, gta=1.0), EXACT)
@@ -384,7 +362,6 @@ def test_evaluations_have_clocks_that_run_evenly_between_recorded_rounds():
 
 def test_policies_whose_clocks_are_equal_are_named():
     records = clocks([1, 5], uta=1.0, gta=2.0, ata=1.0, mine=2.0, other=3.0)
-    assert coinciding(records) == [["uta", "ata"], ["gta", "mine"]]
     first, second = equal_clocks_note(records).removesuffix(".").split(". ")
     assert first.startswith("uta and ata lie exactly on each other up to round 5: all their scores are still 0")
     assert second == "gta and mine lie exactly on each other up to round 5: their allocations are equal"

@@ -2,6 +2,7 @@ import os
 import signal
 import sys
 import types
+from contextlib import nullcontext
 
 import gymnasium as gym
 import numpy as np
@@ -10,18 +11,27 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from ata_gym.bench.experiment.experiment import Experiment
+from ata_gym.bench.experiment.jobs import USUAL
 from ata_gym.cli import app
 from ata_gym.pools import trace
 from ata_gym.training import Trainer, TrainingWrapper, make_problem
-from ata_gym.training.studies.device_training import MEASURED, DeviceStudy
+from ata_gym.training.studies import device_training
+from ata_gym.training.studies.device_training import MEASURED, train_on_devices
+from ata_gym.training.studies.kept_trajectory import Training
 
 ROUNDS, BUDGET, WORKERS = 8, 5, "cpu:1,cpu:2,cpu"
 POLICIES = ["ofta", "ata", "gta"]
 
 
-def train(out, policies=POLICIES, trainer=None, workers=WORKERS, progress=lambda *_: None, **kwargs):
-    study = DeviceStudy(workers, policies, ROUNDS, **({"problem": "digits"} | kwargs))
-    return study.run(trainer or Trainer("digits", BUDGET), out, progress)
+def train(out, policies=POLICIES, trainer=None, workers=WORKERS, progress=None, **more):
+    price, problem = more.pop("price", 0.0), more.pop("problem", "digits")
+    experiment = Experiment.on_scenario("icml2025-regret", rounds=ROUNDS, seeds=1, price=price)
+    training = Training(problem, effort=USUAL._replace(**more))
+    with pytest.MonkeyPatch.context() as patch:
+        if progress is not None:
+            patch.setattr(device_training, "progress_bars", lambda _: nullcontext(progress))
+        return train_on_devices(workers, policies, trainer or Trainer("digits", BUDGET), experiment, training, out)
 
 
 def records(out, policy):
@@ -34,7 +44,7 @@ def done(tmp_path_factory):
     return out, train(out, price=0.5, progress=lambda *args: told.append(args)), told
 
 
-def test_each_policy_trains_on_the_same_gradients_and_on_times_of_its_own(done):
+def test_each_policy_trains_on_the_same_gradients_and_on_times_of_its_own_and_is_reported(done):
     out, _, told = done
     reference = Trainer("digits", BUDGET)
     losses = [reference.step() for _ in range(ROUNDS)]
@@ -50,9 +60,7 @@ def test_each_policy_trains_on_the_same_gradients_and_on_times_of_its_own(done):
     assert told == [(policy, k) for policy in POLICIES for k in range(1, ROUNDS + 1)]
     assert not list((out / "checkpoints").iterdir())
 
-
-def test_the_report_has_the_last_round(done):
-    out, report, _ = done
+    report = done[1]
     assert report.summary["policy"].to_list() == POLICIES
     for row in report.summary.to_dicts():
         end = records(out, row["policy"]).row(-1, named=True)
@@ -64,7 +72,7 @@ def test_the_report_has_the_last_round(done):
     assert [path.name for path in report.pictures] == ["loss.png", "loss.svg"]
 
 
-def test_constants_and_oracles_know_the_measured_workers(done, monkeypatch, tmp_path):
+def test_constants_and_oracles_know_the_measured_workers_and_checkpoints_are_made(done, monkeypatch, tmp_path):
     measured = pl.read_parquet(done[0] / "measured" / "times.parquet")
     assert measured["worker"].to_list() == [0, 1, 2] * MEASURED
     assert (measured["duration"] > 0).all()
@@ -75,7 +83,12 @@ def test_constants_and_oracles_know_the_measured_workers(done, monkeypatch, tmp_
         return make(env_id, **kwargs)
 
     monkeypatch.setattr(gym, "make", watched)
-    train(tmp_path / "out", ["ofta"])
+    saved, save = [], TrainingWrapper.save
+    monkeypatch.setattr(
+        TrainingWrapper, "save", lambda self, *args: saved.append(self.trainer.round) or save(self, *args)
+    )
+    train(tmp_path / "out", ["ofta"], save_every=0.0)
+    assert saved == list(range(1, ROUNDS + 1))
     own = pl.read_parquet(tmp_path / "out" / "measured" / "times.parquet")
     assert pools == [trace([own.filter(worker=i)["duration"].to_list() for i in range(3)])]
 
@@ -88,6 +101,8 @@ def test_what_is_finished_is_not_done_again(done):
     assert {path: path.read_bytes() for path in before} == before
     assert [k for policy, k in told if policy != "thompson"] == [ROUNDS] * len(POLICIES)
     assert report.summary["policy"].to_list() == [*POLICIES, "thompson"]
+    with pytest.raises(ValueError, match="another configuration: workers is"):
+        train(out, workers="cpu,cpu,cpu", price=0.5)
 
 
 @pytest.mark.skipif(os.name == "nt", reason="needs the signals of POSIX")
@@ -108,15 +123,6 @@ def test_a_stopped_run_goes_on_where_it_was(tmp_path, done):
     for policy in POLICIES:
         assert records(tmp_path, policy)["loss"].equals(records(done[0], policy)["loss"])
     assert (records(tmp_path, "ata")["runtime"].diff().drop_nulls() > 0).all()
-
-
-def test_a_run_that_is_not_stopped_saves_now_and_then(tmp_path, monkeypatch):
-    saved, save = [], TrainingWrapper.save
-    monkeypatch.setattr(
-        TrainingWrapper, "save", lambda self, *args: saved.append(self.trainer.round) or save(self, *args)
-    )
-    train(tmp_path, ["uta"], save_every=0.0)
-    assert saved == list(range(1, ROUNDS + 1))
 
 
 def failing(value):
@@ -143,11 +149,6 @@ def test_bad_input_is_one_sentence(tmp_path, kwargs, sentence):
     with pytest.raises(ValueError, match=sentence):
         train(tmp_path / "out", **kwargs)
     assert not list(tmp_path.rglob("*.parquet"))
-
-
-def test_a_folder_of_other_workers_is_refused(done):
-    with pytest.raises(ValueError, match="another configuration: workers is"):
-        train(done[0], workers="cpu,cpu,cpu", price=0.5)
 
 
 def test_results_of_other_code_are_refused(tmp_path, monkeypatch):

@@ -1,4 +1,4 @@
-"""``ata-gym reproduce``: the figures that need training."""
+"""``ata-gym reproduce``: the figures that need training, and the compiled rounds of the quadratic."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import math
 import re
 import shutil
 
+import numpy as np
 import polars as pl
 import pytest
 from typer.testing import CliRunner
@@ -15,11 +16,13 @@ from typer.testing import CliRunner
 import ata_gym
 from ata_gym.bench.experiment.experiment import Experiment
 from ata_gym.bench.experiment.run import PolicyRun
+from ata_gym.bench.experiment.store import open_folder
 from ata_gym.cli import app
 from ata_gym.training import Trainer
+from ata_gym.training.problems.quadratic import Quadratic
 from ata_gym.training.studies.published import quadratic_figure
-from ata_gym.training.studies.published.compiled_quadratic import CompiledQuadratic
-from ata_gym.training.studies.trajectory import deterministic
+from ata_gym.training.studies.published.quadratic_figure import CompiledQuadratic
+from ata_gym.training.studies.trajectory import deterministic, train_once
 from tests.flips import unseen
 
 ROUNDS = 40
@@ -46,12 +49,9 @@ def test_tables_curves_and_pictures_are_left(finished, contents):
     assert unseen(out) == []  # a flipped byte in any file is named
 
 
-def test_the_picture(finished, tmp_path, drawn):
+def test_it_says_what_is_not_as_published_and_draws_the_picture(finished, tmp_path, drawn):
     curves = pl.read_csv(finished[0] / "linear-curves.csv").filter(n=17)
     drawn(lambda: quadratic_figure.draw(curves, "a title", tmp_path / "linear"))
-
-
-def test_it_says_what_is_not_as_published(finished):
     assert "The published curves have 3,000,000 rounds and these have 40" in finished[1].stdout
     assert "--rounds 3000000" in finished[1].stdout
     assert "n = 51: ata-empirical and ata lie exactly on each other up to round 40: all their" in finished[1].stdout
@@ -113,18 +113,13 @@ def test_a_stopped_run_goes_on_to_the_same_bytes(finished, tmp_path, monkeypatch
     assert contents(tmp_path) == contents(finished[0])
 
 
-def test_one_trajectory_serves_another_growth_too(finished, tmp_path, monkeypatch, contents):
+def test_one_trajectory_serves_another_growth_and_number_of_seeds(finished, tmp_path, monkeypatch, contents):
     shutil.copytree(finished[0] / "training", tmp_path / "training")
     monkeypatch.setattr(CompiledQuadratic, "leap", None)
-    result = command(tmp_path, "--growth", "square", sizes="17")
+    result = command(tmp_path, "--growth", "square", "--seeds", 1, sizes="17")
     assert result.exit_code == 0, result.output
     assert {"square.csv", "plots/square.png", "square-n17/results/ata.parquet"} <= contents(tmp_path).keys()
-
-
-def test_a_single_round_and_seed(tmp_path):
-    result = reproduce("icml2025-quadratic", "--rounds", 1, "--seeds", 1, "--sizes", 17, "--jobs", 1, "--out", tmp_path)
-    assert result.exit_code == 0, result.output
-    assert "1 round, 1 seed\n" in result.stdout
+    assert "40 rounds, 1 seed\n" in result.stdout
 
 
 def test_the_papers_network_on_the_clocks_of_all_seeds(tmp_path, shared_data, contents):
@@ -167,3 +162,47 @@ def test_bad_input_is_one_sentence_and_leaves_nothing(tmp_path, monkeypatch, arg
     monkeypatch.chdir(tmp_path)
     refused(reproduce(*arguments), sentence)
     assert not list(tmp_path.iterdir())
+
+
+def point(trainer):
+    return trainer.model.x.detach().numpy().copy()
+
+
+@pytest.mark.parametrize(
+    ("dimension", "noise", "lr"), [(100, 0.001, 1e-4), (100, 0.001, 0.5), (1, 0.3, 0.1), (7, 0.0, 1.9)]
+)
+def test_losses_and_weights_are_those_of_the_trainer(dimension, noise, lr):
+    problem, rounds = Quadratic(dimension, noise), 500
+    compiled, torchs = CompiledQuadratic(problem, 5, lr=lr, seed=3), Trainer(problem, 5, lr=lr, seed=3)
+    losses = [torchs.step() for _ in range(rounds)]
+    at_once = compiled.leap(rounds)
+    np.testing.assert_allclose(at_once, losses, rtol=1e-10, atol=1e-24)
+    np.testing.assert_allclose(point(compiled), point(torchs), rtol=1e-10, atol=1e-14)
+    each = CompiledQuadratic(problem, 5, lr=lr, seed=3)
+    assert at_once.tolist() == [loss for k in (1, 2, 197, 300) for loss in each.leap(k)]
+    assert point(compiled).tobytes() == point(each).tobytes()
+    assert compiled.round == each.round == rounds
+    for name, figure in torchs.evaluate().items():
+        assert compiled.evaluate()[name] == pytest.approx(figure, rel=1e-6, abs=1e-14)
+
+
+def test_it_ends_before_a_loss_that_is_not_finite():
+    trainer = CompiledQuadratic(Quadratic(), 5, lr=1e30)
+    losses = trainer.leap(100)
+    assert np.isfinite(losses).all()
+    assert trainer.round == len(losses) < 20
+    before = point(trainer)
+    with pytest.raises(FloatingPointError, match=f"in round {len(losses) + 1}: lower lr"):
+        trainer.leap(100)
+    assert point(trainer).tobytes() == before.tobytes()
+    assert trainer.round == len(losses)
+
+
+def test_a_trajectory_has_every_round_and_its_evaluations(tmp_path):
+    whole = train_once(CompiledQuadratic(Quadratic(), 5), 90, open_folder(tmp_path / "a", {}), evaluate_every=40)
+    torchs = train_once(Trainer("quadratic", 5), 90, open_folder(tmp_path / "b", {}), evaluate_every=40)
+    assert Trainer("quadratic", 5).config() != CompiledQuadratic(Quadratic(), 5).config()  # they are not mixed
+    assert whole.columns == torchs.columns
+    for name in whole.columns:
+        assert whole[name].is_null().to_list() == torchs[name].is_null().to_list()
+        np.testing.assert_allclose(whole[name].drop_nulls(), torchs[name].drop_nulls(), rtol=1e-10)

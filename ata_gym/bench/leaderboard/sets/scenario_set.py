@@ -1,21 +1,21 @@
-"""What a set of scenarios is: scenarios, prices, and who plays; fixed, with a version that a hash stands for."""
+"""What a set of scenarios is, fixed, with a version that a hash stands for; and who plays it where nobody is named."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from types import MappingProxyType
 
+import gymnasium as gym
+
+import ata_policies
 from ata_gym.changes import Change
 from ata_gym.pools import Pool
-from ata_gym.scenarios import Scenario, scenario
-from ata_gym.scenarios import recorded as recordings
-from ata_gym.scenarios.recorded import Recording, fingerprint_of
-from ata_gym.scenarios.scenario import ours
+from ata_gym.scenarios import Scenario
+from ata_gym.scenarios.recorded import RECORDINGS, fingerprint_of, recorded
+from ata_gym.scenarios.scenario import Maker, ours
 from ata_gym.utils.validation import unknown
-
-Maker = Callable[[str], Scenario]  # makes a scenario of a given name
+from ata_policies.registry import DEFAULTS
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,8 +34,7 @@ class ScenarioSet:
     """Runtimes and worker times are divided by those of this policy, which is always played: OFTA, of each round where
     workers change."""
     front: str  # the scenario of the picture
-    recordings: Mapping[str, Recording] = field(default_factory=lambda: MappingProxyType({}))
-    """The scenarios of recorded times, by name."""
+    recorded: Sequence[str] = ()  # the names of the scenarios of recorded times
     front_prices: Sequence[float] = ()
     """At these prices, oracles that know the distributions show what can be reached in the scenario of the picture."""
     seeds: int = 8  # paired episodes in each scenario by default
@@ -44,16 +43,15 @@ class ScenarioSet:
 
     def names(self) -> tuple[str, ...]:
         """The names of all scenarios of the set, those of recorded times last."""
-        return (*self.built, *self.recordings)
+        return (*self.built, *self.recorded)
 
     def find(self, name: str, folder: Path | None = None) -> Scenario:
-        """The scenario of that name; one of recorded times is read from ``folder``.
+        """The scenario of that name; one of recorded times is read from ``folder``, as by ``recorded``.
 
-        FileNotFoundError if the recording is not there; ValueError if the set has no such scenario, no folder is given
-        for a recorded one, or the recording is another.
+        ValueError if the set has no such scenario.
         """
-        if name in self.recordings:
-            return recordings.recorded(name, folder)
+        if name in self.recorded:
+            return recorded(name, folder)
         if name not in self.built:
             raise unknown("scenario of the leaderboard", name, self.names())
         return replace(self.built[name](name), name=name)
@@ -61,16 +59,16 @@ class ScenarioSet:
     def choose(
         self, wanted: Sequence[str] | None, folder: Path | None, quick: bool
     ) -> tuple[list[Scenario], list[str]]:
-        """The scenarios that are wanted, by default all that can be made, and sentences on those left out.
+        """The scenarios that are wanted, by default all that can be made; and what a reader of the tables should know.
 
-        The folder is that of the recordings; a quick look has few scenarios and rounds. Errors as those of ``find``.
+        The folder is that of the recordings. Errors as those of ``find``.
         """
         known = tuple(self.quick) if quick else self.names()
         for name in wanted or ():
             if name not in known:
                 raise unknown(f"{'quick ' * quick}scenario of the leaderboard", name, known)
         chosen = known if wanted is None else wanted
-        lacking = [name for name in chosen if name in self.recordings] if folder is None else []
+        lacking = [name for name in chosen if name in self.recorded] if folder is None else []
         if wanted is not None and lacking:
             raise ValueError(f"{', '.join(lacking)}: give --data, the folder of the recordings")
         notes = ["A quick look: few scenarios, rounds, prices and seeds, so a full run may rank otherwise."] * quick
@@ -89,7 +87,7 @@ class ScenarioSet:
             ],
             "recordings": [
                 [r.name, r.budget, r.rounds, r.digest, *(c.to_data() for c in r.changes)]
-                for r in self.recordings.values()
+                for r in (RECORDINGS[name] for name in self.recorded)
             ],
             "quick": [self.quick_prices, dict(self.quick)],
         }
@@ -108,6 +106,33 @@ def on(pool: Callable[[], Pool], budget: int, rounds: int, summary: str, *change
     return lambda name: ours(name, pool(), budget, rounds, summary, changes=changes)
 
 
-def known_as(name: str, rounds: int) -> Maker:
-    """Makes a named scenario with another number of rounds."""
-    return lambda _: replace(scenario(name), horizon=rounds)
+FOLLOWERS = ("restarting-beta", "thompson-gamma:memory=restarting", "recent-average", "lb-bsp-ema", "lb-bsp-federated")
+"""Learners for workers that change, which are shown where workers stay as they are, too."""
+
+DYNAMIC_ORACLES = ("dynamic-ofta", "dynamic-oracle:tolerance=0.2", "race-dynamic-oracle", "dispatch-dynamic-oracle")
+"""Oracles that see the conditions of each round."""
+
+_OTHERS = ("thompson-beta", "certainty-equivalence", "ata-icml", "uta")
+"""Allocation policies for workers that stay, beside the default, where the set is not made for them."""
+
+
+def usual_policies() -> list[str]:
+    """The defaults, all policies for workers that stay as they are, and the followers."""
+    steady = [name for name in ata_policies.names() if not ata_policies.load(name).nonstationary]
+    return list(dict.fromkeys([*DEFAULTS.values(), *steady, *FOLLOWERS]))
+
+
+def for_changing_workers() -> list[str]:
+    """The defaults, followers and some others, all races and dispatch, and the oracles of each round.
+
+    Oracles that know what the workers are like without changes are left out.
+    """
+    policies = {name: ata_policies.load(name) for name in ata_policies.names()}
+    learners = {name: one.env_id for name, one in policies.items() if one.knows == "nothing"}
+    return [
+        DEFAULTS["ata_gym/TaskAllocation-v0"],
+        *FOLLOWERS,
+        *_OTHERS,
+        *(name for env in ("TaskRace", "TaskDispatch") for name in learners if gym.spec(learners[name]).name == env),
+        *DYNAMIC_ORACLES,
+    ]

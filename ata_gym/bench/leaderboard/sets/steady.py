@@ -2,71 +2,67 @@
 
 from __future__ import annotations
 
-from types import MappingProxyType
+from dataclasses import replace
 
 import numpy as np
 
-from ata_gym.bench.leaderboard.sets.players import usual_policies
-from ata_gym.bench.leaderboard.sets.scenario_set import ScenarioSet, known_as
-from ata_gym.pools import gamma, log_normal, measured, pareto
-from ata_gym.scenarios import Scenario
-from ata_gym.scenarios.recorded import RECORDINGS
-from ata_gym.scenarios.scenario import ours
+from ata_gym.bench.leaderboard.sets.scenario_set import ScenarioSet, on, usual_policies
+from ata_gym.pools import Pool, gamma, log_normal, measured, pareto
+from ata_gym.scenarios import scenario
+from ata_gym.scenarios.scenario import Maker
+
+_TENS = 10 * np.arange(1.0, 21)
 
 
-def _near_equal(name: str) -> Scenario:
-    means = np.linspace(95.0, 105.0, 20)
-    return ours(name, gamma(400.0, means / 400), 23, 5_000, "20 workers, gamma times of CV .05, means 95 to 105")
+def _known_as(name: str, rounds: int) -> Maker:
+    """Makes a named scenario with another number of rounds."""
+    return lambda _: replace(scenario(name), horizon=rounds)
 
 
-def _log_normal(name: str) -> Scenario:
-    means, sigma = 10 * np.arange(1.0, 21), 1.5
-    pool = log_normal(np.log(means) - sigma**2 / 2, sigma)
-    return ours(name, pool, 10, 5_000, "log-normal times of CV 2.9, means 10 i, i = 1..20")
+def _log_normal() -> Pool:
+    sigma = 1.5
+    return log_normal(np.log(_TENS) - sigma**2 / 2, sigma)
 
 
-def _pareto(name: str) -> Scenario:
-    means, shape = 10 * np.arange(1.0, 21), 2.2
-    scale = means * (shape - 1)
-    return ours(name, pareto(shape, scale, shift=-scale), 10, 5_000, "Lomax times of shape 2.2, means 10 i, i = 1..20")
-
-
-def _many(name: str) -> Scenario:
-    means = np.geomspace(10.0, 1000.0, 300)
-    return ours(name, gamma(4.0, means / 4), 60, 500, "300 workers, gamma times of CV .5, means 10 to 1000")
-
-
-def _measured(name: str) -> Scenario:
-    return ours(name, measured("cpu"), 16, 2_000, "real gradients on a processor, 150 times each of 8 workers")
+def _pareto() -> Pool:
+    shape = 2.2
+    scale = _TENS * (shape - 1)
+    return pareto(shape, scale, shift=-scale)
 
 
 STEADY = ScenarioSet(
     name="steady",
     version="2",
-    built=MappingProxyType(
-        {
-            "cifar100": known_as("icml2025-cifar100", 20_000),
-            "regret": known_as("icml2025-regret", 20_000),
-            "mixed-15": known_as("icml2025-mixed-n15", 5_000),
-            "mixed-45": known_as("icml2025-mixed-n45", 5_000),
-            "sqrt-51": known_as("icml2025-quadratic-sqrt-n51", 5_000),
-            "linear-153": known_as("icml2025-quadratic-linear-n153", 5_000),
-            "log-51": known_as("icml2025-quadratic-log-n51", 5_000),
-            "square-17": known_as("icml2025-quadratic-square-n17", 5_000),
-            "near-equal": _near_equal,
-            "log-normal": _log_normal,
-            "pareto": _pareto,
-            "many": _many,
-            "short": known_as("icml2025-cifar100", 300),
-            "measured-cpu": _measured,
-        }
-    ),
+    built={
+        "cifar100": _known_as("icml2025-cifar100", 20_000),
+        "regret": _known_as("icml2025-regret", 20_000),
+        "mixed-15": _known_as("icml2025-mixed-n15", 5_000),
+        "mixed-45": _known_as("icml2025-mixed-n45", 5_000),
+        "sqrt-51": _known_as("icml2025-quadratic-sqrt-n51", 5_000),
+        "linear-153": _known_as("icml2025-quadratic-linear-n153", 5_000),
+        "log-51": _known_as("icml2025-quadratic-log-n51", 5_000),
+        "square-17": _known_as("icml2025-quadratic-square-n17", 5_000),
+        "near-equal": on(
+            lambda: gamma(400.0, np.linspace(95.0, 105.0, 20) / 400), 23, 5_000,
+            "20 workers, gamma times of CV .05, means 95 to 105",
+        ),
+        "log-normal": on(_log_normal, 10, 5_000, "log-normal times of CV 2.9, means 10 i, i = 1..20"),
+        "pareto": on(_pareto, 10, 5_000, "Lomax times of shape 2.2, means 10 i, i = 1..20"),
+        "many": on(
+            lambda: gamma(4.0, np.geomspace(10.0, 1000.0, 300) / 4), 60, 500,
+            "300 workers, gamma times of CV .5, means 10 to 1000",
+        ),
+        "short": _known_as("icml2025-cifar100", 300),
+        "measured-cpu": on(
+            measured, 16, 2_000, "real gradients on a processor, 150 times each of 8 workers"
+        ),
+    },
     prices=(0.0, 0.01, 0.1, 1.0),
-    quick=MappingProxyType({"cifar100": 500, "regret": 500, "near-equal": 200}),
+    quick={"cifar100": 500, "regret": 500, "near-equal": 200},
     quick_prices=(0.0, 0.1),
     players=usual_policies,
     reference="ofta",
     front="cifar100",
-    recordings=MappingProxyType({name: RECORDINGS[name] for name in ("alibaba-1", "alibaba-4", "mlperf")}),
+    recorded=("alibaba-1", "alibaba-4", "mlperf"),
     front_prices=(0.0, 0.003, 0.01, 0.02, 0.05, 0.09, 0.15, 0.3, 1.0),
-)
+)  # fmt: skip

@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from ata_gym.typing import Worker
 from ata_gym.utils.trees import finite
@@ -17,60 +17,10 @@ Task = Callable[[Any, int], Any]
 """Computes the value of a sample: called with the payload of the round and the sample's index."""
 MakeTask = Callable[[Worker], Task]  # called once in each actor, with the worker's name
 CONTROL = "control"  # the concurrency group whose thread cancels; the thread of Ray's default group runs tasks only
+Running = tuple[int, int, float]
+"""The task that an actor runs: the stamp of its round, its sample, and its seconds so far."""
 
-
-class Running(NamedTuple):
-    """The task that an actor runs."""
-
-    stamp: int  # the stamp of its round
-    sample: int
-    seconds: float
-
-
-class _Process:
-    """The state of the task that a process runs; the two threads of its actor share it."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._now: tuple[int, int, float] | None = None
-        self._cancelled = -1  # rounds up to this stamp are over
-
-    def begin(self, stamp: int, sample: int) -> bool:
-        """Begin a task now, and return True; False, and no task begins, if its round is over."""
-        with self._lock:
-            if self.over(stamp):
-                return False
-            self._now = stamp, sample, time.perf_counter()
-            return True
-
-    def end(self) -> float:
-        """End the running task, and return its time in seconds."""
-        end = time.perf_counter()
-        with self._lock:
-            begun = 0.0 if self._now is None else self._now[2]
-            self._now = None
-        return end - begun
-
-    def cancel(self, stamp: int) -> Running | None:
-        """End the rounds up to a stamp, and return the running task."""
-        with self._lock:
-            self._cancelled = max(self._cancelled, stamp)
-            if self._now is None:
-                return None
-            own, sample, begun = self._now
-            return Running(own, sample, time.perf_counter() - begun)
-
-    def over(self, stamp: int) -> bool:
-        """Whether the round with this stamp is over."""
-        return stamp <= self._cancelled
-
-    def cancelled(self) -> bool:
-        """Whether a task runs whose round is over."""
-        now = self._now
-        return now is not None and self.over(now[0])
-
-
-_PROCESS = _Process()
+_here: TaskActor | None = None  # the actor in this process
 
 
 def cancelled() -> bool:
@@ -82,38 +32,24 @@ def cancelled() -> bool:
     >>> cancelled()
     False
     """
-    return _PROCESS.cancelled()
-
-
-def checked(make_task: MakeTask) -> MakeTask:
-    """A ``make_task`` whose tasks raise FloatingPointError if a value that is needed holds NaN or an infinity."""
-
-    def make_checked(worker: Worker) -> Task:
-        task = make_task(worker)
-
-        def run(payload: Any, index: int) -> Any:
-            value = task(payload, index)
-            if not cancelled() and not finite(value):
-                raise FloatingPointError(
-                    f"worker {worker!r} computed a value for sample {index} that is not finite; "
-                    "allow_nonfinite=True lets such values through"
-                )
-            return value
-
-        return run
-
-    return make_checked
+    return _here is not None and _here.task_is_over()
 
 
 class TaskActor:
     """The actor of a worker. ``run`` is called in one thread, one call after the other, ``cancel`` in another."""
 
     def __init__(self) -> None:
+        global _here  # noqa: PLW0603 - a process has one actor
+        _here = self
         self._task: Task | None = None
         self._payload: tuple[int, Any] = (-1, None)
+        self._lock = threading.Lock()
+        self._now: tuple[int, int, float] | None = None  # stamp, sample and start of the running task
+        self._over = -1  # rounds up to this stamp are over
 
-    def begin(self, make_task: MakeTask, worker: Worker) -> None:
-        """Make the task function, in the thread that will call it."""
+    def begin(self, make_task: MakeTask, worker: Worker, finite_only: bool) -> None:
+        """Make the task function, in the thread that will call it; its values must be finite if ``finite_only``."""
+        self._worker, self._finite_only = worker, finite_only
         self._task = make_task(worker)
 
     def run(self, stamp: int, sample: int, payload: list[Any]) -> tuple[float | None, Any]:
@@ -124,19 +60,39 @@ class TaskActor:
         """
         if self._task is None:
             raise RuntimeError("begin was not called")
-        if self._payload[0] != stamp and not _PROCESS.over(stamp):
+        if self._payload[0] != stamp and stamp > self._over:
             self._payload = stamp, _fetched(payload)
-        if not _PROCESS.begin(stamp, sample):
-            return None, None
+        with self._lock:
+            if stamp <= self._over:
+                return None, None
+            start = time.perf_counter()
+            self._now = stamp, sample, start
         try:
             value = self._task(self._payload[1], sample)
         finally:
-            seconds = _PROCESS.end()
+            seconds = time.perf_counter() - start
+            with self._lock:
+                self._now = None
+        if self._finite_only and stamp > self._over and not finite(value):
+            raise FloatingPointError(
+                f"worker {self._worker!r} computed a value for sample {sample} that is not finite; "
+                "allow_nonfinite=True lets such values through"
+            )
         return seconds, value
 
     def cancel(self, stamp: int) -> Running | None:
         """End the rounds up to a stamp, so that their queued tasks do not begin, and return the running task."""
-        return _PROCESS.cancel(stamp)
+        with self._lock:
+            self._over = max(self._over, stamp)
+            if self._now is None:
+                return None
+            own, sample, start = self._now
+            return own, sample, time.perf_counter() - start
+
+    def task_is_over(self) -> bool:
+        """Whether a task runs whose round is over."""
+        now = self._now
+        return now is not None and now[0] <= self._over
 
 
 def _fetched(payload: list[Any]) -> Any:

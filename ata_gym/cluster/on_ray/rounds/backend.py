@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any, Self
 
 import numpy as np
 
 from ata_gym.cluster.on_ray.rounds.actor import MakeTask
 from ata_gym.cluster.on_ray.rounds.crew import Answered, Crew
-from ata_gym.cluster.on_ray.rounds.sample_queue import SampleQueue
-from ata_gym.cluster.on_ray.rounds.task_round import TaskRound
+from ata_gym.cluster.on_ray.rounds.task_round import SampleQueue, TaskRound
 from ata_gym.cluster.on_ray.rounds.worker_actor import with_options
 from ata_gym.cluster.round_record import RoundRecord
 from ata_gym.cluster.trace_recorder import TraceRecorder
@@ -20,25 +20,25 @@ from ata_gym.simulation.dispatch import Completion, RoundState
 from ata_gym.simulation.keys import NoiseKeys
 from ata_gym.simulation.rounds import RoundResult
 from ata_gym.typing import Bits, Floats, Ints, Worker
-from ata_gym.utils.closing import Closing
 from ata_gym.utils.validation import whole_number
 
 
-class ClusterBackend(Closing):
+class ClusterBackend(AbstractContextManager["ClusterBackend"]):
     """The ``backend`` of an env whose tasks are run by the actors of a Ray cluster.
 
     ``gymnasium.make(id, pool=backend.pool, budget=backend.budget, backend=backend)`` works for ``TaskAllocation-v0``,
-    ``TaskRace-v0`` and ``TaskDispatch-v0``: any policy or agent allocates real tasks then. Times are in seconds; the
-    round time is that of the driver, communication included. A cancelled task runs until the message reaches its
-    worker, so its ``elapsed`` can be longer than the round time by that delay. The env's workers are in the order of
-    ``workers``.
+    ``TaskRace-v0`` and ``TaskDispatch-v0``. Times are in seconds; the round time is that of the driver, communication
+    included. A cancelled task runs until the message reaches its worker, so its ``elapsed`` can be longer than the
+    round time by that delay. The env's workers are in the order of ``workers``.
 
     A task that a lost worker left undone is handed on, and so is a task for a worker that is away; in dispatch a 1 for
     a worker that is away has no effect. ``info`` has no ``lost``, which counts simulated deaths; ``record`` says more.
+    One env at a time can use a backend, and a copy of the env's spec shares it. While an agent learns between two steps
+    of a round of dispatch, the tasks of the round run on.
 
     Parameters
     ----------
-    make_task, workers, deadline, on_loss, restarts, start_timeout, allow_nonfinite
+    make_task, workers, deadline, restarts, start_timeout, allow_nonfinite
         As for ``RayRunner``. Each round uses the smallest samples that are free.
     budget
         Results B that a round needs.
@@ -49,17 +49,16 @@ class ClusterBackend(Closing):
     ------
     ValueError
         For bad arguments.
-
-    Notes
-    -----
-    One env at a time can use it, and a copy of the env's spec shares it. While an agent learns between two steps of a
-    round of dispatch, the tasks of the round run on.
     """
 
     payload: Any = None
     """The payload of the tasks of the coming rounds, such as weights."""
     record: RoundRecord | None = None
     """The record of the last round."""
+    indices: tuple[int, ...] = ()
+    """The B samples of the last round, in order."""
+    values: tuple[Any, ...] = ()
+    """Their values."""
 
     def __init__(
         self,
@@ -68,7 +67,6 @@ class ClusterBackend(Closing):
         budget: int,
         *,
         deadline: float | None = None,
-        on_loss: str = "replace",
         restarts: int = 5,
         start_timeout: float = 60.0,
         allow_nonfinite: bool = False,
@@ -79,12 +77,11 @@ class ClusterBackend(Closing):
         self.workers = tuple(options)
         """The names of the env's workers."""
         self._crew = Crew(
-            make_task, options, deadline=deadline, on_loss=on_loss, restarts=restarts, start_timeout=start_timeout,
+            make_task, options, deadline=deadline, restarts=restarts, start_timeout=start_timeout,
             allow_nonfinite=allow_nonfinite,
         )  # fmt: skip
-        self._samples, self._before, self._rounds = SampleQueue(), SampleQueue(), 0
+        self._samples, self._rounds = SampleQueue(), 0
         self._running: TaskRound | None = None
-        self._last: TaskRound | None = None
 
     def __deepcopy__(self, memo: object) -> Self:
         return self
@@ -93,16 +90,6 @@ class ClusterBackend(Closing):
     def pool(self) -> Pool:
         """A pool of as many workers, for ``gymnasium.make``; its task times do not matter."""
         return deterministic(np.ones(len(self.workers)))
-
-    @property
-    def indices(self) -> tuple[int, ...]:
-        """The B samples of the last round, in order."""
-        return () if self._last is None else tuple(sorted(self._last.results))
-
-    @property
-    def values(self) -> tuple[Any, ...]:
-        """The values of the B samples of the last round."""
-        return () if self._last is None else tuple(self._last.results[index][1] for index in self.indices)
 
     def check(self, scenario: Scenario) -> None:
         """Raise ValueError unless this cluster can run the rounds of a scenario; an env asks when it is made."""
@@ -130,7 +117,7 @@ class ClusterBackend(Closing):
             self._abandon()
             raise
         times = [tasks.seconds.get(worker, []) for worker in self.workers]
-        elapsed = self._array(_elapsed(tasks))
+        elapsed = self._array(tasks.elapsed)
         return RoundResult(
             worker=np.repeat(np.arange(len(times)), [len(own) for own in times])[None],
             duration=np.array([[time for own in times for time in own]]),
@@ -152,8 +139,7 @@ class ClusterBackend(Closing):
     ) -> Completion:
         """Go on to the next result; the arguments are those of ``dispatch_step`` with one row.
 
-        The new round state has the times, the losses, and what an agent may see. Errors are those of a call; after an
-        error the round can go on.
+        Errors are those of a call; after one the round can go on.
         """
         missing = int(round_state.missing[0]) - 1
         if missing + 1 == self.budget:
@@ -168,7 +154,7 @@ class ClusterBackend(Closing):
             self._end(tasks)
         ages = {} if over else tasks.ages()
         now = max(tasks.round_time, float(round_state.now[0]))
-        spent = sum(map(sum, tasks.seconds.values())) + sum((*_elapsed(tasks).values(), *ages.values()))
+        spent = sum(map(sum, tasks.seconds.values())) + sum((*tasks.elapsed.values(), *ages.values()))
         spent = max(spent, float(round_state.spent[0]))
         age, at, there = self._array(ages), np.array([now]), RoundState.start(1, len(self.workers), self.budget)
         there = there._replace(lost=np.array([tasks.lost_tasks]))
@@ -185,7 +171,7 @@ class ClusterBackend(Closing):
         return Completion(
             worker=np.array([place]),
             duration=np.array([event.seconds]),
-            elapsed=self._array(_elapsed(tasks) if over else {}),
+            elapsed=self._array(tasks.elapsed if over else {}),
             age=age,
             round_over=np.array([over]),
             round_time=at,
@@ -199,18 +185,20 @@ class ClusterBackend(Closing):
         self._running = None
         self._crew.close()
 
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
     def _begin(self) -> TaskRound:
         """Begin a round; a round that an env left before its end is abandoned."""
         self._abandon()
         self._crew.gather()
-        self._before = self._samples.copy()
         self._running = TaskRound(self._crew, self._samples, self.budget, self.payload)
         return self._running
 
     def _abandon(self) -> None:
         if self._running is not None:
             self._running.abandon()
-            self._running, self._samples = None, self._before
+            self._running = None
 
     def _next_result(self, tasks: TaskRound, starting: list[Worker]) -> Answered:
         """Start idle workers of these, or all workers if none would run a task, and wait for the next result."""
@@ -229,20 +217,14 @@ class ClusterBackend(Closing):
     def _end(self, tasks: TaskRound) -> None:
         """End a round whose results are in."""
         tasks.close()
-        self._running, self._last = None, tasks
+        self._running, self._samples = None, tasks.samples
+        self.indices = tuple(sorted(tasks.results))
+        self.values = tuple(tasks.results[index][1] for index in self.indices)
         self._rounds += 1
-        self.record = tasks.record(self._rounds, tasks.given)
+        self.record = tasks.record(self._rounds)
         if self._recorder is not None:
             self._recorder.add(self.record)
 
     def _array(self, values: Mapping[Worker, float]) -> Floats:
         """The numbers of workers as an array, (1, n), with 0 for a worker that has none."""
         return np.array([[float(values.get(worker, 0.0)) for worker in self.workers]])
-
-
-def _elapsed(tasks: TaskRound) -> dict[Worker, float]:
-    """How long tasks without a result had run when they were cancelled or lost."""
-    elapsed = dict(tasks.lost)
-    for worker, ran in tasks.cancelled.items():
-        elapsed[worker] = elapsed.get(worker, 0.0) + ran
-    return elapsed

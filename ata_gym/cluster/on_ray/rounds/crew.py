@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from math import inf
 from typing import Any, NamedTuple
 
 from ata_gym.cluster.on_ray.connection import connect_ray
-from ata_gym.cluster.on_ray.rounds.actor import CONTROL, MakeTask, Running, TaskActor, checked
+from ata_gym.cluster.on_ray.rounds.actor import CONTROL, MakeTask, TaskActor
 from ata_gym.cluster.on_ray.rounds.worker_actor import Started, WorkerActor, with_options
 from ata_gym.typing import Worker
 from ata_gym.utils.extras import require
@@ -58,16 +59,12 @@ Event = Ready | Answered | Failed | Lost
 
 
 class Crew:
-    """The actors of the workers.
+    """The actors of the workers. The keywords are those of ``RayRunner``; ``workers`` are options by name.
 
     An actor that dies, or gives no answer within the deadline, is killed. Ray can restart actors too
     (``max_restarts``), but not one that hangs, and under the same handle. Here each new actor has a handle of its own,
     so that an answer of the old actor is never taken for one of the new actor. Ray decides where and when a new actor
     is placed, by the options of the worker.
-
-    - ``make_task``, ``deadline``, ``on_loss``, ``restarts``, ``start_timeout``, ``allow_nonfinite``: as for
-      ``RayRunner``.
-    - ``workers``: the options of each worker's actor.
     """
 
     def __init__(
@@ -76,7 +73,6 @@ class Crew:
         workers: Mapping[Worker, Mapping[str, Any]],
         *,
         deadline: float | None,
-        on_loss: str,
         restarts: int,
         start_timeout: float,
         allow_nonfinite: bool,
@@ -85,67 +81,59 @@ class Crew:
         if not callable(make_task):
             what = "a function that makes a task function"
             raise ValueError(f"make_task must be {what}, not {short(make_task)}")  # noqa: TRY004 - as for any argument
-        if on_loss not in ("replace", "leave"):
-            raise ValueError(f'on_loss must be "replace" or "leave", not {short(on_loss)}')
         self._deadline = inf if deadline is None else real("deadline", deadline)
-        self.start_timeout = real("start_timeout", start_timeout)
-        self._restarts = whole_number("restarts", restarts, least=0) if on_loss == "replace" else 0
-        make_task = make_task if flag("allow_nonfinite", allow_nonfinite) else checked(make_task)
+        self._start_timeout = real("start_timeout", start_timeout)
+        self._restarts = whole_number("restarts", restarts, least=0)
+        finite_only = not flag("allow_nonfinite", allow_nonfinite)
         self._class = self._ray.remote(concurrency_groups={CONTROL: 1})(TaskActor)
-        actors = [WorkerActor(name, own, self._class) for name, own in workers.items()]
-        self._workers = {one.name: one for one in actors}
+        self.workers = {name: WorkerActor(name, own, self._class) for name, own in workers.items()}
         connect_ray(log_to_driver=True)
-        self._make_task = self._ray.put(make_task)
-        self._stamp, self._wasted = 0, dict[Worker, float]()
-        for one in actors:
-            one.launch(self._make_task)
-        self._all_until = time.monotonic() + self.start_timeout
-
-    @property
-    def names(self) -> tuple[Worker, ...]:
-        """All workers, also those that are away."""
-        return tuple(self._workers)
+        self._begin = self._ray.put(make_task), finite_only
+        self._stamp = 0
+        self._wasted: dict[Worker, float] = defaultdict(float)
+        for one in self.workers.values():
+            one.launch(*self._begin)
+        self._all_until = time.monotonic() + self._start_timeout
 
     @property
     def ready(self) -> tuple[Worker, ...]:
         """The workers that are present."""
-        return tuple(name for name, one in self._workers.items() if not one.why)
+        return tuple(name for name, one in self.workers.items() if not one.why)
 
     @property
     def away(self) -> dict[Worker, str]:
         """Workers that are away, and why."""
-        return {name: one.why for name, one in self._workers.items() if one.why}
+        return {name: one.why for name, one in self.workers.items() if one.why}
 
     def add(self, name: Worker, options: Mapping[str, Any] | None) -> None:
         """Add a worker, or take one back; without options it has its earlier ones. ValueError if it has not left."""
-        old = self._workers.get(name)
+        old = self.workers.get(name)
         if old is not None and (old.actor is not None or old.due < inf):
             raise ValueError(f"worker {name!r} has not left")
         earlier = {} if old is None else old.options
         ((name, own),) = with_options({name: earlier if options is None else options}).items()
         one = WorkerActor(name, own, self._class)
-        one.launch(self._make_task)
-        self._workers[name] = one
+        one.launch(*self._begin)
+        self.workers[name] = one
 
     def remove(self, name: Worker) -> None:
         """Remove a worker. ValueError if there is none of that name."""
-        if name not in self._workers:
-            raise ValueError(f"there is no worker {short(name)}; there are {short(list(self._workers))}")
-        self._workers[name].give_up(self._ray, "it has left", inf)
+        if name not in self.workers:
+            raise ValueError(f"there is no worker {short(name)}; there are {short(list(self.workers))}")
+        self.workers[name].give_up(self._ray, "it has left")
 
     def close(self) -> None:
         """Kill all actors, unless Ray has been shut down."""
-        for one in self._workers.values() if self._ray.is_initialized() else ():
-            one.give_up(self._ray, "the run is over", inf)
+        for one in self.workers.values() if self._ray.is_initialized() else ():
+            one.give_up(self._ray, "the run is over")
 
-    def stamp(self) -> int:
-        """The stamp of a new round; no two have the same, though a round may be played again."""
+    def begin_round(self, payload: Any) -> tuple[int, list[Any]]:
+        """The stamp of a new round, which no other has, though a round may be played again; and its payload.
+
+        That is a reference in Ray's object store, in a list, so that Ray hands it on as it is; or nothing.
+        """
         self._stamp += 1
-        return self._stamp
-
-    def put(self, payload: Any) -> list[Any]:
-        """A reference to a payload in Ray's object store, in a list, so that Ray hands it on as it is."""
-        return [] if payload is None else [self._ray.put(payload)]
+        return self._stamp, [] if payload is None else [self._ray.put(payload)]
 
     def gather(self) -> None:
         """Take note of what happened since the last round, and wait until a worker is present.
@@ -166,7 +154,7 @@ class Crew:
         of the actors.
         """
         begun = time.monotonic()
-        look = begun + self.start_timeout
+        look = begun + self._start_timeout
         while not self.ready:
             coming, late, now = self._coming(), "", time.monotonic()
             if coming and now >= look:
@@ -181,48 +169,27 @@ class Crew:
                 _LOG.warning("no worker is there%s, and actors are still starting (%s)", late, reasons)
             self.next(look - now)
 
-    def has_room(self, name: Worker) -> bool:
-        """Whether a worker can be sent a task: it has fewer than two, and none of an earlier round."""
-        one = self._workers[name]
-        return not one.why and len(one.tasks) < 2 and not any(task.late for task in one.tasks)
-
-    def by_cancels(self) -> list[Worker]:
-        """The workers that are present; those whose tasks were cancelled in the fewest rounds come first."""
-        return sorted(self.ready, key=lambda name: self._workers[name].cancels)
-
-    def send(self, name: Worker, stamp: int, sample: int, payload: list[Any]) -> None:
-        """Send a task to a worker that has room for it."""
-        self._workers[name].send(stamp, sample, payload)
-
-    def unanswered(self, name: Worker) -> tuple[Started, ...]:
-        """The tasks of the running round that a worker was sent and has not answered."""
-        one = self._workers.get(name)
-        return () if one is None else tuple(task for task in one.tasks if not task.late)
-
     def cancel(self, stamp: int, workers: Iterable[Worker], wait: bool = True) -> dict[Worker, float]:
         """End the rounds up to a stamp at some workers; return how long the running task of each has run.
 
         Time that was counted already is left out. A running task goes on until it ends, unless it asks ``cancelled()``;
         its result will be dropped.
         """
-        busy = [one for name in workers if (one := self._workers[name]).tasks]
+        busy = [one for name in workers if (one := self.workers[name]).tasks]
         for one in busy:
             one.cancels += 1
             for task in one.tasks:
                 task.late, task.value = True, None
-        control = {"concurrency_group": CONTROL}
-        replies = [one.actor.cancel.options(**control).remote(stamp) for one in busy]
+        replies = [one.actor.cancel.options(concurrency_group=CONTROL).remote(stamp) for one in busy]
         if not wait or not replies:
             return {}
         there, _ = self._ray.wait(replies, num_returns=len(replies), timeout=_REPLY)
         come = set(there)
-        return {
-            one.name: self._ran(one, reply if reply in come else None) for one, reply in zip(busy, replies, strict=True)
-        }
+        return {one.name: self._ran(one, ref if ref in come else None) for one, ref in zip(busy, replies, strict=True)}
 
     def wasted(self) -> dict[Worker, float]:
         """The worker time of tasks that ended after their round, since the last call."""
-        wasted, self._wasted = self._wasted, {}
+        wasted, self._wasted = self._wasted, defaultdict(float)
         return wasted
 
     def next(self, timeout: float | None = None) -> Event | None:
@@ -233,10 +200,10 @@ class Crew:
         end = inf if timeout is None else time.monotonic() + timeout
         while True:
             now = time.monotonic()
-            for one in self._workers.values():
+            for one in self.workers.values():
                 if one.due <= now:
-                    one.launch(self._make_task)
-            awaited = {ref: one for one in self._workers.values() if (ref := one.awaited()) is not None}
+                    one.launch(*self._begin)
+            awaited = {ref: one for one in self.workers.values() if (ref := one.awaited) is not None}
             until = min(end, self._soonest())
             pause = None if until == inf else max(until - now, 0.0)
             if awaited:
@@ -253,17 +220,17 @@ class Crew:
 
     def _coming(self) -> list[WorkerActor]:
         """The workers whose actor is starting, or is to be made."""
-        return [one for one in self._workers.values() if one.beginning is not None or one.due < inf]
+        return [one for one in self.workers.values() if one.beginning is not None or one.due < inf]
 
     def _soonest(self) -> float:
         """The time at which the next actor is to be made, or a task is overdue."""
-        dues = [one.due for one in self._workers.values()]
-        return min([*dues, *(one.tasks[0].begun + self._deadline for one in self._workers.values() if one.tasks)])
+        dues = [one.due for one in self.workers.values()]
+        return min([*dues, *(one.tasks[0].begun + self._deadline for one in self.workers.values() if one.tasks)])
 
     def _overdue(self) -> Event | None:
         """Give up a worker whose task is overdue; wait for it if only its value is still on the way."""
         now = time.monotonic()
-        for one in self._workers.values():
+        for one in self.workers.values():
             if one.tasks and now >= one.tasks[0].begun + self._deadline:
                 there, _ = self._ray.wait([one.tasks[0].report], timeout=_REPLY)
                 return self._event_of(one) if there else self._lose(one, f"it gave no answer for {self._deadline:g} s")
@@ -275,14 +242,14 @@ class Crew:
         try:
             if one.beginning is not None:
                 self._ray.get(one.beginning)
-                one.arrive()
+                one.why, one.beginning = "", None
                 return Ready(one.name)
             task = one.tasks[0]
             seconds = self._ray.get(task.report)
             value = None if task.late else self._ray.get(task.value)
         except errors.RayTaskError as error:
             if one.beginning is not None:
-                one.give_up(self._ray, "its make_task raised an error", inf)
+                one.give_up(self._ray, "its make_task raised an error")
                 error.add_note(f"make_task raised it for worker {one.name!r}")
                 raise
             one.answered()
@@ -293,26 +260,25 @@ class Crew:
         one.answered()
         if not task.late:
             return Answered(task, seconds, value)
-        self._wasted[one.name] = self._wasted.get(one.name, 0.0) + max((seconds or 0.0) - task.counted, 0.0)
+        self._wasted[one.name] += max((seconds or 0.0) - task.counted, 0.0)
         return Ready(one.name)
 
     def _lose(self, one: WorkerActor, why: str) -> Lost:
         """Give up an actor, and decide when a new one is made."""
-        now = time.monotonic()
+        now, due = time.monotonic(), inf
         ran = now - one.tasks[0].begun if one.tasks and not one.tasks[0].late else 0.0
         one.losses += 1
-        if one.losses > self._restarts:
-            again = f"; {one.losses} actors were lost in a row without a result" if self._restarts else ""
-            return Lost(one.name, one.give_up(self._ray, f"{why}{again}", inf), ran)
-        pause = 0.0 if one.losses == 1 else min(2.0 ** (one.losses - 2), _LONGEST_PAUSE)
-        return Lost(one.name, one.give_up(self._ray, why, now + pause), ran)
+        if one.losses <= self._restarts:
+            due = now + (0.0 if one.losses == 1 else min(2.0 ** (one.losses - 2), _LONGEST_PAUSE))
+        elif self._restarts:
+            why += f"; {one.losses} actors were lost in a row without a result"
+        return Lost(one.name, one.give_up(self._ray, why, due), ran)
 
     def _ran(self, one: WorkerActor, reply: Any) -> float:
         """How long the running task of an actor has run since it was last counted; it counts as counted from now on."""
-        running = None
         if reply is None:
             first = one.tasks[0]
-            running = Running(first.stamp, first.sample, time.monotonic() - first.begun)
+            running = first.stamp, first.sample, time.monotonic() - first.begun
         else:
             try:
                 running = self._ray.get(reply)
@@ -320,7 +286,7 @@ class Crew:
                 return 0.0
         for task in one.tasks:
             if running is not None and (task.stamp, task.sample) == running[:2]:
-                more = max(running.seconds - task.counted, 0.0)
+                more = max(running[2] - task.counted, 0.0)
                 task.counted += more
-                return more
+                return float(more)
         return 0.0

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
 from ata_gym.cluster.on_ray.rounds.actor import MakeTask
 from ata_gym.cluster.on_ray.rounds.crew import Answered, Crew, Lost
-from ata_gym.cluster.on_ray.rounds.sample_queue import SampleQueue
-from ata_gym.cluster.on_ray.rounds.task_round import TaskRound
+from ata_gym.cluster.on_ray.rounds.task_round import SampleQueue, TaskRound
 from ata_gym.cluster.on_ray.rounds.worker_actor import with_options
 from ata_gym.cluster.round_record import RoundRecord
 from ata_gym.typing import Worker
-from ata_gym.utils.closing import Closing
 from ata_gym.utils.validation import short, whole_number
 from ata_policies import Allocator, Dispatcher
 from ata_policies.policy import Policy
@@ -24,23 +23,19 @@ from ata_policies.policy import Policy
 class RayRound:
     """The results of one round, ordered by sample."""
 
-    values: tuple[Any, ...]
-    """The B values."""
-    indices: tuple[int, ...]
-    """The B samples that they belong to."""
-    workers: tuple[Worker, ...]
-    """The workers that computed them."""
-    record: RoundRecord
-    """How many tasks each worker was given, and all times."""
+    values: tuple[Any, ...]  # (B,)
+    indices: tuple[int, ...]  # (B,) the samples that they belong to
+    workers: tuple[Worker, ...]  # (B,) who computed them
+    record: RoundRecord  # how many tasks each worker was given, and all times
 
 
-class RayRunner(Closing):
+class RayRunner(AbstractContextManager["RayRunner"]):
     """Runs rounds of B tasks on the actors of a Ray cluster; a policy decides how many tasks each worker computes.
 
-    Every round gives exactly B results of its own payload. A task takes the smallest free index of a sample when it
-    starts, and the index of a task that is cancelled or lost is free again. So round k of the mode "allocation" has the
-    samples kB to kB + B - 1; in a race and in dispatch the first B results count, and over a run each index is used
-    once, in nearly the given order. A result that comes after its round, or from a discarded actor, is dropped.
+    Every round gives exactly B results of its own payload; later ones are dropped. A task takes the smallest free index
+    of a sample when it starts, and the index of a task that is cancelled or lost is free again. So round k of the mode
+    "allocation" has the samples kB to kB + B - 1; in a race and in dispatch each index is used once over a run, in
+    nearly the given order.
 
     Parameters
     ----------
@@ -48,8 +43,7 @@ class RayRunner(Closing):
         Called once in each actor, as ``make_task(worker)``; there it can load data and build a model. It returns the
         task function, called as ``task(payload, index)``: its result is the value of sample ``index``, such as the
         gradient under the weights in ``payload``, which it must not change. A long task of a race should ask
-        ``ata_gym.cluster.cancelled()`` between its steps, and stop if its result is not needed any more: Ray does not
-        interrupt it, and its worker is not free before it ends.
+        ``ata_gym.cluster.cancelled()`` between its steps.
     workers
         Their number, their names, or a dict of Ray's actor options by name, such as ``{"num_gpus": 1}``, resources, a
         placement strategy or a ``runtime_env``. A worker has one CPU unless its options say otherwise.
@@ -62,12 +56,10 @@ class RayRunner(Closing):
         and the rest is cancelled. "dispatch": at each result it decides which workers start one more task.
     deadline
         Seconds after which a task without an answer counts as hung, and its actor is killed. None: never.
-    on_loss
-        What becomes of a worker whose actor died or was killed. "replace": a new actor is made, as soon as Ray finds
-        room for it; what the policy knows of the worker is kept. "leave": it is left out.
     restarts
         How many actors of a worker in a row may be lost without a result before it is left out. The first is replaced
-        at once, the others after pauses of 1, 2, 4, ... and at most 60 seconds.
+        as soon as Ray finds room, the others after pauses of 1, 2, 4, ... and at most 60 seconds; what the policy knows
+        of the worker is kept.
     start_timeout
         Seconds that the first round waits for all workers. Any round waits for one as long as an actor is starting; if
         no node of the cluster is large enough for any of them, no longer than this.
@@ -81,14 +73,14 @@ class RayRunner(Closing):
 
     Notes
     -----
-    If this process has not joined a Ray cluster, it calls ``ata_gym.cluster.connect_ray()``, which joins the cluster in
-    ``RAY_ADDRESS``, or starts one that listens on loopback only.
-
-    NaN and infinities are found in numbers, arrays and tensors, nested in tuples, lists and mappings.
-
-    Times are measured in the actors, from the beginning of the task itself; the time that Ray needs for scheduling and
-    transfers is part of the round time only. An actor has at most one task that runs and one that waits.
+    If this process has not joined a Ray cluster, it calls ``ata_gym.cluster.connect_ray()``. NaN and infinities are
+    found in numbers, arrays and tensors, nested in tuples, lists and mappings. Times are measured in the actors, from
+    the beginning of the task itself; the time that Ray needs for scheduling and transfers is part of the round time
+    only. An actor has at most one task that runs and one that waits.
     """
+
+    rounds: int = 0
+    """Rounds so far, over restarts."""
 
     def __init__(
         self,
@@ -102,7 +94,6 @@ class RayRunner(Closing):
         seed: int = 0,
         horizon: int | None = None,
         deadline: float | None = None,
-        on_loss: str = "replace",
         restarts: int = 5,
         start_timeout: float = 60.0,
         allow_nonfinite: bool = False,
@@ -119,15 +110,10 @@ class RayRunner(Closing):
         else:
             self._decider = Allocator(options, budget, policy, start_more=mode == "race", **settings)
         self._crew = Crew(
-            make_task, options, deadline=deadline, on_loss=on_loss, restarts=restarts, start_timeout=start_timeout,
+            make_task, options, deadline=deadline, restarts=restarts, start_timeout=start_timeout,
             allow_nonfinite=allow_nonfinite,
         )  # fmt: skip
-        self._samples, self._rounds, self._closed = SampleQueue(), 0, False
-
-    @property
-    def rounds(self) -> int:
-        """Rounds so far, over restarts."""
-        return self._rounds
+        self._samples, self._closed = SampleQueue(), False
 
     @property
     def workers(self) -> tuple[Worker, ...]:
@@ -142,23 +128,14 @@ class RayRunner(Closing):
     def round(self, payload: Any = None) -> RayRound:
         """Run a round; the ``payload`` is put in Ray's object store once, for all tasks of the round.
 
-        An error that a task function raises is raised here, with a note that names the worker. After any error the
-        runner is as it was before the round: the next call runs this round again, with the same samples.
-
-        Raises
-        ------
-        ValueError
-            If the runner is closed.
-        RuntimeError
-            If no worker is there, and none comes.
-        FloatingPointError
-            If the value of a task holds NaN or an infinity; it names the worker.
+        An error that a task function raises is raised here, with a note that names the worker, and so is a
+        FloatingPointError for a value with NaN or an infinity; RuntimeError if no worker is there, and none comes.
+        After any error the runner is as it was before: the next call runs this round again, with the same samples.
         """
         if self._closed:
             raise ValueError("this runner is closed: make another one")
         self._crew.gather()
-        before, samples = copy.copy(self._decider), self._samples.copy()
-        tasks: TaskRound | None = None
+        before, tasks = copy.copy(self._decider), None
         try:
             self._update_presence()
             shares = self._decider.allocate() if isinstance(self._decider, Allocator) else {}
@@ -168,12 +145,12 @@ class RayRunner(Closing):
                 _run_shares(tasks, shares, self._decider)
             else:
                 self._run_dispatched(tasks, self._decider)
-            record = tasks.record(self._rounds + 1, tasks.given, estimates)
+            record = tasks.record(self.rounds + 1, estimates)
             indices = tuple(sorted(tasks.results))
             workers, values = zip(*(tasks.results[index] for index in indices), strict=True)
-            self._rounds += 1
+            self._samples, self.rounds = tasks.samples, self.rounds + 1
         except BaseException:
-            self._decider, self._samples = before, samples
+            self._decider = before
             if tasks is not None:
                 tasks.abandon()
             raise
@@ -182,8 +159,8 @@ class RayRunner(Closing):
     def join(self, worker: Worker, options: Mapping[str, Any] | None = None) -> None:
         """Add a worker, or take one back; it takes part as soon as its actor has started.
 
-        ``options`` are Ray's options of its actor; by default those that it had. ValueError if the worker has not left,
-        or the policy cannot be made for one worker more.
+        By default its actor has the options that it had. ValueError if it has not left, or the policy cannot be made
+        for one worker more.
         """
         if worker not in self._decider.workers:
             copy.copy(self._decider).join(worker)
@@ -195,7 +172,7 @@ class RayRunner(Closing):
 
     def state_dict(self) -> dict[str, Any]:
         """Return what the policy learned, the rounds and the samples to come, as numbers in nested lists, and text."""
-        return {"rounds": self._rounds, **self._samples.state_dict(), **self._decider.state_dict()}
+        return {"rounds": self.rounds, **self._samples.state_dict(), **self._decider.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from the ``state_dict`` of a runner with the same arguments; the workers may differ.
@@ -205,12 +182,15 @@ class RayRunner(Closing):
         samples = SampleQueue.restored(state)
         rounds = whole_number("rounds", state.get("rounds"), least=0)
         self._decider.load_state_dict(state)
-        self._samples, self._rounds = samples, rounds
+        self._samples, self.rounds = samples, rounds
 
     def close(self) -> None:
         """Kill the actors; Ray goes on."""
         self._closed = True
         self._crew.close()
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
 
     def _update_presence(self) -> None:
         """Make the policy know which workers are present."""

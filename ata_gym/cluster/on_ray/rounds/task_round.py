@@ -6,62 +6,118 @@ The numbers of tasks come from outside: from a policy in ``RayRunner``, from the
 
 from __future__ import annotations
 
+import heapq
 import time
-from collections.abc import Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ata_gym.cluster.on_ray.rounds.crew import Answered, Crew, Failed, Lost, Ready
-from ata_gym.cluster.on_ray.rounds.sample_queue import SampleQueue
 from ata_gym.cluster.round_record import RoundRecord
 from ata_gym.typing import Worker
+from ata_gym.utils.validation import whole_number
 
 _MOMENT = 1e-6
 """The time in seconds of a cancelled task that had hardly begun; a time of 0 would mean that its worker was away."""
+
+
+class SampleQueue:
+    """The indices 0, 1, ... of a run's samples, of which each task takes one when it starts.
+
+    An index whose task was cancelled or lost is given back, and taken again before all larger ones. So over a run each
+    index is used once at most, and no index is left out.
+
+    >>> queue = SampleQueue()
+    >>> [queue.take() for _ in range(4)]
+    [0, 1, 2, 3]
+    >>> queue.give_back([2, 1])
+    >>> [queue.take() for _ in range(3)], queue.state_dict()
+    ([1, 2, 4], {'next_sample': 5, 'returned_samples': []})
+    """
+
+    def __init__(self, next_sample: int = 0, returned: Iterable[int] = ()) -> None:
+        self._next, self._returned = next_sample, sorted(returned)  # the second is a heap
+
+    def take(self) -> int:
+        """The smallest index that is free."""
+        if self._returned:
+            return heapq.heappop(self._returned)
+        self._next += 1
+        return self._next - 1
+
+    def give_back(self, indices: Iterable[int]) -> None:
+        """Make indices free that were taken and not used."""
+        for index in indices:
+            heapq.heappush(self._returned, index)
+
+    def copy(self) -> SampleQueue:
+        """A copy that goes on from here."""
+        return SampleQueue(self._next, self._returned)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that the queue remembers, as numbers."""
+        return {"next_sample": self._next, "returned_samples": sorted(self._returned)}
+
+    @classmethod
+    def restored(cls, state: Mapping[str, Any]) -> SampleQueue:
+        """Make a queue from a ``state_dict``; ValueError if the state is none."""
+        try:
+            ahead = whole_number("next_sample", state["next_sample"], least=0)
+            returned = {whole_number("a sample", index, least=0) for index in state["returned_samples"]}
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"this is no state of a queue of samples: {error}") from None
+        if returned and max(returned) >= ahead:
+            raise ValueError("this is no state of a queue of samples: one was returned that was never taken")
+        return cls(ahead, returned)
 
 
 class TaskRound:
     """A round that needs ``budget`` results; it begins when it is made.
 
     Give tasks to workers, go from event to event with ``next`` (or to the round's end with ``run``), and then ``close``
-    it; or ``abandon`` it at any moment.
+    it; or ``abandon`` it at any moment. The tasks take their samples from a copy of the queue, ``samples``.
     """
 
     def __init__(self, crew: Crew, samples: SampleQueue, budget: int, payload: Any) -> None:
-        self.begun = time.monotonic()
-        self._crew, self._samples, self._budget = crew, samples, budget
-        self._stamp, self._payload = crew.stamp(), crew.put(payload)
-        self.given: dict[Worker, int] = {}
+        self._begun = time.monotonic()
+        self._crew, self.samples, self._budget = crew, samples.copy(), budget
+        self._stamp, self._payload = crew.begin_round(payload)
+        self.given = Counter[Worker]()
         """Tasks that the decision gave to each worker, without those that were handed on to it."""
-        self._left: dict[Worker, int] = {}
+        self._left = Counter[Worker]()
         """Tasks of each worker that it has not started."""
-        self.started: dict[Worker, int] = {}
+        self.started = Counter[Worker]()
         """Tasks that each worker was sent."""
         self.results: dict[int, tuple[Worker, Any]] = {}
         """The worker that computed each sample, and its value."""
-        self.seconds: dict[Worker, list[float]] = {}
+        self.seconds: dict[Worker, list[float]] = defaultdict(list)
         """The task times of each worker's results, in the order of their starts."""
-        self.lost: dict[Worker, float] = {}
+        self.lost: dict[Worker, float] = defaultdict(float)
         """Workers that were lost while they owed results, and how long their running tasks had run."""
-        self.lost_tasks = 0
-        """Tasks that were running when their worker was lost."""
+        self.lost_tasks = 0  # tasks that were running when their worker was lost
         self.cancelled: dict[Worker, float] = {}
         """How long the cancelled task of each worker has run in this round; set by ``close``."""
-        self.round_time = 0.0
-        """Seconds from the beginning until the last result."""
+        self.round_time = 0.0  # seconds from the beginning until the last result
         self._why: dict[Worker, str] = {}
         self._idle_since: dict[Worker, float] = {}
 
+    @property
+    def elapsed(self) -> dict[Worker, float]:
+        """How long tasks without a result had run when they were cancelled or lost."""
+        return {worker: self.lost.get(worker, 0.0) + self.cancelled.get(worker, 0.0)
+                for worker in self.lost | self.cancelled}  # fmt: skip
+
     def give(self, worker: Worker, tasks: int) -> None:
         """Give tasks to a worker; if it is away, others will compute them."""
-        self.given[worker] = self.given.get(worker, 0) + tasks
+        self.given[worker] += tasks
         if worker in self._crew.ready:
-            self._left[worker] = self._left.get(worker, 0) + tasks
+            self._left[worker] += tasks
         elif tasks:
-            self.lost.setdefault(worker, 0.0)
+            self.lost[worker] += 0.0
 
     def owes(self, worker: Worker) -> int:
         """How many tasks of a worker have no answer yet."""
-        return self._left.get(worker, 0) + len(self._crew.unanswered(worker))
+        return self._left[worker] + len(self._crew.workers[worker].unanswered)
 
     def ages(self) -> dict[Worker, float]:
         """How long the task of each worker that owes results has run, by the driver's clock; 0 before its start."""
@@ -69,7 +125,7 @@ class TaskRound:
         ages = {}
         for worker in self._crew.ready:
             if self.owes(worker):
-                tasks = self._crew.unanswered(worker)
+                tasks = self._crew.workers[worker].unanswered
                 ages[worker] = max(now - tasks[0].begun, 0.0) if tasks else 0.0
         return ages
 
@@ -87,13 +143,13 @@ class TaskRound:
         if event is None:
             raise RuntimeError("no worker owes a result: give one a task first")
         if isinstance(event, Failed):
-            self._samples.give_back([event.task.sample])
+            self.samples.give_back([event.task.sample])
             raise event.error
         if isinstance(event, Answered):
-            self.round_time = time.monotonic() - self.begun
-            self.results[event.task.sample] = event.task.worker, event.value
-            self.seconds.setdefault(event.task.worker, []).append(event.seconds)
-            self._idle_since[event.task.worker] = self.round_time
+            worker, self.round_time = event.task.worker, time.monotonic() - self._begun
+            self.results[event.task.sample] = worker, event.value
+            self.seconds[worker].append(event.seconds)
+            self._idle_since[worker] = self.round_time
         elif isinstance(event, Lost):
             self._note_loss(event)
         return event
@@ -108,30 +164,27 @@ class TaskRound:
         """Cancel the running tasks; the samples without a result are free again."""
         owing = [worker for worker in self._crew.ready if self.owes(worker)]
         for worker in owing:
-            self._samples.give_back(task.sample for task in self._crew.unanswered(worker))
+            self.samples.give_back(task.sample for task in self._crew.workers[worker].unanswered)
         ran = self._crew.cancel(self._stamp, owing)
         self.cancelled = {worker: max(ran.get(worker, 0.0), _MOMENT) for worker in owing}
         self._payload = []
 
     def abandon(self) -> None:
-        """Cancel everything without waiting for an answer; the samples do not become free."""
+        """Cancel everything without waiting for an answer."""
         self._crew.cancel(self._stamp, self._crew.ready, wait=False)
 
-    def record(
-        self, number: int, tasks: Mapping[Worker, int], estimates: Mapping[Worker, float] | None = None
-    ) -> RoundRecord:
+    def record(self, number: int, estimates: Mapping[Worker, float] | None = None) -> RoundRecord:
         """The record of the round, after ``close``."""
         wasted = self._crew.wasted()
-        for times in (self.cancelled, self.lost):
-            for worker, time_of in times.items():
-                wasted[worker] = wasted.get(worker, 0.0) + time_of
+        for worker, ran in self.elapsed.items():
+            wasted[worker] += ran
         return RoundRecord(
             number,
-            {worker: tasks.get(worker, 0) for worker in self._crew.names},
+            {worker: self.given[worker] for worker in self._crew.workers},
             {worker: tuple(times) for worker, times in self.seconds.items()},
             self.round_time,
             estimates or {},
-            wasted={worker: time_of for worker, time_of in wasted.items() if time_of > _MOMENT},
+            wasted={worker: ran for worker, ran in wasted.items() if ran > _MOMENT},
             away=self._crew.away | self._why,
         )
 
@@ -140,11 +193,12 @@ class TaskRound:
 
         The smallest samples go to workers that gave results recently, so that no sample is cancelled again and again.
         """
-        for worker in self._crew.by_cancels():
-            while self._left.get(worker) and self._crew.has_room(worker):
+        actors = self._crew.workers
+        for worker in sorted(self._crew.ready, key=lambda worker: actors[worker].cancels):
+            while self._left[worker] and actors[worker].has_room:
                 self._left[worker] -= 1
-                self.started[worker] = self.started.get(worker, 0) + 1
-                self._crew.send(worker, self._stamp, self._samples.take(), self._payload)
+                self.started[worker] += 1
+                actors[worker].send(self._stamp, self.samples.take(), self._payload)
 
     def _hand_on(self) -> None:
         """If fewer tasks are left than results are missing, give one more to each idle worker until they suffice.
@@ -155,14 +209,14 @@ class TaskRound:
         ready = self._crew.ready
         missing = self._budget - len(self.results) - sum(map(self.owes, ready))
         if missing > 0:
-            wanted = [worker for worker in ready if self.given.get(worker)] or ready
+            wanted = [worker for worker in ready if self.given[worker]] or ready
             idle = sorted((one for one in wanted if not self.owes(one)), key=lambda one: self._idle_since.get(one, 0.0))
-            self._left.update(dict.fromkeys(idle[:missing], 1))
+            self._left.update(idle[:missing])
 
     def _note_loss(self, event: Lost) -> None:
         worker, owed = event.worker, [task for task in event.tasks if not task.late]
-        self._samples.give_back(task.sample for task in owed)
+        self.samples.give_back(task.sample for task in owed)
         self._why[worker] = self._crew.away[worker]
         if self._left.pop(worker, 0) or owed:
-            self.lost[worker] = self.lost.get(worker, 0.0) + event.seconds
+            self.lost[worker] += event.seconds
         self.lost_tasks += bool(owed) and not event.tasks[0].late

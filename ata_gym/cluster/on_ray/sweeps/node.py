@@ -75,12 +75,11 @@ def play_there(
 ) -> dict[str, Any] | None:  # fmt: skip
     """Play a job in a temporary folder of this node, from its newest checkpoint.
 
-    - ``mailbox``, ``place``: the mailbox that gets reports and checkpoints, and the place of the job in it.
+    - ``place``: the place of the job in the mailbox.
     - ``policy``, ``player``: the name of the policy, and that of the module that plays it.
     - ``needed``: the provenance that the code must have here; of the machine, only the kind counts.
-    - ``threads``: the values that variables of the environment have on the driver; numerical libraries read from them
-      how many threads they may use, and Ray has changed them.
-    - ``save_every``: seconds between checkpoints.
+    - ``threads``: variables of the environment, which say to numerical libraries how many threads they may use, as they
+      are on the driver; Ray has changed them.
     - ``pickled``: the experiment, and the kind of run to record.
 
     Returns None if it was asked to stop; ``{"refused": reason, "node": name}`` if the code is another one; ``{"killed":

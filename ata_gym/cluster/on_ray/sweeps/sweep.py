@@ -35,16 +35,12 @@ def play_on_ray(
 ) -> Outcomes:
     """Play jobs on the nodes of a Ray cluster: a runner of :func:`ata_gym.bench.experiment.jobs.play_jobs`.
 
-    Each job takes one CPU. It begins at the checkpoint in its folder, and later checkpoints are written there, so that
-    a local run may go on from it, and the reverse. A job whose process is killed again and again on one node, without a
-    new checkpoint, fails with a KilledError.
+    Each job takes one CPU; ``processes`` run at once, by default one for each CPU. A job begins at the checkpoint in
+    its folder, and later ones are written there, so that a local run may go on from it, and the reverse. If its process
+    is killed again and again on one node, without a new checkpoint, it fails with a KilledError.
 
-    - ``todo``, ``processes``, ``save_every``, ``progress``: the arguments of a runner; ``processes`` is the number of
-      jobs at once, by default the CPUs of the cluster.
-    - ``address``: as for :func:`ata_gym.cluster.on_ray.connection.connected`.
-
-    Raises ValueError if there is no cluster at the address, or a node has other code than this machine.
-    Raises ConnectionError if the cluster is lost; the jobs go on from their checkpoints when they are played again.
+    ValueError if there is no cluster at the address, or a node has other code than this machine. ConnectionError if the
+    cluster is lost; the jobs go on from their checkpoints when they are played again.
     """
     if not todo:
         return

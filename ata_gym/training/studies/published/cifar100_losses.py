@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ata_gym.bench.experiment.experiment import Experiment, plural
+from ata_gym.bench.experiment.jobs import Effort
 from ata_gym.bench.experiment.store import Folder
 from ata_gym.bench.paper.end_points import PublishedFigure
 from ata_gym.bench.report.report import Report
@@ -18,16 +19,16 @@ from ata_gym.training.studies.curves import (
     evaluations_on_clocks,
     losses_on_clocks,
 )
-from ata_gym.training.studies.kept_trajectory import Trained
-from ata_gym.training.studies.published.plan import Plan
+from ata_gym.training.studies.kept_trajectory import Trained, train_beside
 from ata_gym.training.trainer.trainer import Trainer
 
 PUBLISHED_IMAGES = 50_000
 
 
-def train(plan: Plan, budget: int, data: Path, device: str = "cpu") -> Trained:
+def train(out: Path, rounds: int, effort: Effort, budget: int, data: Path, device: str) -> Trained:
     """Train the paper's network with its optimiser on the user's images, or read what is there."""
-    return plan.train(Trainer(cifar100(data), budget, optimizer="adam", lr=8e-5, device=device), "cifar100", data)
+    trainer = Trainer(cifar100(data), budget, optimizer="adam", lr=8e-5, device=device)
+    return train_beside(out, trainer, rounds, effort, "cifar100", data)
 
 
 def report(

@@ -31,7 +31,7 @@ def draw_gammas(shapes: Floats, keys: Keys) -> Floats:
     True
     """
     with np.errstate(all="ignore"):  # the quantile raises flags on its way
-        gammas: Floats = _gammas(shapes, uniforms(keys, 2 * shapes.shape[-1]))
+        gammas: Floats = gamma_kernel(shapes, uniforms(keys, 2 * shapes.shape[-1]))
     return gammas
 
 
@@ -60,7 +60,8 @@ def draw_means(counts: Floats, totals: Floats, shape: float | Floats, keys: Keys
 
 
 @gufunc("void(float64[:], float64[:], float64[:])", "(n),(m)->(n)")
-def _gammas(shape: Floats, uniform: Floats, out: Floats) -> None:
+def gamma_kernel(shape: Floats, uniform: Floats, out: Floats) -> None:
+    """As :func:`draw_gammas`, from two uniform numbers for each."""
     n = len(shape)
     normal, cube, sure = np.empty((3, n))
     for i in range(n):  # a loop of its own, so that the next one vectorises

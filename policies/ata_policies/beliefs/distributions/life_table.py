@@ -56,7 +56,18 @@ def slices(
         pieces.chance[number] = alive
         number += 1
     _cut(pieces, number, alive > 0.0, start, mean[0], out)
-    out.sort()  # neighbouring bins may overlap a little
+    _sort(out)
+
+
+@inlined
+def _sort(out: Floats) -> None:
+    """Insert each slice where it belongs, since neighbouring bins may overlap a little; NaN of extreme times is last."""
+    for s in range(1, len(out)):
+        mean, at = out[s], s
+        while at > 0 and (out[at - 1] > mean or math.isnan(out[at - 1])):
+            out[at] = out[at - 1]
+            at -= 1
+        out[at] = mean
 
 
 @inlined
@@ -71,13 +82,15 @@ def _place(
     """
     start, room, at_risk, anchored = 0.0, 0.0, 0.0, len(finished) // 2
     for b in range(len(finished)):
-        low = anchor * 2.0 ** (0.5 * (b - anchored)) if b > 0 else 0.0
-        high = anchor * 2.0 ** (0.5 * (b + 1 - anchored))
         d = finished[b] if finished[b] > least else 0.0
+        if d + cancelled[b] == 0.0:
+            continue
         at_risk += d + cancelled[b]
+        low = anchor * 2.0 ** (0.5 * (b - anchored)) if b > 0 else 0.0
         if cancelled[b] > 0:
             start = max(start, low)
         if d > 0.0:
+            high = anchor * 2.0 ** (0.5 * (b + 1 - anchored))
             centre = unit * (sums[b] / d)
             half = min(0.5 * (high - low), centre)  # into the next bin, if the mean is near it
             squares -= d * (centre - average) ** 2

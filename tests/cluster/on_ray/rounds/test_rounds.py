@@ -97,8 +97,8 @@ def test_a_state_that_does_not_fit_is_refused(watched, wrong, message):
     assert watched.runner.state_dict() == state
 
 
-@pytest.mark.parametrize("how", ["dies", "hangs"])
-def test_tasks_of_a_lost_worker_are_handed_on_in_the_same_round(watched, tmp_path, how):
+@pytest.mark.parametrize(("watched", "hangs"), [("race", True), ("dispatch", False)], indirect=["watched"])
+def test_tasks_of_a_lost_worker_are_handed_on_in_the_same_round(watched, hangs, tmp_path):
     """Worker b dies or hangs in one task, and comes back."""
     path, sleep = tmp_path / "once", make_sleep({"a": 0.03, "b": 0.001})
 
@@ -107,18 +107,19 @@ def test_tasks_of_a_lost_worker_are_handed_on_in_the_same_round(watched, tmp_pat
 
         if worker == "b" and not path.exists():
             path.touch()
-            time.sleep(600.0 if how == "hangs" else 0.0)
+            time.sleep(600.0 if hangs else 0.0)
             os.kill(os.getpid(), 9)
         sleep(worker, argument, sample)
 
     done = watched.until(lambda done: "b" in done.record.away, happens)
-    why = f"it gave no answer for {DEADLINE:g} s" if how == "hangs" else "it was lost: ActorDiedError"
+    why = f"it gave no answer for {DEADLINE:g} s" if hangs else "it was lost: ActorDiedError"
     assert done.record.away["b"].startswith(why)
     watched.until(lambda done: "b" in done.workers, happens)
 
 
+@pytest.mark.parametrize("watched", ["allocation"], indirect=True)
 def test_actors_that_are_killed_at_random_moments(watched):
-    watched.play_with_kills(np.random.default_rng(MODES.index(watched.runner.mode)), rounds=20, kills=2)
+    watched.play_with_kills(np.random.default_rng(MODES.index(watched.runner.mode)), rounds=15, kills=1)
     watched.until(lambda done: not done.record.away)
 
 

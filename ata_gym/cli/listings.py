@@ -1,0 +1,296 @@
+"""Commands that list what there is, as a table, or show all there is to say of one entry, as a card."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from textwrap import shorten
+from typing import Annotated
+
+import typer
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table as Grid
+from rich.text import Text
+
+import ata_policies
+from ata_gym.bench.page.docstrings import blocks, terms
+from ata_gym.bench.progress import progress_bars
+from ata_gym.cli import options
+from ata_gym.cli.console import LIST_WIDTH, WIDTH, list_width, say, say_json, show
+from ata_gym.scenarios import SCENARIO_GROUPS, scenario, scenario_names
+from ata_gym.scenarios.card import Card, scenario_card, workers
+from ata_gym.scenarios.recorded import RECORDINGS, find_scenario
+from ata_gym.utils.extras import require
+from ata_gym.utils.validation import unknown
+from ata_policies.card import policy_card
+from ata_policies.registry import ids_by_name
+
+_FACTS = ("source", "must know beforehand", "assumes", "constants")
+"""The facts of a card that the table of policies/README.md has."""
+
+_KNOWS = len("the distributions")  # characters of what a policy must know, in a list
+
+
+def policies(
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            help="A policy to show in full; also package.module:Class.", autocompletion=options.complete_policy
+        ),
+    ] = None,
+    env: Annotated[
+        str | None,
+        typer.Option(
+            help="List only the policies of this env: allocation, race or dispatch, or its id.",
+            autocompletion=options.complete_env,
+        ),
+    ] = None,
+    markdown: Annotated[
+        bool, typer.Option("--markdown", help="Write the table of policies/README.md, with source and constants.")
+    ] = False,
+    cost: Annotated[
+        bool,
+        typer.Option(
+            "--cost", help="Measure the processor time that each policy needs for a round, divided by that of ATA."
+        ),
+    ] = False,
+    json: options.Json = False,
+) -> None:
+    """List the policies, or show all there is to say of one.
+
+    A policy that must know nothing beforehand is a learner; the others are set beside it to see what knowledge is
+    worth. The scenarios named icml2025 were published with the constants of the preprint: ata and ata-empirical. Those
+    of the ICML version are in ata-icml and ata-empirical-icml.
+
+    ```
+    ata-gym policies
+    ata-gym policies distribution-learner
+    ata-gym policies --env race --json
+    ```
+    """
+    if name is not None:
+        if env is not None or markdown or cost:
+            raise ValueError("--env, --markdown and --cost are for the list: give them without a name")
+        _show_card(policy_card(name), json)
+        return
+    ids = ids_by_name()
+    if env is not None and env not in {*ids, *ids.values()}:
+        raise unknown("env", env, ids)
+    cards = [policy_card(name) for name in ata_policies.names()]
+    cards = [card for card in cards if env in {None, _plays(card), ids[_plays(card)]}]
+    costs = _measured([card.name for card in cards]) if cost else {}
+    if json:
+        say_json([card.to_data() | {"cost": costs.get(card.name)} for card in cards])
+        return
+    if markdown:
+        say(markdown_table(cards, costs))
+        return
+    columns = ["policy", "must know", *(["cost"] if costs else []), "what it does"]
+    for word, env_id in ids.items():
+        rows = [
+            (card.name, cut(_knows(card), _KNOWS), *_cost(costs, card.name), plain(card.summary))
+            for card in cards
+            if _plays(card) == word
+        ]
+        if rows:
+            _show_list(f"{env_id} ({word})", columns, rows)
+    say("One of them in full: ata-gym policies NAME")
+
+
+def _plays(card: Card) -> str:
+    """The env of a policy, by its short name."""
+    return card.facts["plays"].partition(",")[0]
+
+
+def _knows(card: Card) -> str:
+    return re.split("[;,]", card.facts["must know beforehand"])[0]
+
+
+def markdown_table(cards: Iterable[Card], costs: Mapping[str, float]) -> str:
+    """The table of policies/README.md, with the costs where there are any.
+
+    >>> print(markdown_table([policy_card("uta")], {"uta": 0.912}))
+    | policy | plays | source | must know beforehand | assumes | constants | cost |
+    |---|---|---|---|---|---|---|
+    | uta | allocation | Maranjyan et al., ATA, ICML 2025 | nothing | nothing | none | 0.9 |
+    """
+    rows = []
+    for card in cards:
+        facts = (card.name, _plays(card), *(card.facts.get(fact, "") for fact in _FACTS))
+        rows.append([*(fact.replace("|", r"\|") for fact in facts), *_cost(costs, card.name)])
+    titles = ("policy", "plays", *_FACTS, *(("cost",) if costs else ()))
+    first, *others = [f"| {' | '.join(row)} |" for row in (titles, *rows)]
+    return "\n".join([first, "|" + "---|" * len(titles), *others])
+
+
+def _measured(names: list[str]) -> dict[str, float]:
+    from ata_gym.bench.decision_cost import relative_cost  # noqa: PLC0415 - only here
+
+    costs: dict[str, float] = {}
+    with progress_bars({"cost": len(names)}) as progress:
+        for name in names:
+            costs[name] = relative_cost(name)
+            progress("cost", len(costs))
+    return costs
+
+
+def _cost(costs: Mapping[str, float], name: str) -> list[str]:
+    """The cell with the cost of a policy, if there are any."""
+    return [f"{costs[name]:.1f}"] if costs else []
+
+
+def scenarios(
+    name: Annotated[
+        str | None,
+        typer.Argument(help="A scenario to show in full.", autocompletion=options.complete_scenario),
+    ] = None,
+    data: options.Data = None,
+    json: options.Json = False,
+) -> None:
+    """List the scenarios, or show all there is to say of one.
+
+    n is the number of workers, B the number of results in a round. The recorded scenarios, below the others, are read
+    from a file in the folder given as --data.
+
+    ```
+    ata-gym scenarios
+    ata-gym scenarios icml2025-cifar100
+    ata-gym scenarios alibaba-4 --data recordings
+    ```
+    """
+    if name is not None:
+        _show_card(scenario_card(find_scenario(name, data)), json)
+        return
+    if data is not None:
+        raise ValueError("--data goes with the name of a recorded scenario")
+    if json:
+        named = [scenario_card(scenario(name)).to_data() for name in scenario_names()]
+        recorded = [
+            {"name": name, "summary": one.summary, "file": one.file, "budget": one.budget, "rounds": one.rounds}
+            for name, one in RECORDINGS.items()
+        ]
+        say_json({"scenarios": named, "recorded": recorded})
+        return
+    columns = ["scenario", "n", "B", "rounds", "task times"]
+    for title, names in SCENARIO_GROUPS.items():
+        found = [scenario(name) for name in names]
+        rows = [(s.name, workers(s), str(s.budget), _count(s.horizon), s.summary) for s in found]
+        _show_list(title, columns, rows, _beginning)
+    rows = [(name, "", str(r.budget), _count(r.rounds), r.summary) for name, r in RECORDINGS.items()]
+    _show_list(
+        "recorded: made of a file in the folder --data; without it the name tells which", columns, rows, _beginning
+    )
+    say("One of them in full: ata-gym scenarios NAME")
+
+
+def _beginning(summary: str, width: int) -> str:
+    """A summary of at most ``width`` columns: its first part is left out before what follows it.
+
+    >>> _beginning("c + Exp(c), c = 29 i; all speeds permuted every 20,000 rounds", 30)
+    '… all speeds permuted every …'
+    """
+    _, *added = re.split(r"(?<=\S)[;:] ", summary, maxsplit=1)
+    return cut(f"… {added[0]}" if len(summary) > width and added else summary, width)
+
+
+def _count(rounds: int | None) -> str:
+    """A number of rounds, in short form where that loses no digit.
+
+    >>> _count(750_000), _count(4_000_000), _count(2_182), _count(None)
+    ('750k', '4M', '2182', '-')
+    """
+    if rounds is None:
+        return "-"
+    for unit, size in (("M", 1_000_000), ("k", 1_000)):
+        if rounds % size == 0:
+            return f"{rounds // size}{unit}"
+    return str(rounds)
+
+
+def methods(json: options.Json = False) -> None:
+    """List the training methods that the policies compete with.
+
+    `ata-gym train --methods` takes their names: asynchronous and synchronous ones, all on the same task times.
+
+    ```
+    ata-gym methods
+    ata-gym methods --json
+    ```
+    """
+    require("torch", extra="train", purpose="The command methods")
+    from ata_gym.bench.report.table import LEFT, WRAP, Table  # noqa: PLC0415 - these imports take seconds
+    from ata_gym.training.methods import METHODS  # noqa: PLC0415
+
+    rows = [(name, method.summary(), method.source) for name, method in METHODS.items()]
+    if json:
+        say_json([dict(zip(("name", "summary", "source"), row, strict=True)) for row in rows])
+    else:
+        show(Table("", {"method": LEFT, "what it does": WRAP, "source": WRAP}, rows))
+
+
+def cut(text: str, width: int) -> str:
+    """Text of at most so many columns, cut after a word.
+
+    >>> cut("Catoni's estimator: a lower bound", 21)
+    "Catoni's estimator: …"
+    """
+    return shorten(text, width, placeholder=" …", break_on_hyphens=False)
+
+
+def _show_list(
+    title: str,
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    shortened: Callable[[str, int], str] = cut,
+) -> None:
+    """Write a line for each row; its last cell is shortened so that the line fits."""
+    from ata_gym.bench.report.table import LEFT, RIGHT, Table  # noqa: PLC0415 - the bench takes a second
+
+    widths = [max(map(len, cells)) for cells in zip(columns, *rows, strict=True)][:-1]
+    left = list_width() - sum(widths) - 2 * len(columns)
+    lines = [(*row[:-1], shortened(row[-1], left)) for row in rows]
+    numbers = {"n", "B", "rounds", "cost"}
+    show(Table(title, {name: RIGHT if name in numbers else LEFT for name in columns}, lines), width=list_width())
+
+
+def _show_card(card: Card, json: bool) -> None:
+    """Write a card to stdout: name and summary, the facts in two columns, and the text below them."""
+    if json:
+        say_json(card.to_data())
+        return
+    facts = Grid.grid(padding=(0, 2))
+    facts.add_column(style="bold", no_wrap=True)
+    facts.add_column(overflow="fold")
+    for fact, value in card.facts.items():
+        facts.add_row(Text(fact), Text(value))
+    parts: list[RenderableType] = [Text(card.name, style="bold"), Text(plain(card.summary)), "", facts, ""]
+    parts += [*_paragraphs(card.text), Text("to try it:", style="bold")]
+    console = Console(width=min(Console().width, WIDTH) if sys.stdout.isatty() else LIST_WIDTH, highlight=False)
+    console.print(Group(*parts))
+    console.print(Text(f"  {card.command}"), soft_wrap=True)
+
+
+def _paragraphs(text: str) -> Iterator[RenderableType]:
+    """What stands below the facts; paragraphs are filled anew, and examples stay as they are."""
+    for kind, block in blocks(text):
+        if kind == "title":
+            yield Text(block, style="bold")
+        elif kind == "code":
+            yield from (Text(block, style="dim"), "")
+        elif kind == "terms":
+            for name, description in terms(block):
+                yield from (Text(plain(name)), Padding(Text(plain(description)), (0, 0, 0, 4)))
+            yield ""
+        else:
+            yield from (Text(plain(block)), "")
+
+
+def plain(text: str) -> str:
+    """Text without the marks of a docstring.
+
+    >>> plain("As :class:`Uta`, by ``allocate``.")
+    'As Uta, by allocate.'
+    """
+    return re.sub(r":\w+:`~?([^`]*)`", r"\1", text).replace("``", "")

@@ -1,0 +1,162 @@
+"""Commands that train policies: an agent of Stable-Baselines3, and the learned policies of the zoo."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ata_gym.bench.progress import progress_bars
+from ata_gym.cli import options
+from ata_gym.cli.console import command_line, say, say_error, say_files, show_report
+from ata_gym.cli.options import Out, RerunChanged, Rounds, SaveEvery
+from ata_gym.cli.studies.report import pages
+from ata_gym.utils.atomic import check_place
+from ata_gym.utils.extras import require
+from ata_gym.utils.validation import short, whole_number
+
+
+def learn(
+    out: Out,
+    env: Annotated[
+        str, typer.Argument(metavar="ENV", help="allocation, race or dispatch.", autocompletion=options.complete_env)
+    ] = "allocation",
+    scenario: Annotated[
+        str,
+        typer.Option(
+            help="A named scenario; `ata-gym scenarios` lists them. Those called drawn-... are for agents.",
+            autocompletion=options.complete_scenario,
+        ),
+    ] = "drawn-6-v1",
+    price: Annotated[
+        float | None, typer.Option(help="What one unit of worker time costs in units of runtime; else the scenario's.")
+    ] = None,
+    rounds: Rounds = None,
+    algorithm: Annotated[str, typer.Option(help="ppo, a2c, maskable-ppo or dqn.")] = "ppo",
+    action: Annotated[
+        str | None,
+        typer.Option(help="shares or assign in allocation, shares in a race, dispatch or start in dispatch."),
+    ] = None,
+    hyperparameter: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="Of the algorithm, again for each; else those of the library."),
+    ] = None,
+    steps: Annotated[int, typer.Option(help="Steps of training, over all rows.")] = 500_000,
+    rows: Annotated[int, typer.Option(help="Episodes side by side in training.")] = 64,
+    seed: Annotated[int, typer.Option(help="Of the agent, and of the first row in training.")] = 0,
+    evaluations: Annotated[int, typer.Option(help="Evaluations in training, evenly spaced.")] = 20,
+    validation: Annotated[int, typer.Option(help="Seeds of each evaluation; the best agent on them is kept.")] = 64,
+    test: Annotated[int, typer.Option(help="Seeds on which that one is played at the end.")] = 256,
+    save_every: SaveEvery = 10.0,
+    rerun_changed: RerunChanged = False,
+) -> None:
+    r"""Train an RL agent, and compare it with the policies.
+
+    The agent is one of Stable-Baselines3 or sb3-contrib, and the comparison is on other seeds. The cost is runtime +
+    price x worker time of an episode. It is compared on the same seeds with those of a uniform allocation, ATA, the
+    recommended policy and an oracle that knows the workers. After a kill the same command goes on where it stopped,
+    with the same result. OUT holds the curve, a table, a picture, and the log for `tensorboard --logdir
+    OUT/tensorboard`.
+
+    ```
+    ata-gym learn --price 0.1 --out results/learned \
+        --hyperparameter n_steps=10 --hyperparameter batch_size=320
+    ata-gym learn dispatch --algorithm maskable-ppo --action start \
+        --out results/starts
+    ata-gym bench --scenario drawn-6-v1 --out results/own --policies \
+        uta,ata_gym.rl.agent:LearnedAgent:folder=results/learned
+    ```
+    """
+    for module in ("stable_baselines3", "sb3_contrib", "tensorboard"):
+        require(module, extra="rl", purpose="The command learn")
+    from ata_gym.rl.learning.experiment import Learning  # noqa: PLC0415 - these imports take seconds
+    from ata_gym.rl.learning.run import run  # noqa: PLC0415
+    from ata_gym.rl.learning.specification import AgentSpec  # noqa: PLC0415
+    from ata_gym.rl.learning.training import agent_file  # noqa: PLC0415
+    from ata_gym.scenarios import resolve  # noqa: PLC0415
+
+    effort = options.Running(save_every=save_every, rerun_changed=rerun_changed).effort()
+    for option, number in (("validation", validation), ("test", test)):
+        whole_number(option, number)
+    spec = AgentSpec(env, algorithm, action or "", seed, split_hyperparameters(hyperparameter or ()))
+    found = resolve(options.unrecorded(scenario, "learn"), price=price, horizon=rounds)
+    learning = Learning(spec, found, steps, rows, evaluations, validation, test)
+    study = run(learning, out, effort, command_line(), say_error)
+    show_report(study.report._replace(files=[*study.report.files, *pages(out)]))
+    say_files("agent", [agent_file(out)])
+    say(f"play it as {study.policy}")
+
+
+def split_hyperparameters(texts: Sequence[str]) -> dict[str, Any]:
+    """Hyperparameters from NAME=VALUE; a value is a literal of Python, or text. ValueError for anything else.
+
+    >>> split_hyperparameters(["n_steps=50", "ent_coef=1e-3", "policy_kwargs={'hidden': 64}"])
+    {'n_steps': 50, 'ent_coef': 0.001, 'policy_kwargs': {'hidden': 64}}
+    """
+    found: dict[str, Any] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not (equals and name.isidentifier() and value) or name in found:
+            raise ValueError(f"a hyperparameter is given as NAME=VALUE, each once, not as {short(text)}")
+        try:
+            found[name] = ast.literal_eval(value)
+        except (ValueError, SyntaxError, RecursionError, MemoryError):
+            found[name] = value
+    return found
+
+
+class Learned(StrEnum):
+    """The policies that can be trained."""
+
+    ALLOCATION = "learned"
+    DISPATCH = "learned-dispatch"
+
+
+def pretrain(
+    policy: Annotated[Learned, typer.Argument(help="The policy whose network is trained.")],
+    out: Annotated[Path, typer.Option(help="The file of the weights; it ends in .safetensors.")],
+    iterations: Annotated[
+        int | None,
+        typer.Option(min=1, help="Iterations of play and gradients; by default 44, or 24 for learned-dispatch."),
+    ] = None,
+    generations: Annotated[int, typer.Option(min=0, help="Generations of the search over episodes, for learned.")] = 18,
+    seed: Annotated[int, typer.Option(min=0, help="The seed of the network and of the workers that it meets.")] = 0,
+) -> None:
+    r"""Train the network of a learned policy.
+
+    The network meets workers drawn at random, and its weights are written to a file. The defaults are those of the
+    weights in the package. The training takes some ten minutes on one core, and starts over when it is stopped. The
+    same command gives the same weights on the same machine.
+
+    ```
+    ata-gym pretrain learned --out learned.safetensors
+    ata-gym bench --scenario drawn-6-v1 --out results/own \
+        --policies learned:weights=learned.safetensors,thompson-beta
+    ```
+    """
+    require("torch", extra="train", purpose="The training of a policy")
+    if out.suffix != ".safetensors":
+        raise ValueError(f"out must be a file that ends in .safetensors, not {out}")
+    check_place(out)
+    import torch  # noqa: PLC0415 - importing torch takes a second
+
+    from ata_gym.rl.pretraining import learned, learned_dispatch  # noqa: PLC0415
+    from ata_policies.learned.network import write_network  # noqa: PLC0415
+
+    torch.set_num_threads(1)  # so that the sums do not depend on the number of cores
+    if policy is Learned.ALLOCATION:
+        rounds = iterations or 44
+        steps, training = rounds + generations, learned.train(rounds, generations, seed)
+    else:
+        steps = iterations or 24
+        training = learned_dispatch.train(steps, seed)
+    with progress_bars({policy.value: steps}) as progress:
+        for done, (_, trained) in enumerate(training, 1):
+            progress(policy.value, done)
+            net = trained
+    write_network(out, {name: tensor.numpy() for name, tensor in net.state_dict().items()})
+    say(f"{policy.value} is trained: {out}")

@@ -1,0 +1,196 @@
+"""``ata-gym train``: train a real model once, and draw its loss against the runtime of each policy."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ata_gym.cli import options
+from ata_gym.cli.console import command_line, say_error, say_files, show_report
+from ata_gym.cli.studies.report import end_with, show_with_page
+from ata_gym.utils.errors import named_failure
+from ata_gym.utils.extras import require
+
+if TYPE_CHECKING:
+    from ata_gym.training.studies.comparison import MethodChoice
+    from ata_gym.training.studies.loss_study import Outcome
+
+_POINTS = 500  # rounds at which the clocks are recorded, at most
+
+_Methods = Annotated[
+    str,
+    typer.Option(
+        help="Training methods to compare with, NAME, NAME=RATE or NAME=theory separated by commas; "
+        "`ata-gym methods` lists them."
+    ),
+]
+_Tune = Annotated[
+    bool,
+    typer.Option(
+        "--tune", help="Give policies and methods without a rate the best of 5^-5, ..., 5^4, and run them all."
+    ),
+]
+_Clock = Annotated[
+    str, typer.Option(help="pool: task times of the scenario; device: of tasks that are really run on --workers.")
+]
+_Workers = Annotated[
+    str, typer.Option(help='With --clock device: DEVICE or DEVICE:WORK, such as "cuda:0,cuda:1,cpu:2".')
+]
+_Rounds = Annotated[int, typer.Option(help="The number of optimiser steps.")]
+_Optimizer = Annotated[str | None, typer.Option(help="sgd, momentum, adam or adamw; by default the problem's own.")]
+_LearningRate = Annotated[
+    str | None,
+    typer.Option(
+        help="Learning rate, or theory: that of Rennala SGD, of which a round is an update; else the problem's."
+    ),
+]
+_Schedule = Annotated[
+    str,
+    typer.Option(help="How the learning rate changes: constant, cosine:ROUNDS, linear:ROUNDS or warmup:ROUNDS."),
+]
+_MicroBatch = Annotated[int, typer.Option(help="Samples in each task.")]
+_Precision = Annotated[str, typer.Option(help="float32, or mixed with bfloat16 or float16.")]
+_Compile = Annotated[bool, typer.Option("--compile", help="Let torch.compile fuse the model.")]
+_Graphs = Annotated[bool, typer.Option("--graphs", help="On CUDA: replay each gradient as a CUDA graph.")]
+_Seed = Annotated[int, typer.Option(help="The seed of the weights, the gradients and the task times.")]
+_Threads = Annotated[
+    int, typer.Option(help="Threads of torch on the CPU; the bits of a result depend on their number.")
+]
+_EvaluateEvery = Annotated[
+    int | None,
+    typer.Option(help="Rounds between evaluations on held-out data; by default at most 16 evaluations, log-spaced."),
+]
+_Device = Annotated[str, typer.Option(help="Where the model is trained: cpu, cuda or cuda:1.")]
+_Tensorboard = Annotated[bool, typer.Option("--tensorboard", help="Log to OUT, for `tensorboard --logdir OUT`.")]
+
+
+def train(
+    scenario: options.OneScenario,
+    out: options.Out,
+    policies: options.Policies = options.PUBLISHED,
+    methods: _Methods = "",
+    tune: _Tune = False,
+    problem: options.ProblemName = "digits",
+    data: options.ProblemData = None,
+    clock: _Clock = "pool",
+    workers: _Workers = "",
+    rounds: _Rounds = 2000,
+    optimizer: _Optimizer = None,
+    lr: _LearningRate = None,
+    schedule: _Schedule = "constant",
+    micro_batch: _MicroBatch = 1,
+    precision: _Precision = "float32",
+    compile_: _Compile = False,
+    graphs: _Graphs = False,
+    seed: _Seed = 0,
+    threads: _Threads = 1,
+    evaluate_every: _EvaluateEvery = None,
+    device: _Device = "cpu",
+    tensorboard: _Tensorboard = False,
+    save_every: options.SaveEvery = 10.0,
+    rerun_changed: options.RerunChanged = False,
+) -> None:
+    r"""Train a model once, and draw its loss for each policy.
+
+    The loss is drawn against the runtime and the worker time. The allocation decides when a gradient is there, never
+    what it is: one trajectory serves all policies. After a kill the same command continues where it stopped, with the
+    same result; policies and methods may be added later.
+
+    Methods take the same pool, problem, optimiser and seed. Each ends when it has used as many gradients as the
+    policies, rounds x B. Its learning rate is --lr in proportion to the gradients of an update; NAME=RATE gives
+    another, NAME=theory that of its paper, where the problem's constants are known, and --tune the one among those of
+    the published experiments with which it reaches the loss first. Without --lr, --tune chooses the policies' rate in
+    the same way, and OUT/rates keeps the trajectory of each. Ratios to policies are shown where the rates are chosen
+    alike: all tuned, or, with --lr theory, all by theory.
+
+    With --clock device each policy trains anew, on the B of the scenario, and its tasks are run one by one on real
+    devices: `--clock device --workers cuda:0,cuda:1,cpu:2`. Its times are measured, and not the same the next time.
+
+    ```
+    ata-gym train --scenario icml2025-cifar100 --out results/digits
+    ata-gym train --scenario icml2025-cifar100 --out results/digits \
+        --problem quadratic --lr theory --methods rennala,ringmaster=theory
+    ata-gym train --scenario icml2025-cifar100 --out results/tuned \
+        --tune --methods rennala,ringmaster
+    ata-gym train --scenario five-workers --out results/devices \
+        --clock device --workers cpu:1,cpu:1,cpu:2,cpu:3,cpu:6
+    ```
+    """
+    require("torch", extra="train", purpose="The command train")
+    from ata_gym.bench.experiment.experiment import Experiment  # noqa: PLC0415 - these imports take seconds
+    from ata_gym.training.problem import make_problem  # noqa: PLC0415
+    from ata_gym.training.studies.comparison import TUNED, rate_of_policies  # noqa: PLC0415
+    from ata_gym.training.studies.device_training import train_on_devices  # noqa: PLC0415
+    from ata_gym.training.studies.kept_trajectory import Training  # noqa: PLC0415
+    from ata_gym.training.studies.loss_study import LossStudy  # noqa: PLC0415
+    from ata_gym.training.trainer.trainer import Trainer  # noqa: PLC0415
+
+    effort = options.Running(1, save_every, rerun_changed=rerun_changed).effort()
+    names = options.split_names(policies)
+    options.unrecorded(scenario, "train")
+    experiment = replace(Experiment.on_scenario(scenario, rounds=rounds, seeds=1, seed=seed), points=_POINTS)
+    for name in names:
+        experiment.try_out(name)
+    choices = _choices(methods, tune=tune and lr is not None)
+    not_of_methods = {"--schedule": schedule != "constant", "--micro-batch": micro_batch != 1, "--compile": compile_}
+    not_of_methods |= {"--precision": precision != "float32", "--graphs": graphs}
+    if choices:
+        _refuse("--methods", not_of_methods)
+    with named_failure(f"the problem {problem}"):
+        found = make_problem(problem, data)
+        rate, kind = rate_of_policies(lr, experiment, found, tune)
+        trainer = Trainer(
+            found, experiment.scenario.budget, optimizer=optimizer, lr=rate, schedule=schedule,
+            micro_batch=micro_batch, precision=precision, compile=compile_, graphs=graphs, device=device, seed=seed,
+        )  # fmt: skip
+    training = Training(problem, data, threads, evaluate_every, kind == TUNED, tensorboard, effort)
+    not_of_devices = {"--methods": bool(methods), "--tensorboard": tensorboard, "--tune": tune}
+    not_of_devices |= {"--threads": threads != 1, "--evaluate-every": evaluate_every is not None}
+    if _on_devices(clock, workers, not_of_devices):
+        show_report(train_on_devices(workers, names, trainer, experiment, training, out))
+        return
+    _show(LossStudy(experiment, names, trainer, training, kind, choices, tune).run(out, command_line()))
+
+
+def _choices(methods: str, tune: bool) -> list[MethodChoice]:
+    """The methods that are named; ValueError where they are to ``tune``, and each has a learning rate."""
+    from ata_gym.training.studies.comparison import MethodChoice  # noqa: PLC0415 - it takes seconds
+
+    choices = [MethodChoice.parse(text) for text in (options.split_names(methods, "method") if methods else ())]
+    if tune and all(choice.kind is not None for choice in choices):
+        raise ValueError("--tune has nothing to tune where --lr and each method give a rate: leave --tune or --lr out")
+    return choices
+
+
+def _on_devices(clock: str, workers: str, others: dict[str, bool]) -> bool:
+    """Whether tasks are run on real workers; ValueError if the options do not fit together."""
+    if clock not in {"pool", "device"}:
+        raise ValueError(f"--clock must be pool or device, not {clock!r}")
+    if (clock == "device") != bool(workers):
+        raise ValueError("--clock device and --workers go together: give both, or neither")
+    if clock == "device":
+        _refuse("--clock device", others)
+    return clock == "device"
+
+
+def _refuse(option: str, others: dict[str, bool]) -> None:
+    """Refuse options that are given and do not go with another one."""
+    if given := [name for name, is_given in others.items() if is_given]:
+        raise ValueError(f"{option} goes without {', '.join(given)}")
+
+
+def _show(outcome: Outcome) -> None:
+    """Show what a study leaves; exit with code 1 if a policy or a method failed."""
+    folder, where = outcome.trained.folder, outcome.trained.where
+    show_with_page(outcome.report, folder.path)
+    if outcome.report is not None:
+        say_files("trajectory and final weights", [where / name for name in ("training.parquet", "weights.pt")])
+        if outcome.methods:
+            say_files("methods", outcome.methods)
+    for label, failure in outcome.diverged.items():
+        say_error(f"{label}: {failure}; another learning rate is given as {label.partition('=')[0]}=RATE")
+    end_with(outcome.failures, folder)
+    if outcome.diverged:
+        raise typer.Exit(1)

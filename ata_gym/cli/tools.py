@@ -1,0 +1,251 @@
+"""Commands that check policies, results, traces and what is installed, and explain a decision."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import gymnasium as gym
+import typer
+
+import ata_policies
+from ata_gym.bench.progress import progress_bars
+from ata_gym.cli import options
+from ata_gym.cli.console import say, say_json, show
+from ata_gym.scenarios.recorded import find_scenario
+from ata_gym.utils.errors import named_failure
+from ata_gym.utils.validation import unknown, whole_number
+from ata_policies.checking.check import examine
+from ata_policies.explanation import Explanation
+from ata_policies.registry import ids_by_name
+from ata_policies.steps import decide
+
+
+def check(
+    policy: Annotated[
+        str,
+        typer.Argument(
+            help="A policy's name, or package.module:Class; :key=value may follow.",
+            autocompletion=options.complete_policy,
+        ),
+    ],
+    scenario: Annotated[
+        str | None,
+        typer.Option(
+            help="The scenario to play; by default small ones of 5, 12 and 1 workers.",
+            autocompletion=options.complete_scenario,
+        ),
+    ] = None,
+    data: options.Data = None,
+    rounds: Annotated[int, typer.Option(help="Rounds to play, in each of two episodes.")] = 40,
+    json: options.Json = False,
+) -> None:
+    """Find the faults of a policy of your own.
+
+    The policy is played, and each fault is described in one sentence. The exit code is 1 if there is a fault.
+
+    ```
+    ata-gym check my_package.my_module:MyPolicy
+    ata-gym check my_package.my_module:MyPolicy --rounds 200 --json
+    ```
+    """
+    if scenario is None and data is not None:
+        raise ValueError("--data only goes with --scenario")
+    found = None if scenario is None else find_scenario(scenario, data)
+    env = None if found is None else gym.make(ata_policies.load(policy).env_id, scenario=found)
+    with named_failure(f"the policy {policy}"):
+        faults, advice = examine(policy, env, rounds)
+    if json:
+        say_json({"policy": policy, "faults": faults, "advice": advice})
+    else:
+        for kind, sentences in (("fault", faults), ("advice", advice)):
+            for sentence in sentences:
+                say(f"{kind}: {sentence}")
+        if not faults:
+            say(f"{policy} keeps the contract of a policy")
+    if faults:
+        raise typer.Exit(1)
+
+
+def explain(
+    scenario: options.OneScenario,
+    policy: Annotated[
+        str,
+        typer.Option(
+            help="A policy's name, package.module:Class, or default: then --env says of which env.",
+            autocompletion=options.complete_policy,
+        ),
+    ] = "default",
+    env: Annotated[
+        str,
+        typer.Option(
+            help="The env whose default is meant: allocation, race or dispatch.", autocompletion=options.complete_env
+        ),
+    ] = "allocation",
+    data: options.Data = None,
+    rounds: Annotated[int, typer.Option(help="Rounds to play.")] = 200,
+    price: Annotated[float, typer.Option(help="What one unit of worker time costs in units of runtime.")] = 0.0,
+    seed: Annotated[int, typer.Option(help="The seed of the episode.")] = 0,
+    workers: Annotated[int, typer.Option(help="The largest number of workers to show.")] = 25,
+    json: options.Json = False,
+) -> None:
+    """Play some rounds, and explain the policy's last decision.
+
+    The explanation holds the plan, and what the policy believes of each worker. In a program,
+    `print(policy.explain(state))` gives the same for a run of your own.
+
+    ```
+    ata-gym explain --scenario changing-spot --rounds 500
+    ata-gym explain --scenario icml2025-cifar100 --env race --price 0.1
+    ```
+    """
+    from ata_gym.bench.experiment.experiment import Experiment  # noqa: PLC0415 - it takes a second
+    from ata_gym.bench.report.table import LEFT, Table, right  # noqa: PLC0415
+
+    ids = ids_by_name()
+    if env not in ids:
+        raise unknown("env", env, ids)
+    whole_number("workers", workers)
+    experiment = Experiment.on_scenario(find_scenario(scenario, data), rounds=rounds, seeds=1, seed=seed, price=price)
+    envs = experiment.make_envs(ids[env] if policy == "default" else ata_policies.load(policy).env_id)
+    if policy == "default" and not json:
+        say(ata_policies.explain_default(envs))
+    explanation, clocks = _play(policy, envs, rounds, seed)
+    if json:
+        say_json({"about": experiment.about, **_as_data(explanation), **clocks})
+        return
+    say(f"round {explanation.round} of {experiment.about}: {explanation.policy}")
+    if explanation.plan:
+        say(f"plan: {explanation.plan}")
+    columns = dict.fromkeys(explanation.columns, LEFT) | right(explanation.columns[:-1])
+    show(Table("", columns, explanation.rows(workers)))
+    for remark in explanation.remarks(workers):
+        say(remark)
+    say(f"runtime {clocks['runtime']:.6g}, worker time {clocks['total_worker_time']:.6g}")
+
+
+def _play(
+    policy: str, envs: gym.vector.VectorEnv[Any, Any, Any], rounds: int, seed: int
+) -> tuple[Explanation, dict[str, float]]:
+    """What a policy explains in the last of some rounds, and the clocks then."""
+    (observation, _), played = envs.reset(seed=seed), 0
+    state: Any = None
+    with named_failure(f"the policy {policy}"), progress_bars({policy: rounds}) as progress:
+        made = ata_policies.make(policy, envs, seed=seed)
+        while played < rounds:
+            action, state = decide(made, envs, observation, state)
+            observation, _, _, _, info = envs.step(action)
+            played = int(state.round[0])
+            progress(policy, played)
+        return made.explain(state), {name: float(info[name][0]) for name in ("runtime", "total_worker_time")}
+
+
+def _as_data(explanation: Explanation) -> dict[str, Any]:
+    """An explanation as JSON can hold it."""
+    workers = {
+        "mean": explanation.mean.tolist(),
+        "evidence": explanation.evidence.tolist(),
+        "tasks": None if explanation.tasks is None else explanation.tasks.tolist(),
+        "away": explanation.away.tolist(),
+        "untried": explanation.untried.tolist(),
+    }
+    about = {"policy": explanation.policy, "round": explanation.round, "plan": explanation.plan}
+    return about | {"workers": workers}
+
+
+def trace(
+    source: Annotated[Path, typer.Argument(metavar="IN", help="Recorded data: CSV, maybe compressed, or Parquet.")],
+    target: Annotated[Path, typer.Argument(metavar="OUT", help="The trace to write: .parquet or .csv.")],
+    worker_column: Annotated[str, typer.Option(help="The column that names the worker.")],
+    duration: Annotated[str, typer.Option(help="The task time: a column, or a SQL expression over the columns.")],
+    round_column: Annotated[str | None, typer.Option(help="The column of rounds, if there is one.")] = None,
+    json: options.Json = False,
+) -> None:
+    r"""Make a trace of task times from any CSV or Parquet file.
+
+    It has the columns worker, duration and maybe round. For example, the time of one task (a window of batches) from
+    the training speeds that MLPerf publishes:
+
+    ```
+    ata-gym trace mlperf_v07_resnet50_speed.csv.gz mlperf.parquet \
+        --worker-column system --duration \
+        "(batch_to - batch_from) * global_batch_size / samples_per_sec"
+    ata-gym bench --trace mlperf.parquet --worker-column worker \
+        --duration-column duration --budget 23 --out results/mlperf
+    ```
+    """
+    from ata_gym.bench.recordings import make_trace  # noqa: PLC0415 - its imports take a second
+
+    pool = make_trace(source, target, worker=worker_column, duration=duration, round=round_column)
+    mean, tasks = pool.mean(), int(pool.distributions.length.sum())
+    if json:
+        say_json({"trace": str(target), "workers": pool.n, "tasks": tasks, "mean_task_times": mean.tolist()})
+        return
+    say(f"{target}: {pool.n} workers, {tasks:,} tasks, mean task times {mean.min():.4g} to {mean.max():.4g}")
+
+
+def verify(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A results folder, or one that holds some.")],
+    json: options.Json = False,
+) -> None:
+    """Check results against the checksums written with them.
+
+    Every file is checked, except measured times, pages, logs and files of your own. The exit code is 1 if a file is
+    damaged or missing; the table names it, and says what to do. A run that finds a damaged checkpoint sets it aside by
+    itself, and goes on from the one before.
+
+    ```
+    ata-gym verify results
+    ata-gym verify results --json
+    ```
+    """
+    from ata_gym.bench.experiment.verify import verify as check_files  # noqa: PLC0415 - it takes a second to import
+    from ata_gym.bench.report.table import LEFT, WRAP, Table  # noqa: PLC0415
+
+    files = check_files(folder)
+    faults = [checked for checked in files if checked.fault]
+    if json:
+        damaged = [{"file": str(one.file), "fault": one.fault} for one in faults]
+        say_json({"folder": str(folder), "checked": len(files), "damaged": damaged})
+    elif faults:
+        rows = [(str(checked.file.relative_to(folder)), checked.fault) for checked in faults]
+        show(Table("damaged files", {"file": LEFT, "what is wrong": WRAP}, rows))
+    if not json:
+        say(f"{folder}: {len(files)} files checked, {len(faults)} damaged")
+    if faults:
+        raise typer.Exit(1)
+
+
+def doctor(
+    ray: Annotated[bool, typer.Option("--ray", help="Start a Ray cluster of one processor for a moment.")] = False,
+    address: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="Also look at the nodes of this running Ray cluster.")
+    ] = None,
+    json: options.Json = False,
+) -> None:
+    """Say what is installed, what works, and what to install.
+
+    The doctor looks at packages, devices, backends and engines. The exit code is 1 if something that is installed is
+    broken.
+    Where only the base packages are installed, `python -m ata_gym.cluster.doctor` says the same without a table.
+
+    ```
+    ata-gym doctor
+    ata-gym doctor --ray --address 10.0.0.1:6379
+    ```
+    """
+    from rich.markup import escape  # noqa: PLC0415 - the bench takes a second
+
+    from ata_gym.bench.report.table import LEFT, WRAP, Table  # noqa: PLC0415
+    from ata_gym.cluster.doctor import as_json, exit_code  # noqa: PLC0415
+    from ata_gym.cluster.doctor import examine as examine_installation  # noqa: PLC0415
+
+    findings = examine_installation(ray, address)
+    if json:
+        say(as_json(findings))
+    else:
+        texts = [(f.subject, f.state, f.detail + f"\n-> {f.cure}" * bool(f.cure)) for f in findings]
+        rows = [tuple(map(escape, row)) for row in texts]  # an extra's brackets are no markup
+        show(Table("", {"what": LEFT, "state": LEFT, "what is there, and -> what to do": WRAP}, rows))
+    if code := exit_code(findings):
+        raise typer.Exit(code)

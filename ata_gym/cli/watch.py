@@ -1,0 +1,142 @@
+"""``ata-gym watch``: what the rounds of several policies look like, side by side."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from time import sleep
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ata_gym.bench.progress import progress_bars
+from ata_gym.cli import options
+from ata_gym.cli.console import say, say_files
+from ata_gym.envs.rendering.renderer import FRAMES_PER_SECOND
+from ata_gym.envs.rendering.text import MOST, as_text
+from ata_gym.envs.rendering.timeline import Timeline, number
+from ata_gym.utils.atomic import check_place
+from ata_gym.utils.errors import named_failure
+from ata_gym.utils.validation import real, whole_number
+
+if TYPE_CHECKING:
+    from rich.console import ConsoleDimensions, RenderableType
+
+    from ata_gym.bench.side_by_side.play import Player
+
+WATCHED = "uta,gta,ata-empirical-icml,default"  # an even share, all workers at once, the published policy and our own
+_ANIMATED = 500  # the largest number of rounds of the animation
+_COLUMNS, _BETWEEN, _AROUND = 80, 2, 7  # columns of a round, and between two; lines around its workers
+
+
+def watch(
+    scenario: Annotated[
+        str,
+        typer.Argument(
+            help="A named scenario; `ata-gym scenarios` lists them.", autocompletion=options.complete_scenario
+        ),
+    ] = "five-workers",
+    policies: options.Policies = WATCHED,
+    rounds: Annotated[int, typer.Option(help="Rounds to play.")] = 200,
+    seed: Annotated[int, typer.Option(help="The seed of the episode, the same for all policies.")] = 0,
+    budget: options.Budget = None,
+    data: options.Data = None,
+    speed: Annotated[float, typer.Option(help="Rounds per second, where a terminal shows them.")] = FRAMES_PER_SECOND,
+    out: options.OutForPictures = None,
+) -> None:
+    """Show who works, who waits, and whose work is thrown away.
+
+    Policies play the same workers, side by side. In a terminal the rounds pass by; elsewhere the last round of each
+    policy is written. Each policy plays its own env, and `default` the default of TaskAllocation; a worker's j-th task
+    has the same noise for all of them. With `--out` there are two pictures instead: `who-waits`, a typical round of
+    each policy with averages over the second half of the rounds, as PNG and SVG, and `learning.gif`, the first rounds
+    of the policies that learn.
+
+    ```
+    ata-gym watch
+    ata-gym watch changing-spot --policies ata,race,dispatch --rounds 500
+    ata-gym watch five-workers --rounds 2000 --out notebooks/pictures
+    ```
+    """
+    from ata_gym.bench.side_by_side.play import Player  # noqa: PLC0415 - these imports take a second
+    from ata_gym.scenarios import resolve  # noqa: PLC0415
+    from ata_gym.scenarios.recorded import find_scenario  # noqa: PLC0415
+
+    found = resolve(find_scenario(scenario, data), budget=budget)
+    whole_number("rounds", rounds)
+    if out is not None:
+        check_place(out / "who-waits.png")
+    pause = 1.0 / real("speed", speed)
+    players = []
+    for name in options.split_names(policies):
+        with named_failure(f"the policy {name}"):
+            players.append(Player(name, found, rounds, seed, _ANIMATED))
+    about = f"{found.name or scenario}: {found.pool.n:,} workers, {found.budget:,} results in a round"
+    if out is None and sys.stdout.isatty():
+        _show_live(players, about, pause)
+    else:
+        with progress_bars(dict.fromkeys((player.name for player in players), rounds)) as progress:
+            for player in players:
+                for played in range(1, rounds + 1):
+                    with named_failure(f"the policy {player.name}"):
+                        player.play_round()
+                    progress(player.name, played)
+        if out is None:
+            say(about)
+            for player in players:
+                say(f"\n{player.name}\n{as_text(player.recent[-1])}")
+    if out is not None:
+        from ata_gym.bench.side_by_side import learning, who_waits  # noqa: PLC0415 - matplotlib takes a second
+
+        pictures = who_waits.draw(players, found, out / "who-waits")
+        learners = [player for player in players if player.learns] or players
+        learning.animate(learners[: learning.MOST_PLAYERS], out / "learning.gif")
+        say_files("pictures", [*pictures, out / "learning.gif"])
+    _say_totals(players)
+
+
+def _show_live(players: Sequence[Player], about: str, pause: float) -> None:
+    """Play the rounds of all players together, and show each for some seconds."""
+    from rich.console import Console  # noqa: PLC0415 - it takes a while
+    from rich.live import Live  # noqa: PLC0415
+
+    console = Console()
+    with Live(console=console, auto_refresh=False, vertical_overflow="crop") as live:
+        for _ in range(players[0].rounds):
+            rounds = []
+            for player in players:
+                with named_failure(f"the policy {player.name}"):
+                    rounds.append(player.play_round())
+            live.update(_screen(players, rounds, about, console.size), refresh=True)
+            sleep(pause)
+
+
+def _screen(
+    players: Sequence[Player], rounds: Sequence[Timeline], about: str, size: ConsoleDimensions
+) -> RenderableType:
+    """The round of each player under its name, as many beside each other as there is room for."""
+    from rich.columns import Columns  # noqa: PLC0415
+    from rich.console import Group  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    beside = max(1, size.width // (_COLUMNS + _BETWEEN))
+    stacked = -(-len(players) // beside)
+    workers = max(1, min(MOST, (size.height - 2) // stacked - _AROUND))
+    texts = [
+        Text.assemble((player.name, "bold"), "\n", as_text(played, workers), "\n", no_wrap=True)
+        for player, played in zip(players, rounds, strict=True)
+    ]
+    if beside == 1:
+        return Group(Text(about), *texts)
+    return Group(Text(about), Columns(texts, width=_COLUMNS, padding=(0, _BETWEEN)))
+
+
+def _say_totals(players: Sequence[Player]) -> None:
+    """Write a line for each player: averages over the second half of its rounds, and its sums."""
+    settled = players[0].settled
+    say(f"\naverages of rounds {settled.start + 1:,} to {len(players[0].times):,}, and the runtime of all")
+    say(f"{'policy':<24} {'round time':>10} {'worker time':>11} {'thrown away':>11} {'runtime':>10}")
+    for player in players:
+        time, work, share = player.averages()
+        sums = number(sum(player.times))
+        say(f"{player.name:<24} {number(time):>10} {number(work):>11} {f'{100 * share:.1f} %':>11} {sums:>10}")

@@ -1,0 +1,181 @@
+"""Commands for real workers: their task times as a trace, and policies on processes of emulated speeds."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+import typer
+
+from ata_gym.bench.progress import progress_bars
+from ata_gym.cli import options
+from ata_gym.cli.console import say, say_error, show, show_report
+from ata_gym.typing import Floats
+from ata_gym.utils.atomic import check_place, write_whole
+from ata_gym.utils.errors import named_failure
+from ata_gym.utils.extras import require
+from ata_gym.utils.validation import whole_number
+from ata_policies.registry import default_name
+
+if TYPE_CHECKING:
+    from ata_gym.training.devices.workers import Worker
+
+_EMULATED = "uta,lb-bsp-ema,ata-empirical-icml:eta=0.2,default"
+"""ATA-Empirical needs a bound on the spread of task times; emulated times, with a few per cent, are far below 0.2."""
+
+_DECIMALS = 7  # decimals of the seconds in a CSV file
+
+
+def measure(
+    workers: Annotated[
+        str, typer.Option(help='Separated by commas: DEVICE or DEVICE:WORK, such as "cpu:1,cpu:3" or "cuda:0:2".')
+    ],
+    out: Annotated[Path, typer.Option(help="The trace to write: .parquet or .csv.")],
+    problem: options.ProblemName = "digits",
+    data: options.ProblemData = None,
+    tasks: Annotated[int, typer.Option(help="The number of tasks that each worker computes.")] = 200,
+    micro_batch: Annotated[int, typer.Option(help="Samples in each task.")] = 1,
+    precision: Annotated[str, typer.Option(help="float32, or mixed with bfloat16 or float16.")] = "float32",
+    seed: Annotated[int, typer.Option(help="The seed of the weights and the gradients.")] = 0,
+) -> None:
+    r"""Measure the task times of real devices, as a trace.
+
+    A pool can replay the trace. A task is one stochastic gradient; a worker of DEVICE:WORK really computes each WORK
+    times, so that some are slower. The workers take turns, task by task, so that load on the machine slows all of them
+    alike; workers that name the same GPU each have it to themselves. The data of a task is on its device before its
+    time begins.
+
+    One sample of a small model on a GPU measures how fast work is launched, and little else: give --micro-batch and
+    --precision as they are in your training.
+
+    ```
+    ata-gym measure --workers "cpu:1,cpu:2,cpu:4" --out trace.csv
+    ata-gym measure --problem digits --workers "cuda:0,cuda:1,cpu" \
+        --micro-batch 256 --precision bfloat16 --out gpus.csv
+    ```
+    """
+    require("torch", extra="train", purpose="The command measure")
+    import polars as pl  # noqa: PLC0415 - these imports take seconds
+
+    from ata_gym.bench.experiment.experiment import plural  # noqa: PLC0415
+    from ata_gym.bench.recordings import check_trace_name  # noqa: PLC0415
+    from ata_gym.training.devices.workers import autocorrelation, find_workers, measure_times  # noqa: PLC0415
+    from ata_gym.training.problem import make_problem  # noqa: PLC0415
+    from ata_gym.training.trainer.trainer import Trainer  # noqa: PLC0415
+
+    check_trace_name(out)
+    whole_number("tasks", tasks, 2)
+    listed = find_workers(workers)
+    check_place(out)
+    total = len(listed) * tasks
+    try:
+        with named_failure(f"the problem {problem}"), progress_bars({problem: total}) as progress:
+            trainer = Trainer(make_problem(problem, data), 1, micro_batch=micro_batch, precision=precision, seed=seed)
+            times = measure_times(trainer, listed, tasks, lambda done: progress(problem, done))
+    except (FloatingPointError, MemoryError) as error:
+        raise ValueError(f"{error}; nothing was written") from error
+    except KeyboardInterrupt as error:
+        say_error("stopped; nothing was written")
+        raise typer.Exit(130) from error
+    task, worker = np.divmod(np.arange(total), len(listed))
+    frame = pl.DataFrame({"worker": worker, "task": task, "duration": times.T.ravel()})
+    if out.suffix == ".csv":
+        write_whole(out, lambda part: frame.write_csv(part, float_precision=_DECIMALS))
+    else:
+        write_whole(out, frame.write_parquet)
+    _show(listed, times, autocorrelation(times))
+    size = f"{total:,} tasks of {plural(micro_batch, 'sample')} in {precision}"
+    say(f"{out}: {plural(len(listed), 'worker')}, {size}; to let policies play on these times:")
+    say(
+        f"  ata-gym bench --trace {shlex.quote(str(out))} --worker-column worker --duration-column duration "
+        f"--budget {len(listed)} --out {shlex.quote(str(Path('results', out.stem)))}"
+    )
+
+
+def _show(workers: Sequence[Worker], times: Floats, autocorrelations: Floats) -> None:
+    """Show the spread of the times, shape (workers, tasks), a row for each worker."""
+    from ata_gym.bench.report.table import LEFT, RIGHT, Table, right  # noqa: PLC0415 - the bench takes a second
+
+    rows = []
+    for i, (worker, row, correlation) in enumerate(zip(workers, times, autocorrelations, strict=True)):
+        mean, sd = row.mean(), row.std(ddof=1)
+        figures = (f"{1e3 * mean:.3f}", f"{1e3 * sd:.3f}", f"{sd / mean:.3f}", f"{correlation:.2f}")
+        rows.append((str(i), worker.device, str(worker.work), *figures))
+    numbers = right(("work", "mean (ms)", "sd (ms)", "CV", "autocorrelation"))
+    show(Table("", {"worker": RIGHT, "device": LEFT, **numbers}, rows))
+
+
+def emulate(
+    out: options.Out,
+    speeds: Annotated[str, typer.Option(help="Relative task times of the workers, separated by commas.")] = "1,1,2,4",
+    task_time: Annotated[float, typer.Option(help="Seconds that a task takes on the fastest worker.")] = 0.01,
+    policies: options.Policies = _EMULATED,
+    budget: Annotated[int, typer.Option(help="Tasks B of a round, of one sample each.")] = 64,
+    rounds: Annotated[int, typer.Option(help="The number of training steps.")] = 200,
+    problem: Annotated[
+        str,
+        typer.Option(help="digits or cifar100, or a classification of yours.", autocompletion=options.complete_problem),
+    ] = "digits",
+    problem_data: options.ProblemData = None,
+    change_at: Annotated[
+        int | None, typer.Option(help="The round from which on the workers have each other's speeds, in reverse.")
+    ] = None,
+    stall: Annotated[
+        str | None, typer.Option(metavar="ROUND,WORKER,SECONDS", help="A worker hangs in a round for so long.")
+    ] = None,
+    away: Annotated[
+        str | None, typer.Option(metavar="FIRST,LAST,WORKER", help="A worker is away in these rounds.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="The first seed.")] = 0,
+    rerun_changed: options.RerunChanged = False,
+) -> None:
+    r"""Train in processes of this machine, some of them slow.
+
+    A real model is trained in real processes, some of which are emulated to be slow. They run under torchrun with gloo,
+    wait where a slower worker would compute, and take no processor time while they wait. Each policy trains the same
+    model on the same samples; one process alone does, too, and the losses must be equal. The report shows the median
+    time of a round once a policy has settled, beside that of the first policy and that of the best split of whole
+    tasks, and how many rounds it takes to follow a change.
+
+    ```
+    ata-gym emulate --out results/emulated
+    ata-gym emulate --problem cifar100 --problem-data cifar100.npz \
+        --out results/cifar100
+    ata-gym emulate --rounds 400 --change-at 200 --stall 120,0,5 \
+        --away 280,320,1 --out results/changes
+    ```
+    """
+    require("torch", extra="cluster", purpose="Training in several processes")
+    from ata_gym.cluster.studies.emulation import Emulation, Training, task_times  # noqa: PLC0415 - it takes a second
+    from ata_gym.cluster.studies.study import run  # noqa: PLC0415
+
+    emulation = Emulation(
+        budget,
+        task_times(_numbers("--speeds", speeds), task_time),
+        rounds,
+        change_at,
+        stall=_event("--stall", stall),
+        away=_event("--away", away),
+    )
+    default = default_name("ata_gym/TaskAllocation-v0")
+    names = [default if name == "default" else name for name in options.split_names(policies)]
+    show_report(run(emulation, names, Training(problem, problem_data, seed), out, rerun_changed))
+
+
+def _numbers(option: str, text: str) -> list[Any]:
+    """The numbers of a text, each an int or a float as it is written."""
+    try:
+        return [int(part) if part.strip().removeprefix("-").isdecimal() else float(part) for part in text.split(",")]
+    except ValueError:
+        raise ValueError(f"{option} must be numbers separated by commas, not {text!r}") from None
+
+
+def _event(option: str, text: str | None) -> Any:
+    """The three numbers of an event; None if there is no event."""
+    numbers = None if text is None else tuple(_numbers(option, text))
+    if numbers is not None and len(numbers) != 3:
+        raise ValueError(f"{option} must be three numbers separated by commas, not {text!r}")
+    return numbers

@@ -1,0 +1,177 @@
+"""Trials of what may crash or hang, in processes of their own, which run this file: ``trials.py NAME ARGUMENTS...``.
+
+Such a process imports ata_gym only if a trial needs it, and writes a line of JSON for each result.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from importlib import import_module
+from time import monotonic
+from typing import Any
+
+
+def outcomes(trials: Sequence[Sequence[str]], seconds: float) -> list[dict[str, Any]]:
+    """Run trials side by side, each in a process of its own, and return the reports of each by name.
+
+    If a process crashed, or was killed since it took longer than ``seconds``, its reports have a ``"fault"``, too.
+
+    >>> outcomes([["imports", "math", "no_such_module"]], seconds=60)
+    [{'math': '', 'no_such_module': "ModuleNotFoundError: No module named 'no_such_module'"}]
+    """
+    # -P: this file's folder is not put on sys.path, where its files could stand in for packages.
+    line = [sys.executable, "-P", "-W", "ignore", __file__]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    quiet: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "env": environment}
+    processes = [subprocess.Popen([*line, *trial], stdout=subprocess.PIPE, **quiet) for trial in trials]
+    end = monotonic() + seconds
+    try:
+        return [_outcome(process, end) for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+            process.communicate()
+
+
+def _outcome(process: subprocess.Popen[bytes], end: float) -> dict[str, Any]:
+    fault = ""
+    try:
+        output, _ = process.communicate(timeout=max(end - monotonic(), 0.0))
+        if code := process.returncode:
+            fault = f"its process was ended by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+    except subprocess.TimeoutExpired:
+        fault = "it took too long"
+        process.kill()
+        output, _ = process.communicate()
+    reports = dict(json.loads(line) for line in output.splitlines())
+    return reports | {"fault": fault} if fault else reports
+
+
+Report = Callable[[str, Any], None]
+
+
+def _imports(report: Report, *modules: str) -> None:
+    for module in modules:
+        report(module, _error_of(import_module, module))
+
+
+def _torch(report: Report) -> None:
+    """Report how torch was built, the driver, and whether each CUDA device computes right."""
+    import torch  # noqa: PLC0415
+    from torch import distributed as dist  # noqa: PLC0415
+    from torch.utils import collect_env  # noqa: PLC0415
+
+    report("version", torch.__version__)
+    report("built for", torch.version.cuda or torch.version.hip)
+    report("driver", collect_env.get_nvidia_driver_version(collect_env.run))  # type: ignore[no-untyped-call]
+    report("devices", torch.cuda.device_count())
+    report("torchrun", _error_of(import_module, "torch.distributed.run"))
+    there = dist.is_available()
+    report("backends", [name for name in ("gloo", "nccl") if there and dist.is_backend_available(name)])
+    if torch.version.cuda:
+        report("start", _error_of(torch.cuda.init))
+    for index in range(torch.cuda.device_count()):
+        name, ones = f"cuda:{index}", torch.ones(64, 64)
+        report(name, _error_of(lambda name=name, ones=ones: _equal((ones.to(name) @ ones.to(name)).sum(), 64.0**3)))
+        memory = torch.cuda.get_device_properties(index).total_memory
+        report(f"{name} is", f"{torch.cuda.get_device_name(index)}, {memory / 2**30:.1f} GiB")
+
+
+def _all_reduce(report: Report, backend: str, rank: str, rendezvous: str) -> None:
+    """Add the numbers of two processes, and report the error."""
+    import torch  # noqa: PLC0415
+    from torch import distributed as dist  # noqa: PLC0415
+
+    def add() -> None:
+        device = torch.device("cuda", int(rank)) if backend == "nccl" else torch.device("cpu")
+        if device.type == "cuda":
+            torch.cuda.set_device(device)
+        options: dict[str, Any] = {"rank": int(rank), "world_size": 2, "timeout": timedelta(seconds=30)}
+        dist.init_process_group(backend, init_method=rendezvous, **options)
+        number = torch.tensor([int(rank) + 1.0], device=device)
+        dist.all_reduce(number)
+        _equal(number.item(), 3.0)
+        dist.destroy_process_group()
+
+    report("sum", _error_of(add))
+
+
+def _ray_start(report: Report) -> None:
+    """Start a cluster with one processor, run a task, and report the address on which it listens."""
+    from ata_gym.cluster import connect_ray  # noqa: PLC0415
+
+    os.environ.pop("RAY_ADDRESS", None)
+    ray = connect_ray(num_cpus=1, object_store_memory=80 * 2**20)
+    _equal(ray.get(ray.remote(lambda: 2).remote()), 2)
+    report("address", ray.util.get_node_ip_address())
+    ray.shutdown()
+
+
+def _ray_nodes(report: Report, address: str, seconds: str) -> None:
+    """Join a running cluster, and report the resources and versions of each node."""
+    from ata_gym.cluster import connect_ray  # noqa: PLC0415
+
+    ray = connect_ray(address)
+    nodes = [node for node in ray.nodes() if node["Alive"]]
+    places = [ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node["NodeID"], False) for node in nodes]
+    asked = [ray.remote(num_cpus=0, max_retries=0, scheduling_strategy=at)(_versions).remote() for at in places]
+    ready, _ = ray.wait(asked, num_returns=len(asked), timeout=float(seconds))
+    for node, task in zip(nodes, asked, strict=True):
+        facts = {"resources": node["Resources"], "address": node["NodeManagerAddress"]}
+        facts |= ray.get(task) if task in ready else {"fault": "a task on it did not answer"}
+        report(f"{node['NodeManagerHostname']} {node['NodeID'][:8]}", facts)
+    ray.shutdown()
+
+
+def _versions() -> dict[str, str]:
+    """The versions in a worker process of Ray, or the reason why ata_gym cannot be imported there."""
+    fault = _error_of(import_module, "ata_gym")
+    version = "" if fault else sys.modules["ata_gym"].__version__
+    return {"fault": fault, "version": version, "python": platform.python_version()}
+
+
+def _equal(found: Any, right: float) -> None:
+    if found != right:
+        raise ArithmeticError(f"the result was {float(found):g} in place of {right:g}")
+
+
+def _error_of(function: Callable[..., object], *arguments: Any) -> str:
+    """The first line of the error of a call; empty if there is none."""
+    try:
+        function(*arguments)
+    except (Exception, SystemExit) as error:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+    return ""
+
+
+_TRIALS: dict[str, Callable[..., None]] = {
+    "imports": _imports,
+    "torch": _torch,
+    "all-reduce": _all_reduce,
+    "ray-start": _ray_start,
+    "ray-nodes": _ray_nodes,
+}
+
+
+def _main(trial: str, *arguments: str) -> None:
+    """Run a trial; only its reports are written to stdout, whatever the packages print."""
+    reports = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+
+    def report(name: str, value: Any) -> None:
+        print(json.dumps([name, value]), file=reports, flush=True)
+
+    if fault := _error_of(_TRIALS[trial], report, *arguments):
+        report("fault", fault)
+
+
+if __name__ == "__main__":
+    _main(*sys.argv[1:])

@@ -1,0 +1,206 @@
+"""The batches of a loader in a keyed order over all its epochs, which may begin at any batch."""
+
+from __future__ import annotations
+
+import random
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, Dataset, IterableDataset
+
+from ata_gym.simulation.keys import derive_keys
+
+_BATCH, _EPOCH = 0, 1  # purposes of keys
+
+
+def keyed_batches(source: Any, key: int) -> Batches:
+    """The batches t = 0, 1, ... of a ``DataLoader``, a sequence, or an iterable that can be iterated again, in epochs.
+
+    A batch depends on the key and on t alone: what a shuffling sampler draws is keyed by the epoch, and what the
+    dataset and the collate function draw, from torch, NumPy or ``random``, by t. Global generators stay as they are.
+    The loader's worker processes, its pinned memory and its collate function are used. Of an ``IterableDataset``, or
+    another iterable, the batches before t are read and dropped where t does not follow the one asked for last.
+
+    Raises ``TypeError`` for anything else, and ``ValueError`` for a source without batches.
+    """
+    if isinstance(source, DataLoader):
+        return _Streamed(source, key) if isinstance(source.dataset, IterableDataset) else _Loaded(source, key)
+    if isinstance(source, Mapping | str) or not (hasattr(source, "__iter__") or hasattr(source, "__getitem__")):
+        raise TypeError(f"batches must be a DataLoader, a sequence of batches or an iterable of them, not {source!r}")
+    if hasattr(source, "__getitem__") and hasattr(source, "__len__"):
+        return _Listed(source, key)
+    if isinstance(source, Iterator):
+        raise TypeError(f"batches must give one epoch after the other, and one pass uses up {source!r}: give a list")
+    return _Streamed(source, key)
+
+
+class _Listed:
+    """A sequence, in its own order."""
+
+    def __init__(self, source: Any, key: int) -> None:
+        self._source, self._key = source, key
+        if len(source) == 0:
+            raise _empty(source)
+
+    def __getitem__(self, t: int) -> Any:
+        if isinstance(self._source, list | tuple):  # they draw nothing
+            return self._source[t % len(self._source)]
+        with _preserved():
+            _seed(_derived(self._key, _BATCH, t))
+            return self._source[t % len(self._source)]
+
+
+class _Loaded:
+    """A loader of a dataset with indices: the sampler's order is read at the start of an epoch."""
+
+    def __init__(self, loader: DataLoader[Any], key: int) -> None:
+        self._loader, self._key = loader, key
+        self._sampler: Any = loader.sampler if loader.batch_sampler is None else loader.batch_sampler
+        self._ends: list[int] = []  # for each epoch known so far, the number of batches up to its end
+        self._epoch, self._order = -1, list[Any]()
+        """An epoch, and the indices of each of its batches."""
+        self._iterator: Iterator[Any] = iter(())
+        self._next = -1
+
+    def __getitem__(self, t: int) -> Any:
+        with _preserved():
+            if t != self._next or t in self._ends:
+                self._iterator = self._from(t)
+            self._next = -1  # until the batch is there
+            batch = next(self._iterator)
+        self._next = t + 1
+        return batch
+
+    def _from(self, t: int) -> Iterator[Any]:
+        """The batches from t on to the end of its epoch."""
+        while not self._ends or t >= self._ends[-1]:
+            self._read_order(len(self._ends))
+            self._ends.append((self._ends[-1] if self._ends else 0) + len(self._order))
+        epoch = bisect_right(self._ends, t)
+        if epoch != self._epoch:
+            self._read_order(epoch)
+        start = self._ends[epoch] - len(self._order)
+        keys = _derived(self._key, _BATCH, np.arange(t, self._ends[epoch]))
+        keyed = list(zip(keys, self._order[t - start :], strict=True))
+        loader = self._loader
+        _seed(_derived(self._key, _EPOCH, epoch))  # of worker processes
+        again = DataLoader(
+            _KeyedLoads(loader), batch_size=None, sampler=keyed, collate_fn=_as_it_is, num_workers=loader.num_workers,
+            pin_memory=loader.pin_memory, timeout=loader.timeout, worker_init_fn=loader.worker_init_fn,
+            multiprocessing_context=loader.multiprocessing_context, prefetch_factor=loader.prefetch_factor,
+        )  # fmt: skip
+        return iter(again)
+
+    def _read_order(self, epoch: int) -> None:
+        key = _derived(self._key, _EPOCH, epoch)
+        samplers: tuple[Any, ...] = self._sampler, self._loader.sampler, getattr(self._sampler, "sampler", None)
+        found = {id(part): part for part in (getattr(s, "generator", None) for s in (self._loader, *samplers))}
+        generators = [part for part in found.values() if isinstance(part, torch.Generator)]
+        states = [part.get_state() for part in generators]
+        for sampler in samplers:
+            if hasattr(sampler, "set_epoch"):
+                sampler.set_epoch(epoch)
+        try:
+            _seed(key)
+            for part in generators:
+                part.manual_seed(key)
+            order: list[Any] = list(self._sampler)
+        finally:
+            for part, state in zip(generators, states, strict=True):
+                part.set_state(state)
+        if not order:
+            raise _empty(self._loader)
+        self._epoch, self._order = epoch, order
+
+
+class _KeyedLoads(Dataset[Any]):
+    """A dataset of batches: the item (key, indices) is loaded with all generators seeded by the key."""
+
+    def __init__(self, loader: DataLoader[Any]) -> None:
+        self._dataset: Any = loader.dataset
+        self._collate, self._together = loader.collate_fn, loader.batch_sampler is not None
+
+    def __getitem__(self, item: tuple[int, Any]) -> Any:
+        key, indices = item
+        _seed(key)
+        if not self._together:  # a loader with batch_size=None: its dataset gives batches
+            return self._collate(self._dataset[indices])
+        if hasattr(self._dataset, "__getitems__"):
+            return self._collate(self._dataset.__getitems__(indices))
+        return self._collate([self._dataset[index] for index in indices])
+
+
+class _Streamed:
+    """An iterable that is read from its start: its epochs may have no length, or no end."""
+
+    def __init__(self, source: Any, key: int) -> None:
+        self._source, self._key = source, key
+        self._restart()
+
+    def _restart(self) -> None:
+        self._iterator: Iterator[Any] = iter(())
+        self._epoch = self._next = 0
+
+    def __getitem__(self, t: int) -> Any:
+        if t < self._next:
+            self._restart()
+        with _preserved():
+            try:
+                while True:
+                    batch = self._read()
+                    self._next += 1
+                    if self._next > t:
+                        return batch
+            except BaseException:
+                self._restart()  # nobody knows where the iterator is
+                raise
+
+    def _read(self) -> Any:
+        """The next batch, if need be of a new epoch."""
+        for fresh in (False, True):
+            if fresh:
+                _seed(_derived(self._key, _EPOCH, self._epoch))
+                self._iterator = iter(self._source)
+                self._epoch += 1
+            _seed(_derived(self._key, _BATCH, self._next))
+            for batch in self._iterator:
+                return batch
+        raise _empty(self._source)
+
+
+def _derived(key: int, purpose: int, index: Any) -> Any:
+    return derive_keys(np.uint64(key), purpose, index).tolist()  # type: ignore[arg-type]
+
+
+def _as_it_is(batch: Any) -> Any:
+    return batch
+
+
+def _empty(source: Any) -> ValueError:
+    return ValueError(f"batches must give at least one batch in each epoch, but {source!r} gives none")
+
+
+def _seed(key: int) -> None:
+    """Seed all generators that datasets draw from."""
+    torch.default_generator.manual_seed(key)
+    random.seed(key)
+    np.random.seed(key % 2**32)  # noqa: NPY002 - datasets of users draw from it
+
+
+@contextmanager
+def _preserved() -> Iterator[None]:
+    """Give these generators back the states that they have now."""
+    states = torch.default_generator.get_state(), random.getstate(), np.random.get_state()  # noqa: NPY002
+    try:
+        yield
+    finally:
+        torch.default_generator.set_state(states[0])
+        random.setstate(states[1])
+        np.random.set_state(states[2])  # noqa: NPY002
+
+
+Batches = _Listed | _Loaded | _Streamed

@@ -1,0 +1,75 @@
+"""The race of least cost where the distributions are known, for good or for the coming round."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ata_gym.changes import Conditions
+from ata_gym.theory.simulated.slices import known_sample
+from ata_gym.typing import Floats, Ints, Mask
+from ata_policies.allocation.oracles import DynamicAllocation
+from ata_policies.planning.race_search import RaceSearch, best_race, race_allocation
+from ata_policies.policy import AllocationPolicy, Setting, State
+
+_SLICES, _MOST = 64, 2**24  # of a worker's distribution; and the task times with which a race is chosen at first
+_REPLICATES = 128  # rounds played with each candidate later
+
+
+class RaceOracle(AllocationPolicy):
+    """The best race for the price with the distributions known: E[round time] + price * E[worker time] is least.
+
+    It is found before the first round, by ``ata_policies.planning.race_search.best_race``, and kept.
+    """
+
+    env_id = "ata_gym/TaskRace-v0"
+    source = "ours"
+    constants = "none"
+    knows = "the distributions"
+    assumes = "independent times"
+    priced = True
+
+    def __init__(self, setting: Setting, *, seed: int = 0) -> None:
+        super().__init__(setting, seed=seed)
+        self.fixed = best_race(setting.known_pool("race-oracle"), setting.budget, setting.price).allocation
+
+    def allocate(self, state: State) -> Ints:
+        """The same race in every row."""
+        return np.tile(self.fixed, (len(state.round), 1))
+
+
+class RaceDynamicOracle(DynamicAllocation):
+    """The best race for the price under the distributions of the coming round. Ours.
+
+    Workers are ranked by their means. How many of the fastest race, and for how many tasks, is searched
+    (``RaceSearch``) for the workers as they are without changes, or for all that they are drawn from, and from there
+    again where a mean differs from the one planned for by more than the tolerance. Noise in common and outliers are
+    left out; workers that are away start nothing.
+    """
+
+    env_id = "ata_gym/TaskRace-v0"
+    constants = "64 slices, 128 replicates, tolerance 10 %"
+    knows = "the distributions, of each round"
+    priced = True
+
+    def __init__(self, setting: Setting, *, tolerance: float = 0.1, seed: int = 0) -> None:
+        super().__init__(setting, tolerance=tolerance, seed=seed)
+        self.times = known_sample(self.pool, _SLICES)
+        self.by_round = np.array([family == "trace-by-round" for family in self.pool.families])
+        rounds = int(np.clip(_MOST // (setting.n * setting.budget), 16, 1024))
+        means = self.times.mean(axis=1)
+        self.size = RaceSearch(self.times, means, setting.budget, setting.price, replicates=rounds).search()[:2]
+
+    def legal(self, tasks: Ints) -> Mask:
+        """In a race there may be more."""
+        return np.greater_equal(tasks, self.setting.budget)
+
+    def plan(self, now: Conditions, mean: Floats) -> Ints:
+        """Search from the race for the workers without changes; those who are away have no part in it."""
+        there = np.isfinite(mean)
+        times = self.times[now.distribution] * now.factor[:, None]
+        times = np.where(self.by_round[now.distribution, None], mean[:, None], times)[there]
+        budget, price = self.setting.budget, self.setting.price
+        choice = RaceSearch(times, mean[there], budget, price, replicates=_REPLICATES).search_from(*self.size)
+        allocation = np.zeros(len(mean), np.int64)
+        allocation[there] = race_allocation(mean[there], choice.fastest, choice.tasks, budget)
+        return allocation
