@@ -16,7 +16,7 @@ with quiet_start():  # these imports take a second
     from ata_gym.theory.allocation.proxy_loss import allocate, proxy_loss, proxy_optimal
     from ata_gym.theory.optimal.allocation import Optimum, optimal_allocation
     from ata_gym.theory.round_time.expected import expected_round_time
-    from ata_gym.utils.kernels.threads import threads
+    from ata_gym.utils.compiled import threads
 
 __version__ = "0.1.0"
 __all__ = [

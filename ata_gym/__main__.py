@@ -6,8 +6,7 @@ import sys
 from importlib.util import find_spec
 
 from ata_gym.utils.extras import MissingExtraError, require
-from ata_gym.utils.signals import quiet_start
-from ata_gym.utils.streams import outlive_readers
+from ata_gym.utils.signals import outlive_readers, quiet_start
 
 
 def main() -> None:

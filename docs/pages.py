@@ -14,9 +14,8 @@ import ata_gym
 import ata_policies
 from ata_gym.cli import PANELS, app
 from ata_gym.scenarios import SCENARIO_GROUPS, scenario
-from ata_gym.scenarios.card import scenario_card
+from ata_gym.scenarios.card import Card, scenario_card
 from ata_gym.scenarios.recorded import RECORDINGS
-from ata_gym.utils.card import Card
 from ata_policies.card import policy_card
 from ata_policies.presets import Preset
 from ata_policies.registry import env_ids, load

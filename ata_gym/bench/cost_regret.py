@@ -12,7 +12,7 @@ from ata_gym.bench.experiment.experiment import Experiment
 from ata_gym.bench.experiment.run import SCHEMA, PolicyRun
 from ata_gym.scenarios import Scenario
 from ata_gym.theory.optimal.allocation import optimal_allocation
-from ata_gym.theory.round_time.several import expected_round_times
+from ata_gym.theory.round_time.expected import expected_round_times
 from ata_gym.typing import Floats
 
 REGRETS = (

@@ -20,9 +20,8 @@ from ata_gym.bench.progress import progress_bars
 from ata_gym.cli import options
 from ata_gym.cli.console import LIST_WIDTH, WIDTH, list_width, say, say_json, show
 from ata_gym.scenarios import SCENARIO_GROUPS, scenario, scenario_names
-from ata_gym.scenarios.card import scenario_card, workers
+from ata_gym.scenarios.card import Card, scenario_card, workers
 from ata_gym.scenarios.recorded import RECORDINGS, find_scenario
-from ata_gym.utils.card import Card
 from ata_gym.utils.extras import require
 from ata_gym.utils.validation import unknown
 from ata_policies.card import policy_card

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import csv
 import io
+from contextlib import AbstractContextManager
 from os import PathLike
 from pathlib import Path
 
 from ata_gym.cluster.round_record import RoundRecord
-from ata_gym.utils.closing import Closing
 
 _COLUMNS = ("worker", "round", "duration")
 
 
-class TraceRecorder(Closing):
+class TraceRecorder(AbstractContextManager["TraceRecorder"]):
     """Appends the times of each round's results to a CSV file with the columns worker, round and duration.
 
     ``ata_gym.pools.read_trace(path, worker="worker", duration="duration")`` replays it in an env, and so does
@@ -60,6 +60,9 @@ class TraceRecorder(Closing):
     def close(self) -> None:
         """Close the file."""
         self._file.close()
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
 
     def _write(self, rows: list[tuple[object, ...]]) -> None:
         text = io.StringIO()

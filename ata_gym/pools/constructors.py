@@ -42,9 +42,7 @@ def gamma(shape: ArrayLike, scale: ArrayLike, shift: ArrayLike = 0.0) -> Pool:
 
 
 def uniform(low: ArrayLike, high: ArrayLike) -> Pool:
-    """Task times uniform between ``low`` and ``high``, in units of time.
-
-    ValueError unless ``low`` is below ``high`` for every worker.
+    """Task times uniform between ``low`` and ``high``, which is larger for every worker.
 
     >>> uniform(1, [3, 5]).mean()
     array([2., 3.])
@@ -107,25 +105,12 @@ def deterministic(time: ArrayLike) -> Pool:
 
 
 def trace(times: Sequence[ArrayLike], replay: str = "task", end: str = "wrap") -> Pool:
-    """Replay recorded times.
+    """Replay recorded times: one sequence per worker, of finite numbers, not negative and not all zero.
 
-    Parameters
-    ----------
-    times
-        One sequence of recorded times per worker, not negative and not all zero.
-    replay
-        "task": each task of a worker takes the worker's next recorded time. "round": all tasks of a worker in round k
-        take its k-th recorded time.
-    end
-        "wrap": start over at the end of a record. "truncate": end the episode before a round that it cannot fill.
+    - ``replay``: "task": each task of a worker takes the worker's next recorded time. "round": all tasks of a worker in
+      round k take its k-th recorded time.
+    - ``end`` of a record: "wrap": start over. "truncate": end the episode before a round that it cannot fill.
 
-    Raises
-    ------
-    ValueError
-        For another ``replay`` or ``end``, or times that are negative, not finite, or all zero.
-
-    Examples
-    --------
     >>> trace([[1.0, 2.0, 3.0], [5.0]]).mean()
     array([2., 5.])
     """

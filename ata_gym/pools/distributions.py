@@ -15,22 +15,14 @@ NEVER = np.iinfo(np.int64).max  # the limit of a worker whose times never end
 class Distributions(NamedTuple):
     """The distributions of n workers as plain arrays: what the kernels read. Task times are ``shift + scale * Z``."""
 
-    family: Ints
-    """(n,) place of the family in the table of families"""
-    shift: Floats
-    """(n,) in units of time"""
-    scale: Floats
-    """(n,) in units of time; for traces a factor on the recorded times"""
-    shape: Floats
-    """(n,) shape parameter of ``Z``; 1 where it has none"""
-    table: Floats
-    """(m,) all recorded times, worker after worker; [0.] where nothing is recorded"""
-    first: Ints
-    """(n,) where the worker's record begins in ``table``; 0 where nothing is recorded"""
-    length: Ints
-    """(n,) recorded times of the worker; 1 where nothing is recorded"""
-    limit: Ints
-    """(n,) ``length`` where the end of the record ends the episode, else the largest int64"""
+    family: Ints  # (n,) place of the family in the table of families
+    shift: Floats  # (n,) in units of time
+    scale: Floats  # (n,) in units of time; for traces a factor on the recorded times
+    shape: Floats  # (n,) shape parameter of ``Z``; 1 where it has none
+    table: Floats  # (m,) all recorded times, worker after worker; [0.] where nothing is recorded
+    first: Ints  # (n,) where the worker's record begins in ``table``; 0 where nothing is recorded
+    length: Ints  # (n,) recorded times of the worker; 1 where nothing is recorded
+    limit: Ints  # (n,) ``length`` where the end of the record ends the episode, else the largest int64
 
 
 def offsets(codes: Ints, length: Ints) -> Ints:
@@ -44,8 +36,7 @@ class Moments(NamedTuple):
 
     mean: Floats
     sd: Floats
-    lowest: Floats
-    """The infimum of the task times."""
+    lowest: Floats  # the infimum of the task times
 
 
 def moments(distributions: Distributions) -> Moments:

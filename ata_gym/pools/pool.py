@@ -30,27 +30,17 @@ class Pool:
     Pools are immutable, compare and hash by content, and join with ``+``. The functions beside this class
     (`exponential`, `gamma`, ...) make pools from the parameters usual in each family.
 
-    Parameters
-    ----------
-    family
-        A name, or one per worker: deterministic (Z = 1), exponential (Exp(1)), uniform (U[0, 1]), half-normal
-        (abs N(0, 1)), gamma (Gamma(shape, 1)), log-normal (exp(shape N(0, 1))), weibull (Exp(1)^(1/shape)), pareto
-        (U[0, 1]^(-1/shape)), trace-by-task and trace-by-round (a recorded time of the worker).
-    shift, scale, shape
-        Numbers, or one per worker. Scale and shape are positive; shifts are such that no time is negative.
-    times
-        For traces: one sequence of recorded times per worker (None for a worker of another family).
-    end
-        What the end of a record does: "wrap" (start over) or "truncate" (end the episode before a round that cannot be
-        filled); one word, or one per worker.
+    - ``family``: a name, or one per worker: deterministic (Z = 1), exponential (Exp(1)), uniform (U[0, 1]), half-normal
+      (abs N(0, 1)), gamma (Gamma(shape, 1)), log-normal (exp(shape N(0, 1))), weibull (Exp(1)^(1/shape)), pareto
+      (U[0, 1]^(-1/shape)), trace-by-task and trace-by-round (a recorded time of the worker).
+    - ``shift``, ``scale``, ``shape``: numbers, or one per worker. Scale and shape are positive; shifts are such that no
+      time is negative.
+    - ``times``: for traces, one sequence of recorded times per worker (None for a worker of another family).
+    - ``end``: one word, or one per worker, for the end of a record: "wrap" (start over) or "truncate" (end the episode
+      before a round that cannot be filled).
 
-    Raises
-    ------
-    ValueError
-        For an unknown family, parameters out of range or of unequal lengths, and empty or bad records.
+    ValueError says which argument is out of range, unknown, or of another length than the others.
 
-    Examples
-    --------
     >>> pool = Pool(["exponential", "gamma"], shift=[2.0, 0.0], scale=[2.0, 1.0], shape=[1.0, 4.0])
     >>> pool
     Pool(n=2, exponential, gamma, mean time 4)
@@ -92,10 +82,7 @@ class Pool:
 
     @classmethod
     def from_data(cls, data: Pool | Mapping[str, Any] | Sequence[Any]) -> Pool:
-        """Make a pool from plain data: what `to_data` gives, or a sequence of such things, which are joined.
-
-        The keys of a mapping are the arguments of `Pool`: family, shift, scale, shape, times, end. ValueError is raised
-        for anything else, unknown keys, and all that `Pool` refuses.
+        """Make a pool from a mapping of the arguments of `Pool`, as `to_data` gives, or join a sequence of such things.
 
         >>> Pool.from_data([{"family": "exponential", "scale": [1, 2]}, {"family": "uniform", "scale": 6}])
         Pool(n=3, exponential, uniform, mean times 1 to 3)
@@ -147,13 +134,7 @@ class Pool:
         return self._moments.mean.copy()
 
     def mean_in(self, round: NDArray[np.int64]) -> Floats:
-        """Mean task time in rounds of shape (...), counted from 0; shape (..., n).
-
-        It is ``mean``, but traces that are replayed by round have the recorded time of the round.
-
-        >>> Pool("trace-by-round", times=[[1.0, 2.0, 6.0]]).mean_in(np.array([0, 4])).tolist()
-        [[1.0], [2.0]]
-        """
+        """Mean task time in rounds (...), shape (..., n); traces replayed by round have the time of the round."""
         mean = np.tile(self._moments.mean, (*round.shape, 1))
         replayed = self.distributions.family == CODES["trace-by-round"]
         if replayed.any():
@@ -163,7 +144,7 @@ class Pool:
         return mean
 
     def sd(self) -> Floats:
-        """Return the standard deviation of each worker's task time, shape (n,), inf where it is infinite."""
+        """Standard deviation of each worker's task time, shape (n,), inf where it is infinite."""
         return self._moments.sd.copy()
 
     def median(self) -> Floats:

@@ -18,15 +18,18 @@ from ata_gym.utils.validation import real, short, unknown, whole_number
 _LEVELS = 16  # how many coefficients of variation a catalogue has, from the least to the largest in equal ratios
 
 
-def _weibull_shape(cv: float) -> float:
-    family = FAMILIES[CODES["weibull"]]
+def _moments(name: str, shape: float) -> tuple[float, float]:
+    """Mean and standard deviation of a family's standard distribution."""
+    family = FAMILIES[CODES[name]]
     assert family.mean is not None
     assert family.sd is not None
-    mean, sd = family.mean, family.sd
+    return float(family.mean(np.array([shape]))[0]), float(family.sd(np.array([shape]))[0])
 
+
+def _weibull_shape(cv: float) -> float:
     def excess(log_shape: float) -> float:
-        shape = np.exp([log_shape])
-        return float(sd(shape)[0] / mean(shape)[0]) - cv
+        mean, sd = _moments("weibull", np.exp(log_shape))
+        return sd / mean - cv
 
     return float(np.exp(scipy.optimize.brentq(excess, -2.5, 9.0)))
 
@@ -52,29 +55,18 @@ class DrawnWorkers(NamedTuple):
 class PoolDistribution:
     """How pools are drawn: each worker has a family, a coefficient of variation (CV) and a mean task time of its own.
 
-    Parameters
-    ----------
-    n
-        Workers of a pool, or places for workers.
-    fewest
-        Pools have from ``fewest`` to n workers, all numbers equally likely, at the first places; by default always n.
-    families
-        Names of families of ``Pool`` that replay no trace; each worker has each of them equally likely.
-    heterogeneity
-        The least and the largest ratio r between the slowest mean that a pool may have and the fastest. It is drawn for
-        each pool, log-uniform; the means of its workers are log-uniform between 1 and r.
-    cv
-        The least and the largest CV, log-uniform for each worker, on 16 levels. A family that has no such CV takes the
-        largest that it has, up to 0.58 (uniform), 0.76 (half-normal) and 1 (exponential); "deterministic" has 0.
+    - ``n``: workers of a pool, or places for workers.
+    - ``fewest``: pools have from ``fewest`` to n workers, all numbers equally likely, at the first places; by default
+      always n.
+    - ``families``: names of families of ``Pool`` that replay no trace; each worker has each of them equally likely.
+    - ``heterogeneity``: the least and the largest ratio r >= 1 between the slowest mean that a pool may have and the
+      fastest. It is drawn for each pool, log-uniform; the means of its workers are log-uniform between 1 and r.
+    - ``cv``: the least and the largest CV from 0.01 to 10, log-uniform for each worker, on 16 levels. A family that has
+      no such CV takes the largest that it has, up to 0.58 (uniform), 0.76 (half-normal) and 1 (exponential);
+      "deterministic" has 0.
 
-    Raises
-    ------
-    ValueError
-        For an unknown family or one that replays a trace, ranges that are not two numbers in order, ratios below 1, CVs
-        outside 0.01 to 10, and numbers of workers that are no such numbers.
+    ValueError says which field is out of range.
 
-    Examples
-    --------
     >>> pools = PoolDistribution(n=6, families=("exponential", "log-normal"), heterogeneity=(2, 10), cv=(0.2, 2))
     >>> pools.catalogue.n, bool(np.allclose(pools.catalogue.mean(), 1.0))
     (32, True)
@@ -89,8 +81,7 @@ class PoolDistribution:
     heterogeneity: tuple[float, float] = (2.0, 10.0)
     cv: tuple[float, float] = (0.1, 2.0)
 
-    KINDS: ClassVar[int] = 4
-    """How many uniform numbers per worker a draw takes."""
+    KINDS: ClassVar[int] = 4  # how many uniform numbers per worker a draw takes
 
     def __post_init__(self) -> None:
         n = whole_number("n of PoolDistribution", self.n)
@@ -104,15 +95,9 @@ class PoolDistribution:
                 raise unknown("family to draw from", str(name), drawn)
         if not families:
             raise ValueError("families of PoolDistribution must name at least one family")
-        checked = {
-            "n": n,
-            "fewest": fewest,
-            "families": families,
-            "heterogeneity": ordered("heterogeneity", self.heterogeneity, 1.0, 1e6),
-            "cv": ordered("cv", self.cv, 0.01, 10.0),
-        }
-        for name, value in checked.items():
-            object.__setattr__(self, name, value)
+        heterogeneity = ordered("heterogeneity", self.heterogeneity, 1.0, 1e6)
+        checked = {"n": n, "fewest": fewest, "families": families, "heterogeneity": heterogeneity}
+        vars(self).update(checked, cv=ordered("cv", self.cv, 0.01, 10.0))
 
     @classmethod
     def from_data(cls, data: PoolDistribution | Mapping[str, Any]) -> PoolDistribution:
@@ -143,13 +128,10 @@ class PoolDistribution:
         family, level, mean, row = (uniforms[:, k] for k in range(self.KINDS))
         least, most = self.heterogeneity
         ratio = least * (most / least) ** row[:, :1]
-        count = self._fewest + np.floor(row[:, -1:] * (self.n - self._fewest + 1))
+        assert self.fewest is not None
+        count = self.fewest + np.floor(row[:, -1:] * (self.n - self.fewest + 1))
         place = np.floor(family * len(self.families)) * _LEVELS + np.floor(level * _LEVELS)
         return DrawnWorkers(place.astype(np.int64), ratio**mean, np.arange(self.n) < count)
-
-    @property
-    def _fewest(self) -> int:
-        return self.n if self.fewest is None else self.fewest
 
     def typical(self) -> Pool:
         """A pool in the middle of the range: the first family, the middle CV, and evenly spread means."""
@@ -172,10 +154,7 @@ def ordered(name: str, given: Sequence[float], least: float, most: float) -> tup
 
 def _of_mean_1(name: str, cv: float) -> Pool:
     """One worker of a family with mean 1 and this CV, or the largest that the family has."""
-    family = FAMILIES[CODES[name]]
-    assert family.mean is not None
-    assert family.sd is not None
-    shape = _SHAPES[name](cv) if family.shaped else 1.0
-    mean, sd = (float(moment(np.array([shape]))[0]) for moment in (family.mean, family.sd))
-    share = 1.0 if family.shaped or sd == 0 else min(1.0, cv * mean / sd)  # of the time that is random
+    shape = _SHAPES[name](cv) if name in _SHAPES else 1.0
+    mean, sd = _moments(name, shape)
+    share = 1.0 if name in _SHAPES or sd == 0 else min(1.0, cv * mean / sd)  # of the time that is random
     return Pool(name, shift=[1.0 - share], scale=share / mean, shape=shape)

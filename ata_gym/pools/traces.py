@@ -20,8 +20,6 @@ from ata_gym.utils.tables import reading
 if TYPE_CHECKING:
     import polars
 
-_PREFIX, _SUFFIX = "measured-", ".csv"
-
 
 def read_trace(
     path: str | PathLike[str], *, worker: str, duration: str, round: str | None = None, end: str = "wrap"
@@ -30,28 +28,16 @@ def read_trace(
 
     Workers are ordered by their entry in the worker column: by number where all are integers, else as text.
 
-    Parameters
-    ----------
-    path
-        A file ending in .csv, .csv.gz or .parquet. CSV files begin with a line of column names.
-    worker, duration, round
-        Names of columns. ``worker`` holds integers or text, ``duration`` the task times (any unit, not negative),
-        ``round`` integers. Without ``round`` each task takes the worker's next row, in the order of the file. With it,
-        tasks in round k take the row of the k-th smallest round number; each round must hold each worker exactly once.
-        Only the last round may lack workers, where the recording was cut: it is left out.
-    end
-        As for ``trace``.
+    - ``path``: a file ending in .csv, .csv.gz or .parquet. CSV files begin with a line of column names.
+    - ``worker``, ``duration``, ``round``: names of columns of integers or text, of task times (any unit, not negative),
+      and of integers. Without ``round`` each task takes the worker's next row, in the order of the file. With it, tasks
+      in round k take the row of the k-th smallest round number; each round must hold each worker exactly once. Only the
+      last round may lack workers, where the recording was cut: it is left out.
+    - ``end``: as for ``trace``.
 
-    Raises
-    ------
-    FileNotFoundError, ImportError
-        If there is no such file, or polars is missing (extra ``bench``).
-    ValueError
-        For what is no file, one that cannot be read or is empty, unknown columns, missing, negative or infinite
-        durations, and rounds that lack a worker or hold one twice.
+    Raises FileNotFoundError, ImportError without polars (extra ``bench``), and ValueError for a file that cannot be
+    read, unknown columns, and bad entries or rounds.
 
-    Examples
-    --------
     >>> import tempfile
     >>> folder = tempfile.TemporaryDirectory()
     >>> path = Path(folder.name, "times.csv")
@@ -79,25 +65,18 @@ def read_trace(
         raise ValueError(f"{path}: {error}") from error
 
 
-def measured(name: str = "cpu", end: str = "wrap") -> Pool:
-    """Replay task by task, in seconds, what ``ata-gym measure`` recorded on a real machine; ``end`` as for ``trace``.
+def measured(end: str = "wrap") -> Pool:
+    """Replay task by task, in seconds, what ``ata-gym measure`` recorded on a processor; ``end`` as for ``trace``.
 
-    The recording "cpu" holds gradients of the problem ``digits`` on a processor, computed once per task by worker 0,
-    twice by worker 1, ..., eight times by worker 7; 150 tasks each. How it was made: ``ata_gym/pools/data/README.md``.
-    ValueError is raised if there is no such recording, or ``end`` is another word.
+    The tasks are gradients of the problem ``digits``, computed once per task by worker 0, twice by worker 1, ..., eight
+    times by worker 7; 150 tasks each. How they were recorded: ``ata_gym/pools/data/README.md``.
 
-    >>> pool = measured("cpu")
+    >>> pool = measured()
     >>> pool.n, len(pool.record(0)), bool((np.diff(pool.mean()) > 0).all())
     (8, 150, True)
     """
-    folder = resources.files("ata_gym.pools") / "data"
-    files = {file.name.removeprefix(_PREFIX).removesuffix(_SUFFIX): file for file in folder.iterdir()}
-    names = sorted(name for name, file in files.items() if file.name.startswith(_PREFIX))
-    if name not in names:
-        raise ValueError(f"there is no recording {name!r}; there is {', '.join(names)}")
-    with files[name].open(encoding="utf-8") as file:
-        columns = np.loadtxt(file, delimiter=",", skiprows=1)
-    worker, duration = columns[:, 0], columns[:, 2]
+    with (resources.files("ata_gym.pools") / "data" / "measured-cpu.csv").open(encoding="utf-8") as file:
+        worker, _, duration = np.loadtxt(file, delimiter=",", skiprows=1, unpack=True)
     return trace([duration[worker == i] for i in np.unique(worker)], replay="task", end=end)
 
 

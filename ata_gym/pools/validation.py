@@ -16,7 +16,7 @@ from ata_gym.utils.validation import short
 
 def numbers(name: str, values: ArrayLike, *, positive: bool = False) -> Floats:
     """Turn finite numbers (positive ones, if asked) into floats of shape () or (n,)."""
-    array = _array(values)
+    array = as_array(values)
     if array.dtype.kind not in "iuf" or array.ndim > 1:
         raise ValueError(f"{name} must be a number or one number per worker, got {short(values)}")
     array = array.astype(np.float64)
@@ -69,7 +69,7 @@ def records(times: Sequence[ArrayLike | None], recorded: NDArray[np.bool_]) -> l
 def _record(i: int, values: ArrayLike | None, recorded: bool) -> Floats:
     if values is None and not recorded:
         return np.zeros(0)
-    record = _array([] if values is None else values)
+    record = as_array([] if values is None else values)
     if record.ndim != 1 or (record.size and record.dtype.kind not in "iuf"):
         raise ValueError(f"times of worker {i} must be a sequence of numbers, got {short(values)}")
     if recorded and not record.size:
@@ -99,7 +99,7 @@ def distributions(found: Distributions, moments: Moments) -> None:
     _refuse(mean <= 0, "the mean time must be positive, got", mean)
 
 
-def _array(values: ArrayLike) -> NDArray[Any]:
+def as_array(values: ArrayLike) -> NDArray[Any]:
     """The values as an array; None where rows are of unequal lengths."""
     try:
         return np.asarray(values)

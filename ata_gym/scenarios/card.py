@@ -1,13 +1,29 @@
-"""The card of a scenario."""
+"""Cards, which describe one scenario or policy for terminals, reports and the API reference; and that of a scenario."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ata_gym.changes import Change, Redraw
 from ata_gym.scenarios.scenario import AtaConstants, Published, Scenario
 from ata_gym.typing import Floats
-from ata_gym.utils.card import Card
+
+
+class Card(NamedTuple):
+    """The description of one scenario or policy."""
+
+    name: str
+    summary: str  # one sentence
+    facts: Mapping[str, str]  # facts by their names, in the order in which they are read
+    text: str  # paragraphs with formulas below the facts; may be empty
+    command: str  # the command that tries it
+
+    def to_data(self) -> dict[str, Any]:
+        """Return the card as values that JSON can hold."""
+        return {**self._asdict(), "facts": dict(self.facts)}
 
 
 def scenario_card(scenario: Scenario) -> Card:

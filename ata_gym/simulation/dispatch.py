@@ -30,20 +30,14 @@ class RoundState(NamedTuple):
     idle: Moments  # (E, n) how long the worker had been idle in the round before it
     now: Moments  # (E,) time since the round's start
     spent: Moments  # (E,) worker time since the round's start
-    lost: Wholes
-    """(E,) tasks that were lost as their worker died, in this round, or in the last one where it has not begun."""
+    lost: Wholes  # (E,) tasks that died with their worker, in this round, or in the last one where it has not begun
 
     @classmethod
     def start(cls, rows: int, n: int, budget: int) -> RoundState:
         """The start of a round, where all workers are idle."""
-        return cls(
-            np.full(rows, budget),
-            np.zeros((rows, n), np.int64),
-            np.zeros((rows, n), np.int8),
-            *np.zeros((4, rows, n)),
-            *np.zeros((2, rows)),
-            *np.zeros((1, rows), np.int64),
-        )
+        tasks, running = np.zeros((rows, n), np.int64), np.zeros((rows, n), np.int8)
+        times = [*np.zeros((4, rows, n)), *np.zeros((2, rows))]
+        return cls(*[np.full(rows, budget), tasks, running, *times, np.zeros(rows, np.int64)])
 
 
 class Completion(NamedTuple):
@@ -57,8 +51,7 @@ class Completion(NamedTuple):
     round_time: Floats  # (E,) when it came in, counted from the round's start
     worker_time: Floats  # (E,) time that all workers were busy, from the round's start until then
     started: Ints  # (E, n) tasks that each worker has started in the episode so far
-    round_state: RoundState
-    """Where the rows are inside their rounds now; after the B-th result, at the start of the next round."""
+    round_state: RoundState  # where the rows are inside their rounds now, after the B-th result at the next one's start
 
 
 @phase
@@ -140,9 +133,7 @@ def _run_dispatch(
     worker: Ints, time: Floats, elapsed: Floats, age: Floats, round_over: Any, round_time: Floats, worker_time: Floats,
 ) -> None:  # fmt: skip
     """Start idle workers and go on to the next result; ``started`` to ``lost`` are changed in place."""
-    times = TaskTimes(
-        family, shift, scale, shape, table, first, length, noise, key[0], episode[0], round_index[0]
-    )  # fmt: skip
+    times = TaskTimes(family, shift, scale, shape, table, first, length, noise, key[0], episode[0], round_index[0])
     row = RoundState(missing, tasks, running, begun, duration, finish, idle, now, spent, lost)
     if missing[0] == budget[0]:  # the round begins
         lost[0] = 0
@@ -176,16 +167,6 @@ def dispatch_step(
 
     Of results at the same moment the lowest worker's comes first. A worker's busy time is its time since the round's
     start minus its idle gaps, so that a worker which always restarts at once has the bits of ``race_round``.
-
-    >>> from ata_gym.pools import deterministic
-    >>> from ata_gym.simulation.keys import stream_keys
-    >>> distributions, both = deterministic([2.0, 3.0]).distributions, np.ones((1, 2), np.int8)
-    >>> zero = np.zeros(1, np.int64)
-    >>> now = NoiseKeys(stream_keys(0), zero, zero, np.zeros((1, 2), np.int64))
-    >>> first = dispatch_step(distributions, now, RoundState.start(rows=1, n=2, budget=2), both, 2)
-    >>> second = dispatch_step(distributions, now._replace(started=first.started), first.round_state, both, 2)
-    >>> second.worker, second.round_time, second.elapsed, second.round_over
-    (array([1]), array([3.]), array([[1., 0.]]), array([ True]))
     """
     rows, n = action.shape
     noise, dies, _ = checked(disturbances, n)

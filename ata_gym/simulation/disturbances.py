@@ -15,12 +15,11 @@ from ata_gym.utils.compiled import inlined
 class Disturbances(NamedTuple):
     """What a round has besides the distributions of the task times, as the kernels read it."""
 
+    # (E, n, 5), or (n, 5) if alike in all rows: share of outliers, their shortest and longest time, factor of a task's
+    # own normal noise, and what is added to that
     noise: Floats
-    """(E, n, 5), or (n, 5) if alike in all rows: share of outliers, their shortest and longest time, factor of a task's
-    own normal noise, and what is added to that."""
     dies: Floats  # (E, n) when each worker dies, counted from the round's start; 0: it is away, inf: it lives
-    deadline: Floats | float
-    """From this time of the round on, tasks of dead workers are handed on; (E,), or alike in all rows."""
+    deadline: Floats | float  # (E,) or alike in all rows: the time from which tasks of dead workers are handed on
 
 
 @cache

@@ -74,11 +74,7 @@ def _fill_uniforms_of_round(key: Keys, episode: Ints, round_index: Ints, place: 
 
 
 def stream_keys(seed: int, rows: int = 1, stream: int = 0) -> Keys:
-    """Keys of ``rows`` rows, shape (rows,); row e has the key of seed ``seed + e``, hashed, for the purpose ``stream``.
-
-    >>> bool(stream_keys(3, rows=2)[1] == stream_keys(4)[0])
-    True
-    """
+    """Keys of rows for the purpose ``stream``, shape (rows,); row e has the key of seed ``seed + e``, hashed."""
     hashes = [np.random.SeedSequence(seed + e, spawn_key=(stream,)) for e in range(rows)]
     return np.array([h.generate_state(1, np.uint64)[0] for h in hashes], np.uint64)
 
@@ -90,11 +86,7 @@ def derive_keys(keys: Keys, episode: Ints | int, index: Ints | int) -> Keys:
 
 
 def permutations(stream: int, number: int, size: int, group: int = 0) -> Ints:
-    """Random orders of ``size`` things, shape (number, size), the same in each call; those of each group differ.
-
-    >>> permutations(stream=9, number=2, size=3).sum(axis=1)
-    array([3, 3])
-    """
+    """Random orders of ``size`` things, shape (number, size), the same in each call; those of each group differ."""
     keys = derive_keys(stream_keys(0, stream=stream), group, np.arange(number))
     return np.argsort(uniforms(keys, size), axis=1)
 

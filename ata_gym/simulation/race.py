@@ -159,14 +159,10 @@ def run_race(
     worker_time: Floats, lost: Ints,
 ) -> None:  # fmt: skip
     """Run a race; ``begun``, of length B or 0, takes when the task of each result was started."""
-    times = TaskTimes(
-        family, shift, scale, shape, table, first, length, noise, key[0], episode[0], round_index[0]
-    )  # fmt: skip
+    times = TaskTimes(family, shift, scale, shape, table, first, length, noise, key[0], episode[0], round_index[0])
     n, budget = len(allocation), len(worker)
     floats, counts = np.zeros((6, n)), np.zeros((3, n), np.int64)
-    workers = _Workers(
-        dies, floats[0], floats[1], floats[2], floats[3], elapsed, started_after, counts[0], counts[1]
-    )  # fmt: skip
+    workers = _Workers(dies, floats[0], floats[1], floats[2], floats[3], elapsed, started_after, counts[0], counts[1])
     arrived = _Results(np.empty(budget, np.int64), np.empty(budget), np.empty(len(begun)))
     heap = Heap(floats[5], counts[2])
     size, tasks = _begin(times, workers, started, allocation, floats[4], heap)

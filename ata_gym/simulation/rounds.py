@@ -38,9 +38,7 @@ def _run_allocation(
     worker: Ints, time: Floats, started_after: Ints, round_time: Floats, worker_time: Floats,
 ) -> None:  # fmt: skip
     """Every worker runs its tasks one after the other, and nobody dies; the round ends when the last task is done."""
-    times = TaskTimes(
-        family, shift, scale, shape, table, first, length, noise, key[0], episode[0], round_index[0]
-    )  # fmt: skip
+    times = TaskTimes(family, shift, scale, shape, table, first, length, noise, key[0], episode[0], round_index[0])
     budget = len(worker)
     padded = (budget + 8) // 8 * 8  # whole vectors, with a spare place at the end
     scratch = np.empty((2, padded), np.int64)
@@ -84,14 +82,9 @@ def allocation_round(
     budget: int,
     disturbances: Disturbances | None = None,
 ) -> RoundResult:
-    """Run one round in which every task of ``allocation`` is run to its end.
+    """Run one round in which every task of ``allocation``, shape (E, n), is run to its end; each row sums to B.
 
-    - ``distributions``: the distribution of each worker's task times, alike in all rows or with a row axis.
-    - ``noise_keys``: what the noise of the round's tasks depends on.
-    - ``allocation``: (E, n) tasks of each worker in this round, already checked: each row sums to B.
-    - ``budget``: results B that the round needs.
-    - ``disturbances``: Noise, outliers and deaths of the round, if any. If a worker dies, the round is that of
-      ``race_round``.
+    The distributions are alike in all rows, or have a row axis. If a worker dies, the round is that of ``race_round``.
     """
     noise, dies, _ = disturbances or undisturbed(allocation.shape[1])
     if disturbances is not None and np.isfinite(dies).any():
@@ -110,11 +103,13 @@ def race_round(
     allocation: Ints,
     budget: int,
     disturbances: Disturbances | None = None,
+    begun: Floats | None = None,
 ) -> RoundResult:
     """Run one round in which only the first B results of ``allocation`` count and the rest is cancelled.
 
     Each worker starts its tasks one after the other. Of results at the same moment the lowest worker's comes first. The
     parameters are those of :func:`allocation_round`, but each row sums to B or more; with B, both give the same bits.
+    ``begun``, shape (E, B), takes when the task of each result was started, counted from the round's start.
 
     A worker that dies ends and starts no task after that moment. The task that it runs then is lost: it gives no
     result, its time so far counts as worker time and is the worker's ``elapsed``, as if it were cancelled. If the
@@ -122,49 +117,11 @@ def race_round(
     soon as a living worker is idle: to the one that became idle first (of equals the lowest), as its next task. So a
     round gives exactly B results. Events of the same moment happen in the order of the workers. If all workers of a row
     die, ValueError is raised.
-
-    Worker 0 dies at 3 while it runs its second task, and worker 1, idle since 2.5, does both tasks that are left:
-
-    >>> from ata_gym.pools import deterministic
-    >>> from ata_gym.simulation.keys import stream_keys
-    >>> distributions, zero = deterministic([2.0, 2.5]).distributions, np.zeros(1, np.int64)
-    >>> noise_keys, allocation = NoiseKeys(stream_keys(0), zero, zero, np.zeros((1, 2), np.int64)), np.array([[3, 1]])
-    >>> disturbances = undisturbed(2)._replace(dies=np.array([[3.0, np.inf]]))
-    >>> round = race_round(distributions, noise_keys, allocation, 4, disturbances)
-    >>> round.worker, round.elapsed, round.round_time, round.worker_time, round.lost
-    (array([[0, 1, 1, 1]]), array([[1., 0.]]), array([8.]), array([10.5]), array([1]))
     """
     noise, dies, deadline = checked(disturbances, allocation.shape[1])
     of_tasks = kernel_arguments(distributions, noise)
     rows = len(allocation)
     worker, duration = np.empty((rows, budget), np.int64), np.empty((rows, budget))
-    unasked = np.empty((rows, 0))  # when tasks were started
-    rest = run_race(*of_tasks, *noise_keys, allocation, dies, deadline, worker, duration, unasked)
+    begun = np.empty((rows, 0)) if begun is None else begun
+    rest = run_race(*of_tasks, *noise_keys, allocation, dies, deadline, worker, duration, begun)
     return RoundResult(worker, duration, *rest)
-
-
-def task_starts(
-    distributions: Distributions,
-    noise_keys: NoiseKeys,
-    allocation: Ints,
-    budget: int,
-    disturbances: Disturbances | None = None,
-) -> Floats:
-    """When the task of each result of a round was started, shape (E, B), counted from the round's start.
-
-    The parameters, and the order of the results, are those of :func:`race_round`, and of :func:`allocation_round`.
-
-    >>> from ata_gym.pools import deterministic
-    >>> from ata_gym.simulation.keys import stream_keys
-    >>> distributions, zero = deterministic([2.0, 2.5]).distributions, np.zeros(1, np.int64)
-    >>> noise_keys, allocation = NoiseKeys(stream_keys(0), zero, zero, np.zeros((1, 2), np.int64)), np.array([[3, 1]])
-    >>> disturbances = undisturbed(2)._replace(dies=np.array([[3.0, np.inf]]))
-    >>> task_starts(distributions, noise_keys, allocation, 4, disturbances)  # handed on at 3
-    array([[0. , 0. , 3. , 5.5]])
-    """
-    noise, dies, deadline = checked(disturbances, allocation.shape[1])
-    of_tasks = kernel_arguments(distributions, noise)
-    duration, start = np.empty((2, len(allocation), budget))
-    worker = np.empty(start.shape, np.int64)
-    run_race(*of_tasks, *noise_keys, allocation, dies, deadline, worker, duration, start)
-    return start

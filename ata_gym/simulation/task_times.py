@@ -15,6 +15,7 @@ import numpy as np
 from numba.extending import get_cython_function_address
 
 from ata_gym.pools.distributions import Distributions
+from ata_gym.pools.families import RECORDED
 from ata_gym.simulation.disturbances import Disturbances, undisturbed
 from ata_gym.simulation.keys import Word, uniform
 from ata_gym.typing import Floats, Ints, Keys
@@ -132,26 +133,13 @@ def _one_time(
     family: Ints, shift: Floats, scale: Floats, shape: Floats, table: Floats, first: Ints, length: Ints, noise: Floats,
     key: Keys, episode: Ints, round_index: Ints, worker: Ints, task: Ints, out: Floats,
 ) -> None:  # fmt: skip
-    times = TaskTimes(
-        family, shift, scale, shape, table, first, length, noise, key[0], episode[0], round_index[0]
-    )  # fmt: skip
+    times = TaskTimes(family, shift, scale, shape, table, first, length, noise, key[0], episode[0], round_index[0])
     out[0] = time_of(times, worker[0], task[0])
 
 
-@gufunc(f"void({TYPES}float64[:])", f"{LAYOUT[:-1]}->(n)")
-def _longest_times(
-    family: Ints, shift: Floats, scale: Floats, shape: Floats, table: Floats, first: Ints, length: Ints,
-    noise: Floats,  # noqa: ARG001 - as every kernel that begins with these arguments
-    out: Floats,
-) -> None:  # fmt: skip
-    for i in range(len(out)):
-        z = 0.0
-        if family[i] == 8 or family[i] == 9:
-            for k in range(first[i], first[i] + length[i]):
-                z = max(z, table[k])
-        else:
-            z = _standard_time(family[i], shape[i], _LARGEST_UNIFORM)
-        out[i] = shift[i] + scale[i] * z
+@gufunc("void(int64[:],float64[:],float64[:])", "(),()->()")
+def _longest_standard_time(family: Ints, shape: Floats, out: Floats) -> None:
+    out[0] = _standard_time(family[0], shape[0], _LARGEST_UNIFORM)
 
 
 def task_times(
@@ -167,15 +155,6 @@ def task_times(
 
     The arguments broadcast together and are those of ``ata_gym.simulation.keys.NoiseKeys``; ``worker`` starts
     a task after ``task`` others in the episode. Deaths do not matter here.
-
-    >>> from ata_gym.pools import exponential
-    >>> from ata_gym.simulation.keys import NoiseKeys, stream_keys
-    >>> from ata_gym.simulation.rounds import allocation_round
-    >>> distributions, keys, zero = exponential([1.0, 2.0]).distributions, stream_keys(0), np.zeros(1, np.int64)
-    >>> first = NoiseKeys(keys, zero, zero, np.zeros((1, 2), np.int64))
-    >>> round = allocation_round(distributions, first, np.array([[1, 1]]), 2)
-    >>> bool((task_times(distributions, keys, 0, 0, np.array([0, 1]), 0) == round.duration[0]).all())
-    True
     """
     noise = (disturbances or undisturbed(distributions.family.shape[-1])).noise
     indices = [np.asarray(index, np.int64) for index in (episode, round_index, worker, task)]
@@ -184,13 +163,10 @@ def task_times(
 
 
 def longest_times(distributions: Distributions) -> Floats:
-    """The longest time, shape (n,), that a task of each worker can take, with noise of 52 bits; inf if it overflows.
-
-    >>> from ata_gym.pools import exponential, trace
-    >>> longest_times((exponential([1.0]) + trace([[2.0, 5.0]])).distributions).round(1).tolist()
-    [36.7, 5.0]
-    """
-    noise = undisturbed(len(distributions.family)).noise
+    """The longest time, shape (n,), that a task of each worker can take, with noise of 52 bits; inf if it overflows."""
+    family, shift, scale, shape, table, first, length, _ = distributions
     with np.errstate(over="ignore"):
-        times: Floats = _longest_times(*kernel_arguments(distributions, noise))
-    return times
+        z = _longest_standard_time(family, shape)
+        for i in np.flatnonzero(np.isin(family, RECORDED)).tolist():
+            z[i] = table[first[i] : first[i] + length[i]].max()
+        return np.asarray(shift + scale * z)

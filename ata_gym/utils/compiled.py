@@ -1,10 +1,14 @@
-"""A typed decorator over numba that turns a loop over one row into a NumPy gufunc."""
+"""A typed decorator over numba that turns a loop over one row into a NumPy gufunc, and the threads that run it."""
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import cache, partial
 from itertools import pairwise
 from typing import Any
 
@@ -13,14 +17,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ata_gym.utils.kernels.cache import kernel_cache
-from ata_gym.utils.kernels.threads import run_together, thread_count
 from ata_gym.utils.signals import postponed
+from ata_gym.utils.validation import whole_number
 
 Scalar = Callable[..., Any]
 
 _LEAST_WORK = 2**17
 """The least numbers that are shared out to threads; fewer are computed before another thread has begun."""
 
+_count: ContextVar[int] = ContextVar("threads", default=1)
 
 inlined: Callable[[Scalar], Scalar] = numba.njit(inline="always")
 """Compile a scalar helper of a kernel into the loops of the kernel, so that they vectorise; see :func:`helper`."""
@@ -52,9 +57,7 @@ class Gufunc:
     def __init__(self, loop: Callable[..., None], types: str, layout: str, writable: tuple[int, ...]) -> None:
         self.__doc__ = loop.__doc__
         self._loop, self._types, self._layout, self._writable = loop, types, layout, writable
-        self._axes = [names.split(",") if names else [] for names in re.findall(r"\(([^)]*)\)", layout)]
-        kinds = re.findall(r"(\w+)(?:\[[:,]*\])?[,)]", types.replace(" ", ""))
-        self._dtypes = [np.dtype("bool" if kind == "boolean" else kind) for kind in kinds]
+        self._axes = [len(names.split(",")) if names else 0 for names in re.findall(r"\(([^)]*)\)", layout)]
         self._ufunc: Callable[..., Any] | None = None
 
     def __call__(self, *arrays: Any) -> Any:
@@ -64,49 +67,34 @@ class Gufunc:
                 self._ufunc = self._compile()
         contiguous = np.asarray  # a local name: this line takes a good part of the time of a small step
         inputs = [contiguous(array, order="C") for array in arrays]
-        if (count := thread_count()) > 1:
+        if (count := _count.get()) > 1:
             return self._in_blocks(inputs, count)
         return self._ufunc(*inputs)
 
     def _in_blocks(self, inputs: list[NDArray[Any]], threads: int) -> Any:
         """Run the kernel in blocks of rows, if every array has one axis of rows or none."""
-        ufunc, axes = self._ufunc, self._axes
-        assert ufunc is not None
-        extra = [array.ndim - len(own) for array, own in zip(inputs, axes, strict=False)]
+        assert self._ufunc is not None
+        extra = [array.ndim - own for array, own in zip(inputs, self._axes, strict=False)]
         rows = max(len(array) if more else 1 for array, more in zip(inputs, extra, strict=True))
         split = [more == 1 and len(array) == rows for array, more in zip(inputs, extra, strict=True)]
         blocks = min(threads, rows)
         work = sum(array.size for array, own in zip(inputs, split, strict=True) if own)
         if blocks < 2 or work < _LEAST_WORK or max(extra) > 1 or not all(split[k] for k in self._writable):
-            return ufunc(*inputs)
-        sizes = {
-            axis: size
-            for array, own, more in zip(inputs, axes, extra, strict=False)
-            for axis, size in zip(own, array.shape[more:], strict=True)
-        }
-        results = [
-            np.empty((rows, *(sizes[axis] for axis in own)), dtype)
-            for own, dtype in zip(axes[len(inputs) :], self._dtypes[len(inputs) :], strict=True)
-        ]
-
-        def block(first: int, last: int) -> Callable[[], object]:
-            given = [array[first:last] if own else array for array, own in zip(inputs, split, strict=True)]
-            return partial(ufunc, *given, *(result[first:last] for result in results))
-
+            return self._ufunc(*inputs)
         ends = [rows * k // blocks for k in range(blocks + 1)]
-        run_together([block(first, last) for first, last in pairwise(ends)])
-        return tuple(results) if len(results) > 1 else results[0] if results else None
+        given = [
+            [array[first:last] if own else array for array, own in zip(inputs, split, strict=True)]
+            for first, last in pairwise(ends)
+        ]
+        results = run_together([partial(self._ufunc, *arrays) for arrays in given])
+        if isinstance(results[0], tuple):
+            return tuple(np.concatenate(parts) for parts in zip(*results, strict=True))
+        return None if results[0] is None else np.concatenate(results)
 
     def _compile(self) -> Callable[..., Any]:
         def build(loop: Scalar, cache: bool) -> Any:
-            decorate = numba.guvectorize(
-                [self._types.replace(":]", "::1]")],
-                self._layout,
-                writable_args=self._writable,
-                cache=cache,
-                nopython=True,
-            )
-            return decorate(loop)
+            options = {"writable_args": self._writable, "cache": cache, "nopython": True}
+            return numba.guvectorize([self._types.replace(":]", "::1]")], self._layout, **options)(loop)
 
         try:
             with kernel_cache(self._loop, self._types, self._layout, self._writable) as (loop, cached):
@@ -130,3 +118,40 @@ def gufunc(types: str, layout: str, writable: tuple[int, ...] = ()) -> Callable[
     array([3., 3.])
     """
     return lambda loop: Gufunc(loop, types, layout, writable)
+
+
+@contextmanager
+def threads(count: int) -> Iterator[None]:
+    """Within this block, kernels over many rows run in ``count`` threads; the results keep their bits.
+
+    It applies to envs, policies and functions that this thread calls. It is faster from about a thousand rows of 51
+    workers on; kernels over fewer rows take hardly longer than the hand-over to another thread, and run in this one.
+    ValueError if the count is not a whole number of at least 1.
+
+    >>> import gymnasium, ata_gym, ata_policies
+    >>> envs = gymnasium.make_vec("ata_gym/TaskAllocation-v0", num_envs=512, scenario="icml2025-regret")
+    >>> policy = ata_policies.make("ata", envs)
+    >>> with ata_gym.threads(2):
+    ...     action, state = policy.predict(envs.reset(seed=0)[0])
+    ...     observation = envs.step(action)[0]
+    """
+    token = _count.set(whole_number("threads", count))
+    try:
+        yield
+    finally:
+        _count.reset(token)
+
+
+def run_together(parts: Sequence[Callable[[], Any]]) -> list[Any]:
+    """Call functions that release the interpreter's lock, the first in this thread and each other in one of its own."""
+    others = [_executor().submit(part) for part in parts[1:]]
+    return [parts[0](), *(other.result() for other in others)]
+
+
+@cache
+def _executor() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(max_workers=256, thread_name_prefix="ata-gym-kernel")  # they start as they are needed
+
+
+if hasattr(os, "register_at_fork"):  # not on every system
+    os.register_at_fork(after_in_child=_executor.cache_clear)  # a child process has none of these threads

@@ -4,24 +4,41 @@ from __future__ import annotations
 
 import linecache
 import pickle
+import sysconfig
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ata_gym.utils.ownership import is_installed, is_named, is_ours
-
 _PLACE = "_ata_gym_place"
+_OURS = frozenset({"ata_gym", "ata_policies"})
+_LIBRARY = tuple({sysconfig.get_path(kind) for kind in ("stdlib", "platstdlib")})
+_PACKAGES = frozenset({"site-packages", "dist-packages"})
+_named: set[str] = set()  # packages that are the user's own even where they are installed
 
 
 class SentError(RuntimeError):
     """Stands for an error that another process could not read; its text is that of ``described``."""
 
 
-def described(error: BaseException) -> str:
-    """An error with its type, and the file, the line and the source of it where a user's own code raised it.
+def is_ours(module: str) -> bool:
+    """Whether a module, by its dotted name, is part of ata-gym."""
+    return module.partition(".")[0] in _OURS
 
-    An error of ours or of a library that no code of the user's has called has no such place.
+
+def note_own(module: str) -> None:
+    """Note that the user named something in a module: its package is the user's own."""
+    _named.add(module.partition(".")[0])
+
+
+def is_installed(file: str | Path) -> bool:
+    """Whether a file belongs to Python itself or to an installed package."""
+    path = Path(file)
+    return not _PACKAGES.isdisjoint(path.parts) or any(path.is_relative_to(place) for place in _LIBRARY)
+
+
+def described(error: BaseException) -> str:
+    """An error with its type, and file, line and source of the place where a user's own code raised it, if it did.
 
     >>> described(ZeroDivisionError("division by zero")), described(KeyError())
     ('ZeroDivisionError: division by zero', 'KeyError')
@@ -34,11 +51,7 @@ def described(error: BaseException) -> str:
 
 
 def explained(error: BaseException) -> str:
-    """Return the text of ``described``; of a ValueError of ours the message alone, since it is a whole sentence.
-
-    >>> explained(ValueError("rounds must be at least 1, not 0"))
-    'rounds must be at least 1, not 0'
-    """
+    """The text of ``described``; of a ValueError of ours the message alone, since it is a whole sentence."""
     plain = isinstance(error, ValueError) and place_of(error) is None
     return str(error) if plain else described(error)
 
@@ -76,7 +89,7 @@ def place_of(error: BaseException) -> str | None:
         source = linecache.getline(file, line, frame.f_globals).strip()
         if is_ours(module) or (file.startswith("<") and not source):
             continue
-        if is_named(module) or not is_installed(file):
+        if module.partition(".")[0] in _named or not is_installed(file):
             found = f"{_shown(file)}, line {line}{f': {source}' * bool(source)}"
     if found is None and error.__cause__ is not None:
         return place_of(error.__cause__)
@@ -84,10 +97,7 @@ def place_of(error: BaseException) -> str | None:
 
 
 def portable(error: Exception) -> Exception:
-    """The error that a process sends to another one: the error itself, with its place, or a SentError.
-
-    A traceback is not sent with an error, and many classes of users cannot be made again from a message.
-    """
+    """The error that a process sends to another one: with its place, or a SentError if it cannot be made again."""
     setattr(error, _PLACE, place_of(error))
     try:
         pickle.loads(pickle.dumps(error))

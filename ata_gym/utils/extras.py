@@ -8,8 +8,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from ata_gym.utils.errors import described, place_of
-from ata_gym.utils.ownership import note_own
+from ata_gym.utils.errors import described, note_own, place_of
 
 
 class MissingExtraError(ImportError):
@@ -22,8 +21,6 @@ def require(module: str, extra: str, purpose: str = "This part of ata-gym") -> M
     Raises MissingExtraError if the module or a package around it is not installed. Any error from inside an installed
     module passes unchanged.
 
-    >>> require("json.decoder", extra="bench").JSONDecoder().decode("[1]")
-    [1]
     >>> require("no_such_module", extra="bench", purpose="Reading a trace")
     Traceback (most recent call last):
     ...
@@ -41,13 +38,9 @@ def require(module: str, extra: str, purpose: str = "This part of ata-gym") -> M
 def load_object(kind: str, name: str) -> Any:
     """Import the object ``package.module:name``; errors call it a ``kind``.
 
-    If the module is found nowhere else, the current folder is put at the end of ``sys.path``.
-
-    Raises MissingExtraError if its module needs an extra that is not installed, and ValueError if there is no such
-    module or attribute, or the module cannot be imported, even if it calls ``sys.exit``.
-
-    >>> load_object("policy", "math:pi")
-    3.141592653589793
+    If the module is found nowhere else, the current folder is put at the end of ``sys.path``. Raises MissingExtraError
+    if its module needs an extra that is not installed, and ValueError if there is no such module or attribute, or the
+    module cannot be imported, even if it calls ``sys.exit``.
     """
     module, _, attribute = name.partition(":")
     note_own(module)

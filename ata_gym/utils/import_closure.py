@@ -5,13 +5,13 @@ from __future__ import annotations
 import ast
 import hashlib
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-from ata_gym.utils.ownership import is_installed, is_ours
+from ata_gym.utils.errors import is_installed, is_ours
 
 _Reference = tuple[str, str]  # a module, and the name that is taken from it; an empty name stands for the whole module
 
@@ -32,63 +32,52 @@ def import_closure(roots: Iterable[str], apart: Iterable[str] = ()) -> dict[str,
     except ata-gym itself and the packages of the roots. The packages around a module count, since they are run with it;
     a package of ata-gym counts only by what it does itself, and by the modules of the names that are taken from it.
 
-    - ``roots``: names of modules.
-    - ``apart``: modules and packages that do not count, nor do modules that only these import.
+    Modules and packages ``apart`` do not count, nor do modules that only these import.
 
-    Examples
-    --------
     >>> list(import_closure(["ata_gym.simulation.keys"], apart=["ata_gym.utils"]))
     ['ata_gym.simulation.keys', 'ata_gym.typing']
     """
     roots = list(roots)
-    walk = _Walk({root.partition(".")[0] for root in roots}, tuple(apart))
+    tops = {root.partition(".")[0] for root in roots}
+    found: dict[str, str] = {}
     todo: list[_Reference] = [(root, "") for root in roots]
     known = set(todo)
     while todo:
-        more = [each for each in walk.visit(*todo.pop()) if each not in known]
-        todo += more
+        name, wanted = todo.pop()
+        if wanted and _file(f"{name}.{wanted}", tops):
+            more: list[_Reference] = [(f"{name}.{wanted}", "")]
+        elif any(f"{name}.".startswith(f"{package}.") for package in apart) or not (file := _file(name, tops)):
+            continue
+        else:
+            more = _visit(name, wanted, file, found)
+        todo += [each for each in more if each not in known]
         known |= set(more)
-    return dict(sorted(walk.found.items()))
+    return dict(sorted(found.items()))
 
 
-class _Walk:
-    def __init__(self, own: set[str], apart: tuple[str, ...]) -> None:
-        self.own, self.apart = own, apart
-        self.found: dict[str, str] = {}
-        self.files: dict[str, Path | None] = {}
+def _visit(name: str, wanted: str, file: Path, found: dict[str, str]) -> list[_Reference]:
+    """Note the checksum of a module if it counts, and return what to visit next."""
+    package = file.name == "__init__.py"
+    source = _parsed(file.read_bytes(), name, package)
+    ours, more = package and is_ours(name), [*source.imports, *source.uses]
+    above = [(name.rpartition(".")[0], "")] if "." in name else []
+    if ours and wanted in source.homes:
+        return [source.homes[wanted], *above]
+    if ours and (not wanted or wanted.startswith("__")):
+        more = [each for each in source.uses if is_ours(each[0])]
+    if more or not ours:
+        found[name] = source.checksum
+    return [*more, *above]
 
-    def visit(self, name: str, wanted: str) -> Iterator[_Reference]:
-        """Note the checksum of a module if it counts, and yield what to visit next."""
-        if wanted and self.file(f"{name}.{wanted}"):
-            yield f"{name}.{wanted}", ""
-            return
-        file = self.file(name)
-        if file is None or any(f"{name}.".startswith(f"{package}.") for package in self.apart):
-            return
-        package = file.name == "__init__.py"
-        source = _parsed(file.read_bytes(), name, package)
-        more = source.imports + source.uses
-        if package and is_ours(name) and wanted in source.homes:
-            yield source.homes[wanted]
-            more = ()
-        elif package and is_ours(name) and (not wanted or wanted.startswith("__")):
-            more = tuple(each for each in source.uses if is_ours(each[0]))
-        if more or not (package and is_ours(name)):
-            self.found[name] = source.checksum
-        yield from more
-        if "." in name:
-            yield name.rpartition(".")[0], ""
 
-    def file(self, name: str) -> Path | None:
-        """The file of a module; None if there is none, or it belongs to an installed package of others."""
-        if name not in self.files:
-            top, *parts = name.split(".")
-            own = is_ours(top) or top in self.own
-            places = [place for place in _places(top) if own or not is_installed(place)]
-            within = [place.joinpath(*parts) for place in places]
-            files = [file for one in within for file in (one, one / "__init__.py", one.parent / f"{one.name}.py")]
-            self.files[name] = next((file for file in files if file.is_file()), None)
-        return self.files[name]
+def _file(name: str, tops: set[str]) -> Path | None:
+    """The file of a module; None if there is none, or it belongs to an installed package beside ours and ``tops``."""
+    top, *parts = name.split(".")
+    within = [
+        place.joinpath(*parts) for place in _places(top) if is_ours(top) or top in tops or not is_installed(place)
+    ]
+    files = [file for one in within for file in (one, one / "__init__.py", one.parent / f"{one.name}.py")]
+    return next((file for file in files if file.is_file()), None)
 
 
 def _places(top: str) -> list[Path]:

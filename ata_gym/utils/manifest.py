@@ -46,8 +46,7 @@ def begin(folder: Path) -> None:
 
 def write_listed(path: Path, write: Callable[[Path], object]) -> None:
     """Write a file as ``write_whole`` does, and list it in the manifest of its folder, if there is one."""
-    home = home_of(path)
-    if home is None or not is_listed(path.relative_to(home)):
+    if (home := _home_of_listed(path)) is None:
         write_whole(path, write)
         return
     new: list[str] = []
@@ -73,13 +72,8 @@ def remove_listed(path: Path) -> None:
 
 
 def read_listed(path: Path) -> bytes:
-    """The content of a file; it is checked against the manifest if its folder has one.
-
-    Raises DamagedError if it is not what was written, or the manifest does not list it.
-    Raises OSError if it cannot be read.
-    """
-    home = home_of(path)
-    if home is None or not is_listed(path.relative_to(home)):
+    """The content of a file; DamagedError if its folder has a manifest, and it is not what was written."""
+    if (home := _home_of_listed(path)) is None:
         return path.read_bytes()
     name, before = path.relative_to(home).as_posix(), None
     while True:  # a file that changes between two readings is read again
@@ -105,14 +99,12 @@ def home_of(path: Path) -> Path | None:
     return next((folder for folder in path.parents if (folder / NAME).exists()), None)
 
 
-def is_listed(name: Path) -> bool:
-    """Whether a file of this path in a results folder is one that the manifest lists.
-
-    >>> is_listed(Path("agent.zip")), is_listed(Path("timings.json")), is_listed(Path("checkpoints/ata.npz"))
-    (True, False, False)
-    """
+def _home_of_listed(path: Path) -> Path | None:
+    """The folder whose manifest lists a file, or would list it; None if there is none."""
+    home = home_of(path)
+    name = path.relative_to(home or path.parent)
     hidden = any(part.startswith(".") for part in name.parts)
-    return not hidden and name.name != NAME and not _matches(name, LEFT_OUT + SEALED)
+    return None if hidden or name.name == NAME or _matches(name, LEFT_OUT + SEALED) else home
 
 
 def is_sealed(name: Path) -> bool:

@@ -45,27 +45,21 @@ class Within:
     low: Bound = 0.0
     high: Bound = LARGEST_COUNT
     nan: bool = False  # whether the numbers may be NaN
-    totals: Callable[[Size], Sequence[int]] | None = None
-    """The allowed sums along the last axis; a worker that joins has 0."""
+    totals: Callable[[Size], Sequence[int]] | None = None  # allowed sums along the last axis; a worker that joins has 0
 
     def check(self, name: str, array: NDArray[Any], size: Size) -> None:
         """Raise ValueError, which says what is wrong, for an array of this name that is outside the range."""
-        if fault := self._fault(array, size):
-            raise ValueError(f"{name} {fault}")
-
-    def _fault(self, array: NDArray[Any], size: Size) -> str | None:
         low, high = (np.asarray(bound(size) if callable(bound) else bound) for bound in (self.low, self.high))
         wrong = ~((array >= low) & (array <= high))
         if self.nan:
             wrong &= ~np.isnan(array)
         if wrong.any():
             least, most = (np.broadcast_to(bound, wrong.shape)[wrong][0] for bound in (low, high))
-            return f"must be from {least:.17g} to {most:.17g}, and holds {array[wrong][0]}"
+            raise ValueError(f"{name} must be from {least:.17g} to {most:.17g}, and holds {array[wrong][0]}")
         if self.totals is not None:
             allowed, total = self.totals(size), array.sum(axis=-1)
             if not np.isin(total, allowed).all():
-                return f"must add up to {' or '.join(map(str, allowed))}, not to {total.tolist()}"
-        return None
+                raise ValueError(f"{name} must add up to {' or '.join(map(str, allowed))}, not to {total.tolist()}")
 
 
 def last_worker(size: Size) -> int:
@@ -83,33 +77,26 @@ Times: TypeAlias = Annotated[Floats, Within(0.0, FINITE)]  # finite times
 Unending: TypeAlias = Annotated[Floats, Within(0.0, math.inf)]  # times and numbers of rounds that may be infinite
 Squares: TypeAlias = Annotated[Floats, Within(0.0, math.inf, nan=True)]  # squares of times, which may have overflowed
 Reals: TypeAlias = Annotated[Floats, Within(-FINITE, FINITE)]  # finite numbers
-Estimates: TypeAlias = Annotated[Floats, Within(0.0, FINITE, nan=True)]
-"""Estimates of times or speeds; NaN where nothing is known."""
+Estimates: TypeAlias = Annotated[Floats, Within(0.0, FINITE, nan=True)]  # of times or speeds; NaN: nothing is known
 Numbers: TypeAlias = Annotated[Floats, Within(-math.inf, math.inf, nan=True)]  # any numbers
 Shares: TypeAlias = Annotated[Floats, Within(0.0, 1.0)]  # numbers from 0 to 1
 Wholes: TypeAlias = Annotated[Ints, Within()]  # whole numbers of at least 0
 Flags: TypeAlias = Annotated[Bits, Within(0, 1)]  # 0 or 1
-Tasks: TypeAlias = Annotated[Ints, Within(0, all_tasks)]
-"""Tasks of workers in a round."""
+Tasks: TypeAlias = Annotated[Ints, Within(0, all_tasks)]  # of workers in a round
 Allocations: TypeAlias = Annotated[Ints, Within(0, all_tasks, totals=lambda size: (0, size.budget))]
 """Allocations of exactly B tasks, (..., n); 0 where there is none yet."""
-Whose: TypeAlias = Annotated[Ints, Within(-1, last_worker)]
-"""The worker to which something belongs, from 0 to n - 1; -1 stands for none."""
+Whose: TypeAlias = Annotated[Ints, Within(-1, last_worker)]  # the worker to which something belongs; -1: none
 Order: TypeAlias = Annotated[Ints, Within(0, last_worker)]  # workers in an order
 
 
-def declared(tree: Any, name: str = "") -> Iterator[tuple[str, Any, Within | None]]:
+def declared(tree: Any, name: str = "", within: Within | None = None) -> Iterator[tuple[str, Any, Within | None]]:
     """Yield each leaf of a tree of tuples with its name, as ``leaves`` does, and the range that its field declares."""
-    yield from _declared(tree, name, None)
-
-
-def _declared(tree: Any, name: str, within: Within | None) -> Iterator[tuple[str, Any, Within | None]]:
     if not isinstance(tree, tuple):
         yield name, tree, within
         return
     ranges, fields = _ranges(type(tree)), getattr(tree, "_fields", range(len(tree)))
     for part, child in zip(fields, tree, strict=True):
-        yield from _declared(child, f"{name}.{part}" if name else str(part), ranges.get(part))
+        yield from declared(child, f"{name}.{part}" if name else str(part), ranges.get(part))
 
 
 @cache
@@ -124,27 +111,14 @@ def _ranges(kind: type[Any]) -> Mapping[Any, Within]:
 
 
 def check_ranges(tree: Any, size: Size, name: str = "") -> None:
-    """Raise ValueError, which names the first array of a tree with numbers that its field does not allow.
-
-    >>> from typing import NamedTuple
-    >>> class Seen(NamedTuple):
-    ...     worker: Whose
-    >>> check_ranges(Seen(np.array([5])), Size(n=4, budget=7), name="seen")
-    Traceback (most recent call last):
-        ...
-    ValueError: seen.worker must be from -1 to 3, and holds 5
-    """
+    """Raise ValueError, which names the first array of a tree with numbers that its field does not allow."""
     for leaf_name, leaf, within in declared(tree, name):
         if within is not None:
             within.check(leaf_name, np.asarray(leaf), size)
 
 
 def fitted(name: str, given: Any, like: NDArray[Any]) -> NDArray[Any]:
-    """Convert numbers to the type of an array; ValueError for another shape, or if some numbers do not fit.
-
-    >>> fitted("round", [3.0], np.zeros(1, np.int64))
-    array([3])
-    """
+    """Convert numbers to the type of an array; ValueError for another shape, or if some numbers do not fit."""
     value = np.asarray(given)
     if value.dtype.kind in "biuf" and value.shape == like.shape:
         with np.errstate(invalid="ignore"):

@@ -33,11 +33,7 @@ def write_sealed(path: Path, content: bytes) -> None:
 
 
 def read_sealed(path: Path) -> bytes:
-    """The content of a file, without the checksum.
-
-    Raises DamagedError if the checksum is missing, or is that of other content.
-    Raises OSError if the file cannot be read.
-    """
+    """The content of a file without the checksum; DamagedError if that is missing, or belongs to other content."""
     whole = path.read_bytes()
     content, seal = whole[:-_LENGTH], whole[-_LENGTH:]
     if not seal.startswith(_MARK):
@@ -48,11 +44,7 @@ def read_sealed(path: Path) -> bytes:
 
 
 def checksum(values: Mapping[str, Any]) -> str:
-    """The SHA-256 of the names, shapes and values of arrays, whether these are arrays, lists, tensors or texts.
-
-    >>> checksum({"time": [1.0, 2.0]}) == checksum({"time": np.array([1.0, 2.0], np.float32)})
-    True
-    """
+    """The SHA-256 of the names, shapes and values of arrays, whether these are arrays, lists, tensors or texts."""
     digest = hashlib.sha256()
     for name in sorted(values):
         array = np.asarray(values[name])
@@ -71,12 +63,9 @@ def save_checkpoint(path: Path, content: bytes) -> None:
 
 
 def load_checkpoint(path: Path, read: Callable[[bytes], T]) -> T | None:
-    """Read the newest checkpoint that is whole; None if there is none.
+    """What ``read`` makes of the newest whole checkpoint that was saved at ``path``; None if there is none.
 
     A damaged one is renamed to ``NAME.damaged``, with a warning.
-
-    - ``path``: the path that :func:`save_checkpoint` was given.
-    - ``read``: turns the content into the checkpoint.
     """
     for candidate in (path, _previous(path)):
         if candidate.exists():

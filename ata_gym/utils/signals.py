@@ -1,7 +1,9 @@
-"""Ctrl-C and SIGTERM, on which a run saves before it ends."""
+"""What may end a command: Ctrl-C and SIGTERM, on which a run saves first, and readers of its output that go away."""
 
 from __future__ import annotations
 
+import io
+import os
 import signal
 import sys
 import threading
@@ -56,20 +58,9 @@ def raising() -> Iterator[None]:
 def stop_requested() -> Iterator[Callable[[], bool]]:
     """Hold Ctrl-C and SIGTERM back inside the block, so that it ends where everything is saved.
 
-    The block gets a function that says whether a signal came, and the end of the block raises its error. A second
-    signal raises its error at once. Threads other than the main one get no signals, so nothing is held back there.
-
-    Raises KeyboardInterrupt at the end of the block, if Ctrl-C came inside it.
-    Raises TerminatedError if SIGTERM came, in the block of ``raising``.
-
-    Examples
-    --------
-    >>> with stop_requested() as stop:
-    ...     steps = 0
-    ...     while steps < 3 and not stop():
-    ...         steps += 1
-    >>> steps
-    3
+    The block gets a function that says whether a signal came, and the end of the block raises its error:
+    KeyboardInterrupt, or TerminatedError for SIGTERM in the block of ``raising``. A second signal raises its error at
+    once. Threads other than the main one get no signals, so nothing is held back there.
     """
     came: list[int] = []
     if threading.current_thread() is not threading.main_thread():
@@ -131,3 +122,38 @@ def _handled(handlers: Mapping[int, Any]) -> Iterator[None]:
 def _raise(which: int, frame: FrameType | None) -> None:
     del frame
     raise TerminatedError if which == signal.SIGTERM else KeyboardInterrupt
+
+
+def outlive_readers() -> None:
+    """Drop what is written to a closed stdout or stderr, or to a pipe without a reader; a full disk is an error.
+
+    A closed stream gets the null device, so that no file that is opened later takes its place.
+    """
+    while (spare := os.open(os.devnull, os.O_RDWR)) <= 2:  # the lowest number that is free
+        pass
+    os.close(spare)
+    for number, name in ((1, "stdout"), (2, "stderr")):
+        stream: Any = getattr(sys, name)
+        form: dict[str, Any] = {"encoding": "utf-8", "errors": "backslashreplace", "line_buffering": True}
+        if stream is not None:
+            stream.flush()
+            form = {key: getattr(stream, key) for key in form}
+        setattr(sys, name, io.TextIOWrapper(io.BufferedWriter(_Pipe(number, "w", closefd=False)), **form))
+
+
+class _Pipe(io.FileIO):
+    """A stream that may lose its reader; any other error is raised once."""
+
+    lost = False
+
+    def write(self, content: Any) -> int:
+        """Write, or do nothing if there is no reader."""
+        if self.lost:
+            return len(content)
+        try:
+            return super().write(content)
+        except OSError as error:
+            self.lost = True
+            if not isinstance(error, BrokenPipeError):
+                raise
+            return len(content)

@@ -13,22 +13,12 @@ from ata_gym.utils.extras import require
 _ADVICE = re.compile(r"\s*(Consider |You might want |Hint: |\n).*", re.DOTALL)
 """The advice of polars to programmers, who can give it options."""
 
-_PLAIN = {"found more fields than defined": "a line has more fields than the line of column names"}
-"""Our texts in place of those of polars."""
-
 
 @contextmanager
 def reading(what: str, more: str = "") -> Iterator[None]:
-    r"""Turn an error of polars, or of the file system, into a ValueError: ``what``, the reason, and ``more``.
+    """Turn an error of polars, or of the file system, into a ValueError: ``what``, the reason, and ``more``.
 
     Some damage makes polars panic, and write a backtrace to stderr, which is dropped.
-
-    >>> pl = require("polars", extra="bench")
-    >>> with reading("the file cannot be read"):
-    ...     pl.read_csv(b"a,b\n1,2,3")
-    Traceback (most recent call last):
-        ...
-    ValueError: the file cannot be read: a line has more fields than the line of column names
     """
     pl = require("polars", extra="bench", purpose="Reading a table")
     try:
@@ -38,8 +28,9 @@ def reading(what: str, more: str = "") -> Iterator[None]:
         text = str(error)
         raise ValueError(f"{what}: {'it is damaged' if '::' in text else text}{more}") from error  # no names of Rust
     except (pl.exceptions.PolarsError, OSError) as error:
-        text = str(error)
-        reason = next((ours for theirs, ours in _PLAIN.items() if theirs in text), _ADVICE.sub("", text))
+        reason = _ADVICE.sub("", str(error))
+        if "found more fields than defined" in reason:
+            reason = "a line has more fields than the line of column names"
         raise ValueError(f"{what}: {reason}{more}") from error
 
 

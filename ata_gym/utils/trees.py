@@ -32,9 +32,6 @@ def rebuild(like: Any, values: Iterable[Any]) -> Any:
     """Return a tree of the form of ``like`` whose leaves are ``values``, in the order of :func:`leaves`.
 
     A mapping becomes a dict, other containers keep their type. ValueError for more or fewer values than leaves.
-
-    >>> rebuild((0, {"key": None, "count": 0}), [5, 6])
-    (5, {'key': None, 'count': 6})
     """
     rest = iter(values)
     try:
@@ -50,9 +47,6 @@ def map_leaves(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
     """Return a tree of the form of ``tree`` whose leaves are ``function`` of its leaves and those of the ``others``.
 
     ValueError if the trees differ in their number of leaves.
-
-    >>> map_leaves(lambda x, y: x + y, (1, [2, 3]), (10, [20, 30]))
-    (11, [22, 33])
     """
     columns = [[leaf for _, leaf in leaves(one)] for one in (tree, *others)]
     return rebuild(tree, (function(*row) for row in zip(*columns, strict=True)))
@@ -62,39 +56,20 @@ def choose_rows(rows: ArrayLike, first: Any, second: Any) -> Any:
     """Return the rows of ``first`` where ``rows`` (E,) is true, and those of ``second`` elsewhere.
 
     Both are trees of one form; each leaf is an array with a leading axis of size E.
-
-    >>> choose_rows([True, False], (np.zeros(2), np.zeros((2, 2))), (np.ones(2), np.ones((2, 2))))
-    (array([0., 1.]), array([[0., 0.],
-           [1., 1.]]))
     """
     mask = np.asarray(rows, np.bool_)
     return map_leaves(lambda a, b: np.where(mask.reshape(-1, *(1,) * (np.ndim(a) - 1)), a, b), first, second)
 
 
 def finite(tree: Any) -> bool:
-    """Whether no leaf holds NaN or an infinity; only numbers, arrays and tensors are looked at.
-
-    >>> finite((1, {"loss": 0.5, "gradient": np.ones(2)})), finite([np.array([1.0, np.nan])]), finite("nan")
-    (True, False, True)
-    """
+    """Whether no leaf holds NaN or an infinity; only numbers, arrays and tensors are looked at."""
     return all(map(_finite, (leaf for _, leaf in leaves(tree))))
 
 
 def difference(first: Any, second: Any) -> str | None:
-    """Return the name of the first leaf that only one tree has, or that differs in dtype, shape or bits; or None.
-
-    NaN equals NaN of the same bits, and 0.0 differs from -0.0.
-
-    >>> difference((np.zeros(1), np.nan), (-np.zeros(1), np.nan))
-    '0'
-    >>> difference({"a": 1}, {"a": 1, "b": 2})
-    'b'
-    """
-    one, other = dict(leaves(first)), dict(leaves(second))
-    for name in {**one, **other}:
-        if name not in one or name not in other or _bits(one[name]) != _bits(other[name]):
-            return name
-    return None
+    """Return the name of the first leaf that only one tree has, or that differs in dtype, shape or bits; or None."""
+    one, other = ({name: _bits(leaf) for name, leaf in leaves(tree)} for tree in (first, second))
+    return next((name for name in {**one, **other} if one.get(name) != other.get(name)), None)
 
 
 def _finite(leaf: Any) -> bool:

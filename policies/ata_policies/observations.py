@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -107,13 +108,14 @@ def _converted(name: str, field: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[
     return converted
 
 
+@dataclass
 class Door:
     """The check of the states that a policy of this name and size is given; its ``first`` state shows their form."""
 
+    first: Any
+    size: Size
+    policy: str
     last: Any = None  # the state that the policy returned last, which is not checked again; a copy or a pickle has none
-
-    def __init__(self, first: Any, size: Size, policy: str) -> None:
-        self.first, self.size, self.policy = first, size, policy
 
     def __reduce__(self) -> tuple[type[Door], tuple[Any, Size, str]]:
         return Door, (self.first, self.size, self.policy)
@@ -145,9 +147,8 @@ def checked_start(given: Any, rows: int) -> Mask:
     """Which rows begin an episode, (E,); ValueError unless there is a boolean for each row."""
     start: Mask = np.reshape(given, -1)
     if start.shape != (rows,) or start.dtype != np.bool_:
-        raise ValueError(
-            f"episode_start must be {rows} booleans, one for each row, not {start.dtype} of shape {start.shape}"
-        )
+        form = f"{start.dtype} of shape {start.shape}"
+        raise ValueError(f"episode_start must be {rows} booleans, one for each row, not {form}")
     return start
 
 
@@ -161,10 +162,8 @@ def checked_conditions(given: object, rows: int, n: int, policy: str) -> Conditi
     if given.distribution.ndim == 1:
         given = Conditions._make(part[None] if isinstance(part, np.ndarray | np.generic) else part for part in given)
     if given.distribution.shape != (rows, n):
-        raise ValueError(
-            f"privileged must hold the conditions of {rows} rows of {n} workers, not of shape "
-            f"{given.distribution.shape}"
-        )
+        shape = given.distribution.shape
+        raise ValueError(f"privileged must hold the conditions of {rows} rows of {n} workers, not of shape {shape}")
     return given
 
 
@@ -176,9 +175,8 @@ def _check_range(field: _Field, values: NDArray[Any], n: int) -> None:
     if not wrong.size:
         return
     if name == "worker":
-        raise ValueError(
-            f'observation["worker"] must be from -1 (no result) to {n - 1}, the last of {n} workers, not {wrong[0]}'
-        )
+        last = f"{n - 1}, the last of {n} workers"
+        raise ValueError(f'observation["worker"] must be from -1 (no result) to {last}, not {wrong[0]}')
     if most == np.inf:
         raise ValueError(f"observation[{name!r}] must hold finite times of at least 0, not {wrong[0]}")
     raise ValueError(f"observation[{name!r}] must be from {least} to {most}; one is not")

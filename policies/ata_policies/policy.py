@@ -47,15 +47,12 @@ class Setting(NamedTuple):
     @classmethod
     def of(cls, env: gym.Env[Any, Any] | gym.vector.VectorEnv[Any, Any, Any]) -> Setting:
         """The setting of a single or a vector env of this project; ValueError if it is another env."""
-        bare = getattr(env, "unwrapped", None)
-        scenario = getattr(bare, "scenario", None)
         try:
-            known = {name: getattr(scenario, name) for name in ("budget", "price", "published", "horizon", "drawn")}
-            known |= {"pool": scenario.catalogue}  # type: ignore[union-attr]
-            n = scenario.pool.n  # type: ignore[union-attr]
+            known: Any = env.unwrapped.scenario  # type: ignore[union-attr]
+            n, budget, price, pool = known.pool.n, known.budget, known.price, known.catalogue
+            return cls(n, budget, price, pool, known.published, known.horizon, known.drawn)
         except AttributeError:
             raise not_an_env(env) from None
-        return cls(n, **known)
 
     def known_pool(self, policy: str, dynamic: bool = False) -> Pool:
         """The pool; ValueError if it is not known, or if workers are drawn anew and the policy is not ``dynamic``."""
@@ -100,8 +97,8 @@ class Policy(Described, ABC):
     privileged: ClassVar[bool] = False  # whether ``predict`` needs the conditions of the coming round: for oracles
 
     def __init__(self, setting: Setting, *, seed: int = 0) -> None:
-        if self.only_size not in (None, (setting.n, setting.budget)):
-            n, budget = self.only_size or (0, 0)
+        if self.only_size is not None and self.only_size != setting[:2]:
+            n, budget = self.only_size
             raise ValueError(
                 f"{type(self).__name__} was made for {n} workers and a budget of {budget}, not for {setting.n} and "
                 f"{setting.budget}"
@@ -179,18 +176,12 @@ class Policy(Described, ABC):
         rows = len(state.round)
         if not -rows <= row < rows:
             raise ValueError(f"row must be one of the state's {rows} rows, counted from 0, not {row}")
-        mean, evidence = self.estimated(state)
-        tasks = self.last_action(state) if state.round[row] > 0 else None
-        return Explanation(
-            policy=self.about(),
-            round=int(state.round[row]),
-            plan=self.plan_in_words(state, row),
-            mean=mean[row],
-            evidence=evidence[row],
-            tasks=None if tasks is None else tasks[row],
-            away=self.away(state)[row],
-            untried=self.untried(state)[row],
-        )
+        round, words = int(state.round[row]), self.plan_in_words(state, row)
+        mean, evidence = (part[row] for part in self.estimated(state))
+        action = self.last_action(state) if round > 0 else None
+        tasks = None if action is None else action[row]
+        away, untried = self.away(state)[row], self.untried(state)[row]
+        return Explanation(self.about(), round, words, mean, evidence, tasks, away, untried)
 
     def about(self) -> str:
         """What the policy does, in a sentence, with what it was made with."""

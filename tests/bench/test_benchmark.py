@@ -21,7 +21,7 @@ from ata_gym.bench.given import source_of
 from ata_gym.bench.report.statistics import performance_profile, probability_of_improvement
 from ata_gym.pools import deterministic, exponential, log_normal, pareto, uniform
 from ata_gym.scenarios import Scenario
-from ata_gym.theory.round_time.several import expected_round_times
+from ata_gym.theory.round_time.expected import expected_round_times
 from ata_policies import AllocationPolicy, Setting, registry
 
 SMALL: dict[str, Any] = {"rounds": 40, "seeds": 3, "jobs": 1}

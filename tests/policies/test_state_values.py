@@ -5,17 +5,13 @@ from __future__ import annotations
 import copy
 import itertools
 import pickle
-from typing import Annotated, Any, NamedTuple
+from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import pytest
 
 import ata_policies
-from ata_gym.typing import Ints
-from ata_gym.utils.ranges import Within, last_worker
 from ata_gym.utils.trees import difference
-from ata_policies import AllocationPolicy, Setting
 from ata_policies.beliefs.memory import Window
 from ata_policies.planning.race_search import RaceSearch
 from tests.fuzz.states import COMBINATIONS, Try, in_child, outcome, played, tampered, tries, undeclared
@@ -99,33 +95,3 @@ def test_loops_end_whatever_a_state_holds() -> None:
     jumped = belief._replace(clock=np.full((1, 2), 2.0**40), length=np.full(1, 2.0**-20))
     seen = jumped.observe(np.array([[0, 0]]), np.array([[1.0, 2.0]]))
     assert seen.counts[0, 0] <= 2.0
-
-
-class Kept(NamedTuple):
-    """A plan of a user's own."""
-
-    favourite: Annotated[Ints, Within(0, last_worker)]
-    anything: Ints
-
-
-class Loyal(AllocationPolicy):
-    """All for one."""
-
-    def first_plan(self, rows: int) -> Kept:
-        return Kept(np.zeros(rows, np.int64), np.zeros(rows, np.int64))
-
-    def allocate(self, state: Any) -> Ints:
-        return self.setting.budget * (np.arange(self.setting.n) == state.plan.favourite[:, None])
-
-
-def test_a_policy_of_ones_own_says_so_too() -> None:
-    setting = Setting(3, 4)
-    policy, other = Loyal(setting), Loyal(setting)
-    env = gym.make("ata_gym/TaskAllocation-v0", pool={"family": "exponential", "scale": [1.0, 1.0, 1.0]}, budget=4)
-    observation, _ = env.reset(seed=0)
-    _, state = policy.predict(observation)
-    moved = state._replace(plan=Kept(np.array([2]), np.array([10**6])))
-    assert other.predict(observation, moved)[0].tolist() == [4, 0, 0]  # an episode begins
-    assert other.predict(observation | {"worker": np.zeros(4, np.int64)}, moved)[0].tolist() == [0, 0, 4]
-    with pytest.raises(ValueError, match=r"this Loyal can have: plan.favourite must be from 0 to 2, and holds 3"):
-        other.predict(observation, state._replace(plan=Kept(np.array([3]), np.array([0]))))

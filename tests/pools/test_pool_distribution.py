@@ -42,11 +42,7 @@ def scipy_of(family: str, shift: float, scale: float, shape: float) -> Any:
     return made[family]()
 
 
-def test_all_families_that_replay_nothing_are_tested() -> None:
-    assert set(ALL) == {family.name for family in FAMILIES if not family.trace}
-
-
-@settings(max_examples=30)
+@settings(max_examples=16)
 @given(low=st.floats(0.05, 3.0), ratio=st.floats(1.0, 3.0), family=st.sampled_from(ALL[1:]))
 def test_the_catalogue_has_mean_1_and_the_cvs_that_scipy_finds(low: float, ratio: float, family: str) -> None:
     catalogue = PoolDistribution(2, families=(family,), cv=(low, low * ratio)).catalogue
@@ -60,16 +56,13 @@ def test_the_catalogue_has_mean_1_and_the_cvs_that_scipy_finds(low: float, ratio
         assert found.support()[0] >= -1e-12  # no time is negative
 
 
-def test_deterministic_workers_have_no_cv() -> None:
-    catalogue = PoolDistribution(2, families="deterministic").catalogue
-    assert catalogue.mean() == pytest.approx(1.0)
-    assert not catalogue.sd().any()
-
-
 def test_families_lie_one_after_the_other() -> None:
-    pools = PoolDistribution(3, families=ALL)
-    assert pools.catalogue.families == tuple(name for name in ALL for _ in range(LEVELS))
-    assert pools.catalogue.mean() == pytest.approx(1.0)
+    assert set(ALL) == {family.name for family in FAMILIES if not family.trace}
+    catalogue = PoolDistribution(3, families=ALL).catalogue
+    assert catalogue.families == tuple(name for name in ALL for _ in range(LEVELS))
+    assert catalogue.mean() == pytest.approx(1.0)
+    assert not catalogue.sd()[:LEVELS].any()  # deterministic
+    assert PoolDistribution(2, families="gamma").families == ("gamma",)
 
 
 def drawn(pools: PoolDistribution, rows: int = 20_000, seed: int = 3) -> Any:
@@ -95,17 +88,14 @@ def test_means_are_log_uniform_up_to_a_log_uniform_ratio() -> None:
     uniforms[:, 2] = 1.0  # each worker has the slowest mean of its pool
     ratio = PoolDistribution(4, heterogeneity=(2.0, 50.0)).draw(uniforms).mean
     assert (ratio == ratio[:, :1]).all()
+    found = drawn(same_ratio)
+    for values in (np.log(found.mean), found.place.astype(float)):  # workers do not depend on each other
+        correlation = np.corrcoef(values.T)[np.triu_indices(4, 1)]
+        assert np.abs(correlation).max() < 5 / np.sqrt(len(values))
     assert stats.kstest(np.log(ratio[:, 0] / 2) / np.log(25), "uniform").pvalue > 1e-3
 
 
-def test_workers_of_a_pool_do_not_depend_on_each_other() -> None:
-    found = drawn(PoolDistribution(3, heterogeneity=(9.0, 9.0)))
-    for values in (np.log(found.mean), found.place.astype(float)):
-        correlation = np.corrcoef(values.T)[np.triu_indices(3, 1)]
-        assert np.abs(correlation).max() < 5 / np.sqrt(len(values))
-
-
-@settings(max_examples=30)
+@settings(max_examples=25)
 @given(st.integers(1, 12), st.data())
 def test_every_draw_is_a_pool(n: int, data: st.DataObject) -> None:
     fewest = data.draw(st.integers(1, n))
@@ -128,7 +118,7 @@ def test_the_typical_pool_is_in_the_middle() -> None:
     assert typical.mean().max() < 6.0
 
 
-@settings(max_examples=30)
+@settings(max_examples=8)
 @given(st.integers(1, 30), st.integers(1, 30), st.lists(st.sampled_from(ALL), min_size=1, max_size=4))
 def test_plain_data_survive_json(n: int, other: int, families: list[str]) -> None:
     pools = PoolDistribution(max(n, other), min(n, other), tuple(families), (1.5, 4.0), (0.3, 0.7))
@@ -166,7 +156,7 @@ def test_bad_input_is_said(given: dict[str, Any], sentence: str) -> None:
         replace(PoolDistribution(4), **given)
 
 
-@pytest.mark.parametrize("data", [{"n": 4, "colour": 1}, {}, 7])
-def test_data_of_something_else_are_refused(data: Any) -> None:
-    with pytest.raises(ValueError, match="the data of a PoolDistribution hold n, fewest, families"):
-        PoolDistribution.from_data(data)
+def test_data_of_something_else_are_refused() -> None:
+    for data in ({"n": 4, "colour": 1}, {}, 7):
+        with pytest.raises(ValueError, match="the data of a PoolDistribution hold n, fewest, families"):
+            PoolDistribution.from_data(data)  # type: ignore[arg-type]

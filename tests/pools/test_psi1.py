@@ -37,29 +37,16 @@ distributions = st.one_of(
     st.builds(pools.exponential, st.floats(0.1, 10), shifted),
     st.builds(lambda low, width: pools.uniform(low, low + width), shifted, st.floats(0.1, 10)),
     st.builds(pools.half_normal, st.floats(0.1, 10), shifted),
-    st.builds(pools.gamma, st.floats(0.4, 1e3), st.floats(0.1, 10), shifted),
+    st.builds(pools.gamma, st.floats(0.4, 1e3), st.floats(0.01, 100), shifted),
     st.builds(pools.weibull, st.floats(1, 20), st.floats(0.1, 10), shifted),
 )
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(distributions, st.booleans())
 def test_the_exponential_moment_is_two(pool, centred):
     (c,) = pool.psi1_norm(centred)
     assert exponential_moment(pool, c, centred=centred) == pytest.approx(2, abs=1e-8)
-
-
-@pytest.mark.parametrize("c", [29.0, 4234.0])
-@pytest.mark.parametrize("centred", [False, True])
-def test_gamma_of_published_size(c, centred):
-    pool = pools.gamma(c**2, 1 / c, shift=c)
-    (norm,) = pool.psi1_norm(centred)
-    # by its density, up to 13 standard deviations; scipy's tails are wrong far below the mean of such shapes
-    z, weights = np.polynomial.legendre.leggauss(400)
-    side = np.stack([-6.5 * (1 + z), 6.5 * (1 + z)])
-    density = pool.standard(0).pdf((side + c) * c)
-    distance = np.abs(side + (0 if centred else 2 * c))
-    assert np.sum(6.5 * weights * c * density * np.exp(distance / norm)) == pytest.approx(2, abs=1e-6)
 
 
 M = 7.0
@@ -98,12 +85,16 @@ def test_closed_forms():
     assert above + below == pytest.approx(2, abs=1e-6)
 
 
-def test_heavy_tails_have_no_norm():
+def test_heavy_tails_have_no_norm_and_shifts_may_be_far_beyond_the_scale():
     heavy = pools.log_normal(0, [0.1, 2.9]) + pools.pareto([0.5, 3, 50], 1) + pools.weibull([0.3, 0.999], 1)
     for centred in (False, True):
-        np.testing.assert_array_equal(heavy.psi1_norm(centred), np.inf)
+        np.testing.assert_array_equal((heavy + pools.pareto(3.0, 1.0, shift=-1.0)).psi1_norm(centred), np.inf)
+    far = pools.exponential(1e-200, shift=1e200)
+    np.testing.assert_allclose(far.psi1_norm(), 1e200 / np.log(2))
+    np.testing.assert_allclose(far.psi1_norm(centred=True), 1.53134684e-200)
 
 
+@settings(max_examples=30)
 @given(st.lists(st.floats(0.1, 1e3), min_size=1, max_size=30), st.booleans(), shifted)
 def test_records(times, centred, shift):
     pool = Pool("trace-by-round", times=[times], shift=shift)
@@ -115,6 +106,7 @@ def test_records(times, centred, shift):
         assert c < 1e-5
 
 
+@settings(max_examples=20)
 @given(st.floats(0.1, 1e3), st.integers(1, 30), st.floats(0, 1e3))
 def test_constant_records(time, length, shift):
     pool = Pool("trace-by-task", times=[[time] * length], shift=shift)
@@ -131,33 +123,13 @@ def test_records_with_rare_outliers():
         assert np.mean(np.exp(y / pool.psi1_norm(centred)[0])) == pytest.approx(2, abs=1e-9)
 
 
-@settings(max_examples=30)
-@given(distributions, st.floats(0.01, 100), st.floats(0, 100))
-def test_scaling_and_shifting(pool, factor, more):
-    data, (_, shift, scale, *_) = pool.to_data(), pool.distributions
-    scaled = Pool.from_data(data | {"shift": shift * factor, "scale": scale * factor})
-    for centred in (False, True):
-        np.testing.assert_allclose(scaled.psi1_norm(centred), factor * pool.psi1_norm(centred), rtol=1e-10)
-    moved = Pool.from_data(data | {"shift": shift + more})
-    np.testing.assert_allclose(moved.psi1_norm(centred=True), pool.psi1_norm(centred=True), rtol=1e-10)
-    difference = moved.psi1_norm() - pool.psi1_norm()  # the norm of the constant is more / ln 2
-    assert -1e-9 <= difference[0] <= more / np.log(2) + 1e-9
-
-
-@settings(max_examples=30)
+@settings(max_examples=12)
 @given(st.lists(distributions, min_size=1, max_size=6))
 def test_each_worker_has_its_own_norm(parts):
     pool = pools.concatenate(parts)
     for centred in (False, True):
         alone = np.concatenate([part.psi1_norm(centred) for part in parts])
         np.testing.assert_allclose(pool.psi1_norm(centred), alone, rtol=1e-13)
-
-
-def test_lomax_and_shifts_far_beyond_the_scale():
-    assert np.isinf(pools.pareto(3.0, 1.0, shift=-1.0).psi1_norm()[0])
-    far = pools.exponential(1e-200, shift=1e200)
-    np.testing.assert_allclose(far.psi1_norm(), 1e200 / np.log(2))
-    np.testing.assert_allclose(far.psi1_norm(centred=True), 1.53134684e-200)
 
 
 def test_the_answer_is_the_callers_own():

@@ -3,13 +3,14 @@
 import gzip
 import sys
 
+import gymnasium as gym
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ata_gym import pools
-from ata_gym.pools import read_trace
+from ata_gym.pools import measured, read_trace
 
 polars = pytest.importorskip("polars", reason="traces are read through polars: the extra bench")
 
@@ -33,12 +34,9 @@ def path(request, tmp_path):
     return tmp_path / request.param
 
 
-def test_by_task_in_file_order(path):
+def test_by_task_in_file_order_and_by_round_in_order_of_rounds(path):
     assert read_trace(path, **NAMES) == pools.trace([[1.5, 2.5], [5, 4]])
     assert read_trace(str(path), **NAMES, end="truncate") == pools.trace([[1.5, 2.5], [5, 4]], end="truncate")
-
-
-def test_by_round_in_order_of_rounds(path):
     pool = read_trace(path, **NAMES, round="step", end="truncate")
     assert pool == pools.trace([[1.5, 2.5], [4, 5]], replay="round", end="truncate")
 
@@ -120,21 +118,18 @@ def test_bad_arguments(tmp_path):
         read_trace(path, **NAMES, end="stop")
 
 
-def test_files_that_are_not_what_their_name_says(tmp_path):
+def test_files_that_are_not_what_their_name_says_and_columns_of_other_types(tmp_path):
     for name in ("t.parquet", "t.csv.gz"):
         path = tmp_path / name
         path.write_bytes(b"\x1f\x8bnothing of the kind")
         with pytest.raises(ValueError, match="cannot be read"):
             read_trace(path, **NAMES)
-
-
-def test_parquet_columns_of_other_types(tmp_path):
-    frame = polars.DataFrame({"machine": [1.5], "seconds": [True], "text": ["2"]})
-    frame.write_parquet(tmp_path / "t.parquet")
+    path = tmp_path / "types.parquet"
+    polars.DataFrame({"machine": [1.5], "seconds": [True], "text": ["2"]}).write_parquet(path)
     with pytest.raises(ValueError, match="duration column cannot be of type Boolean"):
-        read_trace(tmp_path / "t.parquet", **NAMES)
+        read_trace(path, **NAMES)
     with pytest.raises(ValueError, match="worker column cannot be of type Float64"):
-        read_trace(tmp_path / "t.parquet", worker="machine", duration="text")
+        read_trace(path, worker="machine", duration="text")
 
 
 def test_without_polars_there_is_one_sentence_with_the_command(tmp_path, monkeypatch):
@@ -146,9 +141,8 @@ def test_without_polars_there_is_one_sentence_with_the_command(tmp_path, monkeyp
 ALIBABA = {"worker": "worker", "duration": "batch_time_norm"}
 
 
-@pytest.mark.parametrize(("job", "rounds"), [(1, 300), (4, 2182)])
-def test_production_traces(shared_data, job, rounds):
-    path = shared_data / f"alibaba_job_{job}.csv"
+def test_production_traces(shared_data):
+    path, rounds = shared_data / "alibaba_job_1.csv", 300
     pool = read_trace(path, **ALIBABA, round="time")
     assert pool.families == ("trace-by-round",) * 10
     assert pool.distributions.length.tolist() == [rounds] * 10
@@ -157,14 +151,6 @@ def test_production_traces(shared_data, job, rounds):
         times = table[(table[:, 1] == worker)][:, 4]
         np.testing.assert_array_equal(pool.record(worker), times[:rounds])
     assert read_trace(path, **ALIBABA).distributions.table.size == len(table)
-
-
-def test_compressed_production_trace(shared_data):
-    path = shared_data / "mlperf_v07_resnet50_speed.csv.gz"
-    pool = read_trace(path, worker="system", duration="samples_per_sec")
-    assert pool.n == 14
-    with gzip.open(path, "rt") as lines:
-        assert pool.distributions.table.size == sum(1 for _ in lines) - 1
 
 
 @pytest.mark.parametrize(("name", "function"), [("t.csv", "read_csv"), ("t.parquet", "scan_parquet")])
@@ -177,3 +163,13 @@ def test_a_panic_of_the_reader_is_a_sentence(tmp_path, monkeypatch, name, functi
     monkeypatch.setattr(polars, function, panic)
     with pytest.raises(ValueError, match=f"{name}: the file cannot be read: Thrift out of range"):
         read_trace(write(tmp_path, TEXT, name), **NAMES)
+
+
+def test_the_recording_of_a_processor_may_end_the_episode(request):
+    path = request.config.rootpath / "ata_gym" / "pools" / "data" / "measured-cpu.csv"
+    pool = measured()
+    assert pool == read_trace(path, worker="worker", duration="duration")
+    assert pool.mean() == pytest.approx(pool.mean()[0] * np.arange(1, 9), rel=0.3)
+    env = gym.make("ata_gym/TaskAllocation-v0", pool=measured(end="truncate"), budget=50)
+    env.reset(seed=0)
+    assert [env.step(np.eye(8, dtype=int)[0] * 50)[3] for _ in range(3)] == [False, False, True]

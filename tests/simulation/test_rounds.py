@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
 from ata_gym.pools import (
-    Pool,
     deterministic,
     exponential,
     gamma,
@@ -20,8 +18,9 @@ from ata_gym.pools import (
     uniform,
     weibull,
 )
-from ata_gym.simulation.keys import NoiseKeys, derive_keys, philox, stream_keys, uniforms
+from ata_gym.simulation.keys import NoiseKeys, derive_keys, permutations, philox, stream_keys, uniforms
 from ata_gym.simulation.rounds import allocation_round, race_round
+from ata_gym.simulation.task_times import longest_times, task_times
 
 POOL = (
     deterministic([2.0])
@@ -38,55 +37,37 @@ POOL = (
 N = POOL.n
 
 
-def play(runner, allocation, keys=None, started=None, round_index=0, episode=0, pool=POOL, budget=None):  # type: ignore[no-untyped-def]
+def play(runner, allocation, keys, started=0, episode=0, pool=POOL):  # type: ignore[no-untyped-def]
+    """The third round of rows in which the workers have started so many tasks before."""
     allocation = np.atleast_2d(np.asarray(allocation, np.int64))
     rows = len(allocation)
-    noise_keys = NoiseKeys(
-        stream_keys(7, rows) if keys is None else keys,
-        np.full(rows, episode),
-        np.full(rows, round_index),
-        np.zeros((rows, pool.n), np.int64) if started is None else started,
-    )
-    return runner(pool.distributions, noise_keys, allocation, int(allocation[0].sum()) if budget is None else budget)
+    before = np.broadcast_to(started, (rows, pool.n)).astype(np.int64)
+    noise_keys = NoiseKeys(keys, np.full(rows, episode), np.full(rows, 3), before)
+    return runner(pool.distributions, noise_keys, allocation, int(allocation[0].sum()))
 
 
 @given(st.lists(st.integers(0, 5), min_size=N, max_size=N).filter(any), st.integers(0, 5))
 def test_race_with_sum_b_is_the_plain_round(allocation: list[int], seed: int) -> None:
-    plain, race = (play(runner, allocation, stream_keys(seed)) for runner in (allocation_round, race_round))
+    keys, started = stream_keys(seed), np.arange(N) % 4
+    plain, race = (play(runner, allocation, keys, started, episode=1) for runner in (allocation_round, race_round))
     for a, b in zip(plain, race, strict=True):
         assert a.tobytes() == b.tobytes()
+    worker, nth = np.repeat(np.arange(N), allocation), np.concatenate([np.arange(a) for a in allocation])
+    times = task_times(POOL.distributions, keys, 1, 3, worker, started[worker] + nth)
+    assert plain.duration[0].tolist() == times.tolist()
 
 
-def test_noise_depends_on_the_task_alone() -> None:
-    """The same task has the same time, whatever else is allocated and in whatever batch."""
-    few, many = np.zeros(N, np.int64), np.full(N, 3)
-    few[1] = 2
-    keys = stream_keys(3, 4)
-    alone, crowded = play(allocation_round, few, keys[2:3]), play(allocation_round, np.tile(many, (4, 1)), keys)
-    assert alone.duration[0].tolist() == crowded.duration[2][crowded.worker[2] == 1][:2].tolist()
-
-
-@pytest.mark.parametrize("worker", range(9))
-def test_times_follow_the_distribution_of_the_pool(worker: int) -> None:
-    if worker == 0:
-        assert (play(allocation_round, [3, *[0] * (N - 1)]).duration == 2.0).all()
-        return
-    one = Pool(
-        POOL.families[worker],
-        shift=POOL.distributions.shift[worker],
-        scale=POOL.distributions.scale[worker],
-        shape=POOL.distributions.shape[worker],
-    )
-    times = play(allocation_round, [20_000], pool=one).duration[0]
-    distribution = one.standard(0)
-    z = (times - one.distributions.shift[0]) / one.distributions.scale[0]
-    assert stats.kstest(z, distribution.cdf).pvalue > 1e-3
-
-
-def test_traces_replay_by_task_and_by_round() -> None:
-    pool = trace([[1.0, 5.0, 2.0]], replay="task") + trace([[4.0, 3.0]], replay="round")
-    outcome = play(allocation_round, [4, 2], pool=pool, started=np.array([[1, 7]]), round_index=3)
-    assert outcome.duration[0].tolist() == [5.0, 2.0, 1.0, 5.0, 3.0, 3.0]
+def test_times_follow_the_distribution_of_the_pool() -> None:
+    times = task_times(POOL.distributions, stream_keys(0), 0, 0, np.arange(9), np.arange(20_000)[:, None])
+    shift, scale = POOL.distributions.shift, POOL.distributions.scale
+    assert (times[:, 0] == 2.0).all()
+    for i in range(1, 9):
+        assert stats.kstest((times[:, i] - shift[i]) / scale[i], POOL.standard(i).cdf).pvalue > 1e-3
+    longest = longest_times(POOL.distributions)
+    top = [shift[i] + scale[i] * POOL.standard(i).isf(2.0**-53) for i in range(1, 9)]
+    np.testing.assert_allclose(longest, [2.0, *top, 5.0, 4.0], rtol=1e-6)
+    first = play(allocation_round, np.ones(N, np.int64), stream_keys(0)).duration[0]
+    assert times[0].tolist() == first[:9].tolist()
 
 
 def test_philox_known_answers() -> None:
@@ -107,14 +88,14 @@ def grid_of_noise(seeds: int, workers: int, tasks: int) -> np.ndarray:
 
 
 def test_noise_is_uniform_and_independent_across_workers_and_neighbouring_seeds() -> None:
-    noise = grid_of_noise(seeds=8, workers=8, tasks=10_000)
+    noise = grid_of_noise(seeds=8, workers=8, tasks=2_000)
     assert stats.kstest(noise.ravel(), "uniform").pvalue > 1e-3
-    pvalues = [stats.kstest(stream, "uniform").pvalue for stream in noise.reshape(-1, 10_000)]
+    pvalues = [stats.kstest(stream, "uniform").pvalue for stream in noise.reshape(-1, 2_000)]
     assert stats.kstest(pvalues, "uniform").pvalue > 1e-3
     streams = noise.reshape(64, -1)
-    z = np.arctanh(np.corrcoef(streams)[np.triu_indices(64, 1)]) * np.sqrt(10_000 - 3)
+    z = np.arctanh(np.corrcoef(streams)[np.triu_indices(64, 1)]) * np.sqrt(2_000 - 3)
     assert stats.kstest(z, "norm").pvalue > 1e-3  # across workers and seeds
-    lagged = [np.corrcoef(s[:-1], s[1:])[0, 1] * np.sqrt(10_000) for s in streams]
+    lagged = [np.corrcoef(s[:-1], s[1:])[0, 1] * np.sqrt(2_000) for s in streams]
     assert stats.kstest(lagged, "norm").pvalue > 1e-3  # along a stream
     pairs = np.histogram2d(noise[0].ravel(), noise[1].ravel(), bins=16)[0]
     assert stats.chisquare(pairs.ravel()).pvalue > 1e-3  # neighbouring seeds, beyond correlation
@@ -125,7 +106,7 @@ def test_streams_never_meet() -> None:
     many = grid_of_noise(seeds=16, workers=16, tasks=500).ravel()
     assert len(np.unique(many)) == len(many)
     pool = uniform(0.0, 1.0)
-    first, second = (play(allocation_round, [100], pool=pool, episode=e).duration for e in (0, 1))
+    first, second = (play(allocation_round, [100], stream_keys(7), pool=pool, episode=e).duration for e in (0, 1))
     assert not np.isin(first, second).any()
 
 
@@ -138,3 +119,6 @@ def test_keys() -> None:
     draws = uniforms(keys, 5)
     assert draws.shape == (3, 2, 5)
     assert ((draws > 0) & (draws < 1)).all()
+    orders = [permutations(stream=9, number=2, size=40, group=group) for group in (0, 1)]
+    assert len(np.unique(np.concatenate(orders), axis=0)) == 4
+    assert (np.sort(orders, axis=-1) == np.arange(40)).all()

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from itertools import product
-
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from ata_gym import expected_round_time, scenario
 from ata_gym.pools import Pool, deterministic, exponential, gamma, log_normal, pareto, shifted_exponential, trace
 from ata_gym.simulation.keys import NoiseKeys, stream_keys
 from ata_gym.simulation.rounds import race_round
 from ata_gym.theory.allocation.beta_rule import allocate_by_cost
-from ata_gym.theory.optimal.candidates import beta_candidates
+from ata_gym.theory.optimal.allocation import beta_candidates
 from ata_gym.theory.simulated.costs import simulate
 from ata_gym.theory.simulated.slices import known_sample
 from ata_policies.beliefs.distributions.bins import exponential_sample
@@ -22,11 +18,6 @@ from ata_policies.beliefs.distributions.bins import exponential_sample
 CIFAR = scenario("icml2025-cifar100").pool
 MIXED = scenario("icml2025-mixed-n15").pool
 SMALL = shifted_exponential([1.0, 2.0], [1.0, 2.0]) + gamma([4.0, 9.0], [0.7, 0.2]) + log_normal(0.5, 0.8)
-
-
-def allocations(n: int, budget: int) -> np.ndarray:
-    """All of them, shape (C, n)."""
-    return np.array([a for a in product(range(budget + 1), repeat=n) if sum(a) == budget])
 
 
 POOLS = [CIFAR, MIXED, gamma([0.3, 2.0, 50.0], 1.0), deterministic([2.0, 3.0]), pareto(2.5, 1.0) + log_normal(0.0, 1.5)]
@@ -55,7 +46,7 @@ def test_known_samples_of_traces_and_of_infinite_means() -> None:
         known_sample(CIFAR, 0)
 
 
-@pytest.mark.parametrize("pool", [CIFAR, MIXED], ids=["cifar100", "mixed"])
+@pytest.mark.parametrize("pool", [MIXED])
 def test_simulated_round_times_are_the_expected_ones(pool: Pool) -> None:
     candidates = beta_candidates(pool.mean(), pool.sd(), 23)
     costs = simulate(known_sample(pool, 512), candidates, 23, 4096)
@@ -103,22 +94,10 @@ def test_bad_candidates_and_times() -> None:
         ((times[:4], [good], 5), r"times must have shape \(5, S\)"),
         ((np.full((5, 8), np.nan), [good], 5), "finite and at least 0"),
         ((times, [good], 5, 0), "replicates must be"),
+        ((times, [[2**20, 0, 0, 0, 0]], 2**20, 257), r"more than 2\*\*28 task times"),
     ):
         with pytest.raises(ValueError, match=message):
             simulate(*arguments)
-
-
-@settings(max_examples=150)
-@given(st.lists(st.tuples(st.integers(1, 9), st.integers(0, 9)), min_size=1, max_size=4), st.integers(1, 6))
-def test_the_beta_rule_minimises_the_largest_cost(distributions: list[tuple[int, int]], budget: int) -> None:
-    mean, spread = np.array(distributions, float).T
-    found = allocate_by_cost(mean, spread, budget)
-    assert found.sum() == budget
-
-    def largest(tasks: np.ndarray) -> np.ndarray:
-        return np.max(np.where(tasks > 0, tasks * mean + spread * np.sqrt(tasks), 0.0), axis=-1)
-
-    assert largest(found) <= largest(allocations(len(distributions), budget)).min() * (1 + 1e-12)
 
 
 def test_the_beta_rule_by_rows_and_for_workers_never_tried() -> None:
@@ -126,16 +105,14 @@ def test_the_beta_rule_by_rows_and_for_workers_never_tried() -> None:
     mean, spread = rng.exponential(size=(6, 9)), rng.exponential(size=(6, 9))
     rows = allocate_by_cost(mean, spread, 20)
     np.testing.assert_array_equal(rows, [allocate_by_cost(m, s, 20) for m, s in zip(mean, spread, strict=True)])
-    untried = np.arange(9) < 4
-    keys = stream_keys(0, 6)
+    untried, everybody, keys = np.arange(9) < 4, np.ones(9, bool), stream_keys(0, 6)
     with_some = allocate_by_cost(np.where(untried, np.nan, mean), spread, 20, keys, untried)
     assert (with_some[:, :4] == 1).all()
     np.testing.assert_array_equal(with_some[:, 4:], allocate_by_cost(mean[:, 4:], spread[:, 4:], 16))
-    few = allocate_by_cost(mean, spread, 2, keys, untried)
-    assert (few[:, :4].sum(axis=1) == 2).all()
-    assert len(np.unique(few, axis=0)) > 1  # in random order, though others were tried
-    first = allocate_by_cost(mean, spread, 3, keys, np.ones(9, bool))
-    assert (np.sort(first, axis=1) == np.repeat([0, 1], [6, 3])).all()
-    assert len(np.unique(first, axis=0)) > 1
-    all_new = allocate_by_cost(mean, spread, 20, keys, np.ones(9, bool))
-    assert (np.sort(all_new, axis=1) == np.repeat([2, 3], [7, 2])).all()
+    for never, budget, tasks in (
+        (untried, 2, [0] * 7 + [1] * 2), (everybody, 3, [0] * 6 + [1] * 3), (everybody, 20, [2] * 7 + [3] * 2)
+    ):  # fmt: skip
+        first = allocate_by_cost(mean, spread, budget, keys, never)
+        assert (np.sort(first, axis=1) == tasks).all()
+        assert not first[:, ~never].any()
+        assert budget == 20 or len(np.unique(first, axis=0)) > 1  # in random order, though others were tried

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ata_gym.utils import ownership
+from ata_gym.utils import errors
 from ata_gym.utils.errors import SentError, described, explained, place_of, portable
 from ata_gym.utils.extras import load_object
 from ata_gym.utils.validation import whole_number
@@ -49,19 +49,15 @@ def test_the_place_is_the_innermost_of_the_users_own() -> None:
     assert place_of(outer) == place_of(error)
 
 
-def test_an_error_of_ours_or_of_a_library_has_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ownership, "_LIBRARY", (*ownership._LIBRARY, str(Path(__file__).parent)))
-    monkeypatch.setattr(ownership, "_named", set())
+def test_an_error_of_ours_or_of_a_library_has_no_place_but_in_what_the_user_names(monkeypatch) -> None:
+    monkeypatch.setattr(errors, "_LIBRARY", (*errors._LIBRARY, str(Path(__file__).parent)))
+    monkeypatch.setattr(errors, "_named", set())
     assert place_of(caught(lambda: json.loads("{"))) is None
     ours = caught(lambda: whole_number("rounds", 0))
     assert explained(ours) == str(ours)
     assert explained(caught(lambda: np.ones(2) + np.ones(3))).startswith("operands could not be broadcast")
     assert explained(caught(lambda: {}["a"])) == "KeyError: 'a'"
 
-
-def test_what_a_user_names_is_the_users_own_also_where_it_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ownership, "_LIBRARY", (*ownership._LIBRARY, str(Path(__file__).parent)))
-    monkeypatch.setattr(ownership, "_named", set())
     failed = caught(own("def own():\n    return 1 / 0"))
     assert place_of(failed) is None
     assert caught(lambda: load_object("policy", "my_policies:Missing"))

@@ -13,7 +13,7 @@ from ata_gym.utils.sealed import (
 )
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(content=st.binary(max_size=200), data=st.data())
 def test_any_changed_byte_and_any_cut_is_noticed(tmp_path, content, data):
     path = tmp_path / "file"

@@ -32,21 +32,23 @@ def _usual_handlers(monkeypatch, ctrl_c_is):
 
 @pytest.mark.parametrize(("which", "error"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, TerminatedError)])
 def test_a_signal_is_held_back_until_the_end_of_the_block(which, error):
-    saved = []
+    """Also where compiled code calls Python back, which would print and drop the error."""
+    callback, heard = ctypes.CFUNCTYPE(None)(lambda: os.kill(os.getpid(), which)), []
 
-    def run():
-        with stop_requested() as stop:
-            assert not stop()
-            os.kill(os.getpid(), which)
-            assert stop()
-            saved.append(True)
+    def run(block):
+        with block() as stop:
+            heard.append(stop and stop())
+            callback()
+            heard.append(stop and stop())
 
-    with pytest.raises(error) as raised:
-        run()
-    assert type(raised.value) is error
-    assert saved
-    with pytest.raises(error):
-        os.kill(os.getpid(), which)  # held back no longer
+    for block, expected in ((stop_requested, [False, True]), (postponed, [None, None])):
+        heard.clear()
+        with pytest.raises(error) as raised:
+            run(block)
+        assert type(raised.value) is error
+        assert heard == expected
+        with pytest.raises(error):
+            os.kill(os.getpid(), which)  # held back no longer
 
 
 @pytest.mark.parametrize("ctrl_c_is", [signal.SIG_IGN])
@@ -63,23 +65,6 @@ def test_where_ctrl_c_is_ignored_it_stays_so_and_sigterm_is_heard():
     with pytest.raises(TerminatedError):
         run()
     assert heard == [False, True]
-
-
-@pytest.mark.parametrize(("which", "error"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, TerminatedError)])
-def test_a_signal_in_a_callback_of_compiled_code_is_raised_after_it(which, error):
-    done = []
-    callback = ctypes.CFUNCTYPE(None)(lambda: os.kill(os.getpid(), which))
-
-    def run():
-        with postponed():
-            callback()
-            done.append(True)
-
-    with pytest.raises(error):
-        run()
-    assert done
-    with pytest.raises(error):
-        os.kill(os.getpid(), which)  # postponed no longer
 
 
 def test_a_signal_while_a_kernel_is_compiled_is_raised_when_it_is_ready(monkeypatch):
@@ -112,23 +97,19 @@ def test_a_second_signal_is_raised_at_once_and_an_error_inside_the_block_is_not_
         run()
 
 
-def test_another_thread_gets_no_signals():
-    heard = []
+def test_another_thread_gets_no_signals_and_a_handler_of_the_user_is_left_alone():
+    def handler(which, frame):
+        pass
 
     def run():
-        with stop_requested() as stop:
+        with stop_requested() as stop, postponed():
             heard.append(stop())
 
+    heard = []
     thread = threading.Thread(target=run)
     thread.start()
     thread.join()
     assert heard == [False]
-
-
-def test_a_handler_of_the_user_is_left_alone():
-    def handler(which, frame):
-        pass
-
     signal.signal(signal.SIGTERM, handler)
     with stop_requested():
         assert signal.getsignal(signal.SIGTERM) is handler

@@ -11,7 +11,7 @@ import pytest
 import ata_gym
 import ata_policies
 from ata_gym.utils import compiled
-from ata_gym.utils.kernels.threads import run_together, thread_count
+from ata_gym.utils.compiled import run_together
 from ata_gym.utils.trees import difference
 
 
@@ -25,7 +25,7 @@ def play(name, count, scenario):
     envs = gym.make_vec(ata_policies.load(name).env_id, num_envs=5, scenario=scenario)
     policy, (observation, _), state, actions = ata_policies.make(name, envs), envs.reset(seed=3), None, []
     with ata_gym.threads(count):
-        for _ in range(40):
+        for _ in range(20):
             action, state = policy.predict(observation, state)
             observation = envs.step(action)[0]
             actions.append((action, observation))
@@ -36,35 +36,29 @@ def play(name, count, scenario):
 @pytest.mark.parametrize(
     ("name", "scenario", "count"),
     [
-        ("ata", "icml2025-regret", 2),
         ("restarting-beta", "changing-spot", 3),
         ("thompson-gamma", "icml2025-regret", 9),
         ("race-fastest", "changing-spot", 2),
-        ("gta", "icml2025-regret", 3),
     ],
 )
 def test_threads_change_no_bits(name, scenario, count):
     assert difference(play(name, count, scenario), play(name, 1, scenario)) is None
 
 
-def test_it_holds_in_its_block_only():
-    with ata_gym.threads(3):
-        assert thread_count() == 3
-        with ata_gym.threads(1):
-            assert thread_count() == 1
-        assert thread_count() == 3
-    assert thread_count() == 1
-    with pytest.raises(ValueError, match="threads must be a whole number"), ata_gym.threads(0):
-        pass
-
-
-def test_an_error_of_another_thread_is_raised_here():
+def test_it_holds_in_its_block_only_and_an_error_of_another_thread_is_raised_here():
     def fail():
         raise ValueError("there")
 
-    for _ in range(3):
-        with pytest.raises(ValueError, match="there"):
-            run_together([lambda: None, fail, lambda: None])
+    with ata_gym.threads(3):
+        with ata_gym.threads(1):
+            assert compiled._count.get() == 1
+        assert compiled._count.get() == 3
+    assert compiled._count.get() == 1
+    with pytest.raises(ValueError, match="threads must be a whole number"), ata_gym.threads(0):
+        pass
+    with pytest.raises(ValueError, match="there"):
+        run_together([lambda: None, fail, lambda: None])
+    assert run_together([lambda: 1, lambda: 2]) == [1, 2]
 
 
 @pytest.mark.usefixtures("small_blocks")

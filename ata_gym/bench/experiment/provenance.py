@@ -14,8 +14,8 @@ from typing import Any
 import gymnasium as gym
 
 import ata_gym
+from ata_gym.utils.errors import is_ours
 from ata_gym.utils.import_closure import import_closure
-from ata_gym.utils.ownership import is_ours
 from ata_policies.learned.policy import WEIGHTS
 from ata_policies.presets import Preset
 from ata_policies.registry import load, parse, source_given

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ata_gym.envs.rendering.timeline import CANCELLED, DONE, LOST, RUNNING, Timeline
 from ata_gym.envs.states.batch_state import BatchState, Feedback
 from ata_gym.envs.states.dispatch import DispatchState
-from ata_gym.simulation.rounds import task_starts
+from ata_gym.simulation.rounds import race_round
 from ata_gym.typing import Floats, Ints, Mask
 
 _RECENT = 20  # rounds of whose times ``Timeline.longest`` is the longest
@@ -48,8 +48,9 @@ class Recorder:
         state, process = self._state, self._state.process
         self._round, self._coming = state.round + 1, self._conditions()
         if state.simulated and self._dispatch is None:
-            now = process.distributions, state.noise_keys(), action, state.scenario.budget
-            self._starts = task_starts(*now, process.disturbances)
+            self._starts = np.empty((len(action), state.scenario.budget))
+            now = process.distributions, state.noise_keys(), action, state.scenario.budget, process.disturbances
+            race_round(*now, begun=self._starts)
 
     def end_step(
         self, action: NDArray[Any], played: Mask | None, seen: Feedback, info: dict[str, NDArray[Any]]

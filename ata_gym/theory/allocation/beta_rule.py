@@ -11,8 +11,7 @@ from ata_gym.simulation.keys import uniforms
 from ata_gym.typing import Floats, Ints, Keys, Mask
 from ata_gym.utils.compiled import gufunc, helper, inlined
 
-_LAST = 1e100
-"""The cost of a second task of a worker never tried, in units of the least cost, and half that of its fourth."""
+_LAST = 1e100  # the cost of a second task of a worker never tried, in units of the least cost
 _FAR = 2.0**200  # a cost, in units of the least, that no task which is handed out reaches
 _MANY = 64  # tasks per worker from which most are handed out at once
 
@@ -35,11 +34,8 @@ def allocate_by_cost(
 
     - ``mean``, ``spread``: (..., n) finite, at least 0; not looked at for workers that were never tried or are not
       available.
-    - ``budget``, ``untried``, ``available``: as for ``ata_gym.allocate``, and so is what is returned.
-    - ``keys``: (...,) a key per row for the random order. By default lowest indices come first.
+    - ``budget``, ``keys``, ``untried``, ``available``: as for ``ata_gym.allocate``, and so is what is returned.
 
-    Examples
-    --------
     The allocation of least expected round time of a published setting, where the proxy loss gives (9, 4, 3, 2, ...):
 
     >>> from ata_gym import scenario

@@ -17,7 +17,7 @@ from ata_gym.utils.validation import whole_number
 def allocate(
     scores: ArrayLike,
     budget: int,
-    rng: np.random.Generator | Keys | None = None,
+    keys: Keys | None = None,
     untried: ArrayLike | None = None,
     available: ArrayLike | None = None,
 ) -> Ints:
@@ -29,27 +29,15 @@ def allocate(
     more while others exist. What is left is split evenly over the other workers with score 0, the remainder to a
     uniformly random subset of them. If there are none, it goes by the scores above 0.
 
-    Parameters
-    ----------
-    scores
-        (..., n) estimated task times, finite and at least 0.
-    budget
-        Tasks B to hand out, from 1 to 2**50.
-    rng
-        For the random choices among scores of 0: a generator, or one uint64 key per row, shape (...,). By default the
-        lowest indices are chosen.
-    untried
-        (..., n) which workers were never tried; only asked where the score is 0. By default none.
-    available
-        (..., n) which workers may get tasks; the scores of the others are not looked at. By default all.
+    - ``scores``: (..., n) estimated task times, finite and at least 0.
+    - ``budget``: tasks B to hand out, from 1 to 2**50; each row of what is returned, (..., n), sums to it.
+    - ``keys``: one uint64 key per row, shape (...,), for the random choices among scores of 0, as ``stream_keys`` makes
+      them. By default the lowest indices are chosen.
+    - ``untried``: (..., n) which workers were never tried; only asked where the score is 0. By default none.
+    - ``available``: (..., n) which workers may get tasks; the scores of the others are not looked at. By default all.
 
-    Returns
-    -------
-    (..., n) integers, each row summing to ``budget``. If an argument is out of its range or no worker of a row is
-    available, ValueError is raised.
+    ValueError is raised if an argument is out of its range or no worker of a row is available.
 
-    Examples
-    --------
     >>> allocate([1.0, 2.0, 4.0], 7)
     array([4, 2, 1])
     >>> allocate([0.0, 0.0, 1.0], 5, untried=[True, False, False])
@@ -68,18 +56,18 @@ def allocate(
     lowest = s.min() if s.size else 0.0
     if not (lowest >= 0.0 and highest.max(initial=0.0) < math.inf):
         raise ValueError("scores must be finite and at least 0, as task times are; one is NaN, infinite or negative")
-    if rng is not None and not isinstance(rng, np.random.Generator):
-        rng = np.asarray(rng)
-        if rng.dtype != np.uint64 or rng.shape != s.shape[:-1]:
-            wanted = f"a numpy Generator or one uint64 key per row, shape {s.shape[:-1]}"
-            raise ValueError(f"rng must be {wanted}, not {rng.dtype} of shape {rng.shape}")
-    return allocate_scores(s, budget, rng, None if untried is None else np.asarray(untried, np.bool_))
+    if keys is not None:
+        keys = np.asarray(keys)
+        if keys.dtype != np.uint64 or keys.shape != s.shape[:-1]:
+            wanted = f"one uint64 key per row, shape {s.shape[:-1]}"
+            raise ValueError(f"keys must hold {wanted}, not {keys.dtype} of shape {keys.shape}")
+    return allocate_scores(s, budget, keys, None if untried is None else np.asarray(untried, np.bool_))
 
 
 def allocate_scores(
     scores: Floats,
     budget: int,
-    rng: np.random.Generator | Keys | None = None,
+    keys: Keys | None = None,
     untried: Mask | None = None,
     available: Mask | None = None,
 ) -> Ints:
@@ -88,11 +76,8 @@ def allocate_scores(
     if available is not None:
         scores = np.where(available, scores, math.inf)
     draws = np.empty(0)
-    if rng is not None and not scores.all():
-        needed = -(-min(n, budget) // 8) * 8  # whole vectors
-        draws = (
-            rng.random((*scores.shape[:-1], needed)) if isinstance(rng, np.random.Generator) else uniforms(rng, needed)
-        )
+    if keys is not None and not scores.all():
+        draws = uniforms(keys, -(-min(n, budget) // 8) * 8)  # whole vectors
     never = np.zeros(n, np.bool_) if untried is None else untried
     allocation: Ints = allocate_kernel(scores, np.int64(budget), never, draws)
     return allocation
@@ -128,8 +113,7 @@ def proxy_loss(allocation: ArrayLike, means: ArrayLike) -> Floats:
 def proxy_optimal(pool: Pool, budget: int) -> Ints:
     """The minimiser of the proxy loss under the true means, shape (n,): the paper's OFTA.
 
-    Workers of infinite mean get nothing. ValueError is raised if every mean is infinite, the pool is no ``Pool``, or
-    the budget is not a whole number in its range.
+    Workers of infinite mean get nothing. ValueError is raised if every mean is infinite, or an argument out of range.
 
     >>> from ata_gym import scenario
     >>> proxy_optimal(scenario("icml2025-cifar100").pool, 23)[:10]

@@ -7,42 +7,41 @@ from typing import NamedTuple
 import numpy as np
 
 from ata_gym.pools import Pool
+from ata_gym.theory.allocation.beta_rule import allocate_by_cost
 from ata_gym.theory.allocation.proxy_loss import proxy_loss, proxy_optimal
 from ata_gym.theory.optimal.branch_and_bound import branch_and_bound, improve
-from ata_gym.theory.optimal.candidates import candidates
 from ata_gym.theory.optimal.table import SLACK, round_table
 from ata_gym.theory.round_time.expected import cycle, expected_round_time, replayed
-from ata_gym.theory.round_time.units import rescaled
-from ata_gym.theory.round_time.worker_times import BY_ROUND
+from ata_gym.theory.round_time.worker_times import BY_ROUND, rescaled
+from ata_gym.theory.simulated.costs import can_simulate, simulate
+from ata_gym.theory.simulated.slices import known_sample
 from ata_gym.typing import Floats, Ints
 from ata_gym.utils.validation import non_negative, whole_number
 
 _PROVED = 1e-6  # a gap of this part of the cost counts as none
+_BETAS = (0.0, 0.75, 1.5, 3.0)
+_GROWTH = 1.3
+_SIZE = 256  # slices of each distribution, and rounds played with each candidate
+_KEPT = 5
 
 
 class Optimum(NamedTuple):
     """An allocation, what it costs, and how far from the least cost it can be."""
 
-    allocation: Ints
-    """(n,)"""
-    round_time: float
-    worker_time: float
-    """Its expected round time and worker time, in units of time."""
-    cost: float
-    """Expected round time + price * expected worker time."""
-    gap: float
-    """No allocation costs less by more than this, in units of time; 0 where the allocation is proved optimal."""
-    nodes: int
-    """Nodes of the search tree that were opened."""
+    allocation: Ints  # (n,)
+    round_time: float  # expected, in units of time
+    worker_time: float  # expected, in units of time
+    cost: float  # expected round time + price * expected worker time
+    gap: float  # no allocation costs less by more than this; 0 where the allocation is proved optimal
 
 
-def optimal_allocation(pool: Pool, budget: int, price: float = 0.0, node_limit: int = 50_000) -> Optimum:
+def optimal_allocation(pool: Pool, budget: int, price: float = 0.0) -> Optimum:
     """Find the allocation of ``budget`` tasks with the least expected round time + price * expected worker time.
 
     It is proved optimal, or has a certified gap. Good allocations come from the beta rule (``allocate_by_cost``, for
     several beta) and from local search. Since E[C(a)] >= a_i mu_i, they limit the tasks of every worker. Then branch
     and bound on a grid of times (of rounds, if all workers replay traces by round): best node first, until no
-    allocation can cost less by more than 1e-6 of the cost, or ``node_limit`` nodes are open. The result depends on the
+    allocation can cost less by more than 1e-6 of the cost, or 50,000 nodes were opened. The result depends on the
     arguments alone, never on the clock. Ours.
 
     Size: count the m workers whose mean is at most the round time found; the others get nothing. The search takes place
@@ -52,22 +51,9 @@ def optimal_allocation(pool: Pool, budget: int, price: float = 0.0, node_limit: 
     round with other families. The grid's own error counts in the gap: up to 1e-3 of the round time with long records by
     task.
 
-    Parameters
-    ----------
-    pool
-        The workers. Those of infinite mean get nothing.
-    budget, node_limit
-        Tasks B to hand out, at least 1, and most nodes of the search tree, at least 0.
-    price
-        What one unit of worker time costs in units of round time, at least 0.
+    Workers of infinite mean get nothing. ValueError is raised if every mean is infinite, or an argument is out of its
+    range.
 
-    Raises
-    ------
-    ValueError
-        If every mean is infinite, or an argument is out of its range.
-
-    Examples
-    --------
     >>> from ata_gym import scenario
     >>> pool = scenario("icml2025-cifar100").pool
     >>> for price in (0.0, 0.01, 0.1):
@@ -77,8 +63,7 @@ def optimal_allocation(pool: Pool, budget: int, price: float = 0.0, node_limit: 
     [11  5  3  2  1  1  0  0] 729.3 757.7 0.0
     [12  5  3  2  1  0  0  0] 751.8 1007.0 0.0
     """
-    budget, node_limit = whole_number("budget", budget), whole_number("node_limit", node_limit, least=0)
-    price = non_negative("price", price)
+    budget, price = whole_number("budget", budget), non_negative("price", price)
     proxy = proxy_optimal(pool, budget)
     pool, unit = rescaled(pool, float(pool.mean().min()))
     mean = _means_of_cycle(pool)
@@ -86,9 +71,9 @@ def optimal_allocation(pool: Pool, budget: int, price: float = 0.0, node_limit: 
 
     def evaluate(allocation: Ints) -> Optimum:
         round_time, worker_time = expected_round_time(pool, allocation), float(allocation @ work)
-        return Optimum(allocation, round_time, worker_time, round_time + price * worker_time, 0.0, 0)
+        return Optimum(allocation, round_time, worker_time, round_time + price * worker_time, 0.0)
 
-    best = min((evaluate(a) for a in candidates(pool, mean, proxy, budget, price)), key=lambda one: one.cost)
+    best = min((evaluate(a) for a in _candidates(pool, mean, proxy, budget, price)), key=lambda one: one.cost)
     least = price * budget * float(mean.min())  # nobody's time is cheaper than the fastest worker's
     lower = _least_relaxed_cost(mean, budget, price)
     if np.array_equal(mean, pool.mean()):
@@ -96,12 +81,10 @@ def optimal_allocation(pool: Pool, budget: int, price: float = 0.0, node_limit: 
     limit = best.cost - least  # on the round time, so on any worker's time
     workers = np.flatnonzero(mean <= limit * (1 + SLACK))
     table, error = round_table(pool, budget, limit, best.allocation, workers, mean)
-    nodes = 0
     if table is not None:
         tasks = np.arange(1, table.tails.size) - np.repeat(table.first, table.most)
         table.tails[1:] += price * tasks * np.repeat(mean[table.workers], table.most)
-        proof = branch_and_bound(table, budget, improve(table, best.allocation[table.workers]), node_limit)
-        nodes = proof.nodes
+        proof = branch_and_bound(table, budget, improve(table, best.allocation[table.workers]))
         allocation = np.zeros(pool.n, np.int64)
         allocation[table.workers] = proof.allocation
         found = evaluate(allocation)
@@ -111,7 +94,37 @@ def optimal_allocation(pool: Pool, budget: int, price: float = 0.0, node_limit: 
         best = min(best, found, key=lambda one: one.cost)
     gap = best.cost - lower if best.cost - lower > _PROVED * best.cost else 0.0
     round_time, worker_time, cost = (time * unit for time in best[1:4])
-    return Optimum(best.allocation, round_time, worker_time, cost, gap * unit, nodes)
+    return Optimum(best.allocation, round_time, worker_time, cost, gap * unit)
+
+
+def _candidates(pool: Pool, mean: Floats, proxy: Ints, budget: int, price: float) -> Ints:
+    """A few good allocations, shape (C, n): of the minimiser ``proxy`` of the proxy loss and those of the beta rule.
+
+    They are the five that cost least in simulated rounds, or by the proxy loss where those are too many.
+    """
+    several = np.unique(np.concatenate([proxy[None], beta_candidates(mean, pool.sd(), budget)]), axis=0)
+    if can_simulate(int(several.any(axis=0).sum()), budget, _SIZE):
+        costs = simulate(known_sample(pool, _SIZE), several, budget, _SIZE).total(price)
+    else:
+        work = np.where(np.isfinite(mean), mean, 0.0)
+        costs = proxy_loss(several, mean) + price * (several @ work)
+    return np.asarray(several[np.argsort(costs, kind="stable")[:_KEPT]])
+
+
+def beta_candidates(mean: Floats, sd: Floats, budget: int) -> Ints:
+    """Allocations by the beta rule on the m fastest workers, shape (C, n), for m growing by 1.3 and several beta.
+
+    Workers of infinite mean get nothing; a standard deviation counts up to the mean.
+    """
+    order = np.argsort(mean, kind="stable")[: int(np.isfinite(mean).sum())]
+    supports = np.unique(np.ceil(_GROWTH ** np.arange(np.log(budget) / np.log(_GROWTH) + 2)).astype(np.int64))
+    supports = np.unique(np.minimum(supports, min(order.size, budget)))
+    spread = np.minimum(sd, mean)
+    result = np.zeros((supports.size * len(_BETAS), mean.size), np.int64)
+    for row, (m, beta) in enumerate((m, beta) for m in supports for beta in _BETAS):
+        fast = order[:m]
+        result[row, fast] = allocate_by_cost(mean[fast], beta * spread[fast], budget)
+    return np.unique(result, axis=0)
 
 
 def _least_relaxed_cost(mean: Floats, budget: int, price: float) -> float:

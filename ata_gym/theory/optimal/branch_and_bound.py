@@ -12,6 +12,7 @@ import numpy as np
 from ata_gym.theory.optimal.table import SLACK, Table
 from ata_gym.typing import Floats, Ints
 
+NODES = 50_000  # nodes of the search tree that are opened at most
 _LARGEST = 2**25  # numbers in the table of bounds: 256 MiB
 _MOST_WORK = 5 * 10**9  # numbers that are computed for the bounds; with more, nothing is searched
 _DONORS = 10  # workers that give a task in a local search: those that delay most
@@ -24,7 +25,6 @@ class Proof(NamedTuple):
     allocation: Ints
     value: float
     lower: float
-    nodes: int
 
 
 class _Node(NamedTuple):
@@ -97,7 +97,7 @@ def _each(table: Table, allocation: Ints, change: int) -> Floats:
     return np.where(possible, values, np.inf)
 
 
-def branch_and_bound(table: Table, budget: int, start: Ints, node_limit: int) -> Proof:
+def branch_and_bound(table: Table, budget: int, start: Ints) -> Proof:
     """Find the allocation of ``budget`` tasks with the least round time, or a bound on it.
 
     Workers are decided one after the other, the node of the least bound first. The bound of a node: at every time (or
@@ -107,13 +107,13 @@ def branch_and_bound(table: Table, budget: int, start: Ints, node_limit: int) ->
     best, value = start, table.value(start)
     work = int(table.most.sum()) * budget * table.weights.size
     if work > _MOST_WORK:
-        return Proof(best, value, 0.0, 0)
+        return Proof(best, value, 0.0)
     keep = (table.most.size + 1) * (budget + 1) * table.weights.size <= _LARGEST
     bounds = _bounds(table, budget, keep)
     root = float(table.values(bounds[0][0][-1], bounds[0][1][-1]))
     heap = [_Node(root, 0, 0, None, 0, budget)]
     nodes, made = 0, 0
-    while heap and heap[0].bound < value * (1 - SLACK) and nodes < node_limit and keep:
+    while heap and heap[0].bound < value * (1 - SLACK) and nodes < NODES and keep:
         node = heapq.heappop(heap)
         nodes += 1
         decided, left, k = node.decided(), node.left, -node.depth
@@ -135,7 +135,7 @@ def branch_and_bound(table: Table, budget: int, start: Ints, node_limit: int) ->
             elif k + 1 < table.most.size:
                 made += 1
                 heapq.heappush(heap, _Node(bound, node.depth - 1, made, node, a, left - a))
-    return Proof(best, value, min(value, heap[0].bound) if heap else value, nodes)
+    return Proof(best, value, min(value, heap[0].bound) if heap else value)
 
 
 def _bounds(table: Table, budget: int, keep: bool) -> list[tuple[Floats, Floats]]:

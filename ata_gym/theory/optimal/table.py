@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from ata_gym.pools import Pool
 from ata_gym.theory.round_time.expected import cycle, replayed
 from ata_gym.theory.round_time.quadrature import adaptive_rule
-from ata_gym.theory.round_time.worker_times import BY_ROUND, jumps, starts, sums, survival
+from ata_gym.theory.round_time.worker_times import BY_ROUND, coarse_edges, starts, sums, survival
 from ata_gym.typing import Floats, Ints
 
 SLACK = 1e-7  # an allocation counts as better only if it is so by more than this part of the cost
@@ -32,13 +32,11 @@ class Table:
     """
 
     workers: Ints  # (m,) their places in the pool
-    rows: Floats
-    tails: Floats
-    """(columns + 1, q) and (columns + 1,): after a row of ``unit`` for no task, a row per worker and number of tasks,
-    and what it adds to the round time beyond the nodes"""
+    rows: Floats  # (columns + 1, q) after a row of ``unit`` for no task, a row per worker and number of tasks
+    tails: Floats  # (columns + 1,) what each row adds to the round time beyond the nodes
     weights: Floats  # (q,)
-    first: Ints
-    most: Ints  # (m,) the row before that of one task of each worker, and tasks that it may get
+    first: Ints  # (m,) the row before that of one task of each worker
+    most: Ints  # (m,) tasks that it may get
     same: NDArray[np.bool_]  # (m,) whether a worker has the distribution of the one before it
     combine: np.ufunc
     unit: float
@@ -110,11 +108,7 @@ def _on_grid(
         if min(together, together**2) * end <= _TAIL * value:
             break
         end *= 2
-    narrow = sd < 0.02 * mean
-    steps = mean[narrow] + np.array([-6, -3, 0, 3, 6])[:, None] * sd[narrow]
-    inside = np.concatenate([starts(distributions)[tasks <= 2], steps.ravel(), jumps(distributions)])
-    edges = np.unique(inside[(inside > 0) & (inside < end)])
-    edges = np.concatenate([[0.0], edges[:: edges.size // _EDGES + 1], [end]])
+    edges = coarse_edges(distributions, starts(distributions)[tasks <= 2], mean, sd, end, _EDGES)
 
     def functions(t: Floats) -> Floats:
         busy = survival(distributions, t)

@@ -129,15 +129,8 @@ def _series(coefficients: Floats, row: int, x: float) -> float:
 
 @helper()
 def _piece(edges: Floats, x: float) -> int:
-    """The piece that holds x, by bisection."""
-    low, high = 0, edges.size - 1
-    while high - low > 1:
-        middle = (low + high) // 2
-        if edges[middle] <= x:
-            low = middle
-        else:
-            high = middle
-    return low
+    """The piece that holds x."""
+    return min(max(int(np.searchsorted(edges, x, side="right")) - 1, 0), edges.size - 2)
 
 
 @gufunc("void(float64[:], float64[:,:], float64[:], float64[:])", "(e),(m,c),()->()")

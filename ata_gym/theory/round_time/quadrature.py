@@ -15,11 +15,10 @@ _LEVELS = 60
 
 
 class Rule(NamedTuple):
-    """Nodes and weights of a quadrature, and the functions there."""
+    """Weights of the nodes of a quadrature, and the functions there."""
 
-    nodes: Floats
-    weights: Floats
-    values: Floats  # (q,), (q,) and (m, q)
+    weights: Floats  # (q,)
+    values: Floats  # (m, q)
     error: float  # sum over the panels of the largest difference between a panel's integral and that of its halves
 
 
@@ -32,36 +31,34 @@ def adaptive_rule(functions: Callable[[Floats], Floats], edges: Floats, toleranc
     """
     left, right = edges[:-1], edges[1:]
     whole = _values(functions, left, right)[0]
-    done: list[tuple[Floats, Floats, Floats]] = []
+    done: list[tuple[Floats, Floats]] = []
     kept, error = 0, 0.0
     for level in range(_LEVELS):
         middle = (left + right) / 2
         lefts, rights = np.stack([left, middle], 1), np.stack([middle, right], 1)
-        integrals, nodes, weights, values = _values(functions, lefts.ravel(), rights.ravel())
+        integrals, weights, values = _values(functions, lefts.ravel(), rights.ravel())
         halves = integrals.reshape(len(whole), -1, 2)
         change = np.abs(halves.sum(axis=2) - whole).max(axis=0)
         good = change <= tolerance
         if level == _LEVELS - 1 or kept + 4 * _NODES.size * int(np.sum(~good)) > most:
             good[:] = True
         mine = np.repeat(good, 2 * _NODES.size)
-        done.append((nodes[mine], weights[mine], values[:, mine]))
+        done.append((weights[mine], values[:, mine]))
         kept += int(mine.sum())
         error += float(change[good].sum())
         if good.all():
             break
         left, right = lefts[~good].ravel(), rights[~good].ravel()
         whole = halves[:, ~good].reshape(len(whole), -1)
-    all_nodes, all_weights, all_values = (np.concatenate(part, axis=-1) for part in zip(*done, strict=True))
-    return Rule(all_nodes, all_weights, all_values, error)
+    all_weights, all_values = (np.concatenate(part, axis=-1) for part in zip(*done, strict=True))
+    return Rule(all_weights, all_values, error)
 
 
-def _values(
-    functions: Callable[[Floats], Floats], left: Floats, right: Floats
-) -> tuple[Floats, Floats, Floats, Floats]:
-    """Integrals (m, panels) of the functions over panels, with the nodes, weights and values behind them."""
+def _values(functions: Callable[[Floats], Floats], left: Floats, right: Floats) -> tuple[Floats, Floats, Floats]:
+    """Integrals (m, panels) of the functions over panels, with the weights and values behind them."""
     half = ((right - left) / 2)[:, None]
     nodes = (left[:, None] + half * (1.0 + _NODES)).ravel()
     weights = (half * _WEIGHTS).ravel()
     values = functions(nodes)
     integrals = (values * weights).reshape(len(values), -1, _NODES.size).sum(axis=2)
-    return integrals, nodes, weights, values
+    return integrals, weights, values

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 from scipy.special import gammaincc
 
-from ata_gym.pools import Pool
-from ata_gym.pools.families import CODES, FAMILIES
+from ata_gym.pools.families import CODES, FAMILIES, RECORDED
+from ata_gym.pools.pool import Pool, from_distributions
 from ata_gym.theory.round_time.convolution import standard, sum_curve
 from ata_gym.typing import Floats, Ints
 
@@ -19,6 +20,8 @@ BY_ROUND = CODES["trace-by-round"]
 _CONSTANT = 1e-9  # distributions with a smaller coefficient of variation count as constants
 _TOLERANCE = {False: 1e-8, True: 1e-11}
 _GROUPS = {False: 2048, True: 4096}
+_USUAL = 100  # times between 2**-100 and 2**100 stay as they are
+_SLOWEST = 2.0**600  # shifts, scales and recorded times end here, in the new unit
 
 
 class Sums(NamedTuple):
@@ -54,9 +57,9 @@ def sums(pool: Pool, workers: Ints, tasks: Ints, fine: bool = True) -> list[Sums
     return result
 
 
-def recorded(values: Floats, column: int, fine: bool = True) -> Sums:
+def recorded(values: Floats, column: int) -> Sums:
     """A sum that takes each of ``values`` (any,) with equal probability, as a column."""
-    return Sums(np.array([column]), np.zeros(1), np.ones(1), *_empirical(values, fine))
+    return Sums(np.array([column]), np.zeros(1), np.ones(1), *_empirical(values, fine=True))
 
 
 def survival(distributions: list[Sums], t: Floats) -> Floats:
@@ -78,6 +81,41 @@ def starts(distributions: list[Sums]) -> Floats:
 def jumps(distributions: list[Sums]) -> Floats:
     """All times at which a survival probability jumps, shape (any,)."""
     return np.concatenate([(s.shift[:, None] + s.scale[:, None] * s.jumps).ravel() for s in distributions])
+
+
+def coarse_edges(distributions: list[Sums], starts: Floats, mean: Floats, sd: Floats, end: float, most: int) -> Floats:
+    """At most some ``most`` edges of panels from 0 to ``end``: starts and jumps, and steps within narrow sums.
+
+    ``mean`` and ``sd`` are those of the sums, (m,).
+    """
+    narrow = sd < 0.02 * mean
+    steps = mean[narrow] + np.array([-6, -3, 0, 3, 6])[:, None] * sd[narrow]
+    inside = np.unique(np.concatenate([starts, steps.ravel(), jumps(distributions)]))
+    inside = inside[(inside > 0) & (inside < end)]
+    return np.concatenate([[0.0], inside[:: inside.size // most + 1], [end]])
+
+
+def rescaled(pool: Pool, time: float) -> tuple[Pool, float]:
+    """The pool in a unit of time in which ``time`` is between 2**-100 and 2**100; and that unit, a power of two.
+
+    The unit is 1 unless ``time`` is extreme (or infinite), so that the results for usual times keep their bits. Workers
+    that are slower than ``time`` by a factor of 2**500 and more count as that slow.
+    """
+    exponent = math.frexp(time)[1]
+    exponent -= max(-_USUAL, min(exponent, _USUAL))
+    distributions, mean = pool.distributions, pool.mean()
+    slowest = max(distributions.shift.max(), distributions.scale.max(), mean.max(where=mean < np.inf, initial=0.0))
+    if exponent == 0 and slowest <= _SLOWEST:
+        return pool, 1.0
+    traces = np.isin(distributions.family, RECORDED)
+    with np.errstate(over="ignore", under="ignore"):
+        shift, scale = np.ldexp(distributions.shift, -exponent), np.ldexp(distributions.scale, -exponent)
+        table = distributions.table
+        if traces.any():  # their scale is a factor: the times are in the table
+            table = np.minimum(table * np.repeat(scale[traces], distributions.length[traces]), _SLOWEST)
+    scale = np.where(traces, 1.0, np.clip(scale, np.nextafter(0.0, 1.0), _SLOWEST))
+    changed = distributions._replace(shift=np.minimum(shift, _SLOWEST), scale=scale, table=table)
+    return from_distributions(changed), 2.0**exponent
 
 
 Distribution = tuple[Survival, float, Floats]

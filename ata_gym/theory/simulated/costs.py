@@ -40,10 +40,7 @@ def simulate(times: ArrayLike, allocations: ArrayLike, budget: int, replicates: 
     The task times of a round are independent draws from the workers' samples: the j-th task of worker i takes, over the
     replicates, each of its times equally often, in an order that depends on i and j only (Latin hypercube sampling). So
     candidates are compared on the same task times, in this call and in later ones, and the result is deterministic. The
-    rounds are those of ``ata_gym.simulation.rounds``, played on traces.
-
-    The error of a round time is less than sd / sqrt(replicates), that of independent draws, and the difference of
-    similar candidates has far less.
+    error of a round time is less than sd / sqrt(replicates), and the difference of similar candidates has far less.
 
     - ``times``: (n, S) equally likely task times of each worker, finite and at least 0; rows of workers without a task
       are not looked at.
@@ -53,13 +50,9 @@ def simulate(times: ArrayLike, allocations: ArrayLike, budget: int, replicates: 
       task times.
     - ``race``: whether the first B = ``budget`` results end the round, so that all other tasks are cancelled.
 
-    Examples
-    --------
     >>> times = np.array([[1.0, 3.0], [2.0, 6.0]])
     >>> simulate(times, [[2, 0], [0, 2]], budget=2).round_time
     array([4., 8.])
-    >>> simulate(times, [[2, 2]], budget=2, race=True).worker_time < 8
-    array([ True])
     """
     budget, replicates = whole_number("budget", budget), whole_number("replicates", replicates)
     table, tasks = np.asarray(times, np.float64), _checked(allocations, budget, race)
@@ -86,11 +79,7 @@ def simulate(times: ArrayLike, allocations: ArrayLike, budget: int, replicates: 
 
 
 def can_simulate(workers: int, budget: int, replicates: int) -> bool:
-    """Whether so many rounds of so many workers with up to ``budget`` tasks each are few enough to be played.
-
-    >>> can_simulate(51, 1_000, 1_024), can_simulate(51, 1_000_000, 1_024)
-    (True, False)
-    """
+    """Whether so many rounds of so many workers with up to ``budget`` tasks each are few enough to be played."""
     return workers * replicates * _up_to_power(budget) <= _LARGEST
 
 

@@ -1,1 +1,1 @@
-"""The cache of compiled kernels on disk, and the threads that run them."""
+"""The cache of compiled kernels on disk."""

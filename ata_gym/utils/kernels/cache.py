@@ -48,16 +48,12 @@ SUMS = "sha256sums"  # the file of checksums in each folder; it is in the format
 
 @contextmanager
 def kernel_cache(loop: Loop, *options: object) -> Iterator[tuple[Loop, bool]]:
-    """Let numba load the kernel of ``loop`` from its folder, or leave it there when it has compiled it.
+    """Let numba load the kernel of ``loop`` from its folder, or leave it there when it has compiled it in the block.
 
-    The block gets the function to compile, and whether numba shall cache it. numba shall not if the kernel has no
-    identity, see :func:`~ata_gym.utils.kernels.identity.identity`, or if its closure holds functions, to which numba
-    gives a new name in each process. A cache that cannot be read or written is no error.
-
-    - ``loop``: the function that is compiled inside the block.
-    - ``options``: anything else that decides on the machine code.
-
-    Raises OSError if the system has no temporary folder, or it is full.
+    The block gets the function to compile, and whether numba shall cache it: not if the kernel has no identity, or if
+    its closure holds functions, to which numba gives a new name in each process. ``options`` is anything else that
+    decides on the machine code. A cache that cannot be read or written is no error. Raises OSError if the system has no
+    temporary folder, or it is full.
     """
     key = _key(loop, options)
     if key is None:
@@ -187,17 +183,13 @@ def _sums(folder: Path) -> str:
 
 def _publish(private: Path, sums: str, kept: Path) -> None:
     """Put a copy of the private folder in place of ``kept``; another process may do so at the same time."""
-    try:
-        beside = Path(tempfile.mkdtemp(prefix=f"{kept.name}.part-", dir=kept.parent))
-    except OSError:
-        return
-    try:
-        shutil.copytree(private, beside / "new")
-        (beside / "new" / SUMS).write_text(sums, "utf-8")
+    with (
+        suppress(OSError),  # another process was first, or the disk is full
+        tempfile.TemporaryDirectory(prefix=f"{kept.name}.part-", dir=kept.parent, ignore_cleanup_errors=True) as beside,
+    ):
+        new = Path(beside, "new")
+        shutil.copytree(private, new)
+        (new / SUMS).write_text(sums, "utf-8")
         if kept.exists():  # it is damaged
-            kept.rename(beside / "old")
-        (beside / "new").rename(kept)
-    except OSError:  # another process was first, or the disk is full
-        pass
-    finally:
-        shutil.rmtree(beside, ignore_errors=True)
+            kept.rename(Path(beside, "old"))
+        new.rename(kept)

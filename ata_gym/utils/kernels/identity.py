@@ -6,7 +6,6 @@ looks at the file of the loop alone, and would use old machine code after a help
 
 from __future__ import annotations
 
-import enum
 import hashlib
 import sys
 from collections.abc import Callable
@@ -32,16 +31,8 @@ def identity(loop: Callable[..., Any]) -> str:
 
     Code counts as bytecode, without docstrings, comments and line numbers. A function may refer, by name or in its
     closure, to plain functions, and to functions compiled by numba, which count with their options; to numbers,
-    strings, tuples, dictionaries, arrays and enumerations; and to names of the standard library, numpy, scipy and
-    numba. Modules count by their names and not by the places of their files.
-
-    Raises UnknownError if it refers to anything else, or belongs to no module that was imported.
-
-    Examples
-    --------
-    >>> from ata_gym.simulation.keys import philox
-    >>> identity(philox.py_func) == identity(philox.py_func)
-    True
+    strings, tuples, dictionaries and arrays; and to names of the standard library, numpy, scipy and numba. Raises
+    UnknownError if it refers to anything else, or belongs to no module that was imported.
     """
     return _function(loop, {})
 
@@ -59,7 +50,8 @@ def _function(function: Any, seen: dict[Any, str]) -> str:
     except ValueError as error:
         raise UnknownError(f"{function.__qualname__} refers to a name without a value") from error
     given = _value((around, function.__defaults__, function.__kwdefaults__), seen)
-    named = _named(function.__globals__, _names(function.__code__), seen)
+    space = function.__globals__
+    named = [(name, _value(space[name], seen)) for name in sorted(_names(function.__code__) & space.keys())]
     whole = seen[function], _code(function.__code__, function.__doc__, seen), given, named
     seen[function] = _checksum(whole)
     return seen[function]
@@ -79,23 +71,8 @@ def _names(code: CodeType) -> set[str]:
     return {*code.co_names}.union(*inner)
 
 
-def _named(space: dict[str, Any], names: set[str], seen: dict[Any, str]) -> object:
-    """The values of names in the globals of a function, and in the modules of users among these."""
-    found = []
-    for name in sorted(names & space.keys()):
-        value = space[name]
-        if not isinstance(value, ModuleType) or _known(value.__name__):
-            found.append((name, _value(value, seen)))
-        elif value not in seen:
-            seen[value] = value.__name__
-            found.append((name, _named(vars(value), names, seen)))
-    return found
-
-
 def _value(value: Any, seen: dict[Any, str]) -> object:
     kind = f"{type(value).__module__}.{type(value).__qualname__}"
-    if isinstance(value, enum.Enum):
-        return kind, value.name, _value(value.value, seen)
     if isinstance(value, _PLAIN):
         return kind, repr(value)
     if isinstance(value, tuple | list):
@@ -137,15 +114,11 @@ def _by_name(value: Any, seen: dict[Any, str]) -> object:
     """Modules, functions and classes."""
     if isinstance(value, ModuleType) and _known(value.__name__):
         return value.__name__
-    if isinstance(value, np.ufunc) and getattr(np, value.__name__, None) is value:
-        return repr(value)
     module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
     if name and module and _known(module):
         return module, name
     if isinstance(value, FunctionType):
         return _function(value, seen)
-    if isinstance(value, type) and issubclass(value, enum.Enum):
-        return module, name, [_value(each, seen) for each in value]
     if isinstance(value, type) and issubclass(value, tuple) and hasattr(value, "_fields"):
         return module, name, value._fields
     raise UnknownError(f"{value!r} has no content that a checksum could cover")

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ata_gym.changes import Conditions
 from ata_gym.utils.errors import described
-from ata_gym.utils.trees import difference, leaves, map_leaves
+from ata_gym.utils.trees import difference, map_leaves
 from ata_policies.observations import Observation
 from ata_policies.policy import Policy, State
 
@@ -78,30 +78,11 @@ def checked_predict(
     checked = Answer(*answer)
     if not isinstance(checked.action, np.ndarray):
         raise FaultError(f"its action must be a NumPy array, not {type(checked.action).__name__}")
-    _check_form(policy, checked.state, len(np.atleast_2d(observation["worker"])))
+    try:
+        policy.check_state(checked.state, len(np.atleast_2d(observation["worker"])))
+    except ValueError as error:
+        raise FaultError(f"its state must keep the form of first_state, so that it can be saved: {error}") from error
     return checked
-
-
-def _check_form(policy: Policy, state: State, rows: int) -> None:
-    """Raise FaultError unless the state has the form of the first state, so that it can be saved and restored."""
-    for name, leaf in leaves(state, "state"):
-        if not isinstance(leaf, np.ndarray) or leaf.dtype.hasobject or leaf.shape[:1] != (rows,):
-            form = f"an array of {leaf.dtype} {leaf.shape}" if isinstance(leaf, np.ndarray) else type(leaf).__name__
-            raise FaultError(
-                f"{name} must be an array of numbers with a leading row axis, not {form}: otherwise the state cannot "
-                "be saved, nor its rows start anew"
-            )
-    now, first = _form(state), _form(policy.first_state(rows))
-    for name in [*now, *first]:
-        if now.get(name) != first.get(name):
-            there, here = first.get(name, "not there"), now.get(name, "not there")
-            raise FaultError(
-                f"{name} must keep the form that it has in first_state: it is {there} there, and {here} later"
-            )
-
-
-def _form(state: State) -> dict[str, str]:
-    return {name: f"{np.asarray(leaf).dtype} {np.shape(leaf)}" for name, leaf in leaves(state, "state")}
 
 
 def _attributes(policy: Policy) -> dict[str, bytes]:

@@ -1,18 +1,14 @@
-"""Dispatch by the worth of a worker's start at a shadow price, with the distributions learned.
-
-What is fixed within a round is computed once, where the round begins.
-"""
+"""Dispatch by the worth of a worker's start at a shadow price, with the distributions learned."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
 from ata_gym.typing import Floats, Ints, Keys, Mask
 from ata_gym.utils.ranges import Counts, Flags, Reals, Squares, Times, Whose, Within
-from ata_gym.utils.trees import map_leaves
+from ata_gym.utils.trees import leaves, map_leaves
 from ata_policies.allocation.estimates.thompson import draw_means
 from ata_policies.beliefs.availability import signs_of_life
 from ata_policies.beliefs.distributions.bins import DistributionBelief
@@ -114,22 +110,19 @@ class DispatchLearner(DispatchPolicy):
 
     def first_plan(self, rows: int) -> DispatchPlan:
         """No distribution is known."""
-        n, budget, price = self.setting.n, self.setting.budget, self.setting.price
-        workers = Workers.of(np.full((rows, n, _SLICES), np.inf), budget)
+        n, budget, price, *_ = self.setting
+        workers, search = Workers.of(np.full((rows, n, _SLICES), np.inf), budget), ShadowSearch.start(rows, n, price)
         ones, zeros, nobody = np.ones((rows, n)), np.zeros((rows, n)), np.zeros((rows, n), np.int8)
-        search = ShadowSearch.start(rows, n, price)
         return DispatchPlan(workers, ones, zeros, zeros, ones, search, asked=nobody, absent=nobody)
 
     def act(self, state: State, seen: Observation) -> tuple[Ints, State]:
         """Renew the plan where a round begins, simulate a round, then apply the rule."""
-        budget, price, fresh = self.setting.budget, self.setting.price, self.begins(seen)
-        situation = at_work(seen)
+        budget, price, fresh, situation = self.setting.budget, self.setting.price, self.begins(seen), at_work(seen)
         belief: DistributionBelief = state.belief.distributions
-        since = np.maximum(belief.since, 1.0)
         plan: DispatchPlan = state.plan
-        begins = bool(fresh.any())
-        again = fresh[:, None] & to_try_again(belief, price) if begins else False
-        if begins:
+        since, again = np.maximum(belief.since, 1.0), np.zeros((1, 1), np.bool_)
+        if fresh.any():
+            again = fresh[:, None] & to_try_again(belief, price)
             many = self._new(state).sum(axis=1) > _RENEWED
             for rows in (fresh & many, fresh & ~many):  # apart, so that a row does not depend on its batch
                 plan = self._renewed(state, plan, np.flatnonzero(rows)) if rows.any() else plan
@@ -188,18 +181,12 @@ class DispatchLearner(DispatchPolicy):
             factor=draw_means(plan.evidence, plan.evidence, 1.0, state.round_keys()[rows]),
             search=plan.search._replace(moves=moves),
         )
-        return plan if len(rows) == len(every.tasks) else map_leaves(_put(rows), every, plan)
-
-
-def _put(rows: Ints) -> Callable[[Any, Any], Any]:
-    """Return a function that puts new rows in a copy of an array."""
-
-    def put(old: Any, new: Any) -> Any:
-        copy = old.copy()
-        copy[rows] = new
-        return copy
-
-    return put
+        if len(rows) == len(every.tasks):
+            return plan
+        whole: DispatchPlan = map_leaves(np.copy, every)
+        for (_, old), (_, new) in zip(leaves(whole), leaves(plan), strict=True):
+            old[rows] = new
+        return whole
 
 
 def _most_moves(since: Floats, key: Keys) -> Floats:

@@ -20,20 +20,6 @@ _SHORTEST = 1e-300  # a mean time of 0 counts as this
 _LEFT = 0.3  # of a task at least this share of its mean time is left, whatever its age
 
 
-def by_remaining_time(mean: Floats, order: Ints, kappa: float, missing: Ints, running: Bits, age: Floats) -> Bits:
-    """Start idle worker i if the expected rest of the round is at least ``kappa`` of its mean time, shape (E, n).
-
-    The rest is predicted by a schedule: every running worker finishes its task after what is expected to be left of it,
-    and then one task after the other, each taking its mean time; the round ends when as many results as are missing are
-    in.
-
-    A task of age a is expected to go on for max(mean - a, 0.3 mean). ``mean`` (E, n) are mean task times; ``order``
-    (E, m) the workers that may be started, fastest first; ``missing`` (E,) results that the round needs; ``running``
-    and ``age`` (E, n) say who is running a task, and for how long.
-    """
-    return np.asarray(_by_remaining_time(mean, order, kappa, missing, running, age))
-
-
 @inlined
 def _schedule(due: Floats, first: float, every: float) -> None:
     """Insert a worker's results, the first and then one after each ``every``, into the sorted earliest in ``due``."""
@@ -51,9 +37,19 @@ def _schedule(due: Floats, first: float, every: float) -> None:
 
 
 @gufunc("void(float64[:], int64[:], float64[:], int64[:], int8[:], float64[:], int8[:])", "(n),(m),(),(),(n),(n)->(n)")
-def _by_remaining_time(
+def by_remaining_time(
     mean: Floats, order: Ints, kappa: Floats, missing: Ints, running: Bits, age: Floats, out: Bits
 ) -> None:
+    """Start idle worker i if the expected rest of the round is at least ``kappa`` of its mean time, shape (E, n).
+
+    The rest is predicted by a schedule: every running worker finishes its task after what is expected to be left of it,
+    and then one task after the other, each taking its mean time; the round ends when as many results as are missing are
+    in.
+
+    A task of age a is expected to go on for max(mean - a, 0.3 mean). ``mean`` (E, n) are mean task times; ``order``
+    (E, m) the workers that may be started, fastest first; ``missing`` (E,) results that the round needs; ``running``
+    and ``age`` (E, n) say who is running a task, and for how long.
+    """
     due = np.full(missing[0], math.inf)
     for i in range(len(mean)):
         out[i] = running[i]

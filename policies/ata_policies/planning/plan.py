@@ -13,8 +13,7 @@ from ata_policies.planning.knowledge import choose_candidates, learn_row
 from ata_policies.planning.local_search import MOVES, search
 
 _LONGEST = 0.2  # the longest time between two plans, as a part of the rounds that count
-_TRIAL_PART = 0.25
-"""After this part of the tasks that it takes to know the workers that are tried, the next plan is made."""
+_TRIAL_PART = 0.25  # the next plan is made after this part of the tasks that it takes to know the workers tried
 
 
 class Problem(NamedTuple):
@@ -22,12 +21,9 @@ class Problem(NamedTuple):
 
     budget: int
     price: float
-    weight: float
-    """Tasks that the other workers' shapes count for in a worker's own."""
-    rounds_left: float
-    """For how many rounds things stay as they are."""
-    memory: float
-    """How many rounds count."""
+    weight: float  # tasks that the other workers' shapes count for in a worker's own
+    rounds_left: float  # for how many rounds things stay as they are
+    memory: float  # how many rounds count
 
 
 class Plan(NamedTuple):

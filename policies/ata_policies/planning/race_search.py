@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from ata_gym.pools.pool import Pool, checked_pool
 from ata_gym.theory.allocation.smallest_multiples import allocate_kernel
-from ata_gym.theory.round_time.units import rescaled
+from ata_gym.theory.round_time.worker_times import rescaled
 from ata_gym.theory.simulated.slices import known_sample
 from ata_gym.typing import Floats, Ints
 from ata_gym.utils.validation import non_negative, whole_number

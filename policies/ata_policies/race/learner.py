@@ -140,7 +140,8 @@ class RaceLearner(AllocationPolicy):
         plan, belief, budget = state.plan, state.belief, self.setting.budget
         rates = learn_rates(belief.counts, belief.busy, plan.shape)
         there = np.where(untried | plan.away, np.inf, rates.typical())
-        race = _race(there, plan.fastest, plan.tasks, budget)
+        known = np.isfinite(there).any(axis=1, keepdims=True)
+        race = known * race_allocation(np.where(known, there, 1.0), plan.fastest, plan.tasks, budget)
         slowest = np.max(np.where(race > 0, there, 0.0), axis=1, keepdims=True)
         keys = state.round_keys()
         more = ~untried & (rates.draw(keys) <= slowest)
@@ -208,12 +209,6 @@ class RaceLearner(AllocationPolicy):
         most = _WORK // (self.replicates * (min(len(candidates), fastest) + self.setting.budget))
         choice = search.search_from(fastest, int(plan.tasks[e]), stride, most)
         plan.fastest[e], plan.tasks[e], plan.stride[e] = choice.fastest, choice.tasks, choice.stride
-
-
-def _race(times: Floats, fastest: Ints, tasks: Ints, budget: int) -> Ints:
-    """As ``race_allocation``, but nothing for workers with infinite times."""
-    nobody = ~(times < np.inf).any(axis=1, keepdims=True)
-    return np.asarray(race_allocation(np.where(nobody, 1.0, times), fastest, tasks, budget) * ~nobody)
 
 
 def _shape(times: Floats) -> Floats:

@@ -54,7 +54,7 @@ STEADY = ScenarioSet(
         ),
         "short": _known_as("icml2025-cifar100", 300),
         "measured-cpu": on(
-            lambda: measured("cpu"), 16, 2_000, "real gradients on a processor, 150 times each of 8 workers"
+            measured, 16, 2_000, "real gradients on a processor, 150 times each of 8 workers"
         ),
     },
     prices=(0.0, 0.01, 0.1, 1.0),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any, Self
 
 import numpy as np
@@ -19,11 +20,10 @@ from ata_gym.simulation.dispatch import Completion, RoundState
 from ata_gym.simulation.keys import NoiseKeys
 from ata_gym.simulation.rounds import RoundResult
 from ata_gym.typing import Bits, Floats, Ints, Worker
-from ata_gym.utils.closing import Closing
 from ata_gym.utils.validation import whole_number
 
 
-class ClusterBackend(Closing):
+class ClusterBackend(AbstractContextManager["ClusterBackend"]):
     """The ``backend`` of an env whose tasks are run by the actors of a Ray cluster.
 
     ``gymnasium.make(id, pool=backend.pool, budget=backend.budget, backend=backend)`` works for ``TaskAllocation-v0``,
@@ -184,6 +184,9 @@ class ClusterBackend(Closing):
         """Kill the actors; Ray goes on."""
         self._running = None
         self._crew.close()
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
 
     def _begin(self) -> TaskRound:
         """Begin a round; a round that an env left before its end is abandoned."""

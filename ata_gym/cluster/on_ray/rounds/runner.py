@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +14,6 @@ from ata_gym.cluster.on_ray.rounds.task_round import SampleQueue, TaskRound
 from ata_gym.cluster.on_ray.rounds.worker_actor import with_options
 from ata_gym.cluster.round_record import RoundRecord
 from ata_gym.typing import Worker
-from ata_gym.utils.closing import Closing
 from ata_gym.utils.validation import short, whole_number
 from ata_policies import Allocator, Dispatcher
 from ata_policies.policy import Policy
@@ -29,7 +29,7 @@ class RayRound:
     record: RoundRecord  # how many tasks each worker was given, and all times
 
 
-class RayRunner(Closing):
+class RayRunner(AbstractContextManager["RayRunner"]):
     """Runs rounds of B tasks on the actors of a Ray cluster; a policy decides how many tasks each worker computes.
 
     Every round gives exactly B results of its own payload; later ones are dropped. A task takes the smallest free index
@@ -188,6 +188,9 @@ class RayRunner(Closing):
         """Kill the actors; Ray goes on."""
         self._closed = True
         self._crew.close()
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
 
     def _update_presence(self) -> None:
         """Make the policy know which workers are present."""
