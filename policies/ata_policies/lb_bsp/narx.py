@@ -1,8 +1,7 @@
 """NARX: a small network that predicts each worker's speed from its last speeds and from cpu and memory load.
 
-The predictor of LB-BSP in CPU clusters (Chen et al., SoCC 2020): the speed of the coming round is a nonlinear function
-of the last speeds, and of the current and past cpu and memory usage. That it is a hidden layer over lags is recalled;
-the logarithm, the level of each worker, all sizes, and how it learns online are ours.
+The predictor of LB-BSP in CPU clusters (Chen et al., SoCC 2020). That it is a hidden layer over lags is recalled; the
+logarithm, the level of each worker, all sizes, and how it learns online are ours.
 """
 
 from __future__ import annotations
@@ -49,9 +48,8 @@ class NarxMemory(NamedTuple):
 class Narx(Predictor):
     """One hidden layer of tanh over lags of the speed and current and past signals, trained online in torch.
 
-    The predicted logarithm of the speed is the worker's level plus the output of a network, which all workers of a row
-    share: how a speed follows its signals and its past. The samples of all workers train it, which also serves a worker
-    that is seldom used. The level is the mean of what the network leaves unexplained, so that a worker that was seen
+    The predicted logarithm of the speed is the worker's level plus the output of a network, which the samples of all
+    workers of a row train. The level is the mean of what the network leaves unexplained, so that a worker that was seen
     under load alone does not count as a slow one; a sample's weight in it is one over the samples so far, and at least
     ``weight``. Logarithms suit rounds of single tasks: one over an exponential time has not even a mean.
 
@@ -60,8 +58,8 @@ class Narx(Predictor):
     squared error over the last ``window`` samples of the row. Where a worker has no sample, its prediction takes the
     place of the lag. Predictions stay within [0.2, 5] times the level.
 
-    Rows are trained one after the other, in one thread: torch's batched products of matrices round differently with the
-    size of the batch, and a row must not depend on its batch. NumPy's products do not, so one call predicts all rows.
+    Rows are trained one after the other, in one thread: torch's batched products round differently with the size of the
+    batch, and a row must not depend on its batch.
 
     - ``lags``, ``past``: the rounds of speeds, and of signals before the coming round's, that are inputs.
     - ``hidden``, ``decay``: the hidden units, and the cost of the weights' mean square beside the mean squared error.

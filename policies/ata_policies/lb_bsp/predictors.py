@@ -1,8 +1,7 @@
 """Predictors of each worker's speed in the coming round: last value, moving averages, and linear autoregression.
 
-LB-BSP (Chen et al., SoCC 2020) shares a batch by predicted speeds and compares such predictors. A speed is results per
-unit of time in one round, as in LB-BSP (recalled: samples over compute time). A worker without a result gives no
-sample: averages keep their last prediction, and the docstrings of the others say what they do.
+LB-BSP (Chen et al., SoCC 2020) compares such predictors. A speed is results per unit of time in one round, as there
+(recalled: samples over compute time). A worker without a result gives no sample, and averages keep their prediction.
 """
 
 from __future__ import annotations
@@ -80,7 +79,7 @@ class Predictor(Described, ABC):
 
 
 class EmaMemory(NamedTuple):
-    """What a moving average remembers."""
+    """The memory of a moving average."""
 
     forecast: Estimates  # (E, n) the average
 

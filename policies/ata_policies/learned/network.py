@@ -119,10 +119,7 @@ _NAMES = (
 
 
 def write_network(path: Path, tensors: Mapping[str, NDArray[Any]]) -> None:
-    """Write the tensors of a ``WorkersNet``, by the names that torch gives them, with their checksum, as safetensors.
-
-    The file is written whole or not at all.
-    """
+    """Write the tensors of a ``WorkersNet``, by torch's names, as safetensors with a checksum, whole or not at all."""
     safetensors = require("safetensors.numpy", extra="rl", purpose="A learned policy")
     arrays = {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}
     write_whole(path, lambda part: safetensors.save_file(arrays, part, metadata={_CHECKSUM: checksum(arrays)}))

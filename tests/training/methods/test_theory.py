@@ -28,7 +28,7 @@ def updates_needed(step_size, accuracy, gap):
 
 @pytest.mark.parametrize(("name", "pool"), [*((name, "random") for name in METHODS), ("rennala", "fixed")])
 def test_with_its_theoretical_step_size_each_method_reaches_the_accuracy(name, pool):
-    problem, pool = Quadratic(10, noise=0.2), POOLS[pool]
+    problem, pool = Quadratic(6, noise=0.27), POOLS[pool]
     budget = math.ceil(problem.variance / ACCURACY)
     assert budget == 2
     step_size = METHODS[name](pool, budget).step_size(problem.smoothness, problem.variance, ACCURACY)

@@ -111,11 +111,9 @@ class Thompson(_Thompson, KnownShape):
 class ThompsonGamma(_Thompson, LearnedShapes):
     """Thompson sampling for gamma times whose shapes are learned from their second moments.
 
-    As Thompson, with a shape for each worker from ``learn_shapes``: its own moments, shrunk to what all workers have in
-    common. Ours.
+    As Thompson, with a shape for each worker from ``learn_shapes``. Ours.
 
-    - ``weight``: tasks that the other workers' shapes count for, above 0; large where all distributions are of one
-      kind.
+    - ``weight``: tasks that the other workers' shapes count for; large where all distributions are of one kind.
     """
 
     source = "ours, after Thompson, 1933"

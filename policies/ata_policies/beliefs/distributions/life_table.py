@@ -29,10 +29,10 @@ class Pieces(NamedTuple):
 def slices(
     counted: Any, count: Floats, times: Floats, deviation: Floats, anchor: Floats, mean: Floats, out: Floats
 ) -> None:
-    """Fill in the means of equally likely slices of a worker's distribution of given mean.
+    """Fill in the means of equally likely slices of a worker's distribution of given mean, see ``own_sample``.
 
-    The chance of each bin is the life table's, see ``own_sample``. ``counted`` has the results, the cancelled tasks and
-    the results' times in units of ``anchor``, by bin; ``count``, ``times`` and ``deviation`` are the results' moments.
+    ``counted`` has the results, the cancelled tasks and the results' times in units of ``anchor``, by bin; ``count``,
+    ``times`` and ``deviation`` are the results' moments.
     """
     finished, cancelled, sums = counted
     bins = len(finished)
@@ -61,7 +61,7 @@ def slices(
 
 @inlined
 def _sort(out: Floats) -> None:
-    """Insert each slice where it belongs, since neighbouring bins may overlap a little; NaN comes last."""
+    """Insert each slice where it belongs: neighbouring bins may overlap a little; NaN of extreme times is last."""
     for s in range(1, len(out)):
         mean, at = out[s], s
         while at > 0 and (out[at - 1] > mean or math.isnan(out[at - 1])):

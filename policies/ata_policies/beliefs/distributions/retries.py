@@ -16,8 +16,7 @@ def to_try_again(belief: DistributionBelief, price: float) -> Mask:
     """Which workers should be tried again in a round that does not wait for them, (E, n).
 
     Such workers have been out of use for at least 100 rounds. Without a price all of them are tried. At a price p a
-    worker that works for a round costs p of it, and a round with m workers 1 + p m. So, with k rounds since everything
-    last began anew,
+    round with m workers costs 1 + p m. So, with k rounds since everything last began anew,
 
         0.01 sqrt(400 / max(k, 400)) (m + 1 / p)
 
