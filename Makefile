@@ -4,6 +4,7 @@
 PYTHON ?= $(shell python3.11 -c "" 2>/dev/null && echo python3.11 || echo python3)
 RUN := .venv/bin/python -m
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+unexport PYTHONDONTWRITEBYTECODE  # each of the many processes of the tests would compile all modules anew
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:

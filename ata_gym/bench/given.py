@@ -46,15 +46,15 @@ def by_name(policies: Policies) -> dict[str, Given | None]:
 def _named(policy: GivenPolicy) -> list[tuple[str, Given | None]]:
     if isinstance(policy, str):
         return [(name.strip(), None) for name in policy.split(",") if name.strip()]
-    name = policy.__name__ if isinstance(policy, type) else type(policy).__name__
-    reference = f"{getattr(policy, '__module__', '')}:{getattr(policy, '__qualname__', '')}"
-    if isinstance(policy, type) and policy.__module__ != "__main__":
+    kind = policy if isinstance(policy, type) else type(policy)
+    if kind is policy and kind.__module__ != "__main__":
+        reference = f"{kind.__module__}:{kind.__qualname__}"
         try:
             if load_object("policy", reference) is policy and inspect.getsourcefile(policy):
                 return [(reference, None)]
         except (ValueError, TypeError, OSError):
             pass
-    return [(name, _given(policy))]
+    return [(kind.__name__, _given(policy))]
 
 
 def _given(policy: GivenPolicy) -> Given:

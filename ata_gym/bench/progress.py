@@ -36,21 +36,16 @@ def progress_bars(totals: Mapping[str, int]) -> Iterator[Update]:
         with _in_a_notebook(totals) as update_cell:
             yield update_cell
         return
-    shown = sys.stderr.isatty()
-    lines = _Lines(totals)
+    if not sys.stderr.isatty():
+        yield _in_lines(totals)
+        return
     columns = (
         TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[more]}"),
         TimeRemainingColumn(),
     )  # fmt: skip
-    with Progress(*columns, console=console, disable=not shown) as progress:
+    with Progress(*columns, console=console) as progress:
         bars = {task: progress.add_task(task, total=total, more="") for task, total in totals.items()}
-
-        def update(task: str, done: int, more: str = "") -> None:
-            progress.update(bars[task], completed=done, more=more)
-            if not shown:
-                lines.update(task, done, more)
-
-        yield update
+        yield lambda task, done, more="": progress.update(bars[task], completed=done, more=more)
 
 
 @contextmanager
@@ -74,20 +69,20 @@ def _in_a_notebook(totals: Mapping[str, int]) -> Iterator[Update]:
         cell.update(shown.HTML(""))
 
 
-class _Lines:
+def _in_lines(totals: Mapping[str, int]) -> Update:
     """A line for all tasks together, every ``LINE_EVERY`` seconds at most."""
+    finished, start = dict.fromkeys(totals, 0), monotonic()
+    last = start
 
-    def __init__(self, totals: Mapping[str, int]) -> None:
-        self.totals, self.done = totals, dict.fromkeys(totals, 0)
-        self.start = self.last = monotonic()
-
-    def update(self, task: str, done: int, more: str) -> None:
-        self.done[task] = done
-        now = monotonic()
-        if now - self.last < LINE_EVERY:
+    def update(task: str, done: int, more: str = "") -> None:
+        nonlocal last
+        finished[task], now = done, monotonic()
+        if now - last < LINE_EVERY:
             return
-        self.last = now
-        share = sum(self.done.values()) / max(1, sum(self.totals.values()))
-        begun = [f"{name} {k:,} of {self.totals[name]:,}" for name, k in self.done.items() if 0 < k < self.totals[name]]
+        last = now
+        share = sum(finished.values()) / max(1, sum(totals.values()))
+        begun = [f"{name} {k:,} of {totals[name]:,}" for name, k in finished.items() if 0 < k < totals[name]]
         details = ", ".join([*begun, *filter(None, [more])])
-        print(f"ata-gym: {share:.0%} done after {(now - self.start) / 60:.1f} minutes ({details})", file=sys.stderr)
+        print(f"ata-gym: {share:.0%} done after {(now - start) / 60:.1f} minutes ({details})", file=sys.stderr)
+
+    return update

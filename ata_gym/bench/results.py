@@ -16,17 +16,11 @@ from ata_gym.bench.page import render
 from ata_gym.bench.page.experiment_page import experiment_page
 from ata_gym.bench.page.note import Note, competitors
 from ata_gym.bench.page.sections import joined
-from ata_gym.bench.report import style
+from ata_gym.bench.report import statistics, style
 from ata_gym.bench.report.headline import NOUNS, in_brackets, more_or_less, reaches_1, what_counts
 from ata_gym.bench.report.plots import CURVES, known, legend, panel
 from ata_gym.bench.report.report import Report, findings
-from ata_gym.bench.report.statistics import (
-    Estimate,
-    ends,
-    performance_profile,
-    probability_of_improvement,
-    summarise,
-)
+from ata_gym.bench.report.statistics import Estimate, ends, summarise
 from ata_gym.bench.report.summary_tables import summary_tables
 from ata_gym.bench.report.table import html
 from ata_gym.typing import Floats
@@ -99,7 +93,7 @@ class Results:
         }
         ratios = {quantity: Estimate.of_ratios(*pair) for quantity, pair in pairs.items()}
         words = [more_or_less(ratio, NOUNS.get(quantity, quantity)) for quantity, ratio in ratios.items()]
-        better = probability_of_improvement(*pairs[counts])
+        better = statistics.probability_of_improvement(*pairs[counts])
         tied = f" By {NOUNS.get(counts, counts)} the two are tied." if reaches_1(ratios[counts]) else ""
         where = f" on {plural(len(parts), 'scenario')}" if len(parts) > 1 else ""
         needs = ", ".join(word for word in words if word) or "nothing that can be compared"
@@ -114,7 +108,7 @@ class Results:
         samples = [_samples(part) for part in self._finished()]
         counts = what_counts(samples[0])
         everywhere = [name for name in samples[0][counts] if all(name in one[counts] for one in samples)]
-        return performance_profile({name: [one[counts][name] for one in samples] for name in everywhere})
+        return statistics.performance_profile({name: [one[counts][name] for one in samples] for name in everywhere})
 
     def plot(self, what: str = "round_time") -> style.Picture:
         """A picture with a panel for each scenario, with 95 % bands, or of the performance profile over all.

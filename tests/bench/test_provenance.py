@@ -125,9 +125,6 @@ def test_all_that_runs_while_a_policy_plays_counts_or_is_apart(policy):
     apart = {name for name in ours if any(f"{name}.".startswith(f"{one}.") for one in APART)}
     assert len(ours) > 10
     assert ours - apart <= provenance(policy)["code"].keys()
-
-
-def test_what_is_apart_is_there():
     assert all(find_spec(name) for name in APART)
 
 
@@ -164,8 +161,8 @@ def test_the_commit_of_a_checkout_is_told(tmp_path, monkeypatch):
     module._commit.cache_clear()
 
 
-def test_files_that_are_read_count(tmp_path):
-    """One that a hyperparameter names, and the weights that are shipped."""
+def test_files_that_are_read_count_and_what_several_modules_need(tmp_path):
+    """A file that a hyperparameter names, and the weights that are shipped."""
     prior = tmp_path / "prior.csv"
     prior.write_text("1")
     before = provenance(f"ata:memory={prior}")
@@ -173,9 +170,6 @@ def test_files_that_are_read_count(tmp_path):
     module._provenance.cache_clear()
     assert changed(before, provenance(f"ata:memory={prior}"), "ata") == "the code of ata (prior.csv)"
     assert "learned.safetensors" in provenance("learned")["code"]
-
-
-def test_what_several_have_made_depends_on_all():
     one, other = provenance_of("ata_gym.typing"), provenance_of("ata_gym.simulation.keys")
     assert merged(one, other)["code"].keys() == one["code"].keys() | other["code"].keys()
 

@@ -78,14 +78,15 @@ def test_rows_are_those_of_gymnasiums_vector_env(
     assert same(info.get("action_mask"), other_info.get("action_mask")) or not masked
     players = [Player(native.single_action_space, e) for e in range(ROWS)]
     due, ends, lost, by_mask = np.zeros(ROWS, np.bool_), set(), 0, 0
-    for _ in range(90 if masked else 30):
+    for k in range((90 if world == "ending" else 50) if masked else 25):
         assert native.observation_space.contains(seen)
         masks = native.call("action_masks") if masked else None
-        assert same(native.call("means"), sync.call("means"))
-        conditions = native.unwrapped.conditions()
-        for e, own in enumerate(sync.call("conditions")):
-            parts = zip(own, conditions, strict=True)
-            assert all(np.array_equal(a, b[e] if isinstance(b, np.ndarray) else b) for a, b in parts)
+        if k % 3 == 0:
+            assert same(native.call("means"), sync.call("means"))
+            conditions = native.unwrapped.conditions()
+            for e, own in enumerate(sync.call("conditions")):
+                parts = zip(own, conditions, strict=True)
+                assert all(np.array_equal(a, b[e] if isinstance(b, np.ndarray) else b) for a, b in parts)
         assert masks is None or same(masks, sync.call("action_masks"))
         acts = np.array([play(None if masks is None else masks[e].astype(np.int8)) for e, play in enumerate(players)])
         if mode is AutoresetMode.NEXT_STEP and due.any() and not masked:

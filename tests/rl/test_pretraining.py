@@ -23,15 +23,11 @@ if True:  # after the check that they are installed
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(learned, "WORLDS", WORLDS[:2])
-    monkeypatch.setattr(learned_dispatch, "DRAWN", DRAWN[1:2])
-    monkeypatch.setattr(learned_dispatch, "_ROWS", 16)
-    monkeypatch.setattr(learned_dispatch, "_UPDATES", 100)
-    monkeypatch.setattr(learned, "_POPULATION", 6)
-    monkeypatch.setattr(learned, "_SEARCH_ROWS", 8)
-    monkeypatch.setattr(learned, "_LONGEST", 50)
-    monkeypatch.setattr(learned, "_ROWS", 24)
-    monkeypatch.setattr(learned, "_UPDATES", 60)
+    sizes = {"_ROWS": 16, "_UPDATES": 30, "_POPULATION": 6, "_SEARCH_ROWS": 8, "_LONGEST": 20}
+    for name, value in {"WORLDS": WORLDS[:2], **sizes}.items():
+        monkeypatch.setattr(learned, name, value)
+    for name, value in {"DRAWN": DRAWN[1:2], "_ROWS": 16, "_UPDATES": 100}.items():
+        monkeypatch.setattr(learned_dispatch, name, value)
     torch.set_num_threads(1)
 
 

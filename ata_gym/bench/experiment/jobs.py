@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 from ata_gym.bench.experiment.experiment import Experiment
 from ata_gym.bench.experiment.provenance import Provenance
 from ata_gym.bench.experiment.run import Job, PolicyRun, play_to_end
-from ata_gym.bench.experiment.store import Folder, check_code
+from ata_gym.bench.experiment.store import Folder, check_code, discard
 from ata_gym.utils.errors import portable
 from ata_gym.utils.manifest import remove_listed, write_listed
 from ata_gym.utils.signals import stop_requested
@@ -103,6 +103,7 @@ def play_jobs(jobs: Sequence[Job], effort: Effort = USUAL, progress: Progress = 
     todo = []
     for job in jobs:
         if job.folder.finished(job.policy):
+            discard(job.folder.checkpoint(job.policy))  # of a process that was killed between the two
             progress(job, job.experiment.rounds)
         else:
             todo.append(job)

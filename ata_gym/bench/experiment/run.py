@@ -163,9 +163,7 @@ class PolicyRun:
     def write(self, folder: Folder, made_by: Provenance) -> None:
         """Write the tasks and then the records into a folder; the records say that the run has finished."""
         if self.allocations is not None:
-            path = folder.allocations(self.name)
-            path.parent.mkdir(exist_ok=True)
-            write_frame(path, allocation_frame(self.record_at, self.allocations), made_by)
+            write_frame(folder.allocations(self.name), allocation_frame(self.record_at, self.allocations), made_by)
         write_frame(folder.result(self.name), self.results(), made_by)
 
 

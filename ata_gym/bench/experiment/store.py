@@ -147,6 +147,7 @@ def write_frame(path: Path, frame: pl.DataFrame, about: Mapping[str, str]) -> No
 
 def write_frame_content(path: Path, content: bytes, about: Mapping[str, str]) -> None:
     """Write the content of a file that :func:`write_frame` wrote elsewhere, and beside it what there is to say."""
+    path.parent.mkdir(exist_ok=True)
     write_listed(path, lambda part: part.write_bytes(content))
     write_json(path.with_suffix(".json"), about)
 

@@ -19,8 +19,9 @@ from ata_gym.bench.leaderboard.report import lead
 from ata_gym.bench.page import experiment_page as charts
 from ata_gym.bench.page import figures
 from ata_gym.bench.page.note import Note, about_policy, competitors
-from ata_gym.bench.page.sections import Cell, Chart, Column, Page, Player, Tables, TableView, View
+from ata_gym.bench.page.sections import Chart, Column, Page, Player, Tables, TableView, View
 from ata_gym.bench.report.summary_tables import over_seeds, show, title_of
+from ata_gym.bench.report.table import Cell
 from ata_gym.scenarios.card import scenario_card
 
 POINTS, GROUPS, ROUNDS = 60, 25, 40

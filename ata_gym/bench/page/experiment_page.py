@@ -17,11 +17,12 @@ from ata_gym.bench.experiment.store import Folder, finished, read_frame, read_js
 from ata_gym.bench.page import figures
 from ata_gym.bench.page.note import Note, competitors, finished_policies
 from ata_gym.bench.page.render import NAME, write
-from ata_gym.bench.page.sections import Cell, Chart, Column, Page, Player, Running, Tables, TableView, View
+from ata_gym.bench.page.sections import Chart, Column, Page, Player, Running, Tables, TableView, View
 from ata_gym.bench.report.headline import NOUNS, headline, leaders
 from ata_gym.bench.report.plots import known
 from ata_gym.bench.report.statistics import BASELINES, ends, summarise
 from ata_gym.bench.report.summary_tables import TITLES, band, over_seeds, summary_cells
+from ata_gym.bench.report.table import Cell
 from ata_gym.typing import Floats
 
 EVERY = 5.0  # seconds between two pages
@@ -73,7 +74,8 @@ def experiment_page(note: Note, records: pl.DataFrame | None, tasks: Mapping[str
         said = "No policy has played a recorded round yet."
         return Page("bench", note["title"], said, facts(note), players, [], cards, note["command"], ())
     places = {player.name: place for place, player in enumerate(players)}
-    common, seeds, price = figures.last_common(records), note["seeds"], note["price"]
+    seeds, price = note["seeds"], note["price"]
+    common = min(int(mine["round"].to_numpy().max()) for _, mine in records.group_by("policy"))  # all have played it
     together = records.filter(pl.col("round") <= common)
     summary, samples = summarise(together, price), ends(together, price)
     drawn = {name: [View(figures.curves(records, name, places))] for name in _CURVES if known(records, name)}
@@ -89,8 +91,11 @@ def experiment_page(note: Note, records: pl.DataFrame | None, tasks: Mapping[str
     maps = [View(figures.heat(*tasks[name], sizes, note["budget"]), {"policy": name}) for name in order]
     sections += [allocations(maps)] if maps else []
     if seeds > 1:
-        data = {NOUNS[name]: figures.spread(records, name, places, price) for name in samples}
-        sections.append(spread([View(one | {"x": said}, {"quantity": said}) for said, one in data.items()]))
+        views = []
+        for name, of in samples.items():
+            series = [{"p": places[policy], "values": sample} for policy, sample in of.items()]
+            views.append(View({"x": NOUNS[name], "series": series}, {"quantity": NOUNS[name]}))
+        sections.append(spread(views))
     lead = headline(samples, competitors(note))
     return Page("bench", note["title"], lead, facts(note), players, sections, cards, note["command"], ())
 

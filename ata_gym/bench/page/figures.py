@@ -49,20 +49,6 @@ def thinned(points: int, most: int) -> list[int]:
     return [int(place) for place in np.unique(np.linspace(0, points - 1, most).round())]
 
 
-def spread(records: pl.DataFrame, quantity: str, places: Mapping[str, int], price: float = 0.0) -> Data:
-    """The value of each seed in the last round that all have played."""
-    ends = records.filter(pl.col("round") == last_common(records))
-    ends = ends.with_columns(cost=pl.col("runtime") + price * pl.col("total_worker_time"))
-    of = {str(policy): mine[quantity] for (policy,), mine in ends.group_by("policy", maintain_order=True)}
-    return {"series": [{"p": places[name], "values": sample.to_numpy()} for name, sample in of.items()]}
-
-
-def last_common(records: pl.DataFrame) -> int:
-    """The last round that all policies have played."""
-    rounds = records.group_by("policy").agg(pl.col("round").max())["round"].to_numpy()
-    return int(rounds.min())
-
-
 def front(summary: pl.DataFrame, places: Mapping[str, int], x: str, y: str) -> Data:
     """Two quantities of a summary, with their intervals: a point for each policy that has both."""
     points = []

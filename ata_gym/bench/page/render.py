@@ -57,8 +57,8 @@ def render(page: Page) -> str:
     )  # fmt: skip
     environment.filters |= {"blocks": blocks, "terms": terms, "pieces": pieces, "dict": dict, "compact": compact}
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
-    scripts = [_asset(name) for name in _SCRIPTS]
-    allowed = " ".join(map(_hash, [*scripts, _plotly()]))
+    scripts, (hashed, plotly) = [_asset(name) for name in _SCRIPTS], _plotly()
+    allowed = " ".join([*map(_hash, scripts), hashed])
     policy = f"default-src 'none'; style-src 'unsafe-inline'; img-src data: blob:; script-src {allowed}"
     return str(
         environment.get_template("page.html").render(
@@ -66,7 +66,7 @@ def render(page: Page) -> str:
             policy=policy,
             style=markup(_asset("page.css")),
             scripts=[markup(script) for script in scripts],
-            plotly=_packed(_plotly()),
+            plotly=plotly,
             icon=_icon(),
             config=config(page),
             players=looks(page),
@@ -143,17 +143,13 @@ def _asset(name: str) -> str:
 
 
 @cache
-def _plotly() -> str:
+def _plotly() -> tuple[str, str]:
+    """The hash of plotly's script, and the script, compressed."""
     offline: Any = require("plotly.offline", extra="bench", purpose="The report page")
-    return str(offline.get_plotlyjs())
+    script = str(offline.get_plotlyjs())
+    return _hash(script), base64.b64encode(zlib.compress(script.encode(), 9)).decode("ascii")
 
 
-@cache
-def _packed(script: str) -> str:
-    return base64.b64encode(zlib.compress(script.encode(), 9)).decode("ascii")
-
-
-@cache
 def _hash(script: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
 

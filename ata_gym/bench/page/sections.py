@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from ata_gym.bench.report.table import Cell
+
 Choice = Mapping[str, str]
 """For which scenario, price or policy something is shown; empty where there is nothing to choose."""
 
@@ -17,14 +19,6 @@ class Player(NamedTuple):
 
     name: str
     kind: str = ""  # such as learner, oracle or baseline; may be empty
-
-
-class Cell(NamedTuple):
-    """A cell of a table."""
-
-    text: str
-    value: float | None = None  # rows are sorted by it; where it is None and the column is not ``numeric``, by the text
-    shade: float | None = None  # from 0, good, to 1, bad: its background
 
 
 class Column(NamedTuple):

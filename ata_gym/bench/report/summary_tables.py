@@ -8,9 +8,8 @@ from collections.abc import Iterable, Sequence
 import polars as pl
 
 from ata_gym.bench.experiment.experiment import Experiment
-from ata_gym.bench.page.sections import Cell
 from ata_gym.bench.report.statistics import BASELINES, CONFIDENCE
-from ata_gym.bench.report.table import LEFT, Table, right
+from ata_gym.bench.report.table import LEFT, Cell, Table, right
 
 TITLES = {
     "runtime": "runtime",

@@ -6,13 +6,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from io import StringIO
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich import box, table
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 LEFT, RIGHT, WRAP = -1, -2, 0  # alignments of columns: on one line, or wrapped; a positive number is the width
+
+
+class Cell(NamedTuple):
+    """A cell of a table."""
+
+    text: str
+    value: float | None = None  # rows are sorted by it; where it is None and the column is not ``numeric``, by the text
+    shade: float | None = None  # from 0, good, to 1, bad: its background
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,10 @@ from ata_gym.bench.experiment.store import Folder
 from ata_gym.bench.page import figures
 from ata_gym.bench.page.experiment_page import facts, origin
 from ata_gym.bench.page.note import Note, about_experiment, finished_policies
-from ata_gym.bench.page.sections import Cell, Chart, Column, Page, Player, Tables, TableView, View
+from ata_gym.bench.page.sections import Chart, Column, Page, Player, Tables, TableView, View
 from ata_gym.bench.report.statistics import estimate
 from ata_gym.bench.report.summary_tables import band, over_seeds
+from ata_gym.bench.report.table import Cell
 from ata_gym.bench.tracking.experiment import ORACLES, Tracking
 from ata_gym.bench.tracking.picture import means_before, smooth
 from ata_gym.bench.tracking.report import BLOCK, SHORT, WITHIN, after_changes, cells, delays, lead, summarise

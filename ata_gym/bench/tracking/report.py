@@ -9,12 +9,11 @@ import polars as pl
 
 from ata_gym.bench.experiment.experiment import plural
 from ata_gym.bench.experiment.store import Folder
-from ata_gym.bench.page.sections import Cell
 from ata_gym.bench.report.headline import SAID, Samples, beside, in_brackets, listed
 from ata_gym.bench.report.report import Report, write
 from ata_gym.bench.report.statistics import Estimate, estimates
 from ata_gym.bench.report.summary_tables import scaled, show
-from ata_gym.bench.report.table import LEFT, Table, markdown, right
+from ata_gym.bench.report.table import LEFT, Cell, Table, markdown, right
 from ata_gym.bench.tracking import picture
 from ata_gym.bench.tracking.experiment import ORACLES, Tracking
 from ata_gym.typing import Floats, Ints

@@ -24,7 +24,7 @@ PAGES = {
     "leaderboard": "ata_gym.bench.leaderboard.page",
     "track": "ata_gym.bench.tracking.page",
     "train": "ata_gym.training.studies.page",
-    "learn": "ata_gym.rl.learning.page",
+    "learn": "ata_gym.rl.learning.report",
 }
 """The modules that make the pages of studies: ``page(folder, note)``."""
 

@@ -9,29 +9,20 @@ from io import BytesIO
 from pathlib import Path
 from typing import NamedTuple
 
+import ata_gym.rl.needs_sb3  # noqa: F401 - before what needs torch
+
 import polars as pl
 
-import ata_gym.rl.sb3  # noqa: F401 - before what needs torch
+from ata_gym.bench.experiment import store
 from ata_gym.bench.experiment.experiment import Experiment
 from ata_gym.bench.experiment.jobs import USUAL, Effort
 from ata_gym.bench.experiment.provenance import Provenance, merged, provenance, provenance_of
-from ata_gym.bench.experiment.store import (
-    Folder,
-    Made,
-    check_code,
-    discard,
-    finished,
-    open_folder,
-    read_frame,
-    withdrawn_on_failure,
-    write_frame,
-)
+from ata_gym.bench.experiment.store import Folder, discard, finished, read_frame, write_frame
 from ata_gym.bench.page.note import write_note
 from ata_gym.bench.progress import progress_bars
 from ata_gym.bench.report.report import Report
 from ata_gym.rl.learning.experiment import AGENT, Learned, Learning, names_in, play, playable
-from ata_gym.rl.learning.page import about
-from ata_gym.rl.learning.report import report
+from ata_gym.rl.learning.report import about, report
 from ata_gym.rl.learning.specification import policy_name
 from ata_gym.rl.learning.training import agent_file, make_agent, rollout, train, training_files
 from ata_gym.training.studies.trajectory import deterministic
@@ -66,12 +57,12 @@ def run(
     agent = make_agent(learning)  # it refuses hyperparameters before there is a folder
     between = rollout(learning, agent)
     agent.env.close()
-    folder = open_folder(out, learning.config())
+    folder = store.open_folder(out, learning.config())
     played = [provenance(name, Learning.__module__) for name in learning.references()]
     made_by = merged(provenance_of(train.__module__), *played)
     splits = {name: (folder.result(name),) for name in ("validation", "test")}
     files = {"training": training_files(folder), **splits}
-    check_code([Made(part, paths, made_by) for part, paths in files.items()], effort.rerun_changed)
+    store.check_code([store.Made(part, paths, made_by) for part, paths in files.items()], effort.rerun_changed)
     if between * learning.evaluations > learning.steps:
         warn(
             f"{learning.evaluations} evaluations were asked for, and a rollout of {between:,} steps is longer than the "
@@ -80,7 +71,7 @@ def run(
     compared = len(learning.references())
     bars = {"references": compared, "training": learning.steps, "test": compared + 1}
     checkpoint = files["training"][-1]  # the first one is written before the first step
-    withdrawn = withdrawn_on_failure(folder, checkpoint, folder.result("validation"))
+    withdrawn = store.withdrawn_on_failure(folder, checkpoint, folder.result("validation"))
     failure = named_failure(f"the training of {learning.agent.algorithm}")
     with withdrawn, failure, progress_bars(bars) as update:
         learned = learn(learning, folder, made_by, lambda part, done: update(part, min(done, learning.steps)), effort)

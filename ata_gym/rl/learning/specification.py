@@ -39,7 +39,6 @@ _ALGORITHMS = {
     "maskable-ppo": _Algorithm("sb3_contrib", "MaskablePPO", workers=False, masked=True, actions=_CHOICES),
     "dqn": _Algorithm("stable_baselines3", "DQN", workers=False, masked=False, actions=_CHOICES),
 }
-ALGORITHMS = tuple(_ALGORITHMS)  # names of the algorithms
 
 _GIVEN = {
     *("self", "policy", "env", "seed", "device", "verbose", "tensorboard_log", "_init_setup_model"),

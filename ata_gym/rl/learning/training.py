@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from io import BytesIO
 from pathlib import Path
 from time import perf_counter
 from typing import Any
+
+import ata_gym.rl.needs_sb3  # noqa: F401 - before what needs torch
 
 import numpy as np
 import polars as pl
@@ -15,7 +18,6 @@ from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import configure
 
-import ata_gym.rl.sb3  # noqa: F401 - before what needs torch
 from ata_gym.bench.experiment.provenance import Provenance
 from ata_gym.bench.experiment.store import Folder, begin, discard, write_frame
 from ata_gym.rl.learning.experiment import END, START, Learning, play, ratios
@@ -164,16 +166,12 @@ def remembered(agent: Any) -> dict[str, Any]:
 
     What only TensorBoard's log shows, such as mean returns, is not kept.
     """
-    optimizer = agent.policy.optimizer.state_dict()
+    agent.save(weights := BytesIO())
     kind, words, *rest = np.random.get_state()  # noqa: NPY002 - Stable-Baselines3 draws from it
     assert kind == "MT19937"
     tree = {
         "counters": {name: getattr(agent, name) for name in _COUNTERS if hasattr(agent, name)},
-        "policy": agent.policy.state_dict(),
-        "optimizer": {  # keyed by texts: a tree of tensors and plain values
-            "state": {str(key): value for key, value in optimizer["state"].items()},
-            "groups": json.dumps(optimizer["param_groups"]),
-        },
+        "weights": np.frombuffer(bytearray(weights.getvalue()), np.uint8),  # with the state of the optimizer
         "torch": torch.get_rng_state(),
         "numpy": {"words": words, "rest": json.dumps(rest)},
         "space": json.dumps(agent.action_space.np_random.bit_generator.state),
@@ -193,9 +191,7 @@ def restore(agent: Any, tree: dict[str, Any]) -> None:
     """Put an agent that was made in the same way where :func:`remembered` was called; its ``learn`` goes on there."""
     for name, value in tree["counters"].items():
         setattr(agent, name, value)
-    agent.policy.load_state_dict(tree["policy"])
-    state = {int(key): value for key, value in tree["optimizer"]["state"].items()}
-    agent.policy.optimizer.load_state_dict({"state": state, "param_groups": json.loads(tree["optimizer"]["groups"])})
+    agent.set_parameters(BytesIO(tree["weights"].numpy().tobytes()), device="cpu")
     agent.env.reset()
     agent.env.bare.restore({name: part.numpy() for name, part in tree["env"].items()})
     agent._last_obs = tree["observation"].numpy()

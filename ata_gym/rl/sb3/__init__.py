@@ -1,9 +1,6 @@
 """Stable-Baselines3: the native vector env as its ``VecEnv``, and policy classes with a network for workers.
 
-Where the extra ``rl`` is missing, its import says in a sentence what to install.
+It needs the extra ``rl``.
 """
 
-from ata_gym.utils.extras import require
-
-require("torch", extra="rl", purpose="Training an agent")
-require("stable_baselines3", extra="rl", purpose="Training an agent")
+import ata_gym.rl.needs_sb3  # noqa: F401 - before what needs it

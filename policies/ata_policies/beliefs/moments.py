@@ -104,8 +104,7 @@ class Moments(NamedTuple):
 
     def scaled(self, share: Floats) -> Moments:
         """The belief if worker i's tasks counted ``share[..., i]`` times as much."""
-        deviations = np.multiply(share, self.deviations, out=np.zeros_like(share), where=share > 0.0)
-        return Moments(share * self.counts, share * self.totals, deviations)  # where 0, deviations may have overflowed
+        return Moments(*_scaled(*self, share))
 
     def merged(self) -> Moments:
         """The moments of groups of tasks, which lie along the last axis, taken together.
@@ -153,6 +152,19 @@ def _observe_deviations(
                 gap = x - new_total[i] / before
                 new_deviation[i] += gap * gap * (before / new_count[i])
             new_total[i] += x
+
+
+@gufunc(
+    "void(float64[:], float64[:], float64[:], float64[:], float64[:], float64[:], float64[:])",
+    "(n),(n),(n),(n)->(n),(n),(n)",
+)
+def _scaled(
+    count: Floats, total: Floats, deviation: Floats, share: Floats,
+    new_count: Floats, new_total: Floats, new_deviation: Floats,
+) -> None:  # fmt: skip
+    for i in range(len(count)):
+        new_count[i], new_total[i] = share[i] * count[i], share[i] * total[i]
+        new_deviation[i] = share[i] * deviation[i] if share[i] > 0.0 else 0.0  # deviations may have overflowed
 
 
 @gufunc("void(float64[:], float64[:], float64[:], float64[:], float64[:], float64[:])", "(k),(k),(k)->(),(),()")

@@ -95,6 +95,10 @@ def test_a_time_of_0_is_no_ratio_and_no_error():
     nothing = {"runtime": {"mine": np.array([0.0, 0.0]), "uta": np.array([1.0, 0.0])}}
     assert headline(nothing, PLAYERS).startswith("Allocation: mine is the only one that learns.\n")
     assert headline({"runtime": {}}, PLAYERS) == "There is nothing to compare yet."
+    assert headline(nothing, PLAYERS[2:3]) == "Allocation: mine played alone."
+    unknown = [Competitor("first", "TaskAllocation", "oracle"), PLAYERS[2]]
+    times = {"runtime": {"first": np.array([1.0, 2.0]), "mine": np.array([2.0, 4.0])}}
+    assert "mine is the only one that learns.\n  beside first: 100 % more runtime" in headline(times, unknown)
 
 
 @pytest.mark.parametrize("seeds", [1, 3])

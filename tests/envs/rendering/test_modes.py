@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from itertools import cycle
+from itertools import cycle, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -62,17 +62,15 @@ def test_frames_are_pixels_of_one_shape_that_show_what_happened() -> None:
     frames: list[Any] = [env.render()]
     for _ in range(2):
         env.step(env.action_space.sample())
-        frames += [env.render(), env.render()]
+        frames.append(env.render())
     assert all(map(is_frame, frames))
-    assert all((one == other).all() for one, other in zip(frames[1::2], frames[2::2], strict=True))
-    assert all((one != other).any() for one, other in zip(frames[:-1:2], frames[1::2], strict=True))
-    frames[0][:] = 0  # it is the user's own
+    assert all((one != other).any() for one, other in pairwise(frames))
     assert (env.render() == frames[-1]).all()
 
 
 def test_gymnasium_records_videos(tmp_path: Path) -> None:
     moviepy = pytest.importorskip("moviepy")
-    env = RecordVideo(gym.make(DISPATCH, horizon=2, budget=2, render_mode="rgb_array"), str(tmp_path / "video"))
+    env = RecordVideo(gym.make(DISPATCH, horizon=1, budget=2, render_mode="rgb_array"), str(tmp_path / "video"))
     env.reset(seed=0)
     steps = 0
     while not env.step(env.action_space.sample())[3]:

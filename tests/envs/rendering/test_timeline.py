@@ -61,7 +61,7 @@ def check(timeline: Timeline, info: dict[str, Any], budget: int, mean: np.ndarra
 
 
 @pytest.mark.parametrize("env_id", IDS)
-@settings(max_examples=12)
+@settings(max_examples=25)
 @given(
     changes=st.sampled_from(CHANGES),
     seed=st.integers(0, 2**40),

@@ -61,7 +61,7 @@ def slices(
 
 @inlined
 def _sort(out: Floats) -> None:
-    """Insert each slice where it belongs, since neighbouring bins may overlap a little; NaN of extreme times is last."""
+    """Insert each slice where it belongs: neighbouring bins may overlap a little; NaN of extreme times is last."""
     for s in range(1, len(out)):
         mean, at = out[s], s
         while at > 0 and (out[at - 1] > mean or math.isnan(out[at - 1])):
