@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("ray", reason="the extra cluster")
 
 import ata_policies
-from ata_gym.cluster import RayRunner, cancelled, trials
+from ata_gym.cluster import RayRunner, trials
 from tests.cluster.sockets import Listening
 from tests.fuzz.actors import Watched, kill, make_caller, make_sleep
 
@@ -59,7 +59,7 @@ def test_what_is_started_here_listens_on_loopback_only_and_values_that_are_not_f
 
 
 def test_the_doctor_finds_that_a_task_runs_on_loopback(monkeypatch):
-    """It joins the cluster of the tests, and leaves it running."""
+    """On the cluster of the tests, which it leaves running."""
     told = {}
     monkeypatch.setattr("ray.shutdown", lambda: told.update(over=True))
     trials._ray_start(told.__setitem__)
@@ -128,7 +128,7 @@ def test_an_error_of_make_task_is_raised():
             runner.round()
 
 
-REFUSED = [
+@pytest.mark.parametrize(("wrong", "message"), [
     ({"workers": 0}, "workers must be a whole number"),
     ({"workers": "ab"}, "workers must be a whole number"),
     ({"workers": []}, "workers must be a number, or names"),
@@ -147,14 +147,7 @@ REFUSED = [
     ({"price": -1}, "price must be"),
     ({"make_task": 3}, "make_task must be a function"),
     ({"allow_nonfinite": 1}, "allow_nonfinite must be True or False"),
-]
-
-
-@pytest.mark.parametrize(("wrong", "message"), REFUSED, ids=[str(wrong) for wrong, _ in REFUSED])
+])  # fmt: skip
 def test_an_argument_that_is_wrong_is_named(wrong, message):
     with pytest.raises(ValueError, match=message):
         RayRunner(**{"make_task": make_caller(), "workers": 2, "budget": 3, **wrong})
-
-
-def test_outside_of_an_actor_nothing_is_cancelled():
-    assert cancelled() is False
