@@ -14,7 +14,7 @@ import ata_policies
 from ata_gym.bench.experiment.experiment import Experiment
 from ata_gym.bench.experiment.run import Job
 from ata_gym.bench.experiment.store import Folder, open_folder
-from ata_gym.bench.leaderboard.sets.scenario_set import ScenarioSet
+from ata_gym.bench.leaderboard.scenario_set import ScenarioSet
 from ata_gym.bench.report.headline import ORACLE, Competitor
 from ata_gym.scenarios import Scenario
 from ata_gym.utils.errors import explained
