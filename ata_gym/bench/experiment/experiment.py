@@ -131,23 +131,14 @@ class Experiment:
 
 
 def plural(number: int, noun: str) -> str:
-    """A number with its noun.
-
-    >>> plural(1, "seed"), plural(2000, "round")
-    ('1 seed', '2,000 rounds')
-    """
+    """A number with its noun, as in "2,000 rounds"."""
     return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
 def recorded_rounds(pool: Pool, budget: int) -> int:
     """How many rounds a pool of recorded times holds before a record starts over.
 
-    It is the number of rounds of the worker with the fewest, or, where times are replayed by task, that of all recorded
-    tasks over the budget.
-
-    >>> from ata_gym.pools import trace
-    >>> recorded_rounds(trace([[1.0, 2.0, 3.0], [2.0, 2.0, 2.0]]), budget=2)
-    3
+    It is the number of rounds of the worker with the fewest, or, by task, that of all recorded tasks over the budget.
     """
     lengths = pool.distributions.length
     by_round = all(family == "trace-by-round" for family in pool.families)

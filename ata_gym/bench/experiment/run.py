@@ -208,12 +208,11 @@ def play_to_end(
     saved: Callable[[Path], None] = lambda _: None,
     made_by: Provenance | None = None,
 ) -> float | None:
-    """Play a policy from its checkpoint, if there is one, to the last round, and leave its results in the folder.
+    """Play a policy from its checkpoint, if there is one, to the last round; leave its results, with ``made_by``.
 
-    Every few milliseconds ``progress`` is called with the number of rounds played, and ``stop``: if it returns True,
-    the run saves a checkpoint and ends. Checkpoints are also saved every ``save_every`` seconds; ``saved`` is called
-    with the path of each. ``made_by`` is kept beside the results. Returns the seconds spent playing, or None if it was
-    stopped. Where the policy calls sys.exit, that is a RuntimeError.
+    Every few milliseconds ``progress`` gets the number of rounds played, and ``stop`` is asked: on True, the run saves
+    a checkpoint and ends. ``saved`` gets the path of each checkpoint. Returns the seconds spent playing, or None if it
+    was stopped; RuntimeError where the policy calls sys.exit.
     """
     try:
         run, checkpoint = job.run_of(job.experiment, job.policy), job.folder.checkpoint(job.policy)

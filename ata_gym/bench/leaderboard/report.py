@@ -13,7 +13,7 @@ from ata_gym.bench.experiment.experiment import plural
 from ata_gym.bench.leaderboard import front, ranking
 from ata_gym.bench.leaderboard.experiment import Leaderboard, PricedJob, finals
 from ata_gym.bench.leaderboard.ranking import COST, RUNTIME, TO_ORACLE, TO_OTHER, WORKER_TIME
-from ata_gym.bench.report.headline import LEARNER, Competitor, in_brackets, leaders, more_or_less, of_game
+from ata_gym.bench.report.headline import LEARNER, Competitor, leaders, more_or_less, of_game, with_intervals
 from ata_gym.bench.report.report import Report, write
 from ata_gym.bench.report.statistics import Estimate
 from ata_gym.bench.report.summary_tables import show
@@ -82,9 +82,7 @@ def lead(ratios: pl.DataFrame) -> str:
                 lines.append(f"  beside the {who} of each scenario: {words}")
     if not lines:
         return "No learner was played: oracles and baselines are shown beside each other."
-    seeds = means["seed"].n_unique()
-    lines = ["Over all scenarios and prices:", *lines]
-    return "\n".join([in_brackets(1), *lines] if seeds == 1 else [*lines, in_brackets(seeds)])
+    return with_intervals(["Over all scenarios and prices:", *lines], means["seed"].n_unique())
 
 
 def heading(board: Leaderboard) -> str:
@@ -95,10 +93,7 @@ def heading(board: Leaderboard) -> str:
 
 
 def overview(by_price: pl.DataFrame, at_all_prices: pl.DataFrame) -> list[Table]:
-    """A table for each env: costs to the best learner's at each price and over all, the best first.
-
-    The arguments are what ``ranking.overall`` returns.
-    """
+    """A table for each env, from two frames of ``ranking.overall``: costs to the best learner's, the best first."""
     prices = by_price["price"].unique().sort().to_list()
     titles = ("all prices", "all prices\n/ oracle", *(f"price\n{price:g}" for price in prices), "worst scenario")
     made = []

@@ -100,8 +100,7 @@ def run(board: Leaderboard, effort: Effort = USUAL, command: Sequence[str] = ())
 def measure(board: Leaderboard, finished: Sequence[PricedJob]) -> pl.DataFrame:
     """Time the decisions of all who have played, where that was not done before by the same code.
 
-    Columns env, policy, scenario, mean and worst: milliseconds of processor time for one row, see ``decision_times``.
-    The figures are kept in the board's folder.
+    Columns env, policy, scenario, mean and worst, in milliseconds, see ``decision_times``; they are kept in the folder.
     """
     path = board.out / TIMINGS / "decisions.json"
     path.parent.mkdir(exist_ok=True)

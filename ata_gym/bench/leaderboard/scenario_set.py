@@ -46,10 +46,7 @@ class ScenarioSet:
         return (*self.built, *self.recorded)
 
     def find(self, name: str, folder: Path | None = None) -> Scenario:
-        """The scenario of that name; one of recorded times is read from ``folder``, as by ``recorded``.
-
-        ValueError if the set has no such scenario.
-        """
+        """The scenario of that name; one of recorded times is read from ``folder``."""
         if name in self.recorded:
             return recorded(name, folder)
         if name not in self.built:
@@ -59,10 +56,7 @@ class ScenarioSet:
     def choose(
         self, wanted: Sequence[str] | None, folder: Path | None, quick: bool
     ) -> tuple[list[Scenario], list[str]]:
-        """The scenarios that are wanted, by default all that can be made; and what a reader of the tables should know.
-
-        The folder is that of the recordings. Errors as those of ``find``.
-        """
+        """The wanted scenarios, by default all that can be made; and what a reader of the tables should know."""
         known = tuple(self.quick) if quick else self.names()
         for name in wanted or ():
             if name not in known:
@@ -123,10 +117,7 @@ def usual_policies() -> list[str]:
 
 
 def for_changing_workers() -> list[str]:
-    """The defaults, followers and some others, all races and dispatch, and the oracles of each round.
-
-    Oracles that know what the workers are like without changes are left out.
-    """
+    """The defaults, followers and some others, all races and dispatch, and the oracles of each round."""
     policies = {name: ata_policies.load(name) for name in ata_policies.names()}
     learners = {name: one.env_id for name, one in policies.items() if one.knows == "nothing"}
     return [

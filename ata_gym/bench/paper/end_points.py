@@ -50,10 +50,9 @@ QUANTITIES = ("runtime", "total_worker_time", *_RATIOS)  # of ``EndPoint``, as `
 
 
 def compare(figure: PublishedFigure, summary: pl.DataFrame, rounds: int) -> pl.DataFrame:
-    """Ours beside the published: columns policy, quantity, ours, high, published, deviation.
+    """Ours beside the published: columns policy, quantity, ours, high, published, deviation (a share of it).
 
-    The deviation is a share of the published value. Where ``rounds`` is not the published number, policies that learn
-    have other ratios: the deviation is null, and the totals are left out.
+    Where ``rounds`` is not the published number, the deviation is null, and the totals are left out.
     """
     comparable = rounds == figure.rounds
     ours = {(row["policy"], row["quantity"]): row for row in summary.to_dicts()}

@@ -13,8 +13,7 @@ from ata_gym.bench.experiment.experiment import Experiment
 from ata_gym.bench.experiment.store import Folder
 from ata_gym.bench.report import style
 from ata_gym.bench.report.headline import ONE_SEED
-from ata_gym.bench.report.plots import curve
-from ata_gym.bench.report.report import Report, write
+from ata_gym.bench.report.report import Report, curve, write
 from ata_gym.bench.report.statistics import Estimate, estimates, values
 from ata_gym.bench.report.summary_tables import show
 from ata_gym.bench.report.table import LEFT, Table, markdown, right
@@ -42,10 +41,9 @@ def slope(rounds: Ints, regret: Floats, low: float, high: float) -> Floats:
 
 
 def slopes(records: pl.DataFrame) -> pl.DataFrame:
-    """Fit the slopes of every policy in records as of ``run.SCHEMA``.
+    """Columns policy, part, from, to (rounds), slope, low, high, deviation (a share of the slope of part 0).
 
-    Columns policy, part (0: all of ``DECADES``; 1, 2, ...: its half decades), from, to (rounds), slope, low, high (of
-    the interval over seeds), deviation (of the slope from that of part 0, as a share).
+    Part 0 is all of ``DECADES``, and 1, 2, ... are its half decades.
     """
     rounds = records["round"].unique().sort().to_numpy()
     last = float(rounds[-1])
@@ -101,7 +99,7 @@ def remark(rounds: int, seeds: int) -> str:
 
 
 def _rounds(number: float) -> str:
-    """Show a number of rounds in two digits.
+    """A number of rounds in two digits.
 
     >>> _rounds(31622.8), _rounds(1e6), _rounds(100.0)
     ('32k', '1M', '100')
@@ -110,10 +108,7 @@ def _rounds(number: float) -> str:
 
 
 def draw(records: pl.DataFrame, slopes: pl.DataFrame, title: str, stem: Path) -> list[Path]:
-    """Draw for each policy the regret with the fitted line, and below it the slope over the half decade before K.
-
-    Grey is the tolerance around the fitted slope, where it was fitted.
-    """
+    """Draw the regret of each policy with the fitted line, and below it the slope over the half decade before K."""
     rounds = records["round"].unique().sort().to_numpy()
     policies = records["policy"].unique(maintain_order=True).to_list()
     with style.figure(3.2 * len(policies), 5.2) as picture:

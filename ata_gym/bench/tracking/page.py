@@ -19,8 +19,18 @@ from ata_gym.bench.report.statistics import estimate
 from ata_gym.bench.report.summary_tables import band, over_seeds
 from ata_gym.bench.report.table import Cell
 from ata_gym.bench.tracking.experiment import ORACLES, Tracking
-from ata_gym.bench.tracking.picture import means_before, smooth
-from ata_gym.bench.tracking.report import BLOCK, SHORT, WITHIN, after_changes, cells, delays, lead, summarise
+from ata_gym.bench.tracking.report import (
+    BLOCK,
+    SHORT,
+    WITHIN,
+    after_changes,
+    cells,
+    delays,
+    lead,
+    means_before,
+    smooth,
+    summarise,
+)
 
 _ORACLE = ORACLES[0]
 
@@ -38,25 +48,21 @@ def about(tracking: Tracking, policies: Sequence[str]) -> Note:
 
 
 def page(folder: Path, note: Note) -> Page:
-    """The page of the policies that have finished.
-
-    Raises ValueError if none has finished, or a file is damaged.
-    """
+    """The page of the policies that have finished."""
     store, done = Folder(folder), finished_policies(folder, note)
     records, players = store.results(done), [Player(one["name"], one["kind"]) for one in note["policies"]]
     places, windows = {player.name: place for place, player in enumerate(players)}, [*map(tuple, note["windows"])]
     found, summary = delays(records, windows), summarise(records, windows)
-    low, change, end = windows[0]
+    (low, change, end), seeds = windows[0], note["seeds"]
     first = records.filter((pl.col("round") > low) & (pl.col("round") <= end))
     since = np.arange(low - change, end - change)
     of = cells(found, summary, note["after"])
     order = sorted(done, key=lambda name: of[name][f"median delay\nto {SHORT[_ORACLE]}"].value or 0.0)
-    maps = [View(_heat(first.filter(policy=name), note, since), {"policy": name}) for name in order]
     sections: list[Tables | Chart] = [
-        overview(of, note["seeds"]),
-        _round_times(first, places, since, note["seeds"]),
+        overview(of, seeds),
+        _round_times(first, places, since, seeds),
         _delays(found, places, note["after"]),
-        _tasks(maps, note["first_seed"]),
+        _tasks([View(_heat(first.filter(policy=name), note, since), {"policy": name}) for name in order], note),
     ]
     changes = ("changes", f"{len(windows)}{', the first' * (len(windows) > 1)} after {change:,} rounds")
     return Page(
@@ -125,11 +131,12 @@ def _heat(mine: pl.DataFrame, note: Note, since: Any) -> dict[str, Any]:
     return {**figures.heat(rounds, grouped, np.diff(bounds).tolist(), note["budget"], _POINTS), "marks": [0]}
 
 
-def _tasks(views: Sequence[View], seed: int) -> Chart:
-    note = (
-        f"Seed {seed}: each row is a worker, the fastest before the change at the bottom; the colour is its share of "
-        "the budget. After the dashed line, a good policy moves its tasks to the workers that are fast now."
+def _tasks(views: list[View], note: Note) -> Chart:
+    said = (
+        f"Seed {note['first_seed']}: each row is a worker, the fastest before the change at the bottom; the colour is "
+        "its share of the budget. After the dashed line, a good policy moves its tasks to the workers that are fast "
+        "now."
     )
     top = max(view.data["top"] for view in views)
     settings = {"x": "rounds since the change", "y": "worker, by its mean task time before", "top": top}
-    return Chart("allocations", "Who gets the tasks around the change", note, "heat", views, settings)
+    return Chart("allocations", "Who gets the tasks around the change", said, "heat", views, settings)

@@ -110,13 +110,8 @@ def track(
     show_studied(run(study, tracking, names, out, running.effort(), command_line()))
 
 
-class SetName(StrEnum):
-    """The sets of scenarios."""
-
-    steady = "steady"
-    changing = "changing"
-    unseen = "unseen"
-    drawn = "drawn"
+SetName = StrEnum("SetName", ["steady", "changing", "unseen", "drawn"])
+"""The sets of scenarios."""
 
 
 def leaderboard(

@@ -109,11 +109,8 @@ def split_hyperparameters(texts: Sequence[str]) -> dict[str, Any]:
     return found
 
 
-class Learned(StrEnum):
-    """The policies that can be trained."""
-
-    ALLOCATION = "learned"
-    DISPATCH = "learned-dispatch"
+Learned = StrEnum("Learned", {"ALLOCATION": "learned", "DISPATCH": "learned-dispatch"})
+"""The policies that can be trained."""
 
 
 def pretrain(

@@ -129,7 +129,7 @@ def reproduce(
 def _quadratic(sizes: str, growth: str, rounds: int, seeds: int, out: Path, effort: Effort) -> None:
     """One trajectory on the clocks of all pools."""
     require("torch", extra="train", purpose=f"The figure {QUADRATIC}")
-    from ata_gym.training.studies.published import quadratic_figure  # noqa: PLC0415 - these imports take seconds
+    from ata_gym.training.studies import published  # noqa: PLC0415 - these imports take seconds
 
     if growth not in GROWTH:
         raise ValueError(f"--growth must be one of {', '.join(GROWTH)}, not {growth!r}")
@@ -139,7 +139,7 @@ def _quadratic(sizes: str, growth: str, rounds: int, seeds: int, out: Path, effo
             f"--sizes must be numbers of workers separated by commas, among {', '.join(known)}, not {sizes!r}"
         )
     policies = options.split_names(options.PUBLISHED)
-    studied = quadratic_figure.reproduce(growth, [*map(int, numbers)], policies, rounds, seeds, out, effort)
+    studied = published.reproduce(growth, [*map(int, numbers)], policies, rounds, seeds, out, effort)
     if studied.report is not None:
         show_report(studied.report)
     end_with(studied.failures, studied.folder)
@@ -154,7 +154,7 @@ def _cifar100(experiment: Experiment, out: Path, effort: Effort, network: tuple[
     names = [*known.end_points]
     if network is not None:
         require("torch", extra="train", purpose="--train")
-        from ata_gym.training.studies.published import cifar100_losses  # noqa: PLC0415
+        from ata_gym.training.studies import published  # noqa: PLC0415
 
         data, device = network
         if data is None:
@@ -163,7 +163,7 @@ def _cifar100(experiment: Experiment, out: Path, effort: Effort, network: tuple[
                 "--data FILE, as for `ata-gym train --problem cifar100`"
             )
         names += [*NEWER, default_name("ata_gym/TaskAllocation-v0")]
-        trained = cifar100_losses.train(out, experiment.rounds, effort, budget, data, device)
+        trained = published.train_network(out, experiment.rounds, effort, budget, data, device)
     studied = run(Study(), experiment, names, out, effort, command_line())
     show_studied(studied)
     assert studied.report is not None
@@ -172,6 +172,6 @@ def _cifar100(experiment: Experiment, out: Path, effort: Effort, network: tuple[
     reproduced, sentence = end_points.verdict(known, comparison, experiment.rounds)
     say(sentence)
     if network is not None:
-        show_report(cifar100_losses.report(experiment, names, studied.folder, trained, known))
+        show_report(published.report_network(experiment, names, studied.folder, trained, known))
     if not reproduced:
         raise typer.Exit(1)

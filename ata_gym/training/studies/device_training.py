@@ -57,14 +57,10 @@ def train_on_devices(
     know. A killed run goes on from its last checkpoint, and policies may be added later. On workers of one device all
     policies have the same losses; the times are those of the run, and not the same the next time.
 
-    - ``workers``: such as ``"cuda:0,cuda:1,cpu:2"``.
-    - ``policies``: names of policies for allocations or races.
-    - ``trainer``: one for ``DeviceClock``; its seed is that of the policies, too.
-    - ``experiment``, ``training``: their rounds, price, problem, data and effort count.
-
-    Returns the report on the clocks and losses after the last round. Raises ValueError for wrong workers, a policy that
-    cannot play, a loss that is not finite, or a folder of something else; MemoryError if a device has not enough memory
-    for a task; and KeyboardInterrupt on Ctrl-C, after a checkpoint.
+    ``workers`` are such as ``"cuda:0,cuda:1,cpu:2"``. Of ``experiment`` and ``training`` the rounds, price, problem,
+    data and effort count. ValueError for wrong workers, a policy that plays neither allocations nor races, a loss that
+    is not finite, or a folder of something else; MemoryError if a device has not enough memory for a task;
+    KeyboardInterrupt on Ctrl-C, after a checkpoint.
     """
     for policy in policies:
         env_id = ata_policies.load(policy).env_id

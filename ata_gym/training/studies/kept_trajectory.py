@@ -98,9 +98,8 @@ def keep_trajectory(training: Training, trainer: Trainer, config: Config, out: P
 def _tune(training: Training, trainer: Trainer, config: Config, folder: Folder) -> Trained:
     """Train at each learning rate of the grid, in a folder of its own, and choose the trajectory of the policies.
 
-    All policies have the same losses, and their clocks only rise. So one trajectory is the best for all of them: the
-    one that reaches a hundredth of the first loss in the earliest round, or else the lowest loss; see ``goal``. A rate
-    at which the loss is not finite is left out; if all rates are, FloatingPointError is raised.
+    All policies have the same losses, and their clocks only rise. So the trajectory whose ``goal`` comes first is the
+    best for all of them. A rate at which the loss is not finite is left out; FloatingPointError if all rates are.
     """
     rounds = int(config["rounds"])
     reading, failure = LossReading.of(trainer.problem, rounds), None

@@ -134,10 +134,7 @@ class LossStudy:
 
 
 def report(compared: Comparison, policies: list[str], folder: Folder, trainer: Trainer, kind: str) -> Report:
-    """Compare policies and methods at a low loss, and leave tables and pictures in the folder.
-
-    ``kind`` is that of the policies' learning rate. Methods with another kind get no ratios.
-    """
+    """Compare policies and methods at a low loss, and leave tables and pictures in the folder."""
     experiment, reading, low = compared.experiment, compared.reading, compared.goal
     problem, curves, summary = trainer.problem.name, compared.policy_curves(), compared.summary()
     missed = " (-: not reached)" if summary.filter(quantity="runtime")["mean"].is_null().any() else ""

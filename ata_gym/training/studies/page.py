@@ -31,10 +31,7 @@ from ata_gym.training.trainer.trainer import Trainer
 def about(
     compared: comparison.Comparison, policies: Sequence[str], trainer: Trainer, kind: str, trained_in: PurePath
 ) -> Note:
-    """What the page needs to know of a training.
-
-    ``kind`` is that of the policies' learning rate; ``trained_in`` holds their trajectory, relative to the folder.
-    """
+    """What the page needs to know of a training, whose trajectory is in ``trained_in``, relative to the folder."""
     return {
         **about_experiment(compared.experiment, policies),
         "problem": trainer.problem.name,
@@ -49,10 +46,7 @@ def about(
 
 
 def page(folder: Path, note: Note) -> Page:
-    """The page of the policies and methods that have finished.
-
-    Raises ValueError if no policy has finished, or a file is damaged.
-    """
+    """The page of the policies and methods that have finished."""
     store, done = Folder(folder), finished_policies(folder, note)
     made = charts.page(folder, note)  # its clocks
     records, trajectory = store.results(done), read_frame(trajectory_files(Folder(folder / note["trained_in"]))[0])
