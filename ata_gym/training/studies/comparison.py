@@ -173,7 +173,6 @@ def run_once(
         evaluation = run.evaluate()
     frame = pl.DataFrame(records, list(UpdateRecord._fields), orient="row").with_columns(pl.col("loss").fill_nan(None))
     frame = with_last(frame, evaluation)
-    path.parent.mkdir(exist_ok=True)
     write_frame(path, frame, made_by or {})
     return frame
 

@@ -97,7 +97,6 @@ def _measured_pool(clock: DeviceClock, path: Path, made_by: Provenance) -> Pool:
     if not finished(path):
         task, worker = np.divmod(np.arange(MEASURED * n), n)
         times = measure_times(clock.trainer, clock.workers, MEASURED)
-        path.parent.mkdir(exist_ok=True)
         write_frame(path, pl.DataFrame({"worker": worker, "task": task, "duration": times.T.ravel()}), made_by)
     return trace(list(read_frame(path)["duration"].to_numpy().reshape(MEASURED, n).T))
 
