@@ -163,7 +163,9 @@ class PolicyRun:
     def write(self, folder: Folder, made_by: Provenance) -> None:
         """Write the tasks and then the records into a folder; the records say that the run has finished."""
         if self.allocations is not None:
-            write_frame(folder.allocations(self.name), allocation_frame(self.record_at, self.allocations), made_by)
+            schema = {"round": pl.Int64, "tasks": pl.List(pl.Float64)}
+            frame = pl.DataFrame({"round": self.record_at, "tasks": self.allocations.tolist()}, schema)
+            write_frame(folder.allocations(self.name), frame, made_by)
         write_frame(folder.result(self.name), self.results(), made_by)
 
 
@@ -175,13 +177,6 @@ def edges(n: int) -> NDArray[np.int64]:
     """
     groups = min(n, GROUPS)
     return np.arange(groups + 1) * n // groups
-
-
-def allocation_frame(rounds: NDArray[np.int64], allocations: NDArray[np.float64]) -> pl.DataFrame:
-    """A frame with the columns round and tasks, a list of the mean number of tasks that each group started."""
-    return pl.DataFrame(
-        {"round": rounds, "tasks": allocations.tolist()}, {"round": pl.Int64, "tasks": pl.List(pl.Float64)}
-    )
 
 
 class Job(NamedTuple):

@@ -24,16 +24,9 @@ import polars as pl
 from ata_gym.bench.experiment.claim import Claim, claim, is_ours
 from ata_gym.bench.experiment.experiment import Config
 from ata_gym.bench.experiment.provenance import Provenance, changed
-from ata_gym.utils import manifest
+from ata_gym.utils import manifest, sealed
 from ata_gym.utils.manifest import home_of, read_listed, remove_listed, write_listed
-from ata_gym.utils.sealed import (
-    DamagedError,
-    has_checkpoint,
-    load_checkpoint,
-    read_sealed,
-    remove_checkpoint,
-    save_checkpoint,
-)
+from ata_gym.utils.sealed import DamagedError
 from ata_gym.utils.trees import leaves, rebuild
 
 _WORK = {".parquet", ".npz", ".pt", ".previous"}  # endings of results and checkpoints
@@ -133,7 +126,7 @@ def save_tree(path: Path, tree: Any) -> None:
     """Write a checkpoint, a tree of arrays, to a ``.npz`` file; the one before is kept."""
     content = io.BytesIO()
     np.savez(content, allow_pickle=False, **{name: np.asarray(leaf) for name, leaf in leaves(tree, "tree")})
-    save_checkpoint(path, content.getvalue())
+    sealed.save_checkpoint(path, content.getvalue())
 
 
 def load_tree(path: Path, like: Any) -> Any:
@@ -143,7 +136,7 @@ def load_tree(path: Path, like: Any) -> Any:
         with np.load(io.BytesIO(content), allow_pickle=False) as file:
             return rebuild(like, [file[name] for name, _ in leaves(like, "tree")])
 
-    return load_checkpoint(path, read)
+    return sealed.load_checkpoint(path, read)
 
 
 def write_frame(path: Path, frame: pl.DataFrame, about: Mapping[str, str]) -> None:
@@ -169,7 +162,7 @@ def discard(path: Path) -> None:
     """Remove a frame or a checkpoint, with the one before it, and the note beside it."""
     remove_listed(path.with_suffix(".json"))
     remove_listed(path)
-    remove_checkpoint(path)
+    sealed.remove_checkpoint(path)
 
 
 def finished(path: Path) -> bool:
@@ -212,7 +205,7 @@ class Made(NamedTuple):
 
     def changed(self) -> str | None:
         """A phrase that names the code that has changed since it was made or begun; None if it is the same."""
-        notes = [file.with_suffix(".json") for file in self.files if has_checkpoint(file)]
+        notes = [file.with_suffix(".json") for file in self.files if sealed.has_checkpoint(file)]
         note = next((note for note in notes if note.exists()), None)
         return None if note is None else changed(read_json(note), self.by, self.name)
 
@@ -274,7 +267,7 @@ def _check(room: Path) -> list[Checked]:
         if file.suffix == ".damaged":
             found.append(Checked(file, "it was set aside, and can be deleted"))
         elif manifest.is_sealed(file.relative_to(room)):
-            found.append(_read(file, read_sealed))
+            found.append(_read(file, sealed.read_sealed))
     return found
 
 

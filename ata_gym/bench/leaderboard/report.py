@@ -103,7 +103,9 @@ def overview(by_price: pl.DataFrame, at_all_prices: pl.DataFrame) -> list[Table]
             at = by_price.filter(pl.col("env") == env, pl.col("policy") == row["policy"])
             costs = {one["price"]: _plain(one[COST], 4) for one in at.to_dicts()}
             cells = (_ratio(row, COST), _ratio(row, TO_ORACLE), *(costs.get(price, "-") for price in prices))
-            rows.append((*_who(row), *cells, _worst(row)))
+            place = str(row["rank"]) if row["kind"] == LEARNER else row["kind"]
+            worst = "-" if row["worst"] is None else f"{row['worst']:.3g} ({row['where']})"
+            rows.append((place, row["policy"], *cells, worst))
         best = f"the best of {plural(_learners(ranked), 'learner')}"
         about = f"{env}: cost / cost of {best} (or of the best oracle), geometric mean over all scenarios"
         made.append(Table(about, {"rank": LEFT, "policy": LEFT, **right(titles)}, rows))
@@ -208,17 +210,8 @@ def _learners(frame: pl.DataFrame) -> int:
     return frame.filter(pl.col("kind") == LEARNER)["policy"].n_unique()
 
 
-def _who(row: Row) -> tuple[str, str]:
-    """The rank of a learner, or what another is; and the name."""
-    return (str(row["rank"]) if row["kind"] == LEARNER else row["kind"], row["policy"])
-
-
 def _ratio(row: Row, quantity: str) -> str:
     return show(row[quantity], row[f"{quantity}_high"])
-
-
-def _worst(row: Row) -> str:
-    return "-" if row["worst"] is None else f"{row['worst']:.3g} ({row['where']})"
 
 
 def _plain(ratio: float | None, digits: int = 3) -> str:

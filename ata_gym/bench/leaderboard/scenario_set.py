@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import ClassVar
 
 import gymnasium as gym
 
@@ -28,17 +29,17 @@ class ScenarioSet:
     prices: Sequence[float]
     """What a unit of worker time costs, in units of runtime; each scenario is played at each price."""
     quick: Mapping[str, int]  # the scenarios of a quick look, and their numbers of rounds
-    quick_prices: Sequence[float]
     players: Callable[[], Sequence[str]]  # the names of the policies that play by default
-    reference: str
+    front: str  # the scenario of the picture
+    reference: str = "dynamic-ofta"
     """Runtimes and worker times are divided by those of this policy, which is always played: OFTA, of each round where
     workers change."""
-    front: str  # the scenario of the picture
     recorded: Sequence[str] = ()  # the names of the scenarios of recorded times
     front_prices: Sequence[float] = ()
     """At these prices, oracles that know the distributions show what can be reached in the scenario of the picture."""
     seeds: int = 8  # paired episodes in each scenario by default
     quick_seeds: int = 4
+    quick_prices: ClassVar[Sequence[float]] = (0.0, 0.1)
     first_seed: int = 0  # the seed of the first episode; those of the others follow it
 
     def names(self) -> tuple[str, ...]:

@@ -18,19 +18,9 @@ from ata_gym.bench.page.sections import Chart, Column, Page, Player, Tables, Tab
 from ata_gym.bench.report.statistics import estimate
 from ata_gym.bench.report.summary_tables import band, over_seeds
 from ata_gym.bench.report.table import Cell
+from ata_gym.bench.tracking import report
 from ata_gym.bench.tracking.experiment import ORACLES, Tracking
-from ata_gym.bench.tracking.report import (
-    BLOCK,
-    SHORT,
-    WITHIN,
-    after_changes,
-    cells,
-    delays,
-    lead,
-    means_before,
-    smooth,
-    summarise,
-)
+from ata_gym.bench.tracking.report import BLOCK, WITHIN
 
 _ORACLE = ORACLES[0]
 
@@ -43,7 +33,7 @@ def about(tracking: Tracking, policies: Sequence[str]) -> Note:
         **about_experiment(tracking, policies),
         "windows": tracking.windows(),
         "after": tracking.after,
-        "order": np.argsort(means_before(tracking), kind="stable").tolist(),
+        "order": np.argsort(report.means_before(tracking), kind="stable").tolist(),
     }
 
 
@@ -52,12 +42,12 @@ def page(folder: Path, note: Note) -> Page:
     store, done = Folder(folder), finished_policies(folder, note)
     records, players = store.results(done), [Player(one["name"], one["kind"]) for one in note["policies"]]
     places, windows = {player.name: place for place, player in enumerate(players)}, [*map(tuple, note["windows"])]
-    found, summary = delays(records, windows), summarise(records, windows)
+    found, summary = report.delays(records, windows), report.summarise(records, windows)
     (low, change, end), seeds = windows[0], note["seeds"]
     first = records.filter((pl.col("round") > low) & (pl.col("round") <= end))
     since = np.arange(low - change, end - change)
-    of = cells(found, summary, note["after"])
-    order = sorted(done, key=lambda name: of[name][f"median delay\nto {SHORT[_ORACLE]}"].value or 0.0)
+    of = report.cells(found, summary, note["after"])
+    order = sorted(done, key=lambda name: of[name][f"median delay\nto {report.SHORT[_ORACLE]}"].value or 0.0)
     sections: list[Tables | Chart] = [
         overview(of, seeds),
         _round_times(first, places, since, seeds),
@@ -68,7 +58,7 @@ def page(folder: Path, note: Note) -> Page:
     return Page(
         "track",
         note["title"],
-        lead(found, after_changes(records, windows), note["after"]),
+        report.lead(found, report.after_changes(records, windows), note["after"]),
         [*facts(note), changes],
         players,
         sections,
@@ -86,7 +76,7 @@ def overview(of: Mapping[str, Mapping[str, Cell]], seeds: int) -> Tables:
         f"distributions of each round, {over_seeds(seeds, 'the geometric mean')}; 1 is best. Less is better in "
         "every column. Click on a title to sort."
     )
-    titles = [title for title in next(iter(of.values())) if SHORT[ORACLES[1]] not in title]
+    titles = [title for title in next(iter(of.values())) if report.SHORT[ORACLES[1]] not in title]
     rows = [[Cell(policy), *(row[title] for title in titles)] for policy, row in of.items()]
     columns = [Column("policy", False), *map(Column, titles)]
     return Tables("overview", "How soon each policy follows", about_columns, [TableView(columns, rows)])
@@ -96,7 +86,7 @@ def _round_times(first: pl.DataFrame, places: Mapping[str, int], since: Any, see
     shown, series, change = figures.thinned(len(since), _POINTS), [], int((since < 0).sum())
     for (policy,), mine in first.group_by("policy", maintain_order=True):
         expected, best = (mine[name].to_numpy().reshape(-1, len(since)) for name in ("expected", _ORACLE))
-        ratio = np.array([smooth(row, change) for row in expected / best])
+        ratio = np.array([report.smooth(row, change) for row in expected / best])
         mean, half = (part[shown] for part in estimate(ratio))
         series.append({"p": places[str(policy)], "mean": mean, "half": None if np.isnan(half).all() else half})
     data = {"x": since[shown], "series": series, "marks": [0]}

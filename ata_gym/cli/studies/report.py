@@ -101,13 +101,13 @@ def show_studied(studied: Studied) -> None:
 
 def end_with(failures: Mapping[str, Exception], folder: Folder) -> None:
     """Name each policy that failed; exit with code 1 if there is one. An empty folder takes a corrected command."""
-    from ata_gym.bench.experiment.store import withdrawn_on_failure  # noqa: PLC0415 - it takes a second
+    from ata_gym.bench.experiment.store import withdraw_if_empty  # noqa: PLC0415 - it takes a second
 
     for policy, error in failures.items():
         say_failure(policy, error, folder.failure(policy))
     if failures:
-        with withdrawn_on_failure(folder):
-            raise typer.Exit(1)
+        withdraw_if_empty(folder)
+        raise typer.Exit(1)
 
 
 def say_failure(what: str, error: Exception, note: Path) -> None:

@@ -102,7 +102,7 @@ def _played(emulation: Emulation, policy: str, training: Training, progress: Cal
             try:
                 while process.poll() is None:
                     sleep(0.2)
-                    progress(_lines(out))
+                    progress(out.read_bytes().count(b"\n") if out.exists() else 0)
             finally:
                 _end(process)
             if process.returncode:
@@ -110,10 +110,6 @@ def _played(emulation: Emulation, policy: str, training: Training, progress: Cal
         progress(emulation.rounds)
         rows = [json.loads(line) for line in out.read_text("utf-8").splitlines()]
     return pl.DataFrame([row | {"policy": policy} for row in rows], schema=SCHEMA)
-
-
-def _lines(path: Path) -> int:
-    return path.read_bytes().count(b"\n") if path.exists() else 0
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
