@@ -131,7 +131,11 @@ class Experiment:
 
 
 def plural(number: int, noun: str) -> str:
-    """A number with its noun, as in "2,000 rounds"."""
+    """A number with its noun.
+
+    >>> plural(1, "seed"), plural(2000, "round")
+    ('1 seed', '2,000 rounds')
+    """
     return f"{number:,} {noun}{'s' * (number != 1)}"
 
 

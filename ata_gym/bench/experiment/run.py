@@ -163,7 +163,7 @@ class PolicyRun:
     def write(self, folder: Folder, made_by: Provenance) -> None:
         """Write the tasks and then the records into a folder; the records say that the run has finished."""
         if self.allocations is not None:
-            schema = {"round": pl.Int64, "tasks": pl.List(pl.Float64)}
+            schema: dict[str, Any] = {"round": pl.Int64, "tasks": pl.List(pl.Float64)}
             frame = pl.DataFrame({"round": self.record_at, "tasks": self.allocations.tolist()}, schema)
             write_frame(folder.allocations(self.name), frame, made_by)
         write_frame(folder.result(self.name), self.results(), made_by)

@@ -106,11 +106,11 @@ def beside(samples: Samples, name: str, others: Mapping[str, str]) -> list[str]:
     """A line for each of some other policies, given with their descriptions: what the policy needs compared with it."""
     found = []
     for other, words in others.items():
-        both = {quantity: of for quantity, of in samples.items() if {name, other} <= of.keys()}
-        parts = [
-            more_or_less(Estimate.of_ratio(both[quantity][name], both[quantity][other]), NOUNS.get(quantity, quantity))
-            for quantity in sorted(both, key=lambda quantity: quantity != what_counts(samples))
-        ]
+        parts = []
+        for quantity in dict.fromkeys([what_counts(samples), *samples]):
+            of = samples[quantity]
+            if {name, other} <= of.keys():
+                parts.append(more_or_less(Estimate.of_ratio(of[name], of[other]), NOUNS.get(quantity, quantity)))
         if other != name and any(parts):
             found.append(f"beside {words}: {', '.join(filter(None, parts))}")
     return found
