@@ -53,10 +53,7 @@ class Leaderboard:
         return reasons
 
     def jobs(self) -> list[PricedJob]:
-        """Every job, scenario by scenario; a policy that does not look at the price plays once for all prices.
-
-        Each scenario and price has a results folder; ValueError if it holds the results of another configuration.
-        """
+        """Every job, scenario by scenario; a policy that does not look at the price plays once for all prices."""
         made: list[PricedJob] = []
         opened: dict[Path, Folder] = {}
         for scenario, competitor in product(self.scenarios, self.competitors):

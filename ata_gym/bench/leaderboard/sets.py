@@ -25,14 +25,12 @@ def _known_as(name: str, rounds: int) -> Maker:
     return lambda _: replace(scenario(name), horizon=rounds)
 
 
-def _log_normal_tens() -> Pool:
-    sigma = 1.5
-    return pools.log_normal(np.log(_TENS) - sigma**2 / 2, sigma)
+def _log_normal(means: Floats, sigma: float) -> Pool:
+    return pools.log_normal(np.log(means) - sigma**2 / 2, sigma)
 
 
-def _pareto_tens() -> Pool:
-    shape = 2.2
-    scale = _TENS * (shape - 1)
+def _lomax(shape: float, means: Floats) -> Pool:
+    scale = means * (shape - 1)
     return pools.pareto(shape, scale, shift=-scale)
 
 
@@ -52,8 +50,10 @@ STEADY = ScenarioSet(
             lambda: gamma(400.0, np.linspace(95.0, 105.0, 20) / 400), 23, 5_000,
             "20 workers, gamma times of CV .05, means 95 to 105",
         ),
-        "log-normal": on(_log_normal_tens, 10, 5_000, "log-normal times of CV 2.9, means 10 i, i = 1..20"),
-        "pareto": on(_pareto_tens, 10, 5_000, "Lomax times of shape 2.2, means 10 i, i = 1..20"),
+        "log-normal": on(
+            lambda: _log_normal(_TENS, 1.5), 10, 5_000, "log-normal times of CV 2.9, means 10 i, i = 1..20"
+        ),
+        "pareto": on(lambda: _lomax(2.2, _TENS), 10, 5_000, "Lomax times of shape 2.2, means 10 i, i = 1..20"),
         "many": on(
             lambda: gamma(4.0, np.geomspace(10.0, 1000.0, 300) / 4), 60, 500,
             "300 workers, gamma times of CV .5, means 10 to 1000",
@@ -65,7 +65,6 @@ STEADY = ScenarioSet(
     },
     prices=(0.0, 0.01, 0.1, 1.0),
     quick={"cifar100": 500, "regret": 500, "near-equal": 200},
-    quick_prices=(0.0, 0.1),
     players=usual_policies,
     reference="ofta",
     front="cifar100",
@@ -131,9 +130,7 @@ CHANGING = ScenarioSet(
     },
     prices=(0.0, 0.01, 0.1, 1.0),
     quick={"switch": 500, "spot": 200, "walk-fast": 200},
-    quick_prices=(0.0, 0.1),
     players=for_changing_workers,
-    reference="dynamic-ofta",
     front="switch",
     recorded=("alibaba-1", "alibaba-4", "alibaba-4-jump", "mlperf", "phones-spot"),
     seeds=4,
@@ -146,9 +143,7 @@ DRAWN = ScenarioSet(
     built={name: scenario for name in FOR_AGENTS if name != SMALL},
     prices=(0.0, 0.1, 1.0),
     quick={"drawn-6-v1": 25, "drawn-3-to-16-v1": 50, "drawn-heavy-8-v1": 50},
-    quick_prices=(0.0, 0.1),
     players=for_changing_workers,
-    reference="dynamic-ofta",
     front="drawn-6-v1",
     seeds=32,
     quick_seeds=8,
@@ -162,16 +157,6 @@ those of "validation" has met these workers. Intervals are over seeds, and so ov
 
 
 _SEED = 2011  # the seed of the records that are made here
-
-
-def _lomax() -> Pool:
-    scale = np.geomspace(8.0, 90.0, 36) * 1.4
-    return pools.pareto(2.4, scale, shift=-scale)
-
-
-def _log_normal() -> Pool:
-    sigma = float(np.sqrt(np.log(17.0)))
-    return pools.log_normal(np.log(np.geomspace(12.0, 180.0, 28)) - sigma**2 / 2, sigma)
 
 
 def _noise(workers: int, tasks: int, kinds: int) -> Floats:
@@ -208,54 +193,55 @@ def _two_speeds(fast: int, slow: int, times: float) -> Floats:
     return np.repeat([7.0, 7.0 * times], (fast, slow))
 
 
-_SCENARIOS = {
-    "lomax": on(_lomax, 27, 600, "Lomax times of shape 2.4, means 8 to 90"),
-    "log-normal-4": on(_log_normal, 18, 600, "log-normal times of CV 4, means 12 to 180"),
-    "one-in-twelve": on(_stalling, 16, 400, "24 workers; one task in twelve takes 25 times as long"),
-    "two-classes": on(
-        lambda: pools.shifted_exponential(_two_speeds(14, 42, 5.0), _two_speeds(14, 42, 5.0)), 21, 500,
-        "14 workers of mean 14 and 42 of mean 70, half of it noise",
-    ),
-    "few-fast": on(
-        lambda: pools.exponential(_two_speeds(6, 394, 20.0)), 40, 500,
-        "6 of 400 workers 20 times as fast as the others, exponential times",
-    ),
-    "one-task": on(
-        lambda: gamma(3.0, np.linspace(5.0, 150.0, 160) / 3), 1, 600,
-        "B = 1 for 160 workers, gamma times of CV .6, means 5 to 150",
-    ),
-    "many-tasks": on(
-        lambda: gamma(2.0, [4.0, 6.0, 11.0, 25.0]), 420, 100,
-        "B = 420 for 4 workers, gamma times of CV .7, means 8 to 50",
-    ),
-    "all-equal": on(lambda: pools.exponential(np.full(32, 20.0)), 19, 400, "32 equal workers, exponential times"),
-    "fixed-times": on(
-        lambda: pools.deterministic(np.linspace(3.0, 40.0, 26)), 37, 250, "26 workers, times without noise"
-    ),
-    "walk": on(_drifting, 15, 1_000, "speeds walk at random up to 3 times", Walk(0.03, float(np.log(3)))),
-    "tide": on(_drifting, 15, 1_000, "load with a period of 400 rounds", Periodic(400, 0.6)),
-    "serverless": on(_serverless, 96, 250, "192 workers, B = 96: CV .12, alike in time, and rare long tasks"),
-    "linear-many": on(
-        lambda: pools.exponential(2.0 * np.arange(1.0, 801)), 8, 400, "exponential times, means 2 i, i = 1..800"
-    ),
-    "thousands": on(
-        lambda: gamma(2.0, np.linspace(5.0, 500.0, 6_000)), 70, 120,
-        "6,000 workers, gamma times of CV .7, means 10 to 1000",
-    ),
-}  # fmt: skip
-
 UNSEEN = ScenarioSet(
     name="unseen",
     version="2",
-    built=_SCENARIOS,
+    built={
+        "lomax": on(
+            lambda: _lomax(2.4, np.geomspace(8.0, 90.0, 36)), 27, 600, "Lomax times of shape 2.4, means 8 to 90"
+        ),
+        "log-normal-4": on(
+            lambda: _log_normal(np.geomspace(12.0, 180.0, 28), float(np.sqrt(np.log(17.0)))), 18, 600,
+            "log-normal times of CV 4, means 12 to 180",
+        ),
+        "one-in-twelve": on(_stalling, 16, 400, "24 workers; one task in twelve takes 25 times as long"),
+        "two-classes": on(
+            lambda: pools.shifted_exponential(_two_speeds(14, 42, 5.0), _two_speeds(14, 42, 5.0)), 21, 500,
+            "14 workers of mean 14 and 42 of mean 70, half of it noise",
+        ),
+        "few-fast": on(
+            lambda: pools.exponential(_two_speeds(6, 394, 20.0)), 40, 500,
+            "6 of 400 workers 20 times as fast as the others, exponential times",
+        ),
+        "one-task": on(
+            lambda: gamma(3.0, np.linspace(5.0, 150.0, 160) / 3), 1, 600,
+            "B = 1 for 160 workers, gamma times of CV .6, means 5 to 150",
+        ),
+        "many-tasks": on(
+            lambda: gamma(2.0, [4.0, 6.0, 11.0, 25.0]), 420, 100,
+            "B = 420 for 4 workers, gamma times of CV .7, means 8 to 50",
+        ),
+        "all-equal": on(lambda: pools.exponential(np.full(32, 20.0)), 19, 400, "32 equal workers, exponential times"),
+        "fixed-times": on(
+            lambda: pools.deterministic(np.linspace(3.0, 40.0, 26)), 37, 250, "26 workers, times without noise"
+        ),
+        "walk": on(_drifting, 15, 1_000, "speeds walk at random up to 3 times", Walk(0.03, float(np.log(3)))),
+        "tide": on(_drifting, 15, 1_000, "load with a period of 400 rounds", Periodic(400, 0.6)),
+        "serverless": on(_serverless, 96, 250, "192 workers, B = 96: CV .12, alike in time, and rare long tasks"),
+        "linear-many": on(
+            lambda: pools.exponential(2.0 * np.arange(1.0, 801)), 8, 400, "exponential times, means 2 i, i = 1..800"
+        ),
+        "thousands": on(
+            lambda: gamma(2.0, np.linspace(5.0, 500.0, 6_000)), 70, 120,
+            "6,000 workers, gamma times of CV .7, means 10 to 1000",
+        ),
+    },
     prices=(0.0, 0.1, 1.0),
     quick={"two-classes": 100, "walk": 200, "fixed-times": 100},
-    quick_prices=(0.0, 0.1),
     players=lambda: [*for_changing_workers(), "explore-then-commit"],  # it explores first and stays with what it found
-    reference="dynamic-ofta",
     front="two-classes",
     seeds=4,
-)
+)  # fmt: skip
 """Kinds of workers that no default was tuned on. The set answers whether a default is right where nobody looked, so it
 is never used to choose a constant."""
 

@@ -110,13 +110,8 @@ def track(
     show_studied(run(study, tracking, names, out, running.effort(), command_line()))
 
 
-class SetName(StrEnum):
-    """The sets of scenarios."""
-
-    steady = "steady"
-    changing = "changing"
-    unseen = "unseen"
-    drawn = "drawn"
+SetName = StrEnum("SetName", ["steady", "changing", "unseen", "drawn"])
+"""The sets of scenarios."""
 
 
 def leaderboard(
@@ -185,11 +180,11 @@ def leaderboard(
         data=data,
         out=out,
     )
-    ranked = run(board, effort, command_line())
-    show_with_page(ranked.report, board.out)
-    for job, error in ranked.failures.items():
+    made, failures = run(board, effort, command_line())
+    show_with_page(made, board.out)
+    for job, error in failures.items():
         say_failure(f"{job.policy} in {job.experiment.scenario.name}", error, job.folder.failure(job.policy))
-    if ranked.failures:
+    if failures:
         raise typer.Exit(1)
 
 

@@ -55,12 +55,8 @@ def run(
 ) -> Report:
     """Train with each policy and with one process alone, where that was not done before, with progress bars.
 
-    Raises
-    ------
-    ValueError
-        For a policy that cannot play, a problem without labelled samples, or a folder of another configuration.
-    ChildProcessError
-        If a process of a cluster fails.
+    ValueError for a policy that cannot play, a problem without labelled samples, or a folder of another configuration;
+    ChildProcessError if a process of a cluster fails.
     """
     budget, seed = emulation.budget, training.seed
     for policy in policies:
@@ -106,7 +102,7 @@ def _played(emulation: Emulation, policy: str, training: Training, progress: Cal
             try:
                 while process.poll() is None:
                     sleep(0.2)
-                    progress(_lines(out))
+                    progress(out.read_bytes().count(b"\n") if out.exists() else 0)
             finally:
                 _end(process)
             if process.returncode:
@@ -114,10 +110,6 @@ def _played(emulation: Emulation, policy: str, training: Training, progress: Cal
         progress(emulation.rounds)
         rows = [json.loads(line) for line in out.read_text("utf-8").splitlines()]
     return pl.DataFrame([row | {"policy": policy} for row in rows], schema=SCHEMA)
-
-
-def _lines(path: Path) -> int:
-    return path.read_bytes().count(b"\n") if path.exists() else 0
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -141,10 +133,7 @@ def _reason(errors: Path) -> str:
 
 
 def report(emulation: Emulation, records: Mapping[str, pl.DataFrame], about: str, folder: Path) -> Report:
-    """Compare policies with the first of them, and leave a table and a picture in the folder.
-
-    ``records`` has the frame of each policy, and maybe that of ``ALONE``.
-    """
+    """Compare policies with the first of them, and leave a table and a picture in the folder."""
     summary = summarise(emulation, records)
     shown = summary.columns[1:]
     rows = [(row[0], *("" if value is None else f"{value:.3g}" for value in row[1:])) for row in summary.rows()]
