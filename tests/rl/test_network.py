@@ -11,10 +11,8 @@ torch = pytest.importorskip("torch", reason="extra train is not installed")
 sb3 = pytest.importorskip("stable_baselines3", reason="extra rl is not installed")
 
 if True:  # after the check that they are installed
-    from gymnasium import spaces
-
     from ata_gym.envs.interface.worker_features import OF_WORKER, WIDTH
-    from ata_gym.rl.network import WorkersNet, numbers_of
+    from ata_gym.rl.network import WorkersNet
     from ata_gym.rl.sb3.policy import WorkersPolicy
     from ata_gym.rl.sb3.vec_env import make_vec_env
 
@@ -41,13 +39,16 @@ def ppo(envs: Any) -> Any:
     return sb3.PPO(WorkersPolicy, envs, n_steps=8, batch_size=8, seed=0, device="cpu")
 
 
-def random_net() -> WorkersNet:
+def randomised(module: Any) -> Any:
+    for parameter in module.parameters():
+        torch.nn.init.normal_(parameter, 0.0, 0.3)
+    return module
+
+
+def random_net() -> Any:
     """One whose workers get different numbers."""
     torch.manual_seed(0)
-    net = WorkersNet(for_worker=2, for_row=3, hidden=16)
-    for parameter in net.parameters():
-        torch.nn.init.normal_(parameter, 0.0, 0.3)
-    return net
+    return randomised(WorkersNet(for_worker=2, for_row=3, hidden=16))
 
 
 @pytest.mark.parametrize("n", [1, 5, 51])
@@ -75,12 +76,10 @@ def test_workers_that_are_away_do_not_touch_the_others() -> None:
 @pytest.mark.parametrize("action", IDS)
 def test_permuted_workers_permute_the_distribution_of_actions(action: str) -> None:
     n, envs = 7, envs_of(7, action, budget=8)
-    agent = ppo(envs)
-    for parameter in agent.policy.parameters():
-        torch.nn.init.normal_(parameter, 0.0, 0.3)
-    seen = features(2, n)
+    agent, seen = ppo(envs), features(2, n)
+    randomised(agent.policy)
     order = np.random.default_rng(2).permutation(n)
-    for _ in range(20):
+    for _ in range(8):
         given = np.asarray(envs.action_space.sample())
         moved = given[order] if given.ndim else np.asarray(list(order).index(given) if given < n else given)
         log = [
@@ -91,11 +90,8 @@ def test_permuted_workers_permute_the_distribution_of_actions(action: str) -> No
 
 
 def test_the_weights_of_one_agent_play_any_number_of_workers() -> None:
-    def agent(n: int) -> Any:
-        return ppo(envs_of(n, "shares", budget=2 * n))
-
-    trained = agent(5).learn(32)
-    larger = agent(51)
+    trained, larger = (ppo(envs_of(n, "shares", budget=2 * n)) for n in (5, 51))
+    randomised(trained.policy)
     larger.set_parameters(trained.get_parameters())
     actions, _ = larger.predict(larger.env.reset(), deterministic=True)
     assert actions.shape == (2, 51)
@@ -118,9 +114,3 @@ def test_it_reads_features_of_workers_only() -> None:
     envs = make_vec_env("ata_gym/TaskAllocation-v0", 1, observation="flat", action="shares")
     with pytest.raises(ValueError, match='WorkersPolicy needs an env with observation="workers"'):
         sb3.PPO(WorkersPolicy, envs, device="cpu")
-
-
-def test_forms_of_actions_need_these_numbers() -> None:
-    assert numbers_of(spaces.Box(-1, 1, (6,)), 5) == (1, 1)
-    assert numbers_of(spaces.Box(-1, 1, (5,)), 5) == (1, 0)
-    assert numbers_of(spaces.Discrete(5), 5) == (1, 0)

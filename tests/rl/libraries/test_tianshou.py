@@ -22,52 +22,41 @@ SHORT: dict[str, Any] = {
 }  # fmt: skip
 
 
-def on_policy(form: dict[str, str], envs: Any, actor: Any, dist: Any) -> Any:
-    """PPO of Tianshou, and the collector that feeds it."""
+@pytest.mark.parametrize("form", [form for form in LISTED if form["observation"] != "feedback"], ids=name)
+def test_ppo_trains(form: dict[str, str]) -> None:
     from tianshou.algorithm import PPO
     from tianshou.algorithm.modelfree.reinforce import ProbabilisticActorPolicy
     from tianshou.algorithm.optim import AdamOptimizerFactory
     from tianshou.data import Collector, VectorReplayBuffer
-    from tianshou.utils.net.common import Net
-    from tianshou.utils.net.discrete import DiscreteCritic
-
-    env = gym.make(**form)
-    policy = ProbabilisticActorPolicy(
-        actor=actor, dist_fn=dist, action_space=env.action_space, action_scaling=False, action_bound_method=None
-    )
-    critic = DiscreteCritic(preprocess_net=Net(state_shape=env.observation_space.shape, hidden_sizes=[16]))
-    algorithm = PPO(policy=policy, critic=critic, optim=AdamOptimizerFactory(lr=1e-3))
-    return algorithm, Collector(algorithm, envs, VectorReplayBuffer(256, len(envs)))
-
-
-@pytest.mark.parametrize("form", [form for form in LISTED if form["observation"] != "feedback"], ids=name)
-def test_ppo_trains(form: dict[str, str]) -> None:
     from tianshou.env import DummyVectorEnv
     from tianshou.trainer import OnPolicyTrainerParams
     from tianshou.utils.net.common import Net
     from tianshou.utils.net.continuous import ContinuousActorProbabilistic
-    from tianshou.utils.net.discrete import DiscreteActor
+    from tianshou.utils.net.discrete import DiscreteActor, DiscreteCritic
     from torch.distributions import Bernoulli, Categorical, Independent, Normal
 
     env = gym.make(**form)
-    net = Net(state_shape=env.observation_space.shape, hidden_sizes=[16])
+    net, other = (Net(state_shape=env.observation_space.shape, hidden_sizes=[16]) for _ in range(2))
     dist: Any
     if form["action"] == "shares":
         actor: Any = ContinuousActorProbabilistic(preprocess_net=net, action_shape=env.action_space.shape)
         dist = lambda numbers: Independent(Normal(*numbers), 1)  # noqa: E731
     else:
         several = form["action"] == "dispatch"
-        actor = DiscreteActor(
-            preprocess_net=net, action_shape=env.action_space.shape if several else env.action_space.n,
-            softmax_output=False,
-        )  # fmt: skip
+        shape = env.action_space.shape if several else env.action_space.n
+        actor = DiscreteActor(preprocess_net=net, action_shape=shape, softmax_output=False)
         dist = lambda logits: Independent(Bernoulli(logits=logits), 1) if several else Categorical(logits=logits)  # noqa: E731
-    algorithm, collector = on_policy(form, DummyVectorEnv([lambda: gym.make(**form, horizon=1)] * 2), actor, dist)
-    before = [weight.clone() for weight in algorithm.policy.parameters()]
+    policy = ProbabilisticActorPolicy(
+        actor=actor, dist_fn=dist, action_space=env.action_space, action_scaling=False, action_bound_method=None
+    )
+    algorithm = PPO(policy=policy, critic=DiscreteCritic(preprocess_net=other), optim=AdamOptimizerFactory(lr=1e-3))
+    envs = DummyVectorEnv([lambda: gym.make(**form, horizon=1)] * 2)
+    collector = Collector(algorithm, envs, VectorReplayBuffer(256, len(envs)))
+    before = [weight.clone() for weight in policy.parameters()]
     told = algorithm.run_training(OnPolicyTrainerParams(training_collector=collector, **SHORT))
     assert told.train_step == SIZE
     assert told.train_episode > 0
-    assert any((a != b).any() for a, b in zip(before, algorithm.policy.parameters(), strict=True))
+    assert any((a != b).any() for a, b in zip(before, policy.parameters(), strict=True))
 
 
 class ShowMask(gym.ObservationWrapper[Any, Any, Any]):
