@@ -32,7 +32,7 @@ def envs_of(n: int, action: str, budget: int) -> Any:
     """Two rows of an env of so many workers."""
     pool = {"family": "exponential", "scale": np.linspace(1.0, 9.0, n).tolist()}
     of = {"pool": pool, "budget": budget, "horizon": 5, "observation": "workers", "action": action}
-    return make_vec_env(f"ata_gym/{IDS[action]}-v0", 2, **of)
+    return make_vec_env(f"ata_gym/{IDS[action]}-v0", 2, seed=0, **of)
 
 
 def ppo(envs: Any) -> Any:
@@ -114,3 +114,37 @@ def test_it_reads_features_of_workers_only() -> None:
     envs = make_vec_env("ata_gym/TaskAllocation-v0", 1, observation="flat", action="shares")
     with pytest.raises(ValueError, match='WorkersPolicy needs an env with observation="workers"'):
         sb3.PPO(WorkersPolicy, envs, device="cpu")
+
+
+@pytest.mark.parametrize("action", ["assign", "start"])
+def test_maskable_ppo_learns_with_the_network_for_workers(action: str, tmp_path: Any) -> None:
+    contrib = pytest.importorskip("sb3_contrib", reason="sb3-contrib is not installed")
+    from ata_gym.rl.sb3.maskable_policy import MaskableWorkersPolicy
+
+    envs = envs_of(5, action, budget=8)
+    agent = contrib.MaskablePPO(
+        MaskableWorkersPolicy, envs, n_steps=16, batch_size=16, seed=0, device="cpu", policy_kwargs={"hidden": 8}
+    )
+    before = [weight.clone() for weight in agent.policy.parameters()]
+    agent.learn(64)
+    assert any((a != b).any() for a, b in zip(before, agent.policy.parameters(), strict=True))
+    observation, masks = envs.reset(), np.array(envs.env_method("action_masks"))
+    masks[:, 0] = False
+    actions, _ = agent.predict(observation, action_masks=masks)
+    assert masks[np.arange(2), actions].all()
+    agent.save(tmp_path / "agent")
+    loaded = contrib.MaskablePPO.load(tmp_path / "agent", device="cpu")
+    chosen = [one.predict(observation, action_masks=masks, deterministic=True)[0].tolist() for one in (agent, loaded)]
+    assert chosen[0] == chosen[1]
+
+
+@pytest.mark.parametrize(("algorithm", "action"), [("SAC", "shares"), ("TD3", "shares"), ("DQN", "assign")])
+def test_algorithms_that_learn_the_value_of_an_action_are_refused_by_a_sentence(algorithm: str, action: str) -> None:
+    with pytest.raises(AttributeError, match=r'WorkersPolicy .* for PPO and A2C; SAC, TD3 and DQN .* "MlpPolicy"'):
+        getattr(sb3, algorithm)(WorkersPolicy, envs_of(5, action, budget=8), buffer_size=10, device="cpu")
+
+
+def test_an_agent_without_a_rule_explores_more() -> None:
+    settings: list[dict[str, Any]] = [{}, {"from_rule": False}, {"from_rule": False, "log_std_init": -3.0}]
+    agents = [sb3.PPO(WorkersPolicy, envs_of(5, "shares", 8), policy_kwargs=one, device="cpu") for one in settings]
+    assert [agent.policy.log_std.item() for agent in agents] == [-2.0, -1.0, -3.0]

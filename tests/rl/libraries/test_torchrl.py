@@ -60,19 +60,6 @@ def test_its_own_wrapper_and_the_native_rows_pass_its_check(form: dict[str, str]
     check_env_specs(native(form))
 
 
-@on(library, [LISTED[0], MASKED[-1]])
-def test_its_own_wrapper_takes_envs_in_processes(form: dict[str, str]) -> None:
-    from torchrl.envs import ParallelEnv
-    from torchrl.envs.libs.gym import GymEnv
-
-    env_id, own = arguments(form)
-    envs = ParallelEnv(2, lambda: GymEnv(env_id, **own), mp_start_method="fork")
-    try:
-        assert envs.rollout(5).batch_size == (2, 5)
-    finally:
-        envs.close()
-
-
 @on(library, LISTED)
 def test_a_rollout_is_that_of_single_envs(form: dict[str, str]) -> None:
     """Rows end apart; TorchRL resets those that have ended, and shows what they saw last."""
@@ -120,47 +107,6 @@ def test_envs_that_it_has_no_spec_for_or_that_are_not_native_are_refused(form: d
         NativeTorchEnv(gym.make_vec(env_id, 2, vectorization_mode="sync", **own))
     with pytest.raises(ValueError, match="autoreset_mode"):
         NativeTorchEnv(gym.make_vec(env_id, 2, **own))
-
-
-@on(library, [form for form in LISTED if form["observation"] == "flat"])
-def test_a_step_of_ppo_changes_the_weights(form: dict[str, str]) -> None:
-    import torch
-    from tensordict.nn import NormalParamExtractor, TensorDictModule
-    from torch import nn
-    from torchrl.collectors import Collector
-    from torchrl.modules import MaskedCategorical, ProbabilisticActor, TanhNormal, ValueOperator
-    from torchrl.objectives import ClipPPOLoss
-    from torchrl.objectives.value import GAE
-
-    env = native(form, seed=0, horizon=2)
-    inputs = env.observation_spec["observation"].shape[-1]
-    keys, last = ["logits"], nn.Identity()
-    told: dict[str, Any] = {"in_keys": keys, "distribution_class": torch.distributions.Categorical}
-    if form["action"] == "shares":
-        outputs, last, keys = 2 * env.action_spec.shape[-1], NormalParamExtractor(), ["loc", "scale"]
-        told = {"in_keys": keys, "distribution_class": TanhNormal}
-    elif form["action"] == "dispatch":
-        outputs, last = 2 * env.action_spec.shape[-1], nn.Unflatten(-1, (-1, 2))
-        several, one = torch.distributions.Independent, torch.distributions.Categorical
-        told["distribution_class"] = lambda logits: several(one(logits=logits), 1)
-    else:
-        outputs = int(env.action_spec.n)
-        told = {"in_keys": {"logits": "logits", "mask": "action_mask"}, "distribution_class": MaskedCategorical}
-    net = TensorDictModule(nn.Sequential(nn.Linear(inputs, outputs), last), ["observation"], keys)
-    actor = ProbabilisticActor(net, spec=env.action_spec, return_log_prob=True, **told)
-    critic = ValueOperator(nn.Linear(inputs, 1), in_keys=["observation"])
-    loss = ClipPPOLoss(actor, critic)
-    optimizer = torch.optim.Adam(loss.parameters(), lr=1e-2)
-    before = [weight.clone() for weight in net.parameters()]
-    collector = Collector(env, actor, frames_per_batch=48, total_frames=96)
-    for steps in collector:
-        GAE(gamma=0.99, lmbda=0.95, value_network=critic)(steps)
-        values = loss(steps)
-        optimizer.zero_grad()
-        sum(values[key] for key in ("loss_objective", "loss_critic", "loss_entropy")).backward()
-        optimizer.step()
-    collector.shutdown()
-    assert any((a != b).any() for a, b in zip(before, net.parameters(), strict=True))
 
 
 @pytest.mark.library
