@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ata_gym.changes import Crash, Spot
 from ata_gym.pools import deterministic, exponential, trace
 from tests.changes.test_changes import conditions_of
-from tests.envs.playing import ALLOCATION, DISPATCH, IDS
+from tests.envs.playing import DISPATCH, IDS
 
 POOL = deterministic([1.0, 2.0]) + exponential([1.0, 3.0]) + trace([[1.0, 0.0, 2.0]])  # with ties, and with no time
 MANY = deterministic(np.ones(16))
@@ -52,7 +52,7 @@ def test_no_schedule_of_faults_hangs_a_round_or_loses_or_doubles_a_result(
     np.testing.assert_allclose(info["total_worker_time"], busy, atol=1e-9)
 
 
-def test_workers_that_are_away_or_die_follow_their_chains() -> None:
+def test_workers_that_are_away_or_die_follow_their_chains_and_the_lowest_lives_where_all_would_die() -> None:
     spot = [now.dies == 0 for now in conditions_of(MANY, 200, 30, [Spot(0.1, 0.3)], MANY.n)]
     np.testing.assert_allclose(np.mean(spot), 0.25, atol=0.01)
     dies = np.array([now.dies for now in conditions_of(MANY, 200, 30, [Crash(0.1, within=2.0, away=3)], MANY.n)])
@@ -63,14 +63,5 @@ def test_workers_that_are_away_or_die_follow_their_chains() -> None:
         assert (there[k:][died[:-k]] == (k == 4)).all()
     assert (dies[died] < 2).all()
     np.testing.assert_allclose(dies[died].mean(), 1.0, atol=0.02)
-
-
-def test_all_away_but_one() -> None:
-    changes = [Spot(1.0, 1e-9)]
-    env: Any = gym.make_vec(ALLOCATION, 2, pool=deterministic([1.0, 2.0, 3.0]), budget=3, changes=changes)
-    env.reset(seed=0)
-    observation, *_, info = env.step(np.array([[1, 1, 1], [0, 0, 3]]))
-    assert (env.unwrapped.conditions().dies == [np.inf, 0, 0]).all()
-    assert (observation["worker"] == 0).all()
-    assert info["round_time"].tolist() == info["worker_time"].tolist() == [3.0, 3.0]
-    assert not info["lost"].any()
+    (alone,) = conditions_of(POOL, 2, 1, [Spot(1.0, 1e-9)], N)
+    assert (alone.dies == [np.inf, *[0.0] * (N - 1)]).all()
