@@ -19,8 +19,8 @@ settings.register_profile("ata-gym", deadline=None, derandomize=True)
 settings.load_profile("ata-gym")
 
 
-# A process keeps the authentication of its first Ray, so that its later ones must have the same. By default, Ray looks
-# for a token in the user's home, and may write one there.
+# A process keeps the authentication of its first Ray, and its later ones must have the same: by default, Ray chooses it
+# by what lies in the user's home, and writes a token there.
 os.environ.setdefault("RAY_AUTH_MODE", "token")
 os.environ.setdefault("RAY_AUTH_TOKEN", "0123456789abcdef" * 4)
 
