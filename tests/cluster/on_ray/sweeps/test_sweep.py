@@ -40,7 +40,7 @@ from tests.waiting import PATIENCE, until, without_progress
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="Ray's test clusters need POSIX")
 
 POLICIES = ["ata", "ata-empirical-icml"]
-ROUNDS = 3_000
+ROUNDS, GATED = 3_000, 600
 LINE = f"bench --scenario icml2025-regret --rounds {ROUNDS} --seeds 2 --policies {POLICIES[0]} --save-every 0.05"
 
 
@@ -71,7 +71,7 @@ class Gated(AllocationPolicy):
         if self.calls == 2:  # the first may ask for the form of a checkpoint
             with self.gate.with_suffix(".txt").open("a") as file:
                 file.write(f"{state.round[0]}\n")
-        while state.round[0] > ROUNDS / 2 and not self.gate.is_dir():
+        while state.round[0] > GATED / 2 and not self.gate.is_dir():
             time.sleep(0.01)
         return np.tile(np.eye(1, self.setting.n, dtype=np.int64) * self.setting.budget, (len(state.round), 1))
 
@@ -136,13 +136,13 @@ def test_nodes_leave_the_bytes_of_a_local_run(local, tmp_path):
 
 
 def test_where_a_node_is_lost_its_job_goes_on_from_the_checkpoint_on_another(cluster, tmp_path):
-    played, gates = experiment(), [tmp_path / "a", tmp_path / "b"]
+    played, gates = experiment(GATED), [tmp_path / "a", tmp_path / "b"]
     policies = [f"{__name__}:Gated:gate={gate}" for gate in gates]
     folder = open_folder(tmp_path / "ray", played.config())
     reached = [0]
     with ThreadPoolExecutor(1) as beside:
         playing = beside.submit(play_all, played, policies, folder, effort=Effort(save_every=0.0, runner=play_on_ray))
-        while min(reached) < ROUNDS / 3 and not playing.done():  # then each node plays one
+        while min(reached) < GATED / 3 and not playing.done():  # then each node plays one
             time.sleep(0.01)
             reached = [rounds_of(folder.checkpoint(policy)) for policy in policies]
         for node in list(cluster.worker_nodes):
