@@ -11,7 +11,7 @@ import sys
 import pytest
 from filelock import FileLock, Timeout
 
-from ata_gym.bench.experiment.claim import HOLDER, LOCK, claim
+from ata_gym.bench.experiment.claim import HOLDER, LOCK, claim, is_ours
 from ata_gym.bench.experiment.store import open_folder
 from ata_gym.utils import manifest
 
@@ -21,6 +21,7 @@ OPEN = "import sys; from ata_gym.bench.experiment.store import open_folder; open
 def test_a_folder_is_one_processes_until_it_lets_go(tmp_path):
     path = tmp_path / "out"
     folder = open_folder(path, {"rounds": 1})
+    assert claim(path) is folder.claim
     other = subprocess.run([sys.executable, "-c", OPEN, path], capture_output=True, text=True, check=False)
     assert other.returncode == 1
     assert f"is in use by process {os.getpid()} on " in other.stderr
@@ -44,11 +45,6 @@ def test_a_folder_is_one_processes_until_it_lets_go(tmp_path):
     assert sorted(file.name for file in path.iterdir()) == [
         LOCK, ".ata-gym.sums.lock", manifest.NAME, "checkpoints", "config.json", "results",
     ]  # fmt: skip
-
-
-def test_a_process_may_claim_what_it_holds(tmp_path):
-    first = claim(tmp_path / "out")
-    assert claim(tmp_path / "out") is first
 
 
 @pytest.mark.parametrize("name", ["thesis.txt", ".part-mine", "results"])
@@ -75,8 +71,18 @@ def test_only_half_written_files_of_ours_are_cleared(tmp_path):
     assert not any(file.exists() for file in ours)
 
 
-def test_a_folder_without_a_name_is_refused(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_folder_without_a_name_is_refused():
     with pytest.raises(ValueError, match="its name is empty"):
         open_folder("", {})
-    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_another_command_claims_at_this_moment_is_not_foreign(tmp_path, monkeypatch):
+    """Its lock comes right after any look."""
+
+    def look(path):
+        found = is_ours(path)
+        (tmp_path / LOCK).touch()
+        return found
+
+    monkeypatch.setattr("ata_gym.bench.experiment.claim.is_ours", look)
+    claim(tmp_path)

@@ -35,11 +35,7 @@ def test_labels_lie_on_no_other_and_inside_the_axes(crowd, spread):
         room = axes.get_window_extent(renderer)
     assert len(texts) == crowd
     assert not any(one.overlaps(other) for one, other in combinations(texts, 2))
-    for box in texts:
-        assert room.x0 <= box.x0
-        assert box.x1 <= room.x1
-        assert room.y0 <= box.y0
-        assert box.y1 <= room.y1
+    assert all(room.x0 <= box.x0 <= box.x1 <= room.x1 and room.y0 <= box.y0 <= box.y1 <= room.y1 for box in texts)
 
 
 def test_points_of_all_three_envs_are_drawn(tmp_path):
