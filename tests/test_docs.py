@@ -59,16 +59,8 @@ def test_every_public_module_has_a_page_but_those_left_out(pages):
 
 
 SECTIONS = (
-    "Description",
-    "Action Space",
-    "Observation Space",
-    "Rewards",
-    "Starting State",
-    "Episode End",
-    "Information",
-    "Arguments",
-    "Reset options",
-    "Version History",
+    *("Description", "Action Space", "Observation Space", "Rewards", "Starting State", "Episode End"),
+    *("Information", "Arguments", "Reset options", "Version History"),
 )
 
 

@@ -67,12 +67,10 @@ def test_each_opens_with_a_question_and_ends_with_where_to_go(notebook):
 
 
 def test_the_index_has_each_with_its_picture():
-    assert NOTEBOOKS
     for path in NOTEBOOKS:
-        assert re.search(
-            rf'^\| \[{path.name}\]\({path.name}\) .*<img src="pictures/notebook-{path.stem}.png"', INDEX, re.M
-        )
-    assert INDEX.count("<img ") == len(NOTEBOOKS)
+        row = rf'^\| \[{path.name}\]\({path.name}\) .*<img src="pictures/notebook-{path.stem}.png"'
+        assert re.search(row, INDEX, re.M)
+    assert INDEX.count("<img ") == len(NOTEBOOKS) > 0
 
 
 def test_each_is_committed_with_the_output_of_one_run(notebook):

@@ -48,13 +48,10 @@ def test_workers_that_are_drawn_anew_are_played_and_prices_are_not():
             Experiment.on_scenario(Scenario(pools, 4, 6, (Redraw(pools, price=priced),)), seeds=2)
 
 
-@pytest.mark.parametrize(
-    ("name", "other"),
-    [
-        ("icml2025-cifar100", {"rounds": 4_000_000, "budget": 5}),
-        *((REGRET, other) for other in ({"seeds": 3}, {"seed": 1}, {"price": 0.5}, {"rounds": 10}, {"budget": 6})),
-    ],
-)
+@pytest.mark.parametrize(("name", "other"), [
+    ("icml2025-cifar100", {"rounds": 4_000_000, "budget": 5}),
+    *((REGRET, other) for other in ({"seeds": 3}, {"seed": 1}, {"price": 0.5}, {"rounds": 10}, {"budget": 6})),
+])  # fmt: skip
 def test_the_configuration_is_plain_data_and_tells_experiments_apart(name, other):
     config = Experiment.on_scenario(REGRET, seeds=2).config()
     assert json.loads(json.dumps(config)) == config

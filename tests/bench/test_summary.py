@@ -76,28 +76,25 @@ def test_tables_show_what_was_played_and_no_more():
     assert "±" not in markdown(summary_tables(summarise(records({"uta": [3.0], "ofta": [1.0]})), one))
 
 
-@pytest.mark.parametrize(
-    ("mean", "high", "unit", "text"),
-    [
-        (1234.5, 1236.0, 1.0, "1234 ± 2"),
-        (5.849e8, 5.850e8, 1e8, "5.849 ± 0.001"),
-        (1.4003757, 1.4003758, 1.0, "1.4004"),
-        (2.0, 2.0, 1.0, "2"),
-        (0.01, 3.0, 1.0, "0 ± 3"),
-        (7.0, None, 1.0, "7"),
-        (-2.0, -1.5, 1.0, "-2.0 ± 0.5"),
-    ],
-)
+@pytest.mark.parametrize(("mean", "high", "unit", "text"), [
+    (1234.5, 1236.0, 1.0, "1234 ± 2"),
+    (5.849e8, 5.850e8, 1e8, "5.849 ± 0.001"),
+    (1.4003757, 1.4003758, 1.0, "1.4004"),
+    (2.0, 2.0, 1.0, "2"),
+    (0.01, 3.0, 1.0, "0 ± 3"),
+    (7.0, None, 1.0, "7"),
+    (-2.0, -1.5, 1.0, "-2.0 ± 0.5"),
+])  # fmt: skip
 def test_numbers_show_the_digits_that_are_certain(mean, high, unit, text):
     assert show(mean, high, unit) == text
 
 
 def published_summary(factor: float = 1.0) -> pl.DataFrame:
-    rows = []
-    for policy, end in published.CIFAR100.end_points.items():
-        for quantity, there in zip(published.QUANTITIES, end, strict=True):
-            value = there * (factor if policy == "ata" else 1.0)
-            rows.append((policy, quantity, value, value, value))
+    rows = [
+        (policy, quantity, *[there * (factor if policy == "ata" else 1.0)] * 3)
+        for policy, end in published.CIFAR100.end_points.items()
+        for quantity, there in zip(published.QUANTITIES, end, strict=True)
+    ]
     return pl.DataFrame(rows, ["policy", "quantity", "mean", "low", "high"], orient="row")
 
 
@@ -108,23 +105,20 @@ def test_a_reproduction_stands_only_within_the_tolerance(factor, expected):
     reproduced, sentence = published.verdict(figure, comparison, figure.rounds)
     assert reproduced == expected
     assert sentence.startswith("Reproduced" if expected else "Not reproduced")
-    deviations = comparison.filter(pl.col("policy") == "ata")["deviation"].to_list()
-    assert deviations == pytest.approx([factor - 1] * 4)
+    assert comparison.filter(policy="ata")["deviation"].to_list() == pytest.approx([factor - 1] * 4)
 
 
 def test_a_run_of_another_length_is_not_compared():
-    figure = published.CIFAR100
-    comparison = published.compare(figure, published_summary(), 1000)
+    comparison = published.compare(published.CIFAR100, published_summary(), 1000)
     assert comparison["deviation"].is_null().all()
     assert set(comparison["quantity"]) == {"runtime/ofta", "total_worker_time/ofta"}
-    assert "not comparable" in published.verdict(figure, comparison, 1000)[1]
-    assert "750,000" in published.verdict(figure, comparison, 1000)[1]
+    said = published.verdict(published.CIFAR100, comparison, 1000)[1]
+    assert "not comparable" in said
+    assert "750,000" in said
 
 
 def test_the_published_ratios_are_those_of_the_published_totals():
     ends = published.CIFAR100.end_points
     for end in ends.values():
-        assert end.runtime / ends["ofta"].runtime == pytest.approx(end.runtime_to_ofta, rel=0.01)
-        assert end.total_worker_time / ends["ofta"].total_worker_time == pytest.approx(
-            end.total_worker_time_to_ofta, rel=0.01
-        )
+        ratios = end.runtime / ends["ofta"].runtime, end.total_worker_time / ends["ofta"].total_worker_time
+        assert ratios == pytest.approx((end.runtime_to_ofta, end.total_worker_time_to_ofta), rel=0.01)

@@ -45,21 +45,18 @@ def test_the_same_bytes_each_time_and_from_every_format(source, tmp_path):
     assert len(set(made)) == 1
 
 
-@pytest.mark.parametrize(
-    ("change", "sentence"),
-    [
-        ({"duration": "items / nothing"}, "cannot be computed"),
-        ({"duration": "items /"}, "cannot be computed"),
-        ({"duration": ""}, "cannot be computed"),
-        ({"duration": "machine"}, "cannot be computed"),
-        ({"duration": "items - speed * 5"}, "not negative"),
-        ({"duration": "items / (speed - 2)"}, "finite"),
-        ({"duration": "speed * NULL"}, "finite"),
-        ({"worker": "nobody"}, "no column 'nobody' for the worker"),
-        ({"round": "nothing"}, "no column 'nothing' for the round"),
-        ({"round": "items"}, "lacks worker"),
-    ],
-)
+@pytest.mark.parametrize(("change", "sentence"), [
+    ({"duration": "items / nothing"}, "cannot be computed"),
+    ({"duration": "items /"}, "cannot be computed"),
+    ({"duration": ""}, "cannot be computed"),
+    ({"duration": "machine"}, "cannot be computed"),
+    ({"duration": "items - speed * 5"}, "not negative"),
+    ({"duration": "items / (speed - 2)"}, "finite"),
+    ({"duration": "speed * NULL"}, "finite"),
+    ({"worker": "nobody"}, "no column 'nobody' for the worker"),
+    ({"round": "nothing"}, "no column 'nothing' for the round"),
+    ({"round": "items"}, "lacks worker"),
+])  # fmt: skip
 def test_what_makes_no_trace_is_refused_and_nothing_is_left(source, tmp_path, change, sentence):
     target = tmp_path / "out" / "trace.parquet"
     with pytest.raises(ValueError, match=sentence) as caught:
@@ -68,16 +65,18 @@ def test_what_makes_no_trace_is_refused_and_nothing_is_left(source, tmp_path, ch
     assert not list(tmp_path.rglob("trace.parquet"))
 
 
-def test_a_bad_file_is_refused(source, tmp_path):
+@pytest.mark.parametrize(("read", "written", "sentence"), [
+    ("empty.csv", "trace.csv", "empty"),
+    ("header.csv", "trace.csv", "header"),
+    ("noise.parquet", "trace.csv", "noise"),
+    ("nothing.csv", "trace.csv", r"no file .*nothing\.csv"),
+    *(("speeds.csv", written, r"\.csv|choose another") for written in ("speeds.csv", "", "trace.txt")),
+])  # fmt: skip
+def test_a_bad_file_is_refused(source, tmp_path, read, written, sentence):
     for name, content in (("empty.csv", b""), ("header.csv", b"machine,items\n"), ("noise.parquet", b"\0\1\2")):
         (tmp_path / name).write_bytes(content)
-        with pytest.raises(ValueError, match=name.partition(".")[0]):
-            make_trace(tmp_path / name, tmp_path / "trace.csv", worker="machine", duration="items")
-    with pytest.raises(FileNotFoundError, match=r"no file .*nothing\.csv"):
-        make_trace(tmp_path / "nothing.csv", tmp_path / "trace.csv", worker="machine", duration="items")
-    for target in (source, tmp_path, tmp_path / "trace.txt"):
-        with pytest.raises(ValueError, match=r"\.csv|choose another"):
-            make_trace(source, target, worker="machine", duration="items")
+    with pytest.raises((ValueError, FileNotFoundError), match=sentence):
+        make_trace(tmp_path / read, tmp_path / written, worker="machine", duration="items")
     assert source.read_text() == TABLE
 
 

@@ -49,25 +49,22 @@ def test_learn_says_where_rollouts_are_longer_than_evaluations_are_apart(run):
 
 
 @pytest.mark.usefixtures("rl")
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        ("swarm", "env"),
-        ("--algorithm sac", "algorithm"),
-        ("dispatch --action shares", "action of ppo in dispatch"),
-        ("race --algorithm dqn", "use ppo or a2c"),
-        ("--hyperparameter n_stepps=8", "n_steps"),
-        ("--hyperparameter n_steps", "NAME=VALUE"),
-        ("--hyperparameter n_steps=many", "ppo does not take these hyperparameters"),
-        ("--scenario drawn-7", "drawn-6-v1"),
-        ("--scenario alibaba-1", "made of recorded times, which learn does not play"),
-        ("--test 0", "test must be a whole number"),
-        ("--validation 0", "validation must be a whole number"),
-        ("--price -1", "price"),
-        ("--seed -1", "seed"),
-        ("--save-every -1", "save-every"),
-    ],
-)
+@pytest.mark.parametrize(("options", "says"), [
+    ("swarm", "env"),
+    ("--algorithm sac", "algorithm"),
+    ("dispatch --action shares", "action of ppo in dispatch"),
+    ("race --algorithm dqn", "use ppo or a2c"),
+    ("--hyperparameter n_stepps=8", "n_steps"),
+    ("--hyperparameter n_steps", "NAME=VALUE"),
+    ("--hyperparameter n_steps=many", "ppo does not take these hyperparameters"),
+    ("--scenario drawn-7", "drawn-6-v1"),
+    ("--scenario alibaba-1", "made of recorded times, which learn does not play"),
+    ("--test 0", "test must be a whole number"),
+    ("--validation 0", "validation must be a whole number"),
+    ("--price -1", "price"),
+    ("--seed -1", "seed"),
+    ("--save-every -1", "save-every"),
+])  # fmt: skip
 def test_learn_refuses_what_there_is_not(refused, tmp_path, options, says):
     assert says in refused(f"{TINY} {options} --out out")
     assert not (tmp_path / "out").exists()
