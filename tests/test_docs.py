@@ -1,7 +1,3 @@
-"""The API reference: built without a warning, every link leads somewhere, and nothing is loaded from elsewhere."""
-
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,3 @@
-"""A folder for results is ours, and one process's at a time."""
-
-from __future__ import annotations
-
 import gc
 import os
 import pickle
@@ -61,14 +57,12 @@ def test_a_folder_with_foreign_files_is_refused_and_left_as_it_is(tmp_path, name
 def test_only_half_written_files_of_ours_are_cleared(tmp_path):
     folder = open_folder(tmp_path, {})
     foreign = tmp_path / "plots" / ".part-of-my-thesis"
-    foreign.parent.mkdir()
-    foreign.write_text("precious")
     ours = [folder.path / "results" / ".part-7-ata.parquet", folder.checkpoint("ata").parent / ".part-1-ata.npz"]
-    for file in ours:
+    foreign.parent.mkdir()
+    for file in (foreign, *ours):
         file.write_text("half")
     open_folder(tmp_path, {})
-    assert foreign.exists()
-    assert not any(file.exists() for file in ours)
+    assert [file.exists() for file in (foreign, *ours)] == [True, False, False]
 
 
 def test_a_folder_without_a_name_is_refused():

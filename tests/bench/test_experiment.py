@@ -1,7 +1,3 @@
-"""Experiments as data."""
-
-from __future__ import annotations
-
 import json
 
 import numpy as np
@@ -37,15 +33,16 @@ def test_a_scenario_gives_rounds_and_budget_unless_told():
 
 
 def test_workers_that_are_drawn_anew_are_played_and_prices_are_not():
-    pools = PoolDistribution(3, fewest=2)
-    drawn = Experiment.on_scenario(Scenario(pools, 4, 6), seeds=2, seed=7, price=0.5)
-    others = Scenario(PoolDistribution(3, fewest=1), 4, 6)
-    assert Experiment.on_scenario(others, seeds=2, seed=7, price=0.5).config() != drawn.config()
-    drawn.try_out("distribution-learner")
-    drawn.try_out("dispatch-dynamic-oracle")
+    def drawn(fewest, **more):
+        scenario = Scenario(PoolDistribution(3, fewest=fewest), 4, 6, **more)
+        return Experiment.on_scenario(scenario, seeds=2, seed=7, price=0.5)
+
+    assert drawn(1).config() != drawn(2).config()
+    for policy in ("distribution-learner", "dispatch-dynamic-oracle"):
+        drawn(2).try_out(policy)
     for priced in ((0.1, 1.0), (0.5, 0.5)):
         with pytest.raises(ValueError, match="policies know one price, and this scenario draws one for each episode"):
-            Experiment.on_scenario(Scenario(pools, 4, 6, (Redraw(pools, price=priced),)), seeds=2)
+            drawn(2, changes=(Redraw(PoolDistribution(3, fewest=2), price=priced),))
 
 
 @pytest.mark.parametrize(("name", "other"), [

@@ -1,7 +1,3 @@
-"""The leaderboard: who plays what, ratios on the same seeds, ranks, and that a kill costs nothing."""
-
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,3 @@
-"""The leaderboard's sets of scenarios: fixed, each with a version."""
-
-from __future__ import annotations
-
 from dataclasses import replace
 
 import gymnasium as gym

@@ -1,7 +1,3 @@
-"""By which code a result was made."""
-
-from __future__ import annotations
-
 import dataclasses
 import importlib
 import shutil
@@ -71,9 +67,8 @@ def test_a_policy_whose_helper_was_edited_is_refused_or_played_anew(tmp_path, wr
     write(even_policy=EVEN.replace("All to", "Everything to"), const="WORKER = 0  # the fastest", other="x = 1")
     assert play_all(played, [NAME], folder, effort=Effort(jobs=1)) == {}  # as it was
     write(const="WORKER = 19")
-    with pytest.raises(
-        ValueError, match=rf"the code of {NAME} \(const_of_a_user\) has changed .* of {NAME} were .*--rerun-changed"
-    ):
+    told = rf"the code of {NAME} \(const_of_a_user\) has changed .* of {NAME} were .*--rerun-changed"
+    with pytest.raises(ValueError, match=told):
         play_all(played, [NAME, "uta"], folder, effort=Effort(jobs=1))
     assert folder.results([NAME])["runtime"][-1] == before[0]
     assert play_all(played, [NAME, "uta"], folder, effort=Effort(jobs=1, rerun_changed=True)) == {}

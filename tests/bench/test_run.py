@@ -1,7 +1,3 @@
-"""One policy on one experiment: what is recorded, and that a run goes on where it was stopped."""
-
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 
@@ -141,7 +137,7 @@ STOPPED = {name: experiment(500) for name in ("ata", "gta", "uta", DISPATCH)}
 STOPPED["ata-icml"] = changing(Switch(every=130), Walk(0.1, 0.7), rounds=400)
 
 
-@settings(max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=5, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(policy=st.sampled_from([*STOPPED]), looks=st.lists(st.integers(1, 50), max_size=3))
 def test_a_run_stopped_anywhere_ends_with_the_same_bytes(check_stops, policy, looks):
     check_stops(STOPPED[policy], policy, looks)

@@ -1,7 +1,3 @@
-"""Policies that are watched: they have the same luck, and the pictures show what they did."""
-
-from __future__ import annotations
-
 from itertools import pairwise
 from pathlib import Path
 

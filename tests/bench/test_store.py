@@ -1,9 +1,4 @@
-"""The results folder, and checkpoints."""
-
-from __future__ import annotations
-
 import json
-from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -14,9 +9,8 @@ from hypothesis import strategies as st
 from ata_gym.bench.experiment.experiment import Experiment
 from ata_gym.bench.experiment.provenance import provenance
 from ata_gym.bench.experiment.run import Job
-from ata_gym.bench.experiment.store import Folder, begin, check_code, load_tree, open_folder, save_tree, write_frame
+from ata_gym.bench.experiment.store import Folder, begin, check_code, open_folder, save_tree, write_frame
 from ata_gym.utils.sealed import DamagedError
-from ata_gym.utils.trees import difference
 
 CONFIG = {"rounds": 10, "seeds": 2, "pool": "a" * 64}
 
@@ -64,29 +58,6 @@ def test_timings_of_several_policies_are_kept_and_damaged_ones_do_not_stop_a_run
     with pytest.warns(UserWarning, match="damaged"):
         folder.note_timing("uta", 4.0, 100)
     assert json.loads(timings.read_text()) == {"uta": uta}
-
-
-class Inner(NamedTuple):
-    counts: np.ndarray
-    nothing: None
-
-
-class Outer(NamedTuple):
-    inner: Inner
-    pair: tuple[np.ndarray, np.ndarray]
-    named: dict[str, np.ndarray]
-    number: int
-
-
-def test_a_nested_state_survives_a_checkpoint(tmp_path):
-    def state(key, number, nothing=None):
-        return Outer(Inner(np.arange(number), nothing), (np.ones((2, 2)), np.zeros(1, np.bool_)), {"key": key}, number)
-
-    whole = state(np.array([2**63], np.uint64), 7)
-    save_tree(tmp_path / "state.npz", whole)
-    back = load_tree(tmp_path / "state.npz", state(np.zeros(1), 0))
-    assert (type(back), type(back.inner), back.inner.nothing) == (Outer, Inner, None)
-    assert difference(whole, back) is None
 
 
 def played(tmp_path):

@@ -1,7 +1,3 @@
-"""The commands, as a user gives them."""
-
-from __future__ import annotations
-
 import os
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,14 +8,11 @@ import pytest
 from ata_gym.cli import options
 from tests.flips import unseen
 
-TRACE = "machine,step,seconds\n" + "".join(
-    f"{m},{k},{s * k % 7 + 1}\n" for k in range(1, 7) for m, s in (("a", 2), ("b", 3))
-)
-
 
 @pytest.fixture(autouse=True)
 def trace(tmp_path: Path) -> None:
-    (tmp_path / "trace.csv").write_text(TRACE)
+    rows = [f"{m},{k},{s * k % 7 + 1}\n" for k in range(1, 7) for m, s in (("a", 2), ("b", 3))]
+    (tmp_path / "trace.csv").write_text("machine,step,seconds\n" + "".join(rows))
 
 
 def test_bench_leaves_records_tables_and_pictures_and_says_where(run, benched):
@@ -60,9 +53,8 @@ def test_track_tells_how_long_a_change_takes_and_goes_on_from_what_is_there(run,
 
 
 def test_a_trace_is_made_and_then_benched(run):
-    source = "trace trace.csv new/clean.parquet --worker-column machine --duration seconds*2 --round-column step"
-    made = run(source)
-    assert "new/clean.parquet: 2 workers, 12 tasks" in made.stdout
+    made = "trace trace.csv new/clean.parquet --worker-column machine --duration seconds*2 --round-column step"
+    assert "new/clean.parquet: 2 workers, 12 tasks" in run(made).stdout
     assert pl.read_parquet("new/clean.parquet").columns == ["worker", "round", "duration"]
     line = "bench --trace new/clean.parquet --worker-column worker --duration-column duration --round-column round"
     result = run(f"{line} --budget 3 --seeds 2 --jobs 1 --out out")
@@ -184,22 +176,32 @@ def test_bad_input_is_one_sentence_and_leaves_nothing_behind(refused, tmp_path, 
     ("trace pipe.csv out.csv --worker-column machine --duration seconds", "pipe.csv is a device or a pipe"),
     ("trace trace.csv pipe.csv --worker-column machine --duration seconds", "pipe.csv cannot be written: it is a"),
     ("trace trace.csv /dev/full.csv --worker-column machine --duration seconds", "/dev is for devices"),
+    ("trace trace.csv taken/t.csv --worker-column machine --duration seconds", "taken/t.csv cannot be written: "),
     ("measure --workers cpu:1 --out pipe.csv", "pipe.csv cannot be written: it is a device or a pipe"),
+    ("measure --workers cpu:1 --problem digits --out taken/m.csv", "taken/m.csv cannot be written: "),
     ("pretrain learned --out pipe.safetensors", "pipe.safetensors cannot be written: it is a device or a pipe"),
-    ("pretrain learned --out trace.csv/x.safetensors", "trace.csv/x.safetensors cannot be written"),
-    ("watch five-workers --out trace.csv", "trace.csv/who-waits.png cannot be written"),
+    ("pretrain learned --out taken/x.safetensors", "taken/x.safetensors cannot be written"),
+    ("watch five-workers --out taken", "taken/who-waits.png cannot be written"),
     ("train --scenario icml2025-regret --problem cifar100 --data pipe.csv --out out", "pipe.csv is a device or a"),
     (f"{REGRET} --policies learned:weights=pipe.safetensors", "pipe.safetensors is a device or a pipe: name a"),
+    (f"{PREDICT} ema --out others", "others holds files that are not of ata-gym"),
+    ("leaderboard --policies uta --jobs 1 --out taken", "taken is a file; the results need a folder"),
 ])  # fmt: skip
-def test_a_pipe_is_neither_waited_for_nor_replaced(refused, tmp_path, monkeypatch, line, sentence):
+def test_places_are_tried_before_the_work_and_left_as_they_are(refused, tmp_path, monkeypatch, line, sentence):
     def work(*_: object, **__: object) -> None:
         raise AssertionError("the work has begun")
 
-    monkeypatch.setattr("ata_gym.bench.side_by_side.play.Player.play_round", work)
+    monkeypatch.setattr("polars.read_csv", work)
+    for target in ("side_by_side.play.Player.play_round", "predictors.measure", "experiment.jobs.play_jobs"):
+        monkeypatch.setattr(f"ata_gym.bench.{target}", work)
     if find_spec("torch"):
         monkeypatch.setattr("ata_gym.rl.pretraining.learned.train", work)
+        monkeypatch.setattr("ata_gym.training.devices.workers.measure_times", work)
     for name in ("pipe.csv", "pipe.safetensors"):
         os.mkfifo(tmp_path / name)
+    (tmp_path / "taken").touch()
+    (tmp_path / "others").mkdir()
+    (tmp_path / "others" / "notes.txt").touch()
+    before = {path: path.stat().st_mode for path in tmp_path.rglob("*")}
     assert sentence in refused(line)
-    assert (tmp_path / "pipe.csv").is_fifo()
-    assert (tmp_path / "pipe.safetensors").is_fifo()
+    assert {path: path.stat().st_mode for path in tmp_path.rglob("*")} == before

@@ -1,7 +1,3 @@
-"""``ata-gym doctor`` shows what was found; tests/cluster looks at what is found."""
-
-from __future__ import annotations
-
 import json
 import sys
 

@@ -1,7 +1,3 @@
-"""What a stranger meets first: the greeting, the help of every command, its examples, and completion in a shell."""
-
-from __future__ import annotations
-
 import importlib.metadata
 import os
 import re
@@ -20,7 +16,6 @@ from ata_gym.scenarios.recorded import RECORDINGS
 from ata_gym.training.problem import problem_names
 
 COMMANDS = get_command(app).commands
-"""Every command, by name."""
 
 
 def examples(text: str) -> list[str]:
@@ -42,10 +37,6 @@ def test_nothing_but_the_name_greets_with_commands_that_can_be_typed(run):
     assert len(shown) >= 3
     for line in shown:
         parse(line)
-
-
-def test_the_version_is_told(run):
-    assert run("--version").stdout == f"ata-gym {ata_gym.__version__}\n"
 
 
 def test_the_list_of_commands_has_a_line_for_each(run, monkeypatch):

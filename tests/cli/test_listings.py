@@ -1,7 +1,3 @@
-"""Lists of one line an entry, cards, and documents for scripts."""
-
-from __future__ import annotations
-
 import json
 from importlib.util import find_spec
 

@@ -1,7 +1,3 @@
-"""``ata-gym watch``, as a user gives it: in a terminal, into a pipe and into files."""
-
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,3 @@
-"""What is said first: one line for each game, who is tied, and that nothing follows from one seed."""
-
-from __future__ import annotations
-
 import re
 
 import numpy as np
@@ -54,7 +50,7 @@ def test_the_figures_are_paired_by_seed():
     of = samples()["runtime"]
     logs = np.log(of["mine"] / of["ofta"])
     interval = stats.ttest_1samp(logs, 0.0).confidence_interval(0.95)
-    mean, low, high = (f"{100 * (np.exp(end) - 1):.0f}" for end in (logs.mean(), interval.low, interval.high))
+    mean, low, high = (f"{100 * (np.exp(end) - 1):.0f}" for end in (logs.mean(), *interval))
     assert f"{mean} % more runtime ({low} to {high} %)" in headline(samples(), PLAYERS)
     ratio, turned = Estimate.of_ratio(of["mine"], of["ofta"]), Estimate.of_ratio(of["ofta"], of["mine"])
     assert (1 / turned.mean, 1 / turned.high, 1 / turned.low) == pytest.approx(ratio)
