@@ -86,9 +86,8 @@ def test_a_fault_is_found_and_said():
 
 def test_a_folder_of_something_else_is_left_alone(tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
-    done = subprocess.run(
-        [sys.executable, "-m", "docs", str(tmp_path)], cwd=ROOT, capture_output=True, text=True, check=False
-    )
+    command = [sys.executable, "-m", "docs", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert done.stderr == f"{tmp_path} holds files that are not of an API reference: name another folder\n"
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]

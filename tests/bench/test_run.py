@@ -84,8 +84,7 @@ def test_dispatch_is_recorded_as_an_env_played_by_hand(play):
             workers = set()
             for _ in range(5):
                 action, state = player.predict(observation, state)
-                workers |= {int(worker) for worker in np.flatnonzero(action)}
-                workers |= {int(worker) for worker in np.flatnonzero(observation["started"])}
+                workers |= {*np.flatnonzero(action), *np.flatnonzero(observation["started"])}
                 observation, _, _, _, info = env.step(action)
             assert info["round_over"]
             if k in mine:

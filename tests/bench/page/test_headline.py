@@ -95,11 +95,11 @@ def test_a_page_and_a_report_speak_of_intervals_only_where_there_are_some(note_o
     names = ["ofta", "mine", "uta"]
     records = records_of(names, seeds=seeds)
     made = experiment_page(note_of(names, seeds=seeds), records, {})
-    notes = " ".join(section.note for section in made.sections)
-    assert ("interval" in notes.replace("which has no interval", "")) == (seeds > 1)
+    notes = " ".join(section.note for section in made.sections).replace("which has no interval", "")
+    assert ("interval" in notes) == (seeds > 1)
     assert made.lead.startswith(ONE_SEED) == (seeds == 1)
     remark = findings(records, Experiment.on_scenario("icml2025-regret", rounds=1000, seeds=seeds), PLAYERS)
-    assert ONE_SEED in remark if seeds == 1 else "In brackets" in remark
+    assert (ONE_SEED if seeds == 1 else "In brackets") in remark
 
 
 def board(seeds: int) -> pl.DataFrame:
