@@ -8,13 +8,12 @@ import pytest
 from matplotlib.text import Text
 from scipy import stats
 
+from ata_gym.bench import paper as regret_figure
 from ata_gym.bench.experiment.experiment import Experiment
 from ata_gym.bench.leaderboard import front as fronts
 from ata_gym.bench.leaderboard.ranking import RUNTIME, WORKER_TIME
-from ata_gym.bench.paper import regret as regret_figure
 from ata_gym.bench.report import style
-from ata_gym.bench.report.plots import CURVES, draw, legend, panel
-from ata_gym.bench.report.report import report
+from ata_gym.bench.report.report import CURVES, draw, legend, panel, report
 from ata_gym.bench.report.statistics import summarise
 from ata_gym.bench.report.table import markdown
 from ata_gym.pools import read_trace
