@@ -96,7 +96,7 @@ def unreported(monkeypatch):
 
 @pytest.mark.usefixtures("unreported")
 def test_the_same_call_goes_on_with_the_policies_that_are_missing(tmp_path):
-    run = partial(bench.run, scenarios="five-workers", out=tmp_path, **SMALL)
+    run = partial(bench.run, scenario="five-workers", out=tmp_path, **SMALL)
     first = run("uta")
     before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("results/*")}
     second = run(["uta", in_a_notebook()])
