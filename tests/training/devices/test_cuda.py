@@ -43,40 +43,30 @@ def test_training_on_cuda_follows_training_on_the_cpu():
 
 
 def test_dropout_on_cuda_is_keyed():
-    def losses():
-        trainer = Trainer(network(dropout=0.5), BUDGET, device="cuda")
-        return [trainer.step() for _ in range(3)]
-
     state = torch.cuda.get_rng_state()
-    assert losses() == losses()
+    first, again = (Trainer(network(dropout=0.5), BUDGET, device="cuda") for _ in range(2))
+    assert [first.step() for _ in range(3)] == [again.step() for _ in range(3)]
     assert torch.equal(torch.cuda.get_rng_state(), state)
 
 
 @pytest.mark.parametrize(
-    "options",
+    ("device", "options"),
     [
-        {"graphs": True},
-        {"graphs": True, "optimizer": "adam", "schedule": "cosine:9"},
-        {"graphs": True, "precision": "float16", "micro_batch": 2},
-        {"compile": True},
-        {"compile": True, "graphs": True},
+        ("cuda", {"graphs": True}),
+        pytest.param("cuda:1", {"graphs": True}, marks=pytest.mark.gpu(2)),
+        ("cuda", {"graphs": True, "optimizer": "adam", "schedule": "cosine:9"}),
+        ("cuda", {"graphs": True, "precision": "float16", "micro_batch": 2}),
+        ("cuda", {"compile": True}),
+        ("cuda", {"compile": True, "graphs": True}),
     ],
 )
 @warnings_of_inductor
-def test_graphs_and_compilation_follow_eager_training(options):
+def test_graphs_and_compilation_follow_eager_training(device, options):
     plain = {name: value for name, value in options.items() if name not in {"graphs", "compile"}}
-    losses, end = run(9, device="cuda", **plain)
-    fast, fast_end = run(9, device="cuda", **options)
+    losses, end = run(9, device=device, **plain)
+    fast, fast_end = run(9, device=device, **options)
     np.testing.assert_allclose(fast, losses, rtol=1e-3)
     torch.testing.assert_close(fast_end, end, rtol=1e-3, atol=1e-4)
-
-
-def adamw(parameters, lr=0.01):
-    return torch.optim.SGD(parameters, lr=lr)
-
-
-def test_a_function_with_the_name_of_an_optimiser_is_called_as_it_is():
-    assert Trainer(network(), BUDGET, optimizer=adamw, device="cuda").step() > 0
 
 
 def test_a_graph_keeps_the_promises_of_a_step():
@@ -93,19 +83,17 @@ def test_a_graph_keeps_the_promises_of_a_step():
     assert torch.equal(trainer.model[3].bias, bias)
 
 
-@pytest.mark.gpu(2)
-def test_a_second_gpu_replays_what_it_computes():
-    losses, end = run(9, device="cuda:1")
-    fast, fast_end = run(9, device="cuda:1", graphs=True)
-    np.testing.assert_allclose(fast, losses, rtol=1e-3)
-    torch.testing.assert_close(fast_end, end, rtol=1e-3, atol=1e-4)
-
-
-@pytest.mark.gpu(2)
-@pytest.mark.parametrize("home", ["cpu", "cuda:0", "cuda:1"])
-def test_the_weights_are_the_same_where_two_gpus_help(home):
-    reference = Trainer("digits", BUDGET)
-    clock = DeviceClock(Trainer("digits", BUDGET, device=home), "cuda:0,cuda:1:2,cpu")
+@pytest.mark.parametrize(
+    ("home", "workers"),
+    [
+        *((home, "cpu:2,cuda,cuda:0:3") for home in ("cpu", "cuda")),
+        *(pytest.param(home, "cuda:0,cuda:1:2,cpu", marks=pytest.mark.gpu(2)) for home in ("cpu", "cuda:0", "cuda:1")),
+    ],
+)
+@pytest.mark.parametrize("name", ["digits", "quadratic"])
+def test_the_weights_are_the_same_where_gpus_help(name, home, workers):
+    reference = Trainer(name, BUDGET)
+    clock = DeviceClock(Trainer(name, BUDGET, device=home), workers)
     env = TrainingWrapper(gym.make("ata_gym/TaskAllocation-v0", pool=clock.pool, budget=BUDGET, backend=clock))
     env.reset(seed=0)
     for _ in range(4):

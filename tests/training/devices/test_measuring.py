@@ -67,17 +67,7 @@ def test_the_printed_command_runs(tmp_path, monkeypatch):
     assert (tmp_path / "results" / "my trace" / "table.csv").exists()
 
 
-@pytest.mark.gpu
-def test_tasks_on_a_gpu_are_timed(tmp_path):
-    out = tmp_path / "trace.csv"
-    result = measure(out, "--problem", "digits", workers="cuda,cuda:0:30,cpu", tasks=20)
-    assert result.exit_code == 0, result.output
-    times = [pool_of(out).record(i) for i in range(3)]
-    assert all((record > 0).all() for record in times)
-    assert np.median(times[1]) > np.median(times[0])
-
-
-def test_workers_take_turns_after_a_warm_up_and_more_work_takes_longer(monkeypatch):
+def test_workers_take_turns_after_a_warm_up(monkeypatch):
     order, gradients, run, gradient = [], [], Replica.run, Replica._gradient
 
     def counted(self, task, work=1, *, keep=False):
@@ -98,7 +88,6 @@ def test_workers_take_turns_after_a_warm_up_and_more_work_takes_longer(monkeypat
     assert times.shape == (2, 8)
     assert trainer.round == 0  # nothing is trained
     assert torch.equal(trainer.model.x, before)
-    assert times[1].min() > times[0].min()  # other processes make some of them longer
 
 
 def test_a_task_has_the_samples_and_the_precision_that_are_asked_for(tmp_path, monkeypatch):
@@ -147,33 +136,33 @@ def test_a_stopped_measurement_leaves_everything_as_it_was(tmp_path, monkeypatch
     assert [file.name for file in tmp_path.iterdir()] == ["trace.csv"]
 
 
-def failing(value=1.0, error=None):
-    problem = make_problem("quadratic")
-    loss = problem.loss
-
-    def fail(model, batch):
-        if error is not None:
-            raise error
-        return loss(model, batch) * value
-
-    problem.loss = fail
-    return problem
+def refused(result, sentence, ending="\n"):
+    assert result.exit_code == 2
+    assert sentence in result.stderr
+    assert result.stderr.endswith(ending)
+    assert result.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize(
-    ("kwargs", "sentence"),
+    ("found", "sentence"),
     [
-        ({"value": float("nan")}, "the training loss is nan in round 1"),
-        ({"error": torch.OutOfMemoryError("CUDA out of memory.")}, "a single task does not fit into the memory of cpu"),
+        (float("nan"), "the training loss is nan in round 1"),
+        (torch.OutOfMemoryError("CUDA out of memory."), "a single task does not fit into the memory of cpu"),
     ],
 )
-def test_a_task_that_fails_is_one_sentence(tmp_path, monkeypatch, kwargs, sentence):
-    monkeypatch.setitem(sys.modules, "mine", types.SimpleNamespace(failing=lambda: failing(**kwargs)))
+def test_a_task_that_fails_is_one_sentence(tmp_path, monkeypatch, found, sentence):
+    problem = make_problem("quadratic")
+    loss = problem.loss
+
+    def failing(model, batch):
+        if isinstance(found, Exception):
+            raise found
+        return loss(model, batch) * found
+
+    problem.loss = failing
+    monkeypatch.setitem(sys.modules, "mine", types.SimpleNamespace(failing=lambda: problem))
     result = measure(tmp_path / "trace.csv", "--problem", "mine:failing")
-    assert result.exit_code == 2
-    assert sentence in result.stderr
-    assert result.stderr.endswith("; nothing was written\n")
-    assert result.stderr.count("\n") == 1
+    refused(result, sentence, "; nothing was written\n")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -194,8 +183,5 @@ def test_a_task_that_fails_is_one_sentence(tmp_path, monkeypatch, kwargs, senten
 def test_bad_input_is_one_sentence_and_leaves_nothing(tmp_path, monkeypatch, arguments, sentence):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "folder.csv").mkdir()
-    result = measure("trace.csv", *arguments)
-    assert result.exit_code == 2
-    assert sentence in result.stderr
-    assert result.stderr.count("\n") == 1
+    refused(measure("trace.csv", *arguments), sentence)
     assert [file.name for file in tmp_path.rglob("*")] == ["folder.csv"]

@@ -78,75 +78,73 @@ def test_a_seed_of_a_gpu_starts_cuda(monkeypatch):
     assert torch.equal(torch.rand(1, generator=second), torch.rand(1, generator=first))  # as it was before
 
 
-class Counting(Classification):
-    """It counts how often a loss was computed."""
+class Told(Classification):
+    """It tells what is done, in order."""
 
-    losses = 0
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.told = []
+
+    def draw(self, keys):
+        self.told.append("draw")
+        return super().draw(keys)
 
     def loss(self, model, batch):
-        type(self).losses += 1
+        self.told.append("loss")
         return super().loss(model, batch)
 
 
 def trainer_of(build=lambda: nn.Linear(2, 3), **kwargs):
-    return Trainer(small(build, Counting), 4, **kwargs)
+    return Trainer(small(build, Told), 4, **kwargs)
 
 
-def gradient_of(trainer, device=CPU):
-    replica = Replica(trainer, device)
-    for task in range(4):
-        replica.run(task, keep=True)
-    return replica.total(CPU)
-
-
-@pytest.mark.parametrize("device", [CPU, ELSEWHERE])
-def test_single_tasks_add_up_to_the_trainers_gradient(device):
+def test_a_gradient_is_computed_as_often_as_the_work_says_and_added_once_where_it_is_kept():
     trainer = trainer_of()
-    for _ in range(2):
-        total = gradient_of(trainer, device)
-        loss = trainer.step()
-        for part, weights in zip(total, trainer.model.parameters(), strict=True):
-            torch.testing.assert_close(part / 4, weights.grad)
-    assert loss > 0
-
-
-def test_only_what_is_kept_is_added():
-    replica = Replica(trainer_of(), CPU)
-    replica.run(0)
-    assert replica.total(CPU) == [None, None]
-    replica.run(0, keep=True)
-    once = replica.total(CPU)
-    replica.run(1)
-    assert all(torch.equal(a, b) for a, b in zip(replica.total(CPU), once, strict=True))
-
-
-def test_a_gradient_is_really_computed_as_often_as_the_work_says():
-    trainer = trainer_of()
-    Counting.losses = 0
+    trainer.problem.told.clear()
     replicas = replicate(trainer, [Worker(), Worker(work=3), Worker()])
     assert list(replicas) == ["cpu"]  # workers of one device share it
-    replica = replicas["cpu"]
-    assert Counting.losses == WARM_UP
+    replica, told = replicas["cpu"], trainer.problem.told
+    assert told.count("loss") == WARM_UP
+    replica.run(0)
+    assert replica.total(CPU) == [None, None]
     seconds, loss = replica.run(0, 5, keep=True)
-    assert Counting.losses == WARM_UP + 5
+    assert told.count("loss") == WARM_UP + 6
     assert seconds > 0
     five = replica.total(CPU)
+    replica.run(1)
+    assert all(torch.equal(a, b) for a, b in zip(five, replica.total(CPU), strict=True))
     replica.begin()
     assert replica.run(0, 1, keep=True)[1] == loss
     assert all(torch.equal(a, b) for a, b in zip(five, replica.total(CPU), strict=True))
 
 
+def test_the_draw_of_a_tasks_data_takes_none_of_its_time(monkeypatch):
+    problem, takes = small(kind=Told), {"draw": 100.0, "loss": 1.0, "clock": 0.0}
+
+    def clock():
+        problem.told.append("clock")
+        return sum(takes[what] for what in problem.told)
+
+    monkeypatch.setattr(workers.time, "perf_counter", clock)
+    replica = Replica(Trainer(problem, 4), CPU)
+    problem.told.clear()
+    seconds, _ = replica.run(0, work=3)
+    assert problem.told == ["draw", "clock", *["loss"] * 3, "clock"]
+    assert seconds == 3.0
+
+
+class Stateful(nn.Linear):
+    calls = 0
+
+    def forward(self, inputs):
+        self.calls += 1
+        return super().forward(inputs)
+
+
 def test_the_warm_up_leaves_the_model_as_it_is():
-    class Stateful(nn.Linear):
-        calls = 0
-
-        def forward(self, inputs):
-            self.calls += 1
-            return super().forward(inputs)
-
     trainer = trainer_of(lambda: Stateful(2, 3))
-    Replica(trainer, CPU)
-    Replica(trainer, ELSEWHERE)
+    for device in (CPU, ELSEWHERE):
+        Replica(trainer, device)
     assert trainer.model.calls == 0
 
 
@@ -195,44 +193,6 @@ class Huge(nn.Linear):
 def test_memory_that_is_not_there():
     with pytest.raises(MemoryError, match="a single task does not fit into the memory of cpu"):
         Replica(trainer_of(lambda: Huge(2, 3)), CPU)
-
-
-@pytest.mark.gpu
-def test_tasks_on_a_gpu_have_the_same_gradients():
-    trainer = trainer_of()
-    for ours, theirs in zip(gradient_of(trainer, torch.device("cuda:0")), gradient_of(trainer), strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-5)
-
-
-class Told(Classification):
-    """It tells what is done, in order."""
-
-    def __init__(self, *args):
-        super().__init__(*args)
-        self.told = []
-
-    def draw(self, keys):
-        self.told.append("draw")
-        return super().draw(keys)
-
-    def loss(self, model, batch):
-        self.told.append("loss")
-        return super().loss(model, batch)
-
-
-def test_the_draw_of_a_tasks_data_takes_none_of_its_time(monkeypatch):
-    problem, takes = small(kind=Told), {"draw": 100.0, "loss": 1.0, "clock": 0.0}
-
-    def clock():
-        problem.told.append("clock")
-        return sum(takes[what] for what in problem.told)
-
-    monkeypatch.setattr(workers.time, "perf_counter", clock)
-    replica = Replica(Trainer(problem, 4), CPU)
-    problem.told.clear()
-    seconds, _ = replica.run(0, work=3)
-    assert problem.told == ["draw", "clock", *["loss"] * 3, "clock"]
-    assert seconds == 3.0
 
 
 def test_on_cuda_a_task_is_timed_by_events_of_its_device(monkeypatch):

@@ -64,13 +64,6 @@ def test_the_constants_of_theory(d):
     assert abs(noise.mean()) < 0.01
 
 
-def test_a_task_has_its_own_noise():
-    problem = Quadratic(5)
-    together = problem.draw(keys(9))
-    assert len(together.unique()) == 9
-    assert torch.equal(torch.cat([problem.draw(keys(9)[task : task + 1]) for task in range(9)]), together)
-
-
 def test_training_is_gradient_descent_with_the_mean_noise():
     problem = Quadratic(6, noise=0.1)
     trainer, (a, b) = Trainer(problem, 4, lr=0.5, seed=2), dense(6)

@@ -11,7 +11,7 @@ from ata_gym.training import Classification, Tasks, Trainer, make_problem, probl
 from ata_gym.training.models.device import find_device, seeded
 from ata_gym.training.models.model import copy_weights
 from ata_gym.training.trainer.trainer import Gradient
-from tests.training.small_problem import small, weights
+from tests.training.small_problem import mean_loss, small, weights
 
 BUDGET = 6
 
@@ -48,10 +48,10 @@ class Remembering:
 def shipped(name, folder):
     if name != "cifar100":
         return make_problem(name)
-    rng, path = np.random.default_rng(0), folder / "images.npz"
-    images = {f"{which}_x": rng.integers(0, 256, (9, 32, 32, 3), np.uint8) for which in ("train", "test")}
-    np.savez(path, allow_pickle=False, **images, train_y=np.arange(9), test_y=np.arange(9))
-    return make_problem(name, path)
+    rng, labels = np.random.default_rng(0), np.arange(9)
+    images = rng.integers(0, 256, (9, 32, 32, 3), np.uint8)
+    np.savez(folder / "images.npz", allow_pickle=False, train_x=images, test_x=images, train_y=labels, test_y=labels)
+    return make_problem(name, folder / "images.npz")
 
 
 def task(batch, b):
@@ -151,10 +151,6 @@ def test_evaluation_leaves_each_part_in_its_mode():
     assert trainer.model.training
 
 
-def mean_loss(model, batch):
-    return nn.functional.cross_entropy(model(batch[0]), batch[1])
-
-
 def test_a_gradient_from_elsewhere_counts_as_a_round_of_tasks():
     batches = [(torch.full((2, 2), float(k)), torch.tensor([0, 1])) for k in range(7)]
     trainer, other = (Trainer(Tasks(lambda: nn.Linear(2, 3), mean_loss, batches), 2) for _ in range(2))
@@ -176,31 +172,16 @@ def test_a_gradient_is_taken_at_earlier_weights_and_of_fewer_tasks():
     assert all(torch.equal(ours, theirs) for ours, theirs in zip(again.parts, parts, strict=True))
 
 
-class Failing(nn.Module):
-    """Its output is NaN in the third call."""
-
-    def __init__(self):
-        super().__init__()
-        self.linear = nn.Linear(2, 3)
-        self.calls = 0
-
-    def forward(self, inputs):
-        self.calls += 1
-        return self.linear(inputs) * (float("nan") if self.calls == 3 else 1.0)
-
-
 def test_a_loss_that_is_not_finite_stops_the_round():
-    trainer = Trainer(small(Failing), BUDGET)
+    trainer = Trainer(make_problem("quadratic"), BUDGET, lr=1e100)
     losses = [trainer.step() for _ in range(2)]
     before = weights(trainer)
-    with pytest.raises(FloatingPointError, match=r"loss is nan in round 3: lower lr=.*reset\(\)"):
+    with pytest.raises(FloatingPointError, match=r"loss is (inf|nan) in round 3: lower lr=.*reset\(\)"):
         trainer.step()
     assert torch.equal(weights(trainer), before)
     assert trainer.round == 2
     trainer.reset()
     assert [trainer.step() for _ in range(2)] == losses
-    with pytest.raises(FloatingPointError, match="training loss is"):
-        run(9, problem=make_problem("quadratic"), lr=1e200)
 
 
 class Averaging(Classification):
