@@ -134,11 +134,14 @@ def test_a_round_of_given_times_is_that_of_the_simulation(data):
             assert [kept for _, kept in replica.tasks[k]] == [b < budget for b in range(started.sum())]
 
 
-def test_the_spec_rebuilds_the_wrapped_env():
+def test_the_spec_rebuilds_the_wrapped_env_whose_trainer_has_its_settings_already():
     env = make("digits", workers=[Worker(), "cpu:2", Worker(work=3)], lr=0.01, seed=2)
     losses = [info["loss"] for info in play(env, rounds=2)]
     for spec in (env.spec, pickle.loads(pickle.dumps(env.spec))):
         assert [info["loss"] for info in play(gym.make(spec), rounds=2)] == losses
+    for given_too in ({"problem": "digits"}, {"lr": 0.1}):
+        with pytest.raises(ValueError, match="leave out the problem and its settings"):
+            TrainingWrapper(env.env, **given_too)
 
 
 class Fragile(Classification):
@@ -192,16 +195,6 @@ def test_a_loss_that_is_nan_no_memory_and_a_bad_action_leave_env_and_weights_as_
 )
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")
 def test_a_clock_that_does_not_fit(settings, workers, scenario, sentence):
-    def made():
-        clock = DeviceClock(Trainer(small(), 6, **settings), workers)
-        return gym.make(IDS[0], **({"pool": deterministic(np.ones(3)), "budget": 6, "backend": clock} | scenario))
-
+    fitting = {"pool": deterministic(np.ones(3)), "budget": 6}
     with pytest.raises(ValueError, match=sentence):
-        made()
-
-
-def test_the_trainer_of_a_clock_has_its_settings_already():
-    env = make()
-    for arguments in (("digits",), ()):
-        with pytest.raises(ValueError, match="leave out the problem and its settings"):
-            TrainingWrapper(env.env, *arguments, **({} if arguments else {"lr": 0.1}))
+        gym.make(IDS[0], **fitting | scenario, backend=DeviceClock(Trainer(small(), 6, **settings), workers))

@@ -1,7 +1,4 @@
-"""Training on CUDA; ``pytest -m gpu`` runs these tests and prints a table of what they recorded."""
-
-import time
-from functools import partial
+"""Training on CUDA."""
 
 import gymnasium as gym
 import numpy as np
@@ -9,8 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from ata_gym.training import DeviceClock, Trainer, TrainingWrapper, Worker, make_problem
-from ata_gym.training.devices.workers import measure_times
+from ata_gym.training import DeviceClock, Trainer, TrainingWrapper, make_problem
 from tests.gpu_table import warnings_of_inductor
 from tests.training.small_problem import small, weights
 
@@ -101,42 +97,3 @@ def test_the_weights_are_the_same_where_gpus_help(name, home, workers):
         assert (feedback["duration"] > 0).all()
         reference.step()
     torch.testing.assert_close(weights(env.trainer).cpu(), weights(reference), rtol=1e-2, atol=1e-4)
-
-
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-@pytest.mark.parametrize("micro_batch", [1, 256])
-def test_task_times(record_property, micro_batch, precision):
-    trainer = Trainer("digits", 1, micro_batch=micro_batch, precision=precision)
-    times = measure_times(trainer, [Worker("cuda"), Worker("cuda", 10), Worker("cpu")], 50)
-    assert (times > 0).all()
-    for name, row in zip(("cuda", "cuda, work 10", "cpu"), times, strict=True):
-        record_property(f"{name} (ms)", round(1e3 * float(np.median(row)), 3))
-
-
-@warnings_of_inductor
-def test_speed_of_a_step(record_property):
-    """Best time of each way in turns, against eager; nothing is asserted of it but that it was recorded."""
-    ways = {"eager": {}, "graphs": {"graphs": True}, "compile": {"compile": True}}
-    ways["compile and graphs"] = ways["graphs"] | ways["compile"]
-    trainers = {name: Trainer("digits", 23, device="cuda", **options) for name, options in ways.items()}
-    least = dict.fromkeys(ways, float("inf"))
-    for turn in range(6):
-        for name, trainer in trainers.items():
-            seconds = timed(partial(steps, trainer, 50))
-            if turn:  # the first captures and compiles
-                least[name] = min(least[name], seconds / 50)
-    for name, seconds in least.items():
-        figure = f"{1e3 * seconds:.3f} ms" if name == "eager" else f"{least['eager'] / seconds:.2f} times eager"
-        record_property(name, figure)
-    assert all(trainer.round == 300 for trainer in trainers.values())
-
-
-def steps(trainer, count):
-    for _ in range(count):
-        trainer.step()  # which reads the loss, so the device is done
-
-
-def timed(call):
-    start = time.perf_counter()
-    call()
-    return time.perf_counter() - start

@@ -41,41 +41,27 @@ def test_workers_that_make_no_sense(workers, sentence):
             Worker(device, work)
 
 
-@pytest.mark.gpu
-def test_a_gpu_has_one_name():
-    assert find_workers("cuda,cuda:0,cuda:0:3") == (Worker("cuda:0"), Worker("cuda:0"), Worker("cuda:0", 3))
-
-
-@pytest.fixture
-def two_gpus(monkeypatch):
+def test_gpus_are_named_by_their_index(monkeypatch):
     """To torch, this machine has two CUDA devices; nothing can run there."""
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
-
-
-@pytest.mark.usefixtures("two_gpus")
-def test_gpus_are_named_by_their_index():
-    assert find_workers("cuda:0,cuda:1,cpu:2,cuda:1:3,cuda") == (
-        Worker("cuda:0"), Worker("cuda:1"), Worker("cpu", 2), Worker("cuda:1", 3), Worker("cuda:1"),
-    )  # fmt: skip
+    for name, value in {"is_available": True, "device_count": 2, "current_device": 1}.items():
+        monkeypatch.setattr(torch.cuda, name, lambda value=value: value)
+    found = find_workers("cuda:0,cuda:1,cpu:2,cuda:1:3,cuda")
+    assert [(worker.device, worker.work) for worker in found] == [
+        ("cuda:0", 1), ("cuda:1", 1), ("cpu", 2), ("cuda:1", 3), ("cuda:1", 1),
+    ]  # fmt: skip
     with pytest.raises(ValueError, match="sees 2 CUDA devices: count from cuda:0 to cuda:1"):
         Worker("cuda:2")
 
 
 def test_a_seed_of_a_gpu_starts_cuda(monkeypatch):
     """Torch counts devices without a start, and has their generators after it."""
-
-    def start():
-        torch.cuda.default_generators = tuple(torch.Generator() for _ in range(2))
-
+    generators = torch.Generator(), torch.Generator()
     monkeypatch.setattr(torch.cuda, "default_generators", ())
-    monkeypatch.setattr(torch.cuda, "init", start)
+    monkeypatch.setattr(torch.cuda, "init", lambda: setattr(torch.cuda, "default_generators", generators))
     with seeded(5, torch.device("cuda:1")):
-        first, second = torch.cuda.default_generators
-        drawn = torch.rand(3, generator=second)
+        drawn = torch.rand(3, generator=generators[1])
     assert torch.equal(drawn, torch.rand(3, generator=torch.Generator().manual_seed(5)))
-    assert torch.equal(torch.rand(1, generator=second), torch.rand(1, generator=first))  # as it was before
+    assert torch.equal(*(torch.rand(1, generator=generator) for generator in generators))  # as it was before
 
 
 class Told(Classification):
@@ -133,24 +119,15 @@ def test_the_draw_of_a_tasks_data_takes_none_of_its_time(monkeypatch):
     assert seconds == 3.0
 
 
-class Stateful(nn.Linear):
-    calls = 0
-
-    def forward(self, inputs):
-        self.calls += 1
-        return super().forward(inputs)
-
-
-def test_the_warm_up_leaves_the_model_as_it_is():
-    trainer = trainer_of(lambda: Stateful(2, 3))
-    for device in (CPU, ELSEWHERE):
-        Replica(trainer, device)
-    assert trainer.model.calls == 0
-
-
-def test_a_replica_elsewhere_follows_weights_and_buffers():
+def test_a_replica_elsewhere_follows_weights_and_buffers_and_its_warm_up_leaves_the_model_as_it_is():
+    calls = []
     trainer = trainer_of(lambda: nn.Sequential(nn.Linear(2, 4), nn.BatchNorm1d(4).eval(), nn.Linear(4, 3)))
+    trainer.model.register_forward_hook(lambda model, *_: calls.append(model))
+    trainer.problem.told.clear()
     replica = Replica(trainer, ELSEWHERE)
+    Replica(trainer, CPU)
+    assert trainer.problem.told.count("loss") == len(calls) == 2 * WARM_UP
+    assert not any(model is trainer.model for model in calls)
     for _ in range(2):
         trainer.step()
         trainer.model[1].running_mean.fill_(3.0)
@@ -173,12 +150,10 @@ def test_dropout_is_keyed_by_the_seed_the_round_and_the_task():
             replica.begin()
         return masks
 
-    torch.manual_seed(7)
-    before = torch.get_rng_state()
+    state = torch.manual_seed(7).get_state()
     first = dropped(3, CPU)
-    assert torch.equal(torch.get_rng_state(), before)
+    assert torch.equal(torch.get_rng_state(), state)
     assert len(set(first)) == 6
-    torch.manual_seed(8)
     assert dropped(3, ELSEWHERE) == first
     assert not set(dropped(4, CPU)) & set(first)
 

@@ -9,15 +9,15 @@ import torch
 from torch import nn
 
 from ata_gym.pools import PoolDistribution, deterministic, exponential, trace
-from ata_gym.training import Classification, Trainer
+from ata_gym.training import Trainer
 from ata_gym.training.methods import METHODS, MethodRun, ParameterServer, UpdateRecord, run_method
 from ata_gym.training.methods.method import WorkerClock
 from ata_gym.training.models.model import copy_weights
 from ata_gym.training.problems.quadratic import Quadratic
-from tests.training.small_problem import SAMPLES, weights
+from tests.training.small_problem import small, weights
 
 POOL = exponential([1.0, 2.0, 30.0])
-NETWORK = Classification(lambda: nn.Sequential(nn.Dropout(0.2), nn.Linear(2, 3)), SAMPLES, SAMPLES)
+NETWORK = small(lambda: nn.Sequential(nn.Dropout(0.2), nn.Linear(2, 3)))
 
 
 def run(name, updates=60, **kwargs):
@@ -80,7 +80,7 @@ def test_recorded_times_that_end_stop_the_run(name, replay, updates):
 def test_a_loss_that_is_not_finite_at_earlier_weights_leaves_the_current_ones():
     trainer = Trainer(Quadratic(3), 2, lr=0.1)
     trainer.step()
-    before, elsewhere = weights(trainer), tuple(1e200 * part for part in copy_weights(trainer))
+    before, elsewhere = weights(trainer), tuple(1e200 * part for part in copy_weights(trainer.model))
     with pytest.raises(FloatingPointError, match="loss is inf in round 2"):
         trainer.gradient(elsewhere, 2)
     assert torch.equal(weights(trainer), before)

@@ -11,7 +11,6 @@ from torch import nn, optim
 from torch.utils.data import DataLoader, TensorDataset
 
 from ata_gym.training import Classification, Tasks, Trainer, TrainingSettings
-from ata_gym.training.models import checkpoint
 from ata_gym.training.trainer import losses
 from ata_gym.training.trainer.losses import _compiled
 from tests.training.small_problem import SAMPLES, mean_loss, small, weights
@@ -210,7 +209,7 @@ def test_parameter_groups_and_named_parameters():
         trainer.restore(Trainer(small(), B, optimizer="sgd", lr=0.5).checkpoint())
 
 
-def test_the_average_of_the_weights_is_evaluated_and_a_callback_told(tmp_path):
+def test_the_average_of_the_weights_is_evaluated_and_a_callback_told():
     seen = []
     trainer = Trainer(small(), B, ema=0.75, lr=0.5, on_step=lambda k, loss, of: seen.append((k, loss, of.round)))
     plain, expected = Trainer(small(), B, lr=0.5), weights(trainer)
@@ -222,12 +221,6 @@ def test_the_average_of_the_weights_is_evaluated_and_a_callback_told(tmp_path):
     torch.testing.assert_close(torch.cat([p.flatten() for p in trainer.evaluated_model.parameters()]), expected)
     assert trainer.evaluate() == trainer.problem.evaluate(trainer.evaluated_model)
     assert trainer.evaluate() != plain.evaluate()
-    checkpoint.save(tmp_path / "run.pt", trainer.checkpoint())
-    later = Trainer(small(), B, ema=0.75, lr=0.5)
-    later.restore(checkpoint.load(tmp_path / "run.pt"))
-    later.step()
-    trainer.step()
-    assert later.evaluate() == trainer.evaluate()
 
 
 @pytest.mark.parametrize(
@@ -236,18 +229,13 @@ def test_the_average_of_the_weights_is_evaluated_and_a_callback_told(tmp_path):
         ({"budget": 0}, "budget must be a whole number"),
         ({"problem": "digit"}, "did you mean digits"),
         ({"problem": nn.Linear(1, 1)}, "must be a name or have the parts"),
-        ({"seed": -1}, "seed must be a whole number"),
-        ({"seed": 1.5}, "seed must be a whole number"),
+        *(({"seed": seed}, "seed must be a whole number") for seed in (-1, 1.5)),
         ({"optimizer": "adamm"}, "optimizer must be 'sgd', 'momentum', 'adam', 'adamw'"),
         ({"optimizer": optim.LBFGS}, "LBFGS cannot be used: its step.. needs a closure"),
         ({"optimizer": lambda _weights: None}, "optimizer must return a torch.optim.Optimizer"),
-        ({"lr": 0}, "lr must be a finite number above 0"),
-        ({"lr": float("nan")}, "lr must be a finite number above 0"),
-        ({"lr": True}, "lr must be a finite number above 0"),
+        *(({"lr": lr}, "lr must be a finite number above 0") for lr in (0, math.nan, True)),
         ({"lr": 1e308}, r"lr must be at most 3\.4e\+38, the largest number that the weights hold"),
-        ({"device": "tpu"}, 'device must be "cpu", "cuda"'),
-        ({"device": "meta"}, 'device must be "cpu", "cuda"'),
-        ({"device": 1.5}, 'device must be "cpu", "cuda"'),
+        *(({"device": device}, 'device must be "cpu", "cuda"') for device in ("tpu", "meta", 1.5)),
         ({"device": "cuda:99"}, r'"cuda:99" was asked for, but torch .* sees \d CUDA devices'),
         ({"model": lambda: None}, "must be a torch module, or a function that returns one"),
         ({"model": lambda: nn.Linear(2, 3).requires_grad_(False)}, "nothing to train: Linear has no parameter with"),

@@ -16,11 +16,6 @@ from tests.training.small_problem import mean_loss, small, weights
 BUDGET = 6
 
 
-def run(rounds=4, problem=None, **kwargs):
-    trainer = Trainer(problem or small(), BUDGET, **kwargs)
-    return [trainer.step() for _ in range(rounds)], weights(trainer)
-
-
 def test_digits_are_learned_from_the_loss_of_guessing():
     trainer = Trainer("digits", 23, optimizer="adam")
     losses = [trainer.step() for _ in range(60)]
@@ -29,20 +24,11 @@ def test_digits_are_learned_from_the_loss_of_guessing():
     assert trainer.evaluate()["accuracy"] > 0.7
 
 
-class Remembering:
-    """A problem that keeps its batches."""
-
-    def __init__(self, problem):
-        self.problem, self.batches = problem, []
-        self.name, self.learning_rates = problem.name, problem.learning_rates
-        self.build, self.evaluate, self.loss = problem.build, problem.evaluate, problem.loss
-
-    def to(self, _device):
-        return self
-
-    def draw(self, keys):
-        self.batches.append(self.problem.draw(keys))
-        return self.batches[-1]
+def remembered(problem):
+    """The batches that a problem draws from now on."""
+    batches, draw = [], problem.draw
+    problem.draw = lambda keys: batches.append(draw(keys)) or batches[-1]
+    return batches
 
 
 def shipped(name, folder):
@@ -61,8 +47,8 @@ def task(batch, b):
 @pytest.mark.parametrize(("name", "micro_batch"), [*((name, 1) for name in problem_names()), ("digits", 3)])
 def test_one_backward_pass_gives_the_mean_of_b_separate_gradients(name, micro_batch, tmp_path):
     problem = shipped(name, tmp_path)
-    seen = Remembering(problem)
-    trainer = Trainer(seen, BUDGET, optimizer="sgd", lr=0.125, micro_batch=micro_batch)
+    trainer = Trainer(problem, BUDGET, optimizer="sgd", lr=0.125, micro_batch=micro_batch)
+    batches = remembered(trainer.problem)
     for _ in range(2):
         before = weights(trainer).double()
         apart = torch.zeros_like(before)
@@ -70,7 +56,7 @@ def test_one_backward_pass_gives_the_mean_of_b_separate_gradients(name, micro_ba
         trainer.step()
         for b in range(BUDGET):
             twin.zero_grad()
-            samples = [problem.loss(twin, task(seen.batches[-1], b * micro_batch + s)) for s in range(micro_batch)]
+            samples = [problem.loss(twin, task(batches[-1], b * micro_batch + s)) for s in range(micro_batch)]
             (torch.stack(samples).sum() / micro_batch).backward()
             apart += torch.cat([p.grad.flatten() for p in twin.parameters()]).double() / BUDGET
         together = torch.cat([p.grad.flatten() for p in trainer.model.parameters()]).double()
@@ -79,53 +65,53 @@ def test_one_backward_pass_gives_the_mean_of_b_separate_gradients(name, micro_ba
 
 
 def test_each_round_and_each_sample_of_a_task_has_its_own_draw():
-    seen = Remembering(small())
-    trainer = Trainer(seen, 250, micro_batch=2, seed=3)
+    trainer = Trainer(small(), 250, micro_batch=2, seed=3)
+    batches = remembered(trainer.problem)
     for _ in range(2):
         trainer.step()
-    *_, first, second = (batch.inputs[:, 0] for batch in seen.batches)
+    trainer.reset()
+    trainer.step()
+    first, second, again = (batch.inputs[:, 0] for batch in batches)
     assert len(first) == 500
     assert len(first.unique()) == 20
     assert not torch.equal(first, second)
-    trainer.reset()
-    trainer.step()
-    assert torch.equal(seen.batches[-1].inputs[:, 0], first)
+    assert torch.equal(again, first)
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
-def test_one_seed_is_one_trajectory_to_the_bit(optimizer):
-    losses, end = run(seed=5, optimizer=optimizer)
-    torch.manual_seed(99)
-    before = torch.get_rng_state()
-    trainer = Trainer(small(), BUDGET, seed=5, optimizer=optimizer)
-    for _ in range(2):
-        assert [trainer.step() for _ in range(4)] == losses
-        assert torch.equal(weights(trainer), end)
-        trained = trainer.model
-        trainer.reset()
-        assert trainer.round == 0
-        assert trainer.model is not trained
-    assert torch.equal(torch.get_rng_state(), before)
-    assert run(seed=6, optimizer=optimizer)[0] != losses
+def test_one_seed_is_one_trajectory_to_the_bit_with_its_dropout(optimizer):
+    masks = []
 
+    class Noted(nn.Dropout):
+        def forward(self, inputs):
+            outputs = super().forward(inputs)
+            masks.append((outputs == 0).numpy().tobytes())
+            return outputs
 
-def test_dropout_is_keyed_by_the_seed_and_the_round():
-    model = nn.Sequential(nn.Linear(2, 8), nn.Dropout(0.5), nn.Linear(8, 3))
+    def make(seed):
+        model = nn.Sequential(nn.Linear(2, 8), Noted(0.5), nn.Linear(8, 3))
+        return Trainer(small(), BUDGET, model=lambda: copy.deepcopy(model), seed=seed, optimizer=optimizer)
 
-    def play(seed):
-        trainer, masks = Trainer(small(), BUDGET, model=model, seed=seed), []
-        trainer.model[1].register_forward_hook(lambda _part, _inputs, outputs: masks.append(outputs == 0))
-        return [trainer.step() for _ in range(2)], masks
+    def play(trainer):
+        masks.clear()
+        return [trainer.step() for _ in range(4)], weights(trainer).tolist(), list(masks)
 
-    losses, masks = play(4)
-    torch.manual_seed(1234)
-    before = torch.get_rng_state()
-    assert play(4)[0] == losses
+    torch.manual_seed(1)
+    trainer = make(5)
+    first = play(trainer)
+    trained = trainer.model
+    trainer.reset()
+    assert trainer.round == 0
+    assert trainer.model is not trained
+    state = torch.get_rng_state()
+    assert play(trainer) == first
     with pytest.raises(ZeroDivisionError), seeded(3, torch.device("cpu")):
         _ = torch.rand(1) / (1 // 0)
-    assert torch.equal(torch.get_rng_state(), before)
-    assert not torch.equal(masks[0], masks[1])
-    assert not torch.equal(masks[0], play(5)[1][0])
+    assert torch.equal(torch.get_rng_state(), state)
+    torch.manual_seed(1)
+    other = play(make(6))
+    assert other[0] != first[0]
+    assert len({*first[2], *other[2]}) == 8
 
 
 def test_a_model_of_ones_own():
@@ -196,7 +182,7 @@ class Huge(Classification):
 
 def test_a_round_that_has_no_loss_for_each_task_or_does_not_fit_into_memory():
     with pytest.raises(ValueError, match=r'one number per sample, shape \(6,\), not \(\).*reduction="none"'):
-        run(problem=small(kind=Averaging))
+        Trainer(small(kind=Averaging), BUDGET).step()
     trainer = Trainer(small(kind=Huge), BUDGET)
     with pytest.raises(MemoryError, match="round 1 does not fit into the memory of cpu: DefaultCPUAllocator"):
         trainer.step()
