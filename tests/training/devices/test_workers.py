@@ -158,18 +158,6 @@ def test_dropout_is_keyed_by_the_seed_the_round_and_the_task():
     assert not set(dropped(4, CPU)) & set(first)
 
 
-class Huge(nn.Linear):
-    """Its outputs need more memory than there is."""
-
-    def forward(self, inputs):
-        return super().forward(inputs) + torch.empty(2**46, device=inputs.device).sum()
-
-
-def test_memory_that_is_not_there():
-    with pytest.raises(MemoryError, match="a single task does not fit into the memory of cpu"):
-        Replica(trainer_of(lambda: Huge(2, 3)), CPU)
-
-
 def test_on_cuda_a_task_is_timed_by_events_of_its_device(monkeypatch):
     """With torch's CUDA replaced."""
     second, told = torch.device("cuda:1"), []

@@ -16,7 +16,6 @@ def accelerator():
 
 
 def make_parts():
-    """The user's model, optimiser and loader."""
     torch.manual_seed(0)
     inputs = torch.randn(8 * ROUNDS, 4)
     model = nn.Sequential(nn.Linear(4, 16), nn.Tanh(), nn.Linear(16, 1))

@@ -8,14 +8,7 @@ import torch
 from torch import nn
 
 from ata_gym.training import Tasks, Trainer
-from tests.training.integrations.snippets import (
-    POLICIES,
-    ROUNDS,
-    make_clocks,
-    ticks,
-    train_in_env,
-    train_on_clocks,
-)
+from tests.training.integrations.snippets import POLICIES, ROUNDS, make_clocks, ticks, train_in_env, train_on_clocks
 from tests.training.small_problem import mean_loss
 
 BATCHES, LR = 12, 5e-3

@@ -90,11 +90,7 @@ def test_synchronous_methods_are_races_with_a_task_for_each(pool):
 
 @pytest.mark.parametrize("pool", [POOLS["mixed"], POOLS["ties"]], ids=["mixed", "ties"])
 @pytest.mark.parametrize(
-    ("name", "hyperparameters", "other"),
-    [
-        ("ringmaster-stops", {}, "rennala"),
-        ("ssp", {"staleness": 2**50}, "asgd"),
-    ],
+    ("name", "hyperparameters", "other"), [("ringmaster-stops", {}, "rennala"), ("ssp", {"staleness": 2**50}, "asgd")]
 )
 def test_special_cases_are_other_methods_to_the_bit(pool, name, hyperparameters, other):
     arguments = {"updates": 40, "budget": 1, "lr": 0.1, "seed": 4}

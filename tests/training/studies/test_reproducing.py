@@ -6,7 +6,6 @@ import gc
 import json
 import math
 import re
-import shutil
 
 import numpy as np
 import polars as pl
@@ -90,7 +89,9 @@ def test_the_loss_is_the_exact_one_after_each_recorded_round_and_the_table_has_t
     assert means["round_time"] == pytest.approx(uta["runtime"].mean() / ROUNDS)
 
 
-def test_a_stopped_run_goes_on_to_the_same_bytes(finished, tmp_path, monkeypatch, contents):
+def test_a_stopped_run_goes_on_to_the_same_bytes_and_its_trajectory_serves_another_growth(
+    finished, tmp_path, monkeypatch, contents
+):
     leap = CompiledQuadratic.leap
 
     def stopped(self, rounds):
@@ -105,10 +106,6 @@ def test_a_stopped_run_goes_on_to_the_same_bytes(finished, tmp_path, monkeypatch
     monkeypatch.undo()
     assert command(tmp_path).exit_code == 0
     assert contents(tmp_path) == contents(finished[0])
-
-
-def test_one_trajectory_serves_another_growth_and_number_of_seeds(finished, tmp_path, monkeypatch, contents):
-    shutil.copytree(finished[0] / "training", tmp_path / "training")
     monkeypatch.setattr(CompiledQuadratic, "leap", None)
     result = command(tmp_path, "--growth", "square", "--seeds", 1, sizes="17")
     assert result.exit_code == 0, result.output

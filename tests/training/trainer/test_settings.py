@@ -32,22 +32,22 @@ def run(rounds=4, **kwargs):
 
 
 @pytest.mark.parametrize(
-    ("name", "factory"),
+    ("chosen", "factory"),
     [
-        ("sgd", partial(optim.SGD, lr=0.5)),
-        ("momentum", partial(optim.SGD, lr=0.05, momentum=0.9)),
-        ("adam", partial(optim.Adam, lr=0.01)),
-        ("adamw", lambda parameters: optim.AdamW(parameters, lr=0.01)),
+        ({"optimizer": "sgd"}, partial(optim.SGD, lr=0.5)),
+        ({"optimizer": "momentum"}, partial(optim.SGD, lr=0.05, momentum=0.9)),
+        ({"optimizer": "adam"}, partial(optim.Adam, lr=0.01)),
+        ({"optimizer": "adamw"}, lambda parameters: optim.AdamW(parameters, lr=0.01)),
+        ({"optimizer": "adamw", "lr": 0.3}, partial(optim.AdamW, lr=0.3)),
+        ({"lr": 0.1}, partial(optim.SGD, lr=0.1)),
+        ({"optimizer": optim.SGD, "lr": 0.1}, partial(optim.SGD, lr=0.1)),
+        ({"optimizer": optim.Adam}, partial(optim.Adam, lr=1e-3)),
     ],
 )
-def test_named_optimisers_are_torchs(name, factory):
-    seen, end = run(optimizer=name)
-    assert run(optimizer=factory)[0] == pytest.approx(seen, abs=1e-12)
-    torch.testing.assert_close(run(optimizer=factory)[1], end, rtol=0, atol=1e-7)
-    assert not torch.equal(run(optimizer=name, lr=0.3)[1], end)
-    if name == "sgd":  # by default, and the learning rates of a factory
-        assert torch.equal(run(lr=0.1)[1], run(optimizer=optim.SGD, lr=0.1)[1])
-        assert torch.equal(run(optimizer="adam", lr=1e-3)[1], run(optimizer=optim.Adam)[1])
+def test_optimisers_by_name_and_by_factory_are_torchs(chosen, factory):
+    (seen, end), (expected, expected_end) = run(**chosen), run(optimizer=factory)
+    assert seen == pytest.approx(expected, abs=1e-12)
+    torch.testing.assert_close(end, expected_end, rtol=0, atol=1e-7)
 
 
 def adamw(parameters, lr=0.01):
