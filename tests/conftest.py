@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Generator, Iterator
 from contextlib import suppress
@@ -17,6 +18,11 @@ from tests import gpu_table
 settings.register_profile("ata-gym", deadline=None, derandomize=True)
 settings.load_profile("ata-gym")
 
+
+# A process keeps the authentication of its first Ray, and its later ones must have the same: by default, Ray chooses it
+# by what lies in the user's home, and writes a token there.
+os.environ.setdefault("RAY_AUTH_MODE", "token")
+os.environ.setdefault("RAY_AUTH_TOKEN", "0123456789abcdef" * 4)
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as where a shell has started the tests in the background
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -54,15 +60,13 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     marker = item.get_closest_marker("gpu")
     if marker is None:
         return
-    item.user_properties.append((gpu_table.NEEDS, True))
     if reason := gpu_table.lacking(marker):
         pytest.skip(reason)
 
 
-def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    """Print the table of the tests marked ``gpu``, with the figures that they gave to pytest's ``record_property``."""
-    lines = list(gpu_table.table(terminalreporter.stats, asked=config.option.markexpr == "gpu"))
-    if lines:
-        terminalreporter.section("tests marked gpu")
-    for line in lines:
-        terminalreporter.write_line(line)
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Print the figures that tests on a GPU gave to pytest's ``record_property``."""
+    for report in terminalreporter.stats.get("passed", ()):
+        if report.user_properties:
+            figures = ", ".join(f"{name}: {value}" for name, value in report.user_properties)
+            terminalreporter.write_line(f"{report.nodeid.partition('::')[2]}  {figures}")

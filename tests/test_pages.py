@@ -147,8 +147,6 @@ def commands(text: str) -> Iterator[tuple[str, bool]]:
 def fault_of(call: str, complete: bool) -> str | None:
     """What the command line would say of a call; None if nothing. The call is read, not run."""
     name, *words = shlex.split(call, comments=True)[1:]
-    if name == "--help":
-        return None
     if name in {"--help", "-h"}:
         return None
     if name not in COMMANDS:
@@ -252,3 +250,11 @@ def start_ray(request: pytest.FixtureRequest) -> None:
     from ata_gym.cluster import connect_ray
 
     request.addfinalizer(connect_ray(num_cpus=2, object_store_memory=80 * 2**20).shutdown)
+
+
+def test_the_readme_fits_on_a_few_screens() -> None:
+    text = text_of(ROOT / "README.md")
+    assert len(text.splitlines()) <= 150
+    python = blocks(text, "python")
+    assert len(python) == 4  # a round, and a door for each kind of user
+    assert all(len([line for line in block.splitlines() if line.strip()]) <= 10 for block in python)

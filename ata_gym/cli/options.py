@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, is_dataclass
 from enum import StrEnum
 from functools import partial, wraps
 from pathlib import Path
@@ -28,11 +28,8 @@ if TYPE_CHECKING:
     from ata_gym.scenarios import Scenario
 
 
-class Where(StrEnum):
-    """Where the policies of a study run."""
-
-    local = "local"
-    ray = "ray"
+Where = StrEnum("Where", ["local", "ray"])
+"""Where the policies of a study run."""
 
 
 def completing(names: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
@@ -146,10 +143,7 @@ class Source:
     seed: Annotated[int, typer.Option(help="The first seed.")] = 0
 
     def find(self) -> Scenario:
-        """The scenario; of a trace it says how much it holds.
-
-        FileNotFoundError if a recorded scenario or a trace is not there, ValueError if the options do not fit together.
-        """
+        """The scenario; of a trace it says how much it holds. FileNotFoundError if a file is not there."""
         from ata_gym.scenarios import Scenario, recorded, resolve  # noqa: PLC0415
 
         if (self.scenario is None) == (self.trace is None):
@@ -229,10 +223,10 @@ class Running:
 
 
 def expanded(command: Callable[..., None]) -> Callable[..., None]:
-    """A command with the single options of each ``Source`` and ``Running`` that it takes."""
+    """A command with the single options of each group, a dataclass such as ``Source``, that it takes."""
     hints, groups, parameters = get_type_hints(command, include_extras=True), {}, []
     for name, parameter in inspect.signature(command).parameters.items():
-        if hints[name] in (Source, Running):
+        if is_dataclass(hints[name]):
             groups[name], single = hints[name], get_type_hints(hints[name], include_extras=True)
             parameters += [
                 parameter.replace(name=one.name, default=one.default, annotation=single[one.name])

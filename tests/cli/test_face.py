@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 import re
 import shlex
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import typer
@@ -60,7 +60,7 @@ def test_the_list_of_commands_has_a_line_for_each(run, monkeypatch):
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_the_help_of_a_command_is_short_first_and_has_examples_that_parse(name):
+def test_the_help_of_a_command_is_short_first_has_examples_that_parse_and_fits_80_columns(run, monkeypatch, name):
     told = COMMANDS[name].help
     first, blank, *_ = [*told.splitlines(), ""]
     assert len(first) <= 60
@@ -72,6 +72,12 @@ def test_the_help_of_a_command_is_short_first_and_has_examples_that_parse(name):
     assert any(line.startswith(f"ata-gym {name}") for line in shown)
     for line in shown:
         parse(line)
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = run(f"{name} --help").stdout
+    assert max(map(len, shown.splitlines())) <= 80
+    flags = [flag for option in COMMANDS[name].params for flag in option.opts if flag.startswith("--")]
+    assert flags
+    assert not [flag for flag in flags if f" {flag} " not in shown]  # whole, not cut
 
 
 def test_an_example_that_does_not_parse_is_found():
@@ -79,30 +85,16 @@ def test_an_example_that_does_not_parse_is_found():
         parse("ata-gym bench --scenarios five-workers --out out")
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_the_help_of_a_command_fits_80_columns(run, monkeypatch, name):
-    monkeypatch.setenv("COLUMNS", "80")
-    told = run(f"{name} --help").stdout
-    assert max(map(len, told.splitlines())) <= 80
-    flags = [flag for option in COMMANDS[name].params for flag in option.opts if flag.startswith("--")]
-    assert flags
-    for flag in flags:
-        assert f" {flag} " in told  # whole, not cut
-
-
-def complete(line: str, **env: str) -> subprocess.CompletedProcess[str]:
-    """What bash is told of the last word of a line; the process is one of its own, and says what it imports."""
-    words = line.split(" ")
-    asked = {"_ATA_GYM_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)}
+def test_the_installed_command_completes_names_without_importing_anything_heavy():
+    (script,) = importlib.metadata.entry_points(group="console_scripts", name="ata-gym")
+    assert script.value == "ata_gym.__main__:main"
+    line = "ata-gym bench --policies ofta,ata-i"
+    asked = {"_ATA_GYM_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": "3"}
     command = [sys.executable, "-X", "importtime", "-m", "ata_gym"]
-    return subprocess.run(command, env=os.environ | asked | env, capture_output=True, text=True, check=True)
-
-
-def test_a_shell_completes_without_importing_anything_heavy():
-    done = complete("ata-gym bench --policies ofta,ata-i")
+    done = subprocess.run(command, env=os.environ | asked, capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["ofta,ata-icml"]
     loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
-    assert "ata_gym.cli.options" in loaded
+    assert "ata_gym.cli.studies.train" in loaded
     assert not loaded & {"torch", "polars", "matplotlib", "plotly", "ray", "sklearn", "stable_baselines3"}
 
 
@@ -146,13 +138,3 @@ def test_bash_completes_for_real(tmp_path):
         ["bash", "--norc", "-c", ask], env=os.environ | told, capture_output=True, text=True, check=True, cwd=tmp_path
     )
     assert done.stdout == "five-workers\n"
-
-
-def test_completion_installs_itself(tmp_path):
-    told = {"HOME": str(tmp_path), "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
-    subprocess.run(
-        [sys.executable, "-m", "ata_gym", "--install-completion", "bash"],
-        env=os.environ | told, capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    sourced = (tmp_path / ".bashrc").read_text().split("source ")[1].strip().strip("'\"")
-    assert "_ATA_GYM_COMPLETE=complete_bash" in Path(sourced).read_text()

@@ -31,8 +31,8 @@ def test_learn_leaves_a_table_a_picture_a_log_and_an_agent_that_bench_plays(run,
     for name in ("table.md", "table.csv", "curve.csv", "learning.png", "learning.svg", "agent.zip", "config.json"):
         assert (tmp_path / "out" / name).stat().st_size > 0
     assert unseen(tmp_path / "out") == []
-    (log,) = (tmp_path / "out" / "tensorboard").iterdir()
-    assert b"validation/cost/uta" in log.read_bytes()
+    logs = (tmp_path / "out" / "tensorboard").iterdir()  # one is of the training that failed
+    assert any(b"validation/cost/uta" in log.read_bytes() for log in logs)
     name = first.stdout.splitlines()[-1].removeprefix("play it as ")
     benched = run(f"bench --scenario drawn-6-v1 --rounds 3 --seeds 2 --jobs 1 --policies uta,{name} --out benched")
     assert "LearnedAgent:folder=out" in benched.stdout

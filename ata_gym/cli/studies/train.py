@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterable
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -19,76 +20,76 @@ if TYPE_CHECKING:
 
 _POINTS = 500  # rounds at which the clocks are recorded, at most
 
-_Methods = Annotated[
-    str,
-    typer.Option(
-        help="Training methods to compare with, NAME, NAME=RATE or NAME=theory separated by commas; "
-        "`ata-gym methods` lists them."
-    ),
-]
-_Tune = Annotated[
-    bool,
-    typer.Option(
-        "--tune", help="Give policies and methods without a rate the best of 5^-5, ..., 5^4, and run them all."
-    ),
-]
-_Clock = Annotated[
-    str, typer.Option(help="pool: task times of the scenario; device: of tasks that are really run on --workers.")
-]
-_Workers = Annotated[
-    str, typer.Option(help='With --clock device: DEVICE or DEVICE:WORK, such as "cuda:0,cuda:1,cpu:2".')
-]
-_Rounds = Annotated[int, typer.Option(help="The number of optimiser steps.")]
-_Optimizer = Annotated[str | None, typer.Option(help="sgd, momentum, adam or adamw; by default the problem's own.")]
-_LearningRate = Annotated[
-    str | None,
-    typer.Option(
-        help="Learning rate, or theory: that of Rennala SGD, of which a round is an update; else the problem's."
-    ),
-]
-_Schedule = Annotated[
-    str,
-    typer.Option(help="How the learning rate changes: constant, cosine:ROUNDS, linear:ROUNDS or warmup:ROUNDS."),
-]
-_MicroBatch = Annotated[int, typer.Option(help="Samples in each task.")]
-_Precision = Annotated[str, typer.Option(help="float32, or mixed with bfloat16 or float16.")]
-_Compile = Annotated[bool, typer.Option("--compile", help="Let torch.compile fuse the model.")]
-_Graphs = Annotated[bool, typer.Option("--graphs", help="On CUDA: replay each gradient as a CUDA graph.")]
-_Seed = Annotated[int, typer.Option(help="The seed of the weights, the gradients and the task times.")]
-_Threads = Annotated[
-    int, typer.Option(help="Threads of torch on the CPU; the bits of a result depend on their number.")
-]
-_EvaluateEvery = Annotated[
-    int | None,
-    typer.Option(help="Rounds between evaluations on held-out data; by default at most 16 evaluations, log-spaced."),
-]
-_Device = Annotated[str, typer.Option(help="Where the model is trained: cpu, cuda or cuda:1.")]
-_Tensorboard = Annotated[bool, typer.Option("--tensorboard", help="Log to OUT, for `tensorboard --logdir OUT`.")]
+
+@dataclass(frozen=True)
+class Model:
+    """The options that say what is trained, and how."""
+
+    problem: options.ProblemName = "digits"
+    data: options.ProblemData = None
+    optimizer: Annotated[
+        str | None, typer.Option(help="sgd, momentum, adam or adamw; by default the problem's own.")
+    ] = None
+    lr: Annotated[
+        str | None,
+        typer.Option(
+            help="Learning rate, or theory: that of Rennala SGD, of which a round is an update; else the problem's."
+        ),
+    ] = None
+    schedule: Annotated[
+        str,
+        typer.Option(help="How the learning rate changes: constant, cosine:ROUNDS, linear:ROUNDS or warmup:ROUNDS."),
+    ] = "constant"
+    micro_batch: Annotated[int, typer.Option(help="Samples in each task.")] = 1
+    precision: Annotated[str, typer.Option(help="float32, or mixed with bfloat16 or float16.")] = "float32"
+    compile_: Annotated[bool, typer.Option("--compile", help="Let torch.compile fuse the model.")] = False
+    graphs: Annotated[bool, typer.Option("--graphs", help="On CUDA: replay each gradient as a CUDA graph.")] = False
+    seed: Annotated[int, typer.Option(help="The seed of the weights, the gradients and the task times.")] = 0
+    device: Annotated[str, typer.Option(help="Where the model is trained: cpu, cuda or cuda:1.")] = "cpu"
+
+
+@dataclass(frozen=True)
+class Trajectory:
+    """The options of one trajectory that serves all policies, on the task times of a pool."""
+
+    methods: Annotated[
+        str,
+        typer.Option(
+            help="Training methods to compare with, NAME, NAME=RATE or NAME=theory separated by commas; "
+            "`ata-gym methods` lists them."
+        ),
+    ] = ""
+    tune: Annotated[
+        bool,
+        typer.Option(
+            "--tune", help="Give policies and methods without a rate the best of 5^-5, ..., 5^4, and run them all."
+        ),
+    ] = False
+    threads: Annotated[
+        int, typer.Option(help="Threads of torch on the CPU; the bits of a result depend on their number.")
+    ] = 1
+    evaluate_every: Annotated[
+        int | None,
+        typer.Option(help="Rounds between evaluations on held-out data; by default at most 16, log-spaced."),
+    ] = None
+    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Log to OUT, for `tensorboard --logdir OUT`.")] = (
+        False
+    )
 
 
 def train(
     scenario: options.OneScenario,
     out: options.Out,
+    model: Model,
+    trajectory: Trajectory,
     policies: options.Policies = options.PUBLISHED,
-    methods: _Methods = "",
-    tune: _Tune = False,
-    problem: options.ProblemName = "digits",
-    data: options.ProblemData = None,
-    clock: _Clock = "pool",
-    workers: _Workers = "",
-    rounds: _Rounds = 2000,
-    optimizer: _Optimizer = None,
-    lr: _LearningRate = None,
-    schedule: _Schedule = "constant",
-    micro_batch: _MicroBatch = 1,
-    precision: _Precision = "float32",
-    compile_: _Compile = False,
-    graphs: _Graphs = False,
-    seed: _Seed = 0,
-    threads: _Threads = 1,
-    evaluate_every: _EvaluateEvery = None,
-    device: _Device = "cpu",
-    tensorboard: _Tensorboard = False,
+    clock: Annotated[
+        str, typer.Option(help="pool: task times of the scenario; device: of tasks that are really run on --workers.")
+    ] = "pool",
+    workers: Annotated[
+        str, typer.Option(help='With --clock device: DEVICE or DEVICE:WORK, such as "cuda:0,cuda:1,cpu:2".')
+    ] = "",
+    rounds: Annotated[int, typer.Option(help="The number of optimiser steps.")] = 2000,
     save_every: options.SaveEvery = 10.0,
     rerun_changed: options.RerunChanged = False,
 ) -> None:
@@ -128,27 +129,33 @@ def train(
     from ata_gym.training.trainer.trainer import Trainer  # noqa: PLC0415
 
     effort = options.Running(1, save_every, rerun_changed=rerun_changed).effort()
+    lr, tune, problem = model.lr, trajectory.tune, model.problem
     names = options.split_names(policies)
     options.unrecorded(scenario, "train")
-    experiment = replace(Experiment.on_scenario(scenario, rounds=rounds, seeds=1, seed=seed), points=_POINTS)
+    experiment = replace(Experiment.on_scenario(scenario, rounds=rounds, seeds=1, seed=model.seed), points=_POINTS)
     for name in names:
         experiment.try_out(name)
-    choices = _choices(methods, tune=tune and lr is not None)
-    not_of_methods = {"--schedule": schedule != "constant", "--micro-batch": micro_batch != 1, "--compile": compile_}
-    not_of_methods |= {"--precision": precision != "float32", "--graphs": graphs}
+    choices = _choices(trajectory.methods, tune=tune and lr is not None)
     if choices:
-        _refuse("--methods", not_of_methods)
+        _refuse("--methods", model, ("schedule", "micro_batch", "compile_", "precision", "graphs"))
     with named_failure(f"the problem {problem}"):
-        found = make_problem(problem, data)
+        found = make_problem(problem, model.data)
         rate, kind = rate_of_policies(lr, experiment, found, tune)
         trainer = Trainer(
-            found, experiment.scenario.budget, optimizer=optimizer, lr=rate, schedule=schedule,
-            micro_batch=micro_batch, precision=precision, compile=compile_, graphs=graphs, device=device, seed=seed,
+            found, experiment.scenario.budget, optimizer=model.optimizer, lr=rate, schedule=model.schedule,
+            micro_batch=model.micro_batch, precision=model.precision, compile=model.compile_, graphs=model.graphs,
+            device=model.device, seed=model.seed,
         )  # fmt: skip
-    training = Training(problem, data, threads, evaluate_every, kind == TUNED, tensorboard, effort)
-    not_of_devices = {"--methods": bool(methods), "--tensorboard": tensorboard, "--tune": tune}
-    not_of_devices |= {"--threads": threads != 1, "--evaluate-every": evaluate_every is not None}
-    if _on_devices(clock, workers, not_of_devices):
+    training = Training(
+        problem, model.data, trajectory.threads, trajectory.evaluate_every, kind == TUNED, trajectory.tensorboard,
+        effort,
+    )  # fmt: skip
+    if clock not in {"pool", "device"}:
+        raise ValueError(f"--clock must be pool or device, not {clock!r}")
+    if (clock == "device") != bool(workers):
+        raise ValueError("--clock device and --workers go together: give both, or neither")
+    if clock == "device":
+        _refuse("--clock device", trajectory, [field.name for field in fields(trajectory)])
         show_report(train_on_devices(workers, names, trainer, experiment, training, out))
         return
     _show(LossStudy(experiment, names, trainer, training, kind, choices, tune).run(out, command_line()))
@@ -164,21 +171,12 @@ def _choices(methods: str, tune: bool) -> list[MethodChoice]:
     return choices
 
 
-def _on_devices(clock: str, workers: str, others: dict[str, bool]) -> bool:
-    """Whether tasks are run on real workers; ValueError if the options do not fit together."""
-    if clock not in {"pool", "device"}:
-        raise ValueError(f"--clock must be pool or device, not {clock!r}")
-    if (clock == "device") != bool(workers):
-        raise ValueError("--clock device and --workers go together: give both, or neither")
-    if clock == "device":
-        _refuse("--clock device", others)
-    return clock == "device"
-
-
-def _refuse(option: str, others: dict[str, bool]) -> None:
-    """Refuse options that are given and do not go with another one."""
-    if given := [name for name, is_given in others.items() if is_given]:
-        raise ValueError(f"{option} goes without {', '.join(given)}")
+def _refuse(option: str, group: Model | Trajectory, names: Iterable[str]) -> None:
+    """Refuse options of a group that are given and do not go with another one."""
+    given = [name for name in names if getattr(group, name) != getattr(type(group), name)]
+    if given:
+        said = (f"--{name.strip('_').replace('_', '-')}" for name in given)
+        raise ValueError(f"{option} goes without {', '.join(said)}")
 
 
 def _show(outcome: Outcome) -> None:
