@@ -10,8 +10,6 @@ import pytest
 from ata_gym import optimal_allocation
 from ata_gym.changes import Jump, Spot
 from ata_gym.pools import exponential, gamma, log_normal, shifted_exponential, trace
-from ata_policies import Setting
-from ata_policies.allocation.distribution_learner import DistributionLearner
 from ata_policies.beliefs.distributions.bins import DistributionBelief
 from ata_policies.planning.knowledge import Knowledge, choose_candidates, learn_row
 
@@ -96,8 +94,8 @@ def test_the_fewer_results_the_more_a_search_doubts_a_mean() -> None:
     assert choose_candidates(known_after([1, 1, 1], spread=8.0), everybody, nobody, 5).doubt.max() == 1.0
 
 
-def test_the_unit_of_time_does_not_matter() -> None:
-    """What is known is the same to the bit in its own unit, and so are the allocations of 60 rounds."""
+def test_the_unit_of_time_does_not_matter(play: Any) -> None:
+    """What is known is the same to the bit in its own unit, and so are allocations."""
     usual = known_after([30, 4, 0])
     for exponent in (40, 300, -300):
         scaled = known_after([30, 4, 0], 2.0**exponent)
@@ -105,16 +103,6 @@ def test_the_unit_of_time_does_not_matter() -> None:
             (*usual.posterior, *usual.population), (*scaled.posterior, *scaled.population), strict=True
         ):
             np.testing.assert_array_equal(one, other)
-
-    def actions(unit: float) -> list[Any]:
-        policy, rng, state, taken = DistributionLearner(Setting(n=8, budget=12)), np.random.default_rng(1), None, []
-        seen = {"worker": np.full(12, -1), "duration": np.zeros(12), "elapsed": np.zeros(8)}
-        for _ in range(60):
-            action, state = policy.predict(seen, state)
-            worker = np.repeat(np.arange(8), action)
-            seen = seen | {"worker": worker, "duration": unit * (1.0 + worker) * rng.gamma(4.0, size=12)}
-            taken.append(action)
-        return taken
-
-    for exponent in (40, -300):
-        np.testing.assert_array_equal(actions(2.0**exponent), actions(1.0))
+    pools = (gamma(4.0, unit * np.arange(1.0, 9.0)) for unit in (1.0, 2.0**40, 2.0**-80))
+    one, *others = (play(LEARNER, 60, 2, pool=pool, budget=12).actions for pool in pools)
+    np.testing.assert_array_equal(others, [one, one])

@@ -1,4 +1,4 @@
-"""Moments against numpy's, in two passes: of times that vary by as little as a billionth of their mean."""
+"""Moments against numpy's, also of times that hardly vary; and what every belief has in common."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ata_gym.typing import Floats, Ints
+from ata_gym.utils.trees import difference, map_leaves
+from ata_policies.allocation.estimates.robust import MedianOfMeans, TruncatedMean
 from ata_policies.beliefs.distributions.bins import DistributionBelief
-from ata_policies.beliefs.memory import Everything
+from ata_policies.beliefs.memory import Discount, Everything, Memory, Window
 from ata_policies.beliefs.moments import Moments, learn_shapes
-from ata_policies.beliefs.restarts import Restarts
+from ata_policies.beliefs.restarts import DETECTORS, Restarts
 
 N = 3
 
@@ -44,6 +46,35 @@ def check(belief: Any, weights: Floats, worker: Ints, times: Floats) -> None:
         if len(x) >= 2:
             expected = w @ (x - np.average(x, weights=w)) ** 2
             assert belief.deviations[0, i] == pytest.approx(expected, rel=1e-6)
+
+
+MEMORIES: list[Memory] = [Everything(), Window(12), Window(12, "rounds"), Discount(0.9)]
+MEMORIES += [Restarts(detector, threshold=6.0, refresh=30.0) for detector in DETECTORS]
+STARTS = [
+    *(lambda rows, memory=memory: memory.start(rows, N, deviations=True) for memory in MEMORIES),
+    *(lambda rows, estimate=estimate: estimate.start(rows, N) for estimate in (MedianOfMeans(), TruncatedMean(2.0))),
+    lambda rows: DistributionBelief.empty(rows, N),
+]
+
+
+@pytest.mark.parametrize("start", STARTS)
+@settings(max_examples=3)
+@given(seed=st.integers(0, 10**6), exponent=st.sampled_from([-80, 40]))
+def test_a_row_is_what_it_is_alone_and_in_any_unit_of_time(start: Any, seed: int, exponent: int) -> None:
+    """Bit for bit, while workers change; and no belief is changed in place."""
+    rng, unit, rows, row, scaled = np.random.default_rng(seed), 2.0**exponent, start(3), start(1), start(1)
+    for k in range(150):
+        worker, elapsed = rng.integers(-1, N, (3, 4)), rng.exponential(size=(3, N)) * (rng.random((3, N)) < 0.1)
+        time = rng.gamma(4.0, np.where((k // 50 + np.arange(3)[:, None] + worker) % 3, 1.0, 9.0))
+        old = map_leaves(np.copy, rows)
+        later = rows.observe(worker, time, elapsed)
+        assert difference(old, rows) is None
+        rows, row = later, row.observe(worker[2:], time[2:], elapsed[2:])
+        scaled = scaled.observe(worker[2:], unit * time[2:], unit * elapsed[2:])
+    assert difference(row, map_leaves(lambda leaf: leaf[2:], rows)) is None
+    for name, power in (("counts", 0), ("totals", 1), ("sums", 1), ("deviations", 2)):
+        if hasattr(row, name):
+            np.testing.assert_array_equal(getattr(scaled, name), unit**power * getattr(row, name))
 
 
 means = st.one_of(st.sampled_from([1e6, 1e8, 1e9]), st.floats(10.0, 1e9))

@@ -126,14 +126,6 @@ def test_the_bounds_are_the_published_ones(play: Any, name: str, width: Any, off
     np.testing.assert_array_equal(*allocations)
 
 
-@pytest.mark.parametrize(("name", "exponent"), [*zip(POLICIES, (-40, 1, 40), strict=True)])
-def test_the_unit_of_time_does_not_matter(play: Any, name: str, exponent: int) -> None:
-    shapes = np.full(6, 2.5)
-    pools = (pareto(shapes, scale * np.arange(1.0, 7)) for scale in (1.0, 2.0**exponent))
-    one, other = (play(name, 30, 1, pool=pool, budget=BUDGET).actions for pool in pools)
-    np.testing.assert_array_equal(one, other)
-
-
 @pytest.mark.parametrize("workers", [log_normal(np.log(np.arange(1.0, 13)), 1.75), pareto(1.7, np.arange(1.0, 13))])
 def test_less_regret_than_the_plain_mean_under_heavy_tails(play: Any, workers: Pool) -> None:
     """Mean proxy loss over 16 rows, after the first rounds: the plain mean has lost good workers for ever."""
