@@ -6,7 +6,7 @@ import sys
 from importlib.util import find_spec
 
 from ata_gym.utils.extras import MissingExtraError, require
-from ata_gym.utils.signals import outlive_readers, quiet_start
+from ata_gym.utils.signals import outlive_readers, quiet_start, whole_output
 
 
 def main() -> None:
@@ -22,7 +22,8 @@ def main() -> None:
                     require(module, extra="bench", purpose="The command ata-gym")
             from ata_gym.cli import app  # noqa: PLC0415 - it imports the modules checked above
 
-            app(prog_name="ata-gym")
+            with whole_output("ata-gym"):  # a command says itself what went wrong; --help and --version are none
+                app(prog_name="ata-gym")
     except MissingExtraError as error:
         sys.exit(f"{error} (python -m ata_gym.cluster.doctor lists what else is missing)")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Generator, Iterator
 from contextlib import suppress
@@ -17,6 +18,11 @@ from tests import gpu_table
 settings.register_profile("ata-gym", deadline=None, derandomize=True)
 settings.load_profile("ata-gym")
 
+
+# A process keeps the authentication of its first Ray, and its later ones must have the same: by default, Ray chooses it
+# by what lies in the user's home, and writes a token there.
+os.environ.setdefault("RAY_AUTH_MODE", "token")
+os.environ.setdefault("RAY_AUTH_TOKEN", "0123456789abcdef" * 4)
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as where a shell has started the tests in the background
     signal.signal(signal.SIGINT, signal.default_int_handler)

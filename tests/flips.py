@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ata_gym.bench.experiment.verify import verify
+from ata_gym.bench.experiment.store import verify
 
 _NOT_RESULTS = {"timings.json", "report.html"}
 _ROOMS = {"timings", "tensorboard"}

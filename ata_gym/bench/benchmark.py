@@ -59,49 +59,28 @@ def run(
     """Play policies on a scenario, or on several ones, and compare them on the same luck.
 
     Each policy plays the same task times: seed e of one is seed e of every other one. Results depend neither on
-    ``jobs`` nor on ``runner``.
+    ``jobs`` nor on ``runner``. There is a PolicyFailedWarning for each policy that failed.
 
-    Parameters
-    ----------
-    policies
-        Names (as ``ata_policies.make`` takes them), classes, or policies that are made already, which keep their own
-        seed: one, a list of them, or a mapping from names of your own to classes and objects. Objects, and classes
-        that no module holds, as those of a notebook, are played in this process; all others in processes of their own.
-    scenario
-        A name, a ``Scenario``, or a list of them.
-    rounds, budget, price
-        By default those of each scenario; the price is what one unit of worker time costs in units of runtime.
-    seeds, seed
-        The number of episodes, and the first seed; neighbouring seeds follow.
-    out
-        A folder that keeps tables, pictures, records and a page; each of several scenarios has a folder in it. Killed
-        or called again, the same call goes on where it was. Without it nothing is left on the disk.
-    jobs
-        How many policies are played at once, each in a process, by default as many as processors; 1: in this process.
-    save_every
-        Seconds between checkpoints.
-    rerun_changed
-        Whether to play anew what was played by other code, which is refused otherwise.
-    runner
-        Where policies are played: by default on this machine.
-    live
-        Whether to write the page every few seconds while the policies are played; this needs ``out``.
-    command
-        The words by which the page says how to repeat this; by default this call.
+    - ``policies``: names (as ``ata_policies.make`` takes them), classes, or policies that are made already, which keep
+      their own seed: one, a list of them, or a mapping from names of your own to classes and objects. Objects, and
+      classes that no module holds, as those of a notebook, are played in this process; all others in processes of
+      their own.
+    - ``rounds``, ``budget``, ``price``: by default those of each scenario; the price is what one unit of worker time
+      costs in units of runtime.
+    - ``seeds``, ``seed``: the number of episodes, and the first seed; neighbouring seeds follow.
+    - ``out``: a folder that keeps tables, pictures, records and a page; each of several scenarios has a folder in it.
+      Killed or called again, the same call goes on where it was. Without it nothing is left on the disk.
+    - ``jobs``: how many policies are played at once, each in a process, by default as many as processors; 1: in this
+      process.
+    - ``save_every``: seconds between checkpoints.
+    - ``rerun_changed``: whether to play anew what was played by other code, which is refused otherwise.
+    - ``runner``: where policies are played: by default on this machine.
+    - ``live``: whether to write the page every few seconds while the policies are played; this needs ``out``.
+    - ``command``: the words by which the page says how to repeat this; by default this call.
 
-    Returns
-    -------
-    The results of the policies that have finished. There is a PolicyFailedWarning for each that failed.
+    ValueError if there is no such policy or scenario, a number is out of its range, a policy fails in its first round,
+    the folder holds other results, or ``out`` is given for a policy whose source cannot be had.
 
-    Raises
-    ------
-    ValueError
-        If there is no such policy or scenario, a number is out of its range, a policy fails in its first round, the
-        folder holds other results, or ``out`` is given for a policy whose source cannot be had.
-
-    Examples
-    --------
-    >>> from ata_gym import bench
     >>> results = bench.run(["uta", "ofta"], "five-workers", rounds=50, seeds=4, jobs=1)
     >>> print(results.compare("ofta", "uta").sentence.partition(",")[0])
     ofta beside uta: 54 % less runtime (51 to 56 %)
@@ -195,8 +174,7 @@ def _begin(experiment: Experiment, path: Path, policies: Mapping[str, Given | No
     folder, note = open_folder(path, experiment.config()), about_experiment(experiment, policies)
     compared = any(one["env"] == "TaskAllocation" for one in note["policies"])
     note["least_cost"] = least_cost(experiment.scenario) if compared else None
-    write_note(path, "bench", words, note)
-    return _Study(experiment, folder, {"command": list(words), **note})
+    return _Study(experiment, folder, write_note(path, "bench", words, note))
 
 
 def _part(study: _Study, done: list[str], own: Mapping[str, Given]) -> Part:

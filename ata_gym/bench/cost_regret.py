@@ -28,11 +28,10 @@ _EXACT = 1e-6  # expected costs are known to this part of them: a smaller regret
 
 
 class CostRun(PolicyRun):
-    """A policy of which the expected cost is recorded, too.
+    """A policy of which the expected cost is recorded: E[round time + price * worker time] of its allocations.
 
-    The expected cost of a round is E[round time + price * worker time] of its allocation. Since each distinct
-    allocation takes a quadrature, it is interpolated linearly between recorded rounds. It is null where the proxy
-    regret is, where workers change, and where the recorded allocations are too many.
+    Since each distinct allocation takes a quadrature, it is interpolated linearly between recorded rounds. It is null
+    where the proxy regret is, where workers change, and where the recorded allocations are too many.
     """
 
     schema: ClassVar[dict[str, Any]] = {**SCHEMA, "expected_cost": pl.Float64}  # of rounds 1 to this one, added up

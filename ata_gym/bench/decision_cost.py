@@ -44,10 +44,7 @@ class _Player:
 
 
 def relative_cost(name: str, rounds: int = 2000) -> float:
-    """The processor time of a policy's predictions over that of ATA's in as many rounds of ``SETUP`` beside it.
-
-    These are the first rounds: what is planned once in a while counts, too.
-    """
+    """Processor time of a policy's predictions over that of ATA's, in the first rounds of ``SETUP``."""
     setup = Experiment.on_scenario("icml2025-cifar100", rounds=rounds, seeds=8, price=0.1)
     for warm in (name, _BESIDE):  # compiles
         _Player(warm, setup).play(_CHUNK)

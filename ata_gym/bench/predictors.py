@@ -23,10 +23,9 @@ _TITLES = {"square": "root mean square error\n/ mean speed", "percentage": "mean
 
 
 def run(experiment: Experiment, names: Sequence[str], skip: int, out: Path) -> Report:
-    """Measure predictors, given by name, with a progress bar for each; leave the tables in a folder.
+    """Measure predictors, given by name, from round ``skip`` + 1 on; leave the tables in a folder.
 
-    The first ``skip`` rounds do not count. ValueError if there is no such predictor, no round would count, or the
-    folder holds something else.
+    ValueError if there is no such predictor, no round would count, or the folder holds something else.
     """
     for name in names:
         if name not in PREDICTORS:
@@ -54,10 +53,7 @@ def measure(
     skip: int,
     progress: Callable[[str, int], None] = lambda *_: None,
 ) -> pl.DataFrame:
-    """Predict the speeds of an even allocation: columns predictor, quantity (of ``PredictionErrors``), mean, low, high.
-
-    ``progress`` is called with a predictor and the rounds it has done.
-    """
+    """Errors of predictions of speeds: columns predictor, quantity (of ``PredictionErrors``), mean, low, high."""
     envs = experiment.make_envs("ata_gym/TaskAllocation-v0")
     seen = record_speeds(envs, experiment.rounds, experiment.seed)
     envs.close()

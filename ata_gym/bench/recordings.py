@@ -18,13 +18,10 @@ def make_trace(
 ) -> Pool:
     """Write a trace with columns worker, duration and, if asked, round, and return the pool that it makes.
 
-    The order of the rows is kept. FileNotFoundError if there is no such file; ValueError for one that cannot be read, a
-    bad expression, an unknown column, and durations that make no trace.
-
-    - ``source``, ``target``: a CSV file, maybe compressed, or a Parquet file; and where the trace goes, a name ending
-      in .parquet or .csv.
-    - ``worker``, ``round``: names of columns.
-    - ``duration``: the task time as a SQL expression over the columns, such as ``"items / items_per_second"``.
+    The order of the rows is kept. ``source`` is a CSV file, maybe compressed, or a Parquet file; the name of ``target``
+    ends in .parquet or .csv. ``worker`` and ``round`` name columns, and ``duration`` is a SQL expression over the
+    columns, such as ``"items / items_per_second"``. FileNotFoundError if there is no such file; ValueError for one that
+    cannot be read, a bad expression, an unknown column, and durations that make no trace.
     """
     source, target = Path(source), Path(target)
     check_source(source)

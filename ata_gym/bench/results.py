@@ -18,8 +18,7 @@ from ata_gym.bench.page.note import Note, competitors
 from ata_gym.bench.page.sections import joined
 from ata_gym.bench.report import statistics, style
 from ata_gym.bench.report.headline import NOUNS, in_brackets, more_or_less, reaches_1, what_counts
-from ata_gym.bench.report.plots import CURVES, known, legend, panel
-from ata_gym.bench.report.report import Report, findings
+from ata_gym.bench.report.report import CURVES, Report, findings, known, legend, panel
 from ata_gym.bench.report.statistics import Estimate, ends, summarise
 from ata_gym.bench.report.summary_tables import summary_tables
 from ata_gym.bench.report.table import html

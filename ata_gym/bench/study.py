@@ -43,10 +43,9 @@ def run(
     effort: Effort = USUAL,
     command: Sequence[str] = (),
 ) -> Studied:
-    """Play what has not finished yet, with a progress bar for each policy, and report on those that have.
+    """Play what has not finished yet, and report on what has; ``command`` are the words that its page shows.
 
-    ``command`` are the words of the command that its page shows. ValueError for an unknown policy, one that fails in
-    its first round, or a folder of another configuration.
+    ValueError for an unknown policy, one that fails in its first round, or a folder of another configuration.
     """
 
     def begin(folder: Path) -> None:
@@ -83,10 +82,7 @@ def play_with_bars(
     follow: Progress = lambda _job, _rounds: None,
     bar_of: Callable[[Job], str] = lambda job: job.policy,
 ) -> Failures:
-    """Play jobs as :func:`play_jobs` does, with a progress bar for the rounds of those that have the same ``bar_of``.
-
-    ``follow`` is called with the progress, too.
-    """
+    """Play jobs with a progress bar for those that have the same ``bar_of``; ``follow`` gets the progress, too."""
     totals, done, played = Counter[str](), Counter[str](), Counter[Job]()
     for job in jobs:
         totals[bar_of(job)] += job.experiment.rounds

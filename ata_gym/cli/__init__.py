@@ -11,8 +11,7 @@ from ata_gym import __version__
 from ata_gym.cli.console import PlainCommand, say
 from ata_gym.cli.listings import methods, policies, scenarios
 from ata_gym.cli.options import expanded
-from ata_gym.cli.studies.bench import bench, demo, predictors, track
-from ata_gym.cli.studies.leaderboard import leaderboard
+from ata_gym.cli.studies.bench import bench, demo, leaderboard, predictors, track
 from ata_gym.cli.studies.learn import learn, pretrain
 from ata_gym.cli.studies.report import report
 from ata_gym.cli.studies.reproduce import reproduce

@@ -90,7 +90,12 @@ def policies(
     columns = ["policy", "must know", *(["cost"] if costs else []), "what it does"]
     for word, env_id in ids.items():
         rows = [
-            (card.name, cut(_knows(card), _KNOWS), *_cost(costs, card.name), plain(card.summary))
+            (
+                card.name,
+                cut(re.split("[;,]", card.facts["must know beforehand"])[0], _KNOWS),
+                *_cost(costs, card.name),
+                plain(card.summary),
+            )
             for card in cards
             if _plays(card) == word
         ]
@@ -102,10 +107,6 @@ def policies(
 def _plays(card: Card) -> str:
     """The env of a policy, by its short name."""
     return card.facts["plays"].partition(",")[0]
-
-
-def _knows(card: Card) -> str:
-    return re.split("[;,]", card.facts["must know beforehand"])[0]
 
 
 def markdown_table(cards: Iterable[Card], costs: Mapping[str, float]) -> str:

@@ -28,11 +28,8 @@ if TYPE_CHECKING:
     from ata_gym.scenarios import Scenario
 
 
-class Where(StrEnum):
-    """Where the policies of a study run."""
-
-    local = "local"
-    ray = "ray"
+Where = StrEnum("Where", ["local", "ray"])
+"""Where the policies of a study run."""
 
 
 def completing(names: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
@@ -146,10 +143,7 @@ class Source:
     seed: Annotated[int, typer.Option(help="The first seed.")] = 0
 
     def find(self) -> Scenario:
-        """The scenario; of a trace it says how much it holds.
-
-        FileNotFoundError if a recorded scenario or a trace is not there, ValueError if the options do not fit together.
-        """
+        """The scenario; of a trace it says how much it holds. FileNotFoundError if a file is not there."""
         from ata_gym.scenarios import Scenario, recorded, resolve  # noqa: PLC0415
 
         if (self.scenario is None) == (self.trace is None):

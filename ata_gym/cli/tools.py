@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,7 +19,7 @@ from ata_gym.utils.validation import unknown, whole_number
 from ata_policies.checking.check import examine
 from ata_policies.explanation import Explanation
 from ata_policies.registry import ids_by_name
-from ata_policies.steps import decide
+from ata_policies.steps import play
 
 
 def check(
@@ -128,29 +129,21 @@ def _play(
     policy: str, envs: gym.vector.VectorEnv[Any, Any, Any], rounds: int, seed: int
 ) -> tuple[Explanation, dict[str, float]]:
     """What a policy explains in the last of some rounds, and the clocks then."""
-    (observation, _), played = envs.reset(seed=seed), 0
-    state: Any = None
     with named_failure(f"the policy {policy}"), progress_bars({policy: rounds}) as progress:
         made = ata_policies.make(policy, envs, seed=seed)
-        while played < rounds:
-            action, state = decide(made, envs, observation, state)
-            observation, _, _, _, info = envs.step(action)
-            played = int(state.round[0])
+        for step in play(made, envs, seed):
+            played = int(step.state.round[0])
             progress(policy, played)
-        return made.explain(state), {name: float(info[name][0]) for name in ("runtime", "total_worker_time")}
+            if played >= rounds:
+                break
+        return made.explain(step.state), {name: float(step.info[name][0]) for name in ("runtime", "total_worker_time")}
 
 
 def _as_data(explanation: Explanation) -> dict[str, Any]:
     """An explanation as JSON can hold it."""
-    workers = {
-        "mean": explanation.mean.tolist(),
-        "evidence": explanation.evidence.tolist(),
-        "tasks": None if explanation.tasks is None else explanation.tasks.tolist(),
-        "away": explanation.away.tolist(),
-        "untried": explanation.untried.tolist(),
-    }
-    about = {"policy": explanation.policy, "round": explanation.round, "plan": explanation.plan}
-    return about | {"workers": workers}
+    data = asdict(explanation)
+    about = {name: data.pop(name) for name in ("policy", "round", "plan")}
+    return about | {"workers": {name: None if each is None else each.tolist() for name, each in data.items()}}
 
 
 def trace(
@@ -199,7 +192,7 @@ def verify(
     ata-gym verify results --json
     ```
     """
-    from ata_gym.bench.experiment.verify import verify as check_files  # noqa: PLC0415 - it takes a second to import
+    from ata_gym.bench.experiment.store import verify as check_files  # noqa: PLC0415 - it takes a second to import
     from ata_gym.bench.report.table import LEFT, WRAP, Table  # noqa: PLC0415
 
     files = check_files(folder)

@@ -86,11 +86,11 @@ def watch(
             for player in players:
                 say(f"\n{player.name}\n{as_text(player.recent[-1])}")
     if out is not None:
-        from ata_gym.bench.side_by_side import learning, who_waits  # noqa: PLC0415 - matplotlib takes a second
+        from ata_gym.bench.side_by_side import pictures as drawn  # noqa: PLC0415 - matplotlib takes a second
 
-        pictures = who_waits.draw(players, found, out / "who-waits")
+        pictures = drawn.draw(players, found, out / "who-waits")
         learners = [player for player in players if player.learns] or players
-        learning.animate(learners[: learning.MOST_PLAYERS], out / "learning.gif")
+        drawn.animate(learners[: drawn.MOST_PLAYERS], out / "learning.gif")
         say_files("pictures", [*pictures, out / "learning.gif"])
     _say_totals(players)
 

@@ -28,7 +28,7 @@ from ata_gym.simulation import task_times
 from ata_gym.utils.compiled import helper
 from ata_gym.utils.kernels.cache import kept_in
 from ata_gym.utils.memory import installed_memory
-from ata_gym.utils.signals import outlive_readers
+from ata_gym.utils.signals import outlive_readers, whole_output
 
 _SECONDS = 180.0  # how long a trial may take; importing large packages from a disk on the network takes a while
 _INSTALL = 'pip install "ata-gym[cluster]"'
@@ -294,4 +294,5 @@ def main() -> int:
 if __name__ == "__main__":
     outlive_readers()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the processes of a trial are ended, too
-    sys.exit(main())
+    with whole_output("doctor"):
+        sys.exit(main())

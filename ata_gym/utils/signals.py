@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
 from types import FrameType
@@ -139,6 +139,20 @@ def outlive_readers() -> None:
             stream.flush()
             form = {key: getattr(stream, key) for key in form}
         setattr(sys, name, io.TextIOWrapper(io.BufferedWriter(_Pipe(number, "w", closefd=False)), **form))
+
+
+@contextmanager
+def whole_output(command: str) -> Iterator[None]:
+    """Where stdout cannot be written, as on a full disk, end with one sentence and exit code 2."""
+    try:
+        try:
+            yield
+        finally:
+            sys.stdout.flush()
+    except OSError as error:
+        with suppress(OSError):  # of stderr
+            print(f"{command}: {error}", file=sys.stderr)
+        raise SystemExit(2) from error
 
 
 class _Pipe(io.FileIO):

@@ -18,8 +18,8 @@ from ata_gym.bench.leaderboard.experiment import Leaderboard, PricedJob, finals
 from ata_gym.bench.leaderboard.ranking import COST, RUNTIME, TO_ORACLE, TO_OTHER, WORKER_TIME
 from ata_gym.bench.leaderboard.report import of_defaults, report
 from ata_gym.bench.leaderboard.run import measure
-from ata_gym.bench.leaderboard.sets.scenario_set import FOLLOWERS, usual_policies
-from ata_gym.bench.leaderboard.sets.steady import STEADY
+from ata_gym.bench.leaderboard.scenario_set import FOLLOWERS, usual_policies
+from ata_gym.bench.leaderboard.sets import STEADY
 from ata_gym.bench.page.render import NAME
 from ata_gym.bench.report.headline import Competitor
 from ata_gym.cli import app

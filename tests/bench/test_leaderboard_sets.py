@@ -11,11 +11,8 @@ import pytest
 import ata_policies
 from ata_gym.bench.experiment.jobs import Effort, play_jobs
 from ata_gym.bench.leaderboard.experiment import Leaderboard, finals
-from ata_gym.bench.leaderboard.sets import SETS
-from ata_gym.bench.leaderboard.sets.changing import CHANGING, DRAWN
-from ata_gym.bench.leaderboard.sets.scenario_set import DYNAMIC_ORACLES, FOLLOWERS, ScenarioSet
-from ata_gym.bench.leaderboard.sets.steady import STEADY
-from ata_gym.bench.leaderboard.sets.unseen import UNSEEN
+from ata_gym.bench.leaderboard.scenario_set import DYNAMIC_ORACLES, FOLLOWERS, ScenarioSet
+from ata_gym.bench.leaderboard.sets import CHANGING, DRAWN, SETS, STEADY, UNSEEN
 from ata_gym.bench.report.headline import Competitor
 from ata_gym.changes import Change, Redraw
 from ata_gym.scenarios.for_agents import SPLITS

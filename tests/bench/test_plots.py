@@ -8,8 +8,7 @@ import pytest
 
 from ata_gym.bench.experiment.experiment import Experiment
 from ata_gym.bench.report import style
-from ata_gym.bench.report.plots import CURVES, draw, legend, panel
-from ata_gym.bench.report.report import report
+from ata_gym.bench.report.report import CURVES, draw, legend, panel, report
 from ata_gym.bench.report.statistics import summarise
 from ata_gym.pools import read_trace
 from ata_gym.scenarios import Scenario

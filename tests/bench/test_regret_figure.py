@@ -7,8 +7,8 @@ import polars as pl
 import pytest
 from scipy import stats
 
+from ata_gym.bench import paper as regret_figure
 from ata_gym.bench.experiment.experiment import Experiment
-from ata_gym.bench.paper import regret as regret_figure
 from ata_gym.bench.report.table import markdown
 
 ROUNDS = Experiment.on_scenario("icml2025-regret", seeds=1, rounds=100_000).record_at()

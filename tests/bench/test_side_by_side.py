@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 import ata_gym
-from ata_gym.bench.side_by_side import learning, who_waits
+from ata_gym.bench.side_by_side import pictures
 from ata_gym.bench.side_by_side.play import Player
 from ata_gym.scenarios import Scenario
 
@@ -63,8 +63,8 @@ def test_the_pictures_are_the_same_bytes_each_time(tmp_path: Path) -> None:
     sizes = []
     for name in ("one", "two"):
         players = [played(policy, 4, remember=4) for policy in ("gta", "default")]
-        png, svg = who_waits.draw(players, FIVE, tmp_path / name / "who-waits")
-        learning.animate(players, tmp_path / name / "learning.gif")
+        png, svg = pictures.draw(players, FIVE, tmp_path / name / "who-waits")
+        pictures.animate(players, tmp_path / name / "learning.gif")
         sizes.append([path.read_bytes() for path in (png, svg, tmp_path / name / "learning.gif")])
         with Image.open(png) as picture:
             assert picture.width == 1600
@@ -82,8 +82,8 @@ def test_the_pictures_are_the_same_bytes_each_time(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("rounds", [1, 2, 7, 500, 100_000])
 def test_an_animation_has_few_frames_from_the_first_round_to_the_last(rounds: int) -> None:
-    chosen = learning.frame_rounds(rounds)
+    chosen = pictures.frame_rounds(rounds)
     assert chosen == sorted(set(chosen))
     assert (chosen[0], chosen[-1]) == (1, rounds)
-    assert len(chosen) <= learning.FRAMES
-    assert len(chosen) * learning.SECONDS + learning.LAST_SECONDS <= 12
+    assert len(chosen) <= pictures.FRAMES
+    assert len(chosen) * pictures.SECONDS + pictures.LAST_SECONDS <= 12

@@ -13,7 +13,7 @@ import ata_policies
 from ata_gym import proxy_loss
 from ata_gym.bench.experiment.experiment import Experiment
 from ata_gym.bench.report import style
-from ata_gym.bench.tracking import picture as tracking_picture
+from ata_gym.bench.tracking import report as tracking_picture
 from ata_gym.bench.tracking.experiment import ORACLES, SCHEMA, ExpectedTimes, TrackedRun, Tracking, abrupt_changes
 from ata_gym.bench.tracking.report import BLOCK, NEVER, WITHIN, delay, delays, summarise
 from ata_gym.changes import Change, Jump, Outliers, Redraw, Switch, Walk

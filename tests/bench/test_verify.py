@@ -15,8 +15,16 @@ from ata_gym.bench.experiment.claim import HOLDER
 from ata_gym.bench.experiment.experiment import Experiment
 from ata_gym.bench.experiment.jobs import Effort, play_all
 from ata_gym.bench.experiment.run import Job, PolicyRun, play_to_end
-from ata_gym.bench.experiment.store import begin, discard, open_folder, read_frame, save_tree, write_frame, write_json
-from ata_gym.bench.experiment.verify import verify
+from ata_gym.bench.experiment.store import (
+    begin,
+    discard,
+    open_folder,
+    read_frame,
+    save_tree,
+    verify,
+    write_frame,
+    write_json,
+)
 from ata_gym.utils import manifest
 from ata_gym.utils.manifest import read_listed, remove_listed, write_listed
 from ata_gym.utils.sealed import DamagedError

@@ -109,7 +109,7 @@ def test_explain_plays_and_tells_what_the_policy_thinks(run):
 
 
 def test_reproduce_tells_whether_the_regret_grows_as_the_logarithm(run, monkeypatch):
-    from ata_gym.bench.paper import regret as regret_figure
+    from ata_gym.bench import paper as regret_figure
 
     monkeypatch.setattr(regret_figure, "POLICIES", ("ata-icml", "ata"))
     result = run("reproduce icml2025-regret --rounds 300 --seeds 2 --jobs 1 --out out")

@@ -63,13 +63,6 @@ WORLDS: dict[str, Scenario] = {
 """In the first, episodes end apart with a record; in the second, workers, prices and changes are drawn, and places are
 empty; in the third, everything changes and workers die."""
 
-TEN = (
-    *("five-workers", "icml2025-regret", "icml2025-mixed-n150", "icml2025-quadratic-square-n459"),
-    *("changing-spot", "changing-load-swap", "changing-outliers-steady", "stragglers-hetero-l3"),
-    *("drawn-3-to-16-v1", "drawn-changing-12-v2"),
-)
-"""Named scenarios, some of each kind."""
-
 
 def name(form: dict[str, str]) -> str:
     """For the names of tests."""

@@ -99,16 +99,12 @@ def test_wrong_numbers_are_refused_by_name_or_played_on(env_id: str, options: di
         ({"missing": 0}, "'missing' must be from 1 to 5, and holds 0"),
         ({"running": 1, "begun": 9, "now": 3, "finish": 10}, "'begun' and 'finish' must be before and after 'now'"),
         ({"running": 1, "begun": 1, "now": 3, "finish": 2}, "'begun' and 'finish' must be before and after 'now'"),
-        ({"started": 0.5}, "'started' must hold int64"),
     ],
 )
 def test_what_is_wrong_is_said(changes: dict[str, float], said: str) -> None:
     bare = made(DISPATCH, {}).unwrapped
     kept = bare.checkpoint()
-    whole = {name: np.full(kept[name].shape, value) for name, value in changes.items()}
-    broken = {name: field if name == "started" else field.astype(kept[name].dtype) for name, field in whole.items()}
-    with pytest.raises(ValueError, match=said):
-        bare.restore({**kept, **broken})
+    assert said in str(refusal(bare, kept | {name: np.full_like(kept[name], value) for name, value in changes.items()}))
     assert difference(bare.checkpoint(), kept) is None
 
 
@@ -136,7 +132,7 @@ def test_envs_go_on_from_a_checkpoint_bit_for_bit(
         env.reset(seed=4)
         later.reset(seed=9)
         later.step(later.action_space.sample())
-        for step in range(steps + 20):
+        for step in range(steps + 15):
             if step >= steps and step % 3 == 0:
                 later.restore(pickle.loads(pickle.dumps(env.checkpoint())))
             action = player()
@@ -151,7 +147,7 @@ def test_envs_go_on_from_a_checkpoint_bit_for_bit(
                 env.reset(**reset)
                 later.restore(env.checkpoint())
         before = env.checkpoint()
-        for name in ("round", "over", *(["finish"] if env_id == DISPATCH else [])):
+        for name in ("round", "over", *["finish"] * (env_id == DISPATCH)):
             fewer = {key: field for key, field in before.items() if key != name}
             for broken in ({**before, "runtime": 7 + before["runtime"], name: np.zeros(5)}, fewer):
                 with pytest.raises(ValueError, match=f"does not fit the env: '{name}' must hold"):

@@ -1,15 +1,20 @@
-"""The action spaces: their rule, their samples, and the Python objects they are."""
+"""The action spaces: their rule, their samples, the Python objects they are, and what Gymnasium does with them."""
 
 import copy
+import importlib
 import itertools
 import json
 import math
 import pickle
+import pkgutil
 
 import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete
+from gymnasium.spaces import utils as space_utils
+from gymnasium.vector import utils as vector_utils
+from gymnasium.wrappers import utils as wrapper_utils
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -33,6 +38,7 @@ def elements(space_class, n, budget):
     return [v for v in itertools.product(range(budget + 1), repeat=n) if legal(space_class, v, budget)]
 
 
+@settings(max_examples=50)
 @given(
     st.sampled_from(CLASSES),
     st.integers(1, 4),
@@ -44,20 +50,19 @@ def test_check_accepts_exactly_the_elements(space_class, budget, action):
 
 
 @pytest.mark.parametrize("dtype", ["i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", ">i4", ">u8", np.longlong])
-@pytest.mark.parametrize("space_class", CLASSES)
-def test_check_takes_every_integer_dtype(space_class, dtype):
-    checked = space_class(3, 5).check(np.array([2, 0, 3], dtype=dtype))
+def test_check_takes_every_integer_dtype(dtype):
+    checked = Allocation(3, 5).check(np.array([2, 0, 3], dtype=dtype))
     assert checked.dtype == np.int64
     assert checked.tolist() == [2, 0, 3]
 
 
 def test_check_takes_lists_views_and_its_own_array_uncopied():
-    space = Allocation(3, 5)
-    assert space.check([5, 0, 0]).tolist() == [5, 0, 0]
-    assert space.check(np.array([5, 9, 0, 9, 0, 9])[::2]).tolist() == [5, 0, 0]
-    action = np.array([1, 2, 2])
-    action.setflags(write=False)
-    assert space.check(action) is action
+    assert Allocation(3, 5).check([5, 0, 0]).tolist() == [5, 0, 0]
+    assert Allocation(3, 5).check(np.array([5, 9, 0, 9, 0, 9])[::2]).tolist() == [5, 0, 0]
+    assert Dispatch(3).check([1, 0, 1]).tolist() == [1, 0, 1]
+    for space, action in ((Allocation(3, 5), np.array([1, 2, 2])), (Dispatch(3), np.array([1, 0, 1], np.int8))):
+        action.setflags(write=False)
+        assert space.check(action) is action
 
 
 class Unreadable:
@@ -84,12 +89,24 @@ WRONG = [
     ([INT64, INT64, 7], f"worker 0 must have at most 5 tasks, the budget, not {INT64}"),
     ([2, 2, 0], r"the tasks must sum to (at least )?the budget of 5, not to 4"),
 ]
+WRONG_DISPATCH = [
+    ([1, 0], r"must have shape \(3,\), not \(2,\)"),
+    ([0.5, 0.0, 0.0], "integer dtype such as int64, not float64"),
+    (["1", "0", "0"], "integer dtype such as int64, not <U1"),
+    ([[1], [0, 0]], r"must be an array of shape \(3,\): "),
+    ([0, -1, 0], "worker 1 must have 0 or 1, not -1"),
+    ([0, 0, 256], "worker 2 must have 0 or 1, not 256"),
+]
 
 
-@pytest.mark.parametrize("space_class", CLASSES)
-@pytest.mark.parametrize(("action", "sentence"), WRONG)
-def test_check_says_what_is_wrong(space_class, action, sentence):
-    space = space_class(3, 5)
+@pytest.mark.parametrize(
+    ("space", "action", "sentence"),
+    [
+        *((space_class(3, 5), *wrong) for space_class in CLASSES for wrong in WRONG),
+        *((Dispatch(3), *wrong) for wrong in WRONG_DISPATCH),
+    ],
+)
+def test_check_says_what_is_wrong(space, action, sentence):
     with pytest.raises(ValueError, match=sentence):
         space.check(action)
     assert action not in space
@@ -131,7 +148,7 @@ def test_the_constructor_refuses_what_is_no_count(space_class, wrong):
         space_class(3, 3, rows=wrong)
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(st.sampled_from(CLASSES), counts, counts, row_shapes, st.integers(0, 2**32))
 def test_samples_are_elements(space_class, n, budget, rows, seed):
     space = space_class(n, budget, rows=rows, seed=seed)
@@ -176,11 +193,8 @@ def test_seeds_repeat_samples(space_class, rows):
     assert second.seed(11) == 11
     assert np.array_equal(first.sample(), second.sample())
     assert not np.array_equal(first.sample(), space_class(9, 20, rows, seed=12).sample())
-    shared = np.random.default_rng(4)
-    assert np.array_equal(
-        space_class(9, 20, rows, seed=shared).sample(),
-        space_class(9, 20, rows, seed=np.random.default_rng(4)).sample(),
-    )
+    shared = [space_class(9, 20, rows, seed=np.random.default_rng(4)).sample() for _ in range(2)]
+    assert np.array_equal(*shared)
 
 
 @pytest.mark.parametrize("argument", ["mask", "probability"])
@@ -191,6 +205,7 @@ def test_sample_refuses_masks(argument):
         Dict(a=Allocation(3, 5)).sample(**{argument: {"a": np.ones(3, dtype=np.int8)}})
 
 
+@settings(max_examples=30)
 @given(
     hnp.arrays(
         hnp.integer_dtypes() | hnp.unsigned_integer_dtypes() | hnp.boolean_dtypes() | hnp.floating_dtypes(),
@@ -205,31 +220,6 @@ def test_dispatch_accepts_exactly_zeros_and_ones(action):
         checked = space.check(action)
         assert checked.dtype == np.int8
         assert checked.tolist() == action.tolist()
-
-
-def test_an_int8_action_of_dispatch_is_not_copied():
-    action = np.array([1, 0, 1], np.int8)
-    action.setflags(write=False)
-    assert isinstance(Dispatch(3), MultiDiscrete)
-    assert Dispatch(3).check(action) is action
-    assert Dispatch(3).check([1, 0, 1]).tolist() == [1, 0, 1]
-
-
-@pytest.mark.parametrize(
-    ("space", "action", "sentence"),
-    [
-        (Dispatch(3), [1, 0], r"must have shape \(3,\), not \(2,\)"),
-        (Dispatch(3), [0.5, 0.0, 0.0], "integer dtype such as int64, not float64"),
-        (Dispatch(3), ["1", "0", "0"], "integer dtype such as int64, not <U1"),
-        (Dispatch(3), [[1], [0, 0]], r"must be an array of shape \(3,\): "),
-        (Dispatch(3), [0, -1, 0], "worker 1 must have 0 or 1, not -1"),
-        (Dispatch(3), [0, 0, 256], "worker 2 must have 0 or 1, not 256"),
-    ],
-)
-def test_dispatch_says_what_is_wrong(space, action, sentence):
-    with pytest.raises(ValueError, match=sentence):
-        space.check(action)
-    assert np.array(action, object) not in space
 
 
 ALLOCATIONS = [c(*a) for c in CLASSES for a in ((3, 5), (3, 5, 4), (3, 6))]
@@ -253,13 +243,10 @@ def test_repr_copy_pickle_and_json(space):
     assert eval(repr(space)) == space
     assert len(repr(space)) < 32
     space.seed(3)
-    for twin in (copy.copy(space), copy.deepcopy(space), pickle.loads(pickle.dumps(space))):
-        assert twin == space
-        assert type(twin) is type(space)
-    copied, pickled = copy.deepcopy(space), pickle.loads(pickle.dumps(space))
+    twins = [copy.deepcopy(space), pickle.loads(pickle.dumps(space))]
+    assert all(twin == space and type(twin) is type(space) for twin in (*twins, copy.copy(space)))
     sample = space.sample()
-    assert np.array_equal(copied.sample(), sample)
-    assert np.array_equal(pickled.sample(), sample)
+    assert all(np.array_equal(twin.sample(), sample) for twin in twins)
     samples = [sample, space.sample()]
     again = space.from_jsonable(json.loads(json.dumps(space.to_jsonable(samples))))
     assert all(a.dtype == space.dtype == b.dtype and np.array_equal(a, b) for a, b in zip(again, samples, strict=True))
@@ -275,3 +262,95 @@ def test_shape_and_rows_are_fixed():
     assert Allocation(3, 5).rows is None
     with pytest.raises(AttributeError):
         space.shape = (4, 3)
+
+
+OF_THREE = [*(c(3, 5) for c in CLASSES), Dispatch(3)]
+
+
+def dispatching(*modules):
+    """Find the public functions of some modules that dispatch on the class of a space."""
+    names = [(name, f) for module in modules for name, f in vars(module).items()]
+    return {name: f for name, f in names if hasattr(f, "dispatch") and not name.startswith("_")}
+
+
+@pytest.mark.parametrize("space_class", [*CLASSES, Dispatch])
+def test_every_dispatching_function_knows_the_space(space_class):
+    names = [found.name for found in pkgutil.walk_packages(vector_utils.__path__, "gymnasium.vector.utils.")]
+    functions = dispatching(space_utils, wrapper_utils, *map(importlib.import_module, names))
+    assert set(dispatching(vector_utils)) < set(functions)
+    assert len(functions) >= 14
+    for name, function in functions.items():
+        assert space_class in function.registry, f"{name} is not registered"
+
+
+@settings(max_examples=25)
+@given(st.sampled_from(CLASSES), counts, counts, st.integers(1, 5))
+def test_batching_and_its_way_back(space_class, n, budget, size):
+    space = space_class(n, budget, seed=1)
+    batch = vector_utils.batch_space(space, size)
+    assert type(batch) is space_class
+    assert batch.shape == (size, *space.shape)
+    assert batch == vector_utils.batch_differing_spaces([space] * size)
+    sample = batch.sample()
+    items = list(vector_utils.iterate(batch, sample))
+    assert all(item in space for item in items)
+    empty = vector_utils.create_empty_array(space, size)
+    assert (empty.shape, empty.dtype) == (batch.shape, space.dtype)
+    stacked = vector_utils.concatenate(space, items, empty)
+    assert stacked is empty
+    assert np.array_equal(stacked, sample)
+
+
+def test_dispatch_batches_and_flattens_as_a_multi_discrete():
+    space, plain = Dispatch(3), MultiDiscrete([2, 2, 2])
+    assert vector_utils.batch_space(space, 4) == vector_utils.batch_space(plain, 4) == Box(0, 1, (4, 3), np.int64)
+    assert vector_utils.batch_differing_spaces([space, space]) == Box(0, 1, (2, 3), np.int64)
+    assert space_utils.flatten_space(space) == space_utils.flatten_space(plain)
+    assert space_utils.flatten(space, np.array([0, 1, 1])).tolist() == [1, 0, 0, 1, 0, 1]
+
+
+def test_a_batch_draws_nothing_from_the_generator_of_its_space():
+    space, twin = Allocation(9, 20, seed=1), Allocation(9, 20, seed=1)
+    for batch in (vector_utils.batch_space(space, 3), vector_utils.batch_differing_spaces([space, space])):
+        batch.sample()
+    assert np.array_equal(space.sample(), twin.sample())
+
+
+def test_spaces_that_differ_form_no_batch():
+    for spaces in ([Allocation(3, 5), Allocation(3, 7)], [Allocation(3, 5), RaceAllocation(3, 5)]):
+        with pytest.raises(ValueError, match="spaces must be equal to form a batch"):
+            vector_utils.batch_differing_spaces(spaces)
+    with pytest.raises(ValueError, match="a batch cannot be batched again"):
+        vector_utils.batch_space(Allocation(3, 5, rows=2), 3)
+
+
+def test_spaces_are_equivalent_by_class_shape_and_dtype():
+    equivalent = space_utils.is_space_dtype_shape_equiv
+    assert equivalent(Allocation(3, 5), Allocation(3, 7))
+    assert equivalent(Dispatch(3), Dispatch(3))
+    assert not equivalent(Allocation(3, 5), Allocation(4, 5))
+    assert not equivalent(Allocation(3, 5), RaceAllocation(3, 5))
+    assert not equivalent(Allocation(3, 5), Box(0, 5, (3,), np.int64))
+
+
+@pytest.mark.parametrize("space", OF_THREE, ids=repr)
+def test_shared_memory_and_the_least_element(space):
+    memory = vector_utils.create_shared_memory(space, n=3)
+    batch = vector_utils.read_from_shared_memory(space, memory, n=3)
+    samples = [space.sample() for _ in range(3)]
+    for index, sample in enumerate(samples):
+        vector_utils.write_to_shared_memory(space, index, sample, memory)
+    assert np.array_equal(batch, np.stack(samples))
+    assert batch in vector_utils.batch_space(space, 3)
+    assert wrapper_utils.create_zero_array(space) in space
+
+
+@pytest.mark.parametrize("space", [*OF_THREE[:-1], Allocation(3, 5, rows=4)], ids=repr)
+def test_flattening(space):
+    flat_space, sample = space_utils.flatten_space(space), space.sample()
+    flat = space_utils.flatten(space, sample)
+    assert space.is_np_flattenable
+    assert flat_space == Box(0, space.budget, (math.prod(space.shape),), np.int64)
+    assert flat in flat_space
+    assert len(flat) == space_utils.flatdim(space)
+    assert np.array_equal(space_utils.unflatten(space, flat), sample)

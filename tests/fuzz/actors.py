@@ -44,7 +44,7 @@ def local_cluster() -> Iterator[None]:
 
     from ata_gym.cluster import connect_ray
 
-    quiet = {"RAY_AUTH_MODE": "disabled", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+    quiet = {"RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
     folder = tempfile.mkdtemp(prefix="r", dir="/tmp")  # the paths of sockets must be short
     try:
         with mock.patch.dict(os.environ, quiet):

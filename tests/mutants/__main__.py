@@ -24,12 +24,13 @@ from tests.mutants.places import SOURCES, Place, sample
 from tests.mutants.recording import COVERAGE, DURATIONS, SAVED_AT, Recording
 
 ROOT = Path(__file__).parents[2]
+_PYTEST = [sys.executable, "-m", "pytest", "-q"]
 
 
 def mutants(
     places: Annotated[int, typer.Option(help="How many places are changed, one after the other.")] = 200,
     seed: Annotated[int, typer.Option(help="The places are drawn with it.")] = 0,
-    room: Annotated[str, typer.Option(help="One room only, such as envs or ata_policies/beliefs.")] = "",
+    room: Annotated[str, typer.Option(help="One room only, such as envs or policies/beliefs.")] = "",
     jobs: Annotated[int, typer.Option(help="Mutants that are tested at a time.")] = 2,
     seconds: Annotated[float, typer.Option(help="The longest time of the tests of one mutant.")] = 120.0,
     out: Annotated[Path, typer.Option(help="The folder of copies and results; a run that was stopped goes on.")] = Path(
@@ -45,19 +46,17 @@ def mutants(
         _record(copies[0], folder, jobs)
     recording = Recording(copies[0], folder)
     results = folder / "results.jsonl"
-    known: dict[Place, str] = {}
-    for line in results.read_text(encoding="utf-8").splitlines() if results.is_file() else ():
-        *place, outcome = json.loads(line)
-        known[Place(*place)] = outcome
+    lines = results.read_text(encoding="utf-8").splitlines() if results.is_file() else []
+    known = {Place(*place): outcome for *place, outcome in map(json.loads, lines)}
     chosen = sample(ROOT, places, seed, room)
-    todo = [place for place in chosen if place not in known]
     free: SimpleQueue[Path] = SimpleQueue()
     for copy in copies:
         free.put(copy)
     with ThreadPoolExecutor(jobs) as threads, results.open("a", encoding="utf-8") as file:
-        running = {threads.submit(_test, place, recording, free, seconds): place for place in todo}
-        done = track(as_completed(running), "Testing mutants", len(running), console=console)
-        for future in done:
+        running = {
+            threads.submit(_test, place, recording, free, seconds): place for place in chosen if place not in known
+        }
+        for future in track(as_completed(running), "Testing mutants", len(running), console=console):
             place = running[future]
             known[place] = future.result()
             print(json.dumps([*place, known[place]]), file=file, flush=True)
@@ -94,10 +93,8 @@ def _copy(folder: Path) -> Path:
 
 def _environment(copy: Path, **more: str) -> Mapping[str, str]:
     """The environment of tests in a copy; machine code of mutants is kept beside it."""
-    paths = os.pathsep.join(map(str, (copy, copy / "policies")))
-    return (
-        os.environ | {"PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": "1", "NUMBA_CACHE_DIR": str(copy.parent)} | more
-    )
+    own = {"PYTHONPATH": f"{copy}{os.pathsep}{copy / 'policies'}", "NUMBA_CACHE_DIR": str(copy.parent)}
+    return os.environ | own | {"PYTHONDONTWRITEBYTECODE": "1"} | more
 
 
 def _record(copy: Path, folder: Path, jobs: int) -> None:
@@ -106,11 +103,10 @@ def _record(copy: Path, folder: Path, jobs: int) -> None:
     config.write_text(
         f"[run]\ndata_file = {folder / COVERAGE}\ndisable_warnings = no-data-collected,module-not-imported\n"
     )
-    packages = [f"--cov={copy / source}" for source in SOURCES]
-    pytest = [sys.executable, "-m", "pytest", "-q", "-n", str(jobs if jobs > 1 else 0), "-m", "not benchmark"]
-    coverage = [*packages, "--cov-context=test", "--cov-report=", f"--cov-config={config}"]
-    command = [*pytest, "-p", "tests.mutants.recording", *coverage]
-    ended = subprocess.run(command, cwd=copy, env=_environment(copy, **{SAVED_AT: str(folder)}), check=False)
+    command = [*_PYTEST, "-n", str(jobs if jobs > 1 else 0), "-m", "not benchmark", "-p", "tests.mutants.recording"]
+    command += [*(f"--cov={copy / source}" for source in SOURCES), "--cov-context=test", "--cov-report="]
+    environment = _environment(copy, **{SAVED_AT: str(folder)})
+    ended = subprocess.run([*command, f"--cov-config={config}"], cwd=copy, env=environment, check=False)
     if ended.returncode not in (0, 1):
         (folder / DURATIONS).unlink(missing_ok=True)
         raise SystemExit("the tests did not run to their end: mend that first")
@@ -127,14 +123,12 @@ def _test(place: Place, recording: Recording, free: SimpleQueue[Path], seconds: 
     try:
         path.write_text(place.mutated(source), encoding="utf-8")
         chosen.write_text("\n".join(tests), encoding="utf-8")
-        command = [sys.executable, "-m", "pytest", "-q", "-x", "-n", "0", "-p", "no:cacheprovider", f"@{chosen}"]
-        limit = 180.0 + 4.0 * seconds
+        command, silent = [*_PYTEST, "-x", "-n", "0", "-p", "no:cacheprovider", f"@{chosen}"], subprocess.DEVNULL
         process = subprocess.Popen(
-            command, cwd=copy, env=_environment(copy), start_new_session=True,
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
+            command, cwd=copy, env=_environment(copy), start_new_session=True, stdout=silent, stderr=silent
+        )
         try:
-            return "lives" if process.wait(limit) in (0, 5) else "found"
+            return "lives" if process.wait(180.0 + 4.0 * seconds) in (0, 5) else "found"
         except subprocess.TimeoutExpired:
             return "no end"
         finally:

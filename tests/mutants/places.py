@@ -6,7 +6,7 @@ import ast
 import random
 from collections import defaultdict
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from cosmic_ray.ast import ast_nodes, get_ast
 from cosmic_ray.mutating import mutate_code
@@ -39,10 +39,16 @@ class Place(NamedTuple):
 
     @property
     def room(self) -> str:
-        """The room of the file: the first folder of its package."""
-        parts = Path(self.file).relative_to(next(one for one in SOURCES if Path(self.file).is_relative_to(one))).parts
-        room = parts[0] if len(parts) > 1 else "the root"
-        return room if self.file.startswith("ata_gym/") else f"ata_policies/{room}"
+        """The room of the file: the first folder of its package, as in "pools" or "policies/race"."""
+        package, *rest = self.file.removeprefix("policies/").split("/")
+        room = rest[0] if len(rest) > 1 else "the root"
+        return room if package == "ata_gym" else f"policies/{room}"
+
+    @property
+    def tests(self) -> str:
+        """The folder of the tests of the file."""
+        folder = Path(self.file.replace("policies/ata_policies", "ata_gym/policies")).parent
+        return Path("tests", folder.relative_to("ata_gym")).as_posix()
 
     def mutated(self, source: str) -> str:
         """The source of the file with the change; ValueError if there is no such place in it."""
@@ -77,11 +83,6 @@ def sample(root: Path, number: int, seed: int, room: str = "") -> list[Place]:
 
 def _annotations(source: str) -> list[tuple[tuple[int, int], tuple[int, int]]]:
     """The spans of type annotations, which are never evaluated: no test can see a change of them."""
-    nodes: list[ast.expr | None] = []
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.arg | ast.AnnAssign):
-            nodes.append(node.annotation)
-        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            nodes.append(node.returns)
-    there = [node for node in nodes if node is not None]
-    return [((one.lineno, one.col_offset), (one.end_lineno or 0, one.end_col_offset or 0)) for one in there]
+    nodes = ast.walk(ast.parse(source))
+    found: list[Any] = [getattr(node, "annotation", None) or getattr(node, "returns", None) for node in nodes]
+    return [((one.lineno, one.col_offset), (one.end_lineno, one.end_col_offset)) for one in found if one is not None]

@@ -35,9 +35,9 @@ def chosen(x: int | None, most: float = 2.0) -> int | str:
 
 @pytest.fixture
 def checkout(tmp_path):
-    files = {"ata_gym/pools/pool.py": SOURCE, "ata_gym/envs/env.py": "from ata_gym.pools.pool import chosen\n"}
-    for name, source in {**files, "ata_gym/__init__.py": ""}.items():
-        path = tmp_path / name
+    files = {"pools/pool": SOURCE, "envs/env": "from ata_gym.pools.pool import chosen\n", "__init__": ""}
+    for name, source in files.items():
+        path = tmp_path / f"ata_gym/{name}.py"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(source)
     return tmp_path
@@ -62,12 +62,10 @@ def test_a_sample_is_drawn_by_its_seed_from_different_lines_of_a_room(checkout):
     assert {tuple(sample(checkout, 4, seed=seed)) for seed in range(5)} != {tuple(drawn)}
     assert {one.room for one in sample(checkout, 99, seed=0)} == {"pools"}
     assert sample(checkout, 9, seed=0, room="envs") == []
-    assert Place("policies/ata_policies/race/late.py", 1, "", 0).room == "ata_policies/race"
-
-
-def test_a_place_that_is_not_there_is_told():
+    other = Place("policies/ata_policies/race/late.py", 1, "", 0)
+    assert (other.room, other.tests) == ("policies/race", "tests/policies/race")
     with pytest.raises(ValueError, match="has no core/AddNot number 7"):
-        Place("ata_gym/pools/pool.py", 8, "core/AddNot", 7).mutated(SOURCE)
+        drawn[0]._replace(operator="core/AddNot", occurrence=7).mutated(SOURCE)
 
 
 def test_the_tests_that_run_a_line_come_by_nearness_and_time(checkout):

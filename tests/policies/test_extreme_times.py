@@ -46,12 +46,11 @@ def durations(budget: int, rng: np.random.Generator) -> dict[str, Any]:
 
 
 LENGTHS = list(durations(1, np.random.default_rng(0)))
+WHOSE = ("as asked", "all of one", "of any")
 CASES = [
-    (length, whose, ("none cancelled", "some cancelled")[(i + j) % 2])
-    for i, length in enumerate(LENGTHS)
-    for j, whose in enumerate(("as asked", "all of one", "of any"))
+    (length, WHOSE[(i + turn) % 3], bool((i // 3 + turn) % 2)) for i, length in enumerate(LENGTHS) for turn in range(2)
 ]
-"""Each is a row: how long tasks take, whose results they are, and, by turns, whether tasks are cancelled."""
+"""Each is a row: how long tasks take, and by turns whose results they are, and whether tasks are cancelled."""
 
 
 @functools.cache
@@ -64,7 +63,7 @@ def feedback(n: int, budget: int) -> tuple[Floats, Ints, Floats]:
         duration[:, e] = durations(budget, rng)[length]
         anybody = np.sort(rng.integers(0, n, (ROUNDS, budget)))
         worker[:, e] = {"as asked": -1, "all of one": 0, "of any": anybody}[whose]
-        elapsed[:, e] = rng.choice(EXTREMES, (ROUNDS, n)) if cancelled == "some cancelled" else 0.0
+        elapsed[:, e] = rng.choice(EXTREMES, (ROUNDS, n)) if cancelled else 0.0
     return duration, worker, elapsed
 
 
@@ -80,23 +79,31 @@ class NumbersOnly:
         return self.rule.allocate(scores, coming)
 
 
-def play(name: str, n: int, budget: int, **hyperparameters: Any) -> None:
-    """Raise an error at the first illegal action or NaN."""
+def started(name: str, n: int, budget: int, rows: int, **hyperparameters: Any) -> tuple[Any, Any]:
+    """A first observation, and a function that lets a policy act on one and fails at an illegal action or NaN."""
     pool = shifted_exponential(np.arange(1.0, n + 1), np.arange(1.0, n + 1))
-    env: Any = gym.make_vec(ata_policies.load(name).env_id, num_envs=len(CASES), pool=pool, budget=budget)
+    env: Any = gym.make_vec(ata_policies.load(name).env_id, num_envs=rows, pool=pool, budget=budget)
     policy: Any = ata_policies.make(name, env, **hyperparameters)
     if isinstance(policy, ComposedPolicy):
         policy.rule = NumbersOnly(policy.rule)  # type: ignore[assignment]
-    observation, state = env.reset(seed=0)[0], None
-    for k, (duration, worker, elapsed) in enumerate(zip(*feedback(n, budget), strict=True)):
-        now = {"privileged": env.unwrapped.conditions()} if policy.privileged else {}
-        action, state = policy.predict(observation, state, **now)
+    state: Any = None
+
+    def act(observation: Any) -> Any:
+        nonlocal state
+        action, state = decide(policy, env, observation, state)
         env.unwrapped.checked(action)
-        policy.check_state(state, len(CASES))  # it could be saved and loaded
+        policy.check_state(state, rows)  # it could be saved and loaded
         for part, leaf in leaves(state.belief):
-            wrong = np.argwhere(np.isnan(leaf)) if leaf.dtype.kind == "f" else leaf[:0]
-            assert not wrong.size, f"round {k + 1}: {part} has NaN, first for {CASES[wrong[0][0]]}"
-        filled = worker.copy()
+            assert leaf.dtype.kind != "f" or not np.isnan(leaf).any(), f"{part} has NaN: {leaf}"
+        return action
+
+    return env.reset(seed=0)[0], act
+
+
+def play(name: str, n: int, budget: int, **hyperparameters: Any) -> None:
+    observation, act = started(name, n, budget, len(CASES), **hyperparameters)
+    for duration, worker, elapsed in zip(*feedback(n, budget), strict=True):
+        action, filled = act(observation), worker.copy()
         for e in np.flatnonzero(worker[:, 0] < 0):
             filled[e] = np.resize(np.repeat(np.arange(n), action[e]), budget)
         observation = {"worker": filled, "duration": duration, "elapsed": elapsed}
@@ -132,24 +139,19 @@ def test_actions_of_every_composition_stay_legal(estimate: str, memory: str) -> 
 @pytest.mark.parametrize("name", [name for name in ata_policies.names() if ata_policies.load(name).env_id == DISPATCH])
 def test_actions_of_dispatch_stay_legal(name: str) -> None:
     """Any workers are idle, and have started any number of tasks that have run for any time."""
+    lengths = np.array([length.ravel() for length in durations(1, np.random.default_rng(0)).values()])
     for n, budget in ((3, 5), (1, 3), (6, 2)):
-        lengths = np.array([durations(1, np.random.default_rng(0))[length].ravel() for length in LENGTHS])
         rng, rows = np.random.default_rng(n), len(lengths)
-        env = gym.make_vec(DISPATCH, num_envs=rows, pool=shifted_exponential(np.ones(n), np.ones(n)), budget=budget)
-        policy, observation, state = ata_policies.make(name, env), env.reset(seed=0)[0], None
-        bare: Any = env.unwrapped
-        for k in range(0, ROUNDS, 2):
-            for done in range(budget):
-                action, state = decide(policy, env, observation, state)
-                bare.checked(action)
-                policy.check_state(state, rows)
-                running = rng.integers(0, 2, (rows, n)).astype(np.int8) * (done > 0)
-                observation = {
-                    "worker": rng.integers(0, n, (rows, 1)),
-                    "duration": lengths[:, [k]],
-                    "elapsed": lengths[:, [k]] * rng.integers(0, 2, (rows, n)) * (done == 0),
-                    "missing": np.full((rows, 1), budget - done),
-                    "started": np.maximum(rng.integers(0, budget + 1, (rows, n)) * (done > 0), running),
-                    "running": running,
-                    "age": lengths[:, [k]] * running,
-                }
+        observation, act = started(name, n, budget, rows)
+        for k, done in itertools.product(range(0, ROUNDS, 2), range(budget)):
+            act(observation)
+            running = rng.integers(0, 2, (rows, n)).astype(np.int8) * (done > 0)
+            observation = {
+                "worker": rng.integers(0, n, (rows, 1)),
+                "duration": lengths[:, [k]],
+                "elapsed": lengths[:, [k]] * rng.integers(0, 2, (rows, n)) * (done == 0),
+                "missing": np.full((rows, 1), budget - done),
+                "started": np.maximum(rng.integers(0, budget + 1, (rows, n)) * (done > 0), running),
+                "running": running,
+                "age": lengths[:, [k]] * running,
+            }

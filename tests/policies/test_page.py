@@ -35,7 +35,7 @@ def test_the_table_has_every_policy_as_it_describes_itself() -> None:
     assert all(float(row.split(" | ")[-1].strip(" |")) > 0 for row in rows[2:])
 
 
-def test_the_list_is_readable_and_can_be_of_one_env() -> None:
+def test_the_list_is_readable_and_can_be_of_one_env_and_costs_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     everything = CliRunner().invoke(app, ["policies"]).stdout
     assert max(map(len, everything.splitlines())) <= 80
     for env_id, env in [("ata_gym/TaskRace-v0", "ata_gym/TaskRace-v0"), ("ata_gym/TaskAllocation-v0", "allocation")]:
@@ -45,9 +45,6 @@ def test_the_list_is_readable_and_can_be_of_one_env() -> None:
     wrong = CliRunner().invoke(app, ["policies", "--env", "rase"])
     assert wrong.exit_code == 2
     assert wrong.stderr == "ata-gym: there is no env 'rase'; did you mean race?\n"
-
-
-def test_costs_are_measured_beside_ata(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ata_policies, "names", lambda: ("gta",))
     table, page = (CliRunner().invoke(app, ["policies", "--cost", *more]).stdout for more in ([], ["--markdown"]))
     for cost in (table.splitlines()[4].split()[2], page.splitlines()[2].rstrip(" |").split()[-1]):
@@ -104,8 +101,10 @@ def test_the_commands_of_the_page_run() -> None:
     assert pl.read_parquet("results/mine/results/hopeful.parquet")["round"].max() == 20
 
 
-def test_check_says_what_is_wrong(users_folder: Path) -> None:
-    module = users_folder / "my_package" / "my_module.py"
+def test_check_says_what_is_wrong_and_two_packages_may_not_share_a_name(users_folder: Path) -> None:
+    module, points = (
+        users_folder / name for name in ("my_package/my_module.py", "my_package-1.0.dist-info/entry_points.txt")
+    )
     module.write_text(module.read_text().replace("self.setting.budget,", "self.setting.budget - 1,"))
     done = CliRunner().invoke(app, ["check", "my_package.my_module:Hopeful"])
     assert done.exit_code == 1
@@ -116,12 +115,7 @@ def test_check_says_what_is_wrong(users_folder: Path) -> None:
     done = CliRunner().invoke(app, ["check", "my_package.my_module:Hopeless"])
     assert done.exit_code == 2
     assert "there is no policy 'my_package.my_module:Hopeless'" in done.stderr
-
-
-def test_two_packages_of_one_name(users_folder: Path) -> None:
-    points = users_folder / "my_package-1.0.dist-info" / "entry_points.txt"
     points.write_text("[ata_gym.policies]\nuta = my_package.my_module:Hopeful\n")
-    with pytest.raises(
-        ValueError, match=r"named 'uta', in ata_policies and my_package.my_module:Hopeful: say which as"
-    ):
+    said = "named 'uta', in ata_policies and my_package.my_module:Hopeful: say which as"
+    with pytest.raises(ValueError, match=said):
         ata_policies.load("uta")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import itertools
 import pickle
-from typing import Any
 
 import numpy as np
 import pytest
@@ -77,14 +76,6 @@ def test_a_state_that_the_policy_gave_itself_is_not_checked_again(monkeypatch: p
         policy.predict(
             {name: field[:1] for name, field in game.observation.items()}, policy.predict(game.observation)[1]
         )
-
-
-@pytest.mark.parametrize("change", [np.float32, lambda leaf: leaf[:, :-1], np.ndarray.tolist])
-def test_arrays_of_another_form_are_refused(change: Any) -> None:
-    game = played("ata", 0.1)
-    wrong = game.state._replace(belief=game.state.belief._replace(totals=change(game.state.belief.totals)))
-    with pytest.raises(ValueError, match=r"the state's belief.totals must hold float64 of shape \(2, 4\), not"):
-        game.policy.predict(game.observation, wrong)
 
 
 def test_loops_end_whatever_a_state_holds() -> None:

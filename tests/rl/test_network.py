@@ -11,10 +11,8 @@ torch = pytest.importorskip("torch", reason="extra train is not installed")
 sb3 = pytest.importorskip("stable_baselines3", reason="extra rl is not installed")
 
 if True:  # after the check that they are installed
-    from gymnasium import spaces
-
     from ata_gym.envs.interface.worker_features import OF_WORKER, WIDTH
-    from ata_gym.rl.network import WorkersNet, numbers_of
+    from ata_gym.rl.network import WorkersNet
     from ata_gym.rl.sb3.policy import WorkersPolicy
     from ata_gym.rl.sb3.vec_env import make_vec_env
 
@@ -34,20 +32,23 @@ def envs_of(n: int, action: str, budget: int) -> Any:
     """Two rows of an env of so many workers."""
     pool = {"family": "exponential", "scale": np.linspace(1.0, 9.0, n).tolist()}
     of = {"pool": pool, "budget": budget, "horizon": 5, "observation": "workers", "action": action}
-    return make_vec_env(f"ata_gym/{IDS[action]}-v0", 2, **of)
+    return make_vec_env(f"ata_gym/{IDS[action]}-v0", 2, seed=0, **of)
 
 
 def ppo(envs: Any) -> Any:
     return sb3.PPO(WorkersPolicy, envs, n_steps=8, batch_size=8, seed=0, device="cpu")
 
 
-def random_net() -> WorkersNet:
+def randomised(module: Any) -> Any:
+    for parameter in module.parameters():
+        torch.nn.init.normal_(parameter, 0.0, 0.3)
+    return module
+
+
+def random_net() -> Any:
     """One whose workers get different numbers."""
     torch.manual_seed(0)
-    net = WorkersNet(for_worker=2, for_row=3, hidden=16)
-    for parameter in net.parameters():
-        torch.nn.init.normal_(parameter, 0.0, 0.3)
-    return net
+    return randomised(WorkersNet(for_worker=2, for_row=3, hidden=16))
 
 
 @pytest.mark.parametrize("n", [1, 5, 51])
@@ -75,12 +76,10 @@ def test_workers_that_are_away_do_not_touch_the_others() -> None:
 @pytest.mark.parametrize("action", IDS)
 def test_permuted_workers_permute_the_distribution_of_actions(action: str) -> None:
     n, envs = 7, envs_of(7, action, budget=8)
-    agent = ppo(envs)
-    for parameter in agent.policy.parameters():
-        torch.nn.init.normal_(parameter, 0.0, 0.3)
-    seen = features(2, n)
+    agent, seen = ppo(envs), features(2, n)
+    randomised(agent.policy)
     order = np.random.default_rng(2).permutation(n)
-    for _ in range(20):
+    for _ in range(8):
         given = np.asarray(envs.action_space.sample())
         moved = given[order] if given.ndim else np.asarray(list(order).index(given) if given < n else given)
         log = [
@@ -91,11 +90,8 @@ def test_permuted_workers_permute_the_distribution_of_actions(action: str) -> No
 
 
 def test_the_weights_of_one_agent_play_any_number_of_workers() -> None:
-    def agent(n: int) -> Any:
-        return ppo(envs_of(n, "shares", budget=2 * n))
-
-    trained = agent(5).learn(32)
-    larger = agent(51)
+    trained, larger = (ppo(envs_of(n, "shares", budget=2 * n)) for n in (5, 51))
+    randomised(trained.policy)
     larger.set_parameters(trained.get_parameters())
     actions, _ = larger.predict(larger.env.reset(), deterministic=True)
     assert actions.shape == (2, 51)
@@ -120,7 +116,35 @@ def test_it_reads_features_of_workers_only() -> None:
         sb3.PPO(WorkersPolicy, envs, device="cpu")
 
 
-def test_forms_of_actions_need_these_numbers() -> None:
-    assert numbers_of(spaces.Box(-1, 1, (6,)), 5) == (1, 1)
-    assert numbers_of(spaces.Box(-1, 1, (5,)), 5) == (1, 0)
-    assert numbers_of(spaces.Discrete(5), 5) == (1, 0)
+@pytest.mark.parametrize("action", ["assign", "start"])
+def test_maskable_ppo_learns_with_the_network_for_workers(action: str, tmp_path: Any) -> None:
+    contrib = pytest.importorskip("sb3_contrib", reason="sb3-contrib is not installed")
+    from ata_gym.rl.sb3.maskable_policy import MaskableWorkersPolicy
+
+    envs = envs_of(5, action, budget=8)
+    agent = contrib.MaskablePPO(
+        MaskableWorkersPolicy, envs, n_steps=16, batch_size=16, seed=0, device="cpu", policy_kwargs={"hidden": 8}
+    )
+    before = [weight.clone() for weight in agent.policy.parameters()]
+    agent.learn(64)
+    assert any((a != b).any() for a, b in zip(before, agent.policy.parameters(), strict=True))
+    observation, masks = envs.reset(), np.array(envs.env_method("action_masks"))
+    masks[:, 0] = False
+    actions, _ = agent.predict(observation, action_masks=masks)
+    assert masks[np.arange(2), actions].all()
+    agent.save(tmp_path / "agent")
+    loaded = contrib.MaskablePPO.load(tmp_path / "agent", device="cpu")
+    chosen = [one.predict(observation, action_masks=masks, deterministic=True)[0].tolist() for one in (agent, loaded)]
+    assert chosen[0] == chosen[1]
+
+
+@pytest.mark.parametrize(("algorithm", "action"), [("SAC", "shares"), ("TD3", "shares"), ("DQN", "assign")])
+def test_algorithms_that_learn_the_value_of_an_action_are_refused_by_a_sentence(algorithm: str, action: str) -> None:
+    with pytest.raises(AttributeError, match=r'WorkersPolicy .* for PPO and A2C; SAC, TD3 and DQN .* "MlpPolicy"'):
+        getattr(sb3, algorithm)(WorkersPolicy, envs_of(5, action, budget=8), buffer_size=10, device="cpu")
+
+
+def test_an_agent_without_a_rule_explores_more() -> None:
+    settings: list[dict[str, Any]] = [{}, {"from_rule": False}, {"from_rule": False, "log_std_init": -3.0}]
+    agents = [sb3.PPO(WorkersPolicy, envs_of(5, "shares", 8), policy_kwargs=one, device="cpu") for one in settings]
+    assert [agent.policy.log_std.item() for agent in agents] == [-2.0, -1.0, -3.0]

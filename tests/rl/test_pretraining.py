@@ -28,7 +28,6 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(learned, name, value)
     for name, value in {"DRAWN": DRAWN[1:2], "_ROWS": 16, "_UPDATES": 100}.items():
         monkeypatch.setattr(learned_dispatch, name, value)
-    torch.set_num_threads(1)
 
 
 def test_learned_gets_better_and_repeats_itself() -> None:

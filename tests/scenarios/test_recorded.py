@@ -34,7 +34,7 @@ def test_by_round_means_are_the_times_of_the_round_and_privileged_information_ha
     env: Any = gym.make("ata_gym/TaskAllocation-v0", scenario=find_scenario("alibaba-4", shared_data))
     env.reset(seed=0)
     env.action_space.seed(0)
-    for k in range(30):
+    for k in range(5):
         means = env.unwrapped.means()
         assert means.tolist() == [env.unwrapped.pool.record(i)[k] for i in range(10)]
         assert env.unwrapped.conditions().pool(env.unwrapped.pool).mean().tolist() == means.tolist()
@@ -45,16 +45,7 @@ def test_by_round_means_are_the_times_of_the_round_and_privileged_information_ha
 def test_the_jump_is_on_top_of_what_was_recorded(shared_data):
     plain, jumping = (find_scenario(name, shared_data) for name in ("alibaba-4", "alibaba-4-jump"))
     assert (jumping.pool, jumping.changes) == (plain.pool, (Jump(at=1_000, workers=(4,), factor=4.0),))
-    plain = plain.pool
-    fast = np.sort(np.argsort(plain.mean())[:5])
-    assert 4 in fast  # in use before
-    env: Any = gym.make("ata_gym/TaskAllocation-v0", scenario=jumping).unwrapped
-    env.reset(seed=0)
-    saved = env.checkpoint()
-    for k, factor in ((999, 1.0), (1_000, 4.0)):
-        env.restore({**saved, "round": np.array([k])})
-        assert env.means()[4] == factor * plain.record(4)[k]
-        assert env.means()[3] == plain.record(3)[k]
+    assert 4 in np.argsort(plain.pool.mean())[:5]  # in use before
 
 
 def test_phones_are_of_many_speeds(shared_data):
@@ -82,10 +73,7 @@ def test_what_is_missing_is_named(tmp_path):
         find_scenario("icml2025-regret", tmp_path)
 
 
-def test_names_do_not_meet():
+def test_names_do_not_meet_and_the_leaderboard_takes_some_of_them():
     assert not set(RECORDINGS) & set(scenario_names())
-
-
-def test_the_leaderboard_takes_some_of_them():
     assert {name for one in SETS.values() for name in one.recorded} <= set(RECORDINGS)
     assert not any(RECORDINGS[name].changes for name in SETS["steady"].recorded)

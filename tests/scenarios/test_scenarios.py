@@ -19,24 +19,7 @@ from ata_gym.scenarios.recorded import fingerprint_of
 from tests.envs.playing import ALLOCATION, DISPATCH, IDS
 
 CHANGING = [name for name in scenario_names() if name.startswith("changing")]
-STRAGGLERS = {
-    "stragglers-homo": [1],
-    "stragglers-hetero-l1": [1, 2],
-    "stragglers-hetero-l2": [1, 2, 3, 4],
-    "stragglers-hetero-l3": [1, 2, 3, 4],
-}
-
-
-def follow(name: str, rounds: int, start: int = 0) -> list[np.ndarray]:
-    """The means of each round."""
-    env: Any = gym.make(ALLOCATION, scenario=name).unwrapped
-    env.reset(seed=0)
-    env.restore({**env.checkpoint(), "round": np.array([start])})
-    seen = []
-    for _ in range(rounds):
-        seen.append(env.means())
-        env.step(env.budget * np.eye(env.n, dtype=np.int64)[0])
-    return seen
+STRAGGLERS = [name for name in scenario_names() if name.startswith("stragglers")]
 
 
 @pytest.mark.parametrize("name", scenario_names())
@@ -89,18 +72,6 @@ def test_a_scenario_may_be_shortened() -> None:
     assert plain.horizon is None
 
 
-@pytest.mark.parametrize("name", CHANGING)
-def test_each_changing_one_is_the_published_setting_before_its_changes(name: str) -> None:
-    base, found = scenario("icml2025-quadratic-linear-n51"), scenario(name)
-    assert (found.budget, found.horizon) == (base.budget, 100_000)
-    np.testing.assert_allclose(found.pool.mean(), base.pool.mean())
-    if name == "changing-outliers-steady":  # but for the noise
-        np.testing.assert_allclose(found.pool.sd(), 0.1 * base.pool.mean())
-        return
-    assert found.pool == base.pool
-    assert found.summary.startswith(base.summary)
-
-
 @pytest.mark.parametrize(("name", "env_id"), list(zip((*CHANGING, *STRAGGLERS), cycle(IDS), strict=False)))
 def test_each_can_be_played(name: str, env_id: str) -> None:
     env: Any = gym.make(env_id, scenario=name, signals=True).unwrapped
@@ -113,50 +84,6 @@ def test_each_can_be_played(name: str, env_id: str) -> None:
         assert ("lost" in info) == (name in ("changing-spot", "changing-crash"))
     loaded = any(isinstance(change, Load) for change in env.scenario.changes)
     assert observation["signal"].any() == loaded
-
-
-@pytest.mark.parametrize(
-    ("name", "at"), [("changing-permuted-linear-n51", 20_000), ("changing-sleeper-linear-n51", 21_000)]
-)
-def test_abrupt_changes_come_at_their_round(name: str, at: int) -> None:
-    seen, usual = follow(name, 4, start=at - 2), scenario(name).pool.mean()
-    assert seen[0].tolist() == seen[1].tolist() == usual.tolist()
-    assert seen[2].tolist() == seen[3].tolist()
-    changed = np.flatnonzero(seen[2] != usual)
-    if name == "changing-sleeper-linear-n51":  # the slowest wakes up as the fastest
-        assert changed.tolist() == [50]
-        np.testing.assert_allclose(seen[2][50], usual.min() / 2)
-    else:
-        assert len(changed) > 40
-        assert sorted(seen[2]) == sorted(usual)
-
-
-@pytest.mark.parametrize(("name", "slow"), [("changing-straggler", 10.0), ("changing-spot", np.inf)])
-def test_spells_are_as_frequent_as_said(name: str, slow: float) -> None:
-    env: Any = gym.make_vec(ALLOCATION, num_envs=200, scenario=name).unwrapped
-    env.reset(seed=0)
-    means = env.means() / scenario(name).pool.mean()
-    assert set(np.unique(means.round(6))) == {1.0, slow}
-    np.testing.assert_allclose((means > 1).mean(), 1 / 11, atol=0.015)
-
-
-def test_some_die_now_and_then() -> None:
-    env: Any = gym.make_vec(ALLOCATION, num_envs=100, scenario="changing-crash")
-    env.reset(seed=0)
-    env.action_space.seed(0)
-    lost = sum(int(env.step(env.action_space.sample())[-1]["lost"].sum()) for _ in range(10))
-    assert 5 <= lost <= 100  # in 1,000 rounds 51 die on average, some of them while they do nothing
-
-
-@pytest.mark.parametrize(("name", "groups"), STRAGGLERS.items())
-def test_four_settings_of_stragglers(name: str, groups: list[int]) -> None:
-    found = scenario(name)
-    assert (found.pool.n, found.budget) == (16, 64)
-    assert np.unique((found.pool.mean() / 10).round(9)).tolist() == groups
-    np.testing.assert_allclose(found.pool.sd() / found.pool.mean(), 0.1)
-    assert "our definition" in found.summary
-    assert "we do not know" in found.source
-    assert bool(found.changes) == (name == "stragglers-hetero-l3")
 
 
 def test_splits_do_not_overlap() -> None:

@@ -63,11 +63,7 @@ def claim(path: Path) -> Claim:
 
 
 def is_ours(path: Path) -> bool:
-    """Whether a folder was claimed before.
-
-    >>> is_ours(Path("ata_gym"))
-    False
-    """
+    """Whether a folder was claimed before."""
     return any((path / name).exists() for name in (LOCK, manifest.NAME, "config.json"))
 
 

@@ -142,12 +142,7 @@ def plural(number: int, noun: str) -> str:
 def recorded_rounds(pool: Pool, budget: int) -> int:
     """How many rounds a pool of recorded times holds before a record starts over.
 
-    It is the number of rounds of the worker with the fewest, or, where times are replayed by task, that of all recorded
-    tasks over the budget.
-
-    >>> from ata_gym.pools import trace
-    >>> recorded_rounds(trace([[1.0, 2.0, 3.0], [2.0, 2.0, 2.0]]), budget=2)
-    3
+    It is the number of rounds of the worker with the fewest, or, by task, that of all recorded tasks over the budget.
     """
     lengths = pool.distributions.length
     by_round = all(family == "trace-by-round" for family in pool.families)

@@ -163,7 +163,9 @@ class PolicyRun:
     def write(self, folder: Folder, made_by: Provenance) -> None:
         """Write the tasks and then the records into a folder; the records say that the run has finished."""
         if self.allocations is not None:
-            write_frame(folder.allocations(self.name), allocation_frame(self.record_at, self.allocations), made_by)
+            schema: dict[str, Any] = {"round": pl.Int64, "tasks": pl.List(pl.Float64)}
+            frame = pl.DataFrame({"round": self.record_at, "tasks": self.allocations.tolist()}, schema)
+            write_frame(folder.allocations(self.name), frame, made_by)
         write_frame(folder.result(self.name), self.results(), made_by)
 
 
@@ -175,13 +177,6 @@ def edges(n: int) -> NDArray[np.int64]:
     """
     groups = min(n, GROUPS)
     return np.arange(groups + 1) * n // groups
-
-
-def allocation_frame(rounds: NDArray[np.int64], allocations: NDArray[np.float64]) -> pl.DataFrame:
-    """A frame with the columns round and tasks, a list of the mean number of tasks that each group started."""
-    return pl.DataFrame(
-        {"round": rounds, "tasks": allocations.tolist()}, {"round": pl.Int64, "tasks": pl.List(pl.Float64)}
-    )
 
 
 class Job(NamedTuple):
@@ -208,12 +203,11 @@ def play_to_end(
     saved: Callable[[Path], None] = lambda _: None,
     made_by: Provenance | None = None,
 ) -> float | None:
-    """Play a policy from its checkpoint, if there is one, to the last round, and leave its results in the folder.
+    """Play a policy from its checkpoint, if there is one, to the last round; leave its results, with ``made_by``.
 
-    Every few milliseconds ``progress`` is called with the number of rounds played, and ``stop``: if it returns True,
-    the run saves a checkpoint and ends. Checkpoints are also saved every ``save_every`` seconds; ``saved`` is called
-    with the path of each. ``made_by`` is kept beside the results. Returns the seconds spent playing, or None if it was
-    stopped. Where the policy calls sys.exit, that is a RuntimeError.
+    Every few milliseconds ``progress`` gets the number of rounds played, and ``stop`` is asked: on True, the run saves
+    a checkpoint and ends. ``saved`` gets the path of each checkpoint. Returns the seconds spent playing, or None if it
+    was stopped; RuntimeError where the policy calls sys.exit.
     """
     try:
         run, checkpoint = job.run_of(job.experiment, job.policy), job.folder.checkpoint(job.policy)

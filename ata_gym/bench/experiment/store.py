@@ -10,7 +10,7 @@ import io
 import json
 import os
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partialmethod
@@ -21,11 +21,12 @@ from urllib.parse import quote
 import numpy as np
 import polars as pl
 
-from ata_gym.bench.experiment.claim import Claim, claim
+from ata_gym.bench.experiment.claim import Claim, claim, is_ours
 from ata_gym.bench.experiment.experiment import Config
 from ata_gym.bench.experiment.provenance import Provenance, changed
+from ata_gym.utils import manifest, sealed
 from ata_gym.utils.manifest import home_of, read_listed, remove_listed, write_listed
-from ata_gym.utils.sealed import DamagedError, has_checkpoint, load_checkpoint, remove_checkpoint, save_checkpoint
+from ata_gym.utils.sealed import DamagedError
 from ata_gym.utils.trees import leaves, rebuild
 
 _WORK = {".parquet", ".npz", ".pt", ".previous"}  # endings of results and checkpoints
@@ -125,7 +126,7 @@ def save_tree(path: Path, tree: Any) -> None:
     """Write a checkpoint, a tree of arrays, to a ``.npz`` file; the one before is kept."""
     content = io.BytesIO()
     np.savez(content, allow_pickle=False, **{name: np.asarray(leaf) for name, leaf in leaves(tree, "tree")})
-    save_checkpoint(path, content.getvalue())
+    sealed.save_checkpoint(path, content.getvalue())
 
 
 def load_tree(path: Path, like: Any) -> Any:
@@ -135,7 +136,7 @@ def load_tree(path: Path, like: Any) -> Any:
         with np.load(io.BytesIO(content), allow_pickle=False) as file:
             return rebuild(like, [file[name] for name, _ in leaves(like, "tree")])
 
-    return load_checkpoint(path, read)
+    return sealed.load_checkpoint(path, read)
 
 
 def write_frame(path: Path, frame: pl.DataFrame, about: Mapping[str, str]) -> None:
@@ -161,7 +162,7 @@ def discard(path: Path) -> None:
     """Remove a frame or a checkpoint, with the one before it, and the note beside it."""
     remove_listed(path.with_suffix(".json"))
     remove_listed(path)
-    remove_checkpoint(path)
+    sealed.remove_checkpoint(path)
 
 
 def finished(path: Path) -> bool:
@@ -204,7 +205,7 @@ class Made(NamedTuple):
 
     def changed(self) -> str | None:
         """A phrase that names the code that has changed since it was made or begun; None if it is the same."""
-        notes = [file.with_suffix(".json") for file in self.files if has_checkpoint(file)]
+        notes = [file.with_suffix(".json") for file in self.files if sealed.has_checkpoint(file)]
         note = next((note for note in notes if note.exists()), None)
         return None if note is None else changed(read_json(note), self.by, self.name)
 
@@ -226,3 +227,53 @@ def check_code(everything: Iterable[Made], rerun_changed: bool) -> None:
     for made, _ in old:
         for file in made.files:
             discard(file)
+
+
+class Checked(NamedTuple):
+    """A file, and what is wrong with it."""
+
+    file: Path
+    fault: str  # a sentence, which is empty if the file is whole
+
+
+def verify(path: Path) -> list[Checked]:
+    """Check every file in and below a folder against the manifest of its results folder, or its own checksum.
+
+    Files that ``manifest.LEFT_OUT`` names, and files that are not of ata-gym, are not checked. FileNotFoundError if
+    there is no such folder, ValueError if it holds no results.
+    """
+    if not path.is_dir():
+        raise FileNotFoundError(f"there is no folder {path}")
+    rooms = [room for room in (path, *sorted(path.rglob("*"))) if room.is_dir() and is_ours(room)]
+    if not rooms:
+        raise ValueError(f"{path} holds no results of ata-gym: name the folder that a command got as --out")
+    return [checked for room in rooms for checked in _check(room)]
+
+
+def _check(room: Path) -> list[Checked]:
+    whole = room / manifest.NAME
+    try:
+        listed = manifest.read(room)
+    except (DamagedError, OSError) as error:
+        return [Checked(whole, str(error) if whole.exists() else "it is missing: bring back a copy of it")]
+    found = [Checked(whole, "")]
+    for name, sums in listed.items():
+        file = room / name
+        if file.exists():
+            found.append(_read(file, read_listed))
+        elif not manifest.may_be_missing(sums):
+            found.append(Checked(file, "it is missing: the same command makes it anew"))
+    for file in sorted((room / "checkpoints").glob("*")):
+        if file.suffix == ".damaged":
+            found.append(Checked(file, "it was set aside, and can be deleted"))
+        elif manifest.is_sealed(file.relative_to(room)):
+            found.append(_read(file, sealed.read_sealed))
+    return found
+
+
+def _read(file: Path, read: Callable[[Path], bytes]) -> Checked:
+    try:
+        read(file)
+    except (DamagedError, OSError) as error:
+        return Checked(file, str(error))
+    return Checked(file, "")

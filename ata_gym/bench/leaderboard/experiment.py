@@ -14,7 +14,7 @@ import ata_policies
 from ata_gym.bench.experiment.experiment import Experiment
 from ata_gym.bench.experiment.run import Job
 from ata_gym.bench.experiment.store import Folder, open_folder
-from ata_gym.bench.leaderboard.sets.scenario_set import ScenarioSet
+from ata_gym.bench.leaderboard.scenario_set import ScenarioSet
 from ata_gym.bench.report.headline import ORACLE, Competitor
 from ata_gym.scenarios import Scenario
 from ata_gym.utils.errors import explained
@@ -53,10 +53,7 @@ class Leaderboard:
         return reasons
 
     def jobs(self) -> list[PricedJob]:
-        """Every job, scenario by scenario; a policy that does not look at the price plays once for all prices.
-
-        Each scenario and price has a results folder; ValueError if it holds the results of another configuration.
-        """
+        """Every job, scenario by scenario; a policy that does not look at the price plays once for all prices."""
         made: list[PricedJob] = []
         opened: dict[Path, Folder] = {}
         for scenario, competitor in product(self.scenarios, self.competitors):

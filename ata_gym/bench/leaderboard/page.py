@@ -60,10 +60,7 @@ def about(board: Leaderboard, jobs: Sequence[PricedJob], title: str) -> Note:
 
 
 def page(folder: Path, note: Note) -> Page:
-    """The page of the jobs that have finished.
-
-    Raises ValueError if the reference has finished nowhere, or a file is damaged.
-    """
+    """The page of the jobs that have finished; ValueError if the reference has finished nowhere."""
     done = [job for job in note["jobs"] if Folder(folder / job["folder"]).finished(job["policy"])]
     with_reference = {job["scenario"] for job in done if job["policy"] == note["reference"]}
     shown = [job for job in done if job["scenario"] in with_reference]
@@ -84,7 +81,10 @@ def page(folder: Path, note: Note) -> Page:
         matrix(by_scenario, by_price),
         front(by_scenario, by_price, places, seeds),
         spread(ratios, places),
-        *charts.clocks([_curves(shown, records, name, places) for name in ("runtime", "total_worker_time")], seeds),
+        *(
+            charts.curve_chart(name, _curves(shown, records, name, places), seeds)
+            for name in ("runtime", "total_worker_time")
+        ),
     ]
     sizes = {one["name"]: (one["workers"], one["budget"]) for one in note["scenarios"]}
     maps = [view for job in shown for view in _heat(folder, job, *sizes[job["scenario"]])]

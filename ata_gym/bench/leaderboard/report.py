@@ -13,7 +13,7 @@ from ata_gym.bench.experiment.experiment import plural
 from ata_gym.bench.leaderboard import front, ranking
 from ata_gym.bench.leaderboard.experiment import Leaderboard, PricedJob, finals
 from ata_gym.bench.leaderboard.ranking import COST, RUNTIME, TO_ORACLE, TO_OTHER, WORKER_TIME
-from ata_gym.bench.report.headline import LEARNER, Competitor, in_brackets, leaders, more_or_less, of_game
+from ata_gym.bench.report.headline import LEARNER, Competitor, leaders, more_or_less, of_game, with_intervals
 from ata_gym.bench.report.report import Report, write
 from ata_gym.bench.report.statistics import Estimate
 from ata_gym.bench.report.summary_tables import show
@@ -82,9 +82,7 @@ def lead(ratios: pl.DataFrame) -> str:
                 lines.append(f"  beside the {who} of each scenario: {words}")
     if not lines:
         return "No learner was played: oracles and baselines are shown beside each other."
-    seeds = means["seed"].n_unique()
-    lines = ["Over all scenarios and prices:", *lines]
-    return "\n".join([in_brackets(1), *lines] if seeds == 1 else [*lines, in_brackets(seeds)])
+    return with_intervals(["Over all scenarios and prices:", *lines], means["seed"].n_unique())
 
 
 def heading(board: Leaderboard) -> str:
@@ -95,10 +93,7 @@ def heading(board: Leaderboard) -> str:
 
 
 def overview(by_price: pl.DataFrame, at_all_prices: pl.DataFrame) -> list[Table]:
-    """A table for each env: costs to the best learner's at each price and over all, the best first.
-
-    The arguments are what ``ranking.overall`` returns.
-    """
+    """A table for each env, from two frames of ``ranking.overall``: costs to the best learner's, the best first."""
     prices = by_price["price"].unique().sort().to_list()
     titles = ("all prices", "all prices\n/ oracle", *(f"price\n{price:g}" for price in prices), "worst scenario")
     made = []
@@ -108,7 +103,9 @@ def overview(by_price: pl.DataFrame, at_all_prices: pl.DataFrame) -> list[Table]
             at = by_price.filter(pl.col("env") == env, pl.col("policy") == row["policy"])
             costs = {one["price"]: _plain(one[COST], 4) for one in at.to_dicts()}
             cells = (_ratio(row, COST), _ratio(row, TO_ORACLE), *(costs.get(price, "-") for price in prices))
-            rows.append((*_who(row), *cells, _worst(row)))
+            place = str(row["rank"]) if row["kind"] == LEARNER else row["kind"]
+            worst = "-" if row["worst"] is None else f"{row['worst']:.3g} ({row['where']})"
+            rows.append((place, row["policy"], *cells, worst))
         best = f"the best of {plural(_learners(ranked), 'learner')}"
         about = f"{env}: cost / cost of {best} (or of the best oracle), geometric mean over all scenarios"
         made.append(Table(about, {"rank": LEFT, "policy": LEFT, **right(titles)}, rows))
@@ -213,17 +210,8 @@ def _learners(frame: pl.DataFrame) -> int:
     return frame.filter(pl.col("kind") == LEARNER)["policy"].n_unique()
 
 
-def _who(row: Row) -> tuple[str, str]:
-    """The rank of a learner, or what another is; and the name."""
-    return (str(row["rank"]) if row["kind"] == LEARNER else row["kind"], row["policy"])
-
-
 def _ratio(row: Row, quantity: str) -> str:
     return show(row[quantity], row[f"{quantity}_high"])
-
-
-def _worst(row: Row) -> str:
-    return "-" if row["worst"] is None else f"{row['worst']:.3g} ({row['where']})"
 
 
 def _plain(ratio: float | None, digits: int = 3) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import gymnasium as gym
 import polars as pl
@@ -29,13 +29,6 @@ from ata_gym.utils.validation import whole_number
 from ata_policies.registry import DEFAULTS
 
 TIMED_PRICE, TIMED_ROUNDS = 0.1, 1_000  # the price at which decisions are timed, and in how many rounds at most
-
-
-class Ranked(NamedTuple):
-    """What a leaderboard leaves."""
-
-    report: Report | None  # None where no policy has finished
-    failures: Failures
 
 
 def set_up(
@@ -79,8 +72,8 @@ def set_up(
     return replace(board, competitors=[one for one in board.competitors if one.policy not in unable], notes=notes)
 
 
-def run(board: Leaderboard, effort: Effort = USUAL, command: Sequence[str] = ()) -> Ranked:
-    """Play what has not finished, time decisions, and leave tables and the picture, with progress bars.
+def run(board: Leaderboard, effort: Effort = USUAL, command: Sequence[str] = ()) -> tuple[Report | None, Failures]:
+    """Play what has not finished, time decisions, and leave tables and the picture; a report if one has finished.
 
     After a kill the same call goes on where it stopped. ``command`` are the words of the command that its page shows.
     ValueError if the board's folder holds something else, or results of other code.
@@ -94,14 +87,13 @@ def run(board: Leaderboard, effort: Effort = USUAL, command: Sequence[str] = ())
         recommended = {gym.spec(env_id).name: name for env_id, name in DEFAULTS.items()}
         made = report(board, finished, recommended, measure(board, finished))
     del claimed
-    return Ranked(made, failures)
+    return made, failures
 
 
 def measure(board: Leaderboard, finished: Sequence[PricedJob]) -> pl.DataFrame:
     """Time the decisions of all who have played, where that was not done before by the same code.
 
-    Columns env, policy, scenario, mean and worst: milliseconds of processor time for one row, see ``decision_times``.
-    The figures are kept in the board's folder.
+    Columns env, policy, scenario, mean and worst, in milliseconds, see ``decision_times``; they are kept in the folder.
     """
     path = board.out / TIMINGS / "decisions.json"
     path.parent.mkdir(exist_ok=True)

@@ -19,7 +19,7 @@ from ata_gym.bench.page.note import Note, competitors, finished_policies
 from ata_gym.bench.page.render import NAME, write
 from ata_gym.bench.page.sections import Chart, Column, Page, Player, Running, Tables, TableView, View
 from ata_gym.bench.report.headline import NOUNS, headline, leaders
-from ata_gym.bench.report.plots import known
+from ata_gym.bench.report.report import known
 from ata_gym.bench.report.statistics import BASELINES, ends, summarise
 from ata_gym.bench.report.summary_tables import TITLES, band, over_seeds, summary_cells
 from ata_gym.bench.report.table import Cell
@@ -42,17 +42,13 @@ _CURVES = {
 
 
 def page(folder: Path, note: Note) -> Page:
-    """The page of the policies that have finished, in the order of the command.
-
-    Raises ValueError if none has finished, or a file is damaged.
-    """
+    """The page of the policies that have finished, in the order of the command."""
     store, done = Folder(folder), finished_policies(folder, note)
     records = with_cost_regret(store.results(done), note.get("least_cost"))
     made = experiment_page(note, records, read_tasks(store, done))
     missing = [one["name"] for one in note["policies"] if one["name"] not in done]
-    remarks = (
-        [f"Not finished, and not shown: {', '.join(missing)}. The same command goes on with them."] if missing else []
-    )
+    said = f"Not finished, and not shown: {', '.join(missing)}. The same command goes on with them."
+    remarks = [said] if missing else []
     return made._replace(origin=origin([store.result(name) for name in done]), remarks=remarks)
 
 
@@ -129,10 +125,10 @@ def overview(summary: pl.DataFrame, note: Note, rounds: int) -> Tables:
         for title, of in summary_cells(summary, quantities).items()
         if any(cell.value is not None for cell in of.values())
     }
-    shown = [one for one in note["policies"] if one["name"] in summary["policy"]]
     rows = [
         [Cell(one["name"]), Cell(one["kind"]), *(of.get(one["name"], Cell("-")) for of in cells.values())]
-        for one in shown
+        for one in note["policies"]
+        if one["name"] in summary["policy"]
     ]
     columns = [Column("policy", False), Column("kind", False), *map(Column, cells)]
     cost = f" Cost is runtime + {note['price']:g} x worker time." if note["price"] > 0 else ""
@@ -142,12 +138,6 @@ def overview(summary: pl.DataFrame, note: Note, rounds: int) -> Tables:
         f"workers that got tasks in the last round. Ratios are {same}.{cost} Click on a title to sort."
     )
     return Tables("overview", "All policies beside each other", about, [TableView(columns, rows)])
-
-
-def clocks(views: Sequence[Sequence[View]], seeds: int) -> list[Chart]:
-    """Two charts, of runtime and of worker time against the round, each with its views."""
-    names = ("runtime", "total_worker_time")
-    return [curve_chart(name, shown, seeds) for name, shown in zip(names, views, strict=True)]
 
 
 def curve_chart(quantity: str, views: Sequence[View], seeds: int) -> Chart:
@@ -229,7 +219,7 @@ class Live:
         self.last = monotonic()
 
     def _so_far(self, policy: str) -> SoFar | None:
-        """What a policy has done, as far as it is on the disk; None before its first recorded round is."""
+        """What a policy has done, as far as it is on the disk."""
         if policy in self.done:
             return self.done[policy]
         if self.folder.finished(policy):

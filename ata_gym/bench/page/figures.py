@@ -18,8 +18,7 @@ Data = dict[str, Any]
 def curves(records: pl.DataFrame, quantity: str, places: Mapping[str, int], most: int = 200) -> Data:
     """Mean and half the interval of a quantity in each recorded round, at most about ``most`` of them.
 
-    A policy may have fewer rounds than others, as one that is still being played has; it is left out where the
-    quantity is null.
+    A policy may have fewer rounds than others, and is left out where the quantity is null.
     """
     series: list[Data] = []
     for (policy,), mine in records.group_by("policy", maintain_order=True):
@@ -60,10 +59,9 @@ def front(summary: pl.DataFrame, places: Mapping[str, int], x: str, y: str) -> D
 
 
 def heat(rounds: Sequence[int], tasks: Floats, sizes: Sequence[int], budget: int, most: int = 80) -> Data:
-    """Tasks of groups of workers, shape (rounds, groups), as shares of the budget; columns at most about ``most``.
+    """Tasks of groups of ``sizes`` workers, (rounds, groups), as shares of the budget for one worker of a group.
 
-    Groups of ``sizes`` workers each; the share is that of one worker of a group. Cells are 16-bit whole numbers, little
-    first, a round after the other: shares of the largest one, ``top``.
+    Cells are 16-bit whole numbers, little first, a round after the other: shares of the largest one, ``top``.
     """
     shown = thinned(len(rounds), most)
     share = tasks[shown] / (np.asarray(sizes) * budget)

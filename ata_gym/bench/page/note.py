@@ -20,16 +20,17 @@ NOTE = "about.json"  # the name of the note in a results folder
 Note = dict[str, Any]
 
 
-def write_note(folder: Path, study: str, command: Sequence[str], note: Mapping[str, Any]) -> None:
+def write_note(folder: Path, study: str, command: Sequence[str], note: Mapping[str, Any]) -> Note:
     """Leave a note in a results folder: the study, the words of its command, and what its page needs to know."""
-    write_json(folder / NOTE, {"study": study, "command": list(command), **note})
+    whole = {"study": study, "command": list(command), **note}
+    write_json(folder / NOTE, whole)
+    return whole
 
 
 def read_note(folder: Path) -> Note:
     """The note in a results folder.
 
-    FileNotFoundError if there is no such folder, ValueError if it holds no results or those of a command that leaves no
-    note, DamagedError if it cannot be read.
+    FileNotFoundError if there is no such folder, ValueError if it holds no such results, DamagedError if it is damaged.
     """
     if not folder.is_dir():
         raise FileNotFoundError(f"there is no folder {folder}")

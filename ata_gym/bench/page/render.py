@@ -33,11 +33,7 @@ _DIGITS = 5  # significant digits of the numbers in pictures
 
 
 def write(page: Page, path: Path) -> Path:
-    """Write a page, whole or not at all; the same bytes each time.
-
-    Raises MissingExtraError if Jinja2 or plotly is not installed.
-    Raises OSError if the file cannot be written.
-    """
+    """Write a page, whole or not at all; the same bytes each time. MissingExtraError without Jinja2 or plotly."""
     text = render(page)
     write_whole(path, lambda part: part.write_text(text, "utf-8", newline="\n"))
     return path
@@ -89,17 +85,12 @@ def config(page: Page) -> dict[str, Any]:
 
 def looks(page: Page) -> list[dict[str, str]]:
     """The name, kind, colours and dashes of each player, as in all pictures of the project."""
-    drawn = style.lines([player.name for player in page.players])
-    return [
-        {
-            "name": player.name,
-            "kind": player.kind,
-            "light": drawn[player.name]["color"],
-            "dark": style.ON_DARK[drawn[player.name]["color"]],
-            "dash": _dash(drawn[player.name]["linestyle"]),
-        }
-        for player in page.players
-    ]
+    drawn, found = style.lines([player.name for player in page.players]), []
+    for name, kind in page.players:
+        colour, dashes = drawn[name]["color"], drawn[name]["linestyle"]
+        dash = "solid" if dashes == "solid" else ",".join(f"{2 * length:g}px" for length in dashes[1])  # of the width
+        found.append({"name": name, "kind": kind, "light": colour, "dark": style.ON_DARK[colour], "dash": dash})
+    return found
 
 
 def choices(page: Page) -> dict[str, dict[str, list[str]]]:
@@ -130,11 +121,6 @@ def compact(value: Any) -> Any:
         short = float(f"{value:.{_DIGITS}g}") if math.isfinite(value) else None
         return int(short) if short is not None and short.is_integer() and abs(short) < 1e15 else short
     return value
-
-
-def _dash(linestyle: Any) -> str:
-    """Dashes of Matplotlib, in widths of the line, as plotly and SVG take them."""
-    return "solid" if linestyle == "solid" else ",".join(f"{2 * length:g}px" for length in linestyle[1])
 
 
 @cache

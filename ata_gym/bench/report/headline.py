@@ -1,7 +1,6 @@
 """The headline of a study: who is best in each game, who is tied with it, and what follows from the seeds.
 
-A race cancels the tasks that an allocation waits for, so that each game has a sentence of its own, which does not name
-learners of another game.
+A race cancels what an allocation waits for, so that each game has a sentence of its own.
 """
 
 from __future__ import annotations
@@ -73,7 +72,7 @@ def headline(samples: Samples, players: Iterable[Competitor]) -> str:
     if sum(map(len, games)) == 1:
         return lines[0]
     seeds = len(samples[counts][games[0][0].policy])
-    return "\n".join([ONE_SEED, *lines] if seeds == 1 else [*lines, in_brackets(seeds)])
+    return with_intervals(lines, seeds)
 
 
 def leaders(samples: Samples, players: Iterable[Competitor]) -> list[str]:
@@ -150,6 +149,11 @@ def listed(names: Sequence[str]) -> str:
 def in_brackets(seeds: int) -> str:
     """A sentence that says what the intervals are, or that nothing follows from one seed."""
     return ONE_SEED if seeds == 1 else f"In brackets: {100 * CONFIDENCE:g} % intervals over {seeds:,} paired seeds."
+
+
+def with_intervals(lines: Sequence[str], seeds: int) -> str:
+    """Lines, and what their intervals are: it is said below them, and above them that nothing follows from one seed."""
+    return "\n".join([ONE_SEED, *lines] if seeds == 1 else [*lines, in_brackets(seeds)])
 
 
 def what_counts(samples: Samples) -> str:

@@ -70,8 +70,7 @@ class Tracking(Experiment):
     ) -> Tracking:
         """Look at ``before`` rounds before and ``after`` rounds after each change, by default at those of the scenario.
 
-        ValueError if nothing changes abruptly, or not where it is said, a change is not within the rounds, or workers
-        may be away.
+        ValueError if nothing changes abruptly, or not where it is said, or workers may be away.
         """
         scenario = experiment.scenario
         if scenario.faulty:
@@ -135,10 +134,9 @@ class Tracking(Experiment):
 
 
 class ExpectedTimes:
-    """Expected round times under the distributions of a round; each is computed once.
+    """Expected round times under the distributions of a round: means over ``REPLICATES`` simulated rounds.
 
-    They are means over ``REPLICATES`` simulated rounds, the same for all allocations, with an error of about 1 %.
-    Outliers and noise in common are left out.
+    They are the same for all allocations, with an error of about 1 %. Outliers and noise in common are left out.
     """
 
     def __init__(self, pool: Pool, budget: int) -> None:

@@ -18,9 +18,9 @@ from ata_gym.bench.page.sections import Chart, Column, Page, Player, Tables, Tab
 from ata_gym.bench.report.statistics import estimate
 from ata_gym.bench.report.summary_tables import band, over_seeds
 from ata_gym.bench.report.table import Cell
+from ata_gym.bench.tracking import report
 from ata_gym.bench.tracking.experiment import ORACLES, Tracking
-from ata_gym.bench.tracking.picture import means_before, smooth
-from ata_gym.bench.tracking.report import BLOCK, SHORT, WITHIN, after_changes, cells, delays, lead, summarise
+from ata_gym.bench.tracking.report import BLOCK, WITHIN
 
 _ORACLE = ORACLES[0]
 
@@ -33,36 +33,32 @@ def about(tracking: Tracking, policies: Sequence[str]) -> Note:
         **about_experiment(tracking, policies),
         "windows": tracking.windows(),
         "after": tracking.after,
-        "order": np.argsort(means_before(tracking), kind="stable").tolist(),
+        "order": np.argsort(report.means_before(tracking), kind="stable").tolist(),
     }
 
 
 def page(folder: Path, note: Note) -> Page:
-    """The page of the policies that have finished.
-
-    Raises ValueError if none has finished, or a file is damaged.
-    """
+    """The page of the policies that have finished."""
     store, done = Folder(folder), finished_policies(folder, note)
     records, players = store.results(done), [Player(one["name"], one["kind"]) for one in note["policies"]]
     places, windows = {player.name: place for place, player in enumerate(players)}, [*map(tuple, note["windows"])]
-    found, summary = delays(records, windows), summarise(records, windows)
-    low, change, end = windows[0]
+    found, summary = report.delays(records, windows), report.summarise(records, windows)
+    (low, change, end), seeds = windows[0], note["seeds"]
     first = records.filter((pl.col("round") > low) & (pl.col("round") <= end))
     since = np.arange(low - change, end - change)
-    of = cells(found, summary, note["after"])
-    order = sorted(done, key=lambda name: of[name][f"median delay\nto {SHORT[_ORACLE]}"].value or 0.0)
-    maps = [View(_heat(first.filter(policy=name), note, since), {"policy": name}) for name in order]
+    of = report.cells(found, summary, note["after"])
+    order = sorted(done, key=lambda name: of[name][f"median delay\nto {report.SHORT[_ORACLE]}"].value or 0.0)
     sections: list[Tables | Chart] = [
-        overview(of, note["seeds"]),
-        _round_times(first, places, since, note["seeds"]),
+        overview(of, seeds),
+        _round_times(first, places, since, seeds),
         _delays(found, places, note["after"]),
-        _tasks(maps, note["first_seed"]),
+        _tasks([View(_heat(first.filter(policy=name), note, since), {"policy": name}) for name in order], note),
     ]
     changes = ("changes", f"{len(windows)}{', the first' * (len(windows) > 1)} after {change:,} rounds")
     return Page(
         "track",
         note["title"],
-        lead(found, after_changes(records, windows), note["after"]),
+        report.lead(found, report.after_changes(records, windows), note["after"]),
         [*facts(note), changes],
         players,
         sections,
@@ -80,7 +76,7 @@ def overview(of: Mapping[str, Mapping[str, Cell]], seeds: int) -> Tables:
         f"distributions of each round, {over_seeds(seeds, 'the geometric mean')}; 1 is best. Less is better in "
         "every column. Click on a title to sort."
     )
-    titles = [title for title in next(iter(of.values())) if SHORT[ORACLES[1]] not in title]
+    titles = [title for title in next(iter(of.values())) if report.SHORT[ORACLES[1]] not in title]
     rows = [[Cell(policy), *(row[title] for title in titles)] for policy, row in of.items()]
     columns = [Column("policy", False), *map(Column, titles)]
     return Tables("overview", "How soon each policy follows", about_columns, [TableView(columns, rows)])
@@ -90,7 +86,7 @@ def _round_times(first: pl.DataFrame, places: Mapping[str, int], since: Any, see
     shown, series, change = figures.thinned(len(since), _POINTS), [], int((since < 0).sum())
     for (policy,), mine in first.group_by("policy", maintain_order=True):
         expected, best = (mine[name].to_numpy().reshape(-1, len(since)) for name in ("expected", _ORACLE))
-        ratio = np.array([smooth(row, change) for row in expected / best])
+        ratio = np.array([report.smooth(row, change) for row in expected / best])
         mean, half = (part[shown] for part in estimate(ratio))
         series.append({"p": places[str(policy)], "mean": mean, "half": None if np.isnan(half).all() else half})
     data = {"x": since[shown], "series": series, "marks": [0]}
@@ -125,11 +121,12 @@ def _heat(mine: pl.DataFrame, note: Note, since: Any) -> dict[str, Any]:
     return {**figures.heat(rounds, grouped, np.diff(bounds).tolist(), note["budget"], _POINTS), "marks": [0]}
 
 
-def _tasks(views: Sequence[View], seed: int) -> Chart:
-    note = (
-        f"Seed {seed}: each row is a worker, the fastest before the change at the bottom; the colour is its share of "
-        "the budget. After the dashed line, a good policy moves its tasks to the workers that are fast now."
+def _tasks(views: list[View], note: Note) -> Chart:
+    said = (
+        f"Seed {note['first_seed']}: each row is a worker, the fastest before the change at the bottom; the colour is "
+        "its share of the budget. After the dashed line, a good policy moves its tasks to the workers that are fast "
+        "now."
     )
     top = max(view.data["top"] for view in views)
     settings = {"x": "rounds since the change", "y": "worker, by its mean task time before", "top": top}
-    return Chart("allocations", "Who gets the tasks around the change", note, "heat", views, settings)
+    return Chart("allocations", "Who gets the tasks around the change", said, "heat", views, settings)

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
+from matplotlib import colormaps
+from matplotlib.axes import Axes
+from matplotlib.colors import ListedColormap, PowerNorm
+from numpy.typing import NDArray
 
 from ata_gym.bench.experiment.experiment import plural
 from ata_gym.bench.experiment.store import Folder
-from ata_gym.bench.report.headline import SAID, Samples, beside, in_brackets, listed
+from ata_gym.bench.report import style
+from ata_gym.bench.report.headline import SAID, Samples, beside, listed, with_intervals
 from ata_gym.bench.report.report import Report, write
 from ata_gym.bench.report.statistics import Estimate, estimates
 from ata_gym.bench.report.summary_tables import scaled, show
 from ata_gym.bench.report.table import LEFT, Cell, Table, markdown, right
-from ata_gym.bench.tracking import picture
 from ata_gym.bench.tracking.experiment import ORACLES, Tracking
 from ata_gym.typing import Floats, Ints
 
@@ -27,6 +33,11 @@ NEVER = -1  # the delay of a policy that has not followed before its window ends
 SHORT = {"dynamic-oracle": "oracle", "dynamic-ofta": "OFTA"}
 
 
+_COLUMNS = 400  # the largest number of columns of a heat map; each shows the mean over its rounds
+
+_SMOOTH = 20  # rounds over which round times are smoothed
+
+
 def report(tracking: Tracking, policies: list[str], folder: Folder) -> Report:
     """Summarise finished policies in the order given, and leave tables, delays and the picture in their folder."""
     records = folder.results(policies)
@@ -34,7 +45,7 @@ def report(tracking: Tracking, policies: list[str], folder: Folder) -> Report:
     found, summary = delays(records, windows), summarise(records, windows)
     tables = _tables(cells(found, summary, tracking.after), tracking)
     files = write(folder.path, {"table.md": markdown(tables), "table.csv": summary, "delays.csv": found})
-    pictures = picture.draw(records, tracking, folder.path / "plots")
+    pictures = draw(records, tracking, folder.path / "plots")
     return Report(summary, tables, files, pictures, remark=lead(found, after_changes(records, windows), tracking.after))
 
 
@@ -67,7 +78,7 @@ def lead(found: pl.DataFrame, after_change: Samples, after: int) -> str:
     sentence += f"; {late} of {most} do not within {after:,} rounds in the median" if late else ""
     others = {name: SAID[name] for name in (ORACLES[0], "uta", "ata", "ata-icml")}
     lines = [f"{sentence}.", *(f"  {line}" for line in beside(after_change, best, others))]
-    return "\n".join([in_brackets(1), *lines] if seeds == 1 else [*lines, in_brackets(seeds)])
+    return with_intervals(lines, seeds)
 
 
 def after_changes(records: pl.DataFrame, windows: Windows) -> Samples:
@@ -110,14 +121,12 @@ def _tables(of: Mapping[str, Mapping[str, Cell]], tracking: Tracking) -> list[Ta
         f"{' at most' * tracking.uneven},\n"
         "divided by those of the oracle that knows the distributions, and of the one that knows the means (OFTA)"
     )
-    titles = list(next(iter(of.values())))
-    parts = {delays: [title for title in titles if "\nto " in title], costs: [t for t in titles if "\nto " not in t]}
-    return [
-        Table(
-            about, {"policy": LEFT, **right(shown)}, [(name, *(row[t].text for t in shown)) for name, row in of.items()]
-        )
-        for about, shown in parts.items()
-    ]
+    made = []
+    for about, of_delays in ((delays, True), (costs, False)):
+        shown = [title for title in next(iter(of.values())) if ("\nto " in title) == of_delays]
+        rows = [(name, *(row[title].text for title in shown)) for name, row in of.items()]
+        made.append(Table(about, {"policy": LEFT, **right(shown)}, rows))
+    return made
 
 
 def waiting(delays: pl.Series, most: int) -> tuple[str, str]:
@@ -151,10 +160,7 @@ def delay(expected: Floats, best: Floats, block: int = BLOCK) -> Ints:
 
 
 def delays(records: pl.DataFrame, windows: Windows) -> pl.DataFrame:
-    """The delays in records as of ``experiment.SCHEMA``, in windows as ``Tracking.windows`` gives them.
-
-    Columns policy, seed, change (the rounds before it), oracle, delay (null: never).
-    """
+    """Columns policy, seed, change (the rounds before it), oracle, delay (null: never)."""
     rows = []
     for (policy,), mine in records.group_by("policy", maintain_order=True):
         for _, change, end in windows:
@@ -169,11 +175,10 @@ def delays(records: pl.DataFrame, windows: Windows) -> pl.DataFrame:
 
 
 def summarise(records: pl.DataFrame, windows: Windows) -> pl.DataFrame:
-    """What a policy's changes have in common: columns policy, quantity, and mean, low, high over seeds.
+    """What the changes have in common: columns policy, quantity, and mean, low, high over seeds.
 
-    The quantities are ``before/dynamic-oracle``, ``after/dynamic-oracle``, ... (the expected round times in all windows
-    before or after the changes, added up, over those of the oracle) and ``regret`` (proxy regret from a change to the
-    end of its window, mean over changes).
+    The quantities are ``before/<oracle>`` and ``after/<oracle>`` (the expected round times in all windows, added up,
+    over those of the oracle) and ``regret`` (proxy regret from a change to the end of its window, mean over changes).
     """
     before = [(low, change) for low, change, _ in windows]
     after = [(change, end) for _, change, end in windows]
@@ -203,3 +208,75 @@ def _sums(mine: pl.DataFrame, low: int, end: int) -> Floats:
 def _regret(mine: pl.DataFrame, round: int) -> Floats:
     """The regret after so many rounds, shape (seeds,)."""
     return mine.filter(pl.col("round") == round)["regret"].to_numpy()
+
+
+def draw(records: pl.DataFrame, tracking: Tracking, folder: Path) -> list[Path]:
+    """Draw the first change: the tasks of each worker of the first seed for each policy, and the round times below."""
+    low, change, end = tracking.windows()[0]
+    inside = records.filter((pl.col("round") > low) & (pl.col("round") <= end))
+    policies = records["policy"].unique(maintain_order=True).to_list()
+    slowest_last = np.argsort(means_before(tracking), kind="stable")
+    since = np.arange(low - change, end - change)
+    with style.figure(9.0, 1.25 * len(policies) + 2.8) as picture:
+        axes = picture.subplots(len(policies) + 1, 1, sharex=True, height_ratios=[1.0] * len(policies) + [1.5])
+        most = max(2, int(inside["tasks"].list.max().quantile(0.99) or 0))
+        for panel, policy in zip(axes, policies, strict=False):
+            mine = inside.filter((pl.col("policy") == policy) & (pl.col("seed") == tracking.seed))
+            tasks = np.array(mine["tasks"].to_list()).T[slowest_last]
+            image = _heat(panel, since, tasks, most)
+            panel.set_title(policy, fontweight="bold")
+        _round_times(axes[-1], inside, style.lines(policies), since)
+        for panel in axes:
+            panel.axvline(0, color="black", linewidth=1.0, linestyle=(0, (4, 3)))
+        picture.supylabel("who works: a line for each worker, the fastest before the change at the bottom", fontsize=10)
+        picture.colorbar(image, ax=axes[:-1], label="tasks of a worker in a round", fraction=0.03, pad=0.01)
+        here = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points", "fontsize": 9}
+        axes[0].annotate("the workers change", (0, 1.0), (4, 2), **here)
+        axes[-1].set(xlabel=f"rounds since the change, before which {change:,} were played")
+        picture.legend(loc="outside lower center", ncols=4, handlelength=2.6)
+        seeds = f"tasks of seed {tracking.seed}, round times of {plural(tracking.seeds, 'seed')}"
+        title = f"Who notices that the workers have changed?\n{tracking.about}; {seeds}"
+        return style.save(picture, folder / "change", title)
+
+
+def means_before(tracking: Tracking) -> Floats:
+    """Mean task times of the first seed's workers over the rounds before the first change, shape (n,)."""
+    low, change, _ = tracking.windows()[0]
+    envs = tracking.make_envs("ata_gym/TaskAllocation-v0", rows=1)
+    envs.reset(seed=tracking.seed)
+    anything = tracking.scenario.budget * np.eye(1, tracking.scenario.pool.n, dtype=np.int64)
+    total = np.zeros(tracking.scenario.pool.n)
+    for k in range(change):
+        if k >= low:
+            total += envs.unwrapped.means()[0]  # type: ignore[attr-defined]
+        envs.step(anything)
+    return total / (change - low)
+
+
+def _heat(axes: Axes, since: Ints, tasks: NDArray[np.int64], most: int) -> Any:
+    """Draw tasks, shape (n, rounds)."""
+    edges = np.unique(np.linspace(0, tasks.shape[1], _COLUMNS + 1).astype(np.int64))
+    shown = np.add.reduceat(tasks, edges[:-1], axis=1) / np.diff(edges)
+    rows = np.arange(len(tasks) + 1)
+    axes.grid(visible=False)
+    axes.set(yticks=[], ylim=(0, len(tasks)))
+    norm, colours = PowerNorm(0.5, 0, most), ["white", *colormaps["magma_r"](np.linspace(0.1, 1.0, 255))]
+    return axes.pcolormesh(since[0] + edges, rows, shown, cmap=ListedColormap(colours), norm=norm, rasterized=True)
+
+
+def _round_times(axes: Axes, inside: pl.DataFrame, looks: Mapping[str, Mapping[str, Any]], since: Ints) -> None:
+    """Draw expected round times over the oracle's."""
+    for policy, line in looks.items():
+        mine = inside.filter(pl.col("policy") == policy)
+        expected, best = (mine[name].to_numpy().reshape(-1, len(since)) for name in ("expected", ORACLES[0]))
+        ratio = (expected / best).mean(axis=0)
+        axes.plot(since, smooth(ratio, int((since < 0).sum())), label=policy, **line)
+    axes.set(yscale="log", xlim=(since[0], since[-1] + 1))
+    axes.set_title("time of a round / least possible: 1 is best", fontweight="bold")
+    style.plain_numbers(axes)
+
+
+def smooth(values: Floats, change: int) -> Floats:
+    """The mean over each value and the ones before it, up to ``_SMOOTH`` in all, never across ``change``."""
+    parts = np.split(values, [change])
+    return np.concatenate([pl.Series(part).rolling_mean(_SMOOTH, min_samples=1).to_numpy() for part in parts])

@@ -12,9 +12,9 @@ import typer
 
 from ata_gym.bench.progress import progress_bars
 from ata_gym.cli import options
-from ata_gym.cli.console import command_line, say, say_error, say_files, show_report
+from ata_gym.cli.console import command_line, say, say_error, say_files
 from ata_gym.cli.options import Out, RerunChanged, Rounds, SaveEvery
-from ata_gym.cli.studies.report import pages
+from ata_gym.cli.studies.report import show_with_page
 from ata_gym.utils.atomic import check_place
 from ata_gym.utils.extras import require
 from ata_gym.utils.validation import short, whole_number
@@ -86,7 +86,7 @@ def learn(
     found = resolve(options.unrecorded(scenario, "learn"), price=price, horizon=rounds)
     learning = Learning(spec, found, steps, rows, evaluations, validation, test)
     study = run(learning, out, effort, command_line(), say_error)
-    show_report(study.report._replace(files=[*study.report.files, *pages(out)]))
+    show_with_page(study.report, out)
     say_files("agent", [agent_file(out)])
     say(f"play it as {study.policy}")
 
@@ -109,11 +109,8 @@ def split_hyperparameters(texts: Sequence[str]) -> dict[str, Any]:
     return found
 
 
-class Learned(StrEnum):
-    """The policies that can be trained."""
-
-    ALLOCATION = "learned"
-    DISPATCH = "learned-dispatch"
+Learned = StrEnum("Learned", {"ALLOCATION": "learned", "DISPATCH": "learned-dispatch"})
+"""The policies that can be trained."""
 
 
 def pretrain(

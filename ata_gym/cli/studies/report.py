@@ -53,8 +53,7 @@ def report(
 def write_page(folder: Path, out: Path | None = None) -> Path:
     """Write the page of a results folder, by default into it.
 
-    Raises FileNotFoundError, ValueError, DamagedError if there is no such folder, it holds nothing that has a page, or
-    a file in it is damaged.
+    FileNotFoundError or ValueError if there is nothing that has a page, DamagedError if a file is damaged.
     """
     from ata_gym.bench.page.note import read_note  # noqa: PLC0415 - these imports take a second
     from ata_gym.bench.page.render import NAME, write  # noqa: PLC0415
@@ -101,17 +100,14 @@ def show_studied(studied: Studied) -> None:
 
 
 def end_with(failures: Mapping[str, Exception], folder: Folder) -> None:
-    """Name each policy that failed; exit with code 1 if there is one.
-
-    Where nothing was played, the folder takes a corrected command.
-    """
-    from ata_gym.bench.experiment.store import withdrawn_on_failure  # noqa: PLC0415 - it takes a second
+    """Name each policy that failed; exit with code 1 if there is one. An empty folder takes a corrected command."""
+    from ata_gym.bench.experiment.store import withdraw_if_empty  # noqa: PLC0415 - it takes a second
 
     for policy, error in failures.items():
         say_failure(policy, error, folder.failure(policy))
     if failures:
-        with withdrawn_on_failure(folder):
-            raise typer.Exit(1)
+        withdraw_if_empty(folder)
+        raise typer.Exit(1)
 
 
 def say_failure(what: str, error: Exception, note: Path) -> None:

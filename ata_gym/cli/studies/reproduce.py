@@ -97,8 +97,8 @@ def reproduce(
         --device cuda
     ```
     """
+    from ata_gym.bench import paper  # noqa: PLC0415
     from ata_gym.bench.experiment.experiment import Experiment  # noqa: PLC0415 - these imports take a second
-    from ata_gym.bench.paper import end_points, regret  # noqa: PLC0415
     from ata_gym.bench.study import Study, run  # noqa: PLC0415
 
     if figure not in _ONLY:
@@ -108,7 +108,7 @@ def reproduce(
         unused = [option for option in its_options if given[option]]
         if other != figure and unused:
             raise ValueError(f"{', '.join(unused)} only goes with {other}")
-    usual = {QUADRATIC: QUADRATIC_ROUNDS, REGRET: REGRET_ROUNDS, CIFAR100: end_points.CIFAR100.rounds}[figure]
+    usual = {QUADRATIC: QUADRATIC_ROUNDS, REGRET: REGRET_ROUNDS, CIFAR100: paper.CIFAR100.rounds}[figure]
     count = whole_number("rounds", usual if rounds is None else rounds)
     seeds = whole_number("seeds", (REGRET_SEEDS if figure == REGRET else 8) if seeds is None else seeds)
     kind = f"{figure}-{growth or 'linear'}" if figure == QUADRATIC else figure
@@ -123,13 +123,13 @@ def reproduce(
         _cifar100(Experiment.on_scenario(CIFAR100, rounds=count, seeds=seeds), where, effort, network)
     else:
         experiment = Experiment.on_scenario(REGRET, rounds=count, seeds=seeds)
-        show_studied(run(Study(report=regret.report), experiment, regret.POLICIES, where, effort, command_line()))
+        show_studied(run(Study(report=paper.report), experiment, paper.POLICIES, where, effort, command_line()))
 
 
 def _quadratic(sizes: str, growth: str, rounds: int, seeds: int, out: Path, effort: Effort) -> None:
     """One trajectory on the clocks of all pools."""
     require("torch", extra="train", purpose=f"The figure {QUADRATIC}")
-    from ata_gym.training.studies.published import quadratic_figure  # noqa: PLC0415 - these imports take seconds
+    from ata_gym.training.studies import published  # noqa: PLC0415 - these imports take seconds
 
     if growth not in GROWTH:
         raise ValueError(f"--growth must be one of {', '.join(GROWTH)}, not {growth!r}")
@@ -139,7 +139,7 @@ def _quadratic(sizes: str, growth: str, rounds: int, seeds: int, out: Path, effo
             f"--sizes must be numbers of workers separated by commas, among {', '.join(known)}, not {sizes!r}"
         )
     policies = options.split_names(options.PUBLISHED)
-    studied = quadratic_figure.reproduce(growth, [*map(int, numbers)], policies, rounds, seeds, out, effort)
+    studied = published.reproduce(growth, [*map(int, numbers)], policies, rounds, seeds, out, effort)
     if studied.report is not None:
         show_report(studied.report)
     end_with(studied.failures, studied.folder)
@@ -147,14 +147,14 @@ def _quadratic(sizes: str, growth: str, rounds: int, seeds: int, out: Path, effo
 
 def _cifar100(experiment: Experiment, out: Path, effort: Effort, network: tuple[Path | None, str] | None) -> None:
     """The clocks beside the published end points; and with the images and the device of a network its loss on them."""
-    from ata_gym.bench.paper import end_points  # noqa: PLC0415 - these imports take seconds
+    from ata_gym.bench import paper  # noqa: PLC0415 - these imports take seconds
     from ata_gym.bench.study import Study, run  # noqa: PLC0415
 
-    known, budget = end_points.CIFAR100, experiment.scenario.budget
+    known, budget = paper.CIFAR100, experiment.scenario.budget
     names = [*known.end_points]
     if network is not None:
         require("torch", extra="train", purpose="--train")
-        from ata_gym.training.studies.published import cifar100_losses  # noqa: PLC0415
+        from ata_gym.training.studies import published  # noqa: PLC0415
 
         data, device = network
         if data is None:
@@ -163,15 +163,15 @@ def _cifar100(experiment: Experiment, out: Path, effort: Effort, network: tuple[
                 "--data FILE, as for `ata-gym train --problem cifar100`"
             )
         names += [*NEWER, default_name("ata_gym/TaskAllocation-v0")]
-        trained = cifar100_losses.train(out, experiment.rounds, effort, budget, data, device)
+        trained = published.train_network(out, experiment.rounds, effort, budget, data, device)
     studied = run(Study(), experiment, names, out, effort, command_line())
     show_studied(studied)
     assert studied.report is not None
-    comparison = end_points.compare(known, studied.report.summary, experiment.rounds)
-    show(end_points.table(known, comparison))
-    reproduced, sentence = end_points.verdict(known, comparison, experiment.rounds)
+    comparison = paper.compare(known, studied.report.summary, experiment.rounds)
+    show(paper.comparison_table(known, comparison))
+    reproduced, sentence = paper.verdict(known, comparison, experiment.rounds)
     say(sentence)
     if network is not None:
-        show_report(cifar100_losses.report(experiment, names, studied.folder, trained, known))
+        show_report(published.report_network(experiment, names, studied.folder, trained, known))
     if not reproduced:
         raise typer.Exit(1)

@@ -29,8 +29,7 @@ class Training(NamedTuple):
 class Emulation:
     """Task times of workers in each round, which are counted from 1.
 
-    ValueError if a number is out of range. Something may happen from the second round on, since the rounds before it
-    are what policies are measured by, and not after the last one.
+    Something may happen from the second round on, since the rounds before it are what policies are measured by.
 
     >>> emulation = Emulation(4, (0.01, 0.02), rounds=10, change_at=6, stall=(3, 1, 5.0), away=(8, 9, 0))
     >>> emulation.task_times(1).tolist(), emulation.task_times(6).tolist(), emulation.task_times(8).tolist()

@@ -14,9 +14,8 @@ from ata_gym.bench.page.experiment_page import facts, front_chart, origin, sprea
 from ata_gym.bench.page.note import Note, about_experiment
 from ata_gym.bench.page.sections import Chart, Column, Page, Player, Tables, TableView, View
 from ata_gym.bench.report import style
-from ata_gym.bench.report.headline import NOUNS, ONE_SEED, SAID, beside, in_brackets, more_or_less
-from ata_gym.bench.report.plots import legend
-from ata_gym.bench.report.report import Report, write
+from ata_gym.bench.report.headline import NOUNS, SAID, beside, more_or_less, with_intervals
+from ata_gym.bench.report.report import Report, legend, write
 from ata_gym.bench.report.statistics import Estimate, estimates
 from ata_gym.bench.report.summary_tables import over_seeds, show
 from ata_gym.bench.report.table import LEFT, Cell, Table, markdown, right
@@ -101,7 +100,7 @@ def lead(env: str, test: pl.DataFrame, curve: pl.DataFrame, roles: Mapping[str, 
         f"  the agent at the end, {end}",
         f"  the end beside the start: {change}",
     ]
-    return "\n".join([ONE_SEED, *lines] if seeds == 1 else [*lines, in_brackets(seeds)])
+    return with_intervals(lines, seeds)
 
 
 def draw(learned: Learned, title: str, stem: Path) -> list[Path]:
@@ -140,10 +139,7 @@ def about(learning: Learning, command: str) -> Note:
 
 
 def page(folder: Path, note: Note) -> Page:
-    """The page of a finished training.
-
-    Raises ValueError if it has not finished, or a file is damaged.
-    """
+    """The page of a training; ValueError if it has not finished."""
     store = Folder(folder)
     files = [store.result(name) for name in ("curve", "validation", "test")]
     if not all(map(finished, files)):

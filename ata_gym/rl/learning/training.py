@@ -59,10 +59,7 @@ def train(
     progress: Callable[[int], None],
     save_every: float,
 ) -> None:
-    """Train to the end; leave the best agent, the curve, and what the first and the last agent do on the test seeds.
-
-    KeyboardInterrupt after a checkpoint, if Ctrl-C or SIGTERM came.
-    """
+    """Train to the end; leave the best agent, the curve, and what the first and the last agent do on the test seeds."""
     curve, ends, saved = training_files(folder)
     start = _weights(agent)
     agent.set_logger(configure(str(folder.path / "tensorboard"), ["tensorboard"]))
@@ -162,10 +159,7 @@ _OF_BUFFER = ("observations", "next_observations", "actions", "rewards", "dones"
 
 
 def remembered(agent: Any) -> dict[str, Any]:
-    """The agent, its env, its replay buffer where it has one, and the states of all random generators it draws from.
-
-    What only TensorBoard's log shows, such as mean returns, is not kept.
-    """
+    """The agent, its env, its replay buffer, and the states of all random generators that it draws from."""
     agent.save(weights := BytesIO())
     kind, words, *rest = np.random.get_state()  # noqa: NPY002 - Stable-Baselines3 draws from it
     assert kind == "MT19937"

@@ -148,12 +148,9 @@ def run_once(
 ) -> pl.DataFrame:
     """Run a method until it has used rounds * B gradients, as the policies do, or read its file if there is one.
 
-    Trainer and experiment are those of the policies: the method has the same problem, settings, pool and budget B.
-    ``progress`` is called with the number of gradients used. ``made_by`` is kept beside the file; ``threads`` are
-    torch's.
-
-    Returns one row for each update: the fields of ``UpdateRecord``, loss null for an update without gradients, and in
-    the last row the problem's evaluation. FloatingPointError if the loss is NaN or infinite.
+    It has the problem, settings, pool and budget of the policies. ``progress`` gets the number of gradients used.
+    Returns a row for each update: the fields of ``UpdateRecord``, loss null for an update without gradients, and in the
+    last row the problem's evaluation. FloatingPointError if the loss is NaN or infinite.
     """
     scenario, path = experiment.scenario, result(folder, choice)
     most = experiment.rounds * scenario.budget
@@ -176,7 +173,6 @@ def run_once(
         evaluation = run.evaluate()
     frame = pl.DataFrame(records, list(UpdateRecord._fields), orient="row").with_columns(pl.col("loss").fill_nan(None))
     frame = with_last(frame, evaluation)
-    path.parent.mkdir(exist_ok=True)
     write_frame(path, frame, made_by or {})
     return frame
 

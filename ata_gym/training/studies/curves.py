@@ -13,6 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import StrMethodFormatter
 
 from ata_gym.bench.report import style
+from ata_gym.bench.report.headline import listed
 from ata_gym.training.problem import Problem
 from ata_gym.training.problems.tasks import Tasks
 
@@ -114,11 +115,10 @@ def equal_clocks_note(records: pl.DataFrame) -> str:
         groups.setdefault(clocks.tobytes(), []).append(policy)
     parts, rounds = [], int(records["round"].to_numpy().max())
     for group in (each for each in groups.values() if len(each) > 1):
-        named = f"{', '.join(group[:-1])} and {group[-1]}"
         why = "their allocations are equal"
         if all(name.startswith(("ata", "uta")) for name in group):  # their scores differ, unless they are 0
             why = "all their scores are still 0, so that they allocate uniformly, as uta does"
-        parts.append(f"{named} lie exactly on each other up to round {rounds:,}: {why}.")
+        parts.append(f"{listed(group)} lie exactly on each other up to round {rounds:,}: {why}.")
     return " ".join(parts)
 
 

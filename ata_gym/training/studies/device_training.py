@@ -14,19 +14,10 @@ import numpy as np
 import polars as pl
 
 import ata_policies
+from ata_gym.bench.experiment import store
 from ata_gym.bench.experiment.experiment import Experiment, plural
 from ata_gym.bench.experiment.provenance import Provenance, merged, provenance
-from ata_gym.bench.experiment.store import (
-    Folder,
-    Made,
-    begin,
-    check_code,
-    discard,
-    finished,
-    open_folder,
-    read_frame,
-    write_frame,
-)
+from ata_gym.bench.experiment.store import Folder, Made
 from ata_gym.bench.progress import progress_bars
 from ata_gym.bench.report.report import Report, write
 from ata_gym.bench.report.table import LEFT, Table, markdown, right
@@ -57,14 +48,10 @@ def train_on_devices(
     know. A killed run goes on from its last checkpoint, and policies may be added later. On workers of one device all
     policies have the same losses; the times are those of the run, and not the same the next time.
 
-    - ``workers``: such as ``"cuda:0,cuda:1,cpu:2"``.
-    - ``policies``: names of policies for allocations or races.
-    - ``trainer``: one for ``DeviceClock``; its seed is that of the policies, too.
-    - ``experiment``, ``training``: their rounds, price, problem, data and effort count.
-
-    Returns the report on the clocks and losses after the last round. Raises ValueError for wrong workers, a policy that
-    cannot play, a loss that is not finite, or a folder of something else; MemoryError if a device has not enough memory
-    for a task; and KeyboardInterrupt on Ctrl-C, after a checkpoint.
+    ``workers`` are such as ``"cuda:0,cuda:1,cpu:2"``. Of ``experiment`` and ``training`` the rounds, price, problem,
+    data and effort count. ValueError for wrong workers, a policy that plays neither allocations nor races, a loss that
+    is not finite, or a folder of something else; MemoryError if a device has not enough memory for a task;
+    KeyboardInterrupt on Ctrl-C, after a checkpoint.
     """
     for policy in policies:
         env_id = ata_policies.load(policy).env_id
@@ -73,10 +60,10 @@ def train_on_devices(
     clock, rounds, price = DeviceClock(trainer, workers), experiment.rounds, experiment.scenario.price
     names = [str(worker) for worker in clock.workers]
     ours = {"clock": "device", "workers": names, "rounds": rounds, "price": price}
-    folder = open_folder(out, ours | training_config(trainer, training.problem, training.data))
+    folder = store.open_folder(out, ours | training_config(trainer, training.problem, training.data))
     measured, by = folder.path / "measured" / "times.parquet", made_by_problem(training.problem, __name__)
     made = [_made(policy, folder, by) for policy in policies]
-    check_code([Made(training.problem, (measured,), by), *made], training.effort.rerun_changed)
+    store.check_code([Made(training.problem, (measured,), by), *made], training.effort.rerun_changed)
     try:
         with named_failure(f"the problem {training.problem}"), progress_bars(dict.fromkeys(policies, rounds)) as update:
             scenario = Scenario(_measured_pool(clock, measured, by), trainer.budget, rounds, price=price)
@@ -86,7 +73,7 @@ def train_on_devices(
                         _train(one, clock, scenario, partial(update, one.name), training.effort.save_every, stop)
     except FloatingPointError as error:
         raise ValueError(str(error)) from error
-    return _report({policy: read_frame(folder.result(policy)) for policy in policies}, clock, scenario, out)
+    return _report({policy: store.read_frame(folder.result(policy)) for policy in policies}, clock, scenario, out)
 
 
 def _made(policy: str, folder: Folder, problem: Provenance) -> Made:
@@ -98,12 +85,11 @@ def _made(policy: str, folder: Folder, problem: Provenance) -> Made:
 def _measured_pool(clock: DeviceClock, path: Path, made_by: Provenance) -> Pool:
     """The pool of the times of some tasks of each worker, which are measured once."""
     n = len(clock.workers)
-    if not finished(path):
+    if not store.finished(path):
         task, worker = np.divmod(np.arange(MEASURED * n), n)
         times = measure_times(clock.trainer, clock.workers, MEASURED)
-        path.parent.mkdir(exist_ok=True)
-        write_frame(path, pl.DataFrame({"worker": worker, "task": task, "duration": times.T.ravel()}), made_by)
-    return trace(list(read_frame(path)["duration"].to_numpy().reshape(MEASURED, n).T))
+        store.write_frame(path, pl.DataFrame({"worker": worker, "task": task, "duration": times.T.ravel()}), made_by)
+    return trace(list(store.read_frame(path)["duration"].to_numpy().reshape(MEASURED, n).T))
 
 
 def _train(
@@ -117,7 +103,7 @@ def _train(
     """Train with one policy to the last round, unless it has finished; a stop leaves a checkpoint."""
     (result, saved), name, seed = made.files, made.name, clock.trainer.settings.seed
     rounds = int(scenario.horizon or 0)
-    if finished(result):
+    if store.finished(result):
         progress(rounds)
         return
     env: Any = TrainingWrapper(gym.make(ata_policies.load(name).env_id, scenario=scenario, backend=clock))
@@ -130,7 +116,7 @@ def _train(
         observation, (state, table) = env.load(saved, like=(like, np.empty(0)))
         rows = table.tolist()
     else:
-        begin(saved, made.by)
+        store.begin(saved, made.by)
     last = perf_counter()
     for step in islice(play_on(policy, env, observation, state), rounds - len(rows)):
         rows.append([step.info[quantity] for quantity in _RECORDED])
@@ -143,8 +129,8 @@ def _train(
             return
     frame = pl.DataFrame(rows, _RECORDED, orient="row").with_row_index("round", 1)
     frame = with_last(frame, clock.trainer.evaluate())
-    write_frame(result, frame.with_columns(policy=pl.lit(name)), made.by)
-    discard(saved)
+    store.write_frame(result, frame.with_columns(policy=pl.lit(name)), made.by)
+    store.discard(saved)
 
 
 def _report(frames: Mapping[str, pl.DataFrame], clock: DeviceClock, scenario: Scenario, out: Path) -> Report:

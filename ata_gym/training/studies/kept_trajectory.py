@@ -14,16 +14,9 @@ from ata_gym.bench.experiment.experiment import Config
 from ata_gym.bench.experiment.jobs import USUAL, Effort
 from ata_gym.bench.experiment.store import Folder, Made, check_code, discard, open_folder, withdrawn_on_failure
 from ata_gym.bench.progress import progress_bars
+from ata_gym.training.studies import trajectory as one_trajectory
 from ata_gym.training.studies.comparison import GRID
 from ata_gym.training.studies.curves import LossReading, goal
-from ata_gym.training.studies.trajectory import (
-    deterministic,
-    made_by_problem,
-    tensorboard_log,
-    train_once,
-    training_config,
-    trajectory_files,
-)
 from ata_gym.training.trainer.trainer import Trainer
 from ata_gym.utils.errors import named_failure
 from ata_gym.utils.validation import whole_number
@@ -51,17 +44,17 @@ class Training:
 
     def open(self, trainer: Trainer, config: Config, where: Path) -> Folder:
         """The results folder of a trajectory; it raises what ``open_folder`` raises."""
-        ours = training_config(trainer, self.problem, self.data, self.evaluate_every, self.threads)
+        ours = one_trajectory.training_config(trainer, self.problem, self.data, self.evaluate_every, self.threads)
         return open_folder(where, config | ours | ({"lr": GRID} if self.tune else {}))
 
     def train(self, trainer: Trainer, rounds: int, folder: Folder, name: str) -> pl.DataFrame:
         """The trajectory in an open folder, with a progress bar of this name."""
-        made_by, log_to = made_by_problem(self.problem), folder.path / "tensorboard"
-        check_code([Made(name, trajectory_files(folder), made_by)], self.effort.rerun_changed)
-        logging = tensorboard_log(log_to, rounds) if self.tensorboard else nullcontext(lambda _: None)
-        same_bits = deterministic(self.threads)
+        made_by, log_to = one_trajectory.made_by_problem(self.problem), folder.path / "tensorboard"
+        check_code([Made(name, one_trajectory.trajectory_files(folder), made_by)], self.effort.rerun_changed)
+        logging = one_trajectory.tensorboard_log(log_to, rounds) if self.tensorboard else nullcontext(lambda _: None)
+        same_bits = one_trajectory.deterministic(self.threads)
         with withdrawn_on_failure(folder), progress_bars({name: rounds}) as update, logging as log, same_bits:
-            return train_once(
+            return one_trajectory.train_once(
                 trainer, rounds, folder, lambda done, loss: update(name, done, f"loss {loss:.4g}"),
                 evaluate_every=self.evaluate_every, save_every=self.effort.save_every, log=log, made_by=made_by,
             )  # fmt: skip
@@ -98,9 +91,8 @@ def keep_trajectory(training: Training, trainer: Trainer, config: Config, out: P
 def _tune(training: Training, trainer: Trainer, config: Config, folder: Folder) -> Trained:
     """Train at each learning rate of the grid, in a folder of its own, and choose the trajectory of the policies.
 
-    All policies have the same losses, and their clocks only rise. So one trajectory is the best for all of them: the
-    one that reaches a hundredth of the first loss in the earliest round, or else the lowest loss; see ``goal``. A rate
-    at which the loss is not finite is left out; if all rates are, FloatingPointError is raised.
+    All policies have the same losses, and their clocks only rise. So the trajectory whose ``goal`` comes first is the
+    best for all of them. A rate at which the loss is not finite is left out; FloatingPointError if all rates are.
     """
     rounds = int(config["rounds"])
     reading, failure = LossReading.of(trainer.problem, rounds), None
@@ -114,7 +106,7 @@ def _tune(training: Training, trainer: Trainer, config: Config, folder: Folder) 
             try:
                 trajectory = training.train(one, rounds, place, f"{training.problem} at {rate:g}")
             except FloatingPointError:
-                discard(trajectory_files(place)[1])  # as a method that diverges, it leaves nothing
+                discard(one_trajectory.trajectory_files(place)[1])  # as a method that diverges, it leaves nothing
                 raise
         return Trained(folder, trajectory, one, where)
 

@@ -23,23 +23,10 @@ from ata_gym.bench.report.statistics import ends
 from ata_gym.bench.report.summary_tables import summary_tables
 from ata_gym.bench.report.table import markdown
 from ata_gym.training.methods.run import find_method
-from ata_gym.training.studies.comparison import (
-    Comparison,
-    MethodChoice,
-    no_ratio_note,
-    other_kinds,
-    rate_note,
-    result,
-    run_once,
-)
-from ata_gym.training.studies.curves import (
-    CLOCKS,
-    LossReading,
-    draw,
-    equal_clocks_note,
-    evaluations_on_clocks,
-    finish,
-)
+from ata_gym.training.studies import comparison
+from ata_gym.training.studies import curves as loss_curves
+from ata_gym.training.studies.comparison import Comparison, MethodChoice
+from ata_gym.training.studies.curves import LossReading
 from ata_gym.training.studies.kept_trajectory import Trained, Training, keep_trajectory
 from ata_gym.training.studies.page import about
 from ata_gym.training.studies.trajectory import made_by_problem
@@ -94,13 +81,13 @@ class LossStudy:
         methods, diverged = self._run_methods(trained, compared)
         made, finished = None, [name for name in self.policies if name not in failures]
         if finished:
-            unlike, records = other_kinds(methods, self.kind), folder.results(finished)
+            unlike, records = comparison.other_kinds(methods, self.kind), folder.results(finished)
             compared = Comparison(experiment, trained.trajectory, reading, methods, records, unlike)
             trained_in = trained.where.relative_to(folder.path)
             note = about(compared, self.policies, trained.trainer, self.kind, trained_in)
             write_note(folder.path, "train", command, note)
             made = report(compared, finished, folder, trained.trainer, self.kind)
-        return Outcome(made, trained, [result(folder, choice) for choice in methods], failures, diverged)
+        return Outcome(made, trained, [comparison.result(folder, choice) for choice in methods], failures, diverged)
 
     def _run_methods(
         self, trained: Trained, compared: Comparison
@@ -108,7 +95,7 @@ class LossStudy:
         """The updates of each method at its best learning rate, and why the others could not continue."""
         tried = [choice.at_each_rate() if self.tune else [choice] for choice in self.methods]
         made_by = made_by_problem(self.training.problem, Comparison.__module__)
-        files = {choice.label: result(trained.folder, choice) for choices in tried for choice in choices}
+        files = {choice.label: comparison.result(trained.folder, choice) for choices in tried for choice in choices}
         check_code([Made(label, (path,), made_by) for label, path in files.items()], self.training.effort.rerun_changed)
         total = self.experiment.rounds * self.experiment.scenario.budget
         best: dict[MethodChoice, pl.DataFrame] = {}
@@ -119,7 +106,7 @@ class LossStudy:
                 for choice in choices:
                     tell = partial(update, choice.label)
                     try:
-                        done[choice] = run_once(
+                        done[choice] = comparison.run_once(
                             choice, trained.trainer, self.experiment, trained.folder, tell, made_by,
                             self.training.threads,
                         )  # fmt: skip
@@ -134,15 +121,13 @@ class LossStudy:
 
 
 def report(compared: Comparison, policies: list[str], folder: Folder, trainer: Trainer, kind: str) -> Report:
-    """Compare policies and methods at a low loss, and leave tables and pictures in the folder.
-
-    ``kind`` is that of the policies' learning rate. Methods with another kind get no ratios.
-    """
+    """Compare policies and methods at a low loss, and leave tables and pictures in the folder."""
     experiment, reading, low = compared.experiment, compared.reading, compared.goal
     problem, curves, summary = trainer.problem.name, compared.policy_curves(), compared.summary()
     missed = " (-: not reached)" if summary.filter(quantity="runtime")["mean"].is_null().any() else ""
     title = f"{problem} to loss {low.loss:.3g}, a hundredth of the first or the lowest{missed}\non {experiment.about}"
-    for note in (rate_note(trainer.optimizer_choice.lr, kind), no_ratio_note(compared.without_ratio, kind)):
+    lr, unlike = trainer.optimizer_choice.lr, compared.without_ratio
+    for note in (comparison.rate_note(lr, kind), comparison.no_ratio_note(unlike, kind)):
         title += "".join(f"\n{line}" for line in wrap(note, 96))
     tables = summary_tables(summary, replace(experiment, rounds=low.round), title)
     files = write(folder.path, {"table.md": markdown(tables), "table.csv": summary})
@@ -154,11 +139,11 @@ def report(compared: Comparison, policies: list[str], folder: Folder, trainer: T
         f"{'the policies, ' * bool(compared.methods)}after all {experiment.rounds:,} rounds: {', '.join(figures)}, "
         f"{reading.label().replace(chr(10), ' ')}: {curves['loss'][-1]:.4g}"
     )
-    note, plots = equal_clocks_note(compared.records), folder.path / "plots"
+    note, plots = loss_curves.equal_clocks_note(compared.records), folder.path / "plots"
     title = f"{problem}, trained on the clocks of the workers of {experiment.about}"
     exact = reading.exact
-    evaluations = curves.head(0) if exact else evaluations_on_clocks(compared.trajectory, compared.records)
-    pictures = draw(curves, evaluations, reading.label(), title, plots / "loss", note)
+    evaluations = curves.head(0) if exact else loss_curves.evaluations_on_clocks(compared.trajectory, compared.records)
+    pictures = loss_curves.draw(curves, evaluations, reading.label(), title, plots / "loss", note)
     if compared.methods:
         beside = "gta" if "gta" in policies else policies[0]  # GTA has the clock of Rennala
         label, reference = reading.stretched(experiment.scenario.budget).label("gradient"), curves.filter(policy=beside)
@@ -175,7 +160,7 @@ def draw_methods(curves: pl.DataFrame, reference: pl.DataFrame, label: str, titl
     every = pl.concat([reference, curves], how="diagonal")
     with style.figure(1.2 + 2.9 * len(families), 6.4) as picture:
         grid = picture.subplots(2, len(families), sharex="row", sharey=True, squeeze=False)
-        for clock, panels in zip(CLOCKS, grid, strict=True):
+        for clock, panels in zip(loss_curves.CLOCKS, grid, strict=True):
             for names, axes in zip(families.values(), panels, strict=True):
                 axes.plot(
                     reference[clock].to_numpy(), reference["loss"].to_numpy(), label=reference["policy"][0], **_GREY
@@ -183,7 +168,7 @@ def draw_methods(curves: pl.DataFrame, reference: pl.DataFrame, label: str, titl
                 for place, (name, look) in enumerate(style.lines(names).items()):
                     mine, colour = curves.filter(policy=name), style.OKABE_ITO[place % len(style.OKABE_ITO)]
                     axes.plot(mine[clock].to_numpy(), mine["loss"].to_numpy(), label=name, **look | {"color": colour})
-                finish(axes, every[clock], every["loss"])
+                loss_curves.finish(axes, every[clock], every["loss"])
                 axes.set_xlabel(clock.replace("_", " "))
             panels[0].set_ylabel(label)
         for family, axes in zip(families, grid[0], strict=True):

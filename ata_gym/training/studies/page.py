@@ -17,13 +17,8 @@ from ata_gym.bench.page.sections import Chart, Page, Player, Tables, View
 from ata_gym.bench.report.headline import headline
 from ata_gym.bench.report.statistics import ends
 from ata_gym.training.studies import comparison
-from ata_gym.training.studies.curves import (
-    CLOCKS,
-    SHOWN,
-    LossReading,
-    equal_clocks_note,
-    evaluations_on_clocks,
-)
+from ata_gym.training.studies import curves as loss_curves
+from ata_gym.training.studies.curves import LossReading
 from ata_gym.training.studies.trajectory import trajectory_files
 from ata_gym.training.trainer.trainer import Trainer
 
@@ -31,10 +26,7 @@ from ata_gym.training.trainer.trainer import Trainer
 def about(
     compared: comparison.Comparison, policies: Sequence[str], trainer: Trainer, kind: str, trained_in: PurePath
 ) -> Note:
-    """What the page needs to know of a training.
-
-    ``kind`` is that of the policies' learning rate; ``trained_in`` holds their trajectory, relative to the folder.
-    """
+    """What the page needs to know of a training, whose trajectory is in ``trained_in``, relative to the folder."""
     return {
         **about_experiment(compared.experiment, policies),
         "problem": trainer.problem.name,
@@ -49,10 +41,7 @@ def about(
 
 
 def page(folder: Path, note: Note) -> Page:
-    """The page of the policies and methods that have finished.
-
-    Raises ValueError if no policy has finished, or a file is damaged.
-    """
+    """The page of the policies and methods that have finished."""
     store, done = Folder(folder), finished_policies(folder, note)
     made = charts.page(folder, note)  # its clocks
     records, trajectory = store.results(done), read_frame(trajectory_files(Folder(folder / note["trained_in"]))[0])
@@ -71,13 +60,13 @@ def page(folder: Path, note: Note) -> Page:
     sections: list[Tables | Chart] = [_overview(compared.summary(), note, players, loss)]
     sections += _against_clocks(curves, "loss", reading.label().replace("\n", " "), places)
     if not reading.exact:
-        evaluations = evaluations_on_clocks(trajectory, records)
-        for name in (name for name in evaluations.columns if name not in {"policy", "round", *CLOCKS}):
+        evaluations = loss_curves.evaluations_on_clocks(trajectory, records)
+        for name in (name for name in evaluations.columns if name not in {"policy", "round", *loss_curves.CLOCKS}):
             sections += _against_clocks(evaluations, name, name.replace("_", " "), places)
     clocks = {"runtime", "worker-time", "allocations"}
     end = trajectory.row(-1, named=True)
     figures_ = [(name.replace("_", " "), f"{end[name]:.4g}") for name in trajectory.columns[2:]]
-    together = equal_clocks_note(records)
+    together = loss_curves.equal_clocks_note(records)
     return made._replace(
         study="train",
         title=f"{note['problem']} on {note['title']}",
@@ -109,8 +98,9 @@ def _against_clocks(curves: pl.DataFrame, quantity: str, label: str, places: Map
         f"{better.title()} and further left is better."
     )
     sections: list[Tables | Chart] = []
-    for clock in CLOCKS:
-        time, least = clock.replace("total_", "").replace("_", " "), float(curves[clock].to_numpy().max()) / SHOWN
+    for clock in loss_curves.CLOCKS:
+        time = clock.replace("total_", "").replace("_", " ")
+        least = float(curves[clock].to_numpy().max()) / loss_curves.SHOWN
         series = []
         for (policy,), mine in curves.drop_nulls(quantity).group_by("policy", maintain_order=True):
             late = mine.filter(pl.col(clock) >= least)

@@ -46,9 +46,8 @@ def train_once(
     """Train to the last round, from a checkpoint if there is one, or read the trajectory if it is complete.
 
     In the end the results folder holds the trajectory, ``training.parquet``, and the final weights, ``weights.pt``,
-    which ``checkpoint.load`` reads. ``progress`` is called with the number of rounds done and the last loss, ``log``
-    for every round from 0 on, those of an earlier run as well. ``save_every`` are seconds between checkpoints, and
-    ``evaluate_every`` rounds between evaluations. ``made_by`` is kept beside the trajectory.
+    which ``checkpoint.load`` reads. ``progress`` gets the number of rounds done and the last loss, and ``log`` every
+    round from 0 on. ``save_every`` are seconds, ``evaluate_every`` rounds.
 
     Returns one row for each round from 0 on: ``round``, ``loss`` (null in round 0, before the first step) and the
     problem's evaluation, null where there was none. Raises what ``Trainer.step`` raises; the checkpoint stays.

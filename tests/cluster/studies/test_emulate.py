@@ -12,8 +12,7 @@ pytest.importorskip("torch")
 
 from ata_gym.cli import app
 from ata_gym.cluster.studies.emulation import Emulation
-from ata_gym.cluster.studies.report import ALONE, summarise
-from ata_gym.cluster.studies.study import SCHEMA
+from ata_gym.cluster.studies.study import ALONE, SCHEMA, summarise
 
 SMALL = "emulate --speeds 1,3 --task-time 0.001 --budget 6 --rounds 16 --policies lb-bsp-ema"
 EVENTS = "--change-at 8 --stall 5,1,0.3 --away 11,13,1"

@@ -19,7 +19,7 @@ from ata_gym.changes import Spot
 from ata_gym.pools import deterministic
 from ata_gym.utils import extras
 from ata_gym.utils.extras import MissingExtraError
-from tests.envs.playing import DISPATCH, IDS, RACE, TEN
+from tests.envs.playing import DISPATCH, IDS, RACE
 
 SHAPE = (540, 960, 3)
 
@@ -42,10 +42,6 @@ def window(monkeypatch: pytest.MonkeyPatch) -> Any:
     del pygame.pauses
 
 
-def is_frame(frame: Any) -> bool:
-    return isinstance(frame, np.ndarray) and frame.dtype == np.uint8 and frame.shape == SHAPE
-
-
 @pytest.mark.usefixtures("window")
 def test_gymnasiums_checker_renders_in_every_mode() -> None:
     env = gym.make(DISPATCH, render_mode="rgb_array")
@@ -63,7 +59,7 @@ def test_frames_are_pixels_of_one_shape_that_show_what_happened() -> None:
     for _ in range(2):
         env.step(env.action_space.sample())
         frames.append(env.render())
-    assert all(map(is_frame, frames))
+    assert {(frame.dtype, frame.shape) for frame in frames} == {(np.dtype(np.uint8), SHAPE)}
     assert all((one != other).any() for one, other in pairwise(frames))
     assert (env.render() == frames[-1]).all()
 
@@ -82,20 +78,6 @@ def test_gymnasium_records_videos(tmp_path: Path) -> None:
         assert clip.fps == 4
         assert clip.n_frames == steps + 2
         assert clip.get_frame(0).std() > 1  # not blank
-
-
-def test_the_frames_of_both_kinds_of_vector_envs_are_alike() -> None:
-    sync, native = (
-        gym.make_vec(RACE, num_envs=2, vectorization_mode=mode, render_mode="rgb_array")
-        for mode in ("sync", "vector_entry_point")
-    )
-    for envs in (sync, native):
-        envs.reset(seed=4)
-        envs.step(np.array([[2, 2, 2, 2, 2], [8, 0, 0, 0, 1]]))
-    for one, other in zip(sync.render(), native.render(), strict=True):  # type: ignore[arg-type]
-        assert is_frame(one)
-        assert (one == other).all()
-    assert isinstance(native.render(), tuple)
 
 
 def test_a_window_is_drawn_by_each_reset_and_step_until_it_is_closed(window: Any) -> None:
@@ -134,7 +116,10 @@ def test_the_text_of_a_small_round() -> None:
     ]
 
 
-@pytest.mark.parametrize(("name", "env_id"), list(zip(TEN[2:6], cycle(IDS), strict=False)))
+NAMED = ("icml2025-mixed-n150", "icml2025-quadratic-square-n459", "changing-spot", "changing-load-swap")
+
+
+@pytest.mark.parametrize(("name", "env_id"), list(zip(NAMED, cycle(IDS), strict=False)))
 def test_texts_fit_a_terminal(env_id: str, name: str) -> None:
     env = gym.make(env_id, scenario=name, render_mode="ansi")
     env.reset(seed=0)
@@ -146,22 +131,15 @@ def test_texts_fit_a_terminal(env_id: str, name: str) -> None:
         assert lines[0].startswith("Round ")
 
 
-@pytest.mark.parametrize("mode", ["ansi", "rgb_array"])
-def test_of_a_thousand_workers_the_busiest_are_shown_and_the_others_counted(mode: str) -> None:
-    env: Any = gym.make(RACE, pool=deterministic(np.arange(1.0, 1001.0).tolist()), budget=40, render_mode=mode)
+def test_of_a_thousand_workers_the_busiest_are_shown_and_the_others_counted() -> None:
+    env: Any = gym.make(RACE, pool=deterministic(np.arange(1.0, 1001.0).tolist()), budget=40, render_mode="ansi")
     env.reset(seed=0)
     action = np.zeros(1000, np.int64)
     action[100:140] = 1
     env.step(action)
-    timeline = env.unwrapped.timeline()
-    assert timeline.shown(16).tolist() == list(range(124, 140))
-    assert timeline.about_rest(timeline.shown(16)) == "+ 984 workers: 24 busy, 960 idle"
-    if mode == "ansi":
-        lines = env.render().splitlines()
-        assert "+ 984 workers: 24 busy, 960 idle" in lines
-        assert [int(line[:7]) for line in lines[3:19]] == list(range(124, 140))
-    else:
-        assert is_frame(env.render())
+    lines = env.render().splitlines()
+    assert "+ 984 workers: 24 busy, 960 idle" in lines
+    assert [int(line[:7]) for line in lines[3:19]] == list(range(124, 140))
 
 
 def test_without_a_mode_nothing_is_rendered_and_a_warning_says_how() -> None:
@@ -171,7 +149,7 @@ def test_without_a_mode_nothing_is_rendered_and_a_warning_says_how() -> None:
         assert gym.make_vec(RACE, num_envs=2).render() is None
 
 
-@pytest.mark.parametrize("wrong", ["rgb", "depth_array", 1, ["ansi"]])
+@pytest.mark.parametrize("wrong", ["depth_array", ["ansi"]])
 def test_an_unknown_mode_is_refused(wrong: Any) -> None:
     make = gym.envs.registration.load_env_creator(gym.spec(RACE).entry_point)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="render_mode must be None, 'ansi', 'rgb_array' or 'human', not"):

@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ata_gym import scenario
-from ata_gym.theory.simulated.costs import simulate
 from ata_gym.theory.simulated.slices import known_sample
 from ata_policies.dispatch.margin import Workers, by_margin
 from ata_policies.dispatch.remaining_time import by_remaining_time
@@ -27,32 +26,14 @@ def margin(shadow: float) -> Rule:
     return lambda *at: by_margin(WORKERS, np.array(shadow), *at)
 
 
-@settings(max_examples=10)
-@given(n=st.integers(1, 6), size=st.integers(1, 5), budget=st.integers(1, 8), seed=st.integers(0, 99))
-def test_everybody_always_working_is_the_race_for_everything(n: int, size: int, budget: int, seed: int) -> None:
-    times = np.random.default_rng(seed).exponential(size=(n, size))
-    dispatched = simulate_rules(times, [everybody], budget, 2 * size)
-    raced = simulate(times, np.full((1, n), budget), budget, 2 * size, race=True)
-    assert dispatched.round_time[0] == raced.round_time[0]
-    np.testing.assert_allclose(dispatched.worker_time, raced.worker_time, rtol=1e-12)
-
-
-def test_a_rule_that_starts_nobody_starts_everybody() -> None:
-    """Both start at 0; at 2 worker 1 still runs, so worker 0 waits."""
-    costs = simulate_rules(np.array([[2.0], [3.0]]), [lambda *at: np.zeros_like(at[1])], 2, 4)
-    assert costs.round_time == [3.0]
-
-
-@pytest.mark.parametrize(
-    ("m", "kappa", "round_time", "worker_time"), [(16, 0.5, 494, 7527), (10, 0.7, 527, 4616), (7, 0.8, 580, 3467)]
-)
-def test_the_remaining_time_rule_has_the_reference_costs(
-    m: int, kappa: float, round_time: float, worker_time: float
-) -> None:
-    mean = TIMES.mean(axis=1)
-    costs = simulate_rules(TIMES, [lambda *at: by_remaining_time(mean, np.arange(m), kappa, *at)], 23, 1024)
-    np.testing.assert_allclose(costs.round_time, round_time, rtol=0.01)
-    np.testing.assert_allclose(costs.worker_time, worker_time, rtol=0.025)
+def test_the_remaining_time_rule_has_the_reference_costs() -> None:
+    mean, reference = TIMES.mean(axis=1), ((16, 0.5, 494, 7527), (10, 0.7, 527, 4616), (7, 0.8, 580, 3467))
+    rules = [
+        lambda *at, m=m, kappa=kappa: by_remaining_time(mean, np.arange(m), kappa, *at) for m, kappa, *_ in reference
+    ]
+    costs = simulate_rules(TIMES, rules, 23, 1024)
+    np.testing.assert_allclose(costs.round_time, [one[2] for one in reference], rtol=0.01)
+    np.testing.assert_allclose(costs.worker_time, [one[3] for one in reference], rtol=0.025)
 
 
 @pytest.mark.parametrize(

@@ -83,10 +83,9 @@ def searched(times: np.ndarray, budget: int, price: float, rounds: int = 640) ->
     return workers, search
 
 
-@pytest.mark.parametrize("price", [0.05, 0.3])
-def test_the_search_finds_the_best_shadow_price(price: float) -> None:
+def test_the_search_finds_the_best_shadow_price() -> None:
     """Against the other simulation, which plays the env's own rounds."""
-    times = known_sample(POOL, 32)
+    times, price = known_sample(POOL, 32), 0.3
     workers, search = searched(times, 10, price)
 
     def rule(shadow: float) -> Rule:

@@ -15,18 +15,6 @@ from ata_policies.planning.knowledge import (
 )
 
 
-def seen_once(means: np.ndarray, seed: int) -> Estimates:
-    times = means * np.random.default_rng(seed).exponential(size=means.size)
-    return estimate_means(np.ones(means.size), times, np.ones(means.size))
-
-
-def test_learns_two_kinds_of_workers_from_one_time_each() -> None:
-    means = np.repeat([1.0, 100.0], 300)
-    population = learn_population(seen_once(means, 0))
-    assert abs(population.share[population.place < np.log(10.0)].sum() - 0.5) < 0.08
-    np.testing.assert_allclose(population.share.sum(), 1.0)
-
-
 def test_after_many_alike_another_kind_stays_possible() -> None:
     fast = [learn_population(Estimates(np.zeros(m), np.full(m, 1000.0))) for m in (5, 50)]
     chance = [float(one.share[one.place < -1.0].sum()) for one in fast]

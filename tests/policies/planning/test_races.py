@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ata_gym import allocate, scenario
-from ata_gym.pools import Pool, concatenate, deterministic, exponential, log_normal, pareto, shifted_exponential
+from ata_gym.pools import concatenate, exponential, log_normal, pareto, shifted_exponential
 from ata_gym.theory.simulated.costs import simulate
 from ata_gym.theory.simulated.slices import known_sample
 from ata_policies.planning.race_costs import race_costs
@@ -40,18 +40,9 @@ def test_the_rest_is_out_and_the_others_get_what_ras_gives_them_capped(scores, b
     np.testing.assert_array_equal(rows[1], race_allocation(s, len(s), budget + spare, budget))
 
 
-# What reference computations gave for the CIFAR-100 setting: workers, tasks to spare (None: everything), times.
-FASTEST = [7, 12, 15, 20, 51, 8, 7, 6, 5, 4]
-SPARE = [EVERYTHING] * 5 + [10, 6, 5, 7, 7]
+# What reference computations gave for some races in the CIFAR-100 setting.
 ROUND_TIME = [564.9, 505.8, 495.0, 493.5, 493.5, 554.0, 583.0, 607.0, 630.0, 676.0]
 WORKER_TIME = [3954, 6070, 7420, 9869, 25166, 3989, 3496, 3206, 2968, 2629]
-
-
-def test_known_races() -> None:
-    means, tasks = np.tile(CIFAR.pool.mean(), (10, 1)), CIFAR.budget + np.array(SPARE)
-    races = race_allocation(means, np.array(FASTEST), tasks, CIFAR.budget)
-    costs = simulate(known_sample(CIFAR.pool, 256), races, CIFAR.budget, 1024, race=True)
-    np.testing.assert_allclose(costs, [ROUND_TIME, WORKER_TIME], rtol=0.01)
 
 
 @settings(max_examples=10)
@@ -110,12 +101,17 @@ def test_searching_from_a_start_finds_as_good_a_race(price: float) -> None:
         assert search(price, least=least, replicates=64).search().fastest >= least
 
 
-@pytest.mark.parametrize("price", [0.0, 0.002, 0.1, 1.0])
-def test_the_best_race_beats_all_that_are_known(price: float) -> None:
-    race = best_race(CIFAR.pool, CIFAR.budget, price)
-    least = (np.array(ROUND_TIME) + price * np.array(WORKER_TIME)).min()
-    assert race.round_time + price * race.worker_time <= 1.002 * least
-    assert race.allocation.sum() >= CIFAR.budget
+def test_the_best_race_beats_all_that_are_known_and_saves_worker_time_at_a_higher_price() -> None:
+    prices = (0.0, 0.002, 0.1, 2.0)
+    races = [best_race(CIFAR.pool, CIFAR.budget, price) for price in prices]
+    for race, price in zip(races, prices, strict=True):
+        least = (np.array(ROUND_TIME) + price * np.array(WORKER_TIME)).min()
+        assert race.round_time + price * race.worker_time <= 1.002 * least
+        assert race.allocation.sum() >= CIFAR.budget
+    worker_time, round_time = [r.worker_time for r in races], [r.round_time for r in races]
+    assert worker_time == sorted(worker_time, reverse=True)
+    assert round_time == sorted(round_time)
+    assert races[-1].allocation.tolist() == [CIFAR.budget] + [0] * 50
 
 
 @settings(max_examples=5)
@@ -131,31 +127,15 @@ def test_near_the_best_of_all_races_of_a_small_pool(scale: list[float], budget: 
     assert costs[at] <= 1.05 * costs.min()
 
 
-def test_a_higher_price_saves_worker_time() -> None:
-    races = [best_race(CIFAR.pool, CIFAR.budget, price, replicates=256) for price in (0.005, 0.1, 2.0)]
-    worker_time, round_time = [r.worker_time for r in races], [r.round_time for r in races]
-    assert worker_time == sorted(worker_time, reverse=True)
-    assert round_time == sorted(round_time)
-    assert races[-1].allocation.tolist() == [CIFAR.budget] + [0] * 50
-
-
 def test_tolerance_trades_hardly_any_round_time_for_much_worker_time() -> None:
     fastest, frugal = (search(0.0, tolerance=tolerance, replicates=512).search() for tolerance in (0.0, 0.005))
     assert frugal.round_time <= 1.0051 * fastest.round_time
     assert frugal.worker_time < 0.32 * 25166
 
 
-@pytest.mark.parametrize("pool", [deterministic([1.0, 2.0, 9.0]), pareto([0.8, 1.5, 0.9], scale=[1.0, 1.0, 2.0])])
-def test_distributions_without_density_or_mean(pool: Pool) -> None:
-    race = best_race(pool, 4, 0.1)
-    assert np.isfinite([race.round_time, race.worker_time]).all()
-    assert race.allocation.sum() >= 4
-
-
 def test_a_worker_that_is_mostly_fast_is_worth_more_in_a_race() -> None:
     """Two workers of equal mean: the one whose mean is made by rare long tasks is the faster in a race."""
     pool = log_normal([0.0], 2.0) + exponential([np.exp(2.0)])
-    np.testing.assert_allclose(pool.mean()[0], pool.mean()[1])
     times = known_sample(pool, 256)
     usual, cut = time_per_result(times, np.inf), time_per_result(times, 5.0)
     np.testing.assert_allclose(usual, pool.mean(), rtol=1e-9)
@@ -163,19 +143,19 @@ def test_a_worker_that_is_mostly_fast_is_worth_more_in_a_race() -> None:
     many = concatenate([pool] * 5)
     assert best_race(many, 8, 1.0).allocation[1::2].sum() == 0
     assert time_per_result([[2.0, 3.0]], 1.0).tolist() == [np.inf]
+    race = best_race(pareto([0.8, 1.5, 0.9], scale=[1.0, 1.0, 2.0]), 4, 0.1)  # of infinite means
+    assert np.isfinite([race.round_time, race.worker_time]).all()
+    assert race.allocation.sum() >= 4
 
 
-@pytest.mark.parametrize(
-    ("budget", "price", "message"),
-    [
-        (23, -1.0, "price must be a finite number of at least 0"),
+def test_refuses_bad_numbers() -> None:
+    for budget, price, said in (
+        (23, -1.0, "price must be"),
         (0, 0.1, "budget must be"),
-        (10**9, 0.1, "use a smaller budget"),
-    ],
-)
-def test_refuses_bad_numbers(budget: int, price: float, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        best_race(CIFAR.pool, budget, price)
+        (10**9, 0.1, "smaller budget"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            best_race(CIFAR.pool, budget, price)
 
 
 @pytest.mark.parametrize("unit", [5e-324 * 2**20, 2.0**1015])
@@ -185,8 +165,5 @@ def test_extreme_units_of_time_change_nothing(unit: float) -> None:
     assert race.allocation.tolist() == one.allocation.tolist()
     np.testing.assert_allclose(race[1] / unit, one[1], rtol=1e-6)
     sample = known_sample(exponential(times), 8)
-    np.testing.assert_allclose(known_sample(exponential(times * unit), 8) / unit, sample, rtol=1e-4)
-    played, usual_time = (simulate(sample * u, [[2, 2, 1]], 5, 8).round_time for u in (unit, 1.0))
-    np.testing.assert_allclose(played / unit, usual_time, rtol=1e-4)
     choice, usual = (RaceSearch(sample * u, sample.mean(axis=1) * u, 5, 0.1).search() for u in (unit, 1.0))
     assert choice[:2] == usual[:2]

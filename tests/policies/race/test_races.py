@@ -28,6 +28,7 @@ from ata_policies.steps import play as steps_of
 
 POOL = shifted_exponential(np.arange(1.0, 13.0), np.arange(1.0, 13.0))
 BUDGET = 8
+EQUAL = exponential(np.linspace(1.0, 1.1, 12))
 MIXED = concatenate([exponential(np.full(6, 4.0)), log_normal(np.full(6, np.log(4.0) - 2.0), 2.0)])
 
 
@@ -63,13 +64,11 @@ def test_everybody_races_in_the_first_round(kind: type) -> None:
 
 
 def test_only_who_had_no_task_at_all_is_untried() -> None:
-    """A result, also one that took no time, and a cancelled task are tries: only the last worker never had one."""
+    """A result, also one that took no time, and a cancelled task are tries."""
     policy = RaceFastest(Setting(4, 2), m=1)
     seen = {"worker": np.array([0, 1]), "duration": np.array([3.0, 0.0]), "elapsed": np.array([0.0, 0.0, 2.0, 0.0])}
-    action, state = policy.predict(seen, policy.first_state(1))
+    _, state = policy.predict(seen, policy.first_state(1))
     assert policy.explain(state).untried.tolist() == [False, False, False, True]
-    assert action[3] == 2  # at once all tasks of a round
-    assert action[2] == 0 or action[0] == 0  # and of the others the one that is fastest by its draw
 
 
 def test_the_best_known_race_and_the_untried_beside_it() -> None:
@@ -91,71 +90,53 @@ def test_a_worker_without_results_is_tried_again_ever_more_seldom() -> None:
         assert abs(share - chance) < 5 * math.sqrt(chance / rows)
 
 
-def test_cancelled_tasks_keep_a_slow_worker_from_looking_fast() -> None:
-    """Worker 2 finishes few tasks, and short ones; with the cancelled ones its mean is right, so it is left out."""
-    pool = exponential([1.0, 1.0, 20.0])
-    _, _, everybody = play(RaceFastest, 1000, pool=pool, more={"m": 3})
-    belief = everybody.belief
-    np.testing.assert_allclose(belief.busy.sum(axis=0) / belief.counts.sum(axis=0), pool.mean(), rtol=0.1)
-    _, _, state = play(RaceFastest, 500, pool=pool, more={"m": 2})
-    assert (state.belief.busy[:, 2] < 0.05 * state.belief.busy[:, 0]).all()
-
-
-@pytest.mark.parametrize(("kind", "more"), [(RaceFastest, {"m": 3}), (RaceCaps, {"m": 4, "d": 3}), (RaceBackup, {})])
-def test_a_fixed_race_comes_close_to_the_same_race_with_the_means_known(kind: type, more: dict[str, int]) -> None:
-    class Known(kind):  # type: ignore[misc]
+def test_a_fixed_race_comes_close_to_the_same_race_with_the_means_known() -> None:
+    class Known(RaceCaps):
         def first_belief(self, rows: int) -> Exposure:
             return Exposure(np.full((rows, POOL.n), 1e9), np.tile(1e9 * POOL.mean(), (rows, 1)))
 
-    time, worker_time, _ = play(kind, 800, more=more)
-    known_time, known_worker_time, _ = play(Known, 800, more=more)
+    time, worker_time, _ = play(RaceCaps, 500, more={"m": 4, "d": 3})
+    known_time, known_worker_time, _ = play(Known, 500, more={"m": 4, "d": 3})
     assert time < 1.06 * known_time
     assert worker_time < 1.06 * known_worker_time
 
 
-@pytest.mark.parametrize(
-    ("pool", "price"),
-    [(POOL, 0.1), (exponential(np.linspace(1.0, 1.1, 12)), 1.0), (MIXED, 0.0), (MIXED, 1.0)],
-    ids=["unequal", "near-equal", "heavy tails, free", "heavy tails"],
-)
-def test_the_learner_comes_close_to_the_oracle(pool: Pool, price: float) -> None:
-    """Within 8 % of its cost from the first round on, and far below that of the rules that ignore the price.
-
-    In a race rare long tasks do no harm: the log-normal workers win.
-    """
-    time, worker_time, state = play(RaceLearner, 1000, pool=pool, price=price)
-    best_time, best_worker_time, _ = play(RaceOracle, 1000, pool=pool, price=price)
+@pytest.mark.parametrize(("pool", "price", "rounds"), [(EQUAL, 1.0, 500), (MIXED, 0.0, 500), (MIXED, 1.0, 1000)])
+def test_the_learner_comes_close_to_the_oracle(pool: Pool, price: float, rounds: int) -> None:
+    """Within 8 % of its cost from the first round on. In a race rare long tasks do no harm: the log-normal ones win."""
+    time, worker_time, state = play(RaceLearner, rounds, pool=pool, price=price)
+    best_time, best_worker_time, _ = play(RaceOracle, rounds, pool=pool, price=price)
     assert time + price * worker_time < 1.08 * (best_time + price * best_worker_time)
     if pool is MIXED and price > 0.0:
         assert state.belief.counts[:, 6:].sum() > 10 * state.belief.counts[:, :6].sum()
 
 
 def test_the_learner_spends_less_at_a_higher_price_and_for_nothing_hardly_loses_time() -> None:
-    played = [play(RaceLearner, 400, price=price) for price in (0.0, 0.02, 0.1, 1.0)]
-    assert [p[0] for p in played] == sorted(p[0] for p in played)
-    assert [p[1] for p in played] == sorted((p[1] for p in played), reverse=True)
-    fastest, wasteful, _ = play(RaceFastest, 400, more={"m": POOL.n})
-    assert played[0][0] < 1.02 * fastest
-    assert played[0][1] < 0.8 * wasteful
+    free, cheap, dear = (play(RaceLearner, 300, price=price) for price in (0.0, 0.1, 1.0))
+    assert free[0] < cheap[0] < dear[0]
+    assert free[1] > cheap[1] > dear[1]
+    fastest, wasteful, _ = play(RaceFastest, 300, more={"m": POOL.n})
+    assert free[0] < 1.02 * fastest
+    assert free[1] < 0.8 * wasteful
+    best_time, best_worker_time, _ = play(RaceOracle, 300, price=0.1)
+    assert cheap[0] + 0.1 * cheap[1] < 1.08 * (best_time + 0.1 * best_worker_time)
 
 
 def test_rows_choose_their_races_in_different_rounds() -> None:
     """From the third round on, at intervals that grow; at most 128 rounds after the last choice."""
-    solved = np.array([step.state.plan.solved for step in steps(RaceLearner, 200, rows=16, price=0.1)])
-    chosen = solved != np.concatenate([np.zeros((1, 16)), solved[:-1]])
+    solved = np.array([step.state.plan.solved for step in steps(RaceLearner, 200, rows=10, price=0.1)])
+    chosen = solved != np.concatenate([np.zeros((1, 10)), solved[:-1]])
     assert chosen[1].all()  # the simple rule, as soon as there are results
-    assert chosen[2:].sum(axis=1).max() < 12
+    assert chosen[2:].sum(axis=1).max() < 8
     assert (chosen[:100].sum(axis=0) > chosen[100:].sum(axis=0)).all()
     assert (200 - solved[-1]).max() <= 128
 
 
-@pytest.mark.parametrize("pool", [exponential(np.geomspace(1.0, 100.0, 60)), exponential(np.full(60, 2.0))])
-def test_without_a_price_one_result_leaves_nobody_out(pool: Pool) -> None:
+def test_without_a_price_one_result_leaves_nobody_out() -> None:
     """B = 1: a race is as short as everybody's, although most workers have shown nothing for long."""
-    learned, everybody = (
-        play(kind, 300, pool=pool, budget=1, more=more)[0]
-        for kind, more in ((RaceLearner, {}), (RaceFastest, {"m": 60}))
-    )
+    pool = exponential(np.full(60, 2.0))
+    learned, _, _ = play(RaceLearner, 200, pool=pool, budget=1)
+    everybody, _, _ = play(RaceFastest, 200, pool=pool, budget=1, more={"m": 60})
     assert learned < 1.03 * everybody
 
 
@@ -165,15 +146,6 @@ def test_with_a_price_many_workers_are_tried_little_by_little() -> None:
     racing = [(step.action > 0).sum(axis=1) for step in played]
     assert (racing[0] == 2 * budget + 1).all()
     assert np.max(racing) < n / 4
-
-
-def test_more_workers_are_tried_the_longer_it_pays() -> None:
-    """With the horizon known, almost all of many workers if it is long, hardly any if it is short."""
-    world = {"pool": exponential(np.geomspace(1.0, 50.0, 200)), "budget": 10, "price": 0.5}
-    states = [play(RaceLearner, 6, rows=2, horizon=horizon, **world)[2] for horizon in (8, 3000)]
-    short, long = ((~state.belief.untried()).sum(axis=1).mean() for state in states)
-    assert short < 60
-    assert long > 100
 
 
 def test_the_shapes_that_rates_rest_on_are_from_a_sixteenth_to_16() -> None:
@@ -250,7 +222,7 @@ def rates_by_hand(counts: list[float], busy: list[float]) -> tuple[float, float]
     return shape, shape / mean
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(st.lists(st.tuples(st.integers(0, 50), st.floats(0.1, 100.0)), min_size=1, max_size=8), st.floats(0.1, 16.0))
 def test_rates_are_shrunk_to_those_of_all_workers(seen: list[tuple[int, float]], own: float) -> None:
     counts, busy = [float(k) for k, _ in seen], [s for _, s in seen]
@@ -272,7 +244,7 @@ def test_drawn_rates_and_slices_have_the_distribution() -> None:
     assert (np.diff(factors, axis=1) <= 0.0).all()
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(st.lists(st.floats(0.1, 100.0), min_size=1, max_size=30), st.floats(0.001, 10.0))
 def test_workers_worth_their_time_are_those_of_the_cheapest_race(scores: list[float], price: float) -> None:
     rates = np.sort(1.0 / np.array(scores))[::-1]

@@ -16,20 +16,20 @@ TINY: dict[str, dict[str, Any]] = {
     "maskable-ppo": SHORT,
     "dqn": {"learning_starts": 16, "batch_size": 8, "buffer_size": 200, "learning_rate": 0.02},
 }
-"""Hyperparameters with which a few hundred steps change what an agent does."""
+"""Hyperparameters with which a hundred steps change what an agent does."""
 
 
 @pytest.fixture(scope="session")
 def learning() -> Callable[..., Any]:
-    """A training of 256 steps on episodes of 5 rounds."""
+    """A training of 128 steps on episodes of 5 rounds."""
     from ata_gym.rl.learning.experiment import Learning
     from ata_gym.rl.learning.specification import AgentSpec
     from ata_gym.scenarios import resolve
 
     def make(env: str = "allocation", algorithm: str = "ppo", action: str = "", **others: Any) -> Learning:
         spec = AgentSpec(env, algorithm, action, 3, TINY[algorithm])
-        sizes = {"rows": 4, "evaluations": 4, "validation_rows": 3, "test_rows": 4} | others
-        return Learning(spec, replace(resolve("drawn-6-v1", price=0.1), horizon=5), sizes.pop("steps", 256), **sizes)
+        sizes = {"rows": 4, "evaluations": 2, "validation_rows": 3, "test_rows": 4} | others
+        return Learning(spec, replace(resolve("drawn-6-v1", price=0.1), horizon=5), sizes.pop("steps", 128), **sizes)
 
     return make
 

@@ -49,7 +49,7 @@ def test_a_hyperparameter_of_the_wrong_kind_is_refused(learning):
     ("sizes", "says"),
     [
         ({"rows": 0}, "rows must be"),
-        ({"evaluations": 300}, "evaluations must be at most the steps, 256"),
+        ({"evaluations": 300}, "evaluations must be at most the steps, 128"),
         ({"test_rows": 2_000_000}, "the split test has 1,000,000 seeds"),
         ({"validation_rows": 1.5}, "validation-rows must be a whole number"),
     ],

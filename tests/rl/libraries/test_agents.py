@@ -1,4 +1,7 @@
-"""The scripts in notebooks/agents: each runs, and its agent beats uniform; the table there names tests that exist."""
+"""The scripts in notebooks/agents: each runs, and its agent beats uniform; the table there names tests that exist.
+
+The files of CleanRL run with the changed lines that the page there shows, and print their returns.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ import pytest
 
 ROOT = Path(__file__).parents[3]
 AGENTS = ROOT / "notebooks" / "agents"
+README = AGENTS / "README.md"
 NEEDS = {
     "sb3": "stable_baselines3", "sb3_contrib": "sb3_contrib", "cleanrl": "torch",
     "torchrl": "torchrl", "tianshou": "tianshou", "rllib": "tree",
@@ -28,13 +32,10 @@ def marked(library: str) -> Any:
     return pytest.param(library, marks=[*marks, pytest.mark.library] if library in ELSEWHERE else marks)
 
 
-def test_each_library_has_one() -> None:
-    assert {path.name for path in AGENTS.glob("*.py")} == {f"with_{library}.py" for library in NEEDS}
-
-
-@pytest.mark.parametrize("library", NEEDS)
-def test_each_is_short(library: str) -> None:
-    assert len((AGENTS / f"with_{library}.py").read_text(encoding="utf-8").splitlines()) <= 40
+def test_each_library_has_one_and_each_is_short() -> None:
+    paths = {path.name: path for path in AGENTS.glob("*.py")}
+    assert paths.keys() == {f"with_{library}.py" for library in NEEDS}
+    assert max(len(path.read_text(encoding="utf-8").splitlines()) for path in paths.values()) <= 40
 
 
 @pytest.mark.parametrize("library", [marked(library) for library in NEEDS])
@@ -48,7 +49,7 @@ def test_each_agent_learns(library: str, capsys: pytest.CaptureFixture[str]) -> 
 
 
 def rows_of_the_table() -> list[list[str]]:
-    lines = (AGENTS / "README.md").read_text(encoding="utf-8").splitlines()
+    lines = README.read_text(encoding="utf-8").splitlines()
     first = next(k for k, line in enumerate(lines) if line.startswith("| Library | Env |"))
     rows = takewhile(lambda line: line.startswith("|"), lines[first + 2 :])
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in rows]
@@ -73,3 +74,65 @@ def test_the_table_has_the_versions_that_are_installed_for_the_tests() -> None:
         if library == "sb3-contrib" or library.startswith("CleanRL"):  # without a version of their own
             continue
         assert f"{name.get(library, library.lower())}=={version}" in pins
+
+
+CLIENTS = ROOT.parent / "shared" / "clients" / "cleanrl"
+SHORT = {
+    "ppo": ("--total-timesteps", "4000", "--num-steps", "2000", "--num-envs", "2", "--update-epochs", "1"),
+    "ppo_continuous_action": ("--total-timesteps", "220", "--num-steps", "110"),
+    "dqn": ("--total-timesteps", "830", "--learning-starts", "800"),
+    "sac_continuous_action": ("--total-timesteps", "110", "--learning-starts", "100"),
+}
+"""As few steps as end an episode and take a step of the optimiser."""
+IDS = {
+    "ppo": "TaskDispatch-flat-start",
+    "ppo_continuous_action": "TaskRace-flat-shares",
+    "dqn": "TaskAllocation-flat-assign",
+    "sac_continuous_action": "TaskAllocation-flat-shares",
+}
+
+
+def changes(name: str) -> list[tuple[str, str]]:
+    """The lines of a file that the page changes, and what it puts in their place."""
+    page = README.read_text(encoding="utf-8")
+    for title, block in re.findall(r"^In ([^\n]*), \d lines:\n\n```diff\n(.*?)^```", page, re.MULTILINE | re.DOTALL):
+        if f"`{name}.py`" in title:
+            return re.findall(r"^-(.*\n)\+(.*\n)", block, re.MULTILINE)
+    raise AssertionError(f"the page says nothing of {name}.py")
+
+
+@pytest.mark.parametrize("name", IDS)
+def test_the_page_counts_the_lines_that_it_changes(name: str) -> None:
+    page = README.read_text(encoding="utf-8")
+    row = next(line for line in page.splitlines() if line.startswith(f"| CleanRL's `{name}.py`"))
+    assert f"| {len(changes(name))} lines changed" in row
+    assert IDS[name] in row
+    title = next(line for line in page.splitlines() if re.match(rf"In .*`{name}\.py`", line))
+    assert title.endswith(f", {len(changes(name))} lines:")
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", IDS)
+def test_a_file_runs_with_the_lines_of_the_page(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if not CLIENTS.is_dir():
+        pytest.skip("CleanRL's files (shared/clients/cleanrl beside the checkout) are not here")
+    for module in ("torch", "tyro", "tensorboard"):
+        pytest.importorskip(module)
+    text = (CLIENTS / "cleanrl" / f"{name}.py").read_text(encoding="utf-8")
+    for old, new in changes(name):
+        assert text.count(old) == 1
+        text = text.replace(old, new)
+    script = tmp_path / f"{name}.py"
+    script.write_text(text, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(CLIENTS)
+    monkeypatch.setattr(
+        sys, "argv", [script.name, "--env-id", f"ata_gym:ata_gym/{IDS[name]}-v0", "--no-cuda", *SHORT[name]]
+    )
+    runpy.run_path(str(script), run_name="__main__")
+    returns = re.findall(r"episodic_return=(-?\d+\.\d+)$", capsys.readouterr().out, re.MULTILINE)
+    assert returns
+    assert max(map(float, returns)) < 0
+    assert list((tmp_path / "runs").rglob("events.out.tfevents*"))

@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.envs.playing import EVERY_FORM, arguments, name
+from tests.envs.playing import LISTED, arguments, name
 
 if importlib.util.find_spec("ray") is None or importlib.util.find_spec("tree") is None:  # RLlib needs dm-tree
     pytest.skip("ray[rllib] is not installed", allow_module_level=True)
 
 pytestmark = [pytest.mark.library, pytest.mark.filterwarnings("default")]
 STEPS = 128
-FLAT = [form for form in EVERY_FORM if form["observation"] == "flat" and form["action"] != "allocation"]
-
-WORKERS = [form for form in EVERY_FORM if form["observation"] == "workers" and form["action"] != "allocation"]
+FLAT = [form for form in LISTED if form["observation"] == "flat"]
+WORKERS = [form for form in LISTED if form["observation"] == "workers"]
+NATIVE, PROCESSES = ({"gym_env_vectorize_mode": mode} for mode in ("vector_entry_point", "async"))
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -30,10 +30,8 @@ def started() -> Iterator[None]:
     ray.shutdown()
 
 
-def trained(
-    form: dict[str, str], processes: int = 0, prefix: str = "", module: Any = None, **env_runners: Any
-) -> dict[str, Any]:
-    """What RLlib tells of the envs after one iteration of PPO, by default with a network of its own."""
+def train(form: dict[str, str], processes: int = 0, prefix: str = "", module: Any = None, **env_runners: Any) -> None:
+    """One iteration of PPO, by default with a network of RLlib's own."""
     from ray.rllib.algorithms.ppo import PPOConfig
     from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
 
@@ -52,24 +50,17 @@ def trained(
         told: dict[str, Any] = agent.train()["env_runners"]
     finally:
         agent.stop()
-    return told
-
-
-def check(told: dict[str, Any]) -> None:
     assert told["num_env_steps_sampled"] >= STEPS
     assert told["num_episodes"] > 0
     assert np.isfinite(told["episode_return_mean"])
     assert told["episode_return_mean"] < 0
 
 
-@pytest.mark.parametrize("form", FLAT, ids=name)
-def test_ppo_trains(form: dict[str, str]) -> None:
-    check(trained(form))
-
-
-@pytest.mark.parametrize("form", FLAT, ids=name)
-def test_ppo_trains_on_the_native_rows(form: dict[str, str]) -> None:
-    check(trained(form, gym_env_vectorize_mode="vector_entry_point"))
+@pytest.mark.parametrize(
+    ("form", "how"), [*((form, how) for form in FLAT for how in ({}, NATIVE)), (FLAT[0], PROCESSES)], ids=str
+)
+def test_ppo_trains(form: dict[str, str], how: dict[str, str]) -> None:
+    train(form, **how)
 
 
 @pytest.mark.parametrize("form", WORKERS, ids=name)
@@ -78,19 +69,15 @@ def test_the_network_for_workers_trains(form: dict[str, str]) -> None:
 
     from ata_gym.rl.rllib import WorkersModule
 
-    check(trained(form, module=RLModuleSpec(module_class=WorkersModule, model_config={"hidden": 8})))
-
-
-def test_ppo_trains_on_envs_in_processes() -> None:
-    check(trained(FLAT[0], gym_env_vectorize_mode="async"))
+    train(form, module=RLModuleSpec(module_class=WorkersModule, model_config={"hidden": 8}))
 
 
 def test_another_process_imports_the_package_that_the_id_names() -> None:
     """A process of Ray has not imported it; Gymnasium does so for an id that begins with the package."""
-    check(trained(FLAT[0], processes=1, prefix="ata_gym:"))
+    train(FLAT[0], processes=1, prefix="ata_gym:")
 
 
 def test_features_of_workers_need_to_be_flat() -> None:
     """RLlib has default networks for vectors and pictures, not for matrices."""
     with pytest.raises(ValueError, match="2D Box"):
-        trained(FLAT[0] | {"observation": "workers"})
+        train(FLAT[0] | {"observation": "workers"})

@@ -90,13 +90,11 @@ def test_the_bridge_answers_for_its_rows(form: dict[str, str]) -> None:
     for envs in (ours, theirs):
         envs.seed(3)
         envs.reset()
-    assert ours.get_attr("budget") == theirs.get_attr("budget")
     assert ours.get_attr("n", indices=[0, 2]) == theirs.get_attr("n", indices=[0, 2])
     assert same(np.array(ours.env_method("means", indices=1)), np.array(theirs.env_method("means", indices=1)))
     assert ours.env_is_wrapped(Monitor) == theirs.env_is_wrapped(Monitor)
-    masked = form["action"] in ("assign", "start")
     assert ours.has_attr("action_masks")
-    if masked:
+    if form in MASKED:
         assert same(np.array(ours.env_method("action_masks")), np.array(theirs.env_method("action_masks")))
     else:
         with pytest.raises(AttributeError, match="have masks"):
@@ -105,28 +103,20 @@ def test_the_bridge_answers_for_its_rows(form: dict[str, str]) -> None:
 
 @pytest.mark.parametrize(
     ("form", "algorithm"),
-    list(zip(LISTED, cycle(["PPO", "A2C"]), strict=False)),
+    [
+        *zip(LISTED, cycle(["PPO", "A2C"]), strict=False),
+        *((form, "SAC" if form["action"] == "shares" else "DQN") for form in VALUED),  # they take boxes, and choices
+    ],
     ids=str,
 )
-def test_actor_critics_learn_on_single_envs(form: dict[str, str], algorithm: str) -> None:
-    agent = getattr(sb3, algorithm)(policy_for(form), monitored(form, 2), n_steps=8, seed=0, device="cpu", **(
-        {"batch_size": 16, "n_epochs": 1} if algorithm == "PPO" else {}
-    ))  # fmt: skip
+def test_agents_learn_on_single_envs(form: dict[str, str], algorithm: str) -> None:
+    actor_critic: dict[str, Any] = {"n_steps": 8}
+    off_policy = {"learning_starts": 8, "batch_size": 8, "buffer_size": 64, "policy_kwargs": {"net_arch": [8]}}
+    own = {"PPO": actor_critic | {"batch_size": 16, "n_epochs": 1}, "A2C": actor_critic}.get(algorithm, off_policy)
+    envs = monitored(form, 1 if own is off_policy else 2)
+    agent = getattr(sb3, algorithm)(policy_for(form), envs, seed=0, device="cpu", **own)
     before = [weight.clone() for weight in agent.policy.parameters()]
     agent.learn(32)
-    assert any((a != b).any() for a, b in zip(before, agent.policy.parameters(), strict=True))
-
-
-@pytest.mark.parametrize("form", VALUED, ids=name)
-def test_value_learners_learn_where_the_actions_fit(form: dict[str, str]) -> None:
-    """SAC takes boxes, DQN takes choices."""
-    algorithm = sb3.SAC if form["action"] == "shares" else sb3.DQN
-    agent = algorithm(
-        policy_for(form), monitored(form, 1), learning_starts=8, batch_size=8, buffer_size=64, seed=0, device="cpu",
-        policy_kwargs={"net_arch": [8]},
-    )  # fmt: skip
-    before = [weight.clone() for weight in agent.policy.parameters()]
-    agent.learn(24)
     assert any((a != b).any() for a, b in zip(before, agent.policy.parameters(), strict=True))
 
 

@@ -20,8 +20,8 @@ from ata_gym.bench.experiment.store import open_folder
 from ata_gym.cli import app
 from ata_gym.training import Trainer
 from ata_gym.training.problems.quadratic import Quadratic
-from ata_gym.training.studies.published import quadratic_figure
-from ata_gym.training.studies.published.quadratic_figure import CompiledQuadratic
+from ata_gym.training.studies import published as quadratic_figure
+from ata_gym.training.studies.published import CompiledQuadratic
 from ata_gym.training.studies.trajectory import deterministic, train_once
 from tests.flips import unseen
 

@@ -1,9 +1,11 @@
-"""Proxy regret against ln K on the published regret setting: under ATA it grows as ln K, so its slope is constant."""
+"""The published figures, and ours beside them: end points, and the proxy regret, which grows as ln K under ATA."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -13,12 +15,102 @@ from ata_gym.bench.experiment.experiment import Experiment
 from ata_gym.bench.experiment.store import Folder
 from ata_gym.bench.report import style
 from ata_gym.bench.report.headline import ONE_SEED
-from ata_gym.bench.report.plots import curve
-from ata_gym.bench.report.report import Report, write
+from ata_gym.bench.report.report import Report, curve, write
 from ata_gym.bench.report.statistics import Estimate, estimates, values
-from ata_gym.bench.report.summary_tables import show
+from ata_gym.bench.report.summary_tables import show, title_of
 from ata_gym.bench.report.table import LEFT, Table, markdown, right
+from ata_gym.scenarios import PAPER
 from ata_gym.typing import Floats, Ints
+
+
+class EndPoint(NamedTuple):
+    """Where a policy's line ends in a published figure."""
+
+    runtime: float
+    total_worker_time: float
+    runtime_to_ofta: float
+    total_worker_time_to_ofta: float
+
+
+class PublishedFigure(NamedTuple):
+    """The end points of a published figure."""
+
+    scenario: str
+    rounds: int
+    end_points: Mapping[str, EndPoint]
+    source: str
+    tolerance: float  # how far ours may be from a published ratio, as a share of it: the figure's reading error
+
+
+CIFAR100 = PublishedFigure(
+    scenario="icml2025-cifar100",
+    rounds=750_000,
+    end_points={
+        "gta": EndPoint(0.37e9, 1.89e10, 0.63, 6.3),
+        "ofta": EndPoint(0.585e9, 0.30e10, 1.0, 1.0),
+        "ata-empirical": EndPoint(1.16e9, 0.524e10, 1.98, 1.75),
+        "ata": EndPoint(1.575e9, 0.636e10, 2.70, 2.13),
+        "uta": EndPoint(3.57e9, 2.60e10, 6.1, 8.7),
+    },
+    source=f"{PAPER}, CIFAR-100 figure, read off the plot to about 1 %",
+    tolerance=0.02,
+)
+
+_RATIOS = ("runtime/ofta", "total_worker_time/ofta")
+QUANTITIES = ("runtime", "total_worker_time", *_RATIOS)  # of ``EndPoint``, as ``statistics.summarise`` names them
+
+
+def compare(figure: PublishedFigure, summary: pl.DataFrame, rounds: int) -> pl.DataFrame:
+    """Ours beside the published: columns policy, quantity, ours, high, published, deviation (a share of it).
+
+    Where ``rounds`` is not the published number, the deviation is null, and the totals are left out.
+    """
+    comparable = rounds == figure.rounds
+    ours = {(row["policy"], row["quantity"]): row for row in summary.to_dicts()}
+    rows = []
+    for name in QUANTITIES if comparable else _RATIOS:
+        for policy, end in figure.end_points.items():
+            mine, published = ours[policy, name], end[QUANTITIES.index(name)]
+            deviation = mine["mean"] / published - 1 if comparable else None
+            rows.append((policy, name, mine["mean"], mine["high"], published, deviation))
+    schema = ["policy", "quantity", "ours", "high", "published", "deviation"]
+    return pl.DataFrame(rows, schema, orient="row")
+
+
+def _in_words(quantity: str) -> str:
+    return title_of(quantity).replace("\n", " ")
+
+
+def comparison_table(figure: PublishedFigure, comparison: pl.DataFrame) -> Table:
+    """The comparison for the terminal."""
+    units = {"runtime": "1e9", "total_worker_time": "1e10"}
+    rows: list[tuple[str, ...]] = []
+    for (name,), compared in comparison.group_by("quantity", maintain_order=True):
+        unit = float(units.get(str(name), 1))
+        quantity = _in_words(str(name)) + (f" ({units[str(name)]})" if name in units else "")
+        rows.append(())
+        for row in compared.to_dicts():
+            deviation = "not comparable" if row["deviation"] is None else f"{row['deviation']:+.1%}"
+            ours, published = show(row["ours"], row["high"], unit), f"{row['published'] / unit:.4g}"
+            rows.append((row["policy"], quantity, ours, published, deviation))
+    columns = {"policy": LEFT, "": LEFT, **right(("ours", "published", "deviation"))}
+    return Table(f"beside the published figure\n({figure.source})", columns, rows)
+
+
+def verdict(figure: PublishedFigure, comparison: pl.DataFrame, rounds: int) -> tuple[bool, str]:
+    """Whether the figure was reproduced, and a sentence on it; a run of another length proves nothing either way."""
+    if rounds != figure.rounds:
+        return True, (
+            f"The published end points are for {figure.rounds:,} rounds; these are {rounds:,}, so the ratios of "
+            "the policies that learn are not comparable. Without --rounds the run has the published length."
+        )
+    ratios = comparison.filter(pl.col("quantity").is_in(_RATIOS))
+    worst = ratios.sort(pl.col("deviation").abs(), maintain_order=True).row(-1, named=True)
+    most = f"the largest deviation is {worst['deviation']:+.1%} ({worst['policy']}, {_in_words(worst['quantity'])})"
+    if abs(worst["deviation"]) <= figure.tolerance:
+        return True, f"Reproduced: every ratio is within {figure.tolerance:.0%} of the published one; {most}."
+    return False, f"Not reproduced: a ratio is more than {figure.tolerance:.0%} from the published one; {most}."
+
 
 POLICIES = ("ata-icml", "thompson", "ata")  # those of the figure; the last has the preprint's constants
 
@@ -42,10 +134,9 @@ def slope(rounds: Ints, regret: Floats, low: float, high: float) -> Floats:
 
 
 def slopes(records: pl.DataFrame) -> pl.DataFrame:
-    """Fit the slopes of every policy in records as of ``run.SCHEMA``.
+    """Columns policy, part, from, to (rounds), slope, low, high, deviation (a share of the slope of part 0).
 
-    Columns policy, part (0: all of ``DECADES``; 1, 2, ...: its half decades), from, to (rounds), slope, low, high (of
-    the interval over seeds), deviation (of the slope from that of part 0, as a share).
+    Part 0 is all of ``DECADES``, and 1, 2, ... are its half decades.
     """
     rounds = records["round"].unique().sort().to_numpy()
     last = float(rounds[-1])
@@ -101,7 +192,7 @@ def remark(rounds: int, seeds: int) -> str:
 
 
 def _rounds(number: float) -> str:
-    """Show a number of rounds in two digits.
+    """A number of rounds in two digits.
 
     >>> _rounds(31622.8), _rounds(1e6), _rounds(100.0)
     ('32k', '1M', '100')
@@ -110,10 +201,7 @@ def _rounds(number: float) -> str:
 
 
 def draw(records: pl.DataFrame, slopes: pl.DataFrame, title: str, stem: Path) -> list[Path]:
-    """Draw for each policy the regret with the fitted line, and below it the slope over the half decade before K.
-
-    Grey is the tolerance around the fitted slope, where it was fitted.
-    """
+    """Draw the regret of each policy with the fitted line, and below it the slope over the half decade before K."""
     rounds = records["round"].unique().sort().to_numpy()
     policies = records["policy"].unique(maintain_order=True).to_list()
     with style.figure(3.2 * len(policies), 5.2) as picture:

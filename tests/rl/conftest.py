@@ -1,21 +1,20 @@
-"""What the tests of libraries share."""
+"""What the tests of learning share."""
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Iterator
 
 import pytest
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(autouse=True, scope="session")
 def one_thread() -> Iterator[None]:
     """Small networks learn no faster on several threads, and much slower where the cores are shared."""
-    if importlib.util.find_spec("torch") is None:
+    try:
+        import torch
+    except ImportError:
         yield
         return
-    import torch
-
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

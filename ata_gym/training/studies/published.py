@@ -1,7 +1,7 @@
-"""The quadratic figures of the ATA paper: one trajectory on the clocks of the policies, for several numbers of workers.
+"""The figures of the ATA paper that need training: its quadratic, and its network on CIFAR-100.
 
-Source: Maranjyan et al., ATA, ICML 2025: f - f* against runtime and worker time, the mean round time and the averaged
-proxy regret against the round, for n = 17, 51 and 153.
+Source: Maranjyan et al., ATA, ICML 2025. Of the quadratic: f - f* against runtime and worker time, the mean round time
+and the averaged proxy regret against the round, for n = 17, 51 and 153. One trajectory serves all policies.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ import torch
 from matplotlib.axes import Axes
 from matplotlib.ticker import StrMethodFormatter
 
-from ata_gym.bench.experiment.experiment import Experiment
+from ata_gym.bench.experiment.experiment import Experiment, plural
 from ata_gym.bench.experiment.jobs import Effort
+from ata_gym.bench.experiment.store import Folder
+from ata_gym.bench.paper import PublishedFigure
 from ata_gym.bench.report import statistics, style
 from ata_gym.bench.report.headline import ONE_SEED
 from ata_gym.bench.report.report import Report, write
@@ -25,14 +27,17 @@ from ata_gym.bench.report.summary_tables import summary_table
 from ata_gym.bench.report.table import markdown
 from ata_gym.bench.study import Studied, play
 from ata_gym.simulation.keys import derive_keys
+from ata_gym.training.problems.cifar100 import cifar100
 from ata_gym.training.problems.quadratic import Quadratic
-from ata_gym.training.studies.curves import equal_clocks_note
-from ata_gym.training.studies.kept_trajectory import train_beside
+from ata_gym.training.studies import curves as losses
+from ata_gym.training.studies.curves import LossReading, equal_clocks_note
+from ata_gym.training.studies.kept_trajectory import Trained, train_beside
 from ata_gym.training.trainer.trainer import Trainer
 from ata_gym.typing import Floats
 from ata_gym.utils.compiled import gufunc
 
-PUBLISHED_ROUNDS = 3_000_000
+PUBLISHED_ROUNDS = 3_000_000  # of the quadratic
+PUBLISHED_IMAGES = 50_000
 
 ROWS = (  # of the paper's figure: columns x and y of ``suboptimality_on_clocks``, and the label of y
     ("runtime", "suboptimality", "$f - f^*$"),
@@ -63,9 +68,9 @@ def _descend(x: Floats, minimiser: Floats, noise: Floats, lr: Floats, losses: Fl
 class CompiledQuadratic(Trainer):
     """A ``Trainer`` of the quadratic with SGD at a constant rate, which takes many rounds at once.
 
-    The matrix is tridiagonal, so that a round costs d steps and B random numbers, without torch: 300 times as fast.
-    The numbers have the keys of a ``Trainer``; losses and weights differ from its own by a relative 1e-10, or by 1e-24
-    where f - f* is that small, since the sums are in another order. Rounds at once are those one by one to the bit.
+    The matrix is tridiagonal, so that a round costs d steps and B random numbers, without torch: 300 times as fast. The
+    numbers have the keys of a ``Trainer``; losses and weights differ from its own by a relative 1e-10, or by 1e-24
+    where f - f* is that small. Rounds at once are those one by one to the bit.
     """
 
     def __init__(self, problem: Quadratic, budget: int, *, lr: float | None = None, seed: int = 0) -> None:
@@ -138,10 +143,10 @@ def report(
 
 
 def suboptimality_on_clocks(trajectory: pl.DataFrame, records: Mapping[int, pl.DataFrame]) -> pl.DataFrame:
-    """Join a trajectory of the quadratic with the records of ``ata_gym.bench`` for each n; means over the seeds.
+    """A trajectory of the quadratic on the clocks of the records for each n; means over the seeds.
 
-    ``round_time`` is the mean of all rounds so far, ``mean_regret`` likewise that of the proxy regret, which is null
-    for GTA. Columns that end in ``_half`` hold half the width of the 95 % confidence interval; null for one seed.
+    ``round_time`` and ``mean_regret`` are means of all rounds so far; the regret of GTA is null. Columns that end in
+    ``_half`` hold half the width of the 95 % confidence interval; null for one seed.
     """
     # a task's loss is f - f* before the step: after a round it is the next round's loss; the last round was evaluated
     after = pl.col("loss").shift(-1).fill_null(pl.col("suboptimality").last())
@@ -226,3 +231,38 @@ def _panel(axes: Axes, curves: pl.DataFrame, x: str, y: str) -> None:
     style.plain_numbers(axes)
     if y == "suboptimality":
         axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+
+
+def train_network(out: Path, rounds: int, effort: Effort, budget: int, data: Path, device: str) -> Trained:
+    """Train the paper's network with its optimiser on the user's images, or read what is there."""
+    trainer = Trainer(cifar100(data), budget, optimizer="adam", lr=8e-5, device=device)
+    return train_beside(out, trainer, rounds, effort, "cifar100", data)
+
+
+def report_network(
+    experiment: Experiment, policies: Sequence[str], folder: Folder, trained: Trained, known: PublishedFigure
+) -> Report:
+    """Draw loss and accuracy on the mean clock of each policy, and say what is not as published."""
+    trajectory, records = trained.trajectory, folder.results([*policies])
+    reading = LossReading.of(trained.trainer.problem, experiment.rounds)
+    curves, evaluations = (
+        losses.losses_on_clocks(trajectory, records, reading),
+        losses.evaluations_on_clocks(trajectory, records),
+    )
+    label, note = reading.label(), equal_clocks_note(records)
+    problem: Any = trained.trainer.problem
+    images: int = problem.size
+    said = [
+        f"\nThe paper's network, with Adam at 8e-5: {label.replace(chr(10), ' ')}: {curves['loss'][0]:.4g} in the "
+        f"first round, {curves['loss'][-1]:.4g} at the end; on the held-out images: loss "
+        f"{trajectory['test_loss'][-1]:.4g}, accuracy {trajectory['accuracy'][-1]:.3g}."
+    ]
+    different = [f"{experiment.rounds:,} rounds (there {known.rounds:,})"] * (experiment.rounds != known.rounds)
+    different += [f"{images:,} training images (there {PUBLISHED_IMAGES:,})"] * (images != PUBLISHED_IMAGES)
+    if different:
+        said.append(f"Other than in the paper: {' and '.join(different)}.")
+    if note:
+        said.append(note)
+    title = f"{experiment.about}, {plural(experiment.seeds, 'seed')}"
+    pictures = losses.draw(curves, evaluations, label, title, folder.path / "plots" / "loss", note)
+    return Report(curves, [], [], pictures, remark="\n".join(said))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import ClassVar
 
 import gymnasium as gym
 
@@ -28,17 +29,17 @@ class ScenarioSet:
     prices: Sequence[float]
     """What a unit of worker time costs, in units of runtime; each scenario is played at each price."""
     quick: Mapping[str, int]  # the scenarios of a quick look, and their numbers of rounds
-    quick_prices: Sequence[float]
     players: Callable[[], Sequence[str]]  # the names of the policies that play by default
-    reference: str
+    front: str  # the scenario of the picture
+    reference: str = "dynamic-ofta"
     """Runtimes and worker times are divided by those of this policy, which is always played: OFTA, of each round where
     workers change."""
-    front: str  # the scenario of the picture
     recorded: Sequence[str] = ()  # the names of the scenarios of recorded times
     front_prices: Sequence[float] = ()
     """At these prices, oracles that know the distributions show what can be reached in the scenario of the picture."""
     seeds: int = 8  # paired episodes in each scenario by default
     quick_seeds: int = 4
+    quick_prices: ClassVar[Sequence[float]] = (0.0, 0.1)
     first_seed: int = 0  # the seed of the first episode; those of the others follow it
 
     def names(self) -> tuple[str, ...]:
@@ -46,10 +47,7 @@ class ScenarioSet:
         return (*self.built, *self.recorded)
 
     def find(self, name: str, folder: Path | None = None) -> Scenario:
-        """The scenario of that name; one of recorded times is read from ``folder``, as by ``recorded``.
-
-        ValueError if the set has no such scenario.
-        """
+        """The scenario of that name; one of recorded times is read from ``folder``."""
         if name in self.recorded:
             return recorded(name, folder)
         if name not in self.built:
@@ -59,10 +57,7 @@ class ScenarioSet:
     def choose(
         self, wanted: Sequence[str] | None, folder: Path | None, quick: bool
     ) -> tuple[list[Scenario], list[str]]:
-        """The scenarios that are wanted, by default all that can be made; and what a reader of the tables should know.
-
-        The folder is that of the recordings. Errors as those of ``find``.
-        """
+        """The wanted scenarios, by default all that can be made; and what a reader of the tables should know."""
         known = tuple(self.quick) if quick else self.names()
         for name in wanted or ():
             if name not in known:
@@ -123,10 +118,7 @@ def usual_policies() -> list[str]:
 
 
 def for_changing_workers() -> list[str]:
-    """The defaults, followers and some others, all races and dispatch, and the oracles of each round.
-
-    Oracles that know what the workers are like without changes are left out.
-    """
+    """The defaults, followers and some others, all races and dispatch, and the oracles of each round."""
     policies = {name: ata_policies.load(name) for name in ata_policies.names()}
     learners = {name: one.env_id for name, one in policies.items() if one.knows == "nothing"}
     return [

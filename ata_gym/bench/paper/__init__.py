@@ -1,1 +1,0 @@
-"""The published figures and end points, and ours beside them."""

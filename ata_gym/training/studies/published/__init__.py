@@ -1,1 +1,0 @@
-"""The figures of the ATA paper that need training: its quadratic, and its network on CIFAR-100."""
