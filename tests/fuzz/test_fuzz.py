@@ -12,6 +12,5 @@ from tests.fuzz.hazards import HAZARDS, SMALL, try_out
 @pytest.mark.parametrize("hazard", [name for name in HAZARDS if name.partition(":")[0] in SMALL])
 def test_nothing_breaks(tmp_path, hazard):
     for seed in range(SMALL[hazard.partition(":")[0]]):
-        folder = tmp_path / str(seed)
-        folder.mkdir()
-        try_out(hazard, seed, folder)
+        (tmp_path / str(seed)).mkdir()
+        try_out(hazard, seed, tmp_path / str(seed))
