@@ -67,22 +67,17 @@ def test_each_opens_with_a_question_and_ends_with_where_to_go(notebook):
 
 
 def test_the_index_has_each_with_its_picture():
-    assert NOTEBOOKS
     for path in NOTEBOOKS:
-        assert re.search(
-            rf'^\| \[{path.name}\]\({path.name}\) .*<img src="pictures/notebook-{path.stem}.png"', INDEX, re.M
-        )
-    assert INDEX.count("<img ") == len(NOTEBOOKS)
+        row = rf'^\| \[{path.name}\]\({path.name}\) .*<img src="pictures/notebook-{path.stem}.png"'
+        assert re.search(row, INDEX, re.M)
+    assert INDEX.count("<img ") == len(NOTEBOOKS) > 0
 
 
-def test_each_is_committed_with_the_output_of_one_run(notebook):
+def test_each_is_committed_with_the_output_of_one_run_and_tells_nothing_of_the_machine(notebook):
     assert [cell.execution_count for cell in code(notebook)] == list(range(1, len(code(notebook)) + 1))
     assert sum(pictures(notebook)) >= 1
     assert any(printed(notebook))
     assert all(out.output_type != "error" for cell in code(notebook) for out in cell.outputs)
-
-
-def test_none_tells_of_the_machine_it_ran_on(notebook):
     assert set(notebook.metadata) == {"kernelspec", "language_info"}
     assert all(set(cell.metadata) <= {"tags"} for cell in notebook.cells)
     words = "\n".join([cell.source for cell in notebook.cells] + printed(notebook))

@@ -1,5 +1,3 @@
-import importlib.metadata
-import importlib.resources
 import re
 import subprocess
 import sys
@@ -18,9 +16,8 @@ import ata_gym
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 EXTRAS = PROJECT["optional-dependencies"]
-HEAVY = {"matplotlib", "pandas", "polars", "pyarrow", "ray", "rich", "sklearn", "stable_baselines3"}
-HEAVY |= {"moviepy", "PIL", "pygame"}
-HEAVY |= {"accelerate", "lightning", "torch", "tqdm", "transformers", "typer"}
+HEAVY = {"matplotlib", "pandas", "polars", "pyarrow", "ray", "rich", "sklearn", "stable_baselines3", "typer", "tqdm"}
+HEAVY |= {"moviepy", "PIL", "pygame", "accelerate", "lightning", "torch", "transformers"}
 
 
 def constraints():
@@ -39,11 +36,6 @@ def test_the_base_import_loads_nothing_heavy():
     loaded = set(done.stdout.split())
     assert {"ata_gym", "ata_policies", "gymnasium", "numpy"} <= loaded
     assert not loaded & HEAVY
-
-
-@pytest.mark.parametrize("package", ["ata_gym", "ata_policies"])
-def test_the_packages_are_marked_as_typed(package):
-    assert importlib.resources.files(package).joinpath("py.typed").is_file()
 
 
 def test_the_base_has_only_its_four_dependencies():

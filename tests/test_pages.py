@@ -1,7 +1,3 @@
-"""The pages of the project, notebooks included: links lead somewhere, commands exist, and Python runs."""
-
-from __future__ import annotations
-
 import json
 import re
 import shlex
@@ -28,8 +24,7 @@ WRITTEN = [path for path in (*PAGES, *NOTEBOOKS) if ".ipynb_checkpoints" not in 
 SOURCES = {f"/{path.relative_to(ROOT).as_posix()}" for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")}
 COMMANDS: dict[str, Any] = dict(typer.main.get_command(app).commands)
 
-WIDEST = 150
-"""Characters of a line of prose."""
+WIDEST = 150  # characters of a line of prose
 
 
 def name_of(path: Path) -> str:
@@ -65,27 +60,7 @@ def anchors(text: str) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize("page", WRITTEN, ids=name_of)
-def test_links_and_pictures_lead_somewhere(page: Path) -> None:
-    broken = []
-    for target in targets(text_of(page)):
-        where, _, heading = target.partition("#")
-        found = (page.parent / where).resolve() if where else page
-        known = found.exists() and found.is_relative_to(ROOT)
-        if not known or (heading and heading not in anchors(text_of(found))):
-            broken.append(target)
-    assert not broken
-
-
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_lines_can_be_read_without_scrolling(page: Path) -> None:
-    lines = FENCE.sub("", text_of(page)).splitlines()
-    long = [line for line in lines if len(line) > WIDEST and not line.startswith("|")]
-    assert not long
-
-
-ENTRY_POINTS = {"ata_gym.policies"}
-"""Groups of entry points, which look like modules."""
+ENTRY_POINTS = {"ata_gym.policies"}  # groups, which look like modules
 
 
 def spans(text: str) -> list[str]:
@@ -102,15 +77,6 @@ def is_there(dotted: str) -> bool:
         if file.is_file():
             return k == len(parts) or bool(re.search(rf"\b{parts[k]}\b", file.read_text(encoding="utf-8")))
     return False
-
-
-@pytest.mark.parametrize("page", WRITTEN, ids=name_of)
-def test_names_and_files_of_the_packages_exist(page: Path) -> None:
-    found = spans(text_of(page))
-    names = {dotted[0] for span in found if (dotted := re.match(r"(?:ata_gym|ata_policies)(?:\.[A-Za-z_]\w*)+", span))}
-    assert not [name for name in sorted(names - ENTRY_POINTS) if not is_there(name)]
-    files = {span.partition("::")[0] for span in found if re.fullmatch(r"(?!my_)[\w/]+/\w+\.py(::\w+)?", span)}
-    assert not [file for file in sorted(files) if not any(f"/{file}" in path for path in SOURCES)]
 
 
 def test_the_way_of_a_step_is_told_as_it_is() -> None:
@@ -136,6 +102,27 @@ def test_the_way_of_a_step_is_told_as_it_is() -> None:
     assert not [file for file in passed if not any(file.endswith(f"/{one}") for one in told)]
 
 
+def broken_links(page: Path) -> Iterator[str]:
+    for target in targets(text_of(page)):
+        where, _, heading = target.partition("#")
+        found = (page.parent / where).resolve() if where else page
+        known = found.exists() and found.is_relative_to(ROOT)
+        if not known or (heading and heading not in anchors(text_of(found))):
+            yield target
+
+
+def unknown_names(page: Path) -> Iterator[str]:
+    """Names of the packages, and files of theirs."""
+    for span in set(spans(text_of(page))):
+        dotted = re.match(r"(?:ata_gym|ata_policies)(?:\.[A-Za-z_]\w*)+", span)
+        if dotted and dotted[0] not in ENTRY_POINTS and not is_there(dotted[0]):
+            yield span
+        file = span.partition("::")[0]
+        named = re.fullmatch(r"(?!my_)[\w/]+/\w+\.py(::\w+)?", span)
+        if named and not any(f"/{file}" in path for path in SOURCES):
+            yield span
+
+
 def commands(text: str) -> Iterator[tuple[str, bool]]:
     """Every call of ``ata-gym``, and whether it is in a block of shell; the others are in spans of code."""
     shell = "\n".join(blocks(text, "sh", "")).replace("\\\n", " ")
@@ -156,23 +143,22 @@ def fault_of(call: str, complete: bool) -> str | None:
     except Exception as error:  # of click, or of the copy of click that typer has
         partial = type(error).__name__ in {"MissingParameter", "BadOptionUsage"}  # such as "--trace" without a file
         return None if partial and not complete else f"{call}: {error}"
-    known = {
-        "scenario": lambda: (*scenario_names(), *RECORDINGS),
-        "policies": lambda: (*ata_policies.names(), "default"),
-    }
+    known = {"scenario": {*scenario_names(), *RECORDINGS}, "policies": {*ata_policies.names(), "default"}}
     for option, names in known.items():
         written = [part.partition(":")[0] for part in str(read.get(option) or "").split(",")]
-        unknown = [word for word in written if re.fullmatch(r"[a-z][a-z\d-]*", word) and word not in names()]
+        unknown = [word for word in written if re.fullmatch(r"[a-z][a-z\d-]*", word) and word not in names]
         if unknown:
             return f"{call}: no {option} named {unknown}"
     return None
 
 
 @pytest.mark.parametrize("page", WRITTEN, ids=name_of)
-def test_commands_and_their_options_exist(page: Path) -> None:
+def test_what_a_page_speaks_of_exists(page: Path) -> None:
     """In a block a command is complete; in a sentence what is required may be missing."""
     faults = [fault_of(call, complete) for call, complete in commands(text_of(page))]
-    assert not [fault for fault in faults if fault]
+    assert not [*broken_links(page), *unknown_names(page), *filter(None, faults)]
+    lines = FENCE.sub("", text_of(page)).splitlines() if page in PAGES else []
+    assert not [line for line in lines if len(line) > WIDEST and not line.startswith("|")]
 
 
 def test_what_is_wrong_is_found() -> None:
@@ -210,10 +196,15 @@ def test_the_python_of_a_page_runs(page: Path, tmp_path: Path, request: pytest.F
         names |= your_own(request)
     if "stable_baselines3" in text:
         pytest.importorskip("stable_baselines3")
-    if "ata_gym.cluster" in text:
-        start_a_group(tmp_path, request)
+    if "ata_gym.cluster" in text:  # a process group of one rank
+        torch = pytest.importorskip("torch")
+        torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+        request.addfinalizer(torch.distributed.destroy_process_group)
     if "RayRunner" in text:
-        start_ray(request)
+        pytest.importorskip("ray")
+        from ata_gym.cluster import connect_ray
+
+        request.addfinalizer(connect_ray(num_cpus=2, object_store_memory=80 * 2**20).shutdown)
     for number, block in enumerate(python, 1):
         block = block.replace("rounds=1000)", "rounds=20, jobs=1)")  # noqa: PLW2901 - the same in less time
         exec(compile(block, f"{name_of(page)}, block {number}", "exec"), names)
@@ -235,21 +226,6 @@ def your_own(request: pytest.FixtureRequest) -> dict[str, Any]:
         "my_optimizer": torch.optim.SGD(model.parameters(), lr=0.1),
         "cross_entropy": torch.nn.functional.cross_entropy,
     }
-
-
-def start_a_group(tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    """A process group of one rank."""
-    torch = pytest.importorskip("torch")
-    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
-    request.addfinalizer(torch.distributed.destroy_process_group)
-
-
-def start_ray(request: pytest.FixtureRequest) -> None:
-    """Ray on two processors."""
-    pytest.importorskip("ray")
-    from ata_gym.cluster import connect_ray
-
-    request.addfinalizer(connect_ray(num_cpus=2, object_store_memory=80 * 2**20).shutdown)
 
 
 def test_the_readme_fits_on_a_few_screens() -> None:

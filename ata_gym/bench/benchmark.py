@@ -81,6 +81,7 @@ def run(
     ValueError if there is no such policy or scenario, a number is out of its range, a policy fails in its first round,
     the folder holds other results, or ``out`` is given for a policy whose source cannot be had.
 
+    >>> from ata_gym import bench
     >>> results = bench.run(["uta", "ofta"], "five-workers", rounds=50, seeds=4, jobs=1)
     >>> print(results.compare("ofta", "uta").sentence.partition(",")[0])
     ofta beside uta: 54 % less runtime (51 to 56 %)

@@ -1,7 +1,5 @@
 """Policies played into folders of their own, whole, stopped or killed."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

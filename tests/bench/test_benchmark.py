@@ -1,10 +1,7 @@
-"""The door to the bench: what policies may be, what is kept, and what the results say."""
-
-from __future__ import annotations
-
 import linecache
 import sys
 from contextlib import contextmanager
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,15 +10,13 @@ import polars as pl
 import pytest
 
 import ata_policies
-from ata_gym import bench, expected_round_time, optimal_allocation
+from ata_gym import bench, optimal_allocation
 from ata_gym.bench import benchmark, progress, study
 from ata_gym.bench.benchmark import PolicyFailedWarning
 from ata_gym.bench.cost_regret import added_up
-from ata_gym.bench.given import source_of
 from ata_gym.bench.report.statistics import performance_profile, probability_of_improvement
-from ata_gym.pools import deterministic, exponential, log_normal, pareto, uniform
+from ata_gym.pools import exponential
 from ata_gym.scenarios import Scenario
-from ata_gym.theory.round_time.expected import expected_round_times
 from ata_policies import AllocationPolicy, Setting, registry
 
 SMALL: dict[str, Any] = {"rounds": 40, "seeds": 3, "jobs": 1}
@@ -59,16 +54,17 @@ def in_a_notebook(cell: str = CELL) -> type[AllocationPolicy]:
 
 def test_names_classes_and_objects_play_side_by_side(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    setting = Setting(5, 8)
-    policies = {"a": "uta", "b": Fastest, "c": in_a_notebook(), "d": Fastest(setting, worker=1)}
-    results = bench.run([*policies.values()][:3], "five-workers", **SMALL)
+    named = {"b": Fastest, "c": in_a_notebook(), "d": Fastest(Setting(5, 8), worker=1)}
+    results = bench.run(["uta", named["b"], named["c"]], "five-workers", **SMALL)
     assert list(results.table()["policy"].unique(maintain_order=True)) == ["uta", f"{__name__}:Fastest", "Mine"]
+    results = bench.run(named, "five-workers", **SMALL)
     runtime = results.table().filter(quantity="runtime").rows_by_key("policy", unique=True)
-    assert runtime[f"{__name__}:Fastest"] == runtime["Mine"]
-    named = bench.run({name: policy for name, policy in policies.items() if name != "a"}, "five-workers", **SMALL)
-    runtime = named.table().filter(quantity="runtime").rows_by_key("policy", unique=True)
-    assert runtime["b"] == runtime["c"]
-    assert runtime["b"] != runtime["d"]
+    assert runtime["b"] == runtime["c"] != runtime["d"]
+    unknown: dict[str, Any] = {"Base": Fastest, "__name__": "__main__"}
+    exec(CELL, unknown)
+    assert not bench.run(unknown["Mine"], "five-workers", **SMALL).failures
+    with pytest.raises(ValueError, match="the source of each policy, and that of Mine cannot be had"):
+        bench.run(unknown["Mine"], "five-workers", out=tmp_path / "out", **SMALL)
     assert not list(tmp_path.iterdir())
     with pytest.raises(ValueError, match="Mine"):
         ata_policies.load("Mine")
@@ -100,47 +96,37 @@ def unreported(monkeypatch):
 
 @pytest.mark.usefixtures("unreported")
 def test_the_same_call_goes_on_with_the_policies_that_are_missing(tmp_path):
-    first = bench.run(["uta"], "five-workers", out=tmp_path, **SMALL)
+    run = partial(bench.run, scenario="five-workers", out=tmp_path, **SMALL)
+    first = run("uta")
     before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("results/*")}
-    second = bench.run(["uta", in_a_notebook()], "five-workers", out=tmp_path, **SMALL)
+    second = run(["uta", in_a_notebook()])
     assert all(path.stat().st_mtime_ns == when for path, when in before.items())
     assert second.records.filter(policy="uta").equals(first.records)
-    assert (tmp_path / "sources" / "Mine.py").read_text() == CELL.strip()
-    third = bench.run(["uta", in_a_notebook()], "five-workers", out=tmp_path, **SMALL)
-    assert third.table().equals(second.table())
+    assert run(["uta", in_a_notebook()]).table().equals(second.table())
     with pytest.raises(ValueError, match=r"the code of Mine \(Mine\) has changed"):
-        bench.run([in_a_notebook(CELL.replace("(state)\n", "(state) + 0\n"))], "five-workers", out=tmp_path, **SMALL)
+        run(in_a_notebook(CELL.replace("(state)\n", "(state) + 0\n")))
     assert (tmp_path / "sources" / "Mine.py").read_text() == CELL.strip()
     for worker in (0, 0):  # an object with other hyperparameters is other code
-        bench.run({"mine": Fastest(Setting(5, 8), worker=worker)}, "five-workers", out=tmp_path, **SMALL)
+        run({"mine": Fastest(Setting(5, 8), worker=worker)})
     with pytest.raises(ValueError, match=r"the code of mine"):
-        bench.run({"mine": Fastest(Setting(5, 8), worker=1)}, "five-workers", out=tmp_path, **SMALL)
-
-
-def test_results_are_not_kept_without_the_source_of_a_policy(tmp_path):
-    spaces: dict[str, Any] = {"Base": Fastest, "__name__": "__main__"}
-    exec(CELL, spaces)
-    assert source_of(spaces["Mine"]) is None
-    with pytest.raises(ValueError, match="the source of each policy, and that of Mine cannot be had"):
-        bench.run(spaces["Mine"], "five-workers", out=tmp_path / "out", **SMALL)
-    assert not (tmp_path / "out").exists()
-    assert not bench.run(spaces["Mine"], "five-workers", **SMALL).failures
+        run({"mine": Fastest(Setting(5, 8), worker=1)})
 
 
 def test_neither_processes_nor_the_folder_change_the_results(tmp_path, monkeypatch):
-    told: list[tuple[str, int]] = []
+    names, told = ["uta", "ata-icml", "Mine"], set()
 
     @contextmanager
     def bars(totals):
-        assert totals == dict.fromkeys(["uta", "ata-icml", "Mine"], SMALL["rounds"])
-        yield lambda *now: told.append(now)
+        assert totals == dict.fromkeys(names, SMALL["rounds"])
+        yield lambda *now: told.add(now)
 
-    one = bench.run(["uta", "ata-icml", in_a_notebook()], "five-workers", **SMALL)
+    policies = [*names[:2], in_a_notebook()]
+    one = bench.run(policies, "five-workers", **SMALL)
     monkeypatch.setattr(study, "progress_bars", bars)
-    two = bench.run(["uta", "ata-icml", in_a_notebook()], "five-workers", out=tmp_path, **{**SMALL, "jobs": 2})
+    two = bench.run(policies, "five-workers", out=tmp_path, **{**SMALL, "jobs": 2})
     assert one.records.equals(two.records)
     assert one.parts[0].tasks.keys() == two.parts[0].tasks.keys()
-    assert {(name, SMALL["rounds"]) for name in ("uta", "ata-icml", "Mine")} <= {*told}
+    assert {(name, SMALL["rounds"]) for name in names} <= told
     assert max(rounds for _, rounds in told) == SMALL["rounds"]
     assert {"report.html", "table.csv", "plots"} <= {path.name for path in tmp_path.iterdir()}
 
@@ -160,7 +146,6 @@ def test_a_policy_that_fails_is_told_and_leaves_the_others_alone(tmp_path):
         results = bench.run(["uta", Failing], "five-workers", out=tmp_path, **SMALL)
     assert list(results.failures) == [f"{__name__}:Failing"]
     assert "no idea" in next(tmp_path.glob("failures/*Failing.txt")).read_text()
-    assert {path.stem for path in tmp_path.glob("results/*.parquet")} == {"uta"}
     assert results.records["policy"].unique().to_list() == ["uta"]
     assert "no idea" in results._repr_html_()
     with pytest.raises(ValueError, match="Failing"):
@@ -172,35 +157,25 @@ def test_a_policy_that_fails_is_told_and_leaves_the_others_alone(tmp_path):
     bench.run("uta", "five-workers", out=tmp_path / "new", **{**SMALL, "rounds": 5})  # a corrected call is taken
 
 
-@pytest.fixture(scope="module")
-def several() -> bench.Results:
-    return bench.run(["uta", "ofta", "oracle"], ["five-workers", "icml2025-regret"], price=0.1, **SMALL)
-
-
-def test_several_scenarios_are_compared_together(several, tmp_path):
+def test_several_scenarios_are_compared_together(tmp_path):
+    several = bench.run(["uta", "ofta", "oracle"], ["five-workers", "icml2025-regret"], price=0.1, **SMALL)
     assert several.table()["scenario"].unique(maintain_order=True).to_list() == ["five-workers", "icml2025-regret"]
     comparison = several.compare("ofta", "uta")
     assert comparison.ratio.high < 1.0
     assert not comparison.tied
     assert comparison.improvement.mean == 1.0
     assert "on 2 scenarios" in repr(comparison)
-    assert several.compare("ofta", "ofta").tied
     page = several.report(tmp_path / "page.html").read_text("utf-8")
-    assert "five-workers" in page
-    assert "icml2025-regret" in page
+    assert all(name in page for name in ("five-workers", "icml2025-regret"))
     for what in ("round_time", "cost_regret", "profile"):
         assert several.plot(what)._repr_png_().startswith(b"\x89PNG")
     assert several.plot("regret").axes[0].get_title(loc="left").startswith("five-workers")
     with pytest.raises(ValueError, match="picture"):
         several.plot("nothing")
-
-
-def test_a_comparison_that_reaches_the_tie_says_so():
-    results = bench.run(["uta", "gta", "ofta"], Scenario(exponential([1.0, 1.0]), 2, name="equal"), **SMALL)
-    assert "the two are tied" in results.compare("uta", "ofta").sentence
-    assert results.compare("uta", "ofta").tied
     with pytest.raises(ValueError, match="utah"):
-        results.compare("utah", "uta")
+        several.compare("utah", "uta")
+    equal = bench.run(["uta", "ofta"], Scenario(exponential([1.0, 1.0]), 2, name="equal"), **SMALL)
+    assert "the two are tied" in equal.compare("uta", "ofta").sentence
 
 
 def test_the_cost_regret_is_that_of_the_expected_cost():
@@ -216,17 +191,6 @@ def test_the_cost_regret_is_that_of_the_expected_cost():
     for name in ("changing-load", "icml2025-regret"):
         regret = bench.run(["gta", "uta"], name, rounds=3, seeds=1, jobs=1).records.filter(policy="uta")["cost_regret"]
         assert regret.is_null().all() == (name == "changing-load")
-
-
-def test_expected_round_times_of_several_allocations_are_those_of_each():
-    closed = exponential([1.0, 3.0]) + deterministic([2.0])
-    families = closed + log_normal(0.5, 1.0) + uniform(1.0, 4.0) + pareto(2.5, 1.0)
-    rng = np.random.default_rng(0)
-    allocations = rng.multinomial(6, np.full(families.n, 1 / families.n), size=12)
-    each = [expected_round_time(families, allocation) for allocation in allocations]
-    assert expected_round_times(families, allocations) == pytest.approx(each, rel=1e-5)
-    some = np.array([[1, 1, 0, 0], [0, 2, 0, 0], [0, 0, 0, 0]])
-    assert expected_round_times(pareto(0.9, 1.0) + POOL, some) == pytest.approx([np.inf, 2.0, 0.0])
 
 
 def test_values_between_recorded_rounds_are_interpolated():
@@ -251,8 +215,7 @@ def test_a_performance_profile_is_the_share_of_runs_within_a_ratio_of_the_best()
     first, last = (profile.filter(pl.col("ratio") == end) for end in (1.0, profile["ratio"].max()))
     assert dict(first.select("policy", "share").iter_rows()) == {"a": 0.75, "b": 0.5}
     assert (last["share"] == 1.0).all()
-    assert (profile["low"] <= profile["share"]).all()
-    assert (profile["share"] <= profile["high"]).all()
+    assert ((profile["low"] <= profile["share"]) & (profile["share"] <= profile["high"])).all()
     assert performance_profile({"a": [np.zeros(1)]})["low"].is_null().all()
 
 

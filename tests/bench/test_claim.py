@@ -1,7 +1,3 @@
-"""A folder for results is ours, and one process's at a time."""
-
-from __future__ import annotations
-
 import gc
 import os
 import pickle
@@ -11,7 +7,7 @@ import sys
 import pytest
 from filelock import FileLock, Timeout
 
-from ata_gym.bench.experiment.claim import HOLDER, LOCK, claim
+from ata_gym.bench.experiment.claim import HOLDER, LOCK, claim, is_ours
 from ata_gym.bench.experiment.store import open_folder
 from ata_gym.utils import manifest
 
@@ -21,6 +17,7 @@ OPEN = "import sys; from ata_gym.bench.experiment.store import open_folder; open
 def test_a_folder_is_one_processes_until_it_lets_go(tmp_path):
     path = tmp_path / "out"
     folder = open_folder(path, {"rounds": 1})
+    assert claim(path) is folder.claim
     other = subprocess.run([sys.executable, "-c", OPEN, path], capture_output=True, text=True, check=False)
     assert other.returncode == 1
     assert f"is in use by process {os.getpid()} on " in other.stderr
@@ -46,11 +43,6 @@ def test_a_folder_is_one_processes_until_it_lets_go(tmp_path):
     ]  # fmt: skip
 
 
-def test_a_process_may_claim_what_it_holds(tmp_path):
-    first = claim(tmp_path / "out")
-    assert claim(tmp_path / "out") is first
-
-
 @pytest.mark.parametrize("name", ["thesis.txt", ".part-mine", "results"])
 def test_a_folder_with_foreign_files_is_refused_and_left_as_it_is(tmp_path, name):
     (tmp_path / "deep").mkdir()
@@ -65,18 +57,26 @@ def test_a_folder_with_foreign_files_is_refused_and_left_as_it_is(tmp_path, name
 def test_only_half_written_files_of_ours_are_cleared(tmp_path):
     folder = open_folder(tmp_path, {})
     foreign = tmp_path / "plots" / ".part-of-my-thesis"
-    foreign.parent.mkdir()
-    foreign.write_text("precious")
     ours = [folder.path / "results" / ".part-7-ata.parquet", folder.checkpoint("ata").parent / ".part-1-ata.npz"]
-    for file in ours:
+    foreign.parent.mkdir()
+    for file in (foreign, *ours):
         file.write_text("half")
     open_folder(tmp_path, {})
-    assert foreign.exists()
-    assert not any(file.exists() for file in ours)
+    assert [file.exists() for file in (foreign, *ours)] == [True, False, False]
 
 
-def test_a_folder_without_a_name_is_refused(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_folder_without_a_name_is_refused():
     with pytest.raises(ValueError, match="its name is empty"):
         open_folder("", {})
-    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_another_command_claims_at_this_moment_is_not_foreign(tmp_path, monkeypatch):
+    """Its lock comes right after any look."""
+
+    def look(path):
+        found = is_ours(path)
+        (tmp_path / LOCK).touch()
+        return found
+
+    monkeypatch.setattr("ata_gym.bench.experiment.claim.is_ours", look)
+    claim(tmp_path)

@@ -1,8 +1,3 @@
-"""The leaderboard's sets of scenarios: fixed, each with a version."""
-
-from __future__ import annotations
-
-from collections.abc import Iterator
 from dataclasses import replace
 
 import gymnasium as gym
@@ -11,7 +6,7 @@ import pytest
 import ata_policies
 from ata_gym.bench.experiment.jobs import Effort, play_jobs
 from ata_gym.bench.leaderboard.experiment import Leaderboard, finals
-from ata_gym.bench.leaderboard.scenario_set import DYNAMIC_ORACLES, FOLLOWERS, ScenarioSet
+from ata_gym.bench.leaderboard.scenario_set import DYNAMIC_ORACLES, FOLLOWERS, ScenarioSet, usual_policies
 from ata_gym.bench.leaderboard.sets import CHANGING, DRAWN, SETS, STEADY, UNSEEN
 from ata_gym.bench.report.headline import Competitor
 from ata_gym.changes import Change, Redraw
@@ -34,17 +29,11 @@ def chosen(request: pytest.FixtureRequest) -> ScenarioSet:
     return SETS[request.param]
 
 
-def every_built() -> Iterator[tuple[str, str]]:
-    """The scenarios of all sets that need no file, with the names of their sets."""
-    for one in SETS.values():
-        yield from ((one.name, name) for name in one.built)
-
-
 def test_nobody_changes_a_set_without_a_new_version(chosen: ScenarioSet) -> None:
     assert chosen.fingerprint() == FINGERPRINTS[chosen.name, chosen.version]
 
 
-@pytest.mark.parametrize(("of", "name"), [*every_built()])
+@pytest.mark.parametrize(("of", "name"), [(one.name, name) for one in SETS.values() for name in one.built])
 def test_every_scenario_has_its_name_and_can_be_played(of: str, name: str) -> None:
     found = SETS[of].find(name)
     assert found.name == name
@@ -66,11 +55,14 @@ def test_a_quick_look_is_a_part_of_the_whole(chosen: ScenarioSet) -> None:
     assert chosen.front in chosen.names()
 
 
-def test_who_plays_can_be_loaded_and_is_named_once(chosen: ScenarioSet) -> None:
+def test_who_plays_is_named_once_and_can_be_loaded(chosen: ScenarioSet) -> None:
     names = [*chosen.players()]
     assert len(set(names)) == len(names)
     assert {*DEFAULTS.values(), *FOLLOWERS, "uta", "gta", "dispatch-gta"} <= set(names)
     assert all(ata_policies.load(name) for name in (*names, chosen.reference))
+    shown = {*DEFAULTS.values(), *FOLLOWERS}
+    nonstationary = {name for name in ata_policies.names() if ata_policies.load(name).nonstationary}
+    assert set(ata_policies.names()) - set(usual_policies()) == nonstationary - shown
 
 
 def test_all_races_and_dispatch_play_where_workers_change() -> None:
@@ -84,15 +76,10 @@ def test_all_races_and_dispatch_play_where_workers_change() -> None:
 def test_workers_change_in_one_set_and_stay_in_another() -> None:
     assert all(STEADY.find(name).stationary for name in STEADY.built)
     assert not any(CHANGING.find(name).stationary for name in CHANGING.built)
-    kinds = {type(change) for name in CHANGING.built for change in CHANGING.find(name).changes}
-    assert kinds | {Redraw} == set(Change.__subclasses__()) - abstract(Change) | {
-        leaf for kind in abstract(Change) for leaf in kind.__subclasses__()
-    }
-
-
-def abstract(kind: type[Change]) -> set[type[Change]]:
-    """The kinds of changes that are only what others have in common."""
-    return {one for one in kind.__subclasses__() if one.__subclasses__()}
+    shared = {kind for kind in Change.__subclasses__() if kind.__subclasses__()}  # what others have in common
+    kinds = {*Change.__subclasses__(), *(leaf for kind in shared for leaf in kind.__subclasses__())} - shared
+    played = {type(change) for name in CHANGING.built for change in CHANGING.find(name).changes}
+    assert played | {Redraw} == kinds
 
 
 def test_scenarios_and_prices_are_as_announced() -> None:
@@ -106,6 +93,11 @@ def test_scenarios_and_prices_are_as_announced() -> None:
         pool = STEADY.find(heavy).pool
         assert pool.mean()[[0, -1]] == pytest.approx([10.0, 200.0])
         assert (pool.sd() > 2 * pool.mean()).all()
+    rare, served = (UNSEEN.find(name) for name in ("one-in-twelve", "serverless"))
+    for i in range(rare.pool.n):
+        assert (rare.pool.record(i) > 8 * rare.pool.median()[i]).mean() == pytest.approx(1 / 12, abs=0.04)
+    assert served.pool.n == 2 * served.budget
+    assert (served.pool.record(0) > 6 * served.pool.median()[0]).mean() < 0.02
 
 
 def test_drawn_workers_are_those_of_seeds_that_no_policy_was_trained_on(tmp_path) -> None:
@@ -124,22 +116,10 @@ def test_drawn_workers_are_those_of_seeds_that_no_policy_was_trained_on(tmp_path
     assert all(one.first_seed == 0 for one in SETS.values() if one is not DRAWN)
 
 
-def test_unseen_records_are_as_announced() -> None:
-    rare = UNSEEN.find("one-in-twelve").pool
-    for i in range(rare.n):
-        record = rare.record(i)
-        assert (record > 8 * rare.median()[i]).mean() == pytest.approx(1 / 12, abs=0.04)
-    served = UNSEEN.find("serverless").pool
-    assert served.n == 2 * UNSEEN.find("serverless").budget
-    assert (served.record(0) > 6 * served.median()[0]).mean() < 0.02
-
-
-@pytest.mark.parametrize("name", dict.fromkeys([*STEADY.recorded, *CHANGING.recorded]))
-def test_recorded_scenarios_are_read_from_their_files(name: str, shared_data) -> None:
-    of = STEADY if name in STEADY.recorded else CHANGING
-    found = of.find(name, shared_data)
-    assert found.name == name
-    assert (found.budget, found.horizon) == (RECORDINGS[name].budget, RECORDINGS[name].rounds)
+def test_recorded_scenarios_are_read_from_their_files(chosen: ScenarioSet, shared_data) -> None:
+    for name in chosen.recorded:
+        found, recording = chosen.find(name, shared_data), RECORDINGS[name]
+        assert (found.name, found.budget, found.horizon) == (name, recording.budget, recording.rounds)
 
 
 def test_a_recorded_scenario_needs_its_folder(chosen: ScenarioSet) -> None:

@@ -1,7 +1,3 @@
-"""The errors of predictors, as a table and from the command."""
-
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,3 @@
-"""One policy on one experiment: what is recorded, and that a run goes on where it was stopped."""
-
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,7 +13,7 @@ from ata_gym import proxy_loss, proxy_optimal
 from ata_gym.bench.experiment.experiment import Experiment
 from ata_gym.bench.experiment.run import SCHEMA
 from ata_gym.changes import Change, Crash, Jump, Outliers, Spot, Switch, Walk
-from ata_gym.pools import exponential, read_trace
+from ata_gym.pools import exponential
 from ata_gym.scenarios import Scenario
 from ata_policies import AllocationPolicy, DispatchPolicy
 
@@ -59,15 +55,8 @@ def test_the_records_are_those_of_single_envs_played_by_hand(play, policy):
         for k, (allocation, info, means) in enumerate(by_hand(policy, played, seed), start=1):
             regret += proxy_loss(allocation, means) - least
             if k in mine:
-                assert mine[k] == {
-                    "policy": policy,
-                    "seed": seed,
-                    "round": k,
-                    "runtime": info["runtime"],
-                    "total_worker_time": info["total_worker_time"],
-                    "regret": None if policy == "gta" else regret,
-                    "support": np.count_nonzero(allocation),
-                }
+                times, kept = (info["runtime"], info["total_worker_time"]), None if policy == "gta" else regret
+                assert (*mine[k].values(),) == (policy, seed, k, *times, kept, np.count_nonzero(allocation))
 
 
 class Shrinking(DispatchPolicy):
@@ -76,14 +65,6 @@ class Shrinking(DispatchPolicy):
     def act(self, state, seen):
         waiting = seen["missing"] + (state.round % 2)[:, None]
         return (np.arange(self.setting.n) < waiting).astype(np.int8), state
-
-
-class Everybody(DispatchPolicy):
-    """Starts everybody at each completion: greedy allocation."""
-
-    def act(self, state, seen):
-        del seen
-        return np.ones((len(state.round), self.setting.n), np.int8), state
 
 
 DISPATCH = f"{__name__}:Shrinking"
@@ -103,21 +84,12 @@ def test_dispatch_is_recorded_as_an_env_played_by_hand(play):
             workers = set()
             for _ in range(5):
                 action, state = player.predict(observation, state)
-                workers |= {int(worker) for worker in np.flatnonzero(action)}
-                workers |= {int(worker) for worker in np.flatnonzero(observation["started"])}
+                workers |= {*np.flatnonzero(action), *np.flatnonzero(observation["started"])}
                 observation, _, _, _, info = env.step(action)
             assert info["round_over"]
             if k in mine:
-                assert mine[k]["runtime"] == info["runtime"]
-                assert mine[k]["total_worker_time"] == info["total_worker_time"]
-                assert mine[k]["support"] == len(workers)
-
-
-def test_policies_of_all_three_envs_stand_side_by_side(played):
-    policies = ["uta", "gta", everybody := f"{__name__}:Everybody"]
-    records = played(experiment(rounds=50), *policies).results(policies)
-    gta, dispatch = (records.filter(pl.col("policy") == policy).drop("policy") for policy in ("gta", everybody))
-    assert gta.equals(dispatch)
+                told = info["runtime"], info["total_worker_time"], len(workers)
+                assert tuple(mine[k][name] for name in ("runtime", "total_worker_time", "support")) == told
 
 
 def changing(*changes: Change, rounds: int = 60) -> Experiment:
@@ -139,7 +111,7 @@ class Informed(AllocationPolicy):
         return np.zeros((len(state.round), self.setting.n), np.int64)
 
 
-@pytest.mark.parametrize("policy", ["uta", "ata-icml", "ofta", "dynamic-ofta", f"{__name__}:Informed"])
+@pytest.mark.parametrize("policy", ["ata-icml", "ofta", "dynamic-ofta", f"{__name__}:Informed"])
 def test_where_workers_change_the_regret_is_against_the_best_of_each_round(play, policy):
     """And who needs the conditions of each round gets them."""
     played = changing(Switch(every=13), Walk(0.1, 0.7), Jump(20, (3,), 0.1, until=40), Outliers(0.1, 2, 4))
@@ -164,30 +136,7 @@ STOPPED = {name: experiment(500) for name in ("ata", "gta", "uta", DISPATCH)}
 STOPPED["ata-icml"] = changing(Switch(every=130), Walk(0.1, 0.7), rounds=400)
 
 
-@settings(max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=5, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(policy=st.sampled_from([*STOPPED]), looks=st.lists(st.integers(1, 50), max_size=3))
 def test_a_run_stopped_anywhere_ends_with_the_same_bytes(check_stops, policy, looks):
     check_stops(STOPPED[policy], policy, looks)
-
-
-def test_ofta_on_the_cifar100_setting_has_the_published_expectations(play):
-    rounds = 3000
-    played = Experiment.on_scenario("icml2025-cifar100", rounds=rounds, seeds=4)
-    last = play("ofta", played).filter(pl.col("round") == rounds)
-    # the runs of 4 x 3,000 rounds are independent: standard errors from the spread of one round, about 400 and 600
-    for quantity, expected, spread in (("runtime", 780.0, 400.0), ("total_worker_time", 4002.0, 700.0)):
-        mean = last[quantity].mean() / rounds
-        assert mean == pytest.approx(expected, abs=4 * spread / (4 * rounds) ** 0.5)
-
-
-def test_a_trace_by_round_is_replayed_round_by_round(play, tmp_path):
-    path = tmp_path / "trace.csv"
-    path.write_text("machine,step,seconds\na,1,2.0\nb,1,3.0\na,2,10.0\nb,2,1.0\n")
-    pool = read_trace(path, worker="machine", duration="seconds", round="step")
-    played = Experiment.on_scenario(Scenario(pool, 3), seeds=1)
-    records = play("ofta", played)
-    # means 6 and 2: ofta gives (1, 2) or (0, 3); the proxy loss is 6 for both, the lowest index first
-    allocation = proxy_optimal(played.scenario.pool, 3)
-    times = np.array([[2.0, 3.0], [10.0, 1.0]]) * allocation
-    assert records["runtime"].to_list() == np.cumsum(times.max(axis=1)).tolist()
-    assert records["total_worker_time"].to_list() == np.cumsum(times.sum(axis=1)).tolist()

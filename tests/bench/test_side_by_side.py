@@ -1,13 +1,9 @@
-"""Policies that are watched: they have the same luck, and the pictures show what they did."""
-
-from __future__ import annotations
-
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageSequence
 
 import ata_gym
 from ata_gym.bench.side_by_side import pictures
@@ -37,14 +33,10 @@ def test_a_player_plays_whole_rounds_of_its_own_env(policy: str) -> None:
     assert (tasks.sum(axis=1) >= player.budget).all()
 
 
-def test_players_of_a_seed_have_the_same_task_times_and_refuse_what_they_cannot_play() -> None:
+def test_players_of_a_seed_have_the_same_task_times() -> None:
     """An even share and ATA, which begins with one, have the same first round; another seed has another."""
     first = [played(policy, 1, seed=7).times for policy in ("uta", "ata-empirical-icml")]
     assert first[0] == first[1] != played("uta", 1, seed=8).times
-    with pytest.raises(ValueError, match="there is no policy 'utta'"):
-        Player("utta", FIVE, 3)
-    with pytest.raises(ValueError, match="rounds must be a whole number"):
-        Player("uta", FIVE, 0)
 
 
 def test_averages_are_over_the_second_half_and_a_typical_round_is_close_to_them() -> None:
@@ -54,9 +46,9 @@ def test_averages_are_over_the_second_half_and_a_typical_round_is_close_to_them(
     assert time == pytest.approx(np.mean(player.times[20:]))
     assert work == pytest.approx(np.mean(player.worker_times[20:]))
     assert 0 < share == pytest.approx(sum(player.wasted[20:]) / sum(player.worker_times[20:]))
-    typical = player.typical()
-    assert typical.time in player.times
-    assert abs(typical.time - time) < np.std(player.times)
+    typical = player.typical().time
+    assert typical in player.times
+    assert abs(typical - time) < np.std(player.times)
 
 
 def test_the_pictures_are_the_same_bytes_each_time(tmp_path: Path) -> None:
@@ -70,12 +62,8 @@ def test_the_pictures_are_the_same_bytes_each_time(tmp_path: Path) -> None:
             assert picture.width == 1600
     assert sizes[0] == sizes[1]
     with Image.open(tmp_path / "one" / "learning.gif") as animation:
-        assert animation.n_frames == 4
-        assert animation.info["loop"] == 0
-        frames = []
-        for k in range(4):
-            animation.seek(k)
-            frames.append(np.asarray(animation.convert("RGB")))
+        assert (animation.n_frames, animation.info["loop"]) == (4, 0)
+        frames = [np.asarray(frame.convert("RGB")) for frame in ImageSequence.Iterator(animation)]
     assert all((one != other).any() for one, other in pairwise(frames))
     assert (frames[0][2, 2] == 255).all(), "the paper is white"
 

@@ -1,9 +1,4 @@
-"""The results folder, and checkpoints."""
-
-from __future__ import annotations
-
 import json
-from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -14,17 +9,15 @@ from hypothesis import strategies as st
 from ata_gym.bench.experiment.experiment import Experiment
 from ata_gym.bench.experiment.provenance import provenance
 from ata_gym.bench.experiment.run import Job
-from ata_gym.bench.experiment.store import begin, check_code, load_tree, open_folder, save_tree, write_frame
-from ata_gym.scenarios import scenario_names
+from ata_gym.bench.experiment.store import Folder, begin, check_code, open_folder, save_tree, write_frame
 from ata_gym.utils.sealed import DamagedError
-from ata_gym.utils.trees import difference
 
 CONFIG = {"rounds": 10, "seeds": 2, "pool": "a" * 64}
 
 
-def test_the_folder_of_any_scenario_is_opened_again(tmp_path):
+def test_the_folder_of_a_scenario_is_opened_again(tmp_path):
     """Also of one whose changes hold tuples, which are lists in the file."""
-    for name in scenario_names():
+    for name in ("five-workers", "changing-spot", "changing-permuted-linear-n51", "drawn-6-v1"):
         config = Experiment.on_scenario(name, rounds=2, seeds=1).config()
         folder = open_folder(tmp_path / name, config)
         before = (folder.path / "config.json").read_bytes()
@@ -32,28 +25,25 @@ def test_the_folder_of_any_scenario_is_opened_again(tmp_path):
         assert (folder.path / "config.json").read_bytes() == before
 
 
-def test_a_folder_of_another_configuration_is_refused_with_what_differs(tmp_path):
+@pytest.mark.parametrize(("text", "config", "told"), [
+    (None, {**CONFIG, "rounds": 20, "price": 1.5}, "another configuration: rounds is 10 there and 20 .* null .* 1.5"),
+    *((text, CONFIG, "is damaged") for text in ("{", "[1]", "")),
+])  # fmt: skip
+def test_a_folder_of_another_configuration_is_refused_with_what_differs(tmp_path, text, config, told):
+    """What it holds is left as it was."""
     open_folder(tmp_path, CONFIG)
-    sentence = r"another configuration: rounds is 10 there and 20 here, price is null .* 1.5"
-    with pytest.raises(ValueError, match=sentence):
-        open_folder(tmp_path, {**CONFIG, "rounds": 20, "price": 1.5})
-    assert json.loads((tmp_path / "config.json").read_text()) == CONFIG
-
-
-def test_a_file_and_a_damaged_configuration_are_refused(tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(ValueError, match="is a file"):
-        open_folder(tmp_path / "file", CONFIG)
-    for text in ("{", "[1]", ""):
-        (tmp_path / "config.json").write_text(text)
-        with pytest.raises(ValueError, match="is damaged"):
-            open_folder(tmp_path, CONFIG)
+    file = tmp_path / "config.json"
+    if text is not None:
+        file.write_text(text)
+    before = file.read_text()
+    with pytest.raises(ValueError, match=told):
+        open_folder(tmp_path, config)
+    assert file.read_text() == before
 
 
 def test_names_of_policies_make_distinct_file_names(tmp_path):
-    folder = open_folder(tmp_path, CONFIG)
     names = ["ata", "my.package:Ata", "my.package/Ata", "../ata", "my.package%3AAta"]
-    paths = {folder.result(name) for name in names}
+    paths = {Folder(tmp_path).result(name) for name in names}
     assert len(paths) == len(names)
     assert {path.parent for path in paths} == {tmp_path / "results"}
 
@@ -70,32 +60,6 @@ def test_timings_of_several_policies_are_kept_and_damaged_ones_do_not_stop_a_run
     assert json.loads(timings.read_text()) == {"uta": uta}
 
 
-class Inner(NamedTuple):
-    counts: np.ndarray
-    nothing: None
-
-
-class Outer(NamedTuple):
-    inner: Inner
-    pair: tuple[np.ndarray, np.ndarray]
-    named: dict[str, np.ndarray]
-    number: int
-
-
-def test_a_nested_state_survives_a_checkpoint(tmp_path):
-    state = Outer(
-        Inner(np.arange(3), None), (np.ones((2, 2)), np.zeros(1, np.bool_)), {"key": np.array([2**63], np.uint64)}, 7
-    )
-    path = tmp_path / "state.npz"
-    save_tree(path, state)
-    empty = Outer(Inner(np.zeros(1), None), (np.zeros(1), np.zeros(1)), {"key": np.zeros(1)}, 0)
-    back = load_tree(path, empty)
-    assert isinstance(back, Outer)
-    assert isinstance(back.inner, Inner)
-    assert back.inner.nothing is None
-    assert difference(state, back) is None
-
-
 def played(tmp_path):
     folder = open_folder(tmp_path / "out", CONFIG)
     frame = pl.DataFrame({"policy": ["ata"] * 500, "runtime": np.arange(500.0)})
@@ -103,39 +67,28 @@ def played(tmp_path):
     return folder
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=15)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=10)
 @given(where=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
-def test_any_flipped_bit_of_a_result_is_noticed(tmp_path, where, bit):
+def test_damage_of_a_result_is_noticed(tmp_path, where, bit):
+    """A flipped bit, and files that are cut, swapped or lost."""
     folder = played(tmp_path)
     path = folder.result("ata")
-    content = bytearray(path.read_bytes())
-    content[int(where * len(content))] ^= 1 << bit
-    path.write_bytes(content)
-    with pytest.raises(DamagedError, match=r"ata\.parquet is damaged.*delete"):
-        folder.results(["ata"])
-
-
-def test_results_and_their_notes_that_are_cut_or_swapped_are_noticed(tmp_path):
-    folder = played(tmp_path)
-    write_frame(folder.result("uta"), pl.DataFrame({"policy": ["uta"]}), provenance("uta"))
-    ata, uta = folder.result("ata"), folder.result("uta")
-    whole = ata.read_bytes()
-    for content in (whole[: len(whole) // 2], b"", uta.read_bytes()):
-        ata.write_bytes(content)
-        with pytest.raises(DamagedError):
+    whole, flipped = path.read_bytes(), bytearray(path.read_bytes())
+    flipped[int(where * len(whole))] ^= 1 << bit
+    for content in (bytes(flipped), whole[: len(whole) // 2], b"", whole * 2):
+        path.write_bytes(content)
+        with pytest.raises(DamagedError, match=r"ata\.parquet is damaged.*delete"):
             folder.results(["ata"])
-    ata.write_bytes(whole)
-    ata.with_suffix(".json").write_text("{")
+    path.write_bytes(whole)
+    note = path.with_suffix(".json")
+    note.write_text("{")
     with pytest.raises(DamagedError):
         folder.results(["ata"])
-
-
-@pytest.mark.parametrize("lost", ["parquet", "json"])
-def test_a_result_is_finished_if_it_and_its_note_are_there(tmp_path, lost):
-    folder = played(tmp_path)
-    assert folder.finished("ata")
-    folder.result("ata").with_suffix(f".{lost}").unlink()
-    assert not folder.finished("ata")
+    for lost in (note, path):
+        assert folder.finished("ata")
+        lost.unlink()
+        assert not folder.finished("ata")
+        lost.write_bytes(whole)
 
 
 def test_what_other_code_has_made_is_told_apart(tmp_path):

@@ -1,7 +1,3 @@
-"""Means, intervals and ratios, and the tables made of them."""
-
-from __future__ import annotations
-
 import numpy as np
 import polars as pl
 import pytest
@@ -56,48 +52,45 @@ def test_ratios_are_paired_by_seed():
 def test_dynamic_oracles_are_compared_with_where_they_were_played_and_a_price_adds_the_cost():
     played = {"uta": [3.0, 8.0], "dynamic-ofta": [1.0, 2.0], "dynamic-oracle": [0.5, 2.0]}
     summary = summarise(records(played), price=0.1)
-    assert row(summary, "uta", "runtime/dynamic-ofta")[0] == pytest.approx(12**0.5)
-    assert row(summary, "uta", "runtime/dynamic-oracle")[0] == pytest.approx(24**0.5)
+    means = {"runtime/dynamic-ofta": 12**0.5, "runtime/dynamic-oracle": 24**0.5, "cost": 5.5 + 0.1 * 55.0}
+    for quantity, mean in {**means, "cost/dynamic-ofta": 12**0.5}.items():
+        assert row(summary, "uta", quantity)[0] == pytest.approx(mean)
     assert title_of("runtime/dynamic-ofta") == "runtime\n/ dynamic\nOFTA"
-    assert row(summary, "uta", "cost")[0] == pytest.approx(5.5 + 0.1 * 55.0)
-    assert row(summary, "uta", "cost/dynamic-ofta")[0] == pytest.approx(12**0.5)
 
 
 def test_tables_show_what_was_played_and_no_more():
-    experiment = Experiment.on_scenario("icml2025-regret", rounds=2, seeds=2)
-    alone = summary_tables(summarise(records({"uta": [3.0, 8.0]})), experiment)
-    assert len(alone) == 1
-    text = markdown(summary_tables(summarise(records({"uta": [3.0, 8.0], "gta": [1.0, 1.0]})), experiment))
+    def tables(runtimes, seeds=2):
+        experiment = Experiment.on_scenario("icml2025-regret", rounds=2, seeds=seeds)
+        return summary_tables(summarise(records(runtimes)), experiment)
+
+    assert len(tables({"uta": [3.0, 8.0]})) == 1
+    text = markdown(tables({"uta": [3.0, 8.0], "gta": [1.0, 1.0]}))
     assert "| uta    |" in text
     assert "runtime / GTA" in text
     assert "OFTA" not in text
     assert "nan" not in text.lower()
-    one = Experiment.on_scenario("icml2025-regret", rounds=2, seeds=1)
-    assert "±" not in markdown(summary_tables(summarise(records({"uta": [3.0], "ofta": [1.0]})), one))
+    assert "±" not in markdown(tables({"uta": [3.0], "ofta": [1.0]}, seeds=1))
 
 
-@pytest.mark.parametrize(
-    ("mean", "high", "unit", "text"),
-    [
-        (1234.5, 1236.0, 1.0, "1234 ± 2"),
-        (5.849e8, 5.850e8, 1e8, "5.849 ± 0.001"),
-        (1.4003757, 1.4003758, 1.0, "1.4004"),
-        (2.0, 2.0, 1.0, "2"),
-        (0.01, 3.0, 1.0, "0 ± 3"),
-        (7.0, None, 1.0, "7"),
-        (-2.0, -1.5, 1.0, "-2.0 ± 0.5"),
-    ],
-)
+@pytest.mark.parametrize(("mean", "high", "unit", "text"), [
+    (1234.5, 1236.0, 1.0, "1234 ± 2"),
+    (5.849e8, 5.850e8, 1e8, "5.849 ± 0.001"),
+    (1.4003757, 1.4003758, 1.0, "1.4004"),
+    (2.0, 2.0, 1.0, "2"),
+    (0.01, 3.0, 1.0, "0 ± 3"),
+    (7.0, None, 1.0, "7"),
+    (-2.0, -1.5, 1.0, "-2.0 ± 0.5"),
+])  # fmt: skip
 def test_numbers_show_the_digits_that_are_certain(mean, high, unit, text):
     assert show(mean, high, unit) == text
 
 
 def published_summary(factor: float = 1.0) -> pl.DataFrame:
-    rows = []
-    for policy, end in published.CIFAR100.end_points.items():
-        for quantity, there in zip(published.QUANTITIES, end, strict=True):
-            value = there * (factor if policy == "ata" else 1.0)
-            rows.append((policy, quantity, value, value, value))
+    rows = [
+        (policy, quantity, *[there * (factor if policy == "ata" else 1.0)] * 3)
+        for policy, end in published.CIFAR100.end_points.items()
+        for quantity, there in zip(published.QUANTITIES, end, strict=True)
+    ]
     return pl.DataFrame(rows, ["policy", "quantity", "mean", "low", "high"], orient="row")
 
 
@@ -108,23 +101,20 @@ def test_a_reproduction_stands_only_within_the_tolerance(factor, expected):
     reproduced, sentence = published.verdict(figure, comparison, figure.rounds)
     assert reproduced == expected
     assert sentence.startswith("Reproduced" if expected else "Not reproduced")
-    deviations = comparison.filter(pl.col("policy") == "ata")["deviation"].to_list()
-    assert deviations == pytest.approx([factor - 1] * 4)
+    assert comparison.filter(policy="ata")["deviation"].to_list() == pytest.approx([factor - 1] * 4)
 
 
 def test_a_run_of_another_length_is_not_compared():
-    figure = published.CIFAR100
-    comparison = published.compare(figure, published_summary(), 1000)
+    comparison = published.compare(published.CIFAR100, published_summary(), 1000)
     assert comparison["deviation"].is_null().all()
     assert set(comparison["quantity"]) == {"runtime/ofta", "total_worker_time/ofta"}
-    assert "not comparable" in published.verdict(figure, comparison, 1000)[1]
-    assert "750,000" in published.verdict(figure, comparison, 1000)[1]
+    said = published.verdict(published.CIFAR100, comparison, 1000)[1]
+    assert "not comparable" in said
+    assert "750,000" in said
 
 
 def test_the_published_ratios_are_those_of_the_published_totals():
     ends = published.CIFAR100.end_points
     for end in ends.values():
-        assert end.runtime / ends["ofta"].runtime == pytest.approx(end.runtime_to_ofta, rel=0.01)
-        assert end.total_worker_time / ends["ofta"].total_worker_time == pytest.approx(
-            end.total_worker_time_to_ofta, rel=0.01
-        )
+        ratios = end.runtime / ends["ofta"].runtime, end.total_worker_time / ends["ofta"].total_worker_time
+        assert ratios == pytest.approx((end.runtime_to_ofta, end.total_worker_time_to_ofta), rel=0.01)

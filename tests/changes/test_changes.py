@@ -21,7 +21,7 @@ from ata_gym.changes import change_from_data, checked_changes
 from ata_gym.changes.change import Change, ChangeProcess
 from ata_gym.changes.conditions import Conditions
 from ata_gym.changes.faults import Crash, Spot
-from ata_gym.changes.speeds import Correlated, Load, OnOff, Outliers, Periodic, Walk
+from ata_gym.changes.speeds import Correlated, Load, Outliers, Periodic, Walk
 from ata_gym.changes.switches import Jump, Redraw, Switch
 from ata_gym.pools import (
     Pool,
@@ -38,22 +38,16 @@ from ata_gym.pools import (
 )
 from ata_gym.scenarios import Scenario
 from ata_gym.simulation.keys import stream_keys
-from tests.envs.playing import ALLOCATION, RACE
+from tests.envs.playing import ALLOCATION, RACE, WORLDS
+from tests.envs.playing import CHANGES as PLAYED
 
-POOL = exponential([1.0, 2.0], shift=[0.5, 0.0]) + gamma(2.5, 0.7) + trace([[1.0, 5.0, 2.0]]) + deterministic([3.0])
+POOL = WORLDS["changing"].pool
 N = POOL.n
 CHANGES: list[Change] = [
     Switch(every=3),
     Switch(at=(2, 5), permutation=(1, 2, 3, 4, 0)),
     Jump(at=2, workers=(1, 3), factor=0.05, until=4),
-    Periodic(7, 0.5),
-    Walk(0.3, 0.5),
-    OnOff(5, 0.2, 0.4),
-    Correlated(0.6, 0.8),
-    Outliers(0.05, 10, 30),
-    Spot(0.2, 0.5, deadline=3),
-    Crash(0.2, within=2, away=2, deadline=1),
-    Load(0.5, 0.3, 0.2, 0.9),
+    *PLAYED[2:],
 ]
 
 

@@ -1,7 +1,5 @@
 """Commands, run in this process."""
 
-from __future__ import annotations
-
 import shlex
 import shutil
 from collections.abc import Callable
@@ -15,20 +13,21 @@ from ata_gym.cli import app
 from ata_gym.utils.extras import MissingExtraError
 
 
+def invoke(line: str, code: int = 0) -> Result:
+    result = CliRunner().invoke(app, shlex.split(line))
+    if isinstance(result.exception, MissingExtraError):
+        raise result.exception
+    assert result.exception is None or isinstance(result.exception, SystemExit)
+    assert result.exit_code == code, result.output
+    return result
+
+
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
     """Run a command in an empty folder: it ends with the expected exit code, never with a traceback."""
     monkeypatch.chdir(tmp_path)
 
-    def command(line: str, code: int = 0) -> Result:
-        result = CliRunner().invoke(app, shlex.split(line))
-        if isinstance(result.exception, MissingExtraError):
-            raise result.exception
-        assert result.exception is None or isinstance(result.exception, SystemExit)
-        assert result.exit_code == code, result.output
-        return result
-
-    return command
+    return invoke
 
 
 @pytest.fixture
@@ -62,10 +61,8 @@ def whole_bench(tmp_path_factory: pytest.TempPathFactory) -> Benched:
     place = tmp_path_factory.mktemp("benched")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(place)
-        result = CliRunner().invoke(app, shlex.split(line))
-    if isinstance(result.exception, MissingExtraError):
-        raise result.exception
-    assert (result.exit_code, result.stderr) == (0, "")
+        result = invoke(line)
+    assert result.stderr == ""
     return Benched(place / "out", line, result.stdout)
 
 

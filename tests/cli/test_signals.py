@@ -1,7 +1,3 @@
-"""Ctrl-C and SIGTERM at the command line, while it starts and while it works."""
-
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import venv
+from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 
@@ -31,29 +31,20 @@ def by_subject(findings) -> dict[str, Finding]:
     return {finding.subject: finding for finding in findings}
 
 
-class Site:
-    """A folder on the path with packages made for a test."""
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str, str], None]:
+    """Make a package in a folder on the path."""
+    monkeypatch.syspath_prepend(tmp_path)
 
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.folder, self._patch = folder, monkeypatch
-        monkeypatch.syspath_prepend(folder)
-
-    def add(self, name: str, version: str, body: str) -> None:
+    def make(name: str, version: str, body: str) -> None:
         module = name.replace("-", "_")
-        (self.folder / f"{module}.py").write_text(body)
-        info = self.folder / f"{module}-{version}.dist-info"
+        (tmp_path / f"{module}.py").write_text(body)
+        info = tmp_path / f"{module}-{version}.dist-info"
         info.mkdir()
         (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
         (info / "RECORD").write_text(f"{module}.py,,\n{info.name}/METADATA,,\n{info.name}/RECORD,,\n")
 
-    def require(self, *lines: str) -> dict[str, Finding]:
-        self._patch.setattr(metadata, "requires", lambda _name: list(lines))
-        return by_subject(doctor.packages())
-
-
-@pytest.fixture
-def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
-    return Site(tmp_path, monkeypatch)
+    return make
 
 
 def test_the_machine_the_base_and_every_extra_appear(monkeypatch):
@@ -67,13 +58,18 @@ def test_the_machine_the_base_and_every_extra_appear(monkeypatch):
     assert found["ata-gym"].detail == f"{ata_gym.__version__} from {Path(ata_gym.__file__).parent}"
 
 
-def test_what_is_missing_old_or_broken_is_named_with_its_cure(site):
-    site.add("made-good", "2.3", "")
-    site.add("made-old", "0.9", "")
-    site.add("made-broken", "1.0", "raise OSError('libmade.so: cannot open\\nand more')")
-    site.add("made-leaving", "1.0", "raise SystemExit('no')")
-    site.add("made-crashing", "1.0", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
-    site.add("made-ending", "1.0", "import os; os._exit(0)")
+def test_what_is_missing_old_or_broken_is_named_with_its_cure(package, monkeypatch):
+    package("made-good", "2.3", "")
+    package("made-old", "0.9", "")
+    package("made-broken", "1.0", "raise OSError('libmade.so: cannot open\\nand more')")
+    package("made-leaving", "1.0", "raise SystemExit('no')")
+    package("made-crashing", "1.0", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
+    package("made-ending", "1.0", "import os; os._exit(0)")
+
+    def found_of(*lines):
+        monkeypatch.setattr(metadata, "requires", lambda _name: lines)
+        return by_subject(doctor.packages())
+
     force, old, good = "pip install --force-reinstall ", "made-old 0.9 is outside >=1.0", "made-good 2.3"
     cases = {
         "good": (["Made_Good>=2,<3"], "ok", "Made_Good 2.3", ""),
@@ -88,33 +84,29 @@ def test_what_is_missing_old_or_broken_is_named_with_its_cure(site):
         "ending": (["made-ending"], "broken", "made-ending 1.0 cannot be imported: its process ended", force),
     }  # fmt: skip
     extras = [f'{line}; extra == "{extra}"' for extra, (lines, *_) in cases.items() for line in lines]
-    found = site.require("made-good", *extras)
+    found = found_of("made-good", *extras)
     for extra, (_, state, detail, cure) in cases.items():
         whole = cure and f'{cure}"ata-gym[{extra}]"'
         assert found[f"extra {extra}"] == Finding(f"extra {extra}", state, detail, whole)
     assert found["base"] == Finding("base", "ok", good)
     for lacking in ("made-nowhere", "made-good<2"):  # nothing works without the base
-        assert site.require(lacking)["base"].state == "broken"
+        assert found_of(lacking)["base"].state == "broken"
 
 
 @pytest.mark.skipif(os.name != "posix", reason="it makes symbolic links")
 def test_with_the_base_alone_it_says_what_to_install(tmp_path):
     requirements = pytest.importorskip("packaging.requirements")
-    venv.create(tmp_path, symlinks=True, with_pip=False)
-    (packages,) = tmp_path.glob("lib/python*/site-packages")
-    todo, done = ["ata-gym"], set()
-    while todo:
-        name = todo.pop()
+    names = ["ata-gym"]
+    for name in names:  # which grows
         distribution = metadata.distribution(name)
-        done.add(name)
         for line in map(requirements.Requirement, distribution.requires or ()):
             wanted = line.marker is None or line.marker.evaluate({"extra": ""})
-            todo += [line.name] if wanted and line.name not in done else []
+            names += [line.name] if wanted and line.name not in names else []
         for entry in {file.parts[0] for file in distribution.files or () if file.parts[0] not in {"..", "__pycache__"}}:
-            if not (packages / entry).exists() and not entry.endswith(".pth"):
-                (packages / entry).symlink_to(distribution.locate_file(entry))
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "policies")])}
-    line = [str(tmp_path / "bin" / "python"), "-m", "ata_gym.cluster.doctor"]
+            if not (tmp_path / entry).exists() and not entry.endswith(".pth"):
+                (tmp_path / entry).symlink_to(distribution.locate_file(entry))
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, [tmp_path, ROOT, ROOT / "policies"]))}
+    line = [sys.executable, "-S", "-m", "ata_gym.cluster.doctor"]  # without the packages of this Python
     ended = subprocess.run(line, env=environment, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert (ended.returncode, ended.stderr) == (0, "")
     for line in ("missing  extras: packaging is not installed", "missing  torch: not installed", "ok       kernels: ",
@@ -129,8 +121,8 @@ def test_a_bad_address_ends_the_command(monkeypatch, capsys):
     assert "the address must be auto, or host:port" in capsys.readouterr().err
 
 
-def test_a_trial_that_hangs_is_ended(site):
-    site.add("made-hanging", "1.0", "import signal, time; signal.signal(signal.SIGINT, lambda *_: 0); time.sleep(9e9)")
+def test_a_trial_that_hangs_is_ended(package):
+    package("made-hanging", "1.0", "import signal, time; signal.signal(signal.SIGINT, lambda *_: 0); time.sleep(9e9)")
     for seconds in (2, 30, PATIENCE):  # as long as a busy machine needs to come to the module that hangs
         (found,) = outcomes([["imports", "math", "made_hanging"]], seconds)
         if "math" in found:

@@ -52,12 +52,12 @@ pathlib.Path(f"begun-{rank}").touch()
 time.sleep(900)
 """
 
-COMMANDS = {
+COMMANDS = {  # stand-ins for Slurm's, on one machine
+    "python": f'exec "{sys.executable}" "$@"',  # a link would look for its packages beside itself
     "srun": 'while [ "${1#--}" != "$1" ]; do shift; done; echo "$$" > srun.pid; exec "$@"',
     "scancel": 'echo "scancel $*" >> said; kill -TERM "$(cat srun.pid)"',
     "scontrol": 'echo "scontrol $*" >> said; if [ "$1" = show ]; then echo localhost; echo other; fi',
 }
-"""Stand-ins for Slurm's commands, on one machine."""
 
 
 @pytest.fixture
@@ -66,8 +66,7 @@ def job(tmp_path: Path) -> Iterator[dict[str, Any]]:
     folder = tmp_path / "a job"
     commands = folder / "venv" / "bin"
     commands.mkdir(parents=True)
-    python = f'exec "{sys.executable}" "$@"'  # a link would look for its packages beside itself
-    for name, body in {**COMMANDS, "python": python}.items():
+    for name, body in COMMANDS.items():
         (commands / name).write_text(f"#!/bin/sh\n{body}\n")
         (commands / name).chmod(0o755)
     (folder / "train.py").write_text(TRAIN)
@@ -104,28 +103,18 @@ def test_the_time_limit_saves_and_queues_again_and_the_next_start_ends(job):
     assert (folder / "said").read_text().count("requeue") == 1
 
 
-@pytest.fixture(scope="module")
-def cluster() -> dict:
-    return yaml.safe_load((FOLDER / "ray-cluster.yaml").read_text(encoding="utf-8"))
-
-
-def test_ray_takes_the_cluster_file(cluster):
-    util = pytest.importorskip("ray.autoscaler._private.util")
+def test_ray_takes_the_cluster_file_and_the_machines_start_with_unequal_resources():
+    util, scripts = (pytest.importorskip(name) for name in ("ray.autoscaler._private.util", "ray.scripts.scripts"))
     pytest.importorskip("jsonschema")
+    cluster = yaml.safe_load((FOLDER / "ray-cluster.yaml").read_text(encoding="utf-8"))
     prepared = util.prepare_config(cluster)
     util.validate_config(prepared)
     (node_type,) = prepared["available_node_types"].values()
     assert node_type["min_workers"] == node_type["max_workers"] == len(cluster["provider"]["worker_ips"]) == 1
-
-
-@pytest.mark.parametrize(
-    ("commands", "resource"), [("head_start_ray_commands", "fast"), ("worker_start_ray_commands", "slow")]
-)
-def test_the_machines_start_with_unequal_resources(cluster, commands, resource):
-    scripts = pytest.importorskip("ray.scripts.scripts")
-    words = shlex.split(cluster[commands][-1].partition("; ")[2])
-    assert words[:2] == ["~/ata-gym/bin/ray", "start"]
-    with scripts.start.make_context("ray start", words[2:]) as context:  # reads the options, and starts nothing
-        assert set(json.loads(context.params["resources"])) == {resource}
-        assert context.params["head"] == (resource == "fast")
-        assert str(context.params["port"] or context.params["address"]).endswith("6379")
+    for machine, resource in (("head", "fast"), ("worker", "slow")):
+        words = shlex.split(cluster[f"{machine}_start_ray_commands"][-1].partition("; ")[2])
+        assert words[:2] == ["~/ata-gym/bin/ray", "start"]
+        with scripts.start.make_context("ray start", words[2:]) as context:  # reads the options, and starts nothing
+            assert set(json.loads(context.params["resources"])) == {resource}
+            assert context.params["head"] == (machine == "head")
+            assert str(context.params["port"] or context.params["address"]).endswith("6379")

@@ -37,9 +37,9 @@ CHANGES: list[Change] = [
     OnOff(5, 0.2, 0.4),
     Correlated(0.6, 0.8),
     Outliers(0.05, 10, 30),
-    Load(0.5, 0.3, 0.2, 0.9),
     Spot(0.2, 0.5, deadline=3),
     Crash(0.2, within=2, away=2, deadline=1),
+    Load(0.5, 0.3, 0.2, 0.9),
 ]
 _TIMES = np.random.default_rng(0).exponential(size=(2, 7)) + 0.1
 WORLDS: dict[str, Scenario] = {

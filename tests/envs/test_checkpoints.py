@@ -97,14 +97,22 @@ def test_wrong_numbers_are_refused_by_name_or_played_on(env_id: str, options: di
     ("changes", "said"),
     [
         ({"missing": 0}, "'missing' must be from 1 to 5, and holds 0"),
-        ({"running": 1, "begun": 9, "now": 3, "finish": 10}, "'begun' and 'finish' must be before and after 'now'"),
-        ({"running": 1, "begun": 1, "now": 3, "finish": 2}, "'begun' and 'finish' must be before and after 'now'"),
+        (
+            {"running": 1, "begun": 9.0, "now": 3.0, "finish": 10.0},
+            "'finish' must be before and after 'now'",
+        ),
+        (
+            {"running": 1, "begun": 1.0, "now": 3.0, "finish": 2.0},
+            "'finish' must be before and after 'now'",
+        ),
+        ({"started": 0.5}, "'started' must hold int64"),
     ],
 )
 def test_what_is_wrong_is_said(changes: dict[str, float], said: str) -> None:
     bare = made(DISPATCH, {}).unwrapped
     kept = bare.checkpoint()
-    assert said in str(refusal(bare, kept | {name: np.full_like(kept[name], value) for name, value in changes.items()}))
+    broken = {name: np.full(kept[name].shape, value, type(value)) for name, value in changes.items()}
+    assert said in str(refusal(bare, kept | broken))
     assert difference(bare.checkpoint(), kept) is None
 
 

@@ -252,7 +252,7 @@ MIXED = (
 @pytest.mark.parametrize("env_id", [ALLOCATION, RACE])
 @settings(max_examples=20)
 @given(
-    changes=st.sampled_from([[], CHANGES[:8]]),
+    changes=st.sampled_from([[], [change for change in CHANGES if not change.faulty]]),
     rows=st.integers(1, 3),
     budget=st.integers(1, 6),
     seed=st.integers(0, 2**40),

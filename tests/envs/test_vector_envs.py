@@ -77,7 +77,7 @@ def test_rows_are_those_of_gymnasiums_vector_env(
     assert same(info.get("action_mask"), other_info.get("action_mask")) or not masked
     players = [Player(native.single_action_space, e) for e in range(ROWS)]
     due, ends, lost, by_mask = np.zeros(ROWS, np.bool_), set(), 0, 0
-    for k in range((70 if world == "ending" else 40) if masked else 20):
+    for k in range((90 if world == "ending" else 40) if masked else 20):
         assert native.observation_space.contains(seen)
         masks = native.call("action_masks") if masked else None
         if k % 3 == 0:

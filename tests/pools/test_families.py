@@ -14,7 +14,7 @@ factor = st.floats(1e-3, 1e3)
 shapes = {"gamma": (1e-3, 1e8), "log-normal": (0.01, 3), "weibull": (0.1, 50), "pareto": (2.01, 100)}
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(family=st.sampled_from(parametric), scale=factor, shift=st.floats(0, 1e3), data=st.data())
 def test_moments_agree_with_scipy(family, scale, shift, data):
     shape = data.draw(st.floats(*shapes[family.name])) if family.shaped else 1.0
@@ -25,7 +25,7 @@ def test_moments_agree_with_scipy(family, scale, shift, data):
     assert z.support()[0] == family.lowest
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(sigma=st.floats(1e-3, 15), mu=st.floats(-20, 20))
 def test_log_normal_moments(sigma, mu):
     pool = pools.log_normal(mu, sigma)
@@ -53,7 +53,7 @@ def test_moments_of_published_families_and_infinite_ones():
 records = st.lists(st.lists(st.floats(0.1, 1e4), min_size=1, max_size=9), min_size=1, max_size=6)
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(records, factor, st.floats(0, 100))
 def test_a_record_is_an_empirical_law(times, scale, shift):
     pool = Pool("trace-by-task", times=times, scale=scale, shift=shift)
@@ -75,10 +75,7 @@ def test_no_density_no_distribution():
 
 @pytest.mark.parametrize("shape", [90.0, 110.0, 1e4, 1e6, 3.3e8, 1e12])
 def test_narrow_weibull_times_keep_their_spread(shape):
-    """The variance is gamma(1 + 2 / k) - gamma(1 + 1 / k)^2: to second order pi^2 / 6 k^2, then 2 zeta(3) / k^3."""
-    pool = pools.weibull(shape, 1.0)
-    x = 1 / shape
-    # the cumulants of log Z = log(E) / k, E ~ Exp(1): -gamma x, zeta(2) x^2, -2 zeta(3) x^3, 6 zeta(4) x^4, ...
+    """The cumulants of log Z = log(E) / k, E ~ Exp(1), are zeta(2) / k^2, -2 zeta(3) / k^3, 6 zeta(4) / k^4, ..."""
+    pool, x = pools.weibull(shape, 1.0), 1 / shape
     log_ratio = np.pi**2 / 6 * x**2 - 2 * 1.2020569031595942 * x**3 + 14 / 4 * np.pi**4 / 90 * x**4
-    cv = np.sqrt(np.expm1(log_ratio))
-    np.testing.assert_allclose(pool.sd() / pool.mean(), cv, rtol=20 * x**3 + 1e-12)
+    np.testing.assert_allclose(pool.sd() / pool.mean(), np.sqrt(np.expm1(log_ratio)), rtol=20 * x**3 + 1e-12)

@@ -42,7 +42,7 @@ distributions = st.one_of(
 )
 
 
-@settings(max_examples=20)
+@settings(max_examples=12)
 @given(distributions, st.booleans())
 def test_the_exponential_moment_is_two(pool, centred):
     (c,) = pool.psi1_norm(centred)
@@ -94,7 +94,7 @@ def test_heavy_tails_have_no_norm_and_shifts_may_be_far_beyond_the_scale():
     np.testing.assert_allclose(far.psi1_norm(centred=True), 1.53134684e-200)
 
 
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(st.lists(st.floats(0.1, 1e3), min_size=1, max_size=30), st.booleans(), shifted)
 def test_records(times, centred, shift):
     pool = Pool("trace-by-round", times=[times], shift=shift)
@@ -117,13 +117,12 @@ def test_constant_records(time, length, shift):
 def test_records_with_rare_outliers():
     times = np.ones(100_000)
     times[7] = 1e6
-    pool = pools.trace([times])
     for centred in (False, True):
-        y = np.abs(times - times.mean()) if centred else times
-        assert np.mean(np.exp(y / pool.psi1_norm(centred)[0])) == pytest.approx(2, abs=1e-9)
+        y = np.abs(times - centred * times.mean())
+        assert np.mean(np.exp(y / pools.trace([times]).psi1_norm(centred)[0])) == pytest.approx(2, abs=1e-9)
 
 
-@settings(max_examples=12)
+@settings(max_examples=6)
 @given(st.lists(distributions, min_size=1, max_size=6))
 def test_each_worker_has_its_own_norm(parts):
     pool = pools.concatenate(parts)

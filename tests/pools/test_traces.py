@@ -41,7 +41,7 @@ def test_by_task_in_file_order_and_by_round_in_order_of_rounds(path):
     assert pool == pools.trace([[1.5, 2.5], [4, 5]], replay="round", end="truncate")
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data(), names=st.sampled_from(["integers", "text"]))
 def test_any_order_of_rows_gives_the_same_rounds(tmp_path, data, names):
     n, k = data.draw(st.integers(1, 5)), data.draw(st.integers(1, 6))

@@ -117,7 +117,7 @@ class ByDefinition:
         return min(self.ends(i), self.dies[i])
 
 
-@settings(max_examples=120)
+@settings(max_examples=60)
 @given(
     st.lists(st.integers(0, 4), min_size=N, max_size=N).filter(any), st.data(), deaths, deadlines, st.integers(0, 30)
 )
@@ -148,7 +148,7 @@ def test_a_round_equals_its_definition(
     assert (busy <= np.minimum(moments, expected.now) + 1e-9).all()
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(
     st.lists(st.lists(st.integers(0, 1), min_size=N, max_size=N), min_size=1, max_size=10),
     deaths, st.integers(1, 5), st.integers(0, 30),

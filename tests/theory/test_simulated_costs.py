@@ -35,9 +35,8 @@ def test_known_samples_have_the_means_and_almost_the_spread(pool: Pool) -> None:
 
 def test_known_samples_of_traces_and_of_infinite_means() -> None:
     record = [5.0, 1.0, 3.0, 3.0]
-    np.testing.assert_allclose(known_sample(trace([record]), 4)[0], [1.0, 3.0, 3.0, 5.0])
-    np.testing.assert_allclose(known_sample(trace([record]), 8)[0], np.repeat([1.0, 3.0, 3.0, 5.0], 2))
-    np.testing.assert_allclose(known_sample(trace([record]), 1)[0], [3.0])
+    for size, sample in ((4, sorted(record)), (8, np.repeat(sorted(record), 2)), (1, [3.0])):
+        np.testing.assert_allclose(known_sample(trace([record]), size)[0], sample)
     heavy = known_sample(pareto(0.9, 1.0), 64)[0]
     assert np.isfinite(heavy).all()
     assert (np.diff(heavy) > 0).all()
@@ -46,13 +45,12 @@ def test_known_samples_of_traces_and_of_infinite_means() -> None:
         known_sample(CIFAR, 0)
 
 
-@pytest.mark.parametrize("pool", [MIXED])
-def test_simulated_round_times_are_the_expected_ones(pool: Pool) -> None:
-    candidates = beta_candidates(pool.mean(), pool.sd(), 23)
-    costs = simulate(known_sample(pool, 512), candidates, 23, 4096)
-    exact = np.array([expected_round_time(pool, a) for a in candidates])
+def test_simulated_round_times_are_the_expected_ones() -> None:
+    candidates = beta_candidates(MIXED.mean(), MIXED.sd(), 23)
+    costs = simulate(known_sample(MIXED, 512), candidates, 23, 4096)
+    exact = [expected_round_time(MIXED, a) for a in candidates]
     np.testing.assert_allclose(costs.round_time, exact, rtol=0.015)
-    np.testing.assert_allclose(costs.worker_time, candidates @ pool.mean(), rtol=1e-9)  # each time equally often
+    np.testing.assert_allclose(costs.worker_time, candidates @ MIXED.mean(), rtol=1e-9)  # each time equally often
     np.testing.assert_allclose(costs.total(0.5), costs.round_time + 0.5 * costs.worker_time)
 
 
@@ -75,29 +73,31 @@ def test_a_candidate_costs_the_same_whatever_stands_beside_it() -> None:
     for race in (False, True):
         alone = [simulate(times, candidates[[c]], 5, 128, race) for c in range(3)]
         np.testing.assert_array_equal(np.transpose(exact), np.array(alone)[..., 0])
+    assert simulate(times, np.empty((0, 5), np.int64), 5).round_time.shape == (0,)
     unused = times.copy()
     unused[4] = np.nan  # a worker without a distribution, and without a task
     np.testing.assert_array_equal(simulate(unused, candidates[:2], 5).round_time, simulate(times, candidates[:2], 5)[0])
 
 
-def test_bad_candidates_and_times() -> None:
-    times = known_sample(SMALL, 8)
-    assert simulate(times, np.empty((0, 5), np.int64), 5).round_time.shape == (0,)
-    good = [5, 0, 0, 0, 0]
-    for arguments, message in (
-        *(
-            ((times, [bad], 5), "sum to exactly the budget 5")
-            for bad in ([5, 0, 0, 0, 1], [6, -1, 0, 0, 0], [4, *[0] * 4])
-        ),
-        ((times, [[4, 0, 0, 0, 0]], 5, 8, True), "sum to at least the budget 5"),
-        ((times, [[5.0, 0, 0, 0, 0]], 5), "must be integers of shape"),
-        ((times[:4], [good], 5), r"times must have shape \(5, S\)"),
-        ((np.full((5, 8), np.nan), [good], 5), "finite and at least 0"),
-        ((times, [good], 5, 0), "replicates must be"),
-        ((times, [[2**20, 0, 0, 0, 0]], 2**20, 257), r"more than 2\*\*28 task times"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            simulate(*arguments)
+TIMES = known_sample(SMALL, 8)
+GOOD = [5, 0, 0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("message", "arguments"),
+    [
+        *(("sum to exactly the budget 5", (TIMES, [[*bad, 0, 0, 0]], 5)) for bad in ([5, 1], [6, -1], [4, 0])),
+        ("sum to at least the budget 5", (TIMES, [[4, 0, 0, 0, 0]], 5, 8, True)),
+        ("must be integers of shape", (TIMES, [[5.0, 0, 0, 0, 0]], 5)),
+        (r"times must have shape \(5, S\)", (TIMES[:4], [GOOD], 5)),
+        ("finite and at least 0", (np.full((5, 8), np.nan), [GOOD], 5)),
+        ("replicates must be", (TIMES, [GOOD], 5, 0)),
+        (r"more than 2\*\*28 task times", (TIMES, [[2**20, 0, 0, 0, 0]], 2**20, 257)),
+    ],
+)
+def test_bad_candidates_and_times(message, arguments) -> None:
+    with pytest.raises(ValueError, match=message):
+        simulate(*arguments)
 
 
 def test_the_beta_rule_by_rows_and_for_workers_never_tried() -> None:

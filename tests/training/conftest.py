@@ -10,3 +10,15 @@ def _one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="session")
+def refused():
+    """Check that a command ended with an error of one sentence."""
+
+    def check(result, sentence):
+        assert result.exit_code == 2
+        assert sentence in result.stderr
+        assert result.stderr.count("\n") == 1
+
+    return check

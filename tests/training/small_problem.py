@@ -13,5 +13,10 @@ def small(build=None, kind=Classification, samples=SAMPLES, **kwargs):
     return kind(build or (lambda: nn.Linear(2, 3)), samples, samples, **kwargs)
 
 
+def mean_loss(model, batch):
+    """A loss for ``Tasks`` whose batches are inputs and labels."""
+    return nn.functional.cross_entropy(model(batch[0]), batch[1])
+
+
 def weights(trainer):
     return torch.cat([p.detach().flatten() for p in trainer.model.parameters()])

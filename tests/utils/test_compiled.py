@@ -62,8 +62,8 @@ def test_processes_share_a_whole_cache_and_mend_what_is_damaged(tmp_path, monkey
     assert [folder.name.split("-")[0] for folder in whole] == ["kernels.least", "kernels.total"]
     load()
     assert {folder: folder.stat().st_ino for folder in cache.iterdir()} == made
-    for harm in ("flip", "cut", "remove"):
-        for folder, files in whole.items():
+    for harms in (("flip", "cut"), ("remove", "flip")):
+        for harm, (folder, files) in zip(harms, whole.items(), strict=True):
             for name, content in files.items():
                 middle = len(content) // 2
                 if harm == "remove":
@@ -148,12 +148,14 @@ def test_an_edit_of_what_a_kernel_calls_makes_it_another_one(monkeypatch, before
 
 
 def test_what_changes_no_number_leaves_a_kernel_the_same(monkeypatch):
-    first = identity(imported(monkeypatch).scaled._loop)
-    without = HELPERS.replace('"""Inner."""', '"""Of another text."""\n    # and a comment').replace(
-        "  # a comment", ""
-    )
-    without = without.replace("def unused(x):\n    return x", "")
-    again = imported(monkeypatch, without, "\n\n" + KERNEL.replace("A kernel", "Another text"), "/another/checkout")
+    first, helpers = identity(imported(monkeypatch).scaled._loop), HELPERS
+    for before, after in (
+        ('"""Inner."""', '"""Of another text."""\n    # and a comment'),
+        ("  # a comment", ""),
+        ("def unused(x):\n    return x", ""),
+    ):
+        helpers = helpers.replace(before, after)
+    again = imported(monkeypatch, helpers, "\n\n" + KERNEL.replace("A kernel", "Another text"), "/another/checkout")
     assert identity(again.scaled._loop) == first
 
 

@@ -1,3 +1,5 @@
+import sys
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -13,7 +15,7 @@ from ata_gym.utils.sealed import (
 )
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(content=st.binary(max_size=200), data=st.data())
 def test_any_changed_byte_and_any_cut_is_noticed(tmp_path, content, data):
     path = tmp_path / "file"
@@ -57,11 +59,7 @@ def test_a_damaged_checkpoint_is_set_aside_and_the_one_before_is_taken(tmp_path)
 def test_a_kill_between_the_two_steps_of_a_save_loses_nothing(tmp_path, monkeypatch):
     path = tmp_path / "run.npz"
     save_checkpoint(path, b"first")
-
-    def kill(*_):
-        raise SystemExit
-
-    monkeypatch.setattr("ata_gym.utils.sealed.write_sealed", kill)
+    monkeypatch.setattr("ata_gym.utils.sealed.write_sealed", lambda *_: sys.exit())
     with pytest.raises(SystemExit):
         save_checkpoint(path, b"second")
     assert load_checkpoint(path, bytes) == b"first"

@@ -16,23 +16,14 @@ class Pair(NamedTuple):
 TREE = Pair(np.arange(3), ({"key": [np.ones(2), 4.0], "none": None}, (), 5))
 
 
-def test_leaves_are_named_by_fields_keys_and_positions() -> None:
-    names = [name for name, _ in leaves(TREE, "state")]
-    assert names == ["state.count", "state.rest.0.key.0", "state.rest.0.key.1", "state.rest.2"]
+def test_a_tree_is_rebuilt_from_its_named_leaves_and_mapped() -> None:
+    names, values = zip(*leaves(TREE, "state"), strict=True)
+    assert names == ("state.count", "state.rest.0.key.0", "state.rest.0.key.1", "state.rest.2")
     assert [name for name, _ in leaves(TREE)] == [name.removeprefix("state.") for name in names]
-    assert list(leaves(3, "alone")) == [("alone", 3)]
-    assert list(leaves(None, "nothing")) == []
-
-
-def test_a_tree_is_rebuilt_from_its_leaves() -> None:
-    again = rebuild(TREE, [leaf for _, leaf in leaves(TREE)])
-    assert type(again) is Pair
-    assert type(again.rest[0]["key"]) is list
-    assert again.rest[0]["none"] is None
+    assert [*leaves(3, "alone"), *leaves(None, "nothing")] == [("alone", 3)]
+    again = rebuild(TREE, values)
+    assert (type(again), type(again.rest[0]["key"]), again.rest[0]["none"]) == (Pair, list, None)
     assert difference(TREE, again) is None
-
-
-def test_leaves_are_mapped_in_place() -> None:
     doubled = map_leaves(lambda one, other: one + other, TREE, TREE)
     assert doubled.count.tolist() == [0, 2, 4]
     assert doubled.rest[0]["key"][1] == 8.0

@@ -1,7 +1,5 @@
 """Pages made of synthetic records, and a browser to look at them."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path

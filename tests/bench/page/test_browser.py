@@ -1,7 +1,3 @@
-"""Pages as a reader sees and uses them, in a real browser."""
-
-from __future__ import annotations
-
 import base64
 import json
 import re
@@ -49,19 +45,13 @@ def wait(browser: Any, script: str) -> Any:
 
 
 def choose(browser: Any, selector: str, value: str) -> None:
-    browser.execute_script(
-        "const [select, value] = arguments; select.value = value;"
-        "select.dispatchEvent(new Event('change', {bubbles: true}))",
-        browser.find_element("css selector", selector),
-        value,
-    )
+    chosen = f"const select = document.querySelector('{selector}'); select.value = '{value}';"
+    browser.execute_script(f"{chosen} select.dispatchEvent(new Event('change', {{bubbles: true}}))")
 
 
 def plots(browser: Any) -> None:
-    wait(
-        browser,
-        "document.querySelectorAll('.plot > .plot-container').length === document.querySelectorAll('.plot').length",
-    )
+    count = "document.querySelectorAll('{}').length"
+    wait(browser, f"{count.format('.plot > .plot-container')} === {count.format('.plot')}")
 
 
 def click(browser: Any, selector: str) -> None:
@@ -120,22 +110,18 @@ def test_columns_are_sorted_and_switches_change_axes_and_outlast_a_reload(look, 
 def test_a_policy_is_switched_off_and_another_chosen_and_cards_unfold(look, usual):
     browser = look(usual)
     plots(browser)
-    click(browser, ".player[data-player='1']")
-    shown = (
-        "[...document.querySelectorAll('.plot.curves, .plot.spread, .plot.front')].map((plot) => "
-        "plot.data.filter((trace) => JSON.stringify(trace.hovertemplate || '').includes('mine')).length)"
-    )
-    wait(browser, f"{shown}.every((count) => count === 0)")
-    assert ask(browser, "document.querySelectorAll('tr.off').length") == 1
-    click(browser, "#everyone")
-    wait(browser, f"{shown}.every((count) => count === 1)")
-    (select,) = browser.find_elements("css selector", "#allocations select")
-    assert select.get_property("value") == "mine"  # the best that learns comes first
-    shares = "document.querySelector('#allocations .plot').data[0].customdata"
-    first, *_, last = [row[0] for row in ask(browser, shares)]
-    assert (first, last) == (pytest.approx(1.0, rel=1e-4), 0.0)
+    charts = "[...document.querySelectorAll('.plot.curves, .plot.spread, .plot.front')]"
+    mine = "plot.data.filter((trace) => JSON.stringify(trace.hovertemplate || '').includes('mine'))"
+    for button, count in ((".player[data-player='1']", 0), ("#everyone", 1)):
+        click(browser, button)
+        wait(browser, f"{charts}.every((plot) => {mine}.length === {count})")
+        assert ask(browser, "document.querySelectorAll('tr.off').length") == 1 - count
+    chosen = "document.querySelector('#allocations select').value"
+    assert ask(browser, chosen) == "mine"  # the best that learns comes first
+    shares = ask(browser, "document.querySelector('#allocations .plot').data[0].customdata")
+    assert (shares[0][0], shares[-1][0]) == (pytest.approx(1.0, rel=1e-4), 0.0)
     choose(browser, "#allocations select", "uta")
-    wait(browser, "document.querySelector('#allocations select').value === 'uta'")
+    wait(browser, f"{chosen} === 'uta'")
     opened = "document.querySelectorAll('.card[open]').length"
     click(browser, "#card-1 summary")
     assert ask(browser, opened) == 1
@@ -180,24 +166,24 @@ def test_names_that_are_code_stay_names(look, page_of, tmp_path):
     assert [tick.replace("\u2028", "") for tick in ticks] == plain[::-1]
     assert ask(browser, "document.querySelectorAll('.plot a, .plot img, main img, [onload], [onerror]').length") == 0
     for chart in ("runtime", "front"):
-        trace = browser.execute_script(
-            "const plot = document.querySelector(arguments[0]);"
+        browser.execute_script(
+            f"const plot = document.querySelector('#{chart} .plot');"
             "const at = plot.data.findLastIndex((one) => one.hovertemplate);"
-            "Plotly.Fx.hover(plot, [{curveNumber: at, pointNumber: 0}]); return at",
-            f"#{chart} .plot",
+            "Plotly.Fx.hover(plot, [{curveNumber: at, pointNumber: 0}])"
         )
         said = wait(browser, f"document.querySelector('#{chart} .hoverlayer').textContent")
-        assert trace >= 0
         assert any(name in said.replace("\u2028", "") for name in plain), said
     assert not [entry for entry in browser.get_log("browser") if "alert" in entry["message"]]
 
 
 def test_a_choice_of_scenarios_holds_for_the_whole_page(look, page_of, tmp_path):
-    page = page_of(NAMES)
-    sections = []
-    for section in page.sections:
-        views = [view._replace(choice={"scenario": name}) for name in ("one", "two") for view in section.views[:1]]
-        sections.append(section._replace(views=views))
+    page, names = page_of(NAMES), ("one", "two")
+    sections = [
+        section._replace(
+            views=[view._replace(choice={"scenario": name}) for name in names for view in section.views[:1]]
+        )
+        for section in page.sections
+    ]
     browser = look(write(page._replace(sections=sections), tmp_path / "report.html"))
     plots(browser)
     values = "[...document.querySelectorAll('select')].map((one) => one.value)"
@@ -222,10 +208,7 @@ def test_a_page_of_a_run_follows_it_and_keeps_its_place(look, page_of, tmp_path)
     write(page, path)
     wait(browser, "!document.querySelector('#banner')")
     assert ask(browser, "config.running") is None  # a finished page is not read again
-
-
-def test_a_page_of_a_run_that_died_says_so(look, page_of, tmp_path):
-    dead = Running("Running: 43%", 0.43, 5.0, time.time() - 600)
-    browser = look(write(page_of(NAMES)._replace(running=dead), tmp_path / "report.html"))
+    write(page._replace(running=running._replace(every=5.0, written=time.time() - 600)), path)
+    browser.refresh()
     said = wait(browser, "document.querySelector('#banner.stale')?.textContent")
-    assert re.search(r"Nothing was written for 1\d minutes", said)
+    assert re.search(r"Nothing was written for 1\d minutes", said)  # it has died

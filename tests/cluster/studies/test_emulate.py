@@ -14,42 +14,35 @@ from ata_gym.cli import app
 from ata_gym.cluster.studies.emulation import Emulation
 from ata_gym.cluster.studies.study import ALONE, SCHEMA, summarise
 
-SMALL = "emulate --speeds 1,3 --task-time 0.001 --budget 6 --rounds 16 --policies lb-bsp-ema"
+SMALL = "--speeds 1,3 --task-time 0.001 --budget 6 --rounds 16 --policies lb-bsp-ema"
 EVENTS = "--change-at 8 --stall 5,1,0.3 --away 11,13,1"
 
 
-@pytest.fixture(scope="module")
-def emulated(tmp_path_factory):
-    out = tmp_path_factory.mktemp("emulated") / "out"
-    return out, CliRunner().invoke(app, [*SMALL.split(), *EVENTS.split(), "--out", str(out)])
+def emulate(options, out):
+    return CliRunner().invoke(app, ["emulate", *options.split(), "--out", str(out)])
 
 
-def test_processes_train_as_one_and_follow_what_happens(emulated):
-    out, done = emulated
+def test_processes_train_as_one_and_follow_what_happens_and_what_has_finished_is_not_run_again(tmp_path):
+    out = tmp_path / "out"
+    done = emulate(f"{SMALL} {EVENTS}", out)
     assert done.exit_code == 0, done.output
     summary = pl.read_csv(out / "table.csv")
     assert summary["policy"].to_list() == ["lb-bsp-ema"]
     assert summary["times_as_fast"][0] == 1.0
     assert (summary["loss_differs"] < 1e-5).all()
     assert {path.name for path in (out / "plots").iterdir()} == {"emulated.png", "emulated.svg"}
-    for policy in summary["policy"]:
-        records = pl.read_parquet(out / "results" / f"{policy}.parquet")
-        tasks = np.array(records["tasks"].to_list())
-        assert (tasks.sum(axis=1) == 6).all()
-        assert (tasks[10:13, 1] == 0).all()
-        assert (tasks[13:, 1] > 0).any()
-        assert records["seconds"][4] > 0.3
-        busy = np.array(records["busy"].to_list())
-        assert (busy[1:4] >= tasks[1:4] * np.array([0.001, 0.003])).all()
+    records = pl.read_parquet(out / "results" / "lb-bsp-ema.parquet")
+    tasks, busy = (np.array(records[name].to_list()) for name in ("tasks", "busy"))
+    assert (tasks.sum(axis=1) == 6).all()
+    assert (tasks[10:13, 1] == 0).all()
+    assert (tasks[13:, 1] > 0).any()
+    assert records["seconds"][4] > 0.3
+    assert (busy[1:4] >= tasks[1:4] * np.array([0.001, 0.003])).all()
 
-
-def test_what_has_finished_is_not_run_again(emulated):
-    out, _ = emulated
     before = {path: path.stat().st_mtime_ns for path in (out / "results").iterdir()}
-    done = CliRunner().invoke(app, [*SMALL.split(), *EVENTS.split(), "--out", str(out)])
-    assert done.exit_code == 0
+    assert emulate(f"{SMALL} {EVENTS}", out).exit_code == 0
     assert before == {path: path.stat().st_mtime_ns for path in (out / "results").iterdir()}
-    other = CliRunner().invoke(app, [*SMALL.split(), "--out", str(out)])
+    other = emulate(SMALL, out)
     assert other.exit_code == 2
     assert "another configuration" in other.output
 
@@ -61,8 +54,6 @@ def test_what_has_finished_is_not_run_again(emulated):
         ("--speeds 1,0", "each relative task time must be a finite number above 0"),
         ("--stall 1,2", "--stall must be three numbers"),
         ("--stall 3,4,5", "the worker of stall must be a whole number from 0 to 3, not 4"),
-        ("--stall 3,-1,5", "the worker of stall must be a whole number from 0 to 3, not -1"),
-        ("--stall 2.5,1,5", "the round of stall must be a whole number from 2 to 200, not 2.5"),
         ("--stall 1,0,5", "the round of stall must be a whole number from 2 to 200, not 1"),
         ("--stall 201,0,5", "the round of stall must be a whole number from 2 to 200, not 201"),
         ("--stall 3,0,1e9", "the seconds of stall must be a finite number above 0 and at most 1500, not 1000000000"),
@@ -84,7 +75,7 @@ def test_what_has_finished_is_not_run_again(emulated):
     ],
 )
 def test_wrong_options_get_a_sentence(tmp_path, wrong, sentence):
-    done = CliRunner().invoke(app, ["emulate", *wrong.split(), "--out", str(tmp_path / "out")])
+    done = emulate(wrong, tmp_path / "out")
     assert done.exit_code == 2
     assert sentence in " ".join(done.output.split())
     assert not (tmp_path / "out").exists()
@@ -112,6 +103,6 @@ def test_the_summary_compares_medians_after_settling_and_finds_when_a_change_was
 @pytest.mark.skipif(shutil.which("false") is None, reason="there is no command that only fails")
 def test_the_failure_of_a_process_is_one_sentence(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "executable", shutil.which("false"))
-    done = CliRunner().invoke(app, [*SMALL.split(), "--out", str(tmp_path / "out")])
+    done = emulate(SMALL, tmp_path / "out")
     assert done.exit_code == 2
     assert done.stderr == "ata-gym: a process of the emulated cluster failed: it said nothing\n"

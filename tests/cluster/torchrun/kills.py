@@ -10,7 +10,6 @@ import os
 import signal
 import time
 import zlib
-from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -75,26 +74,20 @@ def train(folder: Path, rounds: int) -> None:
 
 
 def attempt(rng: np.random.Generator, folder: Path, ranks: int = 3, kills: int = 2, rounds: int = 60) -> None:
-    """Kill random ranks in random moments, and look at what was trained."""
+    """Kill random ranks some time after all have begun, and look at what was trained."""
+
+    def begun(number: int) -> list[int]:
+        lines = [line for path in folder.glob(f"told-{number}-*") for line in _lines(path)]
+        return [line["pid"] for line in sorted(lines, key=lambda line: line["rank"]) if "began" in line]
+
     with as_torchrun(train, folder, rounds, size=ranks, restarts=kills) as running:
         for number in range(kills):
-            _kill(rng, folder, ranks, number, running)
+            until(lambda number=number: running.done() or len(begun(number)) == ranks, about=f"attempt {number}")
+            assert not running.done(), running.result()
+            time.sleep(rng.uniform(0.0, 0.25))
+            os.kill(begun(number)[int(rng.integers(ranks))], signal.SIGKILL)
         running.result(PATIENCE)
     _check(folder, ranks, rounds)
-
-
-def _kill(rng: np.random.Generator, folder: Path, ranks: int, number: int, running: Future[Any]) -> None:
-    """Kill a rank of an attempt some time after all have begun."""
-
-    def begun() -> Any:
-        lines = [line for rank in range(ranks) for line in _lines(folder / f"told-{number}-{rank}.jsonl")]
-        found = {line["rank"]: line["pid"] for line in lines if "began" in line}
-        return found if len(found) == ranks else None
-
-    processes = until(lambda: running.done() or begun(), about=f"attempt {number}")
-    assert not running.done(), running.result()
-    time.sleep(rng.uniform(0.0, 0.25))
-    os.kill(processes[int(rng.integers(ranks))], signal.SIGKILL)
 
 
 def _check(folder: Path, ranks: int, rounds: int) -> None:

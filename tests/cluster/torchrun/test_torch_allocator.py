@@ -1,7 +1,9 @@
 """Rounds of a process group: agreement, membership, restarts, and what a mistake says."""
 
+import contextlib
 import json
 import re
+from types import SimpleNamespace
 from unittest import mock
 
 import pytest
@@ -16,7 +18,7 @@ from ata_gym.cluster import TaskSampler, TorchAllocator  # noqa: E402
 from ata_gym.cluster.torchrun import torch_allocator  # noqa: E402
 from ata_policies.allocator.state import sealed  # noqa: E402
 from tests.cluster.torchrun.processes import on_ranks  # noqa: E402
-from tests.cluster.torchrun.training import compute, data, refused  # noqa: E402
+from tests.cluster.torchrun.training import backward, compute, data, refused  # noqa: E402
 
 NOTHING = nn.Identity()  # a model without parameters, where a test looks at tasks and times alone
 
@@ -28,68 +30,44 @@ def play(allocator, rounds):
         with allocator.round(NOTHING) as share:
             for _ in range(share.tasks):
                 with share.timed():
-                    share.backward(torch.ones((), requires_grad=True))
+                    backward(share)
             share.reduce()
         shares.append(share.tasks)
     return shares
 
 
 def membership():
-    """What two ranks see where one leaves and joins, all leave, or the ranks differ in what must be the same."""
-    rank, seen = dist.get_rank(), []
+    """Two ranks, where one leaves and joins, all leave, or the ranks differ in what must be the same."""
+    rank = dist.get_rank()
     allocator = TorchAllocator(6, "uta", name="abc"[rank])
-    for number in range(5):
+    for number, away in enumerate((False, False, True, True, False)):
         if rank == 1 and number == 1:
             allocator.leave()
         if rank == 1 and number == 3:
             allocator.join()
         play(allocator, 1)
-        seen.append((allocator.last.tasks["b"], "b" in allocator.last.away))
+        assert allocator.last.tasks["b"] == (0 if away else 3)
+        assert ("b" in allocator.last.away) == away
     allocator.leave()
-    said = [refused(lambda: play(allocator, 2))]
+    assert "Error: no worker is there" in refused(lambda: play(allocator, 2))
+    assert re.match(r"round 6: .* s, waited for [ab],.* loss 1; a 3 in .* s.*, b 3 in .* s.*", str(allocator.last))
 
     other = TorchAllocator(4, "certainty-equivalence", check_every=1)
     if rank:
         state = other.state_dict()
         slower = json.loads(json.dumps(state["allocator"]).replace("0.0", "1.5"))
         other._allocator.load_state_dict(sealed({key: slower[key] for key in slower if key != "checksum"}))
-    said.append(refused(lambda: play(other, 1)))
-    said.append(refused(lambda: TorchAllocator(4 + rank)))
-    said.append(refused(lambda: TorchAllocator(4, name="gpu")))
-    return seen, said, str(allocator.last), other.rounds
+    assert "RuntimeError: round 1: the ranks decided on different allocations" in refused(lambda: play(other, 1))
+    assert other.rounds == 0
+    budgets, names = refused(lambda: TorchAllocator(4 + rank)), refused(lambda: TorchAllocator(4, name="gpu"))
+    assert re.match("ValueError: budget must be the same on every rank: it is 4 on .*/0 and 5 on .*/1", budgets)
+    assert names.startswith("ValueError: each rank needs a worker's name of its own, and ['gpu'] stand for several")
+    return str(allocator.last).partition(";")[2]
 
 
 def test_a_rank_gets_no_tasks_while_it_is_away_and_ranks_must_agree():
-    (first, said, line, rounds), (second, said_too, other, _) = on_ranks(2, membership)
-    assert first == second == [(3, False), (3, False), (0, True), (0, True), (3, False)]
-    assert line.partition(";")[2] == other.partition(";")[2]
-    assert re.fullmatch(r"round 6: .* s, waited for [ab],.* loss 1; a 3 in .* s.*, b 3 in .* s.*", line)
-    assert said == said_too
-    assert rounds == 0
-    for sentence, expected in zip(
-        said,
-        (
-            "RuntimeError: no worker is there|ValueError: no worker is there",
-            "RuntimeError: round 1: the ranks decided on different allocations",
-            "ValueError: budget must be the same on every rank: it is 4 on .*/0 and 5 on .*/1",
-            r"ValueError: each rank needs a worker's name of its own, and \['gpu'\] stand for several",
-        ),
-        strict=True,
-    ):
-        assert re.match(expected, sentence)
-
-
-class Told:
-    """A stopwatch that says a worker's time, so that no other work on the machine matters."""
-
-    def __init__(self, seconds):
-        self._seconds = seconds
-
-    def mark(self):
-        return 0.0
-
-    def seconds(self, start, end):
-        return self._seconds
+    first, second = on_ranks(2, membership)
+    assert first == second
 
 
 def with_names(names, state, rounds):
@@ -97,7 +75,8 @@ def with_names(names, state, rounds):
     allocator = TorchAllocator(9, "certainty-equivalence", name=name, warm_up=0)
     if state is not None:
         allocator.load_state_dict(state)
-    watch = Told({"a": 4.0, "b": 1.0, "c": 2.0, "d": 1.0}[name])
+    seconds = {"a": 4.0, "b": 1.0, "c": 2.0, "d": 1.0}[name]  # whatever else the machine does
+    watch = SimpleNamespace(mark=lambda: 0.0, seconds=lambda _start, _end: seconds)
     with mock.patch.object(torch_allocator, "Stopwatch", return_value=watch):
         play(allocator, rounds)
     return allocator.last.tasks, allocator.rounds, allocator.state_dict()
@@ -117,7 +96,7 @@ def test_beliefs_follow_the_name_through_a_restart_with_other_ranks():
 
 @pytest.mark.usefixtures("alone")
 def test_an_error_leaves_the_gradients_of_before_and_the_round_to_be_done_again():
-    allocator, pairs, model = TorchAllocator(3), data(), nn.Linear(5, 1)
+    allocator, pairs, model = TorchAllocator(3), data(), nn.Linear(12, 1)
     loader = DataLoader(pairs, batch_sampler=TaskSampler(allocator, pairs))
 
     def one_round(most=3, *, fails=False):
@@ -155,20 +134,37 @@ def test_warm_up_rounds_teach_nothing():
     assert allocator.last.estimates.keys() == {"w"}
 
 
-def stop_early(share, loader):
+def out_of_memory(share, loader):
+    """A backward pass fails, and its batch is computed again."""
+
+    def fail(_gradient):
+        raise MemoryError
+
+    loss = torch.ones((), requires_grad=True) * 1.0
+    loss.register_hook(fail)
     for _ in share.take(loader):
-        share.backward(torch.ones((), requires_grad=True))
-        break
+        with contextlib.suppress(MemoryError):
+            share.backward(loss)
+        backward(share)
     share.reduce()
+
+
+def leave_after_a_pass(share, loader):
+    for _ in share.take(loader):
+        backward(share)
+        break
 
 
 @pytest.mark.parametrize(
     ("mistake", "sentence"),
     [
-        (stop_early, "of the 3 tasks of this share are computed"),
+        (lambda share, loader: (compute(share, loader, 1), share.reduce()), "1 of the 3 tasks of this share are comp"),
+        (lambda share, loader: (leave_after_a_pass(share, loader), compute(share, loader), share.reduce()),
+         "has a part too many"),
+        (out_of_memory, "has a part too many"),
         (lambda share, loader: (list(share.take(loader)), share.reduce()), r"call share.backward\(loss\)"),
         (compute, "call share.reduce"),
-        (lambda share, _: share.backward(torch.ones((), requires_grad=True)), "inside the loop"),
+        (lambda share, _: backward(share), "inside the loop"),
         (lambda share, loader: [share.backward(x * torch.ones((), requires_grad=True)) for x, _ in share.take(loader)],
          "must be a scalar"),
         (lambda share, _: share.timed(4).__enter__(), "has 3 tasks, and 0 are done: 4 more"),
@@ -197,7 +193,7 @@ def test_outside_a_round_there_is_no_share_and_inside_no_state():
             with pytest.raises(RuntimeError, match="a round is open"):
                 change()
         with share.timed(3):
-            share.backward(torch.ones((), requires_grad=True))
+            backward(share)
         share.reduce()
     for wrong in ({}, {"rounds": -1, "allocator": state["allocator"]}, TorchAllocator(4).state_dict()):
         with pytest.raises(ValueError, match="this is no state of"):

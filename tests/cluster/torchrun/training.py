@@ -21,15 +21,22 @@ SAMPLES = 50
 
 def data() -> TensorDataset:
     generator = torch.Generator().manual_seed(1)
-    return TensorDataset(torch.randn(SAMPLES, 5, generator=generator), torch.arange(SAMPLES) % 3)
+    return TensorDataset(torch.randn(SAMPLES, 12, generator=generator), torch.arange(SAMPLES) % 3)
 
 
-def compute(share: Any, loader: Any) -> list[Any]:
-    """Compute the tasks of a share without a model, and return its batches."""
+def backward(share: Any) -> None:
+    """The backward pass of a batch without a model."""
+    share.backward(torch.ones((), requires_grad=True))
+
+
+def compute(share: Any, loader: Any, most: int = SAMPLES) -> list[Any]:
+    """Compute the tasks of a share without a model, or the first of them, and return its batches."""
     batches = []
     for batch in share.take(loader):
+        if len(batches) == most:
+            break
         batches.append(batch)
-        share.backward(torch.ones((), requires_grad=True))
+        backward(share)
     return batches
 
 
@@ -48,15 +55,22 @@ class Net(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         torch.manual_seed(0)
-        self.first, self.last, self.unused = nn.Linear(5, 7), nn.Linear(7, 3), nn.Linear(3, 2)
+        self.first, self.last, self.unused = nn.Linear(12, 7), nn.Linear(7, 3), nn.Linear(3, 2)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.last(self.first(x).relu())
 
 
 def build(kind: str, device: torch.device | None = None) -> nn.Module:
+    """A Net that is wrapped, or one in which the memory of the first layer has another order."""
     model: nn.Module = Net().to(device)
-    if kind == "ddp":
+    if kind == "transposed":
+        model.first.weight = nn.Parameter(model.first.weight.detach().T.contiguous().T)
+    if kind == "channels last":
+        images = nn.Conv2d(3, 7, 2).to(memory_format=torch.channels_last)
+        images.load_state_dict({"weight": model.first.weight.reshape(7, 3, 2, 2), "bias": model.first.bias})
+        model.first = nn.Sequential(nn.Unflatten(1, (3, 2, 2)), images, nn.Flatten())
+    if kind in ("ddp", "transposed"):
         return DistributedDataParallel(model)
     if kind == "fsdp":
         mesh = init_device_mesh("cpu", (dist.get_world_size(),))
@@ -79,13 +93,15 @@ def train(
     model, pairs = build(kind, device), data()
     allocator = TorchAllocator(budget, policy, warm_up=0, check_every=1)
     loader = DataLoader(pairs, batch_sampler=TaskSampler(allocator, pairs, together=together, samples=samples))
-    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)  # decays what has a gradient
+    # Fused, it reads gradients and parameters in the order of their memory; it decays what has a gradient.
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01, fused=kind != "fsdp")
     losses, allocations = [], []
     for number in range(1, rounds + 1):
         with allocator.round(model) as share:
             for x, y in share.take(loader):
                 share.backward(cross_entropy(model(x.to(device)), y.to(device)))
             share.reduce()
+        assert all(one.grad is None or one.grad.stride() == one.stride() for one in model.parameters())
         assert allocator.last is not None
         losses.append(allocator.last.loss)
         allocations.append(tuple(allocator.last.tasks.values()))

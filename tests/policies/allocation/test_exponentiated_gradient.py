@@ -15,29 +15,20 @@ POOL = shifted_exponential(np.arange(1.0, 9.0), np.arange(1.0, 9.0))
 BUDGET = 7
 
 
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(
-    penalties=st.lists(st.floats(0, 1e6), min_size=1, max_size=12),
-    rate=st.floats(0, 1e3),
-    budget=st.integers(1, 100),
-    draw=st.floats(1e-9, 1 - 1e-9),
+    penalties=st.lists(st.floats(0, 1e6), min_size=1, max_size=12), rate=st.floats(0, 1e3), budget=st.integers(1, 99)
 )
-def test_rounding_is_to_the_next_whole_numbers(penalties: list[float], rate: float, budget: int, draw: float) -> None:
-    p = np.exp(-rate * (np.array(penalties) - min(penalties)))
-    share = p / p.sum() * budget
-    a = round_randomly(np.array([penalties]), np.array([rate]), budget, np.array([draw]))[0]
-    assert a.sum() == budget
-    assert (a >= np.floor(share - 1e-9)).all()
-    assert (a <= np.ceil(share + 1e-9)).all()
-
-
-def test_rounding_is_right_on_average() -> None:
+def test_rounding_is_to_the_next_whole_numbers_and_right_on_average(
+    penalties: list[float], rate: float, budget: int
+) -> None:
     """Over an even grid of draws the mean allocation is p B."""
-    draws = (np.arange(10_000) + 0.5) / 10_000
-    penalties = np.array([0.0, 1.0, 0.3, 2.0, 0.1])
-    a = round_randomly(np.tile(penalties, (10_000, 1)), np.full(10_000, 0.7), 9, draws)
-    p = np.exp(-0.7 * penalties)
-    np.testing.assert_allclose(a.mean(axis=0), 9 * p / p.sum(), atol=2e-4)
+    p = np.exp(-rate * (np.array(penalties) - min(penalties)))
+    share, draws = p / p.sum() * budget, (np.arange(1000) + 0.5) / 1000
+    a = round_randomly(np.tile(penalties, (1000, 1)), np.full(1000, rate), budget, draws)
+    assert (a.sum(axis=1) == budget).all()
+    assert (abs(a - share) < 1 + 1e-9).all()
+    np.testing.assert_allclose(a.mean(axis=0), share, atol=2e-3)
 
 
 def test_only_the_slowest_is_penalised_by_its_time_per_task() -> None:
@@ -51,7 +42,10 @@ def test_only_the_slowest_is_penalised_by_its_time_per_task() -> None:
 
 
 def test_weights_follow_the_multiplicative_rule(play: Any) -> None:
-    """Along a run, the softmax of the penalties is what multiplying and normalising round by round gives."""
+    """Along a run, the softmax of the penalties is what multiplying and normalising round by round gives.
+
+    Rounds become much shorter; but it allocates in proportion to weights, and never comes to the optimum.
+    """
     rate, p = 0.05, np.full(8, 1 / 8)
     run = play("exponentiated-gradient", 100, 1, pool=POOL, budget=BUDGET, hyperparameters={"rate": rate})
     for k, (allocation, state) in enumerate(zip(run.actions[:, 0], run.states, strict=True)):
@@ -64,9 +58,5 @@ def test_weights_follow_the_multiplicative_rule(play: Any) -> None:
             slowest = busy.argmax()
             p[slowest] *= np.exp(-rate * busy[slowest] / allocation[slowest])
             p /= p.sum()
-
-
-def test_learns(play: Any) -> None:
-    """Its rounds become much shorter, but it allocates in proportion to weights and never comes to the optimum."""
-    times = play("exponentiated-gradient", 1000, 16, pool=POOL, budget=BUDGET).round_times
+    times = play("exponentiated-gradient", 1000, 4, pool=POOL, budget=BUDGET).round_times
     assert times[-300:].mean() < 0.7 * times[:10].mean()

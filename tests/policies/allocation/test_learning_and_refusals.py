@@ -57,15 +57,26 @@ def test_learns(play: Any, names: tuple[str, ...], pool: Pool, rounds: int, late
         ("exponentiated-gradient", "rate", (-0.5,), "rate must be a finite number above 0"),
         ("ata", "version", ("poster",), "version must be 'preprint' or 'icml', not 'poster'"),
         ("distribution-learner", "weight", (0.0,), "weight must be"),
+        ("thompson:memory=window", "blocks", (7,), "blocks must divide the window of 300"),
+        ("thompson:memory=window", "of", ("years",), 'of must be "tasks"'),
+        ("thompson:memory=window", "window", (0,), "window must be"),
+        ("thompson:memory=discount", "discount", (1.0,), "discount must be below 1"),
+        ("thompson:memory=discount", "discount", (0.0,), "discount must be a finite number above 0"),
+        ("restarting-beta", "detector", ("ear",), "detector must be 'page-hinkley' or 'cusum' or 'glr', not 'ear'"),
+        ("restarting-beta", "restart", ("none",), "restart must be 'everybody' or 'many' or 'worker'"),
+        ("restarting-beta", "effective_tasks", (39.9, math.inf), "effective_tasks must be a finite number of at least"),
+        ("restarting-beta", "refresh", (0.0,), "refresh must be a finite number above 0"),
+        ("restarting-beta", "threshold", (-1.0,), "threshold must be a finite number above 0"),
+        ("thompson:memory=prior", "prior_weight", (-0.1, 1.1, math.nan), "weight must be"),
+        ("ofta", "seed", (0,), "needs an env whose pool is known"),
+        ("oracle", "seed", (0,), "needs an env whose pool is known"),
+        ("dynamic-ofta", "seed", (0,), "needs an env whose pool is known"),
+        ("dynamic-oracle", "seed", (0,), "needs an env whose pool is known"),
     ],
 )
 def test_wrong_hyperparameters(
     refuses: Any, name: str, hyperparameter: str, wrong: tuple[Any, ...], message: str
 ) -> None:
+    name, _, memory = name.partition(":memory=")
     for value in wrong:
-        refuses(name, message, **{hyperparameter: value})
-
-
-@pytest.mark.parametrize("name", ["ofta", "oracle", "dynamic-ofta", "dynamic-oracle"])
-def test_oracles_need_the_distributions(refuses: Any, name: str) -> None:
-    refuses(name, "needs an env whose pool is known")
+        refuses(name, message, **{hyperparameter: value}, **({"memory": memory} if memory else {}))

@@ -27,9 +27,8 @@ WORLD: dict[str, Any] = {"rows": 3, "pool": POOL, "budget": 7}
 )
 def test_dynamic_ofta_allocates_by_the_means_of_the_round(play: Any, changes: Any) -> None:
     run = play("dynamic-ofta", 30, changes=changes, **WORLD)
-    allocations, means = run.actions, run.means
-    assert len(np.unique(means.reshape(-1, 5), axis=0)) > 3
-    for allocation, now in zip(allocations.reshape(-1, 5), means.reshape(-1, 5), strict=True):
+    assert len(np.unique(run.means.reshape(-1, 5), axis=0)) > 3
+    for allocation, now in zip(run.actions.reshape(-1, 5), run.means.reshape(-1, 5), strict=True):
         there = np.isfinite(now)
         np.testing.assert_array_equal(allocation[there], allocate(now[there], 7))
         assert not allocation[~there].any()

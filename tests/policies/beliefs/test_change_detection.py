@@ -100,29 +100,23 @@ def test_times_that_vary_less_are_judged_sooner_and_an_outlier_is_no_change(kind
     assert (feed(calm, rng.gamma(25.0, 2 / 25, (50, 10))).alarms > 0).mean() >= 0.9
 
 
-def test_everybody_starts_anew_at_an_alarm_where_any_share_is_enough() -> None:
-    belief = rounds(PageHinkley.empty(1, 4, share=0.0), [1.0] * 4, 100)
-    while not belief.alarms.any():
-        belief = rounds(belief, [3.0, 1.0, 1.0, 1.0])
-    assert (belief.counts[0].tolist(), belief.rounds_since[0]) == ([1.0] * 4, 1.0)
-
-
-def test_everybody_starts_anew_once_many_of_those_at_work_have_raised_an_alarm() -> None:
+@pytest.mark.parametrize(("pause", "share", "anew"), [(0, 1 / 3, True), (30, 1 / 3, False), (0, math.inf, False)])
+def test_everybody_starts_anew_once_many_of_those_at_work_have_raised_an_alarm(
+    pause: int, share: float, anew: bool
+) -> None:
     """Workers 0 to 3 have tasks; 0 becomes slow, and 1 either within 10 rounds, or later, or none counts as many."""
-    for pause, share, anew in ((0, 1 / 3, True), (30, 1 / 3, False), (0, math.inf, False)):
-        belief = feed(PageHinkley.empty(1, 5, share=share), np.full((1, 30), 9.0), worker=4)
-        belief = rounds(belief, [1.0] * 4, 100)
-        while belief.alarms.sum() < 1:
-            belief = rounds(belief, [3.0, 1.0, 1.0, 1.0])
-        assert belief.counts[0, 0] == 1
-        assert belief.totals[0, 0] == 3.0
-        assert (belief.counts[0, 1:] > 20).all()
-        belief = rounds(belief, [3.0, 1.0, 1.0, 1.0], pause)
-        while belief.alarms.sum() < 2:
-            belief = rounds(belief, [3.0, 3.0, 1.0, 1.0])
-        assert (belief.counts[0, 4] == 0) == anew
-        assert (belief.counts[0, 2] == 1) == anew
-        assert (belief.rounds_since[0] == 1) == anew
+    belief = feed(PageHinkley.empty(1, 5, share=share), np.full((1, 30), 9.0), worker=4)
+    belief = rounds(belief, [1.0] * 4, 100)
+    everybody = belief._replace(constants=belief.constants._replace(share=np.zeros(1)))
+    while belief.alarms.sum() < 1:
+        belief, everybody = (rounds(one, [3.0, 1.0, 1.0, 1.0]) for one in (belief, everybody))
+    assert (everybody.counts[0].tolist(), everybody.rounds_since[0]) == ([1.0] * 4 + [0.0], 1.0)
+    assert (belief.counts[0, 0], belief.totals[0, 0]) == (1.0, 3.0)
+    assert (belief.counts[0, 1:] > 20).all()
+    belief = rounds(belief, [3.0, 1.0, 1.0, 1.0], pause)
+    while belief.alarms.sum() < 2:
+        belief = rounds(belief, [3.0, 3.0, 1.0, 1.0])
+    assert [belief.counts[0, 4] == 0, belief.counts[0, 2] == 1, belief.rounds_since[0] == 1] == [anew] * 3
 
 
 def test_workers_out_of_use_are_tried_again_together() -> None:

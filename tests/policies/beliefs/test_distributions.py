@@ -1,4 +1,4 @@
-"""The belief about whole distributions: against Kaplan-Meier of scipy, plain means and known distributions."""
+"""The belief about whole distributions: against Kaplan-Meier of scipy, plain means, known distributions; and tails."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from scipy import stats
 from ata_gym.pools import Pool, exponential, gamma, log_normal
 from ata_policies.beliefs.distributions.bins import BINS, DistributionBelief, own_sample, sample
 from ata_policies.beliefs.distributions.censoring import censored_distributions
-from ata_policies.beliefs.moments import Exposure
+from ata_policies.beliefs.distributions.tails import borrow_tails
 
 
 def learn(times: Any, elapsed: Any = ()) -> DistributionBelief:
@@ -52,18 +52,15 @@ def test_the_own_distribution_has_the_spread_of_the_results(spread: float, seed:
 @given(data=st.data())
 def test_kaplan_meier(data: st.DataObject) -> None:
     """Where no bin holds both results and cancelled tasks, the chances of the bins are those of scipy's estimator."""
-    kinds = data.draw(st.lists(st.tuples(st.integers(-15, 14), st.integers(1, 4)), min_size=1, max_size=12))
-    bins = {b: c for b, c in kinds if b}
-    middle = 2.0 ** (0.5 * np.array([b + 0.5 for b in bins]))
-    cancels = data.draw(st.lists(st.booleans(), min_size=len(bins), max_size=len(bins)))
-    counts = np.array(list(bins.values()), dtype=int)
-    results = np.append(1.0, np.repeat(middle, counts * ~np.array(cancels, bool)))  # the first one anchors the bins
-    elapsed = np.repeat(middle, counts * np.array(cancels, bool))
+    bin = st.tuples(st.integers(-15, 14).filter(bool), st.integers(1, 4), st.booleans())
+    place, count, cancelled = np.array(data.draw(st.lists(bin, min_size=1, max_size=12, unique_by=lambda b: b[0]))).T
+    middle = 2.0 ** (0.5 * (place + 0.5))
+    results = np.append(1.0, np.repeat(middle, count * (1 - cancelled)))  # the first one anchors the bins
+    elapsed = np.repeat(middle, count * cancelled)
     distribution = own_sample(learn(results, elapsed), 20_000)[0, 0]
     expected = stats.ecdf(stats.CensoredData(uncensored=results, right=elapsed)).sf
-    edges = np.concatenate([2.0 ** (0.5 * np.arange(-15, 16))])
-    last = max(results.max(), elapsed.max(initial=0.0))
-    edges = edges[edges <= last]
+    edges = 2.0 ** (0.5 * np.arange(-15, 16))
+    edges = edges[edges <= max(results.max(), elapsed.max(initial=0.0))]
     survival = (distribution[None] >= edges[:, None] * (1 - 1e-6)).mean(axis=1)
     np.testing.assert_allclose(survival, expected.evaluate(edges * (1 - 1e-6)), atol=2e-3)
 
@@ -81,13 +78,6 @@ def test_cancelled_tasks_of_exponential_times() -> None:
     np.testing.assert_allclose(belief.mean()[0, 0], 1.0, rtol=0.02)
     exact = stats.expon.ppf((np.arange(64) + 0.5) / 64)
     assert abs(distribution - exact)[:60].max() < 0.2
-
-
-def test_a_worker_with_cancelled_tasks_only() -> None:
-    belief = learn([], [4.0, 8.0])
-    assert not belief.untried().any()
-    assert belief.mean()[0, 0] == 12.0
-    assert sample(belief, 8).mean() > 8.0
 
 
 def test_after_many_tasks_in_vain_a_worker_is_thought_to_take_longer_than_most_of_them() -> None:
@@ -125,22 +115,55 @@ def test_workers_seen_rarely_borrow_the_shape_of_the_others() -> None:
     assert 0.3 < alone.std() / alone.mean() < 1.0
 
 
-def test_extreme_times() -> None:
+def test_extreme_times_and_cancelled_tasks_only() -> None:
     """Zeros, the smallest and the largest times have a bin."""
+    cancelled = learn([], [4.0, 8.0])
+    assert not cancelled.untried().any()
+    assert cancelled.mean()[0, 0] == 12.0
+    assert sample(cancelled, 8).mean() > 8.0
     belief = learn([0.0, 5e-324, 1.0, 1e300], [0.0, 1e308])
     assert belief.bins[0, 0, 0].sum() == 4
     assert belief.bins[0, 0, 1, BINS - 1] == 1
     assert sample(learn([0.0, 0.0]), 5).tolist() == [[[0.0] * 5]]
 
 
-def test_observes_as_exposure_does_and_rows_can_be_taken_out() -> None:
-    rng = np.random.default_rng(2)
-    many, exposure = DistributionBelief.empty(3, 4), Exposure.empty(3, 4)
-    for _ in range(30):
-        worker, time = rng.integers(-1, 4, (3, 5)), rng.lognormal(size=(3, 5))
-        elapsed = rng.exponential(size=(3, 4)) * rng.integers(0, 2, (3, 4))
-        many, exposure = many.observe(worker, time, elapsed), exposure.observe(worker, time, elapsed)
-    np.testing.assert_array_equal(many.counts, exposure.counts)
-    np.testing.assert_allclose(many.busy, exposure.busy, rtol=1e-12)
-    for e in range(3):
-        np.testing.assert_array_equal(sample(many.rows([e]), 16)[0], sample(many, 16)[e])
+# --- rare huge times: what is borrowed from all workers' tails, and what stays ---
+
+
+def belief_of(times: Any) -> DistributionBelief:
+    """What is known after one round with K results of each of n workers, times (n, K)."""
+    n, k = np.shape(times)
+    return DistributionBelief.empty(1, n).observe(
+        np.tile(np.arange(n), k)[None], np.ravel(times, "F")[None], np.zeros((1, n))
+    )
+
+
+def test_without_long_times_moments_are_as_they_were() -> None:
+    belief = belief_of(np.random.default_rng(0).uniform(1.0, 3.0, (5, 40)))
+    for found, expected in zip(borrow_tails(belief), (belief.counts, belief.totals, belief.deviations), strict=True):
+        np.testing.assert_array_equal(found, expected[0])
+
+
+def test_the_tail_by_hand() -> None:
+    """The median of worker 0 is 2, between the two values in the middle, so its times are cut at 8."""
+    times = np.ones((2, 128))
+    times[0, 64:120], times[0, 120:] = 3.0, 10.0
+    cut = np.minimum(times, 8.0).mean(axis=1)
+    tail, moments = times.mean(axis=1) / cut - 1.0, borrow_tails(belief_of(times))
+    expected = cut * (1.0 + (128 * tail + 100 * tail.mean()) / 228)
+    np.testing.assert_allclose(moments.totals / moments.counts, expected, rtol=1e-12)
+
+
+def test_one_huge_time_says_little_of_its_worker_and_its_variation_stays() -> None:
+    times = np.ones((10, 30))
+    times[3, 5] = 30.0
+    belief = belief_of(times)
+    raw, moments = belief.totals[0] / belief.counts[0], borrow_tails(belief)
+    got = moments.totals / moments.counts
+    others = np.delete(got, 3)
+    assert np.ptp(others) < 1e-9
+    assert 1.0 < others[0] < got[3] < 1.0 + 0.5 * (raw[3] - 1.0)
+    variation = moments.deviations * moments.counts / moments.totals**2
+    np.testing.assert_allclose(variation, belief.deviations[0] * belief.counts[0] / belief.totals[0] ** 2)
+    slices = sample(belief, 128)[0]
+    assert slices[3, -1] / slices[3, 0] < 0.5 * 30.0  # a tail of its own would reach that far

@@ -76,8 +76,7 @@ def test_integer_loads_are_optimal_under_the_minimum(speeds: list[float], budget
     found = raised(allocate(scores, budget), scores, np.full(n, least))
     options = all_loads(n, budget)
     options = options[(options >= least).all(axis=1)]
-    assert found.sum() == budget
-    assert (found >= least).all()
+    assert found.tolist() in options.tolist()
     assert (found * scores).max() <= (options * scores).max(axis=1).min() * (1 + 1e-12)
     np.testing.assert_array_equal(raised(allocate(scores, budget), scores, np.zeros(n, int)), allocate(scores, budget))
 
@@ -139,17 +138,6 @@ def test_predictors_by_name_and_bad_input() -> None:
         ata_policies.make("ata_policies.lb_bsp.cpu:LbBsp", env, predictor="ema", lags=3)
 
 
-def recent_times(name: str, rounds: int, changes: Any = (), **hyperparameters: Any) -> tuple[Any, Any]:
-    """The allocations of a single env, and after each round every worker's mean task times in a round, so far."""
-    env = gym.make("ata_gym/TaskAllocation-v0", pool=gamma(25.0, MEANS / 25), changes=changes, budget=9)
-    allocations, samples = [], [[[] for _ in MEANS]]
-    for step in islice(play(ata_policies.make(name, env, **hyperparameters), env, seed=2), rounds):
-        allocations.append(step.action)
-        times = [step.observation["duration"][step.observation["worker"] == i] for i in range(len(MEANS))]
-        samples.append([[*old, t.mean()] if t.size else old for old, t in zip(samples[-1], times, strict=True)])
-    return np.array(allocations), samples
-
-
 @pytest.mark.parametrize(
     ("name", "hyperparameters", "estimate"),
     [
@@ -158,9 +146,14 @@ def recent_times(name: str, rounds: int, changes: Any = (), **hyperparameters: A
     ],
 )
 def test_recent_times_are_averaged_and_allocated_by(name: str, hyperparameters: Any, estimate: Any) -> None:
-    allocations, samples = recent_times(name, 60, **hyperparameters)
-    for allocation, sample in zip(allocations[1:], samples[1:], strict=False):
-        np.testing.assert_array_equal(allocation, allocate([estimate(one) for one in sample], 9))
+    """Of each worker the mean task times of the rounds in which it had some."""
+    env = gym.make("ata_gym/TaskAllocation-v0", pool=gamma(25.0, MEANS / 25), budget=9)
+    samples: list[list[float]] = [[] for _ in MEANS]
+    for k, step in enumerate(islice(play(ata_policies.make(name, env, **hyperparameters), env, seed=2), 60)):
+        if k:
+            np.testing.assert_array_equal(step.action, allocate([estimate(one) for one in samples], 9))
+        for i in np.flatnonzero(step.action):
+            samples[i].append(step.observation["duration"][step.observation["worker"] == i].mean())
 
 
 def test_moves_go_from_straggler_to_leader_until_times_are_equal() -> None:
@@ -173,26 +166,25 @@ def test_moves_go_from_straggler_to_leader_until_times_are_equal() -> None:
     best = (allocate([1.0, 2.0, 3.0], 60) * [1.0, 2.0, 3.0]).max()
     assert (actions[-1] * [1.0, 2.0, 3.0]).max() <= 1.1 * best
     assert state.plan.step[0] < 8
+    policy = LbBspGpu(Setting(n=3, budget=30), step=4, window=1)  # who owes results counts as the straggler
+    actions, _ = shares(policy, [1.0, 1.0, 1.0], rounds=2, present=lambda _: np.array([True, True, False]))
+    assert actions[1].tolist() == [10, 14, 6]
 
 
 def test_a_move_back_halves_the_step_and_doubles_the_window() -> None:
-    """Two equal workers and an odd start: to and fro, finer each time."""
+    """Two equal workers and an odd start: to and fro, finer each time; moves, steps and windows."""
     policy = LbBspGpu(Setting(n=2, budget=41), step=16, window=1, longest=8, tolerance=1e-9)
     action, state = policy.predict(blank(2, 41))
-    steps, windows, moves = [], [], []
+    seen, old = [], (0, 16, 1)
     for _ in range(60):
         before = action
         action, state = policy.predict(feedback([[1.0] * int(tasks) for tasks in action]), state)
-        steps.append(int(state.plan.step[0]))
-        windows.append(int(state.plan.window[0]))
-        moves.append(int(action[0] - before[0]))
-    assert [m for m in moves if m][:5] == [-16, 8, 8, -4, 2]
-    assert sorted(set(steps), reverse=True) == [16, 8, 4, 2, 1]
-    assert set(windows) == {1, 2, 4, 8}
-    for k in np.flatnonzero(np.diff(steps)) + 1:  # both change with a move back, and never otherwise
-        assert steps[k] == steps[k - 1] // 2
-        assert windows[k] == min(2 * windows[k - 1], 8)
-        assert moves[k] * next(m for m in moves[k - 1 :: -1] if m) < 0
+        new = int(action[0] - before[0]), int(state.plan.step[0]), int(state.plan.window[0])
+        if new[0] or new[1:] != old[1:]:
+            seen.append(new)
+        old = new
+    assert seen[:5] == [(-16, 16, 1), (8, 8, 2), (8, 8, 2), (-4, 4, 4), (2, 2, 8)]
+    assert seen[5:] == [(2, 2, 8), *[(-1, 1, 8), (1, 1, 8)] * 2, (-1, 1, 8)]
 
 
 @settings(max_examples=20)
@@ -207,12 +199,6 @@ def test_moves_respect_memory_and_the_minimum(data: st.DataObject, n: int, budge
         assert action.sum() == budget
         assert (action >= 0).all()
         assert (action <= memory).all()
-
-
-def test_who_owes_results_counts_as_the_straggler() -> None:
-    policy = LbBspGpu(Setting(n=3, budget=30), step=4, window=1)
-    actions, _ = shares(policy, [1.0, 1.0, 1.0], rounds=2, present=lambda _: np.array([True, True, False]))
-    assert actions[1].tolist() == [10, 14, 6]
 
 
 @settings(max_examples=50)
@@ -232,9 +218,7 @@ def test_the_optimum_of_a_profile_is_the_best_of_all(data: st.DataObject, n: int
     def longest(x: Any) -> Any:
         return np.where(x > 0, np.maximum(flat, intercept + slope * x), 0.0).max(axis=-1)
 
-    assert found.sum() == budget
-    assert (found >= 0).all()
-    assert (found <= most).all()
+    assert found.tolist() in options.tolist()
     assert longest(found) <= longest(options).min() * (1 + 1e-12)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 import ata_policies
 from ata_gym.envs.interface.worker_features import WIDTH
 from ata_policies import Setting, check_policy, from_agent
-from ata_policies.learned.network import Network, read_network, write_network
+from ata_policies.learned.network import Network, write_network
 from ata_policies.learned.policy import WEIGHTS
 from ata_policies.steps import play
 
@@ -47,30 +48,20 @@ def test_it_equals_the_torch_module(outputs: int) -> None:
     np.testing.assert_allclose(own, net(torch.from_numpy(features))[0].detach().numpy(), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("name", "tensor", "sentence"),
-    [
+def test_wrong_weights_are_refused() -> None:
+    for name, tensor, sentence in (
         ("encode.bias", None, "'encode.bias' is missing"),
         ("direct.weight", np.ones((1, 3), np.float32), "direct must be finite, of shape"),
         ("encode.weight", np.full((8, WIDTH), np.nan), "encode must be finite"),
-    ],
-)
-def test_wrong_weights_are_refused(name: str, tensor: Any, sentence: str) -> None:
-    given = {**tensors(), name: tensor}
-    with pytest.raises(ValueError, match=sentence):
-        Network.of({name: one for name, one in given.items() if one is not None})
+    ):
+        given = {**tensors(), name: tensor}
+        with pytest.raises(ValueError, match=sentence):
+            Network.of({name: one for name, one in given.items() if one is not None})
 
 
-def test_files_that_hold_no_weights_are_refused(tmp_path: Path) -> None:
+def test_files_that_hold_no_weights_or_changed_ones_are_refused(refuses: Any, tmp_path: Path) -> None:
     (tmp_path / "no.safetensors").write_bytes(b"\x80\x04not weights")
     write_network(tmp_path / "two.safetensors", tensors(outputs=2))
-    setting = Setting(5, 8)
-    for name, sentence in (("no", "cannot read the wei"), ("none", "cannot read the wei"), ("two", "one number")):
-        with pytest.raises(ValueError, match=sentence):
-            ata_policies.make_for("learned", setting, ALLOCATION, weights=str(tmp_path / f"{name}.safetensors"))
-
-
-def test_weights_that_were_changed_are_refused(tmp_path: Path) -> None:
     path = WEIGHTS / "learned.safetensors"
     content = bytearray(path.read_bytes())
     some = np.random.default_rng(0).integers(len(content) // 2, len(content) // 4 * 4 - 4, 200) // 4 * 4
@@ -78,19 +69,22 @@ def test_weights_that_were_changed_are_refused(tmp_path: Path) -> None:
         content[place] ^= 0xFF
     (tmp_path / "other.safetensors").write_bytes(content)
     safetensors.save_file(safetensors.load_file(path), tmp_path / "without.safetensors")
-    for name, sentence in (("other", "are damaged: their checksum is that of others"), ("without", "have no checksum")):
-        given = {"weights": str(tmp_path / f"{name}.safetensors")}
-        with pytest.raises(ValueError, match=f"{sentence}; take another copy, or write them with ata-gym pretrain"):
-            ata_policies.make_for("learned", Setting(5, 8), ALLOCATION, **given)
+    for name, sentence in (
+        *(("no", "cannot read the weights"), ("none", "cannot read the weights"), ("two", "one number")),
+        ("other", "are damaged: their checksum is that of others; take another copy, or write them with ata-gym pr"),
+        ("without", "have no checksum; take another copy, or write them with ata-gym pretrain"),
+    ):
+        refuses("learned", sentence, weights=str(tmp_path / f"{name}.safetensors"))
     write_network(tmp_path / "again.safetensors", safetensors.load_file(path))
     assert (tmp_path / "again.safetensors").read_bytes() == path.read_bytes()
 
 
 @pytest.mark.parametrize("name", ["learned", "learned-dispatch"])
-def test_the_shipped_weights_are_small(name: str) -> None:
-    path = WEIGHTS / f"{name}.safetensors"
-    assert path.stat().st_size < 100_000
-    assert read_network(path).last_bias.shape == (1,)
+def test_the_shipped_weights_are_small_and_need_no_torch(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    env = gym.make(ata_policies.load(name).env_id, scenario="five-workers")
+    assert ata_policies.make(name, env).predict(env.reset(seed=0)[0])[0].shape == (5,)
+    assert (WEIGHTS / f"{name}.safetensors").stat().st_size < 100_000
 
 
 def mean_cost(name: str, env_id: str, scenario: str, **more: Any) -> float:
@@ -100,15 +94,12 @@ def mean_cost(name: str, env_id: str, scenario: str, **more: Any) -> float:
     return float(np.log(-sum(step.reward for step in steps)).mean())
 
 
-def test_learned_costs_less_than_what_it_is_compared_with() -> None:
+def test_learned_policies_cost_less_than_simple_ones_and_little_more_than_the_planner() -> None:
     names = ("learned", "thompson-beta", "ata-icml")
     learned, *others = (mean_cost(name, ALLOCATION, "drawn-3-to-16-v1") for name in names)
     assert learned < min(others)
-
-
-def test_learned_dispatch_costs_little_more_than_the_planner() -> None:
-    costs = [mean_cost(name, DISPATCH, "drawn-6-v1", price=0.1) for name in ("learned-dispatch", "dispatch")]
-    assert costs[0] < costs[1] + np.log(1.05)
+    learned, planned = (mean_cost(name, DISPATCH, "drawn-6-v1", price=0.1) for name in ("learned-dispatch", "dispatch"))
+    assert learned < planned + np.log(1.05)
 
 
 # --- agents ---

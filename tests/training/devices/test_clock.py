@@ -1,4 +1,3 @@
-import copy
 import itertools
 import pickle
 
@@ -16,7 +15,7 @@ from ata_gym.pools import deterministic, trace
 from ata_gym.training import Classification, Trainer, TrainingWrapper, Worker, make_problem
 from ata_gym.training.devices import workers
 from ata_gym.training.devices.clock import DeviceClock
-from tests.training.small_problem import small
+from tests.training.small_problem import small, weights
 
 IDS = ["ata_gym/TaskAllocation-v0", "ata_gym/TaskRace-v0"]
 GOOD = np.array([3, 2, 1])
@@ -24,25 +23,16 @@ WORKERS = ["cpu:1", "cpu:2", "cpu:3"]
 
 
 def make(problem=None, *, env_id=IDS[0], budget=6, workers=WORKERS, **settings):
-    """An env whose tasks are really run, or without workers one on the clock of its pool."""
-    problem = problem or small()
-    if workers is None:
-        return TrainingWrapper(gym.make(env_id, pool=deterministic(np.ones(3)), budget=budget), problem, **settings)
-    clock = DeviceClock(Trainer(problem, budget, **settings), workers)
+    clock = DeviceClock(Trainer(problem or small(), budget, **settings), workers)
     return TrainingWrapper(gym.make(env_id, pool=clock.pool, budget=budget, backend=clock))
 
 
 def play(env, policy=None, rounds=4):
-    if policy is None:
-        env.reset(seed=0)
-        return [(GOOD, *env.step(GOOD)) for _ in range(rounds)]
-    return [
-        (step.action, step.observation, *step[4:]) for step in itertools.islice(ata_policies.play(policy, env), rounds)
-    ]
-
-
-def weights(env):
-    return [part.detach().clone() for part in env.model.parameters()]
+    """What each round adds to info, under a policy or a given allocation."""
+    if policy is not None:
+        return [step.info for step in itertools.islice(ata_policies.play(policy, env), rounds)]
+    env.reset(seed=0)
+    return [env.step(GOOD)[-1] for _ in range(rounds)]
 
 
 @pytest.fixture
@@ -52,79 +42,52 @@ def several_devices(monkeypatch):
     return [Worker("cpu"), Worker("cpu:0", 2), Worker("cpu:1")]
 
 
-def both_clocks(problem, tolerance, **kwargs):
+class Odd(nn.Module):
+    """Parts of it are frozen or unused."""
+
+    def __init__(self):
+        super().__init__()
+        self.frozen = nn.Linear(2, 4).requires_grad_(False)
+        self.used, self.unused = nn.Linear(4, 3), nn.Linear(4, 3)
+
+    def forward(self, inputs):
+        return self.used(self.frozen(inputs))
+
+
+def odd_optimizer(parts):
+    return torch.optim.AdamW(parts, lr=0.1, weight_decay=0.5)
+
+
+@pytest.mark.parametrize(
+    ("problem", "several", "tolerance", "options"),
+    [
+        (make_problem("quadratic"), False, 1e-9, {"lr": 0.1}),
+        (make_problem("digits"), True, 1e-3, {"optimizer": "sgd", "lr": 0.1}),
+        (small(Odd), False, 1e-5, {"optimizer": odd_optimizer, "micro_batch": 3, "clip_norm": 9.0}),
+    ],
+)
+def test_losses_and_weights_are_those_of_a_trainer_on_one_device_and_on_several(
+    several_devices, problem, several, tolerance, options
+):
     for name in ("uta", "gta"):
-        policy_class = ata_policies.load(name)
-        pool_clock = make(problem, env_id=policy_class.env_id, workers=None, optimizer="sgd", lr=0.1)
-        device_clock = make(problem, env_id=policy_class.env_id, optimizer="sgd", lr=0.1, **kwargs)
-        steps = [play(env, ata_policies.make(name, env)) for env in (pool_clock, device_clock)]
-        ours, theirs = ([info["loss"] for *_, info in played] for played in steps)
-        np.testing.assert_allclose(theirs, ours, rtol=tolerance)
-        moved = [after - before for after, before in zip(weights(pool_clock), start(pool_clock), strict=True)]
-        assert all(part.abs().max() > 0 for part in moved)
-        for a, b in zip(weights(device_clock), weights(pool_clock), strict=True):
-            torch.testing.assert_close(a, b, rtol=tolerance, atol=tolerance * float(moved[0].abs().max()))
-
-
-def start(env):
-    return [part.detach() for part in copy.deepcopy(env.trainer._fresh).parameters()]
-
-
-def test_the_weights_are_those_of_the_pool_clock_on_one_device_and_on_several(several_devices):
-    both_clocks(make_problem("quadratic"), 1e-9)
-    both_clocks(make_problem("digits"), 1e-3, workers=several_devices)
-
-
-def same_ends(problem=None, **settings):
-    ends = []
-    for listed in (WORKERS, None):
-        env = make(problem, workers=listed, **settings)
-        play(env)
-        ends.append(weights(env))
-    for a, b in zip(*ends, strict=True):
-        torch.testing.assert_close(a, b)
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("home", ["cpu", "cuda"])
-@pytest.mark.parametrize("name", ["digits", "quadratic"])
-def test_the_weights_are_the_same_where_a_gpu_helps(name, home):
-    reference = make(make_problem(name), workers=None)
-    env = make(make_problem(name), workers=["cpu:2", "cuda", "cuda:0:3"], device=home)
-    steps = play(env)
-    play(reference)
-    assert all((feedback["duration"] > 0).all() for _, feedback, *_ in steps)
-    for a, b in zip(weights(env), weights(reference), strict=True):
-        torch.testing.assert_close(a.cpu(), b, rtol=1e-2, atol=1e-4)
+        trainer = Trainer(problem, 6, **options)
+        start = weights(trainer)
+        listed = several_devices if several else WORKERS
+        env = make(problem, env_id=ata_policies.load(name).env_id, workers=listed, **options)
+        losses = [info["loss"] for info in play(env, ata_policies.make(name, env))]
+        np.testing.assert_allclose(losses, [trainer.step() for _ in losses], rtol=tolerance)
+        moved = (weights(trainer) - start).abs().max().item()
+        assert moved > 0
+        torch.testing.assert_close(weights(env.trainer), weights(trainer), rtol=tolerance, atol=tolerance * moved)
 
 
 def test_on_one_device_the_trajectory_is_the_same_to_the_bit_whatever_the_times_and_the_allocation():
     runs = []
     for name, listed in (("uta", WORKERS), ("gta", WORKERS), ("gta", ["cpu:5", "cpu", "cpu"]), (None, "cpu,cpu,cpu")):
         env = make("digits", env_id=ata_policies.load(name or "uta").env_id, workers=listed, optimizer="adam")
-        steps = play(env, name and ata_policies.make(name, env))
-        runs.append(([info["loss"] for *_, info in steps], weights(env)))
-    for losses, end in runs[1:]:
-        assert losses == runs[0][0]
-        assert all(torch.equal(a, b) for a, b in zip(end, runs[0][1], strict=True))
-
-
-def test_a_round_is_made_of_the_measured_times():
-    env, runtime, busy = make(), 0.0, 0.0
-    for allocation, feedback, reward, terminated, truncated, info in play(env):
-        np.testing.assert_array_equal(feedback["worker"], np.repeat(np.arange(3), allocation))
-        assert (feedback["duration"] > 0).all()
-        assert len(set(feedback["duration"])) > 1
-        assert not feedback["elapsed"].any()
-        sums = np.bincount(feedback["worker"], feedback["duration"], 3)
-        assert info["round_time"] == pytest.approx(sums.max())
-        assert info["worker_time"] == pytest.approx(sums.sum())
-        runtime, busy = runtime + info["round_time"], busy + info["worker_time"]
-        assert (info["runtime"], info["total_worker_time"]) == pytest.approx((runtime, busy))
-        assert reward == -info["round_time"]
-        assert not terminated
-        assert not truncated
-        assert env.observation_space.contains(feedback)
+        infos = play(env, name and ata_policies.make(name, env))
+        runs.append(([info["loss"] for info in infos], weights(env.trainer).tolist()))
+    assert runs[1:] == runs[:1] * 3
 
 
 class Recorded:
@@ -171,32 +134,14 @@ def test_a_round_of_given_times_is_that_of_the_simulation(data):
             assert [kept for _, kept in replica.tasks[k]] == [b < budget for b in range(started.sum())]
 
 
-def test_more_work_takes_longer():
-    steps = play(make("digits", workers=["cpu:1", "cpu:1", "cpu:20"]), rounds=5)
-    seen = [(feedback["worker"], feedback["duration"]) for _, feedback, *_ in steps]
-    times = [np.concatenate([time[worker == i] for worker, time in seen]) for i in range(3)]
-    assert times[2].min() > times[0].min()  # other processes make some of them longer
-
-
-def test_tasks_are_micro_batches_and_parts_of_the_model_frozen_or_unused():
-    class Odd(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.frozen = nn.Linear(2, 4).requires_grad_(False)
-            self.used, self.unused = nn.Linear(4, 3), nn.Linear(4, 3)
-
-        def forward(self, inputs):
-            return self.used(self.frozen(inputs))
-
-    optimizer = lambda parts: torch.optim.AdamW(parts, lr=0.1, weight_decay=0.5)  # noqa: E731
-    same_ends(small(Odd), optimizer=optimizer, micro_batch=3, clip_norm=9.0)
-
-
-def test_the_spec_rebuilds_the_wrapped_env():
+def test_the_spec_rebuilds_the_wrapped_env_whose_trainer_has_its_settings_already():
     env = make("digits", workers=[Worker(), "cpu:2", Worker(work=3)], lr=0.01, seed=2)
-    losses = [info["loss"] for *_, info in play(env, rounds=2)]
+    losses = [info["loss"] for info in play(env, rounds=2)]
     for spec in (env.spec, pickle.loads(pickle.dumps(env.spec))):
-        assert [info["loss"] for *_, info in play(gym.make(spec), rounds=2)] == losses
+        assert [info["loss"] for info in play(gym.make(spec), rounds=2)] == losses
+    for given_too in ({"problem": "digits"}, {"lr": 0.1}):
+        with pytest.raises(ValueError, match="leave out the problem and its settings"):
+            TrainingWrapper(env.env, **given_too)
 
 
 class Fragile(Classification):
@@ -215,14 +160,17 @@ class Fragile(Classification):
 
 def test_a_loss_that_is_nan_no_memory_and_a_bad_action_leave_env_and_weights_as_they_were():
     env, undisturbed = (make(small(kind=Fragile)) for _ in range(2))
-    first = [info for *_, info in play(env, rounds=2)]
+    first = play(env, rounds=2)
     play(undisturbed, rounds=2)
-    before = weights(env)
+    before, losses = weights(env.trainer), Fragile.losses
+    with pytest.raises(ValueError, match="sum"):
+        env.step(np.array([1, 1, 1]))
+    assert Fragile.losses == losses
     env.trainer.problem.value = float("nan")
     with pytest.raises(FloatingPointError, match=r"loss is nan in round 3"):
         env.step(GOOD)
     env.trainer.problem.value = 1.0
-    assert all(torch.equal(a, b) for a, b in zip(weights(env), before, strict=True))
+    assert torch.equal(weights(env.trainer), before)
     info = env.step(GOOD)[-1]
     assert info["runtime"] == pytest.approx(first[-1]["runtime"] + info["round_time"])
     assert info["loss"] == undisturbed.step(GOOD)[-1]["loss"]
@@ -230,12 +178,7 @@ def test_a_loss_that_is_nan_no_memory_and_a_bad_action_leave_env_and_weights_as_
     with pytest.raises(MemoryError, match=r"a single task does not fit into the memory of cpu.*CUDA out of memory"):
         env.step(GOOD)
     env.trainer.problem.error = None
-    assert play(env, rounds=1)[0][-1]["loss"] == first[0]["loss"]
-    before, losses = weights(env), Fragile.losses
-    with pytest.raises(ValueError, match="sum"):
-        env.step(np.array([1, 1, 1]))
-    assert Fragile.losses == losses
-    assert all(torch.equal(a, b) for a, b in zip(weights(env), before, strict=True))
+    assert play(env, rounds=1)[0]["loss"] == first[0]["loss"]
 
 
 @pytest.mark.parametrize(
@@ -252,16 +195,6 @@ def test_a_loss_that_is_nan_no_memory_and_a_bad_action_leave_env_and_weights_as_
 )
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")
 def test_a_clock_that_does_not_fit(settings, workers, scenario, sentence):
-    def made():
-        clock = DeviceClock(Trainer(small(), 6, **settings), workers)
-        return gym.make(IDS[0], **({"pool": deterministic(np.ones(3)), "budget": 6, "backend": clock} | scenario))
-
+    fitting = {"pool": deterministic(np.ones(3)), "budget": 6}
     with pytest.raises(ValueError, match=sentence):
-        made()
-
-
-def test_the_trainer_of_a_clock_has_its_settings_already():
-    env = make()
-    for arguments in (("digits",), ()):
-        with pytest.raises(ValueError, match="leave out the problem and its settings"):
-            TrainingWrapper(env.env, *arguments, **({} if arguments else {"lr": 0.1}))
+        gym.make(IDS[0], **fitting | scenario, backend=DeviceClock(Trainer(small(), 6, **settings), workers))

@@ -1,7 +1,4 @@
-"""Training on CUDA; ``pytest -m gpu`` runs these tests and prints a table of what they recorded."""
-
-import time
-from functools import partial
+"""Training on CUDA."""
 
 import gymnasium as gym
 import numpy as np
@@ -9,8 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from ata_gym.training import DeviceClock, Trainer, TrainingWrapper, Worker, make_problem
-from ata_gym.training.devices.workers import measure_times
+from ata_gym.training import DeviceClock, Trainer, TrainingWrapper, make_problem
 from tests.gpu_table import warnings_of_inductor
 from tests.training.small_problem import small, weights
 
@@ -43,40 +39,30 @@ def test_training_on_cuda_follows_training_on_the_cpu():
 
 
 def test_dropout_on_cuda_is_keyed():
-    def losses():
-        trainer = Trainer(network(dropout=0.5), BUDGET, device="cuda")
-        return [trainer.step() for _ in range(3)]
-
     state = torch.cuda.get_rng_state()
-    assert losses() == losses()
+    first, again = (Trainer(network(dropout=0.5), BUDGET, device="cuda") for _ in range(2))
+    assert [first.step() for _ in range(3)] == [again.step() for _ in range(3)]
     assert torch.equal(torch.cuda.get_rng_state(), state)
 
 
 @pytest.mark.parametrize(
-    "options",
+    ("device", "options"),
     [
-        {"graphs": True},
-        {"graphs": True, "optimizer": "adam", "schedule": "cosine:9"},
-        {"graphs": True, "precision": "float16", "micro_batch": 2},
-        {"compile": True},
-        {"compile": True, "graphs": True},
+        ("cuda", {"graphs": True}),
+        pytest.param("cuda:1", {"graphs": True}, marks=pytest.mark.gpu(2)),
+        ("cuda", {"graphs": True, "optimizer": "adam", "schedule": "cosine:9"}),
+        ("cuda", {"graphs": True, "precision": "float16", "micro_batch": 2}),
+        ("cuda", {"compile": True}),
+        ("cuda", {"compile": True, "graphs": True}),
     ],
 )
 @warnings_of_inductor
-def test_graphs_and_compilation_follow_eager_training(options):
+def test_graphs_and_compilation_follow_eager_training(device, options):
     plain = {name: value for name, value in options.items() if name not in {"graphs", "compile"}}
-    losses, end = run(9, device="cuda", **plain)
-    fast, fast_end = run(9, device="cuda", **options)
+    losses, end = run(9, device=device, **plain)
+    fast, fast_end = run(9, device=device, **options)
     np.testing.assert_allclose(fast, losses, rtol=1e-3)
     torch.testing.assert_close(fast_end, end, rtol=1e-3, atol=1e-4)
-
-
-def adamw(parameters, lr=0.01):
-    return torch.optim.SGD(parameters, lr=lr)
-
-
-def test_a_function_with_the_name_of_an_optimiser_is_called_as_it_is():
-    assert Trainer(network(), BUDGET, optimizer=adamw, device="cuda").step() > 0
 
 
 def test_a_graph_keeps_the_promises_of_a_step():
@@ -93,19 +79,17 @@ def test_a_graph_keeps_the_promises_of_a_step():
     assert torch.equal(trainer.model[3].bias, bias)
 
 
-@pytest.mark.gpu(2)
-def test_a_second_gpu_replays_what_it_computes():
-    losses, end = run(9, device="cuda:1")
-    fast, fast_end = run(9, device="cuda:1", graphs=True)
-    np.testing.assert_allclose(fast, losses, rtol=1e-3)
-    torch.testing.assert_close(fast_end, end, rtol=1e-3, atol=1e-4)
-
-
-@pytest.mark.gpu(2)
-@pytest.mark.parametrize("home", ["cpu", "cuda:0", "cuda:1"])
-def test_the_weights_are_the_same_where_two_gpus_help(home):
-    reference = Trainer("digits", BUDGET)
-    clock = DeviceClock(Trainer("digits", BUDGET, device=home), "cuda:0,cuda:1:2,cpu")
+@pytest.mark.parametrize(
+    ("home", "workers"),
+    [
+        *((home, "cpu:2,cuda,cuda:0:3") for home in ("cpu", "cuda")),
+        *(pytest.param(home, "cuda:0,cuda:1:2,cpu", marks=pytest.mark.gpu(2)) for home in ("cpu", "cuda:0", "cuda:1")),
+    ],
+)
+@pytest.mark.parametrize("name", ["digits", "quadratic"])
+def test_the_weights_are_the_same_where_gpus_help(name, home, workers):
+    reference = Trainer(name, BUDGET)
+    clock = DeviceClock(Trainer(name, BUDGET, device=home), workers)
     env = TrainingWrapper(gym.make("ata_gym/TaskAllocation-v0", pool=clock.pool, budget=BUDGET, backend=clock))
     env.reset(seed=0)
     for _ in range(4):
@@ -113,42 +97,3 @@ def test_the_weights_are_the_same_where_two_gpus_help(home):
         assert (feedback["duration"] > 0).all()
         reference.step()
     torch.testing.assert_close(weights(env.trainer).cpu(), weights(reference), rtol=1e-2, atol=1e-4)
-
-
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-@pytest.mark.parametrize("micro_batch", [1, 256])
-def test_task_times(record_property, micro_batch, precision):
-    trainer = Trainer("digits", 1, micro_batch=micro_batch, precision=precision)
-    times = measure_times(trainer, [Worker("cuda"), Worker("cuda", 10), Worker("cpu")], 50)
-    assert (times > 0).all()
-    for name, row in zip(("cuda", "cuda, work 10", "cpu"), times, strict=True):
-        record_property(f"{name} (ms)", round(1e3 * float(np.median(row)), 3))
-
-
-@warnings_of_inductor
-def test_speed_of_a_step(record_property):
-    """Best time of each way in turns, against eager; nothing is asserted of it but that it was recorded."""
-    ways = {"eager": {}, "graphs": {"graphs": True}, "compile": {"compile": True}}
-    ways["compile and graphs"] = ways["graphs"] | ways["compile"]
-    trainers = {name: Trainer("digits", 23, device="cuda", **options) for name, options in ways.items()}
-    least = dict.fromkeys(ways, float("inf"))
-    for turn in range(6):
-        for name, trainer in trainers.items():
-            seconds = timed(partial(steps, trainer, 50))
-            if turn:  # the first captures and compiles
-                least[name] = min(least[name], seconds / 50)
-    for name, seconds in least.items():
-        figure = f"{1e3 * seconds:.3f} ms" if name == "eager" else f"{least['eager'] / seconds:.2f} times eager"
-        record_property(name, figure)
-    assert all(trainer.round == 300 for trainer in trainers.values())
-
-
-def steps(trainer, count):
-    for _ in range(count):
-        trainer.step()  # which reads the loss, so the device is done
-
-
-def timed(call):
-    start = time.perf_counter()
-    call()
-    return time.perf_counter() - start

@@ -41,118 +41,93 @@ def test_workers_that_make_no_sense(workers, sentence):
             Worker(device, work)
 
 
-@pytest.mark.gpu
-def test_a_gpu_has_one_name():
-    assert find_workers("cuda,cuda:0,cuda:0:3") == (Worker("cuda:0"), Worker("cuda:0"), Worker("cuda:0", 3))
-
-
-@pytest.fixture
-def two_gpus(monkeypatch):
+def test_gpus_are_named_by_their_index(monkeypatch):
     """To torch, this machine has two CUDA devices; nothing can run there."""
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
-
-
-@pytest.mark.usefixtures("two_gpus")
-def test_gpus_are_named_by_their_index():
-    assert find_workers("cuda:0,cuda:1,cpu:2,cuda:1:3,cuda") == (
-        Worker("cuda:0"), Worker("cuda:1"), Worker("cpu", 2), Worker("cuda:1", 3), Worker("cuda:1"),
-    )  # fmt: skip
+    for name, value in {"is_available": True, "device_count": 2, "current_device": 1}.items():
+        monkeypatch.setattr(torch.cuda, name, lambda value=value: value)
+    found = find_workers("cuda:0,cuda:1,cpu:2,cuda:1:3,cuda")
+    assert [(worker.device, worker.work) for worker in found] == [
+        ("cuda:0", 1), ("cuda:1", 1), ("cpu", 2), ("cuda:1", 3), ("cuda:1", 1),
+    ]  # fmt: skip
     with pytest.raises(ValueError, match="sees 2 CUDA devices: count from cuda:0 to cuda:1"):
         Worker("cuda:2")
 
 
 def test_a_seed_of_a_gpu_starts_cuda(monkeypatch):
     """Torch counts devices without a start, and has their generators after it."""
-
-    def start():
-        torch.cuda.default_generators = tuple(torch.Generator() for _ in range(2))
-
+    generators = torch.Generator(), torch.Generator()
     monkeypatch.setattr(torch.cuda, "default_generators", ())
-    monkeypatch.setattr(torch.cuda, "init", start)
+    monkeypatch.setattr(torch.cuda, "init", lambda: setattr(torch.cuda, "default_generators", generators))
     with seeded(5, torch.device("cuda:1")):
-        first, second = torch.cuda.default_generators
-        drawn = torch.rand(3, generator=second)
+        drawn = torch.rand(3, generator=generators[1])
     assert torch.equal(drawn, torch.rand(3, generator=torch.Generator().manual_seed(5)))
-    assert torch.equal(torch.rand(1, generator=second), torch.rand(1, generator=first))  # as it was before
+    assert torch.equal(*(torch.rand(1, generator=generator) for generator in generators))  # as it was before
 
 
-class Counting(Classification):
-    """It counts how often a loss was computed."""
+class Told(Classification):
+    """It tells what is done, in order."""
 
-    losses = 0
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.told = []
+
+    def draw(self, keys):
+        self.told.append("draw")
+        return super().draw(keys)
 
     def loss(self, model, batch):
-        type(self).losses += 1
+        self.told.append("loss")
         return super().loss(model, batch)
 
 
 def trainer_of(build=lambda: nn.Linear(2, 3), **kwargs):
-    return Trainer(small(build, Counting), 4, **kwargs)
+    return Trainer(small(build, Told), 4, **kwargs)
 
 
-def gradient_of(trainer, device=CPU):
-    replica = Replica(trainer, device)
-    for task in range(4):
-        replica.run(task, keep=True)
-    return replica.total(CPU)
-
-
-@pytest.mark.parametrize("device", [CPU, ELSEWHERE])
-def test_single_tasks_add_up_to_the_trainers_gradient(device):
+def test_a_gradient_is_computed_as_often_as_the_work_says_and_added_once_where_it_is_kept():
     trainer = trainer_of()
-    for _ in range(2):
-        total = gradient_of(trainer, device)
-        loss = trainer.step()
-        for part, weights in zip(total, trainer.model.parameters(), strict=True):
-            torch.testing.assert_close(part / 4, weights.grad)
-    assert loss > 0
-
-
-def test_only_what_is_kept_is_added():
-    replica = Replica(trainer_of(), CPU)
-    replica.run(0)
-    assert replica.total(CPU) == [None, None]
-    replica.run(0, keep=True)
-    once = replica.total(CPU)
-    replica.run(1)
-    assert all(torch.equal(a, b) for a, b in zip(replica.total(CPU), once, strict=True))
-
-
-def test_a_gradient_is_really_computed_as_often_as_the_work_says():
-    trainer = trainer_of()
-    Counting.losses = 0
+    trainer.problem.told.clear()
     replicas = replicate(trainer, [Worker(), Worker(work=3), Worker()])
     assert list(replicas) == ["cpu"]  # workers of one device share it
-    replica = replicas["cpu"]
-    assert Counting.losses == WARM_UP
+    replica, told = replicas["cpu"], trainer.problem.told
+    assert told.count("loss") == WARM_UP
+    replica.run(0)
+    assert replica.total(CPU) == [None, None]
     seconds, loss = replica.run(0, 5, keep=True)
-    assert Counting.losses == WARM_UP + 5
+    assert told.count("loss") == WARM_UP + 6
     assert seconds > 0
     five = replica.total(CPU)
+    replica.run(1)
+    assert all(torch.equal(a, b) for a, b in zip(five, replica.total(CPU), strict=True))
     replica.begin()
     assert replica.run(0, 1, keep=True)[1] == loss
     assert all(torch.equal(a, b) for a, b in zip(five, replica.total(CPU), strict=True))
 
 
-def test_the_warm_up_leaves_the_model_as_it_is():
-    class Stateful(nn.Linear):
-        calls = 0
+def test_the_draw_of_a_tasks_data_takes_none_of_its_time(monkeypatch):
+    problem, takes = small(kind=Told), {"draw": 100.0, "loss": 1.0, "clock": 0.0}
 
-        def forward(self, inputs):
-            self.calls += 1
-            return super().forward(inputs)
+    def clock():
+        problem.told.append("clock")
+        return sum(takes[what] for what in problem.told)
 
-    trainer = trainer_of(lambda: Stateful(2, 3))
-    Replica(trainer, CPU)
-    Replica(trainer, ELSEWHERE)
-    assert trainer.model.calls == 0
+    monkeypatch.setattr(workers.time, "perf_counter", clock)
+    replica = Replica(Trainer(problem, 4), CPU)
+    problem.told.clear()
+    seconds, _ = replica.run(0, work=3)
+    assert problem.told == ["draw", "clock", *["loss"] * 3, "clock"]
+    assert seconds == 3.0
 
 
-def test_a_replica_elsewhere_follows_weights_and_buffers():
+def test_a_replica_elsewhere_follows_weights_and_buffers_and_its_warm_up_leaves_the_model_as_it_is():
+    calls = []
     trainer = trainer_of(lambda: nn.Sequential(nn.Linear(2, 4), nn.BatchNorm1d(4).eval(), nn.Linear(4, 3)))
+    trainer.model.register_forward_hook(lambda model, *_: calls.append(model))
+    trainer.problem.told.clear()
     replica = Replica(trainer, ELSEWHERE)
+    Replica(trainer, CPU)
+    assert trainer.problem.told.count("loss") == len(calls) == 2 * WARM_UP
+    assert not any(model is trainer.model for model in calls)
     for _ in range(2):
         trainer.step()
         trainer.model[1].running_mean.fill_(3.0)
@@ -175,64 +150,12 @@ def test_dropout_is_keyed_by_the_seed_the_round_and_the_task():
             replica.begin()
         return masks
 
-    torch.manual_seed(7)
-    before = torch.get_rng_state()
+    state = torch.manual_seed(7).get_state()
     first = dropped(3, CPU)
-    assert torch.equal(torch.get_rng_state(), before)
+    assert torch.equal(torch.get_rng_state(), state)
     assert len(set(first)) == 6
-    torch.manual_seed(8)
     assert dropped(3, ELSEWHERE) == first
     assert not set(dropped(4, CPU)) & set(first)
-
-
-class Huge(nn.Linear):
-    """Its outputs need more memory than there is."""
-
-    def forward(self, inputs):
-        return super().forward(inputs) + torch.empty(2**46, device=inputs.device).sum()
-
-
-def test_memory_that_is_not_there():
-    with pytest.raises(MemoryError, match="a single task does not fit into the memory of cpu"):
-        Replica(trainer_of(lambda: Huge(2, 3)), CPU)
-
-
-@pytest.mark.gpu
-def test_tasks_on_a_gpu_have_the_same_gradients():
-    trainer = trainer_of()
-    for ours, theirs in zip(gradient_of(trainer, torch.device("cuda:0")), gradient_of(trainer), strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-5)
-
-
-class Told(Classification):
-    """It tells what is done, in order."""
-
-    def __init__(self, *args):
-        super().__init__(*args)
-        self.told = []
-
-    def draw(self, keys):
-        self.told.append("draw")
-        return super().draw(keys)
-
-    def loss(self, model, batch):
-        self.told.append("loss")
-        return super().loss(model, batch)
-
-
-def test_the_draw_of_a_tasks_data_takes_none_of_its_time(monkeypatch):
-    problem, takes = small(kind=Told), {"draw": 100.0, "loss": 1.0, "clock": 0.0}
-
-    def clock():
-        problem.told.append("clock")
-        return sum(takes[what] for what in problem.told)
-
-    monkeypatch.setattr(workers.time, "perf_counter", clock)
-    replica = Replica(Trainer(problem, 4), CPU)
-    problem.told.clear()
-    seconds, _ = replica.run(0, work=3)
-    assert problem.told == ["draw", "clock", *["loss"] * 3, "clock"]
-    assert seconds == 3.0
 
 
 def test_on_cuda_a_task_is_timed_by_events_of_its_device(monkeypatch):

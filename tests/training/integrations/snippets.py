@@ -1,6 +1,5 @@
 """What the tests of this folder share: policies, their clocks, and the snippets that train a user's model on them."""
 
-import inspect
 from itertools import islice
 
 import gymnasium as gym
@@ -37,8 +36,3 @@ def ticks(policy, rounds):
     """The runtime after each round, of a clock that nothing trains beside."""
     clock = ata_policies.Clock(make_env(), policy)
     return [clock.tick() for _ in range(rounds)]
-
-
-def is_short(snippet):
-    """Whether a function adds at most 15 lines to a user's own code."""
-    return len(inspect.getsource(snippet).splitlines()) <= 15

@@ -2,13 +2,16 @@
 
 import doctest
 import inspect
+import sys
+from importlib import import_module
 
 import pytest
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from tests.training.integrations.snippets import POLICIES, is_short, make_env, ticks
+import ata_policies
+from tests.training.integrations.snippets import POLICIES, make_env, ticks
 
 pytestmark = [
     pytest.mark.filterwarnings(r"ignore:`isinstance\(treespec, LeafSpec\)` is deprecated:FutureWarning"),
@@ -81,7 +84,6 @@ def test_two_policies_in_one_fit(lightning, module, tmp_path):
         assert logged == pytest.approx(expected, rel=1e-6)  # Lightning logs in float32
         last = float(rows[-1].split(",")[column(f"total_worker_time/{policy}")])
         assert last == pytest.approx(callback.clock.total_worker_time, rel=1e-6)
-    assert is_short(make_callbacks)
 
 
 def test_batches_that_are_only_accumulated_play_no_round(lightning, module):
@@ -92,7 +94,7 @@ def test_batches_that_are_only_accumulated_play_no_round(lightning, module):
     assert callback.clock.rounds == 2 * BATCHES // 3 + BATCHES
 
 
-def test_each_optimiser_has_steps_of_its_own(lightning, module, tmp_path):
+def test_each_optimiser_has_steps_of_its_own_and_a_resumed_run_goes_on_bit_for_bit(lightning, module, tmp_path):
     """Two optimisers in turn, and one of them twice in each third batch."""
 
     class Pair(type(module)):
@@ -108,66 +110,36 @@ def test_each_optimiser_has_steps_of_its_own(lightning, module, tmp_path):
                 self.manual_backward(nn.functional.mse_loss(self.network(batch[0]), batch[1]))
                 optimizer.step()
 
-    steps, (one, again) = 2 * BATCHES + BATCHES // 3, (make_callbacks()[0] for _ in range(2))
-    trainer = make_trainer(lightning, [one], max_epochs=1)
-    trainer.fit(Pair(), make_loader())
-    assert one.clock.rounds == trainer.global_step == steps
-    assert one.clock.runtime == ticks(POLICIES[0], steps)[-1]
-    trainer.save_checkpoint(tmp_path / "run.ckpt")
-    make_trainer(lightning, [again], max_epochs=2).fit(Pair(), make_loader(), ckpt_path=tmp_path / "run.ckpt")
-    assert again.clock.rounds == 2 * steps
-    assert again.clock.runtime == ticks(POLICIES[0], 2 * steps)[-1]
-
-
-def test_a_resumed_run_goes_on_bit_for_bit(lightning, module, tmp_path):
-    whole, begun, resumed = (make_callbacks() for _ in range(3))
-    make_trainer(lightning, whole, max_epochs=3).fit(module, make_loader())
+    begun, resumed, saved = make_callbacks(), make_callbacks(), tmp_path / "run.ckpt"
     trainer = make_trainer(lightning, begun, max_epochs=1)
-    trainer.fit(module, make_loader())
-    trainer.save_checkpoint(tmp_path / "run.ckpt")
-    checkpoint = torch.load(tmp_path / "run.ckpt", weights_only=True)
-    assert {"ClockCallback[uta]", "ClockCallback[default]"} <= checkpoint["callbacks"].keys()
-    make_trainer(lightning, resumed, max_epochs=3).fit(module, make_loader(), ckpt_path=tmp_path / "run.ckpt")
-    for ours, theirs in zip(resumed, whole, strict=True):
-        assert ours.clock.rounds == theirs.clock.rounds == 3 * BATCHES
-        assert ours.clock.runtime == theirs.clock.runtime
-        assert [ours.clock.tick() for _ in range(20)] == [theirs.clock.tick() for _ in range(20)]
-
-
-def test_two_callbacks_of_one_name_are_refused_by_lightning(lightning):
-    from ata_gym.training.lightning import ClockCallback
-
-    alike = [ClockCallback(make_env(), "uta", seed=seed) for seed in (0, 1)]
-    with pytest.raises(RuntimeError, match="more than one stateful callback"):
-        make_trainer(lightning, alike)
-    alike[1] = ClockCallback(make_env(), "uta", seed=1, name="uta again")
-    make_trainer(lightning, alike)
+    trainer.fit(Pair(), make_loader())
+    steps = 2 * BATCHES + BATCHES // 3
+    assert trainer.global_step == steps
+    trainer.save_checkpoint(saved)
+    kept = torch.load(saved, weights_only=True)["callbacks"]
+    assert {f"ClockCallback[{policy}]" for policy in POLICIES} <= kept.keys()  # Lightning refuses a name twice
+    make_trainer(lightning, resumed, max_epochs=2).fit(Pair(), make_loader(), ckpt_path=saved)
+    for policy, one, again in zip(POLICIES, begun, resumed, strict=True):
+        expected = ticks(policy, 2 * steps + 9)
+        assert (one.clock.rounds, one.clock.runtime) == (steps, expected[steps - 1])
+        assert (again.clock.rounds, again.clock.runtime) == (2 * steps, expected[2 * steps - 1])
+        assert [again.clock.tick() for _ in range(9)] == expected[-9:]
 
 
 def test_without_lightning_the_import_names_the_extra(monkeypatch):
-    import sys
-
-    from ata_gym.utils.extras import MissingExtraError
-
     monkeypatch.setitem(sys.modules, "lightning", None)
-    monkeypatch.delitem(sys.modules, "lightning.pytorch", raising=False)
-    monkeypatch.delitem(sys.modules, "ata_gym.training.lightning", raising=False)
-    with pytest.raises(
-        MissingExtraError, match=r'ClockCallback needs lightning.*: pip install "ata-gym\[integrations\]"'
-    ):
-        import ata_gym.training.lightning  # noqa: F401
+    for name in ("lightning.pytorch", "ata_gym.training.lightning"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    with pytest.raises(ImportError, match=r'ClockCallback needs lightning.*: pip install "ata-gym\[integrations\]"'):
+        import_module("ata_gym.training.lightning")
 
 
 @pytest.mark.usefixtures("lightning")
 def test_the_example_runs_and_what_is_logged_has_the_name_of_the_policy():
-    import ata_gym.training.lightning
-    import ata_policies
-    from ata_gym.training.lightning import ClockCallback
-
-    done = doctest.testmod(ata_gym.training.lightning)
+    home = import_module("ata_gym.training.lightning")
+    done = doctest.testmod(home)
     assert done.attempted
     assert not done.failed
-
     policy = ata_policies.make("ata", make_env())
-    assert ClockCallback(make_env(), policy).name == type(policy).__name__
-    assert ClockCallback(make_env()).name == inspect.signature(ClockCallback).parameters["policy"].default
+    assert home.ClockCallback(make_env(), policy).name == type(policy).__name__
+    assert home.ClockCallback(make_env()).name == inspect.signature(home.ClockCallback).parameters["policy"].default

@@ -9,15 +9,15 @@ import torch
 from torch import nn
 
 from ata_gym.pools import PoolDistribution, deterministic, exponential, trace
-from ata_gym.training import Classification, Trainer
+from ata_gym.training import Trainer
 from ata_gym.training.methods import METHODS, MethodRun, ParameterServer, UpdateRecord, run_method
 from ata_gym.training.methods.method import WorkerClock
 from ata_gym.training.models.model import copy_weights
 from ata_gym.training.problems.quadratic import Quadratic
-from tests.training.small_problem import SAMPLES
+from tests.training.small_problem import small, weights
 
 POOL = exponential([1.0, 2.0, 30.0])
-NETWORK = Classification(lambda: nn.Sequential(nn.Dropout(0.2), nn.Linear(2, 3)), SAMPLES, SAMPLES)
+NETWORK = small(lambda: nn.Sequential(nn.Dropout(0.2), nn.Linear(2, 3)))
 
 
 def run(name, updates=60, **kwargs):
@@ -28,10 +28,6 @@ def columns(result):
     return [getattr(result, name) for name in UpdateRecord._fields]
 
 
-def weights(model):
-    return nn.utils.parameters_to_vector(model.parameters()).detach()
-
-
 @pytest.mark.parametrize("name", METHODS)
 def test_one_seed_is_one_run_to_the_bit_and_records_only_grow(name):
     state = torch.get_rng_state()
@@ -39,7 +35,7 @@ def test_one_seed_is_one_run_to_the_bit_and_records_only_grow(name):
     assert torch.equal(torch.get_rng_state(), state)
     for mine, yours in zip(columns(first), columns(again), strict=True):
         np.testing.assert_array_equal(mine, yours)
-    assert torch.equal(weights(first.model), weights(again.model))
+    assert torch.equal(weights(first), weights(again))
     assert not np.array_equal(first.runtime, other.runtime)
     assert not np.array_equal(first.loss, other.loss)
     np.testing.assert_array_equal(first.update, np.arange(1, 16))
@@ -57,7 +53,7 @@ def test_a_run_is_an_iterator_with_a_model_and_can_end_by_its_runtime():
     assert running.evaluate()["suboptimality"] < records[0].loss
     whole = run("ringmaster", 40, problem="quadratic", lr=0.2)
     assert [tuple(record) for record in records] == list(zip(*columns(whole), strict=True))
-    assert torch.equal(weights(running.model), weights(whole.model))
+    assert torch.equal(weights(running), weights(whole))
     part = run("ringmaster", 40, problem="quadratic", lr=0.2, runtime=records[24].runtime)
     assert part.runtime.tolist() == [record.runtime for record in records[:25]]
     assert len(run("asgd", runtime=1e-9).loss) == 0
@@ -67,9 +63,9 @@ def test_an_iteration_without_a_success_moves_nothing():
     running = MethodRun("mindflayer", exponential([5.0]), Quadratic(3), budget=1, lr=0.1)
     lost = 0
     for _ in range(30):
-        before, record = weights(running.model), next(running)
+        before, record = weights(running), next(running)
         lost += math.isnan(record.loss)
-        assert torch.equal(before, weights(running.model)) == math.isnan(record.loss)
+        assert torch.equal(before, weights(running)) == math.isnan(record.loss)
     assert 0 < lost < 30
 
 
@@ -84,22 +80,11 @@ def test_recorded_times_that_end_stop_the_run(name, replay, updates):
 def test_a_loss_that_is_not_finite_at_earlier_weights_leaves_the_current_ones():
     trainer = Trainer(Quadratic(3), 2, lr=0.1)
     trainer.step()
-    before, elsewhere = weights(trainer.model), tuple(1e200 * part for part in copy_weights(trainer.model))
+    before, elsewhere = weights(trainer), tuple(1e200 * part for part in copy_weights(trainer.model))
     with pytest.raises(FloatingPointError, match="loss is inf in round 2"):
         trainer.gradient(elsewhere, 2)
-    assert torch.equal(weights(trainer.model), before)
+    assert torch.equal(weights(trainer), before)
     assert trainer.round == 1
-
-
-def test_the_scale_is_a_factor_on_the_learning_rate_for_one_update():
-    trainer = Trainer(Quadratic(3, noise=0.0), 1, lr=0.4)
-    points, gradient = [weights(trainer.model)], trainer.gradient()
-    for scale in (1.0, 0.25, 1.0):
-        trainer.apply(gradient, scale)
-        points.append(weights(trainer.model))
-    moved = torch.stack(points).diff(dim=0)
-    assert moved[0].any()
-    torch.testing.assert_close(moved, moved[0] * torch.tensor([[1.0], [0.25], [1.0]]))
 
 
 def test_those_who_start_together_share_one_copy_of_the_weights():
@@ -112,22 +97,6 @@ def test_those_who_start_together_share_one_copy_of_the_weights():
     server.update([first])
     server.start([0])
     assert not torch.equal(server.next().weights[0], first.weights[0])
-
-
-def test_the_clock_by_hand():
-    """Worker 0 computes from 0 to 2 and is idle to 3; worker 1 is cancelled at 3; worker 2 starts at 2."""
-    workers = WorkerClock(deterministic([2.0, 5.0, 1.0]), seed=0)
-    workers.start([0, 1], update=0)
-    assert workers.next() == (0, True)
-    workers.start([2], update=0)
-    assert workers.next() == (2, True)
-    assert (workers.runtime, workers.total_worker_time) == (3.0, 2.0 + 3.0 + 1.0)
-    workers.start([0, 1], update=1)
-    np.testing.assert_array_equal(workers.started, [2, 2, 1])
-    np.testing.assert_array_equal(workers.update, [1, 1, 0])
-    np.testing.assert_array_equal(workers.busy, [True, True, False])
-    assert workers.next() == (0, True)
-    assert (workers.runtime, workers.total_worker_time) == (5.0, 6.0 + 2.0 + 2.0)
 
 
 class Lazy(METHODS["asgd"]):

@@ -44,6 +44,7 @@ def test_with_its_theoretical_step_size_each_method_reaches_the_accuracy(name, p
 positive = st.floats(1e-3, 1e3)
 
 
+@settings(max_examples=25)
 @given(smoothness=positive, variance=positive, accuracy=positive, count=st.integers(1, 100))
 def test_step_sizes_are_the_published_minima(smoothness, variance, accuracy, count):
     problem, one = (smoothness, variance, accuracy), deterministic([1.0])
@@ -60,6 +61,7 @@ def test_step_sizes_are_the_published_minima(smoothness, variance, accuracy, cou
     assert adaptive == pytest.approx(min(1 / (4 * count * smoothness), accuracy / (4 * smoothness * variance)))
 
 
+@settings(max_examples=25)
 @given(st.lists(st.floats(0.1, 10), min_size=1, max_size=6), st.integers(1, 30), st.floats(0.1, 1))
 def test_the_best_group_is_the_best_of_all_groups(times, budget, chance):
     c, p = np.array(times), np.array([1.0] + [chance] * (len(times) - 1))
@@ -70,14 +72,11 @@ def test_the_best_group_is_the_best_of_all_groups(times, budget, chance):
     assert (np.diff(c[workers]) >= 0).all()
 
 
-def test_the_naive_optimal_workers_minimise_the_optimal_time():
+def test_the_best_numbers_of_workers():
     m = np.arange(1, 9)
     best = m[np.argmin((np.cumsum(1.0 / m**2) / m) ** -1 * (1 + 40 / m))]
     pool = deterministic(m[::-1] ** 2.0)
     np.testing.assert_array_equal(METHODS["naive-optimal-asgd"](pool, 40).workers, np.arange(8 - best, 8))
-
-
-def test_waiting_for_the_best_number_of_workers():
     times, budget = np.array([4.0, 1.0, 9.0, 1.5]), 6
     costs = [np.sort(times)[m - 1] * (1 + budget / m) for m in range(1, 5)]
     chosen = [METHODS[name](deterministic(times), budget).m for name in ("m-synchronous", "backup-workers")]

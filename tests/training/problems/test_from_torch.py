@@ -1,6 +1,3 @@
-import sys
-import types
-
 import pytest
 import torch
 from torch import nn
@@ -45,47 +42,43 @@ def test_loaders_datasets_and_tensors_are_the_same(data):
     assert torch.equal(both._test.inputs, INPUTS[:3])
 
 
-def test_an_endless_stream_is_refused():
-    class Endless(IterableDataset):
-        def __iter__(self):
-            while True:
-                yield torch.ones(2), 0
-
-    with pytest.raises(ValueError, match=r"have a length: .*for a stream, see ata_gym.training.Tasks"):
-        from_torch(lambda: (module(), DataLoader(Endless(), 4)))
+class Endless(IterableDataset):
+    def __iter__(self):
+        while True:
+            yield torch.ones(2), 0
 
 
 def test_a_shuffled_loader_gives_the_same_order_each_time():
-    def make():
-        return module(), DataLoader(Listed(), batch_size=7, shuffle=True)
-
-    torch.manual_seed(1)
-    first = from_torch(make)._train.inputs
-    torch.manual_seed(2)
-    assert torch.equal(from_torch(make)._train.inputs, first)
+    orders = []
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        orders.append(from_torch(lambda: (module(), DataLoader(Listed(), 7, shuffle=True)))._train.inputs)
+    assert torch.equal(*orders)
 
 
 def test_inputs_come_as_they_are():
     words = torch.randint(0, 9, (20, 4), generator=torch.Generator().manual_seed(0))
-    problem = from_torch(
-        lambda: (nn.Sequential(nn.Embedding(9, 2), nn.Flatten(), nn.Linear(8, 3)), (words, LABELS[:20]))
+    model = nn.Sequential(nn.Embedding(9, 2), nn.Flatten(), nn.Linear(8, 3))
+    assert Trainer(from_torch(lambda: (model, (words, LABELS[:20]))), 5).step() > 0
+
+
+def test_by_name_with_weights_keyed_by_the_seed_in_five_lines(tmp_path, monkeypatch):
+    (tmp_path / "of_five_lines.py").write_text(
+        "import torch\n"
+        "def mine(scale='1'):\n"
+        "    inputs = torch.linspace(-1, 1, 200).reshape(50, 4) * float(scale)\n"
+        "    model = torch.nn.Linear(4, 2)\n"
+        "    return model, (inputs, inputs[:, 0] > 0)\n"
     )
-    assert Trainer(problem, 5).step() > 0
-
-
-def test_by_name_with_weights_keyed_by_the_seed(monkeypatch):
-    def mine(scale="1"):
-        return module(), (INPUTS * float(scale), LABELS)
-
-    monkeypatch.setitem(sys.modules, "mine", types.SimpleNamespace(mine=mine))
-    problem = make_problem("torch:mine:mine")
+    monkeypatch.chdir(tmp_path)  # where it is found
+    problem = make_problem("torch:of_five_lines:mine")
     assert problem.name == "mine"
     weights = [Trainer(problem, 5, seed=seed).model.weight for seed in (0, 0, 1)]
     assert torch.equal(weights[0], weights[1])
     assert not torch.equal(weights[0], weights[2])
-    assert torch.equal(make_problem("torch:mine:mine", "2")._train.inputs, 2 * problem._train.inputs)
-    with pytest.raises(ValueError, match="there is no problem 'mine:yours'"):
-        make_problem("torch:mine:yours")
+    assert torch.equal(make_problem("torch:of_five_lines:mine", "2")._train.inputs, 2 * problem._train.inputs)
+    with pytest.raises(ValueError, match="there is no problem 'of_five_lines:yours'"):
+        make_problem("torch:of_five_lines:yours")
 
 
 @pytest.mark.parametrize(
@@ -97,6 +90,7 @@ def test_by_name_with_weights_keyed_by_the_seed(monkeypatch):
         ((module(), INPUTS), r"must give tensors \(inputs, labels\)"),
         ((module(), [(INPUTS[0], 0), (INPUTS[0, :1], 0)]), "of equal shapes"),
         ((module(), 3), "must give tensors"),
+        ((module(), DataLoader(Endless(), 4)), "have a length: .*for a stream, see ata_gym.training.Tasks"),
         ((module(), (INPUTS, LABELS + 1)), "a label 3, but its module gives 3 classes, from 0 on"),
         ((module(), (INPUTS, LABELS - 1)), "labels must be whole numbers from 0 on"),
         ((module(), (INPUTS, LABELS / 2)), "labels must be whole numbers from 0 on"),
@@ -107,17 +101,3 @@ def test_by_name_with_weights_keyed_by_the_seed(monkeypatch):
 def test_what_is_no_problem(made, sentence):
     with pytest.raises(ValueError, match=sentence):
         from_torch(lambda: made, "mine")
-
-
-def test_a_model_of_ones_own_in_five_lines(tmp_path, monkeypatch):
-    (tmp_path / "of_five_lines.py").write_text(
-        "import torch\n"
-        "def mine():\n"
-        "    inputs = torch.randn(50, 4)\n"
-        "    model = torch.nn.Linear(4, 2)\n"
-        "    return model, (inputs, inputs[:, 0] > 0)\n"
-    )
-    monkeypatch.chdir(tmp_path)  # where it is found
-    problem = make_problem("torch:of_five_lines:mine")
-    assert problem.name == "mine"
-    assert Trainer(problem, 5).step() > 0

@@ -1,4 +1,5 @@
 import sys
+import types
 
 import numpy as np
 import pytest
@@ -20,6 +21,10 @@ def points(count=10):
     return torch.arange(count)[:, None].float(), torch.arange(count) % 3
 
 
+def of(train, test=None):
+    return Classification(lambda: nn.Linear(1, 3), train, test or points(), name="mine")
+
+
 def test_everything_that_is_exported_is_there():
     assert set(ata_gym.training.__all__) == set(ata_gym.training._HOMES)
     assert all(hasattr(ata_gym.training, name) for name in ata_gym.training.__all__)
@@ -27,15 +32,11 @@ def test_everything_that_is_exported_is_there():
         _ = ata_gym.training.problems_of_mine
 
 
-def test_without_torch_the_error_is_one_sentence(monkeypatch):
-    monkeypatch.setitem(sys.modules, "torch", None)
+def test_without_an_extra_the_error_is_one_sentence(monkeypatch):
+    for name in ("torch", "sklearn", "sklearn.datasets"):
+        monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(ImportError, match=r'Training needs torch: pip install "ata-gym\[train\]"'):
         _ = ata_gym.training.TrainingWrapper
-
-
-def test_without_scikit_learn_the_error_is_one_sentence(monkeypatch):
-    monkeypatch.setitem(sys.modules, "sklearn", None)
-    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
     with pytest.raises(ImportError, match=r'The problem digits needs sklearn.*pip install "ata-gym\[train\]"'):
         digits()
 
@@ -51,44 +52,32 @@ def test_digits_are_real_images_held_out_without_overlap():
     assert not {x.numpy().tobytes() for x in train.inputs} & {x.numpy().tobytes() for x in test.inputs}
 
 
-@pytest.mark.parametrize("name", ["digits", f"{__name__}:mine"])
-def test_problems_by_name_meet_the_contract(name, monkeypatch):
-    monkeypatch.setitem(sys.modules, __name__, sys.modules[mine.__module__])
+@pytest.mark.parametrize("name", ["digits", "my_own:mine"])
+def test_problems_by_name_meet_the_contract_and_a_task_has_its_own_draw(name, monkeypatch):
+    own = types.SimpleNamespace(mine=lambda: of(points()), nothing=lambda: None)
+    monkeypatch.setitem(sys.modules, "my_own", own)
     problem = make_problem(name)
     assert isinstance(problem, Problem)
-    model = problem.build()
-    losses = problem.loss(model, problem.draw(keys(7)))
-    assert losses.shape == (7,)
+    model, together = problem.build(), problem.draw(keys(7))
+    assert problem.loss(model, together).shape == (7,)
     assert all(isinstance(figure, float) for figure in problem.evaluate(model).values())
     assert all(rate > 0 for rate in problem.learning_rates.values())
-
-
-def mine():
-    return Classification(lambda: nn.Linear(1, 3), points(), points(), name="mine")
-
-
-def none_at_all():
-    return None
-
-
-def test_a_task_has_its_own_draw():
-    problem = digits()
-    together = problem.draw(keys(9))
-    for task in range(9):
-        alone = problem.draw(keys(9)[task : task + 1])
+    for task in range(7):
+        alone = problem.draw(keys(7)[task : task + 1])
         assert torch.equal(alone.inputs[0], together.inputs[task])
         assert alone.labels[0] == together.labels[task]
+    with pytest.raises(ValueError, match="returned NoneType, which is no problem"):
+        make_problem("my_own:nothing")
 
 
 def test_samples_are_drawn_uniformly():
-    problem = Classification(lambda: nn.Linear(1, 3), points(), points())
-    counts = np.bincount(problem.draw(keys(20_000)).inputs[:, 0].int(), minlength=10)
+    counts = np.bincount(of(points()).draw(keys(20_000)).inputs[:, 0].int(), minlength=10)
     assert chisquare(counts).pvalue > 1e-3
 
 
 def test_evaluation_is_the_mean_over_all_held_out_samples():
-    inputs, labels = torch.randn(2500, 4, generator=torch.Generator().manual_seed(0)), torch.arange(2500) % 3
-    problem = Classification(lambda: nn.Linear(4, 3), points(), (inputs, labels))
+    inputs, labels = torch.randn(2500, 1, generator=torch.Generator().manual_seed(0)), torch.arange(2500) % 3
+    problem = of(points(), (inputs, labels))
     with torch.no_grad():
         model = problem.build()
         figures = problem.evaluate(model)
@@ -114,20 +103,11 @@ def test_unknown_problems(name, data, sentence):
         make_problem(name, data)
 
 
-def test_a_function_that_returns_no_problem(monkeypatch):
-    monkeypatch.setitem(sys.modules, "mine_too", sys.modules[none_at_all.__module__])
-    with pytest.raises(ValueError, match="returned NoneType, which is no problem"):
-        make_problem("mine_too:none_at_all")
-
-
 @pytest.mark.parametrize(
     ("code", "sentence"),
     [
         ("def problem(:", "there is no problem 'broken:problem': importing broken failed with SyntaxError"),
-        (
-            "raise OSError('no disk')",
-            "'broken:problem': importing broken failed with OSError: no disk",
-        ),
+        ("raise OSError('no disk')", "'broken:problem': importing broken failed with OSError: no disk"),
         ("import sys; sys.exit(3)", "there is no problem 'broken:problem': importing broken failed with SystemExit: 3"),
         ("def problem(): raise KeyError('x')", "the problem '(torch:)?broken:problem' cannot be made: KeyError: 'x'"),
         ("def problem(): exit()", "the problem '(torch:)?broken:problem' cannot be made: SystemExit"),
@@ -153,7 +133,6 @@ def test_a_module_of_ones_own_that_fails(tmp_path, monkeypatch, code, sentence):
     ],
 )
 def test_bad_samples(inputs, labels, sentence):
-    with pytest.raises(ValueError, match=sentence):
-        Classification(lambda: nn.Linear(1, 2), (inputs, labels), points())
-    with pytest.raises(ValueError, match=sentence):
-        Classification(lambda: nn.Linear(1, 2), points(), (inputs, labels))
+    for train, test in (((inputs, labels), points()), (points(), (inputs, labels))):
+        with pytest.raises(ValueError, match=sentence):
+            of(train, test)

@@ -64,25 +64,6 @@ def test_the_constants_of_theory(d):
     assert abs(noise.mean()) < 0.01
 
 
-def test_a_task_has_its_own_noise():
-    problem = Quadratic(5)
-    together = problem.draw(keys(9))
-    assert len(together.unique()) == 9
-    assert torch.equal(torch.cat([problem.draw(keys(9)[task : task + 1]) for task in range(9)]), together)
-
-
-def test_training_is_gradient_descent_with_the_mean_noise():
-    problem = Quadratic(6, noise=0.1)
-    trainer, (a, b) = Trainer(problem, 4, lr=0.5, seed=2), dense(6)
-    x = problem.build().x.detach().numpy()
-    for k in range(5):
-        noise = problem.draw(derive_keys(stream_keys(2, stream=2)[0], k, np.arange(4))).numpy()
-        loss = trainer.step()
-        assert loss == pytest.approx(Quadratic(6).evaluate(Point(torch.from_numpy(x)))["suboptimality"])
-        x = x - 0.5 * (a @ x - b + noise.mean())
-    np.testing.assert_allclose(trainer.model.x.detach(), x, atol=1e-12)
-
-
 @pytest.mark.parametrize("kwargs", [{"dimension": 0}, {"dimension": 2.0}, {"noise": -1.0}, {"noise": math.nan}])
 def test_bad_arguments(kwargs):
     with pytest.raises(ValueError, match=f"{next(iter(kwargs))} must be"):

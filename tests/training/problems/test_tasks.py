@@ -1,5 +1,3 @@
-import copy
-
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -8,12 +6,10 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, TensorDataset
 
-import ata_policies
 from ata_gym.pools import deterministic, exponential
 from ata_gym.simulation.keys import derive_keys
-from ata_gym.training import Classification, DeviceClock, Tasks, Trainer, TrainingWrapper, run_method
-from ata_gym.training.models import checkpoint
-from tests.training.small_problem import SAMPLES, weights
+from ata_gym.training import DeviceClock, Tasks, Trainer, TrainingWrapper, run_method
+from tests.training.small_problem import mean_loss, small, weights
 
 B = 4
 INPUTS = torch.linspace(-1, 1, 96).reshape(48, 2)
@@ -29,33 +25,28 @@ def same(one, other):
     return all(torch.equal(one[name], part) for name, part in other.items())
 
 
-def loss_fn(model, batch):
-    return cross_entropy(model(batch[0]), batch[1])
-
-
-def tasks(model=normed, batch_size=4, **options):
-    return Tasks(model, loss_fn, DataLoader(DATA, batch_size, shuffle=True), **options)
+def tasks(model=normed, **options):
+    return Tasks(model, mean_loss, DataLoader(DATA, 4, shuffle=True), **options)
 
 
 class Drawn:
     """The batches that a problem draws for a trainer: task b of round k is number k B + b."""
 
     def __init__(self, trainer):
-        self._trainer = trainer
+        self._draw, self._key = trainer.problem.draw, trainer._gradient_key
 
     def __len__(self):
         return 10**6
 
     def __getitem__(self, t):
-        key = self._trainer._gradient_key
-        return self._trainer.problem.draw(derive_keys(key, t // B, np.array([t % B])))
+        return self._draw(derive_keys(self._key, t // B, np.array([t % B])))
 
 
 @pytest.mark.parametrize("chunk", [1, 3])
 def test_tasks_take_the_steps_of_one_fused_pass(chunk):
     build = lambda: nn.Sequential(nn.Linear(2, 8), nn.GroupNorm(2, 8), nn.ReLU(), nn.Linear(8, 3))  # noqa: E731
-    fused = Trainer(Classification(build, SAMPLES, SAMPLES), B, seed=3)
-    separate = Trainer(Tasks(build, loss_fn, Drawn(fused), chunk=chunk, learning_rates={"sgd": 0.1}), B, seed=3)
+    fused = Trainer(small(build), B, seed=3)
+    separate = Trainer(Tasks(build, mean_loss, Drawn(fused), chunk=chunk, learning_rates={"sgd": 0.1}), B, seed=3)
     for _ in range(5):
         assert separate.step() == pytest.approx(fused.step(), rel=1e-6)
     torch.testing.assert_close(weights(separate), weights(fused), rtol=1e-5, atol=1e-7)
@@ -63,8 +54,7 @@ def test_tasks_take_the_steps_of_one_fused_pass(chunk):
 
 @pytest.mark.parametrize("chunk", [3, None])
 def test_a_fused_problem_in_chunks_takes_the_same_steps(chunk):
-    problem = Classification(lambda: nn.Linear(2, 3), SAMPLES, SAMPLES)
-    whole, parts = Trainer(problem, B, micro_batch=2), Trainer(problem, B, micro_batch=2, chunk=chunk)
+    whole, parts = (Trainer(small(), B, micro_batch=2, chunk=size) for size in (None, chunk))
     sizes = []
     parts.model.register_forward_hook(lambda _model, inputs, _outputs: sizes.append(len(inputs[0])))
     for _ in range(3):
@@ -73,81 +63,30 @@ def test_a_fused_problem_in_chunks_takes_the_same_steps(chunk):
     assert max(sizes) == 2 * (chunk or B)
 
 
-def test_a_round_is_plain_gradient_accumulation_over_the_batches_of_the_loader():
-    """Batch norm, its running statistics and momentum, against a loop written by hand."""
-    model = nn.Sequential(nn.Linear(2, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3))
-    batches = list(DataLoader(DATA, 4))
-    trainer = Trainer(Tasks(model, loss_fn, batches), B, optimizer="momentum", lr=0.1)
-    twin = copy.deepcopy(model)
-    optimizer = torch.optim.SGD(twin.parameters(), lr=0.1, momentum=0.9)
-    for k in range(5):
-        optimizer.zero_grad()
-        losses = []
-        for b in range(B):
-            losses.append(loss_fn(twin, batches[(k * B + b) % len(batches)]))
-            (losses[-1] * (1 / B)).backward()
-        optimizer.step()
-        assert trainer.step() == pytest.approx(sum(loss.item() for loss in losses) / B)
-    for ours, theirs in zip(trainer.model.state_dict().values(), twin.state_dict().values(), strict=True):
-        torch.testing.assert_close(ours, theirs)
-    assert twin[1].num_batches_tracked == 20
-
-
-def play(policy, seed=0, **settings):
-    pool = {"family": "exponential", "scale": [1.0, 2.0, 4.0]}
-    env = gym.make(ata_policies.load(policy).env_id, pool=pool, budget=B, horizon=5)
-    env = TrainingWrapper(env, tasks(), optimizer="adam", lr=0.01, **settings)
-    losses = [step.info["loss"] for step in ata_policies.play(ata_policies.make(policy, env), env, seed)]
-    return losses, env.model.state_dict()
-
-
-def test_the_trajectory_is_the_same_whatever_the_allocation():
-    losses, state = play("ata")
-    others, other_state = play("gta", seed=7)
-    assert others == losses
-    assert same(state, other_state)
-    assert play("ata", precision="bfloat16")[0] == pytest.approx(losses, rel=0.05)
-
-
-def test_a_checkpoint_goes_on_bit_for_bit_whatever_was_drawn_elsewhere(tmp_path):
-    trainer, later = (Trainer(tasks(batch_size=5), B, optimizer="adam", seed=2) for _ in range(2))
-    state = torch.get_rng_state()
-    for _ in range(7):
-        trainer.step()
-    assert torch.equal(torch.get_rng_state(), state)
-    torch.manual_seed(2)
-    checkpoint.save(tmp_path / "run.pt", trainer.checkpoint())
-    later.step()
-    later.restore(checkpoint.load(tmp_path / "run.pt"))
-    assert [later.step() for _ in range(6)] == [trainer.step() for _ in range(6)]
-    assert same(later.model.state_dict(), trainer.model.state_dict())
-
-
-def test_a_mapping_with_a_loss_and_figures_of_ones_own():
+def test_a_mapping_with_a_loss_figures_of_ones_own_and_bfloat16():
     def of_the_model(model, batch):
-        return {"loss": loss_fn(model, batch), "logits": None}
+        return {"loss": mean_loss(model, batch), "logits": None}
 
-    one, other = (Trainer(Tasks(normed, loss, [DATA[:8]]), B) for loss in (loss_fn, of_the_model))
-    assert one.step() == other.step()
+    one, other = (Trainer(Tasks(normed, loss, [DATA[:8]]), B) for loss in (mean_loss, of_the_model))
+    half = Trainer(Tasks(normed, mean_loss, [DATA[:8]]), B, precision="bfloat16")
+    loss = one.step()
+    assert other.step() == loss
+    assert loss != half.step() == pytest.approx(loss, rel=0.05)
     assert one.evaluate() == {}
     own = tasks(evaluate=lambda model: {"training": float(model.training)})
     assert Trainer(own, B).evaluate() == {"training": 0.0}
 
 
 def test_lengths_that_vary_are_not_joined():
-    batches = [torch.arange(length) % 7 for length in (3, 5, 3, 9)]
-    sizes = []
+    batches, sizes = [torch.arange(length) % 7 for length in (3, 5, 3, 9)], []
 
     def of_text(model, tokens):
         sizes.append(len(tokens))
         return cross_entropy(model(tokens), tokens)
 
-    def losses(chunk):
-        build = lambda: nn.Sequential(nn.Embedding(7, 4), nn.Linear(4, 7))  # noqa: E731
-        trainer = Trainer(Tasks(build, of_text, batches, chunk=chunk), B)
-        return [trainer.step() for _ in range(3)]
-
-    assert losses(4) == pytest.approx(losses(1))
+    build = lambda: nn.Sequential(nn.Embedding(7, 4), nn.Linear(4, 7))  # noqa: E731
+    joined, alone = (Trainer(Tasks(build, of_text, batches, chunk=chunk), B) for chunk in (4, 1))
+    assert [joined.step() for _ in range(3)] == pytest.approx([alone.step() for _ in range(3)])
     assert set(sizes) == {3, 5, 9}
 
 
@@ -158,22 +97,16 @@ def test_joined_tasks_that_depend_on_each_other_are_refused():
 
 
 def test_the_memory_is_that_of_one_batch():
-    alive = []
+    done, model = [], nn.Linear(2, 3)
+    trainer = Trainer(Tasks(model, mean_loss, [DATA[:8]]), 6)
 
-    class Counted(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.linear = nn.Linear(2, 3)
-            self.running = 0
+    def forward(_model, _inputs, outputs):
+        done.append("forward")
+        outputs.register_hook(lambda _gradient: done.append("backward"))
 
-        def forward(self, inputs):
-            outputs = self.linear(inputs)
-            self.running += 1
-            outputs.register_hook(lambda _gradient: alive.append(self.running) or setattr(self, "running", 0))
-            return outputs
-
-    Trainer(Tasks(Counted, loss_fn, [DATA[:8]]), 6).step()
-    assert alive == [1] * 6  # each backward pass runs before the next forward pass
+    trainer.model.register_forward_hook(forward)
+    trainer.step()
+    assert done == ["forward", "backward"] * 6  # each backward pass runs before the next forward pass
 
 
 def test_a_method_trains_on_tasks():
@@ -197,36 +130,31 @@ def test_a_device_clock_runs_tasks():
 
 
 def test_a_failed_round_changes_nothing():
-    broken = [False]
-
-    def failing(model, batch):
-        loss = loss_fn(model, batch)
-        return loss * float("nan") if broken[0] else loss
-
-    trainer = Trainer(Tasks(normed, failing, DataLoader(DATA, 4)), B)
+    factor = [1.0]
+    loader = DataLoader(DATA, 4)
+    trainer = Trainer(Tasks(normed, lambda *args: mean_loss(*args) * factor[0], loader), B)
+    undisturbed = Trainer(Tasks(normed, mean_loss, loader), B)
     trainer.step()
-    before = copy.deepcopy(trainer.model.state_dict())
-    broken[0] = True
+    undisturbed.step()
+    factor[0] = float("nan")
     with pytest.raises(FloatingPointError, match="loss is nan in round 2"):
         trainer.step()
-    assert same(before, trainer.model.state_dict())
-    broken[0] = False
-    undisturbed = Trainer(Tasks(normed, loss_fn, DataLoader(DATA, 4)), B)
-    undisturbed.step()
+    assert same(undisturbed.model.state_dict(), trainer.model.state_dict())
+    factor[0] = 1.0
     assert trainer.step() == undisturbed.step()
 
 
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        (lambda: 3.0, 'must give a scalar tensor, or a mapping with "loss", not a float'),
-        (lambda: torch.ones(4), r"not a tensor of shape \(4,\)"),
-        (lambda: {"logits": 1}, "not a dict"),
+        (3.0, 'must give a scalar tensor, or a mapping with "loss", not a float'),
+        (torch.ones(4), r"not a tensor of shape \(4,\)"),
+        ({"logits": 1}, "not a dict"),
     ],
 )
 def test_what_is_no_loss(given, sentence):
     with pytest.raises(ValueError, match=sentence):
-        Trainer(Tasks(normed, lambda _model, _batch: given(), [0]), B).step()
+        Trainer(Tasks(normed, lambda _model, _batch: given, [0]), B).step()
 
 
 @pytest.mark.parametrize(

@@ -62,18 +62,6 @@ def contents():
     return hashes
 
 
-@pytest.fixture(scope="session")
-def refused():
-    """Check that a command ended with an error of one sentence."""
-
-    def check(result, sentence):
-        assert result.exit_code == 2
-        assert sentence in result.stderr
-        assert result.stderr.count("\n") == 1
-
-    return check
-
-
 @pytest.fixture(scope="module")
 def finished(request, tmp_path_factory):
     """The folder of the test module's own ``command``, and what it printed."""

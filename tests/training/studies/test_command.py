@@ -3,6 +3,7 @@
 import os
 import signal
 from dataclasses import replace
+from multiprocessing import get_context
 
 import polars as pl
 import pytest
@@ -56,49 +57,79 @@ def test_tables_pictures_and_the_trajectory_are_left_and_the_clock_is_that_of_th
 
 
 def test_the_trajectory_and_the_final_weights_are_those_of_a_trainer(finished):
-    trajectory = pl.read_parquet(finished[0] / "training.parquet")
+    trajectory, trainer = pl.read_parquet(finished[0] / "training.parquet"), Trainer("digits", 5)
     assert trajectory.columns == ["round", "loss", "test_loss", "accuracy"]
     assert trajectory["round"].to_list() == list(range(ROUNDS + 1))
-    trainer = Trainer("digits", 5)
+    assert evaluated(trajectory) == [0, 1, 2, 3, 4, 5, 7, 8, 10, 13, 16, 19, 24]
     with deterministic():
         assert trajectory["loss"].to_list() == [None, *(trainer.step() for _ in range(ROUNDS))]
         assert trajectory["accuracy"][-1] == trainer.evaluate()["accuracy"]
-    assert evaluated(trajectory) == [0, 1, 2, 3, 4, 5, 7, 8, 10, 13, 16, 19, 24]
     kept = checkpoint.load(finished[0] / "weights.pt")
     assert all(torch.equal(kept[name], part) for name, part in trainer.model.state_dict().items())
-    trainer.model.load_state_dict(kept)
 
 
-def test_a_stopped_run_started_again_ends_with_the_same_bytes(tmp_path, finished, steps, contents):
+def scalars(out):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    log = EventAccumulator(str(out / "tensorboard"), {"scalars": 0})
+    log.Reload()
+    return {name: {point.step: point.value for point in log.Scalars(name)} for name in log.Tags()["scalars"]}
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_stopped_run_goes_on_to_the_same_bytes_and_tensorboard_shows_it_whole(tmp_path, finished, steps, contents):
     out = tmp_path / "results"
     torch.manual_seed(5)
     steps.stop_at = 9
-    assert command(out, "--save-every", 0).exit_code == 130
+    assert command(out, "--tensorboard", "--save-every", 0).exit_code == 130
     assert not (out / "training.parquet").exists()
+    assert sorted(scalars(out)["loss"]) == list(range(1, 9))
     steps.taken, steps.stop_at = 0, None
-    assert command(out).exit_code == 0
-    assert steps.taken == ROUNDS - 8  # no step is taken twice
-    assert contents(out) == contents(finished[0])
-    assert not list((out / "checkpoints").iterdir())
-    assert "ata-icml" in command(out, policies="uta,ata-icml").stdout
-    assert steps.taken == ROUNDS - 8  # nor for another policy
+    recorded = pl.read_parquet(finished[0] / "training.parquet")
+    for more in ("", ",ata-icml"):  # for another policy, the training is there
+        result = command(out, "--tensorboard", policies=f"ofta,uta,gta{more}")
+        assert result.exit_code == 0, result.output
+        assert steps.taken == ROUNDS - 8  # no step is taken twice
+        assert len(list((out / "tensorboard").iterdir())) == 1
+        shown = scalars(out)
+        assert sorted(shown) == ["accuracy", "loss", "test_loss"]
+        for name, points in shown.items():
+            expected = dict(recorded.drop_nulls(name).select("round", name).iter_rows())
+            assert points == pytest.approx(expected, rel=1e-6)
+        if not more:
+            assert {k: v for k, v in contents(out).items() if "tensorboard" not in k} == contents(finished[0])
+            assert not list((out / "checkpoints").iterdir())
+    assert "ata-icml" in result.stdout
+
+
+def interrupted(folder, which):
+    """A training that gets a signal before its twelfth step."""
+    torch.set_num_threads(1)  # in a process of its own
+    step = Trainer.step
+
+    def signalled(self):
+        if self.round == 11:
+            os.kill(os.getpid(), which)
+        return step(self)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Trainer, "step", signalled)
+        trained(folder, save_every=1e9 if which == signal.SIGINT else 0.0)
 
 
 @pytest.mark.skipif(os.name == "nt", reason="needs the signals of POSIX")
-def test_ctrl_c_saves_at_once(tmp_path, finished, monkeypatch):
-    step = Trainer.step
-
-    def interrupted(self):
-        if self.round == 11:
-            os.kill(os.getpid(), signal.SIGINT)
-        return step(self)
-
-    monkeypatch.setattr(Trainer, "step", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        trained(tmp_path, save_every=1e9)
-    tree = checkpoint.load(tmp_path / "checkpoints" / "training.pt", "losses")
-    assert len(tree["losses"]) == 12
-    monkeypatch.undo()
+@pytest.mark.parametrize(("which", "saved"), [("SIGINT", 12), ("SIGKILL", 11)])
+def test_ctrl_c_saves_at_once_and_a_killed_process_leaves_what_it_saved(tmp_path, finished, which, saved):
+    code = signal.Signals[which]
+    if which == "SIGINT":
+        with pytest.raises(KeyboardInterrupt):
+            interrupted(tmp_path, code)
+    else:
+        process = get_context("spawn").Process(target=interrupted, args=(tmp_path, code))
+        process.start()
+        process.join()
+        assert process.exitcode == -code
+    assert len(checkpoint.load(tmp_path / "checkpoints" / "training.pt", "losses")["losses"]) == saved
     trained(tmp_path)
     assert same_trajectory(tmp_path, finished[0])
 
@@ -120,32 +151,6 @@ def test_a_damaged_checkpoint_is_set_aside(tmp_path, finished, steps, which):
     assert same_trajectory(tmp_path, finished[0])
 
 
-def scalars(out):
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    log = EventAccumulator(str(out / "tensorboard"), {"scalars": 0})
-    log.Reload()
-    return {name: {point.step: point.value for point in log.Scalars(name)} for name in log.Tags()["scalars"]}
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_tensorboard_shows_the_whole_run_once(tmp_path, steps, finished):
-    steps.stop_at = 9
-    assert command(tmp_path, "--tensorboard", "--save-every", 0).exit_code == 130
-    assert sorted(scalars(tmp_path)["loss"]) == list(range(1, 9))
-    steps.stop_at = None
-    for _ in range(2):  # the second time, all is there
-        assert command(tmp_path, "--tensorboard", policies="uta").exit_code == 0
-        trajectory = pl.read_parquet(finished[0] / "training.parquet")
-        shown = scalars(tmp_path)
-        assert sorted(shown) == ["accuracy", "loss", "test_loss"]
-        for name, points in shown.items():
-            recorded = trajectory.drop_nulls(name)
-            assert points.keys() == set(recorded["round"])
-            assert [points[k] for k in recorded["round"]] == pytest.approx(recorded[name].to_list(), rel=1e-6)
-        assert len(list((tmp_path / "tensorboard").iterdir())) == 1
-
-
 @pytest.mark.parametrize(
     ("arguments", "difference"),
     [
@@ -161,33 +166,21 @@ def test_a_changed_configuration_is_refused(finished, arguments, difference, con
     assert contents(finished[0]) == before
 
 
-def test_a_loss_that_is_not_finite_is_one_sentence(tmp_path, refused):
-    result = command(tmp_path, "--problem", "ata_gym.training.problems.quadratic:Quadratic", "--lr", 1e200)
-    for part in ("the training loss is", "lower lr", "rounds 0 to"):
-        refused(result, part)
-    assert (tmp_path / "checkpoints" / "training.pt").exists()
-
-
 def test_a_training_that_fails_at_its_beginning_does_not_hold_the_folder(tmp_path, refused, monkeypatch):
     def without_memory(self):
         with enough_memory(self.device, "round 1"):
             torch.empty(10**16)
 
-    def without_power(_):
-        raise RuntimeError("no power")
-
     out, few = tmp_path / "results", {"policies": "ofta", "rounds": 2}
-    for step, sentence in (
-        (without_memory, "round 1 does not fit into the memory of cpu"),
-        (without_power, "the problem digits failed: RuntimeError: no power"),
-    ):
-        with monkeypatch.context() as patch:
-            patch.setattr(Trainer, "step", step)
-            refused(command(out, **few), sentence)
-    refused(
-        command(out, "--lr", "1e308", **few), "lr must be at most 3.4e+38, the largest number that the weights hold"
-    )
+    monkeypatch.setattr(Trainer, "step", without_memory)
+    refused(command(out, **few), "round 1 does not fit into the memory of cpu")
+    monkeypatch.setattr(Trainer, "step", lambda _: 1 / 0)
+    refused(command(out, **few), "the problem digits failed: ZeroDivisionError: division by zero")
+    monkeypatch.undo()
+    refused(command(out, "--lr", "1e308", **few), "lr must be at most 3.4e+38, the largest number that the weights")
     assert command(out, "--lr", "0.1", policies="ofta", rounds=1).exit_code == 0
+    refused(command(tmp_path / "later", "--problem", "quadratic", "--lr", 1e200), "; rounds 0 to 1 are kept in ")
+    assert (tmp_path / "later" / "checkpoints" / "training.pt").exists()
 
 
 @pytest.mark.parametrize(
@@ -209,9 +202,16 @@ def test_a_training_that_fails_at_its_beginning_does_not_hold_the_folder(tmp_pat
         (("--tune", "--lr", "0.2"), "--tune has nothing to tune where --lr and each"),
         (("--tune", "--lr", "0.2", "--methods", "asgd=0.1"), "--tune has nothing to tune where --lr and each"),
         (("--methods", "rennala", "--schedule", "cosine:10"), "--methods goes without --schedule"),
+        (("--scenario", "drawn-6-v1", "--policies", "uta", "--methods", "asgd=0.1"), "drawn-6-v1 are drawn anew"),
+        (("--clock", "wall"), "--clock must be pool or device, not 'wall'"),
+        (("--clock", "device"), "--clock device and --workers go together"),
+        (("--workers", "cpu"), "--clock device and --workers go together"),
+        (("--clock", "device", "--workers", "cpu", "--methods", "asgd"), "--clock device goes without --methods"),
+        (("--clock", "device", "--workers", "cpu", "--compile"), "leave out compile=... and graphs=..."),
         (("--methods", "asgd", "--micro-batch", "2", "--compile"), "--methods goes without --micro-batch, --compile"),
     ],
 )
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")
 def test_bad_input_is_one_sentence_and_leaves_nothing(tmp_path, arguments, sentence, refused):
     refused(command(tmp_path / "results", *arguments), sentence)
     assert not (tmp_path / "results").exists()

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
@@ -37,27 +37,16 @@ RUN = "rennala,ringmaster,minibatch,mindflayer,ringmaster=0.02"
 EXPERIMENT = Experiment.on_scenario("icml2025-regret", rounds=ROUNDS, seeds=1)
 
 
+def reports(out, result):
+    return result.stdout, (out / "table.md").read_text(), (out / "report.html").read_text()
+
+
 def command(out, *more, methods=RUN):
     arguments = ["train", "--scenario", "icml2025-regret", "--policies", "ofta,gta", "--rounds", str(ROUNDS)]
     return CliRunner().invoke(app, [*arguments, "--out", str(out), "--methods", methods, *map(str, more)])
 
 
-def test_rennala_is_gta_in_time_and_the_trainer_in_loss(finished):
-    out, _ = finished
-    rennala, gta = (pl.read_parquet(out / name) for name in ("methods/rennala.parquet", "results/gta.parquet"))
-    at = rennala[gta["round"] - 1]
-    assert at["update"].to_list() == gta["round"].to_list()
-    for clock in ("runtime", "total_worker_time"):
-        assert at[clock].to_list() == gta[clock].to_list()
-    trajectory = pl.read_parquet(out / "training.parquet")
-    assert rennala["loss"].to_list() == trajectory["loss"].to_list()[1:]
-    assert rennala["accuracy"][-1] == trajectory["accuracy"][-1]
-    table = pl.read_csv(out / "table.csv")
-    rows = [table.filter(policy=name).drop("policy").rows() for name in ("rennala", "gta")]
-    assert rows[0] == rows[1]
-
-
-@pytest.mark.parametrize(("name", "lr"), [("minibatch", 0.05 * 4), ("ringmaster=0.02", 0.02)])
+@pytest.mark.parametrize(("name", "lr"), [("rennala", 0.05), ("minibatch", 0.05 * 4), ("ringmaster=0.02", 0.02)])
 def test_a_method_is_its_own_run_that_ends_with_as_many_gradients_as_the_policies(finished, name, lr):
     frame = pl.read_parquet(finished[0] / "methods" / f"{name.replace('=', '%3D')}.parquet")
     method, pool = name.partition("=")[0], EXPERIMENT.scenario.pool
@@ -65,6 +54,15 @@ def test_a_method_is_its_own_run_that_ends_with_as_many_gradients_as_the_policie
     for column in ("runtime", "total_worker_time", "computed", "used", "loss"):
         assert frame[column].to_list() == getattr(run, column).tolist()
     assert frame["used"][-2] < ROUNDS * BUDGET <= frame["used"][-1]
+
+
+def test_rennala_is_gta_in_time_and_in_loss(finished):
+    rennala, trajectory = (pl.read_parquet(finished[0] / f"{name}.parquet") for name in ("methods/rennala", "training"))
+    for name in ("loss", "accuracy"):
+        assert rennala[name][-1] == trajectory[name][-1]
+    table = pl.read_csv(finished[0] / "table.csv")
+    rows = [table.filter(policy=name).drop("policy").rows() for name in ("rennala", "gta")]
+    assert rows[0] == rows[1]
 
 
 def test_they_are_in_the_tables_and_the_pictures_again_without_running_again(finished, monkeypatch, contents):
@@ -107,34 +105,26 @@ def test_a_method_that_diverges_is_named_after_the_report_on_the_others(tmp_path
     assert not (tmp_path / "methods" / "minibatch%3D1e30.parquet").exists()
 
 
-def test_each_gradient_moves_the_weights_by_as_much_unless_told():
-    problem = Quadratic()
-    rates = {name: MethodChoice.parse(name).rate(EXPERIMENT, problem, 1.0) for name in METHODS}
+def test_learning_rates():
+    noisy, exact, pool = Quadratic(noise=0.1), Quadratic(noise=0.0), EXPERIMENT.scenario.pool
+
+    def rate(text, problem, lr=1.0):
+        return MethodChoice.parse(text).rate(EXPERIMENT, problem, lr)
+
+    rates = {name: rate(name, noisy) for name in METHODS}  # each gradient moves the weights by as much
     assert rates["rennala"] == 1.0
     assert rates["minibatch"] == 20 / BUDGET
     assert rates["ringmaster"] == rates["asgd"] == 1 / BUDGET
     assert 1.0 <= rates["mindflayer"] < 2.0
-    assert MethodChoice.parse("asgd").rate(EXPERIMENT, problem, None) is None  # an optimiser's own
+    assert rate("asgd", noisy, None) is None  # an optimiser's own
+    for name in ("rennala", "ringmaster", "mindflayer"):
+        expected = METHODS[name](pool, BUDGET).step_size(noisy.smoothness, 1.0, 1.0 / BUDGET)
+        assert rate(f"{name}=theory", noisy) == pytest.approx(expected)
+    assert rate("rennala=theory", exact) == 1 / exact.smoothness
+    with pytest.raises(ValueError, match="ssp=theory needs a problem whose smoothness and variance are known"):
+        rate("ssp=theory", Trainer("digits", 1).problem)
     with pytest.raises(ValueError, match="with a positive learning rate, not 'asgd=0'"):
         MethodChoice.parse("asgd=0")
-
-
-def test_the_rate_of_theory_is_that_of_the_method_for_the_constants_of_the_problem():
-    problem, pool = Quadratic(noise=0.1), EXPERIMENT.scenario.pool
-    for name in ("rennala", "ringmaster", "mindflayer"):
-        given = METHODS[name](pool, BUDGET).step_size(problem.smoothness, 1.0, 1.0 / BUDGET)
-        assert MethodChoice.parse(f"{name}=theory").rate(EXPERIMENT, problem, 1.0) == pytest.approx(given)
-    assert MethodChoice.parse("rennala=theory").rate(EXPERIMENT, Quadratic(noise=0.0), 1.0) == 1 / problem.smoothness
-    with pytest.raises(ValueError, match="ssp=theory needs a problem whose smoothness and variance are known"):
-        MethodChoice.parse("ssp=theory").rate(EXPERIMENT, Trainer("digits", 1).problem, 1.0)
-
-
-def test_methods_do_not_play_workers_that_are_drawn_anew(tmp_path, refused):
-    line = "train --scenario drawn-6-v1 --problem quadratic --rounds 3 --policies uta --out"
-    for text in ("rennala", "rennala=0.1", "rennala=theory"):
-        told = CliRunner().invoke(app, [*line.split(), str(tmp_path / "out"), "--methods", text])
-        refused(told, "the workers of drawn-6-v1 are drawn anew in each episode")
-    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(
@@ -161,47 +151,52 @@ def test_no_ratio_is_shown_where_learning_rates_differ_in_kind(policies, compare
 def test_learning_rates_that_are_all_by_theory_are_compared(tmp_path):
     line = "train --scenario five-workers --problem quadratic --rounds 40 --policies ofta --lr theory"
     result = CliRunner().invoke(app, f"{line} --methods rennala,ringmaster=theory --out {tmp_path}".split())
-    assert result.exit_code == 0, result.output
     table = pl.read_csv(tmp_path / "table.csv").filter(policy="ringmaster=theory")
     assert table.filter(quantity="runtime/ofta")["mean"].is_not_null().all()
-    for shown in (result.stdout, (tmp_path / "table.md").read_text(), (tmp_path / "report.html").read_text()):
-        assert "no ratios for" not in shown
+    assert not any("no ratios for" in shown for shown in reports(tmp_path, result))
 
 
 RATES = GRID[4:7]
 
 
 def tuned(out, *more):
-    line = "train --scenario five-workers --problem quadratic --rounds 15 --policies gta --save-every 0 --tune"
+    line = "train --scenario five-workers --problem quadratic --rounds 15 --policies gta --methods rennala,asgd=0.1"
     with pytest.MonkeyPatch.context() as patch:
         for module in (comparison, kept_trajectory):
             patch.setattr(module, "GRID", RATES)
-        return CliRunner().invoke(app, [*line.split(), "--out", str(out), *map(str, more)])
+        return CliRunner().invoke(
+            app, [*line.split(), "--tune", "--save-every", "0", "--out", str(out), *map(str, more)]
+        )
 
 
-def test_tuned_policies_are_compared_with_tuned_methods(tmp_path):
-    result = tuned(tmp_path, "--methods", "rennala,asgd=0.1")
+@pytest.fixture(scope="module")
+def tuned_once(tmp_path_factory):
+    out = tmp_path_factory.mktemp("tuned")
+    return out, tuned(out)
+
+
+def test_tuned_policies_are_compared_with_tuned_methods(tuned_once):
+    out, result = tuned_once
     assert result.exit_code == 0, result.output
     rounds = {}
     for lr in RATES:
         trainer = Trainer("quadratic", 8, lr=lr)
         losses = [trainer.step() for _ in range(15)]
-        kept = pl.read_parquet(tmp_path / f"rates/{lr:g}/training.parquet")["loss"].to_list()
-        assert kept == [None, *losses]
+        assert pl.read_parquet(out / f"rates/{lr:g}/training.parquet")["loss"].to_list() == [None, *losses]
         rounds[lr] = next((k for k, loss in enumerate(losses, start=1) if loss <= losses[0] / 100), np.inf)
     best = min(rounds, key=rounds.__getitem__)
     assert list(rounds.values()).count(rounds[best]) == 1
     assert best not in {RATES[0], RATES[-1]}
-    table = pl.read_csv(tmp_path / "table.csv")
+    table = pl.read_csv(out / "table.csv")
     both = ["gta", f"rennala={best:g}"]
     clocks = table.filter(pl.col("policy").is_in(both), quantity="runtime")["mean"].to_list()
     assert clocks[0] == clocks[1]  # Rennala's updates are GTA's rounds, and the rates are chosen alike
     assert table.filter(quantity="runtime/gta").drop_nulls("mean")["policy"].to_list() == both
-    for told in (result.stdout, (tmp_path / "table.md").read_text(), (tmp_path / "report.html").read_text()):
+    for told in reports(out, result):
         assert f"the learning rate of the policies is {best:g}, tuned" in told
         assert "no ratios for asgd=0.1 (given)" in told
-    assert json.loads((tmp_path / "rates" / f"{best:g}" / "config.json").read_text())["lr"] == best
-    assert json.loads((tmp_path / "config.json").read_text())["lr"] == list(RATES)
+    assert json.loads((out / "rates" / f"{best:g}" / "config.json").read_text())["lr"] == best
+    assert json.loads((out / "config.json").read_text())["lr"] == list(RATES)
 
 
 def test_the_lowest_loss_is_chosen_where_no_rate_reaches_a_hundredth_of_the_first(tmp_path, monkeypatch):
@@ -219,36 +214,40 @@ def test_the_lowest_loss_is_chosen_where_no_rate_reaches_a_hundredth_of_the_firs
     assert found.where == tmp_path / "rates" / f"{GRID[3]:g}"
 
 
-def test_a_tuning_that_is_stopped_goes_on_to_the_same_bytes(tmp_path, contents, steps):
-    assert tuned(tmp_path / "whole").exit_code == 0
-    whole, steps.taken, steps.stop_at = steps.taken, 0, 25  # in a later trajectory than the first
-    assert tuned(tmp_path / "stopped").exit_code == 130
-    steps.stop_at = None
-    assert tuned(tmp_path / "stopped").exit_code == 0
-    assert steps.taken < whole + 10
-    assert contents(tmp_path / "stopped") == contents(tmp_path / "whole")
-    assert unseen(tmp_path / "stopped") == []
+def test_a_tuning_that_is_stopped_goes_on_to_the_same_bytes(tuned_once, tmp_path, contents, monkeypatch):
+    leap, trained = Trainer.leap, []
+
+    def counted(trainer, rounds):
+        trained.append(trainer.optimizer_choice.lr)
+        if len(trained) == 25:
+            raise KeyboardInterrupt
+        return leap(trainer, rounds)
+
+    monkeypatch.setattr(Trainer, "leap", counted)
+    assert tuned(tmp_path).exit_code == 130
+    assert {*trained} == {*RATES[:2]}  # in a later trajectory than the first
+    assert tuned(tmp_path).exit_code == 0
+    assert len(trained) < 15 * len(RATES) + 10
+    assert contents(tmp_path) == contents(tuned_once[0])
+    assert unseen(tmp_path) == []
 
 
-def test_a_tuning_that_fails_at_all_rates_leaves_nothing_and_after_a_rate_its_configuration(
-    tmp_path, monkeypatch, refused
-):
-    def fail(_):
-        raise FloatingPointError("the training loss is nan")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Trainer, "step", fail)
-        refused(tuned(tmp_path / "out"), "no learning rate of --tune trains; at the last one the training loss is nan")
-    assert not list((tmp_path / "out").rglob("config.json"))
-    open_folder(tmp_path / "out", {"lr": "of a corrected command"})
+def test_a_tuning_that_fails_leaves_nothing_or_after_a_rate_its_configuration(tmp_path, monkeypatch, refused):
     step = Trainer.step
 
-    def fail_later(trainer):
+    def fail(trainer):
+        if fails == "always":
+            raise FloatingPointError("the training loss is nan")
         if trainer.optimizer_choice.lr == RATES[1]:
             raise RuntimeError("no power")
         return step(trainer)
 
-    monkeypatch.setattr(Trainer, "step", fail_later)
+    monkeypatch.setattr(Trainer, "step", fail)
+    fails = "always"
+    refused(tuned(tmp_path / "out"), "no learning rate of --tune trains; at the last one the training loss is nan")
+    assert not list((tmp_path / "out").rglob("config.json"))
+    open_folder(tmp_path / "out", {"lr": "of a corrected command"})
+    fails = "later"
     refused(tuned(tmp_path / "later"), "the problem quadratic failed: RuntimeError: no power")
     refused(tuned(tmp_path / "later", "--seed", 1), "seed is 0 there and 1 here")
 
@@ -269,8 +268,7 @@ def test_what_is_never_reached_is_null(tmp_path):
 
 def test_every_method_has_a_line_of_its_own():
     looks = style.lines([*METHODS, "ringmaster=0.1", "gta", "mine"])
-    markers = [looks[name]["marker"] for name in METHODS]
-    assert len(set(markers)) == len(METHODS)
+    assert len({looks[name]["marker"] for name in METHODS}) == len(METHODS)
     assert looks["ringmaster=0.1"] == looks["ringmaster"]
     assert looks["rennala"]["color"] == looks["gta"]["color"]
     assert "marker" not in looks["mine"]
@@ -291,6 +289,7 @@ def clocks(rounds, **speeds):
     )
 
 
+@settings(max_examples=20)
 @given(st.lists(st.floats(0, 10), min_size=1, max_size=200), st.integers(1, 50))
 def test_a_noisy_loss_is_an_exponential_mean_as_of_adam(losses, over):
     beta, mean, expected = (over - 1) / (over + 1), 0.0, []
@@ -303,10 +302,9 @@ def test_a_noisy_loss_is_an_exponential_mean_as_of_adam(losses, over):
 def test_an_exact_loss_is_read_as_it_is():
     exact, noisy = LossReading.of(Quadratic(), 5000), LossReading.of(Trainer("digits", 1).problem, 5000)
     assert exact(pl.Series(LOSSES)).to_list() == LOSSES
-    assert exact.label() == "loss, exact"
+    assert (exact.label(), exact.stretched(23)) == ("loss, exact", exact)
     assert noisy.label() == "training loss, exponential\nmean over about 100 rounds"
     assert noisy.stretched(23).over == 2300
-    assert exact.stretched(23) == exact
 
 
 def test_the_round_of_the_goal_is_recorded_however_sparse_the_records():
@@ -319,12 +317,17 @@ def test_the_round_of_the_goal_is_recorded_however_sparse_the_records():
 EXACT = LossReading(over=1, exact=True)
 
 
-def test_each_policy_gets_the_one_curve_on_its_own_clock():
-    curves = losses_on_clocks(trajectory(LOSSES), clocks([1, 2, 5], slow=3.0, fast=1.0), EXACT)
+def test_each_policy_gets_the_one_curve_on_its_own_clock_which_runs_evenly_between_recorded_rounds():
+    run = trajectory(LOSSES).with_columns(accuracy=pl.Series([0.1, None, None, 0.3, None, 0.9]))
+    records = clocks([1, 2, 5], slow=3.0, fast=1.0)
+    curves, laid = losses_on_clocks(run, records, EXACT), evaluations_on_clocks(run, records)
     assert curves["policy"].to_list() == ["slow"] * 3 + ["fast"] * 3
     assert curves["loss"].to_list() == [2.0, 1.0, 0.4] * 2
     assert curves["runtime"].to_list() == [3.0, 6.0, 15.0, 1.0, 2.0, 5.0]
     assert curves["total_worker_time"].to_list() == [30.0, 60.0, 150.0, 10.0, 20.0, 50.0]
+    assert laid["policy"].to_list() == ["slow", "slow", "fast", "fast"]
+    assert laid["accuracy"].to_list() == [0.3, 0.9] * 2
+    assert laid["runtime"].to_list() == [9.0, 15.0, 3.0, 5.0]
 
 
 @pytest.mark.parametrize(
@@ -350,14 +353,6 @@ def test_pictures_of_policies_and_of_methods(tmp_path, drawn):
     curves = losses_on_clocks(run, clocks(rounds, **{"rennala": 1.0, "asgd=0.1": 2.0}), EXACT)
     reference = losses_on_clocks(run, clocks(rounds, gta=1.0), EXACT)
     drawn(lambda: draw_methods(curves, reference, "loss", "a title", tmp_path / "methods"))
-
-
-def test_evaluations_have_clocks_that_run_evenly_between_recorded_rounds():
-    run = trajectory(LOSSES).with_columns(accuracy=pl.Series([0.1, None, None, 0.3, None, 0.9]))
-    laid = evaluations_on_clocks(run, clocks([1, 2, 5], slow=3.0, fast=1.0))
-    assert laid["policy"].to_list() == ["slow", "slow", "fast", "fast"]
-    assert laid["accuracy"].to_list() == [0.3, 0.9] * 2
-    assert laid["runtime"].to_list() == [9.0, 15.0, 3.0, 5.0]
 
 
 def test_policies_whose_clocks_are_equal_are_named():

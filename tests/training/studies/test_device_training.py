@@ -8,7 +8,6 @@ import gymnasium as gym
 import numpy as np
 import polars as pl
 import pytest
-import torch
 from typer.testing import CliRunner
 
 from ata_gym.bench.experiment.experiment import Experiment
@@ -45,10 +44,11 @@ def done(tmp_path_factory):
 
 
 def test_each_policy_trains_on_the_same_gradients_and_on_times_of_its_own_and_is_reported(done):
-    out, _, told = done
+    out, report, told = done
     reference = Trainer("digits", BUDGET)
     losses = [reference.step() for _ in range(ROUNDS)]
-    for policy in POLICIES:
+    assert report.summary["policy"].to_list() == POLICIES
+    for policy, row in zip(POLICIES, report.summary.to_dicts(), strict=True):
         frame = records(out, policy)
         assert frame["round"].to_list() == list(range(1, ROUNDS + 1))
         np.testing.assert_allclose(frame["loss"], losses, rtol=1e-3)
@@ -57,40 +57,36 @@ def test_each_policy_trains_on_the_same_gradients_and_on_times_of_its_own_and_is
         assert (frame["total_worker_time"] >= frame["runtime"]).all()
         assert frame["accuracy"].null_count() == ROUNDS - 1
         assert frame["accuracy"][-1] == pytest.approx(reference.evaluate()["accuracy"])
-    assert told == [(policy, k) for policy in POLICIES for k in range(1, ROUNDS + 1)]
-    assert not list((out / "checkpoints").iterdir())
-
-    report = done[1]
-    assert report.summary["policy"].to_list() == POLICIES
-    for row in report.summary.to_dicts():
-        end = records(out, row["policy"]).row(-1, named=True)
+        end = frame.row(-1, named=True)
         assert row["runtime"] == end["runtime"]
         assert row["cost"] == pytest.approx(end["runtime"] + 0.5 * end["total_worker_time"])
         assert row["loss"] == end["loss"]  # of so few rounds there is no mean
+    assert told == [(policy, k) for policy in POLICIES for k in range(1, ROUNDS + 1)]
+    assert not list((out / "checkpoints").iterdir())
     assert "digits on cpu:1, cpu:2, cpu:1: B = 5, 8 rounds" in (out / "table.md").read_text()
     assert pl.read_csv(out / "table.csv").columns == report.summary.columns
     assert [path.name for path in report.pictures] == ["loss.png", "loss.svg"]
 
 
-def test_constants_and_oracles_know_the_measured_workers_and_checkpoints_are_made(done, monkeypatch, tmp_path):
-    measured = pl.read_parquet(done[0] / "measured" / "times.parquet")
-    assert measured["worker"].to_list() == [0, 1, 2] * MEASURED
-    assert (measured["duration"] > 0).all()
-    pools, make = [], gym.make
+def test_constants_and_oracles_know_the_measured_workers_and_checkpoints_are_made(monkeypatch, tmp_path):
+    pools, saved, make, save = [], [], gym.make, TrainingWrapper.save
 
-    def watched(env_id, **kwargs):
+    def made(env_id, **kwargs):
         pools.append(kwargs["scenario"].pool)
         return make(env_id, **kwargs)
 
-    monkeypatch.setattr(gym, "make", watched)
-    saved, save = [], TrainingWrapper.save
-    monkeypatch.setattr(
-        TrainingWrapper, "save", lambda self, *args: saved.append(self.trainer.round) or save(self, *args)
-    )
-    train(tmp_path / "out", ["ofta"], save_every=0.0)
+    def kept(env, *args):
+        saved.append(env.trainer.round)
+        save(env, *args)
+
+    monkeypatch.setattr(gym, "make", made)
+    monkeypatch.setattr(TrainingWrapper, "save", kept)
+    train(tmp_path, ["ofta"], save_every=0.0)
     assert saved == list(range(1, ROUNDS + 1))
-    own = pl.read_parquet(tmp_path / "out" / "measured" / "times.parquet")
-    assert pools == [trace([own.filter(worker=i)["duration"].to_list() for i in range(3)])]
+    measured = pl.read_parquet(tmp_path / "measured" / "times.parquet")
+    assert measured["worker"].to_list() == [0, 1, 2] * MEASURED
+    assert (measured["duration"] > 0).all()
+    assert pools == [trace([measured.filter(worker=i)["duration"].to_list() for i in range(3)])]
 
 
 def test_what_is_finished_is_not_done_again(done):
@@ -125,41 +121,27 @@ def test_a_stopped_run_goes_on_where_it_was(tmp_path, done):
     assert (records(tmp_path, "ata")["runtime"].diff().drop_nulls() > 0).all()
 
 
-def failing(value):
-    problem = make_problem("digits")
-    loss = problem.loss
-    problem.loss = lambda model, batch: loss(model, batch) * value
-    return problem
-
-
 @pytest.mark.parametrize(
     ("kwargs", "sentence"),
     [
-        (
-            {"policies": ["dispatch"]},
-            "dispatch plays .*TaskDispatch-v0, and real workers run allocations and races",
-        ),
+        ({"policies": ["dispatch"]}, "dispatch plays .*TaskDispatch-v0, and real workers run allocations and races"),
         ({"policies": ["nobody"]}, "nobody"),
-        ({"trainer": lambda: Trainer(failing(float("nan")), BUDGET)}, "loss is nan in round 1"),
+        ({"trainer": Trainer("quadratic", BUDGET, lr=1e200)}, "loss is inf in round 2"),
     ],
 )
 def test_bad_input_is_one_sentence(tmp_path, kwargs, sentence):
-    if "trainer" in kwargs:
-        kwargs = kwargs | {"trainer": kwargs["trainer"]()}
     with pytest.raises(ValueError, match=sentence):
         train(tmp_path / "out", **kwargs)
-    assert not list(tmp_path.rglob("*.parquet"))
+    assert not list(tmp_path.glob("out/results/*"))
 
 
 def test_results_of_other_code_are_refused(tmp_path, monkeypatch):
-    module = types.ModuleType("mine")
-    (tmp_path / "mine.py").write_text("one = 1\n")
-    module.__file__ = str(tmp_path / "mine.py")
-    module.digits = lambda: make_problem("digits")
-    monkeypatch.setitem(sys.modules, "mine", module)
-    options = {"policies": ["uta"], "problem": "mine:digits"}
+    source, options = tmp_path / "my_problem.py", {"policies": ["uta"], "problem": "my_problem:digits"}
+    source.write_text("one = 1\n")
+    module = types.SimpleNamespace(__file__=str(source), digits=lambda: make_problem("digits"))
+    monkeypatch.setitem(sys.modules, "my_problem", module)
     train(tmp_path / "out", **options)
-    (tmp_path / "mine.py").write_text("one = 2\n")
+    source.write_text("one = 2\n")
     with pytest.raises(ValueError, match=r"has changed since the results of .*--rerun-changed"):
         train(tmp_path / "out", **options)
     before = records(tmp_path / "out", "uta")
@@ -174,32 +156,7 @@ def command(out, *more):
 
 def test_the_command_trains_on_real_workers(tmp_path):
     result = command(tmp_path, "--clock", "device", "--workers", WORKERS, "--lr", "0.01")
-    assert result.exit_code == 0, result.output
     for words in ("digits on cpu:1, cpu:2, cpu:1: B = 5, 4 rounds", "gta", "as measured", "pictures:"):
         assert words in result.stdout
     reference = Trainer("digits", 5, lr=0.01)
     np.testing.assert_allclose(records(tmp_path, "gta")["loss"], [reference.step() for _ in range(4)], rtol=1e-3)
-
-
-@pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
-        (("--clock", "wall"), "--clock must be pool or device, not 'wall'"),
-        (("--clock", "device"), "--clock device and --workers go together"),
-        (("--workers", "cpu"), "--clock device and --workers go together"),
-        (("--clock", "device", "--workers", "cpu", "--methods", "rennala"), "--clock device goes without --methods"),
-        (("--clock", "device", "--workers", "cpu", "--compile"), "leave out compile=... and graphs=..."),
-    ],
-)
-@pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")
-def test_options_that_do_not_fit(tmp_path, refused, options, sentence):
-    refused(command(tmp_path / "out", *options), sentence)
-    assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.gpu
-def test_a_gpu_and_a_cpu_train_together(tmp_path, record_property):
-    report = train(tmp_path, workers="cuda:0,cpu", trainer=Trainer("digits", BUDGET, device="cuda"))
-    for row in report.summary.to_dicts():
-        record_property(f"{row['policy']} (s)", f"{row['runtime']:.3g}")
-    assert torch.isfinite(torch.tensor(report.summary["loss"].to_list())).all()

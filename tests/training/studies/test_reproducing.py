@@ -6,7 +6,6 @@ import gc
 import json
 import math
 import re
-import shutil
 
 import numpy as np
 import polars as pl
@@ -22,7 +21,7 @@ from ata_gym.training import Trainer
 from ata_gym.training.problems.quadratic import Quadratic
 from ata_gym.training.studies import published as quadratic_figure
 from ata_gym.training.studies.published import CompiledQuadratic
-from ata_gym.training.studies.trajectory import deterministic, train_once
+from ata_gym.training.studies.trajectory import train_once
 from tests.flips import unseen
 
 ROUNDS = 40
@@ -38,23 +37,22 @@ def command(out, *more, rounds=ROUNDS, sizes="17,51"):
     return reproduce("icml2025-quadratic", *arguments, *more)
 
 
-def test_tables_curves_and_pictures_are_left(finished, contents):
+def test_what_is_left_and_what_it_says_is_not_as_published(finished, tmp_path, contents, drawn):
     out, result = finished
     files = {"linear.md", "linear.csv", "linear-curves.csv", "plots/linear.png", "plots/linear.svg"}
     assert files <= contents(out).keys()
-    for words in ("n = 17: linear, B = 23, 40 rounds, 2 seeds", "n = 51:", "runtime", "/ OFTA", *POLICIES):
-        assert words in result.stdout
-        assert words in (out / "linear.md").read_text() or words in ("runtime", "/ OFTA")
+    assert all(policy in (out / "linear.md").read_text() for policy in POLICIES)
     assert "nan" not in result.stdout.lower()
+    for words in (
+        *("n = 17: linear, B = 23, 40 rounds, 2 seeds", "n = 51:", "runtime", "/ OFTA", *POLICIES),
+        "The published curves have 3,000,000 rounds and these have 40",
+        "--rounds 3000000",
+        "n = 51: ata-empirical and ata lie exactly on each other up to round 40: all their",
+    ):
+        assert words in result.stdout
     assert unseen(out) == []  # a flipped byte in any file is named
-
-
-def test_it_says_what_is_not_as_published_and_draws_the_picture(finished, tmp_path, drawn):
-    curves = pl.read_csv(finished[0] / "linear-curves.csv").filter(n=17)
+    curves = pl.read_csv(out / "linear-curves.csv").filter(n=17)
     drawn(lambda: quadratic_figure.draw(curves, "a title", tmp_path / "linear"))
-    assert "The published curves have 3,000,000 rounds and these have 40" in finished[1].stdout
-    assert "--rounds 3000000" in finished[1].stdout
-    assert "n = 51: ata-empirical and ata lie exactly on each other up to round 40: all their" in finished[1].stdout
     published = ata_gym.scenario("icml2025-quadratic-linear-n153").horizon
     assert published == quadratic_figure.PUBLISHED_ROUNDS
     assert "published length" in quadratic_figure.remark(published, 0.1)
@@ -75,28 +73,25 @@ def test_the_clocks_are_those_of_the_bench(finished):
         assert mine["mean_regret"].to_list() == (mean["regret"] / mean["round"]).to_list()
 
 
-def test_the_loss_is_the_exact_one_after_each_recorded_round(finished):
+def test_the_loss_is_the_exact_one_after_each_recorded_round_and_the_table_has_the_ratios_of_the_same_seeds(finished):
     curves = pl.read_csv(finished[0] / "linear-curves.csv").filter(n=17, policy="ofta")
-    trainer, after = Trainer("quadratic", 23), {}
-    with deterministic():
-        for k in range(1, ROUNDS + 1):
-            trainer.step()
-            after[k] = trainer.evaluate()["suboptimality"]
-    assert curves["suboptimality"].to_list() == pytest.approx([after[k] for k in curves["round"]], rel=1e-12)
-
-
-def test_the_table_holds_the_ratios_of_the_same_seeds(finished):
-    table = pl.read_csv(finished[0] / "linear.csv")
+    trainer, after = Trainer("quadratic", 23), []
+    for _ in range(ROUNDS):
+        trainer.step()
+        after.append(trainer.evaluate()["suboptimality"])
+    assert curves["suboptimality"].to_list() == pytest.approx([after[k - 1] for k in curves["round"]], rel=1e-12)
+    table = pl.read_csv(finished[0] / "linear.csv").filter(n=51, policy="uta")
     frames = [pl.read_parquet(finished[0] / "linear-n51" / "results" / f"{p}.parquet") for p in ("uta", "ofta")]
     uta, ofta = (frame.filter(round=ROUNDS) for frame in frames)
+    means = dict(table.select("quantity", "mean").iter_rows())
     for quantity in ("runtime", "total_worker_time"):
-        ratio = table.filter(n=51, policy="uta", quantity=f"{quantity}/ofta")["mean"].item()
-        assert ratio == pytest.approx(math.exp((uta[quantity] / ofta[quantity]).log().mean()))
-    mean = table.filter(n=51, policy="uta", quantity="round_time")["mean"].item()
-    assert mean == pytest.approx(uta["runtime"].mean() / ROUNDS)
+        assert means[f"{quantity}/ofta"] == pytest.approx(math.exp((uta[quantity] / ofta[quantity]).log().mean()))
+    assert means["round_time"] == pytest.approx(uta["runtime"].mean() / ROUNDS)
 
 
-def test_a_stopped_run_goes_on_to_the_same_bytes(finished, tmp_path, monkeypatch, contents):
+def test_a_stopped_run_goes_on_to_the_same_bytes_and_its_trajectory_serves_another_growth(
+    finished, tmp_path, monkeypatch, contents
+):
     leap = CompiledQuadratic.leap
 
     def stopped(self, rounds):
@@ -111,10 +106,6 @@ def test_a_stopped_run_goes_on_to_the_same_bytes(finished, tmp_path, monkeypatch
     monkeypatch.undo()
     assert command(tmp_path).exit_code == 0
     assert contents(tmp_path) == contents(finished[0])
-
-
-def test_one_trajectory_serves_another_growth_and_number_of_seeds(finished, tmp_path, monkeypatch, contents):
-    shutil.copytree(finished[0] / "training", tmp_path / "training")
     monkeypatch.setattr(CompiledQuadratic, "leap", None)
     result = command(tmp_path, "--growth", "square", "--seeds", 1, sizes="17")
     assert result.exit_code == 0, result.output
@@ -173,12 +164,11 @@ def point(trainer):
 )
 def test_losses_and_weights_are_those_of_the_trainer(dimension, noise, lr):
     problem, rounds = Quadratic(dimension, noise), 500
-    compiled, torchs = CompiledQuadratic(problem, 5, lr=lr, seed=3), Trainer(problem, 5, lr=lr, seed=3)
-    losses = [torchs.step() for _ in range(rounds)]
+    compiled, each = (CompiledQuadratic(problem, 5, lr=lr, seed=3) for _ in range(2))
+    torchs = Trainer(problem, 5, lr=lr, seed=3)
     at_once = compiled.leap(rounds)
-    np.testing.assert_allclose(at_once, losses, rtol=1e-10, atol=1e-24)
+    np.testing.assert_allclose(at_once, [torchs.step() for _ in range(rounds)], rtol=1e-10, atol=1e-24)
     np.testing.assert_allclose(point(compiled), point(torchs), rtol=1e-10, atol=1e-14)
-    each = CompiledQuadratic(problem, 5, lr=lr, seed=3)
     assert at_once.tolist() == [loss for k in (1, 2, 197, 300) for loss in each.leap(k)]
     assert point(compiled).tobytes() == point(each).tobytes()
     assert compiled.round == each.round == rounds
@@ -188,10 +178,9 @@ def test_losses_and_weights_are_those_of_the_trainer(dimension, noise, lr):
 
 def test_it_ends_before_a_loss_that_is_not_finite():
     trainer = CompiledQuadratic(Quadratic(), 5, lr=1e30)
-    losses = trainer.leap(100)
+    losses, before = trainer.leap(100), point(trainer)
     assert np.isfinite(losses).all()
     assert trainer.round == len(losses) < 20
-    before = point(trainer)
     with pytest.raises(FloatingPointError, match=f"in round {len(losses) + 1}: lower lr"):
         trainer.leap(100)
     assert point(trainer).tobytes() == before.tobytes()

@@ -1,42 +1,59 @@
 import os
 import pickle
+from functools import partial
 
 import gymnasium as gym
 import numpy as np
 import pytest
 import torch
 from torch import nn, optim
+from torch.utils.data import DataLoader, TensorDataset
 
 import ata_policies
-from ata_gym.training import Trainer, TrainingWrapper
+from ata_gym.training import Tasks, Trainer, TrainingWrapper
 from ata_gym.training.models import checkpoint
 from ata_gym.utils.sealed import write_sealed
-from tests.training.small_problem import small, weights
+from tests.training.small_problem import SAMPLES, mean_loss, small, weights
 
 POOL = {"family": "exponential", "scale": [1.0, 2.0, 4.0, 8.0]}
-OPTIONS = [
-    {},
-    {"optimizer": "momentum", "schedule": "cosine:7"},
-    {"optimizer": "adamw", "precision": "float16", "micro_batch": 2},
-    {"optimizer": optim.RMSprop, "schedule": lambda optimizer: optim.lr_scheduler.StepLR(optimizer, 2)},
-]
 
 
 def network():
     return nn.Sequential(nn.Linear(2, 8), nn.Dropout(0.2), nn.Linear(8, 3))
 
 
-@pytest.mark.parametrize(("options", "rounds"), [*((options, 3) for options in OPTIONS), ({}, 0)])
-def test_training_goes_on_bit_for_bit(tmp_path, options, rounds):
-    trainer, later = (Trainer(small(network), 6, **options) for _ in range(2))
+def shuffled():
+    model = nn.Sequential(nn.Linear(2, 8), nn.BatchNorm1d(8), nn.Dropout(0.2), nn.Linear(8, 3))
+    loader = DataLoader(TensorDataset(*SAMPLES), 5, shuffle=True)
+    return Tasks(model, mean_loss, loader, evaluate=lambda model: {"bias": float(model[3].bias[0])})
+
+
+@pytest.mark.parametrize(
+    ("problem", "options", "rounds"),
+    [
+        (small(network), {}, 0),
+        (small(network), {}, 3),
+        (small(network), {"optimizer": "momentum", "schedule": "cosine:7"}, 3),
+        (small(network), {"optimizer": "adamw", "precision": "float16", "micro_batch": 2}, 3),
+        (small(network), {"optimizer": optim.RMSprop, "schedule": partial(optim.lr_scheduler.StepLR, step_size=2)}, 3),
+        (shuffled(), {"optimizer": "adam", "ema": 0.75, "seed": 2}, 7),
+    ],
+)
+def test_training_goes_on_bit_for_bit_whatever_was_drawn_elsewhere(tmp_path, problem, options, rounds):
+    trainer, later = (Trainer(problem, 6, **options) for _ in range(2))
+    state = torch.get_rng_state()
     for _ in range(rounds):
         trainer.step()
+    assert torch.equal(torch.get_rng_state(), state)
     checkpoint.save(tmp_path / "run.pt", trainer.checkpoint())
+    torch.manual_seed(2)
     later.step()  # it is where the checkpoint was, whatever it did before
     later.restore(checkpoint.load(tmp_path / "run.pt"))
     assert later.round == rounds
     assert [later.step() for _ in range(5)] == [trainer.step() for _ in range(5)]
-    assert torch.equal(weights(later), weights(trainer))
+    for ours, theirs in zip(later.model.state_dict().values(), trainer.model.state_dict().values(), strict=True):
+        assert torch.equal(ours, theirs)
+    assert later.evaluate() == trainer.evaluate()
 
 
 @pytest.mark.parametrize(
@@ -87,35 +104,27 @@ def test_env_policy_and_training_go_on_bit_for_bit(tmp_path, name):
     assert all(np.array_equal(a, b) for a, b in zip(later.reset()[0].values(), env.reset()[0].values(), strict=True))
 
 
-def test_the_file_appears_whole_or_not_at_all(tmp_path, monkeypatch):
-    env = make()
+def test_the_file_appears_whole_or_not_at_all_and_what_does_not_fit_is_refused(tmp_path, monkeypatch):
+    env, path = make(), tmp_path / "run.pt"
     with pytest.raises(ValueError, match=r"nothing to save: call reset\(\) first"):
-        env.save(tmp_path / "run.pt")
-    env.reset(seed=0)
-    env.save(tmp_path / "run.pt")
-    before = (tmp_path / "run.pt").read_bytes()
-    env.save(tmp_path / "other.pt")
+        env.save(path)
+    state = ata_policies.make("ata", env).predict(env.reset(seed=0)[0])[1]
+    env.save(path, state)
+    before = path.read_bytes()
+    env.save(tmp_path / "other.pt", state)
     assert (tmp_path / "other.pt").read_bytes() == before
+    with pytest.raises(ValueError, match="of another policy: its state has the parts"):
+        env.load(path)
+    with pytest.raises(ValueError, match="another configuration: lr"):
+        make(lr=0.5).load(path, like=state)
+    with pytest.raises(FileNotFoundError):
+        env.load(tmp_path / "none.pt")
     env.step(np.array([6, 0, 0, 0]))
     monkeypatch.setattr(os, "fsync", lambda _: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        env.save(tmp_path / "run.pt")
-    assert (tmp_path / "run.pt").read_bytes() == before
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["other.pt", "run.pt"]
-
-
-def test_what_does_not_fit_is_refused(tmp_path):
-    env = make()
-    observation, _ = env.reset(seed=0)
-    policy = ata_policies.make("ata", env)
-    state = policy.predict(observation)[1]
-    env.save(tmp_path / "run.pt", state)
-    with pytest.raises(ValueError, match="of another policy: its state has the parts"):
-        env.load(tmp_path / "run.pt")
-    with pytest.raises(ValueError, match="another configuration: lr"):
-        make(lr=0.5).load(tmp_path / "run.pt", like=state)
-    with pytest.raises(FileNotFoundError):
-        env.load(tmp_path / "none.pt")
+        env.save(path)
+    assert path.read_bytes() == before
+    assert sorted(part.name for part in tmp_path.iterdir()) == ["other.pt", "run.pt"]
 
 
 class Malicious:
@@ -143,19 +152,16 @@ def test_no_code_in_a_file_is_run(tmp_path, monkeypatch):
         env.load("weights.pt")
 
 
-def test_only_plain_values_are_saved(tmp_path):
-    def schedule(optimizer):
-        return optim.lr_scheduler.LambdaLR(optimizer, Rate())
-
-    trainer = Trainer(small(network), 6, schedule=schedule)
-    with pytest.raises(ValueError, match=r"tensors and plain values, but schedule\.lr_lambdas\.0\.made is"):
-        checkpoint.save(tmp_path / "run.pt", trainer.checkpoint())
-    assert not list(tmp_path.iterdir())
-
-
 class Rate:
     def __init__(self):
         self.made = {1, 2}
 
     def __call__(self, _done):
         return 1.0
+
+
+def test_only_plain_values_are_saved(tmp_path):
+    trainer = Trainer(small(network), 6, schedule=partial(optim.lr_scheduler.LambdaLR, lr_lambda=Rate()))
+    with pytest.raises(ValueError, match=r"tensors and plain values, but schedule\.lr_lambdas\.0\.made is"):
+        checkpoint.save(tmp_path / "run.pt", trainer.checkpoint())
+    assert not list(tmp_path.iterdir())

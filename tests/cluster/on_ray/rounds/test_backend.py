@@ -14,7 +14,7 @@ pytest.importorskip("ray", reason="the extra cluster")
 import ata_policies
 from ata_gym.changes import Periodic
 from ata_gym.cluster import ClusterBackend, TraceRecorder
-from ata_gym.pools import read_trace
+from ata_gym.pools import deterministic, read_trace
 from tests.fuzz.actors import make_caller, make_sleep
 from tests.waiting import PATIENCE
 
@@ -24,22 +24,22 @@ SLEEP = make_sleep(SLEEPS)
 
 
 @pytest.fixture(scope="module")
-def recorded(tmp_path_factory):
-    return tmp_path_factory.mktemp("trace") / "times.csv"
-
-
-@pytest.fixture(scope="module")
-def backend(cluster, recorded):  # noqa: ARG001 - it must be there
+def backend(cluster, tmp_path_factory):  # noqa: ARG001 - it must be there
     workers = {name: {"num_cpus": 0.25} for name in SLEEPS}
     with (
-        TraceRecorder(recorded) as recorder,
+        TraceRecorder(tmp_path_factory.mktemp("trace") / "times.csv") as recorder,
         ClusterBackend(make_caller(), workers, B, deadline=60.0, recorder=recorder) as backend,
     ):
         yield backend
 
 
 def make(env_id, backend, **options):
-    return gym.make(env_id, pool=backend.pool, budget=B, backend=backend, **options)
+    """An env in its first round, where all actors are there."""
+    while backend._crew.away:
+        backend._crew.next(0.1)
+    env = gym.make(env_id, pool=backend.pool, budget=B, backend=backend, **options)
+    env.reset(seed=0)
+    return env
 
 
 def over(info):
@@ -47,10 +47,13 @@ def over(info):
     return "round_time" in info and info.get("round_over", True)
 
 
-def all_there(backend):
-    """Wait for actors that are made anew."""
-    while backend._crew.away:
-        backend._crew.next(0.1)
+def one_round(env, action):
+    """Repeat an action until the round is over; what is seen then, and what is told."""
+    info = {}
+    while not over(info):
+        seen, *_, info = env.step(np.array(action))
+        assert env.observation_space.contains(seen)
+    return seen, info
 
 
 def play(env, backend, choose, rounds=4):
@@ -76,7 +79,8 @@ def play(env, backend, choose, rounds=4):
 
 
 @pytest.mark.parametrize("env_id", IDS)
-def test_a_policy_of_the_zoo_plays(backend, env_id):
+def test_a_policy_of_the_zoo_and_a_random_agent_play(backend, env_id):
+    """The second episode of the agent begins within a round, where there is dispatch."""
     env = make(env_id, backend)
     policy, state = ata_policies.make("default", env, seed=0), None
 
@@ -89,25 +93,18 @@ def test_a_policy_of_the_zoo_plays(backend, env_id):
         return action
 
     play(env, backend, choose)
-
-
-@pytest.mark.parametrize("env_id", IDS)
-def test_a_random_agent_plays_with_features_and_another_plays_on(backend, env_id):
-    """The second episode begins within a round, where there is dispatch."""
     action = "start" if "Dispatch" in env_id else "shares"
     env = make(env_id, backend, observation="workers", action=action)
     env.action_space.seed(0)
-    play(env, backend, lambda _: env.action_space.sample())
-    env.step(env.action_space.sample())
-    play(env, backend, lambda _: env.action_space.sample(), rounds=2)
+    for rounds in (4, 2):
+        play(env, backend, lambda _: env.action_space.sample(), rounds)
+        env.step(env.action_space.sample())
 
 
 @pytest.mark.parametrize("env_id", IDS[:2])
-def test_results_are_those_of_the_allocation_and_their_times_are_replayed(backend, recorded, env_id):
+def test_results_are_those_of_the_allocation_and_their_times_are_replayed(backend, env_id):
     pytest.importorskip("polars")
     env = make(env_id, backend)
-    env.reset(seed=0)
-    all_there(backend)
     backend.payload = SLEEP, None
     seen, *_, info = env.step(np.array([1, 0, 3]))
     assert seen["worker"].tolist() == [0, 2, 2, 2]
@@ -115,7 +112,7 @@ def test_results_are_those_of_the_allocation_and_their_times_are_replayed(backen
     assert info["worker_time"] == pytest.approx(seen["duration"].sum())
     assert backend.record.tasks == {"a": 1, "b": 0, "c": 3}
     seen = env.step(np.array([2, 1, 1]))[0]
-    pool = read_trace(recorded, worker="worker", duration="duration")
+    pool = read_trace(backend._recorder.path, worker="worker", duration="duration")
     assert [pool.record(i)[-1] for i in (1, 2)] == seen["duration"][2:].tolist()
 
 
@@ -131,14 +128,11 @@ def test_a_cancelled_task_is_seen_as_elapsed(backend, tmp_path):
             time.sleep(0.001)
         sleep(worker)
 
-    for env_id, action in ((IDS[1], np.array([B, 0, 1])), (IDS[2], np.array([1, 0, 1]))):
+    for env_id, action in ((IDS[1], [B, 0, 1]), (IDS[2], [1, 0, 1])):
         begun.unlink(missing_ok=True)
         env = make(env_id, backend)
-        env.reset(seed=0)
-        backend.payload = slow, None
-        info, before = {}, time.monotonic()
-        while not over(info):
-            seen, *_, info = env.step(action)
+        backend.payload, before = (slow, None), time.monotonic()
+        seen, info = one_round(env, action)
         assert seen["elapsed"][:2].tolist() == [0.0, 0.0]
         # The task runs on until its worker hears of the round's end, so it can last longer than the round.
         assert 0.0 < seen["elapsed"][2] <= time.monotonic() - before
@@ -159,13 +153,8 @@ def test_a_task_of_a_worker_that_dies_is_handed_on(backend, tmp_path):
     for env_id, action in ((IDS[1], [1, 4, 0]), (IDS[2], [0, 1, 0])):
         path.unlink(missing_ok=True)
         env = make(env_id, backend)
-        all_there(backend)
-        env.reset(seed=0)
         backend.payload = dies, None
-        info = {}
-        while not over(info):
-            seen, *_, info = env.step(np.array(action))
-            assert env.observation_space.contains(seen)
+        one_round(env, action)
         assert backend.record.away["b"].startswith("it was lost")
         assert len(backend.values) == B
 
@@ -180,46 +169,31 @@ def test_an_error_of_a_task_leaves_the_env_as_it_was(backend):
     cases = [(env_id, fails, ZeroDivisionError) for env_id in IDS] + [(IDS[0], is_infinite, FloatingPointError)]
     for env_id, wrong, error in cases:
         env = make(env_id, backend)
-        env.reset(seed=0)
         before = env.unwrapped.checkpoint()
-        backend.payload = wrong, None
+        backend.payload, action = (wrong, None), [1, 1, 2 if env_id != IDS[2] else 1]
         with pytest.raises(error):
-            env.step(np.array([1, 1, 2 if env_id != IDS[2] else 1]))
+            env.step(np.array(action))
         after = env.unwrapped.checkpoint()
         assert all(after[name].tobytes() == field.tobytes() for name, field in before.items())
         backend.payload = SLEEP, "good"
-        while not over(env.step(np.array([1, 1, 2 if env_id != IDS[2] else 1]))[-1]):
-            pass
+        one_round(env, action)
         assert {value[1] for value in backend.values} == {"good"}
-
-
-def test_an_agent_of_stable_baselines3_learns_on_it(backend):
-    stable_baselines3 = pytest.importorskip("stable_baselines3", reason="the extra rl")
-    env = make(IDS[0], backend, observation="flat", action="shares", horizon=4)
-    backend.payload, rounds = (SLEEP, "agent"), backend._rounds
-    stable_baselines3.A2C("MlpPolicy", env, n_steps=3, device="cpu").learn(6)
-    assert backend._rounds >= rounds + 6
 
 
 def test_what_does_not_fit_is_refused(backend):
     assert copy.deepcopy(backend) is backend
-    for env_id in IDS:
-        for options, message in (
-            ({"pool": [1.0, 2.0]}, "the env has 2 workers, but its cluster has 3"),
-            ({"budget": 5}, "the env has budget 5, but its cluster has 4"),
-            ({"changes": [Periodic(5, 0.5)]}, "real workers, which no changes=... can change"),
-        ):
-            given = {"pool": backend.pool, "budget": B, "backend": backend} | options
-            if "pool" in options:
-                given["pool"] = {"family": "deterministic", "scale": options["pool"]}
-            with pytest.raises(ValueError, match=message):
-                gym.make(env_id, **given)
+    for env_id, options, message in zip(
+        IDS,
+        ({"pool": deterministic([1.0, 2.0])}, {"budget": 5}, {"changes": [Periodic(5, 0.5)]}),
+        ("the env has 2 workers, but its cluster has 3", "the env has budget 5, but its cluster has 4",
+         "real workers, which no changes=... can change"),
+        strict=True,
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=message):
+            gym.make(env_id, **({"pool": backend.pool, "budget": B, "backend": backend} | options))
     one, other = make(IDS[2], backend), make(IDS[2], backend)
-    one.reset(seed=0)
-    other.reset(seed=0)
     backend.payload = SLEEP, None
-    one.step(np.ones(3, np.int8))
-    one.step(np.ones(3, np.int8))
-    other.step(np.ones(3, np.int8))
+    for env in (one, one, other):
+        env.step(np.ones(3, np.int8))
     with pytest.raises(ValueError, match="within a round that the cluster does not run: reset it"):
         one.step(np.ones(3, np.int8))

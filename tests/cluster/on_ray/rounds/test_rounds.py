@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import _thread
 import json
+import re
+import runpy
+import sys
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -66,7 +70,7 @@ def test_an_interrupt_leaves_the_runner_usable(watched, tmp_path):
         watched.round(k)
 
 
-def test_it_goes_on_from_its_state(watched):
+def test_it_goes_on_from_its_state_and_a_state_that_does_not_fit_is_refused(watched):
     watched.round("before")
     state = json.loads(json.dumps(watched.runner.state_dict()))
     first = watched.runner.round((make_sleep(), 0))
@@ -77,24 +81,18 @@ def test_it_goes_on_from_its_state(watched):
     assert again.record.round == first.record.round
     assert again.record.estimates == first.record.estimates
     assert {index for index in again.indices if index < state["next_sample"]} <= set(state["returned_samples"])
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
+    state = watched.runner.state_dict()
+    for wrong, message in (
         ({"rounds": -1}, "rounds must be a whole number from 0"),
         ({"next_sample": 1.5}, "next_sample must be a whole number"),
         ({"returned_samples": [10**9]}, "one was returned that was never taken"),
         ({"returned_samples": None}, "this is no state of a queue of samples"),
         (Allocator(["a", "b"], 5, "uta").state_dict(), "this is no state of"),
         (Dispatcher(["a", "b"], 5).state_dict(), "this is no state of"),
-    ],
-)
-def test_a_state_that_does_not_fit_is_refused(watched, wrong, message):
-    state = watched.runner.state_dict()
-    with pytest.raises(ValueError, match=message):
-        watched.runner.load_state_dict(state | wrong)
-    assert watched.runner.state_dict() == state
+    ):
+        with pytest.raises(ValueError, match=message):
+            watched.runner.load_state_dict(state | wrong)
+        assert watched.runner.state_dict() == state
 
 
 @pytest.mark.parametrize(("watched", "hangs"), [("race", True), ("dispatch", False)], indirect=["watched"])
@@ -121,6 +119,16 @@ def test_tasks_of_a_lost_worker_are_handed_on_in_the_same_round(watched, hangs, 
 def test_actors_that_are_killed_at_random_moments(watched):
     watched.play_with_kills(np.random.default_rng(MODES.index(watched.runner.mode)), rounds=15, kills=1)
     watched.until(lambda done: not done.record.away)
+
+
+@pytest.mark.usefixtures("cluster")
+def test_the_example_script_trains(monkeypatch, capsys):
+    script = Path(__file__).parents[4] / "notebooks" / "cluster" / "train_on_ray.py"
+    monkeypatch.setattr(sys, "argv", [str(script), "--workers", "2", "--rounds", "31"])
+    runpy.run_path(str(script), run_name="__main__")
+    losses = [float(loss) for loss in re.findall(r"^loss (\S+); round \d+: ", capsys.readouterr().out, re.MULTILINE)]
+    assert len(losses) == 4
+    assert losses[-1] < losses[0]
 
 
 def test_a_sample_that_was_cancelled_is_not_put_off_for_ever(watched):

@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("ray", reason="the extra cluster")
 
 import ata_policies
-from ata_gym.cluster import RayRunner, cancelled, trials
+from ata_gym.cluster import RayRunner, trials
 from tests.cluster.sockets import Listening
 from tests.fuzz.actors import Watched, kill, make_caller, make_sleep
 
@@ -49,17 +49,8 @@ def test_workers_join_leave_and_are_left_out():
         watched.check_samples()
 
 
-def test_what_is_started_here_listens_on_loopback_only_and_values_that_are_not_finite_may_be_let_through():
-    pytest.importorskip("psutil")
-    addresses = Listening()
-    with RayRunner(make_caller(), ["a"], 1, "uta", allow_nonfinite=True) as runner:
-        assert np.isnan(runner.round((lambda *_: float("nan"), None)).values[0][0])
-        addresses.look()
-    addresses.check("gcs_server", "raylet", "ray::TaskActor")
-
-
 def test_the_doctor_finds_that_a_task_runs_on_loopback(monkeypatch):
-    """It joins the cluster of the tests, and leaves it running."""
+    """On the cluster of the tests, which it leaves running."""
     told = {}
     monkeypatch.setattr("ray.shutdown", lambda: told.update(over=True))
     trials._ray_start(told.__setitem__)
@@ -98,17 +89,23 @@ def test_an_actor_that_no_node_is_large_enough_for_is_not_waited_for(asked):
         runner.round((SLEEP, None))
 
 
-def test_a_worker_whose_actors_die_in_a_row_is_left_out():
+def test_values_may_be_not_finite_actors_listen_on_loopback_only_and_who_dies_in_a_row_is_left_out():
+    pytest.importorskip("psutil")
+
     def dies(*_):
         import os
 
         os.kill(os.getpid(), 9)
 
     policy = ata_policies.Allocator(["a"], 2, "uta").policy
-    runner = RayRunner(make_caller(), ["a"], 2, policy, restarts=1)
+    runner, addresses = RayRunner(make_caller(), ["a"], 2, policy, restarts=1, allow_nonfinite=True), Listening()
     with pytest.raises(ValueError, match="is made for 1 workers"):
         runner.join("b")
-    assert runner.round((SLEEP, None)).indices == (0, 1)
+    done = runner.round((lambda *_: float("nan"), None))
+    assert done.indices == (0, 1)
+    assert np.isnan([value[0] for value in done.values]).all()
+    addresses.look()
+    addresses.check("gcs_server", "raylet", "ray::TaskActor")
     with pytest.raises(RuntimeError, match="2 actors were lost in a row without a result"):
         runner.round((dies, None))
     runner.close()
@@ -128,7 +125,7 @@ def test_an_error_of_make_task_is_raised():
             runner.round()
 
 
-REFUSED = [
+@pytest.mark.parametrize(("wrong", "message"), [
     ({"workers": 0}, "workers must be a whole number"),
     ({"workers": "ab"}, "workers must be a whole number"),
     ({"workers": []}, "workers must be a number, or names"),
@@ -147,14 +144,7 @@ REFUSED = [
     ({"price": -1}, "price must be"),
     ({"make_task": 3}, "make_task must be a function"),
     ({"allow_nonfinite": 1}, "allow_nonfinite must be True or False"),
-]
-
-
-@pytest.mark.parametrize(("wrong", "message"), REFUSED, ids=[str(wrong) for wrong, _ in REFUSED])
+])  # fmt: skip
 def test_an_argument_that_is_wrong_is_named(wrong, message):
     with pytest.raises(ValueError, match=message):
         RayRunner(**{"make_task": make_caller(), "workers": 2, "budget": 3, **wrong})
-
-
-def test_outside_of_an_actor_nothing_is_cancelled():
-    assert cancelled() is False

@@ -26,7 +26,7 @@ from ata_gym.bench.experiment.experiment import Experiment
 from ata_gym.bench.experiment.jobs import Effort, KilledError, play_all, play_jobs
 from ata_gym.bench.experiment.provenance import provenance
 from ata_gym.bench.experiment.run import Job
-from ata_gym.bench.experiment.store import open_folder
+from ata_gym.bench.experiment.store import Folder, open_folder
 from ata_gym.cli import app
 from ata_gym.cluster import doctor
 from ata_gym.cluster.on_ray.connection import connected, quiet_ray
@@ -77,34 +77,24 @@ class Gated(AllocationPolicy):
 
 
 @pytest.fixture(scope="module")
-def short() -> Iterator[str]:
-    """A folder with a short name, in which Ray keeps its sockets."""
-    with (
-        TemporaryDirectory(prefix="r", dir="/tmp", ignore_cleanup_errors=True) as folder,
-        pytest.MonkeyPatch.context() as patch,
-    ):
-        patch.setenv("RAY_TMPDIR", folder)
-        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-        patch.delenv("RAY_ADDRESS", raising=False)
-        yield folder
-
-
-MEMORY = {"object_store_memory": 80_000_000}
-
-
-@pytest.fixture(scope="module")
-def cluster(short: str, running: ExitStack) -> Iterator[Any]:  # noqa: ARG001
+def cluster(running: ExitStack) -> Iterator[Any]:
     """Two nodes of one CPU; this process has joined them, and so do the commands."""
     running.close()  # a process can be in one cluster only
     quiet_ray("The test")
     utils = pytest.importorskip("ray.cluster_utils")
     soon = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 500, "health_check_failure_threshold": 2}
-    head = {"num_cpus": 1, "include_dashboard": False, "_system_config": soon, **MEMORY}
-    cluster = utils.Cluster(True, head_node_args=head)
-    cluster.add_node(num_cpus=1, **MEMORY)
-    with connected(cluster.address):
-        yield cluster
-    cluster.shutdown()
+    node = {"num_cpus": 1, "object_store_memory": 80_000_000}
+    with (
+        TemporaryDirectory(prefix="r", dir="/tmp", ignore_cleanup_errors=True) as folder,  # sockets need a short name
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        patch.setenv("RAY_TMPDIR", folder)
+        patch.delenv("RAY_ADDRESS", raising=False)
+        cluster = utils.Cluster(True, head_node_args={"include_dashboard": False, "_system_config": soon, **node})
+        cluster.add_node(**node)
+        with connected(cluster.address):
+            yield cluster
+        cluster.shutdown()
 
 
 def experiment(rounds: int = ROUNDS, scenario: str = "icml2025-regret") -> Experiment:
@@ -177,17 +167,19 @@ def rounds_of(checkpoint: Path) -> int:
         return 0
 
 
-@pytest.mark.parametrize("how", ["KILL", "TERM"])
-def test_a_local_run_goes_on_where_the_driver_was_ended(cluster, local, tmp_path, how):
+def test_a_local_run_goes_on_where_the_driver_was_ended(cluster, local, tmp_path):
+    """By SIGKILL, and by SIGTERM where the next one has gone on from there."""
     command = [sys.executable, "-m", "ata_gym", *LINE.split(), "--out", str(tmp_path)]
     on_ray = [*command, "--workers", "ray", "--address", cluster.address]
-    process = subprocess.Popen(on_ray, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    until(lambda: list(tmp_path.rglob("*.npz")), process)
-    process.send_signal(signal.Signals[f"SIG{how}"])
-    said, told = process.communicate(timeout=PATIENCE)
-    stopped = "ata-gym: stopped by SIGTERM; the same command goes on from here\n"
-    assert (process.returncode, said, without_progress(told)) == {"KILL": (-9, "", ""), "TERM": (143, "", stopped)}[how]
-    played = experiment()
+    stopped, played = "ata-gym: stopped by SIGTERM; the same command goes on from here\n", experiment()
+    checkpoint, seen = Folder(tmp_path).checkpoint(POLICIES[0]), 0
+    for how, ended in ((signal.SIGKILL, (-9, "", "")), (signal.SIGTERM, (143, "", stopped))):
+        process = subprocess.Popen(on_ray, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        until(lambda seen=seen: checkpoint.exists() and checkpoint.stat().st_mtime_ns > seen, process)
+        process.send_signal(how)
+        said, told = process.communicate(timeout=PATIENCE)
+        assert (process.returncode, said, without_progress(told)) == ended
+        seen = checkpoint.stat().st_mtime_ns
     assert play_all(played, POLICIES[:1], open_folder(tmp_path, played.config()), CostRun, Effort(jobs=1)) == {}
     expected = contents(local / "1")
     assert contents(tmp_path) == {name: expected[name] for name in contents(tmp_path)}

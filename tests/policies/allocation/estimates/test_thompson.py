@@ -35,28 +35,12 @@ def test_gamma_draws_have_their_tails() -> None:
 
 
 def test_gamma_draws_are_independent() -> None:
-    """Neighbouring workers and neighbouring keys are uncorrelated."""
-    drawn = draw_gammas(np.full((1000, 100), 2.0), stream_keys(11, rows=1000))
+    """Neighbouring workers and neighbouring keys are uncorrelated; one more worker changes nobody's number."""
+    drawn, keys = draw_gammas(np.full((1000, 100), 2.0), stream_keys(11, rows=1000)), stream_keys(11, rows=1000)
     for one, other in ((drawn[:, 1:], drawn[:, :-1]), (drawn[1:], drawn[:-1])):
         assert abs(np.corrcoef(one.ravel(), other.ravel())[0, 1]) < 4 / 1000**0.5 / 10
-
-
-@settings(max_examples=20)
-@given(
-    shapes=st.lists(st.one_of(st.just(0.0), st.floats(1e-300, 1e12)), min_size=1, max_size=20),
-    rows=st.integers(1, 4),
-    seed=st.integers(0, 99),
-)
-def test_draws_depend_on_key_and_worker_only(shapes: list[float], rows: int, seed: int) -> None:
-    keys = stream_keys(seed, rows)
-    batch = draw_gammas(np.tile(shapes, (rows, 1)), keys)
-    assert np.isfinite(batch).all()
-    assert (batch[:, np.array(shapes) == 0] == 0).all()
-    assert (batch >= 0).all()
-    for e in range(rows):
-        np.testing.assert_array_equal(batch[e], draw_gammas(np.array([shapes]), keys[e : e + 1])[0])
-    more = draw_gammas(np.tile([*shapes, 3.0], (rows, 1)), keys)  # one more worker changes nobody's number
-    np.testing.assert_array_equal(more[:, :-1], batch)
+    fewer = draw_gammas(np.full((1, 50), 2.0), keys[7:8])[0]
+    np.testing.assert_array_equal(fewer, drawn[7, :50])
 
 
 @pytest.mark.parametrize(("shape", "prior"), [(1.0, 0.0), (4.0, 0.0), (0.5, 2.0)])
@@ -68,21 +52,20 @@ def test_means_follow_the_posterior(shape: float, prior: float) -> None:
     assert stats.kstest(drawn[:, 0], distribution.cdf).pvalue > 0.01
 
 
-@settings(max_examples=50)
+@settings(max_examples=30)
 @given(
     counts=st.lists(st.integers(0, 10**9), min_size=1, max_size=8),
-    mean=st.floats(1e-100, 1e100),
-    shape=st.floats(1e-3, 1e6),
-    power=st.integers(-60, 60),
-)
-def test_means_are_finite_and_scale_with_the_times(counts: list[int], mean: float, shape: float, power: int) -> None:
+    mean=st.floats(1e-100, 1e100), shape=st.one_of(st.floats(1e-300, 1e-3), st.floats(1e-3, 1e12)),
+)  # fmt: skip
+def test_draws_and_means_are_finite(counts: list[int], mean: float, shape: float) -> None:
     k, keys = np.array([counts], np.float64), stream_keys(0)
-    drawn = draw_means(k, k * mean, shape, keys)
+    drawn = draw_gammas(shape * k, keys)
     assert np.isfinite(drawn).all()
-    assert ((drawn == 0) == (k == 0)).all()
-    usual = (drawn > 1e-200) & (drawn < 1e200)
-    scaled = draw_means(k, k * mean * 2.0**power, shape, keys)
-    np.testing.assert_array_equal(scaled[usual], (drawn * 2.0**power)[usual])
+    assert (drawn >= 0).all()
+    assert (drawn[k == 0] == 0).all()
+    means = draw_means(k, k * mean, max(shape, 1e-3), keys)
+    assert np.isfinite(means).all()
+    assert ((means == 0) == (k == 0)).all()
 
 
 @settings(max_examples=50)

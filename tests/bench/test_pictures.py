@@ -1,0 +1,155 @@
+import re
+from itertools import combinations
+
+import matplotlib as mpl
+import numpy as np
+import polars as pl
+import pytest
+from matplotlib.text import Text
+from scipy import stats
+
+from ata_gym.bench import paper as regret_figure
+from ata_gym.bench.experiment.experiment import Experiment
+from ata_gym.bench.leaderboard import front as fronts
+from ata_gym.bench.leaderboard.ranking import RUNTIME, WORKER_TIME
+from ata_gym.bench.report import style
+from ata_gym.bench.report.report import CURVES, draw, legend, panel, report
+from ata_gym.bench.report.statistics import summarise
+from ata_gym.bench.report.table import markdown
+from ata_gym.pools import read_trace
+from ata_gym.scenarios import Scenario
+
+
+def test_pictures_and_tables_are_the_same_bytes_each_time(played):
+    experiment = Experiment.on_scenario("icml2025-regret", rounds=40, seeds=3)
+    policies = ["gta", "ofta", "ata-icml"]
+    folder, bytes_of = played(experiment, *policies), []
+    for width in ({}, {"lines.linewidth": 9.0}):  # the user's own style changes nothing
+        with mpl.rc_context(width):
+            made = report(experiment, policies, folder)
+        bytes_of.append({path.name: path.read_bytes() for path in (*made.pictures, *made.files)})
+    assert bytes_of[0] == bytes_of[1]
+    assert [path.parent for path in made.pictures] == [folder.path / "plots"] * 6
+    expected = [f"{stem}.{kind}" for stem in ("runtime", "worker_time", "regret") for kind in ("png", "svg")]
+    assert [*bytes_of[0]][:6] == expected
+    assert bytes_of[0]["runtime.png"].startswith(b"\x89PNG")
+    assert b"</svg>" in bytes_of[0]["runtime.svg"]
+
+
+def test_races_alone_have_no_picture_of_regret(played, tmp_path, monkeypatch):
+    monkeypatch.setattr(style, "save", lambda _made, stem, _title: [stem])
+    experiment = Experiment.on_scenario("icml2025-regret", rounds=5, seeds=2)
+    pictures = draw(played(experiment, "gta").results(["gta"]), experiment, tmp_path)
+    assert [path.name for path in pictures] == ["runtime", "worker_time"]
+
+
+@pytest.mark.parametrize("rounds", [1, 3])
+def test_recorded_times_of_zero_are_drawn_and_compared(played, tmp_path, rounds):
+    (tmp_path / "trace.csv").write_text("w,k,t\na,1,0\nb,1,0\na,2,0\nb,2,0\na,3,1\nb,3,2\n")
+    pool = read_trace(tmp_path / "trace.csv", worker="w", duration="t", round="k")
+    experiment = Experiment.on_scenario(Scenario(pool, 2), rounds=rounds, seeds=2)
+    records = played(experiment, "gta", "ofta").results(["gta", "ofta"])
+    with style.figure(18.0, 3.0) as picture:
+        for axes, curves in zip(picture.subplots(1, len(CURVES)), CURVES.values(), strict=True):
+            if curves.quantity in records.columns:
+                panel(axes, records, curves)
+        legend(picture, picture.axes[0])
+        picture.draw_without_rendering()
+    ratio = summarise(records).row(by_predicate=(pl.col("policy") == "gta") & (pl.col("quantity") == "runtime/ofta"))
+    assert ratio[2] == (None if rounds < 3 else 1.0)
+
+
+def test_a_policy_has_its_own_line_in_any_company():
+    names = ["mine", "ata", "uta", "yours", "gta"]
+    lines = style.lines(names)
+    assert lines["ata"] == style.lines(["ata"])["ata"]
+    assert len({line["color"] for line in lines.values()}) == len(names)
+    assert list(lines) == names
+    crowd = style.lines([*names, *(f"policy-{k}" for k in range(50))])
+    assert len({(line["color"], line["linestyle"]) for line in crowd.values()}) == len(crowd)
+
+
+@pytest.mark.parametrize(("crowd", "spread"), [(1, 1.0), (20, 0.0), (45, 0.2)])
+def test_labels_lie_on_no_other_and_inside_the_axes(crowd, spread):
+    rng = np.random.default_rng(crowd)
+    with style.figure(8.0, 6.2) as picture:
+        axes = picture.subplots()
+        labelled = []
+        for k in range(crowd):
+            x, y = np.exp(spread * rng.normal(size=2))
+            axes.plot(x, y, "o")
+            labelled.append((f"some-policy-{k}", "black", x, y))
+        fronts._scales(axes)
+        picture.draw_without_rendering()
+        picture.set_layout_engine("none")
+        notes = fronts.place_labels(picture, axes, labelled)
+        renderer = picture.canvas.get_renderer()
+        for note in notes:
+            note.update_positions(renderer)
+        texts = [Text.get_window_extent(note, renderer) for note in notes]
+        room = axes.get_window_extent(renderer)
+    assert len(texts) == crowd
+    assert not any(one.overlaps(other) for one, other in combinations(texts, 2))
+    assert all(room.x0 <= box.x0 <= box.x1 <= room.x1 and room.y0 <= box.y0 <= box.y1 <= room.y1 for box in texts)
+
+
+def test_points_of_all_three_envs_are_drawn(tmp_path):
+    rows = [
+        (env, price, f"{env}-{kind}", kind, runtime * (1 + price), 2.0 / (1 + price))
+        for env, runtime in (("TaskAllocation", 1.0), ("TaskRace", 0.7), ("TaskDispatch", 0.6))
+        for kind in ("learner", "oracle", "baseline")
+        for price in (0.0, 0.1)
+    ]
+    points = pl.DataFrame(rows, ["env", "price", "policy", "kind", RUNTIME, WORKER_TIME], orient="row")
+    pictures = [fronts.draw(points, "test", tmp_path / name) for name in "ab"]
+    assert [path.read_bytes() for path in pictures[0]] == [path.read_bytes() for path in pictures[1]]
+
+
+ROUNDS = Experiment.on_scenario("icml2025-regret", seeds=1, rounds=100_000).record_at()
+
+
+def records(curves: dict[str, list[np.ndarray]]) -> pl.DataFrame:
+    rows = [
+        (policy, seed, int(k), float(value))
+        for policy, sample in curves.items()
+        for seed, curve in enumerate(sample)
+        for k, value in zip(ROUNDS, curve, strict=True)
+    ]
+    return pl.DataFrame(rows, ["policy", "seed", "round", "regret"], orient="row")
+
+
+def test_regret_that_grows_as_the_logarithm_has_its_factor_as_slope():
+    factors = [3.0, 4.0, 5.5]
+    found = regret_figure.slopes(records({"log": [factor * np.log(ROUNDS) + 7.0 for factor in factors]}))
+    assert found["part"].to_list() == [0, 1, 2, 3]
+    interval = stats.ttest_1samp(factors, 0.0).confidence_interval(0.95)
+    for row in found.to_dicts():
+        assert (row["slope"], row["low"], row["high"]) == pytest.approx((np.mean(factors), *interval))
+        assert row["deviation"] == pytest.approx(0.0)
+    assert found["from"].to_list() == pytest.approx([10**3.5, 10**3.5, 10**4, 10**4.5])
+    assert found["to"].to_list() == pytest.approx([10**5, 10**4, 10**4.5, 10**5])
+    assert regret_figure.constant(found) == {"log": True}
+
+
+def test_other_growth_is_told_apart():
+    curves = {"log": np.log(ROUNDS), "square": np.log(ROUNDS) ** 2, "power": ROUNDS**0.25, "flat": 0.0 * ROUNDS}
+    found = regret_figure.slopes(records({name: [curve, curve] for name, curve in curves.items()}))
+    assert regret_figure.constant(found) == {"log": True, "square": True, "power": False, "flat": False}
+    # the slope of ln^2 K is 2 ln K: over half decades, at their geometric means
+    square = found.filter(pl.col("policy") == "square")["slope"].to_list()
+    assert square == pytest.approx([2 * np.log(10**middle) for middle in (4.25, 3.75, 4.25, 4.75)], rel=0.01)
+
+
+def test_table_and_picture(tmp_path):
+    played = records({"ata-icml": [3 * np.log(ROUNDS), 4 * np.log(ROUNDS)], "ata": [ROUNDS**0.5, ROUNDS**0.5]})
+    found = regret_figure.slopes(played)
+    text = markdown([regret_figure.table(found, "100,000 rounds")])
+    assert "K = 3.2k to 100k" in text
+    for policy, constant in (("ata-icml", "yes"), ("ata", "no")):
+        assert re.search(rf"^\| {policy} .*\b{constant}\b", text, re.MULTILINE)
+    short = played.filter(pl.col("round") <= 2)  # too few rounds for half decades prove nothing
+    unknown = regret_figure.slopes(short)
+    assert regret_figure.constant(unknown) == {"ata-icml": False, "ata": False}
+    pictures = [regret_figure.draw(played, found, "test", tmp_path / name) for name in "ab"]
+    assert [path.read_bytes() for path in pictures[0]] == [path.read_bytes() for path in pictures[1]]
+    assert len(regret_figure.draw(short, unknown, "short", tmp_path / "regret")) == 2
