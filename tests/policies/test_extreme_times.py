@@ -29,12 +29,12 @@ EXTREMES = [0.0, 1e-300, 1.0, 1e300]
 
 def durations(budget: int, rng: np.random.Generator) -> dict[str, Any]:
     """How long tasks take, by round and task, (rounds, B) or (rounds, 1)."""
-    k = np.arange(ROUNDS)[:, None]
+    k, ones = np.arange(ROUNDS)[:, None], np.ones((ROUNDS, 1))
     return {
-        "zero": np.where(k, 0.0, 0.0),
-        "smallest": np.where(k, 5e-324, 5e-324),
-        "huge": np.where(k, 1e300, 1e300),
-        "largest": np.where(k, np.finfo(float).max, np.finfo(float).max),
+        "zero": 0.0 * ones,
+        "smallest": 5e-324 * ones,
+        "huge": 1e300 * ones,
+        "largest": np.finfo(float).max * ones,
         "zero, then huge": np.where(k < ROUNDS // 2, 0.0, 1e300),
         "huge, then zero": np.where(k < ROUNDS // 2, 1e300, 0.0),
         "by turns": np.where(k % 2, 1e-300, 1e300),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Any
 
 import gymnasium as gym
@@ -11,6 +12,7 @@ import pytest
 import ata_policies
 from ata_gym.pools import deterministic, shifted_exponential, trace
 from ata_policies import Clock
+from ata_policies.steps import play
 
 POOL = shifted_exponential([1.0, 2.0, 3.0], [1.0, 2.0, 3.0])
 IDS = ["ata_gym/TaskAllocation-v0", "ata_gym/TaskRace-v0", "ata_gym/TaskDispatch-v0"]
@@ -20,22 +22,18 @@ IDS = ["ata_gym/TaskAllocation-v0", "ata_gym/TaskRace-v0", "ata_gym/TaskDispatch
 def test_a_tick_is_a_round_of_the_policy(env_id: str) -> None:
     clock = Clock(gym.make(env_id, pool=POOL, budget=5, price=0.2), seed=7)
     assert (clock.rounds, clock.runtime, clock.total_worker_time, clock.allocation) == (0, 0.0, 0.0, None)
-    env = gym.make(env_id, pool=POOL, budget=5, price=0.2)
-    policy, (observation, info), state = ata_policies.make("default", env, seed=7), env.reset(seed=7), None
-    for played in range(1, 9):
-        over, tasks = False, np.zeros(3, np.int64)
-        while not over:
-            action, state = policy.predict(observation, state)
-            running = observation.get("running", np.zeros(3, np.int8))
-            starts = action * (running == 0)
-            tasks += starts if (starts + running).any() else 1
-            observation, *_, info = env.step(action)
-            over = info.get("round_over", True)
-        assert clock.tick() == clock.runtime == info["runtime"]
-        assert clock.total_worker_time == info["total_worker_time"]
-        assert clock.rounds == played
-        assert clock.allocation is not None
-        assert clock.allocation.tolist() == tasks.tolist()
+    env, tasks = gym.make(env_id, pool=POOL, budget=5, price=0.2), np.zeros(3, np.int64)
+    for step in islice(play(ata_policies.make("default", env, seed=7), env, seed=7), 30):
+        running = step.seen.get("running", np.zeros(3, np.int8))
+        starts = step.action * (running == 0)
+        tasks += starts if (starts + running).any() else 1
+        if step.round_over:
+            rounds = clock.rounds
+            assert clock.tick() == clock.runtime == step.info["runtime"]
+            assert (clock.rounds, clock.total_worker_time) == (rounds + 1, step.info["total_worker_time"])
+            assert clock.allocation is not None
+            assert clock.allocation.tolist() == tasks.tolist()
+            tasks[:] = 0
 
 
 @pytest.mark.parametrize("name", [name for name in ata_policies.names() if ata_policies.load(name).privileged])

@@ -53,20 +53,14 @@ def cost(played: dict[str, np.ndarray], price: float) -> float:
     return float((played["round_time"] + price * played["worker_time"])[half:].mean())
 
 
-def assert_raced(played: dict[str, np.ndarray], allocation: np.ndarray) -> None:
-    """The rounds are those of the race with this allocation."""
-    env = gym.make_vec(RACE, num_envs=2, pool=POOL, budget=10)
+@pytest.mark.parametrize(("name", "price"), [(GTA, 0.0), (CAPS, 0.0), (CAPS, 0.1), (CAPS, 1.0)])
+def test_fixed_numbers_of_tasks_give_the_rounds_of_a_race(name: str, price: float) -> None:
+    allocation = np.full(8, 10) if name == GTA else best_race(POOL, 10, price).allocation
+    played, env = play(name, 20, price=price), gym.make_vec(RACE, num_envs=2, pool=POOL, budget=10)
     env.reset(seed=0)
     for times in zip(played["round_time"], played["worker_time"], strict=True):
         info = env.step(np.tile(allocation, (2, 1)))[-1]
         np.testing.assert_array_equal(times, [info["round_time"], info["worker_time"]])
-
-
-@pytest.mark.parametrize("price", [0.0, 0.1, 1.0])
-def test_caps_give_the_rounds_of_the_best_race(price: float) -> None:
-    assert_raced(play(CAPS, 20, price=price), best_race(POOL, 10, price).allocation)
-    if price == 0.0:
-        assert_raced(play(GTA, 20), np.full(8, 10))
 
 
 @pytest.mark.parametrize("name", [LEARNER, REST])
