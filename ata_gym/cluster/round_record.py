@@ -13,8 +13,6 @@ from ata_gym.typing import Worker
 class RoundRecord:
     """A round that has ended. Times are in seconds; workers are those that the policy knows.
 
-    Examples
-    --------
     >>> record = RoundRecord(3, {"a": 2, "b": 1}, {"a": (0.5, 0.5), "b": (1.5,)}, round_time=1.6, estimates={"b": 1.2})
     >>> record.waited_for, record.worker_time, round(record.idle["a"], 3)
     ('b', 2.5, 0.5)

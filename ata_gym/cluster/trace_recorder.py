@@ -24,8 +24,6 @@ class TraceRecorder(AbstractContextManager["TraceRecorder"]):
     and a last line that was cut off is removed; ValueError if it holds something else. Close the recorder at the end,
     or use it in a ``with`` statement.
 
-    Examples
-    --------
     >>> import tempfile
     >>> from ata_gym.pools import read_trace
     >>> folder = tempfile.TemporaryDirectory()

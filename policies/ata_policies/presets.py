@@ -17,7 +17,7 @@ from ata_policies.dispatch.learner import DispatchLearner
 from ata_policies.dispatch.oracles import DispatchCaps, DispatchDynamicOracle, DispatchGta, DispatchOracle
 from ata_policies.dispatch.remaining_time import DispatchRest
 from ata_policies.facts import Described
-from ata_policies.lb_bsp.cpu import PREDICTORS, LbBsp
+from ata_policies.lb_bsp.cpu import PREDICTORS, LbBsp, Probes
 from ata_policies.lb_bsp.gpu import LbBspGpu, LbBspProfiled
 from ata_policies.learned.policy import LearnedAllocation, LearnedDispatch
 from ata_policies.policy import Policy, Setting
@@ -89,8 +89,8 @@ def _composed(
     return Preset(name, ComposedPolicy, chosen, (ESTIMATES[estimate], RULES[rule], MEMORIES[memory]), about)
 
 
-def _lb_bsp(name: str, predictor: str, about: str, **more: Any) -> Preset:
-    return Preset(name, LbBsp, {"predictor": predictor, **more}, (LbBsp, PREDICTORS[predictor]), about)
+def _lb_bsp(name: str, predictor: str, about: str, *beside: type[Described], **more: Any) -> Preset:
+    return Preset(name, LbBsp, {"predictor": predictor, **more}, (LbBsp, PREDICTORS[predictor], *beside), about)
 
 
 def _recent(name: str, predictor: str, about: str) -> Preset:
@@ -131,7 +131,7 @@ _PRESETS = (
     _lb_bsp("lb-bsp-ema", "ema", "LB-BSP for CPU clusters with an exponential moving average of each worker's speed."),
     _lb_bsp("lb-bsp-linear", "linear", "LB-BSP for CPU clusters with a linear autoregression of speeds and signals."),
     _lb_bsp("lb-bsp-narx", "narx", "LB-BSP for CPU clusters as in the paper: a NARX network (needs torch)."),
-    _lb_bsp("lb-bsp-federated", "ema", "LB-BSP for workers that come and go, after the paper.", availability=True),
+    _lb_bsp("lb-bsp-federated", "ema", "LB-BSP for workers that come and go.", Probes, availability=True),
     _plain("lb-bsp-gpu", LbBspGpu),
     _plain("lb-bsp-profiled", LbBspProfiled),
     # races

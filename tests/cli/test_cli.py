@@ -63,7 +63,7 @@ def test_a_trace_is_made_and_then_benched(run):
 
 
 def test_bench_plays_recorded_scenarios(run, shared_data):
-    result = run(f"bench --scenario alibaba-1 --data {shared_data} --policies uta --seeds 1 --jobs 1 --out job1")
+    result = run(f"bench --scenario alibaba-1 --data '{shared_data}' --policies uta --seeds 1 --jobs 1 --out job1")
     assert "alibaba-1: n = 10, B = 10" in result.stdout
     assert "300 rounds" in result.stdout
 

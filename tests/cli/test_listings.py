@@ -69,7 +69,7 @@ def test_a_card_says_everything(run, command, card):
 
 
 def test_a_recorded_scenario_has_a_card_where_its_file_is(run, refused, shared_data):
-    assert "a training job of 10 near-equal workers" in run(f"scenarios alibaba-1 --data {shared_data}").stdout
+    assert "a training job of 10 near-equal workers" in run(f"scenarios alibaba-1 --data '{shared_data}'").stdout
     assert "made of alibaba_job_1.csv: give the folder of that file (--data)" in refused("scenarios alibaba-1")
 
 

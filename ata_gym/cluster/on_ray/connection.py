@@ -51,16 +51,11 @@ def connect_ray(address: str | None = None, *, log_to_driver: bool = False, **op
     process, or with ``ray.shutdown()``. For workers on several machines, start a cluster with ``ray start`` and give
     its address. ValueError if none can be joined at the address, or none can be started.
 
-    Parameters
-    ----------
-    address
-        ``"auto"`` or host:port of a running cluster of which this machine is a node. By default the environment's
-        ``RAY_ADDRESS``, as in jobs that were submitted; without it a cluster is started here. If this process has
-        joined a cluster already, it stays in this one.
-    log_to_driver
-        Whether the output of tasks is printed here, too. Ray's own messages go to its log files.
-    options
-        Options of ``ray.init``, such as ``num_cpus``, for a cluster that is started here.
+    - ``address``: ``"auto"`` or host:port of a running cluster of which this machine is a node. By default the
+      environment's ``RAY_ADDRESS``, as in jobs that were submitted; without it a cluster is started here. If this
+      process has joined a cluster already, it stays in this one.
+    - ``log_to_driver``: whether the output of tasks is printed here, too. Ray's own messages go to its log files.
+    - ``options``: options of ``ray.init``, such as ``num_cpus``, for a cluster that is started here.
     """
     purpose = "A connection with Ray"
     ray: Any = require("ray", extra="cluster", purpose=purpose) if log_to_driver else quiet_ray(purpose)

@@ -39,28 +39,17 @@ class TaskSampler(Sampler[list[int]]):
     epoch after the other, each with every sample once; a round in which an epoch ends goes on in the next one, without
     the samples that it had already, as long as two rounds fit into an epoch. The sampler has no state of its own.
 
-    Parameters
-    ----------
-    allocator
-        Its rounds are followed: each ``iter`` of the loader belongs to the one that is open, and begins after the tasks
-        that are done. With worker processes, let the loader keep them (``persistent_workers=True``).
-    dataset
-        The dataset that the loader reads, which finds samples by number, or its number of samples.
-    samples
-        Samples of a task.
-    together
-        Tasks that are computed in one pass, a batch of up to ``together * samples`` samples. Only their sum of times is
-        known then, and each task counts as an equal part.
-    shuffle, seed
-        Whether each epoch has an order of its own, and the seed of these.
+    - ``allocator``: its rounds are followed: each ``iter`` of the loader belongs to the one that is open, and begins
+      after the tasks that are done. With worker processes, let the loader keep them (``persistent_workers=True``).
+    - ``dataset``: the dataset that the loader reads, which finds samples by number, or its number of samples.
+    - ``samples``: samples of a task.
+    - ``together``: tasks that are computed in one pass, a batch of up to ``together * samples`` samples. Only their sum
+      of times is known then, and each task counts as an equal part.
+    - ``shuffle``, ``seed``: whether each epoch has an order of its own, and the seed of these.
 
-    Raises
-    ------
-    ValueError
-        For a number below 1, or a dataset whose samples have no numbers, such as an ``IterableDataset``.
+    ValueError is raised for a number below 1, or a dataset whose samples have no numbers, such as an
+    ``IterableDataset``.
 
-    Examples
-    --------
     >>> from types import SimpleNamespace
     >>> share = SimpleNamespace(tasks=2, first=1, done=0, orders=[])
     >>> allocator = SimpleNamespace(budget=3, rounds=1, share=share)  # as in round 1

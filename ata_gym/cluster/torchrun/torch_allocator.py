@@ -35,42 +35,26 @@ class TorchAllocator:
     the gradient, and checksums of the allocations are compared. The user's script starts the process group, under
     torchrun or otherwise, and makes the allocator on every rank.
 
-    Parameters
-    ----------
-    budget
-        Tasks B of a round: gradients that a step needs. A task is one batch of the loader.
-    policy
-        The name of a policy of ``ata_gym/TaskAllocation-v0``; hyperparameters may follow it.
-    group
-        The process group of the data-parallel ranks; None is the default one.
-    name
-        The name of this rank's worker, the same after a restart, since what is known of a worker is kept by its name.
-        By default the host's name and the local rank.
-    warm_up
-        Rounds after a start or restart, in which libraries are loaded and kernels compiled: their times do not count.
-    check_every
-        Rounds between two checks that the policies' states, and the models' weights, are the same on all ranks.
-    allow_nonfinite
-        Whether a loss or gradient that is not finite is let through. The gradient of a loss that a ``GradScaler``
-        scales is always let through.
-    price, seed, horizon, hyperparameters
-        As of ``ata_policies.Allocator``.
+    - ``budget``: tasks B of a round: gradients that a step needs. A task is one batch of the loader.
+    - ``policy``: the name of a policy of ``ata_gym/TaskAllocation-v0``; hyperparameters may follow it.
+    - ``group``: the process group of the data-parallel ranks; None is the default one.
+    - ``name``: the name of this rank's worker, the same after a restart, since what is known of a worker is kept by its
+      name. By default the host's name and the local rank.
+    - ``warm_up``: rounds after a start or restart, in which libraries are loaded and kernels compiled: their times do
+      not count.
+    - ``check_every``: rounds between two checks that the policies' states, and the models' weights, are the same on all
+      ranks.
+    - ``allow_nonfinite``: whether a loss or gradient that is not finite is let through. The gradient of a loss that a
+      ``GradScaler`` scales is always let through.
+    - ``price``, ``seed``, ``horizon``, ``hyperparameters``: as of ``ata_policies.Allocator``.
 
-    Raises
-    ------
-    RuntimeError
-        If there is no process group.
-    ValueError
-        For a bad argument, and on every rank if ranks were given different ones.
+    RuntimeError is raised if there is no process group. ValueError is raised for a bad argument, and on every rank if
+    ranks were given different ones.
 
-    Notes
-    -----
     A round costs an all-reduce of the gradient after the last backward pass, with B + 8 n numbers of 4 bytes more for
     n ranks; where the gradient is not float32, these travel in a collective of their own. During a round each rank has
     the running statistics of batch norm of its own samples, and after it their means.
 
-    Examples
-    --------
     A process group of one rank, which computes all tasks itself; under torchrun nothing else is different.
 
     >>> import tempfile, torch, torch.distributed as dist

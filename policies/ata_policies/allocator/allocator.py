@@ -33,35 +33,22 @@ class Allocator(NamedWorkers):
 
     It drives the policies of the envs: played over an env's times, it gives the same allocations as in the env.
 
-    Parameters
-    ----------
-    workers
-        Their number (their names are then 0, 1, ...), or their names: texts or whole numbers.
-    budget
-        The results B that a round needs.
-    policy
-        The name of a policy (see ``ata_policies.names``), which hyperparameters may follow (``"ata:alpha=2.0"``); or a
-        policy that is made already, whose number of workers, price, seed and horizon are then fixed.
-    start_more
-        Whether more tasks may be started than are needed, as in ``ata_gym/TaskRace-v0``.
-    price, seed, horizon, hyperparameters
-        The cost of one unit of worker time in units of runtime, the seed of the policy's own randomness, the rounds to
-        come, if that is known, and what else the policy takes.
+    - ``workers``: their number (their names are then 0, 1, ...), or their names: texts or whole numbers.
+    - ``budget``: the results B that a round needs.
+    - ``policy``: the name of a policy (see ``ata_policies.names``), which hyperparameters may follow
+      (``"ata:alpha=2.0"``); or a policy that is made already, whose number of workers, price, seed and horizon are then
+      fixed.
+    - ``start_more``: whether more tasks may be started than are needed, as in ``ata_gym/TaskRace-v0``.
+    - ``price``, ``seed``, ``horizon``, ``hyperparameters``: the cost of one unit of worker time in units of runtime,
+      the seed of the policy's own randomness, the rounds to come, if that is known, and what else the policy takes.
 
-    Raises
-    ------
-    ValueError
-        For bad arguments, a policy of another env, or one that needs to know the coming round.
+    ValueError is raised for bad arguments, a policy of another env, or one that needs to know the coming round.
 
-    Notes
-    -----
     Times have any unit, the same for all workers. Policies such as "ata" and "thompson" do not know who is away. When a
     worker leaves, they are made again with ``availability=True`` if they take that. If not, the tasks of workers that
     have left are handed on, one by one, to the worker that would be the first to finish one task more, as far as the
     policy knows their mean times.
 
-    Examples
-    --------
     >>> allocator = Allocator(["fast", "slow"], budget=4, policy="certainty-equivalence")
     >>> allocator.allocate()
     {'fast': 2, 'slow': 2}

@@ -35,19 +35,12 @@ class Clock:
 
     Each ``tick`` is a round of the env, played by the policy.
 
-    Parameters
-    ----------
-    env
-        A single ``TaskAllocation-v0``, ``TaskRace-v0`` or ``TaskDispatch-v0``, maybe in wrappers that leave actions and
-        observations as they are. It is reset, and belongs to the clock from now on. TypeError for any other.
-    policy
-        The name of a policy (see ``ata_policies.make``), or a policy that is made already; oracles, too. ValueError for
-        a policy of another env.
-    seed
-        The seed of the task times, and of a policy that is given by its name.
+    - ``env``: A single ``TaskAllocation-v0``, ``TaskRace-v0`` or ``TaskDispatch-v0``, maybe in wrappers that leave
+      actions and observations as they are. It is reset, and belongs to the clock from now on. TypeError for any other.
+    - ``policy``: the name of a policy (see ``ata_policies.make``), or a policy that is made already; oracles, too.
+      ValueError for a policy of another env.
+    - ``seed``: the seed of the task times, and of a policy that is given by its name.
 
-    Examples
-    --------
     >>> import gymnasium, ata_gym
     >>> env = gymnasium.make("ata_gym/TaskAllocation-v0", pool={"family": "deterministic", "scale": [1, 3]}, budget=4)
     >>> clock = Clock(env, "certainty-equivalence")

@@ -36,8 +36,6 @@ class Dispatcher(NamedWorkers):
     of ``ata_gym/TaskDispatch-v0`` as ``Allocator`` drives those of rounds: with an env's times, it decides as in the
     env. The parameters are those of ``Allocator``.
 
-    Examples
-    --------
     >>> dispatcher = Dispatcher(["a", "b"], budget=2)
     >>> dispatcher.start()
     ('a', 'b')

@@ -18,6 +18,7 @@ from ata_gym.typing import Floats, Ints
 from ata_gym.utils.compiled import gufunc
 from ata_gym.utils.validation import flag, unknown, whole_number
 from ata_policies.beliefs.availability import Availability
+from ata_policies.facts import Described
 from ata_policies.lb_bsp.narx import Narx
 from ata_policies.lb_bsp.predictors import SIGNALS, Ema, Last, LastRound, Linear, Median, Predictor
 from ata_policies.observations import Observation
@@ -31,6 +32,14 @@ PREDICTORS: Mapping[str, type[Predictor]] = {
     "narx": Narx,
 }
 _FORECASTS = ("speed", "time")
+
+
+class Probes(Described):
+    """Workers that owe results get nothing but a probe at intervals."""
+
+    source = "with probes of ours"
+    constants = "probes after 2 to 16 rounds"
+    assumes = "workers without a result stay away for some rounds"
 
 
 class LoadPlan(NamedTuple):

@@ -36,19 +36,12 @@ class ClusterBackend(AbstractContextManager["ClusterBackend"]):
     One env at a time can use a backend, and a copy of the env's spec shares it. While an agent learns between two steps
     of a round of dispatch, the tasks of the round run on.
 
-    Parameters
-    ----------
-    make_task, workers, deadline, restarts, start_timeout, allow_nonfinite
-        As for ``RayRunner``. Each round uses the smallest samples that are free.
-    budget
-        Results B that a round needs.
-    recorder
-        A recorder to which the times of each round are added.
+    - ``make_task``, ``workers``, ``deadline``, ``restarts``, ``start_timeout``, ``allow_nonfinite``: as for
+      ``RayRunner``. Each round uses the smallest samples that are free.
+    - ``budget``: results B that a round needs.
+    - ``recorder``: A recorder to which the times of each round are added.
 
-    Raises
-    ------
-    ValueError
-        For bad arguments.
+    ValueError is raised for bad arguments.
     """
 
     payload: Any = None

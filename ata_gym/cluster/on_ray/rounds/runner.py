@@ -37,42 +37,28 @@ class RayRunner(AbstractContextManager["RayRunner"]):
     "allocation" has the samples kB to kB + B - 1; in a race and in dispatch each index is used once over a run, in
     nearly the given order.
 
-    Parameters
-    ----------
-    make_task
-        Called once in each actor, as ``make_task(worker)``; there it can load data and build a model. It returns the
-        task function, called as ``task(payload, index)``: its result is the value of sample ``index``, such as the
-        gradient under the weights in ``payload``, which it must not change. A long task of a race should ask
-        ``ata_gym.cluster.cancelled()`` between its steps.
-    workers
-        Their number, their names, or a dict of Ray's actor options by name, such as ``{"num_gpus": 1}``, resources, a
-        placement strategy or a ``runtime_env``. A worker has one CPU unless its options say otherwise.
-    budget
-        Results B that a round needs.
-    policy, price, seed, horizon, hyperparameters
-        As for ``ata_policies.Allocator``, or for ``Dispatcher`` in the mode "dispatch".
-    mode
-        "allocation": the policy shares out B tasks. "race": it may share out more, the round ends with the B-th result,
-        and the rest is cancelled. "dispatch": at each result it decides which workers start one more task.
-    deadline
-        Seconds after which a task without an answer counts as hung, and its actor is killed. None: never.
-    restarts
-        How many actors of a worker in a row may be lost without a result before it is left out. The first is replaced
-        as soon as Ray finds room, the others after pauses of 1, 2, 4, ... and at most 60 seconds; what the policy knows
-        of the worker is kept.
-    start_timeout
-        Seconds that the first round waits for all workers. Any round waits for one as long as an actor is starting; if
-        no node of the cluster is large enough for any of them, no longer than this.
-    allow_nonfinite
-        Whether values may hold NaN or infinities; if not, a worker that computes one ends the round with an error.
+    - ``make_task``: called once in each actor, as ``make_task(worker)``; there it can load data and build a model. It
+      returns the task function, called as ``task(payload, index)``: its result is the value of sample ``index``, such
+      as the gradient under the weights in ``payload``, which it must not change. A long task of a race should ask
+      ``ata_gym.cluster.cancelled()`` between its steps.
+    - ``workers``: their number, their names, or a dict of Ray's actor options by name, such as ``{"num_gpus": 1}``,
+      resources, a placement strategy or a ``runtime_env``. A worker has one CPU unless its options say otherwise.
+    - ``budget``: results B that a round needs.
+    - ``policy``, ``price``, ``seed``, ``horizon``, ``hyperparameters``: as for ``ata_policies.Allocator``, or for
+      ``Dispatcher`` in the mode "dispatch".
+    - ``mode``: "allocation": the policy shares out B tasks. "race": it may share out more, the round ends with the B-th
+      result, and the rest is cancelled. "dispatch": at each result it decides which workers start one more task.
+    - ``deadline``: seconds after which a task without an answer counts as hung, and its actor is killed. None: never.
+    - ``restarts``: how many actors of a worker in a row may be lost without a result before it is left out. The first
+      is replaced as soon as Ray finds room, the others after pauses of 1, 2, 4, ... and at most 60 seconds; what the
+      policy knows of the worker is kept.
+    - ``start_timeout``: seconds that the first round waits for all workers. Any round waits for one as long as an actor
+      is starting; if no node of the cluster is large enough for any of them, no longer than this.
+    - ``allow_nonfinite``: whether values may hold NaN or infinities; if not, a worker that computes one ends the round
+      with an error.
 
-    Raises
-    ------
-    ValueError
-        For bad arguments.
+    ValueError is raised for bad arguments.
 
-    Notes
-    -----
     If this process has not joined a Ray cluster, it calls ``ata_gym.cluster.connect_ray()``. NaN and infinities are
     found in numbers, arrays and tensors, nested in tuples, lists and mappings. Times are measured in the actors, from
     the beginning of the task itself; the time that Ray needs for scheduling and transfers is part of the round time

@@ -167,22 +167,32 @@ def rounds_of(checkpoint: Path) -> int:
         return 0
 
 
-def test_a_local_run_goes_on_where_the_driver_was_ended(cluster, local, tmp_path):
-    """By SIGKILL, and by SIGTERM where the next one has gone on from there."""
-    command = [sys.executable, "-m", "ata_gym", *LINE.split(), "--out", str(tmp_path)]
-    on_ray = [*command, "--workers", "ray", "--address", cluster.address]
-    stopped, played = "ata-gym: stopped by SIGTERM; the same command goes on from here\n", experiment()
-    checkpoint, seen = Folder(tmp_path).checkpoint(POLICIES[0]), 0
-    for how, ended in ((signal.SIGKILL, (-9, "", "")), (signal.SIGTERM, (143, "", stopped))):
-        process = subprocess.Popen(on_ray, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        until(lambda seen=seen: checkpoint.exists() and checkpoint.stat().st_mtime_ns > seen, process)
+def test_a_local_run_goes_on_where_the_driver_was_ended(cluster, tmp_path):
+    """By SIGKILL, and by SIGTERM where the next one has gone on from there, while the policy waits in the middle."""
+    out, gate, played = tmp_path / "out", tmp_path / "gate", experiment(GATED)
+    policies, begun = [f"{__name__}:Gated:gate={gate}"], gate.with_suffix(".txt")
+    line = f"bench --scenario icml2025-regret --rounds {GATED} --seeds 2 --save-every 0 --workers ray"
+    command = [sys.executable, "-m", "ata_gym", *line.split(), "--address", cluster.address]
+    stopped = "ata-gym: stopped by SIGTERM; the same command goes on from here\n"
+    checkpoint = Folder(out).checkpoint(policies[0])
+    for starts, how, ended in ((1, signal.SIGKILL, (-9, "", "")), (2, signal.SIGTERM, (143, "", stopped))):
+        process = subprocess.Popen(
+            [*command, "--policies", policies[0], "--out", str(out)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        until(lambda: rounds_of(checkpoint), process)
+        until(lambda starts=starts: begun.exists() and len(begun.read_text().split()) == starts, process)
         process.send_signal(how)
         said, told = process.communicate(timeout=PATIENCE)
         assert (process.returncode, said, without_progress(told)) == ended
-        seen = checkpoint.stat().st_mtime_ns
-    assert play_all(played, POLICIES[:1], open_folder(tmp_path, played.config()), CostRun, Effort(jobs=1)) == {}
-    expected = contents(local / "1")
-    assert contents(tmp_path) == {name: expected[name] for name in contents(tmp_path)}
+    gate.mkdir()
+    for folder in (out, tmp_path / "whole"):
+        assert play_all(played, policies, open_folder(folder, played.config()), CostRun, Effort(jobs=1)) == {}
+    again = [int(line) for line in begun.read_text().split()]
+    assert min(again[1:3]) > again[0]
+    assert contents(out) == contents(tmp_path / "whole")
 
 
 def test_what_fails_is_told_as_on_this_machine(cluster, tmp_path):
