@@ -130,7 +130,10 @@ class Ata(_ConfidenceBound):
     alpha: float | None = None
 
     bound = "alpha"
-    constants = "4 e alpha, alpha >= psi1 norm of X; at ICML 2 alpha, alpha >= psi1 norm of X - mean"
+    constants = (
+        "4 e alpha, alpha >= psi1 norm of X, twice the mean where it is infinite; "
+        "at ICML 2 alpha, alpha >= psi1 norm of X - mean, 1.53 times the mean"
+    )
     knows = "a bound on the psi1 norms"
 
 
@@ -144,5 +147,8 @@ class AtaEmpirical(_ConfidenceBound):
     eta: float | None = None
 
     bound = "eta"
-    constants = "4 e eta, eta >= psi1 norm of X / mean; at ICML 2 eta, eta >= psi1 norm of (X - mean) / mean"
+    constants = (
+        "4 e eta, eta >= psi1 norm of X / mean, 2 where it is infinite; "
+        "at ICML 2 eta, eta >= psi1 norm of (X - mean) / mean, 1.53"
+    )
     knows = "a bound on psi1 norm / mean"
