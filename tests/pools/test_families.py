@@ -45,7 +45,7 @@ records = st.lists(st.lists(st.floats(0.1, 1e4), min_size=1, max_size=9), min_si
 
 @settings(max_examples=20)
 @given(records, factor, st.floats(0, 100))
-def test_a_record_is_an_empirical_law(times, scale, shift):
+def test_a_record_is_an_empirical_distribution(times, scale, shift):
     pool = Pool("trace-by-task", times=times, scale=scale, shift=shift)
     np.testing.assert_allclose(pool.mean(), [shift + scale * np.mean(t) for t in times], rtol=1e-12)
     np.testing.assert_allclose(pool.sd(), [scale * np.std(t) for t in times], rtol=1e-9, atol=1e-9)

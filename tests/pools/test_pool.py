@@ -57,7 +57,7 @@ def test_joining(parts):
     assert found == kept
 
 
-def test_laws_of_traces():
+def test_distributions_of_traces():
     pool = pools.trace([[1, 2], [3]], end="truncate") + pools.gamma(2, 3, 4) + pools.trace([[4]], "round")
     never = np.iinfo(np.int64).max
     assert {name: column.tolist() for name, column in pool.distributions._asdict().items()} == {
@@ -67,7 +67,7 @@ def test_laws_of_traces():
     assert pools.exponential(1).distributions.table.tolist() == [0]
 
 
-def test_constructors_give_the_laws_they_name():
+def test_constructors_give_the_distributions_they_name():
     assert pools.exponential([1, 2], shift=3) == Pool("exponential", shift=3, scale=[1, 2])
     assert pools.shifted_exponential(3, [1, 2]) == pools.exponential([1, 2], 3)
     assert pools.uniform(1, [3, 5]) == Pool("uniform", shift=1, scale=[2, 4])

@@ -96,10 +96,8 @@ def test_the_typical_pool_is_in_the_middle() -> None:
     assert typical.mean().max() < 6.0
 
 
-@settings(max_examples=4)
-@given(st.integers(1, 30), st.integers(1, 30), st.lists(st.sampled_from(ALL), min_size=1, max_size=4))
-def test_plain_data_survive_json(n: int, other: int, families: list[str]) -> None:
-    pools = PoolDistribution(max(n, other), min(n, other), tuple(families), (1.5, 4.0), (0.3, 0.7))
+def test_plain_data_survive_json() -> None:
+    pools = PoolDistribution(7, 3, ("gamma", "uniform"), (1.5, 4.0), (0.3, 0.7))
     again = PoolDistribution.from_data(json.loads(json.dumps(pools.to_data())))
     assert again == pools
     assert hash(again) == hash(pools)

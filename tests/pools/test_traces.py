@@ -1,7 +1,6 @@
 """Traces from files: what is read, in which order, and what is refused."""
 
 import gzip
-import sys
 
 import gymnasium as gym
 import numpy as np
@@ -127,12 +126,6 @@ def test_bad_arguments_and_files_that_are_not_what_their_name_says(tmp_path, nam
     polars.DataFrame(types).write_parquet(tmp_path / "types.parquet")
     with pytest.raises(error, match=sentence):
         read_trace(tmp_path / name, **(NAMES | options))
-
-
-def test_without_polars_there_is_one_sentence_with_the_command(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "polars", None)
-    with pytest.raises(ImportError, match=r"Reading a trace needs polars: pip install \"ata-gym\[bench\]\""):
-        read_trace(write(tmp_path, TEXT), **NAMES)
 
 
 @pytest.mark.parametrize(("name", "function"), [("t.csv", "read_csv"), ("t.parquet", "scan_parquet")])
