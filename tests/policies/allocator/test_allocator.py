@@ -170,6 +170,15 @@ def test_who_leaves_gets_nothing_and_who_comes_back_is_known(name: str) -> None:
     assert allocator.explain().mean[0] == pytest.approx(1.0, rel=0.05)
 
 
+def test_of_those_without_a_result_in_a_race_only_who_did_not_leave_is_thought_to_be_away() -> None:
+    allocator = played(rounds=0, policy="race", start_more=True)
+    allocator.leave("a")
+    allocator.observe(times_of({"b": 6}))
+    allocator.join("a")
+    allocator.allocate()
+    assert allocator.explain().away.tolist() == [False, False, True]
+
+
 @pytest.mark.parametrize("name", ["default", "thompson", "lb-bsp-ema", "explore-then-commit:tasks=1"])
 def test_a_new_worker_is_tried_and_the_others_stay_known(name: str) -> None:
     allocator = played(rounds=10, policy=name)

@@ -92,6 +92,20 @@ def test_results_count_as_in_a_weighted_list() -> None:
         np.testing.assert_allclose(belief.bins[0, i, SUMS], np.bincount(place, w * x / x[0], 32), rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.parametrize(
+    ("force", "anew", "half"), [(0, 0.0, np.inf), (0, 1.0, 32), (1, 0.0, 256), (1, 1.0, 32), (3, 0.0, 6), (3, 1.0, 6)]
+)
+def test_evidence_of_a_worker_without_news_fades(force: int, anew: float, half: float) -> None:
+    """Half of it in as many rounds as the memory in force holds, or in 32 if the worker has begun anew."""
+    belief = play(np.ones((1, 2)), rows=1, tasks=64)
+    belief.row[:, FORCE], belief.tracks[:, 1, RESTART] = force, anew
+    belief.row[:, GAINS : GAINS + 3] = 1e9 * (np.arange(1, 4) == force)
+    for _ in range(12):
+        belief = belief.observe(np.array([[0]]), np.array([[1.0]]), np.zeros((1, 2)))
+    expected = 64.0 / (1.0 + 12.0 / half)
+    np.testing.assert_allclose([belief.counts[0, 1], belief.bins[0, 1, FINISHED].sum()], expected, rtol=1e-9)
+
+
 @settings(max_examples=6)
 @given(seed=st.integers(0, 10**6))
 def test_moments_and_bins_agree_whatever_happens(seed: int) -> None:

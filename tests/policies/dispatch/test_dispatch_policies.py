@@ -11,11 +11,12 @@ import pytest
 
 import ata_policies
 from ata_gym.changes import Spot
-from ata_gym.pools import Pool, gamma, log_normal, pareto, shifted_exponential
+from ata_gym.pools import Pool, deterministic, gamma, log_normal, pareto, shifted_exponential
 from ata_policies.beliefs.distributions.bins import DistributionBelief
 from ata_policies.beliefs.distributions.censoring import censored_distributions
 from ata_policies.beliefs.moments import Exposure
 from ata_policies.dispatch.learner import RoundByRound
+from ata_policies.dispatch.margin import by_margin
 from ata_policies.dispatch.remaining_time import DispatchRest
 from ata_policies.planning.race_search import best_race
 from ata_policies.steps import play as steps_of
@@ -114,6 +115,20 @@ def test_slow_workers_are_needed_together() -> None:
     everybody, oracle, learner = (play(name, 6, **world)["round_time"].mean() for name in (GTA, ORACLE, LEARNER))
     assert oracle < 1.01 * everybody
     assert learner < 1.03 * everybody
+
+
+def test_without_a_price_half_of_the_shadow_price_counts_after_15_results_per_worker() -> None:
+    env = gym.make_vec(DISPATCH, num_envs=1, pool=deterministic(np.ones(4)), budget=6)
+    policy = ata_policies.make(LEARNER, env)
+    *_, last = islice(steps_of(policy, env), 61)  # ten rounds of six results of four workers, and one result
+    seen, plan, decided = last.observation, last.state.plan, []
+    for shadow in np.linspace(0.3, 0.5, 5):
+        search = plan.search._replace(level=np.log2([2.0 * shadow]), moves=np.array([1e6]))  # it moves no more
+        action, _ = policy.predict(seen, last.state._replace(plan=plan._replace(search=search)))
+        at = seen["missing"][:, 0], seen["running"], seen["age"]
+        np.testing.assert_array_equal(action, by_margin(plan.workers, np.array([shadow]), *at, plan.factor))
+        decided.append(action.sum())
+    assert decided[0] > decided[-1]
 
 
 def test_who_is_away_is_noticed() -> None:

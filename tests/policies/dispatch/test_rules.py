@@ -107,3 +107,6 @@ def test_the_rest_by_hand() -> None:
     assert by_remaining_time(mean, np.arange(2), 1.01, np.array(3), running, age).tolist() == [1, 0]
     alone = by_remaining_time(mean, np.arange(1), 1.0, np.array(3), running, age)
     assert alone.tolist() == [1, 0]  # not among the fastest
+    for time, starts in ((4.99, 1), (5.01, 0)):  # in time for the third result, or not
+        workers = Workers.of(np.repeat([[2.0], [time]], 64, axis=1), 3)
+        assert by_margin(workers, np.array(0.3), np.array(3), running, age).tolist() == [1, starts]

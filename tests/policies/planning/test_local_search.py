@@ -15,8 +15,9 @@ from ata_gym.pools import Pool, gamma, log_normal, shifted_exponential
 from ata_gym.theory.allocation.beta_rule import allocate_by_cost
 from ata_gym.theory.simulated.costs import simulate
 from ata_gym.theory.simulated.slices import known_sample
-from ata_policies.planning.exploration import remove_tasks
-from ata_policies.planning.knowledge import Candidates
+from ata_policies.beliefs.distributions.bins import DistributionBelief
+from ata_policies.planning.exploration import explore, remove_tasks
+from ata_policies.planning.knowledge import Candidates, choose_candidates, learn_row
 from ata_policies.planning.local_search import local_search
 
 SHIFTED = shifted_exponential(np.arange(1.0, 13), np.arange(1.0, 13))
@@ -108,3 +109,15 @@ def test_rounds_with_fewer_tasks_are_shorter_and_ask_more_of_newcomers() -> None
     np.testing.assert_allclose(found.cost[0], cost(SHIFTED, allocation, 0.1), rtol=0.01)
     worker_time = found.allocation @ times.mean(axis=1)
     np.testing.assert_allclose(found.round_time.mean(axis=1) + 0.1 * worker_time, found.cost, rtol=0.02, atol=0.1)
+
+
+def test_one_task_tells_little_of_workers_as_alike_as_their_times_are_not() -> None:
+    """Ten of twenty are tried at once while many rounds are left to gain by it, and nobody in the last ones."""
+    worker, everybody = np.repeat(np.arange(20), 30)[None], np.ones(40, np.bool_)
+    times = np.random.default_rng(0).exponential(size=worker.shape)
+    known = learn_row(DistributionBelief.empty(1, 40).observe(worker, times, np.zeros((1, 40))), weight=5.0)
+    candidates = choose_candidates(known, everybody, np.zeros(40, np.int64), 10)
+    found = local_search(candidates.times, np.repeat([1, 0], 10))
+    left = {1.0: 0, 10.0: 0, 1000.0: 10}
+    tried = [explore(known, candidates, found, everybody, 0.0, rounds, np.linspace(0.0, 1.0, 40)) for rounds in left]
+    assert [trials.workers.size for trials in tried] == [*left.values()]
