@@ -72,11 +72,21 @@ def test_learns(play: Any, names: tuple[str, ...], pool: Pool, rounds: int, late
         ("oracle", "seed", (0,), "needs an env whose pool is known"),
         ("dynamic-ofta", "seed", (0,), "needs an env whose pool is known"),
         ("dynamic-oracle", "seed", (0,), "needs an env whose pool is known"),
+        ("race-fastest", "m", (0,), "m must be"),
+        ("race-fastest", "m", (4,), "m must be at most the number of workers, 3, not 4"),
+        ("race-caps", "m", (1.5,), "m must be"),
+        ("race-caps", "d", (-1,), "d must be"),
+        ("race-backup", "shape", (0.0,), "shape must be"),
+        ("race", "tolerance", (-0.1,), "tolerance must be a finite number of at least 0, not -0.1"),
+        ("race", "explore", (math.inf,), "explore must be"),
+        ("race-oracle", "seed", (0,), "needs an env whose pool is known"),
+        ("dispatch-rest", "m", (0,), "m must be a whole number"),
+        ("dispatch-rest", "kappa", (-1.0, math.nan), "kappa must be"),
+        ("dispatch-oracle", "seed", (0,), "needs an env whose pool is known"),
+        ("dispatch-caps", "seed", (0,), "needs an env whose pool is known"),
     ],
 )
-def test_wrong_hyperparameters(
-    refuses: Any, name: str, hyperparameter: str, wrong: tuple[Any, ...], message: str
-) -> None:
+def test_wrong_hyperparameters(refuses: Any, name: str, hyperparameter: str, wrong: Any, message: str) -> None:
     name, _, memory = name.partition(":memory=")
     for value in wrong:
         refuses(name, message, **{hyperparameter: value}, **({"memory": memory} if memory else {}))

@@ -180,17 +180,3 @@ def test_distributions_of_workers_that_are_mostly_cancelled() -> None:
     np.testing.assert_allclose(distributions.times[0, :4].mean(axis=1), 1.0, rtol=0.1)
     np.testing.assert_allclose((distributions.times[0, 4] <= 2.5).mean(), 1.0 - np.exp(-0.25), atol=0.08)
     assert distributions.times[0, 4].mean() < 1.6 * mean[4]
-
-
-@pytest.mark.parametrize(
-    ("name", "keywords", "match"),
-    [
-        (REST, {"m": 0}, "m must be a whole number"),
-        (REST, {"kappa": -1.0}, "kappa must be"),
-        (REST, {"kappa": float("nan")}, "kappa must be"),
-        (ORACLE, {}, "needs an env whose pool is known"),
-        (CAPS, {}, "needs an env whose pool is known"),
-    ],
-)
-def test_what_is_refused(refuses: Any, name: str, keywords: dict[str, Any], match: str) -> None:
-    refuses(name, match, **keywords)

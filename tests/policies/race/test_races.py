@@ -21,7 +21,7 @@ from ata_policies.planning.race_search import best_race
 from ata_policies.policy import State
 from ata_policies.race.fixed import RaceBackup, RaceCaps, RaceFastest
 from ata_policies.race.learner import RaceLearner
-from ata_policies.race.oracles import RaceDynamicOracle, RaceOracle
+from ata_policies.race.oracles import RaceOracle
 from ata_policies.race.rates import Rates, learn_rates
 from ata_policies.race.size import worth_their_time
 from ata_policies.steps import play as steps_of
@@ -260,23 +260,3 @@ def test_the_oracle_plays_the_best_race() -> None:
     env = gym.make("ata_gym/TaskRace-v0", pool=POOL, budget=BUDGET, price=0.3)
     action, _ = ata_policies.make("race-oracle", env).predict(env.reset(seed=0)[0])
     np.testing.assert_array_equal(action, best_race(POOL, BUDGET, 0.3).allocation)
-    with pytest.raises(ValueError, match="needs an env whose pool is known"):
-        RaceOracle(Setting(3, 2))
-
-
-@pytest.mark.parametrize(
-    ("kind", "more", "message"),
-    [
-        (RaceFastest, {"m": 0}, "m must be"),
-        (RaceFastest, {"m": 13}, "m must be at most the number of workers, 12, not 13"),
-        (RaceCaps, {"d": -1}, "d must be"),
-        (RaceCaps, {"m": 1.5}, "m must be"),
-        (RaceBackup, {"shape": 0.0}, "shape must be"),
-        (RaceLearner, {"tolerance": -0.1}, "tolerance must be a finite number of at least 0, not -0.1"),
-        (RaceLearner, {"explore": math.inf}, "explore must be"),
-        (RaceDynamicOracle, {"tolerance": math.nan}, "tolerance must be"),
-    ],
-)
-def test_bad_hyperparameters(kind: type, more: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        kind(Setting(12, BUDGET, pool=POOL), **more)
