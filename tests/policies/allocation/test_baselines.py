@@ -1,4 +1,4 @@
-"""UTA, OFTA and the beta rule: even, optimal for the proxy loss, and what the true distributions say."""
+"""Policies without bounds: even, optimal, by the mean, with uniform rounds or a commitment; and exponentiated gradient."""
 
 from __future__ import annotations
 
@@ -10,9 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ata_policies
-from ata_gym import proxy_optimal
+from ata_gym import allocate, proxy_optimal
 from ata_gym.pools import exponential, shifted_exponential
 from ata_gym.theory.allocation.beta_rule import allocate_by_cost
+from ata_policies.allocation.exponentiated_gradient import Penalties, round_randomly
+
+POOL = shifted_exponential(np.arange(1.0, 9.0), np.arange(1.0, 9.0))
+BUDGET = 7
+WORLD: dict[str, Any] = {"pool": POOL, "budget": BUDGET}
 
 
 @settings(max_examples=10)
@@ -41,3 +46,94 @@ def test_the_beta_rule_settles_on_that_of_the_true_distributions(play: Any) -> N
     pool = shifted_exponential(np.arange(1.0, 13), np.arange(1.0, 13))
     usual = play("thompson-beta", 2000, 2, pool=pool, budget=15).actions[1500:].mean(axis=(0, 1))
     np.testing.assert_allclose(usual, allocate_by_cost(pool.mean(), 1.5 * pool.sd(), 15), atol=0.5)
+
+
+def split(run: Any) -> tuple[Any, Any, Any]:
+    """Allocations, and counts and totals before each; (rounds, rows, n)."""
+    return run.actions, *(np.array([getattr(state.belief, x) for state in run.states]) for x in ("counts", "totals"))
+
+
+def test_certainty_equivalence_believes_the_means(play: Any) -> None:
+    allocations, counts, totals = split(play("certainty-equivalence", 50, 8, **WORLD))
+    for a, k, s in zip(allocations, counts, totals, strict=True):
+        for e in range(8):
+            untried = k[e] == 0
+            assert (np.sort(a[e][untried])[::-1] == (np.arange(untried.sum()) < BUDGET)).all()
+            if not untried.any():
+                np.testing.assert_array_equal(a[e], allocate(s[e] / k[e], BUDGET))
+
+
+def test_uniform_rounds_are_as_many_as_they_should_be_and_uniform(play: Any) -> None:
+    """A share of n c / k in round k; 7 of 8 workers get one task then, and each is left out as often."""
+    allocations, counts, totals = split(play("epsilon-uniform", 800, 16, hyperparameters={"c": 2.0}, **WORLD))
+    means = np.divide(totals, counts, out=np.zeros_like(totals), where=counts > 0)
+    uniform = (allocations != allocate(means, BUDGET)).any(axis=2)
+    assert uniform[3:16].all()  # c n = 16
+    for first, last in ((30, 100), (100, 300), (300, 800)):
+        expected = (16 / np.arange(first + 1, last + 1)).mean()
+        assert abs(uniform[first:last].mean() - expected) < 4 * (expected / (16 * (last - first))) ** 0.5
+    left_out = (allocations[3:][uniform[3:]] == 0).mean(axis=0)
+    assert (allocations[3:][uniform[3:]].max(axis=1) == 1).all()
+    assert abs(left_out - 1 / 8).max() < 4 * (1 / 8 / uniform[3:].sum()) ** 0.5
+
+
+@settings(max_examples=10)
+@given(n=st.integers(1, 9), budget=st.integers(1, 30), tasks=st.integers(1, 6))
+def test_everybody_is_tried_for_the_same_number_of_tasks(play: Any, n: int, budget: int, tasks: int) -> None:
+    rounds = -(-n * tasks // budget)
+    pool = exponential(np.arange(1.0, n + 1))
+    run = play("explore-then-commit", rounds + 4, 2, pool=pool, budget=budget, hyperparameters={"tasks": tasks})
+    allocations, counts, totals = split(run)
+    tried = allocations[:rounds].sum(axis=0)
+    assert tried.min() >= tasks
+    assert tried.max() - tried.min() <= 1
+    for e in range(2):
+        best = allocate(totals[rounds, e] / counts[rounds, e], budget)
+        np.testing.assert_array_equal(allocations[rounds:, e], np.tile(best, (4, 1)))
+
+
+@settings(max_examples=25)
+@given(
+    penalties=st.lists(st.floats(0, 1e6), min_size=1, max_size=12), rate=st.floats(0, 1e3), budget=st.integers(1, 99)
+)
+def test_rounding_is_to_the_next_whole_numbers_and_right_on_average(
+    penalties: list[float], rate: float, budget: int
+) -> None:
+    """Over an even grid of draws the mean allocation is p B."""
+    p = np.exp(-rate * (np.array(penalties) - min(penalties)))
+    share, draws = p / p.sum() * budget, (np.arange(1000) + 0.5) / 1000
+    a = round_randomly(np.tile(penalties, (1000, 1)), np.full(1000, rate), budget, draws)
+    assert (a.sum(axis=1) == budget).all()
+    assert (abs(a - share) < 1 + 1e-9).all()
+    np.testing.assert_allclose(a.mean(axis=0), share, atol=2e-3)
+
+
+def test_only_the_slowest_is_penalised_by_its_time_per_task() -> None:
+    """Worker 1 needs 3 + 4 > 6; of equal ones the lowest; without feedback nobody."""
+    worker = np.array([[0, 1, 1], [0, 1, 2], [-1, -1, -1]])
+    time = np.array([[6.0, 3.0, 4.0], [5.0, 2.0, 5.0], [0.0, 0.0, 0.0]])
+    belief = Penalties.empty(3, 3).observe(worker, time)
+    np.testing.assert_array_equal(belief.penalties, [[0, 3.5, 0], [5, 0, 0], [0, 0, 0]])
+    np.testing.assert_array_equal(belief.counts, [[1, 2, 0], [1, 1, 1], [0, 0, 0]])
+    np.testing.assert_array_equal(belief.observe(worker, time).penalties, 2 * belief.penalties)
+
+
+def test_weights_follow_the_multiplicative_rule(play: Any) -> None:
+    """Along a run, the softmax of the penalties is what multiplying and normalising round by round gives.
+
+    Rounds become much shorter; but it allocates in proportion to weights, and never comes to the optimum.
+    """
+    rate, p = 0.05, np.full(8, 1 / 8)
+    run = play("exponentiated-gradient", 100, 1, hyperparameters={"rate": rate}, **WORLD)
+    for k, (allocation, state) in enumerate(zip(run.actions[:, 0], run.states, strict=True)):
+        softmax = np.exp(-rate * state.belief.penalties[0])
+        np.testing.assert_allclose(p, softmax / softmax.sum(), rtol=1e-10)
+        assert (abs(allocation - p * BUDGET) < 1).all()
+        if k < 99:
+            seen, busy = run.seen[k + 1], np.zeros(8)
+            np.add.at(busy, seen["worker"][0], seen["duration"][0])
+            slowest = busy.argmax()
+            p[slowest] *= np.exp(-rate * busy[slowest] / allocation[slowest])
+            p /= p.sum()
+    times = play("exponentiated-gradient", 1000, 4, **WORLD).round_times
+    assert times[-300:].mean() < 0.7 * times[:10].mean()

@@ -1,18 +1,24 @@
-"""Confidence bounds against their formulas, and the policies that allocate by them."""
+"""Confidence bounds: their scores by hand, their constants, and what they allocate."""
 
 from __future__ import annotations
 
 import math
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import brentq
 
-from ata_gym import allocate
-from ata_gym.pools import shifted_exponential
+import ata_policies
+from ata_gym import allocate, proxy_optimal
+from ata_gym.pools import PoolDistribution, deterministic, exponential, log_normal, pareto, shifted_exponential, trace
+from ata_gym.scenarios import AtaConstants, Published, Scenario
+from ata_gym.simulation.keys import stream_keys
+from ata_policies import Totals
+from ata_policies.allocation.estimates.ata import score
 from ata_policies.allocation.estimates.bounds import cucb_score, kl_score, ucbv_score
 
 BUDGET = 7
@@ -65,3 +71,113 @@ def test_a_round_by_hand(play: Any) -> None:
         (counts,), (totals,) = run.states[k - 1].belief
         expected = allocate(kl_score(counts, totals, math.log(k), np.full(8, 2.0)), BUDGET)
         np.testing.assert_array_equal(run.actions[k - 1, 0], expected)
+
+
+POOL = shifted_exponential([1.0, 2.0, 3.0, 4.0, 5.0], [1.0, 2.0, 3.0, 4.0, 5.0])
+
+
+def test_scores_by_hand() -> None:
+    """K = 2 and 8 tasks of mean 3 and 5 in round 3: L = ln 18."""
+    level = math.log(18)
+    seen = [2.0, 8.0, 0.0], [6.0, 40.0, 0.0], level
+    f = [math.sqrt(level / k) + level / k for k in (2, 8)]
+    expected = [3 - 0.5 * f[0], 5 - 0.5 * f[1], 0.0]
+    np.testing.assert_allclose(score(*seen, 0.5, 0.0), expected, rtol=1e-14)
+    relative = [3 * (1 - 0.1 * f[0]), 5 * (1 - 0.1 * f[1]), 0]
+    np.testing.assert_allclose(score(*seen, 0.0, 0.1), relative, rtol=1e-14)
+    assert score(*seen, 2.0, 0.0).tolist() == [0.0, max(5 - 2 * f[1], 0.0), 0.0]  # clipped
+
+
+def fitted(name: str, **options: Any) -> tuple[float, str]:
+    """Alpha or eta of a policy, and what it says of itself."""
+    env = gym.make("ata_gym/TaskAllocation-v0", **options)
+    policy: Any = ata_policies.make(name, env)
+    return getattr(policy.estimate, policy.estimate.bound), policy.explain(policy.first_state(1)).plan
+
+
+ALL = ("ata", "ata-icml", "ata-empirical", "ata-empirical-icml")
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_constants_and_where_they_come_from(refuses: Any, name: str) -> None:
+    hyperparameter, factor = "eta" if "empirical" in name else "alpha", 2 if "icml" in name else 4 * math.e
+
+    def value(policy: Any) -> float:
+        v = getattr(policy.estimate, hyperparameter)
+        m, k, level = 3.0, 1e12, math.log(2.0)  # so many tasks that the bound is above 0
+        belief = Totals(np.full((1, 1), k), np.full((1, 1), k * m))
+        found = policy.estimate.scores(belief, np.array([1]), stream_keys(0)).score[0, 0]
+        unit = 1.0 if hyperparameter == "alpha" else m
+        f = math.sqrt(level / k) + level / k
+        np.testing.assert_allclose((m - found) / (unit * f), factor * v, rtol=1e-4)
+        return float(v)
+
+    by_definition = {"alpha": 1.5313468 * 29 * 51, "eta": 1.5313468 / 2}
+    expected = by_definition if "icml" in name else {"alpha": 5916.0, "eta": 2.0}
+    found, words = fitted(name, scenario="icml2025-cifar100")
+    np.testing.assert_allclose(found, expected[hyperparameter], rtol=1e-6)
+    assert (", as published" in words) == ("icml" not in name)
+    env = gym.make("ata_gym/TaskAllocation-v0", pool=POOL, budget=3)
+    given = ata_policies.make(name, env, **{hyperparameter: 3.5})
+    assert given.explain(given.first_state(1)).plan == f"{hyperparameter} = 3.5, as given"
+    assert value(given) == 3.5
+    norms = POOL.psi1_norm(centred="icml" in name)
+    assert fitted(name, pool=POOL, budget=3)[0] == (norms if "alpha" in hyperparameter else norms / POOL.mean()).max()
+    refuses(name, f"give {hyperparameter}=.*no pool or scenario is known")
+
+
+def test_constants_belong_to_a_version() -> None:
+    one = Scenario(POOL, 3, published=Published(AtaConstants(alpha=7.0), AtaConstants(eta=0.5)))
+    assert [fitted(name, scenario=one)[0] for name in ("ata", "ata-empirical-icml")] == [7.0, 0.5]
+    norms = [POOL.psi1_norm(centred=True).max(), (POOL.psi1_norm() / POOL.mean()).max()]
+    assert [fitted(name, scenario=one)[0] for name in ("ata-icml", "ata-empirical")] == norms
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_norm_that_is_infinite_counts_as_that_of_exponential_times_and_is_named(name: str) -> None:
+    light = exponential([10.0, 1.0])
+    heavy, mean = log_normal([0.0, 1.0], 1.0), np.exp([0.5, 1.5])
+    replaced = {"ata": 2.0, "ata-icml": 1.5313468, "ata-empirical": 2.0, "ata-empirical-icml": 1.5313468}[name]
+    value, words = fitted(name, pool=heavy, budget=3)
+    np.testing.assert_allclose(value, replaced * (1.0 if "empirical" in name else mean.max()), rtol=1e-6)
+    assert words.endswith(", where infinite that of exponential times of the same mean")
+    mixed, _ = fitted(name, pool=heavy + light, budget=3)  # the finite norm of a slower worker still counts
+    np.testing.assert_allclose(mixed, replaced * (1.0 if "empirical" in name else 10.0), rtol=1e-6)
+    assert "infinite" not in fitted(name, pool=light, budget=3)[1]
+    endless = pareto(0.9, [1.0, 2.0])
+    if "empirical" in name:
+        np.testing.assert_allclose(fitted(name, pool=endless, budget=3)[0], replaced, rtol=1e-6)
+    else:
+        with pytest.raises(ValueError, match=r"give alpha=.*every worker's psi1 norm of .*: here it is inf"):
+            fitted(name, pool=endless, budget=3)
+
+
+@pytest.mark.parametrize("families", [("exponential", "uniform"), ("gamma", "log-normal")])
+@pytest.mark.parametrize("name", ALL)
+def test_of_drawn_workers_the_largest_norm_that_can_be_drawn_counts(name: str, families: tuple[str, ...]) -> None:
+    pools = PoolDistribution(40, families=families, heterogeneity=(2.0, 30.0), cv=(0.2, 1.3))
+    value, words = fitted(name, pool=pools, budget=3)
+    norms = pools.catalogue.psi1_norm(centred="icml" in name)
+    assert " that can be drawn" in words
+    assert ("infinite" in words) == bool(np.isinf(norms).any()) == ("log-normal" in families)
+    norms[np.isinf(norms)] = exponential([1.0]).psi1_norm(centred="icml" in name)[0]
+    np.testing.assert_allclose(value, norms.max() * (1.0 if "empirical" in name else 30.0))
+
+
+def test_times_that_do_not_vary_have_a_centred_norm_of_0(play: Any) -> None:
+    for pool in (deterministic([3.0, 5.0]), trace([[1.0, 1.0], [2.0]])):
+        assert [fitted(name, pool=pool, budget=3)[0] for name in ("ata-icml", "ata-empirical-icml")] == [0.0, 0.0]
+        assert play("ata-icml", 4, 1, pool=pool, budget=3).actions[3, 0].tolist() == proxy_optimal(pool, 3).tolist()
+
+
+def test_ata_follows_its_formula_along_a_run(play: Any) -> None:
+    """Every action with all scores positive is RAS of the formula on what was seen."""
+    run, checked = play("ata", 49, 1, pool=POOL, budget=7, hyperparameters={"alpha": 0.01}), 0
+    for k, (action, state) in enumerate(zip(run.actions, run.states, strict=True), start=1):
+        counts, totals = state.belief.counts[0], state.belief.totals[0]
+        ratio = math.log(2 * k * k) / np.maximum(counts, 1e-9)
+        s = totals / np.maximum(counts, 1.0) - 4 * math.e * 0.01 * (np.sqrt(ratio) + ratio)
+        if (s > 0).all():
+            np.testing.assert_array_equal(action[0], allocate(s, 7))
+            checked += 1
+    assert checked > 40
