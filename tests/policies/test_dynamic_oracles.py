@@ -39,8 +39,7 @@ def run(play: Any) -> Callable[..., Run]:
     """Let the oracle of a name play some rounds of an env, or of one with these options."""
 
     def played(name: str, rounds: int, env: Any = None, seed: int = 0, more: Any = None, **options: Any) -> Run:
-        steps, env = rounds * (BUDGET if "dispatch" in name else 1), env or world(name, **options)
-        result: Run = play(name, steps, seed=seed, hyperparameters=more, env=env)
+        result: Run = play(name, rounds, seed=seed, hyperparameters=more, env=env or world(name, **options))
         return result
 
     return played

@@ -1,4 +1,4 @@
-"""Policies without bounds: even, optimal, by the mean, with uniform rounds or a commitment; and exponentiated gradient."""
+"""Policies without bounds: even, optimal, by the mean, uniform rounds, a commitment; and exponentiated gradient."""
 
 from __future__ import annotations
 

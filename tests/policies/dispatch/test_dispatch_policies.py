@@ -20,11 +20,13 @@ from ata_policies.dispatch.margin import by_margin
 from ata_policies.dispatch.remaining_time import DispatchRest
 from ata_policies.planning.race_search import best_race
 from ata_policies.steps import play as steps_of
+from tests.policies.conftest import Run
 
 DISPATCH, RACE = "ata_gym/TaskDispatch-v0", "ata_gym/TaskRace-v0"
 LEARNER, REST = "ata_policies.dispatch.learner:DispatchLearner", "ata_policies.dispatch.remaining_time:DispatchRest"
 GTA, CAPS, ORACLE = (f"ata_policies.dispatch.oracles:Dispatch{name}" for name in ("Gta", "Caps", "Oracle"))
 POOL = shifted_exponential(np.arange(1.0, 9), np.arange(1.0, 9))
+WORLD: dict[str, Any] = {"pool": POOL, "budget": 10}
 
 
 class KnownMeans(DispatchRest):
@@ -35,41 +37,28 @@ class KnownMeans(DispatchRest):
         return Exposure(np.full((rows, len(mean)), 1e9), np.tile(1e9 * mean, (rows, 1)))
 
 
-def play(name: str, rounds: int, rows: int = 2, keywords: Any = None, **world: Any) -> dict[str, np.ndarray]:
-    """Round times and worker times, (rounds, rows); and who was started in each round, (rounds, rows, n)."""
-    env = gym.make_vec(DISPATCH, num_envs=rows, **({"pool": POOL, "budget": 10} | world))
-    policy = ata_policies.make(name, env, **(keywords or {}))
-    played = list(islice(steps_of(policy, env), rounds * policy.setting.budget))
-    counted = np.array([step.observation["started"] for step in played])
-    started = counted.reshape(rounds, -1, *counted.shape[1:]).max(axis=1)
-    ends = played[policy.setting.budget - 1 :: policy.setting.budget]
-    return {"started": started} | {
-        name: np.array([step.info[name] for step in ends]) for name in ("round_time", "worker_time")
-    }
-
-
-def cost(played: dict[str, np.ndarray], price: float) -> float:
+def cost(run: Run, price: float) -> float:
     """Per round in the second half."""
-    half = len(played["round_time"]) // 2
-    return float((played["round_time"] + price * played["worker_time"])[half:].mean())
+    half = len(run.round_times) // 2
+    return float((run.round_times + price * run.worker_times)[half:].mean())
 
 
 @pytest.mark.parametrize(("name", "price"), [(GTA, 0.0), (CAPS, 0.0), (CAPS, 0.1), (CAPS, 1.0)])
-def test_fixed_numbers_of_tasks_give_the_rounds_of_a_race(name: str, price: float) -> None:
+def test_fixed_numbers_of_tasks_give_the_rounds_of_a_race(play: Any, name: str, price: float) -> None:
     allocation = np.full(8, 10) if name == GTA else best_race(POOL, 10, price).allocation
-    played, env = play(name, 20, price=price), gym.make_vec(RACE, num_envs=2, pool=POOL, budget=10)
+    run, env = play(name, 20, 2, price=price, **WORLD), gym.make_vec(RACE, num_envs=2, **WORLD)
     env.reset(seed=0)
-    for times in zip(played["round_time"], played["worker_time"], strict=True):
+    for times in zip(run.round_times, run.worker_times, strict=True):
         info = env.step(np.tile(allocation, (2, 1)))[-1]
         np.testing.assert_array_equal(times, [info["round_time"], info["worker_time"]])
 
 
 @pytest.mark.parametrize("name", [LEARNER, REST])
 @pytest.mark.parametrize("price", [0.0, 1.0])
-def test_everybody_is_tried_at_once_and_nobody_waited_for(name: str, price: float) -> None:
-    first, everybody = play(name, 1, price=price), play(GTA, 1)
-    assert (first["started"] > 0).all()
-    np.testing.assert_array_equal(first["round_time"], everybody["round_time"])
+def test_everybody_is_tried_at_once_and_nobody_waited_for(play: Any, name: str, price: float) -> None:
+    first, everybody = play(name, 1, price=price, **WORLD), play(GTA, 1, **WORLD)
+    assert first.actions[0].all()
+    np.testing.assert_array_equal(first.round_times, everybody.round_times)
 
 
 @pytest.mark.parametrize(
@@ -81,38 +70,37 @@ def test_everybody_is_tried_at_once_and_nobody_waited_for(name: str, price: floa
     ],
     ids=["spread", "near-equal", "long tails"],
 )
-def test_what_is_learned_comes_close_to_what_is_known(pool: Pool, price: float) -> None:
+def test_what_is_learned_comes_close_to_what_is_known(play: Any, pool: Pool, price: float) -> None:
     """On paired times; without a price the worker time, too, comes well below everybody's where it can."""
     players = LEARNER, ORACLE, GTA
-    learned, oracle, gta = (cost(play(name, 120, pool=pool, price=price, rows=5), price) for name in players)
+    learned, oracle, gta = (cost(play(name, 120, 5, pool=pool, budget=10, price=price), price) for name in players)
     assert learned < 1.05 * oracle
     assert learned < 1.02 * gta
 
 
-def test_the_rest_rule_learns_the_means() -> None:
-    keywords = {"m": 5, "kappa": 0.7}
-    known = play(f"{__name__}:KnownMeans", 200, keywords=keywords)
-    assert cost(play(REST, 200, keywords=keywords), 0.1) < 1.05 * cost(known, 0.1)
+def test_the_rest_rule_learns_the_means(play: Any) -> None:
+    both = DispatchRest, KnownMeans
+    learned, known = (play(kind, 200, 2, hyperparameters={"m": 5, "kappa": 0.7}, **WORLD) for kind in both)
+    assert cost(learned, 0.1) < 1.05 * cost(known, 0.1)
 
 
-def test_the_dearer_worker_time_the_less_is_spent_and_the_oracle_is_as_good_as_the_best_race() -> None:
-    runs = [play(ORACLE, 120, price=price, rows=6) for price in (0.0, 0.1, 0.5)]
-    spent = [run["worker_time"][60:].mean() for run in runs]
-    took = [run["round_time"][60:].mean() for run in runs]
+def test_the_dearer_worker_time_the_less_is_spent_and_the_oracle_is_as_good_as_the_best_race(play: Any) -> None:
+    runs = [play(ORACLE, 120, 6, price=price, **WORLD) for price in (0.0, 0.1, 0.5)]
+    spent, took = [run.worker_times[60:].mean() for run in runs], [run.round_times[60:].mean() for run in runs]
     assert spent == sorted(spent, reverse=True)
     assert took == sorted(took)
-    assert cost(runs[1], 0.1) < 1.005 * cost(play(CAPS, 120, price=0.1, rows=6), 0.1)
+    assert cost(runs[1], 0.1) < 1.005 * cost(play(CAPS, 120, 6, price=0.1, **WORLD), 0.1)
 
 
-def test_an_oracle_ends_rounds_where_means_are_infinite() -> None:
-    played = play(ORACLE, 20, pool=pareto(0.9, [1.0, 2.0, 30.0]), price=0.2)
-    assert np.isfinite(played["round_time"]).all()
+def test_an_oracle_ends_rounds_where_means_are_infinite(play: Any) -> None:
+    run = play(ORACLE, 20, 2, pool=pareto(0.9, [1.0, 2.0, 30.0]), budget=10, price=0.2)
+    assert np.isfinite(run.round_times).all()
 
 
-def test_slow_workers_are_needed_together() -> None:
+def test_slow_workers_are_needed_together(play: Any) -> None:
     """Each of 95 slow workers hardly matters, all of them make rounds shorter by a fifth: at price 0 they work."""
     world = {"pool": gamma(4.0, np.repeat([0.25, 5.0], [5, 95])), "budget": 50, "rows": 3}
-    everybody, oracle, learner = (play(name, 6, **world)["round_time"].mean() for name in (GTA, ORACLE, LEARNER))
+    everybody, oracle, learner = (play(name, 6, **world).round_times.mean() for name in (GTA, ORACLE, LEARNER))
     assert oracle < 1.01 * everybody
     assert learner < 1.03 * everybody
 
