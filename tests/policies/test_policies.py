@@ -19,7 +19,7 @@ from ata_policies import Policy, Setting, check_policy, default_name
 from ata_policies.allocation.baselines import Uta
 from ata_policies.policy import DispatchPolicy
 from ata_policies.registry import DEFAULTS, env_ids
-from ata_policies.steps import decide
+from ata_policies.steps import decide, play_on
 
 POOL = shifted_exponential([1.0, 2.0, 3.0], [1.0, 2.0, 3.0])
 
@@ -195,9 +195,6 @@ def test_stable_baselines3_evaluates_a_policy_over_a_monitored_env(name: str) ->
     by_hand.reset(seed=3)
     state = None
     for expected in returns:  # SB3 resets once more before the first episode
-        observation, total = by_hand.reset()[0], 0.0
-        for _ in range(steps):
-            action, state = policy.predict(observation, state)
-            observation, reward, *_ = by_hand.step(action)
-            total += float(reward)
-        np.testing.assert_allclose(expected, total)
+        episode = list(play_on(policy, by_hand, by_hand.reset()[0], state))
+        state = episode[-1].state
+        np.testing.assert_allclose(expected, sum(step.reward for step in episode))

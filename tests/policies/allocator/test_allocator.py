@@ -225,6 +225,7 @@ def test_only_who_is_there_can_leave_and_only_others_can_join() -> None:
         ((2, 3, "dispatch"), r"dispatch plays ata_gym/TaskDispatch-v0: use Dispatcher\(...\)"),
         ((2, 3, "thomson"), "did you mean thompson"),
         ((2, 3, "oracle"), "knows the workers"),
+        ((2, 3, "dynamic-ofta"), "needs to know each round beforehand"),
         ((2, 3, "thompson:weight=2"), "does not take weight"),
         ((2, 3, 7), "a policy is named by a text"),
     ],

@@ -103,13 +103,3 @@ def test_the_decisions_are_those_of_the_env(name: str, changes: str, price: floa
     after = policy.predict(observation, state)[1]
     dispatcher.start()
     assert difference(after, dispatcher._state) is None or dying
-
-
-@pytest.mark.parametrize("name", [name for name, kind in POLICIES.items() if kind.privileged])
-def test_oracles_of_the_coming_round_need_an_env(name: str) -> None:
-    env = gym.make(POLICIES[name].env_id, pool=POOL, budget=BUDGET)
-    policy = ata_policies.make(name, env)
-    race = {"start_more": True} if "Race" in POLICIES[name].env_id else {}
-    kind: Any = Dispatcher if "Dispatch" in POLICIES[name].env_id else Allocator
-    with pytest.raises(ValueError, match="needs to know each round beforehand"):
-        kind(N, BUDGET, policy, **race)

@@ -132,26 +132,6 @@ def test_an_idle_worker_that_became_fast_is_noticed_at_the_next_refresh(play: An
     assert (never.actions[450:595, :, 11] > 0).mean() < 0.1
 
 
-def test_idle_workers_are_tried_together(play: Any) -> None:
-    """In one round, for there are fewer than B of them, and 200 rounds later again."""
-    hyperparameters = {"memory": "restarting", "refresh": 200.0}
-    run = play("thompson-gamma", 620, hyperparameters=hyperparameters, **WORLD | {"pool": STEADY, "budget": 14})
-    slow = run.actions[:, :, -3:] > 0
-    assert slow[[200, 400, 600]].mean() > 0.9
-    assert slow[np.setdiff1d(np.arange(150, 620), [200, 400, 600])].mean() < 0.05
-
-
-def test_it_recovers_when_a_worker_in_use_becomes_slow(play: Any) -> None:
-    changes = [Jump(at=300, workers=(0,), factor=20.0)]
-    run, plain, known = (
-        play(name, 450, changes=changes, **WORLD) for name in ("restarting-beta", "thompson-beta", "dynamic-ofta")
-    )
-    assert run.states[-1].belief.alarms[:, 0].tolist() == [1, 1, 1, 1]
-    late, plain_late, known_late = (one.round_times[330:].mean() for one in (run, plain, known))
-    assert late < 0.75 * plain_late
-    assert late < 1.1 * known_late
-
-
 DETECTORS: list[type[MonitoredMoments]] = [PageHinkley, Cusum, Glr]
 
 

@@ -144,15 +144,6 @@ def test_a_belief_that_waits_for_the_round_to_end_learns_the_same() -> None:
         np.testing.assert_array_equal(one, other)
 
 
-def test_distributions_without_cancelled_tasks_have_the_means_of_the_results() -> None:
-    rng = np.random.default_rng(1)
-    worker, time = rng.integers(0, 3, (1, 60)), rng.exponential(2.0, (1, 60))
-    belief = DistributionBelief.empty(1, 4).observe(worker, time, np.zeros((1, 4)))
-    distributions = censored_distributions(belief, 32)
-    np.testing.assert_allclose(distributions.times[0, :3].mean(axis=1), belief.mean()[0, :3], rtol=1e-9)
-    assert np.isnan(distributions.times[0, 3]).all()
-
-
 def test_distributions_of_workers_that_are_mostly_cancelled() -> None:
     """Time per result is misled by as much as a factor of 3; a shape in common is not."""
     rng = np.random.default_rng(2)
