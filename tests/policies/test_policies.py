@@ -166,9 +166,7 @@ def play(name: str, scenario: Scenario, rows: int, seed: int) -> tuple[Any, Any]
     price=st.sampled_from([0.0, 0.2]),
     seed=st.integers(0, 99),
 )
-def test_a_row_of_a_batch_is_the_row_alone(
-    name: str, workers: list[Any], changes: list[Any], budget: int, price: float, seed: int
-) -> None:
+def test_a_row_of_a_batch_is_the_row_alone(name, workers, changes, budget, price, seed) -> None:
     """Bit for bit, in any pool, whatever changes."""
     scenario = Scenario(concatenate(workers), budget, horizon=11, changes=tuple(changes), price=price, published=NARROW)
     batch, state = play(name, scenario, 3, seed)

@@ -100,8 +100,7 @@ def text(state: dict[str, Any]) -> str:
 
 
 def by_json(state: dict[str, Any]) -> Any:
-    """Through text."""
-    return json.loads(json.dumps(state))
+    return json.loads(text(state))
 
 
 FORMATS: list[Callable[[dict[str, Any]], Any]] = [by_array, by_torch, by_json]

@@ -57,9 +57,7 @@ def compare(belief: Any, expected: list[list[float]]) -> None:
 
 @settings(max_examples=40)
 @given(played=ROUNDS, length=st.integers(1, 4), blocks=st.integers(1, 5), unit=st.sampled_from(["tasks", "rounds"]))
-def test_a_window_holds_the_last_tasks_of_each_worker_or_the_last_rounds(
-    played: Any, length: int, blocks: int, unit: str
-) -> None:
+def test_a_window_holds_the_last_tasks_of_each_worker_or_the_last_rounds(played, length, blocks, unit) -> None:
     """All but what the oldest block held, whose place is being filled: W - W / k to W tasks or rounds."""
 
     def in_window(past: list[Any]) -> list[Any]:
@@ -220,9 +218,7 @@ def test_times_that_vary_less_are_judged_sooner_and_an_outlier_is_no_change(kind
 
 
 @pytest.mark.parametrize(("pause", "share", "anew"), [(0, 1 / 3, True), (30, 1 / 3, False), (0, math.inf, False)])
-def test_everybody_starts_anew_once_many_of_those_at_work_have_raised_an_alarm(
-    pause: int, share: float, anew: bool
-) -> None:
+def test_everybody_starts_anew_once_many_of_those_at_work_have_raised_an_alarm(pause, share, anew) -> None:
     """Workers 0 to 3 have tasks; 0 becomes slow, and 1 either within 10 rounds, or later, or none counts as many."""
     belief = feed(PageHinkley.empty(1, 5, share=share), np.full((1, 30), 9.0), worker=4)
     belief = rounds(belief, [1.0] * 4, 100)

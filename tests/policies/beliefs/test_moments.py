@@ -14,7 +14,7 @@ from ata_gym.utils.trees import difference, map_leaves
 from ata_policies.allocation.estimates.robust import MedianOfMeans, TruncatedMean
 from ata_policies.beliefs.distributions.bins import DistributionBelief
 from ata_policies.beliefs.memory import Discount, Everything, Memory, Window
-from ata_policies.beliefs.moments import Moments, learn_shapes
+from ata_policies.beliefs.moments import learn_shapes
 from ata_policies.beliefs.restarts import DETECTORS, Restarts
 
 N = 3
@@ -117,15 +117,3 @@ def test_restarts(mean: float, seed: int, memory: float, detector: str, change: 
     round = np.repeat(np.arange(len(rounds)), own.sum(axis=1))
     later = (own[::-1].cumsum(axis=0)[::-1] - own)[round, worker]
     check(belief, (1.0 - 1.0 / memory) ** later * (round >= first[worker]), worker, times)
-
-
-def test_moments_of_extreme_times_are_no_nan() -> None:
-    worker, times = np.zeros((1, 3), np.int64), np.array([[0.0, 1e300, 1e-300]])
-    with np.errstate(over="ignore"):
-        belief = Moments.empty(1, 1).observe(worker, times)
-    assert belief.deviations[0, 0] == np.inf
-    nothing = belief.scaled(np.zeros((1, 1)))
-    assert [part[0, 0] for part in nothing] == [0.0, 0.0, 0.0]
-    groups = Moments(*(np.stack([one, none], axis=-1) for one, none in zip(belief, nothing, strict=True)))
-    for one, other in zip(groups.merged(), belief, strict=True):
-        np.testing.assert_array_equal(one, other)

@@ -134,9 +134,7 @@ FORMS = [
     [("workers", "five-workers"), ("flat", "drawn-3-to-16-v1"), ("workers", "changing-spot")],
 )
 @pytest.mark.parametrize(("env_id", "action"), FORMS)
-def test_an_agent_as_a_policy_does_what_it_does_in_its_env(
-    env_id: str, action: str, observation: str, scenario: str
-) -> None:
+def test_an_agent_as_a_policy_does_what_it_does_in_its_env(env_id, action, observation, scenario) -> None:
     rounds = 6
     form = {"scenario": scenario, "horizon": rounds}
     env = gym.make_vec(env_id, num_envs=1, observation=observation, action=action, **form)

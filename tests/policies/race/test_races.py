@@ -107,14 +107,6 @@ def test_rows_choose_their_races_in_different_rounds(play: Any) -> None:
     assert (200 - solved[-1]).max() <= 128
 
 
-def test_without_a_price_one_result_leaves_nobody_out(play: Any) -> None:
-    """B = 1: a race is as short as everybody's, although most workers have shown nothing for long."""
-    pool = exponential(np.full(60, 2.0))
-    learned = play(RaceLearner, 200, pool=pool, budget=1)
-    everybody = play(RaceFastest, 200, pool=pool, budget=1, hyperparameters={"m": 60})
-    assert learned.round_times.mean() < 1.03 * everybody.round_times.mean()
-
-
 def test_with_a_price_many_workers_are_tried_little_by_little(play: Any) -> None:
     n, budget = 500, 10
     run = play(RaceLearner, 30, rows=2, pool=exponential(np.full(n, 2.0)), budget=budget, price=1.0)

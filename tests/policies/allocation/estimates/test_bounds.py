@@ -30,9 +30,7 @@ WORLD: dict[str, Any] = {"pool": shifted_exponential(np.arange(1.0, 9.0), np.ara
     counts=st.lists(st.integers(1, 10**6), min_size=1, max_size=6), mean=st.floats(0.01, 1e4),
     variance=st.floats(0, 1e4), level=st.floats(0, 30), absolute=st.floats(0, 100), relative=st.floats(0, 2),
 )  # fmt: skip
-def test_formulas(
-    counts: list[int], mean: float, variance: float, level: float, absolute: float, relative: float
-) -> None:
+def test_formulas(counts, mean, variance, level, absolute, relative) -> None:
     k, b = np.array([*counts, 0.0]), absolute + relative * mean  # the last worker was never tried
     cucb = mean - b * np.sqrt(3 * level / (2 * k[:-1]))
     ucbv = mean - np.sqrt(2 * variance * level / k[:-1]) - 3 * b * level / k[:-1]

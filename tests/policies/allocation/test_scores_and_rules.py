@@ -1,23 +1,104 @@
-"""Policies without bounds: even, optimal, by the mean, uniform rounds, a commitment; and exponentiated gradient."""
+"""Policies of scores and rules: what the plain ones allocate, that all learn whom to trust, and what they refuse."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ata_policies
-from ata_gym import allocate, proxy_optimal
-from ata_gym.pools import exponential, shifted_exponential
+from ata_gym import allocate, proxy_loss, proxy_optimal
+from ata_gym.pools import Pool, exponential, shifted_exponential
 from ata_gym.theory.allocation.beta_rule import allocate_by_cost
 from ata_policies.allocation.exponentiated_gradient import Penalties, round_randomly
 
-POOL = shifted_exponential(np.arange(1.0, 9.0), np.arange(1.0, 9.0))
+
+def shifted(n: int) -> Pool:
+    """Workers of the means 2, 4, ..., 2 n."""
+    return shifted_exponential(np.arange(1.0, n + 1), np.arange(1.0, n + 1))
+
+
+POOL = shifted(8)
 BUDGET = 7
 WORLD: dict[str, Any] = {"pool": POOL, "budget": BUDGET}
+
+
+@pytest.mark.parametrize(
+    ("names", "pool", "rounds", "late"),
+    [
+        (("certainty-equivalence", "epsilon-uniform", "explore-then-commit"), shifted(8), 400, 1.35),
+        (("cucb", "ucb-v", "kl-lcb", "kl-gamma"), shifted(8), 700, 1.1),
+        (("thompson", "thompson-gamma"), exponential(np.arange(1.0, 11.0)), 800, 1.05),
+        (("ata-icml", "ata-empirical-icml"), shifted(5), 2500, 1.1),
+        (("median-of-means", "catoni", "truncated-mean"), shifted(6), 1000, 1.08),
+    ],
+)
+def test_learns(play: Any, names: tuple[str, ...], pool: Pool, rounds: int, late: float) -> None:
+    """The proxy loss is far from the least in the first rounds, and near it in the last quarter."""
+    least = proxy_loss(proxy_optimal(pool, BUDGET), pool.mean())
+    for name in names:
+        losses = proxy_loss(play(name, rounds, pool=pool, budget=BUDGET).actions, pool.mean()) / least
+        assert losses[:2].mean() > 1.5, name
+        assert losses[-rounds // 4 :].mean() < late, name
+
+
+@pytest.mark.parametrize(
+    ("name", "hyperparameter", "wrong", "message"),
+    [
+        ("epsilon-uniform", "c", (0.0,), "c must be a finite number above 0"),
+        ("explore-then-commit", "tasks", (0, 2.0), "tasks must be a whole number from 1"),
+        ("cucb", "scale", (0.0,), "scale must be a finite number above 0"),
+        ("ucb-v", "scale", (-1.0,), "scale must be a finite number above 0"),
+        ("kl-lcb", "shape", (math.inf,), "shape must be a finite number above 0"),
+        ("kl-gamma", "weight", (0,), "weight must be a finite number above 0"),
+        ("thompson", "shape", (0.0, -1.0, math.inf, math.nan, "4"), "shape must be a finite number above 0"),
+        ("thompson-gamma", "weight", (0.0,), "weight must be a finite number above 0"),
+        ("thompson-beta", "beta", (-1.0, math.inf), "beta must be a finite number"),
+        ("thompson-beta", "weight", (0.0,), "weight must be a finite number"),
+        ("median-of-means", "blocks", (0, 1, 3, 128, 2.0), "blocks must be"),
+        ("catoni", "moment", (0.0, math.inf), "moment must be"),
+        ("truncated-mean", "radius", (-1.0, math.nan), "radius must be"),
+        ("exponentiated-gradient", "rate", (-0.5,), "rate must be a finite number above 0"),
+        ("ata", "version", ("poster",), "version must be 'preprint' or 'icml', not 'poster'"),
+        ("distribution-learner", "weight", (0.0,), "weight must be"),
+        ("thompson:memory=window", "blocks", (7,), "blocks must divide the window of 300"),
+        ("thompson:memory=window", "of", ("years",), 'of must be "tasks"'),
+        ("thompson:memory=window", "window", (0,), "window must be"),
+        ("thompson:memory=discount", "discount", (1.0,), "discount must be below 1"),
+        ("thompson:memory=discount", "discount", (0.0,), "discount must be a finite number above 0"),
+        ("restarting-beta", "detector", ("ear",), "detector must be 'page-hinkley' or 'cusum' or 'glr', not 'ear'"),
+        ("restarting-beta", "restart", ("none",), "restart must be 'everybody' or 'many' or 'worker'"),
+        ("restarting-beta", "effective_tasks", (39.9, math.inf), "effective_tasks must be a finite number of at least"),
+        ("restarting-beta", "refresh", (0.0,), "refresh must be a finite number above 0"),
+        ("restarting-beta", "threshold", (-1.0,), "threshold must be a finite number above 0"),
+        ("thompson:memory=prior", "prior_weight", (-0.1, 1.1, math.nan), "weight must be"),
+        ("ofta", "seed", (0,), "needs an env whose pool is known"),
+        ("oracle", "seed", (0,), "needs an env whose pool is known"),
+        ("dynamic-ofta", "seed", (0,), "needs an env whose pool is known"),
+        ("dynamic-oracle", "seed", (0,), "needs an env whose pool is known"),
+        ("race-fastest", "m", (0,), "m must be"),
+        ("race-fastest", "m", (4,), "m must be at most the number of workers, 3, not 4"),
+        ("race-caps", "m", (1.5,), "m must be"),
+        ("race-caps", "d", (-1,), "d must be"),
+        ("race-backup", "shape", (0.0,), "shape must be"),
+        ("race", "tolerance", (-0.1,), "tolerance must be a finite number of at least 0, not -0.1"),
+        ("race", "explore", (math.inf,), "explore must be"),
+        ("race-oracle", "seed", (0,), "needs an env whose pool is known"),
+        ("dispatch-rest", "m", (0,), "m must be a whole number"),
+        ("dispatch-rest", "kappa", (-1.0, math.nan), "kappa must be"),
+        ("dispatch-oracle", "seed", (0,), "needs an env whose pool is known"),
+        ("dispatch-caps", "seed", (0,), "needs an env whose pool is known"),
+    ],
+)
+def test_wrong_hyperparameters(refuses: Any, name: str, hyperparameter: str, wrong: Any, message: str) -> None:
+    name, _, memory = name.partition(":memory=")
+    for value in wrong:
+        refuses(name, message, **{hyperparameter: value}, **({"memory": memory} if memory else {}))
 
 
 @settings(max_examples=10)
@@ -43,7 +124,7 @@ def test_uta_draws_afresh_in_each_episode() -> None:
 
 
 def test_the_beta_rule_settles_on_that_of_the_true_distributions(play: Any) -> None:
-    pool = shifted_exponential(np.arange(1.0, 13), np.arange(1.0, 13))
+    pool = shifted(12)
     usual = play("thompson-beta", 2000, 2, pool=pool, budget=15).actions[1500:].mean(axis=(0, 1))
     np.testing.assert_allclose(usual, allocate_by_cost(pool.mean(), 1.5 * pool.sd(), 15), atol=0.5)
 
@@ -96,9 +177,7 @@ def test_everybody_is_tried_for_the_same_number_of_tasks(play: Any, n: int, budg
 @given(
     penalties=st.lists(st.floats(0, 1e6), min_size=1, max_size=12), rate=st.floats(0, 1e3), budget=st.integers(1, 99)
 )
-def test_rounding_is_to_the_next_whole_numbers_and_right_on_average(
-    penalties: list[float], rate: float, budget: int
-) -> None:
+def test_rounding_is_to_the_next_whole_numbers_and_right_on_average(penalties, rate, budget) -> None:
     """Over an even grid of draws the mean allocation is p B."""
     p = np.exp(-rate * (np.array(penalties) - min(penalties)))
     share, draws = p / p.sum() * budget, (np.arange(1000) + 0.5) / 1000
