@@ -203,10 +203,7 @@ def test_only_the_slowest_is_penalised_by_its_time_per_task() -> None:
 
 
 def test_weights_follow_the_multiplicative_rule(play: Any) -> None:
-    """Along a run, the softmax of the penalties is what multiplying and normalising round by round gives.
-
-    Rounds become much shorter; but it allocates in proportion to weights, and never comes to the optimum.
-    """
+    """Along a run, the softmax of the penalties is what multiplying and normalising round by round gives."""
     rate, p = 0.05, np.full(8, 1 / 8)
     run = play("exponentiated-gradient", 100, 1, hyperparameters={"rate": rate}, **WORLD)
     for k, (allocation, state) in enumerate(zip(run.actions[:, 0], run.states, strict=True)):

@@ -234,14 +234,10 @@ def test_bad_arguments_are_refused(arguments: Any, said: str) -> None:
 
 
 class OwnPlan(NamedTuple):
-    """A user's plan, with a field of a name that our own plans have too."""
-
     availability: Floats
 
 
 class Own(AllocationPolicy):
-    """Even."""
-
     def first_plan(self, rows: int) -> OwnPlan:
         return OwnPlan(np.arange(self.setting.n) * np.ones((rows, 1)))
 
@@ -262,7 +258,7 @@ def test_a_policy_that_is_made_already_has_its_workers_and_its_own_plan() -> Non
     allocator.observe(times_of(allocator.allocate()))
     allocator.leave("a")
     assert allocator.allocate() == {"b": 3}
-    assert allocator._state.plan.availability.tolist() == [[0.0, 1.0]]
+    assert allocator._state.plan.availability.tolist() == [[0.0, 1.0]]  # a field of a name that our plans have too
     assert allocator.explain().away.tolist() == [True, False]  # the allocator knows that
     allocator.join("a")
     assert allocator.allocate().keys() == {"a", "b"}

@@ -1,4 +1,4 @@
-"""The clock, the allocator and the dispatcher: over an env's times they decide as in it, and from a state they go on."""
+"""The clock, allocator and dispatcher: over an env's times they decide as in it, and from a state they go on."""
 
 from __future__ import annotations
 

@@ -271,10 +271,7 @@ def test_every_episode_begins_with_the_prior_in_every_row(play: Any) -> None:
 
 
 def test_the_gain_of_an_earlier_run(play: Any, tmp_path: Path) -> None:
-    """First 1,000 rounds of the regret setting, after as many of an earlier run with other seeds.
-
-    Without a prior, or with one of weight 0, it is the plain policy; a wrong one only delays.
-    """
+    """Of as many rounds with other seeds; without a prior, or with one of weight 0, it is the plain policy."""
     env, path = published(4), tmp_path / "prior.csv"
     means = env.unwrapped.pool.mean()
     save_prior(path, play(BEST, 1001, env=published(1), seed=100).states[-1])
