@@ -35,13 +35,10 @@ def test_the_table_has_every_policy_as_it_describes_itself() -> None:
     assert all(float(row.split(" | ")[-1].strip(" |")) > 0 for row in rows[2:])
 
 
-def test_the_list_is_readable_and_can_be_of_one_env_and_costs_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    everything = CliRunner().invoke(app, ["policies"]).stdout
-    assert max(map(len, everything.splitlines())) <= 80
-    for env_id, env in [("ata_gym/TaskRace-v0", "ata_gym/TaskRace-v0"), ("ata_gym/TaskAllocation-v0", "allocation")]:
-        table = CliRunner().invoke(app, ["policies", "--env", env]).stdout
-        for name in OURS:
-            assert (f" {name} " in table) == (ata_policies.load(name).env_id == env_id)
+def test_the_list_can_be_of_one_env_and_costs_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = CliRunner().invoke(app, ["policies", "--env", "ata_gym/TaskRace-v0"]).stdout
+    for name in OURS:
+        assert (f" {name} " in table) == (ata_policies.load(name).env_id == "ata_gym/TaskRace-v0")
     wrong = CliRunner().invoke(app, ["policies", "--env", "rase"])
     assert wrong.exit_code == 2
     assert wrong.stderr == "ata-gym: there is no env 'rase'; did you mean race?\n"
