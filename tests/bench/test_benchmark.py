@@ -13,7 +13,6 @@ import ata_policies
 from ata_gym import bench, optimal_allocation
 from ata_gym.bench import benchmark, progress, study
 from ata_gym.bench.benchmark import PolicyFailedWarning
-from ata_gym.bench.cost_regret import added_up
 from ata_gym.bench.report.statistics import performance_profile, probability_of_improvement
 from ata_gym.pools import exponential
 from ata_gym.scenarios import Scenario
@@ -191,12 +190,6 @@ def test_the_cost_regret_is_that_of_the_expected_cost():
     for name in ("changing-load", "icml2025-regret"):
         regret = bench.run(["gta", "uta"], name, rounds=3, seeds=1, jobs=1).records.filter(policy="uta")["cost_regret"]
         assert regret.is_null().all() == (name == "changing-load")
-
-
-def test_values_between_recorded_rounds_are_interpolated():
-    rounds = np.array([1, 2, 3, 5, 9, 10])
-    line = 2.0 + 3.0 * np.arange(1, 11)
-    assert added_up(rounds, line[rounds - 1][:, None])[:, 0] == pytest.approx(np.cumsum(line)[rounds - 1])
 
 
 def test_the_probability_of_improvement_counts_all_pairs_of_runs():

@@ -53,6 +53,8 @@ def test_a_quick_look_is_a_part_of_the_whole(chosen: ScenarioSet) -> None:
         assert rounds < horizon
     assert set(chosen.quick_prices) <= set(chosen.prices)
     assert chosen.front in chosen.names()
+    with pytest.raises(ValueError, match="no scenario of the leaderboard 'nowhere'"):
+        chosen.find("nowhere")
 
 
 def test_who_plays_is_named_once_and_can_be_loaded(chosen: ScenarioSet) -> None:
@@ -120,11 +122,3 @@ def test_recorded_scenarios_are_read_from_their_files(chosen: ScenarioSet, share
     for name in chosen.recorded:
         found, recording = chosen.find(name, shared_data), RECORDINGS[name]
         assert (found.name, found.budget, found.horizon) == (name, recording.budget, recording.rounds)
-
-
-def test_a_recorded_scenario_needs_its_folder(chosen: ScenarioSet) -> None:
-    if chosen.recorded:
-        with pytest.raises(ValueError, match=r"alibaba_job_1.csv: give the folder"):
-            chosen.find("alibaba-1")
-    with pytest.raises(ValueError, match="no scenario of the leaderboard 'nowhere'"):
-        chosen.find("nowhere")
