@@ -106,12 +106,15 @@ def test_the_same_call_goes_on_with_the_policies_that_are_missing(tmp_path):
     with pytest.raises(ValueError, match=r"the code of Mine \(Mine\) has changed"):
         run(in_a_notebook(CELL.replace("(state)\n", "(state) + 0\n")))
     assert (tmp_path / "sources" / "Mine.py").read_text() == CELL.strip()
-    for worker in (0, 0):  # an object with other hyperparameters is other code
-        run({"mine": Fastest(Setting(5, 8), worker=worker)})
-    with pytest.raises(ValueError, match=r"the code of mine"):
-        run({"mine": Fastest(Setting(5, 8), worker=1)})
+    fast, slow = ({"mine": Fastest(Setting(5, 8), worker=worker)} for worker in (0, 1))
+    before = run(fast).records
+    assert run(fast).records.equals(before)
+    with pytest.raises(ValueError, match=r"the code of mine"):  # an object with other hyperparameters is other code
+        run(slow)
+    assert (run(slow, rerun_changed=True).records["runtime"] > before["runtime"]).all()
 
 
+@pytest.mark.usefixtures("unreported")
 def test_neither_processes_nor_the_folder_change_the_results(tmp_path, monkeypatch):
     names, told = ["uta", "ata-icml", "Mine"], set()
 
@@ -128,7 +131,6 @@ def test_neither_processes_nor_the_folder_change_the_results(tmp_path, monkeypat
     assert one.parts[0].tasks.keys() == two.parts[0].tasks.keys()
     assert {(name, SMALL["rounds"]) for name in names} <= told
     assert max(rounds for _, rounds in told) == SMALL["rounds"]
-    assert {"report.html", "table.csv", "plots"} <= {path.name for path in tmp_path.iterdir()}
 
 
 class Failing(Fastest):
@@ -198,7 +200,6 @@ def test_the_probability_of_improvement_counts_all_pairs_of_runs():
     found = probability_of_improvement([a, b], [b, a])
     assert found.mean == pytest.approx(0.5)
     assert found.low < 0.5 < found.high
-    assert probability_of_improvement([a], [b]).mean == pytest.approx((3 + 2.5 + 2) / 9)
     assert probability_of_improvement([a], [a + 10.0]) == pytest.approx((1.0, 1.0, 1.0))
     assert np.isnan(probability_of_improvement([a[:1]], [b[:1]]).low)
 

@@ -14,7 +14,7 @@ from ata_gym.bench.tracking.experiment import TrackedRun, Tracking
 from ata_gym.changes import Change, Crash, Jump, Outliers, Spot, Switch, Walk
 from ata_gym.pools import exponential
 from ata_gym.scenarios import Scenario
-from ata_policies import AllocationPolicy, DispatchPolicy
+from ata_policies import DispatchPolicy
 from tests.bench.by_hand import by_hand
 
 
@@ -61,21 +61,7 @@ def changing(*changes: Change, rounds: int = 60) -> Experiment:
     return Experiment(scenario, rounds=rounds, seeds=2, seed=5)
 
 
-class Informed(AllocationPolicy):
-    """Needs the conditions of each round; gives everything to the worker whose conditions are best."""
-
-    privileged = True
-
-    def act_knowing(self, state, seen, conditions):
-        del seen
-        means = conditions.means(self.setting.pool)
-        return np.eye(self.setting.n, dtype=np.int64)[means.argmin(axis=1)] * self.setting.budget, state
-
-    def allocate(self, state):
-        return np.zeros((len(state.round), self.setting.n), np.int64)
-
-
-@pytest.mark.parametrize("policy", ["ata-icml", "ofta", "dynamic-ofta", f"{__name__}:Informed"])
+@pytest.mark.parametrize("policy", ["ata-icml", "ofta", "dynamic-ofta"])
 def test_where_workers_change_the_regret_is_against_the_best_of_each_round(play, policy):
     """And who needs the conditions of each round gets them."""
     played = changing(Switch(every=13), Walk(0.1, 0.7), Jump(20, (3,), 0.1, until=40), Outliers(0.1, 2, 4))
