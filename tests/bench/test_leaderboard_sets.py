@@ -43,6 +43,7 @@ def test_every_scenario_has_its_name_and_can_be_played(of: str, name: str) -> No
         assert env.step(action)[4]["runtime"] > 0
 
 
+@pytest.mark.parametrize("chosen", SETS.values(), ids=[*SETS])
 def test_who_plays_is_named_once_and_can_be_loaded(chosen: ScenarioSet) -> None:
     names = [*chosen.players()]
     assert len(set(names)) == len(names)
