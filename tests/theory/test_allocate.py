@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import warnings
+from heapq import heapify, heapreplace
 
 import numpy as np
 import pytest
@@ -22,8 +23,12 @@ POSITIVE = st.one_of(st.floats(0.01, 100.0), st.integers(1, 4).map(float), st.fl
 def one_at_a_time(scores: np.ndarray, budget: int) -> np.ndarray:
     """Hand each task to the worker with the least (a_i + 1) s_i, the lowest index first."""
     allocation = np.zeros(len(scores), np.int64)
+    longer = [(score, i) for i, score in enumerate(scores.tolist())]
+    heapify(longer)
     for _ in range(budget):
-        allocation[np.argmin((allocation + 1) * scores)] += 1
+        i = longer[0][1]
+        allocation[i] += 1
+        heapreplace(longer, ((int(allocation[i]) + 1) * float(scores[i]), i))
     return allocation
 
 
@@ -106,20 +111,6 @@ def test_scores_of_any_layout_and_scale_and_any_budget() -> None:
         np.testing.assert_array_equal(allocate(np.array([1.0, 2.0, 4.0, 10.0]) * scale, 17), [10, 5, 2, 0])
 
 
-def smallest_multiples(scores: np.ndarray, budget: int) -> np.ndarray:
-    """The B smallest multiples by sorting all that can be among them; of equal ones the lowest index first."""
-    longest = np.partition(scores, budget - 1)[budget - 1]
-    counts = np.minimum(np.floor(longest / scores), budget).astype(np.int64)
-    nth = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts) + 1
-    times = nth * np.repeat(scores, counts)
-    level = np.partition(times, budget - 1)[budget - 1]
-    allocation = np.floor(level / scores).astype(np.int64)
-    surplus = allocation.sum() - budget
-    last = np.flatnonzero(allocation * scores == level)[-surplus:] if surplus else []
-    allocation[last] -= 1
-    return allocation
-
-
 @pytest.mark.parametrize("budget", [1, 23, 300, 7000])
 def test_many_workers(budget: int) -> None:
     """Also with ties, and where the workers of a sample, evenly spaced, are not like the others."""
@@ -132,7 +123,7 @@ def test_many_workers(budget: int) -> None:
         np.where(np.arange(n) % (n // 4096), rng.choice(few_values, n), 4.0),
         np.where(rng.random(n) < 0.001, 0.5, rng.choice(few_values, n)),
     ):
-        np.testing.assert_array_equal(allocate(scores, budget), smallest_multiples(scores, budget))
+        np.testing.assert_array_equal(allocate(scores, budget), one_at_a_time(scores, budget))
         if budget < 300:  # workers that are away, or of score 0, take nothing from the others
             some = np.arange(n) % 3 > 0
             a = allocate(np.where(some, scores, 0.0), budget, available=some)
@@ -167,35 +158,22 @@ def test_proxy_optimal() -> None:
         proxy_optimal(Pool("pareto", shape=0.9), 3)
 
 
-@settings(max_examples=25)
-@given(st.lists(POSITIVE, min_size=1, max_size=9, unique=True), st.integers(1, 40), st.data())
-def test_unavailable_workers_are_as_if_they_did_not_exist(scores, budget, data) -> None:
-    n = len(scores)
-    available = np.array(data.draw(st.lists(st.booleans(), min_size=n, max_size=n).filter(any)))
-    s, spread = np.array(scores), np.array(scores[::-1])
-    junk = data.draw(st.sampled_from([np.nan, -1.0, 0.0, 1e-300]))
-    hidden = np.where(available, s, junk)
-    a = allocate(hidden, budget, available=available)
-    assert not a[~available].any()
-    np.testing.assert_array_equal(a[available], allocate(s[available], budget))
-    a = allocate_by_cost(hidden, np.where(available, spread, junk), budget, available=available)
-    assert not a[~available].any()
-    np.testing.assert_array_equal(a[available], allocate_by_cost(s[available], spread[available], budget))
-    for rule in (allocate, lambda scores, *rest, **options: allocate_by_cost(scores, scores, *rest, **options)):
-        np.testing.assert_array_equal(rule(s, budget, available=np.ones(n, bool)), rule(s, budget))
-
-
-@settings(max_examples=25)
-@given(st.lists(st.sampled_from([0.0, 0.0, 1.0, 2.5]), min_size=1, max_size=9), st.integers(1, 30), st.data())
-def test_random_choices_among_the_available(scores: list[float], budget: int, data: st.DataObject) -> None:
+@settings(max_examples=50)
+@given(st.lists(POSITIVE | st.just(0.0), min_size=1, max_size=9), st.integers(1, 40), st.booleans(), st.data())
+def test_unavailable_workers_are_as_if_they_did_not_exist(scores, budget, by_chance, data) -> None:
+    """Also where chance decides among workers of score 0."""
     masks = st.lists(st.booleans(), min_size=len(scores), max_size=len(scores))
     available, untried = np.array(data.draw(masks.filter(any))), np.array(data.draw(masks))
-    s, keys = np.array(scores), stream_keys(data.draw(st.integers(0, 99)))
-    a = allocate(np.where(available, s, np.nan)[None], budget, keys, untried, available)[0]
-    assert not a[~available].any()
-    np.testing.assert_array_equal(a[available], allocate(s[None, available], budget, keys, untried[available])[0])
-    a = allocate_by_cost(np.where(available, s, np.nan), 0.0 * s, budget, keys[0], untried, available)
-    assert (a.sum(), a[~available].any()) == (budget, False)
+    s, spread = np.array(scores), np.array(scores[::-1])
+    junk = data.draw(st.sampled_from([np.nan, -1.0, 0.0, 1e-300]))
+    keys, never = (stream_keys(data.draw(st.integers(0, 99)))[0], untried) if by_chance else (None, None)
+    for rule, parts in ((allocate, (s,)), (allocate_by_cost, (s, spread))):
+        a = rule(*(np.where(available, part, junk) for part in parts), budget, keys, never, available)
+        assert not a[~available].any()
+        some = None if never is None else never[available]
+        np.testing.assert_array_equal(a[available], rule(*(part[available] for part in parts), budget, keys, some))
+        everybody = rule(*parts, budget, keys, never, np.ones(len(s), bool))
+        np.testing.assert_array_equal(everybody, rule(*parts, budget, keys, never))
 
 
 @settings(max_examples=25)

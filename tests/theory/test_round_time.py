@@ -61,8 +61,9 @@ def irwin_hall(n: int, x: float) -> float:
 
 def test_closed_forms():
     for n in (1, 2, 10, 459):  # one task each: the harmonic number
-        value = expected_round_time(exponential(np.ones(n)), np.ones(n, int))
-        assert value == pytest.approx(np.sum(1 / np.arange(1, n + 1)), rel=1e-10)
+        pool, each, harmonic = exponential(np.ones(n)), np.ones(n, int), np.sum(1 / np.arange(1, n + 1))
+        assert expected_round_time(pool, each) == pytest.approx(harmonic, rel=1e-10)
+        assert expected_round_times(pool, each[None]) == pytest.approx(harmonic, rel=1e-6)  # many small tails together
     # two each: E max = sum of means - E min, and E min = integral of (exp(-t) (1 + t))^2 = 5/4
     assert expected_round_time(exponential([1.0, 1.0]), [2, 2]) == pytest.approx(2.75, rel=1e-10)
     for a, b in ((2, 1), (3, 4), (5, 5)):
