@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ata_gym import Scenario
-from ata_gym.changes import Change, Correlated, Load, Spot, Switch
+from ata_gym.changes import Change
 from ata_gym.pools import deterministic, exponential, gamma, log_normal, pareto, trace
 from ata_gym.scenarios import AtaConstants, Published
 from tests.envs.playing import ALLOCATION, CHANGES, DISPATCH, IDS, RACE, WORLDS, same
@@ -50,8 +50,10 @@ def test_reward_info_and_price() -> None:
 
 @pytest.mark.parametrize("env_id", IDS)
 def test_observations_are_the_users_own_and_inside_their_space(env_id: str) -> None:
+    options: dict[str, Any] = {"pool": POOL, "budget": 3, "changes": CHANGES[-1:], "signals": True}
+
     def made() -> tuple[Any, Any]:
-        return gym.make(env_id, pool=POOL, budget=3), gym.make_vec(env_id, num_envs=2, pool=POOL, budget=3)
+        return gym.make(env_id, **options), gym.make_vec(env_id, num_envs=2, **options)
 
     for env, twin in zip(made(), made(), strict=True):
         observation, expected = env.reset(seed=0)[0], twin.reset(seed=0)[0]
@@ -59,6 +61,7 @@ def test_observations_are_the_users_own_and_inside_their_space(env_id: str) -> N
         for _ in range(9):
             assert observation in env.observation_space
             assert same(observation, expected)
+            assert same(observation["signal"], env.unwrapped.conditions().signal)
             for field in observation.values():
                 field[...] = 7
             action = env.action_space.sample()
@@ -124,7 +127,15 @@ def test_steps_out_of_turn(env_id: str) -> None:
     ("arguments", "message"),
     [
         ({"observation": "worker"}, "no observation .* did you mean workers"),
-        ({"action": "starts"}, "no action of this env 'starts'"),
+        *(
+            ({"id": env_id, "action": form}, f"no action of this env '{form}'")
+            for env_id, form in (
+                (RACE, "assign"),
+                (DISPATCH, "shares"),
+                (ALLOCATION, "start"),
+                (DISPATCH, "allocation"),
+            )
+        ),
         ({"reward_unit": "rounds"}, "did you mean first round"),
         ({"signals": True, "observation": "workers"}, "signals=True shows the loads in observation=.feedback"),
         ({"scenario": "icml2025-regret", "pool": POOL}, "not both"),
@@ -149,7 +160,7 @@ def test_steps_out_of_turn(env_id: str) -> None:
 def test_an_argument_that_is_wrong_is_named(arguments: dict[str, Any], message: str) -> None:
     for make in (gym.make, gym.make_vec):
         with pytest.raises(ValueError, match=message):
-            make(ALLOCATION, **arguments)
+            make(**{"id": ALLOCATION, **arguments})
 
 
 def test_bad_vector_arguments() -> None:
@@ -198,22 +209,6 @@ def test_there_is_one_id_for_each_env_and_form() -> None:
         rows = gym.make_vec(spec.id, num_envs=2, horizon=7).unwrapped
         assert rows.single_action_space == short.action_space == plain.action_space
         assert rows.single_observation_space == short.observation_space == plain.observation_space
-
-
-@pytest.mark.parametrize("env_id", IDS)
-def test_signals(env_id: str) -> None:
-    changes = [Switch(every=2), Correlated(0.6, 0.8), Load(0.5, 0.3, 0.2, 0.9), Spot(0.2, 0.5, 3)]
-    made = {"pool": WORLDS["changing"].pool, "changes": changes, "budget": 4}
-    env: Any = gym.make(env_id, signals=True, **made).unwrapped
-    assert env.observation_space["signal"].shape == (5, 2)
-    observation, _ = env.reset(seed=0)
-    for _ in range(12):
-        assert observation["signal"].tobytes() == env.conditions().signal.tobytes()
-        observation["signal"][:] = 7  # it is the user's own
-        observation = env.step(env.action_space.sample())[0]
-    assert "signal" not in gym.make(env_id, **made).reset(seed=0)[0]
-    plain = gym.make(env_id, pool=POOL, budget=4, signals=True)
-    assert not plain.reset(seed=0)[0]["signal"].any()
 
 
 BEFORE = {
