@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import Any
 
 import gymnasium as gym
@@ -154,12 +153,13 @@ def test_seeds_of_rows() -> None:
         envs.reset(seed=[1, 2])
 
 
-def test_own_actions_and_shares_have_no_mask() -> None:
-    for env_id, action in itertools.product((ALLOCATION, RACE), ("allocation", "shares")):
-        for env in (single(env_id, "ending", action=action), vector(env_id, "ending", 2, action=action)):
-            assert "action_mask" not in env.reset(seed=0)[1]
-            with pytest.raises(AttributeError, match='only the actions "assign" and "start" have masks'):
-                env.action_masks()
+@pytest.mark.parametrize("env_id", [ALLOCATION, RACE])
+@pytest.mark.parametrize("action", ["allocation", "shares"])
+def test_own_actions_and_shares_have_no_mask(env_id: str, action: str) -> None:
+    for env in (single(env_id, "ending", action=action), vector(env_id, "ending", 2, action=action)):
+        assert "action_mask" not in env.reset(seed=0)[1]
+        with pytest.raises(AttributeError, match='only the actions "assign" and "start" have masks'):
+            env.action_masks()
 
 
 def test_picks_of_a_row_that_is_reset_are_forgotten() -> None:
@@ -171,26 +171,19 @@ def test_picks_of_a_row_that_is_reset_are_forgotten() -> None:
     assert np.argwhere(seen["started"]).tolist() == [[1, 2]]
 
 
+ALL = np.ones(2, np.bool_)
+
+
 @pytest.mark.parametrize(
-    ("options", "error", "sentence"),
+    ("mode", "options", "error", "sentence"),
     [
-        ({"reset_mask": [True, False]}, TypeError, "must be an array of booleans"),
-        ({"reset_mask": np.ones(3, np.bool_)}, ValueError, r"must have shape \(2,\) and mark a row"),
-        ({"reset_mask": np.zeros(2, np.bool_)}, ValueError, "and mark a row"),
-        ({"reset_mask": np.ones(2, np.bool_), "price": 1.0}, ValueError, "comes alone"),
+        ("Disabled", {"reset_mask": [True, False]}, TypeError, "must be an array of booleans"),
+        ("Disabled", {"reset_mask": np.ones(3, np.bool_)}, ValueError, r"must have shape \(2,\) and mark a row"),
+        ("Disabled", {"reset_mask": ~ALL}, ValueError, "and mark a row"),
+        ("Disabled", {"reset_mask": ALL, "price": 1.0}, ValueError, "comes alone"),
+        ("NextStep", {"reset_mask": ALL}, ValueError, "is for autoreset_mode DISABLED"),
     ],
 )
-def test_a_mask_that_cannot_be_used_is_refused(options: dict[str, Any], error: Any, sentence: str) -> None:
+def test_a_mask_that_cannot_be_used_is_refused(mode: str, options: dict[str, Any], error: Any, sentence: str) -> None:
     with pytest.raises(error, match=sentence):
-        vector(ALLOCATION, "ending", 2, autoreset_mode="Disabled").reset(options=options)
-
-
-def test_rows_that_have_ended_wait_for_their_reset_where_rows_are_reset_by_a_mask() -> None:
-    with pytest.raises(ValueError, match="is for autoreset_mode DISABLED"):
-        vector(RACE, "changing", 2).reset(options={"reset_mask": np.ones(2, np.bool_)})
-    envs = vector(RACE, "changing", 2, autoreset_mode="Disabled")
-    envs.reset(seed=0)
-    for _ in range(3):
-        envs.step(envs.action_space.sample())
-    with pytest.raises(ValueError, match=r"the episodes of rows \[0, 1\] have ended: reset"):
-        envs.step(envs.action_space.sample())
+        vector(ALLOCATION, "ending", 2, autoreset_mode=mode).reset(options=options)
