@@ -38,7 +38,7 @@ from ata_gym.pools import (
 )
 from ata_gym.scenarios import Scenario
 from ata_gym.simulation.keys import stream_keys
-from tests.envs.playing import ALLOCATION, RACE, WORLDS
+from tests.envs.playing import ALLOCATION, WORLDS
 from tests.envs.playing import CHANGES as PLAYED
 
 POOL = WORLDS["changing"].pool
@@ -88,20 +88,6 @@ def test_means_are_exact_at_each_round(change: Change) -> None:
         for i in range(N):
             mine = ratios[(conditions.dies[row, worker] == np.inf) & (worker == i)]
             assert abs(mine.mean() - 1) <= 5 * mine.std() / len(mine) ** 0.5 + 1e-12, (k, i)
-
-
-def test_means_by_formula() -> None:
-    changes = [Switch(at=(1,), permutation=(4, 0, 1, 2, 3)), Jump(1, (0,), 0.5), Outliers(0.1, 10, 20)]
-    env = vector(POOL, 2, changes=changes)
-    env.reset(seed=0)
-    base = 0.9 * POOL.mean() + 0.1 * 15 * POOL.median()
-    for expected in (base, base[[4, 0, 1, 2, 3]] * [0.5, 1, 1, 1, 1]):
-        np.testing.assert_allclose(env.unwrapped.means(), [expected, expected])
-        env.step(np.eye(N, dtype=np.int64)[:2])
-    single: Any = gym.make(RACE, pool=POOL, changes=changes, budget=1).unwrapped
-    single.reset(seed=0)
-    assert single.means().tolist() == base.tolist()
-    assert single.conditions().distribution.tolist() == list(range(N))
 
 
 def test_means_of_who_is_away_are_infinite() -> None:

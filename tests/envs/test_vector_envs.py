@@ -69,7 +69,8 @@ def test_rows_are_those_of_gymnasiums_vector_env(
 ) -> None:
     env_id, options = arguments(form)
     signals = world == "changing" and form["observation"] == "feedback"
-    native, sync = pair(env_id, mode, scenario=WORLDS[world], reward_unit=unit, signals=signals, **options)
+    options |= {"scenario": WORLDS[world], "reward_unit": unit, "signals": signals, "render_mode": "ansi"}
+    native, sync = pair(env_id, mode, **options)
     chance, masked = np.random.default_rng(SEED), form["action"] in ("assign", "start")
     (seen, info), (others, other_info) = native.reset(seed=SEED), sync.reset(seed=SEED)
     assert same(seen, others)
@@ -80,6 +81,7 @@ def test_rows_are_those_of_gymnasiums_vector_env(
         assert native.observation_space.contains(seen)
         masks = native.call("action_masks") if masked else None
         if k % 3 == 0:
+            assert native.render() == sync.render()
             assert same(native.call("means"), sync.call("means"))
             conditions = native.unwrapped.conditions()
             for e, own in enumerate(sync.call("conditions")):
