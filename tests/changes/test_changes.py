@@ -286,19 +286,15 @@ def test_data_json_and_pickle_give_an_equal_scenario(first: tuple[Change, ...], 
         (lambda: checked_changes([Switch(every=2, permutation=(0, 1))], N), "each of 5 workers once"),
         (lambda: Jump(at=3, workers=(0,), factor=2, until=3), "until of Jump must be a whole number from 4"),
         (lambda: checked_changes([Jump(at=3, workers=(5,), factor=2)], N), "must be below 5"),
-        (lambda: Periodic(5, 1), "amplitude of Periodic must be a number of at least 0 and below 1, not 1"),
         (lambda: Periodic(10**400, 0.5), "period of Periodic must be a number above 0"),
         (lambda: change_from_data({"change": ["walk"]}), "a change is a mapping"),
         (lambda: Walk(3, 1), "step of Walk must be a number above 0 and at most 2, not 3"),
         (lambda: Outliers(0.1, 10, 5), "high of Outliers must be a number of at least 10, not 5"),
-        (lambda: Crash(0.1, 1, 1.5), "away of Crash must be"),  # type: ignore[arg-type]
         (lambda: Load(0.6, 0.4, 0, 0.5), "memory of Load must be a number of at least 0 and below 0.4, not 0.4"),
-        (lambda: checked_changes([3], N), "a change is a mapping"),  # type: ignore[list-item]
         (lambda: checked_changes(Switch(every=3), N), "changes must be a list of changes"),  # type: ignore[arg-type]
         (lambda: checked_changes([Correlated(0.5, 0.5), Correlated(0.2, 0.5)], N), "one Correlated only"),
         (lambda: change_from_data({"change": "drift"}), '"change" is one of switch, jump'),
         (lambda: change_from_data({"change": "walk", "steps": 1}), "the data of Walk hold step, bound, not steps"),
-        (lambda: change_from_data("walk"), "a change is a mapping"),  # type: ignore[arg-type]
         (lambda: Scenario(POOLS, 3, None, (Walk(0.1, 1.0), Redraw(POOLS))), "must come first"),
         (lambda: Scenario(POOLS, 3, None, (Redraw(POOLS), Redraw(POOLS))), "there can be one Redraw only"),
         (lambda: Scenario(POOLS, 3, None, (Redraw(PoolDistribution(4)),)), "draws 4 workers, and the pool has 5"),

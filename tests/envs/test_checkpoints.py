@@ -15,16 +15,7 @@ from ata_gym.changes import Crash, Load, OnOff, Redraw, Spot, Switch, Walk
 from ata_gym.pools import shifted_exponential
 from ata_gym.pools.pool_distribution import PoolDistribution
 from ata_gym.utils.trees import difference
-from tests.envs.playing import (
-    ALLOCATION,
-    DISPATCH,
-    EVERY_FORM,
-    RACE,
-    WORLDS,
-    Player,
-    arguments,
-    same,
-)
+from tests.envs.playing import ALLOCATION, DISPATCH, EVERY_FORM, RACE, WORLDS, Player, arguments, same
 
 DRAWN = PoolDistribution(4, fewest=2)
 FAULTS = [Walk(0.1, 1.0), Spot(0.2, 0.5, 3.0), Crash(0.2, 2.0, 2, 4.0), Load(0.3, 0.3, 0.1, 0.9), OnOff(4.0, 0.2, 0.3)]

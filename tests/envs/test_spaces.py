@@ -298,14 +298,7 @@ def test_spaces_that_differ_form_no_batch():
 
 
 @pytest.mark.parametrize("space", OF_THREE, ids=repr)
-def test_shared_memory_and_the_least_element(space):
-    memory = vector_utils.create_shared_memory(space, n=3)
-    batch = vector_utils.read_from_shared_memory(space, memory, n=3)
-    samples = [space.sample() for _ in range(3)]
-    for index, sample in enumerate(samples):
-        vector_utils.write_to_shared_memory(space, index, sample, memory)
-    assert np.array_equal(batch, np.stack(samples))
-    assert batch in vector_utils.batch_space(space, 3)
+def test_the_least_element(space):
     assert wrapper_utils.create_zero_array(space) in space
 
 

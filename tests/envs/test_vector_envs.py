@@ -69,9 +69,11 @@ def test_rows_are_those_of_gymnasiums_vector_env(
 ) -> None:
     env_id, options = arguments(form)
     signals = world == "changing" and form["observation"] == "feedback"
-    options |= {"scenario": WORLDS[world], "reward_unit": unit, "signals": signals, "render_mode": "ansi"}
-    native, sync = pair(env_id, mode, **options)
     chance, masked = np.random.default_rng(SEED), form["action"] in ("assign", "start")
+    options |= {"scenario": WORLDS[world], "reward_unit": unit, "signals": signals, "render_mode": "ansi"}
+    if (world, unit) == ("drawn", "time"):  # with a time limit, for some in the midst of a round
+        options["max_episode_steps"] = 7 if masked or env_id == DISPATCH else 2
+    native, sync = pair(env_id, mode, **options)
     (seen, info), (others, other_info) = native.reset(seed=SEED), sync.reset(seed=SEED)
     assert same(seen, others)
     assert same(info.get("action_mask"), other_info.get("action_mask")) or not masked
@@ -119,23 +121,6 @@ def test_processes_give_the_same_as_the_native_rows(env_id: str, action: str) ->
             check_alike(native.step(actions), processes.step(actions))
     finally:
         processes.close()
-
-
-@pytest.mark.parametrize(("env_id", "action"), [(ALLOCATION, "assign"), (RACE, "allocation"), (DISPATCH, "dispatch")])
-@pytest.mark.parametrize("mode", MODES[:2])
-def test_max_episode_steps_of_make_vec_is_a_time_limit(env_id: str, action: str, mode: AutoresetMode) -> None:
-    native, sync = pair(env_id, mode, max_episode_steps=5, action=action)
-    native.action_space.seed(5)
-    native.reset(seed=5)
-    sync.reset(seed=5)
-    ends = []
-    for step in range(14):
-        actions = native.action_space.sample()
-        ours = native.step(actions)
-        check_alike(ours, sync.step(actions))
-        if ours[3].any():
-            ends.append(step)
-    assert ends == ([4, 10] if mode is AutoresetMode.NEXT_STEP else [4, 9])
 
 
 def test_seeds_of_rows() -> None:

@@ -102,22 +102,6 @@ def test_a_round_is_the_sum_of_its_tasks(
             assert length == pytest.approx(observation["duration"], abs=1e-9 * (1 + timeline.time))
 
 
-def test_tasks_that_are_handed_on_start_at_the_deadline() -> None:
-    """Worker 1 dies at once; both of its tasks go to worker 0, idle since 1, at the deadline 4."""
-    env: Any = gym.make(
-        RACE, pool=deterministic([1.0, 2.0]), budget=3, changes=[Spot(1.0, 1e-9, deadline=4.0)], render_mode="ansi"
-    ).unwrapped
-    env.reset(seed=0)
-    (alive,) = np.flatnonzero(np.isinf(env.conditions().dies))
-    allocation = np.array([2, 2])
-    allocation[alive] = 1
-    _, _, _, _, info = env.step(allocation)
-    timeline, time = env.timeline(), float(alive + 1)
-    assert timeline.start.tolist() == [0.0, 4.0, 4.0 + time]
-    assert timeline.time == info["round_time"] == 4.0 + 2 * time
-    assert timeline.away.tolist() == [alive == 1, alive == 0]
-
-
 def test_rows_that_only_choose_a_worker_keep_their_last_round() -> None:
     env: Any = gym.make(ALLOCATION, pool=POOL, budget=2, action="assign", render_mode="ansi").unwrapped
     env.reset(seed=0)
