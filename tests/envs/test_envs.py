@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 
 from ata_gym import Scenario
 from ata_gym.changes import Change
-from ata_gym.pools import deterministic, exponential, gamma, log_normal, pareto, trace
+from ata_gym.pools import exponential, gamma, log_normal, pareto, trace
 from ata_gym.scenarios import AtaConstants, Published
 from tests.envs.playing import ALLOCATION, CHANGES, DISPATCH, IDS, RACE, WORLDS, same
+from tests.simulation.test_rounds import POOL as MIXED
 
 POOL = {"family": ["exponential", "gamma", "log-normal"], "shift": [1.0, 0.0, 0.5], "shape": [1.0, 3.0, 0.7]}
 RECURSIVE: list[Any] = []
@@ -34,18 +35,6 @@ def test_a_trace_by_round_ends_after_its_last_round() -> None:
         assert truncated == over
     assert env.reset()[0]["worker"].tolist() == [-1, -1, -1]
     assert env.step(np.array([3, 0]))[0]["duration"].tolist() == [1.0] * 3
-
-
-def test_reward_info_and_price() -> None:
-    env = gym.make(ALLOCATION, pool=POOL, budget=5, price=0.25)
-    env.reset(seed=3)
-    times = np.zeros(2)
-    for _ in range(4):
-        _, reward, terminated, truncated, info = env.step(env.action_space.sample())
-        assert [type(part) for part in (reward, terminated, truncated)] == [float, bool, bool]
-        assert reward == -(info["round_time"] + 0.25 * info["worker_time"])
-        times += info["round_time"], info["worker_time"]
-        assert [info["runtime"], info["total_worker_time"]] == times.tolist()
 
 
 @pytest.mark.parametrize("env_id", IDS)
@@ -218,16 +207,6 @@ def test_a_pool_without_changes_gives_what_it_always_has(env_id: str, total: lis
     assert not any(name.startswith("change") for name in env.unwrapped.checkpoint())  # type: ignore[attr-defined]
 
 
-MIXED = (
-    deterministic([2.0, 2.0])
-    + exponential([1.0, 3.0], shift=[0.0, 1.0])
-    + gamma(2.5, 0.7)
-    + log_normal(0.1, 0.8)
-    + trace([[1.0, 3.0, 0.0]], replay="task")
-    + trace([[4.0, 2.0]], replay="round")
-)
-
-
 @pytest.mark.parametrize("env_id", [ALLOCATION, RACE])
 @settings(max_examples=20)
 @given(
@@ -245,6 +224,7 @@ def test_an_allocation_is_a_rule_of_dispatch(
     rounds.action_space.seed(seed)
     rounds.reset(seed=seed)
     observation, _ = results.reset(seed=seed)
+    totals = np.zeros((2, rows))
     for _ in range(3):
         allocation = rounds.action_space.sample()
         expected, reward, _, truncated, whole = rounds.step(allocation)
@@ -272,6 +252,8 @@ def test_an_allocation_is_a_rule_of_dispatch(
         assert observation["elapsed"].tobytes() == expected["elapsed"].tobytes()
         for name in ("round_time", "worker_time", "runtime", "total_worker_time"):
             assert info[name].tobytes() == whole[name].tobytes(), name
+        totals += whole["round_time"], whole["worker_time"]
+        assert np.array_equal([whole["runtime"], whole["total_worker_time"]], totals)
         assert "lost" not in whole
         np.testing.assert_allclose(rewards, reward)
         here, there = results.unwrapped.checkpoint(), rounds.unwrapped.checkpoint()

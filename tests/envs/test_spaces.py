@@ -229,14 +229,6 @@ def test_repr_copy_pickle_and_json(space):
             space.from_jsonable([(space.sample() / 1).tolist()])
 
 
-def test_shape_and_rows_are_fixed():
-    space = Allocation(3, 5, rows=2)
-    assert (space.n, space.budget, space.rows, space.shape, space.dtype) == (3, 5, 2, (2, 3), np.int64)
-    assert Allocation(3, 5).rows is None
-    with pytest.raises(AttributeError):
-        space.shape = (4, 3)
-
-
 OF_THREE = [*(c(3, 5) for c in CLASSES), Dispatch(3)]
 
 
@@ -264,6 +256,7 @@ def test_batching_and_its_way_back(space_class, n, budget, size):
     assert type(batch) is space_class
     assert batch.shape == (size, *space.shape)
     assert batch == vector_utils.batch_differing_spaces([space] * size)
+    assert all(wrapper_utils.create_zero_array(one) in one for one in (space, batch))
     sample = batch.sample()
     items = list(vector_utils.iterate(batch, sample))
     assert all(item in space for item in items)
@@ -295,11 +288,6 @@ def test_spaces_that_differ_form_no_batch():
             vector_utils.batch_differing_spaces(spaces)
     with pytest.raises(ValueError, match="a batch cannot be batched again"):
         vector_utils.batch_space(Allocation(3, 5, rows=2), 3)
-
-
-@pytest.mark.parametrize("space", OF_THREE, ids=repr)
-def test_the_least_element(space):
-    assert wrapper_utils.create_zero_array(space) in space
 
 
 @pytest.mark.parametrize("space", [*OF_THREE[:-1], Allocation(3, 5, rows=4)], ids=repr)
