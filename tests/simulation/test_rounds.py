@@ -31,7 +31,7 @@ POOL = (
 )
 N = POOL.n
 INF = np.inf
-BEFORE = np.arange(N) % 4  # tasks that the workers have started in earlier rounds
+BEFORE = np.arange(1, N + 1) % 4  # tasks that the workers have started in earlier rounds
 
 moments_of_death = st.lists(st.sampled_from([0.0, 0.5, 1.0, 2.0, 2.7, 4.0, INF]), min_size=N, max_size=N)
 deaths = st.one_of(st.just([INF] * N), moments_of_death)
