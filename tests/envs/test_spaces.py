@@ -153,8 +153,6 @@ def test_the_constructor_refuses_what_is_no_count(space_class, wrong):
 def test_samples_are_uniform(space_class, n, budget, rows):
     space = space_class(n, budget, rows=rows, seed=7)
     all_elements = elements(space_class, n, budget)
-    if space_class is Allocation:
-        assert len(all_elements) == math.comb(n + budget - 1, budget)
     draws = 40 * len(all_elements) // (rows or 1) + 1
     sample = np.stack([space.sample() for _ in range(draws)]).reshape(-1, n)
     found, observed = np.unique(sample, axis=0, return_counts=True)

@@ -83,7 +83,6 @@ def test_rows_are_those_of_gymnasiums_vector_env(
         assert native.observation_space.contains(seen)
         masks = native.call("action_masks") if masked else None
         if k % 3 == 0:
-            assert native.render() == sync.render()
             assert same(native.call("means"), sync.call("means"))
             conditions = native.unwrapped.conditions()
             for e, own in enumerate(sync.call("conditions")):
@@ -98,6 +97,7 @@ def test_rows_are_those_of_gymnasiums_vector_env(
         seen, _, _, due, info = ours
         ends.add(tuple(due.tolist()))
         lost += int(np.sum(info.get("lost", 0)))
+        assert k % 6 or native.render() == sync.render()
         if mode is AutoresetMode.DISABLED and (due := due | (chance.random(ROWS) < 0.1)).any():
             seen, others = (env.reset(options={"reset_mask": due.copy()})[0] for env in (native, sync))
             assert same(seen, others)
