@@ -12,7 +12,7 @@ from ata_gym.simulation.keys import derive_keys, stream_keys
 from ata_gym.simulation.task_times import task_times
 from ata_gym.training import Classification, Trainer
 from ata_gym.training.methods import METHODS, MethodRun, run_method
-from ata_gym.training.problems.quadratic import Quadratic
+from ata_gym.training.problems.quadratic import Point, Quadratic
 from tests.training.small_problem import SAMPLES, weights
 
 NETWORK = Classification(
@@ -26,7 +26,6 @@ POOLS = {
     "by round": trace([[1.0, 5.0, 2.0], [0.3, 9.0, 2.5], [4.0, 0.7, 0.7]], replay="round"),
 }
 CLOCK = ("runtime", "total_worker_time")
-pools = pytest.mark.parametrize("pool", POOLS.values(), ids=POOLS)
 
 
 def small(noise=0.1):
@@ -75,7 +74,7 @@ def test_rennala_is_gta_in_iterates_to_the_bit(problem, settings):
     assert torch.equal(weights(result), weights(trainer))
 
 
-@pools
+@pytest.mark.parametrize("pool", POOLS.values(), ids=POOLS)
 def test_synchronous_methods_are_races_with_a_task_for_each(pool):
     n = pool.n
     minibatch = run_method("minibatch", pool, small(), updates=15, budget=9, seed=1)
@@ -230,27 +229,14 @@ def test_ssp_without_staleness_is_synchronous():
     np.testing.assert_allclose(np.array(clock(ssp))[:, n - 1 :: n], clock(whole))
 
 
-@pools
-def test_r2sp_updates_in_turn_with_bounded_delays(pool):
-    seen = []
-
-    class Watched(METHODS["r2sp"]):
-        def proceed(self, server):
-            before, waiting = server.updates, dict(self._waiting)
-            super().proceed(server)
-            assert server.updates - before <= 1
-            if server.updates > before:
-                (worker,) = waiting.keys() - self._waiting.keys()
-                seen.append((worker, before - waiting[worker].update))
-
-    result = run_method(Watched, pool, small(), updates=40, budget=5)
-    workers, delays = zip(*seen, strict=True)
-    assert list(workers) == [k % pool.n for k in range(40)]
-    assert list(delays) == [min(k, pool.n - 1) for k in range(40)]
-    np.testing.assert_array_equal(result.used, np.arange(1, 41))
-
-
 def test_r2sp_by_hand():
-    """Worker 0 takes 1, worker 1 takes 3: 0 updates at 1, waits from 2 to 3 for worker 1, and so on."""
-    result = run_method("r2sp", deterministic([1.0, 3.0]), small(), updates=6, budget=1)
+    """Worker 0 takes 1, worker 1 takes 3: 0 updates at 1, waits from 2 to 3 for worker 1, and so on; delays are 1."""
+    problem, lr = small(noise=0.0), 0.1
+    result = run_method("r2sp", deterministic([1.0, 3.0]), problem, updates=6, budget=1, lr=lr)
     np.testing.assert_array_equal(clock(result), [[1, 3, 3, 6, 6, 9], [2, 5, 5, 9, 9, 13]])
+    points = [problem.build()]
+    for k in range(6):
+        start, earlier = points[-1].x, points[max(k - 1, 0)]
+        (gradient,) = torch.autograd.grad(problem.loss(earlier, torch.zeros(1)).sum(), earlier.x)
+        points.append(Point((start - lr * gradient).detach()))
+    torch.testing.assert_close(result.model.x, points[-1].x)

@@ -151,18 +151,12 @@ def test_a_damaged_checkpoint_is_set_aside(tmp_path, finished, steps, which):
     assert same_trajectory(tmp_path, finished[0])
 
 
-@pytest.mark.parametrize(
-    ("arguments", "difference"),
-    [
-        (("--optimizer", "adam"), 'optimizer is "sgd" there and "adam" here, lr is 0.05 there and 0.003 here'),
-        (("--seed", 3), "seed is 0 there and 3 here"),
-        (("--evaluate-every", 7), "evaluate_every is null there and 7 here"),
-        (("--threads", 2), "threads is 1 there and 2 here"),
-    ],
-)
-def test_a_changed_configuration_is_refused(finished, arguments, difference, contents, refused):
+def test_a_changed_configuration_is_refused(finished, contents, refused):
     before = contents(finished[0])
-    refused(command(finished[0], *arguments), difference)
+    result = command(finished[0], "--optimizer", "adam", "--seed", 3, "--evaluate-every", 7, "--threads", 2)
+    refused(result, 'optimizer is "sgd" there and "adam" here, lr is 0.05 there and 0.003 here')
+    for difference in ("seed is 0 there and 3", "evaluate_every is null there and 7", "threads is 1 there and 2"):
+        assert f"{difference} here" in result.stderr
     assert contents(finished[0]) == before
 
 
@@ -191,13 +185,11 @@ def test_a_training_that_fails_at_its_beginning_does_not_hold_the_folder(tmp_pat
         (("--threads", "0"), "threads must be a whole number"),
         (("--threads", "100000"), "threads must be at most 1,024, not 100,000"),
         (("--evaluate-every", "0"), "evaluate-every must be a whole number"),
-        (("--schedule", "cosine"), "schedule must be"),
         (("--save-every", "nan"), "save-every must be at least 0 seconds"),
         (("--scenario", "alibaba-1"), "made of recorded times, which train does not play"),
         (("--lr", "fast"), "--lr must be a positive number or theory, not 'fast'"),
         (("--lr", "theory"), "digits does not say; give a learning rate in place of theory"),
         (("--methods", ","), "name at least one method"),
-        (("--methods", "renala"), "there is no method 'renala'; did you mean rennala"),
         (("--methods", "rennala=fast"), "with a positive learning rate, not 'rennala=fast'"),
         (("--tune", "--lr", "0.2"), "--tune has nothing to tune where --lr and each"),
         (("--tune", "--lr", "0.2", "--methods", "asgd=0.1"), "--tune has nothing to tune where --lr and each"),

@@ -236,7 +236,10 @@ def test_the_average_of_the_weights_is_evaluated_and_a_callback_told():
         *(({"lr": lr}, "lr must be a finite number above 0") for lr in (0, math.nan, True)),
         ({"lr": 1e308}, r"lr must be at most 3\.4e\+38, the largest number that the weights hold"),
         *(({"device": device}, 'device must be "cpu", "cuda"') for device in ("tpu", "meta", 1.5)),
-        ({"device": "cuda:99"}, r'"cuda:99" was asked for, but torch .* sees \d CUDA devices'),
+        (
+            {"device": "cuda:99"},
+            r'sees (0 CUDA devices: use device="cpu"|[1-9] CUDA devices: count from cuda:0)',
+        ),
         ({"model": lambda: None}, "must be a torch module, or a function that returns one"),
         ({"model": lambda: nn.Linear(2, 3).requires_grad_(False)}, "nothing to train: Linear has no parameter with"),
         ({"model": nn.Flatten}, "nothing to train: Flatten"),
@@ -263,10 +266,3 @@ def test_the_average_of_the_weights_is_evaluated_and_a_callback_told():
 def test_what_cannot_train_is_refused_when_the_trainer_is_made(options, sentence):
     with pytest.raises((ValueError, TypeError), match=sentence):
         Trainer(**({"problem": small(), "budget": B} | options))
-
-
-def test_a_problem_without_a_learning_rate_for_the_optimiser():
-    without = small(learning_rates={"sgd": 0.1})
-    with pytest.raises(ValueError, match=r"classification has no learning rate for 'adam': give lr="):
-        Trainer(without, B, optimizer="adam")
-    assert Trainer(without, B, optimizer="adam", lr=0.1).step() > 0
