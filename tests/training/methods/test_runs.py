@@ -120,8 +120,6 @@ class Lazy(METHODS["asgd"]):
         ({"name": "backup-workers", "backup": -1}, "backup must be a whole number"),
         ({"name": "ringmaster", "max_delay": 0}, "max_delay must be a whole number"),
         ({"graphs": True}, "graphs=True does not go with a method"),
-        ({"lr": -1.0}, "lr must be a finite number above 0"),
-        ({"problem": "quadratik"}, "did you mean quadratic"),
     ],
 )
 def test_bad_arguments(kwargs, sentence):

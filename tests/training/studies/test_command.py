@@ -104,7 +104,6 @@ def test_a_stopped_run_goes_on_to_the_same_bytes_and_tensorboard_shows_it_whole(
 
 def interrupted(folder, which):
     """A training that gets a signal before its twelfth step."""
-    torch.set_num_threads(1)  # in a process of its own
     step = Trainer.step
 
     def signalled(self):
@@ -117,7 +116,8 @@ def interrupted(folder, which):
         trained(folder, save_every=1e9 if which == signal.SIGINT else 0.0)
 
 
-@pytest.mark.skipif(os.name == "nt", reason="needs the signals of POSIX")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs the signals of POSIX")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 @pytest.mark.parametrize(("which", "saved"), [("SIGINT", 12), ("SIGKILL", 11)])
 def test_ctrl_c_saves_at_once_and_a_killed_process_leaves_what_it_saved(tmp_path, finished, which, saved):
     code = signal.Signals[which]
@@ -125,7 +125,7 @@ def test_ctrl_c_saves_at_once_and_a_killed_process_leaves_what_it_saved(tmp_path
         with pytest.raises(KeyboardInterrupt):
             interrupted(tmp_path, code)
     else:
-        process = get_context("spawn").Process(target=interrupted, args=(tmp_path, code))
+        process = get_context("fork").Process(target=interrupted, args=(tmp_path, code))
         process.start()
         process.join()
         assert process.exitcode == -code

@@ -145,16 +145,7 @@ def test_no_code_in_a_file_is_run(tmp_path, monkeypatch):
         env.load("weights.pt")
 
 
-class Rate:
-    def __init__(self):
-        self.made = {1, 2}
-
-    def __call__(self, _done):
-        return 1.0
-
-
 def test_only_plain_values_are_saved(tmp_path):
-    trainer = Trainer(small(network), 6, schedule=partial(optim.lr_scheduler.LambdaLR, lr_lambda=Rate()))
-    with pytest.raises(ValueError, match=r"tensors and plain values, but schedule\.lr_lambdas\.0\.made is"):
-        checkpoint.save(tmp_path / "run.pt", trainer.checkpoint())
+    with pytest.raises(ValueError, match=r"tensors and plain values, but schedule\.made is \{1, 2\}"):
+        checkpoint.save(tmp_path / "run.pt", {"schedule": {"made": {1, 2}}})
     assert not list(tmp_path.iterdir())
